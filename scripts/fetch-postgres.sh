@@ -1,8 +1,8 @@
 #!/bin/sh
-# Fetches the PostgreSQL server binaries of one major version into a folder, through npm:
+# Downloads the PostgreSQL server binaries of a major version into a folder, through npm:
 #   scripts/fetch-postgres.sh 18 ~/.local/share/queue-worker/postgresql/18
-# Afterwards QUEUE_PG_BIN=FOLDER/bin makes the worker use them; in the folder above it finds them by itself.
-# Needs npm, node and tar. The server is never downloaded by the worker itself.
+# Set QUEUE_PG_BIN=FOLDER/bin to use them. The worker finds them by itself in the folder of the example.
+# Needs npm, node and tar. The worker itself never downloads a server.
 set -eu
 
 if [ $# -ne 2 ]; then
@@ -25,7 +25,7 @@ case $(uname -m) in
 esac
 package="@embedded-postgres/$system-$machine"
 
-# The releases are all marked as betas of the package, so npm's own ranges do not find them.
+# All releases of the package are marked as betas, which npm's version ranges exclude.
 # shellcheck disable=SC2016
 exact=$(npm view "$package" versions --json | node -e '
     let text = "";
@@ -43,7 +43,7 @@ trap 'rm -rf "$work"' EXIT
 cd "$work"
 npm pack --silent "$package@$exact" >/dev/null
 tar -xzf ./*.tgz
-# A package cannot hold symbolic links: its own script makes them from a list.
+# Packages cannot contain symbolic links; a script of the package creates them from a list.
 (cd package && node scripts/hydrate-symlinks.js)
 for part in bin lib share; do
     rm -rf "${folder:?}/$part"

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Runs the test suite against several versions of PostgreSQL: scripts/test-postgres-versions.sh [VERSION ..] (default 15 16 17 18).
-# Server binaries come from the system where it has that version, else through npm into target/postgres.
+# Uses the system's server binaries of a version if installed, otherwise downloads them through npm into target/postgres.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 versions=("$@")

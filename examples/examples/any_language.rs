@@ -1,4 +1,4 @@
-//! Any program that can call a SQL function can enqueue: job types are defined in Rust, but the queue is in the database.
+//! Any program that can call a SQL function can enqueue jobs: job types are defined in Rust, but the queue is in the database.
 
 use queue_core::{Context, Handler, JobId, JobResult, Store, job};
 use queue_worker::{Database, Worker};
@@ -17,16 +17,16 @@ impl Handler for Greet {
     }
 }
 
-/// A call from psql, Python or a trigger, in its own transaction. Omitted parameters have defaults.
+/// Call that enqueues a job from psql, Python or a trigger, in the caller's transaction. Omitted parameters have defaults.
 const BY_NAME: &str = r#"select queue.enqueue(job_type => 'example_greet', payload => '{"name": "psql"}')"#;
 
-/// A whole table in one statement: type, payload, options.
+/// Statement that enqueues a job for every row of a table, with a type, a payload and options.
 const MANY: &str = "
 select queue.enqueue('example_greet', jsonb_build_object('name', name), '{\"priority\": 150}')
 from unnest(array['ada', 'bob']) name";
 
-/// A payload that does not fit the type is retried, because a release that can read it may be on its way. After its last attempt it is a
-/// dead letter, whose error names the mismatch.
+/// Call whose payload does not fit the job type. Such a job is retried, because a release that can read the payload may be deployed later.
+/// After the last attempt the job is a dead letter, whose error names the mismatch.
 const WRONG: &str = r#"select queue.enqueue('example_greet', '{"nom": "psql"}', '{"max_attempts": 1}')"#;
 
 #[tokio::main]

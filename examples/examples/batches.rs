@@ -1,5 +1,5 @@
-//! Many jobs in one handler call: notifications sent in one request. Each has its own result, and a job that makes the whole request fail
-//! does not fail the others.
+//! Batches: one handler call runs many jobs, here notifications that are sent in one request. Each job has its own result. A job that makes
+//! the whole request fail does not fail the other jobs.
 
 use std::time::{Duration, Instant};
 
@@ -7,7 +7,7 @@ use queue_core::{BatchContext, BatchHandler, Failure, Job, JobBatch, JobResult, 
 use queue_worker::{Database, Worker};
 use serde::{Deserialize, Serialize};
 
-/// One notification. Up to 100 are sent together; a single one waits 100 ms for others.
+/// A push notification. Up to 100 notifications are sent together. A batch that is not full is sent after 100 ms.
 #[job(name = "example_push", batch = 100, batch_wait = "100ms", max_attempts = 4, backoff = fixed("50ms"), output = String)]
 #[derive(Serialize, Deserialize)]
 struct Push {
@@ -29,7 +29,8 @@ impl BatchHandler for Push {
     }
 }
 
-/// Answer of the service: a receipt for each device that it knows. One device makes the whole request fail.
+/// Sends a request to the simulated service. Returns a receipt for each device that the service knows. One bad device makes the whole
+/// request fail.
 fn request(devices: &[&str]) -> Result<Vec<Option<String>>, std::io::Error> {
     if devices.contains(&"evil") {
         return Err(std::io::Error::other("500 Internal Server Error"));

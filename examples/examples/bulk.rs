@@ -1,4 +1,4 @@
-//! Bulk enqueue: jobs of one type from an iterator, or of several types in one batch. All of them are enqueued, or none.
+//! Bulk enqueue of jobs of one type from an iterator, or of several types in one batch. Either all of the jobs are enqueued, or none.
 
 use queue_core::{Batch, Context, Handler, Job, JobResult, Priority, Store, job};
 use queue_worker::{Database, Worker};
@@ -35,7 +35,7 @@ async fn main() -> anyhow::Result<()> {
     database.migrate(Store::default()).await?;
     let pool = database.pool();
 
-    // The iterator is not collected: many jobs are streamed by COPY as they are generated.
+    // The iterator is not collected: a large number of jobs is streamed by COPY while the iterator generates them.
     let photos = (0..10_000).map(|photo| Thumbnail { photo });
     let mut tx = pool.begin().await?;
     let thumbnails = Thumbnail::enqueue_all(photos, &mut tx).returning_ids().await?;

@@ -1,4 +1,4 @@
-//! A running job is cancelled: its handler is asked to stop and cleans up, and the job is not retried.
+//! Cancels a running job: its handler is asked to stop, cleans up, and the job is not retried.
 
 use std::time::Duration;
 
@@ -35,7 +35,7 @@ async fn main() -> anyhow::Result<()> {
     let running = Render { frames: 10_000 }.enqueue(pool).await?;
     let waiting = Render { frames: 1 }.enqueue(pool).after(Duration::from_hours(1)).await?;
 
-    // A waiting job is cancelled immediately: by a program or, as `select queue.cancel(id)`, from any language.
+    // A waiting job is cancelled immediately, here by the program. `select queue.cancel(id)` does the same from any language.
     assert_eq!(waiting.cancel(pool).await?, Acted::Done, "it will not run");
 
     let stop = async {
@@ -49,7 +49,7 @@ async fn main() -> anyhow::Result<()> {
         anyhow::Ok(())
     };
     let mut stopped = Ok(());
-    // A handler that ignores the request is dropped after this time.
+    // A handler that ignores the cancellation is dropped after 2 s.
     let worker = Worker::new(pool.clone()).cancel_grace(Duration::from_secs(2));
     worker.run(Box::pin(async { stopped = stop.await })).await?;
     stopped?;

@@ -1,4 +1,4 @@
-//! Back pressure: a queue at its capacity refuses jobs, and its producers drop, fail or wait.
+//! Back pressure: a queue at its capacity rejects jobs. The producer drops the job, fails, or waits.
 
 use std::{future::IntoFuture as _, time::Duration};
 
@@ -24,7 +24,7 @@ async fn main() -> anyhow::Result<()> {
     let database = Database::from_env().await?; // DATABASE_URL, else an embedded PostgreSQL
     database.migrate(Store::default()).await?;
     let pool = database.pool();
-    // Set by an operator: `queue-worker capacity example_photos 3`.
+    // An operator sets the capacity with `queue-worker capacity example_photos 3`.
     operate::set_capacity(pool, Store::default(), "example_photos", Some(3)).await?;
 
     let mut jobs = Vec::new();
@@ -35,12 +35,12 @@ async fn main() -> anyhow::Result<()> {
         Err(Error::AtCapacity { queue, capacity }) => println!("{queue} is at its capacity: {capacity} jobs wait"),
         other => panic!("{other:?}"),
     }
-    // In a transaction that continues without the job.
+    // The rejected job does not abort the transaction, which continues without the job.
     let mut tx = pool.begin().await?;
     assert!(Resize { photo: 4 }.enqueue(&mut tx).unless_at_capacity().await?.is_none());
     tx.commit().await?;
 
-    // A waiting producer enqueues as soon as a worker has claimed a job.
+    // The waiting producer enqueues its job as soon as a worker has claimed another one.
     let worker = examples::run_until_finished(Worker::new(pool.clone()), pool, &jobs);
     let waits = Resize { photo: 5 }.enqueue(pool).wait_for_capacity(Duration::from_secs(30));
     let (done, last) = tokio::join!(worker, waits.into_future());

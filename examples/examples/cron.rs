@@ -1,4 +1,5 @@
-//! Schedules: one declared by the worker, one created at run time; their next ticks, a pause, an immediate run.
+//! Schedules: one is declared by the worker, another is created at run time. The program shows the next ticks, a pause, and an immediate
+//! run.
 
 use std::time::Duration;
 
@@ -9,7 +10,7 @@ use queue_core::{
 use queue_worker::{Database, Worker};
 use serde::{Deserialize, Serialize};
 
-/// At 4:30 in Berlin, Monday to Friday. The payload is the type's default.
+/// Runs at 4:30 in Berlin, Monday to Friday. The payload is the default value of the type.
 #[job(name = "example_nightly", cron = "30 4 * * MON-FRI", tz = "Europe/Berlin")]
 #[derive(Default, Serialize, Deserialize)]
 struct Nightly {}
@@ -55,7 +56,7 @@ async fn main() -> anyhow::Result<()> {
     assert_eq!((ticks[0].tick - ticks[1].tick).num_seconds(), 1);
     schedule::delete(&pool, store, "example_second").await?;
 
-    // The worker has declared this schedule.
+    // Wait until the worker has declared the schedule.
     let nightly = loop {
         match schedule::find(&pool, store, "example_nightly").await {
             Ok(found) if found.next_at.is_some() => break found,

@@ -1,5 +1,5 @@
-//! The dashboard nested in an application's web server, under its own path and behind its own authentication. The program fetches some
-//! pages and exits.
+//! Nests the dashboard in an application's web server, under its own path and behind the application's authentication. The program fetches
+//! some pages and exits.
 
 use axum::{
     Router,
@@ -31,7 +31,7 @@ impl Handler for SendEmail {
     }
 }
 
-/// Stands in for your server's authentication: it identifies the user or rejects the request.
+/// Simulates the authentication of the application's server: identifies the user or rejects the request.
 async fn authenticate(mut request: Request, next: Next) -> Response {
     let Some(user) = request.headers().get("x-user").and_then(|user| user.to_str().ok()).map(str::to_owned) else {
         return StatusCode::UNAUTHORIZED.into_response();

@@ -1,5 +1,5 @@
-//! A job of several steps that is interrupted halfway and continues there: completed steps are not repeated. Before it ships, a person has
-//! to approve: until then the job is parked and holds no resources.
+//! A durable job of several steps is interrupted halfway and continues there: completed steps are not repeated. Before the order ships, a
+//! person has to approve. Until then the job is parked and holds no resources.
 
 use std::{
     sync::atomic::{AtomicUsize, Ordering::Relaxed},
@@ -14,7 +14,7 @@ use queue_core::{
 use queue_worker::{Database, Worker};
 use serde::{Deserialize, Serialize};
 
-/// Ships an order: charges the card, books the stock, sleeps, waits for approval, and notifies the customer.
+/// Ships an order: charges the card, reserves the stock, sleeps, waits for approval, and notifies the customer.
 #[job(name = "example_ship_in_steps", durable, max_attempts = 3, backoff = fixed("10ms"), output = String)]
 #[derive(Serialize, Deserialize)]
 struct Ship {
@@ -24,14 +24,14 @@ struct Ship {
 static CHARGES: AtomicUsize = AtomicUsize::new(0);
 static MAILS: AtomicUsize = AtomicUsize::new(0);
 
-/// An external service that takes an idempotency key.
+/// Calls a simulated external service that accepts an idempotency key.
 async fn charge(order: i64, key: String) -> Result<String, std::io::Error> {
     tokio::task::yield_now().await;
     CHARGES.fetch_add(1, Relaxed);
     Ok(format!("receipt of order {order} under {}", key.rsplit('-').next().unwrap_or_default()))
 }
 
-/// Fails at the first call.
+/// Notifies the customer. The first call fails.
 async fn tell() -> Result<(), std::io::Error> {
     tokio::task::yield_now().await;
     if MAILS.fetch_add(1, Relaxed) == 0 { Err(std::io::Error::other("the mail server is away")) } else { Ok(()) }

@@ -1,11 +1,11 @@
-//! A payload that changes: this release reads the jobs of the previous one, and the previous one leaves the jobs of this release in the
-//! queue.
+//! A payload that changes between releases. The new release reads the jobs of the old one. The old release leaves the jobs of the new one
+//! in the queue.
 
 use queue_core::{Context, Handler, Job, JobResult, JobState, Store, job, operate};
 use queue_worker::{Database, Worker};
 use serde::{Deserialize, Serialize};
 
-/// The previous release. A program has only one of these types; this example has both.
+/// Job type of the previous release. A real program defines only one of the two types; this example needs both.
 mod before {
     use super::{Context, Deserialize, Handler, JobResult, Serialize, job};
 
@@ -30,7 +30,7 @@ struct InvoiceV1 {
     euros: f64,
 }
 
-/// Amounts are now in cents, which the old struct cannot represent: hence a new version.
+/// Amounts are now in cents, which the old struct cannot represent. Therefore the payload has a new version.
 #[job(send_only, name = "example_invoice", version = 2, upgrade = from_v1, output = String)]
 #[derive(Serialize, Deserialize)]
 struct Invoice {
@@ -58,12 +58,12 @@ async fn main() -> anyhow::Result<()> {
     database.migrate(Store::default()).await?;
     let pool = database.pool();
 
-    // Both releases run, as during a deployment.
+    // Both releases enqueue jobs, as during a deployment.
     let old = before::Invoice { to: "Ada".into(), euros: 12.5 }.enqueue(pool).await?;
     let new = Invoice { to: vec!["Ada".into(), "Bea".into()], cents: 1999 }.enqueue(pool).await?;
     let wrong = before::Invoice { to: "Eve".into(), euros: -1.0 }.enqueue(pool).await?;
 
-    // A worker of the old release does not claim the new job, which keeps its attempts.
+    // A worker of the old release does not claim the new job, so the job loses no attempts.
     let last = before::Invoice { to: "Cid".into(), euros: 3.0 }.enqueue(pool).queue("old").await?;
     examples::run_until_finished(Worker::new(pool.clone()).register::<before::Invoice>().queue("old", 1), pool, &[last.id()]).await?;
     let waits = examples::find_job(pool, new.id()).await?;
@@ -71,13 +71,13 @@ async fn main() -> anyhow::Result<()> {
     let unserved = operate::unserved(pool, Store::default()).await?;
     assert!(unserved.iter().any(|waits| waits.job_type == "example_invoice" && waits.version == 2), "the operator gets the reason");
 
-    // A worker of the new release runs both.
+    // A worker of the new release runs the jobs of both releases.
     examples::run_until_finished(Worker::new(pool.clone()).register::<Invoice>(), pool, &[old.id(), new.id(), wrong.id()]).await?;
     let said = |job: &operate::JobRecord| job.output.as_ref().map(|output| output.get().to_owned());
     assert_eq!(said(&examples::find_job(pool, old.id()).await?).as_deref(), Some(r#""Ada owe 1250 cents""#));
     assert_eq!(said(&examples::find_job(pool, new.id()).await?).as_deref(), Some(r#""Ada and Bea owe 1999 cents""#));
 
-    // A payload that cannot be upgraded is a dead letter immediately. Its error names the reason, and never contains the payload.
+    // A job whose payload cannot be upgraded becomes a dead letter immediately. Its error names the reason and never contains the payload.
     let dead = examples::find_job(pool, wrong.id()).await?;
     assert_eq!((dead.state, dead.attempts), (JobState::Dead, 1));
     println!("dead: {}", dead.error.unwrap_or_default());

@@ -1,4 +1,5 @@
-//! A login code that is valid for a minute: if its job does not start in time, it expires without running, and waiters are notified.
+//! A login code is valid for a minute. If its job does not start in time, the job expires without running, and waiting callers are
+//! notified.
 
 use std::time::Duration;
 
@@ -25,10 +26,10 @@ async fn main() -> anyhow::Result<()> {
     database.migrate(Store::default()).await?;
     let (pool, store) = (database.pool(), Store::default());
 
-    // No worker runs yet. One code is valid for a millisecond; the other has the minute of its type.
+    // No worker is running yet. The first code is valid for a millisecond, the second for the minute that its type declares.
     let late = SendCode { to: "Ada".into() }.enqueue(pool).expires_in(Duration::from_millis(1)).await?;
     let in_time = SendCode { to: "Bob".into() }.enqueue(pool).await?;
-    // The same in SQL: select queue.enqueue('example_code', '{"to": "Ada"}', '{"expires_in": "10 minutes"}')
+    // The equivalent in SQL: select queue.enqueue('example_code', '{"to": "Ada"}', '{"expires_in": "10 minutes"}')
 
     let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
     let worker = tokio::spawn(Worker::new(pool.clone()).run(async move { drop(stopped.await) }));
@@ -38,11 +39,11 @@ async fn main() -> anyhow::Result<()> {
         other => anyhow::bail!("it should have expired: {other:?}"),
     }
 
-    // `queue-worker list --state expired`, `queue-worker stats`
+    // On the command line: `queue-worker list --state expired` and `queue-worker stats`.
     let filter = operate::Filter { state: Some(JobState::Expired), queue: Some("example_codes".into()), ..operate::Filter::default() };
     assert_eq!(operate::list(pool, store, &filter).await?.jobs[0].id, late.id());
 
-    // A requeued job has no deadline: `queue-worker requeue ID`.
+    // A requeued job has no expiry time. On the command line: `queue-worker requeue ID`.
     late.requeue(pool).await?;
     late.wait(pool).await?;
 

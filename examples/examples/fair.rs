@@ -1,4 +1,4 @@
-//! Tenants take turns: one tenant has many waiting jobs, and the others do not wait for them.
+//! Fair queueing: tenants take turns, so a tenant with a large backlog does not delay the other tenants.
 
 use std::sync::{Arc, Mutex};
 
@@ -6,7 +6,7 @@ use queue_core::{Context, Handler, Job, JobResult, Store, job, operate};
 use queue_worker::{Database, Worker};
 use serde::{Deserialize, Serialize};
 
-/// Tenants in the order of their jobs.
+/// Tenants in the order in which their jobs ran.
 type Served = Arc<Mutex<Vec<String>>>;
 
 #[job(name = "example_page", fair = self.tenant, state(Served))]
@@ -40,7 +40,7 @@ async fn main() -> anyhow::Result<()> {
         Page::enqueue_all(pages(tenant, 2), pool).await?;
         last.push(Page { tenant: tenant.to_owned() }.enqueue(pool).await?);
     }
-    // `queue-worker weight example_page cleo 2`: from now on, two turns for each turn of another tenant.
+    // From now on cleo gets two turns for each turn of another tenant. On the command line: `queue-worker weight example_page cleo 2`.
     operate::set_weight(pool, store, "example_page", "cleo", Some(2)).await?;
 
     let served = Served::default();

@@ -1,4 +1,4 @@
-//! A flow: jobs enqueued in one transaction, some of which wait for others and receive their outputs.
+//! A flow: several jobs are enqueued in one transaction. Some of the jobs wait for other jobs and receive their outputs.
 
 use queue_core::{Context, Flow, Handler, JobResult, Of, Store, job, operate};
 use queue_worker::{Database, Worker};
@@ -16,7 +16,7 @@ impl Handler for Fetch {
     }
 }
 
-/// Waits for two jobs, and has their outputs in its payload.
+/// Compares the outputs of two jobs. Runs after both jobs; their outputs are in its payload.
 #[job(name = "example_compare", output = bool)]
 #[derive(Serialize, Deserialize)]
 struct Compare {
@@ -65,7 +65,7 @@ async fn main() -> anyhow::Result<()> {
     examples::run_until_finished(Worker::new(pool.clone()), pool, &jobs).await?;
     for node in operate::flow(pool, Store::default(), flow.id()).await? {
         println!("{}: {}", node.name, node.state.as_deref().unwrap_or("gone"));
-        // No job died, so the last one does not run.
+        // `compare` has not died, so the job that depends on its death is cancelled.
         assert_eq!(node.state.as_deref(), Some(if node.name == "sorry" { "cancelled" } else { "completed" }));
     }
     Ok(())

@@ -1,17 +1,18 @@
-//! A handler's own transaction: slow work first, then its writes, the follow-up job and the completion in one commit.
+//! A handler begins its own transaction: the slow work runs first, then the handler's writes, the follow-up job and the completion are one
+//! commit.
 
 use queue_core::{Context, Handler, Job, JobResult, Store, job};
 use queue_worker::{Database, Worker};
 use serde::{Deserialize, Serialize};
 
-/// Measures a parcel and takes it out of stock. The output is the number of parcels left.
+/// Measures a parcel and removes it from stock. The output is the number of parcels left.
 #[job(name = "example_ship", output = i64, backoff = fixed("50ms"))]
 #[derive(Serialize, Deserialize)]
 struct Ship {
     parcel: String,
 }
 
-/// Notifies the customer; there is one for each shipped parcel.
+/// Notifies the customer. Exactly one job is enqueued for each shipped parcel.
 #[job(name = "example_shipped")]
 #[derive(Serialize, Deserialize)]
 struct Shipped {

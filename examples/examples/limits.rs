@@ -1,5 +1,5 @@
-//! Two types share the limit of one service, which allows two concurrent calls and ten per second. An operator lowers it at run time. A
-//! third type imports files, one per account at a time: a limit by key.
+//! Limits: two job types share the limit of one service, which allows two concurrent calls and ten calls per second. An operator lowers the
+//! limit at run time. A third type imports files, one per account at a time: its limit is per key.
 
 use std::{
     sync::atomic::{AtomicUsize, Ordering::Relaxed},
@@ -74,7 +74,7 @@ async fn main() -> anyhow::Result<()> {
         charges.push(Charge { account }.enqueue(pool).await?);
         refunds.push(Refund { account }.enqueue(pool).await?);
     }
-    // `queue-worker limits set example_account --key 0 --concurrency 3`
+    // On the command line: `queue-worker limits set example_account --key 0 --concurrency 3`.
     operate::set_limit_key(pool, store, "example_account", "0", Some(3)).await?;
     let mut imports = Vec::new();
     for n in 0..12 {
@@ -84,7 +84,7 @@ async fn main() -> anyhow::Result<()> {
     let worker = tokio::spawn(Worker::new(pool.clone()).run(async move { drop(stopped.await) }));
     charges[0].wait(pool).await?;
 
-    // `queue-worker limits set example_stripe --concurrency 1 --reason 'they asked us to'`
+    // On the command line: `queue-worker limits set example_stripe --concurrency 1 --reason 'they asked us to'`.
     operate::set_limit(pool, store, "example_stripe", Limit::new().concurrency(1), Some("they asked us to")).await?;
     for limit in operate::limits(pool, store).await? {
         println!("{}: {:?} at once, {} used, {} jobs wait", limit.name, limit.figures.concurrency, limit.used, limit.waiting);
@@ -97,12 +97,12 @@ async fn main() -> anyhow::Result<()> {
     for import in &imports {
         import.wait(pool).await?;
     }
-    // `queue-worker limits keys example_account`
+    // On the command line: `queue-worker limits keys example_account`.
     for key in operate::limit_keys(pool, store, "example_account").await? {
         println!("account {:?}: {:?} at once of its own, {} used, {} wait", key.key, key.concurrency, key.used, key.waiting);
     }
 
-    // `queue-worker limits unset example_stripe`
+    // On the command line: `queue-worker limits unset example_stripe`.
     operate::unset_limit(pool, store, "example_stripe").await?;
     drop(stop);
     worker.await??;

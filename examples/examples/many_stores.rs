@@ -1,4 +1,4 @@
-//! Many stores: each tenant is placed in one of several, one worker serves all of them, and a tenant moves while its jobs run.
+//! Many stores: each tenant is placed in one of several stores, and one worker serves all stores. A tenant is moved while its jobs run.
 
 use std::time::Duration;
 
@@ -28,7 +28,7 @@ async fn main() -> anyhow::Result<()> {
     let database = Database::from_env().await?; // DATABASE_URL, else an embedded PostgreSQL
     let pool = database.pool();
 
-    // The home schema records the store of each tenant. Each store is a schema; here all are in one database.
+    // The home schema records the store of each tenant. Each store is a schema; in this example all stores are in one database.
     let stores = Stores::new(pool, Store::new("example_homes")?).database("main", pool)?;
     stores.migrate().await?;
     for name in ["example_a", "example_b"] {
@@ -42,14 +42,14 @@ async fn main() -> anyhow::Result<()> {
         let _ = stopped.await;
     }));
 
-    // A tenant is placed at its first use. Its jobs are enqueued in that store, in this transaction or not at all.
+    // A tenant is placed in a store at its first use. The tenant's jobs are enqueued in that store, in the caller's transaction.
     let acme = stores.of("acme").await?;
     let mut tx = acme.begin().await?;
     let first = Invoice { number: 1 }.enqueue(&mut tx).await?.id();
     tx.commit().await?;
     let from = acme.member().name().to_owned();
 
-    // The tenant moves: from now on its jobs go to the other store, even from producers that do not know of the move yet.
+    // Moves the tenant: from now on its jobs go to the other store, even from producers that do not know about the move yet.
     let to = if from == "example_a" { "example_b" } else { "example_a" };
     stores.move_tenant("acme", to).await?;
     while stores.go_on("acme").await? != MoveState::Over {

@@ -1,5 +1,5 @@
-//! What every job needs and no handler should implement: the tenant, which follows each job from the request that enqueued it to the
-//! handler, and the duration of each attempt.
+//! Middleware implements what every job needs and no handler should repeat. The first middleware passes the tenant from the enqueuing
+//! request to the handler. The second logs the duration of each attempt.
 
 use std::time::Instant;
 
@@ -24,7 +24,7 @@ impl Handler for Invoice {
     }
 }
 
-/// Runs each attempt in the context of its job's tenant.
+/// Middleware that runs each attempt in the context of the job's tenant.
 struct Tenancy;
 
 #[async_trait]
@@ -37,7 +37,7 @@ impl Middleware for Tenancy {
     }
 }
 
-/// Logs the duration and the outcome of each attempt.
+/// Middleware that logs the duration and the outcome of each attempt.
 struct Stopwatch;
 
 #[async_trait]

@@ -1,4 +1,4 @@
-//! Operations on waiting jobs: list, postpone, hurry, prioritise; and requeueing dead letters.
+//! Operations on waiting jobs (list, postpone, run now, change the priority), and requeueing dead letters.
 
 use std::time::Duration;
 
@@ -33,7 +33,8 @@ async fn main() -> anyhow::Result<()> {
     database.migrate(store).await?;
     let bills = Bill::enqueue_all((0..10).map(|number| Bill { number }), pool).returning_ids().await?;
 
-    // All jobs of a filter, in batches, or single ones. An operation on a job in the wrong state is refused, with the state in the error.
+    // An operation applies to all jobs that match a filter, in batches, or to a single job. An operation on a job in the wrong state is
+    // rejected with an error that names the state.
     let waiting = Filter { queue: Some("bills".into()), ..Filter::default() };
     println!("{} bills wait", operate::count_matching(pool, store, &waiting, Act::Cancel).await?);
     operate::snooze_all(pool, store, &waiting, Duration::from_hours(1)).await?;
@@ -46,7 +47,7 @@ async fn main() -> anyhow::Result<()> {
     let worker = || Worker::new(pool.clone());
     examples::run_until_finished(worker().state(Bank { is_closed: true }), pool, &bills).await?;
 
-    // A job that failed permanently is a dead letter until an operator requeues it: here, at most fifty per second.
+    // A job that failed permanently is a dead letter until an operator requeues it, here at a rate of at most fifty jobs per second.
     let closed = Filter { error: Some("bank is closed".into()), state: Some(JobState::Dead), ..Filter::default() };
     for job in operate::list(pool, store, &closed).await?.jobs {
         println!("job {}: {}", job.id, job.error.unwrap_or_default());

@@ -1,4 +1,5 @@
-//! Ordering keys: the jobs of one account run one at a time in commit order, even after failures; different accounts run concurrently.
+//! Ordering keys: the jobs of one account run one at a time, in commit order, even after failures. Jobs of different accounts run
+//! concurrently.
 
 use std::{
     collections::HashMap,
@@ -16,7 +17,7 @@ struct Book {
     amount: i32,
 }
 
-/// Bookings by account.
+/// Booked amounts by account.
 type Books = Arc<Mutex<HashMap<u32, Vec<i32>>>>;
 
 impl Handler for Book {

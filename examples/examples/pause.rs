@@ -1,4 +1,4 @@
-//! A queue is paused while a dependency of its jobs is moved: no job starts, none is lost, and other queues continue.
+//! Pauses a queue while a service that its jobs depend on is migrated: no job starts, none is lost, and other queues continue.
 
 use queue_core::{Context, Handler, Job, JobResult, JobState, Store, job, operate};
 use queue_worker::{Database, Worker};
@@ -25,7 +25,7 @@ async fn main() -> anyhow::Result<()> {
     let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
     let worker = tokio::spawn(Worker::new(pool.clone()).run(async move { drop(stopped.await) }));
 
-    // `queue-worker pause --queue example_post --reason 'the post office moves' --wait`
+    // On the command line: `queue-worker pause --queue example_post --reason 'the post office moves' --wait`.
     let post = operate::Scope::queue("example_post");
     operate::pause(pool, store, &post, Some("the post office moves")).await?;
     operate::until_paused(pool, store, &post).await?;
@@ -35,7 +35,7 @@ async fn main() -> anyhow::Result<()> {
     }
     assert_eq!(letter.status(pool).await?.state, JobState::Ready);
 
-    // `queue-worker resume --queue example_post`
+    // On the command line: `queue-worker resume --queue example_post`.
     operate::resume(pool, store, &post).await?;
     letter.wait(pool).await?;
 

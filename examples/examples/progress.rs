@@ -1,4 +1,4 @@
-//! A job that reports its progress, and continues from its last checkpoint when it is retried.
+//! A job reports its progress. A retry continues from the last checkpoint.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use queue_worker::{Database, Worker};
 use serde::{Deserialize, Serialize};
 use tokio_util::sync::CancellationToken;
 
-/// Imports rows; the first attempt fails in the middle.
+/// Imports rows. The first attempt fails halfway.
 #[job(name = "example_import", backoff = fixed("50ms"), output = u32)]
 #[derive(Serialize, Deserialize)]
 struct Import {

@@ -1,4 +1,4 @@
-//! Quick start: mails and a report are enqueued, claimed and completed; one mail fails once and is retried.
+//! Quick start: enqueues mails and a report, and runs a worker that completes the jobs. One mail fails once and is retried.
 
 use queue_core::{Context, Handler, Job, JobResult, Priority, Store, job};
 use queue_worker::{Database, Worker};

@@ -1,4 +1,5 @@
-//! The handler's result decides what follows an attempt: a retry after the backoff, a retry later, none, or an attempt that does not count.
+//! The handler's result decides what follows an attempt: a retry after the backoff or at a later time, a dead letter, or a snooze that
+//! counts no attempt.
 
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::time::Duration;
@@ -27,15 +28,15 @@ impl Handler for Call {
         static ASKED: AtomicU32 = AtomicU32::new(0);
         println!("{:?}, attempt {}", self.answer, cx.attempt());
         match self.answer {
-            // Any error, also by `?`: a retry after the backoff, first 20 ms and then 40 ms.
+            // Any error, including one returned by `?`, leads to a retry after the backoff, which is 20 ms at first and then 40 ms.
             Answer::Busy if !cx.is_last_attempt() => Err("busy".into()),
-            // The service named the retry delay.
+            // Retry after the delay that the service named.
             Answer::TooMany if cx.attempt() == 1 => Err(Failure::retry_in(Duration::from_millis(50), "too many calls")),
-            // A retry cannot succeed: a dead letter immediately.
+            // Retrying is pointless: the job becomes a dead letter immediately.
             Answer::NoSuchNumber => Err(Failure::terminal("no such number")),
-            // Not a failure: it runs again later, and the attempt does not count.
+            // Not a failure: the job runs again later, and the attempt does not count.
             Answer::NotYet if ASKED.fetch_add(1, Relaxed) < 4 => Err(Failure::snooze(Duration::from_millis(10))),
-            // A dead letter after the last attempt.
+            // The job becomes a dead letter after its last attempt.
             Answer::Never => Err("no answer".into()),
             _ => Ok(()),
         }

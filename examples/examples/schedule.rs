@@ -1,4 +1,4 @@
-//! When a job runs: after a delay, at a time, before other jobs.
+//! Enqueues jobs with a delay, a start time, or a priority.
 
 use std::{
     sync::{Arc, Mutex, PoisonError},
@@ -46,7 +46,7 @@ async fn main() -> anyhow::Result<()> {
         say("second").enqueue(pool).await?.id(),
         say("first").enqueue(pool).priority(Priority::EXPLICIT).await?.id(),
     ];
-    // One handler at a time, so that the order is visible.
+    // Run one handler at a time, so that the order is visible.
     let worker = Worker::new(pool.clone()).concurrency(1).state(Arc::clone(&said));
     examples::run_until_finished(worker, pool, &jobs).await?;
 

@@ -1,4 +1,5 @@
-//! A worker that is stopped finishes its running jobs within the grace period, and releases the others as if they had never been claimed.
+//! Shutdown: a worker that is stopped lets running jobs finish within the grace period. It releases all other jobs without charging an
+//! attempt.
 
 use std::{sync::Arc, time::Duration};
 
@@ -7,7 +8,7 @@ use queue_worker::{Database, Worker};
 use serde::{Deserialize, Serialize};
 use tokio::sync::Notify;
 
-/// Notified when a handler has begun.
+/// Signal that a handler has begun.
 type Begun = Arc<Notify>;
 
 #[job(name = "example_bake", state(Begun))]
@@ -21,7 +22,7 @@ impl Handler for Bake {
         println!("loaf {} is in the oven", self.loaf);
         cx.state::<Begun>().notify_one();
         tokio::select! {
-            // Fires when the grace period has ended: the place to save partial work. An error now costs no attempt.
+            // Resolves when the grace period has ended, which is the moment to save partial work. An error now costs no attempt.
             () = cx.cancelled().cancelled() => Err("taken out half-baked".into()),
             () = tokio::time::sleep(Duration::from_millis(100)) => {
                 println!("loaf {} is done", self.loaf);
@@ -42,7 +43,7 @@ async fn main() -> anyhow::Result<()> {
     }
     let worker = || Worker::new(pool.clone()).concurrency(1).grace(Duration::from_secs(5)).state(Arc::clone(&begun));
 
-    // The caller decides when to shut down, with any future. A program passes `queue_worker::shutdown_signal()`.
+    // Any future can trigger the shutdown. A program usually passes `queue_worker::shutdown_signal()`.
     worker().run(begun.notified()).await?;
     for (loaf, wanted) in loaves.iter().zip([("completed", 1), ("ready", 0), ("ready", 0)]) {
         let job = examples::find_job(pool, *loaf).await?;

@@ -1,4 +1,4 @@
-//! State that handlers share (clients, pools, settings) is given to the worker once. A worker with missing state does not start.
+//! State shared by handlers (clients, pools, settings) is passed to the worker once. A worker does not start if state is missing.
 
 use std::sync::{
     Arc,
@@ -9,7 +9,7 @@ use queue_core::{Context, Handler, Job, JobResult, Store, job};
 use queue_worker::{Database, Worker};
 use serde::{Deserialize, Serialize};
 
-/// Stands in for the client of a mail service.
+/// Simulated client of a mail service.
 #[derive(Clone, Default)]
 struct Mailer {
     sent: Arc<AtomicU32>,

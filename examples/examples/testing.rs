@@ -1,5 +1,5 @@
-//! The test kit: a handler without a database, then all ready jobs in one transaction that is rolled back. In your project this would be a
-//! test, and `queue-core` with the feature `testing` a dev-dependency.
+//! The test kit: runs a handler without a database, then runs all ready jobs in a transaction that is rolled back. In a real project this
+//! is a test, and `queue-core` with the feature `testing` is a dev-dependency.
 
 use std::time::Duration;
 

@@ -1,11 +1,12 @@
-//! A job is part of your transaction: after a rollback it does not exist; after the commit it runs, and sees what you wrote with it.
+//! A job is part of the caller's transaction. After a rollback the job does not exist. After the commit it runs, and sees the transaction's
+//! other writes.
 
 use queue_core::{Context, Handler, Job, JobResult, Store, job};
 use queue_worker::{Database, Worker};
 use serde::{Deserialize, Serialize};
 use sqlx::{PgConnection, PgPool};
 
-/// Confirms an order. The order is in the application's own table; the job carries its number.
+/// Confirms an order. The order is in the application's own table; the payload holds the order number.
 #[job(name = "example_confirm_order")]
 #[derive(Serialize, Deserialize)]
 struct ConfirmOrder {
@@ -21,7 +22,7 @@ impl Handler for ConfirmOrder {
     }
 }
 
-/// Does not know when or whether its caller commits.
+/// Inserts an order and enqueues its confirmation. Only the caller decides whether the transaction commits.
 async fn order(tx: &mut PgConnection, number: i64) -> anyhow::Result<queue_core::JobId> {
     sqlx::query("insert into example_order (number) values ($1)").bind(number).execute(&mut *tx).await?;
     Ok(ConfirmOrder { number }.enqueue(tx).await?.id())

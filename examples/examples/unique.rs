@@ -1,10 +1,10 @@
-//! Unique jobs: many requests for the same report produce one, with the options of the last request.
+//! Unique jobs: many requests for the same report create one job, which has the options of the last request.
 
 use queue_core::{Context, Enqueued, Handler, Job, JobResult, OnConflict, Store, While, job};
 use queue_worker::{Database, Worker};
 use serde::{Deserialize, Serialize};
 
-/// One per customer while it waits: a request after it has begun creates another job.
+/// Report for one customer. At most one job per customer is waiting; a request after the job has started creates another job.
 #[job(name = "example_report", unique(fields(customer), while = queued, on_conflict = replace))]
 #[derive(Serialize, Deserialize)]
 struct Report {
@@ -32,7 +32,7 @@ async fn main() -> anyhow::Result<()> {
     assert_eq!((again.id(), again.outcome()), (first.id(), Enqueued::Replaced));
     assert_eq!(other.outcome(), Enqueued::New);
 
-    // An explicit key for this one enqueue; the rollback frees it.
+    // An explicit key applies to this enqueue only. The rollback releases the key.
     let mut tx = pool.begin().await?;
     let welcome = || Report { customer: 3, pages: 1 };
     assert_eq!(welcome().enqueue(&mut tx).unique("welcome-3").await?.outcome(), Enqueued::New);

@@ -91,7 +91,7 @@ async fn main() -> anyhow::Result<()> {
     while calls(pool).await? < 3 {
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
-    first.kill()?; // like kill -9, or a lost machine
+    first.kill()?; // like kill -9 or the loss of a machine
     first.wait()?;
     println!("the first worker is gone after {} calls of the model", calls(pool).await?);
 

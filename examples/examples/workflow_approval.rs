@@ -41,7 +41,7 @@ impl Handler for Expense {
     }
 }
 
-/// What a web server would do, in the transaction with its other writes.
+/// Called by a web server, in the transaction of its other writes.
 async fn decide(job: JobHandle<Expense>, decision: &Decision, pool: &PgPool) -> anyhow::Result<()> {
     let mut tx = pool.begin().await?;
     anyhow::ensure!(job.signal(&mut tx, "decision", decision).await? == Signalled::Sent, "it is over already");

@@ -19,7 +19,7 @@ impl Handler for Import {
         let pages: Vec<i64> = cx.step("list", list(&self.night)).await?;
         let of = |page| ImportPage { night: self.night.clone(), page };
         let parts = cx.map("pages", pages.into_iter().map(of)).in_flight(4).await?;
-        let ended = parts.join().await?; // parked until all have finished
+        let ended = parts.join().await?; // parked until all parts have finished
         if ended.completed < ended.total {
             return Err(Failure::terminal(format!("{} of {} pages are not there", ended.total - ended.completed, ended.total)));
         }
@@ -48,7 +48,7 @@ struct ImportPage {
 
 impl Handler for ImportPage {
     async fn run(self, cx: &Context) -> JobResult<i64> {
-        tokio::time::sleep(Duration::from_millis(5)).await; // stands for reading and writing
+        tokio::time::sleep(Duration::from_millis(5)).await; // stands for I/O
         if self.page == 3 && cx.attempt() == 1 {
             return Err("the third page is not there yet".into());
         }

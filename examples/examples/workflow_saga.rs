@@ -25,7 +25,7 @@ impl Handler for Order {
         let refused = 'order: {
             for (name, undo) in [("reserve", "release"), ("charge", "refund"), ("ship", "recall")] {
                 let asked = shop.ask(name, self.order, &self.card, cx.key(name));
-                let answer: Answer = cx.step(name, asked).await?; // an unavailable service is an error: the step is retried
+                let answer: Answer = cx.step(name, asked).await?; // an error if the service is unavailable: the step is retried
                 match answer {
                     Ok(_) => done.push(undo),
                     Err(why) => break 'order format!("{name}: {why}"),

@@ -25,14 +25,14 @@ struct SignUp {
 impl Handler for SignUp {
     async fn run(self, cx: &Durable) -> JobResult<String> {
         cx.step("welcome", mail(self.user, "welcome", cx.key("welcome"))).await?;
-        cx.sleep("most of the trial", 12 * self.day).await; // holds no slot and no connection: only a row
+        cx.sleep("most of the trial", 12 * self.day).await; // uses no slot and no connection, only a row
         cx.step("remind", mail(self.user, "two days are left", cx.key("remind"))).await?;
         let paid: Option<Paid> = cx.receive("paid").timeout(2 * self.day).await;
         let plan = match &paid {
             Some(Paid { plan }) => plan.as_str(),
             None => "none",
         };
-        // Committed with the journal entry: exactly once.
+        // Committed together with the journal entry, so it takes effect exactly once.
         let set_plan = async |tx: &mut sqlx::PgConnection| {
             let insert = sqlx::query("insert into example_plans (id, plan) values ($1, $2)").bind(self.user).bind(plan);
             insert.execute(tx).await.map(|done| done.rows_affected())

@@ -1,4 +1,4 @@
-//! Code shared by the examples. Each file in `examples/` shows one idea and asserts what it shows; `src/bin/demo` is a complete program.
+//! Code shared by the examples. Each file in `examples/` shows one feature and asserts the result; `src/bin/demo` is a complete program.
 
 use std::time::Duration;
 
@@ -6,7 +6,8 @@ use queue_core::{JobId, JobRef, operate::JobRecord};
 use queue_worker::Worker;
 use sqlx::PgPool;
 
-/// Runs a worker until these jobs are completed, dead or cancelled. A program would run it until a signal: `worker.run(shutdown_signal())`.
+/// Runs a worker until `jobs` are completed, dead or cancelled. A real program runs a worker until a signal arrives:
+/// `worker.run(shutdown_signal())`.
 ///
 /// # Errors
 /// Errors of the worker or the database.
@@ -28,7 +29,7 @@ async fn wait_until_over(pool: &PgPool, jobs: &[JobId]) -> sqlx::Result<()> {
 /// Loads the current record of a job.
 ///
 /// # Errors
-/// Database errors, or that there is no such job.
+/// Database errors, or an error if the job does not exist.
 pub async fn find_job(pool: &PgPool, job: JobId) -> anyhow::Result<JobRecord> {
     Ok(JobRef::from_id(job).find(pool).await?)
 }

@@ -1,4 +1,5 @@
--- Returns whether the store is on this node. `place_shard` is the shard of queue.place; all shards of a store move together.
+-- Returns whether the store is on this node. `place_shard` is the shard of queue.place. All shards of a store move together, so one shard is
+-- enough.
 create or replace function queue_here.is_here() returns boolean
   language plpgsql volatile
 as $$
@@ -11,9 +12,9 @@ begin
 end
 $$;
 
--- Returns whether the store is on this node, and keeps it there until the end of the transaction: by the lock that Citus itself takes for a write,
--- for which a move waits. Checked once in a transaction, since the lock is kept. A session from another node holds such a lock there already, and
--- must not wait for a second one behind a move that waits for the first.
+-- Returns whether the store is on this node, and keeps it here until the end of the transaction. It takes the same lock as Citus takes for a write,
+-- and a move waits for that lock. The lock is kept, so the check runs once per transaction. A session from another node already holds such a lock.
+-- It must not wait for a second lock behind a move that waits for the first one.
 create or replace function queue_here.holds() returns boolean
   language plpgsql volatile security definer
 as $$
@@ -35,8 +36,8 @@ begin
   if home operator(pg_catalog.<>) here then
     return false;
   end if;
-  -- The snapshot of such a transaction may be older than the lock, and a move in between would have left its shard behind. A session from another
-  -- node had taken its lock there before it was routed here.
+  -- Above read committed, the snapshot may be older than the lock. If the store has moved in between, the snapshot misses the moved rows. A session
+  -- from another node took its lock there before it was routed here, so it is not affected.
   if pg_catalog.left(pg_catalog.current_setting('application_name'), 14) operator(pg_catalog.<>) 'citus_internal'::pg_catalog.text
     and pg_catalog.current_setting('transaction_isolation') operator(pg_catalog.<>) 'read committed'::pg_catalog.text
   then
@@ -44,7 +45,8 @@ begin
       message = 'queue: on its own node a distributed store is written to under read committed only; '
         'come over another node, or lower the isolation';
   end if;
-  -- A move waits for what is in the log, not for what is still to be written: a commit that did not wait for the disk would be lost by a move.
+  -- A move waits for commits that are in the WAL, not for those that are still to be flushed. A commit that did not wait for the disk would be lost
+  -- by a move.
   if pg_catalog.current_setting('synchronous_commit') operator(pg_catalog.=) 'off'::pg_catalog.text then
     perform pg_catalog.set_config('synchronous_commit', 'local', true);
   end if;
@@ -57,7 +59,7 @@ begin
 end
 $$;
 
--- Fences a write: it is refused once the store has moved away, whatever was written before.
+-- Fences a write: the write is rejected once the store has moved away, even if the transaction has written before.
 create or replace function queue_here.held() returns boolean
   language plpgsql volatile
 as $$

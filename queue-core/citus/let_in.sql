@@ -1,5 +1,5 @@
--- For a distributed store: grants a role that may call a function of the store also the local function that it forwards to. Every role may find the
--- node and count as a writer there, and a reader of a view may read its local replacement.
+-- For a distributed store: a role that may call a function of the store may also call the local function to which the call is forwarded. Every role
+-- may look up the node and count as a writer there, and a reader of a view may read its local replacement.
 do $$
 declare
   given  text;

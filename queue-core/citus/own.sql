@@ -1,5 +1,5 @@
--- For a distributed store: the schema of the local functions belongs to the owner too, with everything in it. The owner may log in, since nodes of
--- the cluster connect to each other as the owner when days are created with its rights. It has no password.
+-- For a distributed store: makes the store's owner also the owner of the schema of the local functions, with all its objects. Lets the owner log
+-- in, without a password. The nodes of a cluster connect to each other as the owner when they create days with the owner's privileges.
 do $$
 declare
   one  record;

@@ -1,4 +1,5 @@
--- The node of the store with the table $1, and whether it is this one.
+-- Returns the node of the store that contains the table $1, and whether it is the current node.
+-- $1 table
 select n.nodename::text as host, n.nodeport::int4 as port, n.groupid = (select g.groupid from pg_dist_local_group g) as is_here
 from pg_dist_shard s
 join pg_dist_placement p on p.shardid = s.shardid

@@ -1,4 +1,4 @@
--- References the sequences that no table references: Citus moves a sequence only with a table.
+-- References the sequences that no other table references, because Citus moves a sequence only together with a table.
 create table queue.numbering (
   one     boolean  not null default true,
   id      bigint   not null default nextval('queue.id_seq'),

@@ -1,5 +1,5 @@
--- Additional tables of a store on Citus: the node of the last write, with the number of arrivals; and a table that is always empty, for statements
--- that have to count as writes.
+-- Additional tables of a store on Citus. One contains the node of the last write, with the number of arrivals. Another one is always empty, for
+-- statements that have to count as writes.
 create table queue.place (
   one      boolean  not null default true,
   node     integer  not null default -1,  -- group of the node, as in pg_dist_node
@@ -11,7 +11,7 @@ create table queue.fence (
   nothing  integer  not null,
   constraint fence_pkey primary key (nothing)
 );
--- Notifications to be sent after the commit: a prepared transaction, such as one over several nodes, must not notify.
+-- Notifications to be sent after the commit, because a prepared transaction, such as one over several nodes, must not notify.
 create table queue.told (
   id       bigint  not null,
   channel  text    not null,

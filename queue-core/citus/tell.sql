@@ -1,13 +1,14 @@
--- Same as pg_notify. A session from another node may have to be prepared there, and leaves the notification to the next worker that polls.
+-- Notifies a channel like pg_notify. The transaction of a session from another node may be prepared, and must then not notify. Such a session
+-- stores the notification, and the next worker that polls sends it.
 create or replace function queue_here.tell(channel text, payload text) returns void
   language plpgsql volatile security definer
   set search_path = pg_catalog, pg_temp
 as $$
 begin
   if left(current_setting('application_name'), 14) = 'citus_internal' then
-    -- Refused like in pg_notify: later it would be refused together with those of other sessions.
+    -- Invalid notifications are rejected here, as in pg_notify. Later they would fail together with those of other sessions.
     if octet_length(tell.payload) > 7999 or octet_length(tell.channel) = 0 or octet_length(tell.channel) > 63 then
-      raise exception using errcode = '22023', message = 'queue: what is to be told is too long, or has no channel of that name';
+      raise exception using errcode = '22023', message = 'queue: the notification is too long, or its channel name is empty or too long';
     end if;
     insert into queue.told (id, channel, payload) values (nextval('queue.id_seq'), tell.channel, tell.payload);
   else
@@ -16,7 +17,7 @@ begin
 end
 $$;
 
--- Sends the stored notifications; returns whether there were any. Concurrent calls send different ones.
+-- Sends the stored notifications. Returns whether there were any. Concurrent calls send different notifications.
 create or replace function queue_here.relay() returns boolean
   language plpgsql volatile security definer
   set search_path = pg_catalog, pg_temp

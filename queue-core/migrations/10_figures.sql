@@ -1,16 +1,19 @@
--- Statistics for monitoring that polls every few seconds. Their cost does not grow with the number of waiting jobs, and with the age of the oldest
--- snapshot only where documented. Each reports whether it is exact: `partial` means that there may be more. All of them only read, and control
--- their planning regardless of the connection's settings: counts are planned for each call, to open only the required days, the others once for
--- each connection.
-
--- Returns the position up to which each lane has been processed: below it there are only dead index entries, which slow down a probe, the more the
--- longer a snapshot is held. Returns no rows unless there are more than `bloat` dead rows by the server's statistics, because reading fewer is
--- cheap.
+-- Statistics for monitoring systems that poll every few seconds. The cost does not grow with the number of waiting jobs. The cost grows with the
+-- age of the oldest snapshot only where documented. Each function reports whether its result is exact: `partial` means that there may be more.
 --
--- If the heap is not large and few jobs are ready, the result is exact and read from the heap, where a dead row costs a sixth of a dead index
--- entry. Otherwise it comes from the newest history, for lanes that jobs have left in the last ten seconds; other lanes have no row, and are read
--- from their start. That is incomplete, which `partial` reports: jobs that were committed late or given back have lower positions, until workers
--- with the same method find them within seconds.
+-- All functions only read, and control their planning regardless of the connection's settings. Counts are planned for each call, so that only the
+-- required days are opened. The other functions are planned once per connection.
+
+-- Returns, for each lane, the position up to which the lane has been processed. Below that position there are only dead index entries. Dead entries
+-- slow down a probe, and accumulate while a session holds an old snapshot. Returns no rows if the server's statistics report at most `bloat` dead
+-- rows, because reading so few is cheap.
+--
+-- If ready is at most `heap` bytes large and few jobs are ready, the result is exact. The result is then read from the heap, where a dead row costs
+-- a sixth of a dead index entry. Otherwise the result comes from the newest history, for lanes that jobs have left in the last ten seconds. Other
+-- lanes have no row and are read from their start.
+--
+-- A result from the history is incomplete, and `partial` reports it: jobs that were committed late or released have lower positions. Workers, which
+-- use the same method, find such jobs within seconds.
 create function queue.passed(bloat bigint default 100000, heap bigint default 83886080)
   returns table (seq bigint, lane bigint, partial boolean)
   language plpgsql stable
@@ -61,8 +64,8 @@ begin
 end
 $$;
 
--- Returns for each queue with ready jobs, or for the `most` queues that have waited longest, the time since which the first job has been ready, by
--- the database's clock. `partial` means that another job may have been ready for longer. Reads one index entry for each lane; a position is an id,
+-- Returns the time since which the first job of each queue has been ready, measured by the database clock. With `most`, returns only the queues
+-- that have waited longest. `partial` means that another job may have been ready for longer. Reads one index entry per lane. A position is an id,
 -- which contains the time of its allocation.
 create function queue.oldest(most integer default null)
   returns table (queue text, since timestamptz, waited_ms double precision, partial boolean)
@@ -75,13 +78,13 @@ as $$
 begin
   return query
   with found as materialized (
-    -- By lane, since neighbours in the index are read faster.
+    -- The lanes are read in order, because neighbouring index entries are read faster.
     select l.lane, l.queue, coalesce(p.seq, 0) as floor, p.partial, row_number() over (order by l.lane) as place
     from (select distinct l.lane, l.queue from queue.lane l where l.ctid >= '(0,0)') l
     left join queue.passed() p on p.lane = l.lane
   ), bar as materialized (
-    -- Start of the wait of the last of `most` queues among a thousand lanes: a queue that has waited less is not needed. This bounds the index
-    -- range to read.
+    -- Highest first position among the `most` queues that have waited longest, in the first thousand lanes. Queues that have waited less are not in
+    -- the result, so the position bounds the index range to read.
     select max(h.seq) as seq
     from (
       select min(f.seq) as seq
@@ -120,9 +123,11 @@ begin
 end
 $$;
 
--- Returns the statistics of one queue for monitoring that polls every few seconds: the number of ready jobs, counted up to `most` (null: all),
--- whether there may be more, and the time since which the first has been ready, by the database's clock; null if none is. Reads the newest rows of
--- the history, and in each lane of the queue one index entry from the start and up to `most` from the end, where entries are live.
+-- Returns statistics of one queue: the number of ready jobs, counted up to `most` (null: all), whether there may be more, and the time since which
+-- the first job has been ready (null: no job is ready). Times are measured by the database clock.
+--
+-- Reads the newest rows of the history. In each lane of the queue it reads one index entry at the start, and up to `most` at the end, where entries
+-- are live.
 create function queue.backlog(
   queue text, most integer default 10000,
   out ready bigint, out partial boolean, out since timestamptz, out waited_ms double precision
@@ -166,17 +171,17 @@ begin
 end
 $$;
 
--- Returns the number of jobs by queue, job type and state, and whether there may be more. Counts up to `most` entries of a kind, and is exact if
--- there are no more (null: all, at a cost proportional to the jobs):
+-- Returns the number of jobs by queue, job type and state, and whether there may be more. Counts up to `most` entries of each kind (null: all, at a
+-- cost proportional to the number of jobs). A count is exact if there are no more entries; otherwise:
 --
---   ready, scheduled, blocked, parked   if there are more, each lane is counted up to its share, and is exact if it has no more
---   running, dead                       if there are more, the newest; the types of the others are unknown: a lower bound for all
---   completed, cancelled, expired       the same, of a fourth as many rows of done, and of done_many with some hundred jobs each
+--   ready, scheduled, blocked, parked   each lane is counted up to its share, and is exact if it has no more entries
+--   running, dead                       only the newest entries are counted, so every count is a lower bound
+--   completed, cancelled, expired       as for running, with a fourth as many rows of done and of done_many (some hundred jobs each)
 --
--- Waiting jobs are first read in heap order: a dead row costs a tenth there of a dead index entry.
+-- Waiting jobs are first read in heap order, where a dead row costs a tenth of a dead index entry.
 --
--- With `top`, returns only this many queues and types, those with the most unfinished jobs seen. Rows without queue and type contain the number of
--- jobs of all of them by state, and, without state, the number of other queues and types seen.
+-- With `top`, returns only the `top` pairs of queue and type with the most unfinished jobs counted. Rows without queue and type then contain the
+-- number of jobs of all pairs by state. The row without a state contains the number of pairs left out.
 create function queue.counts(most bigint default 20000, top integer default null)
   returns table (queue text, job_type text, state text, jobs bigint, partial boolean)
   language plpgsql stable
@@ -186,7 +191,7 @@ create function queue.counts(most bigint default 20000, top integer default null
   set jit = off
 as $$
 declare
-  -- Lowest id of finished jobs to read, and the running jobs to look up: days below are not opened.
+  -- Lowest id of finished jobs to read, and ids of running jobs to look up. The partitions of earlier days are not opened.
   lowest    bigint;
   held_ids  bigint[];
   held_low  bigint;
@@ -266,7 +271,7 @@ begin
     union all
     select 'completed' where (select count(*) from over) > most / 4 or (select count(*) from over_plainly) > most / 4
   ), sampled as materialized (
-    -- The rank of a lane is not an exact number: floats are added faster.
+    -- The numbers that rank the lanes need not be exact, so they are floats, which are added faster.
     select s.state, s.lane, s.jobs, s.jobs::float8 as live, s.jobs::float8 as seen from seen s
     union all
     select 'running', h.lane, sum(cardinality(h.ids)), sum(cardinality(h.ids))::float8, sum(cardinality(h.ids))::float8
@@ -306,7 +311,7 @@ begin
   ), seen_of_listed as materialized (
     select s.state, s.lane, s.jobs from sampled s where s.lane in (select c.lane from listed c)
   ), floors as materialized (
-    -- Reading by the heap was tried above.
+    -- `heap => 0`, because reading from the heap was tried above.
     select p.lane, p.seq from queue.passed(heap => 0) p where exists (select from many m where m.state = 'ready')
   ), probed as materialized (
     select m.state, c.lane, greatest(least(n.jobs, a.share), least(coalesce(s.jobs, 0), most)) as jobs,
@@ -332,7 +337,7 @@ begin
       ) e
     ) n
   ), counted as (
-    -- Of waiting jobs only where all of them were seen.
+    -- Counts of waiting jobs are used only for states in which all entries were read.
     select s.state, s.lane, s.jobs, false as partial from seen_of_listed s where not exists (select from many m where m.state = s.state)
     union all
     select p.state, p.lane, p.jobs, p.partial from probed p where p.jobs > 0 or p.partial

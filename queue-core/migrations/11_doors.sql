@@ -1,31 +1,32 @@
--- SECURITY DEFINER entry points for roles without privileges on the tables. Each runs with the rights of the store's owner under a search_path of its
--- own (insert_job instead qualifies all names), checks its arguments, and does one thing. roles/*.sql grants them to roles; a store without roles is
--- accessible only to its owner.
+-- SECURITY DEFINER entry points for roles without privileges on the tables. Each function runs with the rights of the store's owner under its own
+-- search_path (insert_job qualifies all names instead), checks its arguments, and does one thing. roles/*.sql grants the functions to roles. A
+-- store without roles is accessible only to its owner.
 --
---   producer_*   enqueue, for roles that may not write to queue.job; the functions of 6_enqueue.sql and the statements use them automatically
---   worker_*     days, for roles that may not create tables
---   reader_*     jobs without payload and output, for roles that may not read them
+--   producer_*   enqueue, for roles that may not write to queue.job; used automatically by the functions of 6_enqueue.sql and the bulk statements
+--   worker_*     create and drop partitions of days, for roles that may not create tables
+--   reader_*     read jobs without payload and output, for roles that may not read those
 --
--- Other entry points only need their owner's rights, and are defined with their subjects (insert_job, channel, notify, status, look, wait, the
--- operations on jobs, set_capacity, pause, resume).
+-- Other entry points need only their owner's rights, and are defined in the files of their subjects: insert_job, channel, notify, status, look,
+-- wait, the operations on jobs, set_capacity, pause and resume.
 
 -- Returns whether the caller may enqueue without an entry point.
 create function queue.is_trusted() returns boolean
   language sql stable
   return pg_catalog.has_table_privilege('queue.job'::regclass, 'insert');
 
--- A role that may execute this function may enqueue into every queue; other producers only into the queues in queue.producer_queue.
+-- Marks roles that may enqueue into every queue: those with the privilege to execute the function. Other producers may enqueue only into the queues
+-- in queue.producer_queue.
 create function queue.any_queue() returns boolean
   language sql immutable
   return true;
 
--- Returns whether some producer is restricted to some queues. A constant costs the others nothing: the first such producer replaces it
--- (roles/some_queues.sql).
+-- Returns whether some producer is restricted to certain queues. The constant costs nothing while there is no such producer; adding the first one
+-- replaces the function (roles/some_queues.sql).
 create function queue.limits_producers() returns boolean
   language sql immutable
   return false;
 
--- The queues of restricted producers, by role.
+-- Queues of restricted producers, by role.
 create table queue.producer_queue (
   role   name  not null,
   queue  text  not null,
@@ -33,7 +34,7 @@ create table queue.producer_queue (
   constraint producer_queue_is_a_name check (queue.is_name(queue))
 );
 
--- Refuses an enqueue into a queue that the caller may not use. Everything in it is schema-qualified, as in insert_job.
+-- Raises an error if the caller may not enqueue into the queue. The body is schema-qualified, as in insert_job.
 create function queue.check_queue(queue text, caller name) returns void
   language plpgsql stable
 as $$
@@ -53,7 +54,7 @@ begin
 end
 $$;
 
--- Same as queue.enqueue without options.
+-- Enqueues like queue.enqueue without options.
 create function queue.producer_enqueue(job_type text, payload jsonb, caller queue.caller default queue.called_by()) returns bigint
   language plpgsql volatile security definer
   set search_path = pg_catalog, pg_temp
@@ -70,7 +71,7 @@ begin
 end
 $$;
 
--- Same as queue.enqueue_with. Enqueues into the queue that was checked, whatever workers publish meanwhile.
+-- Enqueues like queue.enqueue_with. The queue is fixed by the check, even if workers publish another default queue meanwhile.
 create function queue.producer_enqueue_with(
   job_type text, payload jsonb, options jsonb, caller queue.caller default queue.called_by(), out id bigint, out outcome text
 )
@@ -94,7 +95,7 @@ begin
 end
 $$;
 
--- Same as queue.lock_keys. An enqueue under keys locks them in any case.
+-- Locks keys like queue.lock_keys. Calling the function gives a producer no further rights, because an enqueue under keys locks the keys anyway.
 create function queue.producer_lock_keys(queues text[], keys text[], every boolean) returns void
   language plpgsql volatile security definer
   set search_path = pg_catalog, pg_temp
@@ -104,7 +105,7 @@ begin
 end
 $$;
 
--- Same as queue.add_days, with a limit on the number of days ahead.
+-- Creates partitions like queue.add_days, at most 60 days ahead.
 create function queue.worker_add_days(ahead integer) returns integer
   language plpgsql volatile security definer
   set search_path = pg_catalog, pg_temp
@@ -117,7 +118,7 @@ begin
 end
 $$;
 
--- Same as queue.drop_day, for past days, and with few enough survivors that others do not wait for long.
+-- Drops a day like queue.drop_day, restricted to past days and to so few survivors that other sessions are blocked only briefly.
 create function queue.worker_drop_day(retention interval) returns date
   language plpgsql volatile security definer
   set search_path = pg_catalog, pg_temp
@@ -131,11 +132,11 @@ begin
 end
 $$;
 
--- Returns the page of queue.list, which documents it. Planned for each call, regardless of the caller's settings: with a plan cached since the days
--- were empty a page could take minutes, and JIT compilation takes ten times as long as the query.
+-- Returns the page described at queue.list. The query is planned for each call, regardless of the caller's settings. With a plan cached while the
+-- days were empty, a page could take minutes; JIT compilation takes ten times as long as the query.
 --
--- Reads the jobs of the newest day or two first, because planning a month of days takes longer than the query. The others are opened only if those
--- do not contain the page.
+-- Reads the jobs of the newest one or two days first, because planning a query over a month of days takes longer than executing it. The other days
+-- are opened only if the newest ones do not fill the page.
 create function queue.list_of(
   in_state text, in_queue text, job_types text[], before bigint, most integer, in_error text, since interval, older_than interval, payloads boolean,
   in_meta jsonb, looked integer
@@ -189,13 +190,16 @@ begin
 end
 $$;
 
--- Lists jobs, newest first, each once with its state. Filters: in this state, of this queue, of one of these job types, below this id; with this
--- text in the error of a dead letter; not older than `since`, at least as old as `older_than`, by the end of a finished job and by the enqueue of
--- any other; with metadata that contain this object. Null means any. Payload and output only on request.
--- The cost does not grow with the number of jobs, except for blocked and running ones. With a filter only a limited number of others is read:
--- `looked` rows of done and of done_many, five times as many scheduled, parked or dead ones, half as many running ones or jobs filtered by
--- metadata. `horizon` is the lowest id down to which the list is complete: no older job is listed, and the next page continues from there (before
--- => horizon). Null: everything was read. A page without jobs is one row with its horizon.
+-- Lists jobs, newest first, each once with its state. Filters (null: any): state, queue, job types, ids below `before`, `error` (text in the error
+-- of a dead letter), `since` and `older_than` (maximum and minimum age), `meta` (an object that the metadata contain). The age of a finished job
+-- counts from its end, that of any other job from its enqueue. Payload and output are returned only if `payload` is set.
+--
+-- The cost does not grow with the number of jobs, except for blocked and running ones. With a filter, a limited number of jobs that do not match is
+-- read: `looked` rows of done and of done_many, five times as many scheduled, parked or dead jobs, and half as many running jobs or jobs filtered
+-- by metadata.
+--
+-- `horizon` is the lowest id down to which the list is complete. No older job is listed, and the next page continues from there (before =>
+-- horizon). Null means that everything was read. A page without jobs consists of one row with the horizon.
 create function queue.list(
   state text default null, queue text default null, job_types text[] default null, before bigint default 9223372036854775807,
   most integer default 50, error text default null, since interval default null, older_than interval default null,
@@ -214,7 +218,7 @@ begin atomic
     list.looked) l;
 end;
 
--- Same as queue.list, without payload and output.
+-- Lists jobs like queue.list, without payload and output.
 create function queue.reader_list(
   in_state text default null, in_queue text default null, job_types text[] default null, before bigint default 9223372036854775807,
   most integer default 50, in_error text default null, since interval default null, older_than interval default null,
@@ -240,7 +244,7 @@ begin
 end
 $$;
 
--- Same as queue.find, without payload and output.
+-- Returns one job like queue.find, without payload and output.
 create function queue.reader_find(job bigint)
   returns table (
     id bigint, queue text, job_type text, priority smallint, state text, attempts smallint, max_attempts smallint, crashes smallint,
@@ -260,7 +264,7 @@ begin
 end
 $$;
 
--- Each job once, with its state.
+-- All jobs, each once with its state.
 create view queue.jobs as
   select
     e.id, l.queue, queue.type_of(l.job_type) as job_type, l.priority, e.state, e.attempts, j.max_attempts, e.crashes,
@@ -303,8 +307,8 @@ create view queue.jobs as
   join queue.job j on j.id = e.id
   cross join lateral (select l.queue, l.job_type, l.priority from queue.lane l where l.lane = coalesce(e.lane, j.lane) limit 1) l;
 
--- Returns all workers with a heartbeat row, and the number of jobs that each holds. One that is not alive is silent: its jobs are about to be
--- recovered.
+-- Returns all workers with a heartbeat row, and the number of jobs that each worker holds. A worker that is not `alive` has an expired lease, and
+-- its jobs are about to be recovered.
 create function queue.workers()
   returns table (
     id uuid, name text, host text, pid integer, version text, queues text[], started_at timestamptz, expires_at timestamptz, alive boolean,
@@ -319,7 +323,7 @@ begin atomic
   order by w.started_at, w.id;
 end;
 
--- All unfinished jobs, which have to be kept whatever happens to their day.
+-- Unfinished jobs, which must be kept when the partition of their day is dropped.
 create view queue.living as
   select id from queue.ready
   union all select id from queue.scheduled
@@ -328,8 +332,9 @@ create view queue.living as
   union all select id from queue.dead
   union all select id from queue.blocked;
 
--- Returns the unfinished jobs of an ordering key, in its order: the head, which runs, waits or is dead and blocks the key, and the jobs blocked
--- behind it. Reads one index entry for each. SECURITY DEFINER, because readers have no access to heads and hashes of keys.
+-- Returns the unfinished jobs of an ordering key, in the key's order. The first is the head, which is running, waiting, or dead and blocking the
+-- key; the jobs blocked behind it follow. Reads one index entry per job. SECURITY DEFINER, because readers have no access to heads and hashes of
+-- keys.
 create function queue.key_line(queue text, key text, most integer)
   returns table (seq bigint, id bigint)
   language plpgsql stable security definer

@@ -1,14 +1,14 @@
--- Pauses: lanes whose jobs workers do not start for now. Enqueues, claims and verdicts do not read them: each worker loads them, and skips the lanes
--- that they cover. Jobs stay ready meanwhile; running jobs continue.
+-- Pauses. A pause covers lanes, and workers start no job of a covered lane until it is resumed. Enqueues, claims and verdicts do not read the
+-- pauses: each worker loads them and skips the covered lanes. Meanwhile jobs stay ready, and running jobs continue.
 --
 --   paused  written by operators (pause, resume)
 --
--- A worker records in its own row (worker.paused_seen) the highest pause under which it starts nothing any more. A pause must therefore not become
--- visible after one with a higher number: transactions that pause are exclusive until their commit.
+-- A worker records in its own row (worker.paused_seen) the highest pause number that it respects. A pause must therefore not become visible after
+-- one with a higher number. To ensure this, transactions that pause hold an exclusive lock until their commit.
 
 create sequence queue.pause_seq;
 
--- A pause of a queue, of a job type, of a type in a queue, or of everything: '*' means any.
+-- Pauses in force. Each covers a queue, a job type, a job type in a queue, or everything; '*' stands for any queue or type.
 create table queue.paused (
   queue      text         not null,
   job_type   text         not null,
@@ -23,9 +23,11 @@ create table queue.paused (
   constraint paused_reason_is_short check (length(reason) <= 1000)
 );
 
--- Pauses a queue ('*' means any), or one job type in it; returns the pause's number. An existing pause gets the new reason and author; its start
--- stays. It takes effect at the commit: workers are notified then, and running jobs continue to their end. pause_awaits returns the workers that
--- may still start such jobs.
+-- Pauses a queue ('*': all queues), or one job type in the queue, and returns the pause's number. An existing pause gets the new reason and author
+-- but keeps its start time.
+--
+-- The pause takes effect at commit, when workers are notified. Running jobs continue to their end. pause_awaits returns the workers that may still
+-- start jobs of the pause.
 create function queue.pause(queue text, job_type text default '*', reason text default null) returns bigint
   language plpgsql volatile security definer
   set search_path = pg_catalog, pg_temp
@@ -45,7 +47,7 @@ begin
 end
 $$;
 
--- Ends exactly this pause; false if there is none. Jobs covered by another pause stay paused.
+-- Ends the pause with exactly this queue and job type. Returns false if there is no such pause. Jobs covered by another pause stay paused.
 create function queue.resume(queue text, job_type text default '*') returns boolean
   language plpgsql volatile security definer
   set search_path = pg_catalog, pg_temp
@@ -64,7 +66,8 @@ end
 $$;
 
 -- Returns the live workers that could run some of the paused jobs and have not acknowledged the pause. If there are none, no handler of these jobs
--- starts until they are resumed. Does not include silent workers: such a worker has fenced itself, and loads the pauses before it claims again.
+-- starts until the pause ends. Workers whose lease has expired are not included, because such a worker has fenced itself and loads the pauses
+-- before it claims again.
 create function queue.pause_awaits(queue text, job_type text default '*')
   returns table (id uuid, name text, host text, pid integer)
   language plpgsql stable
@@ -83,8 +86,8 @@ begin
 end
 $$;
 
--- Returns the pauses, oldest first; the number of ready jobs that wait for each, by the stored name of their type and counted up to `most` (null:
--- all); and the number of workers in pause_awaits.
+-- Returns the pauses, oldest first, each with the number of paused ready jobs, counted up to `most` (null: all), and the number of workers in
+-- pause_awaits.
 create function queue.pauses(most integer default 10000)
   returns table (
     id bigint, queue text, job_type text, reason text, paused_at timestamptz, paused_by text, ready bigint, partial boolean, awaits bigint
@@ -114,7 +117,7 @@ begin
         from queue.lane l
         where (p.queue = '*' or l.queue = p.queue) and (p.job_type = '*' or queue.type_of(l.job_type) = p.job_type)
       ) l
-      -- From the end, since the front has dead index entries.
+      -- The index is read from the end, because dead entries accumulate at the front.
       cross join lateral (select from queue.ready r where r.lane = l.lane order by r.seq desc limit most + 1) r
       limit most + 1
     ) w

@@ -1,32 +1,33 @@
--- Schedules: jobs enqueued by time. First how schedules are created, changed and removed, then their ticks. The operations are SECURITY DEFINER entry
--- points, see 11_doors.sql.
+-- Schedules, which enqueue jobs by time. The first half of the file creates, changes and removes schedules; the second half fires their ticks. The
+-- operations are SECURITY DEFINER entry points, see 11_doors.sql.
 --
---   schedule  written by users (schedule, unschedule and the other operations), by workers that declare one (elect_schedules), and by fire_ticks
+--   schedule  written by users (schedule, unschedule and the other operations), by workers that declare a schedule (elect_schedules),
+--             and by fire_ticks
 
 create table queue.schedule (
   name              text        not null,
   job_type          text        not null,
   payload           jsonb       not null,
-  options           jsonb       not null,                            -- of each enqueue, as for queue.enqueue
-  cron              text,                                            -- expression, evaluated by workers; or
-  every             interval,                                        -- every multiple of this since 1970
+  options           jsonb       not null,                            -- options of each enqueue, as for queue.enqueue
+  cron              text,                                            -- cron expression, evaluated by workers; null if `every` is set
+  every             interval,                                        -- ticks at multiples of this interval since 1970; null if `cron` is set
   tz                text        not null,
   missed            text        not null,
   grace             interval    not null,
   overlap           text        not null,
   jitter            interval    not null,
-  supersede         boolean     not null,                            -- another payload cancels its jobs that wait for a retry
+  supersede         boolean     not null,                            -- a changed payload cancels jobs that are waiting for a retry
   source            text        not null,                            -- static: declared by workers; dynamic: created by users
-  definition        bigint      not null,                            -- hash of all of these
-  since             timestamptz not null default clock_timestamp(),  -- its ticks are those after this time
-  next_at           timestamptz,                                     -- next tick, or null: to be computed by a worker
-  skip_at           timestamptz,                                     -- tick to be skipped
-  tried_at          timestamptz,                                     -- first failed try of the next tick; later, if no worker tried for long
+  definition        bigint      not null,                            -- hash of the columns above
+  since             timestamptz not null default clock_timestamp(),  -- ticks count after this time
+  next_at           timestamptz,                                     -- next tick; null until a worker computes it
+  skip_at           timestamptz,                                     -- tick to skip
+  tried_at          timestamptz,                                     -- first failed try of the next tick; moved on if no worker tried for a long time
   again_at          timestamptz,                                     -- last failed try, if any
   paused_at         timestamptz,
-  undeclared_since  timestamptz,                                     -- since then no living worker has declared it
-  withdrawn_at      timestamptz,                                     -- since then it has no ticks for that reason
-  error             text,                                            -- why it has no ticks: to be fixed and created again
+  undeclared_since  timestamptz,                                     -- time since which no live worker has declared the schedule
+  withdrawn_at      timestamptz,                                     -- time since which the schedule has no ticks because it is undeclared
+  error             text,                                            -- reason why there are no ticks; cleared by creating the schedule again
   constraint schedule_times_in_range check (
     least(since, next_at, skip_at, tried_at, again_at, paused_at, undeclared_since, withdrawn_at) >= '1970-01-01+00'
     and greatest(since, next_at, skip_at, tried_at, again_at, paused_at, undeclared_since, withdrawn_at) < '10000-01-01+00'
@@ -45,7 +46,7 @@ create function queue.tell_schedules() returns void
   language sql volatile
   return queue.notify('wake', '!schedule');
 
--- Returns the interval of an option, given as interval or in seconds; refuses one outside of this range.
+-- Returns the interval of an option, which is given as an interval or in seconds. Raises an error if the value is outside `shortest` to `longest`.
 create function queue.read_span(options jsonb, name text, otherwise interval, shortest interval, longest interval) returns interval
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp
@@ -65,7 +66,7 @@ begin
   exception when data_exception then
     meant := null;
   end;
-  -- Comparisons of intervals take a year as 360 days; in seconds it has 365.25.
+  -- The intervals are compared in seconds, because a comparison of intervals takes a year as 360 days instead of 365.25.
   if extract(epoch from meant) between extract(epoch from shortest) and extract(epoch from longest) is not true then
     raise invalid_parameter_value using
       message = format('queue.schedule: the option %s must be an interval or a number of seconds, from %s to %s, not %s',
@@ -75,7 +76,7 @@ begin
 end
 $$;
 
--- Returns the checked definition of a schedule: an unknown option, or one of a wrong type or out of range, raises 22023 with its name.
+-- Returns the checked definition of a schedule. An unknown option, a wrong type or a value out of range raises 22023 with the option's name.
 create function queue.read_schedule(name text, job_type text, payload jsonb, options jsonb, source text) returns queue.schedule
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp
@@ -140,8 +141,8 @@ begin
 end
 $$;
 
--- Creates a schedule, or changes the one with this name. An equal definition changes nothing. A pause stays, and so does the next tick unless the
--- timing differs. Schedules declared by workers cannot be changed.
+-- Creates a schedule, or changes the existing one of the same name. An equal definition changes nothing. A pause is kept, and so is the next tick
+-- unless the timing changes. Raises an error if the existing schedule has another source: users and workers cannot change each other's schedules.
 create function queue.put_schedule(said queue.schedule) returns void
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp
@@ -179,19 +180,19 @@ begin
 end
 $$;
 
--- Creates a schedule with this name, or changes it: at its ticks a job of this type with this payload is enqueued. Options:
+-- Creates the schedule `name`, or changes it. At each tick, a job of type `job_type` with this payload is enqueued. Options:
 --
 --   cron | every    an expression of five fields (six with seconds first), or an interval: every multiple of it since 1970
 --   tz              time zone of the expression; default UTC
---   missed          handling of ticks that no worker was there for: coalesce, skip, catch_up(n); default coalesce
+--   missed          handling of ticks that passed while no worker was running: coalesce, skip, catch_up(n); default coalesce
 --   grace           how late a tick may be before it counts as missed; default 1 min
---   overlap         handling of a tick while a job of an earlier one is unfinished: skip, allow, queue; default skip
---   jitter          jobs are delayed by up to this, each by a different part of it; default 0
---   supersede       after a change of the payload, cancels jobs of the schedule that wait for a retry; default false
---   and those of queue.enqueue, except run_at, after and expires_at
+--   overlap         handling of a tick while a job of an earlier tick is unfinished: skip, allow, queue; default skip
+--   jitter          maximum delay of a job, which is different for each tick; default 0
+--   supersede       a change of the payload cancels jobs of the schedule that are waiting for a retry; default false
+--   and the options of queue.enqueue, except run_at, after and expires_at
 --
--- Workers evaluate the expression and compute the first tick. While no worker is alive the schedule has no next_at; its ticks still count from now
--- on. An expression or a time zone that they cannot read becomes the schedule's error.
+-- Workers evaluate the expression and compute the first tick. While no worker is alive, the schedule has no next_at, but its ticks count from the
+-- call on. If workers cannot parse the expression or the time zone, the schedule's error reports it.
 create function queue.schedule(name text, job_type text, payload jsonb, options jsonb) returns void
   language plpgsql volatile security definer
   set search_path = pg_catalog, pg_temp
@@ -210,7 +211,7 @@ begin
 end
 $$;
 
--- Removes a schedule; its jobs stay. Returns whether there was one.
+-- Removes a schedule and keeps its jobs. Returns whether the schedule existed.
 create function queue.unschedule(name text) returns boolean
   language plpgsql volatile security definer
   set search_path = pg_catalog, pg_temp
@@ -225,7 +226,7 @@ begin
 end
 $$;
 
--- Stops ticks until the schedule is resumed.
+-- Stops the schedule's ticks until it is resumed.
 create function queue.pause_schedule(name text) returns void
   language plpgsql volatile security definer
   set search_path = pg_catalog, pg_temp
@@ -240,7 +241,7 @@ begin
 end
 $$;
 
--- Continues with the next tick; those of the pause are dropped.
+-- Resumes a schedule with the next tick. Ticks that passed during the pause are dropped.
 create function queue.resume_schedule(name text) returns void
   language plpgsql volatile security definer
   set search_path = pg_catalog, pg_temp
@@ -259,7 +260,7 @@ begin
 end
 $$;
 
--- Skips the next tick; returns it. Repeated calls skip the same tick.
+-- Skips the schedule's next tick, and returns it. Repeated calls skip the same tick.
 create function queue.skip_schedule(name text) returns timestamptz
   language plpgsql volatile security definer
   set search_path = pg_catalog, pg_temp
@@ -281,13 +282,14 @@ begin
 end
 $$;
 
--- The ticks of schedules. Any worker computes them, sleeps until the next one, and calls queue.fire_ticks; there is no leader. Nothing here evaluates
--- cron expressions: the caller passes the ticks, which are applied to the schedule and the tick that they were computed for, or not at all.
+-- Ticks of schedules. Any worker computes them, sleeps until the next tick, and calls queue.fire_ticks; there is no leader. Nothing in this file
+-- evaluates cron expressions: the caller passes the ticks. The ticks are applied only if the schedule and its next tick are still the ones for
+-- which they were computed.
 --
 --   fire         written by fire_ticks and run_schedule, one row for each tick; pruned with the history
---   declaration  written by workers that start (declare_schedules); worker.declares has the declarations of living workers
+--   declaration  written by workers at startup (declare_schedules); worker.declares lists the declarations of live workers
 
--- Outcome of each tick.
+-- Outcomes of ticks, one row for each tick.
 create table queue.fire (
   name      text        not null,
   tick      timestamptz not null,
@@ -301,7 +303,7 @@ create table queue.fire (
 create index fire_jobs on queue.fire (name, (outcome = 'run_now'), tick) where job is not null;
 create index fire_by_time on queue.fire (fired_at);
 
--- Declarations of workers: of each name, the newest one declared by a living worker is in force.
+-- Schedules declared by workers. For each name, the newest definition that a live worker declares is in force.
 create table queue.declaration (
   name        text        not null,
   definition  bigint      not null,
@@ -315,7 +317,7 @@ create table queue.declaration (
   constraint declaration_pkey primary key (name, definition)
 );
 
--- Enqueues a job of a schedule for this tick, and returns the result of the enqueue.
+-- Enqueues a job of a schedule for `tick`, and returns the result of the enqueue.
 create function queue.enqueue_tick(plan queue.schedule, tick timestamptz, out id bigint, out outcome text)
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp
@@ -326,7 +328,7 @@ declare
   said   jsonb := plan.options || jsonb_build_object('system', jsonb_build_object('schedule', plan.name, 'tick', stamp));
 begin
   if spread > 0 then
-    -- The jitter of a tick does not depend on the worker that fires it.
+    -- The jitter is derived from the tick, so that it does not depend on the worker that fires the tick.
     said := said || jsonb_build_object('run_at',
       tick + (queue.hash(plan.name || '/' || stamp) & 9223372036854775807) % spread * interval '1 ms');
   end if;
@@ -337,7 +339,8 @@ begin
 end
 $$;
 
--- Returns the last ten jobs of ticks of a schedule, and the last ten started manually: many of the latter do not hide those of ticks.
+-- Returns the last ten jobs of a schedule's ticks, and the last ten started manually. The two are limited separately, so that many manual starts do
+-- not hide the jobs of ticks.
 create function queue.last_jobs(name text) returns table (id bigint, tick timestamptz)
   language sql stable
   set search_path = pg_catalog, pg_temp
@@ -354,8 +357,8 @@ begin atomic
   ) f;
 end;
 
--- Describes the earliest unfinished job of an earlier tick or manual start; null if there is none. Excludes a waiting job of a newer version: it is
--- from a later release, which may never be deployed again.
+-- Returns a description of the earliest unfinished job of an earlier tick or manual start, or null if there is none. Waiting jobs of a newer
+-- payload version are ignored: their release may have been rolled back, and then no worker runs them.
 create function queue.overlaps_with(name text, options jsonb) returns text
   language sql stable
   set search_path = pg_catalog, pg_temp
@@ -375,7 +378,7 @@ begin atomic
   limit 1;
 end;
 
--- For a job that ticks of its schedule have overlapped with, returns the schedule and the first of those ticks; otherwise an empty object.
+-- Returns the schedule of a job and the first tick that overlapped with the job, or an empty object if no tick did.
 create function queue.why_overlapped(id bigint, system jsonb) returns jsonb
   language sql stable
   set search_path = pg_catalog, pg_temp
@@ -395,19 +398,19 @@ begin atomic
   ), '{}');
 end;
 
--- Fires the due ticks of a schedule, provided that it is as the caller saw it: with this definition and this next tick. For each of these ticks a
--- job is enqueued (unless the tick is to be skipped), or it is recorded as missed. Then next_at becomes the next tick; if it is null, the schedule
--- gets this error. Returns the outcome of each tick (fired: it was fired before), or one row (planned) without ticks; nothing if another worker was
--- faster, or another session has the schedule locked.
+-- Fires the due ticks of a schedule, if the schedule still has the caller's definition and next tick. For each tick a job is enqueued, unless the
+-- tick is to be skipped, or is recorded as missed. next_at then becomes the given next tick; if that is null, the schedule gets the given error.
 --
--- A job that cannot be enqueued is the outcome of its tick, not an error of the caller: the schedule continues with the next tick. A failure that
--- may be transient (a deadlock, a lock held by others, a full disk) is rolled back until one grace period after the first try, however late that
--- was, and reported by a last row (raised): the schedule is unchanged, except for the time of the try. The same statement may therefore process
--- other schedules. Waits at most `patience` ms for a lock. Of a time without any try, because the server or all workers were down, a tenth of the
--- grace period counts.
+-- Returns one row for each tick with its outcome; `fired` means that the tick was fired before. Returns one row (`planned`) if there are no ticks.
+-- Returns no row if another worker was faster, or another session has locked the schedule.
 --
--- A cancelled statement leaves no trace. Its caller reports it by another call, with the error and the verb fail: it counts as a failed try like
--- the others, and finally as the tick's outcome.
+-- If a job cannot be enqueued, the error is the outcome of the tick and is not raised, so the schedule continues with the next tick. A failure that
+-- may be transient (a deadlock, a lock held by another session, a full disk) is rolled back instead, until one grace period after the first try. A
+-- last row (`raised`) reports the failure, and only the time of the try is stored. The same statement may therefore process other schedules. Waits
+-- at most `patience` ms for a lock. While the server or all workers are down, only a tenth of the grace period elapses.
+--
+-- A cancelled statement leaves no trace. The caller therefore reports the cancellation in another call, with the error and the verb fail. The
+-- cancellation counts as a failed try, and finally becomes the tick's outcome.
 create function queue.fire_ticks(
   name text, definition bigint, seen timestamptz, ticks timestamptz[], verb text, next_at timestamptz, error text, patience integer default 100
 )
@@ -432,7 +435,8 @@ begin
   if not found or fire_ticks.seen > now then
     return;
   end if;
-  -- Retries follow within a minute, and within the grace period; a statement takes at most ten seconds.
+  -- Tries follow each other within a minute and within the grace period, and a statement takes at most ten seconds. A longer gap means that no
+  -- worker tried.
   if now - plan.again_at > least(plan.grace, '1 min') + interval '15 s' then
     plan.tried_at := plan.tried_at + greatest(now - plan.again_at - plan.grace / 10, '0');
   end if;
@@ -453,7 +457,7 @@ begin
       job := null;
       why := null;
       outcome := case
-        -- If the clock was set back, the same time occurs again.
+        -- If the clock was set back, the same tick occurs again.
         when exists (select from queue.fire f where f.name = fire_ticks.name and f.tick = fire_ticks.tick) then 'fired'
         when fire_ticks.tick = plan.skip_at then 'skipped'
         when fire_ticks.verb = 'miss' then 'missed'
@@ -503,7 +507,7 @@ begin
 end
 $$;
 
--- Enqueues a job of a schedule now, regardless of its ticks, pause and overlap; returns the job.
+-- Enqueues a job of a schedule immediately, regardless of ticks, pause and overlap, and returns the job's id.
 create function queue.run_schedule(name text) returns bigint
   language plpgsql volatile security definer
   set search_path = pg_catalog, pg_temp
@@ -524,8 +528,8 @@ begin
 end
 $$;
 
--- Records the declarations of a worker; payloads and options are JSON texts. Returns those refused, and those to be declared again because another
--- session has them locked, for example. The latest declarations of a living worker apply.
+-- Records the schedules that a worker declares; payloads and options are JSON texts. Returns the rejected ones, and those to be declared again, for
+-- example because another session has locked them. The latest declarations of a live worker apply.
 create function queue.declare_schedules(worker uuid, names text[], job_types text[], payloads text[], options text[])
   returns table (name text, became text)
   language plpgsql volatile security definer
@@ -556,8 +560,8 @@ begin
 end
 $$;
 
--- Puts the declarations of living workers in force: of each name, the definition that was first seen most recently. A schedule that no living
--- worker has declared for the duration of a lease is withdrawn. Living workers call it periodically. Returns the changes.
+-- Puts the declarations of live workers in force: for each name, the definition that was first seen most recently. A schedule that no live worker
+-- has declared for the duration of a lease is withdrawn. Live workers call the function periodically. Returns the changes.
 create function queue.elect_schedules() returns table (name text, became text)
   language plpgsql volatile security definer
   set search_path = pg_catalog, pg_temp
@@ -588,7 +592,7 @@ begin
     continue when won.source = 'static' and won.now_in_force = won.definition and won.undeclared_since is null and won.error is null;
     begin
       if won.now_in_force is not null then
-        -- Of two concurrent elections the one with more information may have been first.
+        -- A schedule that has changed meanwhile is skipped, because a concurrent election was faster and may have seen more declarations.
         perform from queue.schedule s where s.name = won.name and s.definition = won.now_in_force for update;
         continue when not found;
       end if;

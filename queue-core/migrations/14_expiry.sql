@@ -1,18 +1,21 @@
--- Expiry: a job with a deadline for its start expires if no attempt has started by then.
+-- Expiry. A job with a start deadline expires if no attempt has started by then.
 --
---   expiry                                         written by an enqueue with a deadline; consumed by any worker once it has passed (expire_due)
+--   expiry                                         written by an enqueue with a deadline; consumed by any worker once the deadline has passed
+--                                                  (expire_due)
 --   ready | scheduled | blocked -> done, expired   by any worker (expire_due), or by the transaction that holds the entry (expire_all)
---   lease -> done, expired                         by its holder, before the job starts (expire_held)
+--   lease -> done, expired                         by the holder, before the job starts (expire_held)
 --
--- The deadline is in `job.system`, which a claim reads in any case: a job past its deadline does not start, whether or not expire_due has found it,
--- and jobs without a deadline cost nothing. A row of expiry is only a reminder to check a job: one that has started or finished by then is left
--- alone, and so is one whose deadline has changed. A job has started once it was charged an attempt or a crash: a retry continues, and so does a job
--- of a silent worker. A job that was given back uncharged has not started.
+-- The deadline is in `job.system`, which a claim reads anyway. Therefore a job past its deadline does not start, even if expire_due has not found
+-- it yet, and jobs without a deadline cost nothing.
+--
+-- A row of expiry is only a reminder to check a job. A job that has started or finished by then, or whose deadline has changed, is not expired. A
+-- job has started once an attempt or a crash was counted, so retries and jobs of crashed workers continue. A job released without counting the
+-- attempt has not started.
 
 create table queue.expiry (
   at     timestamptz not null,
   id     bigint      not null,
-  looks  smallint    not null default 0,  -- number of times that it was postponed because the job was locked or running
+  looks  smallint    not null default 0,  -- number of postponements because the job was locked or running
   constraint expiry_due primary key (at, id),
   constraint expiry_at_in_range check (at >= '1970-01-01+00' and at < '10000-01-01+00')
 ) with (
@@ -20,24 +23,24 @@ create table queue.expiry (
   autovacuum_vacuum_insert_scale_factor = 0.5, autovacuum_vacuum_cost_delay = 0
 );
 
--- Returns a time in the format of `job.system`: of fixed length and in UTC, so that texts sort by time.
+-- Returns a time in the format of `job.system`, which is in UTC and of fixed length, so that the texts sort by time.
 create function queue.expiry_text(at timestamptz) returns text
   language sql stable strict parallel safe
   return pg_catalog.to_char(at at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"');
 
--- Returns whether a job with this `system` has expired. A value not written by expiry_text never expires.
+-- Returns whether a job with these `system` attributes has expired. A value not written by expiry_text never expires.
 create function queue.is_expired(system jsonb) returns boolean
   language sql volatile
   return coalesce(
     system ->> 'expires_at' ~ '^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}[.][0-9]{6}Z$' and
     (system ->> 'expires_at') collate "C" <= queue.expiry_text(pg_catalog.clock_timestamp()), false);
 
--- Returns this `system` with a deadline.
+-- Returns `system` with the deadline added.
 create function queue.with_expiry(system jsonb, at timestamptz) returns jsonb
   language sql stable
   return coalesce(system, '{}') || pg_catalog.jsonb_build_object('expires_at', queue.expiry_text(at));
 
--- Inserts rows of expiry. A function, so that enqueues of jobs without expiry do not open the table.
+-- Inserts rows into expiry. A function of its own, so that enqueues of jobs without a deadline do not open the table.
 create function queue.insert_expiries(at timestamptz[], ids bigint[]) returns void
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp
@@ -48,8 +51,8 @@ begin
 end
 $$;
 
--- Returns the deadline for the start of a job with these options; null if there is none: a time, or an interval after its earliest start (its
--- enqueue or run_at), or the default of its type.
+-- Returns the start deadline of a job from the options of its enqueue, or null if there is none. The deadline is a time, an interval after the
+-- earliest start (the time of the enqueue or run_at), or the default interval of the job type.
 create function queue.read_expiry(options jsonb, run_at timestamptz, typed interval) returns timestamptz
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp
@@ -80,7 +83,7 @@ begin
   elsif kind = 'number' and (options ->> 'expires_in')::numeric between 0 and 1e11 then
     meant := first + (options ->> 'expires_in')::double precision * interval '1 second';
   elsif kind = 'string' then
-    -- Only here, since it takes a savepoint.
+    -- Only strings are parsed in a block of their own, because the block takes a savepoint.
     begin
       meant := first + (options ->> 'expires_in')::interval;
     exception when data_exception then
@@ -95,7 +98,7 @@ begin
 end
 $$;
 
--- Sets the deadline of a waiting job whose entry the transaction has locked; null removes it.
+-- Sets the deadline of a waiting job, or removes it if `at` is null. The transaction must have locked the job's entry.
 create function queue.set_expiry(id bigint, at timestamptz) returns void
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp
@@ -113,7 +116,7 @@ begin
 end
 $$;
 
--- Removes the deadlines of these jobs, which are wanted again. To be called in the transaction that brings them back.
+-- Removes the deadlines of requeued jobs. Must be called in the transaction that requeues them.
 create function queue.forget_expiry(ids bigint[]) returns void
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp set plan_cache_mode = force_custom_plan
@@ -125,10 +128,11 @@ begin
 end
 $$;
 
--- ready | scheduled | blocked -> done, expired: the jobs among these whose deadline has passed and that have not started; returns them.
--- Safe: their rows in job are locked before their entries are taken, and checked again: a transaction that changes a deadline or brings a job back
--- has locked that row or has committed. Never waits: rows of job, entries and heads of ordering keys locked by others are skipped, and so are their
--- jobs.
+-- ready | scheduled | blocked -> done, expired: expires the jobs in `ids` that have not started and whose deadline has passed, and returns their
+-- ids.
+-- Safe: the rows in job are locked before the entries are taken, and then checked again. A transaction that changes a deadline or requeues a job
+-- has either locked the row or committed. Never waits: if another session has locked a job's row, its entry or the head of its ordering key, the
+-- job is skipped.
 create function queue.expire_all(ids bigint[]) returns setof bigint
   language plpgsql volatile security definer
   set search_path = pg_catalog, pg_temp set plan_cache_mode = force_custom_plan
@@ -166,9 +170,9 @@ begin
 end
 $$;
 
--- Checks the jobs of up to `most` due rows of expiry from `floor` on, and ends those that have not started. Returns the number of rows, the first
--- of their times, the expired jobs, and those that the tables reject because of their rows; the others are unaffected. A waiting job that is
--- locked, or whose first attempt is running and may be given back uncharged, is checked again, at increasing intervals.
+-- Checks the jobs of up to `most` due rows of expiry from `floor` on, and expires those that have not started. Returns the number of rows, their
+-- lowest time, the expired jobs, and the jobs that the tables reject because of their rows; the other jobs are unaffected. A waiting job that is
+-- locked is checked again at increasing intervals. So is a job in its first attempt, because it may be released without counting the attempt.
 create function queue.expire_due(
   floor timestamptz, most integer, out hints integer, out lowest timestamptz, out expired bigint[], out refused bigint[]
 )
@@ -206,7 +210,7 @@ begin
   if hints = 0 then
     return;
   end if;
-  -- All tables in one snapshot, in which each job has one entry.
+  -- A single statement for all tables, because a job has exactly one entry in a snapshot.
   with running as materialized (
     select u.id
     from queue.lease l

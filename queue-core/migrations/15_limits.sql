@@ -1,26 +1,27 @@
--- Limits: how many jobs of a type, of types that share a name, or of a queue may run concurrently, and how many may start in a period. Enqueues,
--- verdicts, and claims of lanes without a limit do not read them.
+-- Limits on the number of jobs that may run concurrently, and on the number that may start in a period. A limit covers a job type, several types
+-- that share the limit's name, or a queue. Enqueues, verdicts, and claims of lanes without a limit do not read the limits.
 --
---   bound       settings: those of code (declare_limits), and those of operators, which take precedence (set_limit, unset_limit)
---   bound_type  the types that name a limit, and the names of a type
---   gate        one row for each limit, locked by claims under the limit and by nothing else
+--   bound       settings from code (declare_limits) and from operators, which take precedence (set_limit, unset_limit)
+--   bound_type  the job types that refer to a limit by name
+--   gate        one row for each limit, locked only by claims under the limit
 --   permit      the leases that may hold permits of a limit: an index, since the lease is authoritative
 --   rate        starts under a limit with a rate
 --
--- A limit is named like a pause: `type:send_email`, `queue:mail`, or by a name that types share. Every worker has to know which lanes a limit covers
--- before any job is claimed under it: workers acknowledge limits like pauses (worker.paused_seen), so both use numbers of one sequence.
+-- A limit is named after what it covers, as a pause is: `type:send_email`, `queue:mail`, or a name shared by types. Every worker has to know which
+-- lanes a limit covers before any job is claimed under it. Workers acknowledge limits like pauses (worker.paused_seen), so the two use numbers of
+-- one sequence.
 
 create table queue.bound (
   name         text         not null,
   by_operator  boolean      not null,
   gate         bigint       not null generated always as (queue.hash(name)) stored,
-  number       bigint       not null,  -- workers that acknowledged pauses up to this know which lanes it covers
+  number       bigint       not null,  -- workers that have acknowledged pauses up to this number know the covered lanes
   revision     bigint       not null,  -- changes with every change of the limit
-  concurrency  integer,                -- maximum number running concurrently; null: unlimited
+  concurrency  integer,                -- maximum number of concurrently running jobs; null: unlimited
   starts       integer,                -- maximum number of starts in period_ms; null: unlimited
   period_ms    bigint,
   burst        integer,                -- maximum number of starts in period_ms * burst / starts
-  keyed        boolean      not null default false,  -- applies to each line (fairness key): see 17_keyed.sql
+  keyed        boolean      not null default false,  -- whether the values apply to each line (fairness key), see 17_keyed.sql
   reason       text,
   since        timestamptz  not null default now(),
   set_by       text         not null default session_user,
@@ -43,11 +44,11 @@ create table queue.bound_type (
 
 create table queue.gate (
   gate        bigint       not null,
-  adopted     bigint       not null default 0,            -- up to this number of its setting, all leases are in permit
-  wanted      boolean      not null default false,        -- a worker found no permit, and has to be notified of one
-  not_before  timestamptz  not null default '-infinity',  -- nothing starts before this: a handler received a slow-down
-  read_at     timestamptz  not null default '-infinity',  -- last time that all of its leases were read
-  lines       bigint[]     not null default '{}',         -- up to a hundred lines in which a worker found no permit, and has to be notified of one
+  adopted     bigint       not null default 0,            -- highest setting number for which all leases are in permit
+  wanted      boolean      not null default false,        -- whether a worker found no permit and waits for a notification
+  not_before  timestamptz  not null default '-infinity',  -- earliest next start, set by a handler's slow-down
+  read_at     timestamptz  not null default '-infinity',  -- last time at which all leases were read
+  lines       bigint[]     not null default '{}',         -- up to a hundred lines in which workers found no permit and wait for a notification
   constraint gate_times_in_range check (greatest(not_before, read_at) < '10000-01-01+00'),
   constraint gate_pkey primary key (gate)
 ) with (fillfactor = 10, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 500, autovacuum_vacuum_cost_delay = 0);
@@ -59,10 +60,10 @@ create function queue.next_permit() returns bigint
 
 create table queue.permit (
   gate   bigint   not null,
-  place  bigint   not null default queue.next_permit(),  -- in the order of claims: below the lowest are only dead index entries, which are not read
+  place  bigint   not null default queue.next_permit(),  -- order of claims; positions below the lowest permit have only dead index entries
   token  uuid     not null,
-  n      integer  not null,  -- maximum number of the lease's jobs that hold a permit
-  ids    bigint[],           -- of a limit by key: these jobs, and the line of each
+  n      integer  not null,  -- maximum number of jobs in the lease that hold a permit
+  ids    bigint[],           -- for a limit by key: jobs that hold a permit, each with its line in `lines`
   lines  bigint[],
   constraint permit_pkey primary key (gate, place)
 ) with (fillfactor = 70, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 5000, autovacuum_vacuum_cost_delay = 0);
@@ -70,33 +71,33 @@ alter table queue.permit alter ids set storage external, alter lines set storage
 
 create table queue.rate (
   gate   bigint   not null,
-  line   bigint   not null default 0,  -- of a limit by key; else 0
-  at_ms  bigint   not null,  -- by the database's clock: the jobs start by then, or never
+  line   bigint   not null default 0,  -- line of a limit by key, otherwise 0
+  at_ms  bigint   not null,  -- latest time at which the jobs start, by the database clock
   n      integer  not null,
-  total  bigint   not null default 0,  -- of a limit by key: cumulative number of starts of its line, since any earlier row
+  total  bigint   not null default 0,  -- for a limit by key: cumulative starts of the line; differences between rows count the starts between
   constraint rate_pkey primary key (gate, line, at_ms)
 ) with (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 5000, autovacuum_vacuum_cost_delay = 0);
 
--- Returns the database's clock in milliseconds since 1970.
+-- Returns the time of the database clock in milliseconds since 1970.
 create function queue.clock_ms() returns bigint
   language sql volatile
   return (pg_catalog.date_part('epoch', pg_catalog.clock_timestamp()) * 1000)::bigint;
 
--- The settings in force: of each limit those of an operator, otherwise those of code. `within_ms` is the time after its claim within which a job
--- under a rate has to start: it is counted as a start at that time, so that the limit on each window is exact.
+-- Settings in force: for each limit the operator's setting, or else the setting from code. `within_ms` is the time after a claim within which a job
+-- under a rate has to start. The start is counted at the end of that time, so that the limit is exact in every window.
 create view queue.bound_in_force as
 select b.name, b.gate, b.number, b.revision, b.concurrency, b.starts, b.period_ms, b.burst, b.keyed, b.by_operator, b.reason, b.since, b.set_by,
   case when b.starts is not null then least(250, b.period_ms * coalesce(b.burst, b.starts) / b.starts / 20) end as within_ms
 from queue.bound b
 where b.by_operator or not exists (select from queue.bound o where o.name = b.name and o.by_operator);
 
--- Same as bound_in_force, without the values of limits by key, which apply to each line.
+-- Settings in force, as in bound_in_force, but without the values of limits by key, which apply to each line separately.
 create view queue.bound_in_all as
 select b.gate, b.number, b.keyed, b.within_ms, f.concurrency, f.starts, f.period_ms, f.burst
 from queue.bound_in_force b
 left join lateral (select b.concurrency, b.starts, b.period_ms, b.burst) f on not b.keyed;
 
--- Returns whether a limit covers this queue and stored name of a job type.
+-- Returns whether a limit covers jobs of this queue and stored job type.
 create function queue.covers(name text, queue text, job_type text) returns boolean
   language sql stable
   set search_path = pg_catalog, pg_temp
@@ -105,16 +106,17 @@ as $$
     or exists (select from queue.bound_type t where t.job_type = queue.type_of(covers.job_type) and t.name = covers.name)
 $$;
 
--- Returns a number for a limit: a new one if its lanes change, so that workers acknowledge it again.
-create function queue.limit_number(name text, anew boolean) returns bigint
+-- Returns the number of a limit. Returns a new number if the limit is new, or if `renumber` is set because the covered lanes change. Workers then
+-- acknowledge the limit again.
+create function queue.limit_number(name text, renumber boolean) returns bigint
   language sql volatile
   set search_path = pg_catalog, pg_temp
 as $$
-  select coalesce((select max(b.number) from queue.bound b where b.name = limit_number.name and not anew), nextval('queue.pause_seq'))
+  select coalesce((select max(b.number) from queue.bound b where b.name = limit_number.name and not renumber), nextval('queue.pause_seq'))
 $$;
 
--- Creates missing gates of limits. Does not wait for claims that update existing gates; above read committed it does, since a gate may still be
--- visible there after another session deleted it.
+-- Creates missing gates of limits. In read committed, does not wait for claims that update existing gates. At higher isolation levels it waits,
+-- because a gate may still be visible after another session has deleted it.
 create function queue.meet_gates(names text[]) returns void
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp
@@ -128,9 +130,11 @@ begin
 end
 $$;
 
--- Sets a limit that overrides code until unset_limit. Null means unlimited: under a limit without any value, jobs are claimed one statement later,
--- with no other effect. It takes effect at the commit, from the next claim on. Running jobs continue, even if they exceed the limit. keyed: whether
--- the values apply to each line or in total; null keeps the current mode.
+-- Sets a limit that overrides the setting from code until unset_limit. Null means unlimited. Under a limit without any value, a claim needs one
+-- more statement, but nothing else changes. With `keyed`, the values apply to each line (fairness key) instead of in total; null keeps the current
+-- mode.
+--
+-- The limit takes effect at commit, from the next claim on. Running jobs continue, even if they exceed the limit.
 create function queue.set_limit(
   name text, concurrency integer default null, starts integer default null, period interval default null, burst integer default null,
   reason text default null, keyed boolean default null
@@ -157,7 +161,7 @@ begin
 end
 $$;
 
--- Removes an operator's setting, so that the one of code applies again, if any; false if there is none.
+-- Removes an operator's setting, so that the setting from code applies again, if there is one. Returns false if there is no operator's setting.
 create function queue.unset_limit(name text) returns boolean
   language plpgsql volatile security definer
   set search_path = pg_catalog, pg_temp
@@ -181,7 +185,8 @@ begin
 end
 $$;
 
--- Deletes the rows of limits without any setting. A claim under such a limit has its gate locked: this waits, and the claim finds it deleted.
+-- Deletes the rows of limits without any setting. Waits for a claim under such a limit, which has locked the limit's gate. A later claim finds the
+-- gate deleted.
 create function queue.forget_gates() returns void
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp
@@ -193,9 +198,9 @@ begin
 end
 $$;
 
--- Records the limits that a worker's code declares, and which of its types name them, before its first claim. Limits that the code no longer
--- declares for its types, and for queues that it names, are deleted. If workers of two releases disagree, the one that started last applies. Does
--- not wait if nothing changed. Returns whether anything changed.
+-- Records the limits that a worker's code declares, and the job types that refer to them. Called before the worker's first claim. Limits that the
+-- code no longer declares for its types, or for queues that it names, are deleted. If workers of two releases disagree, the worker that started
+-- last takes precedence. Does not wait if nothing changed. Returns whether anything changed.
 create function queue.declare_limits(
   types text[], queues text[], of_types text[], of_names text[],
   names text[], concurrencies integer[], starts integer[], periods_ms bigint[], bursts integer[], keyeds boolean[]
@@ -206,7 +211,7 @@ create function queue.declare_limits(
 as $$
 declare
   changed  text[];
-  turned   text[];  -- changed to or from limits by key
+  turned   text[];  -- limits whose mode (by key or total) changed
   moved    text[];
   gone     text[];
 begin
@@ -250,7 +255,7 @@ begin
   on conflict on constraint bound_pkey do update
   set number = excluded.number, keyed = excluded.keyed, revision = excluded.revision, concurrency = excluded.concurrency, starts = excluded.starts,
     period_ms = excluded.period_ms, burst = excluded.burst, since = excluded.since, set_by = excluded.set_by;
-  -- Lanes were added to it or removed.
+  -- The limits to which lanes were added, or from which lanes were removed, need new numbers.
   update queue.bound b set number = nextval('queue.pause_seq'), revision = nextval('queue.pause_seq') where b.name = any (moved);
   delete from queue.bound b where b.name = any (gone) and not b.by_operator;
   perform queue.forget_gates();
@@ -259,10 +264,11 @@ begin
 end
 $$;
 
--- Returns the limits by name: the settings in force and their author, and those of code that an operator has overridden; the number of held
--- permits; the number of ready jobs in covered lanes, counted up to `most`; if the next start has to wait for a time, the delay in ms; and the
--- number of workers that have not acknowledged yet which lanes it covers, for which it waits. SECURITY DEFINER, because it reads leases by their
--- tokens.
+-- Returns the limits by name. For each limit: the setting in force with its author, and the setting from code even if an operator has overridden
+-- it; the number of held permits; the number of ready jobs in covered lanes, counted up to `most`; the delay in ms if the next start has to wait
+-- for a time; the number of workers that have not yet acknowledged the covered lanes, for which the limit waits.
+--
+-- SECURITY DEFINER, because the function reads leases by their tokens.
 create function queue.limits(most integer default 10000)
   returns table (
     name text, concurrency integer, starts integer, period_ms bigint, burst integer, keyed boolean,
@@ -278,7 +284,7 @@ create function queue.limits(most integer default 10000)
 as $$
 begin
   return query
-  -- From the lanes to the limits that cover them, by name: see queue.covers.
+  -- The lanes are joined by name to the limits that cover them, by the same rules as in queue.covers.
   with covered as materialized (
     select n.name, l.lane
     from (select distinct l.lane, l.queue, queue.type_of(l.job_type) as job_type from queue.lane l) l
@@ -305,7 +311,7 @@ begin
     from (
       select
       from (select e.lane from covered e where e.name = b.name) l
-      -- From the end, since the front has dead index entries.
+      -- The index is read from the end, because dead entries accumulate at the front.
       cross join lateral (select from queue.ready r where r.lane = l.lane order by r.seq desc limit most + 1) r
       limit most + 1
     ) w
@@ -316,11 +322,11 @@ $$;
 
 -- Permits: claims of jobs under limits.
 --
--- A claim chooses candidates before it waits for another session; locks the gates of the limits in a global order; and then sees everything that
--- earlier claims have committed. Claims under one limit are thereby serialized, and the next one finds in permit and rate what each has taken.
--- Gates are rows of a table, so that a role without privileges on the store cannot block them.
+-- A claim first chooses candidates without waiting, then locks the gates of the limits in a global order, and then sees everything that earlier
+-- claims have committed. Claims under one limit are thereby serialized, and each finds in permit and rate what earlier claims have taken. Gates are
+-- table rows, so that a role without privileges on the store cannot block them.
 
--- Returns the number of jobs that may start now under a total rate, and if there are none, the delay in ms.
+-- Returns the number of jobs that may start now under a total rate and, if the number is not positive, the delay in ms.
 create function queue.starts_left(gate bigint, starts integer, period_ms bigint, burst integer, out free bigint, out wait_ms float8)
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp
@@ -352,9 +358,11 @@ begin
 end
 $$;
 
--- Returns the free permits of each of these limits (null: unlimited), and the delay in ms if a time has to pass first. Reads the permits of each
--- limit from a floor on, or from the first one; also returns the lowest position of a held permit. is_new: the limit covers other lanes than it has
--- counted, or its meaning has changed. It is stable, because it is inlined into the statements that call it and sees their snapshot.
+-- Returns the free permits of each limit in `gates` (null: unlimited), and the delay in ms if a time has to pass first. is_new means that workers
+-- have to acknowledge the limit again, because it covers other lanes or has changed its mode.
+--
+-- Reads the permits of each limit from its floor on, or from the first permit if the floor is null, and also returns the lowest position of a held
+-- permit. The function is stable, so that it is inlined into the calling statements and sees their snapshot.
 create function queue.room(gates bigint[], floors bigint[]) returns table (
     gate bigint, wanted boolean, free bigint, wait_ms float8, within_ms bigint, floor bigint, is_new boolean, keyed boolean
   )
@@ -382,8 +390,8 @@ begin atomic
   ) w on true;
 end;
 
--- Updates permits from the leases with these tokens, or from all leases if null. A job that its lease no longer lists holds no permit. This
--- releases too few permits, never too many, even if an end was not reported.
+-- Updates permits from the leases with these tokens, or from all leases if `tokens` is null. A job that is no longer in its lease holds no permit.
+-- The function may release too few permits but never too many, even if the end of a job was not reported.
 create function queue.read_permits(gates bigint[], floors bigint[], tokens uuid[]) returns void
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp
@@ -408,7 +416,7 @@ begin
 end
 $$;
 
--- Returns the live workers that have not acknowledged this number of a limit: they may claim without regard to it.
+-- Returns the live workers that have not acknowledged `number` of a limit, and may therefore claim jobs without respecting the limit.
 create function queue.limit_awaits(number bigint) returns table (id uuid, name text, host text, pid integer)
   language sql stable
   set search_path = pg_catalog, pg_temp
@@ -416,7 +424,7 @@ as $$
   select w.id, w.name, w.host, w.pid from queue.worker w where w.paused_seen < limit_awaits.number and w.expires_at > now() order by w.name, w.id
 $$;
 
--- Counts running jobs under limits that are new or cover other lanes than before. Returns false if some worker may not know them yet.
+-- Counts the running jobs under limits that are new or cover other lanes than before. Returns false if some worker may not know the limits yet.
 create function queue.adopt(gates bigint[]) returns boolean
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp
@@ -444,7 +452,7 @@ begin
     where queue.covers(fresh.name, d.queue, d.job_type)
     group by l.token;
     if fresh.keyed then
-      -- Starts of jobs without a key may have been counted under the previous, total limit, which keeps no cumulative total.
+      -- Starts of jobs without a key may have been counted under the limit's former total mode, which keeps no cumulative total.
       update queue.rate r set total = s.total
       from (select o.at_ms, sum(o.n) over (order by o.at_ms) as total from queue.rate o where o.gate = fresh.gate and o.line = 0) s
       where r.gate = fresh.gate and r.line = 0 and r.at_ms = s.at_ms;
@@ -455,15 +463,19 @@ begin
 end
 $$;
 
--- ready -> lease, as claim.sql, for lanes that exactly these limits cover. Each row is a job, except the last one, which has no id. It contains the
--- reason for taking fewer jobs than available (`gone`: a limit was deleted; `unknown`: not all workers know a limit yet; `full`; `rate`), the delay
--- in ms until the next try if a time has to pass, the time of the claim by the database's clock, and the time in ms from then within which the jobs
--- have to start.
--- begins: the floors of lanes, and for fair lanes the line after which to continue: see queue.choose_lines. A job of a fair lane is returned with
--- its line; all jobs with their order of service.
--- freed: leases of which this worker has ended jobs since its last claim under any of these limits. slack_ms: the time that the worker may need to
--- start them, if longer than the rate itself allows. permits: the positions from which to read the permits of each limit, as returned by an earlier
--- claim of this worker that is durable on disk; or null.
+-- ready -> lease: claims jobs as in claim.sql, from lanes that exactly the limits in `gates` cover. Each row is a job, except the last one, which
+-- has no id. The last row contains:
+--   closed      reason for taking fewer jobs than available: `gone` (a limit was deleted), `unknown` (not all workers know a limit yet),
+--               `full` or `rate`
+--   wait_ms     delay until the next try, if a time has to pass
+--   at_ms       time of the claim by the database clock
+--   within_ms   time after at_ms within which the jobs have to start
+--
+-- Jobs are returned with their order of service, and jobs of a fair lane also with their line. Parameters:
+--   begins      floors of the lanes; for fair lanes the line after which to continue (queue.choose_lines)
+--   freed       leases in which this worker has ended jobs since its last claim under any of these limits
+--   slack_ms    time that the worker may need to start the jobs, if longer than the rate allows
+--   permits     positions from which to read the permits of each limit, as returned by an earlier durable claim of this worker; or null
 create function queue.claim_limited(
   token uuid, worker uuid, gates bigint[], lanes bigint[], begins bigint[], in_lines boolean[], mosts integer[], most integer, freed uuid[],
   slack_ms bigint, permits bigint[]
@@ -484,7 +496,7 @@ declare
   wanted  boolean;
   is_new  boolean;
   keyed   boolean;
-  is_read boolean := false;  -- all leases were read
+  is_read boolean := false;  -- whether all leases were read
   lowest  bigint[];
   took    integer := 0;
   began   bigint;
@@ -535,7 +547,7 @@ begin
     end if;
     if not is_new then
       exit when is_read or free >= cardinality(chosen);
-      -- Picks up unreported ends: once a second, by the first claim that is short of permits.
+      -- Finds ends of jobs that were not reported. Done at most once a second, by the first claim that lacks permits.
       update queue.gate g set read_at = clock_timestamp()
       where g.gate = any (claim_limited.gates) and g.read_at < clock_timestamp() - interval '1 s';
       exit when not found;
@@ -592,7 +604,7 @@ begin
   elsif wanted then
     perform queue.tell_of_room(claim_limited.gates, claim_limited.permits);
   end if;
-  -- Nothing was taken although permits were free: the meaning of a limit has changed, or this worker's heartbeat has expired.
+  -- No job was taken although permits were free: a limit's mode has changed, or this worker's heartbeat has expired.
   closed := case
     when took = 0 and free > 0 and cardinality(chosen) > 0 then 'unknown' when free >= cardinality(chosen) then null
     when due_ms is null then 'full' else 'rate' end;
@@ -604,8 +616,8 @@ begin
 end
 $$;
 
--- Returns the positions from which to read the permits of limits with these lowest held positions; null means below the next position. The caller
--- must hold the locks on the limits: no lower position can be taken then.
+-- Returns the positions from which to read the permits of limits, given their lowest held positions. Null means that no permit is held, so reading
+-- can start at the next position. The caller must have locked the limits' gates, so that no lower position can be taken meanwhile.
 create function queue.permit_floors(lowest bigint[]) returns bigint[]
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp
@@ -617,8 +629,8 @@ begin
 end
 $$;
 
--- Moves permits held for long to later positions, so that dead index entries kept by an old snapshot stay below them. The caller must have taken
--- permits of these limits. Called from time to time.
+-- Moves permits held for a long time to later positions, so that dead index entries kept by an old snapshot stay below the floor. Called
+-- occasionally. The caller must have taken permits of the limits.
 create function queue.move_permits(gates bigint[], floors bigint[]) returns void
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp
@@ -631,7 +643,7 @@ begin
 end
 $$;
 
--- Notifies the workers that found no permit of these limits, if there are permits now that the sessions ending jobs did not take.
+-- Notifies the workers that found no permit of the limits in `gates`, if permits are free that the sessions ending jobs did not take.
 create function queue.tell_of_room(gates bigint[], floors bigint[]) returns void
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp

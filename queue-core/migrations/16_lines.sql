@@ -1,20 +1,20 @@
--- Fair queueing: jobs with a fairness key wait in lines, one for each key, and lines are served in turn. Jobs of one key do not delay those of
--- other keys.
+-- Fair queueing. Jobs with a fairness key wait in lines, one line for each key, and the lines are served in turn. Therefore jobs of one key do not
+-- delay jobs of other keys.
 --
 --   insert_unkeyed, insert_with   nothing -> ready, in a line    by the producer
 --   line_up                       ready -> ready, in a line      by any worker: retried, promoted or unblocked jobs
 --   claim_lines                   ready, in a line -> lease      by a worker
 --
--- A line belongs to the fair lane (the lined twin) of its jobs' plain lane. Its entries are ordinary entries of ready, so that everything that
--- handles ready entries handles them. Their position is never the job's id, so that a lookup by job finds them among the moved ones. Jobs in the
--- plain lane itself have no line yet. Nothing else knows lines: leases, verdicts and history name the plain lane.
+-- A line belongs to a fair lane, which is the twin of its jobs' plain lane. The entries of a line are ordinary entries of ready and are handled
+-- like them. An entry's position is never the job's id, so that a lookup by job finds the entry among the moved ones. Jobs in the plain lane have
+-- not been assigned to a line yet. Leases, verdicts and history refer to the plain lane and do not know the lines.
 
--- Returns the hash of a fairness key, so that a key of any length costs the same. The line 0 is that of jobs without a key.
+-- Returns the hash of a fairness key, so that a key of any length costs the same. Line 0 contains the jobs without a key.
 create function queue.line_id(fair text) returns bigint
   language sql immutable strict parallel safe
   return queue.hash(fair);
 
--- Writes the row of a plain lane's fair lane unless it is visible; returns the fair lane, null if there is no such plain lane.
+-- Writes the row of a plain lane's fair lane unless it is visible. Returns the fair lane, or null if the plain lane does not exist.
 create function queue.meet_lined(lane bigint) returns bigint
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp
@@ -29,8 +29,8 @@ begin
 end
 $$;
 
--- Enqueues one job without an ordering key but with a fairness key or attributes in `system`, for queue.enqueue_with, which has checked the options
--- and taken the capacity.
+-- Enqueues one job without an ordering key, but with a fairness key or `system` attributes. Called by queue.enqueue_with, which has checked the
+-- options and taken the capacity.
 create function queue.insert_unkeyed(
   job_type text, payload jsonb, queue text, priority integer, max_attempts integer, run_at timestamptz, fair text, meta jsonb,
   system jsonb
@@ -64,7 +64,7 @@ begin
 end
 $$;
 
--- Weights of lines: how many turns a line has for one of any other. The default is 1.
+-- Weights of fairness keys: the number of turns of a key's line for each turn of a line with the default weight 1.
 create table queue.weight (
   job_type  text     not null,
   line      bigint   not null,
@@ -76,7 +76,7 @@ create table queue.weight (
   constraint weight_in_range check (weight between 1 and 1000)
 );
 
--- Sets the weight of a fairness key relative to the other keys of its job type, from the next claim on; null removes it.
+-- Sets the weight of a fairness key relative to the other keys of its job type, from the next claim on. A null weight removes the setting.
 create function queue.set_weight(job_type text, fair text, weight integer) returns void
   language plpgsql volatile security definer
   set search_path = pg_catalog, pg_temp
@@ -93,13 +93,13 @@ begin
 end
 $$;
 
--- Returns up to `most` entries in the lines of this plain lane as candidates for a claim, locked, in the order of service. Lines are served in the
--- order of their numbers, from the first above `after` on, and then from the lowest on; each gets `quantum` jobs, times its weight, in a turn. If
--- fewer lines than needed have jobs, they share the remainder. The next claim continues after the line of the last entry.
+-- Returns up to `most` locked entries in the lines of a plain lane, in the order of service, as candidates for a claim. Lines are served in the
+-- order of their numbers, from the first line above `after` on and then from the lowest line on. In each turn, a line gets `quantum` jobs times its
+-- weight. If fewer lines than needed have jobs, these lines share the remainder. The next claim continues after the line of the last entry.
 --
--- Finds a line and its first entry with one index probe, and never reads beyond the first entries of a line: the cost depends on the lines found,
--- not on what is queued behind. Never waits: entries locked by others are skipped in favour of those behind them. The entries are candidates only:
--- the session that deletes one in the same transaction has it.
+-- A line and its first entry are found with one index probe, and only the first entries of a line are read. The cost therefore depends on the
+-- number of lines found, not on the number of jobs queued in them. Never waits: entries locked by other sessions are skipped. The entries are only
+-- candidates: a job belongs to the session that deletes its entry in the same transaction.
 create function queue.choose_lines(lane bigint, after bigint, quantum integer, most integer) returns table (at tid, line bigint)
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp
@@ -111,7 +111,7 @@ declare
   share   integer := 0;
   lines   bigint[];
   firsts  tid[];
-  begun   bigint[];    -- last position taken of each line
+  begun   bigint[];    -- last position taken in each line
   weights integer[];
   had     record;
 begin
@@ -160,7 +160,8 @@ begin
       order by k.place
     );
   end if;
-  -- As many lines as jobs: one job of each. A ctid found stays valid for the calling statement, or the row is locked or deleted.
+  -- One job of each line, because there are as many lines as jobs wanted. A ctid stays valid for the calling statement, unless the row is locked or
+  -- deleted.
   if cardinality(lines) = choose_lines.most and 1 = all (weights) then
     perform from queue.ready r where r.ctid = any (firsts) for update skip locked;
     get diagnostics share = row_count;
@@ -172,7 +173,7 @@ begin
   end if;
   for round in 1 .. 8 loop
     exit when cardinality(lines) = 0;
-    -- Once all lines are found, they share the remaining capacity. The last round uses all of it, however uneven the lines are.
+    -- Once all lines are found, they share the remaining capacity. The last round uses all of it, even if one line gets everything.
     if round = 8 then
       share := room;
     elsif round > 1 or cardinality(lines) < wanted then
@@ -189,7 +190,7 @@ begin
       cross join lateral (
         select r.ctid as at, r.seq
         from queue.ready r
-        -- A range of one line, so that no plan scans the positions of the whole lane.
+        -- A range over one line, so that no plan scans the positions of the whole lane.
         where r.lane = twin and r.line >= k.line and r.line <= k.line and r.seq > k.begun
         order by r.line, r.seq
         limit greatest(choose_lines.quantum, share) * k.weight
@@ -217,19 +218,22 @@ begin
 end
 $$;
 
--- Returns entries with their position in `ats`. Uses a series, since the planner estimates ten elements for an array, and would compare each of 500
--- with each of 500 (24 ms of a claim).
+-- Returns entries with their positions in `ats`. Iterates over a series, because the planner estimates ten elements for an array. The planner would
+-- then compare each of 500 entries with each of 500 others, which takes 24 ms of a claim.
 create function queue.in_turn(ats tid[]) returns table (at tid, turn bigint)
   language sql immutable
 begin atomic
   select in_turn.ats[n], n::bigint from generate_series(1, cardinality(in_turn.ats)) n;
 end;
 
--- ready, in lines -> lease: claims up to `most` jobs of these plain lanes, in the order of the lanes, up to the given number of each and from the
--- line after the given one on. Returns each job with its position in the claim, its plain lane, its line, and its position in that.
--- Safe: entries are locked and skipped as in choose_lines, and deleted in the next statement of the same transaction: two claims never take the
--- same job. A worker whose heartbeat has expired takes none. Counts the attempt, as claim.sql. Also reads the payloads: the caller's snapshot is
--- older, and does not contain the job of an entry committed meanwhile. Payloads of more than `largest` bytes are returned as null.
+-- ready, in lines -> lease: claims up to `most` jobs of these plain lanes, in the order of the lanes. `mosts` and `afters` contain the maximum
+-- number of jobs for each lane, and the line after which to continue. Returns each job with its position in the claim, its plain lane, its line,
+-- and its position in the line.
+--
+-- The attempt is counted, as in claim.sql. The payloads are also read here, because the caller's older snapshot may not contain the job of an entry
+-- committed meanwhile. Payloads of more than `largest` bytes are returned as null.
+-- Safe: entries are locked and skipped as in choose_lines, and deleted in the next statement of the same transaction, so two claims never take the
+-- same job. A worker whose heartbeat has expired takes none.
 create function queue.claim_lines(
   token uuid, worker uuid, lanes bigint[], afters bigint[], mosts integer[], most integer, largest integer, quantum integer default 1
 )

@@ -1,11 +1,11 @@
--- Limits by key: the values of the limit apply to each line (16_lines.sql). Its jobs are queued in lines, and each line has permits and starts of
--- its own.
+-- Limits by key: the values of such a limit apply to each line (16_lines.sql) separately. Jobs under the limit are queued in lines, and each line
+-- has its own permits and starts.
 --
--- Jobs under such a limit have a claim of their own (claim_keyed): lines without free permits are skipped during the search, with one probe each,
--- so that the jobs queued in one line do not add to the cost of the next. There is one gate for all lines of a limit: claims under it are
--- serialized, and the next one finds in permit the jobs and lines that each has taken.
+-- Jobs under such a limit are claimed by claim_keyed. During its search, a line without free permits is skipped with one probe, so that the jobs
+-- queued in the line do not add to the cost. All lines of a limit share one gate. Claims under the limit are therefore serialized, and each finds
+-- in permit the jobs and lines that earlier claims have taken.
 
--- Operators' settings for a single key, which override the limit's own concurrency, whoever set that.
+-- Operators' settings for single keys, which override the limit's concurrency, no matter whether code or an operator set it.
 create table queue.key_bound (
   name         text         not null,
   line         bigint       not null,
@@ -20,7 +20,7 @@ create table queue.key_bound (
   constraint key_bound_concurrency_in_range check (concurrency between 0 and 1000000)
 );
 
--- Sets how many jobs of this key may run concurrently under a limit by key, from the next claim on; null restores the limit's own value.
+-- Sets how many jobs of a key may run concurrently under a limit by key, from the next claim on. A null concurrency restores the limit's own value.
 create function queue.set_limit_key(name text, key text, concurrency integer default null) returns void
   language plpgsql volatile security definer
   set search_path = pg_catalog, pg_temp
@@ -43,8 +43,8 @@ begin
 end
 $$;
 
--- Returns how many more jobs of these lines may start under each of these limits by key (null: unlimited), and the delay in ms if a time has to
--- pass first. Reads the permits of each limit from a floor on, or from the first one.
+-- Returns how many more jobs of each line in `lines` may start under each limit by key in `gates` (null: unlimited), and the delay in ms if a time
+-- has to pass first. Reads the permits of each limit from its floor on, or from the first permit if the floor is null.
 create function queue.line_room(gates bigint[], floors bigint[], lines bigint[]) returns table (
     gate bigint, line bigint, free bigint, wait_ms float8
   )
@@ -84,7 +84,7 @@ begin
 end
 $$;
 
--- Returns the number of a line's starts after a time, and its current total. Reads only the first and the last of them, however many there are.
+-- Returns the number of a line's starts after `since`, and the line's current total. Reads only the first and the last of these starts.
 create function queue.starts_since(gate bigint, line bigint, since bigint) returns table (n bigint, total bigint)
   language sql stable
 begin atomic
@@ -109,7 +109,7 @@ begin atomic
   ) w on true;
 end;
 
--- Returns how many more jobs of a line may start now under a rate, and if there are none, the delay in ms.
+-- Returns how many more jobs of a line may start now under a rate and, if none may, the delay in ms.
 create function queue.line_starts(gate bigint, line bigint, starts integer, period_ms bigint, burst integer, at bigint)
   returns table (free bigint, wait_ms float8)
   language sql stable
@@ -129,8 +129,9 @@ begin atomic
   where m.starts is not null;
 end;
 
--- Records the lines in which a worker found no free permit, so that the end of one of their jobs triggers a notification; and notifies of lines
--- with free permits now. Records at most a hundred lines of a limit: others are found within a second.
+-- Records the lines in which a worker found no free permit, so that the end of one of their jobs sends a notification. Also sends notifications for
+-- recorded lines that have free permits now. At most a hundred lines of a limit are recorded; free permits of other lines are found within a
+-- second.
 create function queue.tell_of_keys(gates bigint[], floors bigint[], wanted bigint[]) returns void
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp
@@ -169,9 +170,9 @@ begin
 end
 $$;
 
--- Returns the keys of a limit by key that have a setting of their own, hold permits, or wait; those with the most permits first, and then those
--- with the most waiting jobs, up to `keys`. The text of a key is known if it has a setting; otherwise only its line. Counts ready jobs among the
--- last `most` of all. SECURITY DEFINER, because it reads leases by their tokens.
+-- Returns up to `keys` keys of a limit by key that have a setting of their own, hold permits, or have waiting jobs. Keys with the most permits come
+-- first, then keys with the most waiting jobs. The text of a key is known only if the key has a setting; otherwise only its line is returned. Ready
+-- jobs are counted among the last `most`. SECURITY DEFINER, because the function reads leases by their tokens.
 create function queue.limit_keys(name text, keys integer default 20, most integer default 10000)
   returns table (line bigint, key text, concurrency integer, used bigint, waiting bigint, partial boolean, next_ms float8)
   language plpgsql volatile security definer
@@ -218,9 +219,9 @@ begin
 end
 $$;
 
--- Returns the limits that prevent a ready job from starting now: the permits held of each (or of its key) and their maximum; the delay in ms before
--- which nothing starts; and the number of workers that do not know the limit yet. The text of its key is known if it has a setting. Reads each
--- limit once. SECURITY DEFINER, because readers have no access to permits.
+-- Returns the limits that prevent a ready job from starting now. For each limit: the held permits of the limit (or of the job's key) and their
+-- maximum; the delay in ms before which nothing starts; and the number of workers that do not know the limit yet. The text of the key is known only
+-- if the key has a setting. SECURITY DEFINER, because readers have no access to permits.
 create function queue.waits_for(id bigint)
   returns table (name text, keyed boolean, line bigint, key text, used bigint, concurrency integer, wait_ms float8, awaits bigint)
   language plpgsql volatile security definer
@@ -251,10 +252,12 @@ begin
 end
 $$;
 
--- Returns limits, and keys of limits by key, without a free permit whose first ready job has waited this long; up to `limits`, the longest waiting
--- first. Goes from waiting jobs to the limits that cover them, by name, and reads each lane once, at its first job. Of a limit by key it checks the
--- keys of the first `jobs` jobs of each lane, and the `jobs` keys with the lowest own settings in each lane; fifty times as many in total of either
--- kind. Counts ready jobs among the last `most`. SECURITY DEFINER, because it reads leases by their tokens.
+-- Returns up to `limits` limits, or keys of limits by key, that have no free permit and whose first ready job has waited for `waited_ms`, longest
+-- waiting first. Starts from the waiting jobs: reads the first job of each lane, and finds the limits that cover the lane by name.
+--
+-- For a limit by key, checks the keys of the first `jobs` jobs of each lane, and the `jobs` keys with the lowest settings of their own; of each
+-- kind, fifty times as many in total. Ready jobs are counted among the last `most`. SECURITY DEFINER, because the function reads leases by their
+-- tokens.
 create function queue.full_limits(waited_ms float8, limits integer default 20, jobs integer default 1000, most integer default 10000)
   returns table (
     name text, line bigint, key text, used bigint, concurrency integer, waiting bigint, partial boolean, first_ms float8
@@ -352,7 +355,7 @@ begin
   cross join lateral (
     select count(*) as jobs
     from (
-      -- From the end, since the front has dead index entries.
+      -- The index is read from the end, because dead entries accumulate at the front.
       (select
       from covered c
       cross join lateral (select from queue.ready r where r.lane = c.lane order by r.seq desc limit most + 1) r
@@ -370,12 +373,13 @@ begin
 end
 $$;
 
--- The jobs chosen by a claim under limits by key.
+-- Choice of jobs by a claim under limits by key.
 --
--- A claim first locks the gates and then searches lines: the free permits of each are known during the search, so that nothing is locked or read in
--- a line without any. Every statement covers all lines at once, never a single line.
+-- A claim first locks the gates and then searches the lines. The free permits of each line are therefore known during the search, and nothing is
+-- locked or read in a line without free permits. Every statement covers all lines at once.
 
--- Updates permits from leases, as queue.read_permits, also of limits by key: a job that its lease no longer lists holds no permit of its line.
+-- Updates permits from leases like queue.read_permits, but also for limits by key. A job that is no longer in its lease holds no permit of its
+-- line.
 create function queue.read_keyed(gates bigint[], floors bigint[], tokens uuid[]) returns void
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp
@@ -408,12 +412,13 @@ begin
 end
 $$;
 
--- Returns entries in the lines of a plain lane, locked, in the order of service of queue.choose_lines: of each line up to its free permits. The
--- caller must hold the locks on the gates, so that these stay free until it ends. taken: lines of the jobs taken of other lanes.
+-- Returns locked entries in the lines of a plain lane, up to the free permits of each line, in the order of service of queue.choose_lines. The
+-- caller must have locked the gates, so that the permits stay free. taken: lines of the jobs taken from other lanes.
 --
--- Searches lines from the one after `after` on, and then from the lowest on, until it has enough. It skips at most about 2,500 lines without free
--- permits, and if all of them had none, checks the most recent entries, so that a new key does not wait until the lines of others were skipped.
--- Returns the entries with their lines; a hundred of the lines without free permits; the line reached; and whether all lines were searched without
+-- Searches the lines after `after`, and then from the lowest line on, until it has enough jobs. Skips at most about 2,500 lines without free
+-- permits. If none of the lines had free permits, checks the most recent entries, so that a job of a new key does not have to wait.
+--
+-- Returns the entries with their lines, up to a hundred lines without free permits, the line reached, and whether all lines were searched without
 -- leaving an eligible entry.
 create function queue.choose_keyed(
   lane bigint, after bigint, quantum integer, most integer, gates bigint[], floors bigint[], taken bigint[],
@@ -425,20 +430,20 @@ as $$
 declare
   twin      bigint := queue.twin_of(choose_keyed.lane);
   now_ms    bigint := queue.clock_ms();
-  -- Set if some lines have weights: the job type of the lane.
+  -- Job type of the lane if any weights are set, otherwise null.
   weighted  text := (
     select queue.type_of(l.job_type) from queue.lane l where l.lane = choose_keyed.lane and exists (select from queue.weight) limit 1
   );
   -- Whether any key has a setting of its own.
   is_said   boolean := exists (select from queue.key_bound);
-  first     bigint := choose_keyed.after;  -- search lines above this
+  first     bigint := choose_keyed.after;  -- lines above this one are searched next
   edge      bigint := 9223372036854775807;
-  wraps     boolean := true;               -- lines up to `after` are not searched yet
+  wraps     boolean := true;               -- whether lines up to `after` remain to be searched
   wanted    integer;
   sight     integer;
   used      integer := 0;                  -- number of lines from which jobs were taken
   had       record;
-  d_lines   bigint[] := '{}';              -- lines with jobs for more than one turn: with their free permits and weights
+  d_lines   bigint[] := '{}';              -- lines with jobs for several turns; their free permits and weights follow
   d_free    bigint[] := '{}';
   d_weights integer[] := '{}';
   share     integer;
@@ -449,7 +454,7 @@ begin
   reached := choose_keyed.after;
   for round in 1..7 loop
     exit when round = 7 and cardinality(ats) > 0;
-    -- As many lines as needed if each has as many jobs as the ones before; more in later rounds, in case many have no free permits.
+    -- Number of lines needed if each has as many jobs as the previous ones. Later rounds search more lines, in case many have no free permits.
     wanted := greatest(1, ceil((choose_keyed.most - cardinality(ats)) / case
       when used = 0 then choose_keyed.quantum else greatest(1, cardinality(ats)::float8 / used) end));
     sight := case when round = 1 then wanted else greatest(500, wanted) end;
@@ -458,7 +463,7 @@ begin
       from unnest(choose_keyed.gates, choose_keyed.floors) f (gate, floor)
       join queue.bound_in_force b on b.gate = f.gate and b.keyed
     ), near as materialized (
-      -- Short lines are read sequentially: two entries cost less than a probe.
+      -- Short lines are read sequentially, because reading two entries costs less than a probe.
       select distinct on (n.line) n.line, n.at
       from (
         select r.line, r.seq, r.ctid as at
@@ -470,7 +475,7 @@ begin
       order by n.line, n.seq
       limit sight
     ), far (line, at) as (
-      -- Long lines by one probe each.
+      -- Long lines are read with one probe each.
       (
         select r.line, r.ctid
         from queue.ready r
@@ -504,7 +509,7 @@ begin
         union all
         select b.gate, u.line, true from b cross join unnest(choose_keyed.taken) u (line)
       ) h
-      -- With CASE it is looked up by hash, whatever number of rows the planner estimates.
+      -- The CASE forces a lookup by hash, regardless of the number of rows that the planner estimates.
       where case when h.line in (select f.line from found f) then true end
       group by h.gate, h.line
     ), vacant as materialized (
@@ -516,7 +521,7 @@ begin
       left join held h on h.gate = b.gate and h.line = f.line
       left join queue.key_bound k on is_said and k.name = b.name and k.line = f.line
       left join lateral (
-        -- Same as queue.starts_since, but looks for the first only if there is one before the last.
+        -- The query inlines queue.starts_since, and looks for the first start only if there is one before the last.
         select least(
           b.starts - l.total + case when l.total > l.n then (
             select r.total - r.n from queue.rate r
@@ -544,7 +549,7 @@ begin
       order by r.line
       limit wanted
     ), one as materialized (
-      -- One of each: the first found.
+      -- The first entry found in each line.
       select r.ctid as at, a.line
       from able a
       join queue.ready r on r.ctid = a.at
@@ -558,7 +563,8 @@ begin
       cross join lateral (
         select r.ctid as at, r.seq
         from queue.ready r
-        -- Not `=`: a range with an order by line uses the index of lines, whatever number of entries the planner estimates.
+        -- A range instead of `=`: with the order by line, the planner then uses the index of lines, regardless of the number of entries that it
+        -- estimates.
         where r.lane = twin and r.line >= a.line and r.line <= a.line
         order by r.line, r.seq
         limit least(a.free, choose_keyed.quantum * a.weight)
@@ -604,7 +610,7 @@ begin
   if not complete or cardinality(d_lines) = 0 then
     return;
   end if;
-  -- All lines are found: they share the remaining capacity.
+  -- All lines are found, so they share the remaining capacity.
   share := choose_keyed.quantum + ceil((choose_keyed.most - cardinality(ats)) * 2.0 / (select sum(w) from unnest(d_weights) w));
   select coalesce(array_agg(t.at), '{}') as ats, coalesce(array_agg(t.line), '{}') as lines,
     coalesce(bool_or(t.nth = t.upto and t.has_more), false) as cut
@@ -619,7 +625,7 @@ begin
       select r.ctid as at, r.seq
       from queue.ready r
       where r.lane = twin and r.line >= k.line and r.line <= k.line
-        -- By ctid, not by position: an entry with an earlier position may have been inserted meanwhile.
+        -- The ctid is compared instead of the position, because an entry with an earlier position may have been inserted meanwhile.
         and r.ctid <> all (choose_keyed.ats)
       order by r.line, r.seq
       limit k.upto - choose_keyed.quantum * k.weight
@@ -634,8 +640,8 @@ begin
 end
 $$;
 
--- Same for a lane without lines, from a position on: in the order of positions, but skipping jobs whose keys have no free permits, among the first
--- thousand.
+-- Chooses jobs like choose_keyed, but in a lane without lines: from a position on and in the order of positions. Of the first thousand jobs, those
+-- whose keys have no free permits are skipped.
 create function queue.choose_of_keys(
   lane bigint, start bigint, most integer, gates bigint[], floors bigint[], taken bigint[], out ats tid[], out lines bigint[], out passed bigint[]
 )
@@ -676,7 +682,7 @@ begin
 end
 $$;
 
--- Same for several lanes, in their order, up to the given number of each.
+-- Chooses jobs in several lanes, in the order of the lanes, up to `mosts` jobs of each.
 create function queue.choose_under_keys(
   lanes bigint[], begins bigint[], in_lines boolean[], mosts integer[], quantum integer, most integer, gates bigint[], floors bigint[],
   out ats tid[], out lines bigint[], out passed bigint[], out reached bigint[], out complete boolean
@@ -715,16 +721,16 @@ begin
 end
 $$;
 
--- The claim of jobs under limits by key. For claims under limits see 15_limits.sql.
+-- Claims of jobs under limits by key. For claims under other limits, see 15_limits.sql.
 
--- Whether all of these lines are without free permits, and the end of a job in each would notify a waiting worker (or a time has to pass, in
--- `wait_ms`; or no more lines can be recorded for the limit); and all leases were read recently. A claim then has no reason to lock a gate.
+-- Returns whether a claim has no reason to lock a gate. That is the case if all leases were read recently, and none of `lines` has free permits.
+-- Moreover, for each line the end of a job must notify a waiting worker, or a time has to pass (`wait_ms`), or the limit cannot record more lines.
 create function queue.known_full(gates bigint[], floors bigint[], lines bigint[], out is_known boolean, out wait_ms float8)
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp
 as $$
 declare
-  -- Read before the permits: the end of a job after this query notifies.
+  -- The recorded lines are read before the permits, so that a job that ends after this query sends a notification.
   known  jsonb := (select jsonb_object_agg(g.gate, to_jsonb(g.lines)) from queue.gate g where g.gate = any (known_full.gates));
 begin
   if exists (select from queue.gate g where g.gate = any (known_full.gates) and g.read_at < clock_timestamp() - interval '1 s') then
@@ -743,8 +749,7 @@ begin
 end
 $$;
 
--- Returns the lines among these that have waiting jobs and no free permits now, and the delay in ms if a time has to pass. passed: lines in which
--- jobs were seen.
+-- Returns the lines with waiting jobs and no free permits, and the delay in ms if a time has to pass. passed: lines in which jobs were seen.
 create function queue.lines_waiting(gates bigint[], floors bigint[], lanes bigint[], in_lines boolean[], lines bigint[], passed bigint[])
   returns table (line bigint, wait_ms float8)
   language sql volatile
@@ -762,7 +767,7 @@ begin atomic
   group by r.line;
 end;
 
--- Counts a start in each of these lines under each of these limits with a rate: at this time, or slightly later.
+-- Counts a start in each of `lines` under each limit in `gates` that has a rate, at the time `at` or slightly later.
 create function queue.count_starts(gates bigint[], lines bigint[], at bigint) returns void
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp
@@ -784,7 +789,7 @@ begin
       select r.at_ms, r.total from queue.rate r where r.gate = s.gate and r.line = s.line order by r.at_ms desc limit 1
     ) l on true
   ), moved_on as (
-    -- Starts that others counted for a later time.
+    -- Starts that other claims have counted for a later time.
     update queue.rate r set total = r.total + l.n
     from (
       select l.at, s.n
@@ -805,10 +810,10 @@ begin
 end
 $$;
 
--- ready -> lease, as queue.claim_limited, for lanes covered by these limits, some of which are by key: of each key up to its free permits. Rows are
--- those of claim_limited, preceded by one for each fair lane, with no id, and the line after which it continues.
--- The last row has two more reasons: `lines`: all lines with jobs were searched, and the remaining ones have no free permits; `more`: some were not
--- searched yet.
+-- ready -> lease: claims jobs like queue.claim_limited, from lanes covered by the limits in `gates`, of which some are by key. Of each key, takes
+-- up to its free permits. The rows are those of claim_limited, preceded by one row without id for each fair lane, which contains the line after
+-- which to continue. The last row has two additional reasons. `lines`: all lines with jobs were searched, and the remaining ones have no free
+-- permits. `more`: some lines have not been searched yet.
 create function queue.claim_keyed(
   token uuid, worker uuid, gates bigint[], lanes bigint[], begins bigint[], in_lines boolean[], mosts integer[], most integer, freed uuid[],
   slack_ms bigint, permits bigint[]
@@ -828,16 +833,16 @@ declare
   had      record;
   is_known boolean := false;
   found_   integer;
-  free_    bigint;      -- free permits under limits not by key, and under any that is delayed
+  free_    bigint;      -- free permits under total limits and delayed limits
   due_ms   float8;
   began    bigint;
   took     integer := 0;
-  waiting  bigint[] := '{}';  -- lines with more jobs and without free permits
+  waiting  bigint[] := '{}';  -- lines with further jobs but no free permits
 begin
   if cardinality(claim_keyed.freed) = 0
     and exists (select from queue.gate g where g.gate = any (claim_keyed.gates) and cardinality(g.lines) > 0)
   then
-    -- A worker waits already. Whether anything has changed can be checked without the gates.
+    -- A worker is already waiting, so it is enough to check, without locking the gates, whether anything has changed.
     had := queue.choose_under_keys(
       claim_keyed.lanes, claim_keyed.begins, claim_keyed.in_lines, claim_keyed.mosts, 1, claim_keyed.most, claim_keyed.gates, claim_keyed.permits);
     if cardinality(had.ats) = 0 and cardinality(had.passed) > 0 then
@@ -865,7 +870,7 @@ begin
   end if;
   select bool_or(g.adopted < b.number) as is_new, bool_or(not b.keyed or g.not_before > clock_timestamp()) as in_all,
     bool_or(g.wanted and not b.keyed) as wanted, bool_or(cardinality(g.lines) > 0) as noted,
-    -- At most as many of a key at a time as may run concurrently, and few enough that others do not wait for them.
+    -- Jobs of a key per turn: at most as many as may run concurrently, and so few that other keys do not wait long.
     greatest(1, least(5, min(least(b.concurrency, b.starts, b.burst)) filter (where b.keyed))) as quantum,
     case when min(b.within_ms) is not null then greatest(min(b.within_ms), claim_keyed.slack_ms) end as within,
     array_agg((
@@ -891,7 +896,7 @@ begin
     had := queue.choose_under_keys(claim_keyed.lanes, claim_keyed.begins, claim_keyed.in_lines, claim_keyed.mosts, figures.quantum,
       free_::integer, claim_keyed.gates, claim_keyed.permits);
     exit when attempt = 2 or cardinality(had.ats) >= claim_keyed.most or (free_ >= claim_keyed.most and cardinality(had.passed) = 0);
-    -- Picks up unreported ends: once a second, by the first claim that is short of permits.
+    -- Finds ends of jobs that were not reported. Done at most once a second, by the first claim that lacks permits.
     update queue.gate g set read_at = clock_timestamp()
     where g.gate = any (claim_keyed.gates) and g.read_at < clock_timestamp() - interval '1 s';
     exit when not found;
@@ -944,7 +949,7 @@ begin
     null::bigint, null::bigint, null::bigint[]
   from unnest(claim_keyed.lanes, claim_keyed.in_lines, had.reached) l (lane, in_lines, line) where l.in_lines;
   if took = 0 and cardinality(had.ats) > 0 then
-    -- Nothing was taken although permits were free: the meaning of a limit has changed, or this worker's heartbeat has expired.
+    -- No job was taken although permits were free: a limit's mode has changed, or this worker's heartbeat has expired.
     closed := 'unknown';
   elsif free_ < claim_keyed.most and cardinality(had.ats) >= free_ then
     select max(r.wait_ms) into due_ms from queue.room(claim_keyed.gates, claim_keyed.permits) r where r.free <= 0;

@@ -1,21 +1,21 @@
--- Metrics of the past: attempt outcomes by queue and job type, available without reading any job.
+-- Historical metrics: attempt outcomes by queue and job type, available without reading any job.
 --
 --   nothing -> tallied         every ten seconds, by each worker with something to report (tally.sql)
 --   tallied -> tally_total     by any worker, within about a minute (roll_up)
---   tally_total -> nothing     by any worker, after its retention (prune_totals.sql)
+--   tally_total -> nothing     by any worker, after the retention (prune_totals.sql)
 --
--- tally_total contains everything four times, in steps of 10 seconds, a minute, an hour and a day, so that a query over any period reads few rows.
--- The statement that deletes a row of tallied adds it to all four, so that it is counted once, whichever worker does so and however late it came.
--- Readers add up both tables.
+-- tally_total contains every count four times, in steps of 10 seconds, a minute, an hour and a day, so that a query over any period reads few rows.
+-- The statement that deletes a row of tallied adds it to all four. Therefore each row is counted once, regardless of which worker rolls it up and
+-- when. Readers add up both tables.
 --
--- Each attempt is one of completed, retried, dead, cancelled, snoozed, released. Additional counts: timed_out, panicked and crashed describe how
--- attempts ended that are retried or dead (crashed ones may also be cancelled). lease_lost are attempts whose verdict was refused because another
--- worker had the job. Jobs that expired had no attempt.
+-- Each attempt is either completed, retried, dead, cancelled, snoozed or released. Additional counts describe how retried or dead attempts ended:
+-- timed_out, panicked and crashed (crashed attempts may also be cancelled). lease_lost counts attempts whose verdict was rejected because another
+-- worker held the job. Expired jobs had no attempt.
 --
--- A histogram counts by duration, see queue.bounds_ms. In the tables it is one number, with 16 decimal digits for each bucket, lowest bucket in the
--- lowest digits: two are added like numbers, which takes a twentieth of the time for arrays. See queue.unpacked.
+-- A histogram counts by duration (queue.bounds_ms). In the tables it is one number with 16 decimal digits per bucket, lowest bucket in the lowest
+-- digits. Two histograms are added like numbers, which takes a twentieth of the time of arrays (queue.unpacked).
 
--- Last sequence number of each source: a report repeated because its confirmation was lost is not counted again.
+-- Last sequence number of each source. A report that is repeated because its confirmation was lost is not counted again.
 create table queue.tally_source (
   source  uuid         primary key,
   number  bigint       not null,
@@ -24,7 +24,7 @@ create table queue.tally_source (
 ) with (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000);
 
 create table queue.tallied (
-  at          timestamptz  not null,  -- start of the ten seconds
+  at          timestamptz  not null,  -- start of the ten-second step
   queue       text         not null,
   job_type    text         not null,
   completed   bigint       not null,
@@ -44,12 +44,12 @@ create table queue.tallied (
 ) with (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 5000, autovacuum_vacuum_cost_delay = 0);
 
 create index tallied_at on queue.tallied (at);
--- Rows may be identical: a publication of all tables needs an identity.
+-- A publication of all tables needs a replica identity, because rows may be identical.
 alter table queue.tallied replica identity full;
 
--- Queue and type are empty in rows of all queues and types together, and * in rows of those beyond the maximum number of names.
+-- Totals by step. Queue and type are empty in rows that cover all queues and types, and * in rows for those beyond the maximum number of names.
 create table queue.tally_total (
-  step        integer      not null,  -- in seconds
+  step        integer      not null,  -- step length in seconds
   at          timestamptz  not null,
   queue       text         not null,
   job_type    text         not null,
@@ -74,14 +74,14 @@ create table queue.tally_total (
 
 create index tally_total_at on queue.tally_total (step, at);
 
--- Returns the upper bounds of a histogram's buckets in ms: the first bucket counts durations below 1 ms, the last, 24th one durations of a day or
--- longer.
+-- Returns the upper bounds of a histogram's buckets in ms. The first bucket counts durations below 1 ms; the last one, the 24th, counts durations
+-- of a day or longer.
 create function queue.bounds_ms() returns bigint[]
   language sql immutable parallel safe
   return '{1,2,5,10,20,50,100,200,500,1000,2000,5000,10000,20000,60000,120000,300000,600000,1800000,3600000,10800000,28800000,86400000}'::bigint[];
 
--- Returns a quantile of a histogram in ms (0.5: the median), null if it is empty. Exact to the bucket, and interpolated logarithmically within it.
--- In the last bucket it is a day.
+-- Returns a quantile of a histogram in ms, for example the median for share 0.5, or null if the histogram is empty. The bucket is exact; within the
+-- bucket, the value is interpolated logarithmically. In the last bucket the value is one day.
 create function queue.quantile(histogram bigint[], share double precision) returns double precision
   language sql immutable parallel safe
 begin atomic
@@ -100,13 +100,13 @@ begin atomic
   from wanted w;
 end;
 
--- Returns the buckets of a histogram in the format of the tables.
+-- Returns the buckets of a histogram that is in the format of the tables.
 create function queue.unpacked(histogram numeric) returns bigint[]
   language plpgsql immutable strict parallel safe
   set search_path = pg_catalog, pg_temp
 as $$
 declare
-  -- Bytes, since each part of a text would be searched from the start.
+  -- The digits are stored as bytes, because extracting a part of a text searches from the start.
   d  constant bytea := decode(lpad(histogram::text, 384, '0'), 'escape');
 begin
   return array[
@@ -122,10 +122,10 @@ begin
 end
 $$;
 
--- tallied -> tally_total: adds up to `most` rows, of one queue and type or of any. Returns their number.
+-- tallied -> tally_total: rolls up to `most` rows into the totals, of one queue and type or of any, and returns the number of rows.
 --
--- About 500 queues and types a day have rows of their own, on a first-come basis; the others are added to *. Concurrent calls take other rows, and
--- lock totals in a global order.
+-- About 500 pairs of queue and type a day have rows of their own, first come, first served; the counts of other pairs are added to *.
+-- Safe: concurrent calls take different rows, and lock totals in a global order.
 create function queue.add_tallies(most integer, only_queue text, only_type text) returns bigint
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp
@@ -184,9 +184,9 @@ begin
 end
 $$;
 
--- tallied -> tally_total: adds up to `most` rows, unless all are of the last half minute, when there is nothing to do yet. Returns their number,
--- and the number of queues and types whose totals cannot be written now, because an open transaction has locked them or the server rejects them:
--- their rows stay, and are read from tallied.
+-- tallied -> tally_total: rolls up to `most` rows into the totals. Does nothing if all rows are of the last half minute. Returns the number of
+-- rows, and the number of pairs of queue and type whose totals cannot be written now because an open transaction has locked them, or because the
+-- server rejects them. The rows of such a pair stay in tallied, where readers find them.
 create function queue.roll_up(most integer, out added bigint, out refused integer)
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp
@@ -212,13 +212,13 @@ begin
     exception when lock_not_available or deadlock_detected or data_exception or integrity_constraint_violation or raise_exception then
       refused := refused + 1;
     end;
-    -- Keeps what was added so far: a call longer than its caller's timeout would add nothing.
+    -- Ends early to keep what was added so far. If the call exceeded the caller's timeout, everything would be rolled back.
     exit when refused = 5 or clock_timestamp() > now() + interval '4 s';
   end loop;
 end
 $$;
 
--- Same as queue.history, which documents it, with histograms in the format of the tables.
+-- Returns the result of queue.history, with histograms in the format of the tables.
 create function queue.read_history(span interval, width interval, of_queue text, of_type text, each boolean)
   returns table (
     at timestamptz, seconds double precision, queue text, job_type text, completed bigint, retried bigint, dead bigint, cancelled bigint,
@@ -235,9 +235,9 @@ declare
   epoch   constant timestamptz := '1970-01-01+00';
   levels  constant integer[] := '{10,60,3600,86400}';
   looked  double precision;
-  grain   integer;         -- shortest step available for that period
+  grain   integer;         -- shortest step length available for the period, in seconds
   steps   integer := 1;
-  most    integer := 1000; -- queues and types
+  most    integer := 1000; -- maximum number of pairs of queue and type
   since   timestamptz;
   upto    timestamptz;
   froms   timestamptz[] := '{}';
@@ -255,7 +255,7 @@ begin
     grain := case when looked <= 600 then 10 when looked <= 86400 then 60 else 3600 end;
     since := date_bin(make_interval(secs => grain), now() - make_interval(secs => looked), epoch);
     upto := since;
-    -- Each level up to the start of the next one, and the last up to now.
+    -- Each level is read up to the start of the next one, and the last level up to now.
     for l in array_position(levels, grain) .. 4 loop
       read := read || levels[l];
       froms := froms || upto;
@@ -325,7 +325,7 @@ begin
     group by 1, 2, 3
   )
   select s.at, extract(epoch from case when width is null then now() else least(s.at + make_interval(secs => grain), now()) end - s.at)::float8,
-    -- A filter by name determines the name.
+    -- With a filter by name, the filter determines the name.
     coalesce(s.queue, of_queue), coalesce(s.job_type, of_type), s.completed, s.retried, s.dead, s.cancelled, s.snoozed, s.released, s.expired,
     s.lease_lost, s.timed_out, s.panicked, s.crashed, s.run, s.start, others
   from summed s (at, queue, job_type, completed, retried, dead, cancelled, snoozed, released, expired, lease_lost, timed_out, panicked, crashed, run,
@@ -335,14 +335,16 @@ begin
 end
 $$;
 
--- Returns the attempt outcomes of the last hour or any other period up to now, at most 30 days: of this queue, of this job type, or of all; in
--- steps of this length, or in a single one if step is null; in total, or for each queue and type, the busiest ones if not all fit into 2,000 rows
--- (left_out: the number of those left out).
+-- Returns the attempt outcomes of the period `last` up to now, at most 30 days, in steps of length `step` (null: a single step). Counts only the
+-- given queue and job type (null: all). With `apart`, returns a row for each queue and type instead of the total. If not all fit into 2,000 rows,
+-- only the busiest pairs are returned, and left_out is the number of the others.
 --
--- A step without attempts has no row. Steps start at whole multiples of their length since 1970, in UTC, and the first one slightly before the
--- requested period; `seconds` is the length of a step, or its elapsed part. A step is at least 10 seconds up to an hour back, a minute up to a day
--- back, an hour beyond. Null in the columns queue and job_type means all; * means those beyond the maximum number of names. run is the duration of
--- handlers, start the time that jobs had been ready before: see queue.quantile.
+-- A step without attempts has no row. Steps start at whole multiples of their length since 1970, in UTC, so the first one may start slightly before
+-- the period. A step is at least 10 seconds up to an hour back, a minute up to a day back, and an hour beyond. `seconds` is the length of a step,
+-- or the elapsed part of the current one.
+--
+-- In the columns queue and job_type, null means all, and * means those beyond the maximum number of names. run contains the durations of handlers,
+-- and start the durations for which jobs were ready before they started (see queue.quantile).
 create function queue.history(
   last interval default '1 hour', step interval default null, queue text default null, job_type text default null, apart boolean default false
 )

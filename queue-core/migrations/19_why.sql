@@ -1,11 +1,11 @@
--- Why a job is not running: the possible causes, most likely first. First come the parts, one for each cause; then queue.why_causes, which combines
--- them, and queue.why, which describes them. All of it only reads. The cost of a part does not grow with the number of waiting or finished jobs:
--- counts are limited, and start from the end, where index entries are live.
+-- Diagnosis of jobs that are not running: the possible causes, most likely first. The file starts with one function for each cause.
+-- queue.why_causes combines the causes, and queue.why describes them. All functions only read. Their cost does not grow with the number of waiting
+-- or finished jobs, because counts are limited and start from the end, where index entries are live.
 --
--- Nothing here locks a row, since a claim would skip it: the holder of a row lock is identified by the transaction id in the row itself (xmax), and
--- by the holder of the lock on that id.
+-- No function locks a row, because a claim would skip the row. The holder of a row lock is found by the transaction id in the row (xmax) and the
+-- session that holds the lock on the id.
 
--- Describes the holder of a lock from pg_locks: a session by its pid, a prepared transaction by its name.
+-- Returns a description of the holder of a lock from pg_locks: the pid of a session, or the name of a prepared transaction.
 create function queue.why_holder(pid integer, virtual text) returns jsonb
   language plpgsql stable
   set search_path = pg_catalog, pg_temp
@@ -25,7 +25,7 @@ begin
 end
 $$;
 
--- Returns whether the transaction with this id, or the one whose savepoint it is, has not ended.
+-- Returns whether the transaction `number`, which may be a savepoint, is in progress.
 create function queue.is_going_on(number xid) returns boolean
   language plpgsql stable
   set search_path = pg_catalog, pg_temp
@@ -39,9 +39,9 @@ begin
 end
 $$;
 
--- Returns the unfinished transactions that have this row locked or are deleting it: sessions by pid, prepared transactions by name; null if there
--- are none. stands: the row's xmax. The remains of an ended transaction identify no session. Neither does the id of a transaction that is not the
--- row's locker, unless it has locked rows of the same table.
+-- Returns the unfinished transactions that have locked a row or are deleting it: sessions by pid, prepared transactions by name; null if there are
+-- none. stands: the row's xmax. If the row's locker has ended, its id identifies no session. The id of another transaction counts only if that
+-- transaction has locked rows of the same table.
 create function queue.why_held(of regclass, stands xid) returns jsonb
   language plpgsql stable
   set search_path = pg_catalog, pg_temp
@@ -59,20 +59,20 @@ begin
         select
         from pg_locks r
         where r.locktype = 'relation' and r.relation = why_held.of and r.granted and r.virtualtransaction = l.virtualtransaction
-          -- Tables of other databases may have the same oid.
+          -- The database is compared, because tables of other databases may have the same oid.
           and r.database = (select d.oid from pg_database d where d.datname = current_database())
           and r.mode in ('RowShareLock', 'RowExclusiveLock')
       );
     exit when held is not null or look = 2 or why_held.stands = '0';
-    -- Several transactions may share a row lock: the id is then that of their multixact.
+    -- Several transactions may share a row lock. The xmax is then the id of their multixact.
     begin
       lockers := array(select m.xid from pg_get_multixact_members(why_held.stands) m);
     exception when internal_error then
       exit;
     end;
   end loop;
-  -- A savepoint has an id of its own, without a lock once it is released. Its transaction is unknown: these are the ones that have locked rows of
-  -- the table and began before it.
+  -- A savepoint has its own transaction id, which is not locked once the savepoint is released. The transaction is then unknown: candidates are
+  -- those that have locked rows of the table and began before the savepoint.
   if held is null and queue.is_going_on(why_held.stands) then
     select jsonb_agg(distinct queue.why_holder(l.pid, l.virtualtransaction)) into held
     from pg_locks l
@@ -87,7 +87,7 @@ begin
 end
 $$;
 
--- Returns the live workers that serve jobs of this queue with this stored name of their type. A worker that is shutting down serves none.
+-- Returns the live workers that serve jobs of this queue and stored job type. A worker that is shutting down serves no jobs.
 create function queue.why_servers(queue text, stored text) returns table (id uuid, name text, types text[])
   language sql stable
 begin atomic
@@ -99,7 +99,8 @@ begin atomic
     and (w.types is null or why_servers.stored = any (w.types));
 end;
 
--- Returns why no worker serves such jobs: one row if none does, otherwise none. last: the last worker that did, if its row still exists.
+-- Returns one row with the reason why no worker serves such jobs, or no row if some worker does. last: the last worker that served them, if its row
+-- still exists.
 create function queue.why_unserved(queue text, stored text) returns table (kind text, facts jsonb)
   language plpgsql stable
   set search_path = pg_catalog, pg_temp
@@ -136,8 +137,8 @@ begin
 end
 $$;
 
--- Returns the recent rate of completed jobs of a plain lane in jobs per second, and the time of the last one. Reads the newest rows of the history
--- of all lanes; null if these do not suffice.
+-- Returns the recent completion rate of a plain lane in jobs per second, and the time of the last completion. Reads the newest rows of the history
+-- of all lanes. The results are null if these rows contain no job of the lane.
 create function queue.why_pace(lane bigint, out per_s float8, out last_at timestamptz)
   language plpgsql stable
   set search_path = pg_catalog, pg_temp
@@ -162,9 +163,9 @@ begin
 end
 $$;
 
--- Returns the ready jobs that run first: before it in its lane (in its line, if it is in one), and with higher priority in its queue, as far as
--- they may start and a worker that serves it serves them too. Each counted up to one more than `most`. held: jobs of its queue that these workers
--- hold, and since when.
+-- Returns the number of ready jobs that run before a job: those ahead of it in its lane or line, and those with higher priority in its queue.
+-- Higher ones count only if they may start, and if a worker that serves the job also serves them. Each count is limited to `most` + 1. held: jobs
+-- of the queue that these workers hold, and since when.
 create function queue.why_ahead(
   queue text, stored text, priority integer, lane bigint, seq bigint, line bigint, most integer,
   out ahead bigint, out higher bigint, out held bigint, out held_since timestamptz
@@ -239,8 +240,8 @@ begin
 end
 $$;
 
--- Returns the first job of an ordering key, behind which a job waits, and the number of jobs between the two, counted up to `most`; a row without a
--- head if the key is free.
+-- Returns the head of an ordering key behind which a job is waiting, and the number of jobs between the two, counted up to `most`. The result has
+-- no head if the key is free.
 create function queue.why_behind(key bigint, seq bigint, most integer) returns jsonb
   language plpgsql stable
   set search_path = pg_catalog, pg_temp
@@ -275,7 +276,7 @@ begin
 end
 $$;
 
--- Returns what is known about a missing job: the time contained in its id, the ages of the oldest and the newest jobs, the uncommitted transactions
+-- Returns what is known about a missing job: the time contained in its id, the ages of the oldest and the newest jobs, uncommitted transactions
 -- that have enqueued jobs, and other stores in the database.
 create function queue.why_absent(id bigint) returns jsonb
   language plpgsql stable
@@ -284,7 +285,7 @@ create function queue.why_absent(id bigint) returns jsonb
 as $$
 begin
   return jsonb_strip_nulls(jsonb_build_object(
-    -- Such a time cannot come from our clock.
+    -- The time is null outside the range that the database clock can have produced.
     'given_at', case when why_absent.id >> 20 between 946684800000 and 253402300799999 then queue.enqueued_at(why_absent.id) end,
     'future', why_absent.id >= queue.id_at(clock_timestamp() + interval '1 second'),
     'oldest_at', (select queue.enqueued_at(j.id) from queue.job j order by j.id limit 1),
@@ -310,10 +311,10 @@ begin
 end
 $$;
 
--- The facts of the store, from one snapshot. queue.why_causes is a SECURITY DEFINER entry point for roles that may not read the tables; it returns
+-- Facts of the store, read from one snapshot. queue.why_causes is a SECURITY DEFINER entry point for roles that may not read the tables; it returns
 -- no payload.
 
--- Returns the facts of a finished job: its outcome, and the errors of its last attempts, latest last.
+-- Returns the facts of a finished job: its outcome, and the errors of its last attempts in chronological order.
 create function queue.why_over(id bigint) returns jsonb
   language sql stable
 begin atomic
@@ -332,7 +333,7 @@ begin atomic
   from queue.end_of(why_over.id) e;
 end;
 
--- Returns which worker has a running job, for how long, and its reported progress.
+-- Returns the worker that holds a running job, the claim time, and the job's reported progress.
 create function queue.why_running(id bigint) returns table (rank float8, kind text, facts jsonb)
   language plpgsql stable
   set search_path = pg_catalog, pg_temp
@@ -369,8 +370,8 @@ begin
 end
 $$;
 
--- Returns the limits without a free permit for a ready job, those that wait for acknowledgements of workers, and those whose gate another session
--- has locked.
+-- Returns the limits that delay a ready job: those without a free permit, those that wait for workers' acknowledgements, and those whose gate
+-- another session has locked.
 create function queue.why_limited(id bigint, queue text, stored text) returns table (rank float8, kind text, facts jsonb)
   language plpgsql stable
   set search_path = pg_catalog, pg_temp
@@ -389,7 +390,7 @@ begin
   from queue.waits_for(why_limited.id) w
   join queue.bound_in_force b on b.name = w.name
   union all
-  -- Claims that wait for it have entries locked.
+  -- Ranks before `locked`, because claims that are waiting for the gate have locked entries.
   select 24, 'limit_locked', jsonb_build_object('limit', b.name, 'sessions', s.held)
   from queue.bound_in_force b
   join queue.gate g on g.gate = b.gate
@@ -398,7 +399,7 @@ begin
 end
 $$;
 
--- Returns the pauses that cover jobs of this queue with this stored name of their type.
+-- Returns the pauses that cover jobs of this queue and stored job type.
 create function queue.why_paused(queue text, stored text) returns table (facts jsonb)
   language sql stable
 begin atomic
@@ -410,7 +411,7 @@ begin atomic
   order by p.paused_at;
 end;
 
--- Returns what delays a ready job that is queued behind others or in quarantine.
+-- Returns the causes that delay a ready job which is queued behind other jobs or quarantined.
 create function queue.why_turn(
   id bigint, queue text, stored text, priority integer, plain bigint, lane bigint, seq bigint, line bigint, crashes integer, is_stopped boolean
 )
@@ -447,8 +448,8 @@ begin
 end
 $$;
 
--- Returns the facts of a waiting job in any state: whether a worker serves it, whether it is paused or overdue, and which session has its entry
--- locked.
+-- Returns the causes common to all waiting states: no worker serves the job, it is paused, its deadline has passed, or a session has locked its
+-- entry.
 create function queue.why_waiting(
   id bigint, queue text, stored text, state text, late boolean, system jsonb, key bigint, lane bigint, seq bigint
 )
@@ -458,7 +459,7 @@ create function queue.why_waiting(
   set enable_seqscan = off set enable_bitmapscan = off
 as $$
 declare
-  -- Causes that apply once it is ready rank behind those that keep it from becoming ready.
+  -- Causes that apply only once the job is ready rank below causes that keep it from becoming ready.
   later  float8 := case when state = 'ready' or late then 0 else 60 end;
   held   jsonb;
 begin
@@ -479,7 +480,7 @@ begin
 end
 $$;
 
--- Returns the children that a parked job waits for, each with the name of the wait, its state or its outcome; null if there are none.
+-- Returns the children for which a parked job is waiting, or null if there are none. Each child has the name of the wait, and its state or outcome.
 create function queue.why_joined(id bigint, names text[]) returns jsonb
   language plpgsql stable
   set search_path = pg_catalog, pg_temp
@@ -502,8 +503,8 @@ begin
 end
 $$;
 
--- Returns the facts of the store: each cause with a rank, lowest first, and the state of the job; null if it does not exist. The last cause of a
--- ready job is that nothing prevents it from running, which holds if no other comes before.
+-- Returns the causes with their ranks, lowest first, and a description of the job (null: the job does not exist). The last cause of a ready job,
+-- `nothing`, means that nothing prevents it from running. `nothing` is valid only if no other cause precedes it.
 create function queue.why_causes(id bigint) returns table (rank float8, kind text, facts jsonb, job jsonb)
   language plpgsql stable security definer
   set search_path = pg_catalog, pg_temp
@@ -530,7 +531,7 @@ begin
     return query select 0::float8, 'no_such_job', queue.why_absent(why_causes.id), null::jsonb;
     return;
   end if;
-  -- Whether it only waits for a worker to promote it.
+  -- Whether the job is only waiting for a worker to promote it.
   late := case at.state when 'scheduled' then at.run_at <= now()
     when 'parked' then coalesce(at.run_at <= now(), false) or exists (
       select from queue.parked p join queue.signal s on s.id = p.id and s.name = any (p.names) where p.id = why_causes.id)
@@ -603,8 +604,8 @@ begin
 end
 $$;
 
--- Returns rows of these leases and jobs that another transaction has locked, and its session if there is exactly one. Never waits, and keeps no
--- lock. Runs with its owner's rights, since a worker has no privilege to update jobs and keys.
+-- Returns the rows of the given leases and jobs that another transaction has locked, with the session if a single one has locked the row. Never
+-- waits, and keeps no lock. SECURITY DEFINER, because a worker has no privilege to update jobs and keys.
 create function queue.locked_rows(tokens uuid[], ids bigint[])
   returns table (relation text, token uuid, job bigint, pid integer, role text, application text)
   language plpgsql volatile security definer
@@ -639,7 +640,8 @@ begin
 end
 $$;
 
--- Returns the jobs among these that are in this table: all, if another session has it locked for longer than lock_timeout.
+-- Returns the jobs in `jobs` that have a row in the table `relation`. Returns all of `jobs` if another session has locked the table for longer than
+-- lock_timeout.
 create function queue.those_in(relation regclass, jobs bigint[]) returns bigint[]
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp
@@ -654,13 +656,14 @@ exception when lock_not_available then
 end
 $$;
 
--- The answer, for every language: queue.why. Each cause is a row with its kind, its facts, and a sentence; the most likely comes first, and there
--- is always one. docs/WHY.md documents each kind and what to do about it.
+-- Result for clients in any language: queue.why. Each cause is a row with its kind, its facts and a sentence, most likely first. There is always at
+-- least one. docs/WHY.md documents each kind and the remedy.
 --
--- Runs with the caller's rights: of other sessions it returns what the caller may see, which always includes their existence.
+-- The functions run with the caller's rights. Of other sessions they return what the caller may see, which always includes that a session exists.
 
--- Returns these sessions with their visible details, without those that have ended, and those that will soon, such as a claim or a verdict. Null if
--- none is left. A session with a hidden transaction is considered to stay, unless it is a worker's. before: only those that had begun by then.
+-- Returns the sessions in `sessions` with their visible details, or null if none is left. Sessions that have ended are left out, and so are those
+-- that will soon end, such as a claim or a verdict. A session with a hidden transaction is assumed to last, unless it belongs to a worker. before:
+-- only sessions whose transaction had begun by this time.
 create function queue.why_sessions(sessions jsonb, moment interval default '1 s', before timestamptz default 'infinity') returns jsonb
   language plpgsql stable
   set search_path = pg_catalog, pg_temp
@@ -668,7 +671,7 @@ as $$
 begin
   return (
     select jsonb_agg(s.session || coalesce(a.facts, '{}'))
-    -- A session that existed when the facts were read may have ended, which leaves none.
+    -- A session may have ended since the facts were read, so that the list may be missing.
     from jsonb_array_elements(case jsonb_typeof(why_sessions.sessions) when 'array' then why_sessions.sessions else '[]' end) s (session)
     left join lateral (
       select jsonb_strip_nulls(jsonb_build_object(
@@ -686,7 +689,8 @@ begin
 end
 $$;
 
--- Returns the sessions of this database that have held back vacuum for longer than this; null if there are none.
+-- Returns the sessions of this database whose transactions have prevented vacuum from cleaning up for longer than `span`, or null if there are
+-- none.
 create function queue.why_old(span interval) returns jsonb
   language plpgsql stable
   set search_path = pg_catalog, pg_temp
@@ -722,8 +726,8 @@ begin
 end
 $$;
 
--- Returns the sessions that have tables of the store locked in one of these modes, or wait for such a lock; null if there are none. The default
--- mode also blocks readers. Never waits.
+-- Returns the sessions that hold or await a lock on the store's tables in one of these modes, or null if there are none. The default mode also
+-- blocks readers. Never waits.
 create function queue.why_shut(modes text[] default '{AccessExclusiveLock}') returns jsonb
   language plpgsql stable
   set search_path = pg_catalog, pg_temp
@@ -737,14 +741,14 @@ begin
     where l.locktype = 'relation' and l.mode = any (why_shut.modes) and l.pid is distinct from pg_backend_pid()
       and l.database = (select d.oid from pg_database d where d.datname = current_database())
       and c.relnamespace = (select r.relnamespace from pg_class r where r.oid = 'queue.job'::regclass)
-      -- An autovacuum yields to waiting sessions.
+      -- Excludes autovacuum, which yields to waiting sessions.
       and not exists (select from pg_stat_activity a where a.pid = l.pid and a.usesysid is null)
     having count(*) > 0
   );
 end
 $$;
 
--- Describes a cause in one plain sentence.
+-- Returns one sentence that describes a cause.
 create function queue.why_says(kind text, facts jsonb, job jsonb) returns text
   language plpgsql stable
   set search_path = pg_catalog, pg_temp
@@ -807,8 +811,8 @@ begin
 end
 $$;
 
--- Returns why this job is not running, most likely cause first. job describes it: state, queue, job_type, version, priority, attempts; null if it
--- does not exist. A session with a transaction shorter than `moment` is not a cause; an old snapshot is one from `span` on.
+-- Returns why a job is not running, most likely cause first. job contains the state, queue, job_type, version, priority and attempts; it is null if
+-- the job does not exist. Sessions whose transaction is shorter than `moment` are not reported as causes. A snapshot counts as old from `span` on.
 create function queue.why(id bigint, span interval default '1 minute', moment interval default '1 s')
   returns table (kind text, says text, facts jsonb, job jsonb)
   language plpgsql stable
@@ -839,7 +843,7 @@ begin
     from causes c
     cross join lateral (
       select case c.kind when 'table_locked' then c.facts -> 'sessions'
-        -- A transaction that began after the id was allocated has not enqueued it.
+        -- A transaction that began after the id was allocated cannot have enqueued the job.
         when 'no_such_job' then queue.why_sessions(c.facts -> 'sessions', '0 s', case
           when (c.facts ->> 'future')::boolean then '-infinity'
           else coalesce((c.facts ->> 'given_at')::timestamptz + interval '1 s', '-infinity') end)

@@ -1,30 +1,30 @@
--- Tables of a store. The state of a job is determined by the table that holds its entry:
+-- Tables of a store. The table that holds a job's entry determines the job's state:
 --
---   enqueue -> ready | scheduled      by the producer, in its own transaction (queue.insert_job), or blocked: see 3_keys.sql
+--   enqueue -> ready | scheduled      by the producer, in the producer's transaction (queue.insert_job); for blocked, see 3_keys.sql
 --   scheduled -> ready                by any worker, once run_at is due (promote)
 --   ready -> lease                    by a worker, a batch under one random token (claim)
 --   lease -> done | done_many | dead | scheduled | ready
 --                                     by the holder of the token (settle), or by any worker once the holder's heartbeat has expired (recover)
 --   lease -> ready                    by the holder, for a durable job that restarts (restart)
---   lease -> parked                   by the holder, for a durable job that waits for a signal (park_held)
---   ready -> parked                   by the producer, in its own transaction, for a node of a flow that waits for others (link_flow)
---   parked -> ready                   by any worker, once a signal arrived (wake_parked), its time is due (promote), or its sources have finished
---                                     (release_nodes)
+--   lease -> parked                   by the holder, for a durable job that is waiting for a signal (park_held)
+--   ready -> parked                   by the producer, in the producer's transaction, for a flow node that is waiting for other nodes (link_flow)
+--   parked -> ready                   by any worker, once a signal has arrived (wake_parked), the wake-up time is due (promote),
+--                                     or the node's sources have finished (release_nodes)
 --   dead | done -> ready              by an operator (requeue)
 --
--- Every id in job has exactly one entry in ready, scheduled, blocked, parked, one lease, done, done_many or dead. Rows of ready, scheduled, parked
--- and done are inserted and deleted, never updated, so that no index entry moves.
+-- Every id in job has exactly one entry in ready, scheduled, blocked, parked, lease, done, done_many or dead. Rows of ready, scheduled, parked and
+-- done are inserted and deleted but never updated, so that no index entry moves.
 
 create sequence queue.id_seq;
 
--- Returns a new job id: milliseconds of the clock in the high bits, 20 bits of a sequence in the low bits. Ids sort by age, a range of ids is a
--- range of time, and no table stores when a job was enqueued.
+-- Returns a new job id, composed of the clock's milliseconds in the high bits and 20 bits of a sequence in the low bits. Ids sort by enqueue time,
+-- and a range of ids is a time range. Therefore no table stores enqueue times.
 create function queue.next_id() returns bigint
   language sql volatile
   return ((pg_catalog.date_part('epoch', pg_catalog.clock_timestamp()) * 1000)::bigint << 20)
     | (pg_catalog.nextval('queue.id_seq'::regclass) & 1048575);
 
--- Returns the lowest id that could have been allocated at this time.
+-- Returns the lowest id that could have been allocated at `moment`.
 create function queue.id_at(moment timestamptz) returns bigint
   language sql immutable strict parallel safe
   return (pg_catalog.date_part('epoch', moment) * 1000)::bigint << 20;
@@ -37,59 +37,61 @@ create function queue.is_name(name text) returns boolean
   language sql immutable parallel safe
   return name is not null and name ~ '^[A-Za-z0-9_.:-]{1,64}$';
 
--- Returns the name under which jobs of a type are stored: the type's name, followed by the payload version from version 2 on. Another version is
--- therefore another lane, which only workers that support it serve; jobs of version 1 carry no version.
+-- Returns the name under which jobs of a type are stored: the type's name, with `@` and the payload version appended from version 2 on. Each
+-- version therefore has lanes of its own, which only workers that support the version serve.
 create function queue.stored_type(job_type text, version integer) returns text
   language sql immutable parallel safe
   return case when version > 1 then job_type || '@' || version::text else job_type end;
 
--- Returns the type's name from a stored name.
+-- Returns the job type's name, without the payload version of the stored name.
 create function queue.type_of(stored text) returns text
   language sql immutable strict parallel safe
   return pg_catalog.split_part(stored, '@', 1);
 
--- Returns the SHA-256 of a text. Uses its bytes unconverted, since a conversion to another encoding would prevent inlining.
+-- Returns the SHA-256 of the text's bytes. The bytes are not converted to another encoding, because a conversion would prevent inlining.
 create function queue.digest(text text) returns bytea
   language sql immutable strict parallel safe
   return pg_catalog.sha256(pg_catalog.decode(pg_catalog.replace(text, E'\\', E'\\\\'), 'escape'));
 
--- Returns the first eight bytes of the SHA-256 as a number.
+-- Returns the first eight bytes of the text's SHA-256 as an integer.
 create function queue.hash(text text) returns bigint
   language sql immutable strict parallel safe
   return ('x' || pg_catalog.left(pg_catalog.encode(queue.digest(text), 'hex'), 16))::bit(64)::bigint;
 
--- Returns a lane's id, a hash of its name instead of an allocated number: a producer inserts a new lane without a lookup, its rollback does not
--- affect others, and no producer waits for another's commit.
+-- Returns a lane's id, which is a hash of the lane's name. Unlike an allocated number, a hash lets a producer insert a new lane without a lookup
+-- and without waiting for another producer's commit. A rollback does not affect other producers.
 create function queue.lane_id(queue text, job_type text, priority integer, solo boolean) returns bigint
   language sql immutable strict parallel safe
   return queue.hash(queue || '/' || job_type || '/' || priority::text || '/' || solo::text);
 
--- Returns the fair lane of a plain lane, in which its jobs are queued by fairness key (16_lines.sql), and the plain lane of a fair one.
+-- Returns the fair lane of a plain lane, and the plain lane of a fair one. In the fair lane, jobs are queued by fairness key (16_lines.sql).
 create function queue.twin_of(lane bigint) returns bigint
   language sql immutable strict parallel safe
   return lane # 6148914691236517205;
 
--- The lanes. Producers that meet a new lane concurrently may each write an identical row; readers take any.
+-- Lanes, each a combination of queue, job type and priority. Producers that create the same lane concurrently may each write an identical row, and
+-- readers use any of the rows.
 --
--- A row marked as leaving is hidden from producers: an enqueue into its lane writes a new row. The row is deleted once no transaction can still see
--- it unmarked, and either a new row exists or the lane has no jobs (leave_lanes, pass_lanes, forget_lanes). This adds no cost to an enqueue, and no
--- session waits.
+-- A row marked as leaving is hidden from producers, so that an enqueue into the lane writes a new row. A leaving row is deleted (leave_lanes,
+-- pass_lanes, forget_lanes) once no transaction can still see the unmarked row, and either a new row exists or the lane has no jobs. Leaving adds
+-- no cost to an enqueue, and no session waits.
 create table queue.lane (
   lane      bigint   not null,
   queue     text     not null,
   job_type  text     not null,                               -- stored name, see queue.stored_type
   priority  smallint not null,
-  solo      boolean  not null,                               -- quarantined jobs, suspected of crashing their process: claimed one at a time
-  lined     boolean  not null default false,                 -- jobs are queued by fairness key and claimed in turn: see 16_lines.sql
-  born      xid8     not null default pg_current_xact_id(),  -- transaction; workers load lanes newer than their last query
-  -- Whether an enqueue into this lane has to check the capacity of its queue. It reads this row anyway, and a check every time would cost a tenth
-  -- of an enqueue. True for every lane of a queue with a capacity; true elsewhere is harmless. Null if the lane is leaving.
+  solo      boolean  not null,                               -- quarantined jobs, suspected of crashing their process and claimed one at a time
+  lined     boolean  not null default false,                 -- jobs are queued by fairness key and claimed in turn, see 16_lines.sql
+  born      xid8     not null default pg_current_xact_id(),  -- transaction that wrote the row; workers load lanes newer than their last query
+  -- Whether an enqueue into the lane has to check the queue's capacity; null if the lane is leaving. True for every lane of a queue with a
+  -- capacity, and harmless elsewhere. The enqueue reads the lane's row anyway, whereas a check of the capacity on every enqueue would add 10 % to
+  -- its cost.
   has_capacity  boolean  default false,
-  since    timestamptz not null default now(),  -- first use; if leaving, last use
-  leaving  xid8,                                -- transaction from which on the row is hidden from producers
-  passed   xid8,                                -- newer than all transactions that may see the row unmarked
-  above    bigint,                              -- once they have ended, no invisible job of this lane has a higher id
-  walked   bigint   not null default 0,         -- no job up to this id is of this lane
+  since    timestamptz not null default now(),  -- time of first use; if leaving, time of last use
+  leaving  xid8,                                -- transaction from which on the row is hidden from producers; null: not leaving
+  passed   xid8,                                -- transaction id newer than all transactions that may see the row unmarked
+  above    bigint,                              -- once those transactions have ended, no invisible job of the lane has a higher id
+  walked   bigint   not null default 0,         -- no job up to this id is in the lane
   constraint lane_since_in_range check (since >= '1970-01-01+00' and since < '10000-01-01+00'),
   constraint lane_is_seen_or_leaving check ((leaving is null) = (has_capacity is not null)),
   constraint lane_queue_is_a_name check (queue.is_name(queue)),
@@ -102,29 +104,29 @@ create index lane_by_id on queue.lane (lane);
 create index lane_by_birth on queue.lane (born);
 create index lane_by_queue on queue.lane (queue);
 
--- The enqueued jobs. Partitioned by day. A ninth column would cost each row eight bytes: optional attributes kept by the store are in `system`.
---   child_of | node_of | part_of   the job or flow that waits for the end of this job
---   expires_at                     deadline for the start of the job: queue.expiry_text
+-- Enqueued jobs, partitioned by day. A ninth column would cost each row eight bytes, so the store keeps optional attributes in `system`:
+--   child_of | node_of | part_of   the job or flow that is waiting for the end of this job
+--   expires_at                     deadline for the start of the job, see queue.expiry_text
 --   skips                          the ordering key continues without the job once it is dead
---   unique                         queue.unique_hash of its uniqueness key
---   schedule, tick                 the schedule and the tick that enqueued it
+--   unique                         queue.unique_hash of the job's uniqueness key
+--   schedule, tick                 the schedule and the tick that enqueued the job
 --
--- The functions that enqueue and the bulk path enforce the rules. CHECK constraints would be prepared again for every statement, which took 12 of
+-- The enqueue functions and the bulk path enforce the constraints. CHECK constraints would be prepared again for every statement, which took 12 of
 -- the 46 us of an enqueue.
 create table queue.job (
   id            bigint   not null,
   lane          bigint   not null,
   max_attempts  smallint not null,
   payload       jsonb    not null,
-  key           bigint,    -- queue.key_id, or null: no ordering key
-  meta          jsonb,     -- metadata of the user, an object of at most queue.meta_limit() bytes, or null
-  system        jsonb,     -- an object with the attributes above, or null
-  line          bigint,    -- queue.line_id of its fairness key, or null: none
+  key           bigint,    -- queue.key_id; null: no ordering key
+  meta          jsonb,     -- metadata from the producer, an object of at most queue.meta_limit() bytes; null: none
+  system        jsonb,     -- object with the attributes listed above; null: none
+  line          bigint,    -- queue.line_id of the fairness key; null: none
   constraint job_pkey primary key (id)
 ) partition by range (id);
 
--- Jobs ready to be claimed. Small, because a claim deletes its entries. seq is the position in the lane, allocated at every entry, so it only
--- grows. In a fair lane every entry has a line (the queue of its fairness key), and in no other lane.
+-- Jobs ready to be claimed. The table is small, because a claim deletes the entries. seq is the position in the lane. Every entry gets a new
+-- position, so positions only increase. Entries of a fair lane have a line (the queue of a fairness key); other entries have none.
 create table queue.ready (
   lane      bigint   not null,
   seq       bigint   not null,
@@ -137,12 +139,12 @@ create table queue.ready (
   autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 50000,
   autovacuum_vacuum_insert_scale_factor = 0.5, autovacuum_vacuum_cost_delay = 0
 );
--- Jobs that entered ready a second time, whose position differs from their id. First entries, nearly all of them, are not indexed.
+-- Jobs that entered ready a second time, whose position differs from their id. First entries, by far the most, are not indexed.
 create index ready_moved on queue.ready (id) where seq <> id;
--- The fair queues of fair lanes, each in the order of positions. Contains no jobs of other lanes.
+-- Fair queues of fair lanes, each sorted by position. Entries of other lanes are not indexed.
 create index ready_lines on queue.ready (lane, line, seq) where line is not null;
 
--- Jobs that wait for a time: delayed jobs, retries, snoozes.
+-- Jobs that are waiting for their run time: delayed jobs, retries and snoozed jobs.
 create table queue.scheduled (
   run_at    timestamptz not null,
   id        bigint      not null,
@@ -155,18 +157,18 @@ create table queue.scheduled (
   autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 50000, autovacuum_vacuum_cost_delay = 0
 );
 create index scheduled_by_id on queue.scheduled (id);
-create index scheduled_by_lane on queue.scheduled (lane);  -- counts the waiting jobs of a queue
+create index scheduled_by_lane on queue.scheduled (lane);  -- for counts of the waiting jobs of a queue
 
--- Leased jobs: one row for each claimed batch. ids are the jobs that are not settled yet; the row is deleted with the last one.
+-- Leased jobs, one row per claimed batch. `ids` are the jobs that are not settled yet; settling the last one deletes the row.
 create table queue.lease (
   token       uuid        not null,
   worker      uuid        not null,
   claimed_at  timestamptz not null default now(),
-  lane        bigint,                 -- lane of all its jobs, if it is the same
+  lane        bigint,                 -- lane of all jobs in the lease; null if they differ
   ids         bigint[]    not null,
-  attempts    smallint[]  not null,   -- including this attempt
+  attempts    smallint[]  not null,   -- attempt numbers of the jobs, including the current attempt
   crashes     smallint[]  not null,
-  -- Running jobs with a pending cancellation. The transaction that ends such a job locks this row and therefore sees it.
+  -- Running jobs with a pending cancellation. The transaction that ends such a job locks the lease row, and therefore sees the cancellation.
   cancelling  bigint[],
   constraint lease_claimed_at_in_range check (claimed_at >= '1970-01-01+00' and claimed_at < '10000-01-01+00'),
   constraint lease_pkey primary key (token),
@@ -176,7 +178,7 @@ create table queue.lease (
 alter table queue.lease
   alter ids set storage external, alter attempts set storage external, alter crashes set storage external;
 
--- Workers, with one heartbeat row for each process. Once a row has expired, other workers may recover its leases.
+-- Heartbeats of workers, one row per process. Once a heartbeat has expired, other workers may recover the worker's leases.
 create table queue.worker (
   id          uuid        not null,
   expires_at  timestamptz not null,
@@ -186,33 +188,33 @@ create table queue.worker (
   pid         integer     not null,
   version     text        not null,
   queues      text[]      not null,
-  types       text[],     -- job types that it can run, with aliases; null if not reported
-  ttl         interval    not null default '30 s',  -- validity of a heartbeat
-  paused_seen bigint      not null default 0,  -- highest pause that it has acknowledged; see 12_pauses.sql
-  declares    bigint[],   -- definitions of the schedules that it declares
-  busy        integer,    -- number of busy slots at its last heartbeat, out of `slots`; null if not reported
+  types       text[],     -- job types that the worker can run, including aliases; null: not reported
+  ttl         interval    not null default '30 s',  -- validity period of a heartbeat
+  paused_seen bigint      not null default 0,  -- highest pause that the worker has acknowledged, see 12_pauses.sql
+  declares    bigint[],   -- definitions of the schedules that the worker declares
+  busy        integer,    -- number of busy slots at the last heartbeat, out of `slots`; null: not reported
   slots       integer,
-  memory      bigint,     -- memory of its process in bytes at that time; null if the system does not report it
+  memory      bigint,     -- process memory in bytes at the last heartbeat; null if the system does not report it
   constraint worker_pkey primary key (id),
   constraint worker_times_in_range check (least(started_at, expires_at) >= '1970-01-01+00' and greatest(started_at, expires_at) < '10000-01-01+00')
 ) with (fillfactor = 10, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 500, autovacuum_vacuum_cost_delay = 0);
 
--- Finished jobs with details: an output, several attempts, a cancellation. Partitioned by day through the id.
+-- Finished jobs with details: an output, several attempts or a cancellation. Partitioned by day of the id.
 create table queue.done (
   id           bigint      not null,
   finished_at  timestamptz not null,
   ran_ms       integer     not null,
   attempts     smallint    not null,
-  cancelled    boolean     not null default false,  -- finished without completing
-  expired      boolean     not null default false,  -- because it did not start in time
+  cancelled    boolean     not null default false,  -- finished without completing (cancelled or expired)
+  expired      boolean     not null default false,  -- finished because no attempt started in time
   output       jsonb,
   constraint done_finished_at_in_range check (finished_at >= '1970-01-01+00' and finished_at < '10000-01-01+00'),
   constraint done_pkey primary key (id),
   constraint done_cancelled_has_no_output check (case when cancelled then output is null else not expired end)
 ) partition by range (id);
 
--- Jobs completed at their first attempt without an output, which are most jobs: one row for all jobs of a flush that were enqueued close together.
--- Their ids span at most 2^33 (about 8 s) of one day, so that the row of a job is found among few.
+-- Jobs that succeeded on their first attempt without an output, which are most jobs. One row holds the jobs of a flush that were enqueued close
+-- together. The ids of a row span at most 2^33 (about 8 s) and one day, which limits the number of rows that a lookup by id has to search.
 create table queue.done_many (
   first_id     bigint      not null,
   last_id      bigint      not null,
@@ -226,7 +228,7 @@ create table queue.done_many (
 alter table queue.done_many alter ids set storage external;  -- compression costs the settle more than the bytes saved
 create index done_many_by_id on queue.done_many (first_id, last_id);
 
--- Dead letters: not retried automatically, kept until an operator requeues or discards them.
+-- Dead letters, which are not retried automatically, but kept until an operator requeues or discards them.
 create table queue.dead (
   id        bigint      not null,
   died_at   timestamptz not null,
@@ -239,7 +241,7 @@ create table queue.dead (
 );
 create index dead_by_time on queue.dead (died_at);
 
--- Errors of failed attempts. Partitioned by day through the id.
+-- Errors of failed attempts. Partitioned by day of the id.
 create table queue.failure (
   id       bigint      not null,
   attempt  smallint    not null,
@@ -250,34 +252,34 @@ create table queue.failure (
 ) partition by range (id);
 create index failure_by_id on queue.failure (id);
 
--- Idle workers to wake up, by queue; '*' means any queue.
+-- Idle workers to be woken up, one row per worker and queue; '*' stands for any queue.
 create table queue.idle (
   queue   text not null,
   worker  uuid not null,
   constraint idle_pkey primary key (queue, worker)
 ) with (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 500, autovacuum_vacuum_cost_delay = 0);
 
--- Rows of days without a partition, and rows that outlive their day.
+-- Rows of days without a partition, and rows retained beyond their day.
 create table queue.job_default partition of queue.job default;
 create table queue.done_default partition of queue.done default;
 create table queue.done_many_default partition of queue.done_many default;
 create table queue.failure_default partition of queue.failure default;
 
--- Tables without a primary key need a replica identity in case they are published, since PostgreSQL would otherwise reject every statement that may
--- delete from them. Only logical replication writes more for it, and rows of these tables are rarely deleted one at a time. Each partition has its
--- own identity.
+-- Replica identities of tables without a primary key. If such a table is published without one, PostgreSQL rejects every statement that could
+-- delete from the table. The identity adds writes only with logical replication, and rows of these tables are rarely deleted one at a time. Each
+-- partition needs an identity of its own.
 alter table queue.lane replica identity full;
 alter table queue.done_many replica identity full;
 alter table queue.done_many_default replica identity full;
 alter table queue.failure replica identity full;
 alter table queue.failure_default replica identity full;
 
--- Secret from which channel names and advisory lock numbers are derived: any role that may connect can notify a channel whose name it knows, and
--- take an advisory lock whose number it knows. Only the owner has privileges on this table, and its content is in no function body, since all roles
--- can read those.
+-- Secret from which channel names and advisory lock numbers are derived. Any role that may connect can notify a channel whose name it knows, and
+-- take an advisory lock whose number it knows. Only the owner has privileges on the table. No function body contains the secret, because all roles
+-- can read function bodies.
 create table queue.secret (
   one    boolean  not null default true,
-  wake   text     not null default 'wake_' || replace(gen_random_uuid()::text, '-', ''),  -- channel of sleeping workers
+  wake   text     not null default 'wake_' || replace(gen_random_uuid()::text, '-', ''),  -- channel that wakes idle workers
   over   text     not null default 'over_' || replace(gen_random_uuid()::text, '-', ''),  -- channel for job-finished notifications
   marks  text     not null default replace(gen_random_uuid()::text, '-', ''),             -- see queue.capacity_mark
   constraint secret_pkey primary key (one),
@@ -285,7 +287,8 @@ create table queue.secret (
 );
 insert into queue.secret default values;
 
--- Returns the name of a channel, 'wake' or 'over', to roles that listen. SECURITY DEFINER entry point, see 11_doors.sql.
+-- Returns the name of the notification channel for `purpose` ('wake' or 'over'), for roles that listen. SECURITY DEFINER entry point, see
+-- 11_doors.sql.
 create function queue.channel(purpose text) returns text
   language plpgsql stable security definer
   set search_path = pg_catalog, pg_temp
@@ -295,8 +298,9 @@ begin
 end
 $$;
 
--- Sends a notification on a channel at the end of the transaction. The payload is not secret, since every role that knows the name can listen.
--- SECURITY DEFINER entry point, see 11_doors.sql. Sends nothing if queue_transaction.notify is off: a transaction to be prepared must not notify.
+-- Sends a notification when the transaction commits. The payload is not secret, because every role that knows the channel name can listen. Sends
+-- nothing if queue_transaction.notify is off, because a transaction that will be prepared must not notify. SECURITY DEFINER entry point, see
+-- 11_doors.sql.
 create function queue.notify(purpose text, payload text) returns void
   language plpgsql volatile security definer
   set search_path = pg_catalog, pg_temp
@@ -308,8 +312,8 @@ begin
 end
 $$;
 
--- Wakes sleeping workers that serve this queue. Sends nothing if no worker sleeps, because NOTIFY serializes commits. Must be the last statement: a
--- worker that commits its idle row after this check has a snapshot that waits for this transaction.
+-- Wakes idle workers that serve the queue. Sends nothing if no worker is idle, because NOTIFY serializes commits. Must be the last statement of the
+-- transaction: a worker that commits its idle row after the check takes a later snapshot, and waits until the producer's transaction has ended.
 create function queue.wake(queue text) returns void
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp
@@ -321,17 +325,19 @@ begin
 end
 $$;
 
--- Name of the caller of a SECURITY DEFINER entry point, which the function itself cannot see. A value of this type is created with the caller's
--- rights. Once some producer is restricted to some queues, only the caller's own name is valid (roles/some_queues.sql). Until then it is null and
--- costs nothing.
+-- Name of the caller of a SECURITY DEFINER entry point, which the function itself cannot determine. Values of this type are computed with the
+-- caller's rights. Once some producer is restricted to certain queues, only the caller's own name is valid (roles/some_queues.sql). Until then the
+-- value is null and costs nothing.
 create domain queue.caller as name;
 create function queue.called_by() returns name
   language sql immutable
   return null::name;
 
--- Enqueues one job without an ordering key in the caller's transaction, and returns its id. The fast path of queue.enqueue, and a SECURITY DEFINER
--- entry point, see 11_doors.sql. It runs under the caller's search_path, since setting one would add 4 % to its cost. Therefore everything in it is
--- schema-qualified, operators included, and functions that it calls set their own path or were bound at creation.
+-- Enqueues one job without an ordering key in the caller's transaction, and returns the job's id. Fast path of queue.enqueue, and a SECURITY
+-- DEFINER entry point, see 11_doors.sql.
+--
+-- The function runs under the caller's search_path, because setting a search_path would add 4 % to the cost. Therefore everything in the body is
+-- schema-qualified, including operators. Functions that the body calls set their own search_path or were bound at creation.
 create function queue.insert_job(
   job_type      text,
   payload       jsonb,
@@ -371,7 +377,8 @@ begin
   if meta is not null then
     perform queue.checked_meta(insert_job.meta);
   end if;
-  -- A single statement, since a separate query would cost a twentieth of an enqueue. The capacity of a queue is checked before anything is written.
+  -- A single statement, because a separate query would add 5 % to the cost of an enqueue. The queue's capacity is checked before anything is
+  -- written.
   insert into queue.job (id, lane, max_attempts, payload, meta)
   select new_id, new_lane, insert_job.max_attempts, insert_job.payload, insert_job.meta
   where not (select l.has_capacity from queue.lane l where l.lane operator(pg_catalog.=) new_lane and l.has_capacity is not null limit 1);
@@ -389,9 +396,9 @@ begin
   end if;
   sleeper := exists (
     select from queue.idle i where i.queue operator(pg_catalog.=) insert_job.queue or i.queue operator(pg_catalog.=) '*'::pg_catalog.text);
-  -- Under a snapshot older than this statement, an idle worker may be invisible.
+  -- Under a snapshot older than the current statement, an idle worker may be invisible.
   if sleeper or pg_catalog.current_setting('transaction_isolation') operator(pg_catalog.<>) 'read committed'::pg_catalog.text then
-    -- Same as queue.notify, which would take a third of the cost.
+    -- queue.notify is inlined, because the call would add a third to the cost.
     perform pg_catalog.pg_notify(s.wake, insert_job.queue)
     from queue.secret s
     where coalesce(pg_catalog.current_setting('queue_transaction.notify', true), '') operator(pg_catalog.<>) 'off'::pg_catalog.text;

@@ -1,6 +1,6 @@
--- Audit log: which role applied which operation to how many jobs, and when, as far as programs report it (note_act): the dashboard does for all of
--- its operations. Keeps the last 10,000 operations. Only the functions here write it, so that role and time are reliable; the actor is reported by
--- the program.
+-- Audit log. The log records which role applied which operation to how many jobs, and when, if the program reports the operation (note_act); the
+-- dashboard reports all of its operations. Keeps the last 10,000 operations. Only the functions in this file write the log, so that role and time
+-- are reliable. The actor is reported by the program.
 
 create sequence queue.audit_seq;
 create function queue.next_note() returns bigint
@@ -20,7 +20,7 @@ create table queue.audit (
   constraint audit_is_short check (length(actor) <= 100 and length(act) <= 40 and length(what) <= 500)
 );
 
--- Records an operation in its own transaction; returns the number of the record. Deletes the oldest records.
+-- Records an operation in the operation's transaction, and returns the number of the record. Deletes the oldest records.
 create function queue.note_act(actor text, act text, what text, jobs bigint) returns bigint
   language plpgsql volatile security definer
   set search_path = pg_catalog, pg_temp
@@ -38,7 +38,7 @@ begin
         select o.id from queue.audit o where o.id <= number - 10000 order by o.id limit 100 for update skip locked
       );
     exception
-      -- Concurrent deletes raise an error under a strict isolation level, which must not fail the operation.
+      -- Under a strict isolation level, concurrent deletes raise an error, which must not fail the operation.
       when serialization_failure then
         null;
     end;
@@ -47,7 +47,8 @@ begin
 end
 $$;
 
--- Increases the number of jobs of an operation that takes several transactions, by the role that has recorded it.
+-- Adds `jobs` to the job count of a recorded operation, for operations that take several transactions. Only the role that recorded the operation
+-- can do so.
 create function queue.count_act(id bigint, jobs bigint) returns void
   language plpgsql volatile security definer
   set search_path = pg_catalog, pg_temp

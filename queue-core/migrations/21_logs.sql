@@ -1,13 +1,14 @@
--- Logs of handlers, for job types with `keep_logs`: one row for each attempt, as text.
+-- Logs of handlers, for job types with `keep_logs`: one row of text for each attempt.
 --
---   log   written by workers when an attempt ends, deleted with its job by housekeeping
+--   log   written by workers when an attempt ends; deleted by housekeeping after the job was deleted
 --
--- No settle and no operator's operation waits for these rows. A job may therefore be deleted a minute before its logs, which are hidden then.
+-- Neither a settle nor an operator's operation waits for these rows. Therefore a job may be deleted a minute before its logs, which are then
+-- hidden.
 
 create table queue.log (
   id       bigint      not null,
   attempt  smallint    not null,
-  at       timestamptz not null,  -- time of writing
+  at       timestamptz not null,  -- time at which the log was written
   cut      bigint      not null,  -- number of lines omitted from the middle
   text     text        not null,
   constraint log_at_in_range check (at >= '1970-01-01+00' and at < '10000-01-01+00'),
@@ -15,9 +16,9 @@ create table queue.log (
   constraint log_is_bounded check (pg_catalog.octet_length(text) <= 1100000)
 );
 
--- Writes logs in the order of their jobs: each under the lease that has its job, or without a token if the attempt's own transaction has ended it.
--- An attempt that was given back uncharged is overwritten by the next one with the same number. Returns the number of logs written. Waits only
--- briefly for locks: if refused, the caller drops the logs.
+-- Writes logs in the order of their jobs, and returns the number of logs written. A log is written under the lease that holds its job, or without a
+-- token if the attempt's own transaction has already ended the job. If an attempt was released without being counted, the next attempt with the
+-- same number overwrites its log. Waits only briefly for locks; if the call fails, the caller drops the logs.
 create function queue.write_logs(tokens uuid[], ids bigint[], attempts integer[], cuts bigint[], texts text[]) returns bigint
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp
@@ -40,8 +41,8 @@ begin
 end
 $$;
 
--- Checks the next `most` logs after this one and deletes those of deleted jobs; returns the last one checked, or null at the end. Skips rows locked
--- by others.
+-- Checks up to `most` logs of jobs above `after`, and deletes those of deleted jobs. Returns the last job checked, or null at the end. Skips rows
+-- locked by other sessions.
 create function queue.prune_logs(after bigint, most integer) returns bigint
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp

@@ -1,28 +1,28 @@
 -- Steps of durable jobs: results of finished steps, from which the next attempt continues.
 --
---   step   written by the attempt that has the job's lease, under its token (journal.sql, journal_one.sql); deleted with the job: with its day,
---          by housekeeping, or when a completed job is requeued to start over
+--   step   written by the attempt that holds the job's lease, under the lease token (journal.sql, journal_one.sql); deleted with the day of the
+--          job, by housekeeping, or when a completed job is requeued and starts over
 --
 -- A step is finished once its row exists, and the row never changes. No other statement waits for these rows.
 
 create table queue.step (
   id       bigint       not null,
-  at       timestamptz  not null,  -- columns are ordered to avoid padding
+  at       timestamptz  not null,  -- finish time; columns are ordered to avoid padding
   ran_ms   integer      not null,
-  attempt  smallint     not null,  -- attempt that ran it
+  attempt  smallint     not null,  -- attempt that ran the step
   name     text         not null,
-  until    timestamptz,            -- of a sleep: its end
-  output   jsonb,                  -- of any other step: its output; null for none
+  until    timestamptz,            -- end of a sleep; null for other steps
+  output   jsonb,                  -- output of the step; null: none
   constraint step_times_in_range check (least(at, until) >= '1970-01-01+00' and greatest(at, until) < '10000-01-01+00'),
   constraint step_pkey primary key (id, name),
   constraint step_name_is_bounded check (pg_catalog.octet_length(name) between 1 and 200)
 ) partition by range (id);
 
--- Rows of days without a partition, and rows that outlive their day.
+-- Rows of days without a partition, and rows retained beyond their day.
 create table queue.step_default partition of queue.step default;
 
--- Checks the steps of the next jobs after this one, up to `most` steps, and deletes those of deleted jobs; returns the last job checked, or null at
--- the end. Skips rows locked by others.
+-- Checks up to `most` steps of jobs above `after`, and deletes those of deleted jobs. Returns the last job checked, or null at the end. Skips rows
+-- locked by other sessions.
 create function queue.prune_steps(after bigint, most integer) returns bigint
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp
@@ -45,7 +45,7 @@ begin
 end
 $$;
 
--- Returns the first thousand steps of an existing job, without their outputs, in the order in which they finished.
+-- Returns the first thousand steps of an existing job, without outputs, in the order in which they finished.
 create function queue.steps(job bigint)
   returns table (name text, attempt smallint, at timestamptz, ran_ms integer, until timestamptz)
   language sql stable
@@ -58,16 +58,18 @@ begin atomic
   limit 1000;
 end;
 
--- Signals: named messages to one job, sent in the sender's transaction, which a durable job receives in the order of their arrival.
+-- Signals: named messages to one job, sent in the sender's transaction. A durable job receives them in the order of arrival.
 --
---   signal       written by a sender (queue.signal); deleted by the attempt that journals it as a step (receive.sql), or with the job, as steps
---   signal_hint  written with a signal, and with a job that is parked (park_held.sql); consumed by any worker (wake_parked)
---   parked -> ready   the jobs with a hint that have a signal they wait for (wake_parked)
+--   signal            written by a sender (queue.signal); deleted by the attempt that journals the signal as a step (receive.sql),
+--                     or with the job, as steps are
+--   signal_hint       written with a signal, and with a job that is parked (park_held.sql); consumed by any worker (wake_parked)
+--   parked -> ready   jobs with a hint, if a signal for which they are waiting has arrived (wake_parked)
 --
--- No wake-up is lost: the signal and the parking of a job each commit with a hint, and the consumer of a hint checks in the next statement, whose
--- snapshot is newer than both. If that sees only one of the two, the other commits later, and its hint leads to a check that sees both.
+-- No wake-up is lost. The signal and the parking of a job each commit with a hint. The consumer of a hint checks in the next statement, whose
+-- snapshot is newer. If the check sees only the signal or only the parked job, the other commits later, and its hint leads to a check that sees
+-- both.
 
--- Signals sent and not yet received. Not a state of a job: a signal may arrive before the job waits for it.
+-- Signals that were sent but not received yet. Signals are not part of a job's state, because a signal may arrive before the job waits for it.
 create table queue.signal (
   id       bigint       not null,
   seq      bigint       not null default queue.next_key(),
@@ -88,8 +90,8 @@ create table queue.signal_hint (
   constraint signal_hint_order primary key (seq)
 ) with (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 50000, autovacuum_vacuum_cost_delay = 0);
 
--- Sends a signal to a job in the caller's transaction; never waits. Returns 'sent'; 'over' if the job has finished or 'absent' if there is none,
--- and then writes nothing. A job that finishes concurrently has not received it. The payload is at most as large as that of a job.
+-- Sends a signal to a job in the caller's transaction. Returns 'sent', or writes nothing and returns 'over' if the job has finished, or 'absent' if
+-- the job does not exist. Never waits. A job that finishes concurrently does not receive the signal. The maximum payload size is that of a job.
 create function queue.signal(id bigint, name text, payload jsonb default null, caller queue.caller default queue.called_by()) returns text
   language plpgsql volatile security definer
   set search_path = pg_catalog, pg_temp
@@ -128,9 +130,9 @@ begin
 end
 $$;
 
--- Consumes up to `most` hints from the position `floor` on, and makes their jobs ready that are parked and have a signal that they wait for.
--- Returns the number of hints, excluding those that are kept, the lowest of them, and the number of jobs moved. Never waits: a job locked by
--- another session keeps its hint. Requires read committed: the second statement then sees everything committed before the first one ended.
+-- Consumes up to `most` hints from position `floor` on, and makes their jobs ready if they are parked and a signal for which they are waiting has
+-- arrived. Returns the number of consumed hints, the lowest hint, and the number of jobs moved. Never waits: if another session has locked a job,
+-- its hint is kept. Requires read committed, because the second statement must see everything committed before the first one ended.
 create function queue.wake_parked(floor bigint, most integer, out hints integer, out lowest bigint, out moved integer)
   returns record
   language plpgsql volatile
@@ -190,7 +192,7 @@ begin
     where h.id not in (select e.id from entered e)
     returning id
   )
-  -- Kept hints are not counted: the poll of each second finds them, without a busy loop meanwhile.
+  -- Kept hints are not counted. The poll after a second finds them, whereas counting them would lead to a busy loop.
   select count(*), array_agg(distinct e.lane), greatest(hints - (select count(*) from left_behind), 0) into moved, lanes, hints from entered e;
   perform queue.wake(q.queue)
   from (
@@ -201,8 +203,8 @@ begin
 end
 $$;
 
--- Checks the next `most` signals of jobs after this one, and deletes as many of those of deleted jobs; returns the job after which to continue, or
--- null at the end. If a deleted job has more signals than that, the next calls delete the rest. Skips rows locked by others.
+-- Checks up to `most` signals of jobs above `after`, and deletes up to `most` signals of deleted jobs. Returns the job after which to continue, or
+-- null at the end. If a deleted job has more signals, the next calls delete the rest. Skips rows locked by other sessions.
 create function queue.prune_signals(after bigint, most integer) returns bigint
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp
@@ -237,7 +239,7 @@ begin
 end
 $$;
 
--- Returns the signals sent to an existing job and not received yet, without payloads, in the order of arrival: the first thousand.
+-- Returns the first thousand signals that an existing job has not received yet, without payloads, in the order of arrival.
 create function queue.signals(job bigint) returns table (name text, at timestamptz)
   language sql stable
 begin atomic
@@ -249,17 +251,17 @@ begin atomic
   limit 1000;
 end;
 
--- Restarts of durable jobs, which keep a long-lived job from growing without bound.
+-- Restarts of durable jobs. A restart empties the journal, which would otherwise grow without bound in a long-lived job.
 --
 --   lease -> ready | done, cancelled   by the holder (restart): the same job, with another payload and an empty journal
 
--- Restarts these jobs, which their leases have: each gets this payload and the type and version in `stored`, enters ready at the end of its lane
--- without attempts and crashes, and has no steps, no children, no maps and no progress. Its children and parts continue without a parent. Signals
--- not received yet stay. Returns the refused jobs. SECURITY DEFINER entry point, see 11_doors.sql: a worker has no privilege to write payloads.
--- Safe: fenced like a verdict, under the locks on the leases, in the order of their tokens; a worker that has lost its lease changes nothing, and a
--- repeated call is refused. A transaction that journals, receives or spawns holds a lock on the lease until its commit: the next statement finds
--- the rows to delete, since its snapshot is newer than everything committed under these leases. Requires read committed. A job with a pending
--- cancellation is cancelled, and releases its ordering key.
+-- Restarts leased jobs. Each job gets the given payload, and the type and version in `stored`. The job enters ready at the end of its lane without
+-- attempts and crashes, and has no steps, children, maps or progress. Former children and parts continue without a parent. Signals not received yet
+-- are kept. Returns the rejected jobs. SECURITY DEFINER entry point, see 11_doors.sql, because a worker has no privilege to write payloads.
+-- Safe: fenced like a verdict, under locks on the leases that are taken in the order of their tokens. A worker that has lost its lease changes
+-- nothing, and a repeated call is rejected. A transaction that journals, receives or spawns holds a lock on the lease until its commit. The next
+-- statement's snapshot is newer, so it finds all rows to delete. Requires read committed. A job with a pending cancellation is cancelled instead,
+-- and releases its ordering key.
 create function queue.restart(tokens uuid[], jobs bigint[], attempts integer[], stored text[], payloads text[])
   returns table (token uuid, id bigint)
   language plpgsql volatile security definer
@@ -303,7 +305,7 @@ begin
     set ids = o.ids, attempts = o.attempts, crashes = o.crashes
     from left_over o
     where l.token = any (array(select f.token from fenced f)) and l.token = o.token
-  ), anew as materialized (
+  ), restarting as materialized (
     select f.id, f.payload::jsonb as payload,
       case when l.job_type = f.stored then j.lane else queue.meet_lane(l.queue, f.stored, l.priority, false) end as lane
     from fenced f
@@ -313,18 +315,18 @@ begin
   ), replaced as (
     update queue.job j
     set payload = a.payload, lane = a.lane, system = nullif(j.system - 'expires_at', '{}')
-    from anew a
+    from restarting a
     where j.id = a.id
   ), entered as (
     insert into queue.ready (lane, seq, id)
     select a.lane, queue.next_id(), a.id
-    from anew a
+    from restarting a
   ), undone as (
     delete from queue.step s
-    where s.id = any (array(select a.id from anew a))
+    where s.id = any (array(select a.id from restarting a))
   ), forgotten as (
     delete from queue.progress p
-    where p.id = any (array(select a.id from anew a))
+    where p.id = any (array(select a.id from restarting a))
   ), finished as (
     insert into queue.done (id, finished_at, ran_ms, attempts, cancelled)
     select f.id, statement_timestamp(), 0, f.attempts, true
@@ -343,7 +345,7 @@ begin
     select r.key, r.seq
     from freed r
   )
-  select (select array_agg(distinct a.lane) from anew a), (select array_agg(a.id) from anew a), array_agg(s.token), array_agg(s.id)
+  select (select array_agg(distinct a.lane) from restarting a), (select array_agg(a.id) from restarting a), array_agg(s.token), array_agg(s.id)
   into lanes, begun, refused, refused_ids
   from said s
   where not exists (select from fenced f where f.token = s.token and f.id = s.id);

@@ -1,22 +1,22 @@
--- Children: jobs that a durable job spawns, and for whose ends it waits.
+-- Children: jobs that a durable job spawns, and for whose end it waits.
 --
---   child     written with the child's enqueue, under the parent's lease (spawn); gets the child's outcome once (tell_ends); deleted with the
+--   child     written with the child's enqueue, under the parent's lease (spawn); gets the child's outcome once (tell_ends); deleted after the
 --             parent, by housekeeping (prune_children)
 --   end_hint  written in the transaction that ends a child, a part of a map or a node of a flow (note_ends); consumed by any worker (tell_ends)
 --
--- A child's row in job names its parent (`system`), and a claim reads that row in any case: the worker that ends a job knows whether another one
--- waits, without cost for other jobs. A transaction that ends jobs only inserts here, and waits for no row of the waiting jobs. A finished child may
--- be deleted before its parent checks: its outcome is kept here.
+-- The child's row in job names the parent (`system`). A claim reads that row anyway, so the worker that ends a job knows whether another job is
+-- waiting, and other jobs have no additional cost. A transaction that ends jobs only inserts a hint, and waits for no row of the waiting jobs. A
+-- finished child may be deleted before its parent checks, so the outcome is kept here.
 --
--- No wake-up is lost, as with signals: the end and the hint commit together, and a consumer checks in the statement after it took a hint. An end
--- without a hint, because of a rare operation in between, is found by housekeeping.
+-- No wake-up is lost, as with signals: the end and the hint commit together, and a consumer checks in the statement after it took a hint.
+-- Housekeeping finds an end without a hint, which a rare concurrent operation can cause.
 
 create table queue.child (
   parent    bigint       not null,
-  name      text         not null,  -- step that spawned it
+  name      text         not null,  -- step that spawned the child
   id        bigint       not null,
   at        timestamptz  not null default clock_timestamp(),
-  state     text,                   -- outcome; null: not finished
+  state     text,                   -- outcome; null: unfinished
   attempts  smallint,
   output    jsonb,
   error     text,
@@ -29,13 +29,14 @@ create index child_by_id on queue.child (id);
 
 create table queue.end_hint (
   seq    bigint    not null default queue.next_key(),
-  state  text      not null,  -- outcome, in case they are deleted before the check
+  state  text      not null,  -- outcome of the jobs, in case they are deleted before the check
   ids    bigint[]  not null,
   constraint end_hint_order primary key (seq)
 ) with (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 50000, autovacuum_vacuum_cost_delay = 0);
 
--- Leaves hints that these jobs have reached this state. If none is given, determines which of them have finished, and leaves hints for those that
--- other jobs may wait for. To be called in the transaction that ends them, after that. A missing job was completed without a record.
+-- Writes hints that the jobs in `ids` have reached `state`. With a null state, determines which of the jobs have finished, and writes hints for
+-- those for which other jobs may be waiting. A missing job was completed without a record. Must be called in the transaction that ends the jobs,
+-- after it has ended them.
 create function queue.note_ends(ids bigint[], state text default null) returns void
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp
@@ -59,10 +60,11 @@ begin
 end
 $$;
 
--- Consumes up to `most` hints of ends from the position `floor` on, and records the ends with the waiting jobs: for the parent the outcome of its
--- child, for a map the number of its finished parts, for a flow the outcome of its node. Returns the number of hints, excluding those that are
--- kept, the lowest of them, the number of jobs processed, and the number that keep a hint. Waits only briefly for locks: the hint of a row locked
--- by another session is kept, and the others are consumed. Requires read committed.
+-- Consumes up to `most` end hints from position `floor` on, and records the ends with the waiting jobs. A parent gets the outcome of its child, a
+-- map the number of its finished parts, and a flow the outcome of its node.
+--
+-- Returns the number of consumed hints, the lowest hint, the number of jobs processed, and the number of jobs whose hints are kept. Waits only
+-- briefly for locks: if another session has locked a row, its hint is kept and the other hints are consumed. Requires read committed.
 create function queue.tell_ends(
   floor bigint, most integer, out hints integer, out lowest bigint, out told integer, out kept integer
 )
@@ -94,7 +96,7 @@ begin
     ))
     returning end_hint.seq, end_hint.state, end_hint.ids
   ), last as (
-    -- Of a job that was requeued and has ended again, the last state.
+    -- The last state of a job that was requeued and has ended again.
     select distinct on (u.id) u.id, t.state
     from taken t
     cross join unnest(t.ids) u (id)
@@ -106,7 +108,8 @@ begin
   if hints = 0 then
     return;
   end if;
-  -- Children: each reports once. A child that was requeued meanwhile reports when it ends again; one that its parent is about to reset is locked.
+  -- Children, whose outcome is recorded only once. A child that was requeued meanwhile is recorded when it ends again. A child whose outcome its
+  -- parent is about to reset is locked.
   begin
     with ended as materialized (
       select c.at, c.id, coalesce(e.state, u.state) as state, e.attempts, e.output, e.error
@@ -139,8 +142,8 @@ begin
   exception when lock_not_available then
     busy := busy || queue.those_in('queue.child', jobs);
   end;
-  -- Parts: only the session that deletes the row of a part counts it. There may be many: the outcomes of completed ones are not read again, and
-  -- their rows are locked first only if some were locked by others.
+  -- Parts of maps. Only the session that deletes the row of a part counts the part. There may be many parts, so the outcomes of completed ones are
+  -- not read again. Their rows are locked before the delete only if a first attempt found some rows locked.
   loop
     begin
       with parts as materialized (
@@ -212,7 +215,7 @@ begin
     busy := busy || queue.those_in('queue.node', jobs);
   end;
   if cardinality(busy) > 0 then
-    -- The poll of each second finds kept hints. In a subquery, which is hashed.
+    -- The poll after a second finds the kept hints. The array is read in a subquery, because the planner hashes a subquery.
     insert into queue.end_hint (state, ids)
     select u.state, array_agg(u.id)
     from unnest(jobs, said) with ordinality u (id, state, nr)
@@ -225,14 +228,14 @@ begin
 end
 $$;
 
--- Returns the name in `parked` of a step that waits for the end of a child. Cannot be the name of a signal.
+-- Returns the name under which a step is waiting for a child in `parked`. No signal can have this name.
 create function queue.join_name(name text) returns text
   language sql immutable strict parallel safe
   return name || ' (join)';
 
--- Enqueues a job with these options as a child of a job that the lease has, and journals it as a step; returns its id. Null if the lease does not
--- have the parent any more, or the parent has a pending cancellation. A repeated call, after a lost response, returns the child spawned first. A
--- job that holds the uniqueness key does not become a child: nothing is written then.
+-- Enqueues a job as a child of a leased job, journals it as a step of the parent, and returns the child's id. Returns null if the lease no longer
+-- holds the parent, or the parent has a pending cancellation. A repeated call, after a lost response, returns the child spawned first. If an
+-- existing job holds the uniqueness key, raises an error and writes nothing.
 create function queue.spawn(token uuid, parent bigint, attempt integer, name text, job_type text, payload jsonb, options jsonb)
   returns bigint
   language plpgsql volatile
@@ -271,7 +274,7 @@ begin
 end
 $$;
 
--- Deletes the records of the children of these jobs: they continue without a parent.
+-- Deletes the records of the children of `parents`. The children continue without a parent.
 create function queue.forget_children(parents bigint[]) returns void
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp
@@ -283,8 +286,8 @@ begin
 end
 $$;
 
--- Cancels the unfinished children of these jobs, and their children. To be called once the jobs have finished or are cancelling: they spawn no
--- more, and the newer snapshot in here shows all that they have spawned.
+-- Cancels the unfinished children of `parents`, including their descendants. Must be called once the parents have finished or are being cancelled.
+-- They then spawn no more children, and the newer snapshot of this function shows all that they have spawned.
 create function queue.cancel_children(parents bigint[]) returns void
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp set plan_cache_mode = force_custom_plan
@@ -292,7 +295,7 @@ as $$
 declare
   live  bigint[];
 begin
-  -- A session that starts parts has their map locked: the next statement sees the parts that it moves.
+  -- Waits for sessions that are starting parts, which have locked the map. The next statement then sees the parts that they have moved.
   perform
   from queue.gather g
   where g.parent = any (cancel_children.parents)
@@ -316,8 +319,8 @@ begin
 end
 $$;
 
--- Resets the outcomes of uncompleted children of these dead letters: an operator who requeues a parent may have requeued its children before. To be
--- called in the transaction that requeues them.
+-- Resets the outcomes of uncompleted children of these dead letters, because an operator who requeues a parent may have requeued the children
+-- before. Must be called in the transaction that requeues the parents.
 create function queue.ask_children(parents bigint[]) returns void
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp set plan_cache_mode = force_custom_plan
@@ -339,8 +342,8 @@ begin
 end
 $$;
 
--- Checks the children of the next jobs after this one, up to `most`: deletes those whose parent is deleted, and leaves hints for finished ones
--- without a recorded outcome. Returns the last parent checked, or null at the end. Skips rows locked by others.
+-- Checks up to `most` children of parents above `after`. Deletes the records of deleted parents, and writes hints for finished children without a
+-- recorded outcome. Returns the last parent checked, or null at the end. Skips rows locked by other sessions.
 create function queue.prune_children(after bigint, most integer) returns bigint
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp
@@ -374,8 +377,9 @@ begin
 end
 $$;
 
--- Returns the children of an existing job, in the order in which they were spawned: the first thousand. The state is null if unfinished, and `now`
--- is the current state of the first hundred of these: null if deleted. Runs with its owner's rights, since readers query jobs through entry points.
+-- Returns the first thousand children of an existing job, in the order in which they were spawned. state is null for an unfinished child. `now` is
+-- the current state of the first hundred unfinished children, and null if the child was deleted. SECURITY DEFINER, because readers query jobs only
+-- through entry points.
 create function queue.children(job bigint) returns table (name text, id bigint, state text, now text)
   language plpgsql stable security definer
   set search_path = pg_catalog, pg_temp

@@ -1,33 +1,34 @@
--- Maps (gathers): many jobs of one type, their parts, which a durable job spawns with one step or a flow contains as one node, and whose ends are
--- awaited together.
+-- Maps (gathers). A map consists of many jobs of one type, its parts, whose ends are awaited together. A durable job spawns a map with one step, or
+-- a flow contains it as one node.
 --
---   gather        written with the first parts, under the parent's lease (add_chunk) or with its flow (add_parts); updated by the consumer of
+--   gather        written with the first parts, under the parent's lease (add_chunk) or with the flow (add_parts); updated by the consumer of
 --                 hints (count_gathers)
---   brood         the parts in their order, one row for each chunk; written with them, and never changed
---   gather_part   one for each unfinished part; deleted by the worker that consumes the hint of its end (tell_ends)
---   gather_hint   number of parts of a map that have ended; written by the session that deletes them; consumed by any worker (count_gathers)
+--   brood         the parts in their order, one row for each chunk; written with the parts, and never changed
+--   gather_part   one row for each unfinished part; deleted by the worker that consumes the hint of the part's end (tell_ends)
+--   gather_hint   number of ended parts of a map; written by the session that deletes the parts' rows; consumed by any worker (count_gathers)
 --
--- The session that records the end of a part deletes its row here and writes a hint with the number of deleted rows: a part counts once, however
--- often its end is reported. Only the consumer of these hints updates the gather.
+-- The session that records the end of a part deletes the part's row and writes a hint with the number of deleted rows. Therefore a part counts
+-- once, even if its end is reported several times. Only the consumer of these hints updates the gather.
 --
--- A restarted parent may map under the same name, while parts of its earlier run are still ending: `born` identifies the run of a part or hint.
+-- A restarted parent may use the name of a map again while parts of the earlier run are still ending. `born` identifies the run to which a part or
+-- hint belongs.
 --
--- A map is finished once it needs nothing: it starts with one for being open, each part adds one, and the last chunk removes the first. No wake-up is
--- lost, as with signals: the count that reaches zero and a hint for the parent are one commit.
+-- A map is finished once `need` is zero. `need` starts at one while the map is open, each part adds one, and the last chunk removes the initial
+-- one. No wake-up is lost, as with signals: a count that reaches zero commits together with a hint for the parent.
 
 create table queue.gather (
   parent     bigint       not null,
-  name       text         not null,            -- step that spawned it
-  born       bigint       not null default queue.next_key(),  -- distinguishes it from one of the same name in an earlier run of the parent
-  at         timestamptz  not null default clock_timestamp(),  -- last count
-  total      bigint,                           -- number of parts; null: still open
-  need       bigint       not null default 1,  -- number of parts not counted as finished, plus one if it is open
+  name       text         not null,            -- step that spawned the map
+  born       bigint       not null default queue.next_key(),  -- distinguishes maps of the same name in different runs of the parent
+  at         timestamptz  not null default clock_timestamp(),  -- time of the last count
+  total      bigint,                           -- number of parts; null: the map is still open
+  need       bigint       not null default 1,  -- number of parts not counted as finished, plus one while the map is open
   completed  bigint       not null default 0,
   dead       bigint       not null default 0,
-  cancelled  bigint       not null default 0,  -- or expired
+  cancelled  bigint       not null default 0,  -- number of cancelled or expired parts
   most       integer,                          -- maximum number of parts running concurrently; null: unlimited
   room       bigint,                           -- number of further parts that may run now
-  waits      boolean      not null default false,  -- parts do not run until it is opened (open_gather)
+  waits      boolean      not null default false,  -- whether parts wait until the map is opened (open_gather)
   looked     integer      not null default 0,  -- next chunk that housekeeping checks
   constraint gather_pkey primary key (parent, name),
   constraint gather_at_in_range check (at >= '1970-01-01+00' and at < '10000-01-01+00')
@@ -45,10 +46,10 @@ alter table queue.brood alter ids set storage external;
 create table queue.gather_part (
   id      bigint   not null,
   parent  bigint   not null,
-  born    bigint   not null,  -- of the gather
-  nr      bigint   not null,  -- position, from 0
+  born    bigint   not null,  -- run of the map
+  nr      bigint   not null,  -- position, starting at 0
   name    text     not null,
-  held    boolean  not null,  -- parked until other parts have ended
+  held    boolean  not null,  -- whether the part is parked until other parts have ended
   constraint gather_part_pkey primary key (id)
 ) with (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 50000, autovacuum_vacuum_cost_delay = 0);
 create index gather_part_held on queue.gather_part (parent, name, nr) where held;
@@ -56,20 +57,21 @@ create index gather_part_held on queue.gather_part (parent, name, nr) where held
 create table queue.gather_hint (
   seq        bigint  not null default queue.next_key(),
   parent     bigint  not null,
-  born       bigint  not null,  -- of the gather
+  born       bigint  not null,  -- run of the map
   name       text    not null,
   completed  bigint  not null,
   dead       bigint  not null,
   cancelled  bigint  not null,
-  freed      bigint  not null,  -- number of parts that were started by it
+  freed      bigint  not null,  -- number of ended parts that were not parked, whose places are free again
   constraint gather_hint_order primary key (seq)
 ) with (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 50000, autovacuum_vacuum_cost_delay = 0);
 
--- The sum of a map's hints found by one statement.
+-- Sum of the hints of one map that a statement has found.
 create type queue.gather_sum as (parent bigint, born bigint, name text, completed bigint, dead bigint, cancelled bigint, freed bigint);
 
--- Records these jobs, which this transaction has enqueued, as the next chunk of parts of a map, from the position `first` on; false if this chunk
--- exists. Parts beyond the maximum running concurrently are parked, or all of them if the map waits to be opened.
+-- Records the jobs in `ids`, which the current transaction has enqueued, as the next chunk of a map's parts, from position `first` on. Returns
+-- false if the chunk already exists. Parts beyond the maximum number of running parts are parked. If the map is not open yet (`waits`), all parts
+-- are parked.
 create function queue.put_chunk(parent bigint, name text, chunk integer, first bigint, ids bigint[], most integer, waits boolean) returns boolean
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp
@@ -114,8 +116,8 @@ begin
 end
 $$;
 
--- Same as put_chunk, under the parent's lease: null if the lease does not have the parent any more, or the parent has a pending cancellation. If
--- the chunk exists, the caller rolls back. To be called last, so that the lease is locked only briefly.
+-- Records a chunk like put_chunk, under the parent's lease. Returns null if the lease no longer holds the parent, or the parent has a pending
+-- cancellation. If the chunk already exists, the caller has to roll back. Must be called last, so that the lease is locked only briefly.
 create function queue.add_chunk(token uuid, parent bigint, name text, chunk integer, first bigint, ids bigint[], most integer) returns boolean
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp
@@ -133,8 +135,8 @@ begin
 end
 $$;
 
--- Records the final number of parts of a map, and journals it as a step. Null if the lease does not have the parent any more, and false if the
--- number of spawned parts differs. A repeated call, after a lost response, changes nothing.
+-- Records the final number of parts of a map, and journals the map as a step. Returns null if the lease no longer holds the parent, and false if
+-- the number of spawned parts differs from `total`. A repeated call, after a lost response, changes nothing.
 create function queue.close_gather(token uuid, parent bigint, attempt integer, name text, total bigint) returns boolean
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp
@@ -171,8 +173,8 @@ begin
 end
 $$;
 
--- Makes the next parts of a map ready that this transaction has locked, as many as may run; returns their number, and notifies their workers. Skips
--- parts locked by others, and the map then keeps a hint.
+-- Makes the next parts of a map ready, as many as may run, notifies their workers, and returns the number of parts. The transaction must have
+-- locked the map. Parts locked by other sessions are skipped, and the map then keeps a hint.
 create function queue.let_run(parent bigint, name text) returns integer
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp
@@ -241,10 +243,10 @@ begin
 end
 $$;
 
--- Consumes up to `most` hints from the position `floor` on, and counts them: a map that needs nothing more leaves its parent a hint, and one with a
--- limit on running parts starts the next ones. Returns the number of hints, excluding those that are kept, the lowest of them, and the number of
--- parts made ready. Never waits: the hints of a map locked by another session are kept. Requires read committed: each statement then sees what was
--- committed before it.
+-- Consumes up to `most` hints from position `floor` on, and counts them. A map whose `need` reaches zero writes a hint for its parent, and a map
+-- with a limit on running parts starts the next ones. Returns the number of consumed hints, the lowest hint, and the number of parts made ready.
+-- Never waits: the hints of a map locked by another session are kept. Requires read committed, because each statement must see what was committed
+-- before it.
 create function queue.count_gathers(floor bigint, most integer, out hints integer, out lowest bigint, out moved integer)
   returns record
   language plpgsql volatile
@@ -273,7 +275,7 @@ begin
     from taken t
     group by t.parent, t.born, t.name
   )
-  -- A hint without counts only starts parts, and is left again if they are locked.
+  -- A hint without counts only starts parts. The hint is written again if the parts are locked, so it does not count as consumed.
   select count(*) filter (where t.completed + t.dead + t.cancelled + t.freed > 0), min(t.seq), array(select s.one from summed s), 0
   into hints, lowest, sums, moved
   from taken t;
@@ -322,10 +324,10 @@ begin
 end
 $$;
 
--- Maintenance of maps: deletion with their jobs, recounts of stalled ones, display. No routine operation calls these.
+-- Maintenance of maps: deletion with their jobs, recounts of stalled maps, and display. Routine operations do not call these functions.
 
--- Deletes the records of the maps of these jobs: their parts continue without a parent. Parts that wait for their turn are started first, since
--- nothing would ever start them later. Parts that wait for their parent to start are cancelled, since it never will.
+-- Deletes the records of the maps of `parents`. Running parts continue without a parent. Parts that are waiting for a free place are started first,
+-- because nothing would start them later. Parts of maps that are not open yet are cancelled, because their parent never starts.
 create function queue.forget_gathers(parents bigint[]) returns void
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp
@@ -357,7 +359,7 @@ begin
       );
       exit when coalesce(moved, 0) = 0;
     end loop;
-    -- A part kept because another session records its end is deleted with that.
+    -- If another session is recording the end of a part, the part's row is skipped, and that session deletes it.
     delete from queue.gather_part p
     where p.ctid = any (array(
       select o.ctid
@@ -371,9 +373,9 @@ begin
 end
 $$;
 
--- Recounts what a map needs, in one snapshot and under its lock, after leaving hints for the finished parts among those of the next ten chunks;
--- returns the result. Null if another session has it locked. With more than a hundred chunks the count is kept: reading a million parts would block
--- everything behind it.
+-- Recounts the unfinished parts of a map, under the map's lock and in one snapshot, and returns the new `need`. First writes hints for the finished
+-- parts of the next ten chunks. Returns null if another session has locked the map. With more than a hundred chunks the count is kept, because
+-- reading a million parts would hold the lock for too long.
 create function queue.recount_gather(parent bigint, name text) returns bigint
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp
@@ -428,8 +430,8 @@ begin
 end
 $$;
 
--- Checks the maps of the next jobs after this one, up to `most`: deletes those whose job is deleted, and recounts up to three that have not changed
--- for five minutes. Returns the last job checked, or null at the end. Skips maps locked by others.
+-- Checks up to `most` maps of jobs above `after`. Deletes the maps of deleted jobs, and recounts up to three maps that have not changed for five
+-- minutes. Returns the last job checked, or null at the end. Skips maps locked by other sessions.
 create function queue.prune_gathers(after bigint, most integer) returns bigint
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp
@@ -461,8 +463,8 @@ begin
 end
 $$;
 
--- Returns the maps of an existing job, by name: the first thousand. `need` is the number of parts not counted as finished; the total is null while
--- it is open.
+-- Returns the first thousand maps of an existing job, sorted by name. need is the number of parts not counted as finished; total is null while the
+-- map is open.
 create function queue.gathers(job bigint)
   returns table (name text, total bigint, need bigint, completed bigint, dead bigint, cancelled bigint, most integer)
   language sql stable

@@ -1,25 +1,27 @@
--- Flows: jobs enqueued together, some of which wait for the ends of others.
+-- Flows: jobs enqueued together, some of which wait for the ends of other jobs of the flow.
 --
---   node       written with the flow (link_flow); deleted by housekeeping once all jobs of its flow are deleted (prune_nodes)
---   edge       written with the flow; deleted when its source has reached the required state (release_nodes), or its target does not wait any more
+--   node       written with the flow (link_flow); deleted by housekeeping once all jobs of the flow are deleted (prune_nodes)
+--   edge       written with the flow; deleted when the source has reached the required state (release_nodes), or the target is no longer waiting
 --              (prune_nodes)
 --   node_hint  written by the worker that consumes the hint of a source's end (tell_ends); consumed by any worker (release_nodes)
---   ready -> parked   a node with sources, in the transaction that enqueues it (link_flow)
---   parked -> ready | done, cancelled | dead   a node whose last edge is deleted, that is not to run, or that is too large (release_nodes)
+--   ready -> parked   a node with sources, in the transaction that enqueues the flow (link_flow)
+--   parked -> ready | done, cancelled | dead   a node whose last edge is deleted, that must not run, or whose payload is too large
+--                                              (release_nodes)
 --
--- A node's row in job names its flow (`system`), and a claim reads that row in any case: the worker that ends a job knows whether another one waits
--- for it, without cost for other jobs. There is no counter: jobs that end concurrently leave hints without waiting for each other.
+-- A node's row in job names the flow (`system`). A claim reads that row anyway, so the worker that ends a job knows whether another job is waiting
+-- for it, and other jobs have no additional cost. There is no counter, so jobs that end concurrently write hints without waiting for each other.
 --
--- No release is lost: the edges of a waiting node are deleted only under the lock on its entry in parked. Whether any edge is left is checked in the
--- next statement, whose snapshot is newer than the commit of the previous lock holder. A session that does not get the lock returns the hint.
+-- No release is lost: the edges of a waiting node are deleted only under the lock on its entry in parked. Whether any edge is left is checked in
+-- the next statement, whose snapshot is newer than the commit of the previous lock holder. A session that does not get the lock writes the hint
+-- again.
 
 create table queue.node (
-  flow     bigint    not null,  -- id of its first job
+  flow     bigint    not null,  -- id of the flow's first job
   name     text      not null,
   id       bigint    not null,
-  after    bigint[]  not null,  -- jobs that it waits for
-  on_dead  bigint[]  not null,  -- jobs that have to die before it runs
-  ended    text,                -- last state of its job
+  after    bigint[]  not null,  -- sources for which the node waits
+  on_dead  bigint[]  not null,  -- sources that have to die before the node runs
+  ended    text,                -- last recorded state of the node's job
   constraint node_pkey primary key (flow, name),
   constraint node_name_is_bounded check (pg_catalog.octet_length(name) between 1 and 200)
 );
@@ -28,9 +30,9 @@ create unique index node_by_id on queue.node (id);
 create table queue.edge (
   source   bigint   not null,
   target   bigint   not null,
-  on_dead  boolean  not null,  -- waits for the death of its source instead of its completion
+  on_dead  boolean  not null,  -- whether the target waits for the source's death instead of its completion
   if_dead  text     not null,  -- effect on the target if the source dies: hold, cancel, continue
-  gives    boolean  not null,  -- the payload of the target has a placeholder for the output of the source
+  gives    boolean  not null,  -- whether the target's payload has a placeholder for the source's output
   constraint edge_pkey primary key (source, target),
   constraint edge_if_dead_is_known check (if_dead in ('hold', 'cancel', 'continue'))
 );
@@ -39,12 +41,12 @@ create index edge_by_target on queue.edge (target, source);
 create table queue.node_hint (
   seq    bigint  not null default queue.next_key(),
   id     bigint  not null,
-  state  text    not null,  -- outcome, in case its job is deleted before the check
+  state  text    not null,  -- outcome, in case the job is deleted before the check
   constraint node_hint_order primary key (seq)
 ) with (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 50000, autovacuum_vacuum_cost_delay = 0);
 
--- Returns the effect of an edge once its source has reached this state: 'open' (it is deleted), 'cancel' (the target does not run), or null: it
--- stays. A source that was cancelled, expired or deleted does not come back by itself: there is nothing to hold for.
+-- Returns the effect of an edge once its source has reached `state`: 'open' (the edge is deleted), 'cancel' (the target does not run), or null (the
+-- edge stays). A source that was cancelled, expired or deleted does not return by itself, so its edges are not held.
 create function queue.edge_act(on_dead boolean, if_dead text, state text) returns text
   language sql immutable parallel safe
   return case
@@ -55,12 +57,12 @@ create function queue.edge_act(on_dead boolean, if_dead text, state text) return
     else 'cancel'
   end;
 
--- Returns the placeholder for the output of the node with this name in a payload, as jsonb prints it.
+-- Returns the placeholder for a node's output in a payload, in the form in which jsonb prints it.
 create function queue.place_of(name text) returns text
   language sql immutable strict parallel safe
   return pg_catalog.jsonb_build_object('$of', name)::pg_catalog.text;
 
--- Refuses a flow with an error that names the node.
+-- Raises an error that rejects a flow and names the node.
 create function queue.refuse_node(name text, why text) returns void
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp
@@ -70,8 +72,8 @@ begin
 end
 $$;
 
--- Creates a flow of jobs that this transaction has enqueued, in their order; returns its id, which is that of the first job. The edges lead from
--- sources[i] to targets[i], both indexes into ids, from 1. Jobs that are targets wait as parked.
+-- Creates a flow from jobs that the current transaction has enqueued, in their order. Returns the flow's id, which is the id of its first job. Edge
+-- i leads from sources[i] to targets[i], which are indexes into ids, starting at 1. Targets are parked until they are released.
 create function queue.link_flow(
   ids bigint[], names text[], sources integer[], targets integer[], on_dead boolean[], if_dead text[], gives boolean[]
 )
@@ -151,7 +153,7 @@ begin
 end
 $$;
 
--- Same as queue.is_ours, for each of these jobs.
+-- Returns whether the current transaction has written the rows of all jobs in `ids` (see queue.is_ours).
 create function queue.are_ours(ids bigint[]) returns boolean
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp
@@ -175,8 +177,9 @@ begin
 end
 $$;
 
--- Records these jobs, which this transaction has enqueued together with this node, as the next chunk of parts of the node, from the position
--- `first` on. The node finishes once they have finished, and at most `most` run concurrently. `total`, given with the last chunk, is their number.
+-- Records the jobs in `ids` as the next chunk of a node's parts, from position `first` on. The current transaction must have enqueued the parts and
+-- the node. At most `most` parts run concurrently, and the node finishes once all have finished. `total`, the number of parts, is passed with the
+-- last chunk.
 create function queue.add_parts(node bigint, chunk integer, first bigint, ids bigint[], most integer, total bigint) returns void
   language plpgsql volatile security definer
   set search_path = pg_catalog, pg_temp
@@ -218,12 +221,13 @@ begin
 end
 $$;
 
--- Releases of nodes: what happens to waiting nodes once the jobs that they wait for have finished.
+-- Releases of nodes: handling of waiting nodes once the jobs for which they are waiting have finished.
 
--- An edge whose source has finished, its effect, and whether its target waits.
+-- Edge whose source has finished, with its effect, and whether its target is waiting.
 create type queue.decided as (source bigint, target bigint, gives boolean, act text, state text, waits boolean);
 
--- Inserts the outputs of these sources into the payload of a node whose row this transaction has locked; returns why that is impossible, or null.
+-- Inserts the outputs of `sources` into a node's payload. Returns null, or the reason why that is impossible. The transaction must have locked the
+-- node's row in job.
 create function queue.fill_node(target bigint, sources bigint[], states text[]) returns text
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp
@@ -250,7 +254,7 @@ begin
     put := case
       when given.is_given then jsonb_build_object('$of', given.name, 'was', given.output)
       else jsonb_build_object('$of', given.name, 'ended', given.state) end::text;
-    -- The size is calculated before the text is built: a thousand placeholders for a large output must not take gigabytes.
+    -- The size is calculated before the text is built, because a thousand placeholders for a large output would take gigabytes.
     size := octet_length(filled) + (octet_length(put) - octet_length(place))
       * ((octet_length(filled) - octet_length(replace(filled, place, ''))) / octet_length(place))::bigint;
     exit when size > queue.payload_limit();
@@ -267,10 +271,12 @@ exception when data_exception or integrity_constraint_violation or program_limit
 end
 $$;
 
--- Consumes up to `most` hints from the position `floor` on, and checks up to as many edges of those jobs. A node whose last edge is deleted becomes
--- ready; one that is not to run is cancelled; and one whose payload cannot be filled becomes a dead letter. Returns the number of hints, excluding
--- those that are kept, the lowest of them, the number of nodes moved, and whether there are more edges. Never waits: an edge to a node locked by
--- another session keeps its hint. Edges whose target does not wait are deleted. Requires read committed.
+-- Consumes up to `most` hints from position `floor` on, and checks up to `most` edges of their jobs. A node whose last edge is deleted becomes
+-- ready. A node that must not run is cancelled, and a node whose payload cannot be filled becomes a dead letter. Edges whose target is no longer
+-- waiting are deleted.
+--
+-- Returns the number of consumed hints, the lowest hint, the number of nodes moved, and whether there are more edges. Never waits: if another
+-- session has locked a node, the hints of its edges are kept. Requires read committed.
 create function queue.release_nodes(floor bigint, most integer, out hints integer, out lowest bigint, out moved integer, out more boolean)
   returns record
   language plpgsql volatile security definer
@@ -318,12 +324,12 @@ begin
       select row(e.source, e.target, e.gives, a.act, s.state, p.waits)::queue.decided as one, w.weight,
         row_number() over (partition by w.weight order by random()) as nr
       from (select u.id, bool_or(u.state = 'completed') as completed from unnest(ids, said) u (id, state) group by u.id) u
-      -- A deleted job that was completed was pruned after its retention.
+      -- If the job does not exist, it either was completed and pruned after its retention, or was deleted.
       cross join lateral (select coalesce(queue.state_of(u.id), case when u.completed then 'completed' else 'gone' end) as state offset 0) s
       cross join lateral (select e.source, e.target, e.gives, e.on_dead, e.if_dead from queue.edge e where e.source = u.id offset 0) e
       cross join lateral (select queue.edge_act(e.on_dead, e.if_dead, s.state) as act) a
       cross join lateral (select exists (select from queue.parked p where p.id = e.target and p.names = '{}') as waits offset 0) p
-      -- Filled payloads, and cancellations of nodes with many jobs, cost more than others.
+      -- Limits the number of expensive edges: filling payloads, and cancelling nodes with many jobs.
       cross join lateral (
         select case
           when not p.waits then null
@@ -388,7 +394,7 @@ begin
       cross join lateral (select e.ctid as at from queue.edge e where e.source = c.source and e.target = c.target offset 0) a
       where a.at not in (select u.at from unnest(edges) u (at)))
   );
-  -- Excludes nodes with many jobs to be cancelled whose map another session has locked.
+  -- Excludes nodes to be cancelled whose map another session has locked.
   gathers := array(
     select g.ctid
     from queue.gather g
@@ -404,7 +410,7 @@ begin
       cross join lateral (select g.ctid as at from queue.gather g where g.parent = c.target offset 0) g
       where c.act = 'cancel' and g.at not in (select u.at from unnest(gathers) u (at)))
   );
-  -- Another session works on a node that still waits and is not locked here.
+  -- Sources of nodes that are still waiting but are locked by another session.
   busy := array(
     select distinct c.source
     from unnest(chosen) c
@@ -423,7 +429,7 @@ begin
   where more and u.id not in (select c.source from unnest(chosen) c)
   group by u.id;
   get diagnostics put_back = row_count;
-  -- In this form it is looked up instead of compared with each.
+  -- The form `not in .. is false` makes the planner look up each target in a hash table, instead of comparing it with every id.
   chosen := array(
     select c
     from unnest(chosen) c
@@ -495,7 +501,7 @@ begin
 end
 $$;
 
--- Starts the parts of a node that has waited for others: as many of them as may run concurrently. A repeated call has no effect.
+-- Starts the parts of a node that is no longer waiting for other nodes, as many as may run concurrently. A repeated call has no effect.
 create function queue.open_gather(parent bigint) returns void
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp
@@ -516,8 +522,8 @@ begin
 end
 $$;
 
--- Checks the next nodes after this job, up to `most`: deletes edges whose target does not wait and nodes of flows whose jobs are all deleted, and
--- leaves hints for unrecorded ends. Returns the last job checked, or null at the end. Skips rows locked by others.
+-- Checks up to `most` nodes of jobs above `after`. Deletes edges whose target is not waiting, and nodes of flows whose jobs are all deleted. Writes
+-- hints for ends that were not recorded. Returns the last job checked, or null at the end. Skips rows locked by other sessions.
 create function queue.prune_nodes(after bigint, most integer) returns bigint
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp
@@ -562,9 +568,9 @@ begin
 end
 $$;
 
--- Returns the nodes of a flow, in the order in which they were enqueued, with what they wait for: `waits` are their remaining edges. Any job of the
--- flow identifies it. The state of a deleted job is its last recorded one, if any. `jobs` is the number of jobs of a node with many, and `over` how
--- many of them are counted as finished. The first ten thousand, or fewer.
+-- Returns up to ten thousand nodes of a flow, in the order in which they were enqueued. Any job of the flow identifies the flow. after and on_dead
+-- are the nodes for which a node waits, and `waits` are its remaining edges. state is the last recorded state if the job was deleted. For a node
+-- with many jobs, `jobs` is their number, and `over` is the number of those counted as finished.
 create function queue.nodes(flow bigint, most integer default 10000)
   returns table (name text, id bigint, state text, after text[], on_dead text[], waits text[], jobs bigint, over bigint)
   language sql stable security definer
@@ -583,8 +589,9 @@ begin atomic
   limit least(nodes.most, 10000);
 end;
 
--- Cancels all unfinished nodes of a flow; returns their number: waiting ones finish, running ones are told to stop. Between two statements a node
--- may move from one state to another: hence it retries for about half a second, and while it sleeps holds no locks that others need.
+-- Cancels all unfinished nodes of a flow, and returns their number. Waiting nodes finish, and the handlers of running ones are told to stop.
+-- Retries for about half a second, because a node may move from one state to another between two statements. While it sleeps, it holds no lock that
+-- other sessions need.
 create function queue.cancel_flow(flow bigint) returns integer
   language plpgsql volatile security definer
   set search_path = pg_catalog, pg_temp
@@ -603,15 +610,15 @@ begin
     perform pg_sleep(0.02);
   end loop;
   stops := array(select c.id from queue.cancel_running_all(ids) c (id));
-  -- A node given back meanwhile waits again.
+  -- A node that was released meanwhile is waiting again.
   ended := ended + (select count(*) from queue.cancel_waiting_all(ids));
   return ended + coalesce(cardinality(stops), 0);
 end
 $$;
 
--- Flows from other languages: nodes as JSON, checked, enqueued and linked in the caller's transaction.
+-- Flows from other languages: nodes as JSON, which are checked, enqueued and linked in the caller's transaction.
 
--- Returns the nodes that a node of enqueue_flow waits for, and how.
+-- Returns the nodes for which a node of enqueue_flow waits, and the kind of each wait.
 create function queue.waits_of_node(node jsonb) returns table (source text, on_dead boolean, gives boolean)
   language sql immutable parallel safe
 begin atomic
@@ -622,7 +629,7 @@ begin atomic
   select o.place #>> '{}', false, true from jsonb_path_query(node -> 'payload', '$.**."$of"') o (place);
 end;
 
--- Returns the error in a node of enqueue_flow, or null. `places` has the names of all nodes.
+-- Returns the error in a node of enqueue_flow, or null. `places` contains the names of all nodes.
 create function queue.fault_of_node(node jsonb, places jsonb) returns text
   language sql immutable parallel safe
 begin atomic
@@ -650,7 +657,7 @@ begin atomic
   ) said;
 end;
 
--- Enqueues the job of a node of enqueue_flow. For a node with many jobs it is the job that waits for them, in their queue.
+-- Enqueues the job of a node of enqueue_flow. For a node with many jobs, enqueues the job that waits for all of them, in the same queue.
 create function queue.enqueue_node(flow text, node jsonb, out id bigint, out outcome text) returns record
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp
@@ -670,7 +677,7 @@ begin
 end
 $$;
 
--- Returns the published queue of a type.
+-- Returns the queue that workers have published for a job type, or `default`.
 create function queue.queue_of_type(job_type text) returns text
   language sql stable security definer
   set search_path = pg_catalog, pg_temp
@@ -678,7 +685,7 @@ begin atomic
   select coalesce((select t.queue from queue.type_options t where t.job_type = queue_of_type.job_type), 'default');
 end;
 
--- Enqueues the parts of a node of enqueue_flow, a thousand at a time.
+-- Enqueues the parts of a node of enqueue_flow in chunks of a thousand.
 create function queue.enqueue_parts(node bigint, said jsonb) returns void
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp
@@ -706,11 +713,13 @@ begin
 end
 $$;
 
--- Enqueues a flow in the caller's transaction, and returns its id. Nodes are an array of {"name", "job_type", "payload", "options", "after",
--- "on_dead", "if_dead"}; the last four are optional. A node waits for the earlier nodes named in "after" and "on_dead". A placeholder {"$of":
--- "NAME"} in its payload is an edge too, and becomes {"$of": "NAME", "was": OUTPUT}. "if_dead" is the effect on later nodes if this one dies: hold,
--- cancel or continue. A node with "jobs", an array of payloads, instead of "payload" stands for all of these jobs, of its type and with its
--- options, at most "in_flight" of them running concurrently. It completes once they have finished, with their counts as output.
+-- Enqueues a flow in the caller's transaction, and returns the flow's id. `nodes` is an array of {"name", "job_type", "payload", "options",
+-- "after", "on_dead", "if_dead"}, where the last four are optional. A node waits for the earlier nodes named in "after" and "on_dead". "if_dead" is
+-- the effect on later nodes if the node dies: hold, cancel or continue.
+--
+-- A placeholder {"$of": "NAME"} in the payload is also an edge, and becomes {"$of": "NAME", "was": OUTPUT}. A node may have "jobs", an array of
+-- payloads, instead of "payload". The node then stands for one job per payload, with its type and options. At most "in_flight" of these jobs run
+-- concurrently. The node completes once all have finished, with their counts as output.
 create function queue.enqueue_flow(name text, nodes jsonb) returns bigint
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp

@@ -1,9 +1,9 @@
--- Days: partitions are created in advance and dropped after their retention. Both functions may be called concurrently at any time: one call works,
--- the others return immediately. A lock that is not available within lock_timeout ends the call; the next call retries. Partitions belong to the
--- owner, whichever role calls.
+-- Daily partitions, which are created in advance and dropped after their retention. add_days and drop_day may be called concurrently at any time:
+-- one call does the work, and the other calls return immediately. A lock that is not available within lock_timeout ends the call, and the next call
+-- retries. The partitions belong to the owner, whichever role calls.
 
--- Retention of the history of job types that differ from the store's. Written by workers at their start from the types' options. For types with a
--- shorter retention than the store's, jobs enqueued before pruned_to have been processed.
+-- History retentions of job types that differ from the store's default. Workers write them at startup from the options of the job types. For types
+-- with a shorter retention than the store's, jobs enqueued before pruned_to have been processed.
 create table queue.retention (
   job_type   text      not null,
   history    interval  not null,
@@ -11,7 +11,7 @@ create table queue.retention (
   constraint retention_pkey primary key (job_type),
   constraint retention_job_type_is_a_name check (queue.is_name(job_type)),
   constraint retention_is_positive check (history > '0'),
-  -- Larger values would make the calculation of the cutoff fail for all types.
+  -- With a larger value, the calculation of the cutoff would fail for all types.
   constraint retention_in_range check (history <= '400000 days')
 );
 
@@ -19,14 +19,14 @@ create function queue.day_name(day date) returns text
   language sql immutable parallel safe
   return to_char(day, 'YYYYMMDD');
 
--- Returns the id from which on jobs belong to the day of this moment or the one before, in UTC. The ids of a done_many row never span it.
+-- Returns the lowest id of the UTC day before `moment`, rounded so that the ids of a done_many row never span it.
 create function queue.day_before(moment timestamptz) returns bigint
   language sql immutable strict parallel safe
   return ((queue.id_at((pg_catalog.date_trunc('day', moment at time zone 'UTC') - interval '1 day') at time zone 'UTC') >> 33) + 1) << 33;
 
--- Creates the partitions of today and of the days ahead, and returns the number of days created. A day with jobs in the default partition already
--- stays there, since moving them would block producers. So does a day that cannot be created because its tables or its range belong to a foreign
--- object; a warning reports it.
+-- Creates the partitions of today and of the next `ahead` days, and returns the number of days created. A day with jobs in the default partition
+-- keeps them there, because moving them would block producers. A day whose tables or range belong to a foreign object also stays in the default
+-- partition, and a warning reports it.
 create function queue.add_days(ahead integer) returns integer
   language plpgsql volatile security definer
   set search_path = pg_catalog, pg_temp
@@ -55,7 +55,7 @@ begin
       or exists (select from queue.step_default d where d.id >= lowest and d.id < above);
     begin
       foreach parent in array array['job', 'done', 'done_many', 'failure', 'step'] loop
-        -- Created separately and attached, which takes a weaker lock on the parent than creating it in place.
+        -- The table is created separately and then attached, because creating a partition in place takes a stronger lock on the parent.
         execute format('create table queue.%I (like queue.%I including defaults including constraints including storage)',
           parent || '_' || queue.day_name(day), parent);
         if parent in ('done_many', 'failure') then
@@ -73,11 +73,14 @@ begin
 end
 $$;
 
--- Drops the oldest day that ended before the retention and is nearly empty, and returns it; null if there is none. Jobs that outlive their day
--- (distant schedules, dead letters, recently finished jobs and those with a longer retention) move to the default partitions, while producers and
--- claims wait: hence at most `most` jobs. A day with more survivors stays and is pruned row by row meanwhile (prune_days). Every day adds a little
--- to the cost of each statement: if more than `days` remain, the oldest is dropped once at most `at_most` jobs outlive it. A day that cannot be
--- dropped is reported by a warning and does not prevent others from being dropped.
+-- Drops the oldest day that ended before the retention and is nearly empty. Returns the day, or null if there is none.
+--
+-- Jobs that outlive their day move to the default partitions: distant schedules, dead letters, recently finished jobs and jobs with a longer
+-- retention. Producers and claims are blocked meanwhile, so at most `most` jobs are moved. A day with more survivors stays and is pruned row by row
+-- (prune_days).
+--
+-- Every day adds a little to the cost of each statement. Therefore, if more than `days` days remain, the oldest one is dropped once at most
+-- `at_most` jobs outlive it. If a day cannot be dropped, a warning reports it and the other days are tried.
 create function queue.drop_day(retention interval, most integer default 1000, days integer default 30, at_most integer default 20000)
   returns date
   language plpgsql volatile security definer
@@ -103,7 +106,7 @@ begin
   if not found then
     return null;
   end if;
-  -- The names contain the date, and sort by it.
+  -- The names contain the date and sort by it.
   names := array(
     select c.relname
     from pg_inherits i
@@ -120,7 +123,8 @@ begin
       beyond := queue.id_at((day + 1)::timestamp at time zone 'UTC');
       allowed := case when name = oldest and cardinality(names) > days then at_most else most end;
 
-      -- Before the lock, since the day may be large; jobs that an operator requeues meanwhile are found after it.
+      -- Survivors are read before the lock is taken, because the day may be large. Jobs that an operator requeues meanwhile are read again under
+      -- the lock.
       living := array(
         select l.id from queue.living l where l.id >= lowest and l.id < beyond
         union all
@@ -150,7 +154,7 @@ begin
       foreach parent in array array['job', 'done', 'done_many', 'failure', 'step'] loop
         execute format('alter table queue.%I detach partition queue.%I', parent, parent || '_' || queue.day_name(day));
       end loop;
-      -- From ready only jobs that came back: all others were ready before, and may be many.
+      -- Of ready, only jobs that returned to it have to be read again. All others were ready before, and there may be many.
       living := living || array(
         select r.id from queue.ready r where r.id >= lowest and r.id < beyond and r.seq <> r.id
         union all select s.id from queue.scheduled s where s.id >= lowest and s.id < beyond
@@ -166,7 +170,7 @@ begin
       end loop;
       return day;
     exception
-      -- Transient errors are left to the next call.
+      -- Transient errors end the call, and the next call retries.
       when lock_not_available or deadlock_detected or insufficient_resources then
         raise;
       when others then

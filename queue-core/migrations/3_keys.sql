@@ -1,22 +1,26 @@
--- Ordering keys: jobs with the same key run one at a time, in the order in which their enqueues committed.
+-- Ordering keys. Jobs with the same key run one at a time, in the order in which their enqueues committed.
 --
---   insert_in_line -> blocked              by the producer, under a lock on the key held until its end, so that positions follow commits
---   insert_in_line -> ready | scheduled    if no job of the key is waiting or running: the job immediately becomes its head
+--   insert_in_line -> blocked              by the producer, under a lock on the key until its transaction ends, so that positions follow commits
+--   insert_in_line -> ready | scheduled    if no job of the key is waiting or running: the job immediately becomes the key's head
 --   blocked -> ready | scheduled           by any worker: the first job of a key without a head (unblock)
 --
--- A key has at most one row in active_key: its head, the only job that is past blocked, wherever it is: ready, scheduled, leased, or dead under
--- the policy `block`. Retries, releases and recoveries keep the row, so the job stays the head. The transaction that ends the head deletes the row
--- and leaves a hint; so does every transaction that inserts into blocked. unblock consumes a hint in one statement and checks its key in the next,
--- whose snapshot is newer: it sees everything for which the hint was left.
+-- A key has at most one row in active_key. The row is the key's head, the only job of the key that has left blocked: it is ready, scheduled,
+-- leased, or dead under the policy `block`. Retries, releases and recoveries keep the row, so the job stays the head.
+--
+-- The transaction that ends the head deletes the row and leaves a hint. A transaction that inserts into blocked also leaves a hint. unblock
+-- consumes a hint in one statement and checks the key in the next one. The second statement's snapshot is newer, so it sees everything for which
+-- the hint was left.
 
--- Returns the hash of a key, so that a key of any length costs the same. Equal keys of two queues are unrelated.
+-- Returns the hash of a key within a queue, so that a key of any length costs the same. Equal keys of two queues are unrelated.
 create function queue.key_id(queue text, key text) returns bigint
   language sql immutable strict parallel safe
   return queue.hash(queue || '/' || key);
 
--- Locks are rows, not advisory locks: any role that may connect can take advisory locks, and sees in pg_locks which are in use. There are 1024 each
--- for keys, names and queues. Two keys with the same stripe wait for each other. Two transactions with several keys each may deadlock, as they
--- could with equal keys; the server cancels one of them.
+-- Rows that serve as locks, 1024 each for keys, lanes and counts. The rows replace advisory locks, which any role that may connect can take and
+-- observe in pg_locks.
+--
+-- Two keys with the same stripe wait for each other. Two transactions that lock several keys each may deadlock, as they could with equal keys; the
+-- server then cancels one of them.
 create table queue.stripe (
   purpose  text     not null,
   stripe   integer  not null,
@@ -27,7 +31,7 @@ select p.purpose, n from unnest('{keys,lanes,counts}'::text[]) p (purpose) cross
 union all
 select 'days', 0;
 
--- Locks a stripe until the end of the transaction, exclusively or shared. Schema-qualified instead of setting a search_path, for speed.
+-- Locks a stripe until the end of the transaction, exclusively or shared. For speed, the body is schema-qualified instead of setting a search_path.
 create function queue.lock_stripe(purpose text, stripe bigint, shared boolean default false) returns void
   language plpgsql volatile strict
 as $$
@@ -47,9 +51,10 @@ begin
 end
 $$;
 
--- Writes the lane's row unless it is visible; concurrent calls write identical rows. A new lane of a queue with a capacity is marked. An old
--- snapshot does not show whether the queue has a capacity: the lane is then marked as well. A fair lane is the twin of a plain one, which has a row
--- of its own.
+-- Writes the lane's row unless it is visible, and returns the lane's id. Concurrent calls write identical rows.
+--
+-- A new lane of a queue with a capacity is marked with has_capacity. An old snapshot does not show whether the queue has a capacity, so the lane is
+-- then marked as well. A fair lane (`lined`) has a row of its own, under the id of the plain lane's twin.
 create function queue.meet_lane(queue text, job_type text, priority integer, solo boolean, lined boolean default false) returns bigint
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp
@@ -61,7 +66,7 @@ begin
     met := queue.twin_of(met);
   end if;
   if not exists (select from queue.lane l where l.lane = met and l.leaving is null) then
-    -- No enqueue reads the row of a solo or fair lane, and neither recovery nor the fair queueing of jobs may wait.
+    -- No enqueue reads the row of a solo or fair lane. Therefore the lock is not needed, and recovery and fair queueing must not wait for it.
     if not solo and not lined then
       perform queue.lock_stripe('lanes', hashtext(meet_lane.queue) & 1023, true);
     end if;
@@ -73,12 +78,12 @@ begin
 end
 $$;
 
--- Locks a key by its stripe until the end of the transaction.
+-- Locks a key's stripe until the end of the transaction.
 create function queue.lock_key(key bigint) returns void
   language sql volatile
   return queue.lock_stripe('keys', key & 1023);
 
--- Locks these keys, or all stripes, in a global order. For bulk enqueues: see lock_keys.sql.
+-- Locks the stripes of the given keys, or of all keys if `every` is set, in a global order. For bulk enqueues, see lock_keys.sql.
 create function queue.lock_keys(queues text[], keys text[], every boolean) returns void
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp
@@ -96,10 +101,11 @@ begin
 end
 $$;
 
--- Positions within keys, and of hints. Not cached, so that later numbers are higher in all sessions.
+-- Positions of jobs within their key, and positions of hints. Not cached, so that later numbers are higher across all sessions.
 create sequence queue.key_seq;
 
--- As a default it is evaluated where the row is written, also on Citus, where a shard has no default that references a sequence.
+-- Returns the next position. A function as the column's default is evaluated where the row is written. Citus needs this, because a shard has no
+-- default that references a sequence.
 create function queue.next_key() returns bigint
   language sql volatile
   return pg_catalog.nextval('queue.key_seq'::regclass);
@@ -109,18 +115,18 @@ create table queue.blocked (
   seq     bigint       not null,
   id      bigint       not null,
   lane    bigint       not null,
-  run_at  timestamptz,            -- earliest start once it is the head; until then it blocks the key
+  run_at  timestamptz,            -- earliest start once the job is the head; until then the job blocks the key
   constraint blocked_line primary key (key, seq),
   constraint blocked_run_at_in_range check (run_at >= '1970-01-01+00' and run_at < '10000-01-01+00')
 ) with (
   autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 50000,
   autovacuum_vacuum_insert_scale_factor = 0.5, autovacuum_vacuum_cost_delay = 0
 );
-create index blocked_by_lane on queue.blocked (lane);  -- counts the waiting jobs of a queue
+create index blocked_by_lane on queue.blocked (lane);  -- for counts of the waiting jobs of a queue
 
 create table queue.active_key (
   key  bigint not null,
-  seq  bigint not null,  -- its former position: all blocked jobs of the key have higher ones
+  seq  bigint not null,  -- former position of the head; all blocked jobs of the key have higher positions
   id   bigint not null,
   constraint active_key_is_one primary key (key)
 ) with (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 20000, autovacuum_vacuum_cost_delay = 0);
@@ -128,11 +134,12 @@ create table queue.active_key (
 create table queue.key_hint (
   seq    bigint not null default queue.next_key(),
   key    bigint not null,
-  after  bigint not null default 0,  -- no blocked job of the key has a position up to this
+  after  bigint not null default 0,  -- all blocked jobs of the key have positions above this one
   constraint key_hint_order primary key (seq)
 ) with (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 50000, autovacuum_vacuum_cost_delay = 0);
 
--- Wakes sleeping workers because a key may continue. It names no queue, since any worker can unblock it. Must be the last statement, as queue.wake.
+-- Wakes idle workers because a key may continue. The notification names no queue, since any worker can unblock the key. Must be the last statement
+-- of the transaction, as with queue.wake.
 create function queue.wake_keys() returns void
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp
@@ -144,8 +151,8 @@ begin
 end
 $$;
 
--- Enqueues one job under an ordering key, for queue.enqueue_with, which has checked the options. Waits for the commit of earlier producers with the
--- same key. The empty key is that of the whole queue. A dead letter blocks its key under the policy `block`, and not under `skip`.
+-- Enqueues one job under an ordering key. Called by queue.enqueue_with, which has checked the options. Waits for the commit of earlier producers of
+-- the same key. The empty key orders the whole queue. A dead letter blocks its key under the policy `block`, but not under `skip`.
 create function queue.insert_in_line(
   job_type text, payload jsonb, queue text, priority integer, max_attempts integer, run_at timestamptz, key text, meta jsonb, system jsonb,
   line bigint default null
@@ -175,7 +182,7 @@ begin
   insert into queue.job (id, lane, max_attempts, payload, key, meta, system, line)
   values (new_id, new_lane, insert_in_line.max_attempts, insert_in_line.payload, job_key,
     insert_in_line.meta, insert_in_line.system, insert_in_line.line);
-  -- While the lock is held no other session inserts under this key, and earlier inserts are visible, unless the snapshot is older.
+  -- While the lock is held, no other session inserts under the key. Earlier inserts are visible, unless the snapshot is older than the lock.
   if current_setting('transaction_isolation') = 'read committed' then
     insert into queue.active_key (key, seq, id)
     select job_key, place, new_id
@@ -201,8 +208,9 @@ begin
 end
 $$;
 
--- Moves the heads of these keys to ready or scheduled, for keys without a head. For queue.unblock, which consumed their hints. `stuck` is a job
--- that another session has locked.
+-- Moves the first blocked job of each key in `keys` to ready or scheduled, if the key has no head. Called by queue.unblock, which has consumed the
+-- keys' hints. Returns the number of jobs moved, the delay until the first scheduled job is due, the lanes, and the number of hints left for jobs
+-- locked by other sessions.
 create function queue.move_heads(
   keys bigint[], afters bigint[], out moved integer, out wait_ms double precision, out lanes bigint[], out kept integer
 )
@@ -242,7 +250,7 @@ begin
     returning 1
   ), entered as materialized (
     delete from queue.blocked
-    -- By ctid, as found: some servers let a lock follow an update of the row, and would find nothing by position.
+    -- Deletes by the ctid found above. On some servers a lock follows an update of the row, and a search by position would find nothing.
     where ctid = any (array(select h.at from head h where h.key in (select a.key from activated a)))
     returning blocked.seq, blocked.id, blocked.lane, blocked.run_at
   ), readied as (
@@ -264,8 +272,9 @@ begin
 end
 $$;
 
--- blocked -> dead: the first job of a key, if no other table accepts it. Under the policy `block` it blocks its key until an operator requeues or
--- discards it; under `skip` the key continues. If the job has another entry already, that entry stays and this one is deleted. Returns the job.
+-- blocked -> dead: moves the first job of a key to the dead letters, if no other table accepts the job. Under the policy `block` the job blocks its
+-- key until an operator requeues or discards it; under `skip` the key continues. If the job already has another entry, that entry stays and the
+-- blocked one is deleted. Returns the job's id.
 create function queue.set_aside(key bigint, why text) returns bigint
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp
@@ -289,7 +298,7 @@ begin
   end if;
   state := (select e.state from queue.entry_of(gone.id) e);
   skips := coalesce((select j.system ? 'skips' from queue.job j where j.id = gone.id), false);
-  -- The deleted entry is not visible any more, so that a job without another entry appears to be running.
+  -- The deleted entry is not visible any more, so that a job without another entry appears as running.
   if state = 'running' then
     insert into queue.dead (id, died_at, lane, attempts, crashes, error)
     values (gone.id, clock_timestamp(), gone.lane, 0, 0, 'its ordering key could not continue with it: ' || set_aside.why);
@@ -303,13 +312,17 @@ begin
 end
 $$;
 
--- Consumes up to `most` hints from the position `floor` on. For each key without a head, its first job becomes ready, or scheduled if it is not due
--- yet. Returns the number of hints (excluding those that are kept, unless there were `most`), the lowest hint, the number of jobs moved, and
--- whether to call again immediately; `wait_ms` is the delay until the first scheduled job is due. Never waits: a job locked by another session
--- keeps its hint. Requires read committed: the second statement then sees everything committed before the first one ended.
+-- Consumes up to `most` hints from position `floor` on. For each key without a head, the key's first job becomes ready, or scheduled if it is not
+-- due yet.
 --
--- If the tables reject a job because of its row, other keys are unaffected: each key is then processed separately, and failing jobs are moved to
--- dead letters, which `aside` lists.
+-- Returns the number of consumed hints (hints kept for locked jobs count only if `most` were found), the lowest hint, the number of jobs moved, and
+-- whether to call again immediately. `wait_ms` is the delay until the first scheduled job is due. Never waits: if another session has locked a job,
+-- its hint is kept.
+--
+-- Requires read committed, because the second statement must see everything committed before the first one ended.
+--
+-- If the tables reject a job's row, the other keys are unaffected: each key is then processed separately. The failing jobs become dead letters, and
+-- `aside` lists them.
 create function queue.unblock(
   floor bigint, most integer, out hints integer, out lowest bigint, out moved integer, out wait_ms double precision, out aside bigint[],
   out more boolean
@@ -369,7 +382,7 @@ begin
     end loop;
   end if;
   more := hints >= unblock.most and moved > 0;
-  -- There may be more beyond the limit, which should not wait for the next second.
+  -- There may be more hints beyond the limit, which should not wait for the next poll a second later.
   hints := case when hints < unblock.most then greatest(hints - kept, 0) else hints end;
   perform queue.wake(q.queue)
   from (

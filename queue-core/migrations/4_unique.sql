@@ -1,13 +1,14 @@
 -- Uniqueness keys. Only producers check them: claiming, settling, recovering or cancelling a job writes nothing for them.
 --
---   unique_key  written by an enqueue with a key (queue.enqueue_with), read by the next one with the same key, deleted by any worker once the
---               job does not hold it any more (forget_keys)
+--   unique_key  written by an enqueue with a key (queue.enqueue_with), read by the next enqueue with the same key,
+--               deleted by any worker once the job no longer holds the key (forget_keys)
 
--- The last job to take each key. Whether it still holds the key follows from the state of the job when it is checked.
+-- The last job that took each key. Whether the job still holds the key follows from the job's state at the time of the check.
 create table queue.unique_key (
   hash   uuid         not null,               -- see queue.unique_hash
   id     bigint       not null,
-  -- live: until the job is finished; queued: while it waits unclaimed; kept: until its history is pruned; until: up to that time
+  -- How long the job holds the key. live: until the job is finished; queued: until the job is claimed; kept: until the job's history is pruned;
+  -- until: until the time in the next column
   held   text         not null,
   until  timestamptz,
   constraint unique_key_pkey primary key (hash),
@@ -16,17 +17,18 @@ create table queue.unique_key (
   constraint unique_key_until_in_range check (until >= '1970-01-01+00' and until < '10000-01-01+00')
 ) with (fillfactor = 80, autovacuum_vacuum_scale_factor = 0.05, autovacuum_vacuum_cost_delay = 0);
 
--- Returns a hash of 16 bytes for a key of any length, within its queue and job type. Names contain no slash, so the hashed text is unambiguous.
+-- Returns a 16-byte hash of a uniqueness key of any length, within its queue and job type. Names contain no slash, so the hashed text is
+-- unambiguous.
 create function queue.unique_hash(queue text, job_type text, unique_key text) returns uuid
   language sql immutable parallel safe
   return pg_catalog.encode(pg_catalog.substring(queue.digest(queue || '/' || job_type || '/' || unique_key), 1, 16), 'hex')::uuid;
 
--- Returns the hash of the uniqueness key of a job with this `system`; null if it has none. Ignores values that are not a UUID.
+-- Returns the hash of the uniqueness key from a job's `system` attributes, or null if the job has none. Values that are not a UUID are ignored.
 create function queue.unique_of(system jsonb) returns uuid
   language sql immutable parallel safe
   return case when system ->> 'unique' ~ '^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$' then (system ->> 'unique')::uuid end;
 
--- Whether a job in this state (null if it is gone) holds a key taken in this mode.
+-- Returns whether a job in `state` (null if the job does not exist) holds a key taken in mode `held`.
 create function queue.holds(held text, until timestamptz, state text) returns boolean
   language sql volatile
   return case held
@@ -36,10 +38,11 @@ create function queue.holds(held text, until timestamptz, state text) returns bo
     else until > pg_catalog.clock_timestamp()
   end;
 
--- Applies the conflict rule of the next enqueue to the waiting job that holds the key, and keeps the job from being claimed until the transaction
--- ends. Returns false if the job has left its entry. Waits for an entry that a claim has locked. With another payload the entry is deleted and
--- inserted at its position, since a claim with a snapshot older than the payload must not find it. A payload of another version moves the job to
--- the lane of that version.
+-- Applies the conflict rule of a new enqueue to the waiting job that holds the key, and keeps that job from being claimed until the transaction
+-- ends. Returns false if the job has left its entry. Waits for an entry that a claim has locked.
+--
+-- If the payload is replaced, the entry is deleted and inserted again at the same position, so that a claim with a snapshot older than the payload
+-- does not find it. A payload of another version moves the job to the lane of that version.
 create function queue.change_waiting(
   id bigint, state text, lane bigint, seq bigint, due timestamptz, stored text, payload jsonb, run_at timestamptz, on_conflict text
 ) returns boolean
@@ -49,9 +52,9 @@ as $$
 declare
   later  boolean := on_conflict = 'debounce' and coalesce(change_waiting.run_at > greatest(due, clock_timestamp()), false);
   taken  record;
-  line   bigint; -- its fair queue, if any
+  line   bigint; -- fair queue of the job, if any
   old    record;
-  plain  bigint; -- the lane of the new payload
+  plain  bigint; -- lane of the new payload's version
   moved  bigint := change_waiting.lane;
 begin
   if on_conflict = 'replace' then
@@ -110,9 +113,11 @@ begin
 end
 $$;
 
--- Takes a key, or applies the conflict rule to the job that holds it and returns that job. The row stays locked until the transaction ends:
--- concurrent enqueues wait, and a rollback releases the key. Every step is a separate statement with a snapshot newer than the locks before it.
--- Under an older snapshot (repeatable read) a concurrent change is a serialization error.
+-- Takes a key, or applies the conflict rule to the job that holds the key and returns that job. The key's row stays locked until the transaction
+-- ends: concurrent enqueues wait, and a rollback releases the key.
+--
+-- Every step is a separate statement, whose snapshot is newer than the locks before it. Under an older snapshot (repeatable read) a concurrent
+-- change is a serialization error.
 create function queue.take_key(hash uuid, stored text, payload jsonb, run_at timestamptz, on_conflict text, out id bigint, out outcome text)
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp
@@ -124,13 +129,13 @@ declare
   seen    record;
 begin
   loop
-    -- Waits for a transaction that is inserting, updating or deleting the row.
+    -- Waits for any transaction that is inserting, updating or deleting the row.
     insert into queue.unique_key (hash, id, held) values (take_key.hash, 0, 'live') on conflict do nothing;
     if found then
       return;
     end if;
     select * into holder from queue.unique_key u where u.hash = take_key.hash for update;
-    -- Deleted in between: retry.
+    -- Retry if the row was deleted between the two statements.
     exit when found;
   end loop;
   loop
@@ -140,23 +145,26 @@ begin
     end if;
     id := holder.id;
     outcome := 'kept';
-    -- A job that runs or is dead is kept. With `keep` so is any other; only a `queued` key needs its waiting job locked, so that it stays waiting.
+    -- A running or dead job is always kept. With `keep`, any other job is kept too. Only under a `queued` key must the waiting job be locked,
+    -- because the key is held only while the job is waiting.
     exit when coalesce(seen.state not in ('ready', 'scheduled', 'blocked'), true) or (on_conflict = 'keep' and holder.held <> 'queued');
     if queue.change_waiting(id, seen.state, seen.lane, seen.seq, seen.run_at, stored, payload, take_key.run_at, on_conflict) then
       outcome := case on_conflict when 'replace' then 'replaced' when 'debounce' then 'debounced' else 'kept' end;
       exit;
     end if;
-    -- The job has moved: query again.
+    -- The job has moved to another entry: query again.
     id := null;
     outcome := null;
   end loop;
 end
 $$;
 
--- Deletes the rows of keys that are not held any more, among up to `most` rows from a random one on, and returns their number. Locks rows first and
--- checks them under newer snapshots: a producer that has just taken a key over has written a job that an older snapshot would not show. Searches
--- for live jobs, with one index probe for each table; determining how a job ended would cost ten times as much. A job has one entry in a snapshot,
--- so one statement checks all tables.
+-- Deletes rows of keys that are no longer held, and returns the number of rows deleted. Examines up to `most` rows, from a random one on.
+--
+-- The rows are locked first and checked under newer snapshots. An older snapshot could miss the job of a producer that has just taken over a key.
+--
+-- The check searches for live jobs, with one index probe per table; determining how a job ended would cost ten times as much. A job has one entry
+-- in a snapshot, so one statement has to check all tables.
 create function queue.forget_keys(most integer) returns integer
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp

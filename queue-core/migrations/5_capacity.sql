@@ -1,33 +1,33 @@
--- The capacity of queues. Only an enqueue checks it: a job that returns to its queue (retries, snoozes, releases, recovered and requeued jobs) is
--- never refused, and claims and verdicts do not read it.
+-- Capacity of queues. Only an enqueue checks the capacity. A job that returns to its queue (a retry, snooze, release, recovery or requeue) is never
+-- rejected, and neither claims nor verdicts read the capacity.
 --
---   capacity  written by operators (set_capacity), and by producers that count (take_capacity)
+--   capacity  written by operators (set_capacity), and by producers that count the waiting jobs (take_capacity)
 
--- Maximum number of waiting jobs of a queue; a queue without a row has no capacity. The other columns are the result of the last count: numbers of
--- ticket_seq above `since` and up to `tickets` are good for one job each. A count updates the row in place, unless another session has it locked.
+-- Maximum number of waiting jobs per queue. A queue without a row has no capacity limit. The other columns hold the result of the last count: each
+-- number of ticket_seq above `since` and up to `tickets` permits one job. A count updates the row in place, unless another session has locked it.
 create table queue.capacity (
   queue     text    not null,
   capacity  bigint  not null,
   counted   bigint  not null default 0,
   since     bigint  not null default 0,
   tickets   bigint  not null default 0,
-  beside    bigint  not null default 0,  -- numbers of beside_seq above this are jobs of counts that did not update the row
+  beside    bigint  not null default 0,  -- numbers of beside_seq above this one belong to jobs of counts that did not update the row
   constraint capacity_pkey primary key (queue),
   constraint capacity_queue_is_a_name check (queue.is_name(queue)),
   constraint capacity_is_not_negative check (capacity >= 0),
   constraint capacity_can_be_reckoned_with check (capacity <= 281474976710656)
 ) with (fillfactor = 10, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 500, autovacuum_vacuum_cost_delay = 0);
 
--- Shared by all queues with a capacity and not transactional: a number is used up even if its transaction rolls back. The first one is drawn here,
--- because last_value of an unused sequence is the number that it returns next, which would be one ticket too many.
+-- Ticket numbers, shared by all queues with a capacity. A sequence is not transactional, so a number is consumed even if its transaction rolls
+-- back. The first number is drawn here: last_value of an unused sequence is the number returned next, which would be one ticket too many.
 create sequence queue.ticket_seq;
 select nextval('queue.ticket_seq');
 
--- Numbered like tickets: jobs of counts that found the row locked. A transaction with an old snapshot detects them by it.
+-- Numbers drawn by counts that found the row locked, one for each job. A transaction with an old snapshot detects these jobs by the numbers.
 create sequence queue.beside_seq;
 select nextval('queue.beside_seq');
 
--- Returns the exact number of waiting jobs of a queue, up to `most`, at any cost. Use queue.depth for display.
+-- Returns the exact number of waiting jobs of a queue, counted up to `most`, regardless of the cost. For display, use queue.depth.
 create function queue.count_waiting(queue text, most bigint) returns bigint
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp
@@ -42,7 +42,7 @@ begin
       select
       from (select distinct l.lane from queue.lane l where l.queue = count_waiting.queue) l
       cross join lateral (
-        -- From the end, since the front has dead index entries, which accumulate while a snapshot is held.
+        -- The index is read from the end, because dead entries accumulate at the front while another session holds an old snapshot.
         (select from queue.ready r where r.lane = l.lane order by r.seq desc limit most)
         union all
         select from queue.scheduled s where s.lane = l.lane
@@ -55,8 +55,8 @@ begin
 end
 $$;
 
--- Sets the capacity of a queue, or removes it if null. Waiting jobs stay; an enqueue in a transaction that began earlier may not see it yet. Waits,
--- up to lock_timeout, for transactions that have created a lane of the queue, so that no lane stays unmarked.
+-- Sets the capacity of a queue, or removes it if `capacity` is null. Waiting jobs stay. An enqueue in a transaction that began earlier may not see
+-- the new capacity yet. Waits, up to lock_timeout, for transactions that have created a lane of the queue, so that every lane gets marked.
 create function queue.set_capacity(queue text, capacity bigint) returns void
   language plpgsql volatile security definer
   set search_path = pg_catalog, pg_temp
@@ -71,7 +71,8 @@ begin
     on conflict on constraint capacity_pkey do update
     set capacity = excluded.capacity, counted = 0, since = 0, tickets = 0, beside = excluded.beside;
   end if;
-  -- After the row: a producer that counts holds the row and may create a lane. A producer that creates a lane does not wait for the row.
+  -- The stripe is locked after the row. A producer that counts holds the row and may create a lane, whereas a producer that creates a lane does not
+  -- wait for the row. The opposite order could deadlock.
   perform queue.lock_stripe('lanes', hashtext(set_capacity.queue) & 1023);
   update queue.lane l
   set has_capacity = set_capacity.capacity is not null
@@ -79,15 +80,18 @@ begin
 end
 $$;
 
--- Returns the mark of a queue's producers: a shared advisory lock (mark, n) held until the transaction ends means that it has up to n jobs in the
--- queue that no other session sees yet. A transaction that waits to count has already announced n, and n + 2^31 is the number of which it is
--- certain. Any role can take advisory locks. But the mark is derived from the secret, the transaction id and n: it is meaningless for another
--- transaction or another n, so that no role can forge jobs, nor learn of a lock before it is held.
+-- Returns the key of an advisory lock that announces a producer's uncommitted jobs. If a transaction holds the shared lock (key, n), it has at most
+-- n jobs in the queue that no other session can see yet. A transaction that is waiting to count has already announced n; a lock with n + 2^31
+-- states how many of its jobs are certain.
+--
+-- Any role can take advisory locks, so the key is derived from the secret, the transaction id and n. A key is valid for one transaction and one n
+-- only. Therefore no role can forge jobs, nor compute a key before the lock is held.
 create function queue.capacity_mark(secret text, queue text, xid bigint, n bigint) returns integer
   language sql immutable strict parallel safe
   return (queue.hash(secret || '/' || queue || '/' || xid::text || '/' || (n & 4294967295)::text) >> 32)::integer;
 
--- Marks the current transaction; false if another session happens to hold that lock, without waiting for it.
+-- Takes the lock that announces n jobs of the current transaction. Returns false, without waiting, if another session happens to hold a conflicting
+-- lock.
 create function queue.mark_jobs(queue text, n bigint) returns boolean
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp
@@ -102,9 +106,10 @@ begin
 end
 $$;
 
--- Announces additional jobs of this transaction, and returns the number announced before. The number is in a setting that ends with the transaction
--- or savepoint, like the marks, and is kept by store, because a transaction may write to several. A transaction that enqueues many jobs one at a
--- time announces more than it has, since it would otherwise hold a lock for each.
+-- Announces additional jobs of the current transaction, and returns the number announced before. The number is kept in a setting that, like the
+-- locks, ends with the transaction or savepoint. The setting distinguishes stores, because a transaction may write to several.
+--
+-- A transaction that enqueues many jobs one at a time announces more jobs than it has. Otherwise it would hold one lock per job.
 create function queue.say_jobs(queue text, jobs bigint) returns integer
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp
@@ -127,8 +132,8 @@ begin
 end
 $$;
 
--- Returns the number of jobs announced by other transactions; for those that wait to decide, the number of which they are certain. Jobs of
--- transactions that ended before are visible to the next snapshot; one that ends concurrently may be counted twice.
+-- Returns the number of jobs announced by other transactions. A transaction that is waiting to count is included only with its certain jobs. Jobs
+-- of transactions that have ended are visible to the next snapshot; jobs of a transaction that ends concurrently may be counted twice.
 create function queue.said_jobs(queue text) returns bigint
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp
@@ -141,7 +146,7 @@ begin
       where coalesce(l.database = (select d.oid from pg_database d where d.datname = current_database()), true)
         and l.pid is distinct from pg_backend_pid()
     ), transaction as materialized (
-      -- A savepoint has a transaction id too; the oldest is that of the whole transaction.
+      -- A savepoint also has a transaction id; the oldest id is that of the whole transaction.
       select h.who, (array_agg(h.transactionid order by age(h.transactionid) desc))[1]::text::bigint as xid
       from held h
       where h.locktype = 'transactionid' and h.mode = 'ExclusiveLock'
@@ -179,8 +184,8 @@ begin
 end
 $$;
 
--- Raises QCAPA if the queue is certainly too full for these jobs. Only reads: nothing is written and no lock is taken. For callers that would
--- otherwise write before they take the capacity.
+-- Raises QCAPA if the queue certainly has no capacity for `jobs` more jobs. Only reads, and takes no row lock. For callers that would otherwise
+-- write before they take the capacity.
 create function queue.look_capacity(queue text, jobs bigint) returns void
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp
@@ -199,22 +204,22 @@ begin
 end
 $$;
 
--- Returns the possible number of jobs of a queue according to an earlier row: the jobs counted then, the tickets drawn since, and the jobs of
--- counts that did not update it. Tickets of transactions rolled back count too.
+-- Returns the maximum possible number of jobs of a queue, computed from an earlier row: the jobs counted then, the tickets drawn since, and the
+-- jobs of counts that did not update the row. Tickets of rolled back transactions are included.
 create function queue.jobs_since(tally queue.capacity, drawn bigint) returns bigint
   language sql volatile
   return tally.counted + greatest(least(drawn, tally.tickets) - tally.since, 0) + (select s.last_value from queue.beside_seq s) - tally.beside;
 
--- Reserves capacity for this many jobs in a queue, or raises QCAPA with {"queue", "capacity"} as detail. `written` of them are already written.
+-- Reserves capacity for `jobs` jobs in a queue, or raises QCAPA with {"queue", "capacity"} as detail. `written` of the jobs are already written.
 --
--- Far below the capacity a producer announces its jobs and draws tickets for them. If no ticket is left, it counts the waiting jobs: if too many,
--- it is refused immediately. Otherwise it announces its jobs and counts exclusively: announced jobs of others first, then waiting jobs. It waits at
--- most 80 ms for another transaction, and never in a way that could deadlock. If the end of other transactions might free capacity, it counts
--- repeatedly and is refused in the end.
+-- Far below the capacity, a producer announces its jobs and draws tickets for them. If no ticket is left, it counts the waiting jobs, and is
+-- rejected immediately if there are too many. Otherwise it announces its jobs and counts exclusively: first the jobs announced by others, then the
+-- waiting jobs. A producer waits at most 80 ms for another transaction, and never in a way that could deadlock. If the end of other transactions
+-- might free capacity, it counts repeatedly before it is rejected.
 --
--- The limit is exact, because each job draws a number. A transaction that draws a ticket has announced its jobs before. A count that first draws
--- its numbers and then reads either sees the announcement, or the ticket is beyond its numbers. Counts are exclusive, and each has announced its
--- jobs before the next one reads.
+-- The limit is exact, because each job draws a number. A transaction announces its jobs before it draws tickets. A count draws its numbers before
+-- it reads, so either it sees the announcement, or the ticket is beyond its numbers. Counts are exclusive, and each announces its jobs before the
+-- next one reads.
 create function queue.take_capacity(queue text, jobs bigint, written bigint default 0) returns void
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp
@@ -234,7 +239,7 @@ begin
     if not found or jobs = 0 then
       return;
     end if;
-    -- Under an old snapshot the row does not reflect current tickets.
+    -- Under an old snapshot, the row does not reflect the current tickets.
     if fresh and tally.tickets - (select s.last_value from queue.ticket_seq s) >= jobs then
       begin
         perform queue.say_jobs(take_capacity.queue, jobs);
@@ -263,8 +268,8 @@ begin
         aside := (select s.last_value from queue.beside_seq s);
         depth := queue.count_waiting(take_capacity.queue, tally.capacity + 1) + jobs - written;
         if not fresh then
-          -- Jobs committed since the snapshot had tickets, left a mark beside the row, or updated it, in which case the lock below fails. Many
-          -- concurrent jobs may be refused early here.
+          -- Jobs committed since the snapshot had tickets, drew numbers of beside_seq, or updated the row; after an update, the lock below fails.
+          -- With many concurrent jobs, some may be rejected before the queue is full.
           depth := greatest(depth, queue.jobs_since(tally, drawn - jobs) + jobs);
         end if;
         raise sqlstate 'QDONE';
@@ -278,8 +283,8 @@ begin
       if found then
         update queue.capacity c
         set counted = depth + others, since = drawn, beside = aside,
-          -- Near the capacity only half of the remainder: a count reads the whole queue, and would otherwise be due for each job. A transaction
-          -- with an old snapshot counts the tickets of all queues as its own, and has the other half.
+          -- Near the capacity, tickets cover half of the remainder. Without tickets, every job would require a count of the whole queue. The other
+          -- half is left to transactions with an old snapshot, which count the tickets of all queues as their own.
           tickets = drawn + greatest(tally.capacity * 4 / 5 - depth - others, (tally.capacity - depth - others) / 2, 0)
         where c.queue = take_capacity.queue;
       else
@@ -296,7 +301,8 @@ begin
 end
 $$;
 
--- Same as enqueue_with, but if the queue is at its capacity it enqueues nothing, returns null and 'at_capacity', and leaves the transaction usable.
+-- Enqueues like enqueue_with, unless the queue is at its capacity. In that case it enqueues nothing, returns null and 'at_capacity', and leaves the
+-- transaction usable.
 create function queue.try_enqueue(job_type text, payload jsonb, options jsonb default '{}', out id bigint, out outcome text)
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp
@@ -310,9 +316,9 @@ exception when sqlstate 'QCAPA' then
 end
 $$;
 
--- Returns what a bulk enqueue needs before it writes: the lanes of these queues, job types and priorities, in order, or null if the caller has to
--- use the entry points; the current time; the maximum payload size in bytes; whether one of the queues has a capacity; and the transaction id if
--- jobs are to be written next and it needs one. Writes lanes that are not visible.
+-- Returns what a bulk enqueue needs before it writes: the lanes of the given queues, job types and priorities, in order (null if the caller has to
+-- use the entry points); the current time; the maximum payload size in bytes; whether one of the queues has a capacity; and the transaction id, if
+-- jobs are written next. Writes the rows of lanes that are not visible.
 create function queue.meet_lanes(
   queues text[], job_types text[], priorities integer[], written boolean,
   out lanes bigint[], out now timestamptz, out payload_limit integer, out has_capacity boolean, out number text
@@ -331,7 +337,8 @@ begin
       order by l.place
     );
     has_capacity := exists (select from queue.capacity c where c.queue = any (queues));
-    -- Before the caller's statement ends, whose snapshot is older than all snapshots in here: so no session takes an unseen lane for unused.
+    -- The id is allocated before the caller's statement ends, whose snapshot is older than all snapshots in this function. Therefore no session
+    -- takes an unseen lane for unused.
     if written or not has_capacity then
       number := pg_current_xact_id()::text;
     end if;
@@ -339,10 +346,10 @@ begin
 end
 $$;
 
--- Depths: the number of waiting jobs in a queue, by bounded queries.
+-- Depths: the number of waiting jobs per queue, counted by bounded queries.
 
--- Returns the number of waiting jobs (ready, scheduled and blocked) in each of these queues, and whether there may be more. Counts up to `most` for
--- each queue, and up to ten times that in total (null: no limit).
+-- Returns the number of waiting jobs (ready, scheduled and blocked) of each queue, and whether there may be more. Counts up to `most` jobs per
+-- queue, and up to ten times `most` in total (null: no limit).
 create function queue.depths(queues text[], most bigint default 10000)
   returns table (queue text, waiting bigint, partial boolean)
   language plpgsql stable
@@ -393,7 +400,7 @@ begin
 end
 $$;
 
--- Returns the number of waiting jobs (ready, scheduled and blocked) in a queue, counted up to `most` (null: no limit), and whether there may be
+-- Returns the number of waiting jobs (ready, scheduled and blocked) of a queue, counted up to `most` (null: no limit), and whether there may be
 -- more.
 create function queue.depth(queue text, most bigint default 10000, out waiting bigint, out partial boolean)
   language plpgsql stable
@@ -404,7 +411,7 @@ begin
 end
 $$;
 
--- Returns the queues with a capacity, and the number of waiting jobs in each; see queue.depths.
+-- Returns the capacity and the number of waiting jobs of each queue that has a capacity; see queue.depths.
 create function queue.capacities(most bigint default 10000)
   returns table (queue text, capacity bigint, waiting bigint, partial boolean)
   language plpgsql stable

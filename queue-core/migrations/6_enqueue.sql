@@ -1,53 +1,53 @@
--- The enqueue for every language: queue.enqueue(job_type, payload, options). Options are fields of a jsonb object, which this file reads and
--- checks. Plain jobs are passed on to queue.insert_job, jobs with an ordering key to queue.insert_in_line, and those with only a fairness key to
--- queue.insert_unkeyed.
+-- Enqueue entry point for every language: queue.enqueue(job_type, payload, options). The options are fields of a jsonb object, which the functions
+-- in this file read and check. Plain jobs are passed on to queue.insert_job, jobs with an ordering key to queue.insert_in_line, and jobs with only
+-- a fairness key to queue.insert_unkeyed.
 --
---   type_options   written by workers when they start (publish_types), read by enqueues that omit one of these options
+--   type_options   written by workers at startup (publish_types), read by enqueues that omit one of the options in the table
 
--- Returns the maximum payload size in bytes, as text. Replace this function to change it for the store.
+-- Returns the maximum payload size in bytes, measured as text. Replace this function to change the limit for the store.
 create function queue.payload_limit() returns integer
   language sql immutable parallel safe
   return 262144;
 
--- Returns the maximum size of a job's metadata in bytes, as text.
+-- Returns the maximum size of a job's metadata in bytes, measured as text.
 create function queue.meta_limit() returns integer
   language sql immutable parallel safe
   return 4096;
 
--- Defaults of a type for options that an enqueue omits, as published by the type's workers. A type without such options has no row. Enqueues in
--- Rust specify all options and do not read this table.
+-- Default options per job type, as published by the type's workers. An enqueue uses them for options that it omits. A type without default options
+-- has no row. Enqueues in Rust specify all options and do not read this table.
 create table queue.type_options (
   job_type      text     not null,
   queue         text     not null,
   priority      smallint not null,
   max_attempts  smallint not null,
-  expires       interval,           -- time after the earliest start in which a job has to start; null: no limit
+  expires       interval,           -- maximum time between the earliest start and the start; null: unlimited
   constraint type_options_pkey primary key (job_type),
   constraint type_options_queue_is_a_name check (queue.is_name(queue)),
   constraint type_options_attempts_are_positive check (max_attempts >= 1)
 );
 
--- The checked options of an enqueue.
+-- Checked options of an enqueue.
 create type queue.options as (
   queue         text,
   priority      smallint,
   max_attempts  smallint,
-  run_at        timestamptz,  -- null: now
-  key           text,         -- ordering key, or null
+  run_at        timestamptz,  -- earliest start; null: now
+  key           text,         -- ordering key; null: none
   key_policy    text,
-  fair          text,         -- fairness key, or null
-  unique_key    text,         -- uniqueness key, or null
-  unique_while  text,         -- how long it is held: live, queued, kept or until
-  unique_until  timestamptz,  -- end, if until
+  fair          text,         -- fairness key; null: none
+  unique_key    text,         -- uniqueness key; null: none
+  unique_while  text,         -- how long the uniqueness key is held: live, queued, kept or until
+  unique_until  timestamptz,  -- end of the hold, for `until`
   on_conflict   text,
   meta          jsonb,
-  system        jsonb,        -- set by spawn and enqueue_flow; see job
-  version       smallint,     -- of the payload
-  expires_at    timestamptz   -- null: never
+  system        jsonb,        -- attributes set by spawn and enqueue_flow, see queue.job
+  version       smallint,     -- payload version
+  expires_at    timestamptz   -- start deadline; null: none
 );
 
--- Reads and checks the options of an enqueue of this type: an unknown option, a wrong type or a value out of range raises 22023 with the name of
--- the option. JSON null counts as omitted. Iterates over the known names instead of the given ones, since a loop over those took much of the cost.
+-- Reads and checks the options of an enqueue. An unknown option, a wrong type or a value out of range raises 22023 with the option's name. JSON
+-- null counts as omitted. For speed, the function tests the known names one by one instead of iterating over the given ones.
 create function queue.read_options(job_type text, options jsonb) returns queue.options
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp
@@ -55,7 +55,7 @@ as $$
 declare
   said    queue.options := row('default', 100, 20, null, null, 'block', null, null, 'live', null, 'keep', null, null, 1, null);
   typed   queue.type_options;
-  whole   integer; -- a whole number that may be in range, or null
+  whole   integer; -- whole number to be checked against its range, or null
   known   text[] :=
     '{queue,priority,max_attempts,run_at,after,expires_at,expires_in,key,key_policy,fair,unique_key,unique_while,on_conflict,meta,version}';
 begin
@@ -167,13 +167,13 @@ as $$
 begin
   raise invalid_parameter_value using
     message = format('queue.enqueue: the option %s must be %s, not %s', name, needs,
-      -- Keys may identify persons, and errors are logged.
+      -- The value is omitted, because keys may identify persons and errors are logged.
       case when name in ('key', 'fair', 'unique_key') then 'of the type ' || jsonb_typeof(options -> name)
         else left((options -> name)::text, 100) end);
 end
 $$;
 
--- Returns the value as a whole number of at most five digits; null if it is not one.
+-- Returns a JSON number as an integer of at most five digits: `otherwise` for JSON null, and null if the value is anything else.
 create function queue.read_whole(value jsonb, otherwise integer) returns integer
   language sql immutable parallel safe
   return case
@@ -181,7 +181,7 @@ create function queue.read_whole(value jsonb, otherwise integer) returns integer
     when pg_catalog.jsonb_typeof(value) = 'number' and (value #>> '{}') ~ '^-?[0-9]{1,5}$' then (value #>> '{}')::integer
   end;
 
--- Returns the option as text; null if omitted.
+-- Returns an option as text, or null if the option is omitted.
 create function queue.read_text(options jsonb, name text) returns text
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp
@@ -194,8 +194,8 @@ begin
 end
 $$;
 
--- Returns the time of an option: for run_at and expires_at a time of RFC 3339, which depends on no setting of the session, otherwise an interval
--- from now. The result is within the range of `scheduled`, and an interval of unique_while ends in the future.
+-- Returns the point in time that an option specifies. run_at and expires_at are RFC 3339 times, which do not depend on session settings; other
+-- options are intervals from now. The result is within the range of `scheduled`, and an interval of unique_while ends in the future.
 create function queue.read_time(options jsonb, name text, needs text) returns timestamptz
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp
@@ -223,7 +223,7 @@ begin
 end
 $$;
 
--- Refuses a time outside of the range of our tables. Called by all functions that take a run_at; null means now.
+-- Rejects a time outside the range of the store's tables. Null means now. Called by all functions that take a run_at.
 create function queue.check_run_at(run_at timestamptz) returns void
   language plpgsql immutable
   set search_path = pg_catalog, pg_temp
@@ -240,7 +240,7 @@ create function queue.is_meta(meta jsonb) returns boolean
   language sql immutable parallel safe
   return pg_catalog.jsonb_typeof(meta) = 'object' and pg_catalog.octet_length(meta::text) <= queue.meta_limit();
 
--- Returns the metadata if it is valid, for the bulk path.
+-- Returns the metadata if it is valid, and otherwise raises an error.
 create function queue.checked_meta(meta jsonb) returns jsonb
   language plpgsql immutable strict
   set search_path = pg_catalog, pg_temp
@@ -272,19 +272,19 @@ begin
 end
 $$;
 
--- Enqueues one job in the caller's transaction and returns its id; for a held uniqueness key, the id of the job that holds it. Options:
+-- Enqueues one job in the caller's transaction and returns its id. If another job holds the uniqueness key, returns that job's id. Options:
 --
 --   queue, priority, max_attempts      default: as published by workers of the type, else 'default', 100 and 20
---   run_at | after                     a time, or an interval or seconds from now by the database's clock
+--   run_at | after                     a time, or an interval or number of seconds from now, measured by the database clock
 --   expires_at | expires_in            the job expires unless it has started by this time, or within this interval after its earliest start
---   key, key_policy                    jobs of one ordering key run one at a time in the order of their commits; a dead letter blocks its key
---                                      (block) or does not (skip)
---   fair                               fairness key: jobs of one type and priority take turns by key, however many jobs a key has
---   unique_key, unique_while,          one job holds the key: until it is finished (live), while it waits unclaimed (queued), as long as its
---   on_conflict                        history is kept (kept), or for an interval; the next enqueue keeps the job unchanged, replaces its payload
+--   key, key_policy                    jobs of one ordering key run one at a time, in commit order; a dead letter blocks its key (block) or does
+--                                      not block it (skip)
+--   fair                               fairness key: the keys of one type and priority take turns, however many jobs a key has
+--   unique_key, unique_while,          one job holds the key: until it is finished (live), until it is claimed (queued), until its history is
+--   on_conflict                        pruned (kept), or for an interval; a conflicting enqueue keeps the job unchanged, replaces its payload,
 --                                      or debounces it (postpones it to the new time)
---   meta                               a small object that stays with the job, for its handler and for filters
---   version                            of the payload, default 1; only workers that support it run the job
+--   meta                               small object stored with the job, readable by the handler and usable in filters
+--   version                            payload version, default 1; only workers that support the version run the job
 create function queue.enqueue(job_type text, payload jsonb, options jsonb default '{}') returns bigint
   language plpgsql volatile
 as $$
@@ -306,8 +306,8 @@ begin
 end
 $$;
 
--- Same as enqueue, and also returns the outcome: enqueued, kept (the job that holds the key is unchanged), replaced (it has the new payload) or
--- debounced (it runs at the new time, if that is later). A running job is always kept.
+-- Enqueues like queue.enqueue, and also returns the outcome: enqueued, kept (the job that holds the key is unchanged), replaced (that job has the
+-- new payload) or debounced (that job runs at the new time, if the new time is later). A running job is always kept.
 create function queue.enqueue_with(job_type text, payload jsonb, options jsonb default '{}', out id bigint, out outcome text)
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp
@@ -326,7 +326,7 @@ begin
   stored := queue.stored_type(enqueue_with.job_type, said.version);
   taken := queue.unique_hash(said.queue, enqueue_with.job_type, said.unique_key);
   if taken is not null then
-    -- If the queue is full, nothing is written for a key that is not taken.
+    -- If the queue is full and no row of the key exists, the enqueue is rejected before anything is written for the key.
     if exists (select from queue.capacity c where c.queue = said.queue)
       and not exists (select from queue.unique_key u where u.hash = taken)
     then
@@ -338,7 +338,7 @@ begin
       if outcome <> 'kept' then
         perform queue.set_expiry(enqueue_with.id, said.expires_at);
       end if;
-      -- Wakes workers that skipped the entry while it was locked, or that do not know its new time.
+      -- Wakes workers that skipped the entry while it was locked, or that do not know the entry's new time.
       perform queue.wake(said.queue);
       return;
     end if;
@@ -377,10 +377,12 @@ begin
 end
 $$;
 
--- Bulk enqueues through the entry points, and of jobs with uniqueness keys.
+-- Bulk enqueues through the entry points, and bulk enqueues of jobs with uniqueness keys.
 
--- Enqueues each job in the caller's transaction unless its key is held; returns ids and outcomes in input order. Equivalent to repeated calls of
--- queue.enqueue_with. Jobs without a uniqueness key come first, in input order. Keys are then taken in the order of their hashes, so that two
+-- Enqueues each job in the caller's transaction, unless another job holds the job's key. Returns ids and outcomes in input order. Equivalent to one
+-- call of queue.enqueue_with per job.
+--
+-- Jobs without a uniqueness key are enqueued first, in input order. Jobs with a uniqueness key follow in the order of the keys' hashes, so that two
 -- producers with the same keys do not deadlock.
 create function queue.enqueue_each(job_types text[], payloads jsonb[], options jsonb[]) returns table (id bigint, outcome text)
   language plpgsql volatile
@@ -402,16 +404,16 @@ begin
 end
 $$;
 
--- Numbers that are valid JSON but exceed 64 bits. Enqueues (also 1_jobs.sql, 3_keys.sql, 16_lines.sql) and signals refuse them, because handlers
--- could not read such a payload.
+-- Numbers that are valid JSON but exceed 64 bits. Enqueues (also in 1_jobs.sql, 3_keys.sql and 16_lines.sql) and signals reject such numbers,
+-- because handlers could not read the payload.
 
--- Returns whether a JSON text may contain a number beyond 64 bits, which has at least this many digits.
+-- Returns whether a JSON text may contain a number beyond 64 bits. Such a number has at least as many digits as the pattern requires.
 create function queue.may_overflow(written text) returns boolean
   language sql immutable parallel safe
   return written operator(pg_catalog.~) '[0-9]{20}|-[0-9]{19}';
 
--- Returns whether a number, as printed by jsonb, fits into 64 bits: a signed or unsigned integer, or a float. jsonb prints a large float as an
--- integer with the digits of a float and trailing zeros.
+-- Returns whether a number, as printed by jsonb, fits into 64 bits as a signed integer, unsigned integer or float. jsonb prints a large float as an
+-- integer with the float's digits and trailing zeros.
 create function queue.fits_64_bits(number text) returns boolean
   language sql immutable parallel safe
   return case
@@ -420,7 +422,8 @@ create function queue.fits_64_bits(number text) returns boolean
     else number::numeric = 0 or pg_catalog.abs(number::numeric) between 5e-324 and 1.7976931348623157e308
   end;
 
--- Refuses a document with a number beyond 64 bits, which handlers in Rust and most other languages cannot read. The error contains its location.
+-- Rejects a document with a number beyond 64 bits, which handlers in Rust and most other languages cannot read. The error contains the number's
+-- location.
 create function queue.check_numbers(document jsonb) returns void
   language plpgsql immutable strict
   set search_path = pg_catalog, pg_temp

@@ -1,16 +1,18 @@
--- Waiting for results, and reporting progress. Neither is a state of a job, which is determined by the tables of 1_jobs.sql. For every language:
--- status queries a job once, wait polls until the job has finished. Both only read.
+-- Results and progress of jobs, for clients in any language. status queries a job once, and wait polls until the job has finished; both only read.
+-- Progress and waiting are not states of a job: the tables of 1_jobs.sql determine the state.
 
--- Progress reported by running jobs: one row from the first report on, written under the lease of the attempt (note). A retry keeps the row for its
--- checkpoint. It is deleted soon after the job was completed, cancelled or expired (clear_progress), and with a completed job that is requeued
--- (reopen). It stays with a dead letter, which continues from the checkpoint once requeued.
+-- Progress reported by running jobs. A job has one row from its first report on, written under the lease of the attempt (note). A retry keeps the
+-- row for its checkpoint.
+--
+-- The row is deleted soon after the job was completed, cancelled or expired (clear_progress), and when a completed job is requeued (reopen). A dead
+-- letter keeps its row, and continues from the checkpoint once it is requeued.
 create table queue.progress (
   id          bigint            not null,
-  attempt     smallint          not null,               -- attempt of the last report
+  attempt     smallint          not null,               -- attempt that reported last
   updated_at  timestamptz       not null default now(),
   fraction    double precision,
   stage       text,
-  counts      jsonb             not null default '{}',  -- events of that attempt, by name
+  counts      jsonb             not null default '{}',  -- event counts of that attempt, by event name
   checkpoint  jsonb,
   constraint progress_updated_at_in_range check (updated_at >= '1970-01-01+00' and updated_at < '10000-01-01+00'),
   constraint progress_pkey primary key (id),
@@ -18,7 +20,7 @@ create table queue.progress (
   constraint progress_counts_by_name check (jsonb_typeof(counts) = 'object')
 ) with (fillfactor = 70, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 5000, autovacuum_vacuum_cost_delay = 0);
 
--- Processes that wait for jobs to finish. Workers send notifications only while there are any.
+-- Processes that are waiting for jobs to finish. Workers send notifications only while the table has rows.
 create table queue.waiter (
   id          uuid        not null,
   expires_at  timestamptz not null,
@@ -26,8 +28,9 @@ create table queue.waiter (
   constraint waiter_expires_at_in_range check (expires_at >= '1970-01-01+00' and expires_at < '10000-01-01+00')
 ) with (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 500, autovacuum_vacuum_cost_delay = 0);
 
--- nothing | waiter -> waiter: the process with this id waits for jobs, for another minute. The transaction that ends a job reads these rows after
--- its commit, and the waiter queries its jobs after the commit of this one: either the row is seen, or the end of the job is.
+-- nothing | waiter -> waiter: registers the process `id` as a waiter for another minute.
+-- Safe: a transaction that ends a job reads these rows after its commit, and the waiter queries its jobs after the commit of this call. Therefore
+-- either the transaction finds the waiter's row, or the waiter finds the job finished.
 create function queue.announce_waiter(id uuid) returns void
   language plpgsql volatile security definer
   set search_path = pg_catalog, pg_temp
@@ -40,7 +43,7 @@ begin
 end
 $$;
 
--- waiter -> nothing: the process with this id does not wait for jobs any more.
+-- waiter -> nothing: removes the process `id` from the waiters.
 create function queue.leave_waiter(id uuid) returns void
   language plpgsql volatile security definer
   set search_path = pg_catalog, pg_temp
@@ -50,7 +53,7 @@ begin
 end
 $$;
 
--- Notifies waiters that some jobs have finished. Must be the last statement, after those that ended the jobs. For settles see tell.sql.
+-- Notifies waiters that some jobs have finished. Must be the last statement, after the statements that ended the jobs. For settles, see tell.sql.
 create function queue.tell_waiters() returns void
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp
@@ -60,8 +63,9 @@ begin
 end
 $$;
 
--- Returns how a job ended: one row if it has finished, otherwise none. This and the next two functions are the only definitions of these facts.
--- They are inlined into their callers, and read few index entries if the caller's plan uses indexes regardless of table statistics.
+-- Returns how a job ended, in one row, or no row if the job has not finished. end_of, entry_of and attempt_of are the only definitions of where a
+-- job is. The three functions are inlined into their callers, and read few index entries if the caller's plan uses indexes regardless of table
+-- statistics.
 create function queue.end_of(id bigint)
   returns table (
     state text, attempts smallint, crashes smallint, finished_at timestamptz, ran_ms integer, error text, output jsonb
@@ -83,15 +87,15 @@ begin atomic
   limit 1;
 end;
 
--- Jobs that wait for a signal: durable jobs that have started (22_durable.sql).
+-- Jobs that are waiting for a signal. All of them are durable jobs that have started (22_durable.sql).
 create table queue.parked (
   id        bigint       not null,
   lane      bigint       not null,
   attempts  smallint     not null,
   crashes   smallint     not null,
   since     timestamptz  not null,
-  run_at    timestamptz,            -- time at which it continues without a signal; null: never
-  names     text[]       not null,  -- names of the signals; any of them ends the wait
+  run_at    timestamptz,            -- time at which the job continues without a signal; null: never
+  names     text[]       not null,  -- signals for which the job is waiting; any of them ends the wait
   constraint parked_since_in_range check (since >= '1970-01-01+00' and since < '10000-01-01+00'),
   constraint parked_pkey primary key (id),
   constraint parked_run_at_in_range check (run_at >= '1970-01-01+00' and run_at < '10000-01-01+00')
@@ -99,11 +103,12 @@ create table queue.parked (
   autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 50000, autovacuum_vacuum_cost_delay = 0
 );
 create index parked_due on queue.parked (run_at) where run_at is not null;
-create index parked_by_lane on queue.parked (lane);  -- counts the waiting jobs of a queue
+create index parked_by_lane on queue.parked (lane);  -- for counts of the waiting jobs of a queue
 
--- Returns where a job is, in one snapshot: one row if there is such a job, otherwise none. lane, seq and run_at are those of its waiting entry. The
--- branches are evaluated in order, and the limit stops at the first match. A job without any other entry is running: leases have no index by job,
--- and are not read here.
+-- Returns where a job is, in one snapshot: one row if the job exists, otherwise none. lane, seq and run_at belong to the job's waiting entry.
+--
+-- The branches are evaluated in order, and the limit stops at the first match. A job without an entry in any of the tables is running. Leases are
+-- not read here, because they have no index by job.
 create function queue.entry_of(id bigint)
   returns table (
     state text, lane bigint, seq bigint, run_at timestamptz, attempts smallint, crashes smallint,
@@ -130,7 +135,7 @@ begin atomic
     select o.state, null, null, null, o.attempts, o.crashes, o.finished_at, o.ran_ms, o.error, o.output
     from queue.end_of(entry_of.id) o
     union all
-    -- Entered ready a second time.
+    -- Jobs that entered ready a second time.
     select 'ready', r.lane, r.seq, null, r.attempts, r.crashes, null, null, null, null
     from queue.ready r
     where r.id = entry_of.id and r.seq <> r.id
@@ -139,7 +144,7 @@ begin atomic
     from queue.blocked b
     where b.key = j.key and b.id = entry_of.id
     union all
-    -- A quarantined job that was released has its id as position in the solo lane.
+    -- Released quarantined jobs, whose position in the solo lane is their id.
     select 'ready', r.lane, r.seq, null, r.attempts, r.crashes, null, null, null, null
     from (select l.queue, l.job_type, l.priority from queue.lane l where l.lane = j.lane limit 1) l
     cross join lateral (
@@ -153,7 +158,8 @@ begin atomic
   where j.id = entry_of.id;
 end;
 
--- Returns the attempt of a running job: one row, otherwise none. Reads every lease, of which there are as many as batches in flight.
+-- Returns the current attempt of a running job, in one row, or no row if the job is not running. Reads every lease, one per claimed batch in
+-- progress.
 create function queue.attempt_of(id bigint)
   returns table (attempts smallint, crashes smallint, worker uuid, cancelling boolean)
   language sql stable
@@ -165,9 +171,9 @@ begin atomic
   limit 1;
 end;
 
--- Returns the states of these jobs, in one snapshot: completed, dead, cancelled, expired, or live for all unfinished jobs. A missing job has no
--- row: unknown, not committed yet, pruned, or completed without a record. The settings prevent a plan made while a table was empty from remaining a
--- sequential scan.
+-- Returns the states of the jobs in `ids`, in one snapshot: completed, dead, cancelled, expired, or live for an unfinished job. A missing job has
+-- no row: the job is unknown, not committed yet, pruned, or was completed without a record. The settings prevent a plan that was made while a table
+-- was empty from remaining a sequential scan.
 create function queue.look(ids bigint[])
   returns table (
     id bigint, state text, attempts smallint, error text, output jsonb,
@@ -197,11 +203,12 @@ begin
 end
 $$;
 
--- Status of jobs for every language: status queries a job once, wait polls until the job has finished. Both only read. With queue.enqueue and
--- queue.cancel a client needs nothing else (docs/ANY_LANGUAGE.md).
+-- Status of jobs, for clients in any language. status queries a job once, and wait polls until the job has finished; both only read. Together with
+-- queue.enqueue and queue.cancel they are all that a client needs (docs/ANY_LANGUAGE.md).
 
--- Returns one job as its producer sees it. No row if it is missing: unknown, not committed yet, pruned, or completed without a record. error is
--- that of the last attempt, null once the job is completed; fraction and stage are the last progress reported.
+-- Returns the state and result of one job, for the job's producer. Returns no row if the job is missing: unknown, not committed yet, pruned, or
+-- completed without a record. error is the error of the last attempt, and null once the job is completed. fraction and stage are the last reported
+-- progress.
 create function queue.status(id bigint)
   returns table (state text, attempts smallint, error text, output jsonb, fraction double precision, stage text, meta jsonb)
   language plpgsql stable security definer
@@ -226,8 +233,8 @@ begin
 end
 $$;
 
--- Returns whether the current transaction has written this job's row, which then only it can see. A visible row of another transaction is
--- committed.
+-- Returns whether the current transaction has written the job's row. Such a row is visible only to the current transaction, whereas a visible row
+-- of another transaction is committed.
 create function queue.is_ours(id bigint) returns boolean
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp
@@ -238,19 +245,20 @@ declare
   today   bigint := pg_snapshot_xmax(pg_current_snapshot())::text::bigint;
 begin
   select j.xmin::text::bigint into written from queue.job j where j.id = is_ours.id;
-  -- A row contains the low half of its transaction id: the one meant is nearest to the current id. A savepoint has an id of its own.
+  -- A row contains only the low half of its transaction id, so the id nearest to the current one is meant. A savepoint has an id of its own.
   written := today + ((written - today + 2147483648) & 4294967295) - 2147483648;
   return coalesce(pg_xact_status(written::text::xid8) = 'in progress', false);
 end
 $$;
 
--- Waits until a job has finished (completed, dead, cancelled or expired), and returns its status; no row if the timeout expires first. Raises P0002
--- for an unknown job. Raises 25000 in a transaction that could wait forever: one with a fixed snapshot (repeatable read, serializable), or one that
--- has itself enqueued the job or changed its row, and has not committed.
+-- Waits until a job has finished (completed, dead, cancelled or expired), and returns its status. Returns no row if the timeout expires first.
 --
--- Each poll is a statement with a snapshot of its own. The interval is an eighth of the time waited, between 5 and 250 ms, so a long wait polls
--- four times a second. Between polls it holds no lock on a table, which would prevent a day from being dropped: a poll that found the job
--- unfinished is rolled back. The caller's statement has a snapshot that holds back vacuum: use a short timeout, and call again.
+-- Raises P0002 for an unknown job. Raises 25000 in a transaction that could wait forever. Such a transaction either has a fixed snapshot
+-- (repeatable read, serializable), or has itself enqueued the job or changed the job's row.
+--
+-- Each poll is a statement with its own snapshot. The poll interval is an eighth of the time waited, between 5 and 250 ms, so a long wait polls
+-- four times a second. A poll that found the job unfinished is rolled back, so that no table lock is held between polls; such a lock would prevent
+-- a day from being dropped. The snapshot of the caller's statement holds back vacuum. Therefore use a short timeout, and call the function again.
 create function queue.wait(id bigint, timeout interval default '30 s')
   returns table (state text, attempts smallint, error text, output jsonb, fraction double precision, stage text, meta jsonb)
   language plpgsql volatile security definer

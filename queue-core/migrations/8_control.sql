@@ -1,25 +1,26 @@
--- Control: operations on waiting and running jobs, for operators and programs in any language. Each operation is one set-based function over ids
--- (.._all), which returns the ids that it changed and never fails because of a job in another state. Operations by name, and on a single job, come
--- last.
+-- Operations on waiting, running and finished jobs, for operators and programs in any language. Each operation is one set-based function over ids
+-- (.._all). An operation returns the ids of the changed jobs and never fails because of a job in another state. Operations by name, and operations
+-- on a single job, are at the end of the file.
 --
 --   cancel_waiting_all   ready | scheduled | blocked | parked -> done, cancelled; the ordering key continues without the job
 --   cancel_running_all   lease, marked: the worker tells the handler to stop, and the job ends with the attempt
---   reschedule_all       ready | scheduled -> scheduled, at that time
+--   reschedule_all       ready | scheduled -> scheduled, at the given time
 --   run_now_all          scheduled | parked -> ready
---   set_priority_all     ready | scheduled -> the same in the lane of that priority
+--   set_priority_all     ready | scheduled -> the same table, in the lane of the given priority
 --
--- Safe: only an entry deleted from ready, scheduled or parked (take_waiting, take_scheduled, take_parked) or here from blocked is inserted elsewhere.
--- If a claim or a promotion was faster it has deleted the entry, and nothing is found; a later one skips the locked row. Entries locked by others, a
--- claim about to commit or another operator, are skipped too (SKIP LOCKED). Rows are locked in the order of their ids.
+-- Safe: only an entry deleted from ready, scheduled or parked (take_waiting, take_scheduled, take_parked), or here from blocked, is inserted
+-- elsewhere. If a claim or a promotion has already deleted the entry, the operation finds nothing. A later claim or promotion skips the locked row.
+-- Entries locked by other sessions, for example by a claim about to commit or by another operator, are also skipped (SKIP LOCKED). Rows are locked
+-- in the order of their ids.
 --
--- Rows are deleted by ctid: entries are never updated in place. A plan that joins them by key would read a whole table for each job if its statistics
--- are those of an empty table.
+-- Rows are deleted by ctid, which is possible because entries are never updated in place. A plan that joins the rows by key would read a whole
+-- table for each job if the table's statistics date from when it was empty.
 --
--- PostgreSQL resolves names in a body between BEGIN ATOMIC and END when it creates the function; all other functions set their search_path. Each
--- call is planned again: a plan made while a table was empty is a bad one once it is full.
+-- In bodies between BEGIN ATOMIC and END, PostgreSQL resolves names when the function is created; all other functions set their search_path. The
+-- functions are planned for every call, because a plan made while a table was empty is slow once the table is full.
 
--- Returns the positions in ready of these jobs, as far as they wait there. A job's position is its id, in its lane or, for a quarantined job that
--- was released, in the solo lane. Jobs that entered ready a second time have an index of their own.
+-- Returns the ready entries of the jobs in `ids`. A job's position is its id, either in its own lane or, for a released quarantined job, in the
+-- solo lane. Jobs that entered ready a second time are found by an index of their own.
 create function queue.ready_places(ids bigint[]) returns table (id bigint, lane bigint, seq bigint, at tid)
   language sql stable
 begin atomic
@@ -39,11 +40,13 @@ begin atomic
   where r.id = any (ready_places.ids) and r.seq <> r.id;
 end;
 
--- A deleted entry; run_at is null if the job was ready.
+-- Deleted entry of a job; run_at is null if the job was ready.
 create type queue.taken as (run_at timestamptz, id bigint, lane bigint, attempts smallint, crashes smallint);
 
--- scheduled -> the caller, which inserts the returned jobs elsewhere in the same transaction. If it reads more about these jobs, it does so in its
--- next statement: the snapshot in here is newer than the caller's, in which the lane of a job or its place as head of its key may be missing.
+-- scheduled -> the caller, which inserts the returned jobs elsewhere in the same transaction. With `fresh`, only jobs that have not started.
+--
+-- A caller that reads more about these jobs must do so in its next statement. The snapshot of this function is newer than the caller's, which may
+-- not show a job's lane, or that the job is the head of its key.
 create function queue.take_scheduled(ids bigint[], fresh boolean default false) returns setof queue.taken
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp set plan_cache_mode = force_custom_plan
@@ -64,7 +67,7 @@ begin
 end
 $$;
 
--- parked -> the caller, as take_scheduled.
+-- parked -> the caller, which inserts the returned jobs elsewhere in the same transaction (see take_scheduled).
 create function queue.take_parked(ids bigint[]) returns setof queue.taken
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp set plan_cache_mode = force_custom_plan
@@ -84,8 +87,9 @@ begin
 end
 $$;
 
--- ready | scheduled -> the caller, as take_scheduled; fresh: only jobs that have not started. The second statement does not find what the first one
--- deleted; both may miss a job that moves between them, as they miss a claimed one.
+-- ready | scheduled -> the caller, which inserts the returned jobs elsewhere in the same transaction (see take_scheduled). With `fresh`, only jobs
+-- that have not started. The second statement does not find jobs deleted by the first one. Both statements miss a claimed job, and may miss a job
+-- that moves between them.
 create function queue.take_waiting(ids bigint[], fresh boolean default false) returns setof queue.taken
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp set plan_cache_mode = force_custom_plan
@@ -109,7 +113,7 @@ begin
 end
 $$;
 
--- Returns the state of one job; null if there is none.
+-- Returns the state of one job, or null if the job does not exist.
 create function queue.state_of(id bigint) returns text
   language plpgsql stable
   set search_path = pg_catalog, pg_temp
@@ -121,8 +125,8 @@ begin
 end
 $$;
 
--- ready | scheduled | blocked | parked -> done, cancelled, or expired for jobs that have not started; parked jobs have started. A blocked job is
--- only removed from its key's queue; the head releases its key.
+-- ready | scheduled | blocked | parked -> done: ends the waiting jobs among `ids` as cancelled, or as expired if `expired` is set. Only jobs that
+-- have not started can expire, so parked jobs cannot. Ending a blocked job only removes it from its key's queue; ending the head releases the key.
 create function queue.end_waiting(ids bigint[], expired boolean) returns setof bigint
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp set plan_cache_mode = force_custom_plan
@@ -186,7 +190,7 @@ begin
 end
 $$;
 
--- Same as end_waiting, for cancelled jobs.
+-- Cancels the waiting jobs among `ids` (see end_waiting).
 create function queue.cancel_waiting_all(ids bigint[]) returns setof bigint
   language sql volatile security definer
   set search_path = pg_catalog, pg_temp
@@ -194,9 +198,10 @@ begin atomic
   select e.id from queue.end_waiting(cancel_waiting_all.ids, false) e (id);
 end;
 
--- lease, marked: the running jobs among these are being cancelled from now on. Workers check for it when notified, and about once a second. While
--- another session has one of the leases locked, it marks none and retries: a settle holds one briefly, an open transaction for longer. After half a
--- second the jobs of such a lease are skipped. A job that a settle has ended meanwhile is no longer in the row.
+-- lease, marked: marks the running jobs among `ids` as being cancelled. Workers check the marks when notified, and about once a second.
+--
+-- While another session has one of the leases locked, the function marks no job and retries. A settle locks a lease briefly, an open transaction
+-- for longer. After half a second, the jobs of locked leases are skipped. A job that was settled meanwhile is no longer in the lease.
 create function queue.cancel_running_all(ids bigint[]) returns setof bigint
   language plpgsql volatile security definer
   set search_path = pg_catalog, pg_temp set plan_cache_mode = force_custom_plan
@@ -241,7 +246,8 @@ begin
 end
 $$;
 
--- ready | scheduled -> scheduled, at that time; a past time is due immediately. Attempts, crashes and the lane stay.
+-- ready | scheduled -> scheduled: moves the jobs in `ids` to `run_at`. With a past time, a job is due immediately. Attempts, crashes and the lane
+-- are kept.
 create function queue.reschedule_all(ids bigint[], run_at timestamptz) returns setof bigint
   language plpgsql volatile security definer
   set search_path = pg_catalog, pg_temp set plan_cache_mode = force_custom_plan
@@ -262,8 +268,8 @@ begin
 end
 $$;
 
--- scheduled | parked -> ready: to the end of its lane, like a promotion. A parked job checks its wait itself, and is parked again if it still
--- waits.
+-- scheduled | parked -> ready: moves the jobs in `ids` to the end of their lanes, like a promotion. A parked job checks its wait condition when it
+-- runs, and is parked again if it still has to wait.
 create function queue.run_now_all(ids bigint[]) returns setof bigint
   language plpgsql volatile security definer
   set search_path = pg_catalog, pg_temp set plan_cache_mode = force_custom_plan
@@ -296,9 +302,11 @@ begin
 end
 $$;
 
--- ready | scheduled -> the same, in the lane of that priority; a solo lane if it was in one. The job's own row then names that lane, so that retry,
--- recovery, requeue and cancel find the job there: it is written only by the transaction that took the entry. The position of a ready job is its
--- id, which no other job has: its age determines its position, and below a floor it is found within about a second.
+-- ready | scheduled -> the same table: moves the jobs in `ids` to the lane of `priority`, or to its solo lane if the job was in a solo lane.
+--
+-- The job's row then refers to the new lane, so that retry, recovery, requeue and cancel find the job. Only the transaction that took the entry
+-- writes the row. The position of a ready job becomes its id, which is unique, so the job is sorted by age. A position below the floor is found
+-- within about a second.
 create function queue.set_priority_all(ids bigint[], priority integer) returns setof bigint
   language plpgsql volatile security definer
   set search_path = pg_catalog, pg_temp set plan_cache_mode = force_custom_plan
@@ -342,7 +350,8 @@ begin
 end
 $$;
 
--- Wakes sleeping workers that serve the queue of one of these jobs. A separate statement after the change, with a newer snapshot.
+-- Wakes idle workers that serve the queue of one of the jobs in `ids`. Called as a separate statement after the change, so that its snapshot is
+-- newer.
 create function queue.wake_for(ids bigint[]) returns void
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp set plan_cache_mode = force_custom_plan
@@ -360,14 +369,14 @@ begin
 end
 $$;
 
--- Operations on finished jobs. As above, rows locked by others are skipped.
+-- Operations on finished jobs. As above, rows locked by other sessions are skipped.
 --
 --   requeue_all   dead -> ready | blocked
 --   reopen        done | done_many -> ready | blocked
 --   discard_all   dead -> nothing
 
--- Locks ordering keys, by their stripes, until the end of the transaction; returns those that it could lock. Waits at most one second in total: a
--- producer holds the lock on its key until its transaction ends.
+-- Locks ordering keys by their stripes until the end of the transaction. Returns the stripes that it could lock. Waits at most one second in total,
+-- because a producer holds the lock on its key until its transaction ends.
 create function queue.lock_some_keys(stripes bigint[]) returns bigint[]
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp
@@ -393,7 +402,7 @@ begin
 end
 $$;
 
--- Returns another job that holds the uniqueness key of this one; null if there is none.
+-- Returns the other job that holds the uniqueness key of job `id`, or null if there is none.
 create function queue.key_holder(id bigint) returns bigint
   language sql stable
 begin atomic
@@ -403,8 +412,8 @@ begin atomic
   where j.id = key_holder.id and u.id <> j.id and queue.holds(u.held, u.until, queue.state_of(u.id));
 end;
 
--- Takes the uniqueness keys of these jobs, which are to become live again. Returns the jobs without those whose key another job holds or is about
--- to take; it waits for the latter like lock_some_keys. A key that was held for an interval is not taken again.
+-- Takes the uniqueness keys of the jobs in `ids` for a requeue. Returns the jobs except those whose key another job holds or is about to take.
+-- Waits for concurrent enqueues as long as lock_some_keys does. A key that was held for an interval is not taken again.
 create function queue.retake_keys(ids bigint[]) returns bigint[]
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp
@@ -445,13 +454,14 @@ begin
 end
 $$;
 
--- dead -> ready | blocked: moves the dead letters among these jobs to the end of their lanes without attempts and crashes; returns them. Their
--- failures stay.
--- Safe: only an entry deleted from dead here is inserted into ready. A second operator skips the row or finds it deleted, and so does a discard; a
--- claim sees the job after our commit. Rows are locked in the order of their ids. A job whose uniqueness key another job holds stays dead, unless
--- it is forced to live beside it. A quarantined job leaves its solo lane, because the operator requeues it as fixed. A job that blocks its ordering
--- key keeps its position. One whose key continued without it goes to the end of the key's queue under the key's lock, and stays dead if the lock is
--- not available.
+-- dead -> ready | blocked: moves the dead letters among `ids` to the end of their lanes, resets their attempts and crashes, and returns their ids.
+-- The recorded failures are kept.
+-- Safe: only an entry deleted from dead here is inserted into ready. A second operator or a discard skips the row or finds it deleted, and a claim
+-- sees the job only after the commit. Rows are locked in the order of their ids.
+--
+-- A job whose uniqueness key another job holds stays dead, unless `force` is set; both jobs are then live. A quarantined job leaves its solo lane,
+-- because the operator considers the job fixed. A job that blocks its ordering key keeps its position. If the key has continued without the job,
+-- the job goes to the end of the key's queue under the key's lock, and stays dead if the lock is not available.
 create function queue.requeue_all(ids bigint[], force boolean default false) returns setof bigint
   language plpgsql volatile security definer
   set search_path = pg_catalog, pg_temp set plan_cache_mode = force_custom_plan
@@ -511,13 +521,13 @@ begin
 end
 $$;
 
--- done | done_many -> ready | blocked: moves the job, if it is completed, cancelled or expired, to the end of its lane or ordering key without
--- attempts; returns whether it did. As in requeue_all, a job whose uniqueness key another job holds is left. Its failures stay. Its output and its
--- checkpoint are deleted, since the job starts over.
--- Safe: it enters ready only if its done row is deleted here, or its id is removed from its done_many row. A row locked by another session is
--- skipped, and so is a job whose key is not available in time: the caller checks, finds it completed and retries. If the row has become one of this
--- job alone between two statements, neither branch finds it, with the same result. Pruning deletes the same row before it deletes the payload, so
--- that only one of the two succeeds.
+-- done | done_many -> ready | blocked: moves a completed, cancelled or expired job to the end of its lane or ordering key, resets its attempts, and
+-- returns whether it was moved. As in requeue_all, a job whose uniqueness key another job holds is not moved. The recorded failures are kept. The
+-- output and the checkpoint are deleted, because the job starts over.
+-- Safe: the job enters ready only if its done row is deleted here, or its id is removed from its done_many row. A row locked by another session is
+-- skipped, and so is a job whose ordering key cannot be locked in time; the caller then finds the job still completed and retries. The same happens
+-- if, between two statements, the done_many row has shrunk to this job alone, because neither branch then finds it. Pruning deletes the same row
+-- before it deletes the payload, so that only one of the two operations succeeds.
 create function queue.reopen(id bigint, force boolean default false) returns boolean
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp set plan_cache_mode = force_custom_plan
@@ -598,9 +608,10 @@ begin
 end
 $$;
 
--- dead -> nothing: deletes the dead letters among these jobs, with payloads and failures; returns them.
--- Safe: only a job whose dead row is deleted here loses its payload. A second operator skips the row or finds it deleted, and so does a requeue.
--- Rows are locked in the order of their ids. A job that blocked its ordering key releases it.
+-- dead -> nothing: deletes the dead letters among `ids`, with payloads and failures, and returns their ids. A job that blocked its ordering key
+-- releases it.
+-- Safe: only a job whose dead row is deleted here loses its payload. A second operator or a requeue skips the row or finds it deleted. Rows are
+-- locked in the order of their ids.
 create function queue.discard_all(ids bigint[]) returns setof bigint
   language plpgsql volatile security definer
   set search_path = pg_catalog, pg_temp set plan_cache_mode = force_custom_plan
@@ -659,11 +670,11 @@ begin
 end
 $$;
 
--- Operations by name, on many jobs and on one. On many, jobs that do not permit the operation are skipped. On one it is refused: SQLSTATE P0002 if
--- there is no such job, 55P03 if another transaction has it locked, otherwise 55000. DETAIL is JSON with the job, its state, the required states,
--- the refused operation, and the job that holds its uniqueness key, if that is the reason.
+-- Operations by name, on many jobs or on one. An operation on many jobs skips jobs that do not permit the operation. An operation on one job raises
+-- an error: SQLSTATE P0002 if the job does not exist, 55P03 if another transaction has locked it, and 55000 otherwise. DETAIL is JSON with the job,
+-- its state, the required states, the rejected operation, and the job that holds the uniqueness key, if that is the reason.
 
--- Applies an operation to those of these jobs that permit it now; returns them with the outcome.
+-- Applies an operation to the jobs in `ids` that permit it, and returns their ids with the outcome.
 create function queue.act_on_all(ids bigint[], act text, run_at timestamptz default null, priority integer default null)
   returns table (id bigint, became text)
   language plpgsql volatile security definer
@@ -699,8 +710,8 @@ begin
 end
 $$;
 
--- Applies an operation to one job; returns the outcome. Between two statements a job may move from one suitable state to another, and locked rows
--- are skipped: hence it retries for about half a second.
+-- Applies an operation to one job, and returns the outcome. Retries for about half a second, because locked rows are skipped, and because the job
+-- may move between two permitted states while the statements run.
 create function queue.act_on_one(id bigint, act text, run_at timestamptz default null, priority integer default null) returns text
   language plpgsql volatile security definer
   set search_path = pg_catalog, pg_temp
@@ -708,7 +719,7 @@ as $$
 declare
   became  text;
   state   text;
-  holder  bigint; -- of its uniqueness key, if it is another job
+  holder  bigint; -- other job that holds the uniqueness key, if any
   give_up timestamptz := clock_timestamp() + interval '500 ms';
   wanted  text[] := case act
     when 'cancel' then '{ready,scheduled,blocked,parked,running}'
@@ -764,21 +775,21 @@ begin
 end
 $$;
 
--- Cancels one job: 'cancelled' if it waited, 'cancelling' if it is running and its handler will be told to stop.
+-- Cancels one job. Returns 'cancelled' if the job was waiting, and 'cancelling' if it is running; the worker then tells its handler to stop.
 create function queue.cancel(id bigint) returns text
   language sql volatile
 begin atomic
   select queue.act_on_one(cancel.id, 'cancel');
 end;
 
--- Postpones one job to this time, or makes it due earlier.
+-- Moves one waiting job to `run_at`, which may be earlier or later than before.
 create function queue.reschedule(id bigint, run_at timestamptz) returns void
   language sql volatile
 begin atomic
   select queue.act_on_one(reschedule.id, 'reschedule', run_at => reschedule.run_at);
 end;
 
--- Postpones one job by this interval from now, by the database's clock.
+-- Postpones one waiting job until `wait` from now, measured by the database clock.
 create function queue.snooze(id bigint, wait interval) returns void
   language sql volatile
 begin atomic
@@ -792,15 +803,15 @@ begin atomic
   select queue.act_on_one(run_now.id, 'run_now');
 end;
 
--- Changes the priority of one waiting job; higher runs first.
+-- Changes the priority of one waiting job. Higher priorities run first.
 create function queue.set_priority(id bigint, priority integer) returns void
   language sql volatile
 begin atomic
   select queue.act_on_one(set_priority.id, 'set_priority', priority => set_priority.priority);
 end;
 
--- Moves one finished job to the end of its lane or ordering key: a dead letter, or a completed, cancelled or expired job. Refuses a job whose
--- uniqueness key another job holds, unless it is forced to live beside that one.
+-- Moves one dead, completed, cancelled or expired job to the end of its lane or ordering key. Rejects a job whose uniqueness key another job holds,
+-- unless `force` is set; both jobs are then live.
 create function queue.requeue(id bigint, force boolean default false) returns void
   language sql volatile
 begin atomic

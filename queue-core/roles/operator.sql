@@ -1,5 +1,5 @@
--- Operators have the privileges of readers, read payloads, outputs and checkpoints, and control jobs and schedules, only through the functions for
--- these operations.
+-- Operators have the privileges of readers, and also read payloads, outputs and checkpoints. They control jobs and schedules only through the
+-- functions for these operations.
 grant "queue_reader" to "queue_role";
 grant select (payload) on queue.job to "queue_role";
 grant select (output) on queue.done to "queue_role";

@@ -1,5 +1,5 @@
--- The owner of the store, with whose rights SECURITY DEFINER functions run: a role that owns nothing else, and that cannot log in, except for the
--- nodes of a Citus cluster. The previous owner of the store becomes a member, and can migrate it as before.
+-- Creates the owner of the store, with whose privileges SECURITY DEFINER functions run. The role owns nothing else and cannot log in, except for
+-- the nodes of a Citus cluster. The previous owner of the store becomes a member, and can migrate the store as before.
 do $$
 declare
   before  name := (select pg_get_userbyid(n.nspowner) from pg_namespace n where n.nspname = 'queue_schema');
@@ -17,7 +17,7 @@ begin
   if before <> 'queue_role' then
     alter schema "queue_schema" owner to "queue_role";
   end if;
-  -- A sequence owned by a table's column changes its owner with the table, and not before.
+  -- A sequence that is owned by a table's column changes its owner only together with the table.
   for one in
     select o.kind, o.name
     from (
@@ -43,7 +43,7 @@ begin
   end loop;
 end
 $$;
--- Restores privileges that were revoked from it explicitly.
+-- Restores privileges that were explicitly revoked from the owner.
 grant all on schema "queue_schema" to "queue_role";
 grant all on all tables in schema "queue_schema" to "queue_role";
 grant all on all sequences in schema "queue_schema" to "queue_role";

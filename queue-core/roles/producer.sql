@@ -1,5 +1,5 @@
--- Producers enqueue jobs, query their status, and wait for them. They read no payload and access no table: everything goes through SECURITY DEFINER
--- entry points. The other functions here have no rights of their own: they select an entry point, or are calculations.
+-- Producers enqueue jobs, query their status, and wait for them. They read no payloads and access no tables, because everything goes through
+-- SECURITY DEFINER entry points. The other functions here have no privileges of their own: they select an entry point, or only calculate.
 grant execute on function
   queue.enqueue, queue.enqueue_with, queue.enqueue_each, queue.try_enqueue,
   queue.insert_job, queue.producer_enqueue, queue.producer_enqueue_with, queue.producer_lock_keys, queue.lock_keys,

@@ -1,4 +1,4 @@
--- Readers query jobs and their failures: everything except payloads, outputs and checkpoints.
+-- Readers query jobs and their failures. They read everything except payloads, outputs and checkpoints.
 grant select on queue.migration, queue.lane, queue.ready, queue.scheduled, queue.active_key, queue.blocked, queue.parked, queue.worker,
   queue.done_many, queue.dead, queue.failure, queue.capacity, queue.retention, queue.type_options, queue.paused, queue.weight, queue.fire,
   queue.audit, queue.bound, queue.bound_type, queue.bound_in_force, queue.key_bound, queue.gate, queue.rate, queue.tallied, queue.tally_total,

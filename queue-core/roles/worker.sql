@@ -1,5 +1,6 @@
--- Workers claim, run, settle, recover, promote and prune; these statements are too frequent for entry points. They write no jobs directly and
--- create no tables: entry points create and drop days, declare and fire schedules, expire jobs, and enqueue for handlers as for producers.
+-- Workers claim, run, settle, recover, promote and prune jobs with their own statements, which are too frequent for entry points. They write no
+-- jobs directly and create no tables. Entry points create and drop days, declare and fire schedules, expire jobs, and enqueue for handlers as for
+-- producers.
 grant "queue_producer" to "queue_role";
 grant select on
   queue.migration, queue.capacity, queue.paused, queue.bound, queue.bound_type, queue.bound_in_force, queue.expiry, queue.weight,
@@ -12,7 +13,7 @@ grant select, insert, update, delete
 on queue.ready, queue.scheduled, queue.parked, queue.lease, queue.worker, queue.idle, queue.dead, queue.progress, queue.retention, queue.type_options,
   queue.done, queue.done_many, queue.active_key, queue.key_hint
 to "queue_role";
--- Locking a row before its deletion takes the privilege to update it.
+-- Locking a row before its deletion requires the privilege to update the row.
 grant select, update, delete on queue.blocked, queue.unique_key, queue.waiter, queue.done_default, queue.done_many_default,
   queue.schedule, queue.fire, queue.declaration
 to "queue_role";

@@ -1,4 +1,4 @@
--- Applies an operation to those of many jobs whose state allows it and that no other session has locked. Returns the outcome for each. See
+-- Applies an operation to the jobs $1 whose state allows the operation and that no other session has locked. Returns the outcome for each job. See
 -- queue.act_on_all.
 -- $1 ids  $2 operation  $3 time  $4 delay in ms, if there is no time  $5 priority
 -- Safe: see the functions of the operations.

@@ -1,4 +1,5 @@
--- Applies an operation to one job if its state allows it, otherwise raises an error with the reason. Returns the outcome. See queue.act_on_one.
+-- Applies an operation to one job. Raises an error with the reason if the job's state does not allow the operation. Returns the outcome. See
+-- queue.act_on_one.
 -- $1 id  $2 operation  $3 time  $4 delay in ms, if there is no time  $5 priority
 -- Safe: see the functions of the operations.
 select queue.act_on_one(

@@ -1,6 +1,6 @@
 -- Returns the latest audit entries, newest first.
--- $1 only numbers below this  $2 maximum number of entries
--- Safe: reads only.
+-- $1 only numbers below this number  $2 maximum number of entries
+-- Safe: read-only.
 select a.id, a.at, a.role, a.actor, a.act, a.what, a.jobs
 from queue.audit a
 where a.id < $1

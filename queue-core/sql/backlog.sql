@@ -1,5 +1,5 @@
--- Returns the backlog of one queue; see queue.backlog.
+-- Returns the backlog of one queue. See queue.backlog.
 -- $1 queue  $2 maximum number of ready jobs counted
--- Safe: reads only.
+-- Safe: read-only.
 select b.ready, b.partial, b.since, b.waited_ms
 from queue.backlog($1, $2) b

@@ -1,5 +1,5 @@
--- ready | scheduled | blocked | parked -> done, cancelled, and lease, marked: cancels all jobs of the flow that the job $1 belongs to; returns
--- their number.
+-- ready | scheduled | blocked | parked -> done, cancelled, and lease, marked: cancels all jobs of the flow that contains the job $1. Returns the
+-- number of cancelled jobs.
 -- $1 id
--- Safe: as cancelling each of them; jobs that change their state meanwhile are visited again.
+-- Safe: like a cancellation of each single job. Jobs that change their state meanwhile are visited again.
 select queue.cancel_flow($1)

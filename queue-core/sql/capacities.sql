@@ -1,5 +1,5 @@
--- Returns the queues with a capacity and their numbers of waiting jobs; see queue.capacities.
+-- Returns the queues with a capacity, and their numbers of waiting jobs. See queue.capacities.
 -- $1 maximum number of jobs counted per queue, or null for no limit
--- Safe: reads only.
+-- Safe: read-only.
 select c.queue, c.capacity, c.waiting, c.partial
 from queue.capacities($1) c

@@ -1,2 +1,3 @@
--- Returns the name of the store's channel $1, 'wake' or 'over'. It is a secret: a role that knows it can notify all listeners.
+-- Returns the name of the store's channel $1, which is 'wake' or 'over'. The name is a secret: a role that knows the name can notify all listeners.
+-- $1 kind of channel
 select queue.channel($1)

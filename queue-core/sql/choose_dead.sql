@@ -1,7 +1,7 @@
--- Selects the next dead letters of a filter after an id. Changes nothing; the operation on them is fenced separately.
--- $1 queue or null  $2 job types or null  $3 enqueued below this id  $4 dead for at least this many seconds  $5 dead for at most this many seconds
+-- Selects the next dead letters of a filter after an id. Changes nothing, because the operation on the jobs is fenced separately.
+-- $1 queue or null  $2 job types or null  $3 enqueued below this id  $4 minimum time since death in seconds  $5 maximum time since death in seconds
 -- $6 text in the last error  $7 required metadata  $8 maximum number of jobs  $9 after this id
--- Safe: reads only.
+-- Safe: read-only.
 select d.id
 from queue.dead d
 where d.id > $9 and d.id < $3

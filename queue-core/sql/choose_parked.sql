@@ -1,6 +1,6 @@
--- Selects the next parked jobs of a filter after an id. Changes nothing; the operation on them is fenced separately.
--- $1 to $8 as in choose_blocked.sql  $9 after this id  $10 skip this priority, or null
--- Safe: reads only.
+-- Selects the next parked jobs of a filter after an id. Changes nothing, because the operation on the jobs is fenced separately.
+-- $1 to $8 as in choose_blocked.sql  $9 after this id  $10 priority to skip, or null
+-- Safe: read-only.
 select s.id
 from queue.parked s
 where s.id > $9 and s.id < $3

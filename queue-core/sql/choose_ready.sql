@@ -1,7 +1,7 @@
--- Selects the next ready jobs of a filter after a position. Changes nothing; the operation on them is fenced separately.
+-- Selects the next ready jobs of a filter after a position. Changes nothing, because the operation on the jobs is fenced separately.
 -- Sorted by lane and position, so that a walk reads each entry once.
--- $1 to $8 as in choose_blocked.sql  $9 after this lane  $10 and this seq  $11 skip this priority, or null
--- Safe: reads only.
+-- $1 to $8 as in choose_blocked.sql  $9 after this lane  $10 and this seq  $11 priority to skip, or null
+-- Safe: read-only.
 with chosen as materialized (
   select distinct l.lane
   from queue.lane l
@@ -22,6 +22,6 @@ cross join lateral (
   order by r.seq
   limit $8
 ) r
--- Sorted by the lane of `chosen`, not of `ready`, so that the lanes behind the last one need not be read.
+-- Sorted by the lane of `chosen`, not of `ready`, so that the scan can stop before the lanes after the last result.
 order by c.lane, r.seq
 limit $8

@@ -1,6 +1,6 @@
--- Selects the next running jobs of a filter after an id. Changes nothing; the operation on them is fenced separately.
+-- Selects the next running jobs of a filter after an id. Changes nothing, because the operation on the jobs is fenced separately.
 -- $1 to $8 as in choose_blocked.sql  $9 after this id
--- Safe: reads only.
+-- Safe: read-only.
 select u.id
 from queue.lease h
 cross join lateral pg_catalog.unnest(h.ids) u (id)

@@ -1,6 +1,7 @@
--- Finds missing day partitions, foreign tables with the name of one, and rows of current days in the default partitions: one row per kind.
+-- Finds missing day partitions, foreign tables with the name of a day partition, and rows of current days in the default partitions. One row per
+-- kind.
 -- $1 schema  $2 minimum number of days ahead  $3 number of days ahead that workers create  $4 maximum number of days of history
--- Safe: reads only. Reads one end of an index of each default partition.
+-- Safe: read-only. Reads one end of an index of each default partition.
 with day as materialized (
   select d.n, p.parent, p.parent || '_' || to_char((clock_timestamp() at time zone 'UTC')::date + d.n, 'YYYYMMDD') as name
   from generate_series(0, $3::int) d (n)

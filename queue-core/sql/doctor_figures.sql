@@ -1,6 +1,6 @@
--- Finds overdue maintenance: audit entries not pruned, and counts of attempts not aggregated. One row per kind.
+-- Finds overdue maintenance: audit entries that were not pruned, and attempt counts that were not rolled up. One row per kind.
 -- $1 maximum number of audit entries, with a margin  $2 maximum age of counts in ms
--- Safe: reads only, one end of each table.
+-- Safe: read-only. Reads one end of each table.
 select 'many_notes' as kind, format('the audit log has more than %s entries', $1::int) as says,
   'delete ' || 'from queue.audit a where a.id <= (select max(m.id) - 10000 from queue.audit m)' as fix, '{}'::jsonb as facts
 from (select from queue.audit limit $1 + 1) a

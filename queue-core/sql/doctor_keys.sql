@@ -1,5 +1,5 @@
--- Finds ordering keys whose first job is gone, among the first thousand keys with waiting jobs: one row per key, up to twenty.
--- Safe: reads only. `offset 0` forces a lookup per job: a plan made while there were no keys would scan all jobs.
+-- Finds ordering keys whose first job no longer exists, among the first thousand keys with blocked jobs. One row per key, up to twenty.
+-- Safe: read-only. `offset 0` forces a lookup per job, because a plan made while there were no keys would scan all jobs.
 with recursive waiting (key) as (
   (select b.key from queue.blocked b order by b.key limit 1)
   union all

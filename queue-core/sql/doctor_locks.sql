@@ -1,5 +1,5 @@
--- Finds sessions that hold or await a lock on tables of the store that excludes writers, such as that of `create index`: one row per session.
--- Safe: reads only, and waits for no lock.
+-- Finds sessions that hold, or wait for, a lock that blocks writes to tables of the store, such as the lock of `create index`. One row per session.
+-- Safe: read-only, and never waits for a lock.
 select 'table_locked' as kind,
   format('session %s (%s) holds or awaits a lock on %s', s.session ->> 'pid', s.session ->> 'application', l.tables) as says,
   case when s.session ? 'prepared' then format('rollback prepared %L', s.session ->> 'prepared')

@@ -1,3 +1,3 @@
 -- Returns the server's version and time.
--- Safe: reads only.
+-- Safe: read-only.
 select current_setting('server_version_num')::int as number, current_setting('server_version') as name, clock_timestamp() as at

@@ -1,3 +1,3 @@
 -- Returns a setting that was sent at the start of the connection.
--- Safe: reads only.
+-- Safe: read-only.
 select current_setting('plan_cache_mode') as mode

@@ -1,6 +1,6 @@
--- Finds foreign objects in schemas of the search path, and rights of PUBLIC in the store: one row per kind, with the first twenty objects.
+-- Finds foreign objects in schemas of the search path, and privileges of PUBLIC in the store. One row per kind, with the first twenty objects.
 -- $1 schema
--- Safe: reads only, only catalogs.
+-- Safe: read-only. Reads only catalogs.
 with open as materialized (
   select n.oid, n.nspname
   from pg_catalog.pg_namespace n

@@ -1,6 +1,6 @@
--- Returns the current role, the store's roles that it has, and the store's roles that lack a right of this release.
--- $1 schema  $2 roles  $3 for each role, a function that it may execute
--- Safe: reads only, only catalogs.
+-- Returns the current role, the store's roles of which it is a member, and the store's roles that lack a privilege of this release.
+-- $1 schema  $2 roles  $3 for each role, a function that the role may execute
+-- Safe: read-only. Reads only catalogs.
 with wanted as materialized (
   select r.oid as role, r.rolname, w.function
   from unnest($2::text[], $3::text[]) w (role, function)

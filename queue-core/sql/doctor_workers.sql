@@ -1,5 +1,5 @@
--- Finds problems of workers from their heartbeats and sessions: one row each, up to twenty per kind.
--- Safe: reads only, and waits for no lock.
+-- Finds problems of workers in their heartbeats and sessions. One row per problem, up to twenty per kind.
+-- Safe: read-only, and never waits for a lock.
 with known as materialized (
   select w.name, w.host, w.pid, w.expires_at, w.alive, w.jobs, w.started_at
   from queue.workers() w
@@ -15,7 +15,7 @@ union all
     to_char(w.expires_at at time zone 'UTC', 'YYYY-MM-DD HH24:MI:SS"Z"'), w.jobs),
   null, jsonb_build_object('name', w.name, 'host', w.host, 'pid', w.pid, 'since', w.expires_at, 'jobs', w.jobs)
 from known w
--- Other workers recover such jobs within two seconds.
+-- Other workers recover the jobs of an expired worker within two seconds.
 where not w.alive and w.jobs > 0 and w.expires_at < clock_timestamp() - interval '10 s'
 order by w.expires_at
 limit 20)
@@ -24,14 +24,14 @@ union all
     round(date_part('epoch', b.expires_at - clock_timestamp())::numeric, 1)),
   null, jsonb_build_object('name', b.name, 'host', b.host, 'pid', b.pid, 'until', b.expires_at)
 from queue.worker b
--- A worker sends a heartbeat in each third of this time.
+-- A worker sends a heartbeat every third of its TTL, so the remaining time is normally longer.
 where b.expires_at > clock_timestamp() and b.expires_at < clock_timestamp() + b.ttl * 0.3
 order by b.expires_at
 limit 20)
 union all
 select 'no_listener', format('%s workers are alive and none listens', count(*)), null, jsonb_build_object('workers', count(*))
 from known w
--- A worker that has just started has not connected yet.
+-- A worker that has just started may not be connected yet.
 where w.alive and w.started_at < clock_timestamp() - interval '5 s'
   and not exists (select from pg_catalog.pg_stat_activity a where a.datname = current_database() and a.application_name = 'queue-worker listen')
 having count(*) > 0

@@ -1,5 +1,6 @@
 -- Returns the outcomes of the last $2 ticks of the schedule $1, newest first.
--- Safe: it only reads.
+-- $1 name  $2 maximum number of ticks
+-- Safe: read-only.
 select f.tick, f.fired_at, f.job, f.outcome, f.error
 from queue.fire f
 where f.name = $1

@@ -1,5 +1,5 @@
--- Returns the maps of an existing job, with the number of finished jobs by outcome.
+-- Returns the maps of an existing job, with the number of finished parts by outcome.
 -- $1 job
--- Safe: reads only.
+-- Safe: read-only.
 select g.name, g.total, g.need, g.completed, g.dead, g.cancelled, g.most
 from queue.gathers($1) g

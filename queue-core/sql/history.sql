@@ -1,7 +1,7 @@
--- Returns outcomes of attempts; see queue.history. Histograms are returned in their stored form.
--- $1 range back from now in seconds  $2 step in seconds, or null for one  $3 queue or null  $4 job type or null  $5 whether each queue and type has
--- its own rows
--- Safe: reads only.
+-- Returns outcomes of attempts. Histograms are returned in their stored form. See queue.history.
+-- $1 range back from now in seconds  $2 step in seconds, or null for a single one  $3 queue or null  $4 job type or null
+-- $5 whether each queue and type has its own rows
+-- Safe: read-only.
 select h.at, h.seconds, h.queue, h.job_type, h.completed, h.retried, h.dead, h.cancelled, h.snoozed, h.released, h.expired, h.lease_lost, h.timed_out,
   h.panicked, h.crashed, h.run::text as run, h.start::text as start, h.left_out
 from queue.read_history($1 * interval '1 second', $2 * interval '1 second', $3, $4, $5) h

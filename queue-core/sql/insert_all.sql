@@ -1,7 +1,7 @@
 -- nothing -> ready | scheduled: enqueues a chunk of jobs, in the caller's transaction. Returns their ids in the given order, which is ascending.
 -- $1 payloads  $2 lanes  $3 max_attempts  $4 run at, or null for now
--- Safe: inserts in one statement; a rollback removes everything. Ids are sorted before they are assigned, because jobs are claimed in the order
--- of their ids, and the ids' sequence restarts at 0 within a millisecond now and then. No table is read, so no plan can be bad.
+-- Safe: inserts in one statement, and a rollback removes everything. Jobs are claimed in the order of their ids, so the ids are sorted before they
+-- are assigned: the sequence of ids occasionally restarts at 0 within a millisecond. No table is read, so no plan can be bad.
 with reserved as materialized (
   select array(
     select queue.next_id()

@@ -1,8 +1,8 @@
--- nothing -> ready | scheduled | blocked: enqueues a chunk of jobs, some of which have ordering or fair keys, metadata or an expiry, in the
--- caller's transaction. Returns their ids in the given order, which is ascending.
--- $1 payloads  $2 lanes  $3 max_attempts  $4 run at, or null for now  $5 options, or null; only queue, key, key_policy, fair, meta and system are
--- read  $6 expires at, or null for never
--- Safe: as insert_all.sql. The keys are locked, so that the order within a key is commit order. One hint is left for each key.
+-- nothing -> ready | scheduled | blocked: enqueues a chunk of jobs, in the caller's transaction. Some jobs have ordering or fair keys, metadata or
+-- an expiry. Returns their ids in the given order, which is ascending.
+-- $1 payloads  $2 lanes  $3 max_attempts  $4 run at, or null for now
+-- $5 options, or null; only queue, key, key_policy, fair, meta and system are read  $6 expires at, or null for never
+-- Safe: as insert_all.sql. The keys are locked, so the jobs of a key are ordered by commit. One hint is written for each key.
 with reserved as materialized (
   select array(
     select queue.next_id()

@@ -1,5 +1,5 @@
--- ready -> parked: makes jobs of this transaction the nodes of a flow. Those with edges to them wait. Returns the flow's id.
--- $1 ids  $2 names  $3 sources and $4 targets of the edges, as positions in $1  $5 whether on death  $6 if dead  $7 whether the source passes its
--- output
--- Safe: queue.link_flow accepts only jobs that this transaction has enqueued, which no other transaction sees before its commit.
+-- ready -> parked: makes jobs of this transaction the nodes of a flow. Jobs that are the target of an edge are parked. Returns the flow's id.
+-- $1 ids  $2 names  $3 sources and $4 targets of the edges, as positions in $1  $5 whether on death  $6 if dead
+-- $7 whether the source passes its output
+-- Safe: queue.link_flow accepts only jobs that this transaction has enqueued, which no other transaction sees before the commit.
 select queue.link_flow($1, $2, $3, $4, $5, $6, $7)

@@ -1,8 +1,8 @@
--- Lists jobs without payload and output, newest first, each once with its state; see queue.reader_list.
--- $1 state or null  $2 queue or null  $3 job types or null  $4 only ids below this  $5 maximum number of jobs  $6 text in the error of a dead
--- letter, or null
--- $7 maximum age in seconds, or null  $8 minimum age in seconds, or null  $9 required metadata, or null  $10 maximum number of history rows to read
--- Safe: reads only.
+-- Lists jobs without payload and output, newest first, each once with its state. See queue.reader_list.
+-- $1 state or null  $2 queue or null  $3 job types or null  $4 only ids below this id  $5 maximum number of jobs
+-- $6 text in the error of a dead letter, or null  $7 maximum age in seconds, or null  $8 minimum age in seconds, or null
+-- $9 required metadata, or null  $10 maximum number of history rows to read
+-- Safe: read-only.
 select l.horizon, l.id, l.queue, l.job_type, l.priority, l.state, l.attempts, l.max_attempts, l.crashes, l.run_at, l.finished_at, l.ran_ms,
   l.worker, l.cancelling, l.error, null::pg_catalog.jsonb as output, null::pg_catalog.jsonb as payload, l.meta, l.system, l.version
 from queue.reader_list(

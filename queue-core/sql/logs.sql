@@ -1,5 +1,5 @@
 -- Returns the logs of a job's attempts, in order.
 -- $1 job
--- Safe: reads only.
+-- Safe: read-only.
 select attempt, at, cut, text
 from queue.logs($1)

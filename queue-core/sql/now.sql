@@ -1,3 +1,3 @@
--- Returns the time of the database's clock, which all times of a store use.
--- Safe: reads only.
+-- Returns the time of the database's clock, to which all times of a store refer.
+-- Safe: read-only.
 select pg_catalog.now()

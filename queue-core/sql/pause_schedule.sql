@@ -1,3 +1,4 @@
 -- schedule: pauses the schedule $1.
--- Safe: one row; a tick that fires concurrently precedes the pause.
+-- $1 name
+-- Safe: changes one row. A tick that fires concurrently precedes the pause.
 select queue.pause_schedule($1)::text = '' as paused

@@ -1,6 +1,6 @@
--- Returns the progress last reported by the job $1; no row if it has reported none.
+-- Returns the progress last reported by the job $1, or no row if the job has reported none.
 -- $1 id
--- Safe: reads only.
+-- Safe: read-only.
 select p.attempt as reported, p.updated_at, p.fraction, p.stage, p.counts::text as counts
 from queue.progress p
 where p.id = $1

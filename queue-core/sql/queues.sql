@@ -1,5 +1,5 @@
--- Returns the queues by name: those into which a job was ever enqueued, and those with a capacity.
--- Safe: reads only.
+-- Returns the queues, ordered by name. These are the queues into which a job was ever enqueued, and those with a capacity.
+-- Safe: read-only.
 select l.queue
 from queue.lane l
 union

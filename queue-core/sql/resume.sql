@@ -1,4 +1,4 @@
--- Ends the pause of exactly this scope; returns false if there is none.
+-- Ends the pause of exactly the given scope. Returns false if the scope is not paused.
 -- $1 queue or '*'  $2 job type or '*'
--- Safe: one row.
+-- Safe: deletes one row.
 select queue.resume($1, $2)

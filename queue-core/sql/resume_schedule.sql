@@ -1,3 +1,4 @@
 -- schedule: resumes the schedule $1.
--- Safe: one row; one that is not paused is unchanged.
+-- $1 name
+-- Safe: changes one row. A schedule that is not paused is unchanged.
 select queue.resume_schedule($1)::text = '' as resumed

@@ -1,4 +1,4 @@
--- nothing -> signal: sends a signal to the job $1, in the caller's transaction; returns the outcome: sent, over or absent.
+-- nothing -> signal: sends a signal to the job $1, in the caller's transaction. Returns the outcome: sent, over or absent.
 -- $1 id  $2 name  $3 payload as JSON text, or null for none
--- Safe: queue.signal writes nothing for a finished job, and waits for no lock.
+-- Safe: queue.signal writes nothing for a finished job, and never waits for a lock.
 select queue.signal($1, $2, $3::text::jsonb)

@@ -1,5 +1,5 @@
--- step: returns the steps of the job $1, without their outputs.
+-- Returns the steps of the job $1, without their outputs.
 -- $1 id
--- Safe: reads only.
+-- Safe: read-only.
 select s.name, s.attempt, s.at, s.ran_ms, s.until
 from queue.steps($1) s

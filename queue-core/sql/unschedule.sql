@@ -1,3 +1,4 @@
--- schedule -> nothing: deletes the schedule $1; returns whether it existed.
--- Safe: one row; a worker that has it locked fires its tick first, or finds it deleted.
+-- schedule -> nothing: deletes the schedule $1. Returns whether the schedule existed.
+-- $1 name
+-- Safe: deletes one row. A worker that has the row locked fires its tick first, or finds the row deleted.
 select queue.unschedule($1)

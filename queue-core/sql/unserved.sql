@@ -1,6 +1,7 @@
--- Returns the queues, job types and versions with ready jobs that no living worker serves: how many are ready, and whether there are more.
--- $1 maximum number of jobs counted per entry; ten times that in total  $2 maximum number of entries, the first by name
--- Safe: reads only. Workers of a release that did not report its job types are assumed to serve all of them.
+-- Returns the queues, job types and versions with ready jobs that no living worker serves. Also returns how many jobs are ready, and whether there
+-- are more.
+-- $1 maximum number of jobs counted per entry; ten times that number in total  $2 maximum number of entries, the first ones by name
+-- Safe: read-only. Workers of a release that did not report its job types are assumed to serve all job types.
 with chosen as materialized (
   select l.queue, l.job_type, pg_catalog.array_agg(distinct l.lane) as lanes
   from queue.lane l
@@ -20,7 +21,7 @@ with chosen as materialized (
 )
 select c.queue, queue.type_of(c.job_type) as job_type, least(n.jobs, s.jobs) as jobs, n.jobs > s.jobs or k.partial as partial,
   queue.version_of(c.job_type) as version
--- Sorted as the result, so that jobs are counted for the returned entries only.
+-- Sorted like the result, so that jobs are counted only for the returned entries.
 from (select c.queue, c.job_type, c.lanes from chosen c order by c.queue, c.job_type) c
 cross join share s
 cross join lateral (
@@ -32,7 +33,7 @@ cross join lateral (
     select
     from pg_catalog.unnest(c.lanes) u (lane)
     left join floors p on p.lane = u.lane
-    -- From the back: at the front there are dead entries.
+    -- Scans from the back, because there are dead index entries at the front.
     cross join lateral (select from queue.ready r where r.lane = u.lane and r.seq >= coalesce(p.seq, 0) order by r.seq desc limit s.jobs + 1) one
     limit s.jobs + 1
   ) seen

@@ -1,4 +1,4 @@
--- Removes an operator's override of a limit; returns false if there is none.
+-- Removes an operator's override of a limit. Returns false if there is no override.
 -- $1 name
--- Safe: one row.
+-- Safe: deletes one row. Changes of limits are serialized until commit.
 select queue.unset_limit($1)

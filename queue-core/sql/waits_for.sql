@@ -1,5 +1,5 @@
--- Returns the limits that have no permit for a ready job now; see queue.waits_for.
+-- Returns the limits that have no permit for a ready job now. See queue.waits_for.
 -- $1 job
--- Safe: reads only.
+-- Safe: read-only.
 select w.name, w.keyed, w.line, w.key, w.used, w.concurrency, w.wait_ms, w.awaits
 from queue.waits_for($1) w

@@ -1,6 +1,6 @@
--- Returns the causes why a job is not running, most likely first, and its state; see queue.why.
+-- Returns the causes why a job is not running, most likely first, and the job's state. See queue.why.
 -- $1 id
--- Safe: reads only, and waits for no lock.
+-- Safe: read-only, and never waits for a lock.
 select w.kind, w.says, w.facts, w.job, pg_catalog.clock_timestamp() as at
 from queue.why($1) with ordinality w (kind, says, facts, job, nth)
 order by w.nth

@@ -1,5 +1,5 @@
-//! Errors of enqueuing, of a handler's own transaction, and of operating. Each variant is one that callers handle differently, and none contains
-//! a payload.
+//! Errors of enqueuing, of a handler's own transaction, and of operating. Callers handle each variant differently. No variant contains a
+//! payload.
 
 mod message;
 
@@ -12,82 +12,83 @@ use crate::{
     program::program_name,
 };
 
-/// Error of defining, enqueuing, operating, migrating, or of a handler's transaction.
+/// Error of defining, enqueuing, operating or migrating, or of a handler's transaction.
 #[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// A queue, job type or schema name is invalid.
+    /// The name of a queue, job type or schema is invalid.
     #[error("`{value}` is not a valid {what}: 1 to {most} of the characters A-Z a-z 0-9 _ . : -")]
     InvalidName {
-        /// Kind of name.
+        /// Kind of name, such as `queue name`.
         what: &'static str,
-        /// The name, shortened and escaped.
+        /// Invalid name, shortened and escaped.
         value: String,
-        /// Maximum number of characters.
+        /// Maximum length of the name in characters.
         most: usize,
     },
-    /// An option is outside its range.
+    /// An option has a value outside of its accepted range.
     #[error("{what} is {}; it must be {range}", if value.is_empty() { "empty" } else { value.as_str() })]
     OutOfRange {
         /// Name of the option.
         what: &'static str,
-        /// The given value.
+        /// Rejected value.
         value: String,
-        /// Accepted values.
+        /// Description of the accepted values.
         range: &'static str,
     },
-    /// The database could not return a payload unchanged.
+    /// A payload cannot be stored, because the database could not return it unchanged.
     #[error("the payload of `{job_type}` cannot be stored: {source}")]
     Payload {
         /// Name of the job type.
         job_type: &'static str,
-        /// Cause, and its position in the payload.
+        /// Cause of the error, with its position in the payload.
         source: PayloadError,
     },
-    /// The payload must be stored encrypted, and cannot be. Nothing is enqueued.
+    /// The payload must be stored encrypted, but cannot be encrypted. Nothing is enqueued.
     #[error("the payload of `{job_type}` cannot be sealed: {why}")]
     Sealing {
         /// Name of the job type.
         job_type: &'static str,
-        /// What is missing, and how to provide it.
+        /// Description of what is missing, and how to provide it.
         why: String,
     },
     /// The keys for sealing payloads are invalid.
     #[error("{why}")]
     Keyring {
-        /// Cause and remedy; contains no key.
+        /// Cause and remedy. The text contains no key.
         why: String,
     },
-    /// One of several jobs cannot be enqueued, so none of them is.
+    /// One of several jobs cannot be enqueued, so none of the jobs is enqueued.
     #[error("job {index} (counted from 0) cannot be enqueued: {source}")]
     OneOfMany {
-        /// Index of the job, counted from 0.
+        /// Index of the invalid job, counted from 0.
         index: usize,
-        /// Cause.
+        /// Error of the invalid job.
         source: Box<Error>,
     },
-    /// A node of a flow cannot be enqueued, so nothing of the flow is.
+    /// A node of a flow cannot be enqueued, so no job of the flow is enqueued.
     #[error("the node `{node}`: {source}")]
     Node {
-        /// Name of the node.
+        /// Name of the invalid node.
         node: String,
-        /// Cause.
+        /// Error of the invalid node.
         source: Box<Error>,
     },
-    /// The queue is at its capacity. The transaction can only be rolled back; see
-    /// [`Enqueue::unless_at_capacity`](crate::Enqueue::unless_at_capacity) and [`Enqueue::wait_for_capacity`](crate::Enqueue::wait_for_capacity)
-    /// for alternatives.
+    /// The queue is at its capacity. After this error the transaction can only be rolled back. See
+    /// [`Enqueue::unless_at_capacity`](crate::Enqueue::unless_at_capacity) and
+    /// [`Enqueue::wait_for_capacity`](crate::Enqueue::wait_for_capacity) for alternatives.
     #[error(
         "the queue `{queue}` is at its capacity of {capacity} jobs; wait for its workers, or raise it with `{} capacity`",
         program_name()
     )]
     AtCapacity {
-        /// Name of the queue.
+        /// Name of the queue that is at its capacity.
         queue: String,
-        /// Maximum number of jobs waiting in the queue.
+        /// Maximum number of waiting jobs in the queue.
         capacity: u64,
     },
-    /// An enqueue was to wait for capacity inside a transaction, which could block the transactions that finish waiting jobs.
+    /// An enqueue inside a transaction requested to wait for capacity. The wait could block the transactions that finish jobs and free
+    /// capacity.
     #[error(
         "an enqueue cannot wait for capacity inside a transaction, which could block the transactions that finish waiting jobs; enqueue on the pool, or use `unless_at_capacity`"
     )]
@@ -98,30 +99,30 @@ pub enum Error {
          template template0`"
     )]
     Encoding {
-        /// Encoding of the database.
+        /// Actual encoding of the database.
         encoding: String,
     },
-    /// The login lacks rights in the store's schema: all rights, or those of a worker.
+    /// The login lacks privileges in the store's schema. A login needs either all privileges or those of a worker.
     #[error("the login `{login}` lacks rights in the schema `{schema}`; grant them: `{fix}`")]
     NoRights {
-        /// The schema.
+        /// Schema in which the login lacks privileges.
         schema: String,
-        /// The login.
+        /// Login that lacks privileges.
         login: String,
-        /// Roles with rights in the schema that the login is a member of but does not inherit.
+        /// Roles with privileges in the schema, of which the login is a member without inheriting their privileges.
         not_inherited: Vec<String>,
-        /// Statement that grants the rights.
+        /// SQL statement that grants the missing privileges.
         fix: String,
     },
-    /// Row level security hides rows of the store's tables from this login.
+    /// Row level security hides rows of the store's tables from the login.
     #[error(
         "row level security hides rows of the schema `{schema}` from this login; disable it, `{}`, or give the login `bypassrls`",
         disable_row_security(schema, .tables)
     )]
     RowSecurity {
-        /// The schema.
+        /// Schema of the store.
         schema: String,
-        /// The tables.
+        /// Tables with row level security.
         tables: Vec<String>,
     },
     /// The schema contains no tables of this project.
@@ -131,7 +132,7 @@ pub enum Error {
         schema_option(schema)
     )]
     NotMigrated {
-        /// The schema.
+        /// Schema that was expected to contain a store.
         schema: String,
     },
     /// The schema was migrated by an older release.
@@ -141,159 +142,161 @@ pub enum Error {
         schema_option(schema)
     )]
     OlderSchema {
-        /// The schema.
+        /// Schema that needs a migration.
         schema: String,
-        /// Version of the schema.
+        /// Current version of the schema.
         found: i32,
-        /// Newest version known to this release.
+        /// Newest schema version known to this release.
         known: i32,
     },
-    /// The schema was migrated by a newer release, which is incompatible with this one.
+    /// The schema was migrated by a newer release, with which this release is incompatible.
     #[error(
         "the schema `{schema}` is at version {found}, which works with releases that know {compatible}; this one is older and knows {known}; deploy the newer release here too"
     )]
     NewerSchema {
-        /// The schema.
+        /// Schema that is newer than this release.
         schema: String,
-        /// Version of the schema.
+        /// Current version of the schema.
         found: i32,
-        /// Version that a release must know to work with the schema.
+        /// Oldest schema version that a compatible release knows.
         compatible: i32,
-        /// Newest version known to this release.
+        /// Newest schema version known to this release.
         known: i32,
     },
-    /// An applied migration differs from this release's.
+    /// An applied migration differs from the migration in this release.
     #[error(
         "migration {version} of the schema `{schema}` was applied with different contents than this release's; restore the file that was applied"
     )]
     ChangedMigration {
-        /// The schema.
+        /// Schema to which the migration was applied.
         schema: String,
-        /// Version of the migration.
+        /// Version of the changed migration.
         version: i32,
     },
-    /// The schema contains something other than a store of this project.
+    /// The schema contains objects that do not belong to a store of this project.
     #[error("the schema `{schema}` holds no store of this project: {why}; name another schema, or drop this one if it is not needed")]
     ForeignSchema {
-        /// The schema.
+        /// Schema with foreign objects.
         schema: String,
-        /// Cause.
+        /// Description of the foreign objects.
         why: String,
     },
-    /// A migration did not get a lock within a minute, because another transaction holds it.
+    /// A migration did not acquire a lock within a minute, because another transaction held the lock.
     #[error(
         "the schema `{schema}` cannot be migrated while {holders} hold locks on its tables; end their transactions, then migrate again"
     )]
     SchemaInUse {
-        /// The schema.
+        /// Schema that could not be migrated.
         schema: String,
-        /// Sessions that hold the locks.
+        /// Sessions that hold locks on tables of the schema.
         holders: String,
     },
     /// No store has this name, or no store accepts new tenants.
     #[error("there is no store `{name}`, or none that accepts new tenants; see `Stores::add`")]
     NoStore {
-        /// Name of the store.
+        /// Name of the missing store.
         name: String,
     },
-    /// The tenant is in no store, and the rule does not assign one.
+    /// The tenant is in no store, and the placement rule does not assign a store.
     #[error("the tenant `{key}` is in no store; place it with `Stores::place`")]
     NotPlaced {
-        /// Key of the tenant.
+        /// Key of the tenant that is not placed.
         key: String,
     },
-    /// The tenant has left the store in which a transaction was to enqueue for it. The transaction is unchanged.
+    /// The tenant has left the store in which the transaction was about to enqueue. The transaction is unchanged.
     #[error("the tenant `{key}` has moved to another store; call `Stores::of` again, and enqueue there")]
     Moved {
-        /// Key of the tenant.
+        /// Key of the tenant that has moved.
         key: String,
     },
-    /// The tenant cannot be moved: it is already moving or in that store, or the store is closed.
+    /// The tenant cannot be moved, because it is already moving, is already in the target store, or the target store is closed.
     #[error(
         "the tenant `{key}` cannot move into the store `{store}`: it is already there or being moved (see `Stores::moves`), or the store is closed"
     )]
     CannotMove {
-        /// Key of the tenant.
+        /// Key of the tenant to move.
         key: String,
-        /// Target store.
+        /// Name of the target store.
         store: String,
     },
-    /// The attempt has lost its lease: another worker has the job, or it has finished. The attempt's writes in this transaction are rolled back.
+    /// The attempt has lost its lease, because another worker has the job or the job has finished. The attempt's writes in this transaction
+    /// are rolled back.
     #[error("the lease on job {job} is lost, or the job has finished: this attempt can no longer change it")]
     LeaseLost {
-        /// Id of the job.
+        /// Id of the job whose lease was lost.
         job: JobId,
     },
-    /// The job's type is transactional: its attempt already runs in a transaction, whose commit completes the job.
+    /// The job's type is transactional. The attempt already runs in a transaction, whose commit completes the job.
     #[error(
         "job {job} is of a transactional type: use `cx.transaction()`, which is committed with the job's completion, instead of `cx.begin()`"
     )]
     Transactional {
-        /// Id of the job.
+        /// Id of the transactional job.
         job: JobId,
     },
-    /// The database could not return a checkpoint unchanged.
+    /// A checkpoint cannot be stored, because the database could not return it unchanged.
     #[error("a checkpoint of job {job} cannot be stored: {source}")]
     Checkpoint {
         /// Id of the job.
         job: JobId,
-        /// Cause, and its position in the checkpoint.
+        /// Cause of the error, with its position in the checkpoint.
         source: PayloadError,
     },
-    /// The database could not return the payload of a signal unchanged.
+    /// The payload of a signal cannot be stored, because the database could not return it unchanged.
     #[error("the payload of a signal to job {job} cannot be stored: {source}")]
     Signal {
-        /// Id of the job.
+        /// Id of the job to which the signal was sent.
         job: JobId,
-        /// Cause, and its position in the payload.
+        /// Cause of the error, with its position in the payload.
         source: PayloadError,
     },
-    /// The stored checkpoint has another type.
+    /// The stored checkpoint does not deserialize as the requested type.
     #[error("the checkpoint of job {job} does not fit the type `{rust_type}` (column {column}); ignore it, or read it as the older type")]
     CheckpointType {
         /// Id of the job.
         job: JobId,
-        /// Requested Rust type.
+        /// Name of the requested Rust type.
         rust_type: &'static str,
-        /// Column of the error in the JSON text.
+        /// Column of the JSON text at which deserialization failed.
         column: usize,
     },
     /// A step of a durable job failed or is invalid.
     #[error("the step `{step}` of job {job}: {why}")]
     Step {
-        /// Id of the job.
+        /// Id of the durable job.
         job: JobId,
         /// Name of the step.
         step: String,
         /// Cause and remedy.
         why: String,
     },
-    /// The attempt runs in a test that has given its handler no pool for a transaction.
+    /// A handler in a test began a transaction, but the test has no pool for it.
     #[cfg(feature = "testing")]
     #[error("job {job} runs in a test without a transaction to begin: use `testing::drain(&mut tx).pool(&pool)`")]
     NoTransaction {
         /// Id of the job.
         job: JobId,
     },
-    /// No job has this id.
+    /// No job with this id exists.
     #[error("there is no job {job}; it was never enqueued, was rolled back, or its history was pruned")]
     NotFound {
-        /// Id of the job.
+        /// Id that belongs to no job.
         job: JobId,
     },
-    /// The job's state does not allow the operation.
+    /// The state of the job does not allow the operation.
     #[error("job {job} is {state}; only a job that is {} can be {done}", join_states(wanted))]
     WrongState {
         /// Id of the job.
         job: JobId,
         /// Current state of the job.
         state: JobState,
-        /// States that allow the operation.
+        /// States in which the operation is allowed.
         wanted: Vec<JobState>,
-        /// The requested operation, as a participle.
+        /// Requested operation as a participle, such as `requeued`.
         done: String,
     },
-    /// The job's state allows the operation, but another transaction has locked the job: it changes the job, or the job runs in it.
+    /// The state of the job allows the operation, but another transaction has locked the job. The other transaction changes the job, or the
+    /// job runs in it.
     #[error(
         "job {job} is {state}, but another transaction has it locked, possibly the one in which it runs; try again after that has ended"
     )]
@@ -303,22 +306,22 @@ pub enum Error {
         /// Current state of the job.
         state: JobState,
     },
-    /// Another job holds the uniqueness key of the job to requeue.
+    /// Another job holds the uniqueness key of the job to be requeued.
     #[error(
         "job {job} cannot be requeued: job {holder} holds its uniqueness key; cancel that job first, or requeue this one anyway with `--force`"
     )]
     KeyTaken {
-        /// Id of the job.
+        /// Id of the job to be requeued.
         job: JobId,
-        /// Job that holds the key.
+        /// Id of the job that holds the key.
         holder: JobId,
     },
-    /// An attempt's report or journal entry could not be written by the worker, or the database refused it.
+    /// A report or journal entry of an attempt was not written, because the worker could not write it or the database rejected it.
     #[error("the report of an attempt of job {job} could not be written: {why}")]
     NotWritten {
         /// Id of the job.
         job: JobId,
-        /// Cause.
+        /// Cause of the failed write.
         why: String,
     },
     /// A schedule is invalid, or does not support the requested operation.
@@ -327,18 +330,19 @@ pub enum Error {
         /// Cause and remedy.
         why: String,
     },
-    /// No schedule has this name.
+    /// No schedule with this name exists.
     #[error("there is no schedule `{name}`; `{} cron list` shows the existing ones", program_name())]
     NoSchedule {
-        /// Name of the schedule.
+        /// Name that belongs to no schedule.
         name: String,
     },
-    /// A database error. Displays its message, never its DETAIL, which could contain a row.
+    /// The database returned an error. The text contains the message of the error, never its `DETAIL`, which could contain a row.
     #[error("{}", message(.0))]
     Database(#[source] sqlx::Error),
 }
 
-/// Prints the message of `Display`. The driver's own `Debug` prints the server's DETAIL, which may be a whole row including the payload.
+/// Writes the same text as `Display`. The driver's own `Debug` output contains the server's `DETAIL`, which may be a whole row including
+/// the payload.
 impl fmt::Debug for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Error({self})")
@@ -351,18 +355,18 @@ impl From<sqlx::Error> for Error {
     }
 }
 
-/// Returns the statements that disable row level security for these tables.
+/// Returns SQL statements that disable row level security for `tables`.
 pub(crate) fn disable_row_security(schema: &str, tables: &[String]) -> String {
     let each = tables.iter().map(|table| format!("alter table \"{schema}\".{table} disable row level security"));
     each.collect::<Vec<_>>().join("; ")
 }
 
-/// Returns the option that names this schema, unless it is the default one.
+/// Returns the command-line option that selects `schema`, or an empty text for the default schema.
 fn schema_option(schema: &str) -> String {
     if schema == "queue" { String::new() } else { format!(" --schema {schema}") }
 }
 
-/// Returns the states as text: `dead, completed or cancelled`.
+/// Formats a list of states, such as `dead, completed or cancelled`.
 fn join_states(states: &[JobState]) -> String {
     let names: Vec<&str> = states.iter().map(|state| state.name()).collect();
     match names.split_last() {

@@ -1,7 +1,7 @@
 //! Define typed jobs and enqueue them inside your own PostgreSQL transaction.
 //!
-//! A job is a struct with `#[job]` and a handler. It is enqueued in the transaction that makes it necessary, so that both happen or neither does.
-//! A `queue-worker` runs it once, or repeatedly until it succeeds.
+//! A job is a struct with `#[job]` and a handler. Enqueue a job in the transaction that requires it, so that the job exists if and only if
+//! the transaction commits. A `queue-worker` runs the job, and retries it until it succeeds.
 //!
 //! ```no_run
 //! use queue_core::{Context, Handler, Job, JobResult, job};
@@ -29,57 +29,66 @@
 //! # Ok(()) }
 //! ```
 //!
-//! This crate defines and enqueues jobs; a web server links only this one. The crate `queue-worker` runs them.
+//! This crate defines and enqueues jobs, so a web server links only this crate. The crate `queue-worker` runs jobs.
+//!
+//! # Where to start
+//!
+//! - [`job`] turns a struct into a job type and lists all options of a type.
+//! - [`Handler`] runs a job, with a [`Context`], and returns a [`JobResult`]; a [`Failure`] decides about retries.
+//! - [`Job`] enqueues one job in your transaction; [`EnqueueAll`] and [`Batch`] enqueue many.
+//! - [`EnqueueOptions`] override the options of the type for one job.
+//! - [`JobRef`] names a job, to wait for its result, cancel it or read its state.
+//! - [`schedule`] enqueues jobs at given times; [`operate`] lists, counts, pauses and requeues them.
 //!
 //! # Glossary
 //!
 //! | word | meaning |
 //! |---|---|
-//! | job | unit of work: a payload of a job type, enqueued once, which exists until it is completed, dead, cancelled or expired |
-//! | job type | stable name under which a payload struct is stored (`send_email`) |
-//! | version | form of a payload's struct when it was enqueued; 1 unless the type declares another |
-//! | upgrade | conversion of a payload of an older version to the current struct |
-//! | payload | the struct as JSON |
-//! | sealed payload | payload that is stored encrypted, because its type requires it |
-//! | keyring | named set of keys that seal payloads |
-//! | handler | user code that runs the jobs of a type |
-//! | queue | named stream of jobs that workers subscribe to; the unit of limits and concurrency |
-//! | lane | (queue, job type, priority): the order of the claim index |
-//! | ready, scheduled, parked | waiting for a worker, waiting until `run_at`, waiting for a signal |
-//! | ordering key | jobs of one key run one at a time, in commit order |
-//! | blocked | waiting behind another job of the same ordering key |
-//! | claim | takes a batch of ready jobs under one lease |
-//! | lease | a worker's right to a claimed batch, named by a random token that fences all later writes |
 //! | attempt | one run of a handler for a job, counted when the job is claimed |
 //! | batch | several jobs that are enqueued, claimed, or run by one handler call together |
+//! | blocked | state of a job that is waiting behind another job of the same ordering key |
+//! | capacity | maximum number of waiting jobs in a queue; further enqueues are rejected |
+//! | claim | operation that takes a batch of ready jobs under one lease |
 //! | crash | end of an attempt together with its process |
-//! | signal | named message to one job, sent in the sender's transaction |
-//! | outcome | result of a handler: ok, failure, panic, timeout, cancelled, snooze, parked |
-//! | verdict | what is written for an outcome: complete, retry, dead, snooze, park, release, cancel, expire |
-//! | settle | to write verdicts |
+//! | dead letter | job that is not retried automatically, kept until it is requeued or discarded |
+//! | durable job | job of a type whose attempts may end half-way and continue later |
+//! | expiry | time by which a job must start; a job that has not started by then expires and does not run |
+//! | fair queue | waiting jobs of one fairness key, in the order in which they became ready; `line` in SQL |
+//! | fairness key, fair key | text for fair queueing: jobs of one type with different keys take turns, regardless of their numbers |
+//! | flow, node, edge | jobs that are enqueued together; a named job of a flow; the dependency of a node on another node |
+//! | handler | user code that runs the jobs of a type |
+//! | job type | stable name under which a payload struct is stored (`send_email`) |
+//! | job | unit of work with a payload of a job type; enqueued once, and unfinished until it is completed, dead, cancelled or expired |
+//! | journal | finished steps of one job |
+//! | keyring | named set of keys that seal payloads |
+//! | lane | combination of queue, job type and priority; the claim index is ordered by lane |
+//! | lease | right of a worker to a claimed batch, identified by a random token that fences all later writes |
+//! | limit | maximum number of running jobs or of starts per period over all workers, for a job type, a shared name or a queue |
+//! | ordering key | text that orders jobs: jobs of one key run one at a time, in commit order |
+//! | outcome | result of an attempt: ok, failure, panic, timeout, cancelled, snooze, parked |
+//! | pause | operation that keeps jobs of a queue, of a type or of the store from starting until it is resumed; the jobs stay ready |
+//! | payload | struct of a job type, stored as JSON |
+//! | permit | right to run under a limit; a job holds one permit of each of its limits while a lease lists it |
+//! | queue | named stream of jobs to which workers subscribe; the unit of limits and concurrency |
+//! | ready, scheduled, parked | waiting for a worker, waiting until `run_at`, waiting for a signal |
 //! | recover | to take back the leases of workers whose heartbeat has stopped |
 //! | report | data that a running attempt stores: progress, stage, events, a checkpoint for the next attempt |
-//! | expiry | time by which a job must begin; otherwise it finishes as expired, and is not run |
-//! | begun | charged with an attempt or a crash; a job that was released uncharged has not begun |
-//! | wait | awaits the end of a job and returns its outcome |
-//! | durable job | job of a type whose attempts may end half-way and continue later |
-//! | flow, node, edge | jobs that are enqueued together; one of them, with a name; the wait of one for another |
+//! | schedule | rule that enqueues jobs at the times of a cron expression or at an interval |
+//! | sealed payload | payload that is stored encrypted because the job type requires encryption |
+//! | settle | to write verdicts |
+//! | signal | named message to one job, sent in the sender's transaction |
+//! | started | charged with an attempt or a crash; a job that was released without a charge has not started |
 //! | step | named part of a durable job; finished once it is journaled |
-//! | journal | finished steps of one job |
-//! | dead letter | job that is not retried automatically, kept until it is requeued or discarded |
-//! | fair key | jobs of one type with different fair keys take turns, however many of each are waiting |
-//! | fair queue | waiting jobs of one fair key, in the order in which they became ready; `line` in SQL |
-//! | uniqueness key | identifies duplicates: while a job holds the key, another enqueue changes that job or nothing |
-//! | capacity | maximum number of waiting jobs in a queue; further enqueues are refused |
-//! | pause | stops a queue, a job type or everything from starting jobs until it is resumed; jobs stay ready |
-//! | limit | maximum number of running jobs, or of starts per period, of a type, a shared name or a queue, over all workers |
-//! | permit | right to run under a limit; a job holds one permit of each of its limits while a lease lists it |
-//! | schedule | enqueues jobs at the times of a cron expression or at an interval |
-//! | tick | one of these times; at most one job is enqueued for it |
-//! | store | one schema in one database with the tables of this project; `queue` by default |
+//! | store | schema in a database with the tables of this project; called `queue` by default |
+//! | tick | time at which a schedule is due; at most one job is enqueued per tick |
+//! | uniqueness key | text that identifies duplicates: while a job holds the key, another enqueue creates no job |
+//! | upgrade | conversion of a payload of an older version to the current struct |
+//! | verdict | decision about a job after an outcome: complete, retry, dead, snooze, park, release, cancel, expire |
+//! | version | version of the payload struct with which a job was enqueued; 1 unless the type declares another version |
+//! | wait | operation that awaits the end of a job and returns the outcome of the job |
 
-// In the order of a job's life. Imports go down only (see ARCHITECTURE.md).
-// The expansion of `#[job]` names this crate.
+// Modules are declared in the order of a job's life. A module imports only from modules below it (see ARCHITECTURE.md). The alias exists
+// because the expansion of `#[job]` names this crate.
 extern crate self as queue_core;
 
 mod define;
@@ -127,11 +136,11 @@ pub use results::{Ended, JobStatus, Outputs, Progress, Wait, WaitError, WaitOn, 
 pub use schema::{Roles, Store, check_name, migrate};
 #[cfg(feature = "seal")]
 pub use seal::{Keyring, Secret, use_keyring};
-/// The driver, in the version whose connections enqueue methods accept.
+/// PostgreSQL driver, in the version whose connections the enqueue methods accept.
 pub use sqlx;
 pub use trace::TraceRelation;
 
-/// Building blocks of attempts, for `queue-worker` only. They change without notice.
+/// Building blocks of attempts, used only by `queue-worker`. They may change in any release.
 #[doc(hidden)]
 pub mod runner {
     pub use crate::{

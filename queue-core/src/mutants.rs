@@ -1,19 +1,19 @@
-//! Replaces SQL statements at run time, to verify that a test notices. Only compiled with `--cfg queue_mutants`, with which `cargo guards` builds
-//! the tests.
+//! Replacement of SQL statements at run time, to verify that a test detects a changed statement. Compiled only with `--cfg queue_mutants`,
+//! which `cargo guards` uses to build the tests.
 
 use std::{collections::HashMap, env, fs, sync::LazyLock};
 
-/// Replacement of each statement, by the text of its file: a JSON object in the file that `QUEUE_MUTANTS` names.
+/// Replacements of statements. The key is the text of an SQL file. Read from the JSON object in the file that `QUEUE_MUTANTS` names.
 static REPLACEMENTS: LazyLock<HashMap<String, String>> = LazyLock::new(|| {
     let Ok(path) = env::var("QUEUE_MUTANTS") else { return HashMap::new() };
     let text = fs::read_to_string(&path).unwrap_or_else(|error| panic!("QUEUE_MUTANTS {path}: {error}"));
     serde_json::from_str(&text).unwrap_or_else(|error| panic!("QUEUE_MUTANTS {path}: {error}"))
 });
 
-/// Returns the statement to run in this process.
+/// Returns the replacement of `statement`, or `statement` itself if no replacement is configured.
 ///
 /// # Panics
-/// Panics if the file cannot be read, because a guard that was not removed must not count as one that no test misses.
+/// Panics if the file cannot be read. Otherwise a statement that was not replaced would be reported as a change that no test detects.
 pub(crate) fn replacement(statement: &'static str) -> &'static str {
     REPLACEMENTS.get(statement).map_or(statement, String::as_str)
 }

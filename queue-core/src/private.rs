@@ -1,4 +1,4 @@
-//! Items named by the expansion of `#[job]`. Not an API: they change without notice.
+//! Items that the expansion of `#[job]` names. They are not a public API and may change in any release.
 
 pub use inventory::submit;
 
@@ -15,7 +15,7 @@ pub use std::{
     time::Duration,
 };
 
-/// Returns the payload of a schedule's jobs.
+/// Returns the default payload for the jobs of a schedule.
 pub fn default<T: Default>() -> T {
     T::default()
 }

@@ -1,13 +1,13 @@
-//! Name under which this program was called. Messages use it in the commands that they suggest.
+//! Name under which the program was called. Error texts use the name in the commands that they suggest.
 
 use std::sync::OnceLock;
 
-/// Name of the bundled binary, used if the program is not a command line of this project.
+/// Name of the bundled binary. Used in programs that are not command-line tools of this project.
 pub const BUNDLED: &str = "queue-worker";
 
 static NAME: OnceLock<String> = OnceLock::new();
 
-/// Remembers the name, once the process is known to be a command line.
+/// Stores the name under which the process was called. Command-line tools of this project call this function at startup.
 pub fn remember_program() {
     let called = std::env::args_os().next();
     let file = called.as_deref().and_then(|called| std::path::Path::new(called).file_name());
@@ -15,7 +15,7 @@ pub fn remember_program() {
     NAME.get_or_init(|| name.strip_suffix(std::env::consts::EXE_SUFFIX).unwrap_or(name).to_owned());
 }
 
-/// Returns the name for messages.
+/// Returns the program name for error texts.
 pub fn program_name() -> &'static str {
     NAME.get().map_or(BUNDLED, String::as_str)
 }

@@ -1,6 +1,6 @@
--- scheduled, parked, blocked, step, expiry, job, unique_key: advances everything that waits for a time by $1 ms. In a test.
+-- scheduled, parked, blocked, step, expiry, job, unique_key: advances everything that waits for a time by $1 ms. Used in tests.
 -- $1 ms
--- Safe: positions and ids stay, and nothing becomes ready by this. Entries locked by others are skipped.
+-- Safe: positions and ids stay the same, and no job becomes ready. Entries locked by other transactions are skipped.
 with waiting as (
   update queue.scheduled
   set run_at = greatest(run_at - $1 * interval '1 millisecond', timestamptz '1970-01-01+00')

@@ -1,5 +1,5 @@
--- scheduled | parked -> ready: all due jobs. In a test.
--- Safe: as promote.sql, but by the clock, since now() does not advance in a test's transaction. Rows are locked with SKIP LOCKED.
+-- scheduled | parked -> ready: moves all due jobs. Used in tests.
+-- Safe: as promote.sql, but by the clock, because now() does not advance in a test's transaction. Rows are locked with SKIP LOCKED.
 with due as materialized (
   delete from queue.scheduled
   where ctid = any (array(

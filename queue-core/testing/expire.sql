@@ -1,3 +1,3 @@
--- ready | scheduled | blocked -> done, expired: all jobs that did not start in time. In a test.
+-- ready | scheduled | blocked -> done, expired: expires all jobs that did not start in time. Used in tests.
 -- Safe: see queue.expire_due.
 select e.expired from queue.expire_due('-infinity', 1000000) e

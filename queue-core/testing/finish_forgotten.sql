@@ -1,8 +1,8 @@
--- ready -> nothing: completes the job whose entry ($1 lane, $2 seq, $3 id) this transaction has locked, without a record; returns the id, or
--- nothing if the entry is gone.
--- $4 the ordering key that continues without the job from now on, or null
--- Safe: as finish_one.sql: everything follows from the deleted entry. A separate statement, because its deletes open every existing day, and
--- finish_one.sql only the job's own.
+-- ready -> nothing: completes the job whose entry ($1 lane, $2 seq, $3 id) this transaction has locked, without a record. Returns the id, or no row
+-- if the entry is gone.
+-- $1 lane  $2 seq  $3 id  $4 ordering key that the job frees, or null
+-- Safe: as in finish_one.sql, all writes depend on the deletion of the entry. This is a separate statement, because its deletes open every existing
+-- day, and finish_one.sql only the job's own day.
 with fenced as materialized (
   delete from queue.ready
   where lane = $1 and seq = $2 and id = $3

@@ -1,11 +1,11 @@
--- ready -> done | dead | scheduled | nothing: records the verdict of the job whose entry ($1 lane, $2 seq, $3 id) this transaction has locked;
--- returns the id, or nothing if the entry is gone.
--- $4 verdict  $5 attempts  $6 crashes  $7 wait in ms  $8 run time in ms  $9 output as JSON text  $10 error
--- $11 the ordering key that continues without the job from now on, or null
--- Safe: everything follows from the deleted entry. If the lock was lost, because a handler ended the transaction itself, this waits for the current
--- holder of the entry, and finds nothing once that one has ended the job. Times are from the clock, since the transaction started with the handler.
--- A job that is given back ('release') or cancelled ('cancel') is not ended here: these words change nothing, and neither does 'forget', which has
--- a statement of its own (finish_forgotten.sql).
+-- ready -> done | dead | scheduled | nothing: records the verdict of the job whose entry ($1 lane, $2 seq, $3 id) this transaction has locked.
+-- Returns the id, or no row if the entry is gone.
+-- $1 lane  $2 seq  $3 id  $4 verdict  $5 attempts  $6 crashes  $7 wait in ms  $8 run time in ms  $9 output as JSON text  $10 error
+-- $11 ordering key that the job frees, or null
+-- Safe: all writes depend on the deletion of the entry. If a handler has ended the transaction, the lock is lost. This statement then waits for the
+-- session that has the entry locked now, and finds nothing once that session has ended the job. Times are from the clock, because the transaction
+-- started with the handler. Other verdicts change nothing: 'release' and 'cancel' do not end the job here, and 'forget' has a separate statement
+-- (finish_forgotten.sql).
 with fenced as materialized (
   delete from queue.ready
   where lane = $1 and seq = $2 and id = $3

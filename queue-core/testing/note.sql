@@ -1,4 +1,4 @@
--- progress: the reports of one attempt. In a test.
+-- progress: writes the reports of one attempt. Used in tests.
 -- $1 id  $2 attempt  $3 fraction  $4 stage  $5 counts as JSON text  $6 checkpoint as JSON text, null for none
 -- Safe: the test's transaction has the job's entry locked, or has just ended the job.
 insert into queue.progress as p (id, attempt, fraction, stage, counts, checkpoint)

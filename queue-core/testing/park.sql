@@ -1,7 +1,7 @@
--- signal -> nothing, scheduled -> parked: deletes the signals that an attempt of the job $1 received, and parks the job if it waits for more. In a
--- test.
--- $1 job  $2 sequence numbers of signals  $3 signals that it waits for, or null  $4 timeout in ms, or null
--- Safe: in the test's transaction, which has the job's entry locked, and has just snoozed it.
+-- signal -> nothing, scheduled -> parked: deletes the signals that an attempt of the job $1 received, and parks the job if it waits for more. Used
+-- in tests.
+-- $1 job  $2 sequence numbers of signals  $3 signals for which the job waits, or null  $4 timeout in ms, or null
+-- Safe: runs in the test's transaction, which has the job's entry locked, and has just snoozed the job.
 with eaten as (
   delete from queue.signal
   where id = $1 and seq = any ($2::bigint[])

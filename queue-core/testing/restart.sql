@@ -1,11 +1,11 @@
--- scheduled -> ready: restarts the job $1 after an attempt. In a test.
--- $1 job  $2 its type and version as stored  $3 its new payload, as JSON text
--- Safe: in the test's transaction, which has the job's entry locked, and has just snoozed it. As queue.restart, without a lease.
+-- scheduled -> ready: restarts the job $1 after an attempt. Used in tests.
+-- $1 job  $2 type and version as stored  $3 new payload as JSON text
+-- Safe: runs in the test's transaction, which has the job's entry locked, and has just snoozed the job. Like queue.restart, but without a lease.
 with gone as (
   delete from queue.scheduled
   where id = $1
   returning id
-), anew as materialized (
+), restarting as materialized (
   select j.id, case when l.job_type = $2 then j.lane else queue.meet_lane(l.queue, $2, l.priority, false) end as lane
   from gone g
   join queue.job j on j.id = g.id
@@ -15,18 +15,18 @@ with gone as (
   set payload = $3::text::jsonb, lane = a.lane,
     system = case when j.system operator(pg_catalog.-) 'expires_at'::text operator(pg_catalog.<>) '{}'::jsonb
       then j.system operator(pg_catalog.-) 'expires_at'::text end
-  from anew a
+  from restarting a
   where j.id = a.id
 ), undone as (
   delete from queue.step
-  where id in (select id from anew)
+  where id in (select id from restarting)
 ), unborn as (
   delete from queue.child
-  where parent in (select id from anew)
+  where parent in (select id from restarting)
 ), forgotten as (
   delete from queue.progress
-  where id in (select id from anew)
+  where id in (select id from restarting)
 )
 insert into queue.ready (lane, seq, id)
 select lane, queue.next_id(), id
-from anew
+from restarting

@@ -1,8 +1,9 @@
--- step, read: the steps finished by earlier attempts of the job $1, in that order, with the remaining ms of sleeps.
+-- Returns the steps that earlier attempts of the job $1 have finished, in the order in which they finished, with the remaining ms of sleeps.
 -- $1 id
--- Safe: reads only. The reader has the job's lease, and earlier holders can write no more. The first attempt of a job with a deadline is charged if
--- it is given back with journaled steps, so that the job counts as started; it has used up no attempt. Its steps then count as those of the second
--- attempt, the first that counts. An attempt that failed, or whose process crashed, has left a failure.
+-- Safe: read-only. The caller holds the job's lease, so earlier owners can no longer write. If a job with a deadline is given back on its first
+-- attempt with journaled steps, that attempt is charged. The charge marks the job as started, although the job has used up no attempt. Its steps
+-- then count as those of the second attempt, the first one that counts. An attempt that failed or crashed has a failure row, which distinguishes
+-- the two cases.
 with uncounted as materialized (
   select coalesce(max(f.at), '-infinity') as failed_at
   from queue.job j

@@ -1,3 +1,4 @@
--- blocked -> ready | scheduled, parked -> ready: the heads of all free keys, and jobs with a signal that they wait for. In a test.
+-- blocked -> ready | scheduled, parked -> ready: moves the heads of all free keys, and jobs that have received a signal for which they wait. Used
+-- in tests.
 -- Safe: see queue.unblock and queue.wake_parked.
 select from queue.unblock(0, 1000000), queue.wake_parked(0, 1000000)

@@ -1,4 +1,4 @@
--- Number of waiting jobs by type. In a test.
+-- Returns the number of waiting jobs by type. Used in tests.
 select j.job_type, count(*) as jobs
 from queue.jobs j
 where j.state in ('ready', 'scheduled', 'blocked')

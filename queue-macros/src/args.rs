@@ -1,7 +1,7 @@
 //! Parser of the options inside `#[job(..)]`.
 //!
-//! A mistake does not end the parsing: it continues after the next comma, so that all mistakes are reported together, each on the user's
-//! own token. The parser does not know what an option does: nearly all are methods with the same name on `Options` of `queue-core`.
+//! After a mistake, parsing continues after the next comma, so that all mistakes are reported together, each at the user's own token. The
+//! parser does not depend on the meaning of the options: nearly all options are methods with the same name on `Options` in `queue-core`.
 
 use proc_macro2::{TokenStream, TokenTree};
 use quote::ToTokens as _;
@@ -21,28 +21,28 @@ use crate::{
     value::{KnownOption, Value, is_one},
 };
 
-/// Parsed options of the attribute. After a mistake: those that were valid.
+/// Parsed options of the attribute. If there were mistakes, the valid options.
 #[derive(Default)]
 pub(crate) struct Args {
-    /// Path of `queue_core`, if not `::queue_core`.
+    /// Path of the crate `queue_core`, if it differs from `::queue_core`.
     pub(crate) root: Option<Path>,
     pub(crate) name: Option<(Ident, LitStr)>,
     pub(crate) output: Option<(Ident, Type)>,
     pub(crate) send_only: bool,
-    /// `key = ..`: an expression over the payload.
+    /// Expression over the payload from the option `key`.
     pub(crate) key: Option<(Ident, Expr)>,
-    /// `fair = ..`: an expression over the payload.
+    /// Expression over the payload from the option `fair`.
     pub(crate) fair: Option<(Ident, Expr)>,
     pub(crate) fifo: Option<Ident>,
-    /// `cron` or `every`, whichever is first.
+    /// First of the options `cron` and `every`.
     pub(crate) timing: Option<Ident>,
     pub(crate) version: Option<(Ident, u16)>,
     pub(crate) upgrade: Option<Upgrade>,
-    /// All other options, in the order given.
+    /// All other options, in the order in which they were given.
     pub(crate) calls: Vec<(Ident, Value)>,
 }
 
-/// All options, each with an example that errors quote.
+/// Names of all options, each with an example that error texts quote.
 const OPTIONS: &[(&str, &str)] = &[
     ("name", r#"name = "send_email""#),
     ("aliases", r#"aliases = ["old_name"]"#),
@@ -87,7 +87,7 @@ pub(crate) fn parse(tokens: TokenStream, mistakes: &mut Mistakes) -> Args {
     mistakes.record(args.check_fair_key());
     mistakes.record(args.check_batch());
     mistakes.record(args.check_durable());
-    // An invalid `upgrade` is already reported.
+    // Skip the check if `upgrade` was given but is invalid, because that mistake has already been reported.
     if args.upgrade.is_some() || given.iter().all(|key| key != "upgrade") {
         mistakes.record(upgrade::check(args.upgrade.as_ref(), args.version.as_ref(), args.send_only));
     }
@@ -106,7 +106,7 @@ impl Args {
         }
     }
 
-    /// Checks that the workers which declare a schedule have the handler, and that only a cron expression has a time zone.
+    /// Checks the options of schedules. Only a cron expression has a time zone, and workers that declare a schedule must have the handler.
     fn check_schedule(&self) -> Result<()> {
         let zone = self.calls.iter().find(|(key, _)| key == "tz");
         match (&self.timing, zone) {
@@ -138,7 +138,7 @@ impl Args {
         Ok(())
     }
 
-    /// Checks that `fair` and the limits use the same key, which thus becomes the fairness key of a type with keyed limits only.
+    /// Checks that `fair` and the limits use the same key. If only limits have a key, that key becomes the fairness key of the type.
     fn check_fair_key(&mut self) -> Result<()> {
         let limits = self.calls.iter().find_map(|(_, value)| if let Value::Limits(limits) = value { Some(limits) } else { None });
         let keys: Vec<(Ident, Expr)> = limits.into_iter().flatten().filter_map(|limit| limit.key.clone()).collect();
@@ -160,7 +160,7 @@ impl Args {
         Ok(())
     }
 
-    /// Checks the options of batches. The last attempt of each job runs alone.
+    /// Checks the options of batches. With a single attempt there would be no batch, because the last attempt of each job runs alone.
     fn check_batch(&self) -> Result<()> {
         let find = |name| self.calls.iter().find(|(key, _)| key == name);
         let transactional = "a transactional job has its own transaction, while a batch has one handler for many jobs, so `transactional` cannot be combined with `batch`; remove one of them";
@@ -182,7 +182,8 @@ impl Args {
         }
     }
 
-    /// Checks the options of durable jobs. Work that commits together with a completion cannot stop halfway.
+    /// Checks the options of durable jobs. A transactional job cannot be durable, because work that commits together with the completion
+    /// cannot stop halfway.
     fn check_durable(&self) -> Result<()> {
         let find = |name| self.calls.iter().find(|(key, _)| key == name);
         match (find("durable"), find("transactional"), find("batch")) {
@@ -199,18 +200,18 @@ impl Args {
         }
     }
 
-    /// Whether the handler continues where an earlier attempt ended.
+    /// Returns whether the type has the option `durable`.
     pub(crate) fn is_durable(&self) -> bool {
         self.calls.iter().any(|(key, _)| key == "durable")
     }
 
-    /// Whether the handler takes batches.
+    /// Returns whether the type has the option `batch`.
     pub(crate) fn takes_batches(&self) -> bool {
         self.calls.iter().any(|(key, _)| key == "batch")
     }
 
-    /// Checks that all aliases differ from each other and from the name. The name may be the struct's, which is not known while the aliases
-    /// are parsed.
+    /// Checks that all aliases differ from each other and from the name. This check runs after parsing, because the name may be the
+    /// struct's name.
     pub(crate) fn check_aliases(&self, name: &LitStr) -> Result<()> {
         let mut names = vec![name.value()];
         for (_, value) in &self.calls {
@@ -226,7 +227,7 @@ impl Args {
     }
 }
 
-/// Parses comma-separated parts. Continues with the next part after a mistake.
+/// Parses comma-separated parts. After a mistake, parsing continues with the next part.
 pub(crate) fn parse_parts(input: ParseStream, mut part: impl FnMut(ParseStream) -> Result<()>) -> Result<()> {
     let mut mistakes = Mistakes::default();
     while !input.is_empty() {
@@ -242,7 +243,7 @@ pub(crate) fn is_part_end(input: ParseStream) -> bool {
     input.is_empty() || input.peek(Token![,])
 }
 
-/// Skips the rest of a part. A comma within `<..>` belongs to a type.
+/// Skips the rest of a part. A comma within `<..>` belongs to a type and does not end the part.
 fn skip_part(input: ParseStream) {
     let mut depth = 0_usize;
     while !input.is_empty() && (depth > 0 || !input.peek(Token![,])) {
@@ -259,7 +260,7 @@ fn option(input: ParseStream, given: &mut Vec<Ident>, args: &mut Args) -> Result
     let Ok(key) = input.call(Ident::parse_any) else {
         return Err(input.error(format!("expected an option, such as `{}`", OPTIONS[0].1)));
     };
-    // Limits may be repeated: each has another name.
+    // The option `limit` may be repeated, because each limit has a different name.
     given.retain(|met| *met != "limit");
     let option = KnownOption::new(&key, OPTIONS, given)?;
     match key.to_string().as_str() {
@@ -334,7 +335,7 @@ fn equals(option: &KnownOption, input: ParseStream) -> Result<()> {
 fn output(option: &KnownOption, input: ParseStream) -> Result<Type> {
     equals(option, input)?;
     input.parse().map_err(|error| {
-        // At the end of the attribute there is no token to point at, and the span would cover the whole attribute.
+        // At the end of the attribute no token exists for the error, and its span would cover the whole attribute.
         let span = if input.is_empty() { option.key.span() } else { error.span() };
         Error::new(span, "`output` takes a type, as in `output = MessageId`")
     })

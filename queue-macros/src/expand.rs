@@ -1,7 +1,7 @@
 //! Generates the `impl JobType` and the registration.
 //!
-//! A key becomes the method with its name and keeps its span, so that an editor shows the documentation of the method. Types and values
-//! keep their spans too, so that rustc reports errors at them.
+//! The key of an option becomes a method call with the same name and keeps its span, so that an editor shows the documentation of the
+//! method. Types and values keep their spans as well, so that rustc reports errors at their position in the attribute.
 
 use proc_macro2::{Literal, Span, TokenStream, TokenTree};
 use quote::{ToTokens, quote, quote_spanned};
@@ -35,7 +35,7 @@ pub(crate) fn job(args: TokenStream, item: &TokenStream) -> TokenStream {
     }
 }
 
-/// Returns the given name, or the struct's.
+/// Returns the name given in the attribute, or else the default name derived from the struct.
 fn name(args: &Args, input: &Input) -> syn::Result<LitStr> {
     let name = match &args.name {
         Some((_, name)) => name.clone(),
@@ -59,7 +59,7 @@ pub(crate) fn implement(input: &Input, args: &Args, name: &LitStr, output: &Toke
     let calls = calls(&root, &args.calls);
     let cx = if args.is_durable() { quote!(Durable) } else { quote!(Context) };
     let (key, fair) = (ordering_key(&root, args), fair_key(&root, args));
-    // rustc reports a payload without `Default` at the option.
+    // The default payload has the span of the option, so that rustc reports a payload without `Default` there.
     let scheduled = args.timing.as_ref().map(|timing| {
         let default = quote_spanned!(timing.span()=> #root::private::default());
         quote! {
@@ -84,8 +84,8 @@ pub(crate) fn implement(input: &Input, args: &Args, name: &LitStr, output: &Toke
     }
 }
 
-/// Generates the method for the ordering key. The empty key is that of the whole queue. The receiver is the `self` of the user's
-/// expression, because under `macro_rules!` no other `self` resolves.
+/// Generates the method that returns the ordering key. The empty key orders the whole queue. The receiver is the `self` of the user's
+/// expression, because no other `self` resolves under `macro_rules!`.
 fn ordering_key(root: &TokenStream, args: &Args) -> TokenStream {
     let signature = |receiver: &TokenStream| {
         quote! {
@@ -102,7 +102,7 @@ fn ordering_key(root: &TokenStream, args: &Args) -> TokenStream {
     quote!(#signature { #text })
 }
 
-/// Generates the method for the fairness key.
+/// Generates the method that returns the fairness key.
 fn fair_key(root: &TokenStream, args: &Args) -> TokenStream {
     let Some((_, key)) = &args.fair else { return TokenStream::new() };
     let (receiver, text) = (receiver(key.to_token_stream()).unwrap_or_else(|| quote!(self)), text(root, key));
@@ -113,13 +113,13 @@ fn fair_key(root: &TokenStream, args: &Args) -> TokenStream {
     }
 }
 
-/// Generates the text of an expression over the payload.
+/// Generates the conversion of an expression over the payload into text.
 fn text(root: &TokenStream, key: &Expr) -> TokenStream {
     let text = quote_spanned!(key.span()=> #root::private::ToString::to_string(&(#key)));
     quote!(#root::private::Some(#root::private::Cow::Owned(#text)))
 }
 
-/// Returns the first `self` of an expression.
+/// Returns the first `self` token of an expression.
 fn receiver(tokens: TokenStream) -> Option<TokenStream> {
     tokens.into_iter().find_map(|token| match token {
         TokenTree::Ident(ident) if ident == "self" => Some(ident.into_token_stream()),
@@ -128,7 +128,7 @@ fn receiver(tokens: TokenStream) -> Option<TokenStream> {
     })
 }
 
-/// Generates the registration. An unnamed constant holds it, so that it is valid both in a module and in a function body.
+/// Generates the registration in an unnamed constant, which is valid both in a module and in a function body.
 fn register(input: &Input, args: &Args) -> TokenStream {
     if args.send_only {
         return TokenStream::new();

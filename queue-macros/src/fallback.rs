@@ -1,7 +1,8 @@
-//! Errors, and the expansion of an invalid attribute.
+//! Error reporting, and the expansion of an invalid attribute.
 //!
-//! The item is always kept. An `impl JobType` with the valid options is generated for it, so that rustc does not also report that the
-//! struct is missing or is not a job: one message for each mistake. Nothing is registered, because that would only require a handler.
+//! The item is always emitted. An `impl JobType` with the valid options is generated as well, so that rustc does not also report that the
+//! struct is missing or is not a job type. The user thus sees one message per mistake. No registration is generated, because it would only
+//! require a handler.
 
 use proc_macro2::{Span, TokenStream};
 use quote::{ToTokens as _, quote};
@@ -9,7 +10,7 @@ use syn::{Error, Ident, LitStr, Result};
 
 use crate::{args::Args, expand::implement, input::Input};
 
-/// Mistakes found so far.
+/// Mistakes found so far, combined into one error.
 #[derive(Default)]
 pub(crate) struct Mistakes(Option<Error>);
 
@@ -21,12 +22,12 @@ impl Mistakes {
         }
     }
 
-    /// Returns the value, or records the mistake and returns `None`.
+    /// Returns the value of `result`. Records an error as a mistake and returns `None`.
     pub(crate) fn record<T>(&mut self, result: Result<T>) -> Option<T> {
         result.map_err(|mistake| self.push(mistake)).ok()
     }
 
-    /// Returns `result`, combined with the mistakes recorded before.
+    /// Returns `result`, combined with the recorded mistakes.
     pub(crate) fn into_result<T>(self, result: Result<T>) -> Result<T> {
         match (self.0, result) {
             (None, result) => result,
@@ -45,8 +46,8 @@ pub(crate) fn item(item: &TokenStream, mistakes: Mistakes) -> TokenStream {
     quote!(#item #errors)
 }
 
-/// Expands an item for which an `impl JobType` is possible. If the output type is unknown, the first error takes its place as the length of
-/// an array. rustc considers such a type already reported and does not compare it with what the handler returns.
+/// Expands an item for which an `impl JobType` is possible. If the output type is unknown, the output type becomes an array whose length is
+/// the first error. rustc considers such a type already reported, and does not compare it with the return type of the handler.
 pub(crate) fn job(item: &TokenStream, input: &Input, args: &Args, mistakes: Error) -> TokenStream {
     let mut errors = mistakes.into_iter().map(Error::into_compile_error);
     let output = match &args.output {
@@ -69,7 +70,7 @@ pub(crate) fn unknown_word(what: &str, word: &Ident, known: &[&str]) -> Error {
     Error::new(word.span(), format!("unknown {what} `{word}`; {hint}"))
 }
 
-/// Returns the edit distance: the number of letters to add, remove or change.
+/// Returns the edit distance between two words: the number of letters to insert, remove or change.
 fn distance(one: &str, other: &str) -> usize {
     let mut row: Vec<usize> = (0..=other.chars().count()).collect();
     for (at, letter) in one.chars().enumerate() {

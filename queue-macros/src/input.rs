@@ -1,6 +1,7 @@
-//! Parser of the item under `#[job]`: a struct without generic parameters, whose name yields the name of the job type.
+//! Parser of the item under `#[job]`, a struct without generic parameters. The default name of the job type is derived from the struct's
+//! name.
 //!
-//! Only the head is parsed. The fields are checked by serde and rustc, so new field syntax needs no new release of this crate.
+//! Only the head of the item is parsed. serde and rustc check the fields, so new field syntax requires no new release of this crate.
 
 use proc_macro2::TokenStream;
 use syn::{
@@ -12,14 +13,14 @@ use syn::{
 
 use crate::{fallback::Mistakes, value::is_name};
 
-/// Head of the item.
+/// Head of the struct under `#[job]`.
 pub(crate) struct Input {
     pub(crate) ident: Ident,
-    /// Attributes for the generated items: the `#[cfg(..)]` of the struct, and permission to use it if it is deprecated.
+    /// Attributes for the generated items: the `#[cfg(..)]` attributes of the struct, and an `allow` attribute for a deprecated struct.
     pub(crate) attributes: Vec<Attribute>,
 }
 
-/// Parses the item; `None` if no `impl JobType` is possible for it.
+/// Parses the item. Returns `None` if no `impl JobType` is possible for the item.
 pub(crate) fn parse(item: &TokenStream, mistakes: &mut Mistakes) -> Option<Input> {
     let parser = |input: ParseStream| {
         let head = head(input, mistakes);
@@ -59,7 +60,7 @@ fn head(input: ParseStream, mistakes: &mut Mistakes) -> Result<Input> {
 }
 
 impl Input {
-    /// Returns the default name of the job type: the struct's name in snake case.
+    /// Returns the default name of the job type, which is the struct's name in snake case.
     pub(crate) fn default_name(&self) -> Result<LitStr> {
         let name = snake_case(&self.ident.unraw().to_string());
         if is_name(&name) {
@@ -72,7 +73,7 @@ impl Input {
     }
 }
 
-/// Converts a name to snake case. A capital starts a word after a small letter or a digit, or at the end of a run of capitals:
+/// Converts a name to snake case. A capital letter starts a word after a small letter or a digit, and at the end of a run of capitals:
 /// `HTTPServer2Job` becomes `http_server2_job`.
 fn snake_case(name: &str) -> String {
     let letters: Vec<char> = name.chars().collect();

@@ -1,8 +1,9 @@
-//! Attribute macro `#[job]` of `queue-core`, which re-exports it. This crate refers to `queue-core` only by paths in the generated code.
+//! Attribute macro `#[job]` of `queue-core`, which re-exports the macro. This crate refers to `queue-core` only by paths in the generated
+//! code.
 //!
-//! The macro contains no logic. It parses the options (`args`, `value`, `input`) and generates an `impl JobType` of constants and one
-//! registration (`expand`). On a mistake it generates as much of them as prevents further messages from rustc (`fallback`). The meaning and
-//! the effects of options are in `queue-core`.
+//! The macro contains no job logic. The modules `args`, `value` and `input` parse the options, and `expand` generates constants in an
+//! `impl JobType` and one registration. After a mistake, `fallback` generates only the items whose absence would cause further messages
+//! from rustc. `queue-core` documents the meaning and the effects of the options.
 
 mod args;
 mod expand;
@@ -16,11 +17,12 @@ mod value;
 
 use proc_macro::TokenStream;
 
-/// Makes a struct a job type: implements `JobType` for it and registers its handler with the workers of this binary, unless it is
-/// `send_only`.
+/// Makes a struct a job type. Implements `JobType` for the struct, and registers its handler with the workers of this binary unless the
+/// type is `send_only`.
 ///
-/// The attribute belongs on the payload struct, which is emitted unchanged and needs serde's two derives. Enums, unions and structs with
-/// generic parameters are rejected: a job type has one stable name and one payload. The handler is an `impl Handler` for the struct.
+/// The attribute belongs on the payload struct, which is emitted unchanged and must derive serde's `Serialize` and `Deserialize`. Enums,
+/// unions and structs with generic parameters are rejected, because a job type has one stable name and one payload. The handler is an
+/// `impl Handler` for the struct.
 ///
 /// ```ignore
 /// /// Sends one mail.
@@ -40,45 +42,47 @@ use proc_macro::TokenStream;
 ///
 /// # Options
 ///
-/// All options are optional. Each may be given once, except `limit`, in any order. Values are checked at compile time, but cron expressions and
-/// time zones when a worker starts. Each option is documented in full at the method of `queue_core::Options` with its name.
+/// All options are optional and may be given in any order. Each option may be given once, except for `limit`. Values are checked at compile
+/// time, except for cron expressions and time zones, which are checked when a worker starts. The method of `queue_core::Options` with the
+/// same name documents an option in full.
 ///
 /// | option | meaning | value | default |
 /// |---|---|---|---|
 /// | `name = "send_email"` | name under which jobs of this type are stored | a name | the struct's name in snake case |
 /// | `aliases = ["old_name"]` | former names under which jobs may still be stored | names | none |
 /// | `version = 2` | version of the payload; workers leave jobs of newer versions to workers that support them | 1 to 9999 | 1 |
-/// | `upgrade = from_v1` | converts payloads of the previous version; several: `upgrade(1 = from_v1, 2 = from_v2)` | functions | |
+/// | `upgrade = from_v1` | function that converts payloads of the previous version; several functions: `upgrade(1 = from_v1, 2 = from_v2)` | functions | |
 /// | `queue = "mail"` | queue of the jobs, unless the enqueue names another | a name | `default` |
 /// | `priority = 150` | jobs of higher priority run first | -32768 to 32767, or a constant such as `Priority::EXPLICIT` | 100 |
 /// | `max_attempts = 5` | number of attempts before a job becomes a dead letter | 1 to 32767 | 20 |
 /// | `backoff = exponential("1s", max = "10m", jitter = 0.1)` | delay after a failed attempt; also `linear(..)` and `fixed(..)` | durations up to `30d`; jitter from 0 to 1 | `exponential("5s", max = "6h", jitter = 0.1)` |
 /// | `timeout = "30s"` | maximum duration of an attempt | a duration | no limit |
-/// | `expires = "10m"` | a job that has not started this long after it was due expires | a duration | never |
+/// | `expires = "10m"` | maximum delay between the due time and the start of a job; a job that misses the deadline expires | a duration | never |
 /// | `output = MessageId` | return type of the handler | a type | `()` |
 /// | `state(Mailer, Db)` | state that the handler requires; a worker without it refuses to start | types | none |
-/// | `retain = "30d"` | how long a completed job is kept; `"none"` keeps nothing, not even its output | a duration, `"none"`, `"default"` | the worker's `retention` |
-/// | `durability = relaxed` | an enqueue in a transaction of its own does not wait for the disk; a server crash may lose the job | `full`, `relaxed` | `full` |
-/// | `transactional` | handler and completion share one transaction, `cx.transaction()`; costs a connection per running job | | off |
-/// | `durable` | the handler gets a `Durable` context with steps that are done once, sleeps, signals and children | | off |
-/// | `batch = 500` | the handler takes up to this many jobs at a time | 2 to 10,000 | single jobs |
-/// | `batch_wait = "200ms"` | how long a claimed job waits for a fuller batch while a slot is free | a duration up to `1m` | no wait |
+/// | `retain = "30d"` | retention of a completed job; `"none"` deletes the job together with its output | a duration, `"none"`, `"default"` | the worker's `retention` |
+/// | `durability = relaxed` | whether an enqueue in its own transaction waits for the disk; with `relaxed`, a server crash may lose the job | `full`, `relaxed` | `full` |
+/// | `transactional` | runs the handler and the completion in one transaction, `cx.transaction()`; occupies a connection per running job | | off |
+/// | `durable` | gives the handler a `Durable` context with steps that run once, sleeps, signals and children | | off |
+/// | `batch = 500` | maximum number of jobs that the handler runs at a time | 2 to 10,000 | single jobs |
+/// | `batch_wait = "200ms"` | maximum time that a claimed job waits for a fuller batch while a slot is free | a duration up to `1m` | no wait |
 /// | `key = self.account_id` | ordering key: jobs of a key in a queue run one at a time, in commit order | an expression over the payload with `to_string` | none |
-/// | `fifo` | one ordering key for the whole queue | | off |
+/// | `fifo` | gives all jobs of the queue the same ordering key | | off |
 /// | `key_policy = skip` | whether a dead letter blocks its ordering key until it is requeued or discarded | `block`, `skip` | `block` |
-/// | `fair = self.tenant` | fairness key: the keys take turns, however many jobs each has | an expression over the payload with `to_string` | oldest job first |
-/// | `unique(fields(user, month), while = live, on_conflict = keep)` | at most one job with equal fields | `while`: `live`, `queued`, `kept` or a duration; `on_conflict`: `keep`, `replace`, `debounce` | not unique; `live`; `keep` |
-/// | `limit(concurrency = 10, rate = "30/1m", burst = 5)` | limits running jobs and starts over all workers; `name = ".."` shares it among types, `key = ..` applies it per key | see `Limit` | no limit |
-/// | `cron = "30 4 * * MON-FRI"` | schedule: workers enqueue a job with the `Default` payload at these times | a cron expression | no schedule |
-/// | `every = "15m"` | schedule: the same at every multiple of this duration since 1970 | a duration up to `365d` | no schedule |
-/// | `tz = "Europe/Berlin"` | time zone of the cron expression | a name of the IANA database | UTC |
-/// | `keep_logs = "64KiB"` | keeps what the handler logs at `INFO` and above with each attempt | 1 B to 1 MiB | not kept |
-/// | `seal = "customers"` | stores payloads encrypted, with the keys of this name passed to `use_keyring`; needs the feature `seal` | a name | plain text |
-/// | `send_only` | the handler is in another crate; nothing is registered | | off |
+/// | `fair = self.tenant` | fairness key: keys take turns, regardless of their number of jobs | an expression over the payload with `to_string` | oldest job first |
+/// | `unique(fields(user, month), while = live, on_conflict = keep)` | uniqueness: at most one job with equal fields | `while`: `live`, `queued`, `kept` or a duration; `on_conflict`: `keep`, `replace`, `debounce` | not unique; `live`; `keep` |
+/// | `limit(concurrency = 10, rate = "30/1m", burst = 5)` | limits running jobs and starts over all workers; `name = ".."` shares the limit among types, `key = ..` applies the limit to each key | see `Limit` | no limit |
+/// | `cron = "30 4 * * MON-FRI"` | cron schedule: workers enqueue a job with the `Default` payload at the times of the expression | a cron expression | no schedule |
+/// | `every = "15m"` | interval schedule: workers enqueue a job at every multiple of the interval since 1970 | a duration up to `365d` | no schedule |
+/// | `tz = "Europe/Berlin"` | time zone of the cron expression | a name from the IANA database | UTC |
+/// | `keep_logs = "64KiB"` | stores log events of the handler at `INFO` and above with each attempt | 1 B to 1 MiB | not kept |
+/// | `seal = "customers"` | encrypts stored payloads with the keyring of this name, passed to `use_keyring`; requires the feature `seal` | a name | plain text |
+/// | `send_only` | declares that the handler is in another crate; no handler is registered | | off |
 /// | `crate = my::path` | path of `queue_core` | a path | `::queue_core` |
 ///
-/// A name has 1 to 64 of the characters `A-Z a-z 0-9 _ . : -`. A duration consists of whole numbers with the units `d`, `h`, `m`, `s` and `ms`,
-/// largest first: `"250ms"`, `"30s"`, `"1m30s"`. Within a backoff, `max` defaults to 30 days and `jitter` to 0.
+/// A name has 1 to 64 of the characters `A-Z a-z 0-9 _ . : -`. A duration consists of whole numbers with the units `d`, `h`, `m`, `s` and
+/// `ms`, from the largest to the smallest unit: `"250ms"`, `"30s"`, `"1m30s"`. Within a backoff, `max` defaults to 30 days and `jitter` to
+/// 0.
 #[proc_macro_attribute]
 pub fn job(args: TokenStream, item: TokenStream) -> TokenStream {
     expand::job(args.into(), &item.into()).into()

@@ -1,4 +1,5 @@
-//! Option `limit(name = "stripe", key = self.account, concurrency = 3, rate = "30/1m", burst = 5)`: limits on running jobs and on starts.
+//! Parser of the option `limit(name = "stripe", key = self.account, concurrency = 3, rate = "30/1m", burst = 5)`, which limits running jobs
+//! and starts.
 
 use proc_macro2::TokenStream;
 use quote::quote;
@@ -9,9 +10,9 @@ use crate::{
     value::{DurationLiteral, KnownOption},
 };
 
-/// Contents of the parentheses.
+/// Parsed contents of the parentheses.
 pub(crate) struct Limit {
-    /// The word `limit`.
+    /// Identifier `limit` in the attribute, for the span of errors.
     pub(crate) word: Ident,
     pub(crate) name: Option<(Ident, LitStr)>,
     concurrency: Option<(Ident, Expr)>,
@@ -83,12 +84,12 @@ fn value(option: &KnownOption, input: ParseStream) -> Result<Expr> {
 }
 
 impl Limit {
-    /// Returns the name of the limit, if one was given.
+    /// Returns the name of the limit, or `None` if the limit has no name.
     pub(crate) fn named(&self) -> Option<String> {
         self.name.as_ref().map(|(_, name)| name.value())
     }
 
-    /// Generates the value in the argument of `Options::limit`.
+    /// Generates the `Limit` value for the argument of `Options::limit`.
     pub(crate) fn value(&self, root: &TokenStream, duration: impl Fn(DurationLiteral) -> TokenStream) -> TokenStream {
         let name = self.name.as_ref().map(|(key, name)| quote!(.#key(#name)));
         let concurrency = self.concurrency.as_ref().map(|(key, most)| quote!(.#key(#most)));

@@ -1,4 +1,4 @@
-//! Detection of a crate that depends on `queue-core` under another name, from its `Cargo.toml`. Otherwise rustc would only report that
+//! Detection of a crate whose `Cargo.toml` renames the dependency `queue-core`. Without this check, rustc would only report that
 //! `queue_core` does not exist.
 
 use std::{env, fs};
@@ -6,15 +6,15 @@ use std::{env, fs};
 use proc_macro2::Span;
 use syn::{Error, Ident};
 
-/// Returns the name under which the crate depends on `queue-core`, if it is another one, and the error to report.
+/// Returns the name under which the crate depends on `queue-core` and the error to report, if the dependency is renamed.
 pub(crate) fn check() -> Option<(Ident, Error)> {
     let name = other_name(&fs::read_to_string(env::var_os("CARGO_MANIFEST_PATH")?).ok()?)?;
     let message = format!("this crate depends on `queue-core` as `{name}` in its Cargo.toml; name it here: `#[job(crate = {name})]`");
     Some((syn::parse_str(&name).ok()?, Error::new(Span::call_site(), message)))
 }
 
-/// Returns the name of the dependency whose package is `queue-core`, unless a dependency has that name. Anything that separate lines do not
-/// show, such as a rename in the workspace, is left to rustc.
+/// Returns the name of the dependency whose package is `queue-core`, unless a dependency is called `queue-core`. Only lines of the manifest
+/// are searched. A rename in the workspace is therefore not found, and rustc reports it.
 fn other_name(manifest: &str) -> Option<String> {
     let (mut section, mut other) = (String::new(), None);
     for line in manifest.lines() {

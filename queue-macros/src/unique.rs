@@ -1,6 +1,6 @@
-//! Option `unique(fields(a, b), while = live, on_conflict = keep)`: the fields of the uniqueness key, and its settings.
+//! Parser of the option `unique(fields(a, b), while = live, on_conflict = keep)`: the fields of the uniqueness key, and its settings.
 //!
-//! rustc checks that the struct has these fields: the expansion borrows each one, with the span of its name.
+//! rustc checks that the struct has the fields, because the expansion borrows each field with the span of its name.
 
 use proc_macro2::{Span, TokenStream};
 use quote::{ToTokens as _, quote, quote_spanned};
@@ -18,9 +18,9 @@ use crate::{
     value::{DurationLiteral, KnownOption, ident},
 };
 
-/// Contents of the parentheses.
+/// Parsed contents of the parentheses.
 pub(crate) struct Unique {
-    /// The word `fields`.
+    /// Identifier `fields` in the attribute, for the span of errors.
     word: Ident,
     pub(crate) fields: Vec<Member>,
     held: Option<(Ident, HoldTime)>,
@@ -28,7 +28,7 @@ pub(crate) struct Unique {
 }
 
 enum HoldTime {
-    /// Variant of `While`, with the span of the word that named it.
+    /// Variant of `While`, with the span of the word that names the variant.
     Word(Ident),
     For(DurationLiteral),
 }
@@ -91,12 +91,12 @@ fn members(option: &KnownOption, input: ParseStream) -> Result<Vec<Member>> {
 fn hold(option: &KnownOption, given: &Expr) -> Result<HoldTime> {
     match ident(given) {
         Some(_) => Ok(HoldTime::Word(word(option, given, "duration of a key", HELD)?)),
-        // Anything but a word is meant as a duration.
+        // A value that is not a word is parsed as a duration.
         None => KnownOption { key: option.key, example: "while = \"1h\"" }.timeout(given).map(HoldTime::For),
     }
 }
 
-/// Parses one of the words, and returns the variant with that name.
+/// Parses one of the `known` words. Returns the variant with the name of the word.
 fn word(option: &KnownOption, given: &Expr, what: &str, known: &[&str]) -> Result<Ident> {
     let word = ident(given).ok_or_else(|| option.invalid(given, &format!("one of `{}`", known.join("`, `"))))?;
     if !known.iter().any(|name| word == name) {
@@ -108,7 +108,7 @@ fn word(option: &KnownOption, given: &Expr, what: &str, known: &[&str]) -> Resul
 }
 
 impl Unique {
-    /// Generates the argument of `Options::unique`.
+    /// Generates the `Unique` value for the argument of `Options::unique`.
     pub(crate) fn value(&self, root: &TokenStream, duration: impl Fn(DurationLiteral) -> TokenStream) -> TokenStream {
         let fields = &self.word;
         let held = self.held.as_ref().map(|(key, held)| {
@@ -126,14 +126,14 @@ impl Unique {
         quote!(#root::private::Unique::#fields()#held #on_conflict)
     }
 
-    /// Generates the method of `JobType` that returns the key.
+    /// Generates the method of `JobType` that returns the uniqueness key.
     pub(crate) fn method(&self, root: &TokenStream) -> TokenStream {
         let fields = self.fields.iter().map(|member| {
             let span = match member {
                 Member::Named(name) => name.span(),
                 Member::Unnamed(index) => index.span,
             };
-            // rustc reports an unknown or unserializable field at the field's own token.
+            // The field keeps its own span, at which rustc reports an unknown or unserializable field.
             let own = Ident::new("self", Span::call_site());
             quote_spanned!(span=> .field(&#own.#member))
         });

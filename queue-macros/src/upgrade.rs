@@ -1,6 +1,6 @@
-//! Option `upgrade = from_v1` or `upgrade(1 = from_v1, 2 = from_v2)`: functions that convert payloads of older versions.
+//! Parser of the option `upgrade = from_v1` or `upgrade(1 = from_v1, 2 = from_v2)`: functions that convert payloads of older versions.
 //!
-//! This module checks that each older version has one. rustc checks that it is a function that returns the job's type.
+//! This module checks that each older version has a function. rustc checks that the function returns the job's type.
 
 use proc_macro2::{Literal, Span, TokenStream};
 use quote::{quote, quote_spanned};
@@ -11,10 +11,10 @@ use crate::{
     value::KnownOption,
 };
 
-/// Parsed option.
+/// Parsed option `upgrade`.
 pub(crate) struct Upgrade {
     key: Ident,
-    /// Version and function. The version is `None` if the only function was given without one.
+    /// Versions and their functions. The version is `None` if a single function was given without a version.
     from: Vec<(Option<u16>, Expr)>,
 }
 
@@ -72,10 +72,10 @@ pub(crate) fn check(upgrade: Option<&Upgrade>, version: Option<&(Ident, u16)>, s
 }
 
 impl Upgrade {
-    /// Generates the method of `JobType`.
+    /// Generates the method `upgrade` of `JobType`.
     pub(crate) fn method(&self, root: &TokenStream) -> TokenStream {
         let key = &self.key;
-        // One name with one span, regardless of the `macro_rules!` that the attribute comes from.
+        // The parameter has the same name and span in every use, even if the attribute comes from a `macro_rules!` macro.
         let payload = Ident::new("old", Span::call_site());
         let arms = self.from.iter().map(|(old, by)| {
             let old = Literal::u16_unsuffixed(old.unwrap_or(1));

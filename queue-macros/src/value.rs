@@ -1,4 +1,4 @@
-//! Kinds of option values, each with its parser and checks.
+//! Parsers and checks of option values, one for each kind of value.
 
 use std::ops::RangeInclusive;
 
@@ -12,7 +12,7 @@ use crate::{
     unique::Unique,
 };
 
-/// Value of an option that is a method of `Options` or `Backoff`.
+/// Value of an option. Each option is a method of `Options` or `Backoff`.
 pub(crate) enum Value {
     Text(LitStr),
     Texts(Vec<LitStr>),
@@ -20,31 +20,31 @@ pub(crate) enum Value {
     Share(LitFloat),
     Time(DurationLiteral),
     Backoff(Backoff),
-    /// Size in bytes.
+    /// Number of bytes, as given by a size such as `64KiB`.
     Bytes(LitInt),
-    /// Variant of `Retain`, with the span of the literal that named it.
+    /// Variant of `Retain`, with the span of the string literal that names the variant.
     Retain(Ident),
-    /// Duration for `Retain`.
+    /// Duration of the variant `Retain::For`.
     RetainFor(DurationLiteral),
-    /// Variant of `Durability`, with the span of the word that named it.
+    /// Variant of `Durability`, with the span of the word that names the variant.
     Durability(Ident),
-    /// Variant of `KeyPolicy`, with the span of the word that named it.
+    /// Variant of `KeyPolicy`, with the span of the word that names the variant.
     KeyPolicy(Ident),
-    /// No value: the key is a flag.
+    /// Absence of a value, because the option is a flag.
     Flag,
     States(Vec<Type>),
     Unique(Unique),
     Limits(Vec<Limit>),
 }
 
-/// Duration, with its span.
+/// Duration in an attribute, with the span of its literal.
 #[derive(Clone, Copy)]
 pub(crate) struct DurationLiteral {
     pub(crate) millis: u64,
     pub(crate) span: Span,
 }
 
-/// Constructor of `Backoff` with its argument and the methods called on it, as written by the user.
+/// Backoff as written by the user: the constructor with its argument, and the methods called on the result.
 pub(crate) struct Backoff {
     pub(crate) kind: Ident,
     pub(crate) base: DurationLiteral,
@@ -53,35 +53,35 @@ pub(crate) struct Backoff {
 
 const BACKOFF_KINDS: &[&str] = &["fixed", "linear", "exponential"];
 
-/// Options after the base of a backoff, each with an example.
+/// Options that may follow the base delay of a backoff, each with an example.
 const BACKOFF_OPTIONS: &[(&str, &str)] = &[("max", r#"max = "10m""#), ("jitter", "jitter = 0.1")];
 
-/// Units of a duration in milliseconds, largest first.
+/// Units of a duration in milliseconds, from the largest to the smallest.
 const UNITS: &[(&str, u64)] = &[("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1000), ("ms", 1)];
 
-/// Maximum delay of a backoff: 30 days. `queue-core` waits no longer, so a longer backoff would have no effect.
+/// Maximum delay of a backoff: 30 days. A longer delay would have no effect, because `queue-core` limits the delay to 30 days.
 const MAX_BACKOFF_MS: u64 = 30 * 86_400_000;
 
-/// Maximum `batch_wait`, as in `queue-core`: one minute.
+/// Maximum value of `batch_wait`, the same as in `queue-core`: one minute.
 const MAX_BATCH_WAIT_MS: u64 = 60_000;
 
-/// Maximum retention and expiry, as in `queue-core`: 100 years of 365 days.
+/// Maximum retention and expiry, the same as in `queue-core`: 100 years of 365 days.
 const MAX_RETENTION_MS: u64 = 36_500 * 86_400_000;
 
-/// Maximum size of stored logs, as in `queue-core`: 1 MiB.
+/// Maximum size of the logs of an attempt, the same as in `queue-core`: 1 MiB.
 const MAX_LOG_BYTES: u64 = 1024 * 1024;
 
-/// Maximum period of a rate, as in `queue-core`: one year.
+/// Maximum period of a rate, the same as in `queue-core`: one year.
 const MAX_RATE_PERIOD_MS: u64 = 365 * 86_400_000;
 
-/// Known option, with a parser for each kind of value.
+/// Option with a known key. Has a parsing method for each kind of value.
 pub(crate) struct KnownOption<'a> {
     pub(crate) key: &'a Ident,
     pub(crate) example: &'static str,
 }
 
 impl<'a> KnownOption<'a> {
-    /// Creates the option of a key. `known` lists the valid keys, each with an example, and `given` those already met.
+    /// Creates the option of a key. `known` lists the valid keys, each with an example. `given` lists the keys that have already occurred.
     pub(crate) fn new(key: &'a Ident, known: &[(&'static str, &'static str)], given: &mut Vec<Ident>) -> Result<Self> {
         let Some((_, example)) = known.iter().find(|(name, _)| key == name) else {
             let names: Vec<&str> = known.iter().map(|(name, _)| *name).collect();
@@ -119,7 +119,7 @@ impl<'a> KnownOption<'a> {
         }
     }
 
-    /// Parses a version. Returns it as written and as a number.
+    /// Parses a version. Returns the version as written and as a number.
     pub(crate) fn version(&self, given: &Expr) -> Result<(Expr, u16)> {
         let number = self.integer(given, 1..=9999)?;
         match ungroup(&number) {
@@ -128,7 +128,7 @@ impl<'a> KnownOption<'a> {
         }
     }
 
-    /// Parses an integer literal or a constant. rustc checks constants; only literals are checked here.
+    /// Parses an integer literal or a constant. Only literals are checked here; rustc checks constants.
     pub(crate) fn integer_or_constant(&self, given: &Expr, range: RangeInclusive<i32>) -> Result<Expr> {
         let literal = match ungroup(given) {
             Expr::Unary(ExprUnary { op: UnOp::Neg(_), expr, .. }) => matches!(**expr, Expr::Lit(_)),
@@ -137,7 +137,7 @@ impl<'a> KnownOption<'a> {
         if literal { self.integer(given, range) } else { Ok(given.clone()) }
     }
 
-    /// Parses a text of one line.
+    /// Parses a string literal without line breaks.
     pub(crate) fn line(&self, given: &Expr) -> Result<LitStr> {
         let text = self.text(given)?;
         let fits = !text.value().trim().is_empty() && !text.value().contains(char::is_control);
@@ -204,7 +204,7 @@ impl<'a> KnownOption<'a> {
         }
     }
 
-    /// Parses a backoff. To the parser, `exponential("1s", max = "10m")` is a call whose later arguments are assignments.
+    /// Parses a backoff. syn parses `exponential("1s", max = "10m")` as a call in which the later arguments are assignments.
     pub(crate) fn backoff(&self, given: &Expr) -> Result<Backoff> {
         let Expr::Call(call) = ungroup(given) else { return Err(self.invalid(given, "a kind with its base delay")) };
         let kind = ident(&call.func).ok_or_else(|| self.invalid(&call.func, "a kind with its base delay"))?;
@@ -232,7 +232,7 @@ impl<'a> KnownOption<'a> {
         }
     }
 
-    /// Parses a rate such as `30/1m`: the number of starts and their period.
+    /// Parses a rate such as `30/1m`. Returns the number of starts and the period.
     pub(crate) fn rate(&self, given: &Expr) -> Result<(LitInt, DurationLiteral)> {
         let text = self.text(given)?;
         let rate = text.value();
@@ -293,12 +293,12 @@ pub(crate) fn ident(expr: &Expr) -> Option<&Ident> {
     }
 }
 
-/// Whether an integer is 1.
+/// Returns whether the expression is the integer 1.
 pub(crate) fn is_one(expr: &Expr) -> bool {
     matches!(ungroup(expr), Expr::Lit(ExprLit { lit: Lit::Int(digits), .. }) if digits.base10_parse::<u32>().is_ok_and(|number| number == 1))
 }
 
-/// Returns the expression without the invisible group around a `macro_rules!` fragment.
+/// Removes the invisible group around a fragment of a `macro_rules!` macro. Returns the expression in the group.
 fn ungroup(expr: &Expr) -> &Expr {
     match expr {
         Expr::Group(group) => ungroup(&group.expr),

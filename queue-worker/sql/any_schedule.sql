@@ -1,4 +1,4 @@
--- Returns whether any schedule has ticks, for workers that have not started the schedule loop. Reads one index entry.
+-- Returns whether any schedule has ticks. Used by workers that have not started the schedule loop. Reads one index entry.
 select exists (
   select
   from queue.schedule s

@@ -1,12 +1,13 @@
--- ready -> lease: claims up to $6 jobs of the lanes $3, in that order, from each lane's floor $4 on and at most $5 of it.
+-- ready -> lease: claims up to $6 jobs of the lanes $3, in the order of the array. Claims at most $5 jobs of each lane, starting at its floor $4.
 -- $1 token, random, chosen by the worker  $2 worker  $3 lanes  $4 floors  $5 maximum number of jobs per lane  $6 maximum number of jobs
--- $7 maximum payload size in bytes: larger ones are read separately (left_out.sql)  $8 lanes in which each job has a lease of its own
--- $9, $10 range of ids to read here, so that the executor opens only these days; other jobs are read separately
+-- $7 maximum payload size in bytes; larger payloads are read separately (left_out.sql)  $8 lanes in which each job has its own lease
+-- $9, $10 range of ids to read here, so that the executor opens only the partitions of these ids; other jobs are read separately
 -- A transactional job locks its lease until its commit is durable, which would block the other jobs of a shared lease. The token of its own lease
--- is the first half of $1 and its id.
+-- consists of the first half of $1 and the job id.
 -- Safe: rows are locked with SKIP LOCKED and deleted in one statement, so two claims never take the same job. A worker whose heartbeat has expired
--- claims nothing. Runs with synchronous_commit=off: a lost claim leaves its jobs ready. The attempt is counted here, so one that ends with its
--- process is counted. `offset 0` makes the plan probe payloads one by one: a plan made while `job` was empty must not scan all of it later.
+-- claims nothing. Runs with synchronous_commit=off: a lost claim leaves its jobs ready. The attempt is counted here, so that an attempt whose
+-- process crashes is counted too. `offset 0` makes the plan look up payloads one by one. Otherwise a plan made while `job` was empty would scan the
+-- whole table later.
 with taken as materialized (
   delete from queue.ready
   where ctid = any (array(

@@ -1,8 +1,9 @@
--- progress -> nothing: of the jobs $1, those that were completed or cancelled, expired or were deleted; returns how many.
+-- progress -> nothing: deletes the progress of those jobs of $1 that completed, expired, were cancelled or were deleted. Returns the number of
+-- deleted rows.
 -- $1 ids
--- Safe: only a row that is as it was when its job was seen to be over. If an operator has brought the job back meanwhile, what its new attempt
--- wrote has another time, and stays. What somebody has locked is cleared later: those who report wait for this. Each question is one of its
--- own, and not an exists, which a plan may answer from all of a table.
+-- Safe: deletes only rows that are unchanged since their job was found to be finished. If an operator has requeued the job meanwhile, the progress
+-- of the new attempt has another time and stays. Reports would wait for a lock, so locked rows are skipped and deleted the next time. Each state is
+-- a scalar subquery, because a plan may evaluate `exists` by a scan of the whole table.
 with seen as materialized (
   select p.id, p.updated_at, coalesce(
     (select true from queue.done d where d.id = u.id limit 1),

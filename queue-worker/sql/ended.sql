@@ -1,7 +1,7 @@
 -- Returns whether the job $1 was ended by its attempt $2, which started after $3 crashes. Reads done, done_many, dead and job.
 -- $1 id  $2 attempt  $3 crashes
 -- Safe: runs after the job was found to have left its lease. A recovery would have added a crash, and with it an attempt to the history. A job
--- without any row has completed and was forgotten.
+-- without any row has completed without leaving a record.
 select
   exists (select from queue.done d where d.id = $1 and d.attempts = $2::smallint and not d.cancelled)
   or $2 = 1 and exists (

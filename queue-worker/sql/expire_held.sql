@@ -1,9 +1,9 @@
--- lease -> done (expired) | done (cancelled) | ready: leased jobs whose handler has not started and will not. Returns for each whether it has
--- expired, or null if it was refused.
+-- lease -> done (expired) | done (cancelled) | ready: ends or releases leased jobs whose handler has not started and will not start. Returns for
+-- each job whether it has expired, or null if the call was rejected.
 -- $1 tokens  $2 ids
--- Safe: fenced like a verdict, under locks on the leases in token order. A zombie worker changes nothing. The worker only suspects that a job
--- has expired: the database's clock decides, and a job that may still start is released uncharged to its old place. A job with a requested
--- cancellation is cancelled. An ended job frees its ordering key.
+-- Safe: fenced like a verdict, under locks on the leases in token order. A zombie worker changes nothing. The worker only suspects that a job has
+-- expired. The database's clock decides: a job that may still start is released to its old place, and its attempt is not charged. A job with a
+-- requested cancellation is cancelled. An ended job frees its ordering key.
 with said as materialized (
   select *
   from unnest($1::uuid[], $2::bigint[]) v (token, id)

@@ -1,7 +1,7 @@
--- Reads the number of blocks of ready and its live and dead rows, as far as the statistics know. If the worker $1 is alive, also the place that a job
--- would have been assigned ten seconds and $2 ms ago.
+-- Returns the number of blocks of ready, and the numbers of its live and dead rows from the statistics. If the worker $1 is alive, also returns the
+-- place that a job would have been assigned ten seconds and $2 ms ago.
 -- $1 worker  $2 milliseconds
--- Safe: it only reads. In a store distributed over nodes the rows are in other tables, so the result is zero there.
+-- Safe: read-only. In a distributed store the rows are in other tables, so the numbers are zero there.
 select pg_relation_size(r.oid) / current_setting('block_size')::bigint as blocks,
   pg_stat_get_live_tuples(r.oid) as live, pg_stat_get_dead_tuples(r.oid) as dead,
   case when exists (select from queue.worker w where w.id = $1 and w.expires_at > now())

@@ -1,7 +1,7 @@
--- lane, leaving -> nothing: deletes the rows ($1 lane, $2 transaction that marked it) of lanes for which no job was found ($3) up to the id $4.
--- Returns their number. The other rows are recorded as scanned up to that id or, if the lane has a job, as used now.
+-- lane, leaving -> nothing: deletes the rows ($1 lane, $2 transaction that marked the row) of lanes for which no job was found ($3) up to the id
+-- $4. Returns the number of deleted rows. The other rows are recorded as scanned up to that id or, if the lane has a job, as used now.
 -- $1 lanes  $2 transactions, from due_lanes.sql  $3 whether the lane has jobs  $4 last id scanned
--- Safe: transactions that enqueued by such a row ended before the scan. Later ones do not see the row, and insert a new one.
+-- Safe: the transactions that enqueued with such a row ended before the scan. Later transactions do not see the row, and insert a new one.
 with said as materialized (
   select distinct v.lane, v.leaving, v.used
   from unnest($1::bigint[], $2::text[], $3::boolean[]) v (lane, leaving, used)

@@ -1,4 +1,4 @@
--- Progress of a map without the number of its batches, for a parent that only waits. See look_at_gather.sql.
+-- Returns the progress of a map without the number of its batches, for a parent that is only waiting. See look_at_gather.sql.
 -- $1 parent  $2 step
 select g.total, g.need, g.completed, g.dead, g.cancelled, 0 as chunks, 0::bigint as spawned
 from queue.gather g

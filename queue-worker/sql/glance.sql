@@ -1,15 +1,16 @@
--- Reads everything that could end an idle worker's sleep at minimal cost: whether a lane was created, the milliseconds until the next job is due by
--- the database's clock, and the last id or place assigned. Every insert into ready takes one, except a release, which notifies. Also which
--- transactions are running and, with $4, which lanes hold jobs: one index entry per lane, or with too many lanes whether any does.
--- $1 snapshot of the last query for lanes as text, or null to force one  $2 job types  $3 queues, or null for any
--- $4 whether to probe lanes  $5 lanes, or null if there are too many  $6 their floors
+-- Reads everything that could end an idle worker's sleep, at minimal cost. Returns whether a lane was created, the milliseconds until the next job
+-- is due by the database's clock, and the last id or place assigned. Every insert into ready takes an id or place, except a release, which
+-- notifies. Also returns the running transactions and, with $4, the lanes that hold jobs. Reads one index entry per lane. With too many lanes,
+-- returns only whether any lane holds jobs.
+-- $1 snapshot of the last query for lanes as text, or null to force a query  $2 job types  $3 queues, or null for any
+-- $4 whether to probe lanes  $5 lanes, or null if there are too many  $6 floors of the lanes
 select
-  -- Transactions of that snapshot are lost: see lanes.sql.
+  -- The transactions of a snapshot from a server that was further ahead are lost, see lanes.sql.
   coalesce(pg_snapshot_xmax($1::pg_snapshot) > pg_snapshot_xmax(pg_current_snapshot()), true)
   or exists (
     select from queue.lane b
     where b.born >= pg_snapshot_xmin($1::pg_snapshot) and not pg_visible_in_snapshot(b.born, $1::pg_snapshot)
-      -- A higher number was restored from another cluster.
+      -- A lane with a higher number was restored from another cluster.
       and b.born < pg_snapshot_xmax(pg_current_snapshot())
       and b.job_type = any ($2) and ($3::text[] is null or b.queue = any ($3))
   ) as born,

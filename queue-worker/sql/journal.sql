@@ -1,8 +1,8 @@
--- step: journals finished steps of many attempts. Returns the accepted ones.
+-- step: journals finished steps of many attempts. Returns the accepted steps.
 -- $1 tokens  $2 ids  $3 names  $4 attempts  $5 run times in ms  $6 waits of sleeps in ms, else null  $7 outputs as JSON text, null for none
--- Safe: a step is accepted only while its token names a lease that lists its job, like a verdict. A zombie worker writes nothing. The lease
--- stays locked until the commit, so no recovery or verdict comes between the fence and the write. Leases are locked in token order. Idempotent:
--- a second call after a lost answer leaves each step as first written.
+-- Safe: a step, like a verdict, is accepted only while its token identifies a lease that contains the job. A zombie worker writes nothing. The
+-- lease stays locked until the commit, so no recovery or verdict comes between the fence and the write. Leases are locked in token order.
+-- Idempotent: a second call after a lost response leaves each step as first written.
 with said as materialized (
   select *
   from unnest($1::uuid[], $2::bigint[], $3::text[], $4::smallint[], $5::int[], $6::float8[], $7::text[])

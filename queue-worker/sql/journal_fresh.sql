@@ -1,7 +1,7 @@
--- step: journals finished steps of many attempts, none of which is journaled yet. Returns the accepted ones.
+-- step: journals finished steps of many attempts, none of which is journaled yet. Returns the accepted steps.
 -- $1 tokens  $2 ids  $3 names  $4 attempts  $5 run times in ms  $6 waits of sleeps in ms, else null  $7 outputs as JSON text, null for none
--- Safe: like journal.sql, without `on conflict`. A step that is already journaled violates `step_pkey`, nothing is written, and the caller falls
--- back to journal.sql. `on conflict` would write one more WAL record per row, which confirms its speculative insertion.
+-- Safe: like journal.sql, without `on conflict`. If a step is already journaled, it violates `step_pkey`, nothing is written, and the caller falls
+-- back to journal.sql. `on conflict` would write one more WAL record per row, which confirms the speculative insertion.
 with said as materialized (
   select *
   from unnest($1::uuid[], $2::bigint[], $3::text[], $4::smallint[], $5::int[], $6::float8[], $7::text[])

@@ -1,8 +1,8 @@
--- step: journals one finished step. Returns the transaction's id, or no row if it was refused.
+-- step: journals one finished step. Returns the transaction's id, or no row if the step was rejected.
 -- $1 token  $2 id  $3 name  $4 attempt  $5 run time in ms  $6 wait of a sleep in ms, else null  $7 output as JSON text, null for none
--- Safe: like journal.sql: the step is accepted only while its token names a lease that lists its job, and the lease stays locked until the
--- commit. A step that is already journaled violates `step_pkey`, and the caller falls back to journal.sql. In a handler's transaction, that
--- error rolls back effects which were written a second time.
+-- Safe: as in journal.sql, the step is accepted only while its token identifies a lease that contains the job, and the lease stays locked until the
+-- commit. If the step is already journaled, it violates `step_pkey`, and the caller falls back to journal.sql. In a handler's transaction, the
+-- error rolls back the effects that were written a second time.
 insert into queue.step (id, name, attempt, at, ran_ms, until, output)
 select $2, $3, $4::smallint, statement_timestamp(), $5::int, statement_timestamp() + $6::float8 * interval '1 millisecond', $7::text::jsonb
 from (

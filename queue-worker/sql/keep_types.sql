@@ -1,6 +1,6 @@
--- retention: sets the retention $2 of the history of each of the job types $1, in seconds; null means the store's. Writes only changes.
--- $1 job types  $2 seconds
--- Safe: if workers of two releases disagree, the last one to start wins. Types are locked in the order of their names.
+-- retention: sets the history retention $2 of each of the job types $1. Null selects the store's retention. Writes only changes.
+-- $1 job types  $2 retentions in seconds
+-- Safe: if workers of two releases disagree, the last worker to start wins. Types are locked in the order of their names.
 with said as materialized (
   select s.job_type, case when s.seconds is not null then least(s.seconds, 31557600000) end * interval '1 second' as history
   from unnest($1::text[], $2::float8[]) s (job_type, seconds)

@@ -1,4 +1,5 @@
--- lane -> lane, leaving: marks up to $2 rows that were last used before the retention. Returns their number. Later enqueues insert a new row.
+-- lane -> lane, leaving: marks up to $2 rows that were last used more than $1 seconds ago. Returns the number of marked rows. Later enqueues insert
+-- a new row.
 -- $1 retention in seconds  $2 maximum number of rows
 -- Safe: nothing is deleted yet, and only producers ignore a leaving row. A row with a transaction id that has not been assigned yet was restored
 -- from another cluster, and is marked again.

@@ -1,7 +1,7 @@
--- Reads the jobs $1 that a claim left out: the payload of the first, and of as many more as fit into $2 bytes together; the others are marked
--- unread. A job that no longer exists returns its id only.
--- $1 ids, sorted: the first and the last tell the executor which days to open  $2 bytes
--- Safe: it only reads, at most one payload more than it returns. The caller holds the jobs under a lease.
+-- Reads the jobs $1 that a claim left out. Returns the payload of the first job, and of as many more as fit into $2 bytes together. The other jobs
+-- are marked unread. Of a job that no longer exists, only the id is returned.
+-- $1 ids, sorted; the first and the last id limit the partitions that the executor opens  $2 bytes
+-- Safe: read-only. Reads at most one payload more than it returns. The caller holds a lease on the jobs.
 with recursive read (nth, bytes) as (
   select 0, 0::bigint
   union all

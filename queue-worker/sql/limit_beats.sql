@@ -1,6 +1,7 @@
--- worker: limits heartbeats to one TTL from now. A later expiry was written by a clock ahead of the present one: the database's clock has been set
--- back, and the jobs of a dead worker would wait until that time.
--- Safe: a living worker sends three heartbeats per TTL, each with the present time. Locked rows are skipped, and no lock is waited for.
+-- worker: reduces heartbeat expiries to at most one TTL from now. A later expiry was written before the database's clock was set back. Without the
+-- change, the jobs of a dead worker would not be recovered before that time.
+-- Safe: a living worker sends three heartbeats per TTL, each with the present time. Locked rows are skipped, so the statement never waits for a
+-- lock.
 update queue.worker
 set expires_at = now() + ttl
 where ctid = any (array(

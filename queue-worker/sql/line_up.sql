@@ -1,10 +1,10 @@
--- ready -> ready, fairly queued: moves up to $3 jobs of each of the plain lanes $1, from its floor $2 on, into their fair queues: jobs that were
--- retried, due, unblocked or enqueued without a fair key. Returns the lanes, the lowest moved place of each, and the number of jobs.
+-- ready -> ready, fairly queued: moves up to $3 jobs of each of the plain lanes $1, starting at its floor $2, into their fair queues. Such jobs
+-- were retried, became due, were unblocked, or were enqueued without a fair key. Returns the lanes, the lowest moved place of each lane, and the
+-- number of jobs.
 -- $1 lanes  $2 floors  $3 maximum number of jobs per lane
--- Safe: rows are locked with SKIP LOCKED and deleted in one statement, so a job is moved once, unless a claim or an operator takes it first. Each
--- gets
--- a new place at the end of its fair queue, and keeps its attempts and crashes. Runs with synchronous_commit=off: a lost move leaves the jobs in
--- place.
+-- Safe: rows are locked with SKIP LOCKED and deleted in one statement, so a job is moved once, unless a claim or an operator takes the job first.
+-- Each job gets a new place at the end of its fair queue, and keeps its attempts and crashes. Runs with synchronous_commit=off: a lost move leaves
+-- the jobs in place.
 with held as materialized (
   select p.at
   from unnest($1::bigint[], $2::bigint[]) l (lane, floor)

@@ -1,5 +1,6 @@
--- Sessions that have tables of the store locked against writers, or are about to: a row for each table and session, the oldest transaction first.
--- Safe: it only reads, and never waits. Asked only after a statement had to wait for a lock for too long.
+-- Returns the sessions that hold, or wait for, a lock that blocks writes to tables of the store. One row per table and session, oldest transaction
+-- first.
+-- Safe: read-only, and never waits for a lock. Runs only after a statement has exceeded its lock timeout.
 select c.relname::text as relation, a.pid, a.usename::text as role, a.application_name as application
 from pg_catalog.pg_locks l
 join pg_catalog.pg_class c on c.oid = l.relation
@@ -9,7 +10,7 @@ where l.locktype = 'relation'
   and l.database = (select d.oid from pg_catalog.pg_database d where d.datname = pg_catalog.current_database())
   and c.relnamespace = (select s.relnamespace from pg_catalog.pg_class s where s.oid = 'queue.lease'::pg_catalog.regclass)
   and coalesce(l.pid, 0) <> pg_catalog.pg_backend_pid()
-  -- An autovacuum gives way to sessions that wait for it. It has no role.
+  -- Leaves out autovacuum, which has no role and yields to sessions that wait for it.
   and (a.pid is null or a.usesysid is not null)
 order by a.xact_start
 limit 20

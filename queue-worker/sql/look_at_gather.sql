@@ -1,5 +1,5 @@
--- Progress of a map: total number of parts (null while it is open), how many it needs, how many completed, are dead and were cancelled, number
--- of batches, and number of parts in them.
+-- Returns the progress of a map: the total number of parts (null while the map is open), and how many parts it needs, completed, are dead and were
+-- cancelled. Also returns the number of batches, and the number of parts in them.
 -- $1 parent  $2 step
 select g.total, g.need, g.completed, g.dead, g.cancelled,
   (select count(*)::int from queue.brood b where b.parent = $1 and b.name = $2) as chunks,

@@ -1,8 +1,8 @@
--- progress: writes reports of many attempts. Returns the accepted ones.
+-- progress: writes reports of many attempts. Returns the accepted reports.
 -- $1 tokens  $2 ids  $3 attempts  $4 fractions  $5 stages  $6 counts as JSON text  $7 checkpoints as JSON text, null for none
--- Safe: a report is accepted only while its token names a lease that lists its job, like a verdict. A zombie worker writes nothing. The lease
--- stays locked until the commit, so no recovery or verdict comes between the fence and the write. Leases are locked in token order, rows of
--- progress in id order. A report replaces everything that earlier attempts reported except the checkpoint.
+-- Safe: a report, like a verdict, is accepted only while its token identifies a lease that contains the job. A zombie worker writes nothing. The
+-- lease stays locked until the commit, so no recovery or verdict comes between the fence and the write. Leases are locked in token order, rows of
+-- progress in id order. A report replaces the reports of earlier attempts, but keeps their checkpoint if it has none.
 with said as materialized (
   select *
   from unnest($1::uuid[], $2::bigint[], $3::smallint[], $4::float8[], $5::text[], $6::text[], $7::text[])

@@ -1,6 +1,6 @@
--- lease, read: the leases of the worker $1, each with its jobs that are to be cancelled, or one row without a job.
+-- Returns the leases of the worker $1, each with its jobs that are to be cancelled, or one row without a job.
 -- $1 worker
--- Safe: it only reads. The worker compares the result with its registry afterwards: a lease claimed meanwhile is registered by then.
+-- Safe: read-only. The worker compares the result with its registry afterwards: a lease claimed meanwhile is registered by then.
 select l.token, u.id
 from queue.lease l
 left join lateral unnest(l.cancelling) u (id) on u.id = any (l.ids)

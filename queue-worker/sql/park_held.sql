@@ -1,7 +1,7 @@
--- lease -> parked | done (cancelled): durable jobs that wait for signals. Returns the refused ones.
--- $1 tokens  $2 ids  $3 lanes  $4 attempts  $5 waits in ms, null for no timeout  $6 for each, the awaited signal names as a JSON array of texts
--- Safe: fenced like a verdict, under locks on the leases in token order. A zombie worker changes nothing. Each parked job gets a hint. Its
--- consumer queries signals under a newer snapshot than this one, so it sees signals sent before or during this statement. A job with a requested
+-- lease -> parked | done (cancelled): parks durable jobs that wait for signals. Returns the rejected jobs.
+-- $1 tokens  $2 ids  $3 lanes  $4 attempts  $5 waits in ms, null for no timeout  $6 for each job, the awaited signal names as a JSON array of texts
+-- Safe: fenced like a verdict, under locks on the leases in token order. A zombie worker changes nothing. Each parked job gets a hint. The consumer
+-- of the hint queries signals under a newer snapshot than this one, so it sees signals sent before or during this statement. A job with a requested
 -- cancellation is cancelled and frees its ordering key. Attempts are charged as for a snooze, like those of a sleep. Earlier crashes no longer
 -- count.
 with said as materialized (

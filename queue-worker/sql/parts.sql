@@ -1,4 +1,5 @@
--- Results of the parts of one map batch, in order: id, state, attempts, output as JSON text, error. The state is null if the job was deleted.
+-- Returns the results of the parts of one map batch, in order: id, state, attempts, output as JSON text, error. The state is null if the job was
+-- deleted.
 -- $1 parent  $2 step  $3 batch number
 select u.id, e.state, e.attempts, e.output::pg_catalog.text as output,
   case when e.state = 'cancelled' then (select f.error from queue.failure f where f.id = u.id order by f.at desc limit 1) else e.error end as error

@@ -1,6 +1,6 @@
--- Reads all pauses and limits, and the number up to which this worker has acknowledged them. One row if there are none.
+-- Returns all pauses and limits, and the number up to which this worker has acknowledged them. Returns one row if there are none.
 -- $1 worker
--- Safe: it only reads. Pauses and limits become visible in the order of their numbers, so a reader that has seen one has seen all before it.
+-- Safe: read-only. Pauses and limits become visible in the order of their numbers, so a reader that has seen one has seen all earlier ones.
 select coalesce((select w.paused_seen from queue.worker w where w.id = $1), 0) as seen,
   r.number, r.queue, r.job_type, r.gate, r.revision, r.most, r.timed, r.keyed
 from (select) one

@@ -1,6 +1,6 @@
--- scheduled | parked -> ready: promotes up to $1 due jobs of each state, by the database's clock. Returns their queues.
--- $1 maximum number of jobs
--- Safe: rows are locked with SKIP LOCKED and deleted in one statement. Each job gets a new place in its lane, so that none falls under a floor.
+-- scheduled | parked -> ready: promotes up to $1 due jobs of each state, by the database's clock. Returns the queues of the promoted jobs.
+-- $1 maximum number of jobs per state
+-- Safe: rows are locked with SKIP LOCKED and deleted in one statement. Each job gets a new place in its lane, so that no job falls below a floor.
 with due as materialized (
   delete from queue.scheduled
   where ctid = any (array(

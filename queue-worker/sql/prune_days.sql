@@ -1,7 +1,8 @@
--- done | done_many -> nothing: deletes expired jobs among the next $3 rows of history, in partitions that ended before the retention and are kept
--- because many of their jobs outlive them. Returns the id at which to continue, or null. Without such a partition it reads only the catalog.
+-- done | done_many -> nothing: deletes expired jobs among the next $3 rows of history. Scans only partitions that ended before the retention and
+-- are kept because many of their jobs outlive the retention. Returns the id at which to continue, or null. Without such a partition, only the
+-- catalog is read.
 -- $1 retention in seconds  $2 id to start at  $3 maximum number of rows
--- Safe: only jobs whose done row is deleted here lose their payload and failures. Rows locked by others are skipped.
+-- Safe: only jobs whose done row is deleted here lose their payload and failures. Rows locked by other transactions are skipped.
 with past as materialized (
   select queue.id_at(b.today at time zone 'UTC') as above
   from (select date_trunc('day', (clock_timestamp() - $1 * interval '1 second') at time zone 'UTC') as today) b

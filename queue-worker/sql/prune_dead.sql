@@ -1,7 +1,8 @@
--- dead -> nothing: deletes up to $2 dead letters older than their retention, with payloads and failures. Returns their number.
+-- dead -> nothing: deletes up to $2 dead letters older than their retention, with payloads and failures. Returns the number of deleted dead
+-- letters.
 -- $1 retention in seconds  $2 maximum number of jobs
--- Safe: only a job whose dead row is deleted here loses its payload. One that is being requeued or discarded is skipped. A dead letter that blocks
--- its ordering key frees it, because no operator could decide about it any more.
+-- Safe: only a job whose dead row is deleted here loses its payload. A job that is being requeued or discarded is skipped. A dead letter that
+-- blocks its ordering key frees the key, because no operator can decide about the dead letter any more.
 with gone as materialized (
   delete from queue.dead
   where id = any (array(

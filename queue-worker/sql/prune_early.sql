@@ -1,8 +1,8 @@
--- done | done_many -> nothing: scans the next $2 rows of history for jobs of the type $1 whose own retention ends before that of their partition.
--- Returns whether there are more rows. A job that finished long after its neighbours is deleted with the partition, as is one whose history row is
--- locked.
+-- done | done_many -> nothing: scans the next $2 rows of history, and deletes jobs of the type $1 whose own retention ends before that of their
+-- partition. Returns whether there are more rows. A job that finished long after its neighbours is deleted with the partition, as is a job whose
+-- history row is locked.
 -- $1 job type  $2 maximum number of rows  $3 the store's retention in seconds
--- Safe: only jobs whose done row is deleted here lose their payload and failures. One worker at a time scans, the others skip.
+-- Safe: only jobs whose done row is deleted here lose their payload and failures. Only one worker scans at a time, other workers skip the scan.
 with due as materialized (
   select k.pruned_to, k.history, queue.id_at(now() - k.history) as above
   from queue.retention k

@@ -1,5 +1,7 @@
--- fire, declaration, schedule -> nothing: deletes up to $2 ticks that fired more than $1 seconds ago and whose jobs are finished, declarations that
--- no worker has had for as long, and at least a day, and schedules that were withdrawn as long ago. Returns the number of ticks.
+-- fire, declaration, schedule -> nothing: deletes up to $2 ticks that fired more than $1 seconds ago and whose jobs are finished. Also deletes
+-- declarations that no worker has had for $1 seconds, but at least a day, and schedules that were withdrawn as long ago. Returns the number of
+-- deleted ticks.
+-- $1 retention in seconds  $2 maximum number of ticks
 -- Safe: locked rows are skipped and deleted the next time.
 with fires as (
   delete from queue.fire

@@ -1,4 +1,4 @@
--- done -> nothing: as prune_done, if some job types have a retention of their own.
+-- done -> nothing: deletes finished jobs like prune_done.sql, if some job types have their own retention.
 -- $1 retention of all other types in seconds  $2 maximum number of jobs
 -- Safe: only jobs whose done row is deleted here lose their payload and failures.
 with kept as materialized (

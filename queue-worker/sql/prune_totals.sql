@@ -1,5 +1,7 @@
--- tally_total, tally_source -> nothing: deletes up to $1 totals per resolution whose retention has passed: ten seconds for an hour, a minute for a
--- day, an hour and a day for 30 days. Also deletes processes that have written nothing for a day. Returns the largest number per resolution.
+-- tally_total, tally_source -> nothing: deletes up to $1 totals per resolution whose retention has passed. Totals of ten seconds are kept for an
+-- hour, of a minute for 25 hours, of an hour for 31 days, and of a day for 32 days. Also deletes processes that have written nothing for a day.
+-- Returns the largest number of totals deleted from one resolution.
+-- $1 maximum number of totals per resolution
 -- Safe: locked rows are skipped and deleted the next time. A process retries a batch for at most half a day.
 with over as materialized (
   delete from queue.tally_total

@@ -1,5 +1,5 @@
--- waiter -> nothing: deletes rows of processes that ended without deleting their own.
--- Safe: a living process renews its row long before it expires, and inserts a new one if it is gone. Locked rows are skipped.
+-- waiter -> nothing: deletes the rows of processes that ended without deleting their row.
+-- Safe: a living process renews its row long before the row expires, and inserts a new row if the row is gone. Locked rows are skipped.
 delete from queue.waiter
 where id = any (array(
   select w.id

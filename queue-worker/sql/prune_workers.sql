@@ -1,5 +1,5 @@
--- worker, idle -> nothing: deletes workers without leases that have been silent for an hour or are among $1.
--- $1 silent workers whose jobs were recovered; one without jobs is kept for the hour, so that operators can see it
+-- worker, idle -> nothing: deletes workers without leases whose heartbeat expired an hour ago, or that are among $1.
+-- $1 workers with an expired heartbeat whose jobs were recovered; workers that had no jobs are kept for the hour, so that operators can see them
 -- Safe: locked rows are skipped and deleted the next time.
 with gone as (
   delete from queue.worker

@@ -1,7 +1,7 @@
--- type_options: sets the default queue $2, priority $3, maximum attempts $4 and time to expire $5 of the job types $1. Types with the general
--- defaults have no row. Writes only changes.
+-- type_options: sets the default queue $2, priority $3, maximum number of attempts $4 and time to expire $5 of the job types $1. Types with the
+-- general defaults have no row. Writes only changes.
 -- $1 job types  $2 queues  $3 priorities  $4 max_attempts  $5 time to expire in seconds, or null
--- Safe: if workers of two releases disagree, the last one to start wins. Types are locked in the order of their names.
+-- Safe: if workers of two releases disagree, the last worker to start wins. Types are locked in the order of their names.
 with said as materialized (
   select s.job_type, s.queue, s.priority, s.max_attempts, s.expires * interval '1 second' as expires,
     (s.queue, s.priority, s.max_attempts) = ('default', 100, 20) and s.expires is null as ordinary

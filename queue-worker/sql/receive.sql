@@ -1,11 +1,11 @@
--- signal -> step: receives signals, or records timeouts of waits, for many requests. Returns a row for each request whose lease lists its job:
--- whether another session has locked the lease, and otherwise the journaled step: whether the wait timed out, the payload as JSON text, and
--- whether there is a step at all.
+-- signal -> step: receives signals, or records timeouts of waits, for many requests. Returns a row for each request whose lease contains the job.
+-- The row tells whether another session has locked the lease. Otherwise it contains the journaled step: whether the wait timed out, the payload as
+-- JSON text, and whether there is a step at all.
 -- $1 tokens  $2 ids  $3 steps  $4 attempts  $5 signal names  $6 steps whose times bound the waits, null for none
 -- Safe: fenced like steps, and the leases stay locked until the commit. A lease that another session has locked is skipped, and its requests are
--- sent again. The first signals of a name become the requesting steps, and each is deleted only if its step is written here. So a second call
--- after a lost answer leaves each step as first written, and no signal is lost. This statement alone decides between a signal and a timeout: a
--- signal that it sees wins, however late. A signal that it does not see stays for the next request.
+-- sent again. The first signals of a name are assigned to the requesting steps, and each signal is deleted only if its step is written here. So a
+-- second call after a lost response leaves each step as first written, and no signal is lost. This statement alone decides between a signal and a
+-- timeout: a signal that it sees wins, however late. A signal that it does not see stays for the next request.
 with said as materialized (
   select distinct on (s.token, s.id, s.name) s.*
   from unnest($1::uuid[], $2::bigint[], $3::text[], $4::smallint[], $5::text[], $6::text[]) with ordinality

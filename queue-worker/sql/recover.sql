@@ -1,10 +1,10 @@
 -- lease -> ready | dead | done, cancelled: second half of recovery, in the transaction that locked the leases $1.
--- $1 tokens  $2 number of crashes that makes a dead letter
--- Safe: a separate statement, so that its snapshot is newer than the locks: jobs settled before them are no longer in the leases. A single
--- statement with the lock would restore completed jobs. Every job moves to its lane's solo twin, where it runs apart from jobs that never crashed a
--- process, and after a second crash alone, so that the third crash identifies the right job. A dead letter frees its ordering key only if its
--- policy says so; every other job stays the head of its key. Jobs to be cancelled are cancelled, and free their keys. No row of a lease makes the
--- statement fail: one bad lease would stop all recovery.
+-- $1 tokens  $2 number of crashes after which a job becomes a dead letter
+-- Safe: this is a separate statement, so that its snapshot is newer than the locks: jobs settled before the locks are no longer in the leases. A
+-- single statement that also locks would restore completed jobs. Every job moves to its lane's solo twin. There it runs apart from jobs that never
+-- crashed a process, and alone after a second crash, so that the third crash identifies the right job. A dead letter frees its ordering key only if
+-- its policy requires that. Every other job stays the head of its key. Jobs to be cancelled are cancelled, and free their keys. No row of a lease
+-- makes the statement fail, because one bad lease would stop all recovery.
 with taken as materialized (
   delete from queue.lease
   where token = any ($1)

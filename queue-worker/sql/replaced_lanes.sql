@@ -1,7 +1,7 @@
--- lane, leaving -> nothing: deletes up to $1 rows whose lane has a new row in use. Returns their number.
+-- lane, leaving -> nothing: deletes up to $1 rows whose lane has a new row in use. Returns the number of deleted rows.
 -- $1 maximum number of rows
--- Safe: transactions that enqueued by such a row have ended, and later ones see the new row. That row cannot be deleted meanwhile, because this
--- takes longer than the present transaction, which has an id.
+-- Safe: transactions that enqueued with such a row have ended, and later transactions see the new row. The new row cannot be deleted meanwhile:
+-- that takes longer than the present transaction, which has an id.
 with gone as (
   delete from queue.lane
   where ctid = any (array(

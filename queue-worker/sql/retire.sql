@@ -1,4 +1,4 @@
--- worker -> nothing: a clean end. What it still holds is recovered by others as that of a silent worker.
+-- worker -> nothing: removes a worker that shuts down gracefully. Other workers recover its remaining leases as if its heartbeat had expired.
 -- $1 worker
 with woken as (
   delete from queue.idle

@@ -1,4 +1,6 @@
--- tallied -> tally_total: adds up to $1 rows, if any are old enough. Returns their number, and the number of queues and types that failed.
--- Safe: rows that another worker adds up are skipped, and each row is deleted by the statement that adds it up. See queue.roll_up.
+-- tallied -> tally_total: rolls up at most $1 rows into totals, if any rows are old enough. Returns the number of rows, and the number of queues
+-- and types for which this failed. See queue.roll_up.
+-- $1 maximum number of rows
+-- Safe: rows that another worker rolls up are skipped, and each row is deleted by the statement that rolls it up.
 select r.added, r.refused
 from queue.roll_up($1) r

@@ -1,14 +1,14 @@
--- Returns whether a store in which this process has no worker has something to do: 0 nothing, 1 ready jobs, 2 other maintenance. Reads one index
+-- Returns whether there is work in a store for which this process runs no worker: 0 nothing, 1 ready jobs, 2 other maintenance. Reads one index
 -- entry per lane, and one of each other kind.
 -- $1 job types  $2 queues, null for any
--- Safe: it only reads, and the worker that is started queries again. Anything missed is found by the next poll.
+-- Safe: read-only. The worker that is started queries again, and the next poll finds anything that was missed.
 select case
   when exists (
     select
     from queue.lane l
     cross join lateral (select from queue.ready r where r.lane = l.lane order by r.seq limit 1) r
     where l.job_type = any ($1::text[]) and ($2::text[] is null or l.queue = any ($2))
-      -- Jobs of paused lanes wait until they are resumed, and are found then.
+      -- Jobs of paused lanes wait until the lanes are resumed. A later poll finds them then.
       and not exists (select from queue.paused p where p.queue in ('*', l.queue) and p.job_type in ('*', l.job_type))
   ) then 1
   when exists (select from (select s.run_at from queue.scheduled s order by s.run_at limit 1) s where s.run_at <= pg_catalog.clock_timestamp())
@@ -34,7 +34,7 @@ select case
       ) s
       where s.next_at <= pg_catalog.clock_timestamp()
     )
-    -- Leases of silent workers.
+    -- Leases of workers without a valid heartbeat.
     or exists (select from queue.lease l where not exists (select from queue.worker w where w.id = l.worker and w.expires_at > now()))
   then 2
   else 0

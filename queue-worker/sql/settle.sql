@@ -1,14 +1,15 @@
--- lease -> done | done_many | dead | scheduled | ready | nothing: settles many verdicts. Returns the refused ones.
+-- lease -> done | done_many | dead | scheduled | ready | nothing: settles many verdicts. Returns the rejected verdicts.
 -- $1 tokens  $2 ids  $3 verdicts  $4 lanes  $5 attempts  $6 crashes  $7 waits in ms  $8 run times in ms  $9 outputs as JSON text  $10 errors
 -- $11 ordering keys, else null  $12 whether the verdict frees the key
--- Safe: a verdict is accepted only while its token names a lease that lists its job. A slow, duplicate or zombie worker changes nothing. Exactly
--- one of two verdicts on one job in one call is accepted; which one is unspecified. Leases are locked in token order, and their latest row
--- versions are read. A lease always lists exactly the unsettled jobs; the verdict that empties it deletes it. The place of a released job is its
--- id, which no other job has. It keeps its position by age, and a rescan below the floor finds it within about a second. A job with a requested
--- cancellation is cancelled unless it completed, and frees its key. Times are those of the statement, because a handler's own transaction, which
--- ends with this statement, may have begun long before. The caller passes the ordering keys although job has them: reading job here would open
--- every daily partition. For the same reason, jobs that leave no record have a statement of their own (settle_forgotten.sql). Their verdict is
--- refused here, and the job stays in its lease.
+-- Safe: a verdict is accepted only while its token identifies a lease that contains the job. A slow, duplicate or zombie worker changes nothing. If
+-- one call contains two verdicts on one job, exactly one of them is accepted; which one is unspecified. Leases are locked in token order, and their
+-- latest row versions are read. A lease always contains exactly the unsettled jobs, and the verdict that empties a lease deletes it.
+-- The place of a released job is its id, which no other job has. The job keeps its position by age, and a rescan below the floor finds the job
+-- within about a second. A job with a requested cancellation is cancelled unless it completed, and frees its key.
+-- Times are those of the statement. A handler's own transaction, which ends with this statement, may have begun long before.
+-- The caller passes the ordering keys although job has them, because reading job here would open every daily partition. For the same reason, jobs
+-- that leave no record have a separate statement (settle_forgotten.sql). Here, the verdict on such a job is rejected, and the job stays in its
+-- lease.
 with said as materialized (
   select *
   from unnest($1::uuid[], $2::bigint[], $3::text[], $4::bigint[], $5::smallint[], $6::smallint[], $7::float8[], $8::int[], $9::text[], $10::text[],

@@ -1,8 +1,8 @@
--- lease -> nothing: settles completed jobs that leave no record. Returns the refused ones.
+-- lease -> nothing: settles completed jobs that leave no record. Returns the rejected jobs.
 -- $1 tokens  $2 ids  $3 ordering keys that are freed, else null  $4 lowest of the ids  $5 highest of the ids
--- Safe: fenced like a verdict, under locks on the leases in token order. A zombie worker changes nothing. A requested cancellation has no effect
--- on a completed job. The bounds on the ids restrict the deletes to the daily partitions of the jobs. A statement without bounds locks every
--- partition and takes twice as long, so this is not part of settle.sql.
+-- Safe: fenced like a verdict, under locks on the leases in token order. A zombie worker changes nothing. A requested cancellation has no effect on
+-- a completed job. The bounds on the ids restrict the deletes to the daily partitions of the jobs. A statement without bounds locks every partition
+-- and takes twice as long, so this is not part of settle.sql.
 with said as materialized (
   select *
   from unnest($1::uuid[], $2::bigint[], $3::bigint[]) v (token, id, freed)

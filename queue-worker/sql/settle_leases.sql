@@ -1,10 +1,10 @@
--- lease -> done_many: settles whole leases whose remaining jobs all completed in their first attempt without an output. Returns the refused
+-- lease -> done_many: settles whole leases whose remaining jobs all completed on their first attempt without an output. Returns the rejected
 -- tokens.
--- $1 tokens  $2 jobs of leases with many lanes  $3 lane of each  $4 number of verdicts for each lease
--- Safe: a lease is deleted once, and only its owner knows its token. After a recovery the lease is gone, and nothing is written. A lease with
--- more or fewer jobs than verdicts is left unchanged. Its row lists its jobs in id order, so a large lease of one lane becomes one row of
--- history unchanged. The caller passes the lanes although job has them: reading job here would open every daily partition. A job without a lane
--- raises an error, and nothing is written.
+-- $1 tokens  $2 jobs of leases with many lanes  $3 lane of each job  $4 number of verdicts for each lease
+-- Safe: a lease is deleted once, and only its owner knows the token. After a recovery the lease is gone, and nothing is written. A lease with more
+-- or fewer jobs than verdicts is left unchanged. The row of a lease contains its jobs in id order, so a large lease of one lane becomes one row of
+-- history unchanged. The caller passes the lanes although job has them, because reading job here would open every daily partition. A job without a
+-- lane raises an error, and nothing is written.
 with gone as materialized (
   delete from queue.lease
   where token = any ($1) and cardinality(ids) = ($4::int[])[array_position($1, token)]

@@ -1,6 +1,6 @@
--- lease, locked: first half of recovery. Finds leases of workers whose heartbeat has expired.
+-- lease, locked: first half of recovery. Finds and locks leases of workers whose heartbeat has expired.
 -- $1 maximum number of leases
--- Safe: locks them for the transaction and skips those that a settle or another recovery has locked.
+-- Safe: leases that a settle or another recovery has locked are skipped. The locks are held until the transaction ends.
 select l.token, l.worker
 from queue.lease l
 where not exists (select from queue.worker w where w.id = l.worker and w.expires_at > now())

@@ -1,4 +1,4 @@
--- idle: asks producers to wake this worker. To be committed before the last look for jobs.
+-- idle: requests notifications from producers. Must be committed before the last query for jobs.
 -- $1 worker  $2 queues, or '*' for any
 insert into queue.idle (queue, worker)
 select q, $1

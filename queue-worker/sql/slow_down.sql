@@ -1,6 +1,6 @@
--- gate: no job starts under these limits for $2 ms.
+-- gate: prevents jobs from starting under the limits $1 for $2 ms.
 -- $1 ids of the limits  $2 milliseconds
--- Safe: the limits are locked in one order, the one that claims use. Of two concurrent slow-downs the later time wins.
+-- Safe: the limits are locked in the same order as in claims. Of two concurrent slow-downs the later time wins.
 update queue.gate g
 set not_before = greatest(g.not_before, pg_catalog.clock_timestamp() + $2 * interval '1 millisecond')
 from (select l.gate from queue.gate l where l.gate = any ($1) order by l.gate for update) l

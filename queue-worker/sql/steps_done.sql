@@ -1,8 +1,10 @@
--- Steps that earlier attempts of the job $1 have journaled, in that order, with the remaining ms of unfinished sleeps.
+-- Returns the steps that earlier attempts of the job $1 have journaled, in the order in which they were journaled, with the remaining ms of
+-- unfinished sleeps.
 -- $1 id
--- Safe: only reads. The caller holds the job's lease, so earlier owners can no longer write. When a job that may expire is released in its first
--- attempt with journaled steps, that attempt is charged to mark the job as started, although it has used up none. Its steps are returned as
--- those of attempt 2, the first one that counts. An attempt that failed or crashed has a failure row, which distinguishes the two cases.
+-- Safe: read-only. The caller holds the job's lease, so earlier owners can no longer write. If a job that may expire is released on its first
+-- attempt with journaled steps, that attempt is charged. The charge marks the job as started, although the job has used up no attempt. Its steps
+-- are returned as those of attempt 2, the first one that counts. An attempt that failed or crashed has a failure row, which distinguishes the two
+-- cases.
 with uncounted as materialized (
   select coalesce(max(f.at), '-infinity') as failed_at
   from queue.job j

@@ -1,7 +1,8 @@
--- State of the server for monitoring: the number of days after today that have partitions, the age in transactions of the oldest snapshot that
--- prevents vacuuming, and the age in seconds of the oldest transaction with a snapshot (null if this role may not see it).
+-- Returns the state of the server for monitoring: the number of days after today that have partitions, the age in transactions of the oldest
+-- snapshot that prevents vacuuming, and the age in seconds of the oldest transaction with a snapshot. The last age is null if this role may not see
+-- it.
 -- $1 schema
--- Safe: it only reads, and only the server's statistics.
+-- Safe: read-only. Reads only the server's statistics.
 select
   (select count(*)::integer
    from pg_inherits i

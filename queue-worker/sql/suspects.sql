@@ -1,5 +1,5 @@
--- Finds those of the quarantine lanes $1 that hold jobs, and how many of each may run together: jobs with one crash, from the head of the lane up to
--- the first job with more crashes, which must run alone, and at most $2.
+-- Returns the quarantine lanes of $1 that hold jobs, and how many jobs of each lane may run together. These are jobs with one crash, from the head
+-- of the lane up to the first job with more crashes, which must run alone. Their number is at most $2.
 -- $1 lanes  $2 maximum number of jobs per lane
 select l.lane, h.together
 from unnest($1::bigint[], $2::bigint[]) l (lane, most)

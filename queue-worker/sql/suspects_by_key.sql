@@ -1,6 +1,6 @@
--- Whether any of the first thousand jobs of the quarantine lane $1 has a permit for its key under the keyed limits among $2.
+-- Returns whether any of the first thousand jobs of the quarantine lane $1 can get a permit for its key under the limits by key among $2.
 -- $1 lane  $2 ids of the limits
--- Safe: it only reads; the claim checks again.
+-- Safe: read-only. The claim checks the permits again.
 with waiting as materialized (
   select coalesce(j.line, 0) as line
   from (select r.id from queue.ready r where r.lane = $1 order by r.seq limit 1000) r

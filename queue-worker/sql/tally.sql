@@ -1,10 +1,10 @@
 -- nothing -> tallied: writes the outcomes of attempts that ended in this process within an interval whose middle was $3 ms ago, one row per queue
--- and type.
+-- and type. Returns the number of rows.
 -- $1 process, random  $2 number of the batch, increasing  $3 age in ms  $4 queues  $5 job types  $6 completed  $7 retried  $8 dead  $9 cancelled
 -- $10 snoozed  $11 released  $12 expired  $13 lease_lost  $14 timed_out  $15 panicked  $16 crashed  $17 run times
--- $18 start latencies, both as histograms in the tables' format. Returns the number of rows.
--- Safe: a batch number is written once, whatever happened to its rows since, so it may be retried until the server answers. Runs with
--- synchronous_commit=off: a crash may lose a batch. It waits for no lock: a process has its own row in tally_source.
+-- $18 start latencies, both as histograms in the tables' format
+-- Safe: each batch number is written only once, even if its rows have been rolled up since, so the batch can be retried until the server responds.
+-- Runs with synchronous_commit=off: a crash may lose a batch. Each process has its own row in tally_source, so the statement waits for no lock.
 with news as (
   insert into queue.tally_source as s (source, number, at)
   values ($1, $2, now())

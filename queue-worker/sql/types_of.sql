@@ -1,4 +1,4 @@
--- job, read: the queue and the type of each of these jobs.
+-- Returns the queues and job types of the jobs $1, with the number of jobs of each.
 -- $1 ids
 select l.queue, queue.type_of(l.job_type) as job_type, count(*) as jobs
 from unnest($1::bigint[]) i (id)

@@ -1,6 +1,6 @@
--- lane, read: the transactions that marked rows which no snapshot sees unmarked any more.
--- Safe: it only reads. A session with an older snapshot shows it in backend_xmin, which every role may read, since before the marking transaction
--- ended. Transactions of such sessions have lower ids than the next one (pass_lanes), provided that it has no id yet.
+-- Returns the transactions that marked lane rows, if no snapshot sees these rows unmarked any more.
+-- Safe: read-only. A session with an older snapshot shows that snapshot in backend_xmin, which every role may read, since before the marking
+-- transaction ended. Transactions of such sessions have lower ids than the next transaction (pass_lanes.sql), which must not have an id yet.
 select distinct l.leaving::text as leaving
 from queue.lane l
 where l.leaving is not null and l.passed is null

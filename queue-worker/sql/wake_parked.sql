@@ -1,7 +1,7 @@
--- parked -> ready: moves jobs that have a signal for which they wait, among those of up to $2 hints at or above the floor $1. Returns the number of
+-- parked -> ready: moves jobs that have received a signal for which they wait, from up to $2 hints at or above the floor $1. Returns the number of
 -- consumed hints, the lowest hint, the number of moved jobs, and whether to run again immediately.
 -- $1 floor  $2 maximum number of hints
--- Safe: queue.wake_parked runs two statements in one transaction, the second with a newer snapshot, and waits for no lock. Runs with
--- synchronous_commit=off: if a crash loses the commit, the hints are still there.
+-- Safe: queue.wake_parked runs two statements in one transaction, the second with a newer snapshot, and never waits for a lock. Runs with
+-- synchronous_commit=off: if a crash loses the commit, the hints still exist.
 select w.hints, w.lowest, w.moved, w.hints >= $2 and w.moved > 0 as more
 from queue.wake_parked($1, $2) w

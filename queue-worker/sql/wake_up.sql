@@ -1,4 +1,4 @@
--- idle -> nothing: this worker has enough to do and looks by itself; producers need not notify it.
+-- idle -> nothing: withdraws a worker's request for notifications. A worker that has jobs polls by itself, so producers need not notify it.
 -- $1 worker
 delete from queue.idle
 where worker = $1

@@ -1,4 +1,4 @@
-//! Errors of a worker. Failures of jobs are not errors, but verdicts.
+//! Errors of a worker. The failure of a job is not an error but a verdict.
 
 use std::{
     fmt,
@@ -8,7 +8,7 @@ use std::{
 
 use queue_core::RegistryError;
 
-/// Error of running a worker.
+/// Error that prevents a worker from starting or running, or an operation from being carried out.
 #[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -18,70 +18,70 @@ pub enum Error {
     /// The job types of this binary are invalid.
     #[error(transparent)]
     Registry(#[from] RegistryError),
-    /// The database returned an error.
+    /// The database or the driver returned an error.
     #[error("{}", error_message(.0))]
     Database(#[from] sqlx::Error),
-    /// The database refuses the connection or cannot be reached.
+    /// The database rejected the connection or could not be reached.
     #[error("cannot connect to {place}: {}", connect_message(.source))]
     Connect {
         /// Host, port and database, without the password.
         place: String,
-        /// Cause.
+        /// Underlying error.
         source: sqlx::Error,
     },
     /// The database URL is invalid.
     #[error("invalid database URL: {0}")]
     Address(String),
-    /// None of the hosts in the database URL has the required role.
+    /// No host in the database URL has the required role.
     #[error(
         "no host of the database has the required role: {why}; promote one or wait for it, or set in the URL what is acceptable: `target_session_attrs=any`, \
          `prefer-standby` or others"
     )]
     NoHost {
-        /// Answer of each host.
+        /// Response of each host.
         why: String,
-        /// Whether a host answered that may still get the required role.
+        /// Whether any host is a standby that may still get the required role.
         standby: bool,
     },
-    /// The database is read-only, so that a worker cannot use it.
+    /// The database is read-only, so a worker cannot use it.
     #[error(
         "the database is a standby or read-only for another reason; name its primary, or several hosts (`postgres://user@one,two/name`), or let the \
          worker wait: `--on-standby wait` (QUEUE_ON_STANDBY)"
     )]
     Standby,
-    /// A transaction pooler mixes up prepared statements of its clients, so that any statement may be another one.
+    /// A transaction pooler mixes up prepared statements of its clients, so that the server may execute a wrong statement.
     #[error(
         "a pooler in front of the database mixes up prepared statements; set `max_prepared_statements` (PgBouncer 1.21 or later), let it pool sessions \
          (`pool_mode = session`), or name the server itself: QUEUE_DIRECT_URL (`--direct-url`)"
     )]
     Pooler,
-    /// No database is named, and there is no embedded one.
+    /// No database URL is configured, and the embedded server is not available.
     #[error(
         "no database is named; set DATABASE_URL, or QUEUE_EMBEDDED=true (`--embedded`) for a private PostgreSQL server on this machine, with the feature `embedded`"
     )]
     NoDatabase,
-    /// The embedded server does not start.
+    /// The embedded server could not be started.
     #[cfg(feature = "embedded")]
     #[error(transparent)]
     Embedded(#[from] queue_embedded::EmbeddedError),
-    /// The embedded server has a store that this release cannot use.
+    /// The store in the embedded server cannot be used by this release.
     #[cfg(feature = "embedded")]
     #[error(
         "{why}; the store is in the embedded PostgreSQL of this machine: if its data is not needed, stop the processes that use it and remove its folder \
          {}, or set QUEUE_PG_DATA to another", .folder.display()
     )]
     EmbeddedStore {
-        /// What is wrong with the store.
+        /// Reason why the store cannot be used.
         why: queue_core::Error,
         /// Data folder of the server.
         folder: std::path::PathBuf,
     },
-    /// A limit is invalid, or two types declare it differently.
+    /// A limit is invalid, or two job types declare the limit differently.
     #[error("limit {name}: {why}")]
     Limit {
         /// Name of the limit.
         name: String,
-        /// Cause.
+        /// Reason why the limit is invalid.
         why: String,
     },
     /// The value of a setting is invalid.
@@ -89,12 +89,12 @@ pub enum Error {
     Config {
         /// Name of the setting.
         key: &'static str,
-        /// Its value.
+        /// Invalid value of the setting.
         value: String,
-        /// Accepted values.
+        /// Description of the accepted values.
         range: &'static str,
     },
-    /// The dashboard would be reachable by others without a token.
+    /// The dashboard would be reachable from other machines without a token.
     #[cfg(feature = "dashboard")]
     #[error("{address} is reachable by others, so the dashboard requires a token; set QUEUE_DASHBOARD_TOKEN, or listen on 127.0.0.1")]
     OpenDashboard {
@@ -107,31 +107,32 @@ pub enum Error {
     Listen {
         /// Address of the dashboard.
         address: std::net::SocketAddr,
-        /// Cause.
+        /// Underlying error.
         why: std::io::Error,
     },
-    /// The listener of the health checks cannot bind its address, because it is not an address of this machine or may not be used. An
-    /// address that another process has is waited for instead.
+    /// The listener of the health checks cannot bind its address, because the address does not belong to this machine or must not be used.
+    /// If another process uses the address, the listener waits instead of failing.
     #[cfg(feature = "health")]
     #[error("health checks cannot listen on {address}: {why}; set another address, or port 0 for any free port (`--health`, QUEUE_HEALTH)")]
     Health {
         /// Address of the listener.
         address: std::net::SocketAddr,
-        /// Cause.
+        /// Underlying error.
         why: std::io::Error,
     },
     /// A thread of the worker could not be started.
     #[error("cannot start a thread of the worker: {0}")]
     Thread(String),
-    /// The function that creates the workers of many stores has panicked.
+    /// The function that configures the workers of many stores panicked.
     #[error("the function that configures a store's worker panicked")]
     Making,
-    /// The task that supervises many stores has panicked, as the log shows. All stores are stopped.
+    /// The task that supervises many stores panicked, and the panic was logged. All stores are stopped.
     #[error("the task that supervises the stores has ended unexpectedly, which is a bug in this library; restart the process")]
     Untended,
 }
 
-/// Prints the `Display` text. The driver's own `Debug` prints the server's DETAIL, which may be a whole row, payload included.
+/// Formats the `Display` text. The `Debug` output of the driver's error contains the server's DETAIL, which may be a whole row including
+/// the payload.
 impl fmt::Debug for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Error({self})")
@@ -139,7 +140,8 @@ impl fmt::Debug for Error {
 }
 
 impl Error {
-    /// Returns whether a retry may succeed: the database is unreachable, full, restarting or a standby, or it aborted a deadlock.
+    /// Returns whether a retry may succeed. This is the case if the database is unreachable, full, restarting or a standby, or if it
+    /// aborted a deadlock.
     pub fn is_transient(&self) -> bool {
         match self {
             Self::Database(error) | Self::Connect { source: error, .. } | Self::Core(queue_core::Error::Database(error)) => {
@@ -151,8 +153,8 @@ impl Error {
     }
 }
 
-/// Warns of an error after which a loop of the worker retries. While the database is unreachable, every loop fails repeatedly: such errors
-/// are logged at most once a second, with the number of omitted ones.
+/// Logs an error after which a loop of the worker retries. While the database is unreachable, every loop fails repeatedly. Such errors are
+/// logged at most once a second, with the number of omitted errors.
 pub(crate) fn warn_throttled(error: &sqlx::Error, what: &'static str) {
     static LAST: Mutex<(Option<Instant>, u32)> = Mutex::new((None, 0));
     let unsaid = if is_transient(error) {
@@ -168,7 +170,7 @@ pub(crate) fn warn_throttled(error: &sqlx::Error, what: &'static str) {
     tracing::warn!(error = error_message(error), unsaid, "{what}");
 }
 
-/// Returns the message of an error. Adds the fix if client and server disagree about encryption.
+/// Returns the message of an error. If client and server disagree about encryption, the message includes the fix.
 pub(crate) fn error_message(error: &sqlx::Error) -> String {
     let message = queue_core::message(error);
     match tls_fix(&message) {
@@ -177,7 +179,7 @@ pub(crate) fn error_message(error: &sqlx::Error) -> String {
     }
 }
 
-/// Returns the message of a failed connection. If the server cannot be reached, adds which part of the URL to check.
+/// Returns the message of a failed connection. If the server cannot be reached, the message says which parts of the URL to check.
 fn connect_message(error: &sqlx::Error) -> String {
     let message = error_message(error);
     match error {
@@ -188,7 +190,7 @@ fn connect_message(error: &sqlx::Error) -> String {
     }
 }
 
-/// Returns the fix for a disagreement about encryption or certificates.
+/// Returns the fix for a disagreement about encryption or certificates, if the message describes one.
 fn tls_fix(message: &str) -> Option<&'static str> {
     const WITHOUT: &str = "this program was built without TLS: enable the feature `tls` of `queue-worker`, which is on by default";
     let about = |text| message.contains(text);
@@ -212,11 +214,11 @@ pub(crate) fn is_locked(error: &sqlx::Error) -> bool {
     error.as_database_error().and_then(sqlx::error::DatabaseError::code).is_some_and(|code| code == "55P03")
 }
 
-/// Returns whether a retry may succeed, as [`Error::is_transient`] does, for the driver's error.
+/// Returns whether a retry may succeed, like [`Error::is_transient`], for an error of the driver.
 pub(crate) fn is_transient(error: &sqlx::Error) -> bool {
     match error {
         sqlx::Error::Database(db) => match db.code().as_deref() {
-            // Connection exception, insufficient resources, operator intervention, system error, transaction rollback.
+            // SQLSTATE classes: connection exception, insufficient resources, operator intervention, system error, transaction rollback.
             Some(code) => ["08", "53", "57", "58", "40"].iter().any(|class| code.starts_with(class)) || ["25006", "55P03"].contains(&code),
             None => false,
         },

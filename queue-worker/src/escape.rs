@@ -1,23 +1,24 @@
-//! Escapes untrusted text (errors, payloads, names) for a terminal, so that it cannot move the cursor, change the title, or reorder words.
+//! Escapes untrusted text such as errors, payloads and names for a terminal. Escaped text cannot move the cursor, change the title, or
+//! reorder words.
 
 use std::fmt::Write as _;
 
-/// Escapes a text for one line: line breaks and tabs are escaped as well.
+/// Escapes a text for a single line. Line breaks and tabs are escaped as well.
 pub(crate) fn line(text: &str) -> String {
     escape(text, |c| if matches!(c, '\n' | '\t' | '\r') { Escape::Short } else { Escape::Code })
 }
 
-/// Escapes a text of several lines: line breaks and tabs stay.
+/// Escapes a text of several lines. Line breaks and tabs are kept.
 pub(crate) fn lines(text: &str) -> String {
     escape(text, |c| if matches!(c, '\n' | '\t') { Escape::None } else { Escape::Code })
 }
 
-/// Escapes JSON text so that it stays the same document: characters to be escaped occur only in strings.
+/// Escapes a JSON document without changing its meaning. Characters that need to be escaped occur only in JSON strings.
 pub(crate) fn json(text: &str) -> String {
     escape(text, |c| if matches!(c, '\n' | '\t') { Escape::None } else { Escape::Json })
 }
 
-/// Escapes a text for one line and truncates it to at most `most` characters.
+/// Escapes a text for a single line and truncates the result to `most` characters.
 pub(crate) fn short(text: &str, most: usize) -> String {
     let text = line(text);
     if text.chars().count() <= most {
@@ -31,11 +32,11 @@ pub(crate) fn short(text: &str, most: usize) -> String {
 /// Form of an escaped control character.
 enum Escape {
     None,
-    /// As `\n`.
+    /// Short escape such as `\n`.
     Short,
-    /// As `\u{1b}`.
+    /// Rust escape such as `\u{1b}`.
     Code,
-    /// As `\u001b`.
+    /// JSON escape such as `\u001b`.
     Json,
 }
 
@@ -53,7 +54,7 @@ fn escape(text: &str, how: impl Fn(char) -> Escape) -> String {
     out
 }
 
-/// Returns whether a character is a control character (C0 or C1), a line separator, or reorders text.
+/// Returns whether a character is a control character (C0 or C1) or a line separator, or changes the text direction.
 fn is_unsafe(c: char) -> bool {
     c.is_control() || matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }

@@ -1,7 +1,6 @@
-//! Worker of `queue-core`: everything that happens to a job after it was enqueued.
+//! Worker for `queue-core`: claims, runs and settles jobs after they have been enqueued.
 //!
-//! A job is claimed, run and settled; the modules have these names. A worker is one call in your own binary, because a binary runs only the
-//! job types linked into it:
+//! A binary runs only the job types linked into it. Therefore a worker is started with a single call in your own binary:
 //!
 //! ```no_run
 //! # async fn example(pool: sqlx::PgPool) -> Result<(), queue_worker::Error> {
@@ -15,22 +14,31 @@
 //!
 //! # Features
 //!
-//! On by default: `cli`, the command line; `embedded`, a private PostgreSQL server that is used when no database is named; `tls`, encrypted
-//! connections (rustls, with the system's certificates); `top`, a command that monitors a store on a terminal; and `logs`, which stores what
-//! handlers log (implied by `cli`).
+//! On by default:
 //!
-//! Off by default: `dashboard`, web pages and a JSON API for operators; `health`, HTTP health checks for supervisors; `metrics`, an endpoint for
-//! Prometheus; and `otel`, metrics for an OpenTelemetry meter.
+//! - `cli`: the command line.
+//! - `embedded`: a private PostgreSQL server that is used if no database URL is configured.
+//! - `tls`: encrypted connections, by rustls with the system's certificates.
+//! - `top`: a command that monitors a store on a terminal.
+//! - `logs`: stores what handlers log; implied by `cli`.
 //!
-//! A program that only runs a [`Worker`] can set `default-features = false`, and links forty crates fewer.
+//! Off by default:
+//!
+//! - `dashboard`: web pages and a JSON API for operators.
+//! - `health`: HTTP health checks for supervisors.
+//! - `metrics`: an endpoint for Prometheus.
+//! - `otel`: metrics for an OpenTelemetry meter.
+//!
+//! A program that only runs a [`Worker`] can set `default-features = false`, and then links forty crates fewer.
 //!
 //! # Guarantees
 //!
-//! A job whose enqueue was committed is run until it completes, is cancelled, or becomes a dead letter, which operators can see. A verdict is
-//! accepted only under the lease of its claim: a worker that was slow, killed, duplicated or disconnected changes nothing. An attempt may be
-//! repeated if its process or its connection ends in the middle. `cx.begin()` commits effects in the same database together with the verdict.
+//! A job whose enqueue was committed is run until it completes, is cancelled, or becomes a dead letter, which operators can inspect. A
+//! verdict is accepted only under the lease of its claim, so a worker that was slow, killed, duplicated or disconnected changes nothing. An
+//! attempt may be repeated if its process or connection ends before the verdict is committed. `cx.begin()` commits effects in the same
+//! database together with the verdict.
 
-// Modules import only modules listed below them (see ARCHITECTURE.md).
+// A module imports only from modules listed below it (see `ARCHITECTURE.md`).
 #[cfg(feature = "cli")]
 pub mod cli;
 #[cfg(feature = "dashboard")]
@@ -65,18 +73,18 @@ pub use logs::{AtLeast, Logs, logs, logs_at};
 #[cfg(feature = "embedded")]
 pub use queue_embedded as embedded;
 pub use run::AttemptOutcome;
-/// The database driver, in the version whose pools a [`Worker`] takes.
+/// Database driver, in the version whose pools [`Worker::new`] accepts.
 pub use sqlx;
 pub use stores::StoresWorker;
 pub use worker::Worker;
 
-/// Without the feature `cli`, the command line does not exist.
+/// Reports that the command line requires the feature `cli`.
 #[cfg(not(feature = "cli"))]
 #[macro_export]
 macro_rules! main {
     ($($any:tt)*) => {
         ::core::compile_error!("`queue_worker::main!` is a whole command line; enable the feature `cli` of `queue-worker`, or run a `Worker` in your own `main`");
-        // Suppresses a second error about the missing `main`.
+        // Prevents a second error about a missing `main`.
         fn main() {}
     };
 }

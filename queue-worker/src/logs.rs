@@ -1,6 +1,6 @@
-//! Stores what handlers log, for job types with `keep_logs`: a layer for the program's `tracing` subscriber.
+//! Layer for the program's `tracing` subscriber that stores what handlers log, for job types with `keep_logs`.
 //!
-//! The attempt owns the log and its size limit. This file finds the log to which an event belongs, and formats the event as a line.
+//! The attempt owns its log and the size limit. This module finds the log to which an event belongs, and formats the event as a line.
 
 use std::{
     fmt,
@@ -26,13 +26,14 @@ use tracing_subscriber::{
     util::SubscriberInitExt as _,
 };
 
-/// Returns a layer that stores what handlers log at `INFO` and above with their attempts, for types with `#[job(keep_logs = "64KiB")]`.
+/// Returns a layer that stores what handlers log at `INFO` and above with their attempts, for job types with `#[job(keep_logs = "64KiB")]`.
 ///
-/// [`main!`](crate::main) installs it. A program with its own subscriber adds it beside the layer that prints. The layer has a filter of its
-/// own, so set filters on the other layers, not on the whole subscriber: a global `EnvFilter` removes events from this layer as well.
+/// [`main!`](crate::main) installs the layer. A program with its own subscriber adds it next to the layer that prints. The layer has its
+/// own filter, so set filters on the other layers and not on the whole subscriber. A global `EnvFilter` would remove events from this layer
+/// as well.
 ///
-/// An event belongs to an attempt if it occurs within the attempt's span or a span inside that. This includes the handler, and tasks that are
-/// `.instrument`ed with such a span. Events are stored unmodified: **what a handler logs is stored as plain text**.
+/// An event belongs to an attempt if it occurs within the attempt's span or a child span. This includes events of the handler, and of tasks
+/// that are `.instrument`ed with such a span. Events are stored unmodified: **what a handler logs is stored as plain text**.
 ///
 /// ```no_run
 /// use tracing_subscriber::{EnvFilter, Layer as _, layer::SubscriberExt as _, util::SubscriberInitExt as _};
@@ -47,7 +48,7 @@ where
     logs_at(Level::INFO)
 }
 
-/// Returns the layer of [`logs`] for this level and above.
+/// Returns the same layer as [`logs`], for events at `level` and above.
 pub fn logs_at<S>(level: Level) -> Filtered<Logs<S>, AtLeast, S>
 where
     S: Subscriber + for<'a> LookupSpan<'a>,
@@ -55,20 +56,20 @@ where
     Logs { subscriber: PhantomData }.with_filter(AtLeast(LevelFilter::from_level(level)))
 }
 
-/// Default filter of a worker's log. Notices of a migration that had nothing to do are omitted.
+/// Default filter of the worker's log. It omits the notices of a migration that had nothing to do.
 pub(crate) const WORKER_LOG: &str = "info,sqlx::postgres::notice=warn";
 
-/// Logs to stderr, filtered by `RUST_LOG` or else [`WORKER_LOG`], if the program has set no subscriber. Otherwise failed attempts would not
-/// be visible anywhere.
+/// Logs to stderr if the program has set no subscriber, because failed attempts would not be visible otherwise. The filter is `RUST_LOG` or
+/// else [`WORKER_LOG`].
 pub(crate) fn log_to_stderr_by_default() {
     if tracing::dispatcher::get_default(tracing::Dispatch::is::<NoSubscriber>) {
         log_to_stderr(EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(WORKER_LOG)), false);
     }
 }
 
-/// Logs to stderr, and stores what handlers log. Does not replace a subscriber that the program has set.
+/// Logs to stderr and stores what handlers log. If the program has set a subscriber, the call has no effect.
 pub(crate) fn log_to_stderr(filter: EnvFilter, as_json: bool) {
-    // If an unwritable log line were logged in turn, a closed stderr would end this process.
+    // Errors while writing a log line must not be logged in turn. Otherwise a closed stderr would end the process.
     let log = tracing_subscriber::fmt::layer().with_writer(stderr).with_ansi(stderr().is_terminal()).log_internal_errors(false);
     // The filter applies only to printed lines. Stored logs have a filter of their own.
     let kept = tracing_subscriber::registry().with(logs());
@@ -76,16 +77,16 @@ pub(crate) fn log_to_stderr(filter: EnvFilter, as_json: bool) {
     let _ = if as_json { kept.with(log.json().with_filter(filter)).try_init() } else { kept.with(log.with_filter(filter)).try_init() };
 }
 
-/// Layer returned by [`logs`].
+/// Layer returned by [`logs`] and [`logs_at`].
 pub struct Logs<S> {
     subscriber: PhantomData<fn(S)>,
 }
 
-/// Filter of [`logs`]: a level and above.
+/// Filter of the layer returned by [`logs`], which accepts events at a level and above.
 ///
-/// It is evaluated for each event, never cached per callsite. If all filters of a subscriber are cached, `tracing-subscriber` reuses the
-/// last decision made on this thread, whatever it was about. A line that follows a statement of the driver, which checks whether statements
-/// are logged, would then be lost to every layer (tokio-rs/tracing#2519).
+/// The filter is evaluated for each event, and its decision is never cached per callsite. If all filters of a subscriber are cached,
+/// `tracing-subscriber` reuses the last decision made on this thread, even for another event. The driver checks whether statements are
+/// logged. The line that follows such a check would then be lost to every layer (tokio-rs/tracing#2519).
 #[derive(Clone, Copy, Debug)]
 pub struct AtLeast(LevelFilter);
 
@@ -103,7 +104,7 @@ impl<S> Filter<S> for AtLeast {
     }
 }
 
-/// Span extension: the log of the span's attempt.
+/// Log of the span's attempt, stored as an extension of the span.
 struct AttemptLog(Arc<OpenLog>);
 
 impl<S> Layer<S> for Logs<S>
@@ -127,7 +128,7 @@ where
             return;
         }
         let Some(span) = cx.event_span(event) else { return };
-        // Released before the line is written, because formatting may create spans.
+        // The extensions are released before the line is written, because formatting may create spans.
         let log = span.extensions().get::<AttemptLog>().map(|log| Arc::clone(&log.0));
         if let Some(log) = log {
             log.write(|to| line(to, event));
@@ -135,7 +136,7 @@ where
     }
 }
 
-/// `2026-11-23T12:00:00.123Z  INFO my_app::mail: sent to=7`
+/// Writes an event as a line such as `2026-11-23T12:00:00.123Z  INFO my_app::mail: sent to=7`.
 fn line(to: &mut dyn fmt::Write, event: &Event<'_>) -> fmt::Result {
     let (metadata, now) = (event.metadata(), Utc::now());
     write!(to, "{} {:>5} {}:", now.to_rfc3339_opts(SecondsFormat::Millis, true), metadata.level().as_str(), metadata.target())?;

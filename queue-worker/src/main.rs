@@ -1,4 +1,4 @@
-//! The bundled binary. It operates any store, but runs no jobs, because none are linked into it. `queue_worker::main!(my_app)` creates a
-//! binary that does.
+//! Bundled binary, which can operate any store. It runs no jobs, because no job types are linked into it. `queue_worker::main!(my_app)`
+//! creates a binary that runs jobs.
 
 queue_worker::main!();

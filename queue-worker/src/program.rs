@@ -1,4 +1,4 @@
-//! Name of this program, as used in messages that contain commands, and which of its job types ignore signals.
+//! Name of the program as used in messages that contain commands, and job types that ignore signals.
 
 use std::borrow::Cow;
 
@@ -7,7 +7,7 @@ pub(crate) use queue_core::runner::program_name as name;
 pub(crate) use queue_core::runner::remember_program as remember;
 use queue_core::{Registry, operate::Why, runner::BUNDLED};
 
-/// Replaces the program's name in the commands of a text. A command is at the start of the text or between backticks.
+/// Replaces the program name in the commands of a text. A command starts at the beginning of the text or after a backtick.
 pub(crate) fn commands(text: &str) -> Cow<'_, str> {
     commands_of(text, name())
 }
@@ -22,13 +22,13 @@ fn commands_of<'t>(text: &'t str, name: &str) -> Cow<'t, str> {
     Cow::Owned(text.strip_prefix(COMMAND).map(|rest| format!("{name} {rest}")).unwrap_or(text))
 }
 
-/// Returns whether jobs of this type ignore signals: the type is linked into this binary and not durable. A type that is not linked may be
-/// durable in another binary.
+/// Returns whether jobs of this type ignore signals, because the type is linked into this binary and not durable. A type that is not linked
+/// may be durable in another binary.
 pub(crate) fn ignores_signals(job_type: &str) -> bool {
     Registry::linked().unwrap_or_default().get(job_type).is_some_and(|found| !found.options().durable)
 }
 
-/// Applies [`commands`] to the fix of each cause.
+/// Applies [`commands`] to the suggested fix of each cause.
 pub(crate) fn name_commands(mut why: Why) -> Why {
     for fix in why.causes.iter_mut().filter_map(|cause| cause.fix.as_mut()) {
         *fix = commands(fix).into_owned();
@@ -42,12 +42,12 @@ mod tests {
 
     #[test]
     fn commands_and_nothing_else_are_given_the_name() {
-        for (text, wanted) in [
+        for (text, expected) in [
             ("queue-worker requeue 7", "app requeue 7"),
             ("start one: `queue-worker run`, or `queue-worker jobs`", "start one: `app run`, or `app jobs`"),
             ("the session of queue-worker claim has it", "the session of queue-worker claim has it"),
         ] {
-            assert_eq!(commands_of(text, "app"), wanted);
+            assert_eq!(commands_of(text, "app"), expected);
             assert_eq!(commands_of(text, "queue-worker"), text);
         }
     }

@@ -1,5 +1,5 @@
-//! Serves HTTP connections, with limits on their number and on the time that a client may take to send a request or to read the response.
-//! Further clients wait. Each request has its peer as `ConnectInfo`. Independent of the routes.
+//! Serves HTTP connections. The number of connections is limited, as is the time that a client may take to send a request or to read a
+//! response. Further clients wait. Each request carries the peer address as `ConnectInfo`. The server does not depend on the routes.
 
 use std::{
     io,
@@ -23,30 +23,30 @@ use tokio::{
     time::{Sleep, sleep, timeout},
 };
 
-/// Limits of a server.
+/// Limits on the connections of an HTTP server.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ServerLimits {
-    /// Maximum number of connections. Further clients wait.
+    /// Maximum number of concurrent connections. Further clients wait.
     pub(crate) connections: usize,
-    /// Time after which a client that sends no request, or reads nothing of its response, is disconnected.
+    /// Timeout after which a client is disconnected if it sends no request or does not read the response.
     pub(crate) idle_timeout: Duration,
     /// Maximum duration of a connection.
     pub(crate) max_duration: Option<Duration>,
 }
 
-/// Delay before retrying an address that another process has.
+/// Delay between tries to bind an address that another process is using.
 #[cfg(any(feature = "health", all(feature = "dashboard", feature = "cli")))]
 const RETRY_INTERVAL: Duration = Duration::from_secs(2);
 
-/// Number of tries between two warnings that the address is not free.
+/// Number of tries between two warnings that the address is in use.
 #[cfg(any(feature = "health", all(feature = "dashboard", feature = "cli")))]
 const TRIES_PER_WARNING: u32 = 30;
 
-/// Binds the address. Returns `None` if another process has it, such as a predecessor that is still stopping.
+/// Binds `address`. Returns `None` if another process is using the address, such as a predecessor that is still stopping.
 #[cfg(any(feature = "health", all(feature = "dashboard", feature = "cli")))]
 pub(crate) async fn bind(address: std::net::SocketAddr) -> io::Result<Option<TcpListener>> {
     let bound = match TcpListener::bind(address).await {
-        // On a machine without IPv6, `[::]` means all IPv4 addresses.
+        // On a machine without IPv6, `[::]` stands for all IPv4 addresses.
         Err(error) if address.is_ipv6() && address.ip().is_unspecified() && error.kind() != io::ErrorKind::AddrInUse => {
             TcpListener::bind(("0.0.0.0", address.port())).await.map_err(|_| error)
         }
@@ -59,7 +59,7 @@ pub(crate) async fn bind(address: std::net::SocketAddr) -> io::Result<Option<Tcp
     }
 }
 
-/// Waits for the address, and logs what is waiting for it.
+/// Binds `address` as soon as it is free. `what` names the waiting server in the log.
 #[cfg(any(feature = "health", all(feature = "dashboard", feature = "cli")))]
 pub(crate) async fn bind_when_free(address: std::net::SocketAddr, what: &str) -> TcpListener {
     for tries in 0_u32.. {
@@ -76,7 +76,7 @@ pub(crate) async fn bind_when_free(address: std::net::SocketAddr, what: &str) ->
     std::future::pending().await
 }
 
-/// Serves until `stop` completes. Pending requests are dropped.
+/// Serves connections until `stop` completes. Requests in progress are then dropped.
 pub(crate) async fn serve(listener: TcpListener, router: Router, limits: ServerLimits, stop: impl Future<Output = ()>) {
     let permits = Arc::new(Semaphore::new(limits.connections));
     let mut tasks = JoinSet::new();
@@ -107,7 +107,7 @@ pub(crate) async fn serve(listener: TcpListener, router: Router, limits: ServerL
     }
 }
 
-/// Errors of a connection concern only its client.
+/// Serves one connection. Connection errors are ignored, because they affect only that client.
 async fn handle_connection(stream: TcpStream, router: Router, ServerLimits { idle_timeout, max_duration, .. }: ServerLimits) {
     let mut server = Builder::new(TokioExecutor::new()).http1_only();
     server.http1().timer(TokioTimer::new()).header_read_timeout(idle_timeout);
@@ -119,16 +119,16 @@ async fn handle_connection(stream: TcpStream, router: Router, ServerLimits { idl
     }
 }
 
-/// Connection that fails if its client stops reading.
+/// Connection that fails if the client stops reading.
 struct StallGuard {
     stream: TcpStream,
     idle_timeout: Duration,
-    /// Running while the client does not read.
+    /// Timer that runs while the client does not read.
     stalled: Option<Pin<Box<Sleep>>>,
 }
 
 impl StallGuard {
-    /// Returns an error if nothing could be sent for too long.
+    /// Returns an error if nothing could be sent for the idle timeout.
     fn check_progress(&mut self, tried: Poll<io::Result<usize>>, context: &mut Context<'_>) -> Poll<io::Result<usize>> {
         if tried.is_ready() {
             self.stalled = None;
@@ -152,7 +152,7 @@ impl AsyncWrite for StallGuard {
         self.check_progress(tried, context)
     }
 
-    // A socket needs no flush, and its shutdown never blocks.
+    // A socket does not need to be flushed, and its shutdown never blocks.
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         Pin::new(&mut self.stream).poll_flush(context)
     }
@@ -183,7 +183,7 @@ mod tests {
 
     const HASTY: ServerLimits = ServerLimits { connections: 3, idle_timeout: Duration::from_millis(300), max_duration: None };
 
-    /// More than the socket buffers hold.
+    /// Response size that exceeds the socket buffers.
     const LARGE: usize = 64 * 1024 * 1024;
 
     async fn start(limits: ServerLimits) -> (std::net::SocketAddr, JoinHandle<()>) {
@@ -202,7 +202,7 @@ mod tests {
         TcpStream::connect(("127.0.0.1", listener.local_addr().unwrap().port())).await.unwrap();
     }
 
-    /// Sends a partial request, and keeps the connection open.
+    /// Sends a partial request and keeps the connection open.
     async fn send_partial(address: std::net::SocketAddr, text: &str) -> TcpStream {
         let mut stream = TcpStream::connect(address).await.unwrap();
         stream.write_all(text.as_bytes()).await.unwrap();

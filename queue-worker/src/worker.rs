@@ -1,4 +1,4 @@
-//! The worker: its builder, and the loops of which it consists.
+//! Worker, with its builder methods and the loops of which it consists.
 //!
 //! ```text
 //! poller ---hints---> claimers ---jobs---> slots ---verdicts---> settle loop
@@ -6,7 +6,7 @@
 //! heartbeat thread: identity        housekeeping: recovery, cancellation; prune
 //! ```
 //!
-//! The poller and the claimers are in `claim`. `running` starts all loops and stops them in the right order.
+//! The poller and the claimers are in the module `claim`. The module `running` starts all loops and stops them in the right order.
 
 mod fence;
 #[cfg(feature = "health")]
@@ -50,7 +50,7 @@ use crate::{
     tally::MetricsBuffer,
 };
 
-/// Runs jobs. Configure it with the builder methods, then call [`Worker::run`].
+/// Worker that runs the jobs of a store. Configure it with the builder methods, then call [`Worker::run`].
 ///
 /// ```no_run
 /// # async fn example(pool: sqlx::PgPool) -> Result<(), queue_worker::Error> {
@@ -73,7 +73,7 @@ pub struct Worker {
     /// Schedules declared by the registered job types.
     declared: Vec<DeclaredSchedule>,
     schedules: Vec<(String, Schedule)>,
-    /// By queue.
+    /// Declared limits of queues, by queue.
     limits: Vec<(String, Limit)>,
     #[cfg(feature = "health")]
     health: Option<std::net::SocketAddr>,
@@ -81,13 +81,15 @@ pub struct Worker {
     meter: Option<opentelemetry::metrics::Meter>,
 }
 
-/// Own connections that are never shared: one for heartbeats and one for notifications. All other loops share the rest.
+/// Number of the worker's own connections that are never shared: one for heartbeats and one for notifications. All other loops share the
+/// remaining connections.
 const ALONE: usize = 2;
 
 impl Worker {
-    /// Creates a worker that uses this pool, which it shares with the handlers. The worker opens connections of its own to the same database:
-    /// four while there is little to do, more while more statements run concurrently, and at most [`Worker::connections`]. Each running
-    /// transactional job takes a connection of the pool.
+    /// Creates a worker that shares `pool` with the handlers.
+    ///
+    /// The worker opens additional connections to the same database: four while there is little to do, more while more statements run
+    /// concurrently, and at most [`Worker::connections`]. Each running transactional job uses a connection of the pool.
     pub fn new(pool: PgPool) -> Self {
         let (config, states, observer) = (Config::default(), States::default(), OutcomeObserver::default());
         let (declared, schedules, limits, middleware, ready) = Default::default();
@@ -116,21 +118,23 @@ impl Worker {
         &self.pool
     }
 
-    /// Uses this pool's address for the worker's own connections, which bypass a transaction pooler that keeps no sessions. See
+    /// Uses the address of `pool` for the worker's own connections. These bypass a transaction pooler that does not keep sessions. See
     /// [`Database::direct`](crate::Database::direct).
     pub fn direct(mut self, pool: &PgPool) -> Self {
         self.direct = Some(pool.clone());
         self
     }
 
-    /// Adds a value that handlers get with `cx.state::<T>()`. One value per type.
+    /// Adds a value that handlers access with `cx.state::<T>()`. There is one value per type.
     pub fn state<T: Send + Sync + 'static>(mut self, value: T) -> Self {
         self.states.put(value);
         self
     }
 
-    /// Registers `T`. Once a type is registered, only registered types run, not all types linked into this binary. For platforms without
-    /// link-time registration, and for workers that run some types only.
+    /// Registers the job type `T`.
+    ///
+    /// Once a job type is registered, the worker runs only registered types instead of all types linked into the binary. Registration is
+    /// meant for platforms without link-time registration, and for workers that run only some types.
     pub fn register<T: Handler>(mut self) -> Self {
         if let Err(error) = self.registry.get_or_insert_default().register::<T>() {
             self.broken.get_or_insert(error);
@@ -139,7 +143,7 @@ impl Worker {
         self
     }
 
-    /// Registers a type whose handler takes batches, `#[job(batch = 500)]`. Otherwise as [`Worker::register`].
+    /// Registers a job type whose handler takes batches, such as `#[job(batch = 500)]`. Otherwise the same as [`Worker::register`].
     pub fn register_batch<T: BatchHandler>(mut self) -> Self {
         if let Err(error) = self.registry.get_or_insert_default().register_batch::<T>() {
             self.broken.get_or_insert(error);
@@ -148,18 +152,22 @@ impl Worker {
         self
     }
 
-    /// Runs this middleware around each attempt, inside those added before. See [`Middleware`].
+    /// Runs `middleware` around each attempt, inside of any middleware added before. See [`Middleware`].
     pub fn middleware(mut self, middleware: impl Middleware) -> Self {
         self.middleware.push(Arc::new(middleware));
         self
     }
 
-    /// Calls `hook` with the outcome of each attempt that ends in this worker, for metrics and alerts. Several hooks may be set; all are called.
+    /// Calls `hook` with the outcome of each attempt that ends in this worker, for metrics and alerts.
     ///
-    /// The attempt calls the hook just before it sends its verdict. The hook should return quickly and leave longer work to a task. If the
-    /// worker loses its lease at that moment, the verdict is refused and another worker has the job. Not reported to the hook, but logged and
-    /// counted: attempts that ended with their process, by the worker that recovers them, and expired jobs, which had no attempt. A panic of
-    /// the hook is logged, and has no other effect.
+    /// If several hooks are set, all of them are called.
+    ///
+    /// The hook is called just before the attempt sends its verdict. It should return quickly and leave longer work to a task. If the
+    /// worker loses its lease at that moment, the verdict is refused and another worker runs the job. A panic of the hook is logged and has
+    /// no other effect.
+    ///
+    /// Two kinds of outcomes are logged and counted, but not passed to the hook: attempts that ended with a crash of their process, which
+    /// another worker recovers, and expired jobs, which had no attempt.
     ///
     /// Each failed attempt is also logged at `info`, and each dead letter at `warn`.
     ///
@@ -181,10 +189,12 @@ impl Worker {
         self
     }
 
-    /// Calls `hook` once, when this worker is ready: it is registered in the store, and claims jobs. Several hooks may be set; all are called.
+    /// Calls `hook` once, when this worker is registered in the store and claims jobs.
     ///
-    /// For example for a health check or a supervisor. The worker of the command line notifies systemd by itself (`Type=notify`). A slow hook
-    /// delays only other hooks. A worker is not ready while the database is unreachable.
+    /// If several hooks are set, all of them are called.
+    ///
+    /// The hook can notify a health check or a supervisor, for example. The worker of the command line notifies systemd automatically
+    /// (`Type=notify`). A slow hook delays only other hooks. A worker is not ready while the database is unreachable.
     ///
     /// ```no_run
     /// # async fn example(pool: sqlx::PgPool) -> Result<(), queue_worker::Error> {
@@ -201,15 +211,18 @@ impl Worker {
         self
     }
 
-    /// Runs jobs until `shutdown` completes, then lets running handlers finish within the grace period, releases the other jobs without
-    /// charging an attempt, and returns. While the database is unreachable, the worker waits and reconnects.
+    /// Runs jobs until `shutdown` completes, and then stops the worker.
     ///
-    /// If the program has set no `tracing` subscriber, the worker logs to stderr, as the command line does: filtered by `RUST_LOG`, by default
-    /// at `info`. This requires the feature `logs`, which is on by default.
+    /// At shutdown, running handlers may finish within the grace period, and all other jobs are released without counting an attempt. While
+    /// the database is unreachable, the worker waits and reconnects.
+    ///
+    /// If the program has not set a `tracing` subscriber, the worker logs to stderr like the command line, filtered by `RUST_LOG` or by
+    /// default at `info`. This requires the feature `logs`, which is on by default.
     ///
     /// # Errors
-    /// Fails before the first job if a setting is out of range, a job type is invalid, the store is not migrated or cannot be reached, or the
-    /// database is a standby and the worker should not wait for it ([`Worker::on_standby`]).
+    /// Returns an error before the first job if a setting is out of range, a job type is invalid, or the store is not migrated or cannot be
+    /// reached. Also returns an error if the database is a standby and the worker is not configured to wait for it
+    /// ([`Worker::on_standby`]).
     pub async fn run(self, shutdown: impl Future<Output = ()>) -> Result<(), Error> {
         #[cfg(feature = "logs")]
         crate::logs::log_to_stderr_by_default();
@@ -232,7 +245,7 @@ impl Worker {
         link.close().await;
         warn_of_unused(&config, &parts.registry, &[(&pool, config.store)]).await;
 
-        // Dropping this future drops the engine and the heartbeat. The jobs are then recovered like those of a silent worker.
+        // Dropping this future drops the engine and the heartbeat. The jobs are then recovered after the lease has expired.
         let engine = Engine::start_watched("queue engine", &loop_health).map_err(|error| Error::Thread(error.to_string()))?;
         parts.days = cluster.map(|cluster| cluster.follow(&engine));
         let factory = ConnectionFactory::of_one_worker(&direct, config.connections - ALONE);
@@ -242,7 +255,7 @@ impl Worker {
         shutdown.await;
         loop_health.stop();
         tracing::info!("shutting down");
-        // Runs on the engine, where handlers that block their thread cannot delay it.
+        // The shutdown runs on the engine, where handlers that block their thread cannot delay it.
         let _ = engine.handle().spawn(running.stop(config.grace)).await;
         #[cfg(feature = "otel")]
         if let Some(export) = export {

@@ -1,8 +1,8 @@
 #!/bin/sh
-# Runs a Citus test cluster on this machine: a coordinator and two nodes, as user postgres, in a directory that `wipe` removes.
+# Runs a Citus test cluster on this machine, with a coordinator and two nodes. The cluster runs as user postgres, in a directory that `wipe` removes.
 #
-#   cluster.sh start | stop | wipe                  CITUS_DIR (default /dev/shm/queue-citus), CITUS_PORT (default 19700: the coordinator's)
-#   cluster.sh standby PORT TO                      a synchronous standby of the node at PORT, at port TO
+#   cluster.sh start | stop | wipe                  CITUS_DIR (default /dev/shm/queue-citus), CITUS_PORT (of the coordinator, default 19700)
+#   cluster.sh standby PORT TO                      starts a synchronous standby of the node at PORT, at port TO
 #   cluster.sh kill PORT | cluster.sh promote PORT
 #
 # QUEUE_TEST_CITUS="postgres://postgres@127.0.0.1:19700/postgres?sslmode=disable" cargo test -p tests --test citus

@@ -1,4 +1,4 @@
-//! Every kind of job, enqueued through each node, run by workers connected to each node.
+//! Tests every kind of job. Jobs are enqueued through each node, and run by workers that are connected to each node.
 
 use std::time::{Duration, Instant};
 
@@ -14,7 +14,7 @@ use tests::{Act as Does, Batched, Do, Part, TestDb, Within, within};
 
 use super::{cluster, pool};
 
-/// Returns its payload.
+/// Job that returns its payload.
 #[job(name = "echo", output = i64)]
 #[derive(Serialize, Deserialize)]
 pub(super) struct Echo {
@@ -27,7 +27,7 @@ impl Handler for Echo {
     }
 }
 
-/// Has an ordering key and a fair queue.
+/// Job with an ordering key and a fair queue.
 #[job(name = "lined", key = self.key, fair = self.key)]
 #[derive(Serialize, Deserialize)]
 struct Lined {
@@ -40,7 +40,7 @@ impl Handler for Lined {
     }
 }
 
-/// Runs under limits.
+/// Job under a concurrency limit and a rate limit.
 #[job(name = "limited", limit(concurrency = 2, rate = "100/1s"))]
 #[derive(Serialize, Deserialize)]
 struct Limited {}
@@ -51,7 +51,7 @@ impl Handler for Limited {
     }
 }
 
-/// Runs one job per key at a time.
+/// Job of which only one per key runs at a time.
 #[job(name = "limited_by_key", limit(name = "account", key = self.account, concurrency = 1))]
 #[derive(Serialize, Deserialize)]
 struct ByKey {
@@ -64,7 +64,7 @@ impl Handler for ByKey {
     }
 }
 
-/// Uses a step, a step transaction, a child, a map, a signal and a sleep.
+/// Durable job that uses a step, a step transaction, a child, a map, a signal and a sleep.
 #[job(name = "long", durable, output = i64)]
 #[derive(Serialize, Deserialize)]
 struct Long {}
@@ -87,7 +87,7 @@ impl Handler for Long {
     }
 }
 
-/// A node that depends on another one.
+/// Flow node that depends on another node.
 #[job(name = "sum", output = i64)]
 #[derive(Serialize, Deserialize)]
 struct Sum {
@@ -100,7 +100,7 @@ impl Handler for Sum {
     }
 }
 
-/// Completes its job in a transaction of its own.
+/// Job that completes in its own transaction.
 #[job(name = "own_end")]
 #[derive(Serialize, Deserialize)]
 struct OwnEnd {}
@@ -114,7 +114,7 @@ impl Handler for OwnEnd {
     }
 }
 
-/// Scheduled by its type.
+/// Job with a schedule that its type declares.
 #[job(name = "ticking", every = "1s")]
 #[derive(Default, Serialize, Deserialize)]
 struct Ticking {}
@@ -142,7 +142,7 @@ pub(super) fn worker(pool: &PgPool) -> Worker {
         .grace(Duration::from_secs(2))
 }
 
-async fn over(db: &TestDb, what: &str) {
+async fn wait_until_finished(db: &TestDb, what: &str) {
     within(Duration::from_mins(1), what, async || {
         db.count(
             "select count(*) from queue.jobs where state not in ('completed', 'dead', 'cancelled', 'expired') and job_type <> 'ticking'",
@@ -153,21 +153,21 @@ async fn over(db: &TestDb, what: &str) {
     .await;
 }
 
-/// Runs jobs of all kinds through this pool while a worker runs.
+/// Enqueues jobs of all kinds through `pool` while a worker is running, and checks their results.
 async fn play(db: &TestDb, pool: &PgPool, waiter: &Waiter, round: &str) {
     let began = Instant::now();
-    let told = |what: &str| eprintln!("{round}: {what}: after {:?}", began.elapsed());
+    let log = |what: &str| eprintln!("{round}: {what}: after {:?}", began.elapsed());
     for n in 0..3 {
         assert_eq!(Echo { n }.enqueue(pool).await.unwrap().wait(waiter).await.unwrap(), n);
     }
-    told("plain");
+    log("plain");
     let retried = Do { act: Does::FailUntil(2) }.enqueue(pool).await.unwrap();
     assert_eq!(retried.wait(waiter).await.unwrap(), "");
     let dead = Do { act: Does::Terminal("so".to_owned()) }.enqueue(pool).await.unwrap();
     assert!(dead.wait(waiter).await.is_err());
     let later = Echo { n: 9 }.enqueue(pool).after(Duration::from_millis(300)).await.unwrap();
     assert_eq!(later.wait(pool).await.unwrap(), 9);
-    told("retried, dead, scheduled");
+    log("retried, dead, scheduled");
     let mut tx = pool.begin().await.unwrap();
     sqlx::query("insert into effect (job, attempt, pid) values (1, 1, 1)").execute(&mut *tx).await.unwrap();
     let rolled = Echo { n: 1 }.enqueue(&mut *tx).await.unwrap();
@@ -184,7 +184,7 @@ async fn play(db: &TestDb, pool: &PgPool, waiter: &Waiter, round: &str) {
     for (n, handle) in all.into_iter().enumerate() {
         assert_eq!(handle.wait(waiter).await.unwrap(), i64::try_from(n).unwrap());
     }
-    told("in a transaction, unique, many");
+    log("in a transaction, unique, many");
     Echo::enqueue_all((0..6000).map(|n| Echo { n }), pool).await.unwrap();
     for nr in 0..12 {
         Lined { key: format!("key {}", nr % 3) }.enqueue(pool).await.unwrap();
@@ -192,22 +192,22 @@ async fn play(db: &TestDb, pool: &PgPool, waiter: &Waiter, round: &str) {
         ByKey { account: format!("{}", nr % 2) }.enqueue(pool).await.unwrap();
         Batched { part: Part::Complete }.enqueue(pool).await.unwrap();
     }
-    over(db, "keys, lines, limits, batches").await;
-    told("bulk, keyed, fair, limited, batches");
+    wait_until_finished(db, "keys, lines, limits, batches").await;
+    log("bulk, keyed, fair, limited, batches");
     let tx_job = Within { how: "ok".to_owned() }.enqueue(pool).await.unwrap();
     drop(tx_job.wait(waiter).await.unwrap());
     OwnEnd {}.enqueue(pool).await.unwrap().wait(waiter).await.unwrap();
-    told("transactional, ended in its own transaction");
+    log("transactional, ended in its own transaction");
     let long: JobHandle<Long> = Long {}.enqueue(pool).await.unwrap();
     within(Duration::from_secs(20), "the job waits for a signal", async || db.state(long.id()).await == Some(JobState::Parked)).await;
     let _ = long.job_ref().signal(pool, "eight", &8_i64).await.unwrap();
     assert_eq!(long.wait(waiter).await.unwrap(), 1 + 2 + 4 + 8 + 500);
-    told("durable, child, map, signal");
+    log("durable, child, map, signal");
     operated(db, pool, waiter, (round, &dead, &long)).await;
-    told("flow, paused, cancelled, requeued, discarded");
+    log("flow, paused, cancelled, requeued, discarded");
     let queue = format!("new_{}", round.replace(' ', "_"));
     Echo { n: 3 }.enqueue(pool).queue(queue.as_str()).await.unwrap().wait(waiter).await.unwrap();
-    over(db, "all of it").await;
+    wait_until_finished(db, "all of it").await;
 }
 
 /// Runs a flow and operator actions.
@@ -255,7 +255,7 @@ async fn every_kind_of_job_runs_over_every_node() {
     let owner = locate(&mut db.pool.acquire().await.unwrap(), Store::default()).await.unwrap().unwrap();
     for (nr, url) in db.urls().into_iter().enumerate() {
         let given = pool(&url);
-        // The worker uses one node, the producer another.
+        // The worker uses a node other than the producer's.
         let own = pool(&db.urls()[(nr + 1) % 3]);
         let waiter = Waiter::start(&own);
         db.run_while(worker(&given), async {

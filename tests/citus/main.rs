@@ -1,5 +1,5 @@
-//! A store in a distributed schema of a Citus cluster, if one is available: `QUEUE_TEST_CITUS` is the address of its coordinator. This is a
-//! separate test binary, because it is run against a cluster and not with the other tests.
+//! Tests a store in a distributed schema of a Citus cluster, if a cluster is available. `QUEUE_TEST_CITUS` is the URL of its coordinator.
+//! This is a separate test binary, because it runs against a cluster and not together with the other tests.
 #![allow(clippy::unwrap_used, reason = "a test that fails may panic")]
 
 mod kinds;
@@ -15,7 +15,7 @@ use sqlx::{PgPool, postgres::PgPoolOptions};
 use queue_core::{Store, runner::locate};
 use tests::{TestDb, skipped};
 
-/// Creates a database in the cluster. Without a cluster, prints that the test is skipped.
+/// Creates a database in the cluster. Without a cluster, prints that the test `what` is skipped.
 async fn cluster(what: &str) -> Option<TestDb> {
     let db = TestDb::on_citus().await;
     if db.is_none() {
@@ -24,12 +24,12 @@ async fn cluster(what: &str) -> Option<TestDb> {
     db
 }
 
-/// Creates a pool for one node.
+/// Creates a connection pool for one node.
 fn pool(url: &str) -> PgPool {
     PgPoolOptions::new().max_connections(8).connect_lazy(url).unwrap()
 }
 
-/// Returns the address of the node that owns the store.
+/// Returns the URL of the node that owns the store.
 async fn owner(db: &TestDb) -> String {
     let owner = locate(&mut db.pool.acquire().await.unwrap(), Store::default()).await.unwrap().unwrap();
     db.urls().into_iter().find(|url| url.contains(&format!(":{}/", owner.node.port()))).unwrap()

@@ -1,4 +1,4 @@
-//! A store is moved to another node while it is in use.
+//! Tests that a store can be moved to another node while the store is in use.
 
 use std::{
     collections::HashMap,
@@ -17,14 +17,14 @@ use tests::{TestDb, within};
 
 use super::{cluster, pool};
 
-/// Counts its runs.
+/// Job whose handler counts its runs.
 #[job(name = "counted")]
 #[derive(Serialize, Deserialize)]
 pub(super) struct Counted {
     pub(super) n: i64,
 }
 
-/// Runs per job number, and the time of each run.
+/// Number of runs per job number, and the time of each run.
 type Runs = (Option<HashMap<i64, u32>>, Vec<Instant>);
 
 static RUNS: Mutex<Runs> = Mutex::new((None, Vec::new()));
@@ -38,27 +38,27 @@ impl Handler for Counted {
     }
 }
 
-/// Enqueues jobs one after another until stopped. Returns the acknowledged numbers, the times of the acknowledgements, and the number of
-/// refused enqueues.
+/// Enqueues jobs one after another until `stop` is set. Returns the acknowledged job numbers, the times of the acknowledgements, and the
+/// number of rejected enqueues.
 pub(super) async fn produce(pool: PgPool, store: Store, from: i64, stop: Arc<AtomicBool>) -> (Vec<i64>, Vec<Instant>, Vec<String>) {
-    let (mut told, mut times, mut refused) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut acknowledged, mut times, mut refused) = (Vec::new(), Vec::new(), Vec::new());
     for n in from.. {
         if stop.load(Relaxed) {
             break;
         }
         match (Counted { n }).enqueue(&pool).store(store).await {
             Ok(_) => {
-                told.push(n);
+                acknowledged.push(n);
                 times.push(Instant::now());
             }
             Err(error) => refused.push(error.to_string()),
         }
         tokio::time::sleep(Duration::from_millis(3)).await;
     }
-    (told, times, refused)
+    (acknowledged, times, refused)
 }
 
-/// Whether the job of this number has run.
+/// Returns whether the job with number `n` has run.
 pub(super) fn ran(n: i64) -> bool {
     RUNS.lock().unwrap().0.as_ref().is_some_and(|runs| runs.contains_key(&n))
 }
@@ -96,7 +96,7 @@ async fn a_store_moves_while_in_use() {
                 sqlx::query_as("select nodename::text, nodeport from pg_dist_node where groupid > 0").fetch_all(&db.pool).await.unwrap();
 
             let (host, to) = nodes.iter().find(|(_, at)| *at != i32::from(before)).unwrap();
-            // Citus removes the leftovers of an earlier move within a minute by itself. This removes them immediately.
+            // Removes the leftovers of an earlier move immediately. Citus would remove them within a minute.
             sqlx::raw_sql("call citus_cleanup_orphaned_resources()").execute(&db.pool).await.unwrap();
             let began = Instant::now();
             let moving = format!("select citus_schema_move('queue', '{host}', {to})");
@@ -106,15 +106,15 @@ async fn a_store_moves_while_in_use() {
             stop.store(true, Relaxed);
             let mut acknowledged = Vec::new();
             for (nr, producer) in producers.into_iter().enumerate() {
-                let (told, times, refused) = producer.await.unwrap();
+                let (acked, times, refused) = producer.await.unwrap();
                 eprintln!(
                     "round {round}: producer at node {nr}: {} enqueued, longest gap {:?}, refused {}: {:?}",
-                    told.len(),
+                    acked.len(),
                     longest_gap(&times),
                     refused.len(),
                     refused.iter().max()
                 );
-                acknowledged.extend(told);
+                acknowledged.extend(acked);
             }
             within(Duration::from_secs(30), "all ran", async || {
                 let runs = RUNS.lock().unwrap();

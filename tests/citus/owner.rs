@@ -1,5 +1,5 @@
-//! The node that owns a store is killed, and its synchronous standby is promoted. `QUEUE_TEST_CITUS_NODES` is the command that does this to
-//! the cluster: `tests/citus/cluster.sh`.
+//! Tests a failover: the node that owns a store is killed, and its synchronous standby is promoted. `QUEUE_TEST_CITUS_NODES` is the command
+//! that kills and promotes nodes, which is `tests/citus/cluster.sh`.
 
 use std::{
     process::Command,
@@ -33,7 +33,7 @@ async fn the_node_of_a_store_is_killed_and_nothing_acknowledged_is_lost() {
         return skipped(what, "QUEUE_TEST_CITUS_NODES is not set, so no node can be killed");
     }
     let Some(db) = cluster(what).await else { return };
-    // Another store, on the other node.
+    // A second store, which is on the other node.
     let other = Store::new("other").unwrap();
     let mut connection = db.pool.acquire().await.unwrap();
     migrate(&mut connection, other).await.unwrap();
@@ -76,17 +76,17 @@ async fn the_node_of_a_store_is_killed_and_nothing_acknowledged_is_lost() {
         eprintln!("killed, promoted and named in {:?}", began.elapsed());
         tokio::time::sleep(Duration::from_secs(8)).await;
         stop.store(true, Relaxed);
-        let (told, times, refused) = first.await.unwrap();
-        eprintln!("its store: {} acknowledged, longest gap {:?}, {} refused, as {:?}", told.len(), longest_gap(&times), refused.len(), refused.last());
-        let (beside_told, beside_times, beside_refused) = second.await.unwrap();
+        let (acknowledged, times, refused) = first.await.unwrap();
+        eprintln!("its store: {} acknowledged, longest gap {:?}, {} refused, as {:?}", acknowledged.len(), longest_gap(&times), refused.len(), refused.last());
+        let (beside_acknowledged, beside_times, beside_refused) = second.await.unwrap();
         eprintln!(
             "the other: {} acknowledged, longest gap {:?}, {} refused, as {:?}",
-            beside_told.len(),
+            beside_acknowledged.len(),
             longest_gap(&beside_times),
             beside_refused.len(),
             beside_refused.last()
         );
-        within(Duration::from_secs(90), "all that was acknowledged ran", async || told.iter().chain(&beside_told).all(|n| ran(*n))).await;
+        within(Duration::from_secs(90), "all that was acknowledged ran", async || acknowledged.iter().chain(&beside_acknowledged).all(|n| ran(*n))).await;
         assert!(beside_refused.is_empty() && longest_gap(&beside_times) < Duration::from_secs(2), "the other store was not touched");
     })
     .await;

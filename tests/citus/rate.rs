@@ -1,4 +1,4 @@
-//! Throughput of a node, compared with plain PostgreSQL.
+//! Measures the throughput of a node, compared with plain PostgreSQL.
 
 use std::time::{Duration, Instant};
 
@@ -14,7 +14,7 @@ use super::{
 /// Number of jobs per measurement.
 const JOBS: i64 = 8_000;
 
-/// Returns the numbers of jobs enqueued one by one, and of jobs run, per second.
+/// Returns the number of single enqueues per second, and the number of job runs per second.
 async fn rates(db: &TestDb, url: &str) -> (f64, f64) {
     let on = pool(url);
     let began = Instant::now();

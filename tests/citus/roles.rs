@@ -1,4 +1,4 @@
-//! Users without superuser rights: each role of a distributed store, used through each node.
+//! Tests users without superuser rights: each role of a distributed store, used through each node.
 
 use std::{str::FromStr as _, time::Duration};
 
@@ -21,7 +21,7 @@ use super::{
 
 const USERS: [(&str, &str); 4] = [("web", "producer"), ("runner", "worker"), ("viewer", "reader"), ("ops", "operator")];
 
-/// Runs under a schedule declared by any worker.
+/// Job with a schedule, which any worker may declare.
 #[job(name = "declared", every = "1s")]
 #[derive(Default, serde::Serialize, serde::Deserialize)]
 struct Declared {}
@@ -32,7 +32,7 @@ impl queue_core::Handler for Declared {
     }
 }
 
-/// A migration of a later release.
+/// Migration of a later release.
 const LATER: &str = "create function queue.later() returns bigint
   language sql stable
 begin atomic
@@ -49,7 +49,7 @@ async fn execute_text(db: &TestDb, text: &str) {
     sqlx::raw_sql(AssertSqlSafe(text.to_owned())).execute(&db.pool).await.unwrap_or_else(|error| panic!("{text}: {error}"));
 }
 
-/// Roles belong to the whole cluster, so their names are unique to the run.
+/// Returns a role name that is unique to the run, because roles belong to the whole cluster.
 fn role_name(user: &str) -> String {
     format!("queue_run_{}_{user}", std::process::id())
 }
@@ -58,7 +58,7 @@ fn roles() -> Roles {
     Roles::of(Store::default()).prefix(role_name("").trim_end_matches('_')).unwrap()
 }
 
-/// Creates the roles, and users that are members of them.
+/// Creates the roles, and users that are members of these roles.
 async fn create_users(db: &TestDb) {
     roles().apply(&mut db.pool.acquire().await.unwrap()).await.unwrap();
     for (user, role) in USERS {
@@ -71,7 +71,7 @@ async fn create_users(db: &TestDb) {
     execute_text(db, &format!("grant select, insert on effect to {}, {}", role_name("runner"), role_name("web"))).await;
 }
 
-/// Drops the users and roles after the database, and with it their privileges, was dropped.
+/// Drops the users and roles. The database must be dropped first, because the roles have privileges in it.
 async fn drop_users() {
     let mut admin = PgConnection::connect(&std::env::var("QUEUE_TEST_CITUS").unwrap()).await.unwrap();
     let users = USERS.map(|(user, _)| role_name(user)).into_iter().chain([role_name("mailer")]).chain(roles().names().into_iter().rev());
@@ -80,7 +80,7 @@ async fn drop_users() {
     }
 }
 
-/// Returns the SQLSTATE with which a statement of a user is refused.
+/// Returns the SQLSTATE with which the server rejects a user's statement.
 async fn refused(pool: &PgPool, text: &str) -> String {
     let error = sqlx::raw_sql(AssertSqlSafe(text.to_owned())).execute(pool).await.expect_err(text);
     error.as_database_error().and_then(sqlx::error::DatabaseError::code).unwrap_or_default().into_owned()
@@ -111,10 +111,10 @@ async fn works(url: &str) {
     far.job_ref().cancel(&ops).await.unwrap();
     let shown = operate::list(&ops, Store::default(), &Filter { payload: true, ..done }).await.unwrap().jobs;
     assert!(shown.iter().any(|job| job.payload.is_some()), "{shown:?}");
-    // A user that may enqueue into one queue only.
+    // This user may enqueue into one queue only.
     Echo { n: 4 }.enqueue(&mailer).queue("mail").await.unwrap();
     assert_eq!(refused(&mailer, "select queue.enqueue('echo', '{\"n\": 1}', '{\"queue\": \"other\"}')").await, "42501");
-    // Behind the SQL entry point, users may call nothing but on the store's own node.
+    // The functions behind the SQL entry points also reject the call. Users may call these functions only on the store's own node.
     let past = refused(&mailer, "select queue_here.enqueue('echo', '{\"n\": 1}', '{\"queue\": \"other\"}')").await;
     assert!(["42501", "57P03"].contains(&past.as_str()), "{past}");
     for text in ["select count(*) from queue.job", "select queue.cancel(1)", "select queue_here.cancel(1)", "select queue_here.relay()"] {
@@ -144,7 +144,7 @@ async fn each_role_works_over_every_node() {
         .await;
         given.close().await;
     }
-    // The owner migrates through any of its members. New objects are closed to other roles until the grants are repeated.
+    // The owner migrates through any of its members. Other roles have no access to new objects until the grants are repeated.
     let later = Migration::new(10_000, "later", LATER);
     let done = migrate_with(&mut db.pool.acquire().await.unwrap(), Store::default(), &[later], Duration::from_secs(20)).await.unwrap();
     assert_eq!(done, [10_000]);

@@ -1,4 +1,4 @@
-//! Every statement, executed ten times from every node.
+//! Tests every statement by executing the statement ten times on every node.
 
 use std::{fs, path::Path, str::FromStr as _};
 
@@ -8,7 +8,7 @@ use tests::TestDb;
 
 use super::cluster;
 
-/// Returns the name and the statement of each file.
+/// Returns the name and the statement of each file in a directory.
 fn statements(folder: &str) -> Vec<(String, &'static str)> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
     let files = fs::read_dir(root.join(folder)).unwrap().map(|entry| entry.unwrap().path());
@@ -19,19 +19,19 @@ fn statements(folder: &str) -> Vec<(String, &'static str)> {
     found
 }
 
-/// Executes the statement with null parameters. Returns the SQLSTATE of an error.
+/// Executes the statement ten times with null parameters. Returns the SQLSTATE and the message of an error.
 async fn play(connection: &mut PgConnection, name: &str, statement: &str) -> Result<(), String> {
     const COUNT: &str = "select coalesce(cardinality(parameter_types), 0) from pg_prepared_statements where name = $1";
-    let said = |error: sqlx::Error| match error.as_database_error() {
+    let describe = |error: sqlx::Error| match error.as_database_error() {
         Some(error) => format!("{} {}", error.code().unwrap_or_default(), error.message()),
         None => error.to_string(),
     };
-    sqlx::raw_sql(AssertSqlSafe(format!("prepare {name} as {statement}"))).execute(&mut *connection).await.map_err(said)?;
-    let count: i32 = sqlx::query_scalar(COUNT).bind(name).fetch_one(&mut *connection).await.map_err(said)?;
+    sqlx::raw_sql(AssertSqlSafe(format!("prepare {name} as {statement}"))).execute(&mut *connection).await.map_err(describe)?;
+    let count: i32 = sqlx::query_scalar(COUNT).bind(name).fetch_one(&mut *connection).await.map_err(describe)?;
     let nulls = vec!["null"; usize::try_from(count).unwrap()].join(", ");
     let execute = if count == 0 { format!("execute {name}") } else { format!("execute {name} ({nulls})") };
     for _ in 0..10 {
-        sqlx::raw_sql(AssertSqlSafe(execute.clone())).execute(&mut *connection).await.map_err(said)?;
+        sqlx::raw_sql(AssertSqlSafe(execute.clone())).execute(&mut *connection).await.map_err(describe)?;
     }
     Ok(())
 }
@@ -41,36 +41,36 @@ async fn connect(url: &str) -> PgConnection {
     PgConnection::connect_with(&options).await.unwrap()
 }
 
-/// Returns the result of each statement on this server.
+/// Returns the result of each statement on the server.
 async fn answers(url: &str, store: Store, folder: &str) -> Vec<(String, Result<(), String>)> {
     let mut connection = connect(url).await;
     let mut all = Vec::new();
     for (name, statement) in statements(folder) {
-        let said = play(&mut connection, &name, store.sql(statement)).await;
+        let result = play(&mut connection, &name, store.sql(statement)).await;
         if connection.ping().await.is_err() {
             connection = connect(url).await;
         }
-        all.push((name, said));
+        all.push((name, result));
     }
     all
 }
 
-fn code(said: &Result<(), String>) -> &str {
-    said.as_ref().err().map_or("", |said| said.split(' ').next().unwrap())
+fn code(result: &Result<(), String>) -> &str {
+    result.as_ref().err().map_or("", |result| result.split(' ').next().unwrap())
 }
 
-/// The cluster may refuse only what plain PostgreSQL refuses too.
+/// The cluster may reject only statements that plain PostgreSQL rejects too.
 #[tokio::test]
 async fn every_statement_runs_from_every_node() {
     let Some(db) = cluster("every statement from every node").await else { return };
     let plain = TestDb::new().await;
     let (mut faults, mut played) = (Vec::new(), 0);
-    let wanted = answers(&plain.url, Store::default(), "queue-core/sql").await;
+    let expected = answers(&plain.url, Store::default(), "queue-core/sql").await;
     for url in db.urls() {
-        for ((name, wanted), (_, found)) in wanted.iter().zip(answers(&url, Store::default(), "queue-core/sql").await) {
+        for ((name, expected), (_, found)) in expected.iter().zip(answers(&url, Store::default(), "queue-core/sql").await) {
             played += 1;
-            if code(wanted) != code(&found) {
-                faults.push(format!("{url}: {name}: {found:?}, plain: {wanted:?}"));
+            if code(expected) != code(&found) {
+                faults.push(format!("{url}: {name}: {found:?}, plain: {expected:?}"));
             }
         }
     }
@@ -78,11 +78,11 @@ async fn every_statement_runs_from_every_node() {
     let owner = locate(&mut any, Store::default()).await.unwrap().unwrap();
     let url = db.urls().into_iter().find(|url| url.contains(&format!(":{}/", owner.node.port()))).unwrap();
     for folder in ["queue-core/sql", "queue-worker/sql"] {
-        let wanted = answers(&plain.url, Store::default(), folder).await;
-        for ((name, wanted), (_, found)) in wanted.iter().zip(answers(&url, owner.store, folder).await) {
+        let expected = answers(&plain.url, Store::default(), folder).await;
+        for ((name, expected), (_, found)) in expected.iter().zip(answers(&url, owner.store, folder).await) {
             played += 1;
-            if code(wanted) != code(&found) {
-                faults.push(format!("its node: {name}: {found:?}, plain: {wanted:?}"));
+            if code(expected) != code(&found) {
+                faults.push(format!("its node: {name}: {found:?}, plain: {expected:?}"));
             }
         }
     }

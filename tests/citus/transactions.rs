@@ -1,4 +1,4 @@
-//! Unusual kinds of transactions, through each node.
+//! Tests unusual kinds of transactions through each node.
 
 use queue_core::{Job as _, Store, operate};
 
@@ -21,7 +21,7 @@ async fn isolation_levels_are_refused_only_on_the_stores_own_node() {
             tx.commit().await.unwrap();
             assert_eq!(db.count(&format!("select count(*) from queue.job where id = {id}")).await, 1);
         }
-        // Read-only operations work in a read-only transaction, although their functions could write.
+        // Read-only operations work in a read-only transaction, although the called functions could write.
         let mut tx = on.begin_with("begin read only").await.unwrap();
         operate::limits(&mut *tx, Store::default()).await.unwrap();
         operate::pauses(&mut *tx, Store::default()).await.unwrap();

@@ -1,4 +1,4 @@
-//! Clients in other languages: what a job's status contains, how a wait ends and what it refuses, and the programs of
+//! Tests clients in other languages: the contents of a job's status, the end of a wait and its rejections, and the programs of
 //! `docs/ANY_LANGUAGE.md`.
 
 mod clients;
@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use sqlx::{Connection as _, PgConnection};
 use tests::{Act, Do, TestDb, eventually, server::TestServer};
 
-/// The type of examples/src/bin/greeter.rs.
+/// The job type of examples/src/bin/greeter.rs.
 #[job(send_only, name = "greet", output = String)]
 #[derive(Serialize, Deserialize)]
 struct Greet {
@@ -23,7 +23,7 @@ impl Handler for Greet {
     }
 }
 
-/// Reports progress, then waits until its row of `effect` is deleted.
+/// Reports progress, then waits until its row in `effect` is deleted.
 #[job(send_only)]
 #[derive(Serialize, Deserialize)]
 struct Half;
@@ -98,8 +98,8 @@ async fn a_running_job_shows_its_progress_and_a_retry_its_error() {
     db.run_while(db.worker().register::<Half>(), async {
         eventually("it reports", async || status(&db, half).await.as_ref() == Some(&running)).await;
         sqlx::query("delete from effect").execute(&db.pool).await.unwrap();
-        let over = wait(&mut connect(&db).await, half, "30 s").await.unwrap().unwrap();
-        assert_eq!((over.0.as_str(), over.4, over.5.as_deref()), ("completed", Some(1.0), Some("digging")));
+        let result = wait(&mut connect(&db).await, half, "30 s").await.unwrap().unwrap();
+        assert_eq!((result.0.as_str(), result.4, result.5.as_deref()), ("completed", Some(1.0), Some("digging")));
     })
     .await;
     let retried =
@@ -156,7 +156,8 @@ async fn a_wait_that_could_never_end_is_refused() {
         assert_eq!(code(&error), "25000", "{error}");
         assert!(error.to_string().contains(level), "{error}");
     }
-    // In the transaction itself, in a savepoint of it, within one statement, and after a change of the job's row.
+    // A wait is rejected in the transaction that enqueued the job, in a savepoint of that transaction, within one statement, and after a
+    // change to the job's row.
     for before in [None, Some("savepoint s")] {
         let mut tx = client.begin().await.unwrap();
         if let Some(before) = before {
@@ -174,7 +175,7 @@ async fn a_wait_that_could_never_end_is_refused() {
     sqlx::query("select queue.set_priority($1, 7)").bind(job).execute(&mut *tx).await.unwrap();
     assert_eq!(code(&wait(&mut tx, job, "30 s").await.unwrap_err()), "25000");
     tx.rollback().await.unwrap();
-    // A transaction with other writes may wait.
+    // A transaction with unrelated writes may wait.
     let mut tx = client.begin().await.unwrap();
     sqlx::query("insert into effect (job) values (0)").execute(&mut *tx).await.unwrap();
     assert_eq!(wait(&mut tx, job, "1 ms").await.unwrap(), None);
@@ -198,19 +199,19 @@ async fn a_wait_holds_no_lock_on_a_table_and_writes_nothing() {
         left join pg_locks l on l.pid = a.pid and l.locktype = 'relation'
           and l.relation in (select c.oid from pg_class c where c.relnamespace = 'queue'::regnamespace)
         where a.pid = $1 and a.wait_event = 'PgSleep' group by a.pid";
-    // The activity is queried before the locks: the waiter may have begun a query between the two.
-    let (mut looks, mut free) = (0, 0);
+    // The activity is queried before the locks, so the waiting session may have begun a query between the two.
+    let (mut polls, mut free) = (0, 0);
     eventually("it sleeps, and holds nothing", async || {
         if let Some(held) = sqlx::query_scalar::<_, i64>(held).bind(pid).fetch_optional(&db.pool).await.unwrap() {
-            looks += 1;
+            polls += 1;
             free += i32::from(held == 0);
         }
-        looks >= 20
+        polls >= 20
     })
     .await;
-    assert!(free >= 15, "{free} of {looks} looks found no lock");
-    let over = db.run_while(db.worker(), waiting).await.unwrap();
-    assert_eq!(over, ("completed".to_owned(), None));
+    assert!(free >= 15, "{free} of {polls} polls found no lock");
+    let result = db.run_while(db.worker(), waiting).await.unwrap();
+    assert_eq!(result, ("completed".to_owned(), None));
     db.finish().await;
 }
 

@@ -1,4 +1,4 @@
-//! What a worker reports of its attempts: log lines of failed ones, the hook, and panics as log lines.
+//! Tests what a worker reports about its attempts: log lines of failed attempts, the observer hook, and panics as log lines.
 
 use std::{
     collections::BTreeMap,
@@ -18,13 +18,13 @@ async fn enqueue(db: &TestDb, act: Act) -> JobId {
     Do { act }.enqueue(&db.pool).await.unwrap().id()
 }
 
-/// Returns the JSON log lines that name this job, in their own field or in that of their attempt's span.
+/// Returns the JSON log lines that name the job, in their own field or in the field of the attempt's span.
 fn lines_of(log: &[Value], job: JobId) -> Vec<&Value> {
     let job = job.to_string();
     log.iter().filter(|line| [&line["fields"]["job"], &line["span"]["job"]].contains(&&Value::from(job.as_str()))).collect()
 }
 
-/// Parses a log of JSON lines; fails at a line that is not JSON.
+/// Parses a JSON log. Panics at a line that is not JSON.
 fn json_lines(process: &WorkerProcess, since: Instant) -> Vec<Value> {
     let lines = process.log_since(since);
     lines.iter().map(|line| serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line}"))).collect()
@@ -37,8 +37,8 @@ async fn a_program_without_a_subscriber_sees_its_failures_on_stderr() {
     let process = WorkerProcess::start_with(WORKER, &db.url, &[], &[("QUEUE_LOG", "unset"), ("NO_COLOR", "1")]);
     let failing = enqueue(&db, Act::Fail("no luck".into())).await;
     db.until(failing, JobState::Dead).await;
-    let is_told = |line: &String| line.contains("attempt failed") && line.contains("no luck") && line.contains(&failing.to_string());
-    eventually("it is reported", async || process.log_since(since).iter().any(is_told)).await;
+    let is_reported = |line: &String| line.contains("attempt failed") && line.contains("no luck") && line.contains(&failing.to_string());
+    eventually("it is reported", async || process.log_since(since).iter().any(is_reported)).await;
     db.finish().await;
 }
 
@@ -53,10 +53,13 @@ async fn failed_attempts_and_dead_letters_are_logged_with_the_necessary_details(
     for (id, state) in [(fine, JobState::Completed), (failing, JobState::Dead), (hopeless, JobState::Dead), (panics, JobState::Dead)] {
         db.until(id, state).await;
     }
-    let told = |id| lines_of(&json_lines(&process, since), id).into_iter().cloned().collect::<Vec<_>>();
-    eventually("all are reported", async || told(failing).len() == 3 && !told(hopeless).is_empty() && told(panics).len() == 2).await;
+    let reports_of = |id| lines_of(&json_lines(&process, since), id).into_iter().cloned().collect::<Vec<_>>();
+    eventually("all are reported", async || {
+        reports_of(failing).len() == 3 && !reports_of(hopeless).is_empty() && reports_of(panics).len() == 2
+    })
+    .await;
 
-    let lines = told(failing);
+    let lines = reports_of(failing);
     for (line, attempt) in lines.iter().zip([1, 2, 3]) {
         let fields = &line["fields"];
         assert_eq!(
@@ -68,14 +71,17 @@ async fn failed_attempts_and_dead_letters_are_logged_with_the_necessary_details(
         assert_eq!(fields["next_try_in"].as_str(), (attempt < 3).then_some("50ms"), "{line}");
     }
     assert!(lines[2]["fields"]["message"].as_str().unwrap().contains(&format!("requeue {failing}")), "{}", lines[2]);
-    assert_eq!(told(hopeless).len(), 1);
-    assert_eq!(told(hopeless)[0]["level"], "WARN");
-    let of_panic = told(panics);
-    let (said, span) = (&of_panic[0]["fields"], &of_panic[0]["span"]);
-    assert_eq!((&said["message"], &said["panic"], &of_panic[0]["level"]), (&"panicked".into(), &"late".into(), &"ERROR".into()));
-    assert!(said["place"].as_str().unwrap().contains("act.rs:"), "{said}");
+    assert_eq!(reports_of(hopeless).len(), 1);
+    assert_eq!(reports_of(hopeless)[0]["level"], "WARN");
+    let of_panic = reports_of(panics);
+    let (panic_fields, span) = (&of_panic[0]["fields"], &of_panic[0]["span"]);
+    assert_eq!(
+        (&panic_fields["message"], &panic_fields["panic"], &of_panic[0]["level"]),
+        (&"panicked".into(), &"late".into(), &"ERROR".into())
+    );
+    assert!(panic_fields["place"].as_str().unwrap().contains("act.rs:"), "{panic_fields}");
     assert_eq!((&span["job_type"], &span["attempt"]), (&"do".into(), &1.into()), "{span}");
-    assert_eq!(told(fine), Vec::<Value>::new(), "what succeeds is no news");
+    assert_eq!(reports_of(fine), Vec::<Value>::new(), "what succeeds is no news");
 
     let log = json_lines(&process, since);
     let started = log.iter().find(|line| line["fields"]["message"] == "worker started").unwrap();
@@ -95,9 +101,9 @@ async fn a_job_that_ended_its_process_too_often_is_reported_by_the_worker_that_r
     db.expire_worker(&first).await;
     let (since, second) = (Instant::now(), WorkerProcess::start_logged(WORKER, &db.url, &[]));
     db.until(poison, JobState::Dead).await;
-    let told = || second.log_since(since).into_iter().filter(|line| line.contains("dead letter")).collect::<Vec<_>>();
-    eventually("it is reported", async || told().len() == 1).await;
-    assert!(told()[0].contains("WARN") && told()[0].contains(&format!("job={poison}")), "{:?}", told());
+    let reports = || second.log_since(since).into_iter().filter(|line| line.contains("dead letter")).collect::<Vec<_>>();
+    eventually("it is reported", async || reports().len() == 1).await;
+    assert!(reports()[0].contains("WARN") && reports()[0].contains(&format!("job={poison}")), "{:?}", reports());
     db.finish().await;
 }
 
@@ -105,19 +111,19 @@ async fn a_job_that_ended_its_process_too_often_is_reported_by_the_worker_that_r
 type ObservedAttempts = Arc<Mutex<BTreeMap<(JobId, u32), Vec<(Outcome, Verdict, Option<String>)>>>>;
 
 fn listening(worker: Worker) -> (Worker, ObservedAttempts) {
-    let told = ObservedAttempts::default();
-    let by_hook = Arc::clone(&told);
-    let hook = move |said: &AttemptOutcome<'_>| {
-        let what = (said.outcome, said.verdict, said.error.map(str::to_owned));
-        by_hook.lock().unwrap().entry((said.job, said.attempt)).or_default().push(what);
+    let observed = ObservedAttempts::default();
+    let by_hook = Arc::clone(&observed);
+    let hook = move |attempt: &AttemptOutcome<'_>| {
+        let what = (attempt.outcome, attempt.verdict, attempt.error.map(str::to_owned));
+        by_hook.lock().unwrap().entry((attempt.job, attempt.attempt)).or_default().push(what);
     };
-    (worker.on_outcome(hook), told)
+    (worker.on_outcome(hook), observed)
 }
 
 #[tokio::test]
 async fn the_hook_gets_the_outcome_of_every_attempt_once() {
     let db = TestDb::new().await;
-    let (worker, told) = listening(db.worker().register::<Own>().register::<Within>());
+    let (worker, observed) = listening(db.worker().register::<Own>().register::<Within>());
     let mut jobs = vec![
         (enqueue(&db, Act::Ok(String::new())).await, Outcome::Ok, Verdict::Complete, None),
         (enqueue(&db, Act::Terminal("no way".into())).await, Outcome::Terminal, Verdict::Dead, Some("no way")),
@@ -127,7 +133,7 @@ async fn the_hook_gets_the_outcome_of_every_attempt_once() {
     for (how, outcome, verdict, error) in [
         ("plain", Outcome::Ok, Verdict::Complete, None),
         ("fail", Outcome::Terminal, Verdict::Dead, Some("as told")),
-        // The committed result counts, not what the handler returns afterwards.
+        // The committed outcome counts, not what the handler returns afterwards.
         ("error after", Outcome::Ok, Verdict::Complete, None),
         ("panic after", Outcome::Ok, Verdict::Complete, None),
     ] {
@@ -139,27 +145,27 @@ async fn the_hook_gets_the_outcome_of_every_attempt_once() {
     let second = enqueue(&db, Act::FailUntil(2)).await;
     db.run_until_idle(worker).await;
 
-    let mut told = std::mem::take(&mut *told.lock().unwrap());
+    let mut observed = std::mem::take(&mut *observed.lock().unwrap());
     for (id, outcome, verdict, error) in jobs {
-        let said = told.remove(&(id, 1)).unwrap_or_default();
-        assert_eq!(said, [(outcome, verdict, error.map(str::to_owned))], "job {id}");
+        let outcomes = observed.remove(&(id, 1)).unwrap_or_default();
+        assert_eq!(outcomes, [(outcome, verdict, error.map(str::to_owned))], "job {id}");
     }
-    let said = told.remove(&(second, 1)).unwrap();
-    assert!(matches!(said[..], [(Outcome::Failed, Verdict::Retry(_), Some(_))]), "{said:?}");
-    assert_eq!(told.remove(&(second, 2)).unwrap(), [(Outcome::Ok, Verdict::Complete, None)]);
-    assert_eq!(told.len(), 0, "{told:?}");
+    let outcomes = observed.remove(&(second, 1)).unwrap();
+    assert!(matches!(outcomes[..], [(Outcome::Failed, Verdict::Retry(_), Some(_))]), "{outcomes:?}");
+    assert_eq!(observed.remove(&(second, 2)).unwrap(), [(Outcome::Ok, Verdict::Complete, None)]);
+    assert_eq!(observed.len(), 0, "{observed:?}");
     db.finish().await;
 }
 
 #[tokio::test]
 async fn f33_a_zombies_lost_commit_is_not_reported() {
     let db = TestDb::new().await;
-    let (worker, told) = listening(db.worker().register::<Own>());
+    let (worker, observed) = listening(db.worker().register::<Own>());
     let job = Own { how: "hold".into() }.enqueue(&db.pool).await.unwrap().id();
     let waiting = "select count(*) from pg_stat_activity where datname = current_database() and query like '%/* own */%'";
     db.run_while(worker, async {
         eventually("it has begun", async || db.count(waiting).await > 0 && db.state(job).await == Some(JobState::Running)).await;
-        // It was recovered, and is scheduled for later.
+        // Simulate a recovery: the job is scheduled for later, and its lease is gone.
         let mut tx = db.pool.begin().await.unwrap();
         let later = "insert into queue.scheduled (run_at, id, lane) select now() + interval '1 hour', id, lane from queue.job";
         sqlx::query(later).execute(&mut *tx).await.unwrap();
@@ -168,7 +174,7 @@ async fn f33_a_zombies_lost_commit_is_not_reported() {
         sqlx::query("create table go ()").execute(&db.pool).await.unwrap();
     })
     .await;
-    assert_eq!(*told.lock().unwrap(), BTreeMap::new());
+    assert_eq!(*observed.lock().unwrap(), BTreeMap::new());
     assert_eq!((db.state(job).await, db.count("select count(*) from effect").await), (Some(JobState::Scheduled), 0));
     db.finish().await;
 }
@@ -196,8 +202,8 @@ async fn f58_a_second_signal_within_a_moment_of_the_first_is_the_same_one() {
     let job = enqueue(&db, Act::Anew(Box::new(Act::Sleep(2000)), Box::new(Act::Terminal("began twice".into())))).await;
     db.until(job, JobState::Running).await;
     process.signal("INT");
-    let asked = |process: &WorkerProcess| process.log_since(since).iter().any(|line| line.contains("shutting down"));
-    eventually("the first was taken", async || asked(&process)).await;
+    let is_reported = |process: &WorkerProcess| process.log_since(since).iter().any(|line| line.contains("shutting down"));
+    eventually("the first was taken", async || is_reported(&process)).await;
     process.signal("TERM");
     process.signal("INT");
     eventually("the process has ended", async || process.has_ended()).await;

@@ -1,4 +1,4 @@
-//! A bad row stops no other row: whatever the fault, it is set aside or skipped, and the others are processed.
+//! Tests that a bad row stops no other row: it is set aside or skipped, and the other rows are processed.
 
 use std::time::Duration;
 
@@ -25,7 +25,7 @@ async fn keyed(db: &TestDb, key: &str, policy: KeyPolicy) -> JobId {
     job().enqueue(&db.pool).key(key).key_policy(policy).await.unwrap().id()
 }
 
-/// Sets a time that the tables now reject. A store may have it from before its tables had these checks.
+/// Sets a time that the tables now reject. A store may contain such a time from before its tables had these checks.
 async fn spoil(db: &TestDb, blocked: JobId) {
     sqlx::raw_sql("alter table queue.blocked drop constraint if exists blocked_run_at_in_range").execute(&db.pool).await.unwrap();
     let spoilt = sqlx::query("update queue.blocked set run_at = 'infinity' where id = $1").bind(blocked).execute(&db.pool).await.unwrap();
@@ -49,11 +49,11 @@ async fn a_job_that_no_table_accepts_blocks_only_its_own_key() {
     let behind = async || db.count("select count(*) from queue.jobs where state = 'blocked'").await;
     db.run_while(db.worker(), async {
         eventually("the other keys are through", async || {
-            let mut over = true;
+            let mut all_finished = true;
             for job in &jobs {
-                over &= db.state(*job).await == Some(JobState::Completed);
+                all_finished &= db.state(*job).await == Some(JobState::Completed);
             }
-            over
+            all_finished
         })
         .await;
         eventually("it is a dead letter", async || sqlx::query(first_dead).fetch_optional(&db.pool).await.unwrap().is_some()).await;
@@ -157,7 +157,7 @@ async fn f67_a_time_out_of_range_is_refused_by_every_function() {
             assert!(refused.message().contains("within the years 1970 to 9999"), "{call}: {refused}");
         }
     }
-    // Only the transaction's own writes would have this effect.
+    // Only the writes of the transaction itself could postpone a job this way.
     let put_off = "select queue.take_key(queue.unique_hash('default', 'do', 'u'), 'do', '{}', T, 'debounce')";
     for time in ["infinity", "294276-12-31+00"] {
         let call = put_off.replace('T', &format!("timestamptz '{time}'"));
@@ -176,7 +176,7 @@ async fn f67_a_time_out_of_range_is_refused_by_every_function() {
     db.finish().await;
 }
 
-/// Creates a lease of one new job of the worker, spoilt by this statement.
+/// Claims one new job for the worker, then runs `spoil` with the lease token and the job id.
 async fn leased(on: &mut PgConnection, worker: Uuid, spoil: &'static str) -> JobId {
     let id = operate::enqueue(on, "default", 100, false).await.unwrap();
     let lease = claim(on, worker, 1).await.unwrap();
@@ -195,20 +195,20 @@ const CANCELLING: &str = "with l as (update queue.lease set cancelling = ids whe
 async fn a_bad_lease_does_not_stop_the_recovery_of_others() {
     let bad = [
         ("it is a dead letter already", CRASHED_OFTEN, Some(JobState::Dead)),
-        ("it is over already", CANCELLING, Some(JobState::Completed)),
+        ("it has finished already", CANCELLING, Some(JobState::Completed)),
         ("the clock went back by a year", "update queue.lease set claimed_at = now() + interval '1 year' where token = $1 or id($2)", None),
         ("it was claimed at no time", "update queue.lease set claimed_at = 'infinity' where token = $1 or id($2)", None),
         ("it was claimed before all time", "update queue.lease set claimed_at = '-infinity' where token = $1 or id($2)", None),
-        ("nobody knows its attempts", "update queue.lease set attempts = array[null::smallint] where token = $1 or id($2)", None),
-        ("nobody knows its crashes", "update queue.lease set crashes = array[null::smallint] where token = $1 or id($2)", None),
+        ("its number of attempts is unknown", "update queue.lease set attempts = array[null::smallint] where token = $1 or id($2)", None),
+        ("its number of crashes is unknown", "update queue.lease set crashes = array[null::smallint] where token = $1 or id($2)", None),
         ("it crashed often", "update queue.lease set crashes = '{32767}' where token = $1 or id($2)", Some(JobState::Dead)),
     ];
     for (what, spoil, state) in bad {
         let db = TestDb::new().await;
         let mut c = connect(&db).await;
-        // A store may have such a row from before its tables had these checks.
+        // A store may contain such a row from before its tables had these checks.
         sqlx::raw_sql("alter table queue.lease drop constraint lease_claimed_at_in_range").execute(&mut c).await.unwrap();
-        // Binds both parameters.
+        // Lets the spoiling statements refer to both of their parameters.
         sqlx::raw_sql("create function id(bigint) returns boolean language sql return false").execute(&mut c).await.unwrap();
         let worker = register(&mut c).await.unwrap();
         let spoilt = leased(&mut c, worker, spoil).await;
@@ -251,7 +251,7 @@ async fn a_failing_periodic_chore_does_not_stop_the_others() {
      end $$";
     sqlx::query(drop_last_day).execute(&db.pool).await.unwrap();
     sqlx::query("insert into queue.waiter values (gen_random_uuid(), now() - interval '1 hour')").execute(&db.pool).await.unwrap();
-    // A partition cannot be created while a transaction reads a table without partitions.
+    // A partition cannot be created while a transaction is reading the default partition.
     let mut reading = reader.begin().await.unwrap();
     sqlx::query("select from queue.job_default").execute(&mut *reading).await.unwrap();
     db.run_while(db.worker(), async {
@@ -267,10 +267,10 @@ async fn a_failing_periodic_chore_does_not_stop_the_others() {
 async fn a_retention_out_of_range_is_a_thousand_years() {
     let db = TestDb::new().await;
     let mut c = connect(&db).await;
-    let over =
+    let statement =
         "insert into queue.job (id, lane, max_attempts, payload) select 1, queue.meet_lane('default', 'do', 100::smallint, false), 3, '{}';
       insert into queue.done (id, finished_at, ran_ms, attempts) values (1, now(), 1, 1)";
-    sqlx::raw_sql(over).execute(&mut c).await.unwrap();
+    sqlx::raw_sql(statement).execute(&mut c).await.unwrap();
     operate::keep_types(&mut c, f64::from(u32::MAX) * 1e3).await.unwrap();
     assert_eq!(operate::prune_kept(&mut c).await.unwrap(), 0);
     let prune = sqlx::query_scalar::<_, bool>(Store::default().sql(include_str!("../../queue-worker/sql/drop_day.sql")));
@@ -279,14 +279,14 @@ async fn a_retention_out_of_range_is_a_thousand_years() {
     db.finish().await;
 }
 
-/// Columns whose times begin at `-infinity`, and that no program reads.
+/// Columns that may contain `-infinity`, because no program reads them.
 const FROM_EVER: [(&str, &str); 2] = [("gate", "not_before"), ("gate", "read_at")];
 
 #[tokio::test]
 async fn no_table_accepts_a_time_that_a_program_cannot_read() {
     let db = TestDb::new().await;
     let mut c = connect(&db).await;
-    // Copies the table with only these checks, so that no other column is needed.
+    // Copies the table with only the checks on one column, so that an insert needs no other column.
     let refusal = "create function pg_temp.refusal(of regclass, name text, value text) returns text language plpgsql as $$
       declare other text; why text;
       begin

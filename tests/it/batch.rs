@@ -1,4 +1,4 @@
-//! Batch handlers: the result set for a job is final, and a bad job does not fail the others.
+//! Tests batch handlers: the result that a handler sets for a job is final, and a bad job does not fail the other jobs.
 
 mod attempts;
 mod inline;
@@ -19,7 +19,7 @@ async fn enqueue(db: &TestDb, parts: Vec<Part>) -> Vec<JobId> {
     sqlx::query_scalar("select id from queue.job order by id").fetch_all(&db.pool).await.unwrap()
 }
 
-/// Counts the calls of the handler.
+/// Counts the handler calls.
 async fn calls(db: &TestDb) -> i64 {
     db.count("select count(distinct xmin::text) from effect").await
 }
@@ -28,19 +28,19 @@ async fn in_state(db: &TestDb, state: &str) -> i64 {
     db.count(&format!("select count(*) from queue.jobs where state = '{state}'")).await
 }
 
-async fn over(db: &TestDb, jobs: i64) {
-    let over = async || in_state(db, "completed").await + in_state(db, "dead").await == jobs;
-    within(Duration::from_mins(1), "all have finished", over).await;
+async fn wait_until_finished(db: &TestDb, jobs: i64) {
+    let are_finished = async || in_state(db, "completed").await + in_state(db, "dead").await == jobs;
+    within(Duration::from_mins(1), "all have finished", are_finished).await;
 }
 
-/// Runs one bad job among 500: the others complete, and it becomes a dead letter by itself, in few calls.
+/// Runs one bad job among 500. The other jobs complete, and the bad job alone becomes a dead letter after few calls.
 async fn one_among_500(part: Part) {
     let db = TestDb::new().await;
     let mut parts = vec![Part::Rest; 500];
     parts[321] = part.clone();
     let jobs = enqueue(&db, parts).await;
     db.run_while(worker(&db), async {
-        over(&db, 500).await;
+        wait_until_finished(&db, 500).await;
     })
     .await;
     assert_eq!(in_state(&db, "completed").await, 499, "no innocent one is dead");
@@ -70,7 +70,7 @@ async fn one_job_with_a_terminal_error_for_500_fails_alone_within_25_calls() {
     parts[7] = Part::Terminal;
     let jobs = enqueue(&db, parts).await;
     db.run_while(worker(&db), async {
-        over(&db, 500).await;
+        wait_until_finished(&db, 500).await;
     })
     .await;
     assert_eq!((in_state(&db, "completed").await, db.state(jobs[7]).await), (499, Some(JobState::Dead)));
@@ -111,11 +111,11 @@ async fn one_job_that_ends_its_process_fails_no_other() {
 async fn results_of_jobs_stay_however_the_batch_ends() {
     for end in [Part::Rest, Part::Error, Part::Panic, Part::Hang] {
         let db = TestDb::new().await;
-        let says = [Part::Complete, Part::Dead, Part::First(Box::new(Part::Fail)), Part::Snooze(20)];
+        let parts = [Part::Complete, Part::Dead, Part::First(Box::new(Part::Fail)), Part::Snooze(20)];
         let first = Part::First(Box::new(end.clone()));
-        let jobs = enqueue(&db, [says.as_slice(), &[first, Part::Rest]].concat()).await;
+        let jobs = enqueue(&db, [parts.as_slice(), &[first, Part::Rest]].concat()).await;
         db.run_while(worker(&db), async {
-            over(&db, 6).await;
+            wait_until_finished(&db, 6).await;
         })
         .await;
         let attempts: Vec<(String, i16, i64)> = sqlx::query_as(
@@ -126,8 +126,8 @@ async fn results_of_jobs_stay_however_the_batch_ends() {
         .unwrap();
         let again = if end == Part::Rest { 1 } else { 2 };
         let row = |state: &str, attempts: i16, calls| (state.to_owned(), attempts, calls);
-        let wanted = [row("completed", 1, 1), row("dead", 1, 1), row("completed", 2, 2), row("completed", 1, 3)];
-        assert_eq!(attempts[..4], wanted, "{end:?}");
+        let expected = [row("completed", 1, 1), row("dead", 1, 1), row("completed", 2, 2), row("completed", 1, 3)];
+        assert_eq!(attempts[..4], expected, "{end:?}");
         assert_eq!(attempts[4..], [row("completed", again, again.into()), row("completed", again, again.into())], "{end:?}");
         let errors: Vec<(JobId, String)> =
             sqlx::query_as("select id, error from queue.failure order by id, attempt").fetch_all(&db.pool).await.unwrap();
@@ -136,12 +136,12 @@ async fn results_of_jobs_stay_however_the_batch_ends() {
             Part::Panic => "panicked: as told",
             _ => "timed out after 3s",
         };
-        let told = format!("{of_the_batch} (it ran in a batch of 6 jobs)");
-        let mut wanted = vec![(jobs[1], "no way".to_owned()), (jobs[2], "this one failed".to_owned())];
+        let message = format!("{of_the_batch} (it ran in a batch of 6 jobs)");
+        let mut expected = vec![(jobs[1], "no way".to_owned()), (jobs[2], "this one failed".to_owned())];
         if end != Part::Rest {
-            wanted.extend([(jobs[4], told.clone()), (jobs[5], told)]);
+            expected.extend([(jobs[4], message.clone()), (jobs[5], message)]);
         }
-        assert_eq!(errors, wanted);
+        assert_eq!(errors, expected);
         db.finish().await;
     }
 }
@@ -150,19 +150,19 @@ async fn results_of_jobs_stay_however_the_batch_ends() {
 async fn each_job_of_a_batch_is_reported_and_counted_separately() {
     let db = TestDb::new().await;
     let jobs = enqueue(&db, vec![Part::Complete, Part::Rest, Part::Dead, Part::First(Box::new(Part::Fail))]).await;
-    let (tell, mut told) = tokio::sync::mpsc::unbounded_channel();
+    let (sender, mut receiver) = tokio::sync::mpsc::unbounded_channel();
     let hook = move |attempt: &queue_worker::AttemptOutcome<'_>| {
-        tell.send((attempt.job, attempt.attempt, format!("{:?}", attempt.outcome), attempt.job_type)).unwrap();
+        sender.send((attempt.job, attempt.attempt, format!("{:?}", attempt.outcome), attempt.job_type)).unwrap();
     };
     db.run_while(worker(&db).on_outcome(hook), eventually("all have finished", async || in_state(&db, "completed").await == 3)).await;
     let mut all = Vec::new();
-    while let Ok(one) = told.try_recv() {
+    while let Ok(one) = receiver.try_recv() {
         all.push(one);
     }
     all.sort();
     let row = |job, attempt, outcome: &str| (job, attempt, outcome.to_owned(), "batched");
-    let wanted =
+    let expected =
         [row(jobs[0], 1, "Ok"), row(jobs[1], 1, "Ok"), row(jobs[2], 1, "Terminal"), row(jobs[3], 1, "Failed"), row(jobs[3], 2, "Ok")];
-    assert_eq!(all, wanted);
+    assert_eq!(all, expected);
     db.finish().await;
 }

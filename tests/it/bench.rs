@@ -1,10 +1,11 @@
-//! The benchmark in its short form: it counts every job exactly once and leaves nothing behind. Its times are not checked.
+//! Runs the benchmark in its short form, and checks that it counts every job exactly once and leaves nothing behind. Its times are not
+//! checked.
 
 use std::process::{Command, Output, Stdio};
 
 use tests::TestDb;
 
-/// The workloads that report measurements.
+/// Workloads that report measurements.
 const WORKLOADS: [&str; 18] =
     ["W1", "W2", "W3", "W4", "W5", "W6", "W7", "W8", "W9", "W10", "W11", "L1", "L2", "L3", "L4", "F1", "F2", "F3"];
 
@@ -44,10 +45,10 @@ async fn the_quick_bench_counts_every_job_once_in_every_workload_and_drops_its_d
 async fn a_workload_is_named_in_any_case_and_an_unknown_one_is_refused_with_the_known_ones() {
     let db = TestDb::new().await;
     let output = bench(&db, &["w10", "--quick"]).await;
-    let said = String::from_utf8_lossy(&output.stdout).into_owned();
-    assert!(output.status.success() && said.contains("uniform") && said.contains("hot"), "{said}");
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(output.status.success() && text.contains("uniform") && text.contains("hot"), "{text}");
     let output = bench(&db, &["W12"]).await;
-    let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(output.status.code() == Some(2) && said.contains("W12") && said.contains("L4, F1, F2, F3, F4, F5, F6, all"), "{said}");
+    let text = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.code() == Some(2) && text.contains("W12") && text.contains("L4, F1, F2, F3, F4, F5, F6, all"), "{text}");
     db.finish().await;
 }

@@ -1,4 +1,4 @@
-//! Bulk enqueues: all jobs or none, in order, by every transport (one chunk or several by INSERT, more by COPY).
+//! Tests bulk enqueues: all jobs or none, in order, by every transport. One or several chunks use INSERT, larger sets use COPY.
 
 mod connections;
 
@@ -14,10 +14,10 @@ use serde::{Deserialize, Serialize};
 use sqlx::{Connection as _, Executor as _, PgConnection, PgPool};
 use tests::{Act, Do, TestDb, within};
 
-/// More jobs than a chunk holds: by COPY on a pool, otherwise in several chunks.
+/// Number of jobs that exceeds a chunk: sent by COPY on a pool, and in several chunks otherwise.
 const MANY: u32 = 8192 * 2 + 100;
 
-/// A job that records that it ran.
+/// Job that records that it ran.
 #[job(queue = "notes", max_attempts = 2, priority = 7)]
 #[derive(Serialize, Deserialize, Clone)]
 struct Note {
@@ -40,7 +40,7 @@ fn notes(count: u32) -> impl Iterator<Item = Note> + Send {
     (0..count).map(note)
 }
 
-/// Creates this number of notes, one of which cannot be stored.
+/// Creates `count` notes, of which the one at index `at` cannot be stored.
 fn notes_with_fault(count: u32, at: u32) -> impl Iterator<Item = Note> + Send {
     notes(count).map(move |good| if good.n == at { Note { text: "\0".to_owned(), ..good } } else { good })
 }
@@ -58,8 +58,8 @@ async fn jobs(db: &TestDb) -> i64 {
     db.count("select count(*) from queue.job").await
 }
 
-/// Returns the waiting jobs in claim order, with their numbers. Two queries, because a join right after a truncation may be planned for few
-/// rows.
+/// Returns the waiting jobs in claim order, with their note numbers. Uses two queries, because after a truncation the server may plan a
+/// join for few rows.
 async fn waiting(db: &TestDb) -> Vec<(JobId, i32)> {
     let ready: Vec<JobId> = sqlx::query_scalar("select id from queue.ready order by seq").fetch_all(&db.pool).await.unwrap();
     let numbers = sqlx::query_as("select id, (payload->>'n')::int from queue.job").fetch_all(&db.pool).await.unwrap();
@@ -238,7 +238,7 @@ async fn a_batch_takes_jobs_of_any_type_each_with_its_own_options() {
     let row = |queue: &str, job_type: &str, priority, max_attempts, state: &str, run_at| -> StoredNote {
         (queue.to_owned(), job_type.to_owned(), priority, max_attempts, state.to_owned(), run_at)
     };
-    let wanted = [
+    let expected = [
         row("default", "do", 100, 3, "ready", None),
         row("urgent", "note", 150, 1, "ready", None),
         row("notes", "note", 7, 2, "scheduled", Some(at)),
@@ -246,7 +246,7 @@ async fn a_batch_takes_jobs_of_any_type_each_with_its_own_options() {
     ];
     let query = "select queue, job_type, priority, max_attempts, state, run_at from queue.jobs order by id";
     let found: Vec<StoredNote> = sqlx::query_as(query).fetch_all(&db.pool).await.unwrap();
-    assert_eq!(found, wanted);
+    assert_eq!(found, expected);
     assert!(ids.is_sorted(), "they are claimed in the order in which they were added");
     db.run_while(db.worker(), db.until(ids[3], JobState::Completed)).await;
 

@@ -1,4 +1,5 @@
-//! Cancelling running jobs: the request reaches the worker wherever it is, and no other attempt follows, whatever this one returns.
+//! Tests the cancellation of running jobs: the request reaches the worker in every state, and no further attempt follows, whatever the
+//! attempt returns.
 
 use std::{
     sync::{Arc, Mutex},
@@ -28,19 +29,19 @@ async fn cancel(db: &TestDb, job: JobId) -> Acted {
     JobRef::from_id(job).cancel(&mut connect(db).await).await.unwrap()
 }
 
-/// Waits until the job's handler runs.
+/// Waits until the job's handler is running.
 async fn until_running(db: &TestDb, job: JobId) {
     eventually("it runs", async || effects(&db.pool, job).await.unwrap() == 1).await;
 }
 
-fn until_asked(then: Act) -> Act {
+fn until_cancelled(then: Act) -> Act {
     Act::UntilCancelled(Box::new(then))
 }
 
 #[tokio::test]
 async fn handlers_on_two_workers_are_cancelled_and_not_retried() {
     let db = TestDb::new().await;
-    let jobs = [enqueue(&db, until_asked(Act::Fail("asked".into()))).await, enqueue(&db, until_asked(Act::Panic)).await];
+    let jobs = [enqueue(&db, until_cancelled(Act::Fail("asked".into()))).await, enqueue(&db, until_cancelled(Act::Panic)).await];
     let (one, other) = (db.worker().concurrency(1), db.worker().concurrency(1));
     Box::pin(db.run_while(one, async {
         db.run_while(other, async {
@@ -67,7 +68,8 @@ async fn handlers_on_two_workers_are_cancelled_and_not_retried() {
 #[tokio::test]
 async fn only_the_cancelled_job_is_notified() {
     let db = TestDb::new().await;
-    let jobs = [enqueue(&db, until_asked(Act::Ok("all the same".into()))).await, enqueue(&db, until_asked(Act::Fail("no".into()))).await];
+    let jobs =
+        [enqueue(&db, until_cancelled(Act::Ok("all the same".into()))).await, enqueue(&db, until_cancelled(Act::Fail("no".into()))).await];
     db.run_while(db.worker(), async {
         for job in jobs {
             until_running(&db, job).await;
@@ -77,7 +79,7 @@ async fn only_the_cancelled_job_is_notified() {
         assert_eq!(db.state(jobs[1]).await, Some(JobState::Running));
         assert_eq!(cancel(&db, jobs[1]).await, Acted::Cancelling);
         db.until(jobs[1], JobState::Cancelled).await;
-        // The slot and the lane still work.
+        // The slot and the lane remain usable.
         let next = enqueue(&db, Act::Ok(String::new())).await;
         db.until(next, JobState::Completed).await;
     })
@@ -88,13 +90,13 @@ async fn only_the_cancelled_job_is_notified() {
 #[tokio::test]
 async fn without_notifications_a_cancellation_is_seen_within_about_a_second() {
     let db = TestDb::new().await;
-    let job = enqueue(&db, until_asked(Act::Fail("asked".into()))).await;
+    let job = enqueue(&db, until_cancelled(Act::Fail("asked".into()))).await;
     db.run_while(db.worker(), async {
         until_running(&db, job).await;
         let cut = "select count(pg_terminate_backend(pid)) from pg_stat_activity
           where datname = current_database() and application_name = 'queue-worker listen'";
         assert_eq!(db.count(cut).await, 1);
-        // Does the same as the function, but sends no notification.
+        // Cancel as the function does, but without a notification.
         let began = Instant::now();
         sqlx::query("update queue.lease set cancelling = ids").execute(&db.pool).await.unwrap();
         db.until(job, JobState::Cancelled).await;
@@ -218,7 +220,7 @@ async fn recovery_and_a_released_claim_honour_the_request() {
     db.finish().await;
 }
 
-/// Records the cancellation reason: immediately in a task that holds the token, and again at its end.
+/// Job that records the cancellation reason twice: immediately, in a task that holds the token, and at the end of the handler.
 #[job(send_only, name = "says_why", state(Reasons))]
 #[derive(Serialize, Deserialize)]
 struct SaysWhy;
@@ -263,10 +265,10 @@ async fn a_handler_distinguishes_a_cancel_from_a_shutdown_and_from_a_lost_lease(
     for why in [CancelReason::Cancelled, CancelReason::Shutdown, CancelReason::LeaseLost] {
         let reasons = Reasons::default();
         let job = SaysWhy.enqueue(&db.pool).await.unwrap();
-        // A job beside the cancelled one in the same slots: it is notified only of what concerns all jobs.
-        let other = Do { act: until_asked(Act::Ok(String::new())) }.enqueue(&db.pool).await.unwrap();
+        // A second job in the same worker must be notified only of reasons that concern all jobs.
+        let other = Do { act: until_cancelled(Act::Ok(String::new())) }.enqueue(&db.pool).await.unwrap();
         let worker = Worker::new(db.pool.clone()).register::<SaysWhy>().register::<Do>().state(reasons.clone());
-        // Short enough to lose a lease, long enough for a machine that freezes.
+        // Short enough to lose a lease. Otherwise long enough for a machine that freezes.
         let ttl = Duration::from_secs(if why == CancelReason::LeaseLost { 1 } else { 30 });
         db.run_while(worker.lease_ttl(ttl).grace(Duration::from_millis(1)), async {
             eventually("it runs", async || reasons.0.lock().unwrap().len() == 1).await;
@@ -297,7 +299,7 @@ async fn a_handler_distinguishes_a_cancel_from_a_shutdown_and_from_a_lost_lease(
     db.finish().await;
 }
 
-/// As in a user's test, without a worker.
+/// Runs the handler without a worker, as in a user's test.
 #[tokio::test]
 async fn the_kit_cancels_a_job_and_stops_its_worker() {
     let reasons = Reasons::default();

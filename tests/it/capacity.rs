@@ -1,4 +1,4 @@
-//! Queues with a capacity: no enqueue exceeds it, none below it is refused, and jobs that return are never refused.
+//! Tests queues with a capacity: no enqueue exceeds it, none below it is rejected, and jobs that return to the queue are never rejected.
 
 mod attacks;
 mod open;
@@ -22,7 +22,7 @@ fn quick() -> Do {
     Do::ok()
 }
 
-/// Creates a database whose default queue may hold this number of waiting jobs.
+/// Creates a database whose default queue has this capacity.
 async fn with_capacity(capacity: u64) -> TestDb {
     let db = TestDb::new().await;
     set(&db, Some(capacity)).await;
@@ -41,7 +41,7 @@ fn is_full(error: &Error) -> bool {
     matches!(error, Error::AtCapacity { queue, capacity: 100 } if queue == "default")
 }
 
-/// Removes all waiting jobs.
+/// Deletes all waiting jobs.
 async fn drain(db: &TestDb) {
     let mut on = db.connect().await;
     db.run("update queue.scheduled set run_at = now() - interval '1 s'").await;
@@ -51,7 +51,7 @@ async fn drain(db: &TestDb) {
     settle(&mut on, &lease.all("plain")).await.unwrap();
 }
 
-/// Enqueues until the queue is full; every fourth transaction is rolled back, some are slow, some jobs are scheduled.
+/// Enqueues until the queue is full. Every fourth transaction is rolled back; some transactions are slow, and some jobs are scheduled.
 async fn fill(mut on: PgConnection, n: usize) -> u64 {
     let mut entered = 0;
     for round in n.. {
@@ -60,7 +60,7 @@ async fn fill(mut on: PgConnection, n: usize) -> u64 {
         let enqueue = if round % 3 == 0 { enqueue.after(Duration::from_hours(1)) } else { enqueue };
         if let Err(error) = enqueue.await {
             assert!(is_full(&error), "{error}");
-            tx.execute("select 1").await.expect_err("the transaction is over with it");
+            tx.execute("select 1").await.expect_err("it ends the transaction");
             break;
         }
         for _ in 0..round % 3 {
@@ -96,7 +96,7 @@ async fn of_fifty_producers_exactly_as_many_enqueue_as_the_capacity_allows() {
 #[tokio::test]
 async fn with_consumers_a_queue_never_exceeds_its_capacity_and_continues() {
     let db = with_capacity(20).await;
-    let (over, entered, most) = (AtomicBool::new(false), AtomicU64::new(0), AtomicU64::new(0));
+    let (stopped, entered, most) = (AtomicBool::new(false), AtomicU64::new(0), AtomicU64::new(0));
     let produce = async || {
         let mut on = db.connect().await;
         while entered.load(Ordering::SeqCst) < 600 {
@@ -105,18 +105,18 @@ async fn with_consumers_a_queue_never_exceeds_its_capacity_and_continues() {
                 None => tokio::task::yield_now().await,
             }
         }
-        over.store(true, Ordering::SeqCst);
+        stopped.store(true, Ordering::SeqCst);
     };
     let consume = async || {
         let mut on = db.connect().await;
         let worker = register(&mut on).await.unwrap();
-        while !over.load(Ordering::SeqCst) {
+        while !stopped.load(Ordering::SeqCst) {
             let lease = claim(&mut on, worker, 7).await.unwrap();
             settle(&mut on, &lease.all("plain")).await.unwrap();
         }
     };
     let watch = async || {
-        while !over.load(Ordering::SeqCst) {
+        while !stopped.load(Ordering::SeqCst) {
             most.fetch_max(waiting(&db).await.unsigned_abs(), Ordering::SeqCst);
         }
     };
@@ -133,12 +133,12 @@ async fn a_refused_try_does_not_change_the_transaction() {
     let db = with_capacity(2).await;
     let mut tx = db.pool.begin().await.unwrap();
     tx.run("insert into effect (job) values (1)").await;
-    let mut told = Vec::new();
+    let mut outcomes = Vec::new();
     for n in 0..4 {
         let handle = quick().enqueue(&mut tx).unless_at_capacity().unique(format!("key {}", n.min(2))).await.unwrap();
-        told.push(handle.map(|handle| handle.outcome()));
+        outcomes.push(handle.map(|handle| handle.outcome()));
     }
-    assert_eq!(told, [Some(Enqueued::New), Some(Enqueued::New), None, None]);
+    assert_eq!(outcomes, [Some(Enqueued::New), Some(Enqueued::New), None, None]);
     let kept = quick().enqueue(&mut tx).unique("key 0").unless_at_capacity().await.unwrap().unwrap();
     assert_eq!(kept.outcome(), Enqueued::Kept, "which needs no capacity");
     tx.commit().await.unwrap();
@@ -254,7 +254,7 @@ async fn a_capacity_may_be_changed_and_taken_away_and_holds_for_lanes_that_come_
     db.finish().await;
 }
 
-/// A lane that is uncommitted when its queue gets a capacity must not stay unmarked.
+/// A lane whose creation is uncommitted while its queue gets a capacity must be marked as well.
 #[tokio::test]
 async fn a_lane_created_while_its_queue_gets_a_capacity_has_it_too() {
     let db = TestDb::new().await;

@@ -1,4 +1,4 @@
-//! The command line as processes: its output, its exit codes, and what it must never print.
+//! Tests the command line in separate processes: output, exit codes, and text that it must never print.
 
 use std::{
     io::Read as _,
@@ -28,7 +28,7 @@ mod waits;
 const CLI: &str = env!("CARGO_BIN_EXE_test-cli");
 const EMPTY: &str = env!("CARGO_BIN_EXE_test-empty-cli");
 
-/// Runs a binary with an empty environment, in an empty folder.
+/// Creates a command with an empty environment that runs in an empty folder.
 fn command(binary: &str, arguments: &[&str]) -> Command {
     let mut command = Command::new(binary);
     let kept = ["PATH", "HOME", "QUEUE_PG_BIN"].map(|name| (name, std::env::var_os(name)));
@@ -37,7 +37,7 @@ fn command(binary: &str, arguments: &[&str]) -> Command {
     command
 }
 
-/// Returns a folder for these tests, created at the first call.
+/// Returns a temporary folder for these tests. The first call creates the folder.
 fn folder() -> PathBuf {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("cli-{}", std::process::id()));
     std::fs::create_dir_all(&folder).unwrap();
@@ -58,7 +58,7 @@ fn json(db: &TestDb, arguments: &[&str]) -> Value {
     serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{arguments:?}: {error}: {}", text(&output.stdout)))
 }
 
-/// Returns the exit code and the error output.
+/// Returns the exit code and the text on standard error.
 fn failed(output: &Output) -> (Option<i32>, String) {
     assert_eq!(text(&output.stdout), "", "an error is no output");
     (output.status.code(), text(&output.stderr).to_owned())
@@ -109,7 +109,7 @@ async fn for_people_it_prints_tables_and_sentences() {
     let dead = enqueue(&db, Act::Terminal("no way".into())).await;
     db.run_until_idle(db.worker()).await;
     let dead = dead.to_string();
-    for (arguments, wanted) in [
+    for (arguments, expected) in [
         (vec!["migrate"], "up to date"),
         (vec!["migrate", "status"], "VERSION"),
         (vec!["jobs"], "tests::act::Do"),
@@ -128,7 +128,7 @@ async fn for_people_it_prints_tables_and_sentences() {
     ] {
         let output = on(&db, &arguments);
         assert_eq!(output.status.code(), Some(0), "{arguments:?}: {}", text(&output.stderr));
-        assert!(text(&output.stdout).contains(wanted), "{arguments:?}: {}", text(&output.stdout));
+        assert!(text(&output.stdout).contains(expected), "{arguments:?}: {}", text(&output.stdout));
     }
     db.finish().await;
 }
@@ -139,7 +139,7 @@ async fn exit_codes_distinguish_failure_usage_and_refusal() {
     let job = enqueue(&db, Act::Ok("x".into())).await;
     db.run_until_idle(db.worker()).await;
     let id = job.to_string();
-    for (arguments, code, wanted) in [
+    for (arguments, code, expected) in [
         (vec!["stats", "--database-url", "postgres://u@127.0.0.1:1/d"], 1, "127.0.0.1:1"),
         (vec!["stats", "--schema", "nowhere"], 1, "test-cli migrate"),
         (vec!["run", "--schema", "nowhere"], 1, "test-cli migrate"),
@@ -182,9 +182,9 @@ async fn exit_codes_distinguish_failure_usage_and_refusal() {
         (vec!["discard", &id], 3, "is completed"),
         (vec!["cancel", &id], 3, "is completed"),
     ] {
-        let (ended, said) = failed(&on(&db, &arguments));
-        assert_eq!(ended, Some(code), "{arguments:?}: {said}");
-        assert!(said.contains(wanted), "{arguments:?}: {said}");
+        let (ended, message) = failed(&on(&db, &arguments));
+        assert_eq!(ended, Some(code), "{arguments:?}: {message}");
+        assert!(message.contains(expected), "{arguments:?}: {message}");
     }
     let fresh = on(&db, &["migrate", "--schema", "fresh"]);
     assert!(text(&fresh.stdout).contains(&format!("; applied 1 to {}", queue_core::migrate::LATEST)), "{}", text(&fresh.stdout));
@@ -198,7 +198,7 @@ async fn exit_codes_distinguish_failure_usage_and_refusal() {
 #[test]
 fn f65_a_wrong_settings_file_is_answered_with_the_path_of_the_key() {
     let path = folder().join("wrong.toml");
-    for (file, wanted) in [
+    for (file, expected) in [
         ("[worker]\nlease_tll = '5s'", "worker.lease_tll"),
         ("[worker]\nlease_ttl = '-5s'", "worker.lease_ttl"),
         ("[worker]\nqueues = ['a', 'b', 'c=many']", "worker.queues[2]"),
@@ -207,13 +207,13 @@ fn f65_a_wrong_settings_file_is_answered_with_the_path_of_the_key() {
         ("schema = 'x y'", "schema"),
     ] {
         std::fs::write(&path, file).unwrap();
-        let (code, said) = failed(&command(CLI, &["run", "--config", path.to_str().unwrap()]).output().unwrap());
-        assert_eq!(code, Some(2), "{file}: {said}");
-        assert!(said.contains(wanted) && !said.contains("swordfish"), "{file}: {said}");
+        let (code, message) = failed(&command(CLI, &["run", "--config", path.to_str().unwrap()]).output().unwrap());
+        assert_eq!(code, Some(2), "{file}: {message}");
+        assert!(message.contains(expected) && !message.contains("swordfish"), "{file}: {message}");
     }
-    let (code, said) = failed(&command(CLI, &["stats", "--config", "absent.toml"]).output().unwrap());
-    assert_eq!(code, Some(2), "{said}");
-    assert!(said.contains("absent.toml"), "{said}");
+    let (code, message) = failed(&command(CLI, &["stats", "--config", "absent.toml"]).output().unwrap());
+    assert_eq!(code, Some(2), "{message}");
+    assert!(message.contains("absent.toml"), "{message}");
 }
 
 #[test]
@@ -234,10 +234,10 @@ fn f64_a_password_is_never_printed() {
             let by_variable = command(CLI, arguments).env("DATABASE_URL", url).env("QUEUE_LOG", "trace").output().unwrap();
             let by_file = command(CLI, arguments).env("QUEUE_CONFIG", &file).env("RUST_LOG", "trace").output().unwrap();
             for output in [by_variable, by_file] {
-                let said = format!("{}{}", text(&output.stdout), text(&output.stderr));
+                let printed = format!("{}{}", text(&output.stdout), text(&output.stderr));
                 assert!(
-                    !said.contains("swordfish") && !said.contains("sword/fish") && !said.contains("fish@"),
-                    "{arguments:?} {url}: {said}"
+                    !printed.contains("swordfish") && !printed.contains("sword/fish") && !printed.contains("fish@"),
+                    "{arguments:?} {url}: {printed}"
                 );
             }
         }
@@ -268,23 +268,23 @@ async fn f62_control_characters_in_errors_and_payloads_are_inert() {
         (&HOSTILE.into(), &HOSTILE.into()),
         "the same text all the same"
     );
-    let said = failed(&on(&db, &["list", "--type", HOSTILE])).1;
-    assert!(!said.contains(|c: char| c.is_control() && c != '\n'), "{said:?}");
+    let message = failed(&on(&db, &["list", "--type", HOSTILE])).1;
+    assert!(!message.contains(|c: char| c.is_control() && c != '\n'), "{message:?}");
     db.finish().await;
 }
 
 #[test]
 fn f27_a_worker_without_job_types_names_the_fix_and_starts_no_database() {
     let data = folder().join("no-database");
-    let (code, said) = failed(&command(EMPTY, &["run"]).env("QUEUE_PG_DATA", &data).output().unwrap());
-    assert_eq!(code, Some(1), "{said}");
-    assert!(said.contains("use my_app as _;") && said.contains("queue_worker::main!(my_app)"), "{said}");
+    let (code, message) = failed(&command(EMPTY, &["run"]).env("QUEUE_PG_DATA", &data).output().unwrap());
+    assert_eq!(code, Some(1), "{message}");
+    assert!(message.contains("use my_app as _;") && message.contains("queue_worker::main!(my_app)"), "{message}");
     assert!(!data.exists());
     let listed = command(EMPTY, &["jobs", "--json"]).output().unwrap();
     assert_eq!((listed.status.code(), text(&listed.stdout).trim()), (Some(0), "[]"));
 }
 
-/// A running worker; killed when dropped.
+/// Running worker process, killed when dropped.
 struct RunningCommand(Child);
 
 impl RunningCommand {
@@ -369,8 +369,8 @@ async fn f63_a_limit_without_bounds_is_clamped() {
     assert_eq!(page["jobs"].as_array().unwrap().len(), 1000);
     let rest = json(&db, &["list", "--limit", "4294967295", "--before", page["next"].as_str().unwrap()]);
     assert_eq!((rest["jobs"].as_array().unwrap().len(), &rest["next"]), (100, &Value::Null));
-    let told = on(&db, &["list", "--limit", "1001"]);
-    assert!(String::from_utf8_lossy(&told.stderr).contains("a list has at most 1000 jobs"), "{told:?}");
+    let output = on(&db, &["list", "--limit", "1001"]);
+    assert!(String::from_utf8_lossy(&output.stderr).contains("a list has at most 1000 jobs"), "{output:?}");
     for wrong in ["1e9", "0"] {
         assert_eq!(failed(&on(&db, &["list", "--limit", wrong])).0, Some(2), "{wrong}");
     }
@@ -384,7 +384,7 @@ async fn a_second_signal_ends_a_worker_immediately() {
     let job = enqueue(&db, Act::Block(600_000)).await;
     let mut worker = RunningCommand::start(command(CLI, &["run", "--lease-ttl", "1m"]).env("DATABASE_URL", &db.url).stderr(Stdio::null()));
     db.until(job, JobState::Running).await;
-    // Two signals that arrive before the process handles them are one; so they are sent until it has ended.
+    // Two signals that arrive before the process handles them count as one, so signals are sent until the process has ended.
     let mut code = None;
     eventually("it has ended, although its handler never awaits", async || {
         assert!(Command::new("kill").arg(worker.0.id().to_string()).status().unwrap().success());

@@ -1,4 +1,4 @@
-//! The number of connections of a worker, and which loop waits for which when there are few.
+//! Tests the number of connections of a worker, and which of its loops wait for each other when there are few connections.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use sqlx::Connection as _;
 use tests::{Act, Do, TestDb, eventually, within};
 
-/// Uses every loop of the worker.
+/// Job that uses every loop of the worker.
 #[job(name = "connections_all", durable, key = self.key)]
 #[derive(Serialize, Deserialize)]
 struct All {
@@ -32,7 +32,7 @@ fn worker(db: &TestDb, connections: usize) -> Worker {
     Worker::new(db.pool.clone()).config(config).register::<Do>().register::<All>()
 }
 
-/// Returns the maximum number of connections until all of these jobs are completed.
+/// Waits until `jobs` jobs are completed. Returns the maximum number of connections seen meanwhile.
 async fn most_until_all_are_over(db: &TestDb, jobs: i64) -> i64 {
     let mut most = 0;
     within(Duration::from_mins(1), "all are completed", async || {
@@ -43,7 +43,7 @@ async fn most_until_all_are_over(db: &TestDb, jobs: i64) -> i64 {
     most
 }
 
-/// Enqueues jobs of every kind.
+/// Enqueues `many` jobs of every kind.
 async fn enqueue_each_kind(db: &TestDb, many: i32) {
     let every = Schedule::every(Duration::from_secs(1)).job(&quick());
     queue_core::schedule::create(&db.pool, Store::default(), "each_second", &every).await.unwrap();
@@ -90,7 +90,7 @@ async fn a_worker_that_was_busy_has_four_connections_again_after_a_while() {
     db.finish().await;
 }
 
-/// Tables of expiries, schedules, history and types, which a plain job does not need.
+/// Locks the tables of expiries, schedules, history and job types, which a plain job does not need.
 const HELD: &str =
     "lock table queue.expiry, queue.schedule, queue.tally_source, queue.tally_total, queue.type_options in access exclusive mode";
 

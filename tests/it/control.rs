@@ -1,4 +1,4 @@
-//! Operations on waiting jobs: by id, by filter, against claims and against each other.
+//! Tests operations on waiting jobs: by id, by filter, concurrently with claims and with each other.
 
 mod locked;
 
@@ -57,8 +57,8 @@ async fn f57_each_operation_fits_its_states_and_names_any_other() {
             let error = act(&mut on, *job, what).await.unwrap_err();
             assert!(matches!(error, Error::WrongState { .. }) && error.to_string().contains(&format!("is {state};")), "{what:?}: {error}");
         }
-        let said = sqlx::query("select queue.run_now($1)").bind(job).execute(&mut on).await.unwrap_err();
-        assert!(said.to_string().contains(&format!("is {state}; only a job that is scheduled or parked can be run now")), "{said}");
+        let refusal = sqlx::query("select queue.run_now($1)").bind(job).execute(&mut on).await.unwrap_err();
+        assert!(refusal.to_string().contains(&format!("is {state}; only a job that is scheduled or parked can be run now")), "{refusal}");
     }
     for what in waiting {
         for job in [enqueue(&db).await, scheduled(&db).await] {
@@ -272,14 +272,14 @@ async fn all_of_a_kind_are_changed_in_batches_and_counted_before() {
 async fn a_bulk_operation_reads_only_its_jobs_when_statistics_show_empty_tables() {
     let db = TestDb::new().await;
     let mut on = connect(&db).await;
-    // Leaves what an idle queue leaves: empty pages with statistics of their past.
+    // Leaves empty pages with statistics of their former contents, as an idle queue does.
     fill(&mut on, 2000, 2000).await;
     let empty = "delete from queue.ready; delete from queue.scheduled; delete from queue.failure; delete from queue.job; analyze queue.ready; analyze queue.scheduled";
     sqlx::raw_sql(empty).execute(&mut on).await.unwrap();
     fill(&mut on, 20_000, 20_000).await;
     let some = "(select id from queue.ready limit 1000) union all (select id from queue.scheduled limit 1000)";
     let ids: Vec<JobId> = sqlx::query_scalar(some).fetch_all(&mut on).await.unwrap();
-    // Milliseconds each; with a scan of the whole table per job it took minutes.
+    // Each operation takes milliseconds. When each job required a scan of the whole table, it took minutes.
     sqlx::raw_sql("set statement_timeout = '15s'").execute(&mut on).await.unwrap();
     assert_eq!(operate::set_priority(&mut on, &ids, 9).await.unwrap().len(), 2000);
     assert_eq!(operate::reschedule(&mut on, &ids).await.unwrap().len(), 2000);
@@ -317,7 +317,7 @@ async fn cancelling_a_queue_includes_jobs_that_wait_behind_others() {
     db.finish().await;
 }
 
-/// Creates dead letters with distinct errors.
+/// Creates dead letters whose errors all differ.
 async fn create_dead(on: &mut PgConnection, count: usize) -> Vec<JobId> {
     let worker = register(on).await.unwrap();
     fill(on, i32::try_from(count).unwrap(), 0).await;

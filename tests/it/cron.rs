@@ -1,4 +1,4 @@
-//! Schedules: each tick has one job, even if workers crash; and the outcome of ticks that are missed, overlap, are skipped or are
+//! Tests schedules: each tick has exactly one job, even if workers crash. Also tests ticks that are missed, overlap, are skipped or are
 //! impossible.
 
 mod attacks;
@@ -30,12 +30,12 @@ fn quick() -> Do {
     Do { act: Act::Ok(String::new()) }
 }
 
-/// Returns a schedule that fires every second; its jobs may overlap.
+/// Returns a schedule that fires every second and whose jobs may overlap.
 fn each_second() -> Schedule {
     Schedule::every(Duration::from_secs(1)).overlap(Overlap::Allow).job(&quick())
 }
 
-/// Returns a worker that polls once an hour, so that jobs run in time were not found by polling.
+/// Returns a worker that polls once an hour, so that polling cannot be what finds a job in time.
 fn sleeper(db: &TestDb) -> Worker {
     let mut config = Config::default();
     config.poll_interval = Duration::from_hours(1);
@@ -56,7 +56,7 @@ async fn fires(db: &TestDb, name: &str) -> Vec<Fire> {
     fires
 }
 
-/// Returns the outcomes of the ticks, in order.
+/// Returns the outcomes of the schedule's ticks, in order.
 async fn outcomes(db: &TestDb, name: &str) -> Vec<String> {
     fires(db, name).await.into_iter().map(|fire| fire.outcome).collect()
 }
@@ -67,19 +67,19 @@ async fn planned(db: &TestDb, name: &str) -> DateTime<Utc> {
     schedule::find(&db.pool, STORE(), name).await.unwrap().next_at.unwrap()
 }
 
-/// Like [`planned`], for a schedule that was just declared.
+/// Waits until a schedule is declared, then until its next tick is planned. Returns the time of that tick.
 async fn planned_later(db: &TestDb, name: &str) -> DateTime<Utc> {
     eventually("it is declared", async || schedule::find(&db.pool, STORE(), name).await.is_ok()).await;
     planned(db, name).await
 }
 
-/// Simulates that no worker has run for this duration.
+/// Simulates that no worker has been running for this duration.
 async fn without_workers(db: &TestDb, name: &str, how_long: &str) {
     let moved = sqlx::query("update queue.schedule set next_at = date_trunc('second', now()) - $2::text::interval where name = $1");
     moved.bind(name).bind(how_long).execute(&db.pool).await.unwrap();
 }
 
-/// Checks that the ticks of a one-second schedule are complete and unique; returns their number.
+/// Checks that the ticks of a one-second schedule are complete and unique. Returns the number of ticks.
 async fn check_each_second(pool: &PgPool, name: &str) -> usize {
     let mut fires = schedule::fires(pool, STORE(), name, u16::MAX).await.unwrap();
     fires.reverse();
@@ -123,7 +123,7 @@ async fn a_worker_without_schedules_has_no_connection_for_them_and_notices_the_f
         assert_eq!(db.count(connections).await, 0);
         let far = Schedule::cron("0 0 1 1 *").tz("Asia/Kathmandu").job(&quick());
         schedule::create(&db.pool, STORE(), "yearly", &far).await.unwrap();
-        // The worker polls as well, but later.
+        // Without the notification, the worker would find the schedule only at its next poll.
         let known = async || schedule::find(&db.pool, STORE(), "yearly").await.unwrap().next_at.is_some();
         eventually("the worker is notified", known).await;
         let next = planned(&db, "yearly").await;
@@ -154,7 +154,7 @@ async fn after_three_days_without_a_worker_there_is_one_job_or_the_configured_nu
     })
     .await;
     sqlx::query("update queue.schedule set next_at = date_trunc('hour', now()) - interval '71 h'").execute(&db.pool).await.unwrap();
-    // In the first minute of an hour, the tick of that hour is in time.
+    // In the first minute of an hour, that hour's tick is still in time.
     let on_time = db.count("select (now() < date_trunc('hour', now()) + interval '60 s')::int::bigint").await;
     db.run_while(sleeper(&db), async {
         eventually("what was missed is seen to", async || db.count("select count(*) from queue.schedule where next_at < now()").await == 0)

@@ -1,4 +1,4 @@
-//! The dashboard: its pages and its JSON API over HTTP, and access control.
+//! Tests the dashboard: its pages, its JSON API over HTTP, and access control.
 
 mod api;
 mod attacks;
@@ -24,7 +24,7 @@ use tokio::task::JoinHandle;
 
 use self::client::Client;
 
-/// A dashboard for a test's database that runs until the end of the test.
+/// Dashboard for a test's database, running until the end of the test.
 struct Served {
     client: Client,
     task: JoinHandle<()>,
@@ -53,7 +53,7 @@ async fn enqueue(db: &TestDb, act: Act) -> JobId {
     Do { act }.enqueue(&db.pool).await.unwrap().id()
 }
 
-/// Creates a job in each state that a worker produces: completed, dead, and one that waits.
+/// Creates a completed job, a dead job and a waiting job.
 async fn some_jobs(db: &TestDb) -> [JobId; 3] {
     let (done, dead) = (enqueue(db, Act::Ok("fine".into())).await, enqueue(db, Act::Terminal("no way".into())).await);
     db.run_until_idle(db.worker()).await;

@@ -1,4 +1,4 @@
-//! Day partitions: created ahead, dropped when their retention has ended; and jobs that outlive their day.
+//! Tests day partitions, which are created ahead and dropped when their retention has ended, and jobs that outlive their day.
 
 mod claims;
 mod edges;
@@ -18,14 +18,14 @@ use tests::{
     within,
 };
 
-/// Longer than a machine freezes.
+/// Timeout that exceeds any freeze of the test machine.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 async fn connect(db: &TestDb) -> PgConnection {
     PgConnection::connect(&db.url).await.unwrap()
 }
 
-/// Returns the partitions of `job` by age, without the default one.
+/// Returns the day partitions of `job`, oldest first, without the default partition.
 async fn days(db: &TestDb) -> Vec<String> {
     let names = "select c.relname from pg_inherits i join pg_class c on c.oid = i.inhrelid
        where i.inhparent = 'queue.job'::regclass and c.relname <> 'job_default' order by 1";
@@ -51,7 +51,7 @@ async fn make_past_day(pool: &PgPool, days_ago: i32) {
     sqlx::raw_sql(sqlx::AssertSqlSafe(make.replace('N', &days_ago.to_string()))).execute(pool).await.unwrap();
 }
 
-/// Creates a job of a past day in the state that `entry` writes; `$1` is its id. Each has a failure too.
+/// Creates a job of a past day with one failure. `entry` writes its state; `$1` is the job id.
 async fn past_job(pool: &PgPool, days_ago: i32, entry: &'static str) -> JobId {
     let job = "with j as (
          insert into queue.job (id, lane, max_attempts, payload)
@@ -120,19 +120,19 @@ async fn a_day_is_dropped_and_what_outlives_it_is_kept_whole() {
     for entry in [READY, SCHEDULED, RUNNING, DEAD, DONE_LATELY] {
         kept.push(past_job(&db.pool, 9, entry).await);
     }
-    let mut over = Vec::new();
+    let mut finished = Vec::new();
     for _ in 0..20 {
-        over.push(past_job(&db.pool, 9, DONE_LONG_AGO).await);
+        finished.push(past_job(&db.pool, 9, DONE_LONG_AGO).await);
     }
     let live = Do { act: Act::Ok(String::new()) }.enqueue(&db.pool).await.unwrap().id();
     let recent = past_job(&db.pool, 3, DONE_LONG_AGO).await;
     let before = db.count("select count(*) from queue.jobs").await;
-    assert!(!drop_day(&mut connection, 30.0).await.unwrap(), "its retention is not over");
+    assert!(!drop_day(&mut connection, 30.0).await.unwrap(), "its retention has not ended");
 
     assert!(drop_day(&mut connection, 7.0).await.unwrap());
     assert!(!drop_day(&mut connection, 7.0).await.unwrap(), "there was one");
     assert_eq!(db.count("select count(*) from queue.jobs").await, before - 20);
-    for id in &over {
+    for id in &finished {
         assert_eq!(db.state(*id).await, None);
     }
     let kept_whole = "select count(*) from queue.job j join queue.failure f using (id)
@@ -146,7 +146,7 @@ async fn a_day_is_dropped_and_what_outlives_it_is_kept_whole() {
     assert_eq!(db.state(recent).await, Some(JobState::Completed), "another day's");
     assert_eq!(db.count("select count(*) from queue.failure").await, 6);
 
-    // They continue unchanged.
+    // Jobs that outlived their day continue unchanged.
     let lease = claim(&mut connection, worker, 10).await.unwrap();
     assert_eq!(lease.ids(), [kept[0], live]);
     assert_eq!(settle(&mut connection, &lease.all("complete")).await.unwrap(), []);
@@ -189,11 +189,11 @@ async fn steps_outlive_their_day_with_their_jobs_and_a_day_of_very_many_stays() 
     let db = TestDb::new().await;
     make_past_day(&db.pool, 10).await;
     let asleep = past_job(&db.pool, 10, SCHEDULED).await;
-    let over =
+    let finished =
         past_job(&db.pool, 10, "insert into queue.done (id, finished_at, ran_ms, attempts) values ($1, now() - interval '9 days', 1, 2)")
             .await;
     let step = "insert into queue.step (id, name, attempt, at, ran_ms) select $1, 'step/' || n, 1, now(), 1 from generate_series(1, $2) n";
-    for (job, count) in [(asleep, 101), (over, 500)] {
+    for (job, count) in [(asleep, 101), (finished, 500)] {
         sqlx::query(step).bind(job).bind(count).execute(&db.pool).await.unwrap();
     }
     let drop = "select queue.drop_day(interval '7 days', 1) is not null";
@@ -225,7 +225,7 @@ async fn days_are_dropped_oldest_first_and_never_before_their_end() {
 #[tokio::test]
 async fn history_without_a_day_is_deleted_after_its_retention() {
     let db = TestDb::new().await;
-    let over = past_job(&db.pool, 9, DONE_LONG_AGO).await;
+    let finished = past_job(&db.pool, 9, DONE_LONG_AGO).await;
     let mut kept = Vec::new();
     for entry in [READY, SCHEDULED, DEAD, DONE_LATELY] {
         kept.push(past_job(&db.pool, 9, entry).await);
@@ -237,7 +237,7 @@ async fn history_without_a_day_is_deleted_after_its_retention() {
         .await
         .unwrap();
     assert_eq!(pruned, 1);
-    assert_eq!(db.state(over).await, None);
+    assert_eq!(db.state(finished).await, None);
     for id in kept {
         assert!(db.state(id).await.is_some());
     }
@@ -253,7 +253,7 @@ async fn of_two_sessions_one_works_on_days_and_the_other_returns_immediately() {
     let (mut first, mut second) = (connect(&db).await, connect(&db).await);
     let mut working = first.begin().await.unwrap();
     assert!(add_days(&mut working, 9).await >= 2);
-    // If they waited, it would be forever.
+    // A session that waited here would wait forever.
     let at_once = async { (add_days(&mut second, 20).await, drop_day(&mut second, 7.0).await.unwrap()) };
     assert_eq!(tokio::time::timeout(PATIENCE, at_once).await.unwrap(), (0, false));
     working.rollback().await.unwrap();
@@ -261,7 +261,7 @@ async fn of_two_sessions_one_works_on_days_and_the_other_returns_immediately() {
     db.finish().await;
 }
 
-/// Tries to drop a day until stopped, while another session reads it; returns the number of tries.
+/// Tries repeatedly to drop a day that another session is reading, until stopped. Returns the number of tries.
 async fn drop_again_and_again(dropper: &mut PgConnection, stop: &AtomicBool) -> usize {
     let mut tries = 0;
     while !stop.load(SeqCst) {
@@ -284,7 +284,7 @@ async fn a_day_that_is_being_read_is_dropped_later_and_producers_hardly_wait() {
     sqlx::query("select count(*) from queue.job").execute(&mut *reading).await.unwrap();
     sqlx::query("set statement_timeout = '30s'").execute(&mut dropper).await.unwrap();
     let (stop, met) = (AtomicBool::new(false), AtomicBool::new(false));
-    // Enough jobs, and until a producer has been seen waiting behind a dropper.
+    // Enqueues at least 20 jobs, and continues until a producer has been seen waiting behind a dropper.
     let produce = async || {
         let mut jobs = Vec::new();
         while jobs.len() < 20 || !met.load(SeqCst) {
@@ -296,7 +296,8 @@ async fn a_day_that_is_being_read_is_dropped_later_and_producers_hardly_wait() {
         eventually("a producer waits behind a dropper", async || db.count(BEHIND).await > 0).await;
         met.store(true, SeqCst);
     };
-    // Behind a dropper that waited for the reader, a producer would wait until that read has ended: until all of them have finished.
+    // If a dropper waited for the reader, a producer behind the dropper would wait too. It would continue only after all reads have
+    // finished.
     let producing = async {
         let (one, two, three, ()) = tokio::join!(produce(), produce(), produce(), watch());
         stop.store(true, SeqCst);
@@ -320,7 +321,7 @@ async fn a_job_that_is_settled_while_its_day_is_dropped_is_kept() {
     let db = TestDb::new().await;
     make_past_day(&db.pool, 9).await;
     let (mut settler, mut dropper) = (connect(&db).await, connect(&db).await);
-    // Waits for the settle without a timeout.
+    // Lets the drop wait for the settle instead of timing out.
     sqlx::query("alter function queue.drop_day set lock_timeout = '60s'").execute(&db.pool).await.unwrap();
     let worker = register(&mut settler).await.unwrap();
     let jobs = [past_job(&db.pool, 9, READY).await, past_job(&db.pool, 9, READY).await];
@@ -363,7 +364,7 @@ async fn a_worker_runs_housekeeping_by_itself() {
             jobs && days(&db).await.len() == before
         };
         within(Duration::from_mins(3), "the past is gone", gone).await;
-        // A completed straggler is history of the past, and may be deleted at any moment.
+        // A completed straggler counts as expired history and may be deleted at any moment.
         eventually("its straggler has run", async || tests::effects(&db.pool, ready).await.unwrap() == 1).await;
     })
     .await;

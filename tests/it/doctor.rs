@@ -1,4 +1,4 @@
-//! Faults of a store or its server: each finding is provoked, found, and cured by its own fix.
+//! Tests faults of a store or its server: each fault is provoked, found by the check, and fixed by the fix that the finding suggests.
 
 mod healthy;
 mod jobs;
@@ -24,13 +24,13 @@ async fn ask(pool: &PgPool, checkup: &Checkup) -> Diagnosis {
     operate::doctor(pool, Store::default(), checkup).await
 }
 
-/// Returns the findings of this kind.
+/// Returns the findings of one kind.
 async fn found_by(pool: &PgPool, checkup: &Checkup, kind: FindingKind) -> Vec<Finding> {
     let found = ask(pool, checkup).await.findings;
     found.into_iter().filter(|finding| finding.kind == kind).collect()
 }
 
-/// Returns the only finding of this kind.
+/// Returns the only finding of one kind.
 async fn one(pool: &PgPool, checkup: &Checkup, kind: FindingKind) -> Finding {
     let found = ask(pool, checkup).await;
     let mut of_kind: Vec<&Finding> = found.findings.iter().filter(|finding| finding.kind == kind).collect();
@@ -43,7 +43,7 @@ async fn is_gone(pool: &PgPool, checkup: &Checkup, kind: FindingKind) {
     eventually(&format!("{kind} is gone"), async || found_by(pool, checkup, kind).await.is_empty()).await;
 }
 
-/// Runs the fix as pasted into `psql` as a superuser, or into a shell.
+/// Runs the suggested fix in `psql` as a superuser, or in a shell.
 async fn paste(url: &str, finding: &Finding) {
     assert!(finding.can_be_pasted, "{finding:#?}");
     if finding.fix.starts_with("queue-worker ") {
@@ -58,7 +58,7 @@ async fn paste(url: &str, finding: &Finding) {
     on.close().await.unwrap();
 }
 
-/// Checks that the fault is found, that its fix can be pasted, and that it is gone afterwards.
+/// Checks that the fault is found, that its fix can be pasted, and that the finding is gone afterwards.
 async fn is_cured(url: &str, pool: &PgPool, checkup: &Checkup, kind: FindingKind) {
     let finding = one(pool, checkup, kind).await;
     paste(url, &finding).await;
@@ -83,6 +83,6 @@ fn shell(url: &str, command: &str) -> Output {
 }
 
 fn cli(url: &str, arguments: &[&str]) -> Output {
-    // Environment variables for tests are not settings, and would be reported.
+    // The check would report environment variables of the test suite as unknown settings.
     Command::new(CLI).args(arguments).env_remove("QUEUE_TEST_SKIPS").env("DATABASE_URL", url).output().unwrap()
 }

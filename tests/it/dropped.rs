@@ -1,4 +1,4 @@
-//! Futures of the library that are dropped at any await. `QUEUE_TEST_DROPS` is the number of rounds.
+//! Tests futures of the library that are dropped at any await. `QUEUE_TEST_DROPS` sets the number of rounds.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ fn acts() -> impl Iterator<Item = Do> + Send {
     (0..3).map(|_| Do { act: Act::Ok(String::new()) })
 }
 
-/// Makes one of the calls that begin or contain a transaction; returns whether it had finished before it was dropped.
+/// Makes one of the calls that begin or contain a transaction, and drops its future. Returns whether the call had finished before.
 async fn dropped(pool: &PgPool, lent: &mut PgConnection, kind: usize) -> bool {
     let patience = Duration::from_micros(fastrand::u64(0..4000));
     match kind {
@@ -23,9 +23,9 @@ async fn dropped(pool: &PgPool, lent: &mut PgConnection, kind: usize) -> bool {
     }
 }
 
-/// Returns whether statements of this connection run outside a transaction.
+/// Returns whether statements of this connection run outside of a transaction.
 async fn is_outside(connection: &mut PgConnection) -> bool {
-    // In the simple protocol both times are equal, unless the transaction began earlier.
+    // In the simple protocol both times are equal unless the transaction began with an earlier statement.
     sqlx::raw_sql("select now() = statement_timestamp()").fetch_one(connection).await.unwrap().get(0)
 }
 

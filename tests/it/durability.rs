@@ -1,4 +1,4 @@
-//! The commits that wait for the disk: only jobs with relaxed durability may be lost, and their setting affects no other commit.
+//! Tests commits that wait for the disk: only jobs with relaxed durability may be lost, and their commit setting affects no other commit.
 
 use std::{
     future::{Future, IntoFuture as _, poll_fn},
@@ -15,7 +15,7 @@ use tests::{
     protocol::{claim, register, silence},
 };
 
-/// Stored like `Do`, under another name.
+/// Job like `Do`, under another name and with relaxed durability.
 #[job(send_only, durability = relaxed)]
 #[derive(Serialize, Deserialize, Clone)]
 struct Light;
@@ -24,7 +24,8 @@ fn quick() -> Do {
     Do { act: Act::Ok(String::new()) }
 }
 
-/// Records for every job that becomes ready how its transaction commits, and by which session, as the last statement before the commit.
+/// Trigger that records, for every job that becomes ready, the commit setting and the session. It fires as the last statement before the
+/// commit.
 const NOTE: &str = "
 create table seen (n serial, setting text, who text);
 create function note() returns trigger language plpgsql as $$ begin
@@ -34,7 +35,7 @@ end $$;
 create constraint trigger note after insert on queue.ready deferrable initially deferred for each row execute function note();
 do $$ begin execute format('alter database %I set synchronous_commit = on', current_database()); end $$";
 
-/// Creates a database in which commits wait for the disk by default and are recorded.
+/// Creates a database whose commits wait for the disk by default and are recorded.
 async fn with_commit_notes() -> TestDb {
     let db = TestDb::new().await;
     connect(&db).await.execute(sqlx::raw_sql(NOTE)).await.unwrap();
@@ -49,7 +50,7 @@ async fn single(db: &TestDb) -> PgPool {
     PgPoolOptions::new().max_connections(1).test_before_acquire(false).connect(&db.url).await.unwrap()
 }
 
-/// Returns how the jobs enqueued since the last call were committed, each setting once.
+/// Returns the distinct commit settings used for the jobs enqueued since the last call.
 async fn commit_settings(db: &TestDb) -> Vec<String> {
     let query = "with gone as (delete from seen returning setting) select distinct setting from gone order by 1";
     sqlx::query_scalar(query).fetch_all(&db.pool).await.unwrap()
@@ -123,9 +124,9 @@ async fn a_batch_waits_for_the_disk_if_one_of_its_types_does() {
     db.finish().await;
 }
 
-/// Enqueues in a caller's transaction with this commit setting.
-async fn enqueue_all_ways(tx: &mut PgConnection, wanted: &str) {
-    if wanted == "off" {
+/// Enqueues in the caller's transaction by every kind of enqueue, with the commit setting `expected`.
+async fn enqueue_all_ways(tx: &mut PgConnection, expected: &str) {
+    if expected == "off" {
         tx.execute("set local synchronous_commit = off").await.unwrap();
     }
     let mut batch = Batch::new().durability(Durability::Relaxed);
@@ -134,7 +135,7 @@ async fn enqueue_all_ways(tx: &mut PgConnection, wanted: &str) {
     quick().enqueue(&mut *tx).durability(Durability::Relaxed).await.unwrap();
     Light::enqueue_all([Light, Light], &mut *tx).await.unwrap();
     batch.enqueue(&mut *tx).await.unwrap();
-    assert_eq!(sqlx::query_scalar::<_, String>("show synchronous_commit").fetch_one(tx).await.unwrap(), wanted);
+    assert_eq!(sqlx::query_scalar::<_, String>("show synchronous_commit").fetch_one(tx).await.unwrap(), expected);
 }
 
 #[tokio::test]
@@ -142,18 +143,18 @@ async fn a_relaxed_enqueue_leaves_the_durability_of_the_callers_transaction_alon
     let db = with_commit_notes().await;
     let mut own = connect(&db).await;
     for (begin, commit) in [("begin", "commit"), ("start transaction", "end")] {
-        for wanted in ["on", "off"] {
+        for expected in ["on", "off"] {
             own.execute(begin).await.unwrap();
-            enqueue_all_ways(&mut own, wanted).await;
+            enqueue_all_ways(&mut own, expected).await;
             own.execute(commit).await.unwrap();
-            assert_eq!((commit_settings(&db).await, setting(&mut own).await), (vec![wanted.to_owned()], "on".to_owned()), "begun in SQL");
+            assert_eq!((commit_settings(&db).await, setting(&mut own).await), (vec![expected.to_owned()], "on".to_owned()), "begun in SQL");
 
             let mut tx = own.begin().await.unwrap();
-            enqueue_all_ways(&mut tx, wanted).await;
+            enqueue_all_ways(&mut tx, expected).await;
             tx.commit().await.unwrap();
             assert_eq!(
                 (commit_settings(&db).await, setting(&mut own).await),
-                (vec![wanted.to_owned()], "on".to_owned()),
+                (vec![expected.to_owned()], "on".to_owned()),
                 "begun by the driver"
             );
         }
@@ -161,7 +162,7 @@ async fn a_relaxed_enqueue_leaves_the_durability_of_the_callers_transaction_alon
     db.finish().await;
 }
 
-/// Drops the future after this number of polls; returns whether it had finished.
+/// Drops the future after `polls` polls. Returns whether it had finished.
 async fn dropped_after<T>(polls: usize, future: impl Future<Output = T>) -> bool {
     let mut future = pin!(future);
     for _ in 0..polls {
@@ -222,7 +223,7 @@ async fn a_failed_relaxed_enqueue_leaves_no_relaxed_setting() {
     db.finish().await;
 }
 
-/// Records for the tables that a worker writes how each transaction commits, and by which connection, as the last statement before the
+/// Trigger on the tables that a worker writes. It records each transaction's commit setting and connection as the last statement before the
 /// commit.
 const NOTE_WORKER: &str = "
 create table seen (who text, setting text, unique (who, setting));

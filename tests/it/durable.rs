@@ -1,4 +1,4 @@
-//! Durable jobs: a step takes effect once, however its attempt ends; sleeps and waits for signals hold no resources; and nothing is
+//! Tests durable jobs: a step takes effect once, however its attempt ends. Sleeps and waits for signals hold no resources, and nothing is
 //! journaled without the lease.
 
 mod children;
@@ -22,53 +22,53 @@ use serde::{Deserialize, Serialize};
 use sqlx::{Postgres, pool::PoolConnection};
 use tests::TestDb;
 
-/// Runs the parts of its plan one after the other.
+/// Durable job that runs the parts of its plan one after the other.
 #[job(name = "durable_plan", durable, max_attempts = 2, backoff = fixed("1ms"), output = Vec<String>)]
 #[derive(Serialize, Deserialize)]
 pub(crate) struct Plan {
     parts: Vec<Part>,
 }
 
-/// One part of a plan.
+/// Part of a plan.
 #[derive(Clone, Serialize, Deserialize)]
 pub(crate) enum Part {
-    /// A step with an effect, which returns its name.
+    /// Runs a step that records an effect and returns its own name.
     Step(String),
-    /// The same in one transaction.
+    /// Runs a step like `Step` in one transaction.
     StepTx(String),
-    /// The same, and then it fails, and its transaction is rolled back.
+    /// Runs a step like `StepTx`, then fails, so that the transaction is rolled back.
     Undone(String),
-    /// This number of concurrent steps.
+    /// Runs this number of steps concurrently.
     Many(u32),
-    /// Fails the attempt unless this step is journaled; journals it first.
+    /// Fails the attempt unless this step is journaled, after journaling it.
     FailOnce(String),
-    /// Fails every attempt that reaches it.
+    /// Fails every attempt that reaches this part.
     Fail(String),
     Panic,
     Sleep(String, u64),
-    /// A sleep and a future that takes longer; the sleep ends both.
+    /// Runs a sleep concurrently with a future that takes longer. The end of the sleep ends both.
     Race(u64),
-    /// A sleep concurrent with a step.
+    /// Runs a sleep concurrently with a step.
     Beside(u64),
-    /// A sleep concurrent with a query, followed by a step.
+    /// Runs a sleep concurrently with a query, followed by a step.
     Slow(u64),
-    /// Receives a signal of this name.
+    /// Receives a signal with this name.
     Receive(String),
-    /// Receives this number of signals of the name, one after the other.
+    /// Receives this number of signals with this name, one after the other.
     Votes(String, u32),
-    /// Receives this number of signals of the name, concurrently.
+    /// Receives this number of signals with this name, concurrently.
     Ballot(String, u32),
-    /// Receives a signal with this timeout in ms, or none.
+    /// Receives a signal with this name, with a timeout in ms.
     Within(String, u64),
-    /// Receives the first of two signals.
+    /// Receives whichever of two signals arrives first.
     Either(String, String),
     /// Receives a signal concurrently with a step that takes this number of ms.
     During(String, u64),
-    /// A number, where an earlier release had a text.
+    /// Runs a step that returns a number. An earlier release journaled a text under the same name.
     Number(String),
 }
 
-/// Records this effect with its attempt.
+/// Records the effect `what` together with the attempt number.
 async fn effect(cx: &Durable, what: &str) -> Result<String, sqlx::Error> {
     let statement = sqlx::query("insert into done_by (job, what, attempt) values ($1, $2, $3)").bind(cx.id()).bind(what);
     statement.bind(i64::from(cx.attempt())).execute(cx.pool()).await?;
@@ -82,11 +82,11 @@ async fn effect_on(on: &mut sqlx::PgConnection, job: JobId, what: &str) -> Resul
 
 impl Handler for Plan {
     async fn run(self, cx: &Durable) -> JobResult<Vec<String>> {
-        let mut said = Vec::new();
+        let mut results = Vec::new();
         for part in self.parts {
             match part {
-                Part::Step(name) => said.push(cx.step(name.as_str(), effect(cx, &name)).await?),
-                Part::StepTx(name) => said.push(cx.step_tx(name.as_str(), async |tx| effect_on(tx, cx.id(), &name).await).await?),
+                Part::Step(name) => results.push(cx.step(name.as_str(), effect(cx, &name)).await?),
+                Part::StepTx(name) => results.push(cx.step_tx(name.as_str(), async |tx| effect_on(tx, cx.id(), &name).await).await?),
                 Part::Undone(name) => {
                     let undone = async |tx: &mut sqlx::PgConnection| {
                         effect_on(tx, cx.id(), &name).await?;
@@ -97,7 +97,7 @@ impl Handler for Plan {
                 Part::Many(count) => {
                     let steps = (0..count).map(|n| cx.step(("many", n), async move { Ok::<_, Failure>(n) }));
                     let numbers = futures_util::future::try_join_all(steps).await?;
-                    said.push(format!("{}", numbers.iter().sum::<u32>()));
+                    results.push(format!("{}", numbers.iter().sum::<u32>()));
                 }
                 Part::FailOnce(name) if !cx.journaled(name.as_str()) => {
                     cx.step(name.as_str(), async { Ok::<_, Failure>(()) }).await?;
@@ -108,7 +108,7 @@ impl Handler for Plan {
                 Part::Panic => panic!("as told"),
                 Part::Sleep(name, ms) => cx.sleep(name.as_str(), Duration::from_millis(ms)).await,
                 Part::Race(ms) => tokio::select! {
-                    () = cx.sleep("race", Duration::from_millis(ms)) => said.push("slept".to_owned()),
+                    () = cx.sleep("race", Duration::from_millis(ms)) => results.push("slept".to_owned()),
                     () = tokio::time::sleep(Duration::from_hours(1)) => {}
                 },
                 Part::Beside(ms) => {
@@ -117,7 +117,7 @@ impl Handler for Plan {
                         effect(cx, "beside").await
                     });
                     let ((), done) = tokio::join!(cx.sleep("besides", Duration::from_millis(ms)), step);
-                    said.push(done?);
+                    results.push(done?);
                 }
                 Part::Slow(ms) => {
                     let other = async {
@@ -127,43 +127,43 @@ impl Handler for Plan {
                         cx.step("welcome", effect(cx, "welcome")).await
                     };
                     let ((), done) = tokio::join!(cx.sleep("slow", Duration::from_millis(ms)), other);
-                    said.push(done?);
+                    results.push(done?);
                 }
                 Part::Receive(_) | Part::Votes(..) | Part::Ballot(..) | Part::Within(..) | Part::Either(..) | Part::During(..) => {
-                    receive_signals(cx, part, &mut said).await?;
+                    receive_signals(cx, part, &mut results).await?;
                 }
                 Part::Number(name) => {
                     cx.step(name.as_str(), async { Ok::<_, Failure>(7_i64) }).await?;
                 }
             }
         }
-        Ok(said)
+        Ok(results)
     }
 }
 
 /// Runs a part that waits for signals.
-async fn receive_signals(cx: &Durable, part: Part, said: &mut Vec<String>) -> JobResult {
+async fn receive_signals(cx: &Durable, part: Part, results: &mut Vec<String>) -> JobResult {
     match part {
-        Part::Receive(name) => said.push(cx.receive(name.as_str()).await),
+        Part::Receive(name) => results.push(cx.receive(name.as_str()).await),
         Part::Votes(name, count) => {
             for n in 0..count {
-                said.push(cx.receive((name.as_str(), n)).await);
+                results.push(cx.receive((name.as_str(), n)).await);
             }
         }
         Part::Ballot(name, count) => {
             let votes = (0..count).map(|n| cx.receive::<String>((name.as_str(), n)).into_future());
-            said.extend(futures_util::future::join_all(votes).await);
+            results.extend(futures_util::future::join_all(votes).await);
         }
         Part::Within(name, ms) => {
             let come: Option<String> = cx.receive(name.as_str()).timeout(Duration::from_millis(ms)).await;
-            said.push(come.unwrap_or("none".to_owned()));
+            results.push(come.unwrap_or("none".to_owned()));
         }
         Part::Either(one, other) => {
             let (one, other) = (cx.receive(one.as_str()).into_future(), cx.receive(other.as_str()).into_future());
             tokio::select! {
                 biased;
-                come = one => said.push(come),
-                come = other => said.push(come),
+                come = one => results.push(come),
+                come = other => results.push(come),
             }
         }
         Part::During(name, ms) => {
@@ -176,7 +176,7 @@ async fn receive_signals(cx: &Durable, part: Part, said: &mut Vec<String>) -> Jo
                 effect(cx, &come).await
             };
             let (come, done) = tokio::join!(come, step);
-            said.extend([come?, done?]);
+            results.extend([come?, done?]);
         }
         _ => {}
     }
@@ -189,7 +189,7 @@ pub(crate) async fn db() -> TestDb {
     db
 }
 
-/// Creates the database, and a connection of its pool.
+/// Creates the database, and takes a connection from its pool.
 async fn db_by_hand() -> (TestDb, PoolConnection<Postgres>) {
     let db = db().await;
     let on = db.pool.acquire().await.unwrap();
@@ -204,18 +204,18 @@ fn step(name: &str) -> Part {
     Part::Step(name.to_owned())
 }
 
-/// Returns the recorded effects with their attempts.
+/// Returns the recorded effects of a job with their attempt numbers.
 async fn done(db: &TestDb, job: JobId) -> Vec<(String, i64)> {
     let statement = sqlx::query_as("select what, attempt from done_by where job = $1 order by what, attempt").bind(job);
     statement.fetch_all(&db.pool).await.unwrap()
 }
 
-/// Returns the names of the journaled steps.
+/// Returns the names of the job's journaled steps.
 async fn journal(db: &TestDb, job: JobId) -> Vec<String> {
     db.all(&format!("select name from queue.step where id = {job} order by name")).await
 }
 
-/// Runs the job until this state.
+/// Runs a worker until the job has this state.
 async fn run_to(db: &TestDb, job: JobId, state: JobState) {
     db.run_while(db.worker().register::<Plan>(), async { db.until(job, state).await }).await;
 }
@@ -287,7 +287,7 @@ async fn a_dead_letter_is_discarded_with_its_steps_and_others_keep_theirs() {
     db.finish().await;
 }
 
-/// Implements a job type without the macro, with incompatible options.
+/// Implements a job type by hand, with options that the macro would reject.
 macro_rules! by_hand {
     ($($name:ident, $cx:ty: $options:expr;)*) => {
         $(
@@ -317,8 +317,8 @@ by_hand! {
 
 #[test]
 fn a_registry_refuses_a_partly_durable_type() {
-    let said = [Registry::new().register::<NotSaid>(), Registry::new().register::<NotTaken>(), Registry::new().register::<Both>()];
-    for refused in said {
+    let registries = [Registry::new().register::<NotSaid>(), Registry::new().register::<NotTaken>(), Registry::new().register::<Both>()];
+    for refused in registries {
         let why = refused.unwrap_err().to_string();
         assert!(why.contains("`durable`"), "{why}");
     }

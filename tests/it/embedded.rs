@@ -1,4 +1,5 @@
-//! The embedded server through its public API. Its users are separate processes that can be killed: this test binary, run again.
+//! Tests the embedded server through its public API. The users of the server are separate processes that can be killed: this test binary,
+//! run again.
 #![cfg(target_os = "linux")]
 
 mod refusals;
@@ -140,7 +141,7 @@ fn killed_scripts_are_replaced_at_the_next_start() {
     let folder = scratch_folder("scripts");
     let mut first = User::start(&folder);
     sql(&first.url, "create table kept as select 42 as n");
-    // The watcher only, or all of its processes including the server.
+    // Kill either the watcher only, or all processes including the server.
     for which in ["watcher", "all"] {
         let mut doomed = scripts(&folder);
         assert_eq!(doomed.len(), 2);
@@ -188,12 +189,12 @@ fn an_ephemeral_folder_goes_with_its_last_user() {
         let user = User::spawn(command).unwrap();
         assert_eq!(sql(&user.url, "show fsync"), "off");
         user.kill();
-        // The second starts while the folder of the first is being removed.
+        // In the second round, the next server starts while the folder of the first is being removed.
         if round == 1 {
             eventually("it is removed", || !folder.exists());
         }
     }
-    // The process that removed the folder ends right after it.
+    // The process that removes the folder ends right afterwards.
     eventually("no process of it is left", || processes(&folder).is_empty());
 }
 

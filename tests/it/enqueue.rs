@@ -1,4 +1,4 @@
-//! Enqueuing: in the caller's transaction, on every kind of connection, with every option, or with an error that names the reason.
+//! Tests enqueues in the caller's transaction, on every kind of connection and with every option. An error names its reason.
 
 use std::{future::IntoFuture as _, str::FromStr as _, time::Duration};
 
@@ -40,7 +40,7 @@ async fn a_job_exists_if_and_only_if_its_transaction_commits() {
     db.finish().await;
 }
 
-/// In another queue.
+/// Enqueues a job into another queue than its own.
 trait InQueue {
     async fn queue(self, queue: &str, on: &mut PgConnection) -> JobId;
 }
@@ -96,7 +96,7 @@ async fn what_is_enqueued_with_a_job_is_stored() {
     let row = |queue: &str, priority, max_attempts, state: &str, run_at| -> Row {
         (queue.to_owned(), "do".to_owned(), priority, 0, max_attempts, state.to_owned(), run_at)
     };
-    let wanted = [
+    let expected = [
         row("default", 100, 3, "ready", None),
         row("Mail.v2:eu_west-1", i16::MIN, 1, "ready", None),
         row("default", i16::MAX, i16::MAX, "ready", None),
@@ -104,10 +104,10 @@ async fn what_is_enqueued_with_a_job_is_stored() {
         row("default", 100, 3, "ready", None),
         row("default", 100, 3, "scheduled", Some(future)),
     ];
-    for (job, wanted) in jobs.iter().zip(wanted) {
+    for (job, expected) in jobs.iter().zip(expected) {
         let query = "select queue, job_type, priority, attempts, max_attempts, state, run_at from queue.jobs where id = $1";
         let found: Row = sqlx::query_as(query).bind(job.id()).fetch_one(&db.pool).await.unwrap();
-        assert_eq!(found, wanted);
+        assert_eq!(found, expected);
     }
     let later = quick().enqueue(&db.pool).after(Duration::from_hours(1)).await.unwrap().id();
     let query = "select extract(epoch from run_at - now())::float8 from queue.scheduled where id = $1";
@@ -198,7 +198,7 @@ async fn the_sql_function_does_what_the_rust_call_does() {
     db.finish().await;
 }
 
-/// Contents of a schema that precedes `pg_catalog`: every name that our statements use, and each fails.
+/// Contents of a schema that precedes `pg_catalog` and defines every name our statements use. Each of these objects fails when used.
 const HOSTILE: &str = "
 create schema evil;
 create function evil.fail() returns text language plpgsql as $$ begin raise exception 'hijacked'; end $$;
@@ -253,7 +253,7 @@ async fn f21_a_hostile_search_path_has_no_effect() {
     db.finish().await;
 }
 
-/// A lock per job would fill the server's lock table for all sessions.
+/// If each job took a lock, the transaction would fill the server's lock table for all sessions.
 #[tokio::test]
 #[ignore = "deep"]
 async fn a_transaction_that_creates_thousands_of_queues_holds_a_bounded_number_of_locks() {

@@ -1,4 +1,4 @@
-//! Versions of a payload: a newer release reads the jobs of an older one, and an older one leaves unknown versions in the queue.
+//! Tests versions of a payload: a newer release reads the jobs of an older one, and an older release leaves unknown versions in the queue.
 
 mod operators;
 mod releases;
@@ -57,13 +57,13 @@ async fn a_newer_release_reads_what_older_ones_have_enqueued_and_its_own() {
         .map(JobHandle::id)
         .collect();
     db.run_until_idle(of_third(&db)).await;
-    for (job, said) in [
+    for (job, expected) in [
         (one, "third: ada about none from 1"),
         (two, "third: bea+cid about none from 2"),
         (three, "third: dot about tea from 3"),
         (many[1], "third: 1 about none from 1"),
     ] {
-        assert_eq!(output(&db, job).await, said);
+        assert_eq!(output(&db, job).await, expected);
     }
     db.finish().await;
 }
@@ -78,7 +78,7 @@ async fn a_refused_upgrade_ends_the_job_immediately_and_the_error_contains_no_va
     let by_value: JobId = by_value.fetch_one(&db.pool).await.unwrap();
     let fine = to("ada").enqueue(&db.pool).await.unwrap().id();
     db.run_until_idle(of_third(&db)).await;
-    for (job, says) in [
+    for (job, reason) in [
         (
             unfit,
             "the payload of version 2 does not fit `tests::release::second::Mail`, the type it is upgraded from: invalid type: integer",
@@ -90,7 +90,7 @@ async fn a_refused_upgrade_ends_the_job_immediately_and_the_error_contains_no_va
         let (attempts, error): (i16, String) =
             sqlx::query_as("select attempts, error from queue.dead where id = $1").bind(job).fetch_one(&db.pool).await.unwrap();
         assert_eq!(attempts, 1, "it is not tried again: {error}");
-        assert!(error.contains(says) && !error.contains("hunter2"), "{error}");
+        assert!(error.contains(reason) && !error.contains("hunter2"), "{error}");
     }
     assert_eq!(output(&db, fine).await, "third: ada about none from 1");
     db.finish().await;
@@ -103,7 +103,7 @@ async fn the_test_kit_upgrades_as_a_worker_does() {
     to("ada").enqueue(&mut *tx).await.unwrap();
     about("bea", "tea").enqueue(&mut *tx).await.unwrap();
     queue_core::assert_enqueued!(&mut tx, third::Mail { to, subject } if to == &["ada"] && subject == "none");
-    // It knows only the first version, of which there is one job.
+    // The first release knows only the first version, of which there is one job.
     let drained = testing::drain(&mut tx).register::<first::Mail>().await.unwrap();
     assert_eq!(drained.outputs::<first::Mail>(), ["first: ada"]);
     let drained = testing::drain(&mut tx).register::<third::Mail>().await.unwrap();
@@ -114,7 +114,7 @@ async fn the_test_kit_upgrades_as_a_worker_does() {
     db.finish().await;
 }
 
-/// As it is first scheduled.
+/// Report of the version that the schedule is created with.
 #[job(send_only, name = "evolution_report", version = 2)]
 #[derive(Serialize, Deserialize)]
 struct Report {

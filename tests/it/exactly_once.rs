@@ -1,4 +1,4 @@
-//! A handler's own transaction: its writes and the end of its job are one commit, whatever fails around it.
+//! Tests a handler's own transaction: its writes and the end of its job are one commit, whatever fails meanwhile.
 
 mod faults;
 
@@ -22,7 +22,7 @@ async fn go(db: &TestDb) {
     db.pool.execute("create table go ()").await.unwrap();
 }
 
-/// Waits until a handler has written in its transaction and waits, with the other connection that it waits on.
+/// Waits until a handler has written in its own transaction and is waiting on its second connection.
 async fn in_the_middle(db: &TestDb) {
     eventually("a handler is in the middle of its transaction", async || {
         db.count(
@@ -35,7 +35,7 @@ async fn in_the_middle(db: &TestDb) {
     .await;
 }
 
-/// Returns attempts, crashes and failures of a job, and the number of its effects.
+/// Returns the attempts, crashes and failures of a job, and the number of its effects.
 async fn charged(db: &TestDb, id: JobId) -> (i16, i16, i64, i64) {
     let (attempts, crashes): (i16, i16) =
         sqlx::query_as("select attempts, crashes from queue.jobs where id = $1").bind(id).fetch_one(&db.pool).await.unwrap();
@@ -47,12 +47,12 @@ async fn output(db: &TestDb, id: JobId) -> Option<String> {
     sqlx::query_scalar("select output #>> '{}' from queue.jobs where id = $1").bind(id).fetch_one(&db.pool).await.unwrap()
 }
 
-/// Counts the failed attempts whose error matches.
+/// Counts the failed attempts whose error matches `like`.
 async fn errors(db: &TestDb, like: &str) -> i64 {
     sqlx::query_scalar("select count(*) from queue.failure where error like $1").bind(like).fetch_one(&db.pool).await.unwrap()
 }
 
-/// Runs one job to its end.
+/// Runs one job until it has finished.
 async fn run(how: &str) -> (TestDb, JobId) {
     let db = TestDb::new().await;
     let job = enqueue(&db, how).await;
@@ -168,12 +168,12 @@ async fn f02_a_nul_in_an_output_becomes_the_replacement_character_here_too() {
     db.finish().await;
 }
 
-/// Ends while a task that it spawned still has the transaction.
+/// Job whose handler returns while a task that it spawned still has the transaction.
 #[job(send_only, max_attempts = 1)]
 #[derive(Serialize, Deserialize)]
 struct Leak;
 
-/// Outcome of the task: whether it got the error that the lease is lost.
+/// Result of the spawned task: whether it received the error that the lease is lost. `None` while the task is running.
 static LEAKED: Mutex<Option<bool>> = Mutex::new(None);
 
 impl Handler for Leak {
@@ -182,8 +182,8 @@ impl Handler for Leak {
         tokio::spawn(async move {
             hold(&pool).await;
             tx.execute("insert into effect (job) values (1)").await.unwrap();
-            let told = tx.complete(()).await.err().is_some_and(|failure| is_lost(&failure));
-            *LEAKED.lock().unwrap() = Some(told);
+            let was_lost = tx.complete(()).await.err().is_some_and(|failure| is_lost(&failure));
+            *LEAKED.lock().unwrap() = Some(was_lost);
         });
         Ok(())
     }
@@ -204,7 +204,7 @@ async fn f52_a_task_that_outlives_its_handler_can_commit_nothing() {
     db.finish().await;
 }
 
-/// Has a timeout shorter than its commit.
+/// Job with a timeout shorter than its commit.
 #[job(send_only, max_attempts = 1, timeout = "300ms")]
 #[derive(Serialize, Deserialize)]
 struct Hasty {
@@ -251,9 +251,9 @@ async fn jobs_of_one_lease_end_by_their_own_transactions_or_verdicts_in_any_mixt
     for round in 0..12 {
         Own::enqueue_all((0..50).map(|n| Own { how: kinds[(n * (round + 1) + round) % 10].to_owned() }), &db.pool).await.unwrap();
     }
-    let wanted = db.count("select count(*) from queue.jobs where payload ->> 'how' <> 'fail'").await;
+    let expected = db.count("select count(*) from queue.jobs where payload ->> 'how' <> 'fail'").await;
     db.run_until_idle(worker(&db).concurrency(40)).await;
-    assert_eq!(db.count("select count(*) from queue.jobs where state = 'completed'").await, wanted);
+    assert_eq!(db.count("select count(*) from queue.jobs where state = 'completed'").await, expected);
     assert_eq!(db.count("select count(*) from effect").await, 600, "each has its one effect");
     assert_eq!(db.count("select count(distinct job) from effect").await, 600);
     assert_eq!(db.count("select count(*) from queue.lease").await, 0);
@@ -262,7 +262,7 @@ async fn jobs_of_one_lease_end_by_their_own_transactions_or_verdicts_in_any_mixt
     db.finish().await;
 }
 
-/// Requests a second transaction.
+/// Transactional job whose handler requests a second transaction.
 #[job(send_only, transactional, max_attempts = 1)]
 #[derive(Serialize, Deserialize)]
 struct Both;

@@ -1,4 +1,4 @@
-//! Jobs with an expiry time: a job that has not begun by then does not run.
+//! Tests jobs with an expiry time: a job that has not started by then does not run.
 
 mod attacks;
 mod operations;
@@ -30,22 +30,22 @@ async fn ok(db: &TestDb) -> JobId {
     enqueue(db, Act::Ok(String::new())).await.id()
 }
 
-/// Expires these jobs, as if an hour had passed for them and for their expiry entries.
+/// Moves the expiry times of the jobs and of their expiry entries into the past.
 async fn expire_now(db: &TestDb, jobs: &[JobId]) {
     let back = "with m as (update queue.job set system = queue.with_expiry(system, clock_timestamp() - interval '1 s') where id = any ($1))
       update queue.expiry set at = clock_timestamp() - (1 + random()) * interval '1 s' where id = any ($1)";
     sqlx::query(back).bind(jobs).execute(&db.pool).await.unwrap();
 }
 
-/// Deletes all expiry entries, so that no sweep finds jobs that expire.
+/// Deletes all expiry entries, so that no sweep finds expired jobs.
 async fn delete_entries(db: &TestDb) {
     sqlx::query("delete from queue.expiry").execute(&db.pool).await.unwrap();
 }
 
-/// Returns the job's expiry time in the store.
+/// Returns the job's expiry time as stored.
 async fn stored_expiry(db: &TestDb, job: JobId) -> Option<String> {
-    let said = "select system ->> 'expires_at' from queue.job where id = $1";
-    sqlx::query_scalar(said).bind(job).fetch_one(&db.pool).await.unwrap()
+    let query = "select system ->> 'expires_at' from queue.job where id = $1";
+    sqlx::query_scalar(query).bind(job).fetch_one(&db.pool).await.unwrap()
 }
 
 /// Counts the job's expiry entries.
@@ -60,9 +60,9 @@ async fn a_job_that_has_not_begun_in_time_does_not_run_and_waiters_are_notified(
     expire_now(&db, &[job.id()]).await;
     let waits = async { tokio::join!(job.wait(&db.pool), other.wait(&db.pool)) };
     let (expired, done) = db.run_while(db.worker(), waits).await;
-    let said = expired.unwrap_err();
-    assert!(matches!(said, WaitError::Expired { job: id } if id == job.id()), "{said}");
-    assert!(said.to_string().contains("expired"), "{said}");
+    let refusal = expired.unwrap_err();
+    assert!(matches!(refusal, WaitError::Expired { job: id } if id == job.id()), "{refusal}");
+    assert!(refusal.to_string().contains("expired"), "{refusal}");
     assert_eq!(done.unwrap(), "in time");
     assert_eq!(effects(&db.pool, job.id()).await.unwrap(), 0);
 
@@ -110,7 +110,7 @@ async fn a_job_past_its_time_does_not_begin_even_before_a_sweep() {
     db.finish().await;
 }
 
-/// Runs in the transaction that deletes its entry.
+/// Job whose handler runs in the transaction that deletes the job's expiry entry.
 #[job(name = "expires_within", transactional, expires = "1h")]
 #[derive(Serialize, Deserialize)]
 struct ExpiresWithin;

@@ -1,5 +1,5 @@
-//! Several hosts in one URL, and a failed primary: each test has two servers, one of which follows the other. Prints the number of lost
-//! jobs and the time until work continues.
+//! Tests several hosts in one URL, and failed primaries. Each test has two servers, one of which is a standby of the other. The tests print
+//! the number of lost jobs and the time until work continues.
 
 mod addresses;
 mod behind;
@@ -32,7 +32,7 @@ const NAME: &str = "moving";
 /// Timeout for events that must happen, however busy the machine is.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Returns the URL with both hosts in this order.
+/// Returns the URL that lists both hosts in this order.
 fn both(one: &TestServer, two: &TestServer) -> String {
     format!("postgres://postgres@127.0.0.1:{},127.0.0.1:{}/{NAME}?sslmode=disable", one.port(), two.port())
 }
@@ -42,7 +42,7 @@ fn worker(url: &str, ttl: Duration) -> WorkerProcess {
     WorkerProcess::start_logged(env!("CARGO_BIN_EXE_test-worker"), url, &[("TTL_MS", &ttl)])
 }
 
-/// Returns the database on this server, bypassing all proxies.
+/// Connects to the database on `server`, bypassing all proxies.
 async fn on(server: &TestServer) -> Database {
     let pool = PgPoolOptions::new().max_connections(4).connect(&server.url(NAME)).await.unwrap();
     Database { name: NAME.to_owned(), pool }
@@ -71,7 +71,7 @@ async fn wait_for_standby(primary: &Database) {
     within(PATIENCE, "the standby is waited for", async || primary.count(waits).await.unwrap() == 1).await;
 }
 
-/// Returns the time from this moment until the first job completed, by the database's clock.
+/// Returns the time from `moment` until the first job completed, by the database's clock.
 async fn first_after(database: &Database, moment: DateTime<Utc>) -> Duration {
     let first = async || {
         let first = "select min(finished_at) from queue.done where finished_at > $1";
@@ -86,8 +86,8 @@ async fn is_completed(database: &Database, job: JobId) -> bool {
     state.fetch_optional(&database.pool).await.unwrap().as_deref() == Some("completed")
 }
 
-/// A producer that enqueues until stopped: jobs of one queue, of two others, under ordering keys, scheduled ones, and occasionally in a new
-/// queue. Remembers the acknowledged jobs.
+/// Producer that enqueues until stopped: jobs of three queues, under ordering keys, scheduled jobs, and occasionally a job of a new queue.
+/// Remembers the acknowledged jobs.
 struct Load {
     acknowledged: Arc<Mutex<Vec<JobId>>>,
     tried: Arc<AtomicU64>,
@@ -98,7 +98,7 @@ struct Load {
 impl Load {
     fn begin(pool: PgPool) -> Self {
         let (acknowledged, tried, ends) = <(Arc<Mutex<Vec<JobId>>>, Arc<AtomicU64>, Arc<AtomicBool>)>::default();
-        let (said, counted, is_over) = (Arc::clone(&acknowledged), Arc::clone(&tried), Arc::clone(&ends));
+        let (acked, counted, is_over) = (Arc::clone(&acknowledged), Arc::clone(&tried), Arc::clone(&ends));
         let task = tokio::spawn(async move {
             while !is_over.load(Relaxed) {
                 let nth = counted.fetch_add(1, Relaxed);
@@ -110,11 +110,11 @@ impl Load {
                     _ => String::new(),
                 };
                 let one = sqlx::query_scalar("select queue.enqueue('do', '{\"act\": {\"Ok\": \"\"}}', $1::jsonb)");
-                // An enqueue that takes longer counts as not acknowledged.
+                // An enqueue that takes longer than a second counts as not acknowledged.
                 match tokio::time::timeout(Duration::from_secs(1), one.bind(format!("{{\"max_attempts\": 90{options}}}")).fetch_one(&pool))
                     .await
                 {
-                    Ok(Ok(id)) => lock(&said).push(id),
+                    Ok(Ok(id)) => lock(&acked).push(id),
                     _ => tokio::time::sleep(Duration::from_millis(20)).await,
                 }
             }
@@ -132,7 +132,7 @@ impl Load {
         within(PATIENCE, "more is acknowledged", async || self.count() >= until).await;
     }
 
-    /// Stops; returns the acknowledged jobs, and the number of tries.
+    /// Stops the producer. Returns the acknowledged jobs and the number of attempted enqueues.
     async fn end(self) -> (Vec<JobId>, u64) {
         self.ends.store(true, Relaxed);
         self.task.await.unwrap();
@@ -140,7 +140,7 @@ impl Load {
     }
 }
 
-/// Returns how many of these jobs the store does not know.
+/// Returns the number of `jobs` that do not exist in the store.
 async fn lost(database: &Database, jobs: &[JobId]) -> i64 {
     let lost = "select count(*) from unnest($1::bigint[]) j (id) where not exists (select from queue.jobs k where k.id = j.id)";
     sqlx::query_scalar(lost).bind(jobs).fetch_one(&database.pool).await.unwrap()
@@ -155,7 +155,7 @@ async fn all_are_completed(database: &Database) {
     assert!(broken.is_empty(), "(id, entries, jobs) that break the invariant: {broken:?}");
 }
 
-/// Measures the longest time that a job was ready between now and the end.
+/// Measures the longest time that a job was ready, from now until [`Self::end`].
 struct LongestWait {
     ends: Arc<AtomicBool>,
     task: JoinHandle<Duration>,

@@ -1,4 +1,4 @@
-//! Claim order and starvation: priority, aging, and slow queues beside fast ones.
+//! Tests claim order and starvation: priority, aging, and slow queues next to fast ones.
 
 use std::{
     sync::{Arc, Mutex},
@@ -10,7 +10,7 @@ use queue_worker::{Config, Worker};
 use serde::{Deserialize, Serialize};
 use tests::{Act, Do, TestDb, eventually};
 
-/// A job that enqueues another of its type before it ends, so that there is always one more.
+/// Job that enqueues another job of its own type before it ends, so that there is always one more.
 #[job(send_only, priority = 200)]
 #[derive(Serialize, Deserialize)]
 struct Again;
@@ -22,7 +22,7 @@ impl Handler for Again {
     }
 }
 
-/// Returns a worker with one slot that claims two jobs at a time, so that urgent ones are always waiting.
+/// Returns a worker with one slot that claims two jobs at a time, so that urgent jobs are always waiting.
 fn narrow(db: &TestDb) -> Worker {
     let mut config = Config::default();
     (config.concurrency, config.batch) = (1, 2);
@@ -68,7 +68,7 @@ async fn with_aging_a_stream_of_urgent_jobs_does_not_starve_others() {
     db.finish().await;
 }
 
-/// Records its number.
+/// Job that records its number.
 #[job(send_only)]
 #[derive(Serialize, Deserialize)]
 struct Numbered(i16);
@@ -95,7 +95,7 @@ async fn higher_priorities_run_first_and_equal_ones_in_order() {
     db.finish().await;
 }
 
-/// Sleeps until it is dropped.
+/// Job that sleeps until it is dropped.
 #[job(send_only, queue = "slow", priority = 200)]
 #[derive(Serialize, Deserialize)]
 struct Slow;

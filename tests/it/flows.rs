@@ -1,4 +1,5 @@
-//! Flows: a node runs once the nodes before it have finished, with their outputs; what happens when one dies; and no release is lost.
+//! Tests flows: a node runs with the outputs of its predecessors once these have finished. Also tests what happens when a predecessor dies,
+//! and that no release is lost.
 
 mod bounds;
 mod ends;
@@ -14,7 +15,7 @@ use serde::{Deserialize, Serialize};
 use sqlx::PgConnection;
 use tests::{Sql as _, TestDb, complete, within};
 
-/// Returns its name and its inputs, or runs its act.
+/// Node job that returns its name and its inputs, or performs its act.
 #[job(name = "flow_part", max_attempts = 1, output = String)]
 #[derive(Serialize, Deserialize)]
 pub(crate) struct Part {
@@ -28,9 +29,9 @@ pub(crate) enum Act {
     Give,
     /// Fails until the table `mended` has a row.
     Fail,
-    /// Returns this number of bytes.
+    /// Returns an output of this number of bytes.
     Large(usize),
-    /// Runs until it is cancelled.
+    /// Runs until cancelled.
     Hang,
 }
 
@@ -59,7 +60,7 @@ impl Handler for Part {
     }
 }
 
-/// The same in one transaction.
+/// Node job like [`Part`] that runs in one transaction.
 #[job(name = "flow_part_tx", transactional, max_attempts = 1, output = String)]
 #[derive(Serialize, Deserialize)]
 pub(super) struct PartTx(Part);
@@ -70,16 +71,16 @@ impl Handler for PartTx {
     }
 }
 
-/// Completes itself, and would keep no record.
+/// Node job that completes itself in its own transaction, and that would otherwise keep no record.
 #[job(name = "flow_part_own", retain = "none", max_attempts = 1, output = String)]
 #[derive(Serialize, Deserialize)]
 pub(super) struct PartOwn(Part);
 
 impl Handler for PartOwn {
     async fn run(self, cx: &Context) -> JobResult<String> {
-        let said = act(self.0, cx).await?;
-        cx.begin().await?.complete(&said).await?;
-        Ok(said)
+        let output = act(self.0, cx).await?;
+        cx.begin().await?.complete(&output).await?;
+        Ok(output)
     }
 }
 
@@ -101,7 +102,7 @@ pub(super) fn worker(db: &TestDb) -> queue_worker::Worker {
     db.worker().register::<Part>().register::<PartTx>().register::<PartOwn>().queue("default", 8)
 }
 
-/// Returns the names of a flow's nodes with their states.
+/// Returns the nodes of a flow as their names and states.
 pub(super) async fn states(db: &TestDb, flow: &FlowHandle) -> Vec<String> {
     let nodes = operate::flow(&db.pool, Store::default(), flow.id()).await.unwrap();
     nodes.into_iter().map(|node| format!("{} {}", node.name, node.state.as_deref().unwrap_or("gone"))).collect()
@@ -112,16 +113,16 @@ pub(super) async fn output<J>(db: &TestDb, flow: &FlowHandle, node: &Node<J>) ->
     statement.fetch_one(&db.pool).await.unwrap()
 }
 
-/// Completes a job with this output as a settle does, and reports its end.
+/// Completes a job with `output` as a settle does, and reports its end.
 pub(super) async fn end(on: &mut PgConnection, job: JobId, output: &str) {
     complete(on, job, output).await;
     on.run(&format!("select queue.note_ends(array[{job}]); select queue.tell_ends(0, 1000)")).await;
 }
 
-/// Runs a worker until these jobs are in these states.
-pub(crate) async fn settle(db: &TestDb, states_wanted: &[(JobId, JobState)]) {
+/// Runs a worker until each job has the expected state.
+pub(crate) async fn settle(db: &TestDb, expected: &[(JobId, JobState)]) {
     db.run_while(worker(db), async {
-        for (job, state) in states_wanted {
+        for (job, state) in expected {
             within(Duration::from_mins(1), "it has finished", async || db.state(*job).await == Some(*state)).await;
         }
     })

@@ -1,5 +1,5 @@
-//! Guards in statements that no other test would miss: an order that a plan happens to produce, a row of history that would become too
-//! large, names written twice. `cargo guards` removes each of them and runs these tests, among others.
+//! Tests guards in SQL statements that no other test covers: an order that a plan happens to produce, a row of history that would become
+//! too large, names written twice. `cargo guards` removes each guard and runs these and other tests.
 
 mod control;
 mod forgotten;
@@ -24,7 +24,7 @@ async fn connect(db: &TestDb) -> PgConnection {
     PgConnection::connect(&db.url).await.unwrap()
 }
 
-/// Enqueues jobs in these queues, in this order.
+/// Enqueues one job in each of the queues, in this order.
 async fn enqueue(on: &mut PgConnection, queues: &[&str]) -> Vec<JobId> {
     let mut ids = Vec::new();
     for queue in queues {
@@ -107,11 +107,11 @@ async fn a_completed_job_is_in_history_for_any_attempt_number() {
     let jobs = enqueue(&mut connection, &["default"; 4]).await;
     let worker = register(&mut connection).await.unwrap();
     let lease = claim(&mut connection, worker, 4).await.unwrap();
-    let mut said = lease.all("plain");
-    for (one, attempts) in said.iter_mut().zip([-1, 0, 1, 2]) {
+    let mut verdicts = lease.all("plain");
+    for (one, attempts) in verdicts.iter_mut().zip([-1, 0, 1, 2]) {
         one.job.attempts = attempts;
     }
-    assert_eq!(settle(&mut connection, &said).await.unwrap(), []);
+    assert_eq!(settle(&mut connection, &verdicts).await.unwrap(), []);
     for job in jobs {
         assert_eq!(db.state(job).await, Some(JobState::Completed), "{job}");
     }
@@ -131,7 +131,7 @@ async fn a_job_that_lost_its_payload_is_claimed_so_that_it_can_end() {
     db.finish().await;
 }
 
-/// Creates jobs under one lease without a lane, with these ids and alternating between these lanes.
+/// Creates jobs with the given ids under one lease without a lane. The jobs alternate between the given lanes.
 async fn leased(on: &mut PgConnection, ids: &[i64], of: &[i64]) -> Lease {
     let (worker, token) = (register(on).await.unwrap(), Uuid::new_v4());
     let lanes: Vec<i64> = of.iter().cycle().take(ids.len()).copied().collect();
@@ -145,7 +145,7 @@ async fn leased(on: &mut PgConnection, ids: &[i64], of: &[i64]) -> Lease {
     Lease { token, jobs: jobs.collect() }
 }
 
-/// The first moment of a day that begins in the middle of a span of 2^33 ids.
+/// First id of a day whose midnight lies in the middle of a span of 2^33 ids.
 const MIDNIGHT: i64 = (20_001 * 86_400_000) << 20;
 
 #[tokio::test]
@@ -158,8 +158,8 @@ async fn a_lane_that_was_written_twice_doubles_nothing() {
     let lease = claim(&mut connection, worker, 10).await.unwrap();
     assert_eq!(operate::give_back(&mut connection, &[lease.token]).await.unwrap(), 6);
     let lease = claim(&mut connection, worker, 10).await.unwrap();
-    let said = [lease.one(0, "dead"), lease.one(1, "dead"), lease.one(2, "retry"), lease.one(3, "retry")];
-    assert_eq!(settle(&mut connection, &said).await.unwrap(), []);
+    let verdicts = [lease.one(0, "dead"), lease.one(1, "dead"), lease.one(2, "retry"), lease.one(3, "retry")];
+    assert_eq!(settle(&mut connection, &verdicts).await.unwrap(), []);
     protocol::silence(&mut connection, worker).await.unwrap();
     assert_eq!(protocol::recover(&mut connection).await.unwrap(), 2);
     sqlx::query("update queue.scheduled set run_at = now()").execute(&mut connection).await.unwrap();
@@ -242,8 +242,8 @@ async fn housekeeping_and_recovery_take_at_most_the_requested_number() {
     let of = operate::meet_lanes(&mut connection, &[("a", 100)]).await.unwrap();
     for at in 0..3 {
         let lease = leased(&mut connection, &[MIDNIGHT + 2 * at, MIDNIGHT + 2 * at + 1], &of).await;
-        let said = [lease.one(0, "complete"), lease.one(1, "plain")];
-        assert_eq!(settle(&mut connection, &said).await.unwrap(), []);
+        let verdicts = [lease.one(0, "complete"), lease.one(1, "plain")];
+        assert_eq!(settle(&mut connection, &verdicts).await.unwrap(), []);
     }
     let prune = Store::default().sql(include_str!("../../queue-worker/sql/prune_done.sql"));
     for (most, pruned) in [(1_i64, 1), (10, 3), (10, 1), (10, 1)] {

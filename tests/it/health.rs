@@ -1,4 +1,4 @@
-//! The health endpoint of a worker: while it starts, works, stalls, loses its database and drains; and malformed requests.
+//! Tests the health endpoint while a worker starts, works, stalls, loses its database and drains. Also tests malformed requests.
 
 use std::{
     net::SocketAddr,
@@ -22,7 +22,7 @@ use tokio::{
 
 const WORKER: &str = env!("CARGO_BIN_EXE_test-worker");
 
-/// Returns a free address. Below the ephemeral ports, so that no connection of another test takes it meanwhile.
+/// Returns a free address. Its port is below the ephemeral range, so that no connection of another test takes the port meanwhile.
 pub(crate) async fn free_address() -> SocketAddr {
     loop {
         let port = fastrand::u16(10_000..32_000);
@@ -32,22 +32,22 @@ pub(crate) async fn free_address() -> SocketAddr {
     }
 }
 
-/// Returns the status and the body; `None` if no process listens.
+/// Sends a GET request. Returns the status and the body, or `None` if no process is listening.
 pub(crate) async fn get(address: SocketAddr, path: &str) -> Option<(u16, String)> {
     get_as(address, path, "h").await
 }
 
-/// The same with this `Host`.
+/// Sends a GET request with this `Host` header. Returns the same as [`get`].
 pub(crate) async fn get_as(address: SocketAddr, path: &str, host: &str) -> Option<(u16, String)> {
     let mut stream = TcpStream::connect(address).await.ok()?;
     stream.write_all(format!("GET {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n").as_bytes()).await.ok()?;
-    let mut said = String::new();
-    stream.read_to_string(&mut said).await.ok()?;
-    let (head, body) = said.split_once("\r\n\r\n")?;
+    let mut response = String::new();
+    stream.read_to_string(&mut response).await.ok()?;
+    let (head, body) = response.split_once("\r\n\r\n")?;
     Some((head.split(' ').nth(1)?.parse().ok()?, body.to_owned()))
 }
 
-/// Returns the status and the reasons.
+/// Sends a GET request. Returns the status and the reported reasons.
 async fn ask(address: SocketAddr, path: &str) -> (u16, Vec<String>) {
     let Some((status, body)) = get(address, path).await else { return (0, Vec::new()) };
     let body: Value = serde_json::from_str(&body).unwrap_or_else(|error| panic!("{error}: {body}"));
@@ -63,13 +63,13 @@ async fn is_ready(address: SocketAddr) -> bool {
 
 async fn is_unready_for(address: SocketAddr, reason: &str) -> bool {
     let (status, reasons) = ask(address, "/readyz").await;
-    status == 503 && reasons.iter().any(|said| said == reason)
+    status == 503 && reasons.iter().any(|shown| shown == reason)
 }
 
 #[tokio::test]
 async fn a_worker_is_live_before_it_is_ready_and_ready_once_registered() {
     let (db, address) = (TestDb::new().await, free_address().await);
-    // While this is held, no worker can register.
+    // While this lock is held, no worker can register.
     let mut other = PgConnection::connect(&db.url).await.unwrap();
     let mut held = other.begin().await.unwrap();
     sqlx::query("lock table queue.worker in exclusive mode").execute(&mut *held).await.unwrap();
@@ -92,12 +92,12 @@ async fn a_draining_worker_is_live_and_not_ready() {
     let (stop, stopped) = oneshot::channel::<()>();
     let worker = db.worker().register::<UntilGo>().health(address).grace(Duration::from_mins(2));
     let running = tokio::spawn(worker.run(async move { stopped.await.unwrap_or_default() }));
-    // Jobs that were claimed and have not begun would be released.
+    // A claimed job that has not started would be released, so the test waits until the handler runs.
     db.until_count("select count(*) from effect", 1).await;
     within(Duration::from_secs(30), "it is ready", async || is_ready(address).await).await;
     stop.send(()).unwrap();
     eventually("it is not ready", async || is_unready_for(address, "stopping").await).await;
-    // `stopping` precedes the end of the last claim; this follows it.
+    // The worker reports `stopping` before its last claim ends. The acknowledgement below follows that claim.
     db.until_count("select count(*) from queue.worker where paused_seen = 9223372036854775807", 1).await;
     let other = Do { act: Act::Ok("x".into()) }.enqueue(&db.pool).await.unwrap().id();
     assert_eq!((db.state(job).await, ask(address, "/livez").await.0), (Some(JobState::Running), 200), "it drains");
@@ -107,7 +107,7 @@ async fn a_draining_worker_is_live_and_not_ready() {
     db.finish().await;
 }
 
-/// A row that cannot be decoded, as a store may have it from before its tables had checks.
+/// A store may contain a row that cannot be decoded, from before its tables had checks.
 #[tokio::test]
 async fn a_loop_that_panics_restarts_and_continues_once_its_row_is_corrected() {
     let (db, address) = (TestDb::new().await, free_address().await);
@@ -134,7 +134,7 @@ async fn a_loop_that_panics_restarts_and_continues_once_its_row_is_corrected() {
     db.finish().await;
 }
 
-/// On a table that no statement of an idle worker reads, so that nothing fails.
+/// Hides the rows of a table that no statement of an idle worker reads, so that no statement fails.
 #[tokio::test]
 async fn rows_hidden_from_a_running_worker_are_reported_within_a_minute_with_the_fix() {
     let (db, address, login) = (TestDb::new().await, free_address().await, format!("hidden_{}", std::process::id()));
@@ -218,11 +218,11 @@ async fn jobs_run_while_another_process_uses_the_addresses_which_are_served_once
     within(Duration::from_secs(30), "it is ready", async || is_ready(health).await).await;
     within(Duration::from_secs(30), "it is served", async || get(dashboard, "/api/v1/overview").await.is_some()).await;
     assert!(Command::new("kill").arg(worker.id().to_string()).status().unwrap().success());
-    let mut said = String::new();
-    std::io::Read::read_to_string(worker.stderr.as_mut().unwrap(), &mut said).unwrap();
+    let mut stderr = String::new();
+    std::io::Read::read_to_string(worker.stderr.as_mut().unwrap(), &mut stderr).unwrap();
     assert_eq!(worker.wait().unwrap().code(), Some(0));
     for what in ["cannot serve health checks yet", "cannot serve the dashboard yet", "another process uses it"] {
-        assert!(said.contains(what), "{what}: {said}");
+        assert!(stderr.contains(what), "{what}: {stderr}");
     }
     db.finish().await;
 }
@@ -238,9 +238,9 @@ async fn an_address_of_another_machine_prevents_the_start_and_is_named() {
         let mut run = Command::new(env!("CARGO_BIN_EXE_test-cli"));
         run.args(["run", served, &address.to_string()]).env("DATABASE_URL", &db.url).env_remove("QUEUE_TEST_SKIPS").stdin(Stdio::null());
         let ran = run.env("QUEUE_DASHBOARD_TOKEN", "0123456789abcdef").output().unwrap();
-        let said = String::from_utf8_lossy(&ran.stderr).into_owned();
-        assert_eq!(ran.status.code(), Some(1), "{said}");
-        assert!(said.contains(&address.to_string()), "{said}");
+        let message = String::from_utf8_lossy(&ran.stderr).into_owned();
+        assert_eq!(ran.status.code(), Some(1), "{message}");
+        assert!(message.contains(&address.to_string()), "{message}");
     }
     let taken = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let mut dashboard = Command::new(env!("CARGO_BIN_EXE_test-cli"));
@@ -251,11 +251,11 @@ async fn an_address_of_another_machine_prevents_the_start_and_is_named() {
     db.finish().await;
 }
 
-/// Fills a pipe, so that writers wait until it is read.
+/// Fills a pipe, so that writers wait until the pipe is read.
 fn fill(pipe: &std::io::PipeWriter) -> std::thread::JoinHandle<()> {
     let mut pipe = pipe.try_clone().unwrap();
     std::thread::spawn(move || {
-        // While there is room; then it waits, as the worker does.
+        // Writes while there is room. Then this thread waits, as the worker does.
         for _ in 0..512 {
             if std::io::Write::write_all(&mut pipe, &[b'.'; 8 * 1024]).is_err() {
                 return;
@@ -276,9 +276,9 @@ async fn loops_blocked_by_an_unread_log_are_reported_as_dead() {
     drop(run);
     within(Duration::from_mins(1), "it is ready", async || is_ready(address).await).await;
     let filling = fill(&log);
-    // The loops log errors of their database, and wait for the reader of the pipe.
+    // The loops log database errors, and wait until the pipe is read.
     server.kill().unwrap();
-    let dead = async |reason: &str| ask(address, "/livez").await.1.iter().any(|said| said == reason);
+    let dead = async |reason: &str| ask(address, "/livez").await.1.iter().any(|shown| shown == reason);
     within(Duration::from_mins(2), "the loops stand still", async || dead("engine_held_up").await).await;
     within(Duration::from_mins(4), "so does the claim loop", async || dead("claims_held_up").await).await;
     let reading = std::thread::spawn(move || std::io::copy(&mut reads, &mut std::io::sink()));

@@ -1,6 +1,7 @@
-//! Rows locked by another session: a statement does not wait for them, processes the others, and processes them too once they are free.
+//! Tests rows locked by another session: a statement does not wait for these rows, processes the other rows, and processes the locked rows
+//! as well once they are free.
 //!
-//! A case is SQL. Jobs and leases have names, which appear in answers and rows instead of their ids and tokens.
+//! A case consists of SQL. Jobs and leases have names, which replace their ids and tokens in results and rows.
 
 mod jobs;
 mod leases;
@@ -11,27 +12,27 @@ use queue_core::Store;
 use sqlx::{AssertSqlSafe, Connection as _, PgConnection, Row as _, postgres::PgRow};
 use tests::TestDb;
 
-/// A statement, and the locks held meanwhile.
+/// A statement, and the locks that another session holds while the statement runs.
 pub(crate) struct Case {
-    /// Creates the rows.
+    /// SQL that creates the rows.
     given: &'static str,
-    /// Locks some of them, in a transaction that stays open.
+    /// SQL that locks some of the rows, in a transaction that stays open.
     held: &'static str,
-    /// The statement.
+    /// The tested statement.
     act: &'static str,
-    /// Its arguments and its answer, for each run while the rows are locked.
+    /// Arguments and result of each run while the rows are locked.
     meanwhile: &'static [(&'static str, &'static str)],
-    /// Answer of the same call while another session has run the first of `after` and is not committed.
+    /// Result of the first call of `after`, run while another session has made the same call and not committed.
     beside: Option<&'static str>,
-    /// Runs between the end of the lock and `after`.
+    /// SQL that runs between the end of the lock and `after`.
     then: &'static str,
-    /// Like `meanwhile`, once the rows are free.
+    /// Arguments and result of each run once the rows are free.
     after: &'static [(&'static str, &'static str)],
-    /// A query, its rows after `meanwhile`, and its rows after `after`.
+    /// A query, its expected rows after `meanwhile`, and its expected rows after `after`.
     left: (&'static str, &'static str, &'static str),
 }
 
-/// Names of jobs and leases, and the rows that most cases begin with.
+/// Defines the names of jobs and leases, and functions that create the rows of most cases.
 const NAMES: &str = r#"
 create table named (name text primary key, value text not null);
 create function job(text) returns bigint language sql as 'select value::bigint from named where name = $1';
@@ -80,7 +81,7 @@ impl Case {
         let statement = if is_file { Store::default().sql(self.act) } else { self.act };
         for session in [&mut on, &mut holder] {
             run(session, &format!("prepare act as {statement}\n")).await;
-            // A statement that waits fails, unless it limits its wait itself.
+            // A statement that waits for a lock fails, unless it limits the wait itself.
             run(session, "set statement_timeout = '20s'").await;
         }
         run(&mut holder, &format!("begin; {}", self.held)).await;
@@ -111,7 +112,7 @@ impl Case {
     }
 }
 
-/// Formats rows with the names: values separated by spaces, rows by commas. Formats an error as its SQLSTATE.
+/// Runs a query and formats its rows with the names: values are separated by spaces, rows by commas. An error is formatted as its SQLSTATE.
 pub(crate) async fn text(on: &mut PgConnection, query: &str) -> String {
     let names: Vec<(String, String)> = sqlx::query_as("select name, value from named").fetch_all(&mut *on).await.unwrap();
     let value = |row: &PgRow, at| row.try_get_raw(at).unwrap().as_str().map_or("-".to_owned(), str::to_owned);
@@ -145,7 +146,7 @@ macro_rules! cases {
 }
 use cases;
 
-/// Includes a statement of the worker by the name of its file.
+/// Includes a statement of the worker by its file name.
 macro_rules! sql {
     ($name:literal) => {
         include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/../queue-worker/sql/", $name, ".sql"))

@@ -1,4 +1,4 @@
-//! Statistics of the past: what workers count, how it is stored and aggregated, and how it is read.
+//! Tests statistics of the past: what workers count, how the counts are stored and rolled up, and how they are read.
 
 mod counted;
 mod failing;
@@ -17,19 +17,19 @@ use sqlx::PgConnection;
 use tests::{TestDb, tallies::Tally};
 use uuid::Uuid;
 
-/// Returns the totals of the last hour; `None` if no attempt ended.
+/// Returns the totals of the last hour, or `None` if no attempt ended.
 async fn together(db: &TestDb) -> Option<Figures> {
     operate::history(&db.pool, Store::default(), &Past::default()).await.unwrap().pop()
 }
 
-/// The same per queue and type.
+/// Returns the totals of the duration `last` per queue and type.
 async fn apart(db: &TestDb, last: Duration) -> Vec<Figures> {
     operate::history(&db.pool, Store::default(), &Past { last, apart: true, ..Past::default() }).await.unwrap()
 }
 
-/// Writes this once, dated this long ago.
-async fn say(on: &mut PgConnection, ago: Duration, said: &[Tally<'_>]) {
-    assert_eq!(tests::tallies::write(on, (Uuid::new_v4(), 1), ago.as_secs_f64(), said).await.unwrap(), said.len() as i64);
+/// Writes statistics once, dated `ago` before now.
+async fn write_tallies(on: &mut PgConnection, ago: Duration, tallies: &[Tally<'_>]) {
+    assert_eq!(tests::tallies::write(on, (Uuid::new_v4(), 1), ago.as_secs_f64(), tallies).await.unwrap(), tallies.len() as i64);
 }
 
 /// Checks that the totals of each resolution contain everything written.

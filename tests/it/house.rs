@@ -1,7 +1,8 @@
-//! The rules of ARCHITECTURE.md, checked against the files: boundaries without a check erode.
+//! Checks the files against the rules of ARCHITECTURE.md, because boundaries erode without a check.
 
 mod floors;
 mod imports;
+mod logs;
 mod packages;
 mod sql;
 mod tiers;
@@ -14,14 +15,14 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// Our crates. Some are in the folder of another.
+/// Crates of the workspace. Some are in the folder of another crate.
 const MEMBERS: [&str; 8] =
     ["queue-core", "queue-macros", "queue-worker", "queue-worker/embedded", "examples", "tests", "tests/bench", "tests/torture"];
 
-/// The libraries that users link.
+/// Libraries that users link.
 const LIBRARIES: [&str; 4] = ["queue-core", "queue-macros", "queue-worker", "queue-worker/embedded"];
 
-/// Documents for people: pages, and folders of pages.
+/// Documents for readers: pages, and folders of pages.
 const DOCUMENTS: [&str; 5] = ["README.md", "CHANGELOG.md", "ARCHITECTURE.md", "docs", "examples"];
 
 pub(crate) fn root() -> &'static Path {
@@ -33,7 +34,7 @@ pub(crate) fn read(path: impl AsRef<Path>) -> String {
     fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
-/// Returns every file of this extension below the folder, as a path from the root, with its text. Skips build output.
+/// Returns every file with this extension below the folder, as its path from the workspace root and its text. Skips build output.
 fn files(folder: &str, extension: &str) -> Vec<(String, String)> {
     let walk = walkdir::WalkDir::new(root().join(folder)).sort_by_file_name();
     let walk = walk.into_iter().filter_entry(|entry| entry.file_name() != "target");
@@ -43,12 +44,12 @@ fn files(folder: &str, extension: &str) -> Vec<(String, String)> {
     found.map(named).collect()
 }
 
-/// A member inside another's folder is read with it.
+/// Returns all Rust files. A crate inside another crate's folder is read together with that crate.
 fn sources() -> impl Iterator<Item = (String, String)> {
     MEMBERS.into_iter().filter(|member| !member.contains('/')).flat_map(|member| files(member, "rs"))
 }
 
-/// Returns the library code that runs: no tests, no comments.
+/// Returns the library code without tests and comments.
 fn library_code() -> impl Iterator<Item = (String, String)> {
     let of = |member: &str| files(&format!("{member}/src"), "rs");
     LIBRARIES
@@ -58,7 +59,7 @@ fn library_code() -> impl Iterator<Item = (String, String)> {
         .map(|(path, text)| (path, code(&text)))
 }
 
-/// Returns the text up to the unit tests, which come last, without whole-line comments; line numbers are kept.
+/// Returns the text before the unit tests, which come last, with whole-line comments blanked so that line numbers are kept.
 fn code(text: &str) -> String {
     let comment = |line: &str| line.trim_start().starts_with("//");
     text.lines()
@@ -110,7 +111,7 @@ fn begins_function(line: &str) -> bool {
     words.by_ref().find(|word| !modifier(word)) == Some("fn")
 }
 
-/// Returns whether a function of a trait has no body: it ends with a semicolon before any body begins.
+/// Returns whether a trait function has no body, that is, a semicolon comes before any brace.
 fn is_declaration(lines: &[&str]) -> bool {
     lines.iter().find(|line| line.ends_with('{') || line.ends_with(';')).is_some_and(|line| line.ends_with(';'))
 }
@@ -175,7 +176,7 @@ fn every_dependency_has_a_reason() {
 fn every_dependency_of_a_member_is_named_in_its_code() {
     let (mut faults, mut seen) = (Vec::new(), 0);
     for member in MEMBERS {
-        // Skips what is in the folder of another member below.
+        // Skip the folders of other crates inside this crate's folder.
         let below: Vec<String> =
             MEMBERS.into_iter().filter(|other| other.starts_with(&format!("{member}/"))).map(|other| format!("{other}/")).collect();
         let code: String = files(member, "rs")
@@ -200,7 +201,7 @@ fn every_dependency_of_a_member_is_named_in_its_code() {
     assert_none(&faults, "take it out");
 }
 
-/// Keys of a manifest that are inherited from the workspace, and are no dependencies.
+/// Keys of a manifest that are inherited from the workspace and are not dependencies.
 const MEMBERS_OWN: [&str; 5] = ["version", "edition", "rust-version", "license", "publish"];
 
 #[test]

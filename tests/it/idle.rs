@@ -1,5 +1,5 @@
-//! A worker with any mix of features becomes idle when there is nothing to do: apart from periodic statements, it sends two statements a
-//! second. Nor do its features make a plain job cost more statements.
+//! Tests that a worker with any mix of features becomes idle when there is nothing to do. Apart from periodic statements, an idle worker
+//! sends two statements a second. Its features do not make a plain job cost more statements either.
 
 use std::time::Duration;
 
@@ -68,7 +68,7 @@ impl Handler for Long {
     }
 }
 
-/// Features, one per bit.
+/// Features, each represented by one bit of a mix.
 const FEATURES: [&str; 13] =
     ["batch", "limited", "keyed", "rated", "fair", "ordered", "expiring", "within", "durable", "paused", "unserved", "schedule", "plain"];
 
@@ -87,18 +87,18 @@ const BY_THE_CLOCK: [&str; 11] = [
     include_str!("../../queue-core/sql/unserved.sql"),
 ];
 
-/// Statements that do not belong to a job: probes before it sleeps, which continue while others' transactions are open; queries after a
-/// slow claim; and settings of a shared connection.
+/// Statements that do not belong to a job: probes before the worker sleeps, which continue while other sessions have open transactions, and
+/// queries after a slow claim. [`SETTINGS`] change a shared connection.
 const OF_NO_JOB: [&str; 2] = [include_str!("../../queue-worker/sql/glance.sql"), include_str!("../../queue-worker/sql/extent.sql")];
 const SETTINGS: [&str; 2] = ["set synchronous_commit", "reset synchronous_commit"];
 
 const UNBLOCK: &str = include_str!("../../queue-worker/sql/unblock.sql");
 
-/// Number of statements that a job may cost more than with a worker without features.
+/// Maximum number of statements that a job may cost in addition to its cost on a worker without features.
 const MORE: usize = 2;
 
-/// While a snapshot is open on the server, as in other tests, a worker scans all its lanes once a second. A statement does not show whether
-/// it belongs to such a scan, so not all of the last jobs keep the bound.
+/// Number of final jobs that are measured. While a snapshot is open on the server, for example in another test, a worker scans all its
+/// lanes once a second. A statement does not show whether it belongs to such a scan, so some of these jobs may exceed the bound.
 const LAST: usize = 9;
 const MOST_OF_LAST: usize = 5;
 
@@ -106,7 +106,7 @@ fn bit(name: &str) -> u32 {
     1 << FEATURES.iter().position(|known| *known == name).unwrap()
 }
 
-/// Returns the features of the mix of this name.
+/// Returns the mix of features with this name.
 fn mix(name: &str) -> u32 {
     fastrand::Rng::with_seed(name[1..].parse().unwrap()).u32(1..1 << FEATURES.len())
 }
@@ -116,12 +116,13 @@ fn names(mix: u32) -> String {
     has.collect::<Vec<_>>().join(" ")
 }
 
-/// Returns whether a truncated text belongs to one of these statements.
+/// Returns whether a truncated text belongs to one of the statements.
 fn is_of(statements: &[&str], text: &str) -> bool {
     statements.iter().any(|statement| statement.starts_with(text))
 }
 
-/// Waits until a worker sends two statements a second, apart from periodic ones, which are checked against their own intervals.
+/// Waits until a worker sends at most two statements a second. Periodic statements are not included; they are checked against their own
+/// intervals.
 async fn come_to_rest(counted: &Counted, mix: u32) {
     let mut all = Vec::new();
     for _ in 0..60 {
@@ -137,7 +138,7 @@ async fn come_to_rest(counted: &Counted, mix: u32) {
     panic!("{}: it never comes to rest: {all:#?}", names(mix));
 }
 
-/// Returns the number of statements of one plain job, until its worker is idle again.
+/// Runs one plain job. Returns the number of statements until the worker is idle again.
 async fn cost(db: &TestDb, counted: &Counted) -> usize {
     Plain::default().enqueue(&db.pool).await.unwrap();
     all_are_over(db).await;
@@ -161,7 +162,7 @@ async fn all_are_over(db: &TestDb) {
     eventually("all have finished", async || db.count(left).await == 0).await;
 }
 
-/// Returns the cost of a job for a worker without features: the maximum of three.
+/// Returns the cost of a job on a worker without features: the maximum of three measurements.
 async fn cost_alone(db: &TestDb, counted: &Counted) -> usize {
     let worker = Worker::new(counted.pool.clone()).register::<Plain>();
     let costs = async {
@@ -171,7 +172,8 @@ async fn cost_alone(db: &TestDb, counted: &Counted) -> usize {
     db.run_while(worker, costs).await
 }
 
-/// A worker that serves this mix runs a job of each type, and then plain ones, one by one. Soon most of these cost no more than alone.
+/// Runs a job of each type on a worker with this mix, and then plain jobs one by one. Most of the last plain jobs cost no more than on a
+/// worker without features.
 async fn serve(mix: u32) {
     let db = TestDb::new().await;
     let counted = Counted::start(&db.url);
@@ -258,7 +260,7 @@ mod a_worker_becomes_idle_beside {
     tests!(bit: batch limited keyed rated fair ordered expiring within durable paused unserved schedule plain);
 }
 
-/// Seeded by their names, so that each run tests the same fifty.
+/// The mixes are seeded by the test names, so that each run tests the same fifty.
 mod a_worker_becomes_idle_with_any_features {
     tests!(mix: m00 m01 m02 m03 m04 m05 m06 m07 m08 m09 m10 m11 m12 m13 m14 m15 m16 m17 m18 m19 m20 m21 m22 m23 m24);
     tests!(mix: m25 m26 m27 m28 m29 m30 m31 m32 m33 m34 m35 m36 m37 m38 m39 m40 m41 m42 m43 m44 m45 m46 m47 m48 m49);

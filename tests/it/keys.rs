@@ -1,4 +1,4 @@
-//! Ordering keys: one job of a key at a time, in commit order, despite dead jobs, failures and operators.
+//! Tests ordering keys: the jobs of a key run one at a time in commit order, despite dead jobs, failures and operators.
 
 mod crowd;
 mod edges;
@@ -12,28 +12,28 @@ use tests::{
     protocol::{self, Lease},
 };
 
-/// Enqueues a job of this key on a connection.
+/// Enqueues a job with the ordering key `key`.
 async fn enqueue(connection: &mut PgConnection, key: &str) -> JobId {
     Do { act: Act::Ok("done".to_owned()) }.enqueue(connection).key(key).await.unwrap().id()
 }
 
-/// The same with a key that continues without its dead jobs.
+/// Enqueues a job whose ordering key continues without its dead jobs.
 async fn enqueue_skipping(connection: &mut PgConnection, key: &str) -> JobId {
     Do { act: Act::Ok("done".to_owned()) }.enqueue(connection).key(key).key_policy(KeyPolicy::Skip).await.unwrap().id()
 }
 
-/// Consumes all hints; returns the number of jobs moved.
+/// Consumes all hints. Returns the number of jobs moved.
 async fn unblock(connection: &mut PgConnection) -> i32 {
     operate::unblock(connection).await.unwrap()
 }
 
-/// Claims what a worker would run now.
+/// Claims up to ten ready jobs for a new worker.
 async fn claim(connection: &mut PgConnection) -> Lease {
     let worker = protocol::register(connection).await.unwrap();
     protocol::claim(connection, worker, 10).await.unwrap()
 }
 
-/// Runs the ready jobs and unblocks their keys; returns these jobs.
+/// Settles all ready jobs with this verdict, and unblocks their keys. Returns the jobs.
 async fn step(connection: &mut PgConnection, verdict: &'static str) -> Vec<JobId> {
     let lease = claim(connection).await;
     if !lease.jobs.is_empty() {

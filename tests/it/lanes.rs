@@ -1,4 +1,4 @@
-//! Unused lanes are deleted beside concurrent producers, and are created again.
+//! Tests that unused lanes are deleted while producers are active, and are created again.
 
 mod attacks;
 mod steps;
@@ -14,24 +14,24 @@ fn quick() -> Do {
     Do::ok()
 }
 
-/// Counts the rows of this queue's lanes.
+/// Counts the lane rows of the queue.
 async fn rows(db: &TestDb, queue: &str) -> i64 {
     db.count(&format!("select count(*) from queue.lane where queue = '{queue}'")).await
 }
 
 /// Deletes the history of all finished jobs.
 async fn forget_history(on: &mut PgConnection) {
-    let over = "with d as (delete from queue.done returning id), m as (delete from queue.done_many returning ids)
+    let statement = "with d as (delete from queue.done returning id), m as (delete from queue.done_many returning ids)
       delete from queue.job where id = any (array(select id from d union all select unnest(ids) from m))";
-    on.run(over).await;
+    on.run(statement).await;
 }
 
-/// Runs all steps, one per minute in production; returns the number of deleted lanes.
+/// Runs all steps of the deletion, which take a minute each in production. Returns the number of deleted lanes.
 async fn forget(on: &mut PgConnection) -> i64 {
     lanes::leave_lanes(on, -1.0, 1000).await.unwrap();
     let mut gone = 0;
     for _ in 0..2 {
-        // Housekeeping of the server may hold a snapshot.
+        // Housekeeping of the server may hold a snapshot, so the step is retried.
         let mut unseen = Vec::new();
         for _ in 0..200 {
             unseen = lanes::unseen_lanes(on).await.unwrap();
@@ -62,7 +62,8 @@ async fn an_unused_lane_is_deleted_and_a_running_worker_serves_it_when_it_is_cre
                 rows(&db, "once").await == 0
             })
             .await;
-            // Only a scan of all lanes finds one with a higher number: by then the worker has seen that the other is gone.
+            // Only a scan of all lanes finds the restored lane, which has a higher number. By the time of that scan, the worker has seen
+            // that the other lane is gone.
             let number = 4_000_000_000_000_i64 + round;
             let restored = format!(
                 "with l as (
@@ -75,8 +76,8 @@ async fn an_unused_lane_is_deleted_and_a_running_worker_serves_it_when_it_is_cre
                  )
                  insert into queue.ready (lane, seq, id) select lane, id, id from j returning id"
             );
-            let told = queue_core::JobId(db.count(&restored).await);
-            db.until(told, JobState::Completed).await;
+            let restored_job = queue_core::JobId(db.count(&restored).await);
+            db.until(restored_job, JobState::Completed).await;
         }
     })
     .await;
@@ -87,21 +88,21 @@ async fn an_unused_lane_is_deleted_and_a_running_worker_serves_it_when_it_is_cre
 #[ignore = "deep"]
 async fn housekeeping_deletes_unused_lanes_and_those_with_jobs_stay() {
     let (db, mut on) = TestDb::with_connection().await;
-    let mut over = Vec::new();
+    let mut finished = Vec::new();
     for queue in ["gone", "used"] {
-        over.push((quick().enqueue(&db.pool).queue(queue).await.unwrap().id(), JobState::Completed));
+        finished.push((quick().enqueue(&db.pool).queue(queue).await.unwrap().id(), JobState::Completed));
     }
     quick().enqueue(&db.pool).queue("waits").after(Duration::from_hours(1000)).await.unwrap();
     let dead = Do { act: Act::Terminal("x".to_owned()) };
-    over.push((dead.enqueue(&db.pool).queue("dead").await.unwrap().id(), JobState::Dead));
+    finished.push((dead.enqueue(&db.pool).queue("dead").await.unwrap().id(), JobState::Dead));
     db.run_while(db.worker(), async {
-        for (job, state) in over {
+        for (job, state) in finished {
             db.until(job, state).await;
         }
     })
     .await;
     forget_history(&mut on).await;
-    // The last operation of a scan, whether or not there is a row to delete.
+    // The deletion of nodes is the last operation of a scan, whether or not there is a row to delete.
     let note_pruned = "create table pruned ();
       create function note_pruned() returns trigger language plpgsql as 'begin insert into public.pruned default values; return null; end';
       create trigger note_pruned after delete on queue.node for each statement execute function note_pruned()";
@@ -114,7 +115,8 @@ async fn housekeeping_deletes_unused_lanes_and_those_with_jobs_stay() {
         }
         let left = format!("select count(*) from queue.lane where queue <> 'used' and {step} is null");
         let stepped = async || db.count(&left).await == 0 && (step != "above" || rows(&db, "gone").await == 0);
-        // Transactions of other databases may delay it, and the next scan is a minute later.
+        // Transactions in other databases may delay the step, and the next scan is a minute later. Restarting the worker retries the step
+        // immediately.
         let mut starts = 0;
         while !stepped().await {
             starts += 1;
@@ -138,7 +140,7 @@ async fn a_queue_with_a_capacity_keeps_it_when_its_lane_is_created_again() {
     on.run("select queue.enqueue('do', '{}')").await;
     on.run("delete from queue.ready; delete from queue.job").await;
     lanes::leave_lanes(&mut on, -1.0, 10).await.unwrap();
-    // A row that is leaving gets no mark.
+    // A row that is marked as leaving does not get the capacity mark.
     on.run("select queue.set_capacity('default', 2)").await;
     let full = "select count(*) from generate_series(1, 5) n cross join lateral queue.try_enqueue('do', jsonb_build_object('n', n)) e where e.id is null";
     assert_eq!(db.count(full).await, 3);

@@ -1,4 +1,4 @@
-//! Large payloads: how much a claim loads, and jobs whose payloads it does not load run nevertheless.
+//! Tests large payloads: how much a claim loads, and that jobs whose payloads are not loaded run nevertheless.
 
 use std::time::{Duration, Instant};
 
@@ -6,18 +6,18 @@ use queue_core::Store;
 use sqlx::Executor as _;
 use tests::{TestDb, WorkerProcess, within};
 
-/// As in `queue-worker/src/lanes/left_out.rs`.
+/// Maximum size that a claim loads, as in `queue-worker/src/lanes/left_out.rs`.
 const LARGEST: usize = 32 * MB;
 
 const MB: usize = 1024 * 1024;
 
-/// A claim, as its worker logs it.
+/// A claim as the worker logs it.
 #[derive(Debug)]
 struct Claim {
     jobs: usize,
-    /// Size of the payloads that were loaded.
+    /// Size of the loaded payloads.
     bytes: usize,
-    /// Number of jobs whose payloads were not.
+    /// Number of jobs whose payloads were not loaded.
     unread: usize,
 }
 
@@ -29,20 +29,20 @@ async fn store() -> TestDb {
     db
 }
 
-/// Enqueues jobs of this size each.
+/// Enqueues `count` jobs with payloads of `bytes` bytes each.
 async fn enqueue(db: &TestDb, count: i32, bytes: usize) {
     let enqueue = "select queue.enqueue('do', jsonb_build_object('act', jsonb_build_object('Ok', ''), 'ballast', repeat('x', $2)))
       from generate_series(1, $1)";
     sqlx::query(enqueue).bind(count).bind(i32::try_from(bytes).unwrap()).execute(&db.pool).await.unwrap();
 }
 
-/// Returns the claims that a worker logs until all jobs have run, each at its first attempt.
+/// Runs a worker until `jobs` jobs have completed at their first attempt. Returns the claims that the worker logged.
 async fn run(db: &TestDb, jobs: i64) -> Vec<Claim> {
     let since = Instant::now();
     let settings = [("QUEUE_LOG", "queue_worker=debug"), ("QUEUE_CONCURRENCY", "500")];
     let worker = WorkerProcess::start_with(env!("CARGO_BIN_EXE_test-cli"), &db.url, &["run", "--log-format", "json"], &settings);
-    let over = "select count(*) from queue.done where attempts = 1";
-    within(Duration::from_mins(5), "all are run", async || db.count(over).await == jobs).await;
+    let query = "select count(*) from queue.done where attempts = 1";
+    within(Duration::from_mins(5), "all are run", async || db.count(query).await == jobs).await;
     assert_eq!(db.count("select count(*) from queue.failure").await, 0);
     let log = worker.log_since(since);
     let lines = log.iter().map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap()["fields"].take());
@@ -59,7 +59,7 @@ async fn a_claim_of_large_jobs_loads_no_more_bytes_than_its_limit_and_all_run() 
     let claims = run(&db, 500).await;
     let most = claims.iter().map(|claim| claim.bytes).max().unwrap();
     assert!((MB..=LARGEST + MB).contains(&most), "{claims:?}");
-    // Only the first claim does not know their size; another may be in flight beside it.
+    // Only the first claim does not know the size of the payloads. A second claim may have been in flight at the same time.
     let given_back: usize = claims.iter().map(|claim| claim.unread).sum();
     assert!((1..=1000).contains(&given_back), "{claims:?}");
     db.finish().await;
@@ -96,10 +96,10 @@ async fn a_worker_keeps_within_its_payload_memory_and_small_jobs_continue() {
       from generate_series(1, $1)";
     let settings = [("QUEUE_CONCURRENCY", "500"), ("QUEUE_PAYLOAD_MEMORY", "192")];
     let worker = WorkerProcess::start_with(env!("CARGO_BIN_EXE_test-cli"), &db.url, &["run"], &settings);
-    // A first claim does not know their size: it releases the jobs whose payloads it cannot load.
+    // The first claim does not know the size of the payloads, so it releases the jobs whose payloads it cannot load.
     enqueue(&db, 3, MB).await;
-    let over = async || db.count("select count(*) from queue.jobs where state = 'completed'").await;
-    within(Duration::from_secs(30), "the first are run", async || over().await == 3).await;
+    let completed = async || db.count("select count(*) from queue.jobs where state = 'completed'").await;
+    within(Duration::from_secs(30), "the first are run", async || completed().await == 3).await;
     sqlx::query(slow).bind(600).bind(i32::try_from(MB).unwrap()).execute(&db.pool).await.unwrap();
     let (mut most, mut beside) = (0, 0);
     within(Duration::from_mins(5), "all are run", async || {
@@ -112,7 +112,7 @@ async fn a_worker_keeps_within_its_payload_memory_and_small_jobs_continue() {
             let waits = "select count(*) from queue.jobs where queue = 'small' and state <> 'completed'";
             within(Duration::from_secs(20), "small ones go on", async || db.count(waits).await == 0).await;
         }
-        over().await >= 603 + beside
+        completed().await >= 603 + beside
     })
     .await;
     println!("{most} MiB in hand at most; {beside} small jobs beside");
@@ -123,7 +123,7 @@ async fn a_worker_keeps_within_its_payload_memory_and_small_jobs_continue() {
     db.finish().await;
 }
 
-/// A row of `left_out.sql`.
+/// Result row of `left_out.sql`.
 type Read = (i64, Option<i16>, Option<String>, Option<i64>, Option<String>, Option<String>, bool);
 
 #[tokio::test]
@@ -135,10 +135,10 @@ async fn of_a_job_whose_payload_does_not_fit_everything_else_is_read() {
     let read = sqlx::query_as(Store::default().sql(include_str!("../../queue-worker/sql/left_out.sql")));
     let mut read: Vec<Read> = read.bind((1..=9).collect::<Vec<i64>>()).bind(6200_i64).fetch_all(&db.pool).await.unwrap();
     read.sort_unstable();
-    let told: Vec<_> = read.iter().map(|(id, attempts, payload, .., is_unread)| (*id, *attempts, payload.is_some(), *is_unread)).collect();
+    let found: Vec<_> = read.iter().map(|(id, attempts, payload, .., is_unread)| (*id, *attempts, payload.is_some(), *is_unread)).collect();
     let has = |id: i64| (id, Some(i16::try_from(id).unwrap()), id <= 7, id > 7);
     let expected: Vec<_> = (1..=9).map(|id| if id == 5 { (5, None, false, false) } else { has(id) }).collect();
-    assert_eq!(told, expected, "six payloads fit, and one is gone");
+    assert_eq!(found, expected, "six payloads fit, and one is gone");
     for (id, _, _, key, meta, system, _) in read.into_iter().filter(|(id, ..)| *id != 5) {
         let expected = (Some(id), Some("{\"a\": 1}"), Some("{\"child_of\": \"1\"}"));
         assert_eq!((key, meta.as_deref(), system.as_deref()), expected);

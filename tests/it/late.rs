@@ -1,4 +1,4 @@
-//! Late commits: jobs that become visible below the floors of their lanes, while an old snapshot keeps all dead rows.
+//! Tests late commits: jobs that become visible below the floors of their lanes while an old snapshot keeps all dead rows.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use queue_worker::{Config, Worker};
 use sqlx::{Connection as _, PgConnection};
 use tests::{Act, Do, TestDb, within};
 
-/// Returns a worker that relies on notifications and late scans: it polls once an hour.
+/// Returns a worker that polls once an hour, so it relies on notifications and late scans.
 fn sleeper(db: &TestDb) -> Worker {
     let mut config = Config::default();
     config.poll_interval = Duration::from_hours(1);
@@ -30,7 +30,7 @@ async fn connect(db: &TestDb) -> PgConnection {
     PgConnection::connect(&db.url).await.unwrap()
 }
 
-/// Keeps all dead rows: a scan of everything below a floor is then slow, so it proceeds by blocks.
+/// Opens a snapshot that keeps all dead rows. A scan of everything below a floor is then slow, so it proceeds block by block.
 async fn with_many_dead(db: &TestDb, jobs: i64) -> PgConnection {
     let mut other = connect(db).await;
     sqlx::raw_sql("begin isolation level repeatable read; select count(*) from queue.ready").execute(&mut other).await.unwrap();
@@ -52,7 +52,7 @@ async fn jobs_committed_late_are_found_by_blocks_while_dead_rows_stay() {
     let db = TestDb::new().await;
     let other = with_many_dead(&db, 400_000).await;
     db.run_while(sleeper(&db), async {
-        // 1 and 25: within one scan's limit, and more.
+        // One job is within the limit of one scan, 25 jobs exceed the limit.
         for count in [1, 25] {
             let mut connection = connect(&db).await;
             let mut late = connection.begin().await.unwrap();
@@ -62,7 +62,7 @@ async fn jobs_committed_late_are_found_by_blocks_while_dead_rows_stay() {
                 let id = enqueue(&db).await;
                 within(Duration::from_secs(30), "a later job is run", async || db.state(id).await == Some(JobState::Completed)).await;
             }
-            within(Duration::from_secs(30), "what lies below the floors is looked for by blocks", async || goes_by_blocks(&db).await).await;
+            within(Duration::from_secs(30), "jobs below the floors are searched by blocks", async || goes_by_blocks(&db).await).await;
             late.commit().await.unwrap();
             for id in ids {
                 within(Duration::from_secs(30), "the late job is completed", async || db.state(id).await == Some(JobState::Completed))
@@ -91,7 +91,7 @@ async fn a_job_committed_late_is_found_by_blocks_by_a_busy_worker() {
             db.count("select count(*) from queue.done").await > 4000
         })
         .await;
-        within(Duration::from_secs(30), "what lies below the floors is looked for by blocks", async || goes_by_blocks(&db).await).await;
+        within(Duration::from_secs(30), "jobs below the floors are searched by blocks", async || goes_by_blocks(&db).await).await;
         late.commit().await.unwrap();
         within(Duration::from_secs(30), "the late job is completed", async || db.state(first).await == Some(JobState::Completed)).await;
         let waiting = db.count("select count(*) from queue.ready").await;
@@ -114,11 +114,11 @@ async fn a_worker_that_scans_by_blocks_becomes_idle_even_if_everything_is_paused
                 let id = enqueue(&db).await;
                 within(Duration::from_secs(30), "a job is run", async || db.state(id).await == Some(JobState::Completed)).await;
             }
-            within(Duration::from_secs(30), "what lies below the floors is looked for by blocks", async || goes_by_blocks(&db).await).await;
+            within(Duration::from_secs(30), "jobs below the floors are searched by blocks", async || goes_by_blocks(&db).await).await;
             if pauses {
                 operate::pause(&mut on, Store::default(), &Scope::queue("default"), None).await.unwrap();
             }
-            // Idle workers end 10 to 30; one that does not stop ends hundreds.
+            // An idle worker ends 10 to 30 transactions a second, one that does not become idle hundreds.
             db.until_idle(60.0).await;
         }
     })

@@ -1,4 +1,4 @@
-//! Heartbeats, and the jobs of a process that ended: quarantined and tried alone.
+//! Tests heartbeats, and jobs whose process ended: such jobs are quarantined and tried alone.
 
 use std::{
     sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst},
@@ -14,7 +14,7 @@ use tests::{
     protocol::{claim, recover, register, settle, silence},
 };
 
-/// Ends the process of a worker that holds these jobs, as far as the database can see.
+/// Simulates that the process of a worker that holds `jobs` has ended.
 async fn crash(connection: &mut PgConnection, jobs: &[JobId]) {
     let worker = register(connection).await.unwrap();
     assert_eq!(claim(connection, worker, 1000).await.unwrap().ids(), jobs);
@@ -87,7 +87,7 @@ async fn crashes_still_count_after_failures_and_releases() {
     db.finish().await;
 }
 
-/// Observes whether other jobs run beside it.
+/// Job that detects whether other jobs are running at the same time.
 #[job(timeout = "5s")]
 #[derive(Serialize, Deserialize)]
 struct Beside {
@@ -96,7 +96,7 @@ struct Beside {
 
 static SUSPECTS: AtomicUsize = AtomicUsize::new(0);
 static OTHERS: AtomicUsize = AtomicUsize::new(0);
-/// How often a quarantined job saw others, and how often another quarantined one.
+/// Number of observations of a quarantined job next to other jobs, and of one next to another quarantined job.
 static DISTURBED: [AtomicUsize; 2] = [const { AtomicUsize::new(0) }; 2];
 
 impl Handler for Beside {
@@ -169,7 +169,7 @@ async fn f50_a_quarantined_job_begins_only_once_the_verdict_of_the_previous_one_
     crash(&mut connection, &[first, second, poison]).await;
     sqlx::query("update queue.ready set crashes = 2").execute(&mut connection).await.unwrap();
 
-    // No job can be completed for a while: a slow disk.
+    // Completions are blocked for a while, as by a slow disk.
     let mut slow = connection.begin().await.unwrap();
     sqlx::query("lock table queue.done in share mode").execute(&mut *slow).await.unwrap();
     let mut process = WorkerProcess::start(env!("CARGO_BIN_EXE_test-worker"), &db.url, &[]);
@@ -207,18 +207,18 @@ async fn a_briefly_locked_heartbeat_row_does_no_harm() {
     db.finish().await;
 }
 
-/// Records that it was asked to end, at its first attempt.
+/// Job whose first attempt records that it was asked to end.
 #[job(timeout = "8s")]
 #[derive(Serialize, Deserialize)]
-struct Told;
+struct WaitsForStop;
 
-static TOLD: AtomicBool = AtomicBool::new(false);
+static STOP_REQUESTED: AtomicBool = AtomicBool::new(false);
 
-impl Handler for Told {
+impl Handler for WaitsForStop {
     async fn run(self, cx: &Context) -> JobResult {
         if cx.attempt() == 1 {
             cx.cancelled().cancelled().await;
-            TOLD.store(true, SeqCst);
+            STOP_REQUESTED.store(true, SeqCst);
         }
         Ok(())
     }
@@ -227,14 +227,14 @@ impl Handler for Told {
 #[tokio::test]
 async fn f33_a_worker_that_cannot_send_heartbeats_drops_its_jobs_and_starts_again() {
     let db = TestDb::new().await;
-    let job = Told.enqueue(&db.pool).await.unwrap().id();
+    let job = WaitsForStop.enqueue(&db.pool).await.unwrap().id();
     let mut connection = PgConnection::connect(&db.url).await.unwrap();
-    let worker = Worker::new(db.pool.clone()).register::<Told>().lease_ttl(Duration::from_secs(1)).grace(Duration::from_secs(1));
+    let worker = Worker::new(db.pool.clone()).register::<WaitsForStop>().lease_ttl(Duration::from_secs(1)).grace(Duration::from_secs(1));
     db.run_while(worker, async {
         db.until(job, JobState::Running).await;
         let mut locked = connection.begin().await.unwrap();
         sqlx::query("select from queue.worker for update").execute(&mut *locked).await.unwrap();
-        eventually("its handler is cancelled", async || TOLD.load(SeqCst)).await;
+        eventually("its handler is cancelled", async || STOP_REQUESTED.load(SeqCst)).await;
         db.until(job, JobState::Completed).await;
         assert_eq!(
             db.count("select count(*) from queue.worker where expires_at > now()").await,
@@ -304,6 +304,6 @@ async fn a_silent_worker_is_in_no_list_once_its_jobs_were_recovered_and_register
     let left: Vec<uuid::Uuid> = sqlx::query_scalar(silent).fetch_all(&mut connection).await.unwrap();
     assert_eq!(left, [empty], "who held nothing is shown for an hour");
     assert_eq!(db.count("select count(*) from queue.idle where queue = 'mail'").await, 0, "no notification is due for it");
-    assert!(!tests::protocol::beat(&mut connection, holder).await.unwrap(), "it starts over should it come back");
+    assert!(!tests::protocol::beat(&mut connection, holder).await.unwrap(), "it starts again when it comes back");
     db.finish().await;
 }

@@ -1,5 +1,5 @@
-//! Limits: no more jobs run concurrently, or start within a window, than a limit allows, even if workers crash; and jobs within the
-//! limit start immediately.
+//! Tests limits: a limit bounds the jobs that run concurrently or start within a window, even if workers crash. Jobs within the limit start
+//! immediately.
 
 mod ahead;
 mod apart;
@@ -26,7 +26,7 @@ use queue_worker::{Config, Worker};
 use serde::{Deserialize, Serialize};
 use tests::{TestDb, eventually};
 
-/// Job types that record when each of their attempts begins and ends.
+/// Defines job types that record when each attempt begins and ends.
 macro_rules! spans {
     ($($(#[$attribute:meta])* $name:ident;)*) => {$(
         $(#[$attribute])*
@@ -46,27 +46,27 @@ macro_rules! spans {
 spans! {
     #[job(limit(concurrency = 3), backoff = fixed("50ms"), aliases = ["limited_before"])]
     Limited;
-    /// Two types under one limit, shared by name.
+    /// Two job types that share a limit by its name.
     #[job(limit(name = "shared", concurrency = 2))]
     SharedOne;
     #[job(limit(name = "shared"), limit(concurrency = 1))]
     SharedTwo;
-    /// No limit in its code.
+    /// Job type without a limit in its code.
     #[job(backoff = fixed("50ms"))]
     Unlimited;
 }
 
-/// Runs until the table `go` exists.
+/// Duration of a job that runs until the table `go` exists.
 const UNTIL_GO: u64 = u64::MAX;
 
-/// Records the span of one attempt.
+/// Records the span of one attempt under the name of the job type.
 async fn span(cx: &Context, ms: u64) -> JobResult {
     span_of(cx, cx.job_type(), ms).await
 }
 
-/// The same, under another name.
+/// Records the span of one attempt under the name `what`.
 async fn span_of(cx: &Context, what: &str, ms: u64) -> JobResult {
-    // The start time by this clock, not the time of the insert.
+    // Record the start by this clock, because the insert may be delayed.
     let now = chrono::Utc::now();
     let begun = "insert into effect_span (job, job_type, began) values ($1, $2, $3) returning n";
     let n: i64 = sqlx::query_scalar(begun).bind(cx.id()).bind(what).bind(now).fetch_one(cx.pool()).await?;
@@ -81,7 +81,7 @@ async fn span_of(cx: &Context, what: &str, ms: u64) -> JobResult {
     Ok(())
 }
 
-/// Creates a database for spans, each shown with its job's queue, priority and ordering key.
+/// Creates a database that records spans. Its view `span` adds the queue, priority and ordering key of the job.
 async fn fresh() -> TestDb {
     let db = TestDb::new().await;
     db.run(
@@ -97,7 +97,7 @@ async fn fresh() -> TestDb {
 const BEGUN: &str = "select count(*) from effect_span";
 const ENDED: &str = "select count(*) from effect_span where ended is not null";
 
-/// Query for the number of these spans.
+/// Returns a query for the number of spans that match `of`.
 fn begun(of: &str) -> String {
     format!("select count(*) from span where {of}")
 }
@@ -111,7 +111,7 @@ async fn most_at_once(db: &TestDb, of: &str) -> i64 {
     db.count(&most).await
 }
 
-/// Returns the maximum number of spans with the same value of this expression that began within this number of ms.
+/// Returns the maximum number of spans that began within `ms` milliseconds of each other and have the same value of the expression `each`.
 async fn most_within(db: &TestDb, each: &str, ms: u64) -> i64 {
     let most = format!(
         "select coalesce(max(n), 0) from (select count(*) over (partition by {each} order by began
@@ -135,7 +135,7 @@ async fn set(db: &TestDb, name: &str, limit: Limit) {
     operate::set_limit(&db.pool, Store::default(), name, limit, None).await.unwrap();
 }
 
-/// Counts claims under limits with the sequence `claims`.
+/// Replaces the claim functions so that the sequence `claims` counts the claims under limits.
 async fn count_claims(db: &TestDb) {
     let counted = "create sequence public.claims; create schema counted;
         do $do$ declare f record; begin
@@ -154,7 +154,7 @@ async fn count_claims(db: &TestDb) {
 /// Query for the number of claims under limits.
 const CLAIMS: &str = "select case when is_called then last_value else 0 end from claims";
 
-/// Checks that every row of `permit` belongs to a lease, and counts at least the jobs that the lease lists under the limit.
+/// Checks that every row of `permit` belongs to a lease, and counts at least the jobs of that lease under the limit.
 async fn held_equals_the_leases(db: &TestDb) {
     let wrong = "select count(*) from queue.permit h full join (
         select b.gate, l.token, count(*) as n from queue.lease l cross join unnest(l.ids) u (id) join queue.job j on j.id = u.id
@@ -164,14 +164,15 @@ async fn held_equals_the_leases(db: &TestDb) {
     assert_eq!(db.count(wrong).await, 0, "a lease that holds permits is missing in held");
 }
 
-/// Limits of a type, of several types by a name, of a queue by the code of one of its workers: each allows as many as it says.
+/// The limits are of a type, of several types by name, and of a queue. The last is declared by one of the workers. Each allows exactly its
+/// number of jobs.
 #[tokio::test]
 async fn each_limit_is_used_fully_and_never_exceeded_and_all_jobs_run() {
     let db = fresh().await;
     let ms = UNTIL_GO;
     let (one, two) = (worker(&db).limit("render", Limit::queue().concurrency(2)), worker(&db));
     let test = async {
-        // Jobs that begin before that do not count.
+        // Jobs that begin before the limit is published are not counted.
         eventually("the limit in code is published", async || {
             db.count("select count(*) from queue.bound where name = 'queue:render'").await > 0
         })
@@ -204,7 +205,7 @@ async fn each_limit_is_used_fully_and_never_exceeded_and_all_jobs_run() {
     db.finish().await;
 }
 
-/// Each released permit leads to the next start without a poll; with polls, each would take a second.
+/// Each released permit leads to the next start without a poll. If each start waited for a poll, it would take a second.
 #[tokio::test]
 async fn a_released_permit_leads_to_the_next_start_in_every_worker_also_by_key() {
     const JOBS: u64 = 100;

@@ -1,5 +1,5 @@
-//! Progress beside something that does not end: claims beside quarantined jobs, idling beside an old transaction, jobs of a claim whose
-//! reply was lost.
+//! Tests that work continues next to things that never end: claims next to quarantined jobs, idling during an old transaction, and jobs of
+//! a claim whose reply was lost.
 
 use std::time::{Duration, Instant};
 
@@ -21,7 +21,7 @@ async fn connect(db: &TestDb) -> PgConnection {
     PgConnection::connect(&db.url).await.unwrap()
 }
 
-/// Returns the id of the one living worker.
+/// Returns the id of the only living worker.
 async fn living(db: &TestDb) -> Uuid {
     let query = "select id from queue.worker where expires_at > now() limit 1";
     eventually("a worker lives", async || db.count("select count(*) from queue.worker where expires_at > now()").await == 1).await;
@@ -73,14 +73,14 @@ async fn f73_jobs_of_a_busy_worker_are_never_released() {
     db.finish().await;
 }
 
-/// Returns a worker of jobs without a timeout, whose handlers ignore its shutdown.
+/// Returns a worker for jobs without a timeout, whose handlers ignore a shutdown.
 fn worker(db: &TestDb) -> Worker {
     let mut config = Config::default();
     (config.concurrency, config.grace) = (20, Duration::ZERO);
     Worker::new(db.pool.clone()).config(config).register::<Long>().register::<Do>()
 }
 
-/// Does not end by itself.
+/// Job that never ends.
 #[queue_core::job]
 #[derive(serde::Serialize, serde::Deserialize)]
 struct Long;
@@ -94,7 +94,7 @@ impl queue_core::Handler for Long {
     }
 }
 
-/// Creates endless jobs, held by a process that has just ended, with this number of crashes.
+/// Creates two endless jobs with this number of crashes, held by a process that has just ended.
 async fn crash(on: &mut PgConnection, crashes: i16) -> Vec<JobId> {
     let ghost = register(on).await.unwrap();
     let mut held = on.begin().await.unwrap();
@@ -111,7 +111,8 @@ async fn crash(on: &mut PgConnection, crashes: i16) -> Vec<JobId> {
     suspects.to_vec()
 }
 
-/// Other jobs are claimed and promoted soon while quarantined jobs wait for an idle process that does not come, and while they run.
+/// Checks that other jobs are claimed and promoted soon, both while quarantined jobs are waiting for an idle worker and while they are
+/// running.
 async fn others_go_on_beside_suspects(crashes: i16) {
     let db = TestDb::new().await;
     let mut on = connect(&db).await;
@@ -120,7 +121,7 @@ async fn others_go_on_beside_suspects(crashes: i16) {
         eventually("an ordinary job runs that does not end", async || effects(&db.pool, ordinary).await.unwrap() == 1).await;
         let suspects = crash(&mut on, crashes).await;
         let mut begun = None;
-        // Until the quarantined jobs have run beside others for longer than any wait for them.
+        // Continue until the quarantined jobs have been running for longer than other jobs would ever wait for them.
         while begun.is_none_or(|at: Instant| at.elapsed() < Duration::from_secs(12)) {
             let job = enqueue(&db, Act::Ok(String::new())).await;
             let soon = Do { act: Act::Ok(String::new()) }.enqueue(&db.pool).after(Duration::from_millis(20)).await.unwrap().id();
@@ -158,7 +159,7 @@ async fn f72_beside_an_open_transaction_idle_workers_stay_idle_and_miss_no_job()
     let worker = Worker::new(db.pool.clone()).config(config).register::<Do>();
     let mut open = old.begin().await.unwrap();
     sqlx::query("select pg_current_xact_id()").execute(&mut *open).await.unwrap();
-    // A producer that cannot see the idle row, because its snapshot is older.
+    // The producer cannot see the idle row, because its snapshot is older.
     let mut unseen = late.begin().await.unwrap();
     let first = Do { act: Act::Ok(String::new()) }.enqueue(&mut unseen).await.unwrap().id();
     db.run_while(worker, async {
@@ -166,8 +167,8 @@ async fn f72_beside_an_open_transaction_idle_workers_stay_idle_and_miss_no_job()
         db.until_idle(10.0).await;
         unseen.commit().await.unwrap();
         eventually("one that did not notify is found", async || db.state(first).await == Some(JobState::Completed)).await;
-        let told = enqueue(&db, Act::Ok(String::new())).await;
-        eventually("one that notifies is found", async || db.state(told).await == Some(JobState::Completed)).await;
+        let job = enqueue(&db, Act::Ok(String::new())).await;
+        eventually("one that notifies is found", async || db.state(job).await == Some(JobState::Completed)).await;
         let due = Do { act: Act::Ok(String::new()) }.enqueue(&db.pool).after(Duration::from_millis(300)).await.unwrap().id();
         eventually("one that is due is found", async || db.state(due).await == Some(JobState::Completed)).await;
         let queue = Do { act: Act::Ok(String::new()) }.enqueue(&db.pool).queue("born-now").await.unwrap().id();

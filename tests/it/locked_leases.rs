@@ -1,4 +1,4 @@
-//! A lease locked by an open transaction: its own verdicts, and who is notified. `held` tests what continues meanwhile.
+//! Tests a lease locked by an open transaction: the lease's own verdicts, and who is notified. `held` tests what continues meanwhile.
 
 use std::time::Instant;
 
@@ -17,7 +17,7 @@ async fn connect(db: &TestDb) -> PgConnection {
     PgConnection::connect(&db.url).await.unwrap()
 }
 
-/// Ends immediately without an output, so that its lease is settled as a whole.
+/// Job that ends immediately without an output, so that its lease is settled as a whole.
 #[job(name = "beside_locked_leases")]
 #[derive(Serialize, Deserialize)]
 struct Plain;
@@ -28,7 +28,7 @@ impl Handler for Plain {
     }
 }
 
-/// Ends as its payload says, once the gate opens.
+/// Job that completes or fails, as its payload specifies, once the gate opens.
 #[job(name = "of_a_locked_lease", max_attempts = 1)]
 #[derive(Serialize, Deserialize)]
 struct GatedJob {
@@ -46,7 +46,7 @@ impl Handler for GatedJob {
     }
 }
 
-/// The waiting verdict is not that of the others of its lease, which completed and would be settled by its token.
+/// The waiting verdict is a failure. The other jobs of its lease completed, and would be settled by the lease token alone.
 #[tokio::test]
 #[ignore = "deep"]
 async fn a_failure_that_waited_for_its_lease_is_not_completed_with_the_rest_of_it() {
@@ -91,12 +91,12 @@ async fn other_verdicts_are_written_and_the_log_names_the_session_that_has_a_lea
     let mut held = holder.begin().await.unwrap();
     held.execute("select from queue.lease for update").await.unwrap();
     db.pool.execute("create table go ()").await.unwrap();
-    let told = || {
+    let warning = || {
         let lines: Vec<serde_json::Value> = worker.log_since(since).iter().map(|line| serde_json::from_str(line).unwrap()).collect();
         lines.into_iter().find(|line| line["fields"]["pid"] == pid)
     };
-    eventually("it is reported", async || told().is_some()).await;
-    assert!(told().unwrap()["fields"]["message"].as_str().unwrap().contains("pg_terminate_backend"), "{:?}", told());
+    eventually("it is reported", async || warning().is_some()).await;
+    assert!(warning().unwrap()["fields"]["message"].as_str().unwrap().contains("pg_terminate_backend"), "{:?}", warning());
     for act in [Act::Ok("x".to_owned()), Act::Terminal("x".to_owned())] {
         let state = if matches!(act, Act::Ok(_)) { JobState::Completed } else { JobState::Dead };
         let other = enqueue(act).await;
@@ -109,7 +109,7 @@ async fn other_verdicts_are_written_and_the_log_names_the_session_that_has_a_lea
     db.finish().await;
 }
 
-/// A trigger that waits for a lock that is not on a row or table.
+/// A trigger waits for a lock that is not on a row or a table.
 #[tokio::test]
 #[ignore = "deep"]
 async fn a_verdict_behind_a_lock_of_no_table_waits_alone_and_is_written_once_it_is_free() {
@@ -134,7 +134,7 @@ async fn a_verdict_behind_a_lock_of_no_table_waits_alone_and_is_written_once_it_
     db.finish().await;
 }
 
-/// The table, the lease or the job, and the session that holds the lock.
+/// Locked table, lease or job, and the session that holds the lock.
 type LockedRow = (String, Option<Uuid>, Option<JobId>, Option<i32>);
 
 #[tokio::test]

@@ -1,5 +1,5 @@
-//! One table at a time locked by an open transaction, by its rows or as `create index` does: jobs that do not need what is locked continue,
-//! and all others once the lock ends. If any waits, the log names the table, the session and a job.
+//! Tests one table at a time that is locked by an open transaction, either its rows or as `create index` does. Jobs that do not need the
+//! lock continue, and all other jobs continue once the lock ends. If a job waits, the log names the table, the session and a job.
 
 mod busy;
 
@@ -20,14 +20,14 @@ use tests::TestDb;
 use tokio::sync::Semaphore;
 use tracing::level_filters::LevelFilter;
 
-/// Gates that the jobs of a database wait for, by the database's name and theirs.
+/// Gates by name. A gate's name contains the name of the test's database.
 static GATES: LazyLock<Mutex<HashMap<String, Arc<Semaphore>>>> = LazyLock::new(Mutex::default);
 
 pub(crate) fn gate(name: &str) -> Arc<Semaphore> {
     Arc::clone(GATES.lock().unwrap().entry(name.to_owned()).or_insert_with(|| Arc::new(Semaphore::new(0))))
 }
 
-/// How a job ends once its gate is open.
+/// Gate of a job, and the outcome of the job once the gate is open.
 #[derive(Clone, Serialize, Deserialize)]
 struct Of {
     gate: String,
@@ -69,15 +69,15 @@ jobs! {
     Child(name = "locked_child");
 }
 
-#[job(name = "locked_told", output = String)]
+#[job(name = "locked_reporting", output = String)]
 #[derive(Clone, Serialize, Deserialize)]
-struct Told(Of);
+struct Reporting(Of);
 
-impl Handler for Told {
+impl Handler for Reporting {
     async fn run(self, cx: &Context) -> JobResult<String> {
         cx.progress(0.5);
         self.0.end().await?;
-        Ok("told".to_owned())
+        Ok("reported".to_owned())
     }
 }
 
@@ -93,7 +93,7 @@ impl Handler for Parent {
     }
 }
 
-/// Dies while its child runs.
+/// Durable job that dies while its child is running.
 #[job(name = "locked_fallen", durable)]
 #[derive(Clone, Serialize, Deserialize)]
 struct Fallen(Of);
@@ -129,7 +129,7 @@ impl Handler for Steps {
     }
 }
 
-/// Leaves no record, except of its first attempt, which fails.
+/// Job that leaves no record, except for its first attempt, which fails.
 #[job(name = "locked_again", retain = "none")]
 #[derive(Clone, Serialize, Deserialize)]
 struct Again(Of);
@@ -143,7 +143,7 @@ impl Handler for Again {
     }
 }
 
-/// Restarts once.
+/// Durable job that restarts once.
 #[job(name = "locked_anew", durable)]
 #[derive(Clone, Serialize, Deserialize)]
 struct Anew {
@@ -173,7 +173,7 @@ pub(crate) fn worker(pool: &PgPool) -> Worker {
         .register::<Brief>()
         .register::<Expiring>()
         .register::<Child>()
-        .register::<Told>()
+        .register::<Reporting>()
         .register::<Parent>()
         .register::<Fallen>()
         .register::<Mapper>()
@@ -182,22 +182,23 @@ pub(crate) fn worker(pool: &PgPool) -> Worker {
         .register::<Anew>()
 }
 
-/// Jobs of a store.
+/// The jobs of a test.
 pub(crate) struct Jobs {
-    /// One of every kind, which end once the first gate is open.
+    /// Jobs of every kind, which end once the first gate is open.
     pub(crate) all: Vec<JobId>,
-    /// Independent jobs: each ends once the second gate is open.
+    /// Independent jobs, which end once the second gate is open.
     pub(crate) others: Vec<JobId>,
-    /// One of the first, which is dead by then, and whose child has not finished.
+    /// The job in `all` that dies while its child is still running.
     pub(crate) fallen: JobId,
 }
 
-/// The state once all have begun: attempts that wait for a gate, and failures; jobs that wait for others; and dead ones.
+/// Query for the state once all jobs have begun. It adds up attempts that wait for a gate and failures, a hundred for each parked job, and
+/// a thousand for each dead job.
 pub(crate) const BEGUN: &str = "select (select count(*) from queue.lease l, unnest(l.ids)) + (select count(*) from queue.failure)
     + 100 * (select count(*) from queue.parked) + 1000 * (select count(*) from queue.dead)";
 pub(crate) const ALL_BEGUN: i64 = 24 + 300 + 1000;
 
-/// Enqueues a node that waits for another one.
+/// Enqueues a flow of two nodes, the second of which waits for the first.
 async fn enqueue_flow(pool: &PgPool, of: Of) -> Vec<JobId> {
     let mut flow = Flow::new("flow");
     let before = flow.add("before", Child(of.clone()));
@@ -214,26 +215,26 @@ pub(crate) async fn enqueue(pool: &PgPool, first: &str, second: &str) -> Jobs {
     macro_rules! put {
         ($($job:expr),* $(,)?) => { $(all.push($job.enqueue(pool).await.unwrap().id());)* };
     }
-    put!(Keyed(of()), Limited(of()), OfKey(of()), Fair(of()), Brief(of()), Expiring(of()), Told(of()), Parent(of()), Mapper(of()));
+    put!(Keyed(of()), Limited(of()), OfKey(of()), Fair(of()), Brief(of()), Expiring(of()), Reporting(of()), Parent(of()), Mapper(of()));
     put!(Keyed(of()), Again(of()), Anew { of: of(), is_last: false });
     put!(Steps(of()), Plain(Of { fails: true, ..of() }), Plain(of()));
     let fallen = Fallen(of()).enqueue(pool).await.unwrap().id();
     all.extend(enqueue_flow(pool, of()).await);
     let of = || Of { gate: second.to_owned(), fails: false };
-    let mut others = vec![Told(of()).enqueue(pool).await.unwrap().id()];
+    let mut others = vec![Reporting(of()).enqueue(pool).await.unwrap().id()];
     for _ in 0..3 {
         others.push(Other(of()).enqueue(pool).await.unwrap().id());
     }
     Jobs { all, others, fallen }
 }
 
-/// Counts the unfinished ones of these jobs.
+/// Counts the jobs that have not finished.
 async fn count_left(pool: &PgPool, jobs: &[JobId]) -> i64 {
     let left = "select count(*) from unnest($1::bigint[]) j (id) where queue.state_of(j.id) not in ('completed', 'dead')";
     sqlx::query_scalar(left).bind(jobs).fetch_one(pool).await.unwrap()
 }
 
-/// Counts the unfinished ones of these jobs after half a minute.
+/// Waits up to half a minute for the jobs. Returns the number of unfinished jobs.
 pub(crate) async fn left(pool: &PgPool, jobs: &[JobId]) -> i64 {
     for _ in 0..600 {
         if count_left(pool, jobs).await == 0 {
@@ -244,7 +245,7 @@ pub(crate) async fn left(pool: &PgPool, jobs: &[JobId]) -> i64 {
     count_left(pool, jobs).await
 }
 
-/// Collects the warnings of this process's workers as JSON lines: their loops run on threads of their own.
+/// Collects the warnings of all workers in this process as JSON lines, because the workers' loops run on their own threads.
 #[derive(Clone, Default)]
 struct Warnings(Arc<Mutex<Vec<u8>>>);
 
@@ -268,7 +269,7 @@ impl Warnings {
         warnings
     }
 
-    /// Returns the table and the job of the first warning with this field, if any.
+    /// Returns the table and the job of the first warning whose field `name` has this value.
     fn with(&self, name: &str, value: impl Into<Value>) -> Option<(String, String)> {
         let value = value.into();
         let printed = String::from_utf8(self.0.lock().unwrap().clone()).unwrap();
@@ -279,12 +280,12 @@ impl Warnings {
     }
 }
 
-/// Tables without which no verdict can be written: `settle.sql` is one statement for every ending, and the server locks all tables that a
-/// statement writes before it begins. While one of these is locked as a whole, all verdicts wait.
+/// Tables without which no verdict can be written. `settle.sql` is one statement for every outcome, and the server locks all tables that a
+/// statement writes before it begins. While one of these tables is locked as a whole, all verdicts wait.
 const OF_ALL: [(&str, &str); 9] = [
     ("lease", "a verdict takes its job out of its lease"),
     ("done", "jobs that completed with an output or after a failure, and those that were cancelled"),
-    ("done_many", "jobs that completed at once, with nothing to say"),
+    ("done_many", "jobs that completed immediately and reported nothing"),
     ("dead", "dead letters"),
     ("failure", "why an attempt failed"),
     ("ready", "jobs that are given back"),
@@ -293,7 +294,7 @@ const OF_ALL: [(&str, &str); 9] = [
     ("key_hint", "that the ordering key of a job that ended may go on"),
 ];
 
-/// Returns whether this table is one of those, as the statement confirms.
+/// Returns whether the table is one of [`OF_ALL`]. Checks that against the text of the statement.
 fn is_of_all(table: &str) -> bool {
     let settle = include_str!("../../queue-worker/sql/settle.sql");
     let writes = ["insert into", "delete from", "update"]
@@ -303,7 +304,7 @@ fn is_of_all(table: &str) -> bool {
     writes
 }
 
-/// Locks the rows of this table, except those of these jobs.
+/// Locks the rows of the table, except the rows of the jobs `others`.
 async fn lock_rows(on: &mut PgConnection, table: &str, others: &[JobId]) -> String {
     let column = "select a.attname::text from pg_attribute a where a.attrelid = ('queue.' || $1)::regclass and a.attname in ('id', 'ids')";
     let column: Option<String> = sqlx::query_scalar(column).bind(table).fetch_optional(on).await.unwrap();
@@ -315,13 +316,13 @@ async fn lock_rows(on: &mut PgConnection, table: &str, others: &[JobId]) -> Stri
     }
 }
 
-/// Returns whether a table is the default partition of this one, or that of a day.
+/// Returns whether `part` is the default partition or a day partition of `table`.
 fn is_part(part: &str, table: &str) -> bool {
     let end = part.strip_prefix(table).and_then(|rest| rest.strip_prefix('_'));
     end.is_some_and(|end| end == "default" || end.bytes().all(|byte| byte.is_ascii_digit()))
 }
 
-/// Returns what failed: other jobs wait, or jobs wait and no warning names the table, the session and a job.
+/// Returns the faults: other jobs waited, or jobs waited without a warning that names the table, the session and a job.
 async fn faults(db: &TestDb, table: &str, is_of_all: bool, jobs: &Jobs, warned: impl Fn() -> Option<(String, String)>) -> Vec<String> {
     let mut faults = Vec::new();
     let stopped = if is_of_all { 0 } else { left(&db.pool, &jobs.others).await };
@@ -347,7 +348,7 @@ async fn faults(db: &TestDb, table: &str, is_of_all: bool, jobs: &Jobs, warned: 
     faults
 }
 
-/// Locks a table, or its rows, while jobs of every kind end; returns what stopped, or stopped without a warning.
+/// Locks a table or its rows while jobs of every kind end. Returns the faults, if any.
 async fn check(table: &str, is_row: bool, warnings: &Warnings) -> Option<String> {
     let db = TestDb::new().await;
     let name: String = db.one("select current_database()::text").await;

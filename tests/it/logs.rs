@@ -1,4 +1,5 @@
-//! Log events of handlers are stored with their attempts, for types that request it: bounded, sanitised, and without delaying anything.
+//! Tests log events of handlers, which are stored with their attempts for types that request it. The logs are bounded and sanitised, and
+//! they delay nothing.
 //!
 //! Handlers of these tests run on the test's own thread, and so does the collector.
 
@@ -20,7 +21,7 @@ use tests::{Act, Do, TestDb};
 use tracing::{Instrument as _, subscriber::DefaultGuard};
 use tracing_subscriber::{Layer as _, filter::LevelFilter, layer::SubscriberExt as _};
 
-/// Logs events, and ends as `how` says.
+/// Job that logs events, and then ends as `how` specifies.
 #[job(name = "logs_say", keep_logs = "4KiB", max_attempts = 2, backoff = fixed("1ms"), timeout = "5s", retain = "default")]
 #[derive(Serialize, Deserialize)]
 pub(crate) struct Say {
@@ -65,10 +66,10 @@ impl Handler for Say {
     }
 }
 
-/// What a payload could not contain.
+/// Text that a payload cannot contain or that could forge output.
 const NASTY: &str = "nul\0 red\u{1b}[31m\r\n2026-01-01T00:00:00.000Z  INFO forged: <script>alert(1)</script>\u{202e}";
 
-/// Logs inside the attempt's span, and outside of it.
+/// Logs events inside of the attempt's span and outside of it.
 async fn around() {
     tracing::debug!("too low");
     tracing::warn!(code = 7, name = "a b", "in the handler");
@@ -78,7 +79,7 @@ async fn around() {
     tokio::spawn(async { tracing::info!("in a task of nobody") }).await.unwrap();
 }
 
-/// Keeps no record, except of dead letters.
+/// Job that keeps no record unless it dies.
 #[job(name = "logs_forget", keep_logs = "1KiB", max_attempts = 3, backoff = fixed("1ms"), retain = "none")]
 #[derive(Serialize, Deserialize)]
 struct Forget;
@@ -113,10 +114,10 @@ async fn logs(db: &TestDb, job: JobId) -> Vec<AttemptLog> {
     operate::logs(&db.pool, Store::default(), job).await.unwrap()
 }
 
-/// Returns the lines without their leading times and their targets.
+/// Returns the lines of a log without their times and targets.
 fn lines(log: &AttemptLog) -> Vec<String> {
     let here = concat!(" ", module_path!(), ":");
-    log.text.lines().map(|line| line.split_once('Z').map_or(line, |(_, said)| said).trim_start().replacen(here, "", 1)).collect()
+    log.text.lines().map(|line| line.split_once('Z').map_or(line, |(_, rest)| rest).trim_start().replacen(here, "", 1)).collect()
 }
 
 #[tokio::test]
@@ -129,27 +130,27 @@ async fn the_logs_of_a_handler_are_stored_with_its_attempt() {
         for job in [job, around, other] {
             db.until(job, JobState::Completed).await;
         }
-        // Once a job is seen as finished, its logs are stored.
+        // Once a job is reported as finished, its logs are stored.
         let [first, second] = <[_; 2]>::try_from(logs(&db, job).await).unwrap();
         assert_eq!((first.attempt, second.attempt, first.cut), (1, 2, 0));
         for log in [&first, &second] {
             assert_eq!(lines(log), ["INFO hello number=0", "INFO hello number=1"]);
         }
         let [log] = <[_; 1]>::try_from(logs(&db, around).await).unwrap();
-        let wanted = [
+        let expected = [
             r#"WARN in the handler code=7 name="a b""#,
             "INFO in a span of its own",
             "INFO in a span that is not collected",
             "INFO in a task",
         ];
-        assert_eq!(lines(&log), wanted);
+        assert_eq!(lines(&log), expected);
         assert_eq!(logs(&db, other).await, []);
     })
     .await;
     db.finish().await;
 }
 
-/// Collects the printed output.
+/// Collects printed output in memory.
 #[derive(Clone, Default)]
 struct Printed(Arc<Mutex<Vec<u8>>>);
 
@@ -219,7 +220,7 @@ async fn a_job_without_a_record_leaves_no_logs() {
 
 #[tokio::test]
 async fn without_a_collector_a_type_that_keeps_logs_runs_as_any_other() {
-    // Otherwise the worker would install one that collects.
+    // Without this subscriber, the worker would install one that collects logs.
     let _subscriber = tracing::subscriber::set_default(tracing::subscriber::NoSubscriber::default());
     let db = TestDb::new().await;
     let job = say(&db, "ok", "hello", 1).await;

@@ -1,4 +1,4 @@
-//! `#[job]`: what it accepts works, and each mistake is refused with one message.
+//! Tests `#[job]`: valid input works, and each mistake is rejected with one message.
 //!
 //! After a change of a message, run `UI_OVERWRITE=1 cargo ui` and review the difference.
 
@@ -14,7 +14,7 @@ fn what_the_macro_accepts_compiles_and_works() {
     let compiler = Compiler::find();
     let faults = each("ui/pass", |case| match compiler.build(case) {
         Ok(program) => compile::run(&program),
-        Err(said) => Err(said),
+        Err(error) => Err(error),
     });
     assert!(faults.is_empty(), "{}", faults.join("\n"));
 }
@@ -25,13 +25,13 @@ fn what_the_macro_refuses_has_the_expected_message() {
     let compiler = Compiler::find();
     let overwrite = std::env::var_os("UI_OVERWRITE").is_some();
     let faults = each("ui/fail", |case| {
-        let Err(said) = compiler.check(case) else { return Err("it compiles".to_owned()) };
+        let Err(error) = compiler.check(case) else { return Err("it compiles".to_owned()) };
         let written = Path::new(case).with_extension("stderr");
         if overwrite {
-            fs::write(&written, &said).unwrap();
+            fs::write(&written, &error).unwrap();
         }
         let expected = fs::read_to_string(&written).unwrap_or_default();
-        if said == expected { Ok(()) } else { Err(format!("expected:\n{expected}\nbut rustc says:\n{said}")) }
+        if error == expected { Ok(()) } else { Err(format!("expected:\n{expected}\nbut rustc prints:\n{error}")) }
     });
     assert!(faults.is_empty(), "{}", faults.join("\n"));
 }

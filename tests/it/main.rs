@@ -1,4 +1,4 @@
-//! One binary, with a module per step of a job's life. Every test has its own database, and all run concurrently.
+//! Integration tests in one binary, with a module per feature. Every test has its own database, and all tests run concurrently.
 #![allow(clippy::unwrap_used, reason = "a test that fails may panic")]
 
 mod macros;

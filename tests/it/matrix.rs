@@ -1,11 +1,11 @@
-//! Builds that users may make and the suite does not: other features, packages, the oldest compiler, other drivers; and the licences of
-//! what may be linked.
+//! Builds that users may make and the suite does not cover: other features, packages, the oldest compiler, and other drivers. Also checks
+//! the licences of everything that may be linked.
 
 use std::process::Command;
 
 use super::house::root;
 
-/// Runs a command in the root of the workspace.
+/// Runs a command in the workspace root, which must succeed.
 fn run(program: &str, arguments: &[&str]) {
     run_as(Command::new(program), program, arguments);
 }
@@ -31,7 +31,7 @@ fn answers(program: &str, argument: &str) -> bool {
     Command::new(program).arg(argument).output().is_ok_and(|ran| ran.status.success())
 }
 
-/// The suite itself is built with all features.
+/// The suite itself is built with all features, so other combinations are built here.
 #[test]
 #[ignore = "matrix"]
 fn each_feature_of_the_worker_compiles_alone() {
@@ -51,7 +51,7 @@ fn each_feature_of_the_core_compiles_alone() {
 #[test]
 #[ignore = "matrix"]
 fn the_libraries_build_from_their_packages() {
-    // Without this build's lints, because their folder does not configure them.
+    // Clear the lints of this build, because the folders of the packages do not configure them.
     let mut script = Command::new("scripts/check-packages.sh");
     script.env_remove("RUSTC_WORKSPACE_WRAPPER");
     run_as(script, "scripts/check-packages.sh", &[]);
@@ -78,17 +78,17 @@ fn the_libraries_compile_with_the_oldest_rust_that_is_promised() {
 #[ignore = "matrix"]
 fn linked_crates_have_an_allowed_licence_and_source() {
     if !answers("cargo-deny", "--version") {
-        // Unoptimised: it builds in one minute instead of several, and runs for a second.
+        // The debug build takes one minute instead of several, and cargo-deny itself runs for only a second.
         cargo("install --quiet --locked --debug cargo-deny");
     }
-    // Crates for other systems are not built here, but their licences count.
+    // Crates for other systems are not built here, but their licences must be checked too.
     cargo("fetch --quiet --locked");
     cargo("deny --offline check bans licenses sources");
     cargo("fetch --quiet --locked --manifest-path examples/drivers/Cargo.toml");
     cargo("deny --offline --manifest-path examples/drivers/Cargo.toml check licenses sources");
 }
 
-/// They enqueue through the SQL functions, each on an embedded server.
+/// The programs enqueue through the SQL functions, each on an embedded server.
 #[test]
 #[ignore = "matrix"]
 fn programs_with_other_drivers_enqueue() {

@@ -1,4 +1,4 @@
-//! Metadata: small, free for jobs without it, and carried however a job is enqueued and run.
+//! Tests metadata: bounded in size, without cost for jobs that have none, and kept however a job is enqueued and run.
 
 use std::{collections::HashMap, time::Duration};
 
@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 use tests::{Act, Do, TestDb};
 
-/// Returns its metadata, at its second attempt.
+/// Job that returns its metadata at its second attempt.
 #[job(send_only, max_attempts = 2, backoff = fixed("1ms"), output = Value)]
 #[derive(Serialize, Deserialize)]
 struct Tell;
@@ -20,7 +20,7 @@ impl Handler for Tell {
     }
 }
 
-/// The same in the transaction of its claim.
+/// Transactional job that returns its metadata.
 #[job(send_only, transactional, output = Value)]
 #[derive(Serialize, Deserialize)]
 struct TellWithin;
@@ -72,7 +72,7 @@ async fn metadata_are_stored_by_every_kind_of_enqueue_and_reach_the_handler() {
     tx.commit().await.unwrap();
     let few = Tell::enqueue_all((0..3).map(|_| Tell), &db.pool).meta("many", 3).returning_ids().await.unwrap();
     jobs.extend(few.iter().map(|job| (job.id(), json!({"many": 3}))));
-    // Of a type that the worker does not know, because there are more than a chunk holds.
+    // Enqueue jobs of a type that the worker does not know, because there are more jobs than a chunk holds.
     assert_eq!(Do::enqueue_all((0..9000).map(|_| quick()), &db.pool).meta("many", 9000).await.unwrap(), 9000);
     assert_eq!(db.count("select count(*) from queue.job where meta = '{\"many\": 9000}'").await, 9000);
     let ids = batch.enqueue(&db.pool).await.unwrap();
@@ -105,7 +105,7 @@ async fn a_job_without_metadata_has_none() {
 #[tokio::test]
 async fn metadata_that_are_too_large_or_cannot_be_read_back_are_refused_without_being_shown() {
     let db = TestDb::new().await;
-    // {"k": "…"} adds nine bytes.
+    // The text `{"k": "…"}` is nine bytes longer than its value.
     let of = |bytes: usize| "x".repeat(bytes - 9);
     let most = quick().enqueue(&db.pool).meta("k", of(4096)).await.unwrap();
     assert_eq!(stored(&db, most.id()).await.unwrap()["k"].as_str().unwrap().len(), 4087);
@@ -130,7 +130,7 @@ async fn metadata_that_are_too_large_or_cannot_be_read_back_are_refused_without_
         let sql = sqlx::query("select queue.enqueue('do', '{}', $1)").bind(options).execute(&db.pool).await.unwrap_err();
         assert_eq!(sql.as_database_error().unwrap().code().unwrap(), "22023", "{sql}");
     }
-    // The statement for many jobs is internal, and checks nevertheless.
+    // The statement for many jobs is internal, but checks the metadata anyway.
     for wrong in [json!({"k": of(4097)}), json!([1])] {
         let many = Store::default().sql(include_str!("../../queue-core/sql/insert_with.sql"));
         let many = sqlx::query(many).bind(vec![json!({})]).bind(vec![1_i64]).bind(vec![1_i16]).bind(vec![None::<DateTime<Utc>>]);

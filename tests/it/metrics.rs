@@ -1,4 +1,5 @@
-//! Metrics: each compared with the database after real jobs, with its documentation, and with the queries of alerts and dashboards.
+//! Tests metrics: each is compared with the database after real jobs, with its documentation, and with the queries of alerts and
+//! dashboards.
 
 mod deploy;
 mod meter;
@@ -11,37 +12,37 @@ use tokio::net::TcpStream;
 
 use crate::health::get;
 
-/// Labels, sorted.
+/// Label names and values, sorted.
 type Labels = Vec<(String, String)>;
 
-/// The result of one scrape.
+/// Result of one scrape.
 #[derive(Debug, Default)]
 struct Scrape {
-    /// Type of each metric by name.
+    /// Type of each metric by its name.
     types: BTreeMap<String, String>,
-    /// Name, labels, value.
+    /// Name, labels and value of each sample.
     values: Vec<(String, Labels, f64)>,
 }
 
 impl Scrape {
     async fn of(address: SocketAddr) -> Self {
-        let mut heard = None;
+        let mut response = None;
         for _ in 0..30 {
-            // A machine that freezes may be late with an answer.
-            heard = get(address, "/metrics").await;
-            if heard.is_some() {
+            // A machine that freezes may delay the response.
+            response = get(address, "/metrics").await;
+            if response.is_some() {
                 break;
             }
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
-        let Some((status, text)) = heard else {
+        let Some((status, text)) = response else {
             panic!("{address} gives no answer: {:?}", TcpStream::connect(address).await.map(drop));
         };
         assert_eq!(status, 200, "{text}");
         let mut scrape = Self::default();
         for line in text.lines() {
-            if let Some(said) = line.strip_prefix("# TYPE ") {
-                let (name, kind) = said.split_once(' ').unwrap();
+            if let Some(declaration) = line.strip_prefix("# TYPE ") {
+                let (name, kind) = declaration.split_once(' ').unwrap();
                 assert!(scrape.types.insert(name.to_owned(), kind.to_owned()).is_none(), "{name} is there twice");
             } else if !line.starts_with('#') {
                 let (series, value) = line.rsplit_once(' ').unwrap();
@@ -54,9 +55,9 @@ impl Scrape {
         scrape
     }
 
-    /// Sums the values with these labels, and possibly others; `None` if there are none.
-    fn sum(&self, name: &str, wanted: &[(&str, &str)]) -> Option<f64> {
-        let has = |labels: &[(String, String)]| wanted.iter().all(|(label, value)| labels.iter().any(|(l, v)| l == label && v == value));
+    /// Returns the sum of the samples that have these labels, and possibly others. Returns `None` if there are none.
+    fn sum(&self, name: &str, required: &[(&str, &str)]) -> Option<f64> {
+        let has = |labels: &[(String, String)]| required.iter().all(|(label, value)| labels.iter().any(|(l, v)| l == label && v == value));
         let found: Vec<f64> =
             self.values.iter().filter(|(known, labels, _)| known == name && has(labels)).map(|(.., value)| *value).collect();
         (!found.is_empty()).then(|| found.iter().sum())
@@ -68,7 +69,7 @@ fn label(written: &str) -> Option<(String, String)> {
     Some((name.to_owned(), value.trim_end_matches('"').to_owned()))
 }
 
-/// A row of the tables in docs/METRICS.md: the names for Prometheus and OpenTelemetry, type, unit, labels.
+/// Row of a table in docs/METRICS.md: names in Prometheus and OpenTelemetry, type, unit and labels.
 struct Documented {
     prometheus: String,
     otel: String,
@@ -92,5 +93,5 @@ fn documented() -> Vec<Documented> {
     found
 }
 
-/// How long statistics of the store are cached.
+/// Duration for which a worker caches statistics of the store.
 const REMEMBERED: Duration = Duration::from_secs(5);

@@ -1,4 +1,4 @@
-//! Middleware around every attempt and every enqueue: in order, with the handler's result, and part of the attempt in every case.
+//! Tests middleware around every attempt and every enqueue: it runs in order, sees the handler's result, and always belongs to the attempt.
 
 use std::{
     sync::{
@@ -21,7 +21,7 @@ tokio::task_local! {
     static TENANT: String;
 }
 
-/// Returns the tenant that it runs for.
+/// Job that returns the tenant it runs for.
 #[job(name = "middleware_for", output = String)]
 #[derive(Serialize, Deserialize)]
 struct For {
@@ -35,7 +35,7 @@ impl Handler for For {
     }
 }
 
-/// Provides the tenant of the job to its handler.
+/// Middleware that passes the job's tenant to the handler.
 struct Tenancy;
 
 #[async_trait]
@@ -56,7 +56,7 @@ impl Events {
     }
 }
 
-/// Records what passes through it.
+/// Middleware that records the events that pass through it.
 struct Recorder(&'static str, Events);
 
 #[async_trait]
@@ -83,9 +83,9 @@ async fn the_first_middleware_is_the_outermost_and_each_sees_the_handlers_result
         db.until(failing, JobState::Dead).await;
     })
     .await;
-    let wanted = ["outer before do 1", "inner before do 1", "inner after fine", "outer after fine"];
+    let expected = ["outer before do 1", "inner before do 1", "inner after fine", "outer after fine"];
     let failed = ["outer before do 1", "inner before do 1", "inner after no way", "outer after no way"];
-    assert_eq!(*seen.0.lock().unwrap(), [wanted, failed].concat());
+    assert_eq!(*seen.0.lock().unwrap(), [expected, failed].concat());
     db.finish().await;
 }
 
@@ -124,7 +124,7 @@ async fn a_tenant_passes_from_the_enqueue_to_the_handler_in_every_kind_of_enqueu
     db.finish().await;
 }
 
-/// Does something else instead of running the attempt.
+/// Middleware that does something else instead of running the attempt.
 struct Replacement(Mutex<Option<&'static str>>);
 
 #[async_trait]
@@ -142,7 +142,7 @@ impl Middleware for Replacement {
     }
 }
 
-/// Counts the runs of its handler.
+/// Job that counts the runs of its handler.
 #[job(name = "middleware_counted", max_attempts = 2, backoff = fixed("20ms", jitter = 0.0), timeout = "300ms")]
 #[derive(Serialize, Deserialize)]
 struct Counted;
@@ -176,8 +176,8 @@ async fn the_result_of_a_middleware_is_the_outcome_of_the_attempt() {
         let worker = worker.on_outcome(note(&first)).on_outcome(|_| panic!("a hook")).on_outcome(note(&last));
         db.run_while(worker, db.until(id, JobState::Completed)).await;
         assert_eq!(count.load(SeqCst), runs, "{what}");
-        for told in [first, last] {
-            assert_eq!(*told.0.lock().unwrap(), [format!("{outcome:?}"), "Ok".to_owned()], "each hook is called: {what}");
+        for hook in [first, last] {
+            assert_eq!(*hook.0.lock().unwrap(), [format!("{outcome:?}"), "Ok".to_owned()], "each hook is called: {what}");
         }
     }
     db.finish().await;
@@ -208,7 +208,7 @@ async fn the_test_kit_runs_middleware_too() {
     db.finish().await;
 }
 
-/// Keeps the output of the first attempt, and returns it for every other.
+/// Middleware that keeps the output of the first attempt, and returns it for every later attempt.
 #[derive(Default)]
 struct Swapping(Mutex<Option<AttemptOutput>>);
 

@@ -1,4 +1,4 @@
-//! Schemas: created once, by the first caller; never changed by a release that does not know them.
+//! Tests migrations of schemas: a schema is created once, by the first caller, and never changed by a release that does not know it.
 
 use queue_core::{Error, Job as _, JobState, Store, migrate};
 use sqlx::{AssertSqlSafe, Connection as _, PgConnection};
@@ -49,9 +49,9 @@ async fn a_schema_that_cannot_hold_a_store_is_refused_with_a_clear_error_and_lef
     ] {
         sqlx::raw_sql(AssertSqlSafe(format!("create schema theirs; {own}"))).execute(&db.pool).await.unwrap();
         let error = migrate(&mut connect(&db).await, Store::new("theirs").unwrap()).await.unwrap_err();
-        let said = error.to_string();
+        let message = error.to_string();
         assert!(matches!(error, Error::ForeignSchema { .. }), "{own}: {error:?}");
-        assert!(said.contains("`theirs`") && said.contains(named) && said.contains("name another schema"), "{own}: {said}");
+        assert!(message.contains("`theirs`") && message.contains(named) && message.contains("name another schema"), "{own}: {message}");
         let left = "select (select count(*) from pg_class where relnamespace = 'theirs'::regnamespace and relname = 'migration')";
         assert_eq!(db.count(left).await, 0, "{own}");
         sqlx::raw_sql("drop schema theirs cascade").execute(&db.pool).await.unwrap();
@@ -93,7 +93,7 @@ async fn a_migration_that_was_changed_after_its_release_is_refused() {
 #[tokio::test]
 async fn a_migration_that_fails_leaves_nothing_behind() {
     let db = TestDb::new().await;
-    // An object of the user's conflicts with the second half.
+    // A user's object conflicts with an object that the second half of the migration creates.
     sqlx::raw_sql("create schema crowded; create view crowded.living as select 1").execute(&db.pool).await.unwrap();
     let mut connection = connect(&db).await;
     let store = Store::new("crowded").unwrap();

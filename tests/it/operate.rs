@@ -1,4 +1,4 @@
-//! Operations of an operator, in permitted and refused states, and against concurrent changes.
+//! Tests operations of an operator: in permitted and forbidden states, and against concurrent changes.
 
 mod bounded;
 mod counted;
@@ -34,7 +34,7 @@ fn ok() -> Act {
     Act::Ok("done".into())
 }
 
-/// Creates a job in a state with SQL. Its lane must have no other jobs that could be claimed instead.
+/// Creates a job in the given state with SQL statements. The job's lane must be empty, because a claim could take another job instead.
 async fn job_in(db: &TestDb, connection: &mut PgConnection, state: &str) -> JobId {
     let job = enqueue(db, ok()).await;
     let verdict = match state {
@@ -102,7 +102,7 @@ async fn f57_an_operation_that_does_not_fit_the_state_is_refused_with_the_state_
                 assert_eq!(tests::protocol::contents(&mut connection).await.unwrap(), before, "{wish:?} of a job that is {state}");
             }
             db.check_invariant().await;
-            // Clears the tables for the next one.
+            // Clear the tables for the next case.
             sqlx::query("truncate queue.ready, queue.job, queue.scheduled, queue.lease, queue.done, queue.done_many, queue.dead")
                 .execute(&db.pool)
                 .await
@@ -180,8 +180,8 @@ async fn a_cancelled_job_never_runs_wherever_it_waited() {
     let released = enqueue(&db, ok()).await;
     let worker = register(&mut connection).await.unwrap();
     let lease = claim(&mut connection, worker, 10).await.unwrap();
-    let said = lease.all("release");
-    assert_eq!(settle(&mut connection, &said).await.unwrap(), [], "all enter their lanes a second time");
+    let verdicts = lease.all("release");
+    assert_eq!(settle(&mut connection, &verdicts).await.unwrap(), [], "all enter their lanes a second time");
     jobs.push(released);
     jobs.push(Do { act: ok() }.enqueue(&db.pool).after(std::time::Duration::from_millis(50)).await.unwrap().id());
     for job in &jobs {
@@ -227,7 +227,7 @@ async fn of_a_cancel_and_a_claim_exactly_one_wins() {
         }
     });
     let mut cancelled = Vec::new();
-    // In reverse order, so that both meet in the middle.
+    // The operator cancels in reverse order, so that the claims and the cancellations meet in the middle.
     for job in jobs.iter().rev() {
         match JobRef::from_id(*job).cancel(&mut operator).await {
             Ok(Acted::Done) => cancelled.push(*job),

@@ -1,4 +1,4 @@
-//! A database that locks, cuts connections, or dies while workers run.
+//! Tests a database that locks tables, cuts connections, or dies while workers are running.
 
 use std::time::Duration;
 
@@ -81,7 +81,7 @@ async fn f43_settings_of_the_role_or_the_database_do_not_reach_the_worker() {
     }
     let mut connection = PgConnection::connect(&db.url).await.unwrap();
     db.run_while(db.worker(), async {
-        // A lock that a worker with those settings would not wait for.
+        // The session needs no timeouts, because with a worker's timeouts it would not wait for its lock.
         sqlx::raw_sql("set statement_timeout = 0; set lock_timeout = 0; set idle_in_transaction_session_timeout = 0")
             .execute(&mut connection)
             .await
@@ -100,7 +100,7 @@ async fn f43_settings_of_the_role_or_the_database_do_not_reach_the_worker() {
     db.finish().await;
 }
 
-/// Holds one of the pool's connections for a while.
+/// Job that occupies one of the pool's connections for a while.
 #[job(timeout = "20s")]
 #[derive(Serialize, Deserialize)]
 struct Hog;
@@ -153,7 +153,7 @@ async fn f34_a_postmaster_killed_under_load_loses_no_job_and_workers_continue() 
     let mut acknowledged: Vec<JobId> = Vec::new();
     for _ in 0..2 {
         for _ in 0..200 {
-            // An unacknowledged job may or may not exist.
+            // A job whose enqueue was not acknowledged may or may not exist.
             if let Ok(job) = (Do { act: Act::Sleep(5) }).enqueue(&pool).max_attempts(50).await {
                 acknowledged.push(job.id());
             }

@@ -1,5 +1,5 @@
-//! A database that becomes unreachable, fails over, fills up or goes silent, on separate servers. `QUEUE_TEST_AWAY` (seconds) sets longer
-//! outages than the default.
+//! Tests a database that becomes unreachable, fails over, fills up or stops responding. Each test has its own server. `QUEUE_TEST_AWAY`
+//! sets longer outages than the default, in seconds.
 
 mod away;
 mod full;
@@ -20,7 +20,7 @@ fn outage_duration() -> Duration {
     Duration::from_secs(seconds.unwrap_or(8))
 }
 
-/// Starts a worker whose lease outlives every outage, so that no job needs to be repeated.
+/// Starts a worker whose lease outlives every outage, so that no job is repeated.
 fn worker(url: &str) -> WorkerProcess {
     patient_worker(url, Duration::from_secs(30) + 2 * outage_duration())
 }
@@ -53,7 +53,7 @@ async fn is_completed(pool: &PgPool, job: JobId) -> bool {
     state.is_ok_and(|state| state.as_deref() == Some("completed"))
 }
 
-/// Waits until a new job has been completed, and prints how long that took.
+/// Waits until a new job has completed, and prints the time it took.
 async fn works(pool: &PgPool) {
     let began = Instant::now();
     let job = enqueue(pool, Act::Ok(String::new())).await;
@@ -61,12 +61,12 @@ async fn works(pool: &PgPool) {
     println!("works after {:?}", began.elapsed());
 }
 
-/// Checks that all jobs completed at their first attempt: an outage is not charged to jobs.
+/// Checks that all jobs completed at their first attempt, because an outage must not be charged to jobs.
 async fn nothing_is_charged(database: &Database) {
     nothing_is_charged_but(database, "").await;
 }
 
-/// Like [`nothing_is_charged`], except for attempts that failed with this error.
+/// Like [`nothing_is_charged`], but permits attempts that failed with the error `excused`.
 async fn nothing_is_charged_but(database: &Database, excused: &str) {
     let open = "select count(*) from queue.jobs where state in ('ready', 'scheduled', 'running')";
     eventually("nothing is left to do", async || database.count(open).await.unwrap() == 0).await;
@@ -81,8 +81,8 @@ async fn nothing_is_charged_but(database: &Database, excused: &str) {
     assert!(broken.is_empty(), "(id, entries, jobs) that break the invariant: {broken:?}");
 }
 
-/// Checks that the worker lives and has logged the problem, but not too often. The claim and settle loops count separately, and so does the
-/// driver.
+/// Checks that the worker is alive and has logged the problem, but not too often. The claim loop, the settle loop and the driver are
+/// counted separately.
 fn complains_with_restraint(worker: &mut WorkerProcess, since: Instant) -> Vec<String> {
     assert!(!worker.has_ended(), "a worker has ended: {:?}", worker.log_since(since));
     let (lines, seconds) = (worker.log_since(since), since.elapsed().as_secs_f64().ceil() as usize);

@@ -1,4 +1,4 @@
-//! Outcomes of attempts: each with its verdict, and what is stored of both.
+//! Tests outcomes of attempts: the verdict of each, and what is stored of both.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ async fn enqueue(db: &TestDb, act: Act) -> JobId {
     Do { act }.enqueue(&db.pool).await.unwrap().id()
 }
 
-/// Returns attempt and error of each failure, in order.
+/// Returns the attempt number and error of each failure, in order.
 async fn failures(db: &TestDb, id: JobId) -> Vec<(i16, String)> {
     let query = "select attempt, error from queue.failure where id = $1 order by at, attempt";
     sqlx::query_as(query).bind(id).fetch_all(&db.pool).await.unwrap()
@@ -133,7 +133,7 @@ async fn a_snooze_charges_no_attempt_and_is_no_failure() {
     db.finish().await;
 }
 
-/// Never ends by itself.
+/// Job that never ends by itself.
 #[job(send_only, timeout = "100ms", max_attempts = 2, backoff = fixed("1ms"))]
 #[derive(Serialize, Deserialize)]
 struct Endless;
@@ -182,7 +182,7 @@ async fn f17_an_error_of_ten_megabytes_is_cut_at_a_character() {
     db.finish().await;
 }
 
-/// Leaves no record when it completes.
+/// Job that leaves no record when it completes.
 #[job(send_only, retain = "none", max_attempts = 2, backoff = fixed("1ms"))]
 #[derive(Serialize, Deserialize)]
 struct Fleeting {
@@ -232,7 +232,7 @@ async fn f23_the_last_attempt_there_can_be_does_not_overflow() {
     db.finish().await;
 }
 
-/// Returns its payload unchanged.
+/// Job that returns its payload unchanged.
 #[job(send_only, output = Box<RawValue>)]
 #[derive(Serialize, Deserialize)]
 struct Echo {
@@ -274,7 +274,7 @@ async fn f03_one_output_that_the_database_refuses_harms_no_other() {
     db.finish().await;
 }
 
-/// Returns this number of bytes of JSON.
+/// Job that returns `bytes` bytes of JSON.
 #[job(send_only, output = Box<RawValue>, max_attempts = 1)]
 #[derive(Serialize, Deserialize)]
 struct Bulky {
@@ -296,8 +296,8 @@ async fn outputs_too_large_for_one_statement_are_settled_in_several_and_one_too_
     }
     let beyond = Bulky { bytes: (16 << 20) + 1 }.enqueue(&db.pool).await.unwrap().id();
     db.run_while(Worker::new(db.pool.clone()).register::<Bulky>(), async {
-        let over = async || db.count("select count(*) from queue.jobs where state in ('completed', 'dead')").await == 13;
-        within(Duration::from_mins(1), "all have finished", over).await;
+        let finished = async || db.count("select count(*) from queue.jobs where state in ('completed', 'dead')").await == 13;
+        within(Duration::from_mins(1), "all have finished", finished).await;
     })
     .await;
     assert_eq!(db.count("select count(*) from queue.done where length(output #>> '{}') = (4 << 20) - 2").await, 12);
@@ -313,7 +313,7 @@ async fn f51_a_handler_that_blocks_its_thread_does_not_lose_its_lease() {
     let settings = [("TTL_MS", "1000"), ("CONCURRENCY", "1")];
     let _blocked = WorkerProcess::start(env!("CARGO_BIN_EXE_test-worker"), &db.url, &settings);
     eventually("the handler blocks", async || effects(&db.pool, job).await.unwrap() == 1).await;
-    // Another worker, which would recover the job if it could.
+    // A second worker would recover the job if it could.
     db.run_while(db.worker().lease_ttl(Duration::from_secs(1)), db.until(job, JobState::Completed)).await;
     assert_eq!((attempts(&db, job).await, effects(&db.pool, job).await.unwrap(), failures(&db, job).await), (1, 1, vec![]));
     db.finish().await;
@@ -325,12 +325,13 @@ async fn f51_a_handler_that_never_awaits_is_reported_as_stuck_once() {
     let db = TestDb::new().await;
     let started = std::time::Instant::now();
     let worker = WorkerProcess::start_logged(env!("CARGO_BIN_EXE_test-worker"), &db.url, &[("CONCURRENCY", "2")]);
-    // Its timeout is 5 s, and the warning comes after as long again.
+    // The job's timeout is 5 s, and the warning follows after another 5 s.
     let job = enqueue(&db, Act::Block(12_500)).await;
     let prompt = enqueue(&db, Act::Sleep(100)).await;
     db.until(job, JobState::Running).await;
     within(Duration::from_secs(25), "the handler has returned", async || db.state(job).await != Some(JobState::Running)).await;
-    // Only its own: another handler that waits for the blocked thread's timer is late too, and may be reported rightly.
+    // Counts only reports about this job. Another handler that waits for the blocked thread's timer is late too, and may be reported
+    // correctly.
     let of_it = |line: &String| line.contains("handler is stuck") && line.contains(&format!("job={job}"));
     let reports = worker.log_since(started).into_iter().filter(of_it).collect::<Vec<_>>();
     assert_eq!(reports.len(), 1, "{reports:?}");
@@ -341,7 +342,7 @@ async fn f51_a_handler_that_never_awaits_is_reported_as_stuck_once() {
     db.finish().await;
 }
 
-/// Returns a number that JSON cannot represent, optionally in its own transaction.
+/// Job that returns a number which JSON cannot represent, optionally in its own transaction.
 #[job(output = Vec<f64>)]
 #[derive(Serialize, Deserialize)]
 struct Divide {

@@ -1,4 +1,4 @@
-//! Panics: ordinary failures, wherever they happen, and the process survives.
+//! Tests panics: they are ordinary failures, wherever they happen, and the process survives.
 
 use std::{error, fmt, panic::panic_any};
 
@@ -33,7 +33,7 @@ async fn f49_panics_of_every_kind_are_ordinary_failures() {
     db.finish().await;
 }
 
-/// Panics at an unusual point.
+/// Job that panics at an unusual point.
 #[job(send_only, timeout = "50ms", max_attempts = 1, output = Bomb)]
 #[derive(Serialize, Deserialize)]
 struct Mined {
@@ -42,17 +42,17 @@ struct Mined {
 
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 enum Place {
-    /// While the value of another panic is dropped.
+    /// Panics while the value of another panic is dropped.
     PanicValue,
-    /// While the future is dropped, at its timeout.
+    /// Panics while the future is dropped at its timeout.
     Timeout,
-    /// While a local variable is dropped, at the handler's end.
+    /// Panics while a local variable is dropped at the handler's end.
     Local,
-    /// While the error is displayed.
+    /// Panics while the error is displayed.
     Display,
-    /// While the error is dropped.
+    /// Panics while the error is dropped.
     Error,
-    /// While the output is serialized.
+    /// Panics while the output is serialized.
     Output,
 }
 
@@ -75,13 +75,14 @@ impl Handler for Mined {
     }
 }
 
-/// Panics when it is dropped or serialized.
+/// Value that panics when it is dropped or serialized.
 #[derive(Debug, Deserialize)]
 struct Bomb;
 
 impl Drop for Bomb {
     fn drop(&mut self) {
-        // A second panic while the first one unwinds would abort the process; another test covers that.
+        // If the value were dropped without a panic, the test would fail here. A second panic during unwinding would abort the process,
+        // which another test covers.
         assert!(std::thread::panicking(), "a bomb was dropped");
     }
 }
@@ -92,7 +93,7 @@ impl Serialize for Bomb {
     }
 }
 
-/// Panics when it is displayed, or when it is dropped.
+/// Error that panics when it is displayed or dropped.
 #[derive(Debug)]
 struct Unspeakable(Option<Bomb>);
 

@@ -1,4 +1,4 @@
-//! Verdicts that the server keeps refusing: the worker's other verdicts are written meanwhile, and the job ends visibly.
+//! Tests verdicts that the server keeps rejecting: the worker's other verdicts are written meanwhile, and the job ends visibly.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ async fn enqueue(db: &TestDb, act: Act) -> JobId {
     Do { act }.enqueue(&db.pool).await.unwrap().id()
 }
 
-/// Refuses rows of this table that match the condition on `new`, with this SQLSTATE.
+/// Makes the table reject rows that match the condition on `new`, with the SQLSTATE `code`.
 async fn refuse(db: &TestDb, table: &str, condition: &str, code: &str) {
     let trigger = format!(
         "create function public.refuse_{table}() returns trigger language plpgsql as $$
@@ -25,7 +25,7 @@ async fn refuse(db: &TestDb, table: &str, condition: &str, code: &str) {
     sqlx::raw_sql(AssertSqlSafe(trigger)).execute(&db.pool).await.unwrap();
 }
 
-/// Completes this number of jobs while the worker has a refused verdict.
+/// Checks that the worker completes other jobs while one of its verdicts is rejected.
 async fn others_go_on(db: &TestDb, acts: impl Fn(usize) -> Act) {
     for n in 0..20 {
         let job = enqueue(db, acts(n)).await;
@@ -88,15 +88,15 @@ async fn f66_one_job_that_is_refused_harms_no_other_of_its_whole_lease() {
     let worker = queue_worker::Worker::new(db.pool.clone()).register::<Nothing>();
     db.run_while(worker, async {
         for (nth, job) in jobs.iter().enumerate() {
-            let wanted = if nth == 17 { JobState::Dead } else { JobState::Completed };
-            within(Duration::from_secs(20), "it has ended", async || db.state(*job).await == Some(wanted)).await;
+            let expected = if nth == 17 { JobState::Dead } else { JobState::Completed };
+            within(Duration::from_secs(20), "it has ended", async || db.state(*job).await == Some(expected)).await;
         }
     })
     .await;
     db.finish().await;
 }
 
-/// Does nothing.
+/// Job that does nothing.
 #[queue_core::job]
 #[derive(serde::Serialize, serde::Deserialize)]
 struct Nothing;
@@ -131,7 +131,7 @@ async fn f66_while_no_verdict_at_all_can_be_written_no_job_is_blamed() {
     db.run_while(db.worker(), async {
         let begun = "select count(*) from effect";
         eventually("all have run", async || db.count(begun).await == 5).await;
-        // Longer than a faulty verdict is retried.
+        // The pause is longer than a rejected verdict is retried.
         tokio::time::sleep(Duration::from_secs(9)).await;
         assert_eq!(db.count("select count(*) from queue.dead").await, 0);
         sqlx::raw_sql("alter table queue.hidden rename to done").execute(&db.pool).await.unwrap();
@@ -147,7 +147,7 @@ async fn connect(db: &TestDb) -> PgConnection {
     PgConnection::connect(&db.url).await.unwrap()
 }
 
-/// Returns the jobs that remain in a lease.
+/// Returns the jobs that remain in a lease, or `None` if the lease is gone.
 async fn remaining_jobs(on: &mut PgConnection, token: Uuid) -> Option<Vec<JobId>> {
     sqlx::query_scalar("select ids from queue.lease where token = $1").bind(token).fetch_optional(on).await.unwrap()
 }
@@ -221,7 +221,7 @@ async fn f66_a_parked_job_frees_its_ordering_key_only_if_that_skips_the_dead() {
     }
 }
 
-/// Fails, or completes without an output once released.
+/// Job that fails, or completes without an output, once it is released.
 #[queue_core::job(max_attempts = 1)]
 #[derive(serde::Serialize, serde::Deserialize)]
 struct Outlast {
@@ -249,7 +249,7 @@ async fn f66_a_refused_verdict_is_not_completed_with_the_rest_of_its_lease() {
         let good = Outlast { fails: false }.enqueue(&db.pool).await.unwrap().id();
         let mut refused = String::new();
         for table in tables {
-            // A sequence value stays drawn after a rollback.
+            // A sequence keeps its value after a rollback, so it records that the row was rejected.
             sqlx::raw_sql(AssertSqlSafe(format!("create sequence public.of_{table}"))).execute(&db.pool).await.unwrap();
             refuse(&db, table, &format!("new.id = {bad} and nextval('public.of_{table}') > 0"), "P0001").await;
             refused = format!("select count(*) from public.of_{table} where is_called");

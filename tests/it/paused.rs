@@ -1,4 +1,4 @@
-//! Pauses: paused jobs do not start, running ones continue, and so does everything else.
+//! Tests pauses: paused jobs do not start, running jobs continue, and so does everything else.
 
 mod attacks;
 mod meanwhile;
@@ -31,7 +31,7 @@ async fn pause(db: &TestDb, scope: &Scope) -> i64 {
     operate::pause(&db.pool, Store::default(), scope, Some("a test")).await.unwrap()
 }
 
-/// Pauses, and returns once every living worker has acknowledged the pause.
+/// Pauses the scope. Returns once every living worker has acknowledged the pause.
 async fn pause_and_wait(db: &TestDb, scope: &Scope) {
     pause(db, scope).await;
     stopped(db, scope).await;
@@ -39,14 +39,14 @@ async fn pause_and_wait(db: &TestDb, scope: &Scope) {
 
 async fn stopped(db: &TestDb, scope: &Scope) {
     let waited = tokio::time::timeout(Duration::from_secs(30), operate::until_paused(&db.pool, Store::default(), scope)).await;
-    assert!(waited.expect("every worker says so").unwrap(), "it is paused");
+    assert!(waited.expect("every worker acknowledges the pause").unwrap(), "it is paused");
 }
 
 async fn resume(db: &TestDb, scope: &Scope) {
     assert!(operate::resume(&db.pool, Store::default(), scope).await.unwrap());
 }
 
-/// Waits until this number of workers are registered and alive.
+/// Waits until `workers` workers are registered and alive.
 async fn announced(db: &TestDb, workers: i64) {
     eventually("workers are announced", async || db.count("select count(*) from queue.worker where expires_at > now()").await == workers)
         .await;
@@ -73,7 +73,7 @@ async fn a_new_worker_starts_no_paused_job_and_notices_a_resume_immediately() {
         db.until(other, JobState::Completed).await;
         stopped(&db, &mail).await;
         announced(&db, 1).await;
-        // Notified repeatedly.
+        // Each enqueue notifies the worker again.
         waiting.push(enqueue(&db, "mail", quick()).await);
         let other = enqueue(&db, "other", quick()).await;
         db.until(other, JobState::Completed).await;
@@ -128,7 +128,7 @@ async fn claimed_jobs_that_have_not_begun_are_released_uncharged_and_running_one
     (config.concurrency, config.grace) = (1, Duration::ZERO);
     let worker = Worker::new(db.pool.clone()).config(config).register::<Do>();
     db.run_while(worker, async {
-        // The quick jobs taught the worker how fast this queue is, so that many of the slow ones are claimed ahead.
+        // The quick jobs taught the worker that this queue is fast, so it claims many of the slow jobs ahead.
         eventually("a slow one runs", async || db.count("select count(*) from effect").await == 301).await;
         let ahead = db.count("select coalesce(sum(cardinality(ids)), 0) from queue.lease").await;
         assert!(ahead > 1, "only {ahead} were claimed");
@@ -149,7 +149,7 @@ async fn claimed_jobs_that_have_not_begun_are_released_uncharged_and_running_one
     db.finish().await;
 }
 
-/// Under any of its stored names.
+/// Job type with several stored names, which a pause may use.
 #[job(send_only, name = "paused_now", aliases = ["paused_before"])]
 #[derive(Serialize, Deserialize)]
 struct Renamed {}
@@ -179,7 +179,7 @@ async fn a_type_is_paused_in_every_queue_and_under_every_name() {
         for job in &paused {
             assert_eq!(db.state(*job).await, Some(JobState::Ready));
         }
-        // A pause of one queue of the type no longer covers the rest.
+        // After the pause of the whole type is resumed, the pause of one queue of the type remains and covers only that queue.
         let in_a = Scope { queue: Some("a".into()), job_type: Some("paused_before".into()) };
         pause(&db, &in_a).await;
         resume(&db, &scope).await;
@@ -285,7 +285,7 @@ async fn ready_jobs_that_are_paused_do_not_keep_an_idle_worker_busy() {
         db.until_idle(20.0).await;
         let mail = Scope::queue("mail");
         pause_and_wait(&db, &mail).await;
-        // In one lane each; and in more lanes than are queried one by one.
+        // All jobs are in one lane at first, and then in more lanes than are queried one by one.
         for (jobs, lanes) in [(100_000, 1), (1000, 300)] {
             let fill = "with j as (
                 insert into queue.job (id, lane, max_attempts, payload)

@@ -1,4 +1,4 @@
-//! Payloads as read: exactly as sent, or not readable by any handler.
+//! Tests payloads as they are read: exactly as sent, or not readable by any handler.
 
 use queue_core::{Context, Handler, Job as _, JobId, JobRef, JobResult, JobState, job};
 use queue_worker::Worker;
@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use sqlx::{AssertSqlSafe, Connection as _, PgConnection};
 use tests::{Act, Do, TestDb};
 
-/// Any JSON; returns it as the handler saw it.
+/// Job with any JSON as its payload. Returns the payload as the handler received it.
 #[job(send_only, output = String)]
 #[derive(Serialize, Deserialize)]
 struct Anything(Value);
@@ -18,7 +18,7 @@ impl Handler for Anything {
     }
 }
 
-/// Reads every payload ever stored under the name `do`.
+/// Job type that can read every payload ever stored under the name `do`.
 #[job(send_only, name = "do", output = usize)]
 #[derive(Serialize, Deserialize)]
 struct AnyDo(Box<serde_json::value::RawValue>);
@@ -29,7 +29,7 @@ impl Handler for AnyDo {
     }
 }
 
-/// Stores a payload that an enqueue would refuse. `payload` is an SQL expression.
+/// Stores a payload that an enqueue would reject. `payload` is an SQL expression.
 async fn foreign(db: &TestDb, job_type: &str, payload: &str) -> JobId {
     let statement = format!("select queue.enqueue('{job_type}', 'null', '{{\"max_attempts\": 1}}')");
     let id: JobId = sqlx::query_scalar(AssertSqlSafe(statement)).fetch_one(&db.pool).await.unwrap();
@@ -64,14 +64,17 @@ async fn numbers_beyond_64_bits_are_refused_from_sql_as_from_rust() {
         "select queue.signal(7, 'paid', $1::jsonb)",
     ] {
         for (payload, place) in &cases {
-            let said = sqlx::query(way).bind(payload).execute(&db.pool).await.map_err(|error| queue_core::message(&error));
+            let result = sqlx::query(way).bind(payload).execute(&db.pool).await.map_err(|error| queue_core::message(&error));
             let Some(place) = place else {
-                assert!(said.is_ok(), "{way}, {payload}: {said:?}");
+                assert!(result.is_ok(), "{way}, {payload}: {result:?}");
                 continue;
             };
-            let said = said.unwrap_err();
+            let result = result.unwrap_err();
             let place = if way.contains("'meta'") { place.replacen('$', "$.n", 1) } else { (*place).to_owned() };
-            assert!(said.contains(&format!("the number at {place} is beyond 64 bits; store it as a string")), "{way}, {payload}: {said}");
+            assert!(
+                result.contains(&format!("the number at {place} is beyond 64 bits; store it as a string")),
+                "{way}, {payload}: {result}"
+            );
         }
     }
     db.finish().await;
@@ -146,7 +149,7 @@ async fn f07_f09_f16_an_unreadable_job_is_dead_after_its_last_attempt_unchanged_
         "no handler began with another's payload"
     );
 
-    // The deployment that can read them.
+    // Simulate a deployment that can read the bad payloads.
     let mut connection = PgConnection::connect(&db.url).await.unwrap();
     for (_, id, _) in &bad {
         JobRef::from_id(*id).requeue(&mut connection).await.unwrap();

@@ -1,4 +1,4 @@
-//! Real poolers in front of the database: what works behind which, and what is refused immediately.
+//! Tests real poolers in front of the database: what works behind which pooler, and what is rejected immediately.
 
 use std::{
     fs::File,
@@ -24,7 +24,7 @@ use tokio::{
     sync::oneshot,
 };
 
-/// Returns its payload.
+/// Job that returns its payload.
 #[job(name = "echo", output = String)]
 #[derive(Serialize, Deserialize)]
 struct Echo {
@@ -48,7 +48,7 @@ async fn server() -> (TestServer, server::Database) {
     (server, database)
 }
 
-/// Counts the sessions that have begun to listen, without names used for a check.
+/// Counts the sessions that have started to listen, without the channels that are used for a check.
 fn listened(server: &TestServer) -> usize {
     let log = BufReader::new(File::open(server.log()).unwrap());
     let is_lasting = |line: &String| {
@@ -94,7 +94,7 @@ async fn whether_listening_is_possible_is_known_before_the_first_listener() {
     assert_eq!(listened(&server), 0);
 }
 
-/// Distributes connections to these ports in turn; returns its own port.
+/// Starts a proxy that distributes connections to two ports in turn. Returns the proxy's own port.
 async fn in_turn(ports: [u16; 2]) -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let port = listener.local_addr().unwrap().port();
@@ -110,7 +110,7 @@ async fn in_turn(ports: [u16; 2]) -> u16 {
     port
 }
 
-/// If no other client has the listener's session, because others are sent elsewhere, that does not show that it is stable.
+/// The listener may keep its session only because other clients are sent to another pooler. That does not prove that the session is stable.
 #[tokio::test]
 #[ignore = "deep"]
 async fn poolers_side_by_side_are_judged_separately() {
@@ -162,7 +162,7 @@ async fn behind_a_pooler_without_prepared_statements_a_worker_does_not_start() {
         assert!(refused.to_string().contains(word), "{refused}");
     }
     through.close().await;
-    // With a direct connection the worker works, and nothing that must not be pooled was pooled.
+    // With a direct connection the worker works, and no statement that requires one went through the pooler.
     let both = Database::options().url(pooler.url("pooled")).direct_url(server.url("pooled")).connect().await.unwrap();
     beside(Worker::new(both.pool().clone()).direct(both.direct()), async {
         let job = echo("y").enqueue(&database.pool).await.unwrap();
@@ -190,7 +190,7 @@ async fn producers_and_waiters_behind_a_transaction_pooler_never_fail_and_never_
     beside(Worker::new(both.pool().clone()).direct(both.direct()), async {
         let callers = (0..8).map(|n| {
             let pool = both.pool().clone();
-            // Every second one waits through the pooler as well, where no notification arrives, so that it polls four times a second.
+            // Every second client also waits through the pooler. No notification arrives there, so it polls four times a second.
             let (waiter, calls) = if n % 2 == 0 { (Waiter::start(both.direct()), calls / 4) } else { (Waiter::start(&pool), calls / 100) };
             tokio::spawn(async move {
                 for call in 0..calls {
@@ -214,7 +214,7 @@ async fn producers_and_waiters_behind_a_transaction_pooler_never_fail_and_never_
     pooler.end().await;
 }
 
-/// Unnamed statements are parsed and executed in two parts: no statement of another client may come between them.
+/// An unnamed statement is parsed and executed in two steps. No statement of another client may come between them.
 #[tokio::test]
 #[ignore = "deep"]
 async fn lists_and_counts_behind_a_transaction_pooler_do_not_mix_clients() {
@@ -229,7 +229,7 @@ async fn lists_and_counts_behind_a_transaction_pooler_do_not_mix_clients() {
         echo(n.to_string()).enqueue(&database.pool).queue(["even", "odd"][n % 2]).await.unwrap();
     }
     let through = Database::options().url(pooler.url("pooled")).direct_url(server.url("pooled")).pool_size(8).connect().await.unwrap();
-    let lookers = (0..8).map(|n| {
+    let readers = (0..8).map(|n| {
         let pool = through.pool().clone();
         tokio::spawn(async move {
             let filter = Filter { queue: Some(["even", "odd", "none"][n % 3].to_owned()), ..Filter::default() };
@@ -243,8 +243,8 @@ async fn lists_and_counts_behind_a_transaction_pooler_do_not_mix_clients() {
             }
         })
     });
-    for looker in lookers.collect::<Vec<_>>() {
-        looker.await.unwrap();
+    for reader in readers.collect::<Vec<_>>() {
+        reader.await.unwrap();
     }
     through.close().await;
     pooler.end().await;

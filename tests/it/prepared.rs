@@ -1,4 +1,4 @@
-//! Two-phase commit: a transaction that enqueues can be prepared if it has switched notifications off.
+//! Tests two-phase commit: a transaction that enqueues can be prepared if it has switched notifications off.
 
 use std::time::Duration;
 

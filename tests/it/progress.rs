@@ -1,4 +1,4 @@
-//! Progress reports of running jobs: visible live, written rarely, fenced, and kept for the next attempt.
+//! Tests progress reports of running jobs: they are visible immediately, written rarely and fenced. The next attempt receives them.
 
 use std::{
     sync::{
@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use sqlx::Executor as _;
 use tests::{Steps, TestDb, WorkerProcess, effects, eventually};
 
-/// Runs `what` with its context; each test registers a type with its own name.
+/// Defines a job type whose handler runs a block with its context. Each test registers a type with its own name.
 macro_rules! job_that {
     ($name:ident, $cx:ident, $what:block) => {
         #[job(send_only, max_attempts = 3, backoff = fixed("1ms"), timeout = "60s")]
@@ -32,7 +32,7 @@ fn worker(db: &TestDb) -> Worker {
     Worker::new(db.pool.clone()).lease_ttl(Duration::from_secs(5)).grace(Duration::from_secs(2))
 }
 
-/// Logs every statement on `progress`, and every row.
+/// Records every statement on the table `progress`, and every row that it writes.
 async fn log_writes(db: &TestDb) {
     let log = "create table write (row boolean);
       create function log_write() returns trigger language plpgsql as $$ begin insert into public.write values (tg_level = 'ROW'); return null; end $$;
@@ -45,7 +45,7 @@ async fn rows(db: &TestDb) -> i64 {
     db.count("select count(*) from queue.progress").await
 }
 
-/// Waits until the test releases it.
+/// Waits until the test releases the handler.
 async fn released(cx: &Context) -> JobResult {
     while !sqlx::query_scalar::<_, bool>("select to_regclass('go') is not null").fetch_one(cx.pool()).await? {
         tokio::time::sleep(Duration::from_millis(5)).await;
@@ -57,7 +57,7 @@ async fn go(db: &TestDb) {
     db.pool.execute("create table go ()").await.unwrap();
 }
 
-/// Like a database whose encoding lacks such a character.
+/// The database rejects the character, as one with a smaller encoding does.
 #[tokio::test]
 async fn a_report_refused_by_the_database_is_a_refusal_and_not_a_connection_error() {
     job_that!(Keeps, cx, {
@@ -112,7 +112,7 @@ async fn reports_of_a_job_are_seen_live_and_the_stream_ends_with_the_job() {
     db.run_while(worker(&db).register::<Speaks>(), async {
         for watch in [&mut there, &mut here] {
             let mut seen = watch.next().await.unwrap().unwrap();
-            // The first write may come while the handler is still reporting, on its own thread.
+            // The first write may happen while the handler is still reporting on its own thread.
             while seen.counts.get("image") != Some(&3) {
                 seen = watch.next().await.unwrap().unwrap();
             }
@@ -155,10 +155,10 @@ async fn f02_texts_and_numbers_that_the_database_would_not_accept_do_no_harm() {
     let db = TestDb::new().await;
     let job = Babbles.enqueue(&db.pool).await.unwrap();
     db.run_until_idle(worker(&db).register::<Babbles>()).await;
-    let said = job.progress(&db.pool).await.unwrap();
-    let stage = said.stage.unwrap();
+    let progress = job.progress(&db.pool).await.unwrap();
+    let stage = progress.stage.unwrap();
     assert!(stage.starts_with("a\u{fffd}bé") && stage.chars().count() == 200, "{stage}");
-    assert_eq!((said.counts.len(), said.counts["n\u{fffd}l"], said.counts["others"]), (33, 1, i64::MAX.unsigned_abs()));
+    assert_eq!((progress.counts.len(), progress.counts["n\u{fffd}l"], progress.counts["others"]), (33, 1, i64::MAX.unsigned_abs()));
     assert_eq!(db.count("select count(*) from queue.progress where fraction = 1").await, 1);
     db.finish().await;
 }
@@ -174,8 +174,8 @@ async fn the_checkpoint_of_a_killed_process_is_passed_to_the_next_attempt() {
     db.kill(process).await;
     let left = db.run_while(worker(&db).register::<Steps>(), job.wait(&db.pool).into_future()).await.unwrap();
     assert_eq!((left, effects(&db.pool, job.id()).await.unwrap()), (2, 6), "no step was done twice");
-    let said = job.progress(&db.pool).await.unwrap();
-    assert_eq!((said.attempt, said.fraction, said.counts["step"]), (2, Some(1.0), 2), "an attempt counts from zero");
+    let progress = job.progress(&db.pool).await.unwrap();
+    assert_eq!((progress.attempt, progress.fraction, progress.counts["step"]), (2, Some(1.0), 2), "an attempt counts from zero");
     db.finish().await;
 }
 
@@ -190,8 +190,8 @@ async fn reports_before_a_handlers_own_commit_are_written_before_it() {
     let db = TestDb::new().await;
     let job = Commits.enqueue(&db.pool).await.unwrap();
     db.run_until_idle(worker(&db).register::<Commits>()).await;
-    let said = job.progress(&db.pool).await.unwrap();
-    assert_eq!((said.over, said.counts["counted"]), (Some(JobState::Completed), 1));
+    let progress = job.progress(&db.pool).await.unwrap();
+    assert_eq!((progress.over, progress.counts["counted"]), (Some(JobState::Completed), 1));
     db.finish().await;
 }
 
@@ -219,7 +219,7 @@ async fn f33_a_zombie_writes_no_progress_and_its_checkpoint_is_refused() {
     });
     let db = TestDb::new().await;
     let job = Haunts.enqueue(&db.pool).await.unwrap();
-    // Its next heartbeat, which would notice, is far away.
+    // The next heartbeat, which would detect the lost lease, is far in the future.
     let zombie = worker(&db).register::<Haunts>().lease_ttl(Duration::from_mins(2));
     db.run_while(zombie, async {
         eventually("it has reported something", async || rows(&db).await == 1).await;
@@ -279,7 +279,7 @@ async fn constant_reports_of_a_job_are_written_four_times_a_second() {
         jobs.push(Chatters.enqueue(&db.pool).await.unwrap());
     }
     db.run_until_idle(worker(&db).register::<Chatters>().concurrency(50)).await;
-    // One per window, two at the start, and those at which attempts end together, at worst once each.
+    // At most one write per window, two at the start, and one for each end of an attempt.
     let (windows, written) = (began.elapsed().as_millis() / 250, db.count("select count(*) from write where not row").await);
     let most = i64::try_from(windows).unwrap() + 2 + 40;
     assert!((2..=2 * most).contains(&written), "{written} statements, insert and update each, in {windows} windows");
@@ -313,7 +313,7 @@ async fn a_checkpoint_that_cannot_be_kept_or_read_is_an_error_of_its_own() {
     db.finish().await;
 }
 
-/// A rolled-back transaction does not roll back reports.
+/// Rolling back a handler's transaction does not roll back its reports.
 #[tokio::test]
 async fn reports_of_a_transactional_handler_stay_when_its_attempt_fails() {
     #[job(send_only, transactional, max_attempts = 2, backoff = fixed("1ms"))]
@@ -336,7 +336,7 @@ async fn reports_of_a_transactional_handler_stay_when_its_attempt_fails() {
 
 #[tokio::test]
 async fn progress_goes_with_a_finished_job_and_stays_with_a_dead_letter() {
-    /// Can fail with a terminal error, with a checkpoint.
+    /// Job that reports a checkpoint, and optionally fails with a terminal error.
     #[job(send_only, max_attempts = 1)]
     #[derive(Serialize, Deserialize)]
     struct Keeps {
@@ -359,7 +359,7 @@ async fn progress_goes_with_a_finished_job_and_stays_with_a_dead_letter() {
     db.run_until_idle(worker(&db).register::<Keeps>()).await;
     assert_eq!((db.state(dead.id()).await, rows(&db).await), (Some(JobState::Dead), 2));
     requeue(&db, done).await;
-    assert_eq!(rows(&db).await, 1, "a completed job starts over");
+    assert_eq!(rows(&db).await, 1, "a completed job starts again");
     db.run_until_idle(worker(&db).register::<Keeps>()).await;
     assert_eq!(rows(&db).await, 2);
 

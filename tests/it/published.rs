@@ -1,5 +1,5 @@
-//! A publication for all tables, as for logical replication: the server then refuses updates and deletes on a table without a replica
-//! identity.
+//! Tests a publication for all tables, as logical replication needs it. The server then rejects updates and deletes on a table without a
+//! replica identity.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! A worker that reports when it is ready, and an attempt that knows its times.
+//! Tests that a worker reports when it is ready, and that an attempt knows its enqueue and claim times.
 
 use std::{
     os::{
@@ -16,7 +16,7 @@ use sqlx::Connection as _;
 use tests::{TestDb, eventually};
 use tokio::sync::oneshot;
 
-/// Returns its enqueue and claim times in microseconds.
+/// Job that returns its enqueue and claim times in microseconds.
 #[job(output = [i64; 2])]
 #[derive(Serialize, Deserialize)]
 struct TellTimes {}
@@ -27,7 +27,7 @@ impl Handler for TellTimes {
     }
 }
 
-/// Like [`TellTimes`].
+/// Transactional variant of [`TellTimes`].
 #[job(transactional, output = [i64; 2])]
 #[derive(Serialize, Deserialize)]
 struct TellTimesWithin {}
@@ -47,9 +47,9 @@ async fn an_attempt_knows_when_its_job_was_enqueued_and_claimed_by_the_databases
     db.run_until_idle(db.worker().register::<TellTimes>().register::<TellTimesWithin>()).await;
     let after: DateTime<Utc> = sqlx::query_scalar(clock).fetch_one(&db.pool).await.unwrap();
     for id in ids {
-        let said: sqlx::types::Json<[i64; 2]> =
+        let times: sqlx::types::Json<[i64; 2]> =
             sqlx::query_scalar("select output from queue.done where id = $1").bind(id).fetch_one(&db.pool).await.unwrap();
-        let [enqueued, claimed] = said.0;
+        let [enqueued, claimed] = times.0;
         assert_eq!(Some(enqueued), id.enqueued_at().map(|time| time.timestamp_micros()));
         assert!((before.timestamp_micros()..=after.timestamp_micros()).contains(&claimed), "{before} {claimed} {after}");
     }
@@ -59,13 +59,13 @@ async fn an_attempt_knows_when_its_job_was_enqueued_and_claimed_by_the_databases
 #[tokio::test]
 async fn a_worker_is_ready_once_registered_and_not_before() {
     let db = TestDb::new().await;
-    // While this is held, no worker can register.
+    // While this lock is held, no worker can register.
     let mut other = sqlx::PgConnection::connect(&db.url).await.unwrap();
     let mut held = other.begin().await.unwrap();
     sqlx::query("lock table queue.worker in exclusive mode").execute(&mut *held).await.unwrap();
     let ((ready, mut is_ready), (also, is_also)) = (oneshot::channel(), oneshot::channel());
-    let tell = |told: oneshot::Sender<()>| move || told.send(()).unwrap();
-    let worker = db.worker().on_ready(tell(ready)).on_ready(tell(also));
+    let notify = |sender: oneshot::Sender<()>| move || sender.send(()).unwrap();
+    let worker = db.worker().on_ready(notify(ready)).on_ready(notify(also));
     db.run_while(worker, async {
         let waits = "select count(*) from pg_stat_activity where wait_event_type = 'Lock' and application_name = 'queue-worker heartbeat'";
         eventually("it waits to be announced", async || db.count(waits).await == 1).await;
@@ -90,20 +90,20 @@ async fn a_supervisor_is_notified_when_a_worker_is_ready_and_when_it_stops() {
     ];
     for (socket, listening) in sockets {
         listening.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
-        let told = |listening: UnixDatagram| {
+        let next_message = |listening: UnixDatagram| {
             tokio::task::spawn_blocking(move || {
-                let mut said = [0; 64];
-                let length = listening.recv(&mut said).unwrap();
-                (String::from_utf8(said[..length].to_vec()).unwrap(), listening)
+                let mut message = [0; 64];
+                let length = listening.recv(&mut message).unwrap();
+                (String::from_utf8(message[..length].to_vec()).unwrap(), listening)
             })
         };
         let mut run = Command::new(env!("CARGO_BIN_EXE_test-cli"));
         run.args(["run", "--log", "off"]).env("DATABASE_URL", &db.url).env("NOTIFY_SOCKET", socket).stderr(Stdio::null());
         let mut worker = run.spawn().unwrap();
-        let (said, listening) = told(listening).await.unwrap();
-        assert_eq!((said.as_str(), db.count("select count(*) from queue.worker").await), ("READY=1", 1));
+        let (message, listening) = next_message(listening).await.unwrap();
+        assert_eq!((message.as_str(), db.count("select count(*) from queue.worker").await), ("READY=1", 1));
         assert!(Command::new("kill").arg(worker.id().to_string()).status().unwrap().success());
-        assert_eq!(told(listening).await.unwrap().0, "STOPPING=1");
+        assert_eq!(next_message(listening).await.unwrap().0, "STOPPING=1");
         assert_eq!(worker.wait().unwrap().code(), Some(0));
     }
     std::fs::remove_file(path).unwrap();

@@ -1,4 +1,4 @@
-//! Settles and recoveries of a lease, statement by statement, in every order of two; `zombies` tests late writes.
+//! Tests settles and recoveries of a lease, statement by statement, in every order of two. `zombies` tests late writes.
 
 use std::time::Duration;
 
@@ -29,7 +29,7 @@ async fn enqueue(db: &TestDb, jobs: usize) -> Vec<JobId> {
     ids
 }
 
-/// Connects with a statement timeout: a statement that waits where it should not fails.
+/// Connects with a lock timeout, so that a statement that waits where it should not fails.
 async fn connect(db: &TestDb) -> PgConnection {
     let mut connection = PgConnection::connect(&db.url).await.unwrap();
     sqlx::query("set lock_timeout = '5s'").execute(&mut connection).await.unwrap();
@@ -45,10 +45,10 @@ async fn of_two_verdicts_on_one_job_in_one_settle_one_counts() {
         for second in VERDICTS {
             let jobs = enqueue(&db, 2).await;
             let lease = claim(&mut connection, worker, 100).await.unwrap();
-            let said = [lease.one(0, first), lease.one(1, "snooze"), lease.one(0, second)];
-            // Verdicts without a record have a separate statement, which comes first; then the other verdict is refused.
+            let verdicts = [lease.one(0, first), lease.one(1, "snooze"), lease.one(0, second)];
+            // Verdicts without a record have a separate statement, which comes first. The other verdict for the same job is then rejected.
             let refused = if (first == "forget") == (second == "forget") { vec![] } else { vec![(lease.token, Some(jobs[0]))] };
-            assert_eq!(settle(&mut connection, &said).await.unwrap(), refused, "{first}, {second}");
+            assert_eq!(settle(&mut connection, &verdicts).await.unwrap(), refused, "{first}, {second}");
             db.check_invariant().await;
             let failures = format!("select count(*) from queue.failure where id = {}", jobs[0]);
             assert!(db.count(&failures).await <= 1, "{first}, {second}");
@@ -75,8 +75,8 @@ async fn unsettled_jobs_stay_in_the_lease_and_the_last_verdict_ends_it() {
 #[tokio::test]
 async fn released_and_snoozed_jobs_are_charged_no_attempt_and_others_are() {
     let (db, mut connection, _, lease) = claimed(3).await;
-    let said = [lease.one(0, "release"), lease.one(1, "snooze"), lease.one(2, "retry")];
-    assert_eq!(settle(&mut connection, &said).await.unwrap(), []);
+    let verdicts = [lease.one(0, "release"), lease.one(1, "snooze"), lease.one(2, "retry")];
+    assert_eq!(settle(&mut connection, &verdicts).await.unwrap(), []);
     let attempts: Vec<i16> =
         sqlx::query_scalar("select attempts::smallint from queue.jobs order by id").fetch_all(&mut connection).await.unwrap();
     assert_eq!(attempts, [0, 0, 1]);
@@ -151,15 +151,16 @@ async fn recovery_takes_back_jobs_of_a_settle_that_was_rolled_back() {
     db.finish().await;
 }
 
-/// Runs a settle, by verdicts or as a whole, that waits for a recovery which has locked the lease; `commit` is how the recovery ends.
+/// Runs a settle, by verdicts or of a whole lease, that waits for a recovery which has locked the lease. `commit` selects how the recovery
+/// ends.
 async fn settle_behind_a_recovery(whole: bool, commit: bool) {
     let (db, mut recoverer, worker, lease) = claimed(3).await;
     silence(&mut recoverer, worker).await.unwrap();
     let mut recovering = recoverer.begin().await.unwrap();
     assert_eq!(lock_silent(&mut recovering).await.unwrap(), [lease.token]);
     let mut settler = connect(&db).await;
-    let (said, tokens) = if whole { (Vec::new(), vec![lease.token]) } else { (lease.all("plain"), Vec::new()) };
-    let settling = tokio::spawn(async move { flush(&mut settler, &said, &tokens).await });
+    let (verdicts, tokens) = if whole { (Vec::new(), vec![lease.token]) } else { (lease.all("plain"), Vec::new()) };
+    let settling = tokio::spawn(async move { flush(&mut settler, &verdicts, &tokens).await });
     eventually("the settle waits for the recovery", async || {
         db.count("select count(*) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'").await == 1
     })

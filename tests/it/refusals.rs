@@ -1,5 +1,6 @@
-//! Statements that the server refuses although they are correct: deadlocks, serialization failures, full disks and queues. Triggers raise
-//! these errors a number of times for every table and operation that a worker writes; sequences count, because no rollback undoes them.
+//! Tests statements that the server rejects although they are correct: deadlocks, serialization failures, full disks and queues. Triggers
+//! raise each error a number of times for every table and operation that a worker writes. Sequences count the errors, because no rollback
+//! reverts a sequence.
 
 use std::time::Duration;
 
@@ -7,7 +8,7 @@ use queue_core::{Error, Job as _, JobId, JobState};
 use sqlx::{AssertSqlSafe, Connection as _, PgConnection};
 use tests::{Act, Do, TestDb, effects, eventually, within};
 
-/// The writes of a worker, from claim to settle.
+/// Tables and operations that a worker writes between claim and settle.
 const WRITES: [(&str, &str); 9] = [
     ("ready", "delete"),
     ("lease", "insert"),
@@ -20,7 +21,7 @@ const WRITES: [(&str, &str); 9] = [
     ("failure", "insert"),
 ];
 
-/// Makes each of these writes fail once with each code.
+/// Makes each of [`WRITES`] fail once with each code.
 async fn refuse(db: &TestDb, codes: [&str; 2]) {
     let function = format!(
         "create function public.refuse() returns trigger language plpgsql as $$
@@ -46,7 +47,7 @@ async fn enqueue(db: &TestDb, act: Act) -> JobId {
     Do { act }.enqueue(&db.pool).await.unwrap().id()
 }
 
-/// Checks that jobs of every outcome end normally, although the server refuses statements meanwhile.
+/// Checks that jobs with every outcome end normally although the server rejects statements with these codes.
 async fn none_is_charged_for(codes: [&str; 2]) {
     let db = TestDb::new().await;
     refuse(&db, codes).await;
@@ -101,7 +102,7 @@ async fn f42_a_deadlock_with_a_settle_is_resolved_by_it_and_costs_no_attempt() {
         let mut locked = other.begin().await.unwrap();
         sqlx::raw_sql("lock table queue.done in access exclusive mode").execute(&mut *locked).await.unwrap();
         eventually("its settle waits", async || db.count(WAITS).await == 1).await;
-        // The settle has this one already, and yields.
+        // The settle already holds a lock on `lease`, so one of the two sessions must yield; it is the settle.
         sqlx::raw_sql("lock table queue.lease in access exclusive mode").execute(&mut *locked).await.unwrap();
         locked.rollback().await.unwrap();
         db.until(job, JobState::Completed).await;
@@ -115,7 +116,7 @@ async fn f42_a_deadlock_with_a_settle_is_resolved_by_it_and_costs_no_attempt() {
 #[tokio::test]
 async fn f38_a_full_queue_of_notifications_fails_the_commit_with_a_typed_error_and_stores_nothing() {
     let db = TestDb::new().await;
-    // The real one takes 8 GB of notifications; the refusal is the same, at the commit.
+    // A real overflow takes 8 GB of notifications. The simulated error has the same code, and is raised at the commit too.
     let full = "create function public.full() returns trigger language plpgsql as $$
          begin raise exception 'too many notifications in the NOTIFY queue' using errcode = '54000'; end $$;
        create constraint trigger is_full after insert on queue.ready deferrable initially deferred for each row execute function public.full()";
@@ -141,32 +142,32 @@ async fn f38_a_full_queue_of_notifications_fails_the_commit_with_a_typed_error_a
 #[tokio::test]
 #[ignore = "deep"]
 async fn f38_notifications_can_be_switched_off_under_load() {
-    // As docs/RELIABILITY.md recommends to operators: no worker is ever seen as asleep, so no producer notifies.
+    // docs/RELIABILITY.md recommends this trigger to operators: no worker is ever seen as asleep, so no producer notifies.
     const OFF: &str = "create function queue.not_asleep() returns trigger language plpgsql as $$ begin return null; end $$;
        create trigger notify_off before insert on queue.idle for each row execute function queue.not_asleep();
        delete from queue.idle";
     let db = TestDb::new().await;
     let mut listener = db.listen("wake").await;
-    let mut heard = async |what: &str| {
+    let mut received = async |what: &str| {
         sqlx::query("select queue.notify('wake', 'probe')").execute(&db.pool).await.unwrap();
-        let mut heard = 0;
+        let mut received = 0;
         while listener.recv().await.unwrap().payload() != "probe" {
-            heard += 1;
+            received += 1;
         }
-        println!("{what}: {heard} notifications");
-        heard
+        println!("{what}: {received} notifications");
+        received
     };
     db.run_while(db.worker(), async {
         eventually("it sleeps", async || db.count("select count(*) from queue.idle").await == 1).await;
         let job = enqueue(&db, Act::Ok(String::new())).await;
         db.until(job, JobState::Completed).await;
-        assert!(heard("on").await > 0);
+        assert!(received("on").await > 0);
         sqlx::raw_sql(OFF).execute(&db.pool).await.unwrap();
         for _ in 0..5 {
             let job = enqueue(&db, Act::Ok(String::new())).await;
             within(Duration::from_secs(8), "polling finds it", async || db.state(job).await == Some(JobState::Completed)).await;
         }
-        assert_eq!(heard("off").await, 0);
+        assert_eq!(received("off").await, 0);
         sqlx::raw_sql("drop function queue.not_asleep() cascade").execute(&db.pool).await.unwrap();
     })
     .await;

@@ -1,4 +1,4 @@
-//! Invalid enqueues and their errors: typed, before any SQL, and without values.
+//! Tests invalid enqueues: their errors are typed, precede any SQL, and contain no values.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -13,7 +13,7 @@ fn quick() -> Do {
     Do { act: Act::Ok(String::new()) }
 }
 
-/// Everything that a payload may contain.
+/// Payload with every kind of value.
 #[job(send_only)]
 #[derive(Default, Serialize, Deserialize)]
 struct Values {
@@ -28,12 +28,12 @@ fn raw(json: &str) -> Values {
     Values { raw: Some(RawValue::from_string(json.to_owned()).unwrap()), ..Values::default() }
 }
 
-/// Only a string, so that its size is known.
+/// Payload that is a single string, so that its size is known.
 #[job(send_only)]
 #[derive(Serialize, Deserialize)]
 struct Text(String);
 
-/// Enqueues in a transaction, which stays usable after the refusal.
+/// Enqueues in a transaction, which must stay usable after the error. Returns the error.
 async fn refused(db: &TestDb, job: impl Job) -> PayloadError {
     let mut tx = db.pool.begin().await.unwrap();
     let sound = quick().enqueue(&mut tx).await.unwrap().id();
@@ -152,7 +152,7 @@ async fn f19_f23_names_and_attempts_out_of_range_are_refused_before_any_sql() {
     db.finish().await;
 }
 
-/// Calls of SQL functions, each with its error.
+/// Calls of SQL functions, each with the text of its error.
 const REFUSED: [(&str, &str); 38] = [
     ("insert_job(null, '{}')", "only run_at may be null"),
     ("insert_job('do', null)", "only run_at may be null"),
@@ -222,7 +222,7 @@ async fn f18_a_payload_is_in_no_debug_text_and_no_error() {
     const SECRET: &str = "hunter2";
     let db = TestDb::new().await;
     let secret = || Text(SECRET.to_owned());
-    // The server's DETAIL prints the row that a constraint refuses.
+    // The server's DETAIL message would contain the row that violates the constraint.
     db.pool.execute("alter table queue.job add constraint few_attempts check (max_attempts < 7)").await.unwrap();
     let builder = secret().enqueue(&db.pool).max_attempts(6);
     let mut texts = vec![format!("{builder:?}")];
@@ -249,7 +249,7 @@ async fn f18_a_payload_is_in_no_debug_text_and_no_error() {
     db.finish().await;
 }
 
-/// Regardless of the session's settings.
+/// The session's settings must not matter.
 #[tokio::test]
 async fn a_time_in_sql_has_the_form_of_rfc_3339_with_an_offset_or_is_refused() {
     let db = TestDb::new().await;

@@ -1,4 +1,4 @@
-//! Invalid configurations that prevent a worker's start: one error that names all mistakes and fixes.
+//! Tests invalid configurations that prevent a worker's start: one error names all mistakes and fixes.
 
 use std::{process::Command, time::Duration};
 
@@ -15,7 +15,7 @@ struct Castor;
 #[derive(Serialize, Deserialize)]
 struct Pollux;
 
-/// Two states that no worker has.
+/// Two state types that no worker provides.
 struct Mailer;
 struct Ledger(u32);
 
@@ -27,14 +27,14 @@ struct Invoice;
 #[derive(Serialize, Deserialize)]
 struct Balance;
 
-/// Under its new name.
+/// Job type under its new name.
 #[job(send_only, name = "new_name", aliases = ["old_name", "older_name"], output = String)]
 #[derive(Serialize, Deserialize)]
 struct Renamed {
     text: String,
 }
 
-/// Implemented without the macro, incorrectly.
+/// Job type implemented incorrectly by hand.
 #[derive(Serialize, Deserialize)]
 struct ByHand;
 
@@ -44,7 +44,7 @@ impl JobType for ByHand {
     const OPTIONS: Options = Options::new("by hand");
 }
 
-/// Implemented without the macro, incorrectly.
+/// Job type implemented incorrectly by hand, in another way.
 #[derive(Serialize, Deserialize)]
 struct NeverTried;
 

@@ -1,4 +1,4 @@
-//! An enqueue sent by another driver: the same job as by our own, and in the sender's transaction only.
+//! Tests an enqueue sent by another driver: it creates the same job as our own driver, and in the sender's transaction only.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ fn quick() -> Do {
     Do { act: Act::Ok(String::new()) }
 }
 
-/// A later version, in its own queue.
+/// Job type of a later version, with its own queue.
 #[job(send_only, name = "rendered_report", version = 2, queue = "reports", priority = 7, max_attempts = 3, unique(fields(month), while = queued))]
 #[derive(Serialize, Deserialize)]
 struct Report {
@@ -23,7 +23,7 @@ fn report(month: u8) -> Report {
     Report { month, text: "it's \"all\" ü\n$1".to_owned() }
 }
 
-/// Sends it as another driver would.
+/// Sends the rendered statement as another driver would.
 async fn send<J>(on: &mut PgConnection, rendered: &Rendered<J>) -> sqlx::Result<JobHandle<J>> {
     let statement = rendered.parameters().into_iter().fold(sqlx::query_as(rendered.sql()), sqlx::query::QueryAs::bind);
     let (id, outcome): (i64, String) = statement.fetch_one(on).await?;
@@ -34,7 +34,7 @@ async fn send<J>(on: &mut PgConnection, rendered: &Rendered<J>) -> sqlx::Result<
 async fn a_job_enqueued_by_another_driver_equals_one_of_ours() {
     type JobOptions = (String, String, (i16, i16, i16), JobState, Option<String>, Option<String>);
     /// Returns all options of the job.
-    fn said(record: JobRecord) -> JobOptions {
+    fn options_of(record: JobRecord) -> JobOptions {
         let texts = [record.meta, record.payload].map(|text| text.map(|text| text.get().to_owned()));
         let [meta, payload] = texts;
         (record.queue, record.job_type, (record.version, record.priority, record.max_attempts), record.state, meta, payload)
@@ -44,9 +44,9 @@ async fn a_job_enqueued_by_another_driver_equals_one_of_ours() {
     let (wait, at) = (Duration::from_hours(1), chrono::DateTime::from_timestamp(4_102_444_800, 0).unwrap());
     let mut pairs = Vec::new();
     macro_rules! pair {
-        ($job:expr, $($said:tt)*) => {
-            let ours = $job.enqueue(&mut *on) $($said)*.await.unwrap().job_ref();
-            let rendered = $job.statement() $($said)*.build().unwrap();
+        ($job:expr, $($calls:tt)*) => {
+            let ours = $job.enqueue(&mut *on) $($calls)*.await.unwrap().job_ref();
+            let rendered = $job.statement() $($calls)*.build().unwrap();
             pairs.push((ours, send(&mut on, &rendered).await.unwrap().job_ref()));
         };
     }
@@ -59,9 +59,9 @@ async fn a_job_enqueued_by_another_driver_equals_one_of_ours() {
         assert_ne!(ours.id(), theirs.id());
         let (ours, theirs) = (ours.find(&mut *on).await.unwrap(), theirs.find(&mut *on).await.unwrap());
         let due = [&ours, &theirs].map(|record| record.run_at.map_or(0, |at| at.timestamp()));
-        // One after the other.
+        // The two jobs were enqueued one after the other, so their due times differ a little.
         assert!((0..60).contains(&(due[1] - due[0])), "{due:?}");
-        assert_eq!(said(ours), said(theirs));
+        assert_eq!(options_of(ours), options_of(theirs));
     }
     drop(on);
     db.finish().await;

@@ -1,4 +1,4 @@
-//! Waiting for jobs: typed outputs, every other end, and messages that may be lost.
+//! Tests waiting for jobs: typed outputs, every other outcome, and notifications that may be lost.
 
 use std::{sync::Mutex, time::Duration};
 
@@ -9,7 +9,7 @@ use sqlx::Executor as _;
 use tests::{Act, Do, TestDb, WorkerProcess, eventually};
 use tokio::task::JoinSet;
 
-/// Adds two numbers.
+/// Job that adds two numbers.
 #[job(send_only, output = i64)]
 #[derive(Serialize, Deserialize)]
 struct Add(i64, i64);
@@ -20,7 +20,7 @@ impl Handler for Add {
     }
 }
 
-/// Returns nothing.
+/// Job without an output.
 #[job(send_only)]
 #[derive(Serialize, Deserialize)]
 struct Quiet;
@@ -132,11 +132,11 @@ async fn a_job_whose_process_ends_three_times_is_reported_as_dead() {
 
 #[tokio::test]
 async fn an_impossible_wait_is_refused_and_never_hangs() {
-    /// Keeps no record.
+    /// Job that keeps no record.
     #[job(send_only, retain = "none")]
     #[derive(Serialize, Deserialize)]
     struct Gone;
-    /// Stored under the name of another type.
+    /// Job type stored under the name of another type.
     #[job(send_only, output = Vec<String>)]
     #[derive(Serialize, Deserialize)]
     struct Other;
@@ -186,8 +186,8 @@ async fn two_thousand_handles_wait_on_one_connection() {
     eventually("it is announced", async || announced(&db).await == 1).await;
     let most = Mutex::new(count_waiter_connections(&db).await);
     db.run_while(worker(&db), async {
-        while let Some(over) = waits.join_next().await {
-            let (n, sum) = over.unwrap();
+        while let Some(joined) = waits.join_next().await {
+            let (n, sum) = joined.unwrap();
             assert_eq!(sum.unwrap(), n + 1);
             if n % 500 == 0 {
                 let now = count_waiter_connections(&db).await;
@@ -208,7 +208,7 @@ async fn a_notification_that_is_lost_costs_no_result() {
     let waiter = Waiter::start(&db.pool);
     let slow = || async { act(&db, Act::Sleep(400)).await };
     db.run_while(worker(&db), async {
-        // The listener's connection is cut repeatedly.
+        // The listener's connection is cut repeatedly while the job is running.
         let job = slow().await;
         let waiting = tokio::spawn({
             let waiter = waiter.clone();
@@ -225,13 +225,13 @@ async fn a_notification_that_is_lost_costs_no_result() {
         .await;
         waiting.await.unwrap().unwrap();
 
-        // No notification is requested.
+        // The waiter's registration is deleted, so no notification is requested for this job.
         let job = slow().await;
-        let (over, ()) = tokio::join!(job.wait(&waiter), async {
+        let (result, ()) = tokio::join!(job.wait(&waiter), async {
             eventually("it has seen the job run", async || announced(&db).await == 1).await;
             db.pool.execute("delete from queue.waiter").await.unwrap();
         });
-        over.unwrap();
+        result.unwrap();
     })
     .await;
     db.finish().await;
@@ -244,7 +244,7 @@ async fn workers_and_operators_notify_only_while_a_waiter_exists() {
     let scheduled = Quiet.enqueue(&db.pool).after(Duration::from_mins(10)).await.unwrap();
     db.run_while(worker(&db), async {
         Quiet.enqueue(&db.pool).await.unwrap().wait(&db.pool).await.unwrap();
-        // Everything sent before has arrived with the answer to this.
+        // All notifications sent before arrive with the reply to this statement.
         tokio::time::sleep(Duration::from_millis(100)).await;
         sqlx::query("select 1").execute(&mut listener).await.unwrap();
         assert!(listener.next_buffered().is_none(), "all waiters poll");
@@ -280,7 +280,7 @@ async fn a_wait_that_is_dropped_leaves_nothing_behind() {
     db.finish().await;
 }
 
-/// Returns 1.6 MB that compress badly.
+/// Job that returns 1.6 MB of poorly compressible text.
 #[job(send_only, output = String)]
 #[derive(Serialize, Deserialize)]
 struct Large;
@@ -301,8 +301,8 @@ async fn outputs_too_large_for_one_answer_come_in_several() {
         waits.spawn(async move { job.wait(&waiter).await });
     }
     db.run_until_idle(worker(&db).register::<Large>()).await;
-    while let Some(over) = waits.join_next().await {
-        assert_eq!(over.unwrap().unwrap().len(), 1_600_000);
+    while let Some(joined) = waits.join_next().await {
+        assert_eq!(joined.unwrap().unwrap().len(), 1_600_000);
     }
     db.finish().await;
 }

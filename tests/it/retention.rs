@@ -1,4 +1,4 @@
-//! Retention of finished jobs: by type, and a separate one for dead letters.
+//! Tests the retention of finished jobs, by type and with a separate retention for dead letters.
 
 use std::time::Duration;
 
@@ -8,17 +8,17 @@ use serde::{Deserialize, Serialize};
 use sqlx::{Connection as _, PgConnection};
 use tests::{TestDb, eventually};
 
-/// Longer than the store's seven days.
+/// Job type whose retention is longer than the store's seven days.
 #[job(name = "kept_long", retain = "30d")]
 #[derive(Serialize, Deserialize)]
 struct Long;
 
-/// Shorter.
+/// Job type with a shorter retention.
 #[job(name = "kept_briefly", retain = "1h")]
 #[derive(Serialize, Deserialize)]
 struct Brief;
 
-/// The store's default.
+/// Job type with the store's default retention.
 #[job(name = "kept_plainly")]
 #[derive(Serialize, Deserialize)]
 struct Plain;
@@ -45,7 +45,7 @@ fn worker(db: &TestDb) -> Worker {
     Worker::new(db.pool.clone()).register::<Long>().register::<Brief>().register::<Plain>()
 }
 
-/// Creates the partition of this many days ago, unless it exists.
+/// Creates the partition of the day `days_ago` days ago, unless it exists.
 async fn make_past_day(db: &TestDb, days_ago: i32) {
     let make = "do $$ declare day date := (now() at time zone 'UTC')::date - N; parent text; begin
        foreach parent in array array['job', 'done', 'done_many', 'failure', 'step'] loop
@@ -56,19 +56,20 @@ async fn make_past_day(db: &TestDb, days_ago: i32) {
     sqlx::raw_sql(sqlx::AssertSqlSafe(make.replace('N', &days_ago.to_string()))).execute(&db.pool).await.unwrap();
 }
 
-/// Creates a job that finished this many hours ago, a little after its enqueue: with its own row, or as one of a row of many.
+/// Creates a job that finished `hours_ago` hours ago, shortly after its enqueue. With `plainly`, the job is in a row of many jobs instead
+/// of its own row.
 async fn create_past_job(on: &mut PgConnection, job_type: &str, hours_ago: i32, plainly: bool) -> JobId {
     let job = "insert into queue.job (id, lane, max_attempts, payload)
        select queue.id_at(now() - $1 * interval '1 hour') + nextval('queue.id_seq') % 1000, queue.meet_lane('default', $2, 100::smallint, false), 3, '{}'
        returning id";
     let id: JobId = sqlx::query_scalar(job).bind(hours_ago).bind(job_type).fetch_one(&mut *on).await.unwrap();
-    let over = if plainly {
+    let statement = if plainly {
         "insert into queue.done_many (first_id, last_id, finished_at, lane, ids)
          select id, id, now() - $2 * interval '1 hour', lane, array[id] from queue.job where id = $1"
     } else {
         "insert into queue.done (id, finished_at, ran_ms, attempts) values ($1, now() - $2 * interval '1 hour', 1, 2)"
     };
-    sqlx::query(over).bind(id).bind(hours_ago).execute(on).await.unwrap();
+    sqlx::query(statement).bind(id).bind(hours_ago).execute(on).await.unwrap();
     id
 }
 
@@ -85,14 +86,14 @@ async fn each_type_is_kept_for_its_own_time_through_the_drop_of_its_day() {
     let (mut stay, mut go) = (Vec::new(), Vec::new());
     for plainly in [false, true] {
         stay.push(create_past_job(&mut on, "kept_long", 240, plainly).await);
-        // Payloads of a later version belong to the type too.
+        // Jobs with payloads of a later version belong to the same type.
         stay.push(create_past_job(&mut on, "kept_long@2", 240, plainly).await);
         stay.push(create_past_job(&mut on, "kept_long@2", 480, plainly).await);
         go.push(create_past_job(&mut on, "kept_briefly@2", 2, plainly).await);
         go.push(create_past_job(&mut on, "kept_long", 960, plainly).await);
         go.push(create_past_job(&mut on, "kept_plainly", 240, plainly).await);
         go.push(create_past_job(&mut on, "kept_briefly", 240, plainly).await);
-        // Of no day, and of a retained day.
+        // The first job belongs to no day partition, the second to a retained day.
         stay.push(create_past_job(&mut on, "kept_long", 480, plainly).await);
         go.push(create_past_job(&mut on, "kept_long", 800, plainly).await);
         go.push(create_past_job(&mut on, "kept_plainly", 480, plainly).await);
@@ -101,7 +102,7 @@ async fn each_type_is_kept_for_its_own_time_through_the_drop_of_its_day() {
         stay.push(create_past_job(&mut on, "kept_briefly", 0, plainly).await);
     }
     db.run_while(worker(&db), async {
-        // Checked without touching the days: a reader can delay their drop.
+        // The query does not read the day partitions, because a reader can delay their drop.
         eventually("the old days are gone", async || {
             db.count(
                 "select count(*) from pg_class where relname ~ '^job_[0-9]{8}$' and right(relname, 8)::date < now() - interval '9 days'",
@@ -132,14 +133,14 @@ async fn recently_finished_jobs_outlive_their_day_beside_a_type_with_a_longer_re
         .await
         .unwrap();
     let long = [create_past_job(&mut on, "kept_long", 240, false).await, create_past_job(&mut on, "kept_long", 240, true).await];
-    let over = create_past_job(&mut on, "kept_plainly", 240, false).await;
+    let finished = create_past_job(&mut on, "kept_plainly", 240, false).await;
     sqlx::query("insert into queue.retention (job_type, history) values ('kept_long', '30 days')").execute(&mut on).await.unwrap();
     let day: Option<String> = sqlx::query_scalar("select queue.drop_day('7 days')::text").fetch_one(&mut on).await.unwrap();
     assert!(day.is_some());
     for id in lately.into_iter().chain(long) {
         assert!(is_there(&db, id).await, "{id}");
     }
-    assert!(!is_there(&db, over).await);
+    assert!(!is_there(&db, finished).await);
     db.finish().await;
 }
 
@@ -153,9 +154,9 @@ async fn the_retention_of_a_type_is_written_at_the_start_and_removed_when_it_no_
         .unwrap();
     db.run_while(worker(&db), async {
         eventually("it is written", async || {
-            let said: Vec<String> =
+            let types: Vec<String> =
                 sqlx::query_scalar("select job_type from queue.retention order by 1").fetch_all(&db.pool).await.unwrap();
-            said.iter().map(String::as_str).eq(["kept_briefly", "kept_long", "of_others"])
+            types.iter().map(String::as_str).eq(["kept_briefly", "kept_long", "of_others"])
         })
         .await;
     })

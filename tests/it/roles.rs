@@ -1,4 +1,4 @@
-//! Roles: the privileges of each, as in the catalogs, as each tries them, and as an attacker would.
+//! Tests the privileges of each role: as the catalogs list them, as the role itself tries them, and as an attacker would.
 
 mod attacks;
 mod flows;
@@ -20,7 +20,7 @@ use sqlx::{
 };
 use tests::server::{Database, TestServer};
 
-/// Logins, with the roles that each is a member of. `mailer` is a producer for the queue `mail` only.
+/// Logins, each with the role that it is a member of. `mailer` is a producer for the queue `mail` only.
 const USERS: [(&str, &str); 7] = [
     ("web", "queue_producer"),
     ("runner", "queue_worker"),
@@ -31,7 +31,7 @@ const USERS: [(&str, &str); 7] = [
     ("nobody_else", ""),
 ];
 
-/// A store on a separate server, with its roles, and users who have them.
+/// Store on a separate server with its roles, and users who are members of them.
 struct RoledStore {
     server: TestServer,
     db: Database,
@@ -76,7 +76,7 @@ impl RoledStore {
         PgConnection::connect(&self.url(user)).await.unwrap()
     }
 
-    /// Runs a statement as this user; returns the SQLSTATE and message of an error.
+    /// Runs a statement as this user. Returns the SQLSTATE and message of an error.
     async fn tries(&self, user: &str, sql: &str) -> Result<(), String> {
         let done = self.connect(user).await.execute(sqlx::raw_sql(AssertSqlSafe(sql.to_owned()))).await;
         done.map(drop).map_err(|error| match error.as_database_error() {
@@ -85,7 +85,7 @@ impl RoledStore {
         })
     }
 
-    /// Checks that the statement is refused for a missing privilege.
+    /// Checks that a statement is rejected for a missing privilege.
     async fn is_denied(&self, user: &str, sql: &str) {
         let refused = self.tries(user, sql).await;
         assert!(refused.as_ref().is_err_and(|error| error.starts_with("42501 ")), "{user}: {sql}: {refused:?}");

@@ -1,4 +1,4 @@
-//! Rolling deployments: two releases use one store at the same time, and neither loses jobs to the other.
+//! Tests rolling deployments: two releases use one store at the same time, and neither loses jobs to the other.
 
 use std::time::{Duration, Instant};
 
@@ -12,7 +12,7 @@ use sqlx::{Connection as _, PgConnection};
 use tests::{Act, Do, TestDb, eventually};
 use tokio::time::timeout;
 
-/// The type in the older release.
+/// Job type in the older release.
 #[job(send_only, name = "mail", max_attempts = 3, backoff = fixed("1ms"))]
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -20,7 +20,7 @@ struct OldMail {
     to: String,
 }
 
-/// The type in the newer release.
+/// Job type in the newer release.
 #[job(send_only, name = "mail", max_attempts = 3, backoff = fixed("1ms"))]
 #[derive(Serialize, Deserialize)]
 struct NewMail {
@@ -130,8 +130,8 @@ async fn f56_the_message_distinguishes_newer_older_and_foreign_stores() {
     let refused = async || db.worker().run(std::future::pending()).await.unwrap_err();
     newer(&db, migrate::LATEST + 1).await;
     let error = refused().await;
-    let said = format!("works with releases that know {}", migrate::LATEST + 1);
-    assert!(error.to_string().contains(&said) && error.to_string().contains("deploy the newer release"), "{error}");
+    let expected = format!("works with releases that know {}", migrate::LATEST + 1);
+    assert!(error.to_string().contains(&expected) && error.to_string().contains("deploy the newer release"), "{error}");
 
     sqlx::query("delete from queue.migration where version >= $1").bind(migrate::LATEST).execute(&db.pool).await.unwrap();
     let error = refused().await;
@@ -157,10 +157,10 @@ async fn f56_the_message_distinguishes_newer_older_and_foreign_stores() {
     db.finish().await;
 }
 
-/// The later migration of these tests: it needs the strongest lock on the table that every enqueue writes.
+/// Later migration used by these tests. It needs the strongest lock on the table that every enqueue writes.
 const WIDER: Migration = Migration::new(1000, "wider", "alter table queue.job add column added integer");
 
-/// Returns the longest of this number of separate enqueues; fails if one of them hangs.
+/// Runs `count` separate enqueues. Returns the duration of the longest, and fails if one of them hangs.
 async fn longest_enqueue(db: &TestDb, count: usize) -> Duration {
     let mut longest = Duration::ZERO;
     for _ in 0..count {
@@ -194,7 +194,7 @@ async fn a_migration_behind_a_slow_reader_delays_no_enqueue_and_succeeds_eventua
         was_waiting = now_waiting;
     }
     assert!(!migrating.is_finished());
-    // An enqueue behind the lock would be delayed at each of its waits; a busy machine freezes once or twice.
+    // An enqueue behind the lock would be delayed at each wait of the migration. One or two delays may come from a machine that freezes.
     assert!(behind <= 2, "{behind} enqueues stood behind {waits} waits of the migration");
     reading.rollback().await.unwrap();
     assert_eq!(migrating.await.unwrap().unwrap(), [1000]);

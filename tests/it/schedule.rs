@@ -1,4 +1,5 @@
-//! Times: no job runs before its time, by the database's clock; and an idle worker wakes for it. Order: by priority, then by age.
+//! Tests start times and order: no job runs before its time by the database's clock, and an idle worker wakes up for it. Jobs run by
+//! priority, then by age.
 
 use std::time::Duration;
 
@@ -12,7 +13,7 @@ fn quick() -> Do {
     Do { act: Act::Ok(String::new()) }
 }
 
-/// Returns a worker that polls once an hour, so that jobs run in time were not found by polling.
+/// Returns a worker that polls once an hour, so that polling cannot be what finds a job in time.
 fn sleeper(db: &TestDb) -> Worker {
     let mut config = Config::default();
     config.poll_interval = Duration::from_hours(1);
@@ -112,7 +113,7 @@ async fn many_jobs_due_together_run_in_the_order_of_their_times() {
         "select count(queue.enqueue('do', '{\"act\": {\"Ok\": \"\"}}', jsonb_build_object('run_at', now() + interval '1 hour' + n * interval '1 us')))
         from generate_series(1, 2500) n";
     assert_eq!(db.count(statement).await, 2500);
-    // None was due before the last was enqueued, however long that took.
+    // No job becomes due before the last one is enqueued, however long that takes.
     sqlx::query("update queue.scheduled set run_at = run_at - interval '1 hour'").execute(&db.pool).await.unwrap();
     db.run_while(db.worker().concurrency(1), async {
         tests::within(Duration::from_mins(1), "all have run", async || db.count("select count(*) from queue.done").await == 2500).await;
@@ -136,9 +137,9 @@ async fn higher_priorities_run_first() {
     db.run_until_idle(db.worker().concurrency(1)).await;
     let priority = |id| jobs.iter().find(|(_, job)| *job == id).map(|(priority, _)| *priority);
     let order: Vec<i16> = began(&db).await.into_iter().filter_map(priority).collect();
-    let mut wanted: Vec<i16> = jobs.iter().map(|(priority, _)| *priority).collect();
-    wanted.sort_unstable_by(|a, b| b.cmp(a));
-    assert_eq!(order, wanted);
+    let mut expected: Vec<i16> = jobs.iter().map(|(priority, _)| *priority).collect();
+    expected.sort_unstable_by(|a, b| b.cmp(a));
+    assert_eq!(order, expected);
     db.finish().await;
 }
 

@@ -1,4 +1,4 @@
-//! Encrypted payloads: nowhere in clear text, readable by every holder of the keys, and never lost for a missing key.
+//! Tests encrypted payloads: nowhere in clear text, readable by every holder of the keys, and never lost for a missing key.
 
 mod at_rest;
 mod changes;
@@ -12,11 +12,11 @@ use queue_core::{JobId, Keyring, Secret};
 use sqlx::AssertSqlSafe;
 use tests::TestDb;
 
-/// Text that no table may contain.
+/// Sensitive text that no table may contain.
 const CARD: &str = "4111-hunter2";
 
-/// Defines a job type of one test, with its own keyring, because a process has only one of each name. It returns the length of its payload,
-/// and fails if that is empty.
+/// Defines a job type for one test with its own keyring, because a process has only one keyring of each name. The job returns the length of
+/// its payload, and fails if the payload is empty.
 macro_rules! sealed {
     ($type:ident, $name:literal, $keyring:literal $(, $($option:tt)*)?) => {
         #[queue_core::job(send_only, name = $name, seal = $keyring, output = usize $(, $($option)*)?)]
@@ -45,12 +45,12 @@ fn secret(byte: u8) -> Secret {
     Secret::new([byte; 32])
 }
 
-/// Gives the process a keyring with one key.
+/// Registers a keyring with one key in this process.
 fn give(keyring: &str, key: &str, byte: u8) {
     queue_core::use_keyring(keyring, Keyring::new(key, secret(byte)).hashing(secret(255))).unwrap();
 }
 
-/// Returns the tables of the store that contain a text in any row and column.
+/// Returns the tables of the store that contain the text in any row and column.
 async fn tables_with(db: &TestDb, text: &str) -> Vec<String> {
     let tables = "select relname::text from pg_class where relnamespace = 'queue'::regnamespace and relkind in ('r', 'p') order by 1";
     let tables: Vec<String> = sqlx::query_scalar(tables).fetch_all(&db.pool).await.unwrap();
@@ -69,7 +69,7 @@ async fn stored(db: &TestDb, job: JobId) -> String {
     sqlx::query_scalar("select payload::text from queue.job where id = $1").bind(job).fetch_one(&db.pool).await.unwrap()
 }
 
-/// Returns the attempts of a dead letter, and its error.
+/// Returns the attempts and the error of a dead letter.
 async fn dead(db: &TestDb, job: JobId) -> (i16, String) {
     sqlx::query_as("select attempts, error from queue.dead where id = $1").bind(job).fetch_one(&db.pool).await.unwrap()
 }

@@ -1,5 +1,5 @@
-//! No statement and no function of ours depends on the caller's `search_path`: not with a schema on it, first or last, that defines
-//! operators, functions and types of all existing names.
+//! Tests that no statement and no function of ours depends on the caller's `search_path`. On the tested path, the first or last schema
+//! defines operators, functions and types of all existing names.
 
 use std::{collections::BTreeSet, fs, path::Path, str::FromStr as _, time::Duration};
 
@@ -15,8 +15,8 @@ use sqlx::{
 };
 use tests::TestDb;
 
-/// In schema `evil`: every operator and function of the server, operators for pairs of number types for which the server has none, and
-/// types. Each of them fails when it is used; in an attack, a session that uses one is lost.
+/// Statements that create the schema `evil` with every operator and function of the server, operators for pairs of number types that the
+/// server lacks, and types. Each of them fails when used. In a real attack, a session that used one would be compromised.
 const TRAPS: &str = "
 create schema evil;
 set check_function_bodies = off;
@@ -70,10 +70,10 @@ end
 $traps$;
 reset check_function_bodies";
 
-/// The functions that qualify every name instead of setting a path, which would cost too much.
+/// Functions that qualify every name, because setting a path would cost too much.
 pub(crate) const QUALIFIED: [&str; 4] = ["check_queue", "enqueue", "insert_job", "lock_stripe"];
 
-/// Positions of the schema.
+/// Search paths with the schema at each position.
 const PATHS: [&str; 2] = ["evil, pg_catalog", "pg_catalog, evil"];
 
 /// Creates a database with the traps.
@@ -92,7 +92,7 @@ async fn connect(db: &TestDb, path: &str) -> PgConnection {
     PgConnection::connect_with(&options).await.unwrap()
 }
 
-/// Returns the text of each of our statements, by file.
+/// Returns the file name and the text of each of our statements.
 fn statements() -> Vec<(String, &'static str)> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
     let folders = ["queue-core/sql", "queue-core/testing", "queue-worker/sql"].map(|folder| fs::read_dir(root.join(folder)).unwrap());
@@ -103,7 +103,7 @@ fn statements() -> Vec<(String, &'static str)> {
     found
 }
 
-/// Returns the types of a statement's parameters, named so that they mean the same on every path.
+/// Returns the types of a statement's parameters, qualified so that they mean the same on every path.
 async fn parameters(clean: &mut PgConnection, statement: &str) -> String {
     const TYPES: &str = "select coalesce(string_agg(format('pg_catalog.%I', t.typname), ', ' order by p.place), '')
       from pg_prepared_statements s cross join unnest(s.parameter_types::oid[]) with ordinality p (type, place) join pg_type t on t.oid = p.type
@@ -114,7 +114,7 @@ async fn parameters(clean: &mut PgConnection, statement: &str) -> String {
     types
 }
 
-/// Creates a function whose body is the statement, as the server resolves it on this connection's path.
+/// Creates a function whose body is the statement, as the server resolves the statement on this connection's path.
 async fn understand(connection: &mut PgConnection, types: &str, statement: &str) -> sqlx::Result<()> {
     let body = statement.trim_end().trim_end_matches(';');
     let function = format!("create or replace function public.probe({types}) returns void language sql begin atomic {body}\n; end");
@@ -122,7 +122,7 @@ async fn understand(connection: &mut PgConnection, types: &str, statement: &str)
     connection.execute(sqlx::raw_sql(AssertSqlSafe(function))).await.map(drop)
 }
 
-/// Returns the function's dependencies that are not ours.
+/// Returns the dependencies of the function that are not our own objects.
 async fn bound(clean: &mut PgConnection) -> Vec<String> {
     const BOUND: &str = "select pg_describe_object(d.refclassid, d.refobjid, d.refobjsubid)
       from pg_depend d where d.classid = 'pg_proc'::regclass and d.objid = (select p.oid from pg_proc p where p.proname = 'probe') and pg_describe_object(d.refclassid, d.refobjid, d.refobjsubid) ~ 'evil'";
@@ -146,7 +146,7 @@ async fn no_statement_uses_objects_of_other_users() {
         let want = understood(&mut clean).await;
         for path in PATHS {
             let mut hostile = connect(&db, path).await;
-            // The text of the file, without qualification, hits a trap; otherwise this test would detect none.
+            // The text of the file without qualification must hit a trap. Otherwise this test would detect nothing.
             match understand(&mut hostile, &types, written).await {
                 Ok(()) if bound(&mut clean).await.is_empty() => {}
                 _ => drop(caught.insert((path, file.clone()))),
@@ -175,8 +175,8 @@ async fn no_function_uses_objects_of_other_users() {
       from pg_proc p where p.pronamespace = 'queue'::regnamespace and p.prosqlbody is null
         and not coalesce('search_path=pg_catalog, pg_temp' = any (p.proconfig), false) order by 1";
     let db = trapped().await;
-    // Parsed bodies are bound at their migration, which has its own path; functions that set a path are bound by that. All others must
-    // qualify every name.
+    // Parsed bodies are bound by their migration, which has its own path. Functions that set a path are bound by that path. All other
+    // functions must qualify every name.
     let open: Vec<(String, String)> = sqlx::query_as(OPEN).fetch_all(&db.pool).await.unwrap();
     for (name, body) in &open {
         let body: &'static str =
@@ -187,7 +187,7 @@ async fn no_function_uses_objects_of_other_users() {
     for (path, schema) in PATHS.into_iter().zip(["first", "last"]) {
         migrate(&mut connect(&db, path).await, Store::new(schema).unwrap()).await.unwrap();
     }
-    // All except the constraints of the traps themselves.
+    // Counts all objects that depend on the traps, except constraints of the traps themselves.
     let bound = "select count(*) from pg_depend d where d.classid <> 'pg_namespace'::regclass
       and pg_describe_object(d.refclassid, d.refobjid, d.refobjsubid) ~ '\\mevil\\M'
       and pg_describe_object(d.classid, d.objid, d.objsubid) !~ '(\\mevil\\M|_check$)'";
@@ -195,7 +195,7 @@ async fn no_function_uses_objects_of_other_users() {
     db.finish().await;
 }
 
-/// Fails at its first attempt, and reports progress. It sends no SQL of its own, which would hit the traps.
+/// Job that fails at its first attempt and reports progress. It sends no SQL of its own, which would hit the traps.
 #[job(max_attempts = 3, backoff = fixed("1ms"))]
 #[derive(Serialize, Deserialize)]
 struct Plain {}
@@ -207,7 +207,7 @@ impl Handler for Plain {
     }
 }
 
-/// Enqueues another job in its transaction.
+/// Transactional job that enqueues another job.
 #[job(transactional, max_attempts = 1, backoff = fixed("1ms"))]
 #[derive(Serialize, Deserialize)]
 struct InOneCommit;
@@ -246,7 +246,7 @@ async fn a_program_works_with_a_hostile_schema_on_its_path() {
         let store = Store::default();
         operate::set_capacity(&pool, store, "bounded", Some(1000)).await.unwrap();
         for call in CALLS {
-            // Each in its own transaction, because no wait can see uncommitted rows.
+            // Each call runs in its own transaction, because a wait cannot see uncommitted rows.
             let call = if call.contains("queue.wait") || call.contains("queue.cancel") {
                 format!(
                     "with job as materialized (select id from queue.ready limit 1) select {}",

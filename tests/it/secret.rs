@@ -1,4 +1,5 @@
-//! A role that may only connect: with all that it can compute, guess and see, it stalls no producer, takes no capacity and wakes no worker.
+//! Tests a role that may only connect: with everything it can compute, guess and see, it stalls no producer, takes no capacity and wakes no
+//! worker.
 
 use std::{borrow::Cow, str::FromStr as _, time::Duration};
 
@@ -15,7 +16,7 @@ fn quick() -> Do {
     Do { act: Act::Ok(String::new()) }
 }
 
-/// A role with only the privileges of PUBLIC.
+/// Role with only the privileges of PUBLIC.
 struct Outsider {
     role: String,
     url: String,
@@ -40,13 +41,13 @@ impl Outsider {
     }
 }
 
-/// Each advisory lock that others hold in this database, and adjacent numbers.
+/// Query for each advisory lock that other sessions hold in this database, and for adjacent numbers.
 const SEEN: &str = "select l.classid::bigint, (l.objid::bigint + n) & 4294967295
   from pg_locks l cross join generate_series(0, 4) n
   where l.locktype = 'advisory' and l.pid <> pg_backend_pid() and l.granted and l.mode = 'ShareLock'
     and l.database = (select oid from pg_database where datname = current_database())";
 
-/// Lock numbers derived from our names.
+/// Statements that take the advisory locks whose numbers derive from our names.
 const NAMED: &str = "select count(pg_advisory_lock(hashtext(p), n))
   from unnest('{queue.key,queue.lanes,keys,lanes,counts}'::text[]) p cross join generate_series(0, 200) n;
   select count(pg_advisory_lock(hashtext('queue.capacity/bounded'), n)) from generate_series(0, 200) n;
@@ -59,7 +60,7 @@ async fn locks_that_every_role_can_take_stall_no_producer_no_day_and_no_migratio
     let outsider = Outsider::new(&db).await;
     let mut named = outsider.connect().await;
     named.execute(NAMED).await.unwrap();
-    // An outsider waits for every lock of a producer while it is open, in order to keep it forever.
+    // The outsider waits for every lock that the open producer holds, in order to keep these locks forever.
     let mut open = db.pool.begin().await.unwrap();
     open.execute("set local lock_timeout = '2s'").await.unwrap();
     for key in 0..20 {
@@ -84,7 +85,7 @@ async fn locks_that_every_role_can_take_stall_no_producer_no_day_and_no_migratio
     let takes = i64::try_from(taking.len()).unwrap();
     let all = async || sqlx::query_scalar::<_, i64>(has).bind(named_by).fetch_one(&db.pool).await.unwrap() == takes;
     eventually("the outsider has them or waits for them", all).await;
-    // Even the lock that it takes next, which only the store's owner could know.
+    // The outsider even gets the lock that the producer takes next, which only the owner of the store could compute.
     let next = "select count(pg_advisory_lock(queue.capacity_mark(s.marks, 'bounded', $1::bigint & 4294967295, n), n)) from queue.secret s, generate_series(2, 3) n";
     let number: String = sqlx::query_scalar("select pg_current_xact_id()::text").fetch_one(&mut *open).await.unwrap();
     let mut knows = PgConnection::connect(&db.url).await.unwrap();
@@ -122,7 +123,7 @@ async fn locks_that_every_role_can_take_stall_no_producer_no_day_and_no_migratio
     outsider.leave(db).await;
 }
 
-/// Marks of producers for their invisible jobs cannot be set by others.
+/// Other roles cannot set the marks by which producers announce their uncommitted jobs.
 #[tokio::test]
 async fn no_other_role_can_announce_jobs_that_it_does_not_have() {
     let db = TestDb::new().await;
@@ -136,7 +137,7 @@ async fn no_other_role_can_announce_jobs_that_it_does_not_have() {
     let seen: Vec<(i64, i64)> = sqlx::query_as(SEEN).fetch_all(&mut *lies).await.unwrap();
     assert!(!seen.is_empty());
     let own: String = sqlx::query_scalar("select pg_current_xact_id()::text").fetch_one(&mut *lies).await.unwrap();
-    // As computed, without the secret.
+    // These lock numbers are computed without the secret.
     let guesses =
         "select (queue.hash(concat_ws('/', s, 'bounded', $1::text, '1000')) >> 32) & 4294967295 from unnest(array[null, '', 'marks']) s";
     let guessed: Vec<i64> = sqlx::query_scalar(guesses).bind(own).fetch_all(&db.pool).await.unwrap();
@@ -156,14 +157,14 @@ async fn no_other_role_can_announce_jobs_that_it_does_not_have() {
     outsider.leave(db).await;
 }
 
-/// Returns all notifications, up to a marker of ours.
+/// Sends a marker. Returns all notifications before the marker.
 async fn received(db: &TestDb, listener: &mut PgListener) -> Vec<String> {
     db.pool.execute("select queue.notify('wake', 'that was all')").await.unwrap();
-    let mut heard = Vec::new();
+    let mut payloads = Vec::new();
     loop {
         match listener.recv().await.unwrap().payload() {
-            "that was all" => return heard,
-            other => heard.push(other.to_owned()),
+            "that was all" => return payloads,
+            other => payloads.push(other.to_owned()),
         }
     }
 }
@@ -187,10 +188,10 @@ async fn guessed_channels_wake_no_worker() {
     let outsider = Outsider::new(&db).await;
     db.run_while(sleeper(&db), async {
         asleep(&db.pool).await;
-        let told = quick().enqueue(&db.pool).await.unwrap().id();
-        db.until(told, JobState::Completed).await;
+        let job = quick().enqueue(&db.pool).await.unwrap().id();
+        db.until(job, JobState::Completed).await;
         asleep(&db.pool).await;
-        // A job without a notification.
+        // Insert a job without a notification.
         let silent = "with lane as (select lane from queue.lane), job as (
             insert into queue.job (id, lane, max_attempts, payload) select queue.next_id(), lane, 3, '{\"act\":{\"Ok\":\"\"}}' from lane
             returning id, lane
@@ -206,15 +207,15 @@ async fn guessed_channels_wake_no_worker() {
             assert_eq!(received(&db, &mut listener).await, [] as [String; 0]);
         }
         on.close().await.unwrap();
-        let told = quick().enqueue(&db.pool).await.unwrap().id();
-        db.until(told, JobState::Completed).await;
+        let job = quick().enqueue(&db.pool).await.unwrap().id();
+        db.until(job, JobState::Completed).await;
         db.until(silent, JobState::Completed).await;
     })
     .await;
     outsider.leave(db).await;
 }
 
-/// While a worker sleeps, a process waits for a job, and a producer has open marks.
+/// A worker is sleeping, a process is waiting for a job, and a producer has open marks.
 #[tokio::test]
 #[ignore = "deep"]
 async fn a_role_that_may_only_connect_finds_the_secret_nowhere() {
@@ -244,9 +245,9 @@ async fn a_role_that_may_only_connect_finds_the_secret_nowhere() {
         assert!(readable.len() > 100 && readable.iter().any(|name| name == "pg_stat_activity"), "{readable:?}");
         let mut read = 0;
         for relation in &readable {
-            let look = format!("select count(*) from {relation} r where r::text ~ any ($1)");
-            // A few views cannot be read as a whole.
-            if let Ok(found) = sqlx::query_scalar::<_, i64>(AssertSqlSafe(look)).bind(&secrets).fetch_one(&mut on).await {
+            let query = format!("select count(*) from {relation} r where r::text ~ any ($1)");
+            // A few views cannot be read completely.
+            if let Ok(found) = sqlx::query_scalar::<_, i64>(AssertSqlSafe(query)).bind(&secrets).fetch_one(&mut on).await {
                 assert_eq!(found, 0, "{relation} shows a secret");
                 read += 1;
             }
@@ -257,7 +258,7 @@ async fn a_role_that_may_only_connect_finds_the_secret_nowhere() {
             let code = error.as_database_error().and_then(|error| error.code().map(Cow::into_owned));
             assert_eq!(code.as_deref(), Some("42501"), "{statement}: {error}");
         };
-        // Nor does it help to see the contents of the schema.
+        // Access to the schema's contents does not help either.
         for may_see in [false, true] {
             if may_see {
                 db.pool.execute(AssertSqlSafe(format!("grant usage on schema queue to {}", outsider.role))).await.unwrap();
@@ -277,7 +278,7 @@ async fn a_role_that_may_only_connect_finds_the_secret_nowhere() {
     outsider.leave(db).await;
 }
 
-/// A role that may read the jobs, but not the names of channels: it gets no notifications, so it polls.
+/// A role that may read the jobs, but not the names of the channels, gets no notifications and therefore polls.
 #[tokio::test]
 async fn a_role_without_the_channel_still_finds_the_outcome_of_its_job() {
     let db = TestDb::new().await;
@@ -310,7 +311,7 @@ async fn stores_have_secrets_of_their_own() {
       ) r cross join unnest(array[wake, over, marks]) s where length(s) >= 32";
     assert_eq!(db.count(secrets).await, 9);
     assert_eq!(db.count("select count(*) from \"Other.two\".stripe").await, 3 * 1024 + 1);
-    // A missing row is not a lock: the error is reported, and not taken for one.
+    // A missing row must be reported as an error, and not be treated as a lock.
     on.execute("delete from one.stripe where stripe = 7").await.unwrap();
     assert!(on.execute("select one.lock_stripe('keys', 7)").await.unwrap_err().to_string().contains("unknown stripe"));
     for wrong in [
@@ -331,7 +332,7 @@ async fn a_renamed_channel_is_listened_to_eventually() {
         asleep(&db.pool).await;
         db.pool.execute("update queue.secret set wake = default").await.unwrap();
         let first = quick().enqueue(&db.pool).await.unwrap().id();
-        within(Duration::from_secs(40), "it listens anew, and looks", async || db.state(first).await == Some(JobState::Completed)).await;
+        within(Duration::from_secs(40), "it listens again and polls", async || db.state(first).await == Some(JobState::Completed)).await;
         asleep(&db.pool).await;
         let second = quick().enqueue(&db.pool).await.unwrap().id();
         db.until(second, JobState::Completed).await;

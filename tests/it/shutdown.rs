@@ -1,4 +1,4 @@
-//! Shutdown of a worker: jobs that can finish do, the rest is released without a charge, and nothing delays the exit.
+//! Tests the shutdown of a worker: jobs that can finish do so, all other jobs are released without a charge, and nothing delays the exit.
 
 use std::time::{Duration, Instant};
 
@@ -7,7 +7,7 @@ use queue_worker::Worker;
 use tests::{Act, Do, TestDb, WorkerProcess, effects, eventually, within};
 use tokio::sync::oneshot;
 
-/// Timeout for a shutdown on a machine that freezes occasionally; anything that would delay it takes longer.
+/// Timeout for a shutdown on a machine that freezes occasionally. Anything that delays a shutdown takes longer.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 async fn enqueue(db: &TestDb, act: Act) -> JobId {
@@ -18,7 +18,7 @@ fn ok() -> Act {
     Act::Ok("done".to_owned())
 }
 
-/// `act` at the first run, and success at any later one, regardless of the charge for the first.
+/// Returns an act that performs `act` in the first run and succeeds in any later run, whether or not the first run was charged.
 fn once(act: Act) -> Act {
     Act::Anew(Box::new(act), Box::new(ok()))
 }
@@ -27,7 +27,7 @@ async fn begun(db: &TestDb, jobs: i64) {
     eventually(&format!("{jobs} handlers have begun"), async || db.count("select count(*) from effect").await >= jobs).await;
 }
 
-/// Checks that the job is unchanged by the worker.
+/// Checks that the worker has not changed the job.
 async fn untouched(db: &TestDb, id: JobId) {
     assert_eq!(db.state(id).await, Some(JobState::Ready));
     let charged: (i16, i16, i64) = sqlx::query_as(
@@ -40,7 +40,7 @@ async fn untouched(db: &TestDb, id: JobId) {
     assert_eq!(charged, (0, 0, 0), "attempts, crashes and failures of {id}");
 }
 
-/// Checks that nothing of a worker is left in the store.
+/// Checks that nothing of a worker remains in the store.
 async fn left_no_trace(db: &TestDb) {
     for table in ["worker", "idle", "lease"] {
         assert_eq!(db.count(&format!("select count(*) from queue.{table}")).await, 0, "rows in {table}");
@@ -96,7 +96,7 @@ async fn a_job_that_does_not_end_in_time_is_released_uncharged_and_runs_elsewher
     db.finish().await;
 }
 
-/// Returns at the beginning of a shutdown, with a checkpoint, and completes at the next attempt.
+/// Job that saves a checkpoint and returns at the beginning of a shutdown. It completes at the next attempt.
 #[job]
 #[derive(serde::Serialize, serde::Deserialize)]
 struct Leaves;
@@ -129,7 +129,7 @@ impl Handler for LeavesTransaction {
     }
 }
 
-/// One of its jobs fails by itself, the other with the batch.
+/// Batch job. One job of the batch fails by itself, the other with the batch.
 #[job(batch = 2, batch_wait = "1m")]
 #[derive(serde::Serialize, serde::Deserialize)]
 struct LeavesBatch;
@@ -172,7 +172,7 @@ async fn a_handler_that_returns_at_the_start_of_a_shutdown_is_released_immediate
     db.finish().await;
 }
 
-/// Ends immediately, or never: no timeout ends it, however long the machine freezes.
+/// Job that ends immediately or never. It has no timeout, so a freeze of the machine cannot end it.
 #[job]
 #[derive(serde::Serialize, serde::Deserialize)]
 struct AtOnceOrNever {
@@ -190,7 +190,7 @@ impl Handler for AtOnceOrNever {
 #[ignore = "deep"]
 async fn jobs_that_were_claimed_in_advance_are_released() {
     let db = TestDb::new().await;
-    // Fast ones first, so that many are claimed in advance when the slow ones come.
+    // The fast jobs come first, so that many jobs are claimed in advance when the slow ones follow.
     let fast = "select count(queue.enqueue('at_once_or_never', '{\"ends\": true}')) from generate_series(1, 3000)";
     let slow = "select count(queue.enqueue('at_once_or_never', '{\"ends\": false}')) from generate_series(1, 3000)";
     assert_eq!(db.count(fast).await + db.count(slow).await, 6000);
@@ -210,13 +210,14 @@ async fn jobs_that_were_claimed_in_advance_are_released() {
     db.finish().await;
 }
 
-/// Runs a worker on a runtime of two threads until handlers block both, and shuts it down. They block for longer than a test may take.
+/// Runs a worker on a runtime of two threads until handlers block both threads, and shuts the worker down. The handlers block for longer
+/// than a test may take.
 fn end_of_blocked(worker: Worker, db: &TestDb, blocking: i64) {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     let url = db.url.clone();
     runtime.block_on(async move {
         let (stop, stopped) = oneshot::channel::<()>();
-        // On another thread: all threads of the runtime may be blocked.
+        // The checks run on another thread, because all threads of the runtime may be blocked.
         let (begun, has_begun) = oneshot::channel();
         std::thread::spawn(move || {
             let own = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
@@ -224,12 +225,12 @@ fn end_of_blocked(worker: Worker, db: &TestDb, blocking: i64) {
                 let pool = sqlx::PgPool::connect(&url).await.unwrap();
                 let count = async || sqlx::query_scalar::<_, i64>("select count(*) from effect").fetch_one(&pool).await.unwrap();
                 eventually("a handler blocks", async || count().await > 0).await;
-                // The first blocking one may keep the second from beginning.
+                // The first blocking handler may prevent the second from starting.
                 let _ = tokio::time::timeout(Duration::from_secs(1), eventually("more do", async || count().await >= blocking)).await;
             });
             let _ = begun.send(());
         });
-        // Not spawned, because a blocked thread keeps some of its tasks from the others.
+        // The worker is not spawned, because a blocked thread may keep some spawned tasks from running.
         let running = worker.run(async move {
             let _ = stopped.await;
         });
@@ -328,10 +329,10 @@ async fn f58_a_second_signal_ends_the_process_immediately() {
     let mut process = start(&db, "60000");
     begun(&db, 1).await;
     process.signal("TERM");
-    // Sent slightly apart, because it is not visible from outside that the first signal was handled: the worker claims no more jobs.
+    // The second signal is sent a moment later, because it is not visible from outside whether the first one was handled.
     tokio::time::sleep(Duration::from_millis(300)).await;
     assert!(!process.has_ended(), "it waits for its handlers");
-    // Signals that arrive before the process handles them are one.
+    // Signals that arrive before the process handles them count as one.
     within(PATIENCE, "the process has ended", async || {
         process.signal("TERM");
         process.has_ended()

@@ -1,4 +1,4 @@
-//! Every statement of ours, prepared and explained as a worker would, with any table statistics at planning time: no plan reads a whole
+//! Prepares and explains every statement of ours as a worker would, with any table statistics at planning time. No plan may read a whole
 //! table of jobs.
 
 use std::{collections::BTreeSet, fs, path::Path, str::FromStr as _};
@@ -7,21 +7,21 @@ use serde_json::Value;
 use sqlx::{AssertSqlSafe, Connection as _, Executor as _, PgConnection, postgres::PgConnectOptions};
 use tests::TestDb;
 
-/// As set in `queue-worker/src/live/session.rs`; the test below compares them.
+/// Planner settings as in `queue-worker/src/live/session.rs`; a test below compares them.
 const PLANNER: [(&str, &str); 4] =
     [("enable_seqscan", "off"), ("enable_bitmapscan", "off"), ("plan_cache_mode", "force_generic_plan"), ("jit", "off")];
 
-/// Tables that may be huge. Days of a table are named after it.
+/// Tables that may be huge. Partitions are named after their table.
 const HUGE: [&str; 11] =
     ["ready", "scheduled", "parked", "blocked", "lease", "job", "done", "done_many", "failure", "tallied", "tally_total"];
 
-/// Permitted scans of whole tables or whole indexes, with the reason.
+/// Permitted scans of whole tables or whole indexes, each with its reason.
 const WHOLE: [(&str, &str, &str); 20] = [
     ("choose_running", "lease", "an operator asks for running jobs; there are as many leases as batches in flight"),
     ("own_leases", "lease", "asks of every lease whose it is; there are as many as batches in flight"),
     ("prune_kept", "done", "only the default partition, once a minute; up to a limit"),
     ("prune_kept", "done_many", "only the default partition, once a minute; up to a limit"),
-    ("park", "lease", "a job whose verdict is refused is looked for in every lease; there are as many as batches in flight"),
+    ("park", "lease", "a job whose verdict is refused is searched in every lease; there are as many as batches in flight"),
     ("silent", "lease", "asks of every lease whether its worker lives; there are as many as batches in flight"),
     ("prune_workers", "lease", "asks for leases of silent workers, once a minute"),
     ("workers", "lease", "counts what each worker holds, for an operator"),
@@ -39,7 +39,7 @@ const WHOLE: [(&str, &str, &str); 20] = [
     ("glance", "ready", "the first entry of an index, when there are too many lanes to ask one by one"),
 ];
 
-/// Statements of operators are mostly planned when they run, so plans of other days are no concern.
+/// Statements of operators. They are mostly planned when they run, so plans from the time of other statistics do not matter.
 const OPERATORS: [&str; 12] = [
     "cancel_waiting",
     "choose_blocked",
@@ -55,7 +55,7 @@ const OPERATORS: [&str; 12] = [
     "workers",
 ];
 
-/// Returns each file's name and statement.
+/// Returns the name and the statement of each file.
 fn statements() -> Vec<(String, String)> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
     let folders = ["queue-core/sql", "queue-worker/sql"].map(|folder| fs::read_dir(root.join(folder)).unwrap());
@@ -77,7 +77,7 @@ async fn run(connection: &mut PgConnection, statement: String) {
     connection.execute(sqlx::raw_sql(AssertSqlSafe(statement.clone()))).await.unwrap_or_else(|error| panic!("{statement}: {error}"));
 }
 
-/// Creates the generic plan of a statement now, also for the reader of a failed test.
+/// Creates the generic plan of a statement now. Returns the plan, and its text for the message of a failed test.
 async fn plan(connection: &mut PgConnection, name: &str, statement: &str) -> (Value, String) {
     run(connection, format!("prepare {name} as {statement}")).await;
     let parameters: i32 =
@@ -101,7 +101,7 @@ fn nodes(plan: &Value) -> Vec<&Value> {
     std::iter::once(plan).chain(below.flat_map(nodes)).collect()
 }
 
-/// Returns the tables that a plan reads whole: without an index, or the whole index.
+/// Returns the tables that a plan reads completely, without an index or through a whole index.
 fn whole(plan: &Value) -> BTreeSet<String> {
     let wholly = |node: &&Value| {
         let bounded = node["Index Cond"].is_string() || node["TID Cond"].is_string() || node["Recheck Cond"].is_string();
@@ -110,7 +110,7 @@ fn whole(plan: &Value) -> BTreeSet<String> {
     nodes(plan).into_iter().filter(wholly).filter_map(|node| huge(node["Relation Name"].as_str()?)).collect()
 }
 
-/// Returns this huge table, or the one of which it is a partition.
+/// Returns the huge table that has this name or this partition.
 fn huge(relation: &str) -> Option<String> {
     let table = HUGE.into_iter().find(|table| {
         let day = relation.strip_prefix(table).and_then(|rest| rest.strip_prefix('_'));
@@ -119,7 +119,7 @@ fn huge(relation: &str) -> Option<String> {
     table.map(str::to_owned)
 }
 
-/// Explains every statement, and reports bad plans; returns the exceptions that were needed.
+/// Explains every statement and fails at bad plans. Returns the exceptions that were needed.
 async fn check(db: &TestDb, tables: &str) -> BTreeSet<(String, String)> {
     let mut connection = connect(db).await;
     let (mut faults, mut excused) = (Vec::new(), BTreeSet::new());
@@ -150,7 +150,7 @@ async fn check(db: &TestDb, tables: &str) -> BTreeSet<(String, String)> {
     excused
 }
 
-/// 200,000 ready jobs, as many scheduled ones, 50,000 under leases and 200,000 done, of 300 lanes.
+/// Fills 300 lanes with 200,000 ready jobs and as many scheduled and finished ones, and with 50,000 jobs under leases.
 const FILL: &str = "
   insert into queue.lane (lane, queue, job_type, priority, solo)
   select queue.lane_id('q' || n, 'do', 100::smallint, false), 'q' || n, 'do', 100, false from generate_series(1, 300) n;
@@ -169,7 +169,7 @@ const FILL: &str = "
   drop table made;
 ";
 
-/// Disables autovacuum, so that a test controls the statistics.
+/// Disables autovacuum, so that the test controls the statistics.
 async fn without_autovacuum(db: &TestDb) {
     let tables: Vec<String> = sqlx::query_scalar(
         "select format('%I.%I', n.nspname, c.relname) from pg_class c join pg_namespace n on n.oid = c.relnamespace where n.nspname = 'queue' and c.relkind = 'r'",

@@ -1,4 +1,4 @@
-//! Many stores: one worker process for all of them.
+//! Tests many stores: one worker process serves all of them.
 
 mod idle;
 mod tenants;
@@ -15,7 +15,7 @@ use sqlx::PgPool;
 use tests::{Act, Do};
 use tokio::{sync::oneshot, task::JoinHandle};
 
-/// A running worker that the test stops.
+/// Running worker and the sender that stops it.
 struct RunningWorker {
     stop: oneshot::Sender<()>,
     worker: JoinHandle<Result<(), Error>>,
@@ -36,7 +36,7 @@ impl RunningWorker {
     }
 }
 
-/// Creates a migrated store of this name in the database of this pool.
+/// Creates and migrates a store named `name` in the database of the pool.
 pub(crate) async fn make(pool: &PgPool, name: &str) -> Member {
     let member = Member::new(name, pool, Store::new(name).unwrap()).unwrap();
     migrate::migrate(&mut pool.acquire().await.unwrap(), member.store()).await.unwrap();

@@ -1,4 +1,4 @@
-//! A server that accepts encrypted connections only, and the errors if the two ends disagree.
+//! Tests a server that accepts only encrypted connections, and the errors if client and server disagree.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use tests::{
     within,
 };
 
-/// The authority that signed the server's certificate, which is for 127.0.0.1 only.
+/// Certificate authority that signed the server's certificate, which is valid for 127.0.0.1 only.
 const AUTHORITY: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tls/ca.pem");
 
 async fn refusal(url: &str) -> String {
@@ -60,7 +60,7 @@ async fn if_the_two_ends_disagree_the_error_names_the_fix() {
     let plain = TestServer::start().await.unwrap();
     let error = refusal(&url(plain.port(), "postgres").replace("disable", "require")).await;
     assert!(error.contains("; enable `ssl` in the server's settings"), "{error}");
-    // If TLS is not required, a server without it is accepted.
+    // If TLS is not required, a server without TLS is accepted.
     let mut connection = sqlx::PgConnection::connect(&url(plain.port(), "postgres").replace("?sslmode=disable", "")).await.unwrap();
     connection.ping().await.unwrap();
 }

@@ -1,4 +1,4 @@
-//! Features that meet in one job: ordering keys, uniqueness, capacity and operations.
+//! Tests features that meet in one job: ordering keys, uniqueness, capacity and operations.
 
 use std::time::Duration;
 
@@ -32,7 +32,7 @@ async fn cancel_running(connection: &mut PgConnection, job: JobId) {
     assert_eq!(answer, "cancelling");
 }
 
-/// Checks that the job behind it can run.
+/// Checks that `cancelled` is cancelled and that `next`, which was blocked behind it, can run.
 async fn check_next_runs(db: &TestDb, connection: &mut PgConnection, cancelled: JobId, next: JobId) {
     assert_eq!(db.state(cancelled).await, Some(JobState::Cancelled));
     assert_eq!(db.state(next).await, Some(JobState::Blocked));

@@ -1,4 +1,4 @@
-//! `top` in a terminal: its screen, its keys, its ends, and a database outage.
+//! Tests `top` in a terminal: its screen, its keys, its ends, and a database outage.
 
 use std::{
     io::{BufRead as _, BufReader, Write as _},
@@ -17,7 +17,7 @@ const CLI: &str = env!("CARGO_BIN_EXE_test-cli");
 const PANICKING: &str = env!("CARGO_BIN_EXE_test-panicking-cli");
 const TERMINAL: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/it/top/terminal.py");
 
-/// Starts the program in a terminal with these steps.
+/// Starts the program in a terminal, which performs these steps.
 fn start(binary: &str, url: &str, steps: &Value) -> Child {
     let mut command = Command::new("python3");
     command.arg(TERMINAL).arg(steps.to_string()).args([binary, "top"]).env("DATABASE_URL", url).env("TERM", "xterm-256color");
@@ -27,18 +27,18 @@ fn start(binary: &str, url: &str, steps: &Value) -> Child {
 
 fn line(child: &mut Child) -> Value {
     let mut text = String::new();
-    // Nothing is read ahead that another reader would miss: the program waits after each line.
+    // Buffering cannot lose output for a later reader, because the program waits after each line.
     BufReader::new(child.stdout.as_mut().unwrap()).read_line(&mut text).unwrap();
     serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}: {text}"))
 }
 
-/// Returns its last output; it has restored the terminal.
+/// Waits until the program has ended. Returns its exit code and its last output, and checks that the terminal was restored.
 fn ended(mut child: Child) -> (Option<i64>, String) {
     let end = line(&mut child);
     child.wait().unwrap();
     let shown = end["shown"].as_str().unwrap().to_owned();
     assert_eq!(end["missing"], Value::Null, "the expected text, and the shown text");
-    assert_eq!(end["restored"], true, "the terminal is as it was: {shown}");
+    assert_eq!(end["restored"], true, "the terminal is restored: {shown}");
     let last = |what: &str| shown.rfind(what).unwrap_or_else(|| panic!("{what:?} is not there: {shown}"));
     assert!(last("\u{1b}[?1049l") > last("\u{1b}[?1049h"), "the other screen is left: {shown}");
     assert!(last("\u{1b}[?25h") > last("\u{1b}[?25l"), "the cursor is there: {shown}");
@@ -103,9 +103,9 @@ async fn a_panic_restores_the_terminal_and_is_printed_there() {
     let db = TestDb::new().await;
     let steps = json!([["until", "Queues"], ["until", "it is time to panic"]]);
     let (code, shown) = run(PANICKING, &db.url, steps).await;
-    let told = shown.rfind("it is time to panic").unwrap();
+    let message = shown.rfind("it is time to panic").unwrap();
     let left = shown.find("\u{1b}[?1049l").unwrap();
-    assert!(left < told, "it is shown on the screen that stays: {shown}");
+    assert!(left < message, "it is shown on the screen that stays: {shown}");
     assert_eq!(code, Some(1), "it ends, though it was another thread's");
     db.finish().await;
 }
@@ -181,7 +181,7 @@ async fn a_refused_or_slow_part_shows_its_error_and_the_others_continue() {
         ]);
         let mut child = start_and_wait(move || start(CLI, &place, &locked_out)).await;
         let later = Do { act: Act::Ok("done".into()) }.enqueue(&db.pool).queue("seen_later").await.unwrap().id();
-        child = told_after(child).await;
+        child = continue_to_next_line(child).await;
         drop(locked);
         child.stdin.as_mut().unwrap().write_all(b"\n").unwrap();
         let (code, _) = tokio::task::spawn_blocking(move || ended(child)).await.unwrap();
@@ -201,8 +201,8 @@ async fn start_and_wait(start: impl FnOnce() -> Child + Send + 'static) -> Child
     tokio::task::spawn_blocking(start).await.unwrap()
 }
 
-/// Lets it continue until its next line.
-async fn told_after(mut child: Child) -> Child {
+/// Lets the program continue until its next line.
+async fn continue_to_next_line(mut child: Child) -> Child {
     child.stdin.as_mut().unwrap().write_all(b"\n").unwrap();
     start_and_wait(move || child).await
 }

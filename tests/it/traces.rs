@@ -1,6 +1,6 @@
-//! Traces: the spans of enqueues and attempts as an OpenTelemetry collector gets them, and what of them a job carries.
+//! Tests traces: the spans of enqueues and attempts as an OpenTelemetry collector receives them, and the trace context that a job carries.
 //!
-//! Handlers of these tests run on the test's own thread, and so does the collector: no test sees the spans of another.
+//! Handlers of these tests run on the test's own thread, and so does the collector, so no test sees the spans of another.
 
 mod attempts;
 mod carried;
@@ -17,7 +17,7 @@ use tests::TestDb;
 use tracing::{level_filters::LevelFilter, subscriber::DefaultGuard};
 use tracing_subscriber::{Layer as _, layer::SubscriberExt as _};
 
-/// Collects the spans of this thread.
+/// Collects the spans of the current thread.
 pub(super) struct Collector {
     spans: InMemorySpanExporter,
     provider: SdkTracerProvider,
@@ -54,19 +54,19 @@ impl Collector {
     }
 }
 
-pub(super) fn said(span: &SpanData, key: &str) -> Option<String> {
-    span.attributes.iter().find(|said| said.key.as_str() == key).map(|said| match &said.value {
+pub(super) fn attribute(span: &SpanData, key: &str) -> Option<String> {
+    span.attributes.iter().find(|pair| pair.key.as_str() == key).map(|pair| match &pair.value {
         Value::String(text) => text.to_string(),
         other => other.to_string(),
     })
 }
 
-/// Returns the ids of the spans that it links to.
+/// Returns the ids of the spans that `span` links to.
 pub(super) fn links(span: &SpanData) -> Vec<SpanId> {
     span.links.iter().map(|link| link.span_context.span_id()).collect()
 }
 
-/// Returns the text under which a job carries this span.
+/// Returns the `traceparent` that a job carries for this span.
 pub(super) fn traceparent(span: &SpanData) -> String {
     format!("00-{:032x}-{:016x}-01", span.span_context.trace_id(), span.span_context.span_id())
 }

@@ -1,4 +1,4 @@
-//! Transactional jobs: the handler's writes and the job's completion are committed together, however the attempt ends.
+//! Tests transactional jobs: the handler's writes and the job's completion are committed together, however the attempt ends.
 
 use std::{
     sync::{
@@ -31,7 +31,7 @@ async fn written(db: &TestDb) -> i64 {
     db.count("select count(*) from effect").await
 }
 
-/// Attempts charged, crashes, failures kept.
+/// Returns a job's charged attempts, crashes, and number of stored failures.
 async fn charged(db: &TestDb, id: JobId) -> (i16, i16, i64) {
     sqlx::query_as("select attempts, crashes, (select count(*) from queue.failure f where f.id = j.id) from queue.jobs j where id = $1")
         .bind(id)
@@ -40,7 +40,7 @@ async fn charged(db: &TestDb, id: JobId) -> (i16, i16, i64) {
         .unwrap()
 }
 
-/// Waits until a handler has written in its transaction. The row is not visible, so its lock is checked.
+/// Waits until a handler has written in its transaction. The uncommitted row is not visible, so the session's activity is checked.
 async fn in_the_middle(db: &TestDb) {
     let query = "select count(*) from pg_stat_activity
       where datname = current_database() and state = 'idle in transaction' and query like '%effect%'";
@@ -123,7 +123,7 @@ async fn a_cut_connection_is_a_failure_that_leaves_nothing() {
     let job = enqueue(&db, "hold").await;
     db.run_while(worker(&db), async {
         in_the_middle(&db).await;
-        // Its handler repeatedly checks whether it may continue, so it is not always seen idle.
+        // The session also checks repeatedly whether the handler may continue, so it is not always seen as idle.
         let cut = "select count(pg_terminate_backend(pid)) from pg_stat_activity
           where datname = current_database() and state = 'idle in transaction' and query like '%effect%'";
         eventually("it is cut", async || db.count(cut).await > 0).await;
@@ -138,7 +138,7 @@ async fn a_cut_connection_is_a_failure_that_leaves_nothing() {
     db.finish().await;
 }
 
-/// Its pool has one connection: the others wait for it, and none fails.
+/// The worker's pool has one connection. Jobs wait for the connection, and none of them fails.
 #[tokio::test]
 async fn jobs_that_wait_for_a_connection_of_the_pool_are_not_charged() {
     let db = TestDb::new().await;
@@ -174,7 +174,7 @@ async fn transactional_jobs_take_turns_and_are_counted_under_limits() {
     db.finish().await;
 }
 
-/// In fair queues by tenant, and one at a time.
+/// Fair transactional job of a tenant, limited to one at a time.
 #[job(send_only, transactional, fair = self.tenant, limit(concurrency = 1))]
 #[derive(Serialize, Deserialize)]
 struct Lined {
@@ -219,7 +219,7 @@ async fn children_enqueued_in_the_transaction_exist_only_on_success() {
     db.finish().await;
 }
 
-/// Counts how many of its type run now.
+/// Transactional job that counts how many jobs of its type are running.
 #[job(send_only, transactional, max_attempts = 1)]
 #[derive(Serialize, Deserialize)]
 struct Once {
@@ -310,7 +310,7 @@ async fn a_transactional_job_is_found_immediately_by_a_sleeping_worker() {
     db.finish().await;
 }
 
-/// Requests a transaction that it does not have.
+/// Job that requests a transaction although it is not transactional.
 #[job(send_only, max_attempts = 1)]
 #[derive(Serialize, Deserialize)]
 struct Ordinary;

@@ -1,4 +1,4 @@
-//! `try`: runs a job's handler locally, and changes nothing in the store, for any behaviour of the handler.
+//! Tests `try`, which runs a job's handler locally and changes nothing in the store, whatever the handler does.
 
 use std::process::{Command, Output};
 
@@ -8,15 +8,15 @@ use serde_json::Value;
 use tests::{Act, Do, Own, Stages, Steps, TestDb, UntilGo, Within, eventually};
 
 const CLI: &str = env!("CARGO_BIN_EXE_test-cli");
-/// Registers `Own`, with a middleware that logs.
+/// Worker binary with the job type `Own` and a middleware that logs.
 const OWN: &str = env!("CARGO_BIN_EXE_test-panicking-cli");
 
-/// A type without a handler in any binary.
+/// Job type without a handler in any binary.
 #[job(send_only)]
 #[derive(Serialize, Deserialize)]
 struct Nobodys;
 
-/// The type as enqueued; the binary with a handler has the key.
+/// Job type for enqueueing only. The binary with the handler has the key.
 #[job(send_only, name = "tried_sealed", seal = "tried")]
 #[derive(Serialize, Deserialize)]
 struct Sealed {
@@ -38,14 +38,14 @@ async fn stored(db: &TestDb) -> String {
     sqlx::query_scalar(sqlx::AssertSqlSafe(text)).fetch_one(&db.pool).await.unwrap()
 }
 
-/// Tries the job, and checks that nothing has changed; returns the exit code, and the output.
+/// Tries the job, and checks that nothing has changed. Returns the exit code and the output.
 async fn tried(binary: &str, db: &TestDb, job: JobId, more: &[&str]) -> (Option<i32>, Value) {
     let before = stored(db).await;
     let id = job.to_string();
     let output = run(binary, db, &[&[id.as_str(), "--json"], more].concat());
     assert_eq!(stored(db).await, before, "nothing has changed");
-    let said = serde_json::from_slice(&output.stdout);
-    (output.status.code(), said.unwrap_or_else(|_| String::from_utf8(output.stderr).unwrap().into()))
+    let parsed = serde_json::from_slice(&output.stdout);
+    (output.status.code(), parsed.unwrap_or_else(|_| String::from_utf8(output.stderr).unwrap().into()))
 }
 
 async fn within(db: &TestDb, how: &str) -> JobId {
@@ -74,9 +74,9 @@ async fn a_transactional_handler_is_tried_and_leaves_nothing_in_every_case() {
         ("rollback by hand, then write", 4, "retry", "read-only"),
         ("beside", 4, "retry", "read-only"),
     ] {
-        let (found, said) = tried(CLI, &db, within(&db, how).await, &[]).await;
-        assert_eq!((found, said["verdict"].as_str()), (Some(code), Some(verdict)), "{how}: {said}");
-        assert!(said["error"].as_str().unwrap_or_default().contains(error), "{how}: {said}");
+        let (found, report) = tried(CLI, &db, within(&db, how).await, &[]).await;
+        assert_eq!((found, report["verdict"].as_str()), (Some(code), Some(verdict)), "{how}: {report}");
+        assert!(report["error"].as_str().unwrap_or_default().contains(error), "{how}: {report}");
     }
     db.finish().await;
 }
@@ -86,9 +86,9 @@ async fn writes_kept_by_a_handler_that_ends_its_own_transaction_are_reported() {
     let db = TestDb::new().await;
     let job = within(&db, "rollback by hand, in a chain").await;
     let output = run(CLI, &db, &[&job.to_string(), "--json"]);
-    let said: Value = serde_json::from_slice(&output.stdout).unwrap();
-    assert_eq!((output.status.code(), said["rolled_back"].as_bool()), (Some(4), Some(false)), "{said}");
-    assert!(said["error"].as_str().unwrap().contains("may be committed"), "{said}");
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!((output.status.code(), report["rolled_back"].as_bool()), (Some(4), Some(false)), "{report}");
+    assert!(report["error"].as_str().unwrap().contains("may be committed"), "{report}");
     assert_eq!(db.count("select count(*) from effect where job = 0").await, 1, "and it is");
     let words = String::from_utf8(run(CLI, &db, &[&job.to_string()]).stdout).unwrap();
     assert!(words.ends_with("its later changes may be kept\n"), "{words}");
@@ -100,10 +100,10 @@ async fn writes_kept_by_a_handler_that_ends_its_own_transaction_are_reported() {
 async fn a_handler_whose_session_was_lost_is_not_reported_as_having_ended_its_transaction() {
     let db = TestDb::new().await;
     let job = within(&db, "lose its session").await;
-    // Also if it returns the error that it got.
+    // The verdict is the same if the handler returns the error of its lost session.
     for job in [job, within(&db, "fail for its session").await] {
-        let (code, said) = tried(CLI, &db, job, &[]).await;
-        assert_eq!((code, said["verdict"].as_str(), said["rolled_back"].as_bool()), (Some(4), Some("retry"), None), "{said}");
+        let (code, report) = tried(CLI, &db, job, &[]).await;
+        assert_eq!((code, report["verdict"].as_str(), report["rolled_back"].as_bool()), (Some(4), Some("retry"), None), "{report}");
         let words = String::from_utf8(run(CLI, &db, &[&job.to_string()]).stdout).unwrap();
         assert!(words.contains("the server rolled back uncommitted changes; if the handler had ended"), "{words}");
         assert_eq!((db.state(job).await, db.count("select count(*) from effect").await), (Some(JobState::Ready), 0));
@@ -129,8 +129,8 @@ async fn a_login_without_the_privilege_for_temporary_tables_gets_a_clear_error()
         .env("DATABASE_URL", sqlx::ConnectOptions::to_url_lossy(&options).to_string())
         .output()
         .unwrap();
-    let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(!output.status.success() && said.contains("permission denied to create temporary tables"), "{said}");
+    let message = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(!output.status.success() && message.contains("permission denied to create temporary tables"), "{message}");
     let gone = format!("drop owned by {login}; drop role {login}");
     sqlx::raw_sql(sqlx::AssertSqlSafe(gone)).execute(&db.pool).await.unwrap();
     db.finish().await;
@@ -142,9 +142,9 @@ async fn a_dead_job_is_tried_as_after_a_requeue_and_stays_dead() {
     let job = within(&db, "fail").await;
     db.run_until_idle(db.worker().register::<Within>()).await;
     assert_eq!(db.state(job).await, Some(JobState::Dead));
-    let (code, said) = tried(CLI, &db, job, &[]).await;
-    assert_eq!((code, said["state"].as_str(), said["verdict"].as_str()), (Some(4), Some("dead"), Some("retry")), "{said}");
-    // As text, with the verdict that a worker would give.
+    let (code, report) = tried(CLI, &db, job, &[]).await;
+    assert_eq!((code, report["state"].as_str(), report["verdict"].as_str()), (Some(4), Some("dead"), Some("retry")), "{report}");
+    // The text output names the verdict that a worker would give.
     let output = run(CLI, &db, &[&job.to_string()]);
     let words = String::from_utf8(output.stdout).unwrap();
     assert!(words.contains("as told") && words.ends_with("rolled back; the job is dead as before\n"), "{words}");
@@ -159,9 +159,9 @@ async fn a_dead_job_is_tried_as_after_a_requeue_and_stays_dead() {
 async fn a_plain_handler_is_tried_only_with_an_option_and_its_outside_effects_stay() {
     let db = TestDb::new().await;
     let job = Do { act: Act::Ok("done".into()) }.enqueue(&db.pool).await.unwrap().id();
-    let (code, said) = tried(CLI, &db, job, &[]).await;
-    assert_eq!(code, Some(2), "{said}");
-    assert!(said.as_str().unwrap().contains("--yes"), "{said}");
+    let (code, report) = tried(CLI, &db, job, &[]).await;
+    assert_eq!(code, Some(2), "{report}");
+    assert!(report.as_str().unwrap().contains("--yes"), "{report}");
     let output = run(CLI, &db, &[&job.to_string(), "--yes"]);
     assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stdout));
     assert_eq!(db.count("select count(*) from effect").await, 1, "that is not rolled back");
@@ -194,20 +194,20 @@ async fn a_transaction_that_the_handler_begins_is_rolled_back_and_middleware_run
         ("deferred, then again", 0, "complete"),
     ] {
         let job = Own { how: how.to_owned() }.enqueue(&db.pool).await.unwrap().id();
-        let (found, said) = tried(OWN, &db, job, &["--yes"]).await;
-        assert_eq!((found, said["verdict"].as_str()), (Some(code), Some(verdict)), "{how}: {said}");
+        let (found, report) = tried(OWN, &db, job, &["--yes"]).await;
+        assert_eq!((found, report["verdict"].as_str()), (Some(code), Some(verdict)), "{how}: {report}");
     }
     let job = Own { how: "plain".to_owned() }.enqueue(&db.pool).await.unwrap().id();
     let output = run(OWN, &db, &[&job.to_string(), "--yes"]);
     assert!(String::from_utf8_lossy(&output.stderr).contains("middleware around own"), "{output:?}");
 
-    // Its reports are printed, and not written.
+    // The handler's progress reports are printed instead of written.
     let job = Steps { steps: 3, hold: None }.enqueue(&db.pool).await.unwrap().id();
     let output = run(OWN, &db, &[&job.to_string(), "--yes", "--json"]);
-    let said: Value = serde_json::from_slice(&output.stdout).unwrap();
-    let progress = &said["progress"];
-    assert_eq!((progress["fraction"].as_f64(), progress["stage"].as_str()), (Some(1.0), Some("steps")), "{said}");
-    assert_eq!(progress["counts"]["step"], 3, "{said}");
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let progress = &report["progress"];
+    assert_eq!((progress["fraction"].as_f64(), progress["stage"].as_str()), (Some(1.0), Some("steps")), "{report}");
+    assert_eq!(progress["counts"]["step"], 3, "{report}");
     assert_eq!(db.count("select count(*) from queue.progress").await, 0);
     db.finish().await;
 }
@@ -217,9 +217,9 @@ async fn a_sealed_payload_is_opened_where_the_key_is() {
     let db = TestDb::new().await;
     queue_core::use_keyring("tried", queue_core::Keyring::new("first", queue_core::Secret::new([7; 32]))).unwrap();
     let job = Sealed { text: "do-not-show".to_owned() }.enqueue(&db.pool).await.unwrap().id();
-    let (code, said) = tried(OWN, &db, job, &["--yes"]).await;
-    assert_eq!((code, said["error"].as_str()), (Some(4), Some("opened, and 11 bytes long")), "{said}");
-    assert!(!said.to_string().contains("do-not-show"));
+    let (code, report) = tried(OWN, &db, job, &["--yes"]).await;
+    assert_eq!((code, report["error"].as_str()), (Some(4), Some("opened, and 11 bytes long")), "{report}");
+    assert!(!report.to_string().contains("do-not-show"));
     assert_eq!(tried(CLI, &db, job, &["--yes"]).await.0, Some(3), "this one has neither key nor handler");
     db.finish().await;
 }
@@ -227,18 +227,18 @@ async fn a_sealed_payload_is_opened_where_the_key_is() {
 #[tokio::test]
 async fn a_job_that_cannot_be_tried_is_refused() {
     let db = TestDb::new().await;
-    let (code, said) = tried(CLI, &db, "7".parse().unwrap(), &[]).await;
-    assert_eq!(code, Some(3), "{said}");
+    let (code, report) = tried(CLI, &db, "7".parse().unwrap(), &[]).await;
+    assert_eq!(code, Some(3), "{report}");
     let nobodys = Nobodys.enqueue(&db.pool).await.unwrap().id();
-    let (code, said) = tried(CLI, &db, nobodys, &[]).await;
+    let (code, report) = tried(CLI, &db, nobodys, &[]).await;
     assert_eq!(code, Some(3));
-    assert!(said.as_str().unwrap().contains("no handler for job type `nobodys`"), "{said}");
-    // Its payload fits no known release.
+    assert!(report.as_str().unwrap().contains("no handler for job type `nobodys`"), "{report}");
+    // The payload fits no known release.
     let bad = within(&db, "well").await;
     sqlx::query("update queue.job set payload = '{\"what\": 1}' where id = $1").bind(bad).execute(&db.pool).await.unwrap();
-    let (code, said) = tried(CLI, &db, bad, &[]).await;
-    assert_eq!(code, Some(4), "{said}");
-    assert!(said["error"].as_str().is_some_and(|error| error.contains("how")), "{said}");
+    let (code, report) = tried(CLI, &db, bad, &[]).await;
+    assert_eq!(code, Some(4), "{report}");
+    assert!(report["error"].as_str().is_some_and(|error| error.contains("how")), "{report}");
     let running = UntilGo {}.enqueue(&db.pool).await.unwrap().id();
     db.run_while(db.worker().register::<UntilGo>(), async {
         db.until(running, JobState::Running).await;
@@ -262,8 +262,8 @@ async fn a_durable_job_is_tried_from_its_journal_and_journals_nothing() {
     sqlx::query(journaled).bind(job).execute(&db.pool).await.unwrap();
     let tried = || {
         let output = run(OWN, &db, &[&job.to_string(), "--json", "--yes"]);
-        let said: Value = serde_json::from_slice(&output.stdout).unwrap();
-        (output.status.code(), said["verdict"].as_str().unwrap().to_owned(), said["error"].as_str().unwrap_or_default().to_owned())
+        let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+        (output.status.code(), report["verdict"].as_str().unwrap().to_owned(), report["error"].as_str().unwrap_or_default().to_owned())
     };
     let (code, verdict, error) = tried();
     assert!(code == Some(4) && verdict == "retry" && error.contains("does not fit the type `i32`"), "it reads the journal: {error}");

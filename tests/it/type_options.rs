@@ -1,4 +1,5 @@
-//! Enqueues in SQL use the options that workers have published for a job type; enqueues in Rust set all of them.
+//! Tests that enqueues in SQL use the options that workers have published for a job type, while enqueues in Rust set all options
+//! themselves.
 
 use queue_core::{Context, Handler, Job as _, JobHandle, JobId, JobResult, Store, job};
 use queue_worker::Worker;
@@ -6,14 +7,14 @@ use serde::{Deserialize, Serialize};
 use sqlx::{AssertSqlSafe, Connection as _, PgConnection, Row as _};
 use tests::{TestDb, eventually};
 
-/// The type in this release.
+/// Job type in this release.
 #[job(send_only, name = "letter", aliases = ["packet"], queue = "post", priority = 150, max_attempts = 3, unique(fields(to)))]
 #[derive(Serialize, Deserialize)]
 struct Letter {
     to: String,
 }
 
-/// The type in another release.
+/// Job type in another release.
 mod other {
     use super::{Context, Deserialize, Handler, JobResult, Serialize, job};
 
@@ -36,7 +37,7 @@ impl Handler for Letter {
     }
 }
 
-/// Serves a queue that none of these jobs is in, so that they stay.
+/// Returns a worker of a queue that contains none of these jobs, so that the jobs stay.
 fn worker(db: &TestDb) -> Worker {
     Worker::new(db.pool.clone()).register::<Letter>().queue("nothing", 1)
 }
@@ -45,7 +46,7 @@ async fn published(db: &TestDb) -> i64 {
     db.count("select count(*) from queue.type_options").await
 }
 
-/// Enqueues with this call; returns the job's queue, priority, attempts, key.
+/// Runs an enqueue call. Returns the queue, the priority, the attempts and the key of the job.
 async fn enqueue(on: &mut PgConnection, call: &str) -> String {
     let id: JobId = sqlx::query_scalar(AssertSqlSafe(format!("select id from queue.{call} id"))).fetch_one(&mut *on).await.unwrap();
     place(on, id).await
@@ -63,7 +64,7 @@ async fn an_enqueue_in_sql_uses_the_published_options_of_its_type() {
     assert_eq!(enqueue(&mut on, "enqueue('letter', '{}')").await, "default 100 20", "no worker has published anything");
     db.run_while(worker(&db), eventually("they are published", async || published(&db).await == 2)).await;
 
-    // The worker has stopped; its published options remain.
+    // The worker has stopped, but its published options remain.
     for (call, goes) in [
         ("enqueue('letter', '{}')", "post 150 3"),
         ("enqueue('packet', '{}')", "post 150 3"),
@@ -136,7 +137,7 @@ async fn published_options_change_no_enqueue_from_rust() {
     db.finish().await;
 }
 
-/// A lock on the table delays neither an enqueue nor a worker's jobs.
+/// A lock on the table of options delays neither an enqueue nor a worker's jobs.
 #[tokio::test]
 async fn a_lock_on_published_options_stops_neither_enqueues_nor_workers() {
     let db = TestDb::new().await;
@@ -164,14 +165,14 @@ async fn published_options_are_written_once_and_refused_if_no_enqueue_could_use_
     let mut on = PgConnection::connect(&db.url).await.unwrap();
     let publish = Store::default().sql(include_str!("../../queue-worker/sql/publish_types.sql"));
     for written in [1, 0, 0] {
-        let said =
+        let statement =
             sqlx::query(publish).bind(["a", "b"]).bind(["mail", "default"]).bind([1_i16, 100]).bind([2_i16, 20]).bind([None::<f64>; 2]);
-        assert_eq!(said.execute(&mut on).await.unwrap().rows_affected(), written);
+        assert_eq!(statement.execute(&mut on).await.unwrap().rows_affected(), written);
     }
-    // One difference is enough.
+    // Options that differ in only one value are published as well.
     for (n, (queue, priority, attempts)) in [("x", 100_i16, 20_i16), ("default", 101, 20), ("default", 100, 21)].into_iter().enumerate() {
-        let said = sqlx::query(publish).bind(["b"]).bind([queue]).bind([priority]).bind([attempts]).bind([None::<f64>]);
-        assert_eq!(said.execute(&mut on).await.unwrap().rows_affected(), 1, "{n}");
+        let statement = sqlx::query(publish).bind(["b"]).bind([queue]).bind([priority]).bind([attempts]).bind([None::<f64>]);
+        assert_eq!(statement.execute(&mut on).await.unwrap().rows_affected(), 1, "{n}");
         assert_eq!(enqueue(&mut on, "enqueue('b', '{}')").await, format!("{queue} {priority} {attempts}"));
     }
     for (constraint, row) in [
@@ -200,7 +201,7 @@ async fn whole_numbers_are_accepted_in_every_notation() {
         let error = sqlx::query(AssertSqlSafe(format!("select queue.{call}"))).execute(&mut on).await.unwrap_err();
         assert_eq!(error.as_database_error().unwrap().code().as_deref(), Some("22003"), "{call}: {error}");
     }
-    // A literal is an integer, and does not match a function that takes a smallint.
+    // An integer literal does not match a parameter of type smallint, so the functions must not have such parameters.
     let narrow = "select count(*) from pg_proc where pronamespace = 'queue'::regnamespace
       and array['int2'::regtype, 'int2[]'::regtype]::oid[] && proargtypes::oid[]";
     assert_eq!(db.count(narrow).await, 0);

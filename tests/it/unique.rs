@@ -1,5 +1,5 @@
-//! Unique jobs: one for each key, in any order of enqueues; what happens to the others; and a key that is free again exactly when its job has
-//! finished.
+//! Tests unique jobs: there is one job for each key, whatever the order of enqueues. Also tests the results of conflicting enqueues, and
+//! that a key is free again exactly when its job has finished.
 
 mod held;
 mod kept;
@@ -18,7 +18,7 @@ use tests::{
     protocol::{claim, register, settle},
 };
 
-/// Unique by two of its fields.
+/// Job that is unique by two of its fields.
 #[job(send_only, unique(fields(user, month), while = queued, on_conflict = replace))]
 #[derive(Clone, Serialize, Deserialize)]
 struct Report {
@@ -39,7 +39,7 @@ async fn jobs(db: &TestDb) -> i64 {
     db.count("select count(*) from queue.job").await
 }
 
-/// Claims all jobs and ends them with this verdict.
+/// Claims all jobs, and ends them with this verdict.
 async fn end(on: &mut PgConnection, verdict: &'static str) {
     let worker = register(on).await.unwrap();
     let lease = claim(on, worker, 100).await.unwrap();
@@ -70,13 +70,13 @@ async fn a_queued_key_is_free_once_its_job_is_claimed_and_held_again_when_it_com
     settle(&mut on, &lease.all("retry")).await.unwrap();
     let replaced = enqueue("4").on_conflict(OnConflict::Replace).await.unwrap();
     assert_eq!((replaced.id(), replaced.outcome()), (first.id(), Enqueued::Replaced), "it waits for a retry");
-    // Its place is no longer its id.
+    // The job's position in its lane now differs from its id.
     db.run("update queue.scheduled set run_at = now() - interval '1 s'").await;
     sqlx::query(include_str!("../../queue-worker/sql/promote.sql")).bind(10_i64).execute(&mut on).await.unwrap();
     let replaced = enqueue("5").on_conflict(OnConflict::Replace).await.unwrap();
     assert_eq!((replaced.id(), replaced.outcome()), (first.id(), Enqueued::Replaced), "it is ready again");
     assert_eq!(payload(&db, first).await, "5");
-    // A released quarantined job is in the solo twin.
+    // The job becomes a released quarantined job, which is in the solo twin of its lane.
     db.run("update queue.ready set seq = id, lane = queue.lane_id('default', 'do', 100::smallint, true)").await;
     assert_eq!(enqueue("6").on_conflict(OnConflict::Replace).await.unwrap().outcome(), Enqueued::Replaced);
     let place = "select count(*) from queue.ready where seq = id and lane = queue.lane_id('default', 'do', 100::smallint, true)";
@@ -171,7 +171,7 @@ async fn a_sleeping_worker_runs_a_job_replaced_or_debounced_meanwhile() {
         let first = enqueue().await.unwrap();
         enqueue().await.unwrap();
         db.until(first.id(), JobState::Completed).await;
-        // The entry is locked while the worker is notified.
+        // The entry is still locked when the worker is notified.
         let mut tx = db.pool.begin().await.unwrap();
         let second = say("2").enqueue(&mut tx).unique("key").await.unwrap();
         let same = say("3").enqueue(&mut tx).unique("key").on_conflict(OnConflict::Replace).await.unwrap();
@@ -258,7 +258,7 @@ async fn a_bulk_enqueue_honours_keys_too() {
     db.finish().await;
 }
 
-/// Awaits futures of different types with the same result.
+/// Awaits enqueues of different future types that have the same result.
 trait OnKeep {
     async fn on_keep(self) -> Vec<JobHandle<Report>>;
 }
@@ -286,7 +286,7 @@ async fn keys_that_no_job_holds_are_deleted_and_no_others() {
     let mut tx = db.pool.begin().await.unwrap();
     assert_eq!(say("2").enqueue(&mut tx).unique("over 7").await.unwrap().outcome(), Enqueued::New);
     let forget = || sqlx::query_scalar::<_, i32>(include_str!("../../queue-worker/sql/forget_keys.sql"));
-    // Starting at a random one: those that are held may be among the five.
+    // The scan starts at a random key, so keys that are still held may be among the five.
     let few = forget().bind(5).fetch_one(&db.pool).await.unwrap();
     assert!((1..=5).contains(&few), "{few} of five that were checked");
     while forget().bind(500).fetch_one(&db.pool).await.unwrap() > 0 {}
@@ -311,7 +311,8 @@ async fn a_worker_deletes_unheld_keys_by_itself() {
     db.finish().await;
 }
 
-/// Two transactions above read committed: in every case there is one job, and a producer without it got an error that asks for a retry.
+/// Both transactions use an isolation level above read committed. In every case there is one job, and a producer without it got an error
+/// that asks for a retry.
 #[tokio::test]
 async fn under_an_old_snapshot_a_conflict_has_the_right_answer_or_is_a_serialization_failure() {
     let db = TestDb::new().await;

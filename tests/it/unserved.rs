@@ -1,4 +1,4 @@
-//! Ready jobs of a type or queue that no living worker serves are reported, by workers and on the command line.
+//! Tests that ready jobs of a type or queue that no living worker serves are reported, by workers and on the command line.
 
 use std::{
     process::Command,
@@ -11,7 +11,7 @@ use tests::{Act, Do, TestDb, WorkerProcess, eventually};
 
 const CLI: &str = env!("CARGO_BIN_EXE_test-cli");
 
-/// A type that no worker of these tests knows.
+/// Job type that no worker of these tests knows.
 #[job(send_only, queue = "mail")]
 #[derive(Serialize, Deserialize)]
 struct Forgotten;
@@ -41,22 +41,22 @@ async fn ready_jobs_that_no_living_worker_serves_are_reported_and_others_are_not
     };
     assert_eq!(found().await, ["elsewhere do 1", "mail forgotten 1"], "where there is no worker, nothing is served");
 
-    // A worker of this queue only; what it reports after its first lease duration concerns the others.
+    // This worker serves one queue only. After its first lease duration it reports the jobs of other queues.
     let since = Instant::now();
     let arguments = ["run", "--queue", "default=5", "--lease-ttl", "1s", "--log-format", "json"];
     let process = WorkerProcess::start_with(CLI, &db.url, &arguments, &[("QUEUE_LOG", "info")]);
     let served = quick().enqueue(&db.pool).await.unwrap().id();
     db.until(served, JobState::Completed).await;
-    let told = || {
+    let warnings = || {
         let lines = process.log_since(since).into_iter().filter(|line| line.contains("no living worker serves"));
         let lines: Vec<serde_json::Value> = lines.map(|line| serde_json::from_str(&line).unwrap()).collect();
         let text = |value: &serde_json::Value| value.as_str().unwrap().to_owned();
         let what = |line: &serde_json::Value| (text(&line["level"]), text(&line["fields"]["queue"]), text(&line["fields"]["job_type"]));
         lines.iter().map(what).collect::<Vec<_>>()
     };
-    eventually("the worker reports it", async || told().len() >= 2).await;
+    eventually("the worker reports it", async || warnings().len() >= 2).await;
     let warned = |queue: &str, job_type: &str| ("WARN".to_owned(), queue.to_owned(), job_type.to_owned());
-    assert_eq!(told(), [warned("elsewhere", "do"), warned("mail", "forgotten")], "each once in its minute");
+    assert_eq!(warnings(), [warned("elsewhere", "do"), warned("mail", "forgotten")], "each once in its minute");
     let stats = cli_output(&db, &["stats"]).await;
     assert!(stats.contains("NO WORKER FOR QUEUE"), "{stats}");
     for (id, is_served) in [(forgotten, false), (elsewhere, false), (served, true)] {
@@ -73,14 +73,14 @@ async fn ready_jobs_that_no_living_worker_serves_are_reported_and_others_are_not
         assert_eq!((&listed["unserved"], json.get("next").is_some()), (&(!is_served).into(), true), "{json}");
     }
 
-    // A worker of every queue serves the one, and does not know the other; once it is silent it serves none.
+    // A worker of every queue serves the first job and does not know the type of the second. After its lease has expired it serves none.
     let any = WorkerProcess::start_with(CLI, &db.url, &["run"], &[]);
     db.until(elsewhere, JobState::Completed).await;
     assert_eq!(found().await, ["mail forgotten 1"]);
     db.kill(any).await;
     quick().enqueue(&db.pool).queue("elsewhere").await.unwrap();
     eventually("no worker serves it", async || found().await == ["elsewhere do 1", "mail forgotten 1"]).await;
-    // A worker of an older release, which did not publish its types.
+    // A worker of an older release does not publish its types.
     let old = "insert into queue.worker (id, expires_at, name, host, pid, version, queues) values (gen_random_uuid(), '9999-01-01', '', '', 1, '', '{mail}')";
     sqlx::query(old).execute(&db.pool).await.unwrap();
     assert_eq!(found().await, ["elsewhere do 1"]);

@@ -1,6 +1,6 @@
-//! Sleeping workers: no job is missed, whenever it is committed, and no notification is sent in vain.
+//! Tests sleeping workers: no job is missed, whenever it is committed, and no unnecessary notification is sent.
 //!
-//! Workers here poll once an hour unless a test sets another interval, so jobs are found through wake-ups.
+//! Workers in these tests poll once an hour unless a test sets another interval, so jobs are found through wake-ups.
 
 use std::time::{Duration, Instant};
 
@@ -92,7 +92,7 @@ async fn a_job_committed_late_is_found_by_a_busy_worker() {
 #[tokio::test]
 #[ignore = "deep"]
 async fn no_job_is_missed_by_a_worker_that_is_falling_asleep() {
-    // DESIGN 5.7: a producer's transaction stays open for a moment after it has checked for sleepers, while the worker is about to sleep.
+    // DESIGN 5.7: the producer's transaction stays open for a moment after it has checked for sleepers, while the worker is about to sleep.
     let db = TestDb::new().await;
     let mut producers = Vec::new();
     for _ in 0..3 {
@@ -144,7 +144,7 @@ async fn no_job_is_missed_by_a_worker_that_just_began() {
     db.finish().await;
 }
 
-/// Returns the notifications since the last call: they arrive in commit order, so all arrive before a probe.
+/// Returns the notifications since the last call. They arrive in commit order, so all of them arrive before the probe.
 async fn received(db: &TestDb, listener: &mut PgListener) -> Vec<String> {
     sqlx::query("select queue.notify('wake', 'probe')").execute(&db.pool).await.unwrap();
     let mut payloads = Vec::new();
@@ -191,7 +191,7 @@ async fn a_worker_under_load_is_not_notified() {
     let db = TestDb::new().await;
     sqlx::query("select queue.enqueue('do', '{\"act\":{\"Sleep\":1}}') from generate_series(1, 20000)").execute(&db.pool).await.unwrap();
     db.run_while(sleeper(&db), async {
-        within(Duration::from_secs(20), "it is at work", async || db.count("select count(*) from queue.done").await > 500).await;
+        within(Duration::from_secs(20), "it is busy", async || db.count("select count(*) from queue.done").await > 500).await;
         let mut listener = db.listen("wake").await;
         for _ in 0..20 {
             enqueue(&db).await;
@@ -231,7 +231,7 @@ async fn without_notifications_jobs_are_found_by_polling() {
                 db.until(job, JobState::Completed).await;
                 assert!(
                     began.elapsed() < Duration::from_secs(8),
-                    "found by its poll, not by a rarer look: {act} took {:?}",
+                    "found by its poll, not by a rarer scan: {act} took {:?}",
                     began.elapsed()
                 );
             }
@@ -250,7 +250,7 @@ async fn lanes_and_queues_created_after_the_worker_started_are_served() {
             let job = quick().enqueue(&db.pool).queue(queue).priority(priority).await.unwrap().id();
             db.until(job, JobState::Completed).await;
         }
-        // A lane whose creation is committed after that of later ones.
+        // The creation of this lane is committed after that of later lanes.
         let mut connection = connect(&db).await;
         let mut late = connection.begin().await.unwrap();
         let first = quick().enqueue(&mut late).queue("late").await.unwrap().id();
@@ -329,7 +329,7 @@ async fn f37_a_worker_polls_immediately_when_it_listens_again() {
     db.finish().await;
 }
 
-/// A job of a type that other workers here do not serve.
+/// Job type that the other workers of these tests do not serve.
 #[job]
 #[derive(Serialize, Deserialize)]
 struct Another;
@@ -345,7 +345,7 @@ async fn a_job_promoted_by_a_worker_that_does_not_serve_it_wakes_one_that_does()
     let db = TestDb::new().await;
     db.run_while(sleeper(&db), async {
         asleep(&db, 1).await;
-        // Without notifying the sleeper, so that only the other worker, which starts later, knows when it is due.
+        // The insert does not notify the sleeper. Only the other worker, which starts later, knows when the job is due.
         let statement = "with j as (insert into queue.job (id, lane, max_attempts, payload)
              values (queue.next_id(), queue.meet_lane('default', 'do', 100::smallint, false), 3, '{\"act\":{\"Ok\":\"x\"}}') returning id, lane)
            insert into queue.scheduled (run_at, id, lane) select now() + interval '1 second', id, lane from j returning id";
@@ -369,7 +369,7 @@ async fn a_recovered_job_wakes_a_worker_that_sleeps() {
             asleep(&db, 2).await;
             let job = enqueue(&db).await;
             db.until(job, JobState::Completed).await;
-            // Held by a worker that has just ended.
+            // The job is held by a worker that has just ended.
             let ghost = tests::protocol::register(&mut connection).await.unwrap();
             let statement = "with j as (insert into queue.job (id, lane, max_attempts, payload)
                  values (queue.next_id(), queue.meet_lane('default', 'do', 100::smallint, false), 3, '{\"act\":{\"Ok\":\"x\"}}') returning id, lane)

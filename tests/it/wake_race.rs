@@ -1,5 +1,5 @@
-//! Why a worker does not sleep as soon as it has announced it: the same schedule, once with a plain flag, which misses a job, and once with
-//! ours. Step by step, so that nothing depends on timing.
+//! Shows why a worker must not sleep as soon as it has announced its sleep. The same schedule runs once with a plain flag, which misses a
+//! job, and once with our protocol. Each step is explicit, so nothing depends on timing.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use tests::{
 };
 use uuid::Uuid;
 
-/// A producer whose transaction has checked for sleepers, found none, and is still open; and a worker that is about to sleep.
+/// A producer that has checked for sleepers, found none, and whose transaction is still open. The worker is about to sleep.
 struct Race {
     db: TestDb,
     producer: PgConnection,
@@ -25,7 +25,7 @@ struct Race {
 impl Race {
     async fn begin() -> Self {
         let db = TestDb::new().await;
-        // A lane that the worker knows, so that it could claim the job if it saw it.
+        // The worker knows the lane, so it could claim the job if the job were visible.
         Do { act: Act::Ok(String::new()) }.enqueue(&db.pool).await.unwrap();
         sqlx::raw_sql("truncate queue.job, queue.ready").execute(&db.pool).await.unwrap();
         let listener = db.listen("wake").await;
@@ -49,7 +49,7 @@ impl Race {
         sqlx::raw_sql("commit").execute(&mut self.producer).await.unwrap();
     }
 
-    /// Returns whether a notification came. A later one marks the end, because they arrive in commit order.
+    /// Returns whether a notification arrived. A later notification marks the end, because notifications arrive in commit order.
     async fn is_woken(&mut self) -> bool {
         sqlx::query("select queue.notify('wake', 'the end')").execute(&self.db.pool).await.unwrap();
         let mut woken = false;
@@ -62,14 +62,14 @@ impl Race {
 
 #[tokio::test]
 async fn a_plain_flag_misses_a_job_whose_transaction_is_open_while_it_is_set() {
-    for looks_again in [false, true] {
+    for checks_again in [false, true] {
         let mut race = Race::begin().await;
         assert_eq!(race.claims().await, []);
         race.announce().await;
-        if looks_again {
+        if checks_again {
             assert_eq!(race.claims().await, [], "not committed yet");
         }
-        // Here the plain worker sleeps.
+        // A worker with a plain flag would be asleep from here on.
         race.commit().await;
         assert!(!race.is_woken().await, "the producer saw no sleeper");
         assert_eq!(race.db.state(race.job).await, Some(JobState::Ready), "the job is ready, and no worker claims it");
@@ -93,9 +93,9 @@ async fn our_flag_does_not_miss_the_job_under_the_same_schedule() {
     }
     race.commit().await;
     assert!(!race.is_woken().await, "the producer saw no sleeper");
-    // Transactions in other databases of the server are waited for as well.
+    // The worker also waits for transactions in other databases of the server.
     eventually("all who may have missed it have ended", async || horizon(&mut race.connection).await.unwrap().0 >= xmax).await;
-    // One more probe, then sleep.
+    // The worker probes once more before it sleeps.
     assert_eq!(race.claims().await, [race.job]);
     race.db.finish().await;
 }

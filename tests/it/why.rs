@@ -1,4 +1,5 @@
-//! Why a job is not running: each cause is provoked, found first with its facts, and cured by its fix.
+//! Tests the diagnosis of jobs that are not running: each cause is provoked, must be reported first with its details, and must disappear
+//! after the suggested fix.
 
 mod limited;
 mod locked;
@@ -29,7 +30,7 @@ async fn ask(db: &TestDb, job: JobId) -> Why {
     operate::why(&db.pool, Store::default(), job).await.unwrap()
 }
 
-/// Returns the first cause, and checks that it is of this kind.
+/// Returns the first cause, which must be of this kind.
 async fn first(db: &TestDb, job: JobId, kind: CauseKind) -> Cause {
     let why = ask(db, job).await;
     assert_eq!(why.first().kind, kind, "{why:#?}");
@@ -54,12 +55,12 @@ async fn ok(db: &TestDb) -> JobId {
     Do { act: Act::Ok("done".into()) }.enqueue(&db.pool).await.unwrap().id()
 }
 
-/// Returns a worker of all jobs enqueued here.
+/// Returns a worker for all jobs of these tests.
 fn worker(db: &TestDb) -> Worker {
     db.worker().register::<UntilGo>()
 }
 
-/// Starts a job that runs until `go`.
+/// Starts a job that runs until the table `go` exists.
 async fn busy(db: &TestDb) -> JobId {
     let job = UntilGo {}.enqueue(&db.pool).await.unwrap().id();
     eventually("it runs", async || db.count(&format!("select count(*) from effect where job = {job}")).await > 0).await;
@@ -78,7 +79,7 @@ async fn run(on: &mut PgConnection, sql: &str) {
     on.execute(sqlx::raw_sql(AssertSqlSafe(sql.to_owned()))).await.unwrap_or_else(|error| panic!("{sql}: {error}"));
 }
 
-/// Applies a fix: a command of ours, or SQL. For advice, runs the command that it names.
+/// Applies the fix of a cause, which is a command of ours or SQL. For advice, runs the command that the advice names.
 async fn cure(db: &TestDb, cause: &Cause) {
     let fix = cause.fix.as_deref().unwrap_or_else(|| panic!("no fix: {cause:?}"));
     let command = fix.split('`').find(|part| part.starts_with("queue-worker "));
@@ -90,14 +91,14 @@ async fn cure(db: &TestDb, cause: &Cause) {
     }
 }
 
-/// Runs a command in a shell.
+/// Runs a command of ours in a shell.
 fn shell(db: &TestDb, command: &str) -> Output {
     let typed = command.replacen("queue-worker", CLI, 1);
     Command::new("sh").args(["-c", &typed]).env("DATABASE_URL", &db.url).output().unwrap()
 }
 
 fn cli(db: &TestDb, arguments: &[&str]) -> Output {
-    // Environment variables for tests are not settings, and would be reported.
+    // The output would report environment variables of the test suite as unknown settings.
     Command::new(CLI).args(arguments).env_remove("QUEUE_TEST_SKIPS").env("DATABASE_URL", &db.url).output().unwrap()
 }
 

@@ -1,4 +1,4 @@
-//! Writes under a lost lease, of another job or of none: each is refused and changes nothing.
+//! Tests writes under a lost lease, under the lease of another job, or under none: each write is rejected and changes nothing.
 
 use queue_core::JobId;
 use sqlx::PgConnection;
@@ -11,61 +11,61 @@ use tests::{
 };
 use uuid::Uuid;
 
-/// Writes of a holder for any job, besides verdicts.
+/// Names of writes that a lease holder can send for any job, besides verdicts.
 const WRITES: [&str; 6] = ["whole lease", "fresh step", "report", "log", "set aside", "expire"];
 
-/// Returns all writes of a holder.
+/// Returns the names of all writes of a holder.
 fn writes() -> impl Iterator<Item = &'static str> {
     HOLDER_WRITES.into_iter().chain(WRITES).chain(VERDICTS)
 }
 
-/// Runs a write for the job of a verdict; returns whether it was accepted.
-async fn write(on: &mut PgConnection, said: JobVerdict, what: &'static str) -> bool {
-    let (token, job) = (said.token, said.job);
+/// Runs a write for the job of a verdict. Returns whether the write was accepted.
+async fn write(on: &mut PgConnection, job_verdict: JobVerdict, what: &'static str) -> bool {
+    let (token, job) = (job_verdict.token, job_verdict.job);
     match what {
         "whole lease" => protocol::settle_leases_of(on, &[token], &[(job.id.0, job.lane)], &[1]).await.unwrap().is_empty(),
         "fresh step" => operate::journal_fresh(on, token, job.id).await.unwrap() == 1,
         "report" => protocol::note(on, token, job, "here").await.unwrap(),
         "log" => operate::write_logs(on, token, job.id).await.unwrap() == 1,
-        "set aside" => protocol::park(on, said).await.unwrap().is_some(),
-        "expire" => protocol::expire_held(on, &[said]).await.unwrap().is_empty(),
-        verdict if VERDICTS.contains(&verdict) => settle(on, &[JobVerdict { verdict, ..said }]).await.unwrap().is_empty(),
-        what => holders::write(on, said, what).await.unwrap(),
+        "set aside" => protocol::park(on, job_verdict).await.unwrap().is_some(),
+        "expire" => protocol::expire_held(on, &[job_verdict]).await.unwrap().is_empty(),
+        verdict if VERDICTS.contains(&verdict) => settle(on, &[JobVerdict { verdict, ..job_verdict }]).await.unwrap().is_empty(),
+        what => holders::write(on, job_verdict, what).await.unwrap(),
     }
 }
 
-/// Returns whether such a write ends the attempt.
+/// Returns whether the write ends the attempt.
 fn ends(what: &str) -> bool {
     ENDING_WRITES.contains(&what) || VERDICTS.contains(&what) || ["whole lease", "set aside", "expire"].contains(&what)
 }
 
-/// Checks that the write is refused, and changes nothing.
-async fn is_refused(on: &mut PgConnection, said: JobVerdict, what: &'static str, why: &str) {
+/// Checks that the write is rejected and changes nothing.
+async fn is_refused(on: &mut PgConnection, verdict: JobVerdict, what: &'static str, why: &str) {
     let logs = "select count(*) from queue.log";
     let logs = async |on: &mut PgConnection| sqlx::query_scalar::<_, i64>(logs).fetch_one(on).await.unwrap();
     let before = (contents(on).await.unwrap(), logs(on).await);
-    assert!(!write(on, said, what).await, "{what} {why}");
+    assert!(!write(on, verdict, what).await, "{what} {why}");
     assert_eq!((contents(on).await.unwrap(), logs(on).await), before, "{what} {why}");
 }
 
-/// State of the job since its first holder lost it.
+/// What has happened to the job since its first holder lost it.
 #[derive(Clone, Copy, Debug)]
 enum JobChange {
-    /// It waits.
+    /// The job is waiting.
     Recovered,
-    /// Another worker has it, under another attempt.
+    /// Another worker has the job under another attempt.
     Reclaimed,
-    /// Another worker has it, under the same attempt.
+    /// Another worker has the job under the same attempt.
     Released,
     Completed,
     Dead,
-    /// It waits for a signal.
+    /// The job is waiting for a signal.
     Parked,
-    /// It was parked and woken, and another worker has it under the same attempt.
+    /// The job was parked and woken, and another worker has it under the same attempt.
     Woken,
-    /// Another worker has it after it was restarted.
+    /// The job was restarted, and another worker has it.
     Restarted,
-    /// It was requeued after it was completed, and another worker has it.
+    /// The job was completed and requeued, and another worker has it.
     Reopened,
 }
 
@@ -91,7 +91,7 @@ async fn held(on: &mut PgConnection) -> Lease {
     lease
 }
 
-/// Takes the lease away.
+/// Ends or takes away the lease, as `since` specifies.
 async fn lose(on: &mut PgConnection, lease: &Lease, since: JobChange) {
     let all = |verdict| lease.all(verdict);
     match since {
@@ -134,7 +134,7 @@ async fn a_write_after_the_lease_was_lost_is_refused_and_changes_nothing() {
         for what in writes() {
             is_refused(&mut on, lease.one(0, "complete"), what, &format!("of a job that was {since:?}")).await;
         }
-        // The current holder closes the map begun under the lost lease.
+        // The holder of the lost lease cannot close the map that it opened, even with the right name and total.
         let before = contents(&mut on).await.unwrap();
         assert_eq!(holders::close(&mut on, lease.token, lease.jobs[0].id, "map", 2).await.unwrap(), None);
         assert_eq!(contents(&mut on).await.unwrap(), before);
@@ -144,21 +144,21 @@ async fn a_write_after_the_lease_was_lost_is_refused_and_changes_nothing() {
     db.finish().await;
 }
 
-/// Otherwise the other tests would prove nothing.
+/// The control: without accepted writes, the other tests would prove nothing.
 #[tokio::test]
 async fn a_write_of_the_holder_is_accepted_and_one_that_ends_the_attempt_only_once() {
     let db = TestDb::new().await;
     let mut on = db.pool.acquire().await.unwrap();
     for what in writes() {
         let lease = held(&mut on).await;
-        let said = lease.one(0, "complete");
-        assert!(write(&mut on, said, what).await, "{what}");
+        let verdict = lease.one(0, "complete");
+        assert!(write(&mut on, verdict, what).await, "{what}");
         if ends(what) {
             for again in writes().filter(|again| ends(again)) {
-                is_refused(&mut on, said, again, &format!("after {what}")).await;
+                is_refused(&mut on, verdict, again, &format!("after {what}")).await;
             }
         } else {
-            assert!(write(&mut on, said, what).await, "{what}, once more");
+            assert!(write(&mut on, verdict, what).await, "{what}, once more");
         }
         empty(&db).await;
     }
@@ -166,7 +166,7 @@ async fn a_write_of_the_holder_is_accepted_and_one_that_ends_the_attempt_only_on
     db.finish().await;
 }
 
-/// A token names one lease: nothing is written under that of another living job, or under none.
+/// A token names one lease. Nothing is written under the lease of another running job, or under none.
 #[tokio::test]
 async fn a_write_counts_only_under_the_lease_that_has_the_job() {
     let db = TestDb::new().await;
@@ -192,24 +192,24 @@ async fn a_write_counts_only_under_the_lease_that_has_the_job() {
     db.finish().await;
 }
 
-/// Runs the statements for several jobs; returns the accepted ones.
-async fn write_all(on: &mut PgConnection, said: &[JobVerdict], what: &str) -> Vec<JobId> {
+/// Runs the statements for several jobs. Returns the accepted jobs.
+async fn write_all(on: &mut PgConnection, verdicts: &[JobVerdict], what: &str) -> Vec<JobId> {
     let refused = match what {
-        "settle" => protocol::settle_together(on, said).await,
-        "forget" => protocol::settle_forgotten(on, said).await,
-        "expire" => protocol::expire_held(on, said).await,
-        "park" => signals::park_held(on, said).await,
-        "restart" => signals::restart(on, said).await,
+        "settle" => protocol::settle_together(on, verdicts).await,
+        "forget" => protocol::settle_forgotten(on, verdicts).await,
+        "expire" => protocol::expire_held(on, verdicts).await,
+        "park" => signals::park_held(on, verdicts).await,
+        "restart" => signals::restart(on, verdicts).await,
         _ => {
-            let reports: Vec<_> = said.iter().map(|one| (one.token, one.job, "here")).collect();
+            let reports: Vec<_> = verdicts.iter().map(|one| (one.token, one.job, "here")).collect();
             return protocol::note_all(on, &reports).await.unwrap().into_iter().map(|(_, id)| id).collect();
         }
     };
     let refused = refused.unwrap();
-    said.iter().filter(|one| !refused.contains(&(one.token, Some(one.job.id)))).map(|one| one.job.id).collect()
+    verdicts.iter().filter(|one| !refused.contains(&(one.token, Some(one.job.id)))).map(|one| one.job.id).collect()
 }
 
-/// Each has a lease, and names the other's job, in one statement: both tokens are valid, and so are both ids.
+/// Each of two jobs has a lease and names the other job, in one statement. Both tokens and both ids are valid.
 #[tokio::test]
 async fn of_writes_in_one_statement_only_those_under_the_right_lease_are_accepted() {
     let db = TestDb::new().await;

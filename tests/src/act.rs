@@ -1,4 +1,4 @@
-//! A job type whose payload describes what its handler does. Its effects are counted in a table that every process can read.
+//! A job type whose payload scripts its handler. The job's effects are rows of a table that every process can read.
 
 use std::{
     sync::{Mutex, PoisonError},
@@ -9,28 +9,28 @@ use queue_core::{Context, Failure, Handler, JobId, JobResult, job};
 use serde::{Deserialize, Serialize};
 use sqlx::PgPool;
 
-/// A job that runs `act`. Every attempt first writes a row to the table `effect`.
+/// Job that performs `act`. Every attempt first writes a row to the table `effect`.
 #[job(max_attempts = 3, backoff = fixed("50ms"), timeout = "5s", output = String)]
 #[derive(Serialize, Deserialize)]
 pub struct Do {
-    /// What the handler does.
+    /// Action of the handler.
     pub act: Act,
 }
 
-/// Action of a handler.
+/// Action of a handler, serialized in the payload of [`Do`].
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum Act {
     /// Return this text.
     Ok(String),
     /// Return an error with this text.
     Fail(String),
-    /// Fail until the attempt of this number, which succeeds.
+    /// Fail every attempt before the one with this number, which succeeds.
     FailUntil(u32),
     /// Fail with a terminal error.
     Terminal(String),
     /// Fail with an explicit retry delay in ms.
     RetryIn(u64),
-    /// Snooze for this number of ms while fewer attempts than the second number are recorded.
+    /// Snooze for this number of ms, until the second number of attempts is recorded.
     Snooze(u64, i64),
     /// Panic with a `&str`.
     Panic,
@@ -38,7 +38,7 @@ pub enum Act {
     PanicLong(usize),
     /// Panic with a struct.
     PanicWithStruct,
-    /// Panic while holding a mutex that all attempts share.
+    /// Panic while holding a mutex that all attempts of the process share.
     PanicWithLock,
     /// Panic after an await.
     PanicLate,
@@ -46,7 +46,7 @@ pub enum Act {
     Sleep(u64),
     /// Block the thread for this number of ms, without an await.
     Block(u64),
-    /// Never return: await forever.
+    /// Await forever.
     Hang,
     /// Exit the process with this code.
     Exit(i32),
@@ -66,7 +66,7 @@ pub enum Act {
     First(Box<Act>, Box<Act>),
     /// Sleep for this number of ms, at an await, then run the action.
     Slowly(u64, Box<Act>),
-    /// Abort the process with SIGABRT before the effect is recorded.
+    /// Abort the process with SIGABRT before recording the effect.
     AbortImmediately,
     /// Return an error of this length in bytes, made of two-byte characters.
     FailLong(usize),
@@ -74,7 +74,7 @@ pub enum Act {
     UntilCancelled(Box<Act>),
     /// Wait until the table `go` exists, record the attempt again, then run the action.
     UntilGo(Box<Act>),
-    /// Run the first action at the first recorded attempt, and the second at later ones. Unlike `First`, it counts released attempts.
+    /// Run the first action at the first recorded attempt, and the second at later ones. Unlike `First`, this counts released attempts.
     Anew(Box<Act>, Box<Act>),
 }
 
@@ -133,7 +133,7 @@ impl Handler for Do {
 }
 
 impl Act {
-    /// Performs the waits of this attempt; returns the action that remains.
+    /// Performs the waits of this attempt. Returns the action that remains.
     async fn due(mut self, cx: &Context) -> Result<Self, sqlx::Error> {
         loop {
             self = match self {
@@ -171,7 +171,7 @@ impl Drop for PanicsWhenDropped {
     }
 }
 
-/// Recurses without an end that the compiler can see.
+/// Recurses without an end that the compiler can detect.
 fn deeper(level: u64) -> u64 {
     let frame = std::hint::black_box([level; 64]);
     if frame[0] == u64::MAX { 0 } else { deeper(level + 1) + std::hint::black_box(&frame)[1] }
@@ -189,7 +189,7 @@ pub async fn record(cx: &Context) -> Result<(), sqlx::Error> {
     Ok(())
 }
 
-/// Returns the number of attempts of a job that were recorded in `effect`.
+/// Returns the number of a job's attempts that are recorded in `effect`.
 ///
 /// # Errors
 /// Database errors.

@@ -1,10 +1,11 @@
-//! Simulates the passage of time for a store by shifting its timestamps.
+//! Simulates the passage of time for a whole store by shifting its timestamps.
 
 use std::time::Duration;
 
 use crate::TestDb;
 
-/// Shifts every timestamp column, and the expiry times in `job.system`. Ids, which contain the enqueue time, are unchanged.
+/// Statement that shifts every timestamp column, and the expiry times in `job.system`. It does not change ids, which contain the enqueue
+/// time.
 const AGE: &str = "do $$
   declare part record;
   begin
@@ -22,11 +23,11 @@ const AGE: &str = "do $$
   end $$";
 
 impl TestDb {
-    /// Simulates that this time passes for the whole store: scheduled jobs become due, leases and rate-limit windows end. Then checks the
-    /// invariant.
+    /// Simulates that `by` has passed for the whole store: scheduled jobs become due, and leases and rate-limit windows end. Then checks
+    /// the invariant.
     ///
     /// # Panics
-    /// When the data cannot be shifted, or the invariant does not hold.
+    /// If the data cannot be shifted, or the invariant does not hold.
     pub async fn age(&self, by: Duration) {
         let age = sqlx::AssertSqlSafe(AGE.replace("AGE", &by.as_millis().to_string()));
         sqlx::raw_sql(age).execute(&self.pool).await.unwrap_or_else(|error| panic!("cannot age the store: {error}"));

@@ -1,4 +1,4 @@
-//! A batch job type whose payload describes what the handler does with each job. Its calls are counted in the table `effect`.
+//! A batch job type whose payload scripts what the handler does with each job. The handler's calls are counted in the table `effect`.
 
 use std::time::Duration;
 
@@ -7,31 +7,31 @@ use serde::{Deserialize, Serialize};
 
 use crate::effects;
 
-/// A job of a batch. Every attempt is first recorded in the table `effect`, those of one call in one transaction.
+/// Job of a batch. Every attempt is first recorded in the table `effect`, for all jobs of a call in one transaction.
 #[job(batch = 500, batch_wait = "300ms", max_attempts = 5, backoff = fixed("50ms", jitter = 0.5), timeout = "3s")]
 #[derive(Serialize, Deserialize)]
 pub struct Batched {
-    /// What the handler does with the job.
+    /// Action of the handler for this job.
     pub part: Part,
 }
 
-/// What the handler does with one job of its batch. `Complete` to `Snooze` set a result for the job; `Error` and the later ones end the
+/// Action of the handler for one job of its batch. `Complete` to `Snooze` set a result for the job. `Error` and the later variants end the
 /// whole batch.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Part {
-    /// Set no result.
+    /// Set no result for the job.
     Rest,
     /// Complete the job.
     Complete,
-    /// Fail it with a terminal error.
+    /// Fail the job with a terminal error.
     Dead,
-    /// Fail it.
+    /// Fail the job.
     Fail,
-    /// Snooze it for this number of ms, at the first two calls.
+    /// Snooze the job for this number of ms, in the first two calls.
     Snooze(u64),
-    /// Return an error.
+    /// Return an error from the handler.
     Error,
-    /// Return a terminal error.
+    /// Return a terminal error from the handler.
     Terminal,
     /// Panic.
     Panic,
@@ -41,7 +41,7 @@ pub enum Part {
     Hang,
     /// Wait for cancellation, then return an error.
     UntilCancelled,
-    /// Do this at the first attempt, and complete the job at later ones.
+    /// Perform this action at the first attempt, and complete the job at later ones.
     First(Box<Part>),
 }
 

@@ -1,4 +1,4 @@
-//! Statements for child jobs of durable jobs, run one at a time on the caller's connection.
+//! Runs the statements for child jobs of durable jobs one at a time on the caller's connection.
 
 use queue_core::JobId;
 use sqlx::{PgConnection, Row as _};
@@ -6,26 +6,26 @@ use uuid::Uuid;
 
 use crate::protocol::sql;
 
-/// Spawns a child that is due now, under a unique step name; returns whether it was spawned.
+/// Spawns a child that is due now, under a unique step name. Returns whether the child was spawned.
 pub async fn spawn(connection: &mut PgConnection, token: Uuid, parent: JobId) -> sqlx::Result<bool> {
     let spawn = sqlx::query_scalar::<_, Option<JobId>>(sql(include_str!("../../queue-worker/sql/spawn.sql"))).bind(token).bind(parent);
     let spawn = spawn.bind(1_i16).bind(Uuid::new_v4().to_string()).bind("do").bind(r#"{"act": {"Ok": ""}}"#).bind("{}");
     Ok(spawn.fetch_one(connection).await?.is_some())
 }
 
-/// Writes hints for those of these jobs that are finished and that other jobs wait for.
+/// Writes end hints for those of `jobs` that have finished and that other jobs are waiting for.
 pub async fn note_ends(connection: &mut PgConnection, jobs: &[JobId]) -> sqlx::Result<()> {
     let note = sqlx::query(sql(include_str!("../../queue-worker/sql/note_ends.sql"))).bind(jobs).bind(None::<&str>);
     note.execute(connection).await.map(drop)
 }
 
-/// Notifies the jobs that wait for jobs with a hint; returns the number of hints.
+/// Notifies the jobs that are waiting for jobs with an end hint. Returns the number of hints.
 pub async fn tell_ends(connection: &mut PgConnection) -> sqlx::Result<i32> {
-    let tell = sqlx::query(sql(include_str!("../../queue-worker/sql/tell_ends.sql"))).bind(0_i64).bind(1000);
-    tell.fetch_one(connection).await?.try_get("hints")
+    let query = sqlx::query(sql(include_str!("../../queue-worker/sql/tell_ends.sql"))).bind(0_i64).bind(1000);
+    query.fetch_one(connection).await?.try_get("hints")
 }
 
-/// Deletes child rows of deleted jobs and notifies the parents of finished children; returns whether it found any.
+/// Deletes child rows of deleted jobs, and notifies the parents of finished children. Returns whether any row was found.
 pub async fn prune_children(connection: &mut PgConnection) -> sqlx::Result<bool> {
     let prune = sqlx::query_scalar::<_, Option<i64>>(sql(include_str!("../../queue-worker/sql/prune_children.sql"))).bind(0_i64).bind(1000);
     Ok(prune.fetch_one(connection).await?.is_some())

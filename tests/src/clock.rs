@@ -1,5 +1,5 @@
-//! A wrong wall clock for child processes of a test, which can be changed while they run. A small library (`clock.c`, compiled with the
-//! linker's compiler) is loaded before the C library; the monotonic clock is not affected.
+//! Wrong wall clocks for child processes of a test, which can be changed while the processes are running. A small library is loaded before
+//! the C library. It is compiled from `clock.c` with the compiler that also links Rust programs. The monotonic clock is not affected.
 
 use std::{
     env, fs,
@@ -10,14 +10,14 @@ use std::{
 
 use anyhow::{Context as _, Result, bail};
 
-/// A wrong clock. Its processes use it until they end.
+/// Wrong clock. Processes started with this clock use it until they end.
 #[derive(Debug)]
 pub struct Clock {
     folder: PathBuf,
 }
 
 impl Clock {
-    /// Creates a clock that is off by this number of seconds.
+    /// Creates a clock that is wrong by `seconds`.
     pub fn new(seconds: i64) -> Result<Self> {
         static MADE: AtomicU32 = AtomicU32::new(0);
         let folder = env::temp_dir().join(format!("queue-clock-{}-{}", std::process::id(), MADE.fetch_add(1, Relaxed)));
@@ -34,14 +34,14 @@ impl Clock {
         Ok(clock)
     }
 
-    /// Changes the offset, in seconds.
+    /// Changes the offset of the clock, in seconds.
     pub fn set(&self, seconds: i64) -> Result<()> {
-        // Overwritten in place: processes have the file mapped.
+        // The file is overwritten in place, because the processes have mapped it.
         let mut file = fs::File::options().create(true).truncate(false).write(true).open(self.offset())?;
         Ok(std::io::Write::write_all(&mut file, &seconds.to_ne_bytes())?)
     }
 
-    /// Returns the environment variables that give a process this clock.
+    /// Returns the environment variables that make a process use this clock.
     pub fn environment(&self) -> [(&'static str, String); 2] {
         [("LD_PRELOAD", self.library().display().to_string()), ("CLOCK_OFFSET", self.offset().display().to_string())]
     }

@@ -1,5 +1,5 @@
-//! The optional Citus cluster for tests. `QUEUE_TEST_CITUS` is the URL of its coordinator, with a superuser; the other nodes are read from
-//! that database.
+//! Optional Citus cluster for tests. `QUEUE_TEST_CITUS` is the URL of the coordinator with a superuser. The other nodes are read from that
+//! database.
 
 use std::str::FromStr as _;
 
@@ -8,10 +8,10 @@ use sqlx::{AssertSqlSafe, Connection as _, PgConnection, postgres::PgConnectOpti
 
 use crate::db::{connect, run, with_database};
 
-/// Returns the URLs of the cluster's nodes, coordinator first; `None` without a cluster.
+/// Returns the URLs of the cluster's nodes, coordinator first, or `None` if no cluster is configured.
 ///
 /// # Panics
-/// When the cluster does not answer.
+/// If the cluster does not respond.
 pub async fn nodes() -> Option<Vec<String>> {
     const NODES: &str = "select nodename::text, nodeport from pg_dist_node where noderole = 'primary' order by groupid";
     let url = std::env::var("QUEUE_TEST_CITUS").ok()?;
@@ -22,15 +22,15 @@ pub async fn nodes() -> Option<Vec<String>> {
     Some(found.into_iter().map(|(name, at)| url.replace(&format!("{host}:{port}"), &format!("{name}:{at}"))).collect())
 }
 
-/// Name of the template database. Contains the name of this binary, which embeds the code that creates it, so that builds do not share a
-/// template.
+/// Returns the name of the template database. The name contains that of this binary, which embeds the code that creates the template, so
+/// different builds do not share a template.
 fn template() -> String {
     let made = std::env::current_exe().and_then(|path| path.metadata()).and_then(|file| file.modified());
     let since = made.ok().and_then(|made| made.duration_since(std::time::UNIX_EPOCH).ok()).unwrap_or_default();
     format!("queue_cluster_{}", since.as_millis())
 }
 
-/// Creates a database of this name on each node, copied from a template with a distributed store.
+/// Creates a database named `name` on each node, copied from a template with a distributed store.
 pub(crate) async fn make(nodes: &[String], name: &str) {
     ensure_template(nodes).await;
     for node in nodes {
@@ -81,7 +81,7 @@ async fn ensure_template(nodes: &[String]) {
         for node in nodes.iter().rev() {
             let mut admin = connect(node).await;
             run(&mut admin, "alter database queue_template_new allow_connections false").await;
-            // Citus background sessions, which reconnect repeatedly.
+            // Citus background sessions reconnect repeatedly, so they must be terminated before the copy.
             let end = "select pg_terminate_backend(pid, 5000) from pg_stat_activity where datname = 'queue_template_new'";
             sqlx::raw_sql(AssertSqlSafe(end)).execute(&mut admin).await.unwrap_or_else(|error| panic!("{end}: {error}"));
             run(&mut admin, &format!("alter database queue_template_new rename to {name}")).await;

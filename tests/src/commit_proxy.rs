@@ -1,5 +1,5 @@
-//! A proxy between a pool and the server that cuts a connection at its COMMIT, just before the server receives it or just after it has
-//! committed.
+//! Proxy between a pool and the server that cuts a connection at its COMMIT: just before the server receives the COMMIT, or just after it
+//! has committed.
 
 use std::{
     path::PathBuf,
@@ -20,19 +20,19 @@ use tokio::{
     task::JoinHandle,
 };
 
-/// When a connection is cut.
+/// Moment at which a connection is cut.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cut {
-    /// COMMIT never reaches the server.
+    /// Cut before the COMMIT reaches the server.
     Before,
-    /// The server has committed; its reply never arrives.
+    /// Cut after the server has committed, but before the reply arrives.
     After,
 }
 
-/// A running proxy. Cuts only connections that began a handler's own transaction.
+/// Running proxy. It cuts only connections on which a handler began its own transaction.
 #[derive(Debug)]
 pub struct Proxy {
-    /// A pool that connects through the proxy.
+    /// Pool that connects through the proxy.
     pub pool: PgPool,
     state: Arc<State>,
     folder: PathBuf,
@@ -48,10 +48,10 @@ struct State {
 }
 
 impl Proxy {
-    /// Starts a proxy for the database at `url` that cuts this number of connections.
+    /// Starts a proxy for the database at `url` that cuts the first `times` connections.
     ///
     /// # Panics
-    /// When no socket can be opened.
+    /// If no socket can be opened.
     pub fn start(url: &str, cut: Cut, times: usize) -> Self {
         let options = PgConnectOptions::from_str(url).unwrap_or_else(|error| panic!("{url}: {error}"));
         let folder = std::env::temp_dir().join(format!("qp-{}", uuid::Uuid::new_v4().simple()));
@@ -84,7 +84,7 @@ impl Proxy {
         self.state.done.load(SeqCst)
     }
 
-    /// With `true`, refuses new connections from the next cut on; `false` accepts them again.
+    /// Rejects new connections from the next cut on if `away` is true, and accepts them again otherwise.
     pub fn refuse_new(&self, away: bool) {
         self.state.away.store(away, SeqCst);
     }
@@ -98,7 +98,7 @@ impl Drop for Proxy {
 }
 
 impl State {
-    /// Forwards bytes both ways until one side closes, or the connection is to be cut.
+    /// Forwards bytes in both directions until one side closes or the connection has to be cut.
     async fn carry(&self, client: UnixStream, server: UnixStream) {
         let ((mut client_in, mut client_out), (mut server_in, mut server_out)) = (client.into_split(), server.into_split());
         let back = tokio::spawn(async move {
@@ -107,20 +107,20 @@ impl State {
         });
         let (mut seen, mut bytes) = (false, vec![0; 64 * 1024]);
         while let Ok(count @ 1..) = client_in.read(&mut bytes).await {
-            let heard = &bytes[..count];
-            seen |= contains(heard, b"read committed read write");
-            if seen && contains(heard, b"COMMIT\0") && self.left.fetch_update(SeqCst, SeqCst, |left| left.checked_sub(1)).is_ok() {
+            let received = &bytes[..count];
+            seen |= contains(received, b"read committed read write");
+            if seen && contains(received, b"COMMIT\0") && self.left.fetch_update(SeqCst, SeqCst, |left| left.checked_sub(1)).is_ok() {
                 back.abort();
                 let _ = back.await;
                 if self.cut == Cut::After {
-                    // The client is gone; the server ends the session after it has processed what it received.
-                    let _ = server_out.write_all(heard).await;
+                    // After the client is gone, the server first processes what it has received and then ends the session.
+                    let _ = server_out.write_all(received).await;
                     let _ = server_out.shutdown().await;
                 }
                 self.done.fetch_add(1, SeqCst);
                 return;
             }
-            if server_out.write_all(heard).await.is_err() {
+            if server_out.write_all(received).await.is_err() {
                 break;
             }
         }
@@ -129,6 +129,6 @@ impl State {
     }
 }
 
-fn contains(text: &[u8], wanted: &[u8]) -> bool {
-    text.windows(wanted.len()).any(|window| window == wanted)
+fn contains(text: &[u8], needle: &[u8]) -> bool {
+    text.windows(needle.len()).any(|window| window == needle)
 }

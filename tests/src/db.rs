@@ -20,12 +20,12 @@ use sqlx::{
 
 use crate::{WorkerProcess, cluster, eventually};
 
-/// A migrated database of one test. End the test with [`TestDb::finish`], which checks the invariant.
+/// Migrated database of one test. A test ends with [`TestDb::finish`], which checks the invariant.
 #[derive(Debug)]
 pub struct TestDb {
-    /// A pool of the test's database.
+    /// Pool of connections to the database.
     pub pool: PgPool,
-    /// Its URL, for other processes.
+    /// Database URL, for other processes.
     pub url: String,
     name: String,
     /// URLs of the cluster's nodes, if the database is on a cluster.
@@ -33,11 +33,12 @@ pub struct TestDb {
     finished: bool,
 }
 
-/// Query for violations of the invariant: ids in `job` without exactly one entry, entries without a job, jobs without a lane (jobs: -1),
-/// and ready jobs whose queued line does not match their lane (-6). Further: waiting jobs that have not begun and have an expiry time,
-/// without an expiry entry (-2); jobs of ticks that do not match the tick's recorded outcome (-3); ticks recorded with a job but with none
-/// or two (-4); and pause numbers acknowledged by workers that no pause has had yet (-5), except those of workers that no longer start
-/// jobs.
+/// Query for violations of the invariant, as rows of an id and a code:
+/// - ids in `job` without exactly one entry, and entries without a job;
+/// - jobs without a lane (jobs: -1), and ready jobs whose queued line does not match their lane (-6);
+/// - waiting jobs that have not begun and have an expiry time without an expiry entry (-2);
+/// - jobs of ticks that do not match the tick's recorded outcome (-3), and ticks recorded with a job that have none or two (-4);
+/// - acknowledged pause numbers that no pause has had yet (-5), except those of workers that no longer start jobs.
 pub const INVARIANT: &str = "
 with entry as (
   select id from queue.ready union all select id from queue.scheduled union all select unnest(ids) from queue.lease
@@ -87,7 +88,7 @@ impl TestDb {
     /// Creates a database with the default store and the table `effect`.
     ///
     /// # Panics
-    /// When the server cannot be started or does not answer.
+    /// If the server cannot be started or does not respond.
     pub async fn new() -> Self {
         if std::env::var_os("QUEUE_TEST_ALL_ON_CITUS").is_some()
             && let Some(db) = Self::on_citus().await
@@ -98,15 +99,16 @@ impl TestDb {
         let name = format!("t_{}", uuid::Uuid::new_v4().simple());
         let mut connection = connect(&admin).await;
         let template = ensure_template(&mut connection, &admin).await;
-        // Copying files costs half as much as writing each page to the WAL as well, and so does dropping them.
+        // Copying files costs half as much as also writing each page to the WAL. The same applies to dropping the database.
         run(&mut connection, &format!("create database {name} template {template} strategy file_copy")).await;
         Self::at(with_database(&admin, &name), name, Vec::new())
     }
 
-    /// Creates a database with a distributed store on a cluster; its pool connects to the coordinator. Returns `None` without a cluster.
+    /// Creates a database with a distributed store on a cluster. Its pool connects to the coordinator. Returns `None` if no cluster is
+    /// configured.
     ///
     /// # Panics
-    /// When the cluster does not answer.
+    /// If the cluster does not respond.
     pub async fn on_citus() -> Option<Self> {
         let nodes = cluster::nodes().await?;
         let name = format!("t_{}", uuid::Uuid::new_v4().simple());
@@ -133,7 +135,7 @@ impl TestDb {
     /// Listens to a channel of the store: `wake` or `over`.
     ///
     /// # Panics
-    /// When the database does not answer.
+    /// If the database does not respond.
     pub async fn listen(&self, purpose: &str) -> PgListener {
         let listening = async {
             let channel: String = sqlx::query_scalar("select queue.channel($1)").bind(purpose).fetch_one(&self.pool).await?;
@@ -144,10 +146,10 @@ impl TestDb {
         listening.await.unwrap_or_else(|error| panic!("cannot listen to {purpose}: {error}"))
     }
 
-    /// Returns the state of a job, as the view `jobs` shows it.
+    /// Returns the state of a job as shown by the view `jobs`.
     ///
     /// # Panics
-    /// When the database does not answer, or shows the job more than once.
+    /// If the database does not respond, or shows the job more than once.
     pub async fn state(&self, id: JobId) -> Option<JobState> {
         let states: Vec<String> = sqlx::query_scalar("select state from queue.jobs where id = $1")
             .bind(id)
@@ -158,26 +160,26 @@ impl TestDb {
         states.first().map(|state| state.parse().unwrap_or_else(|error| panic!("{error}")))
     }
 
-    /// Waits until a job is in this state.
+    /// Waits until a job has the state `expected`.
     ///
     /// # Panics
-    /// When it is not within ten seconds.
-    pub async fn until(&self, id: JobId, wanted: JobState) {
-        eventually(&format!("job {id} is {wanted}"), async || self.state(id).await == Some(wanted)).await;
+    /// If the job does not get this state within ten seconds.
+    pub async fn until(&self, id: JobId, expected: JobState) {
+        eventually(&format!("job {id} is {expected}"), async || self.state(id).await == Some(expected)).await;
     }
 
-    /// Returns the value of a query of one row and one column.
+    /// Returns the result of a query of one row and one column.
     ///
     /// # Panics
-    /// When the query fails.
+    /// If the query fails.
     pub async fn count(&self, query: &str) -> i64 {
         sqlx::query_scalar(AssertSqlSafe(query.to_owned())).fetch_one(&self.pool).await.unwrap_or_else(|error| panic!("{query}: {error}"))
     }
 
-    /// Runs a worker until no job is ready, scheduled, parked or running, then stops it.
+    /// Runs a worker until no job is ready, scheduled, parked or running, then stops the worker.
     ///
     /// # Panics
-    /// When the worker fails, or takes longer than ten seconds.
+    /// If the worker fails, or takes longer than ten seconds.
     pub async fn run_until_idle(&self, worker: Worker) {
         self.run_while(worker, async {
             eventually("nothing is left to do", async || {
@@ -189,10 +191,10 @@ impl TestDb {
         .await;
     }
 
-    /// Runs a worker while `test` runs, then stops it.
+    /// Runs a worker while `test` is running, then stops the worker.
     ///
     /// # Panics
-    /// When the worker fails.
+    /// If the worker fails.
     pub async fn run_while<T>(&self, worker: Worker, test: impl Future<Output = T>) -> T {
         let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
         let worker = tokio::spawn(worker.run(async move {
@@ -207,10 +209,10 @@ impl TestDb {
         }
     }
 
-    /// Expires the lease of a worker process, as if it had been killed or stopped: other workers recover its jobs immediately.
+    /// Expires the lease of a worker process, as if the process had been killed or stopped. Other workers recover its jobs immediately.
     ///
     /// # Panics
-    /// When no such worker is registered.
+    /// If no such worker is registered.
     pub async fn expire_worker(&self, worker: &WorkerProcess) {
         let expire = "update queue.worker set expires_at = now() - interval '1 second' where pid = $1 and expires_at > now()";
         let expired = sqlx::query(expire).bind(worker.pid().cast_signed()).execute(&self.pool).await;
@@ -218,30 +220,31 @@ impl TestDb {
         assert!(expired > 0, "{worker:?} is not announced");
     }
 
-    /// Ends a worker process with SIGKILL and expires its lease. Does not wait for statements that it has sent.
+    /// Ends a worker process with SIGKILL and expires its lease. Does not wait for statements that the process has sent.
     ///
     /// # Panics
-    /// When it was not registered.
+    /// If the worker was not registered.
     pub async fn kill(&self, mut worker: WorkerProcess) {
         worker.signal("KILL");
         worker.wait();
         self.expire_worker(&worker).await;
     }
 
-    /// Checks the invariant: every job has exactly one entry.
+    /// Checks the invariant that every job has exactly one entry.
     ///
     /// # Panics
-    /// When a job has none or several.
+    /// If a job has no entry or several.
     pub async fn check_invariant(&self) {
         let mut connection = self.pool.acquire().await.unwrap_or_else(|error| panic!("cannot check the invariant: {error}"));
         let broken = broken(&mut connection).await.unwrap_or_else(|error| panic!("cannot check the invariant: {error}"));
         assert!(broken.is_empty(), "(id, entries, jobs) that break the invariant: {broken:?}");
     }
 
-    /// Checks the invariant and does not drop the database. For a cluster that has lost a node; the database is removed with the cluster.
+    /// Checks the invariant without dropping the database. Used for a cluster that has lost a node, because the database is removed with
+    /// the cluster.
     ///
     /// # Panics
-    /// When the invariant is broken.
+    /// If the invariant is broken.
     pub async fn leave(mut self) {
         self.check_invariant().await;
         self.finished = true;
@@ -251,7 +254,7 @@ impl TestDb {
     /// Checks the invariant and drops the database.
     ///
     /// # Panics
-    /// When the invariant is broken.
+    /// If the invariant is broken.
     pub async fn finish(mut self) {
         self.check_invariant().await;
         self.finished = true;
@@ -269,7 +272,7 @@ impl Drop for TestDb {
     }
 }
 
-/// Returns the violations of the invariant as (id, entries, jobs); normally none.
+/// Returns the violations of the invariant as (id, entries, jobs), normally none.
 ///
 /// # Errors
 /// Database errors.
@@ -277,8 +280,8 @@ pub async fn broken(connection: &mut PgConnection) -> sqlx::Result<Vec<(i64, i64
     sqlx::query_as(INVARIANT).fetch_all(connection).await
 }
 
-/// Returns the URL of the server that all tests of this checkout share. The first caller starts it, and it is removed with its folder soon
-/// after the last test process ends. `QUEUE_TEST_DATABASE_URL` names another server.
+/// Returns the URL of the server that all tests of this checkout share. The first caller starts the server. It is removed with its folder
+/// soon after the last test process ends. `QUEUE_TEST_DATABASE_URL` names another server.
 fn server() -> String {
     static SERVER: OnceLock<(String, Option<Embedded>)> = OnceLock::new();
     let start = || {
@@ -302,8 +305,8 @@ fn server() -> String {
     SERVER.get_or_init(start).0.clone()
 }
 
-/// Name of the template database. Contains a hash of the migrations, so that different builds of this checkout do not share one, and the
-/// day, because the template has the partitions of today and the days that follow.
+/// Returns the name of the template database. The name contains a hash of the migrations, so that different builds of this checkout do not
+/// share a template. It also contains the day, because the template has partitions for today and the following days.
 fn template() -> String {
     let mut hash = DefaultHasher::new();
     let today = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| now.as_secs() / 86_400);
@@ -311,7 +314,7 @@ fn template() -> String {
     format!("queue_template_{:x}", hash.finish())
 }
 
-/// Creates the template database in the first test; the others wait for its lock. Returns its name.
+/// Creates the template database in the first test, while other tests wait for the lock. Returns the name of the template.
 async fn ensure_template(admin: &mut PgConnection, url: &str) -> String {
     const EXISTS: &str = "select exists (select from pg_database where datname = $1)";
     let name = template();
@@ -327,7 +330,7 @@ async fn ensure_template(admin: &mut PgConnection, url: &str) -> String {
         migrate(&mut fresh, Store::default()).await.unwrap_or_else(|error| panic!("cannot migrate the template: {error}"));
         run(&mut fresh, "create table effect (job bigint, attempt int, pid int, at timestamptz default clock_timestamp())").await;
         fresh.close().await.unwrap_or_else(|error| panic!("cannot close the template: {error}"));
-        // A file that the server writes at a session's first connection is copied with the others.
+        // The server writes a file at the first connection to a database. Connecting now includes this file in the copies.
         let first = connect(&with_database(url, "queue_template_new")).await;
         first.close().await.unwrap_or_else(|error| panic!("cannot close the template: {error}"));
         run(admin, &format!("alter database queue_template_new rename to {name}")).await;

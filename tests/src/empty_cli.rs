@@ -1,3 +1,3 @@
-//! The worker binary without a named job crate: the linker drops its job types.
+//! Worker binary that names no job crate, so the linker drops the job types.
 
 queue_worker::main!();

@@ -1,4 +1,4 @@
-//! A worker without job types, as built by a user who forgot to name the crate that defines them.
+//! Worker without job types, as built by a user who forgot to name the crate that defines the types.
 
 use queue_worker::Worker;
 use sqlx::PgPool;

@@ -1,5 +1,5 @@
-//! What the holder of a durable job can write besides verdicts, by the product's own statements, run one at a time on the caller's
-//! connection.
+//! Runs the writes that the holder of a durable job can send besides verdicts. The product's own statements run one at a time on the
+//! caller's connection.
 
 use queue_core::JobId;
 use sqlx::{Connection as _, PgConnection};
@@ -11,28 +11,28 @@ use crate::{
     signals,
 };
 
-/// All operations of a holder. `receive` requires a signal called `go`.
+/// Names of all writes of a holder. `receive` requires a signal named `go`.
 pub const HOLDER_WRITES: [&str; 8] = ["step", "step alone", "park", "receive", "spawn", "chunk", "close", "restart"];
 
-/// The operations that end the attempt.
+/// Names of the writes that end the attempt.
 pub const ENDING_WRITES: [&str; 2] = ["park", "restart"];
 
-/// Runs an operation for the job of a verdict; returns whether it was accepted.
-pub async fn write(connection: &mut PgConnection, said: JobVerdict, what: &str) -> sqlx::Result<bool> {
-    let (token, job) = (said.token, said.job.id);
+/// Runs a write for the job of a verdict. Returns whether the write was accepted.
+pub async fn write(connection: &mut PgConnection, verdict: JobVerdict, what: &str) -> sqlx::Result<bool> {
+    let (token, job) = (verdict.token, verdict.job.id);
     Ok(match what {
         "step" => operate::journal(connection, token, job).await? == 1,
         "step alone" => operate::journal_one(connection, token, job).await? == 1,
-        "park" => signals::park_held(connection, &[said]).await?.is_empty(),
+        "park" => signals::park_held(connection, &[verdict]).await?.is_empty(),
         "receive" => signals::receive(connection, token, job).await?,
         "spawn" => children::spawn(connection, token, job).await?,
         "chunk" => chunk(connection, token, job, "map").await? == Some(true),
         "close" => close(connection, token, job, &Uuid::new_v4().to_string(), 0).await? == Some(true),
-        _ => signals::restart(connection, &[said]).await?.is_empty(),
+        _ => signals::restart(connection, &[verdict]).await?.is_empty(),
     })
 }
 
-/// Enqueues two jobs of this map as its next chunk, one of which may run immediately. Rolls back if the chunk is refused.
+/// Enqueues two jobs as the next chunk of a map, one of which may run immediately. Rolls back if the chunk is rejected.
 pub async fn chunk(connection: &mut PgConnection, token: Uuid, parent: JobId, map: &str) -> sqlx::Result<Option<bool>> {
     let mut tx = connection.begin().await?;
     let added = chunk_within(&mut tx, token, parent, map).await?;
@@ -44,7 +44,7 @@ pub async fn chunk(connection: &mut PgConnection, token: Uuid, parent: JobId, ma
     Ok(added)
 }
 
-/// Does the same in the caller's transaction, which the caller rolls back if the chunk is refused.
+/// Does the same as [`chunk`] in the caller's transaction, which the caller must roll back if the chunk is rejected.
 pub async fn chunk_within(on: &mut PgConnection, token: Uuid, parent: JobId, map: &str) -> sqlx::Result<Option<bool>> {
     const NEXT: &str = "select coalesce(max(chunk) + 1, 0) from queue.brood where parent = $1 and name = $2";
     let next: i32 = sqlx::query_scalar(NEXT).bind(parent).bind(map).fetch_one(&mut *on).await?;
@@ -54,7 +54,7 @@ pub async fn chunk_within(on: &mut PgConnection, token: Uuid, parent: JobId, map
     add.bind(next).bind(i64::from(next) * 2).bind(ids).bind(1).fetch_one(on).await
 }
 
-/// Closes a map with this total number of jobs.
+/// Closes a map with `total` jobs.
 pub async fn close(connection: &mut PgConnection, token: Uuid, parent: JobId, map: &str, total: i64) -> sqlx::Result<Option<bool>> {
     let close = sqlx::query_scalar(sql(include_str!("../../queue-worker/sql/close_gather.sql"))).bind(token).bind(parent).bind(1_i16);
     close.bind(map).bind(total).fetch_one(connection).await

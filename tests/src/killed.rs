@@ -1,15 +1,16 @@
-//! Workers that are killed while they run jobs.
+//! Runs workers that are killed while they are running jobs.
 
 use std::time::Duration;
 
 use crate::{TestDb, WorkerProcess, eventually};
 
-/// Starts workers one after the other. Two are killed at a random moment after the count of `progress` has grown by `by`, the third once
-/// the count of `over` is `wanted`. A third kill at a random moment would quarantine and then bury a job that all three hit.
+/// Starts three workers one after the other. Two are killed at a random moment after the count of `progress` has grown by `by`, the third
+/// once the count of `finished` is `expected`. If the third kill were random too, a job hit by all three kills would be quarantined and
+/// then become a dead letter.
 ///
 /// # Panics
-/// When the workers make no progress.
-pub async fn kill_three(db: &TestDb, binary: &str, (progress, by): (&str, i64), (over, wanted): (&str, i64)) {
+/// If the workers make no progress.
+pub async fn kill_three(db: &TestDb, binary: &str, (progress, by): (&str, i64), (finished, expected): (&str, i64)) {
     for kill in 0..3 {
         let before = db.count(progress).await;
         let worker = WorkerProcess::start(binary, &db.url, &[("CONCURRENCY", "10")]);
@@ -17,7 +18,7 @@ pub async fn kill_three(db: &TestDb, binary: &str, (progress, by): (&str, i64), 
             eventually("it goes forward", async || db.count(progress).await > before + by).await;
             tokio::time::sleep(Duration::from_millis(fastrand::u64(0..40))).await;
         } else {
-            db.until_count(over, wanted).await;
+            db.until_count(finished, expected).await;
         }
         db.kill(worker).await;
     }

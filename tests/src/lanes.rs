@@ -1,49 +1,49 @@
-//! Removal of unused lanes, step by step, as housekeeping does it.
+//! Removes unused lanes step by step, as housekeeping does.
 
 use sqlx::PgConnection;
 use uuid::Uuid;
 
 use crate::protocol::{ClaimedJob, Lease, sql};
 
-/// Marks lanes that were last used this number of seconds ago, or earlier, as leaving; returns the number of rows.
+/// Marks lanes that have been unused for at least `seconds` as leaving. Returns the number of rows.
 pub async fn leave_lanes(connection: &mut PgConnection, seconds: f64, most: i64) -> sqlx::Result<i64> {
     let leave = sqlx::query_scalar(sql(include_str!("../../queue-worker/sql/leave_lanes.sql"))).bind(seconds).bind(most);
     leave.fetch_one(connection).await
 }
 
-/// Returns the transactions in which lanes were marked as leaving whose earlier state no snapshot sees any more.
+/// Returns the transactions that marked lanes as leaving and whose earlier state no snapshot can see any more.
 pub async fn unseen_lanes(connection: &mut PgConnection) -> sqlx::Result<Vec<String>> {
     sqlx::query_scalar(sql(include_str!("../../queue-worker/sql/unseen_lanes.sql"))).fetch_all(connection).await
 }
 
-/// Moves lanes that are leaving one step further; returns the number of rows.
+/// Advances lanes that are leaving by one step. Returns the number of rows.
 pub async fn pass_lanes(connection: &mut PgConnection, unseen: &[String], most: i64) -> sqlx::Result<i64> {
     let pass = sqlx::query(sql(include_str!("../../queue-worker/sql/pass_lanes.sql"))).bind(unseen).bind(most);
     Ok(i64::try_from(pass.execute(connection).await?.rows_affected()).unwrap_or(i64::MAX))
 }
 
-/// Deletes lane rows that have been replaced by new ones; returns their number.
+/// Deletes lane rows that have been replaced by new ones. Returns the number of rows.
 pub async fn replaced_lanes(connection: &mut PgConnection, most: i64) -> sqlx::Result<i64> {
     sqlx::query_scalar(sql(include_str!("../../queue-worker/sql/replaced_lanes.sql"))).bind(most).fetch_one(connection).await
 }
 
-/// A lane row that may be deleted: its lane, the transaction that marked it as leaving, the lane that names its jobs, and the first and
-/// last job id to check.
+/// Lane row that may be deleted. Contains its lane, the transaction that marked it as leaving, the lane named by its jobs, and the first
+/// and last job id to check.
 pub type DueLane = (i64, String, i64, i64, i64);
 
-/// Returns the lane rows that were unused for this number of seconds and may be deleted.
+/// Returns the lane rows that have been unused for at least `seconds` and may be deleted.
 pub async fn due_lanes(connection: &mut PgConnection, seconds: f64, most: i64) -> sqlx::Result<Vec<DueLane>> {
     let due = sqlx::query_as(sql(include_str!("../../queue-worker/sql/due_lanes.sql"))).bind(seconds).bind(most);
     due.fetch_all(connection).await
 }
 
-/// Returns the lanes of the next jobs, and the last of these jobs unless there are no more.
+/// Returns the lanes of the next jobs, and the id of the last of these jobs unless there are no more jobs.
 pub async fn walk_jobs(connection: &mut PgConnection, after: i64, to: i64, most: i64) -> sqlx::Result<(Option<i64>, Vec<i64>)> {
     let walk = sqlx::query_as(sql(include_str!("../../queue-worker/sql/walk_jobs.sql"))).bind(after).bind(to).bind(most);
     walk.fetch_one(connection).await
 }
 
-/// Deletes the unused ones of these rows, as far as jobs have been checked; returns their number.
+/// Deletes those of the `due` rows whose lane is not in `used`, as far as jobs have been checked. Returns the number of rows.
 pub async fn forget_lanes(connection: &mut PgConnection, due: &[DueLane], used: &[i64], to: i64) -> sqlx::Result<i64> {
     sqlx::query_scalar(sql(include_str!("../../queue-worker/sql/forget_lanes.sql")))
         .bind(due.iter().map(|due| due.0).collect::<Vec<_>>())
@@ -54,14 +54,14 @@ pub async fn forget_lanes(connection: &mut PgConnection, due: &[DueLane], used: 
         .await
 }
 
-/// Checks all jobs for lanes that may be deleted, and deletes those without jobs; returns their number.
+/// Checks all jobs for lanes that may be deleted, and deletes the lanes without jobs. Returns the number of deleted lanes.
 pub async fn walk_lanes(connection: &mut PgConnection) -> sqlx::Result<i64> {
     let due = due_lanes(connection, -1.0, 1000).await?;
     let (_, used) = walk_jobs(connection, 0, i64::MAX, 100_000).await?;
     forget_lanes(connection, &due, &used, i64::MAX).await
 }
 
-/// Claims from these lanes. Jobs are transactional, except those of the last `plain` lanes. Returns the leases with their jobs.
+/// Claims from the lanes. The jobs are transactional, except those of the last `plain` lanes. Returns the leases with their jobs.
 pub async fn claim_each(connection: &mut PgConnection, worker: Uuid, lanes: &[i64], most: i32, plain: usize) -> sqlx::Result<Vec<Lease>> {
     let (token, each) = (Uuid::new_v4(), &lanes[..lanes.len() - plain]);
     let claim = sqlx::query_as(sql(include_str!("../../queue-worker/sql/claim.sql")))

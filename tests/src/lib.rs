@@ -1,4 +1,4 @@
-//! Shared test kit: a server, a database per test, a job type whose payload scripts its handler, and the invariant.
+//! Shared test kit: a server, a database per test, a job type whose payload scripts its handler, and a check of the invariant.
 
 mod act;
 mod age;

@@ -1,4 +1,4 @@
-//! Statements that operators, workers and handlers run on limits.
+//! Runs the statements that operators, workers and handlers use for limits.
 
 use sqlx::PgConnection;
 
@@ -11,12 +11,12 @@ pub async fn set_limit(connection: &mut PgConnection, name: &str, concurrency: i
     set.execute(connection).await.map(drop)
 }
 
-/// Removes the operator's limit; returns whether there was one.
+/// Removes the operator's limit. Returns whether there was one.
 pub async fn unset_limit(connection: &mut PgConnection, name: &str) -> sqlx::Result<bool> {
     sqlx::query_scalar(sql(include_str!("../../queue-core/sql/unset_limit.sql"))).bind(name).fetch_one(connection).await
 }
 
-/// Declares a concurrency limit of the test type, as code does; returns whether it is new.
+/// Declares a concurrency limit of the test type, as code does. Returns whether the limit is new.
 pub async fn declare_limit(connection: &mut PgConnection, name: &str, concurrency: i32) -> sqlx::Result<bool> {
     let declare = sqlx::query_scalar(sql(include_str!("../../queue-worker/sql/declare_limits.sql")))
         .bind(["do"])
@@ -32,14 +32,14 @@ pub async fn declare_limit(connection: &mut PgConnection, name: &str, concurrenc
     declare.fetch_one(connection).await
 }
 
-/// Closes this limit for this number of ms; returns the number of limits.
+/// Closes a limit for `ms` milliseconds. Returns the number of closed limits.
 pub async fn slow_down(connection: &mut PgConnection, name: &str, ms: f64) -> sqlx::Result<i64> {
     let gate: i64 = sqlx::query_scalar("select queue.hash($1)").bind(name).fetch_one(&mut *connection).await?;
     let slow = sqlx::query(sql(include_str!("../../queue-worker/sql/slow_down.sql"))).bind([gate]).bind(ms);
     Ok(i64::try_from(slow.execute(connection).await?.rows_affected()).unwrap_or(i64::MAX))
 }
 
-/// Loads the jobs of a durable lease; returns their number.
+/// Loads the jobs of a durable lease. Returns the number of jobs.
 pub async fn confirm(connection: &mut PgConnection, lease: &Lease) -> sqlx::Result<usize> {
     let jobs = &lease.jobs;
     let confirm = sqlx::query(sql(include_str!("../../queue-worker/sql/confirm.sql")))
@@ -53,7 +53,7 @@ pub async fn confirm(connection: &mut PgConnection, lease: &Lease) -> sqlx::Resu
     Ok(confirm.fetch_all(connection).await?.len())
 }
 
-/// Deletes recorded starts older than every rate window; returns the number of rows.
+/// Deletes recorded starts older than every rate window. Returns the number of rows.
 pub async fn prune_rates(connection: &mut PgConnection) -> sqlx::Result<i64> {
     let prune = sqlx::query(sql(include_str!("../../queue-worker/sql/prune_rates.sql")));
     Ok(i64::try_from(prune.execute(connection).await?.rows_affected()).unwrap_or(i64::MAX))

@@ -1,4 +1,4 @@
-//! Statements of fair queueing, run one at a time from the worker's own SQL files.
+//! Runs the statements of fair queueing one at a time, from the worker's own SQL files.
 
 use queue_core::JobId;
 use sqlx::{FromRow as _, PgConnection, Row as _};
@@ -6,16 +6,16 @@ use uuid::Uuid;
 
 use crate::protocol::{ClaimedJob, Lease, sql};
 
-/// A claim from fair queues: its lease, and the line of each of its jobs, both in turn order.
+/// Claim from fair queues: the lease, and the line of each claimed job, both in turn order.
 #[derive(Clone, Debug)]
 pub struct Served {
-    /// The lease with its jobs.
+    /// Lease with the claimed jobs.
     pub lease: Lease,
-    /// The line of each job.
+    /// Line of each job.
     pub lines: Vec<i64>,
 }
 
-/// Returns all plain lanes.
+/// Returns all lanes that are not fair.
 ///
 /// # Errors
 /// Database errors.
@@ -32,7 +32,7 @@ pub async fn claim_lines(connection: &mut PgConnection, worker: Uuid, after: i64
     claim_lines_of(connection, worker, &lanes, after, &vec![most; lanes.len()], most).await
 }
 
-/// Claims from the lines of these lanes, with a maximum per lane and in total.
+/// Claims from the lines of the given lanes, with a maximum per lane and in total.
 ///
 /// # Errors
 /// Database errors.
@@ -60,7 +60,7 @@ pub async fn claim_lines_of(
     Ok(Served { lease: Lease { token, jobs }, lines })
 }
 
-/// Moves up to `most` jobs of each lane into its lines; returns the number of jobs.
+/// Moves up to `most` jobs of each lane into the lane's lines. Returns the number of jobs.
 ///
 /// # Errors
 /// Database errors.
@@ -71,7 +71,7 @@ pub async fn line_up(connection: &mut PgConnection, most: i64) -> sqlx::Result<i
     rows.iter().map(|row| row.try_get::<i64, _>("jobs")).sum()
 }
 
-/// Enqueues a job of the test type with this fair key.
+/// Enqueues a job of the test type with the fair key `fair`.
 ///
 /// # Errors
 /// Database errors.

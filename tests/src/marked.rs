@@ -1,4 +1,4 @@
-//! A job type whose effect records when its handler began, before anything else could delay it.
+//! A job type whose effect records when its handler began, before anything could delay the handler.
 
 use std::time::Duration;
 
@@ -6,11 +6,12 @@ use chrono::Utc;
 use queue_core::{Context, Handler, JobResult, job};
 use serde::{Deserialize, Serialize};
 
-/// A job that records the start time by this machine's clock (the server's) in the table `effect`, and then sleeps.
+/// Job that records its start time in the table `effect`, and then sleeps. The time is that of this machine's clock, which is also the
+/// server's.
 #[job(send_only, max_attempts = 20, backoff = fixed("10ms"))]
 #[derive(Serialize, Deserialize)]
 pub struct Marked {
-    /// Sleep in ms.
+    /// Duration of the sleep in ms.
     pub ms: u64,
 }
 

@@ -1,5 +1,5 @@
-//! Statements of producers, housekeeping and operators, run one at a time. The counterpart of [`protocol`](crate::protocol), which has
-//! those of workers.
+//! Runs the statements of producers, housekeeping and operators one at a time. The counterpart for workers is
+//! [`protocol`](crate::protocol).
 
 use queue_core::JobId;
 use sqlx::{PgConnection, Row as _};
@@ -36,8 +36,8 @@ async fn enqueue_by(
         .await
 }
 
-/// Enqueues a job that replaces the payload of a waiting job with the same uniqueness key, or one under an ordering key. Returns its id,
-/// and whether it is new.
+/// Enqueues a job under a uniqueness key, an ordering key, or both. The job replaces the payload of a waiting job with the same uniqueness
+/// key. Returns the job's id, and whether the job is new.
 pub async fn enqueue_with(connection: &mut PgConnection, key: Option<&str>, unique: Option<&str>) -> sqlx::Result<(JobId, bool)> {
     let options = match unique {
         Some(unique) => serde_json::json!({
@@ -51,7 +51,7 @@ pub async fn enqueue_with(connection: &mut PgConnection, key: Option<&str>, uniq
     Ok((id, outcome == "enqueued"))
 }
 
-/// Enqueues a job under an ordering key, as a driver in another language does.
+/// Enqueues a job under an ordering key, as a driver of another language does.
 pub async fn enqueue_text(connection: &mut PgConnection, key: &str) -> sqlx::Result<JobId> {
     let options = serde_json::json!({ "max_attempts": 3, "key": key });
     let enqueue = sqlx::query_scalar(sql(include_str!("../../queue-core/sql/enqueue_text.sql")));
@@ -60,7 +60,7 @@ pub async fn enqueue_text(connection: &mut PgConnection, key: &str) -> sqlx::Res
 
 const PAYLOAD: &str = r#"{"act":{"Ok":"done"}}"#;
 
-/// Returns the lanes of these queues and priorities, creating missing ones.
+/// Returns the lanes of the given queues and priorities, creating missing lanes.
 pub async fn meet_lanes(connection: &mut PgConnection, lanes: &[(&str, i16)]) -> sqlx::Result<Vec<i64>> {
     sqlx::query_scalar(sql(include_str!("../../queue-core/sql/meet_lanes.sql")))
         .bind(lanes.iter().map(|(queue, _)| *queue).collect::<Vec<_>>())
@@ -71,7 +71,7 @@ pub async fn meet_lanes(connection: &mut PgConnection, lanes: &[(&str, i16)]) ->
         .await
 }
 
-/// Enqueues jobs in these lanes, each due now or in an hour.
+/// Enqueues jobs in the given lanes, each due now or in an hour.
 pub async fn insert_all(connection: &mut PgConnection, jobs: &[(i64, bool)]) -> sqlx::Result<Vec<JobId>> {
     let later = chrono::Utc::now() + chrono::Duration::hours(1);
     let payload: serde_json::Value = serde_json::from_str(PAYLOAD).unwrap_or_default();
@@ -84,33 +84,33 @@ pub async fn insert_all(connection: &mut PgConnection, jobs: &[(i64, bool)]) -> 
         .await
 }
 
-/// Releases leases whose claim was never answered; returns the number of jobs.
+/// Releases leases whose claim got no reply. Returns the number of jobs.
 pub async fn give_back(connection: &mut PgConnection, tokens: &[Uuid]) -> sqlx::Result<i64> {
     let done = sqlx::query(sql(include_str!("../../queue-worker/sql/give_back.sql"))).bind(tokens).execute(connection).await?;
     Ok(i64::try_from(done.rows_affected()).unwrap_or(i64::MAX))
 }
 
-/// Limits lease deadlines that are too far in the future to the lease duration; returns the number of workers.
+/// Limits lease deadlines that are too far in the future to the lease duration. Returns the number of workers.
 pub async fn limit_beats(connection: &mut PgConnection) -> sqlx::Result<i64> {
     let done = sqlx::query(sql(include_str!("../../queue-worker/sql/limit_beats.sql"))).execute(connection).await?;
     Ok(i64::try_from(done.rows_affected()).unwrap_or(i64::MAX))
 }
 
-/// Promotes up to `most` jobs; returns their number.
+/// Promotes up to `most` jobs. Returns the number of jobs.
 pub async fn promote(connection: &mut PgConnection, most: i64) -> sqlx::Result<i64> {
     let promote = sqlx::query_as(sql(include_str!("../../queue-worker/sql/promote.sql"))).bind(most);
     let queues: Vec<(String, i64)> = promote.fetch_all(connection).await?;
     Ok(queues.iter().map(|(_, jobs)| jobs).sum())
 }
 
-/// Unblocks ordering keys that have hints; returns the number of jobs moved.
+/// Unblocks ordering keys that have hints. Returns the number of jobs moved.
 pub async fn unblock(connection: &mut PgConnection) -> sqlx::Result<i32> {
     let unblock = sqlx::query(sql(include_str!("../../queue-worker/sql/unblock.sql"))).bind(0_i64).bind(1000);
     let unblock = unblock.bind(0_i64).bind(0_i64).bind(0_i64).bind(0_i64);
     unblock.fetch_one(connection).await?.try_get("moved")
 }
 
-/// Expires jobs that were not started in time; returns their number.
+/// Expires jobs that were not started in time. Returns the number of jobs.
 pub async fn expire_due(connection: &mut PgConnection) -> sqlx::Result<i64> {
     let expire =
         sqlx::query(sql(include_str!("../../queue-worker/sql/expire_due.sql"))).bind(None::<chrono::DateTime<chrono::Utc>>).bind(1000);
@@ -118,22 +118,22 @@ pub async fn expire_due(connection: &mut PgConnection) -> sqlx::Result<i64> {
     Ok(i64::try_from(expired.len()).unwrap_or(i64::MAX))
 }
 
-/// Requeues dead letters; returns the requeued ones.
+/// Requeues dead letters. Returns the requeued jobs.
 pub async fn requeue(connection: &mut PgConnection, ids: &[JobId]) -> sqlx::Result<Vec<JobId>> {
     sqlx::query_scalar(sql("select c from queue.requeue_all($1) c")).bind(ids).fetch_all(connection).await
 }
 
-/// Cancels waiting jobs; returns the cancelled ones.
+/// Cancels waiting jobs. Returns the cancelled jobs.
 pub async fn cancel(connection: &mut PgConnection, ids: &[JobId]) -> sqlx::Result<Vec<JobId>> {
     sqlx::query_scalar(sql("select c from queue.cancel_waiting_all($1) c")).bind(ids).fetch_all(connection).await
 }
 
-/// Discards dead letters; returns the discarded ones.
+/// Discards dead letters. Returns the discarded jobs.
 pub async fn discard(connection: &mut PgConnection, ids: &[JobId]) -> sqlx::Result<Vec<JobId>> {
     sqlx::query_scalar(sql("select c from queue.discard_all($1) c")).bind(ids).fetch_all(connection).await
 }
 
-/// Requeues a finished job; returns whether it did.
+/// Requeues a finished job. Returns whether the job was requeued.
 pub async fn reopen(connection: &mut PgConnection, id: JobId) -> sqlx::Result<bool> {
     sqlx::query_scalar(sql("select queue.reopen($1)")).bind(id).fetch_one(connection).await
 }
@@ -148,21 +148,21 @@ pub async fn sleep(connection: &mut PgConnection, worker: Uuid) -> sqlx::Result<
     sqlx::query(sql(include_str!("../../queue-worker/sql/sleep.sql"))).bind(worker).bind(vec!["*"]).execute(connection).await.map(drop)
 }
 
-/// Deletes the idle row.
+/// Deletes the idle row of a worker.
 pub async fn wake_up(connection: &mut PgConnection, worker: Uuid) -> sqlx::Result<()> {
     sqlx::query(sql(include_str!("../../queue-worker/sql/wake_up.sql"))).bind(worker).execute(connection).await.map(drop)
 }
 
-/// Deletes history outside of the day partitions, as if its retention had ended; returns the number of jobs.
+/// Deletes history outside of the day partitions, as if its retention had ended. Returns the number of jobs.
 pub async fn prune_done(connection: &mut PgConnection) -> sqlx::Result<i64> {
     let prune = sqlx::query_scalar(sql(include_str!("../../queue-worker/sql/prune_done.sql"))).bind(AHEAD).bind(5000_i64);
     prune.fetch_one(connection).await
 }
 
-/// A retention that ends before its day: a month in the future.
+/// Retention that ended before the day itself: a month in the future.
 const AHEAD: f64 = -30.0 * 86_400.0;
 
-/// Deletes workers that no longer exist.
+/// Deletes the rows of workers that no longer exist.
 pub async fn prune_workers(connection: &mut PgConnection) -> sqlx::Result<()> {
     sqlx::query(sql(include_str!("../../queue-worker/sql/prune_workers.sql")))
         .bind([] as [uuid::Uuid; 0])
@@ -171,17 +171,17 @@ pub async fn prune_workers(connection: &mut PgConnection) -> sqlx::Result<()> {
         .map(drop)
 }
 
-/// Drops the oldest day partition as if its retention had ended; returns whether there was one.
+/// Drops the oldest day partition as if its retention had ended. Returns whether there was one.
 pub async fn drop_day(connection: &mut PgConnection) -> sqlx::Result<bool> {
     sqlx::query_scalar("select queue.drop_day($1 * interval '1 second') is not null").bind(AHEAD).fetch_one(connection).await
 }
 
-/// Creates the partitions for today; returns the number of days.
+/// Creates the partitions for today. Returns the number of days.
 pub async fn add_days(connection: &mut PgConnection) -> sqlx::Result<i32> {
     sqlx::query_scalar(sql(include_str!("../../queue-worker/sql/add_days.sql"))).bind(0).fetch_one(connection).await
 }
 
-/// Reschedules waiting jobs to an hour from now; returns the rescheduled ones.
+/// Reschedules waiting jobs to an hour from now. Returns the rescheduled jobs.
 pub async fn reschedule(connection: &mut PgConnection, ids: &[JobId]) -> sqlx::Result<Vec<JobId>> {
     sqlx::query_scalar(sql("select c from queue.reschedule_all($1, clock_timestamp() + interval '1 hour') c"))
         .bind(ids)
@@ -189,34 +189,34 @@ pub async fn reschedule(connection: &mut PgConnection, ids: &[JobId]) -> sqlx::R
         .await
 }
 
-/// Makes scheduled jobs ready; returns these jobs.
+/// Makes scheduled jobs ready. Returns these jobs.
 pub async fn run_now(connection: &mut PgConnection, ids: &[JobId]) -> sqlx::Result<Vec<JobId>> {
     sqlx::query_scalar(sql("select c from queue.run_now_all($1) c")).bind(ids).fetch_all(connection).await
 }
 
-/// Changes the priority of waiting jobs; returns the changed ones.
+/// Changes the priority of waiting jobs. Returns the changed jobs.
 pub async fn set_priority(connection: &mut PgConnection, ids: &[JobId], priority: i32) -> sqlx::Result<Vec<JobId>> {
     sqlx::query_scalar(sql("select c from queue.set_priority_all($1, $2) c")).bind(ids).bind(priority).fetch_all(connection).await
 }
 
-/// Requests the cancellation of running jobs; returns these jobs.
+/// Requests the cancellation of running jobs. Returns these jobs.
 pub async fn cancel_running(connection: &mut PgConnection, ids: &[JobId]) -> sqlx::Result<Vec<JobId>> {
     sqlx::query_scalar(sql("select c from queue.cancel_running_all($1) c")).bind(ids).fetch_all(connection).await
 }
 
-/// Sets the retention of the test type, in seconds; returns the number of changed types.
+/// Sets the retention of the test type, in seconds. Returns the number of changed types.
 pub async fn keep_types(connection: &mut PgConnection, seconds: f64) -> sqlx::Result<i64> {
     let statement = sqlx::query(sql(include_str!("../../queue-worker/sql/keep_types.sql"))).bind(vec!["do"]).bind(vec![Some(seconds)]);
     Ok(i64::try_from(statement.execute(connection).await?.rows_affected()).unwrap_or(i64::MAX))
 }
 
-/// Deletes uniqueness keys that no job holds; returns their number.
+/// Deletes uniqueness keys that no job holds. Returns the number of keys.
 pub async fn forget_keys(connection: &mut PgConnection) -> sqlx::Result<i64> {
     let forget = sqlx::query_scalar::<_, i32>(sql(include_str!("../../queue-worker/sql/forget_keys.sql"))).bind(1000);
     forget.fetch_one(connection).await.map(i64::from)
 }
 
-/// Frees ordering keys whose head job no longer exists; returns their number.
+/// Frees ordering keys whose head job no longer exists. Returns the number of keys.
 pub async fn free_keys(connection: &mut PgConnection) -> sqlx::Result<i64> {
     let free =
         sqlx::query(sql(include_str!("../../queue-worker/sql/free_keys.sql"))).bind(i64::MIN).bind(1000).fetch_all(connection).await?;
@@ -224,48 +224,48 @@ pub async fn free_keys(connection: &mut PgConnection) -> sqlx::Result<i64> {
     Ok(i64::try_from(heads.iter().flatten().count()).unwrap_or(i64::MAX))
 }
 
-/// Publishes the queue of a job type that no test enqueues; returns the number of changed types.
+/// Publishes the queue of a job type that no test enqueues. Returns the number of changed types.
 pub async fn publish_types(connection: &mut PgConnection, queue: &str) -> sqlx::Result<i64> {
     let publish = sqlx::query(sql(include_str!("../../queue-worker/sql/publish_types.sql"))).bind(["published"]).bind([queue]);
     let published = publish.bind([100_i16]).bind([20_i16]).bind([None::<f64>]).execute(connection).await?;
     Ok(i64::try_from(published.rows_affected()).unwrap_or(i64::MAX))
 }
 
-/// Registers a process that waits for jobs.
+/// Registers a process that is waiting for jobs.
 pub async fn announce_waiter(connection: &mut PgConnection, waiter: Uuid) -> sqlx::Result<()> {
     sqlx::query(sql(include_str!("../../queue-core/sql/announce_waiter.sql"))).bind(waiter).execute(connection).await.map(drop)
 }
 
-/// Deregisters the waiting process.
+/// Deregisters a waiting process.
 pub async fn leave_waiter(connection: &mut PgConnection, waiter: Uuid) -> sqlx::Result<()> {
     sqlx::query(sql(include_str!("../../queue-core/sql/leave_waiter.sql"))).bind(waiter).execute(connection).await.map(drop)
 }
 
-/// Deletes waiters that ended without deregistering; returns their number.
+/// Deletes waiting processes that ended without deregistering. Returns the number of processes.
 pub async fn prune_waiters(connection: &mut PgConnection) -> sqlx::Result<i64> {
     let pruned = sqlx::query(sql(include_str!("../../queue-worker/sql/prune_waiters.sql"))).execute(connection).await?;
     Ok(i64::try_from(pruned.rows_affected()).unwrap_or(i64::MAX))
 }
 
-/// Writes logs of an attempt with a unique number; returns whether the lease lists the job.
+/// Writes logs of an attempt with a unique number. Returns the number of logs written, which is zero if the lease does not list the job.
 pub async fn write_logs(connection: &mut PgConnection, token: Uuid, job: JobId) -> sqlx::Result<i64> {
     let attempt = i32::from(i16::from_ne_bytes([token.as_bytes()[0], fastrand::u8(..)]));
     let write = sqlx::query_scalar(sql(include_str!("../../queue-worker/sql/write_logs.sql"))).bind([token]).bind([job]).bind([attempt]);
     write.bind([0_i64]).bind(["logged"]).fetch_one(connection).await
 }
 
-/// Deletes logs of deleted jobs; returns whether it found any.
+/// Deletes logs of deleted jobs. Returns whether any were found.
 pub async fn prune_logs(connection: &mut PgConnection) -> sqlx::Result<i64> {
     let prune = sqlx::query_scalar::<_, Option<i64>>(sql(include_str!("../../queue-worker/sql/prune_logs.sql"))).bind(0_i64).bind(1000);
     Ok(i64::from(prune.fetch_one(connection).await?.is_some()))
 }
 
-/// Journals a step with a unique name; returns whether the lease lists the job.
+/// Journals a step with a unique name. Returns the number of journaled steps, which is zero if the lease does not list the job.
 pub async fn journal(connection: &mut PgConnection, token: Uuid, job: JobId) -> sqlx::Result<i64> {
     journal_by(connection, include_str!("../../queue-worker/sql/journal.sql"), token, job).await
 }
 
-/// Does the same by the statement for new steps.
+/// Does the same as [`journal`] with the statement for new steps.
 pub async fn journal_fresh(connection: &mut PgConnection, token: Uuid, job: JobId) -> sqlx::Result<i64> {
     journal_by(connection, include_str!("../../queue-worker/sql/journal_fresh.sql"), token, job).await
 }
@@ -276,45 +276,45 @@ async fn journal_by(connection: &mut PgConnection, statement: &'static str, toke
     Ok(write.fetch_all(connection).await?.len() as i64)
 }
 
-/// Does the same by the statement for a single step.
+/// Does the same as [`journal`] with the statement for a single step.
 pub async fn journal_one(connection: &mut PgConnection, token: Uuid, job: JobId) -> sqlx::Result<i64> {
     let write = sqlx::query(sql(include_str!("../../queue-worker/sql/journal_one.sql"))).bind(token).bind(job);
     let write = write.bind(Uuid::new_v4().to_string()).bind(1_i16).bind(1).bind(None::<f64>).bind("1");
     Ok(write.fetch_all(connection).await?.len() as i64)
 }
 
-/// Deletes steps of deleted jobs; returns whether it found any.
+/// Deletes steps of deleted jobs. Returns whether any were found.
 pub async fn prune_steps(connection: &mut PgConnection) -> sqlx::Result<i64> {
     let prune = sqlx::query_scalar::<_, Option<i64>>(sql(include_str!("../../queue-worker/sql/prune_steps.sql"))).bind(0_i64).bind(1000);
     Ok(i64::from(prune.fetch_one(connection).await?.is_some()))
 }
 
-/// Like [`prune_done`], by job type.
+/// Like [`prune_done`], but by job type.
 pub async fn prune_kept(connection: &mut PgConnection) -> sqlx::Result<i64> {
     let prune = sqlx::query_scalar(sql(include_str!("../../queue-worker/sql/prune_kept.sql"))).bind(AHEAD).bind(5000_i64);
     prune.fetch_one(connection).await
 }
 
-/// Deletes history of the test type whose retention has ended; returns whether it scanned.
+/// Deletes history of the test type whose retention has ended. Returns whether the statement scanned any.
 pub async fn prune_early(connection: &mut PgConnection) -> sqlx::Result<i64> {
     let prune = sqlx::query_scalar::<_, bool>(sql(include_str!("../../queue-worker/sql/prune_early.sql")));
-    let looked = prune.bind("do").bind(5000_i64).bind(86_400.0).fetch_optional(connection).await?;
-    Ok(i64::from(looked.is_some()))
+    let found = prune.bind("do").bind(5000_i64).bind(86_400.0).fetch_optional(connection).await?;
+    Ok(i64::from(found.is_some()))
 }
 
-/// Deletes dead letters as if their retention had ended; returns their number.
+/// Deletes dead letters as if their retention had ended. Returns the number of jobs.
 pub async fn prune_dead(connection: &mut PgConnection) -> sqlx::Result<i64> {
     sqlx::query_scalar(sql(include_str!("../../queue-worker/sql/prune_dead.sql"))).bind(AHEAD).bind(5000_i64).fetch_one(connection).await
 }
 
-/// Deletes finished jobs in retained partitions, scanning `most` rows of history at a time; returns the number of scans.
+/// Deletes finished jobs in retained partitions, scanning `most` rows of history at a time. Returns the number of scans.
 pub async fn prune_days(connection: &mut PgConnection, days: f64, most: i64) -> sqlx::Result<i64> {
     let mut from = Some(i64::MIN);
-    let mut looks = 0;
+    let mut calls = 0;
     while let Some(begin) = from {
-        let look = sqlx::query_scalar::<_, Option<i64>>(sql(include_str!("../../queue-worker/sql/prune_days.sql")));
-        from = look.bind(days * 86_400.0).bind(begin).bind(most).fetch_optional(&mut *connection).await?.flatten();
-        looks += 1;
+        let query = sqlx::query_scalar::<_, Option<i64>>(sql(include_str!("../../queue-worker/sql/prune_days.sql")));
+        from = query.bind(days * 86_400.0).bind(begin).bind(most).fetch_optional(&mut *connection).await?.flatten();
+        calls += 1;
     }
-    Ok(looks)
+    Ok(calls)
 }

@@ -1,4 +1,4 @@
-//! A job type with an ordering key whose handlers record when they begin and end, and the check of these records.
+//! A job type with an ordering key whose handlers record when they begin and end, and a check of these records.
 
 use std::{
     collections::{BTreeMap, HashMap, HashSet},
@@ -9,13 +9,13 @@ use queue_core::{Context, Failure, Handler, JobId, JobResult, KeyPolicy, job};
 use serde::{Deserialize, Serialize};
 use sqlx::PgPool;
 
-/// A job with this ordering key. Its id and previous attempts determine whether it fails or dies.
+/// Job with an ordering key. Its id and previous attempts determine whether it fails or dies.
 #[job(key = self.key, max_attempts = 20, backoff = fixed("5ms"))]
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Ordered {
-    /// The ordering key.
+    /// Ordering key.
     pub key: u32,
-    /// Maximum duration in ms.
+    /// Maximum duration of an attempt in ms.
     pub ms: u64,
     /// Percentage of attempts that fail.
     pub fails: u64,
@@ -23,11 +23,11 @@ pub struct Ordered {
     pub dies: bool,
 }
 
-/// Table of the handlers' records. Rows are numbered when they are written.
+/// Statement that creates the table of the handlers' records. Rows are numbered when they are written.
 pub const RUNS: &str = "create table run (seq bigserial primary key, key int not null, job bigint not null, what text not null)";
 
 impl Ordered {
-    /// Lets every third key continue without its dead jobs.
+    /// Returns the key policy of a key: every third key continues without its dead jobs.
     pub fn policy(key: u32) -> KeyPolicy {
         if key.is_multiple_of(3) { KeyPolicy::Skip } else { KeyPolicy::Block }
     }
@@ -55,7 +55,7 @@ impl Handler for Ordered {
     }
 }
 
-/// Compares the handlers' records with the commit order of the jobs of each key; returns the violations and the number of records.
+/// Compares the handlers' records with the commit order of the jobs of each key. Returns the violations and the number of records.
 ///
 /// # Errors
 /// Database errors.
@@ -70,11 +70,11 @@ pub async fn violations(pool: &PgPool, committed: &BTreeMap<u32, Vec<JobId>>) ->
         let lines = by_key.remove(key).unwrap_or_default();
         wrong.extend(check(*key, jobs, &lines));
     }
-    wrong.extend(by_key.keys().map(|key| format!("key {key}: jobs ran that nobody committed")));
+    wrong.extend(by_key.keys().map(|key| format!("key {key}: jobs ran that no producer committed")));
     Ok((wrong, runs.len()))
 }
 
-/// Checks that the jobs of a key ran one after the other, without overlap, completely, and each to its end.
+/// Checks that the jobs of a key ran one after the other without overlap, that all of them ran, and that each ran to its end.
 fn check(key: u32, jobs: &[JobId], lines: &[(JobId, &str)]) -> Vec<String> {
     let skips = Ordered::policy(key) == KeyPolicy::Skip;
     let ends = |what: &str| what == "done" || (what == "dead" && skips);

@@ -1,5 +1,5 @@
-//! A job type that begins a transaction of its own, with a payload that scripts what it does with it. Its effect is a row that it writes
-//! there.
+//! A job type that begins its own transaction. The payload scripts what the handler does with the transaction, and the effect is a row that
+//! the handler writes there.
 
 use std::time::Duration;
 
@@ -9,11 +9,11 @@ use sqlx::{Executor as _, PgConnection, PgPool};
 
 use crate::{Act, Do};
 
-/// A job that writes a row into the table `effect` in its own transaction, and then follows the script `how`.
+/// Job that writes a row to the table `effect` in its own transaction, and then follows the script `how`.
 #[job(send_only, max_attempts = 2, backoff = fixed("1ms"), timeout = "20s", output = Option<String>)]
 #[derive(Serialize, Deserialize)]
 pub struct Own {
-    /// The script.
+    /// Name of the script.
     pub how: String,
 }
 
@@ -67,11 +67,11 @@ impl Handler for Own {
                 effect(&mut tx, cx).await?;
             }
             "told" => {
-                let told = tx.complete(Some("told".to_owned())).await;
-                if told.is_err() {
+                let result = tx.complete(Some("told".to_owned())).await;
+                if result.is_err() {
                     effect(&mut *cx.pool().acquire().await?, cx).await?;
                 }
-                return told;
+                return result;
             }
             "nul" => return tx.complete(Some("a\0b".to_owned())).await,
             _ => {}
@@ -118,7 +118,7 @@ pub fn is_lost(failure: &Failure) -> bool {
     matches!(error, Some(Error::LeaseLost { .. }))
 }
 
-/// Waits for the table `go`, even while no new connection is available.
+/// Waits until the table `go` exists, even while no new connection is available.
 pub async fn hold(pool: &PgPool) {
     while !matches!(sqlx::query_scalar("select exists (select from pg_class where relname = 'go')").fetch_one(pool).await, Ok(true)) {
         tokio::time::sleep(Duration::from_millis(20)).await;

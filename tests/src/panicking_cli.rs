@@ -1,4 +1,4 @@
-//! A worker binary with a job type and a middleware. When it draws on a terminal, a thread of it panics after a while, to test that the
+//! Worker binary with a job type and a middleware. If it draws on a terminal, one of its threads panics after a while, to test that the
 //! terminal is restored.
 
 use std::{process::ExitCode, thread, time::Duration};
@@ -7,7 +7,7 @@ use queue_core::{AttemptOutput, Context, Failure, Handler, JobResult, Keyring, M
 use serde::{Deserialize, Serialize};
 use tests::{Own, Stages, Steps};
 
-/// Logs each attempt.
+/// Middleware that logs each attempt.
 struct Loud;
 
 #[async_trait]
@@ -18,7 +18,7 @@ impl Middleware for Loud {
     }
 }
 
-/// A type whose payload only this binary can decrypt.
+/// Job type whose payload only this binary can decrypt.
 #[job(name = "tried_sealed", seal = "tried")]
 #[derive(Serialize, Deserialize)]
 struct Sealed {

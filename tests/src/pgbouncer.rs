@@ -1,5 +1,5 @@
-//! A real `PgBouncer` in front of a server: the binary that `QUEUE_TEST_PGBOUNCER` names, or the one installed. It is stopped when the test
-//! ends, in any way.
+//! Runs a real `PgBouncer` in front of a server: the binary named by `QUEUE_TEST_PGBOUNCER`, or the installed one. The process is stopped
+//! when the test ends, even if the test fails or is killed.
 
 use std::{
     fs,
@@ -14,7 +14,7 @@ use sqlx::{Connection as _, PgConnection};
 
 use crate::{beyond_tier_one, skipped};
 
-/// Pooling mode.
+/// Pooling mode of `PgBouncer`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pooling {
     /// Session pooling: a client keeps its session while it is connected.
@@ -31,7 +31,7 @@ pub struct PgBouncer {
     input: Option<ChildStdin>,
 }
 
-/// Stops it when this script's input is closed, and removes its folder.
+/// Script that stops `PgBouncer` and removes its folder when the script's input is closed.
 const GUARD: &str = r#"
 "$1" "$2/pgbouncer.ini" >/dev/null 2>&1 & pid=$!
 cat >/dev/null
@@ -40,26 +40,26 @@ rm -rf "$2"
 "#;
 
 fn binary() -> Option<PathBuf> {
-    let said = std::env::var_os("QUEUE_TEST_PGBOUNCER").map(PathBuf::from);
-    said.or_else(|| {
+    let configured = std::env::var_os("QUEUE_TEST_PGBOUNCER").map(PathBuf::from);
+    configured.or_else(|| {
         ["/usr/sbin/pgbouncer", "/usr/bin/pgbouncer", "/usr/local/bin/pgbouncer"].map(PathBuf::from).into_iter().find(|path| path.exists())
     })
 }
 
-/// Returns whether it keeps prepared statements apart under transaction pooling, as of version 1.21.
+/// Returns whether `PgBouncer` tracks prepared statements under transaction pooling, which it does since version 1.21.
 pub fn carries_prepared() -> bool {
-    let told = binary().and_then(|binary| Command::new(binary).arg("--version").output().ok());
-    let told = told.map(|told| String::from_utf8_lossy(&told.stdout).into_owned()).unwrap_or_default();
-    let mut numbers = told.split([' ', '.', '\n']).filter_map(|part| part.parse::<u32>().ok());
+    let output = binary().and_then(|binary| Command::new(binary).arg("--version").output().ok());
+    let output = output.map(|output| String::from_utf8_lossy(&output.stdout).into_owned()).unwrap_or_default();
+    let mut numbers = output.split([' ', '.', '\n']).filter_map(|part| part.parse::<u32>().ok());
     (numbers.next(), numbers.next()) >= (Some(1), Some(21))
 }
 
 impl PgBouncer {
-    /// Starts it in front of the server at this loopback port, with further lines of settings. Returns `None`, and reports the skip, if it
-    /// is not installed.
+    /// Starts `PgBouncer` in front of the server at a loopback port, with additional lines of settings. If `PgBouncer` is not installed,
+    /// reports the skipped test and returns `None`.
     ///
     /// # Panics
-    /// When it does not start.
+    /// If `PgBouncer` does not start.
     pub async fn start(what: &str, server: u16, pooling: Pooling, settings: &[&str]) -> Option<Self> {
         beyond_tier_one("starts a pooler");
         let Some(binary) = binary() else {
@@ -76,7 +76,7 @@ impl PgBouncer {
                 format!(
                     "[databases]\n* = host=127.0.0.1 port={server} user=postgres\n[pgbouncer]\nlisten_addr = 127.0.0.1\nlisten_port = {port}\n\
                      unix_socket_dir =\nauth_type = any\npool_mode = {mode}\nmax_client_conn = 200\n{}\n{}\n",
-                    // PgBouncer refuses to run as root, so root's tests run it as the user `nobody`.
+                    // `PgBouncer` refuses to run as root, so tests of root run it as the user `nobody`.
                     if is_root() { "user = nobody" } else { "" },
                     settings.join("\n")
                 ),
@@ -105,17 +105,17 @@ impl PgBouncer {
         Some(started)
     }
 
-    /// Returns its port on 127.0.0.1.
+    /// Returns the port on 127.0.0.1.
     pub fn port(&self) -> u16 {
         self.port
     }
 
-    /// Returns the URL of a database through it.
+    /// Returns the URL of a database behind `PgBouncer`.
     pub fn url(&self, database: &str) -> String {
         format!("postgres://postgres@127.0.0.1:{}/{database}", self.port)
     }
 
-    /// Stops it and waits for its end.
+    /// Stops `PgBouncer` and waits until it has ended.
     pub async fn end(mut self) {
         drop(self.input.take());
         while matches!(self.guard.try_wait(), Ok(None)) {
@@ -125,6 +125,6 @@ impl PgBouncer {
 }
 
 fn is_root() -> bool {
-    let told = Command::new("id").arg("-u").output();
-    told.is_ok_and(|told| told.stdout.starts_with(b"0"))
+    let output = Command::new("id").arg("-u").output();
+    output.is_ok_and(|output| output.stdout.starts_with(b"0"))
 }

@@ -1,4 +1,4 @@
-//! Simulates a transaction pooler in front of the server: refuses or drops the startup settings of a connection.
+//! Simulates a transaction pooler in front of the server, which rejects or drops the startup settings of a connection.
 
 use anyhow::Result;
 use tokio::{
@@ -6,19 +6,19 @@ use tokio::{
     net::{TcpListener, TcpStream},
 };
 
-/// What the pooler does with startup settings.
+/// Treatment of startup settings by the pooler.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Settings {
-    /// Refuses the connection, as `PgBouncer` does by default.
+    /// Reject the connection, as `PgBouncer` does by default.
     Refused,
-    /// Drops them, as `PgBouncer` does with `ignore_startup_parameters`.
+    /// Drop the settings, as `PgBouncer` does with `ignore_startup_parameters`.
     Ignored,
 }
 
-/// Forwards connections to this loopback port; returns its own port. Runs until the runtime ends.
+/// Forwards connections to the loopback port `server`. Returns the pooler's own port. The pooler runs until the runtime ends.
 ///
 /// # Errors
-/// When no port is available.
+/// An error if no port is available.
 pub async fn pooler(server: u16, settings: Settings) -> Result<u16> {
     let listener = TcpListener::bind("127.0.0.1:0").await?;
     let port = listener.local_addr()?.port();

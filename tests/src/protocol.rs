@@ -1,30 +1,30 @@
-//! The worker protocol step by step: runs single statements from the worker's own files, so that tests can order them freely.
+//! Runs the worker protocol step by step. Each statement comes from the worker's own files, so that tests can order the statements freely.
 
 use queue_core::{JobId, Store, runner::OrderingKey};
 use sqlx::{FromRow, PgConnection, Row as _, postgres::PgRow};
 use uuid::Uuid;
 
-/// A claimed batch.
+/// Result of a claim: a lease with its jobs.
 #[derive(Clone, Debug)]
 pub struct Lease {
-    /// The lease token.
+    /// Token of the lease.
     pub token: Uuid,
-    /// The claimed jobs.
+    /// Claimed jobs.
     pub jobs: Vec<ClaimedJob>,
 }
 
-/// A claimed job.
+/// Job under a lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ClaimedJob {
-    /// Its id.
+    /// Job id.
     pub id: JobId,
-    /// Its lane.
+    /// Lane of the job.
     pub lane: i64,
-    /// Number of the attempt that begins.
+    /// Number of the attempt that begins with the claim.
     pub attempts: i16,
     /// Number of attempts that ended with their process.
     pub crashes: i16,
-    /// Its ordering key.
+    /// Ordering key of the job.
     pub key: Option<OrderingKey>,
 }
 
@@ -35,19 +35,19 @@ impl FromRow<'_, PgRow> for ClaimedJob {
     }
 }
 
-/// A verdict as the settle statements take it.
+/// Verdict as the settle statements take it.
 #[derive(Clone, Copy, Debug)]
 pub struct JobVerdict {
-    /// The lease token.
+    /// Token of the lease.
     pub token: Uuid,
-    /// The job.
+    /// Job that the verdict is for.
     pub job: ClaimedJob,
-    /// `complete`, `forget`, `cancel`, `retry`, `snooze`, `release` or `dead`; `plain` to complete without an output.
+    /// One of `complete`, `forget`, `cancel`, `retry`, `snooze`, `release` and `dead`, or `plain` to complete without an output.
     pub verdict: &'static str,
 }
 
 impl JobVerdict {
-    /// Returns whether the job's ordering key continues without it.
+    /// Returns whether the verdict frees the job's ordering key.
     fn frees(&self) -> bool {
         match self.verdict {
             "retry" | "snooze" | "release" => false,
@@ -68,16 +68,16 @@ impl Lease {
         JobVerdict { token: self.token, job: self.jobs[index], verdict }
     }
 
-    /// Returns the ids of its jobs.
+    /// Returns the ids of the lease's jobs.
     pub fn ids(&self) -> Vec<JobId> {
         self.jobs.iter().map(|job| job.id).collect()
     }
 }
 
-/// All verdicts.
+/// All verdicts that [`JobVerdict::verdict`] accepts.
 pub const VERDICTS: [&str; 8] = ["complete", "plain", "forget", "cancel", "retry", "snooze", "release", "dead"];
 
-/// Returns the statement as a worker of the default store runs it.
+/// Returns a statement as a worker of the default store runs it.
 pub(crate) fn sql(statement: &'static str) -> &'static str {
     Store::default().sql(statement)
 }
@@ -101,34 +101,34 @@ pub async fn register(connection: &mut PgConnection) -> sqlx::Result<Uuid> {
     Ok(worker)
 }
 
-/// Sends a heartbeat; returns whether it was in time.
+/// Sends a heartbeat. Returns whether the heartbeat was in time.
 pub async fn beat(connection: &mut PgConnection, worker: Uuid) -> sqlx::Result<bool> {
     let beat = sqlx::query(sql(include_str!("../../queue-worker/sql/beat.sql"))).bind(worker).bind(60_000.0);
     let beat = beat.bind(None::<i32>).bind(None::<i32>).bind(None::<i64>);
     Ok(beat.fetch_optional(connection).await?.is_some())
 }
 
-/// Reports progress of this job under this lease, with a checkpoint; returns whether it was accepted.
+/// Reports progress of a job under a lease, with a checkpoint. Returns whether the report was accepted.
 pub async fn note(connection: &mut PgConnection, token: Uuid, job: ClaimedJob, stage: &str) -> sqlx::Result<bool> {
     Ok(note_all(connection, &[(token, job, stage)]).await?.len() == 1)
 }
 
-/// Reports progress of several jobs in one statement, each with its stage, and with a checkpoint if it is not empty; returns the accepted
-/// ones.
-pub async fn note_all(connection: &mut PgConnection, said: &[(Uuid, ClaimedJob, &str)]) -> sqlx::Result<Vec<(Uuid, JobId)>> {
+/// Reports progress of several jobs in one statement. Each report has a stage, and a checkpoint if the stage is not empty. Returns the
+/// accepted reports.
+pub async fn note_all(connection: &mut PgConnection, reports: &[(Uuid, ClaimedJob, &str)]) -> sqlx::Result<Vec<(Uuid, JobId)>> {
     sqlx::query_as(sql(include_str!("../../queue-worker/sql/note.sql")))
-        .bind(said.iter().map(|(token, ..)| *token).collect::<Vec<_>>())
-        .bind(said.iter().map(|(_, job, _)| job.id).collect::<Vec<_>>())
-        .bind(said.iter().map(|(_, job, _)| job.attempts).collect::<Vec<_>>())
-        .bind(vec![None::<f64>; said.len()])
-        .bind(said.iter().map(|(.., stage)| *stage).collect::<Vec<_>>())
-        .bind(vec!["{}"; said.len()])
-        .bind(said.iter().map(|(.., stage)| (!stage.is_empty()).then(|| format!("\"{stage}\""))).collect::<Vec<_>>())
+        .bind(reports.iter().map(|(token, ..)| *token).collect::<Vec<_>>())
+        .bind(reports.iter().map(|(_, job, _)| job.id).collect::<Vec<_>>())
+        .bind(reports.iter().map(|(_, job, _)| job.attempts).collect::<Vec<_>>())
+        .bind(vec![None::<f64>; reports.len()])
+        .bind(reports.iter().map(|(.., stage)| *stage).collect::<Vec<_>>())
+        .bind(vec!["{}"; reports.len()])
+        .bind(reports.iter().map(|(.., stage)| (!stage.is_empty()).then(|| format!("\"{stage}\""))).collect::<Vec<_>>())
         .fetch_all(connection)
         .await
 }
 
-/// Deletes the progress of those of these jobs that are finished; returns their number.
+/// Deletes the progress of those of `jobs` that have finished. Returns the number of deleted rows.
 pub async fn clear_progress(connection: &mut PgConnection, jobs: &[JobId]) -> sqlx::Result<i64> {
     let clear = sqlx::query_scalar(sql(include_str!("../../queue-worker/sql/clear_progress.sql"))).bind(jobs);
     clear.fetch_one(connection).await
@@ -146,12 +146,12 @@ pub async fn sleep(connection: &mut PgConnection, worker: Uuid, queues: &[&str])
     sleep.execute(connection).await.map(drop)
 }
 
-/// Returns the oldest running transaction, and the next one to begin.
+/// Returns the id of the oldest running transaction, and the id of the next transaction.
 pub async fn horizon(connection: &mut PgConnection) -> sqlx::Result<(i64, i64)> {
     sqlx::query_as(sql(include_str!("../../queue-worker/sql/horizon.sql"))).fetch_one(connection).await
 }
 
-/// Claims up to `most` jobs of all lanes except fair ones; jobs are sorted by id.
+/// Claims up to `most` jobs of all lanes except fair ones. The jobs are sorted by id.
 pub async fn claim(connection: &mut PgConnection, worker: Uuid, most: i32) -> sqlx::Result<Lease> {
     let lanes: Vec<i64> =
         sqlx::query_scalar("select distinct lane from queue.lane where not lined order by lane").fetch_all(&mut *connection).await?;
@@ -159,7 +159,7 @@ pub async fn claim(connection: &mut PgConnection, worker: Uuid, most: i32) -> sq
     claim_of(connection, worker, &lanes, &floors, &each, most).await
 }
 
-/// Claims from these lanes, starting at their floors, with a maximum per lane and in total.
+/// Claims from the given lanes, starting at their floors, with a maximum per lane and in total.
 pub async fn claim_of(
     connection: &mut PgConnection,
     worker: Uuid,
@@ -185,7 +185,7 @@ pub async fn claim_of(
     Ok(Lease { token, jobs })
 }
 
-/// Claims from these lanes below their floors, in each partition's blocks of `ready`, with a maximum per lane and in total.
+/// Claims from the given lanes below their floors, in the given blocks of each partition of `ready`, with a maximum per lane and in total.
 pub async fn claim_late(
     connection: &mut PgConnection,
     worker: Uuid,
@@ -210,12 +210,12 @@ pub async fn claim_late(
     Ok(Lease { token, jobs })
 }
 
-/// Claims under this limit from all lanes and all lines; returns the number of jobs.
+/// Claims under a limit from all lanes and all lines. Returns the number of jobs.
 pub async fn claim_limited(connection: &mut PgConnection, worker: Uuid, limit: &str, most: i32) -> sqlx::Result<usize> {
     claim_under(connection, sql(include_str!("../../queue-worker/sql/claim_limited.sql")), worker, limit, most).await
 }
 
-/// Does the same under a limit by key.
+/// Claims under a limit by key from all lanes and all lines. Returns the number of jobs.
 pub async fn claim_keyed(connection: &mut PgConnection, worker: Uuid, limit: &str, most: i32) -> sqlx::Result<usize> {
     claim_under(connection, sql(include_str!("../../queue-worker/sql/claim_keyed.sql")), worker, limit, most).await
 }
@@ -240,22 +240,22 @@ async fn claim_under(connection: &mut PgConnection, text: &'static str, worker: 
     Ok(rows.iter().filter(|row| row.get::<Option<i64>, _>("id").is_some()).count())
 }
 
-/// A lease token, and the job's id unless a whole lease was refused.
+/// Lease token of a rejected write, and the job id unless a whole lease was rejected.
 pub type Refused = (Uuid, Option<JobId>);
 
-/// Expires claimed jobs that were not started in time, or releases them; returns the refused ones.
-pub async fn expire_held(connection: &mut PgConnection, said: &[JobVerdict]) -> sqlx::Result<Vec<Refused>> {
+/// Expires claimed jobs that were not started in time, or releases them. Returns the rejected verdicts.
+pub async fn expire_held(connection: &mut PgConnection, verdicts: &[JobVerdict]) -> sqlx::Result<Vec<Refused>> {
     let rows: Vec<(Uuid, JobId, Option<bool>)> = sqlx::query_as(sql(include_str!("../../queue-worker/sql/expire_held.sql")))
-        .bind(said.iter().map(|one| one.token).collect::<Vec<_>>())
-        .bind(said.iter().map(|one| one.job.id).collect::<Vec<_>>())
+        .bind(verdicts.iter().map(|one| one.token).collect::<Vec<_>>())
+        .bind(verdicts.iter().map(|one| one.job.id).collect::<Vec<_>>())
         .fetch_all(connection)
         .await?;
     Ok(rows.into_iter().filter(|(.., became)| became.is_none()).map(|(token, id, _)| (token, Some(id))).collect())
 }
 
-/// Settles as a worker does: jobs that leave no record by a separate statement. Returns the refused ones.
-pub async fn settle(connection: &mut PgConnection, said: &[JobVerdict]) -> sqlx::Result<Vec<Refused>> {
-    let (forgotten, others): (Vec<JobVerdict>, Vec<JobVerdict>) = said.iter().partition(|one| one.verdict == "forget");
+/// Settles as a worker does, with a separate statement for jobs that leave no record. Returns the rejected verdicts.
+pub async fn settle(connection: &mut PgConnection, verdicts: &[JobVerdict]) -> sqlx::Result<Vec<Refused>> {
+    let (forgotten, others): (Vec<JobVerdict>, Vec<JobVerdict>) = verdicts.iter().partition(|one| one.verdict == "forget");
     let mut refused = Vec::new();
     if !forgotten.is_empty() {
         refused = settle_forgotten(connection, &forgotten).await?;
@@ -266,54 +266,54 @@ pub async fn settle(connection: &mut PgConnection, said: &[JobVerdict]) -> sqlx:
     Ok(refused)
 }
 
-/// Settles all verdicts in one statement; returns the refused ones. Failed attempts have the error `as told`, completed ones the output
-/// `1`, and retries and snoozes wait for a minute.
-pub async fn settle_together(connection: &mut PgConnection, said: &[JobVerdict]) -> sqlx::Result<Vec<Refused>> {
-    let fails = |said: &JobVerdict| matches!(said.verdict, "retry" | "dead");
+/// Settles all verdicts in one statement. Failed attempts have the error `as told`, completed ones the output `1`, and retries and snoozes
+/// wait for a minute. Returns the rejected verdicts.
+pub async fn settle_together(connection: &mut PgConnection, verdicts: &[JobVerdict]) -> sqlx::Result<Vec<Refused>> {
+    let fails = |verdict: &JobVerdict| matches!(verdict.verdict, "retry" | "dead");
     sqlx::query_as(sql(include_str!("../../queue-worker/sql/settle.sql")))
-        .bind(said.iter().map(|s| s.token).collect::<Vec<_>>())
-        .bind(said.iter().map(|s| s.job.id.0).collect::<Vec<_>>())
-        .bind(said.iter().map(|s| if s.verdict == "plain" { "complete" } else { s.verdict }).collect::<Vec<_>>())
-        .bind(said.iter().map(|s| s.job.lane).collect::<Vec<_>>())
-        .bind(said.iter().map(|s| s.job.attempts).collect::<Vec<_>>())
-        .bind(said.iter().map(|s| s.job.crashes).collect::<Vec<_>>())
-        .bind(vec![60_000.0; said.len()])
-        .bind(vec![7; said.len()])
-        .bind(said.iter().map(|s| (s.verdict == "complete").then_some("1")).collect::<Vec<_>>())
-        .bind(said.iter().map(|s| fails(s).then_some("as told")).collect::<Vec<_>>())
-        .bind(said.iter().map(|s| s.job.key.map(|key| key.id)).collect::<Vec<_>>())
-        .bind(said.iter().map(JobVerdict::frees).collect::<Vec<_>>())
+        .bind(verdicts.iter().map(|s| s.token).collect::<Vec<_>>())
+        .bind(verdicts.iter().map(|s| s.job.id.0).collect::<Vec<_>>())
+        .bind(verdicts.iter().map(|s| if s.verdict == "plain" { "complete" } else { s.verdict }).collect::<Vec<_>>())
+        .bind(verdicts.iter().map(|s| s.job.lane).collect::<Vec<_>>())
+        .bind(verdicts.iter().map(|s| s.job.attempts).collect::<Vec<_>>())
+        .bind(verdicts.iter().map(|s| s.job.crashes).collect::<Vec<_>>())
+        .bind(vec![60_000.0; verdicts.len()])
+        .bind(vec![7; verdicts.len()])
+        .bind(verdicts.iter().map(|s| (s.verdict == "complete").then_some("1")).collect::<Vec<_>>())
+        .bind(verdicts.iter().map(|s| fails(s).then_some("as told")).collect::<Vec<_>>())
+        .bind(verdicts.iter().map(|s| s.job.key.map(|key| key.id)).collect::<Vec<_>>())
+        .bind(verdicts.iter().map(JobVerdict::frees).collect::<Vec<_>>())
         .fetch_all(connection)
         .await
 }
 
-/// Settles completed jobs that leave no record, ignoring their verdicts; returns the refused ones.
-pub async fn settle_forgotten(connection: &mut PgConnection, said: &[JobVerdict]) -> sqlx::Result<Vec<Refused>> {
-    let ids = || said.iter().map(|s| s.job.id.0);
+/// Settles jobs as completed without a record, whatever their verdicts. Returns the rejected verdicts.
+pub async fn settle_forgotten(connection: &mut PgConnection, verdicts: &[JobVerdict]) -> sqlx::Result<Vec<Refused>> {
+    let ids = || verdicts.iter().map(|s| s.job.id.0);
     sqlx::query_as(sql(include_str!("../../queue-worker/sql/settle_forgotten.sql")))
-        .bind(said.iter().map(|s| s.token).collect::<Vec<_>>())
+        .bind(verdicts.iter().map(|s| s.token).collect::<Vec<_>>())
         .bind(ids().collect::<Vec<_>>())
-        .bind(said.iter().map(|s| s.job.key.map(|key| key.id)).collect::<Vec<_>>())
+        .bind(verdicts.iter().map(|s| s.job.key.map(|key| key.id)).collect::<Vec<_>>())
         .bind(ids().min())
         .bind(ids().max())
         .fetch_all(connection)
         .await
 }
 
-/// Parks the job of a verdict. Returns whether it has become a dead letter, or `None` if the verdict was refused.
-pub async fn park(connection: &mut PgConnection, said: JobVerdict) -> sqlx::Result<Option<bool>> {
+/// Parks the job of a verdict. Returns whether the job has become a dead letter, or `None` if the verdict was rejected.
+pub async fn park(connection: &mut PgConnection, verdict: JobVerdict) -> sqlx::Result<Option<bool>> {
     sqlx::query_scalar(sql(include_str!("../../queue-worker/sql/park.sql")))
-        .bind(said.token)
-        .bind(said.job.id)
-        .bind(said.job.lane)
-        .bind(said.job.attempts)
-        .bind(said.job.crashes)
+        .bind(verdict.token)
+        .bind(verdict.job.id)
+        .bind(verdict.job.lane)
+        .bind(verdict.job.attempts)
+        .bind(verdict.job.crashes)
         .bind("as told")
         .fetch_optional(connection)
         .await
 }
 
-/// Settles leases that completed as a whole; returns the refused ones.
+/// Settles leases that completed as a whole. Returns the rejected tokens.
 pub async fn settle_leases(connection: &mut PgConnection, whole: &[Uuid]) -> sqlx::Result<Vec<Uuid>> {
     let jobs =
         sqlx::query_as(sql("select j.id, j.lane from queue.lease l join queue.job j on j.id = any (l.ids) where l.token = any ($1)"));
@@ -324,7 +324,7 @@ pub async fn settle_leases(connection: &mut PgConnection, whole: &[Uuid]) -> sql
     settle_leases_of(connection, whole, &jobs, &counts).await
 }
 
-/// Does the same with the lanes of these jobs; `counts` is the number of verdicts per lease.
+/// Settles whole leases with the lanes of their jobs. `counts` contains the number of verdicts per lease. Returns the rejected tokens.
 pub async fn settle_leases_of(
     connection: &mut PgConnection,
     whole: &[Uuid],
@@ -336,27 +336,27 @@ pub async fn settle_leases_of(
     statement.bind(whole).bind(ids).bind(lanes).bind(counts).fetch_all(connection).await
 }
 
-/// Like [`settle`], followed by leases that completed as a whole.
-pub async fn flush(connection: &mut PgConnection, said: &[JobVerdict], whole: &[Uuid]) -> sqlx::Result<Vec<Refused>> {
-    let mut refused = settle(connection, said).await?;
+/// Like [`settle`], and also settles leases that completed as a whole.
+pub async fn flush(connection: &mut PgConnection, verdicts: &[JobVerdict], whole: &[Uuid]) -> sqlx::Result<Vec<Refused>> {
+    let mut refused = settle(connection, verdicts).await?;
     refused.extend(settle_leases(connection, whole).await?.into_iter().map(|token| (token, None)));
     Ok(refused)
 }
 
-/// Returns how many of these leases are locked by other transactions.
+/// Returns how many of the leases and jobs are locked by other transactions.
 pub async fn locked_rows(connection: &mut PgConnection, tokens: &[Uuid], jobs: &[JobId]) -> sqlx::Result<usize> {
     let locked = sqlx::query(sql(include_str!("../../queue-worker/sql/locked_rows.sql"))).bind(tokens).bind(jobs);
     let locked = locked.fetch_all(connection).await?;
     Ok(locked.len())
 }
 
-/// First half of recovery: locks the leases of silent workers.
+/// Performs the first half of a recovery: locks the leases of workers whose lease has expired.
 pub async fn lock_silent(transaction: &mut PgConnection) -> sqlx::Result<Vec<Uuid>> {
     let found = sqlx::query(sql(include_str!("../../queue-worker/sql/silent.sql"))).bind(100_i64).fetch_all(transaction).await?;
     found.iter().map(|row| row.try_get(0)).collect()
 }
 
-/// Second half of recovery: takes back their jobs; returns the number of jobs by queue.
+/// Performs the second half of a recovery: takes back the jobs of the leases. Returns the number of jobs by queue.
 pub async fn take_back(transaction: &mut PgConnection, tokens: &[Uuid]) -> sqlx::Result<Vec<(String, i64)>> {
     sqlx::query_as(sql(include_str!("../../queue-worker/sql/recover.sql"))).bind(tokens).bind(3_i16).fetch_all(transaction).await
 }
@@ -367,7 +367,7 @@ pub async fn give_back(connection: &mut PgConnection, token: Uuid) -> sqlx::Resu
     Ok(statement.execute(connection).await?.rows_affected())
 }
 
-/// Runs both halves of recovery; returns the number of recovered jobs.
+/// Performs both halves of a recovery. Returns the number of recovered jobs.
 pub async fn recover(connection: &mut PgConnection) -> sqlx::Result<i64> {
     let mut transaction = sqlx::Connection::begin(connection).await?;
     let tokens = lock_silent(&mut transaction).await?;
@@ -376,7 +376,7 @@ pub async fn recover(connection: &mut PgConnection) -> sqlx::Result<i64> {
     Ok(jobs)
 }
 
-/// Returns the contents of all job tables as one text, which is equal if and only if the contents are.
+/// Returns the contents of all job tables as one text. Two texts are equal if and only if the contents are equal.
 pub async fn contents(connection: &mut PgConnection) -> sqlx::Result<String> {
     sqlx::query_scalar(
         "select coalesce(string_agg(line, e'\\n' order by line), '') from (

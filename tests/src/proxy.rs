@@ -1,4 +1,4 @@
-//! A TCP proxy in front of the server, one per process, that forwards, delays, holds or drops traffic, and cuts connections. It can be
+//! TCP proxy in front of the server, one per process. It forwards, delays, holds or drops traffic, and cuts connections. It can be
 //! redirected to another server, like a host name after a failover.
 
 mod wire;
@@ -24,43 +24,43 @@ use tokio::{
 
 use self::wire::{Replies, application};
 
-/// Treatment of forwarded bytes.
+/// Treatment of received bytes.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Mode {
-    /// Forward them.
+    /// Forward the bytes.
     Pass,
-    /// Forward them after a delay.
+    /// Forward the bytes after a delay.
     Delay(Duration),
-    /// Hold them.
+    /// Hold the bytes.
     Hole,
-    /// Drop them.
+    /// Drop the bytes.
     Drop,
 }
 
-/// A proxy; it runs until the test run ends.
+/// Handle of a running proxy. The proxy runs until the process exits.
 #[derive(Clone, Debug)]
 pub struct Proxy {
-    /// Its own loopback port.
+    /// Loopback port of the proxy.
     pub port: u16,
     state: Arc<State>,
 }
 
 #[derive(Debug)]
 struct State {
-    /// The port of the server.
+    /// Port of the server.
     server: AtomicU16,
     mode: watch::Sender<Mode>,
     cuts: watch::Sender<usize>,
-    /// Connections accepted before the one with this number are frozen permanently.
+    /// Number of the first connection that is not frozen. Earlier connections are frozen permanently.
     frozen: watch::Sender<usize>,
     accepted: AtomicUsize,
-    /// Number of commit replies still to withhold, with their connections cut.
+    /// Number of commit replies that remain to be withheld. The connection of each is cut.
     armed: AtomicUsize,
     fired: AtomicUsize,
 }
 
 impl Proxy {
-    /// Starts a proxy on a free loopback port to this loopback port.
+    /// Starts a proxy on a free loopback port, which forwards to the loopback port `server`.
     pub async fn start(server: u16) -> Result<Self> {
         let listener = TcpListener::bind("127.0.0.1:0").await?;
         let state = State {
@@ -85,32 +85,32 @@ impl Proxy {
         Ok(proxy)
     }
 
-    /// Sets the mode from now on.
+    /// Sets the treatment of all bytes from now on.
     pub fn set(&self, mode: Mode) {
         self.state.mode.send_replace(mode);
     }
 
-    /// Redirects new connections to this loopback port.
+    /// Redirects new connections to the loopback port `server`.
     pub fn redirect_to(&self, server: u16) {
         self.state.server.store(server, SeqCst);
     }
 
-    /// Freezes all current connections: they neither forward data nor close, as after a router crash. Returns their number. New connections
-    /// work.
+    /// Freezes all current connections: they neither forward data nor close, as after a router crash. New connections work. Returns the
+    /// number of frozen connections.
     pub fn freeze(&self) -> usize {
         let connections = self.state.cuts.receiver_count();
         self.state.frozen.send_replace(self.state.accepted.load(SeqCst));
         connections
     }
 
-    /// Cuts all current connections; returns their number.
+    /// Cuts all current connections. Returns the number of connections.
     pub fn cut(&self) -> usize {
         let connections = self.state.cuts.receiver_count();
         self.state.cuts.send_modify(|cuts| *cuts += 1);
         connections
     }
 
-    /// Cuts one connection between its next commit and the reply; returns whether one committed within `patience`.
+    /// Cuts one connection between its next commit and the reply. Returns whether a connection committed within `patience`.
     pub async fn cut_after_commit(&self, patience: Duration) -> bool {
         let before = self.state.fired.load(SeqCst);
         self.state.armed.store(1, SeqCst);
@@ -143,28 +143,28 @@ async fn pass(client: TcpStream, state: Arc<State>) {
     let _ = (client.set_nodelay(true), server.set_nodelay(true));
     let (from_client, to_client) = client.into_split();
     let (from_server, to_server) = server.into_split();
-    let (said, name) = watch::channel(String::new());
+    let (sender, name) = watch::channel(String::new());
     let mut passing = pin!(async {
         tokio::select! {
-            () = forward(from_client, to_server, &state, said) => {}
+            () = forward(from_client, to_server, &state, sender) => {}
             () = reply(from_server, to_client, &state, name) => {}
         }
     });
     tokio::select! {
         () = &mut passing => {}
         _ = cuts.changed() => {}
-        // Both sides stay open, unread.
+        // Both sides of a frozen connection stay open and unread.
         () = async { drop(frozen.wait_for(|before| number < *before).await) } => drop(cuts.changed().await),
     }
 }
 
-/// Forwards from the client. The first message names the application.
-async fn forward(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, state: &State, said: watch::Sender<String>) {
+/// Forwards bytes from the client. The client's first message contains the application name.
+async fn forward(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, state: &State, sender: watch::Sender<String>) {
     let mut buffer = vec![0; 64 * 1024];
     let mut first = true;
     while let Ok(count @ 1..) = from.read(&mut buffer).await {
         if std::mem::take(&mut first) {
-            said.send_replace(application(&buffer[..count]));
+            sender.send_replace(application(&buffer[..count]));
         }
         if hinder(state).await && to.write_all(&buffer[..count]).await.is_err() {
             return;
@@ -172,7 +172,7 @@ async fn forward(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, state: &State,
     }
 }
 
-/// Forwards from the server in whole messages, so that the reply to a commit can be withheld.
+/// Forwards bytes from the server in whole messages, so that the reply to a commit can be withheld.
 async fn reply(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, state: &State, name: watch::Receiver<String>) {
     let mut buffer = vec![0; 64 * 1024];
     let mut replies = Replies::default();
@@ -189,7 +189,7 @@ async fn reply(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, state: &State, n
     }
 }
 
-/// Waits while the mode holds bytes; returns whether to forward the bytes at hand.
+/// Waits while the mode holds bytes. Returns whether the bytes at hand must be forwarded.
 async fn hinder(state: &State) -> bool {
     let mode = *state.mode.borrow();
     match mode {

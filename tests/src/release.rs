@@ -1,11 +1,11 @@
-//! One job type in three releases, each of which reads the jobs that earlier ones have enqueued.
+//! One job type in three releases. Each release reads the jobs that earlier ones have enqueued.
 
 /// The first release.
 pub mod first {
     use queue_core::{Context, Handler, JobResult, job};
     use serde::{Deserialize, Serialize};
 
-    /// A mail to one recipient.
+    /// Mail to one recipient.
     #[job(send_only, name = "release_mail", aliases = ["release_post"], output = String)]
     #[derive(Clone, Debug, Serialize, Deserialize)]
     pub struct Mail {
@@ -27,7 +27,7 @@ pub mod second {
 
     use super::first;
 
-    /// A mail to several recipients; a mail to `hang` never finishes.
+    /// Mail to several recipients. A mail to `hang` never finishes.
     #[job(send_only, name = "release_mail", aliases = ["release_post"], version = 2, upgrade = from_v1, output = String)]
     #[derive(Clone, Debug, Serialize, Deserialize)]
     #[serde(deny_unknown_fields)]
@@ -58,7 +58,7 @@ pub mod third {
 
     use super::second;
 
-    /// A mail with a subject. A mail with an empty recipient cannot be decoded.
+    /// Mail with a subject. A mail with an empty recipient cannot be decoded.
     #[job(send_only, name = "release_mail", aliases = ["release_post"], version = 3, upgrade(1 = Self::from_v1, 2 = from_v2), output = String)]
     #[derive(Clone, Debug, Serialize, Deserialize)]
     #[serde(deny_unknown_fields)]
@@ -92,12 +92,12 @@ pub mod third {
     }
 }
 
-/// A type with sealed payloads.
+/// Job type with sealed payloads.
 pub mod sealed {
     use queue_core::{Context, Handler, JobResult, job};
     use serde::{Deserialize, Serialize};
 
-    /// Charges a card.
+    /// Job that charges a card.
     #[job(send_only, name = "release_charge", seal = "release", output = usize)]
     #[derive(Clone, Debug, Serialize, Deserialize)]
     pub struct Charge {

@@ -1,5 +1,6 @@
-//! A private PostgreSQL server that can be killed and restarted on the same data, with fsync on and TCP on loopback. It is removed with its
-//! processes when this process ends, even if killed: a shell waits for the end of its input and cleans up. A standby can follow it.
+//! Private PostgreSQL server that can be killed and restarted on the same data, with fsync on and TCP on loopback. The server and its
+//! processes are removed when this process ends, even by a kill: a shell waits for the end of its input and cleans up. A standby can follow
+//! the server.
 
 use std::{
     fs::{self, File},
@@ -21,7 +22,7 @@ use sqlx::{AssertSqlSafe, Connection as _, PgConnection, PgPool, postgres::PgPoo
 
 use crate::{Clock, beyond_tier_one};
 
-/// Ends the processes that the run started, as listed in its input, and removes the cluster.
+/// Script that ends the processes listed in its input, and removes the cluster.
 const GUARD: &str = r#"
 pids=
 while read -r line; do
@@ -36,7 +37,7 @@ mountpoint -q "$1/small" && umount -l "$1/small"
 rm -rf "$1"
 "#;
 
-/// A server and its folder.
+/// Server with its folder.
 #[derive(Clone, Debug)]
 pub struct TestServer(Arc<Inner>);
 
@@ -52,12 +53,12 @@ struct Inner {
     guard: Mutex<ChildStdin>,
 }
 
-/// A migrated database on the server.
+/// Migrated database on the server.
 #[derive(Clone, Debug)]
 pub struct Database {
-    /// Its name.
+    /// Name of the database.
     pub name: String,
-    /// A pool that bypasses all proxies.
+    /// Pool whose connections bypass all proxies.
     pub pool: PgPool,
 }
 
@@ -67,7 +68,7 @@ impl TestServer {
         Self::start_with(&[]).await
     }
 
-    /// Starts a server with further settings, such as `max_connections=12`.
+    /// Starts a server with additional settings, such as `max_connections=12`.
     pub async fn start_with(settings: &[&str]) -> Result<Self> {
         Self::started(Self::folder(settings)?).await
     }
@@ -83,7 +84,7 @@ impl TestServer {
         Ok(server)
     }
 
-    /// Starts a server whose transaction ids are past four billion: rows store only the low half of an id.
+    /// Starts a server whose transaction ids exceed four billion, because rows store only the low half of an id.
     pub async fn start_late() -> Result<Self> {
         let server = Self::folder(&[])?;
         server.make("initdb", &["--username=postgres", "--auth=trust", "--encoding=UTF8", "--locale=C", "--no-sync", "-D"])?;
@@ -92,7 +93,7 @@ impl TestServer {
         Ok(server)
     }
 
-    /// Starts a server that accepts connections of the superuser `sealed` only if they are encrypted.
+    /// Starts a server that accepts the superuser `sealed` only over encrypted connections.
     pub async fn start_encrypted() -> Result<Self> {
         let server = Self::folder(&["ssl=on"])?;
         server.make("initdb", &["--username=postgres", "--auth=trust", "--encoding=UTF8", "--locale=C", "--no-sync", "-D"])?;
@@ -113,7 +114,8 @@ impl TestServer {
         Ok(server)
     }
 
-    /// Starts a standby that follows this server through `upstream`, which is its own port or a proxy's. It is read-only until promoted.
+    /// Starts a standby that follows this server through the port `upstream`, which is the server's own port or that of a proxy. The
+    /// standby is read-only until it is promoted.
     pub async fn standby(&self, upstream: u16) -> Result<Self> {
         let from = |port: u16| format!("host=127.0.0.1 port={port} user=postgres sslmode=disable");
         let standby = Self::folder(&[&format!("primary_conninfo={}", from(upstream))])?;
@@ -122,7 +124,7 @@ impl TestServer {
         Ok(standby)
     }
 
-    /// Restores a dump of another server's database on this one.
+    /// Restores a dump of a database of another server on this server.
     pub async fn restore(&self, from: &Self, database: &str) -> Result<()> {
         let mut admin = PgConnection::connect(&self.url("postgres")).await?;
         sqlx::raw_sql(AssertSqlSafe(format!("create database {database}"))).execute(&mut admin).await?;
@@ -142,7 +144,7 @@ impl TestServer {
         Self::folder_in(settings, Vec::new())
     }
 
-    /// Creates the folder of a server with this environment.
+    /// Creates the folder of a server that runs with this environment.
     fn folder_in(settings: &[&str], environment: Vec<(&'static str, String)>) -> Result<Self> {
         beyond_tier_one("starts a server of its own");
         let folder = std::env::temp_dir().join(format!("queue-chaos-{}-{:x}", std::process::id(), fastrand::u32(..)));
@@ -192,7 +194,7 @@ impl TestServer {
         Ok(small)
     }
 
-    /// Returns its port on 127.0.0.1.
+    /// Returns the server's port on 127.0.0.1.
     pub fn port(&self) -> u16 {
         self.0.port
     }
@@ -217,7 +219,7 @@ impl TestServer {
         Ok(Database { name: name.to_owned(), pool })
     }
 
-    /// `kill -9`.
+    /// Kills the server with `kill -9`.
     pub fn kill(&self) -> Result<()> {
         let mut server = lock(&self.0.server);
         let server = server.as_mut().context("the server is not running")?;
@@ -226,7 +228,7 @@ impl TestServer {
         Ok(())
     }
 
-    /// Stops the server as a service manager does: connections end with 57P01.
+    /// Stops the server as a service manager does. Connections end with 57P01.
     pub fn stop(&self) -> Result<()> {
         let mut server = lock(&self.0.server);
         let server = server.as_mut().context("the server is not running")?;
@@ -235,7 +237,7 @@ impl TestServer {
         Ok(())
     }
 
-    /// Stops the server like `pg_ctl stop -m immediate`: connections end with 57P02 or are cut.
+    /// Stops the server like `pg_ctl stop -m immediate`. Connections end with 57P02 or are cut.
     pub fn quit(&self) -> Result<()> {
         let mut server = lock(&self.0.server);
         let server = server.as_mut().context("the server is not running")?;
@@ -244,7 +246,7 @@ impl TestServer {
         Ok(())
     }
 
-    /// Promotes the standby, and returns once it accepts writes.
+    /// Promotes the standby. Returns once it accepts writes.
     pub async fn promote(&self) -> Result<()> {
         let mut admin = PgConnection::connect(&self.url("postgres")).await?;
         if !sqlx::query_scalar("select pg_promote()").fetch_one(&mut admin).await? {
@@ -253,17 +255,18 @@ impl TestServer {
         Ok(())
     }
 
-    /// Returns the path of its log.
+    /// Returns the path of the server's log.
     pub fn log(&self) -> PathBuf {
         self.0.folder.join("postgres.log")
     }
 
-    /// Returns the URL of one of its databases, bypassing all proxies.
+    /// Returns the URL of a database on the server, bypassing all proxies.
     pub fn url(&self, database: &str) -> String {
         url(self.0.port, database)
     }
 
-    /// Starts the server and waits until it answers. Retries, because processes of a killed server may hold its shared memory for a moment.
+    /// Starts the server and waits until it responds. Retries, because processes of a killed server may hold its shared memory for a
+    /// moment.
     pub async fn restart(&self) -> Result<()> {
         let until = Instant::now() + Duration::from_mins(1);
         loop {
@@ -293,7 +296,7 @@ impl TestServer {
             "shared_buffers=128MB".to_owned(),
             "huge_pages=off".to_owned(),
             "max_wal_size=1GB".to_owned(),
-            // In its folder, because the shared memory of a killed server would stay.
+            // The shared memory is in the server's folder, because that of a killed server would otherwise remain.
             "dynamic_shared_memory_type=mmap".to_owned(),
             "log_error_verbosity=terse".to_owned(),
         ];
@@ -334,7 +337,7 @@ impl Drop for Inner {
             let _ = Command::new("kill").args(["-QUIT", &server.id().to_string()]).stderr(Stdio::null()).status();
             let _ = server.wait();
         }
-        // The guard does so as well, but nothing waits for it.
+        // The guard script does the same, but nothing waits for the script.
         let small = self.folder.join("small");
         if small.exists() {
             let _ = Command::new("umount").arg("-l").arg(small).status();
@@ -343,13 +346,13 @@ impl Drop for Inner {
 }
 
 impl Database {
-    /// Returns the value of a query of one row and one column.
+    /// Returns the result of a query of one row and one column.
     pub async fn count(&self, query: &str) -> Result<i64> {
         sqlx::query_scalar(AssertSqlSafe(query.to_owned())).fetch_one(&self.pool).await.with_context(|| query.to_owned())
     }
 }
 
-/// Returns the URL of a database behind a loopback port: the server's, or a proxy's.
+/// Returns the URL of a database behind a loopback port, which is that of the server or of a proxy.
 pub fn url(port: u16, database: &str) -> String {
     format!("postgres://postgres@127.0.0.1:{port}/{database}?sslmode=disable")
 }

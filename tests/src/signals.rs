@@ -1,4 +1,4 @@
-//! Statements for signals and for jobs that wait for them, run one at a time on the caller's connection.
+//! Runs the statements for signals, and for jobs that are waiting for signals, one at a time on the caller's connection.
 
 use queue_core::JobId;
 use sqlx::{PgConnection, Row as _};
@@ -6,51 +6,51 @@ use uuid::Uuid;
 
 use crate::protocol::{JobVerdict, Refused, sql};
 
-/// Parks jobs until a signal called `go`; returns the refused ones.
-pub async fn park_held(connection: &mut PgConnection, said: &[JobVerdict]) -> sqlx::Result<Vec<Refused>> {
+/// Parks jobs until a signal named `go`. Returns the rejected verdicts.
+pub async fn park_held(connection: &mut PgConnection, verdicts: &[JobVerdict]) -> sqlx::Result<Vec<Refused>> {
     sqlx::query_as(sql(include_str!("../../queue-worker/sql/park_held.sql")))
-        .bind(said.iter().map(|one| one.token).collect::<Vec<_>>())
-        .bind(said.iter().map(|one| one.job.id).collect::<Vec<_>>())
-        .bind(said.iter().map(|one| one.job.lane).collect::<Vec<_>>())
-        .bind(said.iter().map(|one| one.job.attempts).collect::<Vec<_>>())
-        .bind(said.iter().map(|_| None::<f64>).collect::<Vec<_>>())
-        .bind(said.iter().map(|_| r#"["go"]"#).collect::<Vec<_>>())
+        .bind(verdicts.iter().map(|one| one.token).collect::<Vec<_>>())
+        .bind(verdicts.iter().map(|one| one.job.id).collect::<Vec<_>>())
+        .bind(verdicts.iter().map(|one| one.job.lane).collect::<Vec<_>>())
+        .bind(verdicts.iter().map(|one| one.job.attempts).collect::<Vec<_>>())
+        .bind(verdicts.iter().map(|_| None::<f64>).collect::<Vec<_>>())
+        .bind(verdicts.iter().map(|_| r#"["go"]"#).collect::<Vec<_>>())
         .fetch_all(connection)
         .await
 }
 
-/// Restarts jobs with a payload that records it; returns the refused ones.
-pub async fn restart(connection: &mut PgConnection, said: &[JobVerdict]) -> sqlx::Result<Vec<Refused>> {
+/// Restarts jobs with a payload that records the restart. Returns the rejected verdicts.
+pub async fn restart(connection: &mut PgConnection, verdicts: &[JobVerdict]) -> sqlx::Result<Vec<Refused>> {
     sqlx::query_as(sql(include_str!("../../queue-worker/sql/restart.sql")))
-        .bind(said.iter().map(|one| one.token).collect::<Vec<_>>())
-        .bind(said.iter().map(|one| one.job.id).collect::<Vec<_>>())
-        .bind(said.iter().map(|one| one.job.attempts).collect::<Vec<_>>())
-        .bind(vec!["do"; said.len()])
-        .bind(vec![r#"{"act": {"Ok": "anew"}}"#; said.len()])
+        .bind(verdicts.iter().map(|one| one.token).collect::<Vec<_>>())
+        .bind(verdicts.iter().map(|one| one.job.id).collect::<Vec<_>>())
+        .bind(verdicts.iter().map(|one| one.job.attempts).collect::<Vec<_>>())
+        .bind(vec!["do"; verdicts.len()])
+        .bind(vec![r#"{"act": {"Ok": "again"}}"#; verdicts.len()])
         .fetch_all(connection)
         .await
 }
 
-/// Makes parked jobs ready whose signal has arrived; returns the number of jobs.
+/// Makes parked jobs ready whose signal has arrived. Returns the number of jobs.
 pub async fn wake_parked(connection: &mut PgConnection) -> sqlx::Result<i64> {
     let wake = sqlx::query(sql(include_str!("../../queue-worker/sql/wake_parked.sql"))).bind(0_i64).bind(1000);
     wake.fetch_one(connection).await?.try_get::<i32, _>("moved").map(i64::from)
 }
 
-/// Sends a signal called `go`; returns whether it was sent.
+/// Sends a signal named `go`. Returns whether the signal was sent.
 pub async fn signal(connection: &mut PgConnection, job: JobId) -> sqlx::Result<bool> {
     let send = sqlx::query_scalar::<_, String>(sql(include_str!("../../queue-core/sql/signal.sql"))).bind(job).bind("go").bind("1");
     Ok(send.fetch_one(connection).await? == "sent")
 }
 
-/// Receives a signal called `go` under a unique step name; returns whether there was one.
+/// Receives a signal named `go` under a unique step name. Returns whether there was a signal.
 pub async fn receive(connection: &mut PgConnection, token: Uuid, job: JobId) -> sqlx::Result<bool> {
     let receive = sqlx::query(sql(include_str!("../../queue-worker/sql/receive.sql"))).bind([token]).bind([job]);
     let receive = receive.bind([Uuid::new_v4().to_string()]).bind([1_i16]).bind(["go"]).bind([None::<String>]);
     receive.fetch_optional(connection).await?.map_or(Ok(false), |row| row.try_get("is_journaled"))
 }
 
-/// Deletes signals of deleted jobs; returns whether it found any.
+/// Deletes signals of deleted jobs. Returns whether any were found.
 pub async fn prune_signals(connection: &mut PgConnection) -> sqlx::Result<bool> {
     let prune = sqlx::query_scalar::<_, Option<i64>>(sql(include_str!("../../queue-worker/sql/prune_signals.sql"))).bind(0_i64).bind(1000);
     Ok(prune.fetch_one(connection).await?.is_some())

@@ -1,4 +1,4 @@
-//! SQL statements of tests, on a pool or on a connection. The panic of a failed statement contains its text.
+//! Runs SQL statements of tests on a pool or on a connection. A failed statement panics with its text.
 
 use queue_core::JobId;
 use sqlx::{
@@ -10,21 +10,21 @@ use uuid::Uuid;
 
 use crate::{Act, Do, TestDb, eventually, protocol::register};
 
-/// The value of one column.
+/// Rust type that the value of one column can be decoded into.
 pub trait Value: for<'r> Decode<'r, Postgres> + Type<Postgres> + Send + Unpin {}
 
 impl<T: for<'r> Decode<'r, Postgres> + Type<Postgres> + Send + Unpin> Value for T {}
 
-/// SQL of a test on a connection or in a transaction.
+/// Extension trait that runs SQL of a test on a connection or in a transaction.
 #[allow(async_fn_in_trait, reason = "the connection is known wherever it is used")]
 pub trait Sql {
     /// Runs statements.
     async fn run(&mut self, statements: &str);
 
-    /// Returns the one value of a query.
+    /// Returns the single value of a query.
     async fn one<T: Value>(&mut self, query: &str) -> T;
 
-    /// Returns the first column of a query.
+    /// Returns the first column of all rows of a query.
     async fn all<T: Value>(&mut self, query: &str) -> Vec<T>;
 
     /// Returns the rows of a query.
@@ -49,7 +49,7 @@ impl Sql for PgConnection {
     }
 }
 
-/// Completes a ready job with this output (a SQL expression), as a settle does. Sends no notifications.
+/// Completes a ready job with `output`, an SQL expression, as a settle does. Sends no notifications.
 pub async fn complete(on: &mut PgConnection, job: JobId, output: &str) {
     on.run(&format!(
         "with gone as (delete from queue.ready where id = {job} returning id)
@@ -58,7 +58,7 @@ pub async fn complete(on: &mut PgConnection, job: JobId, output: &str) {
     .await;
 }
 
-/// Makes a ready or parked job a dead letter, likewise.
+/// Turns a ready or parked job into a dead letter, as a settle does. Sends no notifications.
 pub async fn die(on: &mut PgConnection, job: JobId) {
     on.run(&format!(
         "with ready as (delete from queue.ready where id = {job} returning id, lane),
@@ -70,32 +70,32 @@ pub async fn die(on: &mut PgConnection, job: JobId) {
 }
 
 impl TestDb {
-    /// Opens a connection beside the pool.
+    /// Opens a connection outside of the pool.
     ///
     /// # Panics
-    /// When the server does not answer.
+    /// If the server does not respond.
     pub async fn connect(&self) -> PgConnection {
         PgConnection::connect(&self.url).await.unwrap_or_else(|error| panic!("{}: {error}", self.url))
     }
 
-    /// Creates a database, and a connection beside its pool.
+    /// Creates a database, and a connection outside of its pool.
     pub async fn with_connection() -> (Self, PgConnection) {
         let db = Self::new().await;
         let on = db.connect().await;
         (db, on)
     }
 
-    /// Creates a database, and two connections beside its pool.
+    /// Creates a database, and two connections outside of its pool.
     pub async fn with_connections() -> (Self, PgConnection, PgConnection) {
         let (db, one) = Self::with_connection().await;
         let other = db.connect().await;
         (db, one, other)
     }
 
-    /// Creates a database, a connection beside its pool, and a worker with a lease of one minute.
+    /// Creates a database, a connection outside of its pool, and a worker with a lease of one minute.
     ///
     /// # Panics
-    /// When the worker cannot be registered.
+    /// If the worker cannot be registered.
     pub async fn with_worker() -> (Self, PgConnection, Uuid) {
         let (db, mut on) = Self::with_connection().await;
         let worker = register(&mut on).await.unwrap_or_else(|error| panic!("cannot announce a worker: {error}"));
@@ -105,42 +105,42 @@ impl TestDb {
     /// Runs statements.
     ///
     /// # Panics
-    /// When one of them fails.
+    /// If one of the statements fails.
     pub async fn run(&self, statements: &str) {
         let mut on = self.pool.acquire().await.unwrap_or_else(|error| panic!("{statements}: {error}"));
         on.run(statements).await;
     }
 
-    /// Returns the one value of a query.
+    /// Returns the single value of a query.
     ///
     /// # Panics
-    /// When the query fails, or returns no row.
+    /// If the query fails, or returns no row.
     pub async fn one<T: Value>(&self, query: &str) -> T {
         let mut on = self.pool.acquire().await.unwrap_or_else(|error| panic!("{query}: {error}"));
         on.one(query).await
     }
 
-    /// Returns the first column of a query.
+    /// Returns the first column of all rows of a query.
     ///
     /// # Panics
-    /// When the query fails.
+    /// If the query fails.
     pub async fn all<T: Value>(&self, query: &str) -> Vec<T> {
         let mut on = self.pool.acquire().await.unwrap_or_else(|error| panic!("{query}: {error}"));
         on.all(query).await
     }
 
-    /// Waits until a query returns this number.
+    /// Waits until a query returns the number `expected`.
     ///
     /// # Panics
-    /// When the query fails, or does not return it within the timeout of [`eventually`].
-    pub async fn until_count(&self, query: &str, wanted: i64) {
-        eventually(&format!("{wanted}: {query}"), async || self.count(query).await == wanted).await;
+    /// If the query fails, or does not return this number within the timeout of [`eventually`].
+    pub async fn until_count(&self, query: &str, expected: i64) {
+        eventually(&format!("{expected}: {query}"), async || self.count(query).await == expected).await;
     }
 
-    /// Waits until this number of sessions of this database wait for a lock.
+    /// Waits until `sessions` sessions of this database are waiting for a lock.
     ///
     /// # Panics
-    /// When they do not.
+    /// If that does not happen in time.
     pub async fn until_waiting(&self, sessions: i64) {
         let waiting = "select count(*) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'";
         self.until_count(waiting, sessions).await;
@@ -149,24 +149,24 @@ impl TestDb {
     /// Waits until a worker is idle.
     ///
     /// # Panics
-    /// When none is.
+    /// If no worker becomes idle in time.
     pub async fn until_asleep(&self) {
         eventually("a worker sleeps", async || self.count("select count(*) from queue.idle").await > 0).await;
     }
 
-    /// Returns the total number of rows of some tables.
+    /// Returns the total number of rows of several tables.
     ///
     /// # Panics
-    /// When a table does not exist.
+    /// If a table does not exist.
     pub async fn rows_of(&self, tables: &[&str]) -> i64 {
         let counts: Vec<String> = tables.iter().map(|table| format!("(select count(*) from queue.{table})")).collect();
         self.count(&format!("select {}", counts.join(" + "))).await
     }
 
-    /// Leaves a ready job as after three attempts that ended with their process.
+    /// Leaves a ready job as three attempts would that ended with their process.
     ///
     /// # Panics
-    /// When the job is not ready.
+    /// If the job is not ready.
     pub async fn crash(&self, job: JobId) {
         let silent = "with gone as (delete from queue.ready where id = $1 returning id, lane)
             insert into queue.lease (token, worker, claimed_at, lane, ids, attempts, crashes)
@@ -178,7 +178,7 @@ impl TestDb {
     /// Returns the output of a completed job.
     ///
     /// # Panics
-    /// When the job has not completed.
+    /// If the job has not completed.
     pub async fn output(&self, job: JobId) -> serde_json::Value {
         self.one(&format!("select output from queue.done where id = {job}")).await
     }
@@ -186,7 +186,7 @@ impl TestDb {
     /// Returns the error of a dead job.
     ///
     /// # Panics
-    /// When the job is not dead.
+    /// If the job is not dead.
     pub async fn dead_error(&self, job: JobId) -> String {
         self.one(&format!("select error from queue.dead where id = {job}")).await
     }
@@ -195,14 +195,14 @@ impl TestDb {
 /// Returns the payload of the next notification.
 ///
 /// # Panics
-/// When none arrives.
+/// If no notification arrives.
 pub async fn next_payload(listener: &mut PgListener) -> String {
-    let told = tokio::time::timeout(std::time::Duration::from_secs(30), listener.recv()).await;
-    told.expect("a notification comes").unwrap_or_else(|error| panic!("{error}")).payload().to_owned()
+    let notification = tokio::time::timeout(std::time::Duration::from_secs(30), listener.recv()).await;
+    notification.expect("a notification comes").unwrap_or_else(|error| panic!("{error}")).payload().to_owned()
 }
 
 impl Do {
-    /// Creates a job that completes.
+    /// Creates a job that completes immediately.
     pub fn ok() -> Self {
         Self { act: Act::Ok(String::new()) }
     }

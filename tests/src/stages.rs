@@ -1,4 +1,5 @@
-//! Durable jobs: one of many steps, each with an effect in the step's transaction and one beside it, and one that restarts repeatedly.
+//! Durable job types. `Stages` has many steps, each with an effect inside of the step's transaction and one outside of it. `Laps` restarts
+//! repeatedly.
 
 use std::time::Duration;
 
@@ -6,8 +7,8 @@ use queue_core::{Durable, Handler, JobResult, job};
 use serde::{Deserialize, Serialize};
 use sqlx::PgConnection;
 
-/// A job of this number of stages. Each writes a row to the table `effect` that is committed with its journal entry, and one that is not,
-/// whose `attempt` is higher by 1000.
+/// Durable job with `stages` stages. Each stage writes two rows to the table `effect`. The first is committed with the journal entry. The
+/// second is written outside of that transaction, and its `attempt` is higher by 1000.
 #[job(send_only, durable, max_attempts = 3, backoff = fixed("1ms"), output = i32)]
 #[derive(Serialize, Deserialize)]
 pub struct Stages {
@@ -38,11 +39,12 @@ impl Handler for Stages {
     }
 }
 
-/// A job that restarts until the last lap. Each lap writes a row to the table `effect` with its number, committed with its journal entry.
+/// Durable job that restarts until the last lap. Each lap writes a row with its number to the table `effect`, committed with the journal
+/// entry.
 #[job(send_only, durable, max_attempts = 3, backoff = fixed("1ms"), output = i32)]
 #[derive(Serialize, Deserialize)]
 pub struct Laps {
-    /// Number of this lap.
+    /// Number of the current lap.
     pub lap: i32,
     /// Number of the last lap.
     pub last: i32,

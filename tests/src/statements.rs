@@ -1,4 +1,4 @@
-//! Counts the statements sent to a database, by their text: a proxy in front of it that parses client messages.
+//! Counts the statements sent to a database by their text. A proxy in front of the database parses the client messages.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -19,10 +19,10 @@ use tokio::{
 
 type Counts = BTreeMap<String, usize>;
 
-/// A running proxy.
+/// Running proxy that counts statements.
 #[derive(Debug)]
 pub struct Counted {
-    /// A pool that connects through the proxy.
+    /// Pool that connects through the proxy.
     pub pool: PgPool,
     counts: Arc<Mutex<Counts>>,
     folder: PathBuf,
@@ -33,7 +33,7 @@ impl Counted {
     /// Starts a proxy for the database at `url`.
     ///
     /// # Panics
-    /// When no socket can be opened.
+    /// If no socket can be opened.
     pub fn start(url: &str) -> Self {
         let options = PgConnectOptions::from_str(url).unwrap_or_else(|error| panic!("{url}: {error}"));
         let folder = std::env::temp_dir().join(format!("qc-{}", uuid::Uuid::new_v4().simple()));
@@ -46,7 +46,7 @@ impl Counted {
         Self { pool: PgPoolOptions::new().connect_lazy_with(options.socket(&folder)), counts, folder, accepting }
     }
 
-    /// Returns how often each statement was sent since the last call, by its first line.
+    /// Returns how often each statement was sent since the last call. Statements are identified by their first line.
     pub fn take(&self) -> BTreeMap<String, usize> {
         std::mem::take(&mut *self.counts.lock().unwrap_or_else(PoisonError::into_inner))
     }
@@ -65,7 +65,7 @@ async fn accept(listener: UnixListener, behind: PathBuf, counts: Arc<Mutex<Count
     }
 }
 
-/// Forwards messages both ways until one side closes.
+/// Forwards messages in both directions until one side closes.
 async fn carry(client: UnixStream, behind: PathBuf, counts: Arc<Mutex<Counts>>) -> std::io::Result<()> {
     let server = UnixStream::connect(&behind).await?;
     let ((mut client_in, mut client_out), (mut server_in, mut server_out)) = (client.into_split(), server.into_split());
@@ -96,7 +96,7 @@ async fn carry(client: UnixStream, behind: PathBuf, counts: Arc<Mutex<Counts>>) 
     Ok(())
 }
 
-/// Reads a message with its type byte and its length.
+/// Reads a message including its type byte and its length.
 async fn read_message(client: &mut OwnedReadHalf, has_letter: bool) -> std::io::Result<Vec<u8>> {
     let head = if has_letter { 5 } else { 4 };
     let mut message = vec![0; head];
@@ -107,7 +107,7 @@ async fn read_message(client: &mut OwnedReadHalf, has_letter: bool) -> std::io::
     Ok(message)
 }
 
-/// Returns the text that begins at `from`, and the offset of the next one.
+/// Returns the null-terminated text that begins at `from`, and the offset after it.
 fn text_at(message: &[u8], from: usize) -> (String, usize) {
     let rest = message.get(from..).unwrap_or_default();
     let end = rest.iter().position(|byte| *byte == 0).unwrap_or(rest.len());

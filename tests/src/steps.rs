@@ -1,9 +1,9 @@
-//! A job of several steps, each with an effect and a checkpoint, that can stop in the middle.
+//! A job of several steps, each with an effect and a checkpoint, that can stop between two steps.
 
 use queue_core::{Context, Handler, JobResult, job};
 use serde::{Deserialize, Serialize};
 
-/// A job of several steps, each of which writes a row to the table `effect`. The first attempt waits forever after step `hold`.
+/// Job of several steps, each of which writes a row to the table `effect`. The first attempt waits forever after the step `hold`.
 #[job(send_only, max_attempts = 3, backoff = fixed("1ms"), output = u32)]
 #[derive(Serialize, Deserialize)]
 pub struct Steps {
@@ -14,7 +14,7 @@ pub struct Steps {
 }
 
 impl Handler for Steps {
-    /// Returns the number of steps of this attempt.
+    /// Runs the remaining steps. Returns the number of steps of this attempt.
     async fn run(self, cx: &Context) -> JobResult<u32> {
         let done: u32 = cx.last_checkpoint().await?.unwrap_or_default();
         cx.stage("steps");

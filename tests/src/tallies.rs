@@ -14,37 +14,37 @@ pub struct Tally<'a> {
     pub job_type: &'a str,
     /// Number of completed attempts.
     pub completed: i64,
-    /// Both histograms, in the tables' format.
+    /// Histogram of both durations, in the format of the tables.
     pub histogram: &'a str,
 }
 
 impl<'a> Tally<'a> {
-    /// One attempt that completed immediately.
+    /// Returns the statistics of one attempt that completed immediately.
     pub fn one(queue: &'a str) -> Self {
         Self { queue, job_type: "do", completed: 1, histogram: "1" }
     }
 }
 
-/// Writes statistics with this source and number, dated `ago_s` seconds ago; returns the number of rows written.
+/// Writes statistics with the given source and number, dated `ago_s` seconds ago. Returns the number of rows written.
 ///
 /// # Errors
 /// Database errors.
-pub async fn write(on: &mut PgConnection, (source, number): (Uuid, i64), ago_s: f64, said: &[Tally<'_>]) -> sqlx::Result<i64> {
-    let texts = |text: fn(&Tally<'_>) -> String| said.iter().map(text).collect::<Vec<_>>();
+pub async fn write(on: &mut PgConnection, (source, number): (Uuid, i64), ago_s: f64, tallies: &[Tally<'_>]) -> sqlx::Result<i64> {
+    let texts = |text: fn(&Tally<'_>) -> String| tallies.iter().map(text).collect::<Vec<_>>();
     let mut statement = sqlx::query_scalar(sql(include_str!("../../queue-worker/sql/tally.sql")))
         .bind(source)
         .bind(number)
         .bind(ago_s * 1000.0)
         .bind(texts(|one| one.queue.to_owned()))
         .bind(texts(|one| one.job_type.to_owned()))
-        .bind(said.iter().map(|one| one.completed).collect::<Vec<_>>());
+        .bind(tallies.iter().map(|one| one.completed).collect::<Vec<_>>());
     for _ in 0..10 {
-        statement = statement.bind(vec![0_i64; said.len()]);
+        statement = statement.bind(vec![0_i64; tallies.len()]);
     }
     statement.bind(texts(|one| one.histogram.to_owned())).bind(texts(|one| one.histogram.to_owned())).fetch_one(on).await
 }
 
-/// Aggregates up to this number of rows; returns how many, and for how many queues and types it could not.
+/// Rolls up as many as `most` rows. Returns the number of rows, and the number of queues and types that could not be rolled up.
 ///
 /// # Errors
 /// Database errors.
@@ -52,7 +52,7 @@ pub async fn roll_up(on: &mut PgConnection, most: i32) -> sqlx::Result<(i64, i32
     sqlx::query_as(sql(include_str!("../../queue-worker/sql/roll_up.sql"))).bind(most).fetch_one(on).await
 }
 
-/// Deletes up to this number of old totals of each resolution; returns the highest number deleted of one resolution.
+/// Deletes up to `most` old totals of each resolution. Returns the highest number deleted of one resolution.
 ///
 /// # Errors
 /// Database errors.

@@ -1,4 +1,4 @@
-//! Tiers of the tests; see `tests/README.md`.
+//! Tiers of the tests, which `tests/README.md` explains.
 
 use std::{env, path::Path};
 
@@ -7,14 +7,14 @@ use std::{env, path::Path};
 /// `what` completes the sentence "this test ..". Programs other than the suite are not checked.
 ///
 /// # Panics
-/// When the test is not marked `#[ignore]`, so that it runs although ignored tests were not requested.
+/// If the test is not marked `#[ignore]`, so that it runs although ignored tests were not requested.
 pub fn beyond_tier_one(what: &str) {
     let is_suite = env::current_exe().is_ok_and(|exe| is_suite(&exe));
-    let asked = env::args().any(|argument| argument == "--ignored" || argument == "--include-ignored");
-    assert!(!is_suite || asked, "this test {what}: mark it `#[ignore = \"deep\"]`, see tests/README.md");
+    let includes_ignored = env::args().any(|argument| argument == "--ignored" || argument == "--include-ignored");
+    assert!(!is_suite || includes_ignored, "this test {what}: mark it `#[ignore = \"deep\"]`, see tests/README.md");
 }
 
-/// Returns whether this is the binary of `tests/it`, whose name ends in a hash.
+/// Returns whether `exe` is the binary of `tests/it`, whose name ends in a hash.
 fn is_suite(exe: &Path) -> bool {
     exe.file_name().and_then(|name| name.to_str()).is_some_and(|name| name.starts_with("it-"))
 }

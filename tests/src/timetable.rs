@@ -1,4 +1,5 @@
-//! Statements of operators and workers for schedules and pauses, run one at a time. All concern the schedule `due` and the queue `default`.
+//! Runs the statements of operators and workers for schedules and pauses one at a time. All statements concern the schedule `due` and the
+//! queue `default`.
 
 use chrono::{DateTime, Duration, Utc};
 use sqlx::{PgConnection, Row as _, error::DatabaseError};
@@ -14,7 +15,7 @@ pub async fn put(connection: &mut PgConnection, grace: u32) -> sqlx::Result<()> 
     put.bind(format!(r#"{{"every": 1, "overlap": "allow", "grace": {grace}}}"#)).execute(connection).await.map(drop)
 }
 
-/// Fires its current tick, after which it is due in an hour; returns the number of jobs created.
+/// Fires the schedule's current tick. The next tick is due in an hour. Returns the number of jobs created.
 pub async fn fire(connection: &mut PgConnection) -> sqlx::Result<i64> {
     let seen = "select definition, next_at from queue.schedule where name = 'due' and next_at is not null";
     let Some((definition, tick)) = sqlx::query_as::<_, (i64, DateTime<Utc>)>(seen).fetch_optional(&mut *connection).await? else {
@@ -34,32 +35,33 @@ pub async fn fire(connection: &mut PgConnection) -> sqlx::Result<i64> {
     Ok(fired.iter().filter(|fired| fired.get::<Option<i64>, _>("job").is_some()).count() as i64)
 }
 
-/// Deletes it; returns whether it existed.
+/// Deletes the schedule. Returns whether it existed.
 pub async fn unschedule(connection: &mut PgConnection) -> sqlx::Result<bool> {
     sqlx::query_scalar(sql(include_str!("../../queue-core/sql/unschedule.sql"))).bind("due").fetch_one(connection).await
 }
 
-/// Pauses it; returns whether it exists.
+/// Pauses the schedule. Returns whether it exists.
 pub async fn pause_schedule(connection: &mut PgConnection) -> sqlx::Result<bool> {
     if_possible(connection, sql(include_str!("../../queue-core/sql/pause_schedule.sql"))).await
 }
 
-/// Resumes it; returns whether it exists.
+/// Resumes the schedule. Returns whether it exists.
 pub async fn resume_schedule(connection: &mut PgConnection) -> sqlx::Result<bool> {
     if_possible(connection, sql(include_str!("../../queue-core/sql/resume_schedule.sql"))).await
 }
 
-/// Skips its next tick; returns whether that tick is planned.
+/// Skips the schedule's next tick. Returns whether that tick is planned.
 pub async fn skip_schedule(connection: &mut PgConnection) -> sqlx::Result<bool> {
     if_possible(connection, sql(include_str!("../../queue-core/sql/skip_schedule.sql"))).await
 }
 
-/// Enqueues a job of it; returns whether it exists.
+/// Enqueues a job of the schedule. Returns whether the schedule exists.
 pub async fn run_schedule(connection: &mut PgConnection) -> sqlx::Result<bool> {
     if_possible(connection, sql(include_str!("../../queue-core/sql/run_schedule.sql"))).await
 }
 
-/// Runs a statement in a savepoint, because a missing schedule or an unplanned tick is an error.
+/// Runs a statement in a savepoint, because the statement fails if the schedule is missing or the tick is not planned. Returns whether it
+/// succeeded.
 async fn if_possible(connection: &mut PgConnection, statement: &'static str) -> sqlx::Result<bool> {
     sqlx::query("savepoint before_it").execute(&mut *connection).await?;
     match sqlx::query(statement).bind("due").execute(&mut *connection).await {
@@ -70,7 +72,7 @@ async fn if_possible(connection: &mut PgConnection, statement: &'static str) -> 
     }
 }
 
-/// Declares the schedule `told` for a worker with this grace; returns the number of declarations that were deferred or refused.
+/// Declares the schedule `told` for a worker, with a grace in seconds. Returns the number of declarations that were deferred or rejected.
 pub async fn declare(connection: &mut PgConnection, worker: Uuid, grace: u32) -> sqlx::Result<usize> {
     let declare = sqlx::query(sql(include_str!("../../queue-worker/sql/declare.sql")))
         .bind(worker)
@@ -81,29 +83,29 @@ pub async fn declare(connection: &mut PgConnection, worker: Uuid, grace: u32) ->
     declare.fetch_all(connection).await.map(|held_up| held_up.len())
 }
 
-/// Applies what workers have declared; returns each schedule with its outcome.
+/// Applies the schedules that workers have declared. Returns each schedule with its outcome.
 pub async fn elect(connection: &mut PgConnection) -> sqlx::Result<Vec<(String, String)>> {
     sqlx::query_as(sql(include_str!("../../queue-worker/sql/elect.sql"))).fetch_all(connection).await
 }
 
-/// Deletes ticks that fired more than a week ago; returns their number.
+/// Deletes ticks that fired more than a week ago. Returns the number of ticks.
 pub async fn prune_fires(connection: &mut PgConnection) -> sqlx::Result<i64> {
     let prune = sqlx::query_scalar(sql(include_str!("../../queue-worker/sql/prune_fires.sql")));
     prune.bind(7.0 * 86_400.0).bind(100_i64).fetch_one(connection).await
 }
 
-/// Pauses the queue; returns the number of the pause.
+/// Pauses the queue. Returns the number of the pause.
 pub async fn pause(connection: &mut PgConnection) -> sqlx::Result<i64> {
     let pause = sqlx::query_scalar(sql(include_str!("../../queue-core/sql/pause.sql")));
     pause.bind("default").bind("*").bind("by hand").fetch_one(connection).await
 }
 
-/// Resumes the queue; returns whether it was paused.
+/// Resumes the queue. Returns whether it was paused.
 pub async fn resume(connection: &mut PgConnection) -> sqlx::Result<bool> {
     sqlx::query_scalar(sql(include_str!("../../queue-core/sql/resume.sql"))).bind("default").bind("*").fetch_one(connection).await
 }
 
-/// Acknowledges all pauses that the worker sees; returns whether it had not done so before.
+/// Acknowledges all pauses that the worker sees. Returns whether any were not acknowledged before.
 pub async fn acknowledge(connection: &mut PgConnection, worker: Uuid) -> sqlx::Result<bool> {
     let pauses = sqlx::query(sql(include_str!("../../queue-worker/sql/pauses.sql"))).bind(worker).fetch_all(&mut *connection).await?;
     let last = pauses.iter().filter_map(|pause| pause.get::<Option<i64>, _>("number")).max();
@@ -111,7 +113,7 @@ pub async fn acknowledge(connection: &mut PgConnection, worker: Uuid) -> sqlx::R
     Ok(vouch.execute(connection).await?.rows_affected() > 0)
 }
 
-/// Returns the workers that the pause of the queue waits for.
+/// Returns the workers that the pause of the queue is waiting for.
 pub async fn awaited(connection: &mut PgConnection) -> sqlx::Result<Vec<Uuid>> {
     let awaits = sqlx::query(sql(include_str!("../../queue-core/sql/pause_awaits.sql"))).bind("default").bind("*");
     Ok(awaits.fetch_all(connection).await?.iter().filter_map(|row| row.get("worker")).collect())

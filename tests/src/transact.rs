@@ -1,4 +1,4 @@
-//! A transactional job type whose payload scripts its handler. Its effect is a row that it writes in its transaction.
+//! A transactional job type whose payload scripts its handler. The job's effect is a row that the handler writes in its transaction.
 
 use std::time::Duration;
 
@@ -8,11 +8,11 @@ use sqlx::{Connection as _, Executor as _};
 
 use crate::{Act, Do};
 
-/// A job that writes a row to the table `effect`, and then follows the script `how`.
+/// Job that writes a row to the table `effect`, and then follows the script `how`.
 #[job(transactional, max_attempts = 2, backoff = fixed("1ms"), timeout = "20s", output = String)]
 #[derive(Serialize, Deserialize)]
 pub struct Within {
-    /// The script.
+    /// Name of the script.
     pub how: String,
 }
 
@@ -43,7 +43,7 @@ impl Handler for Within {
             "panic" => panic!("as told"),
             "abort" => std::process::abort(),
             "hang" => tokio::time::timeout(Duration::from_millis(50), std::future::pending()).await?,
-            // Dropped while the statement runs.
+            // The handler is dropped while the statement is running.
             "sleep in sql" => {
                 tokio::time::timeout(Duration::from_millis(50), tx.execute("select pg_sleep(1)")).await??;
             }
@@ -88,7 +88,7 @@ impl Handler for Within {
     }
 }
 
-/// Ends the transaction with SQL, and may continue to write.
+/// Ends the transaction with SQL, and continues to write if the script says so.
 async fn ends_by_hand(how: &str, tx: &mut sqlx::PgConnection) -> JobResult {
     if how.contains("in a chain") {
         tx.execute("rollback and chain").await?;

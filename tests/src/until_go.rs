@@ -1,11 +1,11 @@
-//! A job type that runs until the test releases it, regardless of the machine's speed.
+//! A job type that runs until the test releases its jobs, regardless of the machine's speed.
 
 use std::time::Duration;
 
 use queue_core::{Context, Handler, JobResult, job};
 use serde::{Deserialize, Serialize};
 
-/// A job that writes a row to the table `effect` and waits until the table `go` exists.
+/// Job that writes a row to the table `effect`, and waits until the table `go` exists.
 #[job(name = "until_go", max_attempts = 3, timeout = "10m")]
 #[derive(Serialize, Deserialize)]
 pub struct UntilGo {}

@@ -1,4 +1,4 @@
-//! Waits for a condition, and for an idle worker.
+//! Waits for a condition, or for an idle worker.
 
 use std::time::{Duration, Instant};
 
@@ -6,10 +6,10 @@ use sqlx::{Connection as _, PgConnection};
 
 use crate::{TestDb, db::connect};
 
-/// Waits until `check` holds.
+/// Waits until `check` returns true.
 ///
 /// # Panics
-/// When it does not hold within 30 seconds: test machines occasionally freeze for seconds.
+/// If `check` does not return true within 30 seconds. The timeout is long because test machines occasionally freeze for seconds.
 pub async fn eventually(what: &str, check: impl AsyncFnMut() -> bool) {
     within(Duration::from_secs(30), what, check).await;
 }
@@ -17,8 +17,8 @@ pub async fn eventually(what: &str, check: impl AsyncFnMut() -> bool) {
 /// Like [`eventually`], with another timeout.
 ///
 /// # Panics
-/// When `check` does not hold within `timeout`. Each check counts for 40 ms at most: on a busy machine checks take longer, and so does the
-/// event.
+/// If `check` does not return true within `timeout`. Each check counts for 40 ms at most: on a busy machine checks take longer, and so does
+/// the event.
 pub async fn within(timeout: Duration, what: &str, mut check: impl AsyncFnMut() -> bool) {
     let (began, mut used) = (Instant::now(), Duration::ZERO);
     loop {
@@ -33,15 +33,15 @@ pub async fn within(timeout: Duration, what: &str, mut check: impl AsyncFnMut() 
     }
 }
 
-/// Upper bound of a check and the sleep that follows it on an idle machine.
+/// Maximum duration that is counted for a check and the sleep that follows it, as on an idle machine.
 const CHECK: Duration = Duration::from_millis(40);
 
 impl TestDb {
-    /// Waits until at most `most` transactions per second end in this database, averaged over four seconds. A worker that spins has no such
-    /// interval.
+    /// Waits until at most `most` transactions per second end in this database, averaged over four seconds. A worker that spins never
+    /// reaches this rate.
     ///
     /// # Panics
-    /// When none of twenty intervals qualifies.
+    /// If none of twenty intervals reaches the rate.
     pub async fn until_idle(&self, most: f64) {
         const ENDED: &str = "select (xact_commit + xact_rollback)::bigint from pg_stat_database where datname = current_database()";
         let mut on: PgConnection = connect(&self.url).await;

@@ -1,5 +1,5 @@
-//! A worker of test jobs as a process, configured by `DATABASE_URL`, `TTL_MS`, `CONCURRENCY`, `GRACE_MS`, `HEALTH` and `PACE`. With
-//! `QUEUE_LOG=unset` it sets no subscriber.
+//! Worker of test jobs as a process, configured by `DATABASE_URL`, `TTL_MS`, `CONCURRENCY`, `GRACE_MS`, `HEALTH` and `PACE`. With
+//! `QUEUE_LOG=unset`, no tracing subscriber is installed.
 
 use std::{env, error::Error, str::FromStr, time::Duration};
 
@@ -9,7 +9,7 @@ use tests::{Batched, Do, Laps, Marked, Ordered, Own, Stages, Steps, UntilGo, Wit
 fn main() -> Result<(), Box<dyn Error>> {
     let runtime = tokio::runtime::Runtime::new()?;
     let result = runtime.block_on(work());
-    // As in the command line: a handler that never awaits has already had its grace period.
+    // The command line does the same: a handler that never awaits has already had its grace period.
     runtime.shutdown_background();
     result
 }

@@ -10,7 +10,7 @@ use std::{
 
 use crate::server::lock;
 
-/// A running `test-worker`; killed when dropped.
+/// Running `test-worker` process, killed when dropped.
 #[derive(Debug)]
 pub struct WorkerProcess {
     child: Child,
@@ -18,28 +18,28 @@ pub struct WorkerProcess {
 }
 
 impl WorkerProcess {
-    /// Starts `binary` (`env!("CARGO_BIN_EXE_test-worker")`) on a database, with further environment variables such as `("TTL_MS",
+    /// Starts `binary` (`env!("CARGO_BIN_EXE_test-worker")`) on a database, with additional environment variables such as `("TTL_MS",
     /// "2000")`.
     ///
     /// # Panics
-    /// When it cannot be started.
+    /// If the process cannot be started.
     pub fn start(binary: impl AsRef<Path>, url: &str, settings: &[(&str, &str)]) -> Self {
         Self::start_with(binary, url, &[], settings)
     }
 
-    /// Like [`WorkerProcess::start`], but keeps its log at level `warn`.
+    /// Like [`WorkerProcess::start`], but keeps the log at level `warn`.
     ///
     /// # Panics
-    /// When it cannot be started.
+    /// If the process cannot be started.
     pub fn start_logged(binary: impl AsRef<Path>, url: &str, settings: &[(&str, &str)]) -> Self {
         let settings = [&[("QUEUE_LOG", "warn"), ("NO_COLOR", "1")], settings].concat();
         Self::start_with(binary, url, &[], &settings)
     }
 
-    /// Like [`WorkerProcess::start_logged`], with arguments and with the whole log.
+    /// Like [`WorkerProcess::start_logged`], but with arguments and with the whole log.
     ///
     /// # Panics
-    /// When it cannot be started.
+    /// If the process cannot be started.
     pub fn start_with(binary: impl AsRef<Path>, url: &str, arguments: &[&str], settings: &[(&str, &str)]) -> Self {
         let mut child = spawn(binary.as_ref(), url, arguments, settings);
         let log: Arc<Mutex<Vec<(Instant, String)>>> = Arc::default();
@@ -54,49 +54,49 @@ impl WorkerProcess {
         Self { child, log }
     }
 
-    /// Returns the lines logged since then.
+    /// Returns the lines logged since `since`.
     pub fn log_since(&self, since: Instant) -> Vec<String> {
         lock(&self.log).iter().filter(|(at, _)| *at >= since).map(|(_, line)| line.clone()).collect()
     }
 
-    /// Returns its pid.
+    /// Returns the process id.
     pub fn pid(&self) -> u32 {
         self.child.id()
     }
 
-    /// Sends it a signal by name (`KILL`, `STOP`, `CONT`, `TERM`).
+    /// Sends a signal to the process by name (`KILL`, `STOP`, `CONT`, `TERM`).
     ///
     /// # Panics
-    /// When it cannot be sent.
+    /// If the signal cannot be sent.
     pub fn signal(&self, name: &str) {
         let status = Command::new("kill").args([&format!("-{name}"), &self.child.id().to_string()]).status();
         assert!(status.is_ok_and(|status| status.success()), "cannot send SIG{name} to a worker process");
     }
 
-    /// Waits for its end; returns its exit code, or `None` if a signal ended it.
+    /// Waits until the process has ended. Returns the exit code, or `None` if a signal ended the process.
     ///
     /// # Panics
-    /// When it cannot be waited for.
+    /// If the wait fails.
     pub fn wait(&mut self) -> Option<i32> {
         self.child.wait().unwrap_or_else(|error| panic!("cannot wait for a worker process: {error}")).code()
     }
 
-    /// Returns whether it has ended.
+    /// Returns whether the process has ended.
     ///
     /// # Panics
-    /// When its status cannot be read.
+    /// If the status of the process cannot be read.
     pub fn has_ended(&mut self) -> bool {
         self.child.try_wait().unwrap_or_else(|error| panic!("cannot ask for a worker process: {error}")).is_some()
     }
 
-    /// Kills it with SIGKILL and waits for its end.
+    /// Kills the process with SIGKILL and waits until it has ended.
     pub fn kill(mut self) {
         self.signal("KILL");
         self.wait();
     }
 }
 
-/// When a test fails, prints the last lines of its log.
+/// If the test fails, prints the last lines of the log.
 impl Drop for WorkerProcess {
     fn drop(&mut self) {
         if std::thread::panicking() {

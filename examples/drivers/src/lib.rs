@@ -1,4 +1,4 @@
-//! Code shared by the programs: a job, a database to enqueue it in, and a worker that runs it.
+//! Code shared by the example programs: a job type, a database and a worker.
 
 use queue_core::{Context, Handler, JobHandle, JobResult, Store, Waiter, job};
 use queue_worker::{
@@ -7,7 +7,7 @@ use queue_worker::{
 };
 use serde::{Deserialize, Serialize};
 
-/// Confirms an order of the application's own table.
+/// Confirms an order in the application's own table.
 #[job(name = "example_confirm")]
 #[derive(Serialize, Deserialize)]
 pub struct Confirm {
@@ -21,9 +21,9 @@ impl Handler for Confirm {
     }
 }
 
-/// A migrated database with a table of the application, `example_orders`.
+/// Migrated database with a table of the application, `example_orders`.
 pub struct Example {
-    /// Its URL, for other drivers.
+    /// Database URL, for the connections of other drivers.
     pub url: String,
     database: Database,
     _server: Option<Embedded>,
@@ -49,7 +49,7 @@ impl Example {
         Ok(Self { url, database, _server: server })
     }
 
-    /// Runs a worker until `job` is completed, and checks that `never`, whose transaction was rolled back, does not exist.
+    /// Runs a worker until `job` is completed. Then checks that `never`, whose transaction was rolled back, does not exist.
     ///
     /// # Errors
     /// Errors of the database or the worker, or an unexpected state.

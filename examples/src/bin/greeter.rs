@@ -1,4 +1,4 @@
-//! The worker behind `docs/ANY_LANGUAGE.md`: `cargo run -p examples --bin greeter -- run --migrate`.
+//! The worker used by `docs/ANY_LANGUAGE.md`. Start it with `cargo run -p examples --bin greeter -- run --migrate`.
 
 use queue_core::{Context, Handler, JobResult, job};
 use serde::{Deserialize, Serialize};

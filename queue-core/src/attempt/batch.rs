@@ -1,7 +1,7 @@
-//! Attempts of several jobs that one handler runs together; each attempt ends separately.
+//! Attempts of several jobs that one handler runs together. Each attempt ends separately.
 //!
-//! Results that the handler set for a job are kept, however the handler ends. Middleware runs around the attempt of each job: all of them
-//! wait for each other before the handler, and continue with the result of their job. Like the whole room, this never accesses the
+//! A result that the handler set for a job is kept even if the handler later fails. Middleware runs once per attempt: all middleware waits
+//! for the handler, and continues with the result of its own job. Like the rest of the `attempt` module, this file never accesses the
 //! database.
 
 use std::{
@@ -22,11 +22,11 @@ use crate::{
     trace,
 };
 
-/// Runs the batch handler of `registration` for these jobs until it ends, times out or is halted. Returns how each attempt ended, in the
-/// order of `jobs`. `on_failure` receives the failures that count.
+/// Runs the batch handler of `registration` for `jobs` until the handler returns, times out or is halted. Returns the end of each attempt,
+/// in the order of `jobs`. `on_failure` receives the failures that the handler or middleware returned.
 ///
 /// # Panics
-/// If this is not a batch handler. Panics of user code do not propagate.
+/// Panics if `registration` has no batch handler. Panics in user code do not propagate.
 pub async fn run_batch(
     registration: &Registration,
     jobs: &[&ClaimedJob],
@@ -66,13 +66,13 @@ pub async fn run_batch(
 struct BatchMember<'j> {
     job: &'j ClaimedJob,
     cx: Arc<Context>,
-    /// End of the attempt, if it does not follow from the end of the batch.
+    /// End of the attempt, if the end of the batch does not determine it.
     ended: Option<AttemptEnd>,
-    /// End by the handler's result, until middleware replaces it.
+    /// End of the attempt according to the handler's result. Middleware may replace it.
     judged_end: Option<AttemptEnd>,
     /// Whether the handler set a result for this job.
     is_judged: bool,
-    /// Span of the attempt, inside middleware.
+    /// Span of the attempt. Set only if middleware is registered.
     span: Span,
 }
 
@@ -84,13 +84,13 @@ impl<'j> BatchMember<'j> {
     }
 }
 
-/// How the handler ended by itself.
+/// Exit of the handler without an abort of the batch.
 enum HandlerExit {
     Returned(Result<(), Failure>),
     Panicked(String),
 }
 
-/// How the batch was aborted.
+/// Reason for which the batch was aborted.
 enum BatchAbort {
     Panicked(String),
     TimedOut(Duration),
@@ -98,16 +98,16 @@ enum BatchAbort {
     Cancelled,
 }
 
-/// State of a running batch. It outlives the futures that run the batch, and keeps the results of its jobs.
+/// State of a running batch. The state outlives the futures that run the batch, so the results of the jobs survive an abort.
 struct BatchRun<'j> {
     batch: Box<dyn AnyBatch>,
     members: Vec<BatchMember<'j>>,
     exit: Option<HandlerExit>,
-    /// Failures that counted.
+    /// Failures to pass to `on_failure`.
     failures: Vec<Failure>,
 }
 
-/// Runs the batch until it has ended; returns why, if it was aborted.
+/// Runs the batch until it has ended. Returns the reason if the batch was aborted.
 async fn drive(
     run: &mut BatchRun<'_>,
     registration: &Registration,
@@ -155,10 +155,10 @@ impl BatchRun<'_> {
         }
     }
 
-    /// Runs the batch inside middleware, of which each attempt has a chain of its own.
+    /// Runs the batch inside middleware. Each attempt has a middleware chain of its own.
     async fn run_with_middleware(&mut self, cx: &BatchContext) {
         let (mut chains, mut arrivals, mut senders) = self.start_middleware();
-        // Attempts whose middleware has not ended.
+        // Whether the middleware of each attempt is still running.
         let mut open: Vec<bool> = senders.iter().map(Option::is_some).collect();
         let mut waiting = open.clone();
         while waiting.contains(&true) {
@@ -174,7 +174,7 @@ impl BatchRun<'_> {
         for index in 0..open.len() {
             match if open[index] { self.add(index) } else { Ok(()) } {
                 Ok(()) => {}
-                // Middleware sees a payload that does not fit as a failure. A panic it never sees.
+                // Middleware sees a decoding failure as a failure of the handler. Middleware never sees a panic.
                 Err(Ok(undecoded)) => senders[index].take().map_or((), |sender| sender.send(undecoded).unwrap_or_default()),
                 Err(panic) => {
                     open[index] = false;
@@ -198,7 +198,7 @@ impl BatchRun<'_> {
             });
         }
         let mut stop_requested = self.send_results(&mut senders, &open);
-        // Attempts without a result keep waiting at the barrier.
+        // Middleware of jobs without a result keeps waiting at the barrier, so this loop does not wait for such middleware.
         let mut remaining = (0..open.len()).filter(|index| open[*index] && senders[*index].is_none()).count();
         while remaining > 0
             && let Some((index, result)) = chains.next().await
@@ -208,12 +208,14 @@ impl BatchRun<'_> {
         }
     }
 
-    /// Returns whether there is a job to run, and no start deadline has passed. Otherwise all jobs are released, as if interrupted.
+    /// Returns whether the batch has a job to run and no start deadline has passed. Otherwise all jobs are released, as after an
+    /// interruption.
     fn can_start(&self) -> bool {
         self.batch.count() > 0 && !self.members.iter().any(|member| member.cx.check_start_deadline())
     }
 
-    /// Starts the middleware of each attempt.
+    /// Starts the middleware of each attempt. Returns the running chains, the indices of attempts that arrive at the barrier, and the
+    /// senders of results.
     fn start_middleware(&mut self) -> (MiddlewareChains, mpsc::UnboundedReceiver<usize>, Vec<Option<ResultSender>>) {
         let (arrivals_sender, arrivals) = mpsc::unbounded_channel();
         let (chains, mut senders) = (FuturesUnordered::new(), Vec::new());
@@ -232,8 +234,8 @@ impl BatchRun<'_> {
         (chains, arrivals, senders)
     }
 
-    /// Sends each attempt's middleware the result of its job. Returns for each whether the handler had been asked to end when it set the
-    /// result.
+    /// Sends the result of each job to the middleware of the job's attempt. Returns for each job whether a stop had been requested when the
+    /// handler set the result.
     fn send_results(&mut self, senders: &mut [Option<ResultSender>], open: &[bool]) -> Vec<Option<bool>> {
         let mut stop_requested = vec![None; open.len()];
         for (index, result) in self.batch.take_results() {
@@ -252,13 +254,13 @@ impl BatchRun<'_> {
                 member.judged_end = Some(AttemptEnd::returned(result.as_ref().map(Clone::clone), was_requested));
             }
             stop_requested[index] = Some(was_requested);
-            // Fails only if the middleware no longer waits.
+            // The send fails only if the middleware is no longer waiting.
             let _ = senders[index].take().map(|sender| sender.send(result));
         }
         stop_requested
     }
 
-    /// Decodes a job's payload and adds the job to the batch, unless its attempt has ended.
+    /// Decodes a job's payload and adds the job to the batch, unless the job's attempt has already ended.
     fn add(&mut self, index: usize) -> Result<(), Result<AttemptResult, PanicPayload>> {
         let BatchMember { job, cx, ended, .. } = &self.members[index];
         let Some(payload) = job.payload.as_deref().filter(|_| ended.is_none()) else { return Ok(()) };
@@ -273,7 +275,7 @@ impl BatchRun<'_> {
         conclude(&mut self.members[index], &mut self.failures, result, stop_requested);
     }
 
-    /// Returns how each attempt ended: by the result of its job, or else as the batch ended.
+    /// Returns the end of each attempt: the result of its job if the handler set one, otherwise the end of the batch.
     fn endings(&mut self, abort: Option<&BatchAbort>, halt: &Halt) -> Vec<AttemptEnd> {
         let count = self.batch.count();
         for (index, result) in self.batch.take_results() {
@@ -304,7 +306,7 @@ impl BatchRun<'_> {
         let ended = self.members.iter_mut().map(|member| {
             let ended =
                 member.ended.take().or_else(|| member.judged_end.take()).unwrap_or_else(|| batch_end(member.cx.is_stop_requested()));
-            // A cancelled job is completed only by an explicit result.
+            // Only an explicit result completes a cancelled job.
             if !member.is_judged && halt.is_cancelled(member.job) { AttemptEnd::cancelled() } else { ended }
         });
         let ended = ended.collect();
@@ -317,13 +319,13 @@ impl BatchRun<'_> {
 
 type PanicPayload = Box<dyn std::any::Any + Send>;
 
-/// Result of an attempt.
+/// Output or failure of an attempt.
 type AttemptResult = Result<Option<String>, Failure>;
 
-/// Middleware chains of all attempts.
+/// Running middleware of all attempts. Each future yields the index of its attempt and the result of the attempt.
 type MiddlewareChains = FuturesUnordered<futures_util::future::BoxFuture<'static, (usize, Result<AttemptResult, PanicPayload>)>>;
 
-/// Sender of a job's result to its middleware.
+/// Sender of a job's result to the middleware of the job's attempt.
 type ResultSender = oneshot::Sender<AttemptResult>;
 
 fn conclude(member: &mut BatchMember<'_>, failures: &mut Vec<Failure>, result: Result<AttemptResult, PanicPayload>, stop_requested: bool) {
@@ -338,7 +340,6 @@ fn conclude(member: &mut BatchMember<'_>, failures: &mut Vec<Failure>, result: R
     });
 }
 
-/// Runs the handler.
 async fn run_handler(batch: &mut dyn AnyBatch, cx: &BatchContext) -> HandlerExit {
     match AssertUnwindSafe(async { batch.run(cx).await }).catch_unwind().await {
         Ok(result) => HandlerExit::Returned(result),

@@ -1,4 +1,4 @@
-//! Claimed jobs, as input of attempts.
+//! Claimed jobs, the input of attempts.
 
 use std::{
     sync::Arc,
@@ -14,42 +14,42 @@ use crate::{
     trace::{AttemptSpanInfo, TraceRelation},
 };
 
-/// Job that the caller may run: under the lease `token`, or under a lock on its entry.
+/// Job that the caller may run, either under the lease `token` or while it holds a lock on the job's entry.
 pub struct ClaimedJob {
-    /// Token of the lease; nil for a job under a lock.
+    /// Lease token; nil for a job whose entry is locked instead of leased.
     pub token: Uuid,
     /// Id of the job.
     pub id: JobId,
-    /// Lane that it was claimed from.
+    /// Lane from which the job was claimed.
     pub lane: i64,
-    /// Queue of the lane.
+    /// Queue to which the lane belongs.
     pub queue: Arc<str>,
-    /// Claim time by the database's clock.
+    /// Time of the claim by the database's clock.
     pub claimed_at: DateTime<Utc>,
-    /// Number of this attempt, starting at 1.
+    /// Attempt number, starting at 1.
     pub attempt: i16,
-    /// Number of attempts that ended with their process.
+    /// Number of attempts that were lost because their process ended.
     pub crashes: i16,
     /// Maximum number of attempts of the job.
     pub max_attempts: i16,
-    /// Stored name of its type, which may be an alias.
+    /// Stored name of the job type, which may be an alias.
     pub job_type: &'static str,
-    /// Version of its payload.
+    /// Version of the payload.
     pub version: u16,
-    /// Payload as JSON text, decoded by the attempt, so that an invalid one fails only its own job. `None` if the row is missing.
+    /// Payload as JSON text; `None` if the row is missing. The attempt decodes it, so that an invalid payload fails only its own job.
     pub payload: Option<String>,
     /// Metadata as JSON text, parsed when the handler reads it.
     pub meta: Option<String>,
-    /// Attributes set by the store, as JSON text: jobs that wait for its end, expiry, schedule tick.
+    /// System attributes as JSON text: dependents, expiry and schedule tick.
     pub system: Option<String>,
-    /// Ordering key.
+    /// Ordering key of the job.
     pub key: Option<OrderingKey>,
-    /// Latest start of the handler under a rate limit; a job that misses it is released.
+    /// Start deadline of the handler under a rate limit. A job that misses the deadline is released.
     pub start_deadline: Option<Instant>,
 }
 
 impl ClaimedJob {
-    /// Returns the number of the attempt.
+    /// Returns the attempt number.
     pub fn number(&self) -> u32 {
         self.attempt.unsigned_abs().into()
     }
@@ -59,12 +59,12 @@ impl ClaimedJob {
         self.max_attempts.unsigned_abs().into()
     }
 
-    /// Returns the ending of a released job: not started, or interrupted. No attempt is charged.
+    /// Returns the ending of a job that was not started or was interrupted, and is released. The attempt is not charged.
     pub fn released(&self) -> Ending {
         Ending::new(Verdict::Release, self.attempt, self.key).with_dependents(self.dependents())
     }
 
-    /// Returns the ending of a job cancelled before its attempt started; the attempt does not count.
+    /// Returns the ending of a job that was cancelled before its attempt started. The attempt is not charged.
     pub fn cancelled(&self) -> Ending {
         Ending::new(Verdict::Cancel, self.attempt - 1, self.key).with_dependents(self.dependents())
     }
@@ -74,25 +74,26 @@ impl ClaimedJob {
         Ending::new(Verdict::Expire, self.attempt, self.key).with_dependents(self.dependents())
     }
 
-    /// Returns which jobs to notify of its end.
+    /// Returns the kinds of jobs to notify when the job ends.
     pub fn dependents(&self) -> Dependents {
         SystemAttributes::parse(self.system.as_deref()).dependents()
     }
 
-    /// Returns how long after its claim the job may start, by the database's clock. `None` if it does not expire or has started before.
+    /// Returns the time after the claim within which the job must start, by the database's clock. Returns `None` if the job does not expire
+    /// or has started before.
     pub fn may_begin_within(&self) -> Option<Duration> {
         let system = self.system.as_deref().filter(|_| self.attempt == 1 && self.crashes == 0);
         let by = SystemAttributes::parse(system).expires_at()?;
         Some((by - self.claimed_at).to_std().unwrap_or_default())
     }
 
-    /// Returns the span attributes of the attempt.
+    /// Returns the attributes of the attempt's span.
     pub(super) fn span_info(&self, relation: TraceRelation) -> AttemptSpanInfo<'_> {
         let Self { id, job_type, attempt, queue, meta, .. } = self;
         AttemptSpanInfo { job: id, job_type, attempt: *attempt, queue, meta: meta.as_deref(), relation }
     }
 
-    /// Returns the fence for endings written by a handler's transaction.
+    /// Returns the fence for endings that a handler's transaction writes.
     pub(super) fn fence(&self, registration: &Registration) -> Fence {
         let Self { token, id, lane, attempt, crashes, key, .. } = *self;
         let (keep, dependents) = (registration.options().retain != Retain::None, self.dependents());

@@ -1,4 +1,4 @@
-//! End of an attempt, and the ending of the job that follows from it.
+//! End of an attempt, and the resulting ending of the job.
 
 use std::{
     any::Any,
@@ -13,22 +13,22 @@ use crate::{
     trace::OutcomeRecorder,
 };
 
-/// How an attempt ended.
+/// Result of an attempt, from which the ending of the job is computed.
 pub struct AttemptEnd {
     outcome: Outcome,
     output: Option<String>,
     error: Option<String>,
-    /// State of the handler's transaction, if it began one.
+    /// State of the handler's transaction, if the handler began one.
     commit: Option<CommitState>,
     /// Last attempt that journaled a step, for durable jobs.
     journaled: Option<i16>,
-    /// Whether the handler waits and the next attempt resumes it.
+    /// Whether the handler is waiting and the next attempt resumes it.
     is_suspended: bool,
-    /// Signals that the handler waits for.
+    /// Signals for which the handler is waiting.
     signals: Vec<String>,
-    /// Payload with which the job restarts.
+    /// Payload with which the job restarts, if the handler restarted the job.
     restart: Option<RestartPayload>,
-    /// Time at which the attempt ended, if work followed.
+    /// Time at which the attempt ended. Set if further writes follow the attempt.
     end_time: Option<Instant>,
 }
 
@@ -42,17 +42,17 @@ impl AttemptEnd {
         Self { outcome, output, error, commit, end_time, journaled, is_suspended: false, signals: Vec::new(), restart: None }
     }
 
-    /// Ends as completed, with the output as JSON text.
+    /// Creates the end of a completed attempt, with the output as JSON text.
     pub fn completed(output: Option<String>) -> Self {
         Self { output, ..Self::without_error(Outcome::Ok) }
     }
 
-    /// Ends with a failure that is not retried.
+    /// Creates the end of an attempt that failed and is not retried.
     pub fn terminal(error: impl Into<String>) -> Self {
         Self::new(Outcome::Terminal, error)
     }
 
-    /// Ends with a failure that may be retried.
+    /// Creates the end of an attempt that failed and may be retried.
     pub fn failed(error: impl Into<String>) -> Self {
         Self::new(Outcome::Failed, error)
     }
@@ -66,22 +66,22 @@ impl AttemptEnd {
         Self::without_error(Outcome::Interrupted)
     }
 
-    /// Ends because the handler waits for at least this duration.
+    /// Creates the end of an attempt whose handler waits for at least `wait`.
     pub(super) fn suspended(wait: Duration) -> Self {
         Self { is_suspended: true, ..Self::without_error(Outcome::Snoozed(wait)) }
     }
 
-    /// Ends because the handler waits for one of these signals, for at most `wait`.
+    /// Creates the end of an attempt whose handler waits for one of `signals`, for at most `wait`.
     pub(super) fn parked(wait: Option<Duration>, signals: Vec<String>) -> Self {
         Self { is_suspended: true, signals, ..Self::without_error(Outcome::Parked(wait)) }
     }
 
-    /// Ends because the handler restarted the job.
+    /// Creates the end of an attempt whose handler restarted the job.
     pub(super) fn restarted(restart: RestartPayload) -> Self {
         Self { restart: Some(restart), ..Self::without_error(Outcome::Restarted) }
     }
 
-    /// Replaces parking by a suspension for `delay`, if the state of the journal is uncertain.
+    /// Replaces parking by a suspension for `delay`. Callers pass a delay if the state of the journal is uncertain.
     pub(super) fn suspend_if_parked(self, delay: Option<Duration>) -> Self {
         match (self.outcome, delay) {
             (Outcome::Parked(_), Some(delay)) => Self::suspended(delay),
@@ -89,7 +89,6 @@ impl AttemptEnd {
         }
     }
 
-    /// Sets the last attempt that journaled a step.
     pub(super) fn with_last_journaled(self, journaled: Option<i16>) -> Self {
         Self { journaled, ..self }
     }
@@ -106,7 +105,8 @@ impl AttemptEnd {
         Self::new(Outcome::Panicked, format!("panicked: {text}"))
     }
 
-    /// Ends with the result of the handler. An error after the attempt was asked to end is an interruption, not a failure.
+    /// Creates the end of an attempt from the handler's result. If a stop was requested, an error counts as an interruption, not as a
+    /// failure.
     pub(super) fn returned(result: Result<Option<String>, &Failure>, stop_requested: bool) -> Self {
         match result {
             Ok(output) => match check_output(output.as_deref()) {
@@ -118,7 +118,7 @@ impl AttemptEnd {
         }
     }
 
-    /// Combines the end of the handler with the state of its transaction and the outcome that its commit wrote.
+    /// Combines the end of the handler with the state of the handler's transaction and the outcome written by the commit.
     pub(super) fn with_commit(self, state: CommitState, committed: Option<Outcome>, job: JobId) -> Self {
         match state {
             CommitState::Written => {
@@ -142,7 +142,7 @@ impl AttemptEnd {
                 tracing::warn!(%job, "lease lost: the handler's transaction was rolled back, another worker may run the job");
                 Self { commit: Some(state), ..self }
             }
-            // If a commit in doubt did happen, this verdict is rejected, because the lease no longer lists the job.
+            // If a commit with an unknown result succeeded, the lease no longer lists the job and this verdict is rejected.
             CommitState::Open | CommitState::Committing | CommitState::Unknown | CommitState::Closed => {
                 if self.outcome == Outcome::Ok {
                     return Self { commit: Some(state), ..Self::failed(NOT_COMPLETED) };
@@ -157,7 +157,7 @@ impl AttemptEnd {
         self.outcome
     }
 
-    /// Returns whether the handler waits. Earlier failures then no longer count.
+    /// Returns whether the handler is waiting. Failures before a wait no longer count.
     pub fn is_suspended(&self) -> bool {
         self.is_suspended
     }
@@ -169,17 +169,17 @@ impl AttemptEnd {
 
     /// Records the outcome in the attempt's span.
     pub(super) fn record(&self, recorder: OutcomeRecorder, options: &Options) {
-        // An error of a handler with a sealed payload may contain parts of it, so its text is omitted.
+        // The error of a handler with a sealed payload may contain parts of the payload, so the text is omitted.
         let error = self.error.as_deref().filter(|_| self.outcome != Outcome::Ok);
         recorder.record(self.outcome.name(), error.map(|error| if options.seal.is_some() { "" } else { error }));
     }
 
-    /// Fixes the end time, before further writes.
+    /// Records the current time as the end of the attempt, so that later writes do not count as run time.
     pub(super) fn fix_end_time(self) -> Self {
         Self { end_time: Some(Instant::now()), ..self }
     }
 
-    /// Returns the duration of an attempt that started at `since`: until now, or until its fixed end time.
+    /// Returns the duration of an attempt that started at `since`. The attempt ends at its recorded end time, or else now.
     pub fn ran(&self, since: Instant) -> Duration {
         self.end_time.unwrap_or_else(Instant::now).saturating_duration_since(since)
     }
@@ -189,18 +189,19 @@ impl AttemptEnd {
         self.error.is_some() && self.outcome != Outcome::Ok
     }
 
-    /// Returns whether nothing remains to be written: the handler's transaction wrote the ending, or the lease was lost.
+    /// Returns whether nothing remains to be written, because the handler's transaction wrote the ending or the lease was lost.
     pub fn is_over(&self) -> bool {
         matches!(self.commit, Some(CommitState::Written | CommitState::Lost))
     }
 
-    /// Returns the ending to write. `dice` is a uniform random number from 0 to 1, for jitter.
+    /// Returns the ending to write. `dice` is a uniform random number from 0 to 1 that determines the jitter of the backoff.
     pub fn ending(self, registration: Option<&Registration>, job: &ClaimedJob, ran: Duration, dice: f64) -> Ending {
         let options = registration.map(Registration::options);
         let backoff = options.map(|options| options.backoff).unwrap_or_default();
         let verdict = verdict(self.outcome, attempts_since(job.number(), self.journaled), job.most_attempts(), &backoff, dice);
         let keep = options.is_none_or(|options| options.retain != Retain::None);
-        // A released job charges nothing, and an uncharged job may expire, unless it has journaled a step.
+        // A released attempt is not charged, and a job without charged attempts may expire. A suspended job and a job that has journaled a
+        // step must not expire, so the attempt is charged.
         let is_released =
             matches!(verdict, Verdict::Snooze(_) | Verdict::Park(_) | Verdict::Release) && (self.is_suspended || self.journaled.is_some());
         let started = i16::from(is_released && job.may_begin_within().is_some());
@@ -215,14 +216,14 @@ impl AttemptEnd {
     }
 }
 
-/// Returns the message of a panic.
+/// Returns the message of a panic, or a placeholder if the panic payload is not a string.
 pub(super) fn panic_text(panic: Box<dyn Any + Send>) -> String {
     let panic = match panic.downcast::<String>() {
         Ok(text) => return *text,
         Err(panic) => panic,
     };
     let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
-    // Dropping the payload may panic with another payload, which is leaked.
+    // Dropping the panic payload may panic again. The second payload is leaked.
     if let Err(another) = catch_unwind(AssertUnwindSafe(|| drop(panic))) {
         std::mem::forget(another);
     }

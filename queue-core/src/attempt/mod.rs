@@ -1,6 +1,6 @@
-//! One attempt of a job: handler, timeout, panics, cancellation and result.
+//! Runs one attempt of a job: handler, timeout, panics, cancellation and result.
 //!
-//! Workers and the test kit run attempts. This room never accesses the database: jobs are its input, endings its output. Only
+//! Workers and the test kit run attempts. This module never accesses the database: its input is jobs, its output is endings. Only
 //! [`verdict`](crate::verdict) maps an outcome to a verdict.
 
 mod batch;
@@ -29,19 +29,20 @@ use crate::{
     trace,
 };
 
-/// Error of a job whose payload row is missing.
+/// Error text for a job whose payload row is missing.
 const NO_PAYLOAD: &str = "the job's payload is missing from the store";
 
-/// Maximum time that an ended attempt waits for a commit in flight. Its verdict stays fenced.
+/// Maximum time that an ended attempt waits for a commit that is in progress. The verdict is fenced even if the wait times out.
 const MAX_COMMIT_WAIT: Duration = Duration::from_secs(15);
 
-/// Maximum time that an ended attempt waits for its last reports to be written.
+/// Maximum time that an ended attempt waits until its last progress reports are written.
 const MAX_REPORT_WAIT: Duration = Duration::from_secs(1);
 
-/// Runs the handler until it ends, times out or is halted. A transactional type runs in a transaction, which is committed on success.
+/// Runs the handler until it returns, times out or is halted. The handler of a transactional job type runs in a transaction, which is
+/// committed on success.
 ///
-/// Panics of user code do not propagate: a panic while displaying an error or dropping a variable is also a panic of the attempt.
-/// `on_failure` receives the failure that the handler returned.
+/// Panics in user code do not propagate. A panic while formatting an error or dropping a value also counts as a panic of the attempt.
+/// `on_failure` receives the failure returned by the handler.
 pub async fn run(
     registration: &Registration,
     job: &ClaimedJob,
@@ -50,7 +51,7 @@ pub async fn run(
     on_failure: impl FnMut(Failure) + Send,
 ) -> AttemptEnd {
     if registration.takes_batches() {
-        // Boxed, so that single jobs do not carry the size of the batch future.
+        // The batch future is boxed, so that attempts of single jobs do not carry its size.
         let ended = Box::pin(run_batch(registration, &[job], shared, halt, on_failure)).await;
         return ended.into_iter().next().unwrap_or_else(AttemptEnd::interrupted);
     }
@@ -70,7 +71,7 @@ pub async fn run(
     if let Some(log) = log {
         ended = ended.fix_end_time();
         let submission = submit_log(&log, &ended, job, registration.options(), shared, halt);
-        // The first poll submits the log; a stopping worker does not wait for it.
+        // The first poll submits the log. A worker that is shutting down does not wait until the log is written.
         tokio::select! {
             biased;
             () = submission => {}
@@ -80,12 +81,12 @@ pub async fn run(
     ended
 }
 
-/// Submits the log of the attempt before its end is reported; skipped if the lease was lost.
+/// Submits the log of the attempt before the end of the attempt is reported. Does nothing if the lease was lost.
 async fn submit_log(log: &OpenLog, ended: &AttemptEnd, job: &ClaimedJob, options: &Options, shared: &Shared, halt: &Halt) {
     if !log.is_taken() {
         return log::warn_missing_collector(options.name);
     }
-    // If completed jobs leave no record, housekeeping removes the logs of earlier attempts with the job.
+    // If completed jobs leave no record, housekeeping removes the logs of earlier attempts together with the job.
     let leaves_no_record = ended.outcome() == Outcome::Ok && options.retain == Retain::None;
     let Some(excerpt) = log.close().filter(|_| !leaves_no_record && (ended.is_written() || !ended.is_over())) else { return };
     let token = (!ended.is_written()).then_some(job.token);
@@ -93,7 +94,6 @@ async fn submit_log(log: &OpenLog, ended: &AttemptEnd, job: &ClaimedJob, options
     shared.backend.keep_log(entry, !halt.drop.is_cancelled()).await;
 }
 
-/// Builds the context of the handler.
 fn context(registration: &Registration, job: &ClaimedJob, shared: &Arc<Shared>, halt: &Halt) -> Context {
     let attempts = (job.number(), job.most_attempts());
     let mut cx = Context::new(job.fence(registration), job.job_type, attempts, Arc::clone(&halt.stop_request), Arc::clone(shared));
@@ -102,13 +102,13 @@ fn context(registration: &Registration, job: &ClaimedJob, shared: &Arc<Shared>, 
     cx
 }
 
-/// Finishes an attempt whose handler has ended: waits for its reports and its own commit, and applies a cancellation.
+/// Finishes an attempt whose handler has ended. Waits for the attempt's reports and commit, then applies a cancellation.
 async fn finish(ended: AttemptEnd, job: &ClaimedJob, cx: &Context, halt: &Halt) -> AttemptEnd {
     if let Some(report) = cx.report() {
         let max_wait = if halt.drop.is_cancelled() { Duration::ZERO } else { MAX_REPORT_WAIT };
         report.end(max_wait).await;
     }
-    // A cancelled handler counts only if it completed the job.
+    // A cancelled attempt counts only if it completed the job.
     let ended = if ended.outcome() != Outcome::Ok && halt.is_cancelled(job) { AttemptEnd::cancelled() } else { ended };
     match cx.transactions() {
         Some(tracker) => ended.with_commit(tracker.close(MAX_COMMIT_WAIT).await, tracker.committed_outcome(), job.id),
@@ -116,7 +116,7 @@ async fn finish(ended: AttemptEnd, job: &ClaimedJob, cx: &Context, halt: &Halt) 
     }
 }
 
-/// Runs the handler until it ends, its time is up, or it is dropped.
+/// Runs the handler until it returns, times out or is dropped.
 async fn run_handler(
     (registration, payload): (&Registration, &str),
     job: &ClaimedJob,
@@ -141,7 +141,7 @@ async fn run_handler(
     let running = async {
         let output = run_with_middleware(registration, payload, cx).await?;
         if registration.options().transactional {
-            // Boxed, so that other attempts do not carry its size.
+            // The commit future is boxed, so that attempts without a transaction do not carry its size.
             Box::pin(cx.commit_transaction(output.as_deref())).await?;
         }
         Ok(output)
@@ -174,7 +174,7 @@ async fn run_handler(
         }
     };
     match result {
-        // Takes precedence over the result of middleware.
+        // A missed start deadline takes precedence over the result of middleware.
         _ if cx.missed_start_deadline() => AttemptEnd::interrupted(),
         Ok(Ok(output)) => AttemptEnd::returned(Ok(output), false),
         Ok(Err(failure)) => {
@@ -186,8 +186,8 @@ async fn run_handler(
     }
 }
 
-/// Resolves when the attempt must exit early: its start deadline passed, or the handler suspended itself. Checked after each poll of the
-/// attempt.
+/// Resolves when the attempt must exit early: the start deadline has passed, or the handler is waiting, has restarted the job or could not
+/// journal a wait. The condition is checked after each poll of the attempt.
 async fn early_end(cx: &Durable) -> AttemptEnd {
     let mut idle: Option<IdleTimer> = None;
     let poll = |task: &mut std::task::Context<'_>| {
@@ -214,13 +214,13 @@ async fn early_end(cx: &Durable) -> AttemptEnd {
     poll_fn(poll).await
 }
 
-/// Idle time before a waiting handler is suspended: work beside the wait may be about to start a step.
+/// Idle time before a waiting handler is suspended. During that time, code that runs concurrently with the wait can start a step.
 const MIN_IDLE: Duration = Duration::from_millis(100);
 
-/// Maximum time before a waiting handler is suspended, even if it is not idle.
+/// Maximum time until a waiting handler is suspended, even if it is not idle.
 const MAX_ACTIVE: Duration = Duration::from_secs(5);
 
-/// Tracks how long a waiting handler has been idle.
+/// Timer that measures how long a waiting handler has been idle.
 struct IdleTimer {
     since: Instant,
     timer: Pin<Box<Sleep>>,
@@ -231,13 +231,13 @@ impl IdleTimer {
         Self { since: Instant::now(), timer: Box::pin(sleep(MIN_IDLE)) }
     }
 
-    /// Returns whether the handler is idle long enough. A poll that this timer did not cause counts as activity.
+    /// Returns whether the handler has been idle for long enough. A poll that this timer did not cause counts as activity.
     fn poll_elapsed(&mut self, task: &mut std::task::Context<'_>) -> bool {
         if self.timer.as_mut().poll(task).is_ready() || self.since.elapsed() > MAX_ACTIVE {
             return true;
         }
         self.timer.as_mut().reset(tokio::time::Instant::now() + MIN_IDLE);
-        // Registers the waker for the new deadline.
+        // This poll registers the waker for the new deadline.
         self.timer.as_mut().poll(task).is_ready()
     }
 }

@@ -4,9 +4,11 @@ use std::fmt;
 
 use crate::{define::JobId, schema::Store};
 
-/// Reference to a job of any type: its id and its store. It has the operations that do not depend on the job's type.
+/// Reference to a job of any type, which consists of the job's id and store. A reference has the operations that do not depend on the job
+/// type.
 ///
-/// A [`JobHandle`](crate::JobHandle) dereferences to it, and adds the type. It is not checked that the job exists.
+/// A [`JobHandle`](crate::JobHandle) dereferences to a `JobRef`, and adds the job type. Creating a reference does not check that the job
+/// exists.
 ///
 /// ```
 /// use queue_core::{JobId, JobRef, Store};
@@ -24,12 +26,12 @@ pub struct JobRef {
 }
 
 impl JobRef {
-    /// Creates a reference to the job with this id in the default store.
+    /// Creates a reference to a job in the default store from the job's id.
     pub fn from_id(id: JobId) -> Self {
         Self { id, store: Store::default() }
     }
 
-    /// Returns a reference to the job with this id in another store.
+    /// Returns a reference to the job with the same id in another store.
     #[must_use]
     pub fn in_store(self, store: Store) -> Self {
         Self { store, ..self }

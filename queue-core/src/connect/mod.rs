@@ -29,14 +29,14 @@ pub trait IntoConnection<'c>: sealed::Sealed {
     #[doc(hidden)]
     fn into_connection(self) -> Connection<'c>;
 
-    /// Returns the tenant's store and key, if the connection belongs to a tenant.
+    /// Returns the store and the key of the tenant, if the connection belongs to a tenant.
     #[doc(hidden)]
     fn tenant(&self) -> Option<(Store, String)> {
         None
     }
 }
 
-/// Metadata key of a job's tenant.
+/// Metadata key under which a job stores its tenant.
 pub(crate) const TENANT: &str = "of_tenant";
 
 impl<'c> IntoConnection<'c> for &'c PgPool {

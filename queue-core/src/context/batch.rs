@@ -1,7 +1,7 @@
 //! Batches of jobs of one type, run by one call of a handler.
 //!
-//! Each job of a batch has an attempt, a context and an ending of its own. This file stores the results that the handler sets per job; the
-//! attempt room turns them into endings.
+//! Each job of a batch has its own attempt, context and ending. This file stores the results that the handler sets for the jobs. The
+//! `attempt` module converts the results into endings.
 
 use std::{
     fmt,
@@ -19,13 +19,13 @@ use crate::{
     payload::encode_output,
 };
 
-/// Handler that runs up to `n` jobs of a type in one call: `#[job(batch = 500)]`.
+/// Handler that runs several jobs of a type in one call, for example up to 500 jobs with `#[job(batch = 500)]`.
 ///
 /// Results set with [`complete`](BatchJob::complete) or [`fail`](BatchJob::fail) are final, even if the handler then fails, panics, times
-/// out or is shut down. For the other jobs, `Ok` completes all of them and an error fails each of them. Failed jobs are retried after the
-/// backoff of their type, in smaller batches, and alone at the last attempt, so that one bad job does not fail others. A
-/// [`Failure::terminal`] returned for the whole batch therefore makes a dead letter only of a job that ran alone; use
-/// [`fail`](BatchJob::fail) for the job it belongs to.
+/// out or is interrupted by a shutdown. A handler that returns `Ok` completes all jobs without a result; an error fails them. Failed jobs
+/// are retried after the backoff of their type. Retries run in smaller batches, and the last attempt runs each job alone, so that one bad
+/// job does not fail other jobs. A [`Failure::terminal`] returned for the whole batch therefore makes a job a dead letter only if the job
+/// ran alone. To reject one job of a batch, call [`fail`](BatchJob::fail) on that job.
 ///
 /// The type's `timeout` applies to the whole batch. The future may be dropped at any `await`, as with [`Handler`](crate::Handler).
 ///
@@ -61,13 +61,14 @@ use crate::{
     note = "without `batch = ..` a job has a `Handler`, which runs one at a time"
 )]
 pub trait BatchHandler: JobType {
-    /// Runs one attempt of each job. An error from `?` fails every job without a result of its own.
+    /// Runs one attempt of each job. An error from `?` fails every job that has no result of its own.
     ///
     /// Implement it as `async fn run(batch: &mut JobBatch<Self>, cx: &BatchContext) -> JobResult`.
     fn run(batch: &mut JobBatch<Self>, cx: &BatchContext) -> impl Future<Output = JobResult> + Send;
 }
 
-/// Jobs passed to a [`BatchHandler`]: a slice of at least one and at most `#[job(batch = ..)]` [`BatchJob`]s.
+/// Jobs passed to a [`BatchHandler`]. Dereferences to a slice of [`BatchJob`]s, of which there are at least one and at most
+/// `#[job(batch = ..)]`.
 pub struct JobBatch<J> {
     jobs: Vec<BatchJob<J>>,
 }
@@ -110,25 +111,25 @@ impl<J> fmt::Debug for JobBatch<J> {
     }
 }
 
-/// One job of a batch. It dereferences to the [`Context`] of its attempt: `job.id()`, `job.attempt()`, `job.meta()`, `job.cancelled()`,
+/// One job of a batch. Dereferences to the [`Context`] of the job's attempt: `job.id()`, `job.attempt()`, `job.meta()`, `job.cancelled()`,
 /// `job.progress(..)` and `job.begin()` work as in a handler for a single job.
 pub struct BatchJob<J> {
     payload: J,
     cx: Arc<Context>,
-    /// Position among the jobs claimed for the batch.
+    /// Position of the job among the jobs claimed for the batch.
     at: usize,
     result: Option<BatchJobResult>,
 }
 
-/// Result that the handler set for a job.
+/// Result that the handler has set for a job.
 pub(crate) struct BatchJobResult {
     pub(crate) result: Result<Option<String>, Failure>,
-    /// Whether the attempt had been asked to end by then.
+    /// Whether a stop of the attempt had been requested when the handler set the result.
     pub(crate) stop_requested: bool,
 }
 
 impl<J> BatchJob<J> {
-    /// Returns the payload.
+    /// Returns the job's payload.
     pub fn payload(&self) -> &J {
         &self.payload
     }
@@ -138,22 +139,23 @@ impl<J> BatchJob<J> {
         self.result.is_some()
     }
 
-    /// Returns whether the attempt must end, for example because the job was cancelled: see [`Context::cancelled`]. Only
+    /// Returns whether the attempt must end, for example because the job was cancelled; see [`Context::cancelled`]. Only
     /// [`complete`](BatchJob::complete) completes a cancelled job.
     pub fn is_cancelled(&self) -> bool {
         self.cx.cancelled().is_cancelled()
     }
 
-    /// Fails this job: it is retried, snoozed or made a dead letter, depending on the [`Failure`]. The last call wins.
+    /// Fails the job, which is retried, snoozed or made a dead letter, depending on the [`Failure`]. The last call wins.
     ///
-    /// After the attempt was asked to end, a failure does not count: the job runs again on another worker, and no attempt is charged.
+    /// After a stop of the attempt was requested, a failure does not count: the job runs again on another worker, and no attempt is
+    /// charged.
     pub fn fail(&mut self, failure: impl Into<Failure>) {
         self.result = Some(BatchJobResult { result: Err(failure.into()), stop_requested: self.cx.is_stop_requested() });
     }
 }
 
 impl<J: JobType> BatchJob<J> {
-    /// Completes this job with an output. The last call wins.
+    /// Completes the job with an output. The last call wins.
     #[allow(clippy::needless_pass_by_value, reason = "the output is consumed, as if the handler returned it")]
     pub fn complete(&mut self, output: J::Output) {
         let result = encode_output(&output).terminal().and_then(|text| {
@@ -178,7 +180,7 @@ impl<J> fmt::Debug for BatchJob<J> {
     }
 }
 
-/// Context of a whole batch. Data of one job is in its [`BatchJob`].
+/// Context of a whole batch. Each [`BatchJob`] holds the data of its job.
 pub struct BatchContext {
     job_type: &'static str,
     cancelled: Cancelled,
@@ -191,18 +193,18 @@ impl BatchContext {
         Self { job_type, cancelled: Cancelled::child_of(stop), attempts, shared }
     }
 
-    /// Returns the name of the job type. A job may be stored under an alias, which its own context returns.
+    /// Returns the name of the job type. A job may be stored under an alias, which the job's own context returns.
     pub fn job_type(&self) -> &'static str {
         self.job_type
     }
 
-    /// Returns the cancellation token of the batch. It fires when the grace period of the worker's shutdown has ended, when the lease was
-    /// lost, or when every job of the batch was cancelled.
+    /// Returns the cancellation token of the batch. The token fires when the grace period of the worker's shutdown has ended, the lease was
+    /// lost, or every job of the batch was cancelled.
     pub fn cancelled(&self) -> &Cancelled {
         &self.cancelled
     }
 
-    /// Returns a token that fires when the worker begins to shut down: see [`Context::shutting_down`].
+    /// Returns a token that fires when the worker begins to shut down; see [`Context::shutting_down`].
     pub fn shutting_down(&self) -> &CancellationToken {
         self.attempts.iter().for_each(|attempt| _ = attempt.shutting_down());
         &self.shared.shutting_down
@@ -216,7 +218,7 @@ impl BatchContext {
     /// Returns the state of type `T` registered with `Worker::state`.
     ///
     /// # Panics
-    /// If the worker has no such state, as [`Context::state`].
+    /// Panics if the worker has no such state, like [`Context::state`].
     pub fn state<T: Send + Sync + 'static>(&self) -> &T {
         self.shared.states.expect()
     }
@@ -233,21 +235,20 @@ impl fmt::Debug for BatchContext {
     }
 }
 
-/// Type-erased batch.
+/// Batch with the job type erased.
 pub(crate) trait AnyBatch: Send {
-    /// Decodes a payload and adds its job.
+    /// Decodes a payload and adds the job to the batch.
     fn add(&mut self, payload: &str, cx: &Arc<Context>, at: usize) -> Result<(), Failure>;
 
-    /// Returns the number of jobs.
+    /// Returns the number of jobs in the batch.
     fn count(&self) -> usize;
 
-    /// Runs the handler.
     fn run<'a>(&'a mut self, cx: &'a BatchContext) -> Pin<Box<dyn Future<Output = JobResult> + Send + 'a>>;
 
-    /// Takes the result set for each job, with the job's position.
+    /// Takes the result of each job, together with the job's position.
     fn take_results(&mut self) -> Vec<(usize, Option<BatchJobResult>)>;
 
-    /// Returns the result of jobs without one when the handler returned `Ok`.
+    /// Returns the result of a job for which the handler set none before it returned `Ok`.
     fn complete_rest(&self) -> Result<Option<String>, Failure>;
 }
 
@@ -275,7 +276,7 @@ impl<J: BatchHandler> AnyBatch for JobBatch<J> {
         self.jobs.iter_mut().map(|job| (job.at, job.result.take())).collect()
     }
 
-    /// A job without an output completes only if its output type deserializes from `null`: waiters must be able to read the output.
+    /// Completes a job without an output only if the output type deserializes from `null`, because waiters must be able to read the output.
     fn complete_rest(&self) -> Result<Option<String>, Failure> {
         match serde_json::from_str::<J::Output>("null") {
             Ok(_) => Ok(None),

@@ -1,4 +1,4 @@
-//! Cancellation of attempts: the token, its reason, and the stop request of a worker.
+//! Cancellation of attempts: the token, the reason, and the stop request of a worker.
 
 use std::{
     ops::Deref,
@@ -15,20 +15,21 @@ use tokio_util::sync::CancellationToken;
 
 use super::Context;
 
-/// Reason why an attempt must end.
+/// Reason for which an attempt must end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum CancelReason {
-    /// An operator or the application cancelled the job. It is not retried; only completing it in this attempt overrides that.
+    /// An operator or the application cancelled the job. The job is not retried. If this attempt still completes the job, the cancellation
+    /// has no effect.
     Cancelled,
-    /// The grace period of the worker's shutdown has ended. An attempt that ends now without completing is not counted, and the job runs
-    /// again on another worker.
+    /// The grace period of the worker's shutdown has ended. An attempt that now ends without completing the job is not charged, and the job
+    /// runs again on another worker.
     Shutdown,
-    /// The worker lost its lease, so another worker may run the job. Nothing this attempt returns is written.
+    /// The worker lost its lease, so another worker may run the job. The result of this attempt is discarded.
     LeaseLost,
 }
 
-/// Cancellation token of one attempt: a [`CancellationToken`] with a [`reason`](Self::reason).
+/// Cancellation token of one attempt. Dereferences to a [`CancellationToken`] and has a [`reason`](Self::reason).
 ///
 /// ```
 /// use queue_core::{CancelReason, Context, Failure};
@@ -50,7 +51,7 @@ pub enum CancelReason {
 pub struct Cancelled {
     token: CancellationToken,
     request: Arc<StopRequest>,
-    /// Set when this job was cancelled.
+    /// Whether this job was cancelled.
     job_cancellation: Arc<AtomicBool>,
 }
 
@@ -59,7 +60,8 @@ impl Cancelled {
         Self { token: request.token.child_token(), request: Arc::clone(request), job_cancellation: Arc::default() }
     }
 
-    /// Returns why the token fired, or `None` if it has not. A lost lease takes precedence over a cancelled job, and that over a shutdown.
+    /// Returns the reason why the token fired, or `None` if the token has not fired. A lost lease takes precedence over a cancelled job,
+    /// and a cancelled job over a shutdown.
     pub fn reason(&self) -> Option<CancelReason> {
         if self.request.lost.load(Acquire) {
             Some(CancelReason::LeaseLost)
@@ -89,8 +91,8 @@ impl Context {
     /// Returns a token that fires when the worker begins to shut down. The handler may continue during the grace period; a resumable
     /// handler returns immediately.
     ///
-    /// For a handler that has called this, any error after the shutdown has begun is not counted as an attempt, and the job runs again on
-    /// another worker. For other handlers an error counts as a failure until the grace period has ended.
+    /// After a handler has called this method, an error that it returns during a shutdown is not charged as an attempt, and the job runs
+    /// again on another worker. An error of any other handler counts as a failure until the grace period has ended.
     ///
     /// ```
     /// use queue_core::{Context, Failure};
@@ -112,13 +114,13 @@ impl Context {
         &self.shared.shutting_down
     }
 
-    /// Returns whether the attempt was asked to end, or observes a shutdown that has begun.
+    /// Returns whether a stop of the attempt was requested. A shutdown that has begun counts if the handler observes shutdowns.
     pub(crate) fn is_stop_requested(&self) -> bool {
         self.stop.is_requested() || self.observes_shutdown.load(Relaxed) && self.shared.shutting_down.is_cancelled()
     }
 }
 
-/// Request to all handlers of a queue to end.
+/// Stop request to all handlers of a queue.
 #[doc(hidden)]
 #[derive(Debug, Default)]
 pub struct StopRequest {
@@ -127,18 +129,18 @@ pub struct StopRequest {
 }
 
 impl StopRequest {
-    /// Requests the end of the handlers because the worker shuts down.
+    /// Requests a stop of the handlers because the worker shuts down.
     pub fn shut_down(&self) {
         self.token.cancel();
     }
 
-    /// Requests the end of the handlers because the lease was lost.
+    /// Requests a stop of the handlers because the lease was lost.
     pub fn lose_lease(&self) {
         self.lost.store(true, Release);
         self.token.cancel();
     }
 
-    /// Returns whether the end was requested.
+    /// Returns whether a stop was requested.
     pub fn is_requested(&self) -> bool {
         self.token.is_cancelled()
     }

@@ -1,7 +1,8 @@
-//! Children of durable jobs: spawning one as a step, and waiting for its end. `enqueue` defines the options of a child.
+//! Children of durable jobs: a step spawns a child, and the handler waits for the child's result. The `enqueue` module defines the options
+//! of a child.
 //!
-//! The step and the child's entry are written by one statement. The child's result is immutable once it has ended, so every attempt reads
-//! the same result; reading it is not a step.
+//! One statement writes the step and the child's entry. The result of an ended child is immutable, so every attempt reads the same result.
+//! Reading the result is therefore not a step.
 
 use std::time::Duration;
 
@@ -15,26 +16,29 @@ use crate::{
     error::Error,
 };
 
-/// Poll interval for the child's end while the attempt also does other work: starts here and doubles up to the maximum.
+/// Initial interval of the polls for the child's end while the attempt runs other steps. The interval doubles up to the maximum.
 pub(super) const POLL_INTERVAL: Duration = Duration::from_secs(1);
+
+/// Maximum interval of the polls for the child's end.
 pub(super) const MAX_POLL_INTERVAL: Duration = Duration::from_mins(1);
 
-/// Journal entry of a step that spawned a child.
+/// Journal entry of a step that spawned a child: the id of the child.
 #[derive(serde::Deserialize)]
 struct ChildStep {
     child: JobId,
 }
 
-/// Child to enqueue.
+/// Child that is to be enqueued.
 pub(crate) struct ChildRequest {
     pub(crate) job_type: &'static str,
-    /// JSON text, as `options`.
+    /// Payload as JSON text. `options` is JSON text as well.
     pub(crate) payload: String,
     pub(crate) options: String,
 }
 
 impl Durable {
-    /// Checks the step name, and returns it with the child already spawned by that step, if any. Each attempt may use a name once.
+    /// Checks the step name. Returns the name, and the id of the child if the step has already spawned one. Each attempt may use a name
+    /// once.
     pub(crate) fn journaled_child(&self, name: StepName) -> Result<(String, Option<JobId>), Failure> {
         let (journal, name) = (self.journal(), checked_name(self, name)?);
         if name.len() + JOIN_SUFFIX.len() > MAX_NAME_BYTES {
@@ -49,7 +53,7 @@ impl Durable {
         Ok((name, child))
     }
 
-    /// Spawns the child, unless an earlier attempt already did. It is committed on return. The inner error is the database's.
+    /// Spawns the child, which is committed on return. An error of the database is returned as the inner error.
     pub(crate) async fn spawn_child(&self, name: &str, child: ChildRequest) -> Result<sqlx::Result<JobId>, Failure> {
         let journal = self.journal();
         let _in_flight = journal.begin_step();
@@ -57,7 +61,7 @@ impl Durable {
         journal.spawn(ChildEntry { fence: journal.fence(), name: name.to_owned(), job_type, payload, options }).await
     }
 
-    /// Waits until the child of this step has ended, and returns its result.
+    /// Waits until the child spawned by the step has ended, and returns the child's result.
     pub(crate) async fn wait_for_child(&self, name: &str) -> Result<ChildStatus, Failure> {
         let (journal, mut interval) = (self.journal(), POLL_INTERVAL);
         loop {

@@ -1,7 +1,7 @@
-//! Decoding of payloads into their Rust types. Errors name the path and the kind of the fault, never a value.
+//! Decoding of payloads into their Rust types. Errors name the path and the kind of a mismatch, never a value.
 //!
-//! Text that is not JSON is a terminal failure. A payload that does not fit the type may come from a newer or an older release, so the job
-//! is retried with a backoff long enough for a deploy, until its attempts are used up.
+//! Text that is not JSON is a terminal failure. A payload that does not fit the type may come from a newer or an older release. The job is
+//! therefore retried until its attempts are used up, with a backoff long enough for a deploy.
 
 use std::{any::type_name, cmp::Ordering, time::Duration};
 
@@ -16,16 +16,16 @@ use crate::{
     seal::{OpenError, is_sealed, open},
 };
 
-/// Minimum backoff for payloads that do not fit: three attempts leave a deploy half a minute.
+/// Minimum backoff for payloads that do not fit the type. Over three attempts it gives a deploy half a minute.
 const DEPLOY_BACKOFF: Backoff = Backoff::exponential(Duration::from_secs(10)).max(Duration::from_mins(5));
 
-/// Decodes the payload of this attempt, unsealing it first if necessary.
+/// Decodes the payload of the attempt. A sealed payload is unsealed first.
 pub(super) fn decode_payload<T: JobType>(payload: &str, cx: &Context) -> Result<T, Failure> {
     if T::OPTIONS.seal.is_none() {
         return decode_clear(payload, cx.version(), cx.attempt());
     }
     match cx.with_seal_scope(|scope| open(payload, scope)) {
-        // Enqueued before the type was sealed, or by SQL.
+        // The job was enqueued before the type was sealed, or by SQL.
         Ok(None) => decode_clear(payload, cx.version(), cx.attempt()),
         Ok(Some(clear)) => decode_clear(&clear, cx.version(), cx.attempt()),
         Err(OpenError::Unavailable(why)) => {
@@ -38,7 +38,7 @@ pub(super) fn decode_payload<T: JobType>(payload: &str, cx: &Context) -> Result<
     }
 }
 
-/// Decodes an unsealed payload of this version.
+/// Decodes an unsealed payload of the given version.
 fn decode_clear<T: JobType>(payload: &str, version: u16, attempt: u32) -> Result<T, Failure> {
     let (newest, backoff) = (T::OPTIONS.version, &T::OPTIONS.backoff);
     match version.cmp(&newest) {
@@ -51,13 +51,13 @@ fn decode_clear<T: JobType>(payload: &str, version: u16, attempt: u32) -> Result
     }
 }
 
-/// Return type of an upgrade function: the job type, or a `Result` with a static error text, which cannot contain payload data.
+/// Return type of an upgrade function: the job type, or a `Result` with a static error text. A static text cannot contain payload data.
 #[diagnostic::on_unimplemented(
     message = "an upgrade returns `{T}` or `Result<{T}, &'static str>`, not `{Self}`",
     label = "not what the payload becomes"
 )]
 pub trait Upgraded<T> {
-    /// Converts into a result.
+    /// Converts the return value of an upgrade function into a `Result`.
     fn into_result(self) -> Result<T, &'static str>;
 }
 
@@ -73,7 +73,7 @@ impl<T> Upgraded<T> for Result<T, &'static str> {
     }
 }
 
-/// Decodes the payload of an older version and upgrades it with `by`. Called by the expansion of `#[job]`.
+/// Decodes the payload of an older version and upgrades it with `by`. The expansion of `#[job]` calls this function.
 pub fn upgrade<T: JobType, Old: DeserializeOwned, R: Upgraded<T>>(old: OldPayload<'_>, by: impl FnOnce(Old) -> R) -> Result<T, Failure> {
     let (version, newest) = (old.version(), T::OPTIONS.version);
     let read: Old = serde_json::from_str(old.text()).map_err(|error| {
@@ -92,7 +92,7 @@ pub fn upgrade<T: JobType, Old: DeserializeOwned, R: Upgraded<T>>(old: OldPayloa
     })
 }
 
-/// Decodes the payload; on a mismatch, the failure retries after a backoff.
+/// Decodes the payload. A payload that does not fit the type is a failure that is retried after a backoff.
 pub(super) fn decode<T: DeserializeOwned>(payload: &str, attempt: u32, backoff: &Backoff) -> Result<T, Failure> {
     serde_json::from_str(payload).map_err(|error| {
         let rust_type = type_name::<T>();
@@ -109,7 +109,7 @@ pub(super) fn decode<T: DeserializeOwned>(payload: &str, attempt: u32, backoff: 
     })
 }
 
-/// Describes a syntax error: cause, position and remedy.
+/// Describes a JSON syntax error by its cause and position, and names a remedy.
 fn describe_syntax_error(error: &serde_json::Error) -> String {
     let (text, line, column) = (error.to_string(), error.line(), error.column());
     let (why, remedy) = if text.starts_with("number out of range") {
@@ -122,12 +122,12 @@ fn describe_syntax_error(error: &serde_json::Error) -> String {
     format!("{why} (line {line}, column {column}); enqueue it again{remedy} and discard this job: a requeue would fail again")
 }
 
-/// Returns the retry delay: the type's backoff, but at least [`DEPLOY_BACKOFF`].
+/// Returns the retry delay: the backoff of the type, but at least [`DEPLOY_BACKOFF`].
 fn retry_delay(attempt: u32, backoff: &Backoff) -> Duration {
     backoff.wait(attempt, 0.5).max(DEPLOY_BACKOFF.wait(attempt, 0.5))
 }
 
-/// Decodes a payload of this version and serializes it again. The error describes the mismatch briefly.
+/// Decodes a payload of the given version and serializes it again. The error is a short description of the mismatch.
 #[cfg(feature = "testing")]
 pub(super) fn reencode<T: JobType>(payload: &serde_json::Value, version: u16) -> Result<serde_json::Value, String> {
     let text = payload.to_string();
@@ -139,7 +139,7 @@ pub(super) fn reencode<T: JobType>(payload: &serde_json::Value, version: u16) ->
     serde_json::to_value(&read).map_err(|error| error.to_string())
 }
 
-/// Describes a mismatch with its path. Decodes the payload a second time, so that valid payloads do not pay for path tracking.
+/// Describes a mismatch and its path. The payload is decoded a second time here, so that decoding a valid payload does not track paths.
 fn describe_mismatch<T: DeserializeOwned>(payload: &str, first: &serde_json::Error) -> String {
     if is_sealed(payload) {
         return "it is sealed, but this release defines the type without `seal`".to_owned();
@@ -151,7 +151,7 @@ fn describe_mismatch<T: DeserializeOwned>(payload: &str, first: &serde_json::Err
     }
 }
 
-/// Formats a path such as `$.user.names[3]`. Keys are usually field names; long ones are truncated.
+/// Formats a path such as `$.user.names[3]`. Keys are usually field names; long keys are truncated.
 fn format_path(path: &Path) -> String {
     path.iter().fold("$".to_owned(), |path, segment| match segment {
         Segment::Seq { index } => format!("{path}[{index}]"),
@@ -161,7 +161,7 @@ fn format_path(path: &Path) -> String {
     })
 }
 
-/// Value kinds in the messages of `serde`.
+/// Value kinds that occur in error messages of `serde`.
 const SERDE_KINDS: [&str; 12] = [
     "boolean",
     "integer",
@@ -180,8 +180,8 @@ const SERDE_KINDS: [&str; 12] = [
 /// Maximum length of a list of expected values, in characters.
 const MAX_LIST_CHARS: usize = 200;
 
-/// Reduces the message of a data error to the parts that cannot come from the payload. A custom `Deserialize` may include values in its
-/// message.
+/// Removes from the message of a data error all parts that may come from the payload. A custom `Deserialize` implementation may include
+/// values in its message.
 fn sanitize_message(message: &str) -> String {
     let message = message.rsplit_once(" at line ").map_or(message, |(message, _)| message);
     let expected = || message.rsplit_once(", expected ").map(|(_, expected)| truncate_list(expected));
@@ -279,7 +279,7 @@ mod tests {
 
     #[test]
     fn a_mismatch_is_described_by_path_and_kind_without_values() {
-        for (payload, wanted) in [
+        for (payload, expected) in [
             (r#"{"to": [1]}"#, "missing field `subject` at `$`"),
             (r#"{"subject": "s", "to": [1, "hunter2, expected hunter2"]}"#, "invalid type: string, expected u32 at `$.to[1]`"),
             (r#"{"subject": "s", "to": [1, -5]}"#, "invalid value: integer, expected u32 at `$.to[1]`"),
@@ -297,7 +297,7 @@ mod tests {
             let failure = failure(payload);
             assert!(matches!(failure.kind(), FailureKind::RetryIn(_)), "{payload}: {failure:?}");
             let message = failure.to_string();
-            assert!(message.contains(wanted) && message.contains("::Mail`") && message.contains("requeue"), "{payload}: {message}");
+            assert!(message.contains(expected) && message.contains("::Mail`") && message.contains("requeue"), "{payload}: {message}");
             assert!(!message.contains("hunter2"), "{message}");
         }
     }

@@ -1,7 +1,7 @@
 //! Context of durable jobs: steps that run once, and waits that hold no slot.
 //!
-//! A waiting attempt is suspended by dropping its future, and the job is claimed again when the wait ends. The handler then runs from its
-//! beginning, and journaled steps are not run again. `journal` tracks the state of the journal.
+//! An attempt that waits is suspended by dropping its future, and the job is claimed again when the wait ends. The handler then runs from
+//! the beginning, and journaled steps are not run again. The `journal` module tracks the state of the journal.
 
 use std::{
     any::type_name,
@@ -32,9 +32,10 @@ pub(super) const MAX_NAME_BYTES: usize = 200;
 
 /// Context of one attempt of a durable job: a [`Context`] with a journal. `#[job(durable)]` makes a type durable.
 ///
-/// The handler may end early: by a failure, a crash, a deploy or a sleep. The next attempt runs it from the beginning, and each journaled
-/// [`step`](Self::step) returns its stored output without running again. The code between steps is unrestricted: steps may be reordered,
-/// run concurrently (`join!`), added and removed in a release. A step is identified by its name, which an attempt may use once.
+/// A failure, a crash, a deploy or a sleep can end the handler early. The next attempt runs the handler from the beginning, and each
+/// journaled [`step`](Self::step) returns its stored output without running again. The code between steps is unrestricted: steps may be
+/// reordered, run concurrently (`join!`), added and removed in a release. The name identifies a step, and an attempt may use each name
+/// once.
 ///
 /// Failed attempts are retried as usual. `max_attempts` counts from the last journaled step, so a job that makes progress does not become a
 /// dead letter.
@@ -68,7 +69,7 @@ pub struct Durable {
     journal: OnceLock<Arc<Journal>>,
 }
 
-/// Name of a step: a text, or a text with a suffix that makes it unique: `("resize", 7)`.
+/// Name of a step: a text, or a text with a suffix that makes it unique, such as `("resize", 7)`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StepName {
     pub(crate) name: String,
@@ -77,7 +78,7 @@ pub struct StepName {
 }
 
 impl StepName {
-    /// Returns the name without its suffix: for a signal, the name that its sender uses.
+    /// Returns the name without its suffix. The sender of a signal uses the same name.
     pub(super) fn text(&self) -> &str {
         &self.name[..self.text_bytes]
     }
@@ -106,16 +107,17 @@ impl Durable {
         Self { cx, journal: OnceLock::new() }
     }
 
-    /// Runs `work` once: its output is journaled. Later attempts return the journaled output and drop `work` without polling it.
+    /// Runs `work` once and journals its output. Later attempts return the journaled output and drop `work` without polling it.
     ///
-    /// The output is committed on return. If the process ends between the effect of the work and that commit, the work runs again. For
-    /// effects in other systems use the idempotency key from [`key`](Self::key), for effects in the same database use
+    /// The output is committed on return. If the process ends after the work has taken effect but before the commit, the work runs again.
+    /// For effects in other systems use the idempotency key from [`key`](Self::key), for effects in the same database use
     /// [`step_tx`](Self::step_tx).
     ///
     /// # Errors
-    /// Errors of the work; nothing is journaled, and the next attempt runs it again. Terminal failures: a name already used by this
-    /// attempt, an output of more than 256 KiB or that jsonb cannot represent exactly, and the 10,001st step. [`Error::Step`] for a
-    /// journaled output that does not deserialize as `T`, [`Error::LeaseLost`] if another worker has the job, and [`Error::NotWritten`].
+    /// Returns the error of `work`; nothing is journaled, and the next attempt runs `work` again. The failure is terminal for a name
+    /// already used by this attempt, an output of more than 256 KiB, an output that jsonb cannot represent exactly, and the 10,001st step.
+    /// Returns [`Error::Step`] if the journaled output does not deserialize as `T`, [`Error::LeaseLost`] if another worker has the job, and
+    /// [`Error::NotWritten`] if the database rejected the step.
     pub async fn step<T, E>(&self, name: impl Into<StepName>, work: impl Future<Output = Result<T, E>>) -> JobResult<T>
     where
         T: Serialize + DeserializeOwned,
@@ -131,14 +133,14 @@ impl Durable {
         Ok(output)
     }
 
-    /// Runs a [`step`](Self::step) in a transaction on the worker's pool. Writes and enqueues on it commit together with the journal entry,
-    /// so they happen exactly once.
+    /// Runs a [`step`](Self::step) in a transaction on the worker's pool. Writes and enqueues in the transaction commit together with the
+    /// journal entry, so they happen exactly once.
     ///
-    /// Do not end the transaction in SQL. It occupies one connection of the pool until it ends.
+    /// Do not end the transaction in SQL. The transaction occupies one connection of the pool until it ends.
     ///
     /// # Errors
-    /// As [`step`](Self::step); writes are rolled back. A connection lost during the commit is not an error by itself: the result of the
-    /// commit is looked up.
+    /// Returns the errors of [`step`](Self::step), and the writes are rolled back. A connection lost during the commit is not an error by
+    /// itself, because the result of the commit is looked up.
     pub async fn step_tx<T, E, W>(&self, name: impl Into<StepName>, work: W) -> JobResult<T>
     where
         T: Serialize + DeserializeOwned,
@@ -152,27 +154,28 @@ impl Durable {
         let _in_flight = journal.begin_step();
         let (shared, job) = (Arc::clone(journal.shared()), self.id());
         let backend = Arc::clone(&shared.backend);
-        // In a separate task, which is never cancelled: that would return a connection to the pool inside a transaction.
+        // The transaction begins in a separate task that is never cancelled. Cancelling it would return a connection to the pool inside a
+        // transaction.
         let mut tx = shared.handlers.spawn(async move { backend.begin(job).await }).await??;
         let (output, text) = encode(journal, &name, &work(connection(&mut tx)).await.map_err(Into::into)?)?;
         journal.commit(tx, journal.entry(&name, text, since, None)?).await?;
         Ok(output)
     }
 
-    /// Sleeps for `wait`, counted by the database's clock from the first time the job reached this point, across attempts, crashes and
-    /// deploys. Meanwhile the job is scheduled, and holds no slot, no lease and no connection. A sleep with less than a second left is
-    /// waited for in place. A sleep of more than 100 years is a terminal failure.
+    /// Sleeps for `wait`, counted by the database's clock from the first time the job reached this point. The sleep continues across
+    /// attempts, crashes and deploys. Meanwhile the job is scheduled, and holds no slot, no lease and no connection. A sleep with less than
+    /// a second left does not suspend the attempt. A sleep of more than 100 years is a terminal failure.
     ///
     /// A sleeping attempt is suspended once no step is running and the handler has been idle for 100 ms. Futures that are not steps are
-    /// dropped with it, and so is middleware. In a `select!` with a step, put the step first and use `biased;`: in a later attempt both
-    /// branches are ready.
+    /// dropped with the handler, and so is middleware. In a `select!` with a step, put the step first and use `biased;`: in a later attempt
+    /// both branches are ready.
     pub async fn sleep(&self, name: impl Into<StepName>, wait: Duration) {
         let journal = self.journal();
         match self.sleep_until(journal, name.into(), wait).await {
             Ok(until) => journal.wait_until(until).await,
             Err(failure) => {
                 journal.abort(failure);
-                // The attempt ends here.
+                // The attempt is aborted here.
                 pending::<()>().await;
             }
         }
@@ -195,7 +198,8 @@ impl Durable {
         Ok(Instant::now() + wait)
     }
 
-    /// Returns an idempotency key for an effect in another system: stable across the attempts of this job, unique within the store.
+    /// Returns an idempotency key for an effect in another system. The key is the same in all attempts of this job, and unique within the
+    /// store.
     ///
     /// ```
     /// # use queue_core::Durable;
@@ -209,29 +213,30 @@ impl Durable {
         format!("{}-{}-{}", self.cx.shared().store.schema(), self.cx.id(), name.into().name)
     }
 
-    /// Returns whether a step or a sleep with this name is journaled. Releases use this to detect how far jobs of an older release got.
+    /// Returns whether a step or a sleep with this name is journaled. A new release uses this method to detect the progress of jobs that an
+    /// older release started.
     pub fn journaled(&self, name: impl Into<StepName>) -> bool {
         self.journal().has(&name.into().name)
     }
 
-    /// Loads the journal of earlier attempts.
+    /// Loads the steps journaled by earlier attempts.
     pub(crate) async fn load(&self) -> Result<(), Error> {
         self.journal().load().await
     }
 
-    /// Waits, after the handler has ended, for steps that are being written.
+    /// Waits until no write of a step is in progress, or until `timeout` elapses. Called after the handler has ended.
     pub(crate) async fn flush(&self, timeout: Duration) {
         if let Some(journal) = self.journal.get() {
             journal.flush(timeout).await;
         }
     }
 
-    /// Returns the delay before a retry that replaces parking, if the state of the journal is uncertain.
+    /// Returns the delay of the retry that replaces parking if the state of the journal is uncertain, or `None` if the state is certain.
     pub(crate) fn uncertain_retry_delay(&self) -> Option<Duration> {
         self.journal.get().is_some_and(|journal| journal.is_uncertain()).then_some(UNCERTAIN_RETRY_DELAY)
     }
 
-    /// Returns how the attempt should exit early, if it should. Polled whenever the handler is idle.
+    /// Returns the early exit of the attempt, or `None` if the attempt must continue. Called whenever the handler is idle.
     pub(crate) fn early_exit(&self) -> Option<EarlyExit> {
         self.journal.get()?.early_exit()
     }
@@ -276,7 +281,7 @@ pub(super) fn checked_name(cx: &Durable, name: impl Into<StepName>) -> Result<St
     Ok(name)
 }
 
-/// Encodes the output of a step, and decodes it again, so that the first attempt returns the same value as later ones.
+/// Encodes the output of a step and decodes it again, so that the first attempt returns the same value as later attempts.
 fn encode<T: Serialize + DeserializeOwned>(journal: &Journal, name: &str, output: &T) -> Result<(T, Option<String>), Failure> {
     let encoded = payload::encode(output, payload::DEFAULT_LIMIT);
     let text = encoded.map_err(|error| journal.step_error(name, &format!("the output cannot be stored: {error}"))).terminal()?;
@@ -284,7 +289,7 @@ fn encode<T: Serialize + DeserializeOwned>(journal: &Journal, name: &str, output
     Ok((decode(journal, name, StepResult::Step(text.clone())).terminal()?, text))
 }
 
-/// Decodes the output of a step. A mismatch is retried: another release may read it.
+/// Decodes the output of a step. A mismatch is retried, because another release may be able to decode the output.
 pub(super) fn decode<T: DeserializeOwned>(journal: &Journal, name: &str, result: StepResult) -> Result<T, Error> {
     let StepResult::Step(output) = result else {
         return Err(journal.step_error(name, "it is journaled as a sleep, not as a step; use another name"));
@@ -296,9 +301,9 @@ pub(super) fn decode<T: DeserializeOwned>(journal: &Journal, name: &str, result:
     })
 }
 
-/// Methods that a plain context rejects at compile time.
+/// Methods whose use on a plain context is a compile error.
 impl Context {
-    /// Not available: only durable jobs have steps.
+    /// Not available. Only durable jobs have steps.
     #[doc(hidden)]
     pub fn step<N, W>(&self, _: N, _: W) -> std::future::Pending<()>
     where
@@ -307,7 +312,7 @@ impl Context {
         pending()
     }
 
-    /// Not available: only durable jobs have steps.
+    /// Not available. Only durable jobs have steps.
     #[doc(hidden)]
     pub fn step_tx<N, W>(&self, _: N, _: W) -> std::future::Pending<()>
     where
@@ -316,7 +321,7 @@ impl Context {
         pending()
     }
 
-    /// Not available: only durable jobs have children.
+    /// Not available. Only durable jobs have children.
     #[doc(hidden)]
     pub fn spawn<N, J>(&self, _: N, _: J) -> std::future::Pending<()>
     where
@@ -325,7 +330,7 @@ impl Context {
         pending()
     }
 
-    /// Not available: only durable jobs have children.
+    /// Not available. Only durable jobs have children.
     #[doc(hidden)]
     pub fn map<N, I>(&self, _: N, _: I) -> std::future::Pending<()>
     where
@@ -334,7 +339,7 @@ impl Context {
         pending()
     }
 
-    /// Not available: only durable jobs receive signals.
+    /// Not available. Only durable jobs receive signals.
     #[doc(hidden)]
     pub fn receive<T>(&self, _: T) -> std::future::Pending<()>
     where
@@ -343,7 +348,7 @@ impl Context {
         pending()
     }
 
-    /// Not available: only durable jobs sleep.
+    /// Not available. Only durable jobs sleep.
     #[doc(hidden)]
     pub fn sleep<N>(&self, _: N, _: Duration) -> std::future::Pending<()>
     where
@@ -353,7 +358,7 @@ impl Context {
     }
 }
 
-/// Bound that no type satisfies: it turns a call into a compile error with a message.
+/// Bound that no type satisfies. It turns a call into a compile error with a custom message.
 #[diagnostic::on_unimplemented(
     message = "only durable jobs have steps, sleeps, signals and children",
     label = "this job is not durable",

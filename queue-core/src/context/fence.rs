@@ -1,4 +1,4 @@
-//! Fence of an attempt's writes, and the journal entries written under it.
+//! Fence of an attempt's writes, and the journal entries written under the fence.
 
 use std::time::{Duration, Instant};
 
@@ -6,7 +6,7 @@ use uuid::Uuid;
 
 use crate::define::{Dependents, JobId, OrderingKey};
 
-/// Fence under which the verdict of an attempt is written.
+/// Lease and job that an attempt's writes require. The database rejects a write if the lease no longer lists the job.
 #[doc(hidden)]
 #[derive(Clone, Copy, Debug)]
 pub struct Fence {
@@ -22,33 +22,34 @@ pub struct Fence {
     pub since: Instant,
 }
 
-/// Finished step of a journal.
+/// Finished step, as loaded from the journal.
 #[doc(hidden)]
 #[derive(Clone, Debug)]
 pub struct JournaledStep {
     pub name: String,
-    /// Attempt from which attempts are counted again: the one that finished the step, unless it was charged and used up none.
+    /// Attempt from which attempts are counted again: the attempt that finished the step, or attempt 2 if attempt 1 was charged only to
+    /// mark the job as started.
     pub attempt: i16,
-    /// JSON text; `None` for null.
+    /// Output as JSON text. `None` represents JSON null.
     pub output: Option<String>,
     /// Remaining time of a sleep in milliseconds; negative if it has ended.
     pub left_ms: Option<f64>,
 }
 
-/// Step to journal.
+/// Step to write to the journal.
 #[doc(hidden)]
 #[derive(Debug)]
 pub struct StepEntry {
     pub fence: Fence,
     pub name: String,
     pub ran: Duration,
-    /// Duration, if the step is a sleep.
+    /// Duration of the sleep, if the step is a sleep.
     pub wait: Option<Duration>,
-    /// JSON text; `None` for null.
+    /// Output as JSON text. `None` represents JSON null.
     pub output: Option<String>,
 }
 
-/// Request for the next signal with a name, which becomes a step.
+/// Request to receive the next signal with a name and to journal it as a step.
 #[doc(hidden)]
 #[derive(Debug)]
 pub struct SignalEntry {
@@ -61,17 +62,17 @@ pub struct SignalEntry {
     pub end: Option<String>,
 }
 
-/// Result of a request for a signal.
+/// Result of a request to receive a signal.
 #[doc(hidden)]
 #[derive(Debug)]
 pub enum ReceiveResult {
-    /// A signal was journaled. Its payload is JSON text; `None` for null.
+    /// A signal was journaled. The value is the signal's payload as JSON text; `None` represents JSON null.
     Signal(Option<String>),
-    /// The wait timed out, and that is journaled.
+    /// The wait timed out, and the timeout was journaled.
     Over,
-    /// Neither a signal nor a timeout yet.
+    /// Neither a signal nor a timeout has occurred yet.
     Nothing,
-    /// The database was unreachable or its answer was lost: a result may be journaled, now or soon.
+    /// The database was unreachable or its response was lost. A signal or timeout may have been journaled, or may be journaled later.
     Unknown,
     /// The lease no longer lists the job.
     Refused,
@@ -79,7 +80,7 @@ pub enum ReceiveResult {
     Failed(String),
 }
 
-/// Child to spawn for a durable job.
+/// Child that is to be spawned for a durable job.
 #[doc(hidden)]
 #[derive(Debug)]
 pub struct ChildEntry {
@@ -87,7 +88,7 @@ pub struct ChildEntry {
     /// Name of the step.
     pub name: String,
     pub job_type: &'static str,
-    /// JSON text.
+    /// Payload as JSON text.
     pub payload: String,
     /// Options of `queue.enqueue`, as JSON text.
     pub options: String,
@@ -101,12 +102,12 @@ pub struct ChildStatus {
     /// Final state as stored in the tables; `None` while the child has not ended.
     pub state: Option<String>,
     pub attempts: i16,
-    /// JSON text.
+    /// Output as JSON text.
     pub output: Option<String>,
     pub error: Option<String>,
 }
 
-/// Chunk of jobs of a map.
+/// Chunk of the jobs of a map.
 #[doc(hidden)]
 #[derive(Debug)]
 pub struct ChunkEntry {
@@ -115,14 +116,14 @@ pub struct ChunkEntry {
     pub name: String,
     /// Number of the chunk, starting at 0.
     pub chunk: i32,
-    /// Position of its first job.
+    /// Position of the first job of the chunk.
     pub first: i64,
     pub ids: Vec<JobId>,
-    /// Maximum number of concurrent jobs.
+    /// Maximum number of concurrent jobs of the map.
     pub most: Option<i32>,
 }
 
-/// Total of a map whose jobs are all spawned.
+/// Record that all jobs of a map are spawned, with their total.
 #[doc(hidden)]
 #[derive(Debug)]
 pub struct CloseEntry {
@@ -132,24 +133,24 @@ pub struct CloseEntry {
     pub total: i64,
 }
 
-/// Progress of a map, as loaded by its job.
+/// Progress of a map, as loaded by the job that spawned the map.
 #[doc(hidden)]
 #[derive(Clone, Copy, Debug, Default, sqlx::FromRow)]
 pub struct MapProgress {
-    /// Number of jobs; `None` while more may be spawned.
+    /// Total number of jobs; `None` while more jobs may be spawned.
     pub total: Option<i64>,
-    /// Number of jobs not counted as finished, plus one while more may be spawned.
+    /// Number of unfinished jobs, plus one while more jobs may be spawned.
     pub need: i64,
     pub completed: i64,
     pub dead: i64,
-    /// Cancelled or expired.
+    /// Number of cancelled or expired jobs.
     pub cancelled: i64,
     pub chunks: i32,
-    /// Number of jobs in the chunks.
+    /// Number of jobs in the recorded chunks.
     pub spawned: i64,
 }
 
-/// Step that was just written.
+/// Step that was just written to the database.
 pub(super) struct WrittenStep {
     pub(super) attempt: i16,
     pub(super) name: String,

@@ -1,4 +1,4 @@
-//! Samples and re-encoding of a payload type, with the type erased; for the test kit.
+//! Type-erased sampling and re-encoding of payloads, for the test kit.
 
 use serde_json::Value;
 
@@ -8,13 +8,13 @@ use crate::{
     payload::samples,
 };
 
-/// Functions of one payload type.
+/// Sampling and re-encoding functions of one payload type.
 #[derive(Clone, Copy)]
 pub(crate) struct PayloadForms {
     pub(crate) options: Options,
-    /// Returns sample payloads of each form of the type, or why none can be made.
+    /// Returns sample payloads of each form of the type, or the reason why no sample can be made.
     pub(crate) samples: fn() -> Result<Vec<Value>, String>,
-    /// Decodes a payload of a version and encodes it again, or returns why it cannot be decoded.
+    /// Decodes a payload of the given version and encodes it again, or returns the reason why it cannot be decoded.
     pub(crate) reread: fn(&Value, u16) -> Result<Value, String>,
 }
 

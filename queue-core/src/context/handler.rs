@@ -1,12 +1,12 @@
-//! Handlers of jobs.
+//! Traits that handlers of jobs implement.
 
 use super::{Context, Durable};
 use crate::define::{JobResult, JobType};
 
-/// Code that runs a job.
+/// Handler of a job type: the code that runs each attempt.
 ///
-/// `run` takes the payload by value. Its future may be dropped at any `await` (timeout, shutdown), so put work that must be atomic into a
-/// database transaction.
+/// `run` takes the payload by value. Its future may be dropped at any `await`, for example by a timeout or a shutdown. Put work that must
+/// be atomic into a database transaction.
 #[diagnostic::on_unimplemented(
     message = "the job `{Self}` has no handler",
     label = "no `impl Handler` for this job",
@@ -16,7 +16,7 @@ use crate::define::{JobResult, JobType};
     note = "if its handler is in another crate, use `#[job(send_only)]`"
 )]
 pub trait Handler: JobType<Cx: HandlerContext> {
-    /// Runs one attempt. An error from `?` makes the job retry; see [`Failure`](crate::Failure) for other outcomes.
+    /// Runs one attempt. After an error from `?` the job is retried; see [`Failure`](crate::Failure) for other outcomes.
     ///
     /// Implement it as `async fn run(self, cx: &Context) -> JobResult<T>`, where `T` is the type in `#[job(output = T)]`, or `()` without
     /// it. For a [`durable`](crate::Options::durable) type, implement it as `async fn run(self, cx: &Durable) -> JobResult<T>`.
@@ -26,7 +26,7 @@ pub trait Handler: JobType<Cx: HandlerContext> {
 /// Context type of a handler: [`Context`], or [`Durable`] for durable jobs.
 #[diagnostic::on_unimplemented(message = "a handler takes a `Context` or a `Durable`", label = "neither of them")]
 pub trait HandlerContext: Send + Sync + 'static {
-    /// Whether attempts resume from the journal of earlier ones.
+    /// Whether an attempt resumes from the journal of earlier attempts.
     #[doc(hidden)]
     const IS_DURABLE: bool;
 
@@ -50,8 +50,8 @@ impl HandlerContext for Durable {
     }
 }
 
-/// Future with a [`JobResult<T>`](JobResult) as its output; implemented for every such future. A bound on this trait, unlike one on
-/// [`Future::Output`], lets the compiler explain `#[job(output = ..)]` to handlers with another output.
+/// Future with a [`JobResult<T>`](JobResult) as its output, implemented for every such future. Unlike a bound on [`Future::Output`], a
+/// bound on this trait lets the compiler explain `#[job(output = ..)]` to handlers with a different output type.
 #[diagnostic::on_unimplemented(
     message = "the handler returns another output than its job declares, which is `{T}`",
     label = "not `JobResult<{T}>`",

@@ -1,6 +1,6 @@
-//! Journal of a durable job, as one attempt tracks it: finished steps, used names, and current waits.
+//! In-memory journal of a durable job during one attempt: finished steps, used names and current waits.
 //!
-//! This file only keeps state; `durable` decides what a handler may do, and the backend writes steps.
+//! This file only keeps state. The `durable` module decides which calls are allowed, and the backend writes steps.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap, HashSet},
@@ -19,35 +19,36 @@ use crate::{
     error::Error,
 };
 
-/// Maximum number of steps of a job, and maximum total size of their outputs in bytes.
+/// Maximum number of steps of a job.
 const MAX_STEPS: usize = 10_000;
+/// Maximum total size of the outputs of a job's steps, in bytes.
 const MAX_OUTPUT_BYTES: usize = 16 * 1024 * 1024;
 
-/// Maximum remaining sleep that is waited for in place: suspending and claiming again would take as long.
+/// Maximum remaining sleep during which the attempt keeps running. Suspending the attempt and claiming the job again would take as long.
 const MAX_IN_PLACE_WAIT: Duration = Duration::from_secs(1);
 
 /// Retry delay of a job whose journal may be incomplete in memory.
 pub(crate) const UNCERTAIN_RETRY_DELAY: Duration = Duration::from_secs(1);
 
-/// Suffix of the step that stores the timeout of a wait.
+/// Suffix of the name of a step that stores the timeout of a wait.
 pub(crate) const TIMEOUT_SUFFIX: &str = " (timeout)";
 
-/// Suffix of the wait for a spawned child; the same as in `queue.join_name`.
+/// Suffix of the name of a wait for a spawned child. SQL function `queue.join_name` uses the same suffix.
 pub(crate) const JOIN_SUFFIX: &str = " (join)";
 
-/// Early exit of an attempt, before its handler returned.
+/// Early exit of an attempt before its handler has returned.
 pub(crate) enum EarlyExit {
-    /// The handler waits for at least this duration.
+    /// The handler is waiting for at least the given duration.
     Suspended(Duration),
-    /// The handler waits for one of these signals, for at most this duration.
+    /// The handler is waiting for one of the signals, for at most the given duration.
     Parked(Option<Duration>, Vec<String>),
-    /// The handler restarted the job with this payload.
+    /// The handler restarted the job with the given payload.
     Restarted(RestartPayload),
     /// A wait could not be journaled.
     Broken(Failure),
 }
 
-/// Journal of one attempt.
+/// Journal state of one attempt.
 #[derive(Debug)]
 pub(super) struct Journal {
     fence: Fence,
@@ -55,20 +56,20 @@ pub(super) struct Journal {
     shared: Arc<Shared>,
     last_journaled: LastJournaled,
     state: Mutex<JournalState>,
-    /// Number of steps being written, independent of the handler.
+    /// Number of writes of steps in progress. The writes continue if the handler is dropped.
     writing: watch::Sender<usize>,
 }
 
 #[derive(Debug, Default)]
 struct JournalState {
-    /// Finished steps by name.
+    /// Results of finished steps, by name.
     finished: HashMap<String, StepResult>,
     /// Step names that this attempt has used.
     used_names: HashSet<String>,
     output_bytes: usize,
     /// Number of running steps.
     running_steps: usize,
-    /// Whether a signal may be journaled without this attempt knowing.
+    /// Whether the database may have journaled a signal whose response was lost.
     is_uncertain: bool,
     /// Current waits of the handler.
     waits: BTreeMap<u64, Wait>,
@@ -77,16 +78,16 @@ struct JournalState {
     restarted: Option<RestartPayload>,
 }
 
-/// Result of a finished step.
+/// Result of a finished step: an output or the end of a sleep.
 #[derive(Clone, Debug)]
 pub(super) enum StepResult {
-    /// Output of a step or payload of a signal.
+    /// Output of a step, or payload of a signal.
     Step(Option<String>),
-    /// End of a sleep, or of a wait that timed out.
+    /// End time of a sleep, or of a wait that timed out.
     Sleep(Instant),
 }
 
-/// Wait of a handler: for a time, for a signal, or for the first of both.
+/// Wait of a handler for a time, for a signal, or for whichever comes first.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Wait {
     pub(super) until: Option<Instant>,
@@ -98,7 +99,7 @@ impl Journal {
         Self { fence, id: fence.id, shared, last_journaled, state: Mutex::default(), writing: watch::Sender::default() }
     }
 
-    /// Loads the finished steps. While they are unknown, no failure counts as the last.
+    /// Loads the finished steps. After an error, attempts are counted from this one, so that its failure is not treated as the last one.
     pub(super) async fn load(&self) -> Result<(), Error> {
         let steps = self.shared.backend.steps(self.id).await;
         let (mut state, now) = (self.lock(), Instant::now());
@@ -106,7 +107,7 @@ impl Journal {
             self.last_journaled.set(self.fence.attempt);
         }
         for JournaledStep { name, attempt, output, left_ms } in steps? {
-            // In the order of completion: a requeue restarts the attempt count.
+            // Steps are loaded in the order of completion. The latest attempt number wins, because a requeue restarts the attempt count.
             self.last_journaled.set(attempt);
             state.output_bytes += output.as_ref().map_or(0, String::len);
             let result = left_ms.map_or(StepResult::Step(output), |left| StepResult::Sleep(now + duration_from_ms(left)));
@@ -120,7 +121,7 @@ impl Journal {
         self.lock().finished.contains_key(name)
     }
 
-    /// Returns the step's result if it is finished. Each attempt may use a name once.
+    /// Returns the result of the step, or `None` if the step is not finished. Each attempt may use a name once.
     pub(super) fn look_up(&self, name: &str) -> Result<Option<StepResult>, Failure> {
         let mut state = self.lock();
         if !state.used_names.insert(name.to_owned()) {
@@ -135,13 +136,13 @@ impl Journal {
         Ok(found)
     }
 
-    /// Counts a running step until the guard is dropped.
+    /// Counts a running step until the returned guard is dropped.
     pub(super) fn begin_step(self: &Arc<Self>) -> RunningStep {
         self.lock().running_steps += 1;
         RunningStep(Arc::clone(self))
     }
 
-    /// Returns the journal entry of a step, and adds its size to the total.
+    /// Returns the journal entry of a step, and adds the size of the output to the total.
     pub(super) fn entry(&self, name: &str, output: Option<String>, since: Instant, wait: Option<Duration>) -> Result<StepEntry, Failure> {
         let mut state = self.lock();
         state.output_bytes += output.as_ref().map_or(0, String::len);
@@ -151,7 +152,7 @@ impl Journal {
         Ok(StepEntry { fence: self.fence, name: name.to_owned(), ran: since.elapsed(), wait, output })
     }
 
-    /// Writes a step; it is committed on return. The write continues if this future is dropped, and the attempt waits for it.
+    /// Writes a step, which is committed on return. The write continues if this future is dropped, and the attempt waits for the write.
     pub(super) async fn write(self: &Arc<Self>, entry: StepEntry) -> Result<(), Error> {
         let (journal, writing) = (Arc::clone(self), self.begin_write());
         let written = self.shared.handlers.spawn(async move {
@@ -171,7 +172,8 @@ impl Journal {
         }
     }
 
-    /// Writes a step in the transaction of its work, and commits; continues if dropped, as [`write`](Self::write).
+    /// Writes a step in the transaction of its work, and commits. The write continues if this future is dropped; see
+    /// [`write`](Self::write).
     pub(super) async fn commit(self: &Arc<Self>, tx: OwnedTransaction, entry: StepEntry) -> Result<(), Failure> {
         let (journal, writing) = (Arc::clone(self), self.begin_write());
         let committed = self.shared.handlers.spawn(async move {
@@ -190,29 +192,29 @@ impl Journal {
         }
     }
 
-    /// Records a step that was just written.
+    /// Records a step that was just written to the database.
     pub(super) fn record(&self, WrittenStep { attempt, name, output, wait }: WrittenStep) {
         let mut state = self.lock();
         self.last_journaled.set(attempt);
-        // Slightly later than by the database, whose clock started earlier.
+        // The deadline is slightly later than in the database, which began to count earlier.
         let result = wait.map_or(StepResult::Step(output), |wait| StepResult::Sleep(Instant::now() + wait));
         state.finished.insert(name, result);
     }
 
-    /// Counts a step being written until the guard is dropped.
+    /// Counts a write in progress until the returned guard is dropped.
     fn begin_write(self: &Arc<Self>) -> PendingWrite {
         self.writing.send_modify(|count| *count += 1);
         PendingWrite(Arc::clone(self))
     }
 
-    /// Waits, after the handler has ended, until no step is being written, or until `timeout` elapses.
+    /// Waits until no write of a step is in progress, or until `timeout` elapses. Called after the handler has ended.
     pub(super) async fn flush(&self, timeout: Duration) {
         let mut writing = self.writing.subscribe();
         let _ = tokio::time::timeout(timeout, writing.wait_for(|count| *count == 0)).await;
     }
 
-    /// Journals the next signal with a name, or the timeout of the wait if that has passed; returns `None` if neither exists. It continues
-    /// if dropped, as [`write`](Self::write).
+    /// Journals the next signal with a name, or the timeout of the wait if the timeout has passed. Returns `None` if neither exists. The
+    /// write continues if this future is dropped, as with [`write`](Self::write).
     pub(super) async fn receive(self: &Arc<Self>, request: SignalEntry) -> Result<Option<StepResult>, Failure> {
         let (journal, writing) = (Arc::clone(self), self.begin_write());
         let result = self.shared.handlers.spawn(async move {
@@ -236,7 +238,7 @@ impl Journal {
         }
     }
 
-    /// Spawns a child; it is committed on return, and continues if dropped, as [`write`](Self::write).
+    /// Spawns a child, which is committed on return. The write continues if this future is dropped, as with [`write`](Self::write).
     pub(super) async fn spawn(self: &Arc<Self>, child: ChildEntry) -> Result<sqlx::Result<JobId>, Failure> {
         let journal = Arc::clone(self);
         let spawned = self.run_detached(async move {
@@ -254,7 +256,7 @@ impl Journal {
         }
     }
 
-    /// Runs a write in a separate task: it continues if this future is dropped, and the attempt waits for it.
+    /// Runs a write in a separate task. The write continues if this future is dropped, and the attempt waits for the write.
     pub(super) async fn run_detached<T: Send + 'static>(
         self: &Arc<Self>,
         work: impl Future<Output = T> + Send + 'static,
@@ -268,17 +270,17 @@ impl Journal {
         Ok(done.await?)
     }
 
-    /// Returns the fence of the attempt's writes.
+    /// Returns the fence for the attempt's writes.
     pub(super) fn fence(&self) -> Fence {
         self.fence
     }
 
-    /// Returns the request for a signal.
+    /// Creates the request for the next signal with a name.
     pub(super) fn signal_request(&self, name: &str, signal: &str, end: Option<String>) -> SignalEntry {
         SignalEntry { fence: self.fence, name: name.to_owned(), signal: signal.to_owned(), end }
     }
 
-    /// Waits until the deadline, in place. Meanwhile a longer wait lets the attempt be suspended, unless a step is running.
+    /// Waits until the deadline. If the remaining time is long and no step is running, the attempt can be suspended during the wait.
     pub(super) async fn wait_until(self: &Arc<Self>, deadline: Instant) {
         let _waiting = self.start_wait(Wait { until: Some(deadline), signal: None });
         loop {
@@ -286,12 +288,12 @@ impl Journal {
             if remaining.is_zero() {
                 return;
             }
-            // Timers have a maximum duration.
+            // Sleeps in parts of at most one day, because timers have a maximum duration.
             tokio::time::sleep(remaining.min(Duration::from_hours(24))).await;
         }
     }
 
-    /// Registers a wait of the handler until the guard is dropped.
+    /// Registers a wait of the handler until the returned guard is dropped.
     pub(super) fn start_wait(self: &Arc<Self>, wait: Wait) -> WaitGuard {
         let mut state = self.lock();
         state.last_wait_id += 1;
@@ -300,7 +302,7 @@ impl Journal {
         WaitGuard(Arc::clone(self), id)
     }
 
-    /// Aborts the attempt with this failure because a wait could not be journaled.
+    /// Aborts the attempt with `failure` because a wait could not be journaled. The first call wins.
     pub(super) fn abort(&self, failure: Failure) {
         self.lock().aborted.get_or_insert(failure);
     }
@@ -310,7 +312,7 @@ impl Journal {
         self.lock().restarted.get_or_insert(restart);
     }
 
-    /// Returns how the attempt should exit early, if it should. Polled whenever the handler is idle.
+    /// Returns the early exit of the attempt, or `None` if the attempt must continue. Called whenever the handler is idle.
     pub(super) fn early_exit(&self) -> Option<EarlyExit> {
         let mut state = self.lock();
         if let Some(failure) = state.aborted.take() {
@@ -337,8 +339,7 @@ impl Journal {
         }
     }
 
-    /// Returns whether a step may be journaled without this attempt knowing. Parking such a job could wait for a signal that was already
-    /// received.
+    /// Returns whether a journaled step may be missing in memory. If parked, such a job could wait for a signal that it has received.
     pub(super) fn is_uncertain(&self) -> bool {
         self.lock().is_uncertain || *self.writing.borrow() > 0
     }
@@ -360,18 +361,18 @@ impl Journal {
         &self.shared
     }
 
-    /// A poisoned lock is safe to use: no update under it is partial.
+    /// Locks the journal state. A poisoned lock is safe to use, because no update under it is partial.
     fn lock(&self) -> MutexGuard<'_, JournalState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Converts milliseconds into a duration; negative values are zero.
+/// Converts milliseconds into a duration. Negative values become zero.
 fn duration_from_ms(ms: f64) -> Duration {
     Duration::try_from_secs_f64((ms / 1000.0).max(0.0)).unwrap_or(Duration::from_hours(24 * 366))
 }
 
-/// Guard of a step being written.
+/// Guard that counts a write in progress.
 struct PendingWrite(Arc<Journal>);
 
 impl Drop for PendingWrite {
@@ -380,7 +381,7 @@ impl Drop for PendingWrite {
     }
 }
 
-/// Guard of a running step.
+/// Guard that counts a running step.
 pub(super) struct RunningStep(Arc<Journal>);
 
 impl Drop for RunningStep {
@@ -389,7 +390,7 @@ impl Drop for RunningStep {
     }
 }
 
-/// Guard of a registered wait.
+/// Guard that keeps a wait registered.
 pub(super) struct WaitGuard(Arc<Journal>, u64);
 
 impl Drop for WaitGuard {

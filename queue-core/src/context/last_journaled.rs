@@ -1,20 +1,20 @@
-//! Last attempt that journaled a step; attempts of a durable job are counted from it.
+//! Last attempt that journaled a step. The attempts of a durable job are counted from there.
 
 use std::sync::{
     Arc,
     atomic::{AtomicI32, Ordering::Relaxed},
 };
 
-/// Last attempt that journaled a step, if any. Clones share the value.
+/// Number of the last attempt that journaled a step, if any. All clones share the value.
 #[derive(Clone, Debug)]
 pub(super) struct LastJournaled(Arc<AtomicI32>);
 
-/// Value before any step.
+/// Value for a job that has not journaled a step.
 const NONE: i32 = i32::MIN;
 
 impl LastJournaled {
     pub(super) fn get(&self) -> Option<i16> {
-        // `NONE` is out of range.
+        // `NONE` is outside the range of `i16`, so the conversion fails.
         i16::try_from(self.0.load(Relaxed)).ok()
     }
 
@@ -29,9 +29,9 @@ impl Default for LastJournaled {
     }
 }
 
-/// Returns the number of attempts since the last one that journaled a step; it decides about retries.
+/// Returns the number of attempts since the last attempt that journaled a step. Retries depend on this number.
 pub(crate) fn attempts_since(attempt: u32, journaled: Option<i16>) -> u32 {
-    // The attempt counter saturates here, and a requeue restarts it.
+    // Maximum attempt number. The attempt counter saturates there, and a requeue restarts it.
     const MAX_ATTEMPT: u32 = i16::MAX.unsigned_abs() as u32;
     let last = journaled.map(|last| u32::from(last.unsigned_abs())).filter(|last| *last <= attempt && attempt < MAX_ATTEMPT);
     last.map_or(attempt, |last| attempt - last + 1)

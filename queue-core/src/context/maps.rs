@@ -1,7 +1,7 @@
-//! Maps of durable jobs: spawning many jobs in chunks as one step, and waiting for all of them. `enqueue` defines the options of the jobs.
+//! Maps of durable jobs: a step spawns many jobs in chunks and waits for all of them. The `enqueue` module defines the options of the jobs.
 //!
-//! A chunk's entries and its record are one transaction, with the fence as its last statement. The next attempt continues after the last
-//! recorded chunk.
+//! One transaction writes the jobs of a chunk and the record of the chunk, with the fence as the last statement. The next attempt continues
+//! after the last recorded chunk.
 
 use std::sync::Arc;
 
@@ -17,23 +17,24 @@ use crate::{
     error::Error,
 };
 
-/// Journal entry of a map step.
+/// Journal entry of a map step: the total number of jobs.
 #[derive(serde::Deserialize)]
 struct MapStep {
     map: i64,
 }
 
-/// Position and concurrency of a chunk.
+/// Number, position and concurrency limit of a chunk.
 pub(crate) struct ChunkPosition {
     pub(crate) chunk: i32,
-    /// Position of its first job.
+    /// Position of the first job of the chunk.
     pub(crate) first: i64,
-    /// Maximum number of concurrent jobs.
+    /// Maximum number of concurrent jobs of the map.
     pub(crate) most: Option<i32>,
 }
 
 impl Durable {
-    /// Checks the step name, and returns it with the number of jobs already spawned by that step, if any. Each attempt may use a name once.
+    /// Checks the step name. Returns the name, and the number of jobs if an earlier attempt has spawned the whole map. Each attempt may use
+    /// a name once.
     pub(crate) fn journaled_map(&self, name: StepName) -> Result<(String, Option<i64>), Failure> {
         let (journal, name) = (self.journal(), checked_name(self, name)?);
         if name.len() + JOIN_SUFFIX.len() > MAX_NAME_BYTES {
@@ -48,18 +49,18 @@ impl Durable {
         Ok((name, total))
     }
 
-    /// Counts the caller as a running step until the guard is dropped, so that the attempt is not suspended meanwhile.
+    /// Counts the caller as a running step until the returned guard is dropped, so that the attempt is not suspended in the meantime.
     pub(crate) fn hold_attempt(&self) -> impl Drop + Send + use<> {
         self.journal().begin_step()
     }
 
-    /// Loads how far an earlier attempt spawned the map.
+    /// Loads the progress of a map that an earlier attempt began to spawn.
     pub(crate) async fn load_map_progress(&self, name: &str) -> Result<MapProgress, Failure> {
         Ok(self.shared().backend.gather(self.id(), name, true).await.map_err(Error::Database)?.unwrap_or_default())
     }
 
-    /// Spawns a chunk, which `enqueue` writes to the transaction, if there is one. It is committed on return, and continues if this future
-    /// is dropped.
+    /// Spawns a chunk: `enqueue` writes the jobs to the transaction, if the backend uses one. The chunk is committed on return. The write
+    /// continues if this future is dropped.
     pub(crate) async fn add_chunk<W>(
         &self,
         name: &str,
@@ -84,7 +85,7 @@ impl Durable {
         }
     }
 
-    /// Records that all jobs are spawned.
+    /// Records that all jobs of the map are spawned.
     pub(crate) async fn close_map(&self, name: &str, total: i64) -> Result<(), Failure> {
         let (journal, backend) = (self.journal(), Arc::clone(&self.shared().backend));
         let entry = CloseEntry { fence: journal.fence(), name: name.to_owned(), total };
@@ -103,13 +104,13 @@ impl Durable {
         }
     }
 
-    /// Failure for jobs that differ from those that an earlier attempt spawned.
+    /// Returns the failure for mapped jobs that differ from the jobs spawned by an earlier attempt.
     pub(crate) fn map_mismatch(&self, name: &str) -> Failure {
         let why = "an earlier attempt spawned a different number of jobs: the mapped jobs must be the same in each attempt";
         Failure::terminal(self.journal().step_error(name, why))
     }
 
-    /// Waits until all jobs of this step have finished, and returns the counts.
+    /// Waits until all jobs of the map have finished. Returns the numbers of jobs per outcome.
     pub(crate) async fn wait_for_map(&self, name: &str) -> Result<MapProgress, Failure> {
         let (journal, mut interval) = (self.journal(), POLL_INTERVAL);
         loop {
@@ -127,7 +128,7 @@ impl Durable {
         }
     }
 
-    /// Loads the results of a chunk's jobs.
+    /// Loads the results of the jobs of a chunk.
     pub(crate) async fn load_map_chunk(&self, name: &str, chunk: i32) -> Result<Vec<ChildStatus>, Failure> {
         let _in_flight = self.journal().begin_step();
         Ok(self.shared().backend.parts(self.id(), name, chunk).await.map_err(Error::Database)?)

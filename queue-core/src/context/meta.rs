@@ -1,4 +1,4 @@
-//! Metadata of a job, and the schedule tick that enqueued it.
+//! Metadata of a job, and the schedule tick for which the job was enqueued.
 
 use std::{collections::BTreeMap, sync::OnceLock};
 
@@ -6,7 +6,7 @@ use serde_json::{Map, Value, value::RawValue};
 
 use crate::define::{SystemAttributes, Tick};
 
-/// Metadata as JSON text, parsed on first use.
+/// Metadata of a job as JSON text, parsed on first use.
 #[derive(Default)]
 pub(super) struct Meta {
     text: Option<String>,
@@ -28,7 +28,7 @@ impl Meta {
     }
 }
 
-/// Parses metadata from JSON text; the store holds only objects. A number too large for `f64`, which only SQL can write, becomes a string.
+/// Parses metadata from JSON text. The store holds only objects. A number too large for `f64`, which only SQL can write, becomes a string.
 pub(crate) fn read_meta(text: Option<&str>) -> Map<String, Value> {
     let entries: BTreeMap<String, Box<RawValue>> = text.and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default();
     let value = |raw: &RawValue| serde_json::from_str(raw.get()).unwrap_or_else(|_| Value::String(raw.get().to_owned()));

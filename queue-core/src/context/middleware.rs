@@ -8,15 +8,18 @@ use tokio::sync::{mpsc::UnboundedSender, oneshot};
 use super::{Context, Durable, HandlerFuture, Registration};
 use crate::define::{Failure, JobId};
 
-/// Middleware around every attempt of a worker, for all job types. Register it with `Worker::middleware`; in tests with `.middleware(..)`.
+/// Middleware around every attempt of a worker, for all job types. Register middleware with `Worker::middleware`, or in tests with
+/// `.middleware(..)`.
 ///
-/// Code before [`Next::run`] runs before the handler, in its task and span; code after it sees the handler's result. The first middleware
-/// is the outermost. Middleware is part of the attempt: it counts towards the timeout and is dropped with the handler, and its error or
-/// panic is the attempt's. The final outcome, such as a dead letter, is reported to the worker's `on_outcome`.
+/// Code before [`Next::run`] runs before the handler, in the task and span of the handler. Code after [`Next::run`] sees the handler's
+/// result. The first middleware is the outermost. Middleware is part of the attempt: it counts towards the timeout and is dropped with the
+/// handler. An error or panic of middleware fails the attempt. The final outcome, such as a dead letter, is reported to the worker's
+/// `on_outcome`.
 ///
-/// For a batch, middleware runs once per job, with that job's context. All of them run up to their `next.run()`, then the handler runs
-/// once, then each continues with the result of its job. A failure or panic fails only that job, and before `next.run()` it excludes the
-/// job from the batch. Since one handler runs for all jobs, it does not see their task-locals; use `job.meta()` instead.
+/// For a batch, middleware runs once per job, with that job's context. The middleware of every job runs up to its `next.run()`. Then the
+/// handler runs once, and the middleware continues with the results of its jobs. A failure or panic of middleware fails only one job. After
+/// a failure before `next.run()`, the job is excluded from the batch. The handler of a batch does not see task-locals that middleware sets;
+/// use `job.meta()` instead.
 ///
 /// ```
 /// use queue_core::{AttemptOutput, Context, Failure, Middleware, Next, async_trait};
@@ -36,11 +39,12 @@ use crate::define::{Failure, JobId};
 /// ```
 #[async_trait]
 pub trait Middleware: Send + Sync + 'static {
-    /// Runs around one attempt. Calls [`next.run()`](Next::run) to run the handler, or returns a [`Failure`] to end the attempt without it.
+    /// Runs around one attempt. Call [`next.run()`](Next::run) to run the handler, or return a [`Failure`] to end the attempt without
+    /// running the handler.
     async fn attempt(&self, cx: &Context, next: Next<'_>) -> Result<AttemptOutput, Failure>;
 }
 
-/// Remainder of an attempt: the inner middleware and the handler.
+/// Remainder of an attempt: the inner middleware and the handler. Passed to [`Middleware::attempt`].
 #[must_use = "the handler does not run until `run` is awaited"]
 pub struct Next<'a> {
     rest: &'a [Arc<dyn Middleware>],
@@ -48,42 +52,42 @@ pub struct Next<'a> {
     cx: &'a Context,
 }
 
-/// Target inside all middleware.
+/// Code that the innermost middleware calls.
 enum NextTarget<'a> {
     Handler(&'a Registration, &'a str, &'a Durable),
     Batch(BatchBarrier),
 }
 
-/// Barrier at which the attempts of a batch wait for the handler.
+/// Barrier at which the middleware of a batch's attempts waits for the handler.
 pub(crate) struct BatchBarrier {
-    /// Receives the attempt's index once all its middleware has called `next.run()`.
+    /// Sender of the attempt's index. Used once all middleware of the attempt has called `next.run()`.
     pub(crate) arrivals: UnboundedSender<usize>,
-    /// Index of the attempt in the batch.
+    /// Index of the attempt within the batch.
     pub(crate) index: usize,
-    /// Result of the job; closed if the batch ended otherwise.
+    /// Receiver of the job's result. The channel is closed if the batch ended without a result for the job.
     pub(crate) result: oneshot::Receiver<Result<Option<String>, Failure>>,
 }
 
 impl BatchBarrier {
     async fn wait(self) -> Result<Option<String>, Failure> {
-        // Fails only if the batch is gone, and this future with it.
+        // The send fails only if the batch was dropped. This future is then dropped as well.
         let _ = self.arrivals.send(self.index);
         match self.result.await {
             Ok(result) => result,
-            // The batch drops this future, as a panic or a timeout drops the middleware around a handler.
+            // The batch drops this future, just as a panic or a timeout drops the middleware around a handler.
             Err(_) => std::future::pending().await,
         }
     }
 }
 
-/// Output of a handler. Only running the handler of the same attempt creates one, so middleware cannot complete an attempt without it.
+/// Output of a handler. Only a run of the attempt's handler creates one, so middleware cannot complete an attempt without the handler.
 pub struct AttemptOutput {
     attempt: (JobId, u32),
     text: Option<String>,
 }
 
 impl<'a> Next<'a> {
-    /// Runs the middleware of an attempt of a batch, up to the batch's handler and back.
+    /// Runs the middleware of one attempt of a batch. The innermost middleware waits for the handler of the batch.
     pub(crate) async fn run_in_batch(barrier: BatchBarrier, cx: &'a Context) -> Result<Option<String>, Failure> {
         let next = Self { rest: &cx.shared.middleware, target: NextTarget::Batch(barrier), cx };
         next.run().await?.into_text(cx)
@@ -94,7 +98,7 @@ impl Next<'_> {
     /// Runs the inner middleware and the handler.
     ///
     /// # Errors
-    /// The failure of the handler or of an inner middleware.
+    /// Returns the failure of the handler or of an inner middleware.
     pub async fn run(self) -> Result<AttemptOutput, Failure> {
         let Self { rest, target, cx } = self;
         let result = match (rest.split_first(), target) {
@@ -116,7 +120,7 @@ pub(crate) fn run_with_middleware<'a>(registration: &'a Registration, payload: &
 }
 
 impl AttemptOutput {
-    /// Returns the output, if it belongs to this attempt.
+    /// Returns the output as JSON text. Fails if the output belongs to another attempt.
     fn into_text(self, cx: &Context) -> Result<Option<String>, Failure> {
         let Self { attempt: (job, attempt), text } = self;
         if (job, attempt) == attempt_id(cx) {
@@ -129,7 +133,7 @@ impl AttemptOutput {
     }
 }
 
-/// Returns the identity of an attempt.
+/// Returns the job id and attempt number that identify an attempt.
 fn attempt_id(cx: &Context) -> (JobId, u32) {
     (cx.id(), cx.attempt())
 }

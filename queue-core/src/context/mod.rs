@@ -1,6 +1,6 @@
-//! Handler-facing types: contexts, middleware, transactions, progress reports and the registry of job types.
+//! Types used in handlers: contexts, middleware, transactions, progress reports and the registry of job types.
 //!
-//! The worker builds one [`Context`] per attempt. Data common to all attempts is behind one `Arc<Shared>`.
+//! The worker creates one [`Context`] per attempt. All contexts share one `Arc<Shared>` with the data common to all attempts.
 
 mod backend;
 mod batch;
@@ -88,7 +88,7 @@ pub struct Context {
     max_attempts: u32,
     claimed_at: DateTime<Utc>,
     meta: Meta,
-    /// Latest start of the handler under a rate limit, and whether the attempt missed it.
+    /// Start deadline of the handler under a rate limit, and whether the attempt missed the deadline.
     start_deadline: Option<Instant>,
     missed_start: AtomicBool,
     stop: Arc<StopRequest>,
@@ -99,7 +99,7 @@ pub struct Context {
     fence: Fence,
     transactions: OnceLock<Arc<TransactionTracker>>,
     reporter: OnceLock<Reporter>,
-    /// Set for durable jobs only.
+    /// Number of the last attempt that journaled a step. Set for durable jobs only.
     last_journaled: OnceLock<LastJournaled>,
 }
 
@@ -141,7 +141,7 @@ impl Context {
         self.start_deadline = deadline;
     }
 
-    /// Returns whether the handler may no longer start, and records that; the attempt then ends as interrupted.
+    /// Returns whether the start deadline has passed, and records the result. An attempt that missed its deadline ends as interrupted.
     pub(crate) fn check_start_deadline(&self) -> bool {
         let is_late = self.start_deadline.is_some_and(|deadline| Instant::now() >= deadline);
         self.missed_start.fetch_or(is_late, Relaxed);
@@ -153,7 +153,7 @@ impl Context {
         self.missed_start.load(Relaxed)
     }
 
-    /// Calls `f` with the store and the stored type name, which a sealed payload is bound to.
+    /// Calls `f` with the store and the stored type name, to which a sealed payload is bound.
     fn with_seal_scope<T>(&self, f: impl FnOnce(SealScope<'_>) -> T) -> T {
         f(SealScope { store: self.shared.store, stored: &stored_type(self.job_type, self.version) })
     }
@@ -181,7 +181,8 @@ impl Context {
         self.job_type
     }
 
-    /// Returns the payload version at enqueue time. The handler receives the payload upgraded to the current version of its type.
+    /// Returns the version of the payload when the job was enqueued. The handler receives the payload upgraded to the current version of
+    /// the type.
     pub fn version(&self) -> u16 {
         self.version
     }
@@ -196,13 +197,13 @@ impl Context {
         self.max_attempts
     }
 
-    /// Returns whether a failure of this attempt makes the job a dead letter. A durable job gets further attempts if this one journals a
-    /// step.
+    /// Returns whether a failure of this attempt makes the job a dead letter. A durable job gets further attempts if this attempt journals
+    /// a step.
     pub fn is_last_attempt(&self) -> bool {
         attempts_since(self.attempt, self.last_journaled()) >= self.max_attempts
     }
 
-    /// Returns the last attempt that journaled a step; `None` for jobs that are not durable.
+    /// Returns the number of the last attempt that journaled a step; `None` for jobs that are not durable.
     pub(crate) fn last_journaled(&self) -> Option<i16> {
         self.last_journaled.get()?.get()
     }
@@ -219,7 +220,7 @@ impl Context {
         self.id().enqueued_at().unwrap_or_default()
     }
 
-    /// Returns the time at which this attempt was claimed, by the database's clock. The handler may start later: workers claim ahead.
+    /// Returns the claim time of this attempt by the database's clock. The handler may start later, because workers claim jobs in advance.
     pub fn claimed_at(&self) -> DateTime<Utc> {
         self.claimed_at
     }
@@ -236,15 +237,16 @@ impl Context {
         self.meta.entries()
     }
 
-    /// Returns the schedule tick that enqueued the job, if any: the time the run is for, even if it starts late.
+    /// Returns the schedule tick that enqueued the job, or `None` for other jobs. The tick is the planned time, even if the run starts
+    /// late.
     pub fn tick(&self) -> Option<Tick> {
         self.meta.tick()
     }
 
-    /// Returns the cancellation token of this attempt. It fires when the attempt must end: the job was cancelled, the grace period of the
-    /// worker's shutdown has ended, or the lease was lost. [`shutting_down`](Self::shutting_down) fires earlier, when the shutdown begins.
+    /// Returns the token that fires when this attempt must end: the job was cancelled, the grace period of the worker's shutdown has ended,
+    /// or the lease was lost. [`shutting_down`](Self::shutting_down) fires earlier, when the shutdown begins.
     pub fn cancelled(&self) -> &Cancelled {
-        // Created on first use: most handlers never call this, and a token per attempt shows in a profile.
+        // The token is created on first use. Most handlers never call this method, and a token per attempt has a measurable cost.
         self.cancelled.get_or_init(|| Cancelled::child_of(&self.stop))
     }
 
@@ -255,18 +257,18 @@ impl Context {
 
     /// Begins a transaction on the worker's pool that commits together with the job's completion: see [`JobTransaction`].
     ///
-    /// The handler completes the job with [`JobTransaction::complete`] and returns its result. Returning `Ok` without it fails the attempt.
-    /// Errors and panics before the commit roll the transaction back, and the job is retried as usual. The isolation level is `read
-    /// committed`; do not end the transaction in SQL.
+    /// The handler completes the job with [`JobTransaction::complete`] and returns the result. A handler that returns `Ok` without
+    /// completing the transaction fails the attempt. Errors and panics before the commit roll the transaction back, and the job is retried
+    /// as usual. The isolation level is `read committed`; do not end the transaction in SQL.
     ///
-    /// The transaction occupies one connection of the pool until it ends. Do slow work before it, and size the pool for the number of
-    /// handlers that begin one.
+    /// The transaction occupies one connection of the pool until it ends. Do slow work before the transaction begins, and size the pool for
+    /// the number of handlers with a transaction.
     ///
-    /// Any job type may call this, at any point of its handler. A [`transactional`](crate::Options::transactional) type has one transaction
-    /// for the whole attempt instead: [`Context::transaction`].
+    /// Any job type may call this method, at any time. A [`transactional`](crate::Options::transactional) type uses
+    /// [`Context::transaction`].
     ///
     /// # Errors
-    /// [`Error::Transactional`] for a transactional type, [`Error::LeaseLost`] if the job is already finished, and errors of the pool.
+    /// Returns [`Error::Transactional`] for a transactional type, [`Error::LeaseLost`] if the job has finished, and errors of the pool.
     pub async fn begin(&self) -> Result<JobTransaction, Error> {
         if self.transaction.has_begun() {
             return Err(Error::Transactional { job: self.id() });
@@ -288,27 +290,27 @@ impl Context {
     }
 
     /// Waits for the transaction that completes this job, for [`transactional`](crate::Options::transactional) types. Writes and enqueues
-    /// on it commit together with the job's completion.
+    /// in the transaction commit together with the job's completion.
     ///
-    /// One guard exists at a time: a second call waits until the first guard is dropped. Use the guard as a connection. Do not end the
-    /// transaction yourself, and begin nested transactions with the guard's `begin`, not in SQL. Other types use [`Context::begin`].
+    /// Only one guard exists at a time, so a second call waits until the first guard is dropped. Use the guard as a connection. Do not end
+    /// the transaction in SQL, and begin nested transactions with the guard's `begin`, not in SQL. Other types use [`Context::begin`].
     ///
     /// # Panics
-    /// If the type is not transactional.
+    /// Panics if the type is not transactional.
     pub async fn transaction(&self) -> TransactionGuard<'_> {
         let guard = self.transaction.lock().await;
         guard.unwrap_or_else(|| panic!("this job has no transaction: its type needs `#[job(transactional)]`"))
     }
 
-    /// Reports the job's progress as a fraction from 0 to 1. Values outside are clamped; NaN is ignored.
+    /// Reports the job's progress as a fraction from 0 to 1. Values outside this range are clamped; NaN is ignored.
     ///
-    /// This method, [`stage`](Self::stage) and [`event`](Self::event) only set values in memory, so they are cheap to call often. The
-    /// worker writes changed values of all its jobs at most every 250 ms, and once more before the attempt's verdict.
+    /// This method, [`stage`](Self::stage) and [`event`](Self::event) only set values in memory, so frequent calls are cheap. The worker
+    /// writes the changed values of all its jobs at most every 250 ms, and once more before the attempt's verdict.
     pub fn progress(&self, fraction: f64) {
         self.reporter().progress(fraction);
     }
 
-    /// Reports the current stage of the job as text for people. Only the first 200 characters are kept.
+    /// Reports the current stage of the job as human-readable text. Only the first 200 characters are kept.
     pub fn stage(&self, stage: impl AsRef<str>) {
         self.reporter().stage(stage.as_ref());
     }
@@ -323,27 +325,26 @@ impl Context {
         self.reporter().event_by(name.as_ref(), count);
     }
 
-    /// Stores a checkpoint for the job's next attempt, which reads it with [`last_checkpoint`](Self::last_checkpoint). It is committed on
-    /// return.
+    /// Stores a checkpoint, committed on return. The next attempt reads the checkpoint with [`last_checkpoint`](Self::last_checkpoint).
     ///
-    /// The checkpoint survives failures, crashes, snoozes and releases, and stays with a dead letter. It is deleted when the job is
-    /// completed or cancelled.
+    /// The checkpoint survives failures, crashes, snoozes and releases, and stays with a dead letter. Completing or cancelling the job
+    /// deletes the checkpoint.
     ///
     /// # Errors
-    /// The errors of [`Reporter::checkpoint`]. [`Error::LeaseLost`] means that another worker has the job; it does not fail the attempt.
+    /// Returns the errors of [`Reporter::checkpoint`]. [`Error::LeaseLost`], if another worker has the job, does not fail the attempt.
     pub async fn checkpoint<T: Serialize + ?Sized>(&self, value: &T) -> Result<(), Error> {
         self.reporter().checkpoint(value).await
     }
 
-    /// Reads the job's last [`checkpoint`](Self::checkpoint); `None` if there is none. Each call queries the database.
+    /// Reads the job's last [`checkpoint`](Self::checkpoint). Returns `None` if the job has no checkpoint. Each call queries the database.
     ///
     /// # Errors
-    /// The errors of [`Reporter::last_checkpoint`].
+    /// Returns the errors of [`Reporter::last_checkpoint`].
     pub async fn last_checkpoint<T: DeserializeOwned>(&self) -> Result<Option<T>, Error> {
         self.reporter().last_checkpoint().await
     }
 
-    /// Returns the reporter of this attempt. Clones of it may move to other threads and tasks.
+    /// Returns the reporter of this attempt. The reporter can be cloned and moved to other threads and tasks.
     pub fn reporter(&self) -> &Reporter {
         self.reporter.get_or_init(|| {
             let report = Arc::new(Report::new(self.fence, self.shared.reports.clone()));
@@ -354,7 +355,7 @@ impl Context {
     /// Returns the state of type `T` registered with `Worker::state`.
     ///
     /// # Panics
-    /// If the worker has no such state. List the type in `#[job(state(T))]` to make the worker refuse to start instead.
+    /// Panics if the worker has no such state. If `#[job(state(T))]` lists the type, the worker refuses to start instead.
     pub fn state<T: Send + Sync + 'static>(&self) -> &T {
         self.shared.states.expect()
     }
@@ -382,13 +383,13 @@ pub struct Shared {
     pub handlers: Handle,
     /// Database access of attempts.
     pub backend: Arc<dyn Backend>,
-    /// Queue of progress reports to write.
+    /// Sender of progress reports that are to be written.
     pub reports: ReportSender,
-    /// Middleware, outermost first.
+    /// Middleware, from the outermost to the innermost.
     pub middleware: Vec<Arc<dyn Middleware>>,
-    /// Relation between attempt spans and enqueue spans.
+    /// Relation between attempt spans and enqueue spans: parent or link.
     pub trace: TraceRelation,
-    /// Fires when the worker begins to shut down.
+    /// Token that fires when the worker begins to shut down.
     pub shutting_down: CancellationToken,
 }
 

@@ -1,6 +1,7 @@
-//! Signals received by durable jobs, each journaled as a step in the order of arrival.
+//! Signals received by durable jobs. Each signal is journaled as a step, in the order of arrival.
 //!
-//! The database decides whether a signal or the timeout came first, with the journal row. A waiting handler is suspended as for a sleep.
+//! The database decides whether a signal or the timeout came first, and writes the journal row accordingly. A waiting handler is suspended
+//! as during a sleep.
 
 use std::{
     any::type_name,
@@ -23,23 +24,26 @@ use crate::{
     error::Error,
 };
 
-/// Poll interval for a signal while the attempt also does other work: starts here and doubles up to the maximum.
+/// Initial interval of the polls for a signal while the attempt runs other steps. The interval doubles up to the maximum.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
+
+/// Maximum interval of the polls for a signal.
 const MAX_POLL_INTERVAL: Duration = Duration::from_mins(1);
 
-/// Minimum poll interval.
+/// Minimum interval of the polls for a signal.
 const MIN_POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 impl Durable {
-    /// Waits for the next signal with this name and returns its payload. It is journaled as a step, so each attempt returns the same
-    /// payload. Meanwhile the job is `parked`, and holds no slot, no lease and no connection. A signal sent before this call is received
-    /// immediately.
+    /// Waits for the next signal with this name and returns the payload of the signal. The signal is journaled as a step, so each attempt
+    /// returns the same payload. During the wait the job is `parked`, and holds no slot, no lease and no connection. A signal sent before
+    /// this call is received immediately.
     ///
     /// Signals are sent with [`JobRef::signal`](crate::JobRef::signal), or `queue.signal` in SQL. An attempt may use a name once. To
     /// receive several signals with one name, add a suffix: `("vote", i)` receives the next signal named `vote`.
     ///
-    /// The attempt is suspended as for a [`sleep`](Self::sleep). While a step runs concurrently, a signal is noticed within seconds, after
-    /// a longer wait within a minute. A payload that does not fit `T` fails the attempt, as for a step; the signal stays received.
+    /// The attempt is suspended as during a [`sleep`](Self::sleep). While a step runs concurrently, the attempt polls for the signal: at
+    /// first every second, later every minute. A payload that does not fit `T` fails the attempt, as with a step, and the signal stays
+    /// received.
     ///
     /// ```
     /// # use queue_core::Durable;
@@ -53,7 +57,7 @@ impl Durable {
         Receive { cx: self, name: name.into(), payload: PhantomData }
     }
 
-    /// Waits for the signal or for the timeout.
+    /// Waits until the signal arrives or the timeout passes.
     async fn receive_step(&self, journal: &Arc<Journal>, name: &StepName, timeout: Option<Duration>) -> Result<StepResult, Failure> {
         let (signal, step) = (name.text(), checked_name(self, name.clone())?);
         if signal.is_empty() {
@@ -84,7 +88,7 @@ impl Durable {
         }
     }
 
-    /// Returns the deadline of the wait, counted from the first time the job reached it.
+    /// Returns the deadline of the wait, which counts from the time when the job reached the wait for the first time.
     async fn deadline(&self, journal: &Arc<Journal>, step: &str, timeout: Duration) -> Result<Instant, Failure> {
         if let Some(StepResult::Sleep(until)) = journal.look_up(step)? {
             return Ok(until);
@@ -97,7 +101,7 @@ impl Durable {
         Ok(Instant::now() + timeout)
     }
 
-    /// Returns the value, or aborts the attempt with the failure.
+    /// Returns the value, or aborts the attempt if `result` is a failure.
     async fn or_abort<T>(&self, result: Result<T, Failure>) -> T {
         match result {
             Ok(value) => value,
@@ -124,7 +128,7 @@ fn check_length(journal: &Journal, step: &str, timeout_step: &str) -> Result<(),
     Ok(())
 }
 
-/// Future of a signal; from [`Durable::receive`].
+/// Future returned by [`Durable::receive`]. Resolves to the payload of the signal.
 #[must_use = "nothing is received until this is awaited"]
 pub struct Receive<'c, T> {
     cx: &'c Durable,
@@ -133,9 +137,10 @@ pub struct Receive<'c, T> {
 }
 
 impl<'c, T: DeserializeOwned + Send> Receive<'c, T> {
-    /// Limits the wait, counted by the database's clock from the first time the job reached it. A signal that arrives before the timeout is
-    /// evaluated is received, even if it is late. Later signals are kept for the next wait for the name. A timeout of more than 100 years
-    /// is a terminal failure.
+    /// Sets a timeout for the wait. The database's clock counts it from the first time the job reached the wait.
+    ///
+    /// A signal that arrives after the timeout is still received if the job has not yet evaluated the timeout. Later signals are kept for
+    /// the next wait for the name. A timeout of more than 100 years is a terminal failure.
     pub fn timeout(self, timeout: Duration) -> ReceiveWithin<'c, T> {
         ReceiveWithin { receive: self, timeout }
     }
@@ -153,7 +158,7 @@ impl<'c, T: DeserializeOwned + Send> Receive<'c, T> {
     }
 }
 
-/// Future of a signal with a timeout; from [`Receive::timeout`].
+/// Future returned by [`Receive::timeout`]. Resolves to the payload of the signal, or to `None` after the timeout.
 #[must_use = "nothing is received until this is awaited"]
 pub struct ReceiveWithin<'c, T> {
     receive: Receive<'c, T>,

@@ -1,7 +1,7 @@
 //! Registry of the job types that this binary can run.
 //!
-//! `#[job]` submits a [`Registration`] at link time; [`Registry::linked`] collects them. Only crates that the binary names are linked, so
-//! an empty registry is an error that explains this.
+//! `#[job]` submits a [`Registration`] at link time, and [`Registry::linked`] collects all of them. The linker includes only crates to
+//! which the binary refers. An empty registry is therefore an error, and the error text explains the cause.
 
 use std::{
     any::type_name,
@@ -26,32 +26,32 @@ use crate::{
     seal,
 };
 
-/// Type-erased job type with its handler.
+/// Job type with its handler, type-erased.
 #[derive(Clone, Copy)]
 pub struct Registration {
     options: Options,
     rust_type: fn() -> &'static str,
     run: RunFn,
     is_durable: bool,
-    /// Creates an empty batch, for batch handlers.
+    /// Function that creates an empty batch. Set only for batch handlers.
     batch: Option<fn() -> Box<dyn AnyBatch>>,
     #[cfg(feature = "testing")]
     pub(crate) forms: fn() -> PayloadForms,
 }
 
-/// Decodes a payload and runs its handler. The output is JSON text; `None` for `()`.
+/// Function that decodes a payload and runs the handler. The output is JSON text, or `None` for `()`.
 type RunFn = for<'a> fn(&'a str, &'a Durable) -> HandlerFuture<'a>;
 
-/// Future of a running handler.
+/// Future of a running handler. Resolves to the output as JSON text.
 pub type HandlerFuture<'a> = Pin<Box<dyn Future<Output = Result<Option<String>, Failure>> + Send + 'a>>;
 
 inventory::collect!(Registration);
 
-/// Name prefix of built-in types. Every worker runs them, even if it is restricted to some types.
+/// Name prefix of built-in types. Every worker runs built-in types, even if the worker is restricted to a list of types.
 const BUILT_IN_PREFIX: &str = "queue:";
 
 impl Registration {
-    /// Returns the registration of `T`.
+    /// Creates the registration of the job type `T`.
     pub const fn of<T: Handler>() -> Self {
         Self {
             options: T::OPTIONS,
@@ -64,7 +64,7 @@ impl Registration {
         }
     }
 
-    /// Returns the registration of `T` with its batch handler.
+    /// Creates the registration of the job type `T` with its batch handler.
     pub const fn of_batch<T: BatchHandler>() -> Self {
         Self {
             options: T::OPTIONS,
@@ -77,7 +77,7 @@ impl Registration {
         }
     }
 
-    /// Returns the options of `#[job(..)]`.
+    /// Returns the options that `#[job(..)]` declares.
     pub fn options(&self) -> &Options {
         &self.options
     }
@@ -86,24 +86,24 @@ impl Registration {
         self.options.name.starts_with(BUILT_IN_PREFIX)
     }
 
-    /// Returns the full path of the Rust type.
+    /// Returns the full path of the Rust type, for error messages.
     pub fn rust_type(&self) -> &'static str {
         (self.rust_type)()
     }
 
-    /// Returns an empty batch, if this is a batch handler.
+    /// Returns an empty batch, or `None` if the type has no batch handler.
     pub(crate) fn batch(&self) -> Option<Box<dyn AnyBatch>> {
         self.batch.map(|empty| empty())
     }
 
-    /// Returns whether this is a batch handler.
+    /// Returns whether the type has a batch handler.
     #[doc(hidden)]
     pub fn takes_batches(&self) -> bool {
         self.batch.is_some()
     }
 
-    /// Runs one attempt on the payload's JSON text. A payload that does not fit the type is retried, because another release may read it.
-    /// Invalid JSON is a terminal failure, and so is a call for a batch handler.
+    /// Runs one attempt with `payload` as JSON text. A payload that does not fit the type is retried, because another release may be able
+    /// to decode it. Invalid JSON is a terminal failure, and so is a call for a batch handler.
     pub(crate) fn run<'a>(&self, payload: &'a str, cx: &'a Durable) -> HandlerFuture<'a> {
         (self.run)(payload, cx)
     }
@@ -119,7 +119,7 @@ fn run<'a, T: Handler>(payload: &'a str, cx: &'a Durable) -> HandlerFuture<'a> {
     Box::pin(async move {
         let job: T = decode_payload(payload, cx)?;
         if cx.check_start_deadline() {
-            // The attempt checks the flag and drops this future with the middleware around it.
+            // This future never resolves: the attempt checks the flag, and drops the future together with the surrounding middleware.
             return pending().await;
         }
         let output = encode_output(&job.run(T::Cx::of(cx)).await?).terminal()?;
@@ -127,19 +127,19 @@ fn run<'a, T: Handler>(payload: &'a str, cx: &'a Durable) -> HandlerFuture<'a> {
     })
 }
 
-/// Rejects single runs of a batch handler: its attempts run in batches, if only of one job.
+/// Rejects an attempt of a single job of a batch handler. Batch handlers always run in batches, even for one job.
 fn run_in_batch<'a>(_: &'a str, cx: &'a Durable) -> HandlerFuture<'a> {
     Box::pin(async move { Err(Failure::terminal(format!("the handler of `{}` runs only batches", cx.job_type()))) })
 }
 
-/// Job types of one worker, by name and alias.
+/// Job types of one worker, accessible by name and alias.
 #[derive(Clone, Debug, Default)]
 pub struct Registry {
     by_name: BTreeMap<&'static str, Registration>,
 }
 
 impl Registry {
-    /// Creates an empty registry; add types with [`Registry::register`].
+    /// Creates an empty registry. Add types with [`Registry::register`].
     pub fn new() -> Self {
         Self::default()
     }
@@ -147,8 +147,8 @@ impl Registry {
     /// Returns a registry of all job types linked into this binary.
     ///
     /// # Errors
-    /// [`RegistryError::Duplicate`] if two types share a name or an alias. [`RegistryError::InvalidOption`] if an option is out of range,
-    /// as in a hand-written `Job`.
+    /// Returns [`RegistryError::Duplicate`] if two types share a name or an alias, and [`RegistryError::InvalidOption`] if an option is out
+    /// of range, which occurs only in a hand-written implementation of `Job`.
     pub fn linked() -> Result<Self, RegistryError> {
         let mut registry = Self::new();
         for registration in
@@ -162,7 +162,7 @@ impl Registry {
     /// Adds the built-in types.
     ///
     /// # Errors
-    /// [`RegistryError::Duplicate`] if another type uses one of their names.
+    /// Returns [`RegistryError::Duplicate`] if another type uses the name of a built-in type.
     #[doc(hidden)]
     pub fn with_ours(mut self) -> Result<Self, RegistryError> {
         for registration in inventory::iter::<Registration>.into_iter().filter(|registration| registration.is_built_in()) {
@@ -174,7 +174,7 @@ impl Registry {
     /// Adds `T`. Registering a type again has no effect.
     ///
     /// # Errors
-    /// As [`Registry::linked`].
+    /// Returns the errors of [`Registry::linked`].
     pub fn register<T: Handler>(&mut self) -> Result<(), RegistryError> {
         self.add(&Registration::of::<T>())
     }
@@ -182,22 +182,22 @@ impl Registry {
     /// Adds `T` with its batch handler. Registering a type again has no effect.
     ///
     /// # Errors
-    /// As [`Registry::linked`].
+    /// Returns the errors of [`Registry::linked`].
     pub fn register_batch<T: BatchHandler>(&mut self) -> Result<(), RegistryError> {
         self.add(&Registration::of_batch::<T>())
     }
 
-    /// Returns the type with this name or alias.
+    /// Returns the type with the given name or alias.
     pub fn get(&self, name: &str) -> Option<&Registration> {
         self.by_name.get(name)
     }
 
-    /// Returns an iterator over names and aliases with their types, sorted by name.
+    /// Returns an iterator over names and aliases with their types, in the order of the names.
     pub fn names(&self) -> impl Iterator<Item = (&'static str, &Registration)> {
         self.by_name.iter().map(|(name, registration)| (*name, registration))
     }
 
-    /// Returns an iterator over the types, sorted by name.
+    /// Returns an iterator over the types, in the order of the names.
     pub fn types(&self) -> impl Iterator<Item = &Registration> {
         self.by_name.iter().filter(|(name, registration)| **name == registration.options.name).map(|(_, registration)| registration)
     }
@@ -207,10 +207,11 @@ impl Registry {
         self.by_name.is_empty()
     }
 
-    /// Removes the types whose keyring this process lacks, and calls `on_removed` with each type and keyring; other workers run them.
+    /// Removes the types whose keyring this process lacks, so that other workers run their jobs. Calls `on_removed` with each removed type
+    /// and its keyring.
     ///
     /// # Errors
-    /// [`RegistryError::NoKeyring`] if no type remains.
+    /// Returns [`RegistryError::NoKeyring`] if no type remains.
     #[doc(hidden)]
     pub fn served(mut self, mut on_removed: impl FnMut(&'static str, &'static str)) -> Result<Self, RegistryError> {
         let missing_keyring = |registration: &Registration| registration.options.seal.filter(|keyring| !seal::has_keyring(keyring));
@@ -231,7 +232,7 @@ impl Registry {
     /// Checks that a worker with these `states` can run every type.
     ///
     /// # Errors
-    /// [`RegistryError::Empty`], or [`RegistryError::MissingState`] with all missing types.
+    /// Returns [`RegistryError::Empty`] if no type is registered, and [`RegistryError::MissingState`] with all missing state types.
     #[doc(hidden)]
     pub fn check(&self, states: &States) -> Result<(), RegistryError> {
         if self.is_empty() {
@@ -260,7 +261,7 @@ impl Registry {
     }
 }
 
-/// Maximum retention of a type's history, and maximum time until expiry.
+/// Maximum retention of a type's history. Also the maximum time until a job expires.
 const MAX_RETENTION: std::time::Duration = std::time::Duration::from_hours(100 * 365 * 24);
 
 fn check(registration: &Registration) -> Result<(), RegistryError> {

@@ -1,6 +1,6 @@
-//! Errors of the registry of job types.
+//! Errors that prevent a worker from starting with its job types.
 
-/// Reason why a worker cannot start with its job types.
+/// Reason for which a worker cannot start with its job types.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RegistryError {
@@ -12,41 +12,41 @@ pub enum RegistryError {
     /// Two job types share a name.
     #[error("two job types have the name `{name}`: `{first}` and `{second}`; give one of them another `name = ..`")]
     Duplicate {
-        /// Shared name or alias.
+        /// Name or alias shared by the two types.
         name: &'static str,
-        /// First Rust type.
+        /// Name of the first Rust type.
         first: &'static str,
-        /// Second Rust type.
+        /// Name of the second Rust type.
         second: &'static str,
     },
-    /// Handlers need state that the worker does not have.
+    /// Handlers need state that is not registered with the worker.
     #[error("state is missing: {missing}; register it with `Worker::state(value)`")]
     MissingState {
-        /// Missing types, each with the job types that need it.
+        /// Missing state types, each with the job types that need it.
         missing: String,
     },
-    /// This process lacks the keyrings that seal the payloads of all registered types.
+    /// Every registered type seals its payloads with a keyring that this process lacks.
     #[error(
         "no job type can run: payloads of `{job_type}` are sealed with the keyring `{keyring}`, which this process does not have; add it with `queue_core::use_keyring` before the worker runs"
     )]
     NoKeyring {
-        /// First of the job types.
+        /// First job type without a keyring.
         job_type: &'static str,
-        /// Name of its keyring.
+        /// Name of the keyring of `job_type`.
         keyring: &'static str,
     },
-    /// An option is out of range, as in a hand-written `Job`.
+    /// An option is out of range. Occurs only in a hand-written implementation of `Job`.
     #[error("the options of `{rust_type}` are invalid: {what}")]
     InvalidOption {
-        /// Rust type of the job.
+        /// Name of the Rust type with the invalid option.
         rust_type: &'static str,
-        /// Description of the invalid option.
+        /// Description of the invalid option, with the accepted values.
         what: String,
     },
 }
 
 impl RegistryError {
-    /// Builds the error from pairs of job type and missing Rust type.
+    /// Creates the error from pairs of job type and missing Rust type.
     pub(crate) fn missing_state(missing: &[(&str, &str)]) -> Self {
         let listed: Vec<String> = missing.iter().map(|(job, state)| format!("`{state}` (for `{job}`)")).collect();
         Self::MissingState { missing: listed.join(", ") }

@@ -1,7 +1,7 @@
 //! Progress reports of running attempts: fraction, stage, event counts and checkpoints.
 //!
-//! Reporting only sets values in memory. The worker writes changed values of all its jobs together, under their leases. This file keeps the
-//! values of one attempt; the worker decides when they are written.
+//! A report only sets values in memory. The worker writes the changed values of all its jobs together, fenced by the leases of the jobs.
+//! This file keeps the values of one attempt; the worker decides when to write the values.
 
 use std::{
     any::type_name,
@@ -20,22 +20,22 @@ use tokio::{
 use super::{Fence, Shared};
 use crate::{define::JobId, error::Error, payload};
 
-/// Maximum length of a stage, in characters; longer text is truncated.
+/// Maximum length of a stage in characters. Longer text is truncated.
 const MAX_STAGE_CHARS: usize = 200;
 
-/// Maximum length of an event name, in characters; longer names are truncated.
+/// Maximum length of an event name in characters. Longer names are truncated.
 const MAX_EVENT_NAME_CHARS: usize = 64;
 
-/// Maximum number of event names per attempt; further names are counted as [`OTHER_EVENTS`].
+/// Maximum number of event names per attempt. Further names are counted as [`OTHER_EVENTS`].
 const MAX_EVENT_NAMES: usize = 32;
 
-/// Name under which events beyond the limit are counted.
+/// Name under which events with further names are counted.
 const OTHER_EVENTS: &str = "others";
 
-/// Reports the progress of one attempt from any thread or task; clones share the attempt. Returned by
-/// [`Context::reporter`](crate::Context::reporter); a context has the same methods.
+/// Reporter of the progress of one attempt, usable from any thread or task. Returned by [`Context::reporter`](crate::Context::reporter).
+/// All clones report on the same attempt. A context has the same methods.
 ///
-/// After the attempt has ended or its lease was lost, reports are ignored, and [`checkpoint`](Self::checkpoint) returns an error.
+/// After the attempt has ended or its lease was lost, reports are ignored and [`checkpoint`](Self::checkpoint) returns an error.
 #[derive(Clone)]
 pub struct Reporter {
     id: JobId,
@@ -52,14 +52,14 @@ impl Reporter {
         &self.report
     }
 
-    /// Reports the job's progress as a fraction from 0 to 1. Values outside are clamped; NaN is ignored.
+    /// Reports the job's progress as a fraction from 0 to 1. Values outside this range are clamped; NaN is ignored.
     pub fn progress(&self, fraction: f64) {
         if !fraction.is_nan() {
             self.change(|values| values.fraction = Some(fraction.clamp(0.0, 1.0)));
         }
     }
 
-    /// Reports the current stage of the job as text for people. Only the first 200 characters are kept; NUL becomes U+FFFD.
+    /// Reports the current stage of the job as human-readable text. Only the first 200 characters are kept; NUL becomes U+FFFD.
     pub fn stage(&self, stage: &str) {
         self.change(|values| values.stage = Some(truncate(stage, MAX_STAGE_CHARS)));
     }
@@ -69,8 +69,8 @@ impl Reporter {
         self.event_by(name, 1);
     }
 
-    /// Adds `count` events with this name, of which 64 characters are kept. Each attempt counts from zero. Beyond 32 names, events are
-    /// counted together as `others`.
+    /// Adds `count` events with this name, of which 64 characters are kept. Each attempt counts from zero. After 32 different names, events
+    /// with further names are counted together as `others`.
     pub fn event_by(&self, name: &str, count: u64) {
         self.change(|values| {
             let name = truncate(name, MAX_EVENT_NAME_CHARS);
@@ -80,12 +80,13 @@ impl Reporter {
         });
     }
 
-    /// Stores a checkpoint for the job's next attempt, which reads it with [`last_checkpoint`](Self::last_checkpoint). It replaces the
-    /// previous one. On `Ok` it is committed, along with earlier reports.
+    /// Stores a checkpoint for the job's next attempt, which reads it with [`last_checkpoint`](Self::last_checkpoint). The new checkpoint
+    /// replaces the previous one. When this method returns `Ok`, the checkpoint and all earlier reports are committed.
     ///
     /// # Errors
-    /// [`Error::LeaseLost`] if another worker has the job or the attempt has ended; nothing was written. [`Error::Checkpoint`] for a value
-    /// of more than 256 KiB, or one that jsonb cannot represent exactly. [`Error::NotWritten`] if the database rejected the write.
+    /// Returns [`Error::LeaseLost`] if another worker has the job or the attempt has ended; nothing was written. Returns
+    /// [`Error::Checkpoint`] for a value of more than 256 KiB or a value that jsonb cannot represent exactly, and [`Error::NotWritten`] if
+    /// the database rejected the write.
     pub async fn checkpoint<T: Serialize + ?Sized>(&self, value: &T) -> Result<(), Error> {
         let report = &self.report;
         let text = payload::encode(value, payload::DEFAULT_LIMIT).map_err(|source| Error::Checkpoint { job: self.id, source })?;
@@ -106,11 +107,12 @@ impl Reporter {
         }
     }
 
-    /// Reads the job's last [`checkpoint`](Self::checkpoint), written by any attempt in any process; `None` if there is none. Each call
-    /// queries the database on the worker's pool.
+    /// Reads the job's last [`checkpoint`](Self::checkpoint), which any attempt in any process may have written. Returns `None` if the job
+    /// has no checkpoint. Each call queries the database through the worker's pool.
     ///
     /// # Errors
-    /// [`Error::CheckpointType`] if it does not deserialize as `T`, for example after a deploy. [`Error::Database`].
+    /// Returns [`Error::CheckpointType`] if the checkpoint does not deserialize as `T`, for example after a deploy, and [`Error::Database`]
+    /// if the query failed.
     pub async fn last_checkpoint<T: DeserializeOwned>(&self) -> Result<Option<T>, Error> {
         let decode = |text: String| {
             let mismatch =
@@ -139,26 +141,26 @@ impl fmt::Debug for Reporter {
     }
 }
 
-/// Queue of reports with values to write.
+/// Queue of reports whose values are to be written.
 #[doc(hidden)]
 #[derive(Clone, Debug)]
 pub struct ReportSender(mpsc::UnboundedSender<Arc<Report>>);
 
 impl ReportSender {
-    /// Creates the queue. Each report is in it at most once, and once more for each waiting write, so the number of running attempts bounds
-    /// it.
+    /// Creates the queue. A report is in the queue at most once, and once more for each waiting write. The number of running attempts
+    /// therefore bounds the queue.
     pub fn open() -> (Self, mpsc::UnboundedReceiver<Arc<Report>>) {
         let (sender, receiver) = mpsc::unbounded_channel();
         (Self(sender), receiver)
     }
 
-    /// Returns whether the worker still receives reports.
+    /// Adds a report to the queue. Returns whether the worker still receives reports.
     fn send(&self, report: &Arc<Report>) -> bool {
         self.0.send(Arc::clone(report)).is_ok()
     }
 }
 
-/// Reported values of one attempt.
+/// Progress that one attempt has reported, with the state of writing it.
 #[doc(hidden)]
 #[derive(Debug)]
 pub struct Report {
@@ -172,12 +174,12 @@ struct ReportValues {
     fraction: Option<f64>,
     stage: Option<String>,
     counts: BTreeMap<String, u64>,
-    /// Checkpoint to write.
+    /// Checkpoint that is to be written.
     checkpoint: Option<String>,
     changed: bool,
     /// Whether the report is in the queue.
     queued: bool,
-    /// Notified once the values are written.
+    /// Senders notified after the values are written.
     waiters: Vec<oneshot::Sender<WriteResult>>,
     /// Whether the database has a row for this attempt.
     has_row: bool,
@@ -188,13 +190,11 @@ struct ReportValues {
 enum ReportState {
     #[default]
     Open,
-    /// The attempt has ended.
     Ended,
-    /// The lease was lost.
     Lost,
 }
 
-/// Result of a write.
+/// Outcome of a write under the lease.
 #[doc(hidden)]
 #[derive(Clone, Debug)]
 pub enum WriteResult {
@@ -204,16 +204,16 @@ pub enum WriteResult {
     Failed(String),
 }
 
-/// Values of one attempt to write.
+/// Values of one attempt that are to be written.
 #[doc(hidden)]
 #[derive(Debug)]
 pub struct ReportEntry {
     pub fence: Fence,
     pub fraction: Option<f64>,
     pub stage: Option<String>,
-    /// JSON text.
+    /// Event counts as JSON text.
     pub counts: String,
-    /// JSON text.
+    /// Checkpoint as JSON text.
     pub checkpoint: Option<String>,
     waiters: Vec<oneshot::Sender<WriteResult>>,
 }
@@ -223,18 +223,18 @@ impl Report {
         Self { fence, sender, values: Mutex::default() }
     }
 
-    /// Returns whether a caller waits for the write.
+    /// Returns whether a caller is waiting for the write.
     pub fn is_urgent(&self) -> bool {
         !self.lock().waiters.is_empty()
     }
 
-    /// Returns the job, if its attempt has ended and left a row to delete.
+    /// Returns the job if its attempt has ended and has left a row that must be deleted.
     pub fn stale_row(&self) -> Option<JobId> {
         let values = self.lock();
         (values.state == ReportState::Ended && values.has_row).then_some(self.fence.id)
     }
 
-    /// Takes the values to write, if any.
+    /// Takes the values that are to be written, if there are any.
     pub fn take(&self) -> Option<ReportEntry> {
         let mut values = self.lock();
         values.queued = false;
@@ -249,12 +249,12 @@ impl Report {
             notify(waiters, &WriteResult::Yes);
             return None;
         }
-        // Serializing a map of strings to numbers cannot fail.
+        // Serializing a map from strings to numbers cannot fail.
         let counts = serde_json::to_string(&values.counts).unwrap_or_else(|_| "{}".to_owned());
         Some(ReportEntry { fence: self.fence, fraction: values.fraction, stage: values.stage.clone(), counts, checkpoint, waiters })
     }
 
-    /// Records the result of writing an entry, and notifies its waiters.
+    /// Records the result of writing `entry` and notifies the waiters of the entry.
     pub fn complete_write(&self, entry: ReportEntry, written: &WriteResult) {
         let mut values = self.lock();
         match written {
@@ -265,8 +265,8 @@ impl Report {
         notify(entry.waiters, written);
     }
 
-    /// Ends the report with the attempt: rejects further values, and waits up to `max_wait` until pending values are written, so that they
-    /// precede the verdict.
+    /// Ends the report together with the attempt. Rejects further values, and waits up to `max_wait` until the pending values are written,
+    /// so that they precede the verdict.
     pub async fn end(self: &Arc<Self>, max_wait: Duration) {
         {
             let mut values = self.lock();
@@ -283,7 +283,7 @@ impl Report {
         }
     }
 
-    /// Waits up to `max_wait` until pending values are written.
+    /// Waits up to `max_wait` until the pending values are written.
     pub(crate) async fn flush(self: &Arc<Self>, max_wait: Duration) {
         let result = {
             let mut values = self.lock();
@@ -298,7 +298,7 @@ impl Report {
         let (sender, receiver) = oneshot::channel();
         values.waiters.push(sender);
         if !self.sender.send(self) {
-            // Dropping the senders notifies the waiters.
+            // Dropping the senders wakes the waiters.
             values.waiters.clear();
         }
         receiver
@@ -312,20 +312,20 @@ impl Report {
         Error::NotWritten { job: self.fence.id, why }
     }
 
-    /// A poisoned lock is safe to use: no update under it is partial.
+    /// Locks the reported values. A poisoned lock is safe to use, because no update under it is partial.
     fn lock(&self) -> MutexGuard<'_, ReportValues> {
         self.values.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Notifies the waiters; one that stopped waiting is skipped.
+/// Notifies the waiters. A waiter that is no longer waiting is skipped.
 fn notify(waiters: Vec<oneshot::Sender<WriteResult>>, written: &WriteResult) {
     for waiter in waiters {
         let _ = waiter.send(written.clone());
     }
 }
 
-/// Returns the first `max_chars` characters, with NUL replaced.
+/// Returns the first `max_chars` characters of `text`, with NUL replaced.
 fn truncate(text: &str, max_chars: usize) -> String {
     text.chars().take(max_chars).map(|letter| if letter == '\0' { '\u{fffd}' } else { letter }).collect()
 }

@@ -5,12 +5,12 @@ use crate::define::{Failure, JobResult, RestartPayload};
 
 impl Durable {
     /// Returns the revision of the code that this job follows. The first attempt that calls this with a name journals `current`; later
-    /// attempts return the journaled number. A release can so keep an old code path for jobs that started on it.
+    /// attempts return the journaled number. A release can thus keep an old code path for jobs that have started with that path.
     ///
-    /// The revision is a step with this name, and counts as one. Increase the number in each release that changes the code after it. Call
-    /// this from the first release on: jobs already past this point journal the number that is current when they first call it. Distinguish
-    /// those by [`journaled`](Self::journaled). Most changes need no revision: steps may be added, removed and reordered, and a step that
-    /// changes its effect takes a new name.
+    /// The revision is journaled as a step with this name, and counts as a step. Increase the number in each release that changes the code
+    /// after the call. Add the call in the first release: jobs that have already passed this point journal the number that is current at
+    /// their first call. To detect such jobs, use [`journaled`](Self::journaled). Most changes need no revision: steps may be added,
+    /// removed and reordered, and a step with a new effect takes a new name.
     ///
     /// ```
     /// # use queue_core::Durable;
@@ -28,8 +28,8 @@ impl Durable {
     /// ```
     ///
     /// # Errors
-    /// As [`step`](Self::step). If the journaled revision exceeds `current`, for example after a rollback of a release, the attempt fails.
-    /// It is retried until a release runs that knows the revision.
+    /// Returns the errors of [`step`](Self::step). If the journaled revision exceeds `current`, for example after a rollback of a release,
+    /// the attempt fails. The job is retried until it runs on a release that knows the revision.
     pub async fn revision(&self, name: impl Into<StepName>, current: u32) -> JobResult<u32> {
         let name = name.into();
         let journaled: u32 = self.step(name.clone(), async move { Ok::<_, Failure>(current) }).await?;
@@ -45,12 +45,12 @@ impl Durable {
         self.job_type
     }
 
-    /// Requests a restart of the job; the attempt exits.
+    /// Requests a restart of the job. The attempt then exits early.
     pub(crate) fn request_restart(&self, restart: RestartPayload) {
         self.journal().restart(restart);
     }
 
-    /// Aborts the attempt because the restart failed.
+    /// Aborts the attempt with `failure` because the job cannot be restarted.
     pub(crate) fn reject_restart(&self, failure: Failure) {
         self.journal().abort(failure);
     }

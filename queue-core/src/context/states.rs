@@ -1,4 +1,4 @@
-//! State shared by handlers, by type.
+//! State shared by all handlers of a worker, one value per type.
 
 use std::{
     any::{Any, TypeId, type_name},
@@ -14,12 +14,12 @@ use crate::define::StateKey;
 pub struct States(HashMap<TypeId, Arc<dyn Any + Send + Sync>>);
 
 impl States {
-    /// Stores `value`, replacing an earlier value of its type.
+    /// Stores `value`. Replaces an earlier value of the same type.
     pub fn put<T: Send + Sync + 'static>(&mut self, value: T) {
         self.0.insert(TypeId::of::<T>(), Arc::new(value));
     }
 
-    /// Returns the value of type `T`.
+    /// Returns the value of type `T`, or `None` if there is no value of that type.
     pub fn get<T: Send + Sync + 'static>(&self) -> Option<&T> {
         self.0.get(&TypeId::of::<T>())?.downcast_ref()
     }
@@ -27,7 +27,7 @@ impl States {
     /// Returns the value of type `T`.
     ///
     /// # Panics
-    /// If there is none.
+    /// Panics if the worker has no value of type `T`.
     pub(super) fn expect<T: Send + Sync + 'static>(&self) -> &T {
         self.get().unwrap_or_else(|| {
             panic!(
@@ -37,7 +37,7 @@ impl States {
         })
     }
 
-    /// Returns whether there is a value of the type of `key`.
+    /// Returns whether the map has a value of the type that `key` identifies.
     pub fn has(&self, key: StateKey) -> bool {
         self.0.contains_key(&key.id())
     }

@@ -1,7 +1,7 @@
-//! Transactions begun by handlers that end their job: writes, enqueues and the job's completion are one commit.
+//! Transactions that a handler begins to end its job. The handler's writes, its enqueues and the completion of the job are one commit.
 //!
-//! This file tracks the transactions of one attempt. Its [`Backend`](super::backend::Backend) begins them, writes the verdict, and resolves
-//! commits whose answer was lost.
+//! This file tracks the transactions of one attempt. The attempt's [`Backend`](super::backend::Backend) begins them, writes the verdict,
+//! and resolves commits whose response was lost.
 
 use std::{
     error::Error as StdError,
@@ -27,10 +27,11 @@ use crate::{
     payload::encode_output,
 };
 
-/// Transaction that ends its job with its commit; from [`Context::begin`](crate::Context::begin).
+/// Transaction whose commit ends the job. Returned by [`Context::begin`](crate::Context::begin).
 ///
-/// Use it as a connection: `&mut *tx` for sqlx, `&mut tx` for an enqueue. [`complete`](Self::complete) and [`fail`](Self::fail) write the
-/// job's verdict as the last statement, fenced by the job's lease, and commit. Dropping it rolls it back.
+/// Use the transaction as a connection: `&mut *tx` for sqlx, `&mut tx` for an enqueue. [`complete`](Self::complete) and
+/// [`fail`](Self::fail) write the job's verdict as the last statement, fenced by the job's lease, and commit. Dropping the transaction
+/// rolls it back.
 ///
 /// ```
 /// use queue_core::{Context, Handler, Job, JobResult, job};
@@ -74,25 +75,26 @@ impl JobTransaction {
             return Err(tracker.lease_lost());
         }
         let (backend, job) = (Arc::clone(&tracker.shared.backend), tracker.fence.id);
-        // In a separate task, which is never cancelled: that would return a connection to the pool inside a transaction.
+        // The transaction begins in a separate task that is never cancelled. Cancelling it would return a connection to the pool inside a
+        // transaction.
         let beginning = tracker.shared.handlers.spawn(async move { backend.begin(job).await });
         let tx = beginning.await.map_err(|error| Error::Database(sqlx::Error::Io(std::io::Error::other(error))))??;
         Ok(Self { tx, tracker: Arc::clone(tracker) })
     }
 
-    /// Completes the job with this output and commits. Returns the output, for the handler to return.
+    /// Completes the job with `output` and commits. Returns the output, which the handler can return.
     ///
-    /// The job is then completed; a later error or panic of the handler is only logged.
+    /// Afterwards the job is completed. A later error or panic of the handler is only logged.
     ///
     /// # Errors
-    /// On an error nothing was written, and the job is not completed:
-    /// - [`Error::LeaseLost`] if another worker has the job or it has already ended. If the handler returns it, the attempt does not fail:
-    ///   nothing is written.
+    /// If an error is returned, nothing was written and the job is not completed:
+    /// - [`Error::LeaseLost`] if another worker has the job or the job has already ended. If the handler returns this error, the attempt
+    ///   does not fail and nothing is written.
     /// - [`Error::Database`] if the database rejected a statement or the commit, including by deferred constraints, or the connection was
     ///   lost before the commit.
     ///
-    /// A connection lost during the commit is not an error by itself: the result of the commit is looked up. If the database stays
-    /// unreachable, an error is returned. The attempt then fails only if the commit turns out not to have happened.
+    /// A connection lost during the commit is not an error by itself, because the result of the commit is looked up. If the database stays
+    /// unreachable, an error is returned. In that case the attempt fails only if the commit did not succeed.
     pub async fn complete<T: Serialize + Send>(self, output: T) -> JobResult<T> {
         let text = encode_output(&output).terminal()?;
         let text = (text != "null").then_some(text);
@@ -101,17 +103,17 @@ impl JobTransaction {
         Ok(output)
     }
 
-    /// Completes a job of a transactional type with its handler's output, as JSON text.
+    /// Completes a job of a transactional type. `output` is the output of the handler as JSON text.
     pub(super) async fn complete_job(self, output: Option<String>) -> Result<(), Failure> {
         check_output(output.as_deref()).terminal()?;
         let settled = self.settle(Outcome::Ok, output, None).await;
         settled.map_err(|why| format!("the handler succeeded, but its transaction cannot be committed: {why}").into())
     }
 
-    /// Makes the job a dead letter with this error and commits the other writes. Returns the failure, for the handler to return: `return
-    /// Err(tx.fail("bounced").await)`.
+    /// Makes the job a dead letter with `error` and commits the other writes. Returns the failure, which the handler must return:
+    /// `return Err(tx.fail("bounced").await)`.
     ///
-    /// If the commit fails, returns that failure instead, as [`complete`](Self::complete).
+    /// If the commit fails, the returned failure describes the commit error; see [`complete`](Self::complete).
     #[must_use = "return it: `return Err(tx.fail(..).await)`"]
     pub async fn fail(self, error: impl Into<Box<dyn StdError + Send + Sync>>) -> Failure {
         let failure = Failure::terminal(error);
@@ -121,7 +123,7 @@ impl JobTransaction {
         }
     }
 
-    /// Not available: a job's transaction ends with [`complete`](Self::complete) or [`fail`](Self::fail), which commit.
+    /// Not available. A job's transaction ends with [`complete`](Self::complete) or [`fail`](Self::fail), which commit the transaction.
     #[doc(hidden)]
     pub fn commit(self) -> Pending<Result<(), Error>>
     where
@@ -131,7 +133,7 @@ impl JobTransaction {
         pending()
     }
 
-    /// Not available: dropping the transaction rolls it back.
+    /// Not available. Dropping the transaction rolls it back.
     #[doc(hidden)]
     pub fn rollback(self) -> Pending<Result<(), Error>>
     where
@@ -143,23 +145,23 @@ impl JobTransaction {
 
     async fn settle(self, outcome: Outcome, output: Option<String>, error: Option<String>) -> Result<(), Failure> {
         let Self { tx, tracker } = self;
-        // Reports are fenced by the lease, which no longer lists the job after the commit.
+        // Reports must be written before the commit. They are fenced by the lease, which no longer lists the job after the commit.
         tracker.report.flush(MAX_REPORT_WAIT).await;
         if !tracker.advance(CommitState::Open, CommitState::Committing) {
             return Err(tracker.lease_lost().into());
         }
-        // `advance` admits one caller at a time.
+        // Only one caller at a time gets here, because `advance` succeeds for one caller only.
         *tracker.outcome.lock().unwrap_or_else(PoisonError::into_inner) = Some(outcome);
         let (fence, backend, guard) = (tracker.fence, Arc::clone(&tracker.shared.backend), CommitGuard(Arc::clone(&tracker)));
         let number = fence.attempt.unsigned_abs().into();
-        // Neither outcome is retried, so attempts and backoff are irrelevant.
+        // Neither of the two outcomes is retried, so attempts and backoff have no effect.
         let ending = Ending::new(verdict(outcome, number, number, &Backoff::DEFAULT, 0.0), fence.attempt, fence.key)
             .with_record(fence.keep)
             .with_dependents(fence.dependents)
             .with_duration(fence.since.elapsed())
             .with_output(output)
             .with_error(error);
-        // Continues if a timeout drops this future: the attempt waits for the result.
+        // The commit continues if a timeout drops this future. The attempt waits for the result.
         let committing = tracker.shared.handlers.spawn(async move {
             let result = backend.commit(tx, fence, ending).await;
             guard.0.advance(CommitState::Committing, CommitState::of(&result));
@@ -174,7 +176,7 @@ impl JobTransaction {
     }
 }
 
-/// Bound that no type satisfies: it turns a call into a compile error with a message.
+/// Bound that no type satisfies. It turns a call into a compile error with a custom message.
 #[diagnostic::on_unimplemented(
     message = "a job's transaction does not end with `commit`",
     label = "use `complete` or `fail`",
@@ -183,7 +185,7 @@ impl JobTransaction {
 )]
 pub trait ByCommit {}
 
-/// Bound that no type satisfies: it turns a call into a compile error with a message.
+/// Bound that no type satisfies. It turns a call into a compile error with a custom message.
 #[diagnostic::on_unimplemented(
     message = "a job's transaction does not end with `rollback`",
     label = "drop it",
@@ -191,11 +193,11 @@ pub trait ByCommit {}
 )]
 pub trait ByRollback {}
 
-/// Failure of a handler that returned `Ok` without completing its transaction.
+/// Error text for a handler that returned `Ok` without completing its transaction.
 pub(crate) const NOT_COMPLETED: &str =
     "the handler began a transaction without completing it, so its writes were rolled back; return the result of `tx.complete(..)`";
 
-/// Maximum time that a commit waits for pending reports to be written.
+/// Maximum time that a commit waits until pending reports are written.
 const MAX_REPORT_WAIT: Duration = Duration::from_secs(1);
 
 impl Deref for JobTransaction {
@@ -224,31 +226,31 @@ impl fmt::Debug for JobTransaction {
     }
 }
 
-/// Tracks the transactions of one attempt.
+/// State of the transactions of one attempt.
 #[derive(Debug)]
 pub(crate) struct TransactionTracker {
     fence: Fence,
     shared: Arc<Shared>,
     report: Arc<Report>,
     state: watch::Sender<CommitState>,
-    /// Outcome of the job that the last commit writes.
+    /// Outcome of the job according to the last commit.
     outcome: Mutex<Option<Outcome>>,
 }
 
-/// State of an attempt's transactions.
+/// Commit state of an attempt's transactions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum CommitState {
-    /// Nothing was committed.
+    /// Nothing has been committed.
     Open,
-    /// A commit is in flight.
+    /// A commit is in progress.
     Committing,
-    /// The verdict was committed.
+    /// The verdict has been committed.
     Written,
-    /// The lease was lost.
+    /// The commit was rejected because the lease was lost.
     Lost,
-    /// The result of a commit is unknown.
+    /// The result of the commit is unknown.
     Unknown,
-    /// The handler has ended.
+    /// The handler has ended, so further commits are rejected.
     Closed,
 }
 
@@ -268,12 +270,13 @@ impl TransactionTracker {
         Self { fence, shared, report, state: watch::Sender::new(CommitState::Open), outcome: Mutex::default() }
     }
 
-    /// Returns the job and the size of the pool, for log lines.
+    /// Returns the job and the size of the pool. Both values are logged.
     pub(super) fn job_and_pool_size(&self) -> (JobId, u32) {
         (self.fence.id, self.shared.pool.size())
     }
 
-    /// Closes the tracker after the handler has ended: waits for a commit in flight, rejects later ones, and returns the last state.
+    /// Closes the tracker after the handler has ended. Waits for a commit that is in progress, rejects later commits, and returns the last
+    /// state.
     pub(crate) async fn close(&self, timeout: Duration) -> CommitState {
         let until = tokio::time::Instant::now() + timeout;
         let mut state = self.state.subscribe();
@@ -314,7 +317,7 @@ impl TransactionTracker {
     }
 }
 
-/// Marks the commit as unknown on drop, unless its result was recorded: an attempt never waits for a lost task.
+/// Guard that marks the commit as unknown on drop, unless a result was recorded. An attempt therefore never waits for a task that was lost.
 struct CommitGuard(Arc<TransactionTracker>);
 
 impl Drop for CommitGuard {

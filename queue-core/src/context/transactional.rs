@@ -1,4 +1,4 @@
-//! Transaction of a transactional job: begun before its handler runs, lent to the handler, and committed after it.
+//! Transaction of a transactional job. It begins before the handler runs, is lent to the handler, and is committed afterwards.
 
 use std::{
     fmt,
@@ -12,7 +12,7 @@ use tokio::sync::{MappedMutexGuard, Mutex, MutexGuard};
 use super::transaction::{JobTransaction, NOT_COMPLETED, TransactionTracker};
 use crate::{define::Failure, error::Error};
 
-/// Transaction of one attempt; begun only for a transactional type.
+/// Transaction of one attempt. Empty unless the job type is transactional.
 #[derive(Default)]
 pub(crate) struct AttemptTransaction(OnceLock<Box<Mutex<Option<JobTransaction>>>>);
 
@@ -21,7 +21,7 @@ impl AttemptTransaction {
         self.0.get().is_some()
     }
 
-    /// Begins the transaction. Waits for a connection of the pool without a limit, since the handler has not started.
+    /// Begins the transaction. Waits for a connection without a time limit, because the handler has not started yet.
     pub(super) async fn begin(&self, tracker: &Arc<TransactionTracker>) -> Result<(), Error> {
         let transaction = loop {
             match JobTransaction::begin(tracker).await {
@@ -32,14 +32,15 @@ impl AttemptTransaction {
                 transaction => break transaction?,
             }
         };
-        // Begun once per attempt.
+        // The cell is empty here, because an attempt begins its transaction once.
         let _ = self.0.set(Box::new(Mutex::new(Some(transaction))));
         Ok(())
     }
 
-    /// Completes the job with its handler's output, as JSON text.
+    /// Completes the job. `output` is the output of the handler as JSON text.
     pub(super) async fn commit(&self, output: Option<&str>) -> Result<(), Failure> {
-        // Unlocked, since the handler has ended. If the handler leaked a guard, the transaction is rolled back.
+        // The handler has ended, so the lock is free. If the handler leaked a guard, the lock is not free and the transaction is rolled
+        // back.
         match self.0.get().and_then(|transaction| transaction.try_lock().ok()?.take()) {
             Some(transaction) => transaction.complete_job(output.map(str::to_owned)).await,
             None => Err(NOT_COMPLETED.into()),
@@ -52,8 +53,8 @@ impl AttemptTransaction {
     }
 }
 
-/// Lock on the transaction that completes a job; from [`Context::transaction`](crate::Context::transaction). Use it as a connection: `&mut
-/// *guard` for sqlx, `&mut guard` for an enqueue.
+/// Lock on the transaction that completes a job. Returned by [`Context::transaction`](crate::Context::transaction). Use the guard as a
+/// connection: `&mut *guard` for sqlx, `&mut guard` for an enqueue.
 pub struct TransactionGuard<'c> {
     transaction: MappedMutexGuard<'c, JobTransaction>,
 }

@@ -1,10 +1,10 @@
-//! Batch sizes by attempt, so that a job that fails its batch soon runs alone. Pure.
+//! Batch sizes by attempt: a job that fails its batch soon runs alone.
 
 /// Returns the maximum batch size of a type with `#[job(batch = most)]` at attempt number `attempt` (the first is 1) of `max_attempts`.
 ///
-/// A failed batch is retried in quarters, or in even steps if too few attempts are left for that. The last attempt runs alone, and so does
-/// every attempt after a crash of its process. So a job becomes a dead letter only by a failure while it ran alone, or by a failure
-/// reported for it alone.
+/// A failed batch is retried in quarters. If too few attempts remain for quarters, the size decreases in even steps. The last attempt of a
+/// job runs alone, and so does every attempt after a crash of the process. A job therefore becomes a dead letter only if the job fails
+/// while it runs alone, or if the handler fails this job explicitly.
 ///
 /// ```
 /// # use queue_core::most_together;
@@ -29,7 +29,8 @@ pub fn most_together(most: usize, attempt: u32, max_attempts: u32, crashes: u32)
 mod tests {
     use super::*;
 
-    /// Returns how many handler calls it takes until one bad job among `most` has failed permanently, with batches of the maximum size.
+    /// Returns the number of handler calls until one bad job among `most` jobs has failed permanently, if all batches have the maximum
+    /// size.
     fn calls(most: usize, max_attempts: u32) -> usize {
         let (mut calls, mut failed) = (0, most);
         for attempt in 1..=max_attempts {
@@ -45,7 +46,7 @@ mod tests {
     fn one_bad_job_among_500_takes_25_calls_and_one_for_each_further_attempt() {
         assert_eq!([4, 5, 6, 7, 8].map(|max_attempts| calls(500, max_attempts)), [25, 21, 23, 24, 25]);
         assert_eq!((calls(500, 20), calls(500, 3), calls(500, 2)), (37, 46, 501));
-        // From the fifth attempt on, the job runs alone, with one call per attempt. The other jobs have finished by then.
+        // From the fifth attempt on, the bad job runs alone, with one call per attempt. All other jobs have finished by then.
         for max_attempts in 8..=100 {
             let until_alone = (1..=5).map(|attempt| most_together(500, attempt, max_attempts, 0));
             assert_eq!(until_alone.collect::<Vec<_>>(), [500, 125, 31, 7, 1]);

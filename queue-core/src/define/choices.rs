@@ -1,34 +1,34 @@
-//! Values of `#[job(..)]` options that are chosen from a fixed set.
+//! Options of `#[job(..)]` with a fixed set of values.
 
 use std::time::Duration;
 
-/// Named priorities. Jobs of higher priority run first. Any `i16` is valid.
+/// Named priorities. Jobs of higher priority run first. Any `i16` is a valid priority.
 #[derive(Debug)]
 pub struct Priority;
 
 impl Priority {
-    /// Priority of work that a user requested and waits for.
+    /// Priority of work that a user has requested and is waiting for.
     pub const EXPLICIT: i16 = 150;
-    /// Default priority, for work that was discovered in passing.
+    /// Default priority of a job.
     pub const DISCOVERED: i16 = 100;
-    /// Priority of background work, which may run when nothing else is ready.
+    /// Priority of background work, which may run when no other job is ready.
     pub const BACKFILL: i16 = 30;
 }
 
-/// How long a completed job is kept.
+/// Retention of a completed job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Retain {
-    /// Keeps the job's record and output for the retention of the store: 7 days unless set otherwise.
+    /// Keeps the job's record and output for the retention of the store, which is 7 days by default.
     Default,
-    /// Keeps nothing: the statement that completes the job deletes it. Dead letters are kept nevertheless.
+    /// Keeps no record: the statement that completes the job deletes it. Dead letters are still kept.
     None,
-    /// Keeps the job's record and output for this duration after its end.
+    /// Keeps the job's record and output for the given duration after the job has ended.
     For(Duration),
 }
 
 impl Retain {
-    /// Returns how long the history is kept, if it has a retention of its own.
+    /// Returns the retention of the history, or `None` if the retention of the store applies.
     pub const fn history(self) -> Option<Duration> {
         match self {
             Self::For(history) => Some(history),
@@ -37,32 +37,33 @@ impl Retain {
     }
 }
 
-/// Whether a commit waits for the disk.
+/// Durability of a commit: whether the commit waits until the transaction is written to disk.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Durability {
-    /// The commit waits. An acknowledged transaction survives a crash of the database server.
+    /// The commit waits until the transaction is written to disk. A committed transaction survives a crash of the database server.
     #[default]
     Full,
-    /// The commit does not wait. A crash of the server may lose the transactions of the last moments: up to three times `wal_writer_delay`,
-    /// usually 0.6 s. For an enqueue: acknowledged jobs may be lost. For verdicts: finished jobs may run again. No transaction is ever
-    /// written in part.
+    /// The commit does not wait for the disk. A crash of the database server may lose the transactions of the last moments: up to three
+    /// times `wal_writer_delay`, usually 0.6 s. If an enqueue is relaxed, acknowledged jobs may be lost. If verdicts are relaxed, finished
+    /// jobs may run again. A transaction is never written partially.
     Relaxed,
 }
 
-/// Whether a dead letter at the head of an ordering key blocks the key.
+/// Policy for an ordering key whose first job has become a dead letter.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum KeyPolicy {
-    /// The key is blocked: none of its jobs runs until an operator requeues the dead letter, which keeps its position, or discards it.
+    /// The key is blocked: no job of the key runs until an operator requeues or discards the dead letter. A requeued dead letter keeps its
+    /// position.
     #[default]
     Block,
-    /// The key continues with the next job. A dead letter that is requeued goes to the end of its key.
+    /// The key continues with the next job. A requeued dead letter moves to the end of the key.
     Skip,
 }
 
 impl KeyPolicy {
-    /// Returns its name in SQL.
+    /// Returns the SQL name of the policy.
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Block => "block",

@@ -1,8 +1,8 @@
-//! Times of a cron expression in a time zone. The expression is matched against civil time (`expression`, `field`). This module applies
-//! clock changes, by the rules of Debian's cron. Pure: callers pass the time.
+//! Times of a cron expression in a time zone. The modules `expression` and `field` match the expression against civil time. This module
+//! applies clock changes by the rules of Debian's cron. Callers pass the current time.
 //!
-//! - An interval expression is one whose minutes or hours begin with `*`. It runs at every moment whose civil time matches: never at a
-//!   skipped time, and twice at a repeated time.
+//! - An expression is an interval expression if its minutes or hours begin with `*`. It runs at every moment whose civil time matches:
+//!   never at a skipped time, and twice at a repeated time.
 //! - Any other expression lists times of day. A skipped time runs at the end of the gap, a repeated time at its first occurrence.
 
 mod expression;
@@ -15,7 +15,7 @@ use chrono_tz::Tz;
 
 use self::expression::Expression;
 
-/// Cron expression in a time zone.
+/// Cron expression in a time zone. Computes the times at which the expression runs.
 #[derive(Clone)]
 pub struct Cron {
     text: String,
@@ -23,18 +23,18 @@ pub struct Cron {
     zone: Tz,
 }
 
-/// Limit of the search for the next time. Every existing date occurs within 40 years: the longest wait is for 29 February on a given day of
-/// the week, around 2100.
+/// Maximum range of the search for the next time. Every date that exists occurs within 40 years: the longest wait is for 29 February on a
+/// given day of the week, around 2100.
 const HORIZON: Months = Months::new(50 * 12);
 
-/// Maximum length of an expression in bytes.
+/// Maximum length of a cron expression in bytes.
 const MAX_BYTES: usize = 256;
 
 impl Cron {
     /// Parses an expression (five fields, six with seconds first, or a nickname such as `@daily`) and the name of a time zone.
     ///
     /// # Errors
-    /// What is wrong with the expression or the zone, and what to write instead.
+    /// Returns a description of the fault in the expression or the time zone, with a proposed fix.
     pub fn new(expression: &str, zone: &str) -> Result<Self, String> {
         let Ok(zone) = zone.parse() else {
             return Err(format!("unknown time zone `{}`; write a name like `Europe/Berlin` or `UTC`", escape(zone)));
@@ -45,7 +45,7 @@ impl Cron {
         } else {
             Expression::new(&text).and_then(|expression| {
                 let cron = Self { text: text.clone(), expression, zone };
-                // A date such as 30 February parses but never occurs.
+                // A date such as 30 February is parsed without an error but never occurs.
                 let comes = cron.next(DateTime::UNIX_EPOCH).is_some();
                 if comes { Ok(cron) } else { Err("there is no such date; write one that a calendar has".to_owned()) }
             })
@@ -53,11 +53,11 @@ impl Cron {
         read.map_err(|why| format!("the cron expression `{}` cannot be read: {why}", escape(&text)))
     }
 
-    /// Returns the first matching time after the given one, within 50 years.
+    /// Returns the first matching time after `after`. Returns `None` if no time within 50 years matches.
     pub fn next(&self, after: DateTime<Utc>) -> Option<DateTime<Utc>> {
         let local = after.with_timezone(&self.zone).naive_local();
         let horizon = local.checked_add_months(HORIZON)?;
-        // During the first pass of a repeated hour, earlier civil times are still to be repeated.
+        // During the first pass of a repeated hour, earlier civil times will occur again.
         let mut civil = match self.zone.from_local_datetime(&local) {
             MappedLocalTime::Ambiguous(one, other) => local - (one - other).abs() - Duration::seconds(1),
             _ => local,
@@ -70,17 +70,17 @@ impl Cron {
                 next = Some(next.map_or(moment, |known| known.min(moment)));
             }
             match first {
-                // First occurrences of later civil times are not earlier.
+                // Later civil times do not have an earlier first occurrence, so the search ends here.
                 Some(first) if next.is_some_and(|next| first >= next) => break,
                 Some(_) => {}
-                // The other times of the gap do not exist either.
+                // Skip the rest of the gap, which does not exist either.
                 None => civil = self.end_of_gap(civil).with_timezone(&self.zone).naive_local() - Duration::seconds(1),
             }
         }
         next
     }
 
-    /// Returns the moments at which clocks show this civil time and the expression runs.
+    /// Returns the moments at which the expression runs for the civil time `civil`.
     fn occurrences(&self, civil: NaiveDateTime) -> (Option<DateTime<Utc>>, Option<DateTime<Utc>>) {
         match self.zone.from_local_datetime(&civil) {
             MappedLocalTime::Single(moment) => (Some(moment.to_utc()), None),
@@ -93,9 +93,9 @@ impl Cron {
         }
     }
 
-    /// Returns the first moment whose civil time is after a skipped one.
+    /// Returns the first moment after the gap that skips the civil time `civil`.
     fn end_of_gap(&self, civil: NaiveDateTime) -> DateTime<Utc> {
-        // No UTC offset, and so no gap, is longer than a day.
+        // A UTC offset is never longer than a day, so a gap is never longer either.
         let (mut before, mut beyond) =
             ((civil - Duration::hours(50)).and_utc().timestamp(), (civil + Duration::hours(50)).and_utc().timestamp());
         while beyond - before > 1 {

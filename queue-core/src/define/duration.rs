@@ -1,8 +1,9 @@
-//! Formatting of durations in messages.
+//! Formatting of durations for messages.
 
 use std::time::Duration;
 
-/// Formats a duration for messages, in whole days if it has at least one. Months and years vary in length, so they are not used.
+/// Formats a duration for messages. A duration of at least one day is formatted in whole days. Months and years are not used because they
+/// vary in length.
 pub(crate) fn format_duration(duration: Duration) -> String {
     match duration.as_secs() / 86_400 {
         0 if duration.is_zero() => "0s".to_owned(),

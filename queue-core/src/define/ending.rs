@@ -1,6 +1,6 @@
-//! Mapping from a verdict to what is written for it: its word, its delay, the ordering key to release, and its columns.
+//! Mapping from a verdict to the parameters of the statement that writes it: verdict name, delay, released ordering key and columns.
 //!
-//! Only this file decides that. Statements that end jobs take their parameters from here, and every match over verdicts in this file is
+//! This mapping exists only here. Statements that end jobs take their parameters from this file, and its matches over verdicts are
 //! exhaustive.
 
 use std::{fmt, time::Duration};
@@ -10,57 +10,57 @@ use super::{
     text::{storable_error, storable_output},
 };
 
-/// Word for a completed job that leaves no record.
+/// Verdict name of a completed job that leaves no record.
 const FORGET: &str = "forget";
 
-/// Ordering key of a job.
+/// Ordering key of a job, and the policy for dead letters of the key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OrderingKey {
     /// Hash of the key, as stored in the tables.
     pub id: i64,
-    /// Whether the key continues after the job became a dead letter.
+    /// Whether the key continues after a job of the key became a dead letter.
     pub skips_dead: bool,
 }
 
-/// How an attempt is counted in the history.
+/// Category under which an attempt is counted in the history.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HistoryOutcome {
     /// The attempt completed its job.
     Completed,
-    /// The attempt failed; another one follows.
+    /// The attempt failed and the job is retried.
     Retried,
     /// The attempt failed permanently.
     Dead,
     /// The job was cancelled.
     Cancelled,
-    /// The handler asked to be called again.
+    /// The job is snoozed, parked or restarted.
     Snoozed,
-    /// The attempt was interrupted.
+    /// The attempt was interrupted or did not start, and the job is ready again.
     Released,
-    /// There was no attempt: the job ended before one started.
+    /// The job ended before an attempt started, so no attempt is counted.
     NoAttempt,
 }
 
-/// Which jobs are notified of the end of a job.
+/// Jobs that are notified when a job ends.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Dependents {
-    /// None.
+    /// No job is notified.
     #[default]
     None,
-    /// Only the gather that counts the job.
+    /// The gather that counts the job is notified.
     Gather,
-    /// The job that spawned it, or the flow nodes that wait for it.
+    /// The job that spawned this job, or the flow nodes that wait for it, are notified.
     Jobs,
 }
 
-/// How a verdict is written: by the common statement, or by one of its own.
+/// Statement that writes a verdict: the common statement or a separate one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SettlePath {
-    /// All verdicts without a statement of their own.
+    /// The verdict has no separate statement.
     Settle,
-    /// Completed without a record.
+    /// The job is completed and leaves no record.
     Forget,
-    /// The job waits for a signal.
+    /// The job is parked until a signal arrives.
     Park,
     /// The job restarts with another payload.
     Restart,
@@ -71,20 +71,20 @@ pub enum SettlePath {
 /// Payload with which a durable job restarts.
 #[derive(Clone, PartialEq, Eq)]
 pub struct RestartPayload {
-    /// Name of the job type with the payload's version, as stored.
+    /// Stored name of the job type, which includes the version of the payload.
     pub stored: String,
-    /// JSON text as sent to the store.
+    /// Payload as JSON text, in the form sent to the store.
     pub payload: String,
 }
 
-/// Omits the payload, which may be secret.
+/// Omits the payload because it may be secret.
 impl fmt::Debug for RestartPayload {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("RestartPayload").field("stored", &self.stored).finish_non_exhaustive()
     }
 }
 
-/// What is written for one attempt.
+/// Verdict of one attempt, with everything that is written for it.
 #[derive(Clone, Debug)]
 pub struct Ending {
     verdict: Verdict,
@@ -100,7 +100,7 @@ pub struct Ending {
 }
 
 impl Ending {
-    /// Creates the ending of attempt number `attempt` of a job with this ordering key. [`with_output`](Self::with_output) and
+    /// Creates the ending of attempt number `attempt` of a job with the ordering key `key`. [`with_output`](Self::with_output) and
     /// [`with_error`](Self::with_error) add texts.
     pub fn new(verdict: Verdict, attempt: i16, key: Option<OrderingKey>) -> Self {
         let (ran, signals) = (Duration::ZERO, Vec::new());
@@ -114,7 +114,7 @@ impl Ending {
         self
     }
 
-    /// Sets which jobs are notified.
+    /// Sets which jobs are notified when the job ends.
     #[must_use]
     pub fn with_dependents(mut self, dependents: Dependents) -> Self {
         self.dependents = dependents;
@@ -128,21 +128,21 @@ impl Ending {
         self
     }
 
-    /// Sets the output, as JSON text. Escapes that jsonb cannot store are replaced.
+    /// Sets the output as JSON text. Escape sequences that jsonb cannot store are replaced.
     #[must_use]
     pub fn with_output(mut self, output: Option<String>) -> Self {
         self.output = output.map(storable_output);
         self
     }
 
-    /// Sets the error. It is truncated to the maximum length; characters that the database cannot store are replaced.
+    /// Sets the error. The error is truncated to the maximum length, and characters that the database cannot store are replaced.
     #[must_use]
     pub fn with_error(mut self, error: Option<String>) -> Self {
         self.error = error.map(storable_error);
         self
     }
 
-    /// Sets the signals that a parked job waits for.
+    /// Sets the signals for which a parked job is waiting.
     #[must_use]
     pub fn with_signals(mut self, signals: Vec<String>) -> Self {
         self.signals = signals;
@@ -156,22 +156,22 @@ impl Ending {
         self
     }
 
-    /// Returns the payload with which the job restarts, if it does.
+    /// Returns the payload with which the job restarts, or `None` for other verdicts.
     pub fn restart(&self) -> Option<&RestartPayload> {
         self.restart.as_ref()
     }
 
-    /// Returns the signals that the job waits for, if it is parked.
+    /// Returns the signals for which a parked job is waiting.
     pub fn signals(&self) -> &[String] {
         &self.signals
     }
 
-    /// Returns the verdict.
+    /// Returns the verdict on the attempt.
     pub fn verdict(&self) -> Verdict {
         self.verdict
     }
 
-    /// Returns the number of the attempt.
+    /// Returns the attempt number.
     pub fn attempt(&self) -> i16 {
         self.attempt
     }
@@ -181,7 +181,7 @@ impl Ending {
         self.ran
     }
 
-    /// Returns the duration in milliseconds, for the statements.
+    /// Returns the duration of the attempt in milliseconds.
     pub fn ran_ms(&self) -> i32 {
         i32::try_from(self.ran.as_millis()).unwrap_or(i32::MAX)
     }
@@ -196,26 +196,26 @@ impl Ending {
         self.error.as_deref()
     }
 
-    /// Returns the verdict's word in the statements.
+    /// Returns the verdict name, a parameter of the statements.
     pub fn verdict_name(&self) -> &'static str {
         match self.verdict {
-            // The parent reads the output from the job's record.
+            // A record is required if the job has dependents, because the parent reads the output from the record.
             Verdict::Complete if self.keep || self.has_dependents() => "complete",
             Verdict::Complete => FORGET,
             Verdict::Retry(_) => "retry",
-            // Separate statements park and restart jobs. For all others the job is snoozed.
+            // Separate statements park and restart jobs. The common statement treats both verdicts as a snooze.
             Verdict::Snooze(_) | Verdict::Park(_) | Verdict::Restart => "snooze",
-            // A separate statement expires jobs. For all others the job is released.
+            // A separate statement expires jobs. The common statement treats the verdict as a release.
             Verdict::Release | Verdict::Expire => "release",
             Verdict::Cancel => "cancel",
             Verdict::Dead => "dead",
         }
     }
 
-    /// All words that [`verdict_name`](Self::verdict_name) may return.
+    /// Values that [`verdict_name`](Self::verdict_name) can return.
     pub const VERDICT_NAMES: [&'static str; 7] = ["complete", FORGET, "retry", "snooze", "release", "cancel", "dead"];
 
-    /// Returns how the attempt is counted in the history.
+    /// Returns the category under which the attempt is counted in the history.
     pub fn history_outcome(&self) -> HistoryOutcome {
         match self.verdict {
             Verdict::Complete => HistoryOutcome::Completed,
@@ -228,7 +228,7 @@ impl Ending {
         }
     }
 
-    /// Returns the delay until the job is due again, if it was put off.
+    /// Returns the delay until the job is due again. Returns `None` for a verdict without a delay.
     pub fn wait(&self) -> Option<Duration> {
         match self.verdict {
             Verdict::Retry(wait) | Verdict::Snooze(wait) => Some(wait),
@@ -237,7 +237,7 @@ impl Ending {
         }
     }
 
-    /// Returns the delay in milliseconds, for the statements; zero for none.
+    /// Returns the delay in milliseconds, or zero if the verdict has no delay.
     pub fn wait_ms(&self) -> f64 {
         self.wait().unwrap_or_default().as_secs_f64() * 1000.0
     }
@@ -247,7 +247,7 @@ impl Ending {
         self.key.map(|key| key.id)
     }
 
-    /// Returns the ordering key that continues without this job from now on.
+    /// Returns the job's ordering key if the verdict releases it to the next job.
     pub fn released_key(&self) -> Option<i64> {
         let key = self.key?;
         match self.verdict {
@@ -257,28 +257,28 @@ impl Ending {
         }
     }
 
-    /// Whether only the completion has to be written. Such a job may be settled by its lease alone, and a part counted by its number.
+    /// Returns whether only the completion must be written. The lease alone then identifies the job, and a gather counts it by number.
     pub fn is_plain(&self) -> bool {
         let is_first = self.verdict == Verdict::Complete && self.keep && self.output.is_none() && self.attempt == 1 && self.key.is_none();
         is_first && self.dependents != Dependents::Jobs
     }
 
-    /// Whether another job is notified of the end of this one.
+    /// Returns whether another job is notified when this job ends.
     pub fn has_dependents(&self) -> bool {
         self.dependents != Dependents::None
     }
 
-    /// Whether this completes a job that a gather counts and that nothing else waits for.
+    /// Returns whether the verdict completes a job that only a gather counts.
     pub fn completes_part(&self) -> bool {
         self.dependents == Dependents::Gather && self.verdict == Verdict::Complete
     }
 
-    /// Whether the job is completed.
+    /// Returns whether the verdict completes the job.
     pub fn is_complete(&self) -> bool {
         self.verdict == Verdict::Complete
     }
 
-    /// Returns how the verdict is written.
+    /// Returns the statement that writes the verdict.
     pub fn path(&self) -> SettlePath {
         match self.verdict {
             Verdict::Complete if self.verdict_name() == FORGET => SettlePath::Forget,
@@ -291,12 +291,12 @@ impl Ending {
         }
     }
 
-    /// Removes the output. Returns whether there was one.
+    /// Removes the output. Returns whether the ending had an output.
     pub fn remove_output(&mut self) -> bool {
         self.output.take().is_some()
     }
 
-    /// Removes the texts that the database rejected. Returns whether any were left.
+    /// Removes the texts that the database rejected. Returns whether there were any.
     pub fn redact(&mut self) -> bool {
         const PLACEHOLDER: &str = "the text of this error cannot be stored";
         let had_output = self.remove_output();

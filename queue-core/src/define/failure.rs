@@ -1,13 +1,13 @@
-//! Failure of a handler, and what follows from it.
+//! Failure of a handler, and the consequence of the failure.
 
 use std::{error::Error, fmt, time::Duration};
 
 use super::retry::{MAX_WAIT, Outcome};
 
-/// Result of a handler.
+/// Result of a handler: its output or a [`Failure`].
 pub type JobResult<T = ()> = Result<T, Failure>;
 
-/// Failure of an attempt, and what follows from it.
+/// Failure of an attempt, and the consequence for the job.
 ///
 /// Any `std::error::Error`, `anyhow::Error` or text converts into a failure that is retried after the type's backoff.
 pub struct Failure {
@@ -15,24 +15,25 @@ pub struct Failure {
     error: Option<Box<dyn Error + Send + Sync>>,
 }
 
-/// What follows a [`Failure`].
+/// Consequence of a [`Failure`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum FailureKind {
-    /// A retry after the type's backoff.
+    /// The job is retried after the type's backoff.
     Retry,
-    /// A retry after this delay.
+    /// The job is retried after the given delay.
     RetryIn(Duration),
-    /// A retry after this delay, as with [`FailureKind::RetryIn`]. Until then no job starts under the limits named by the job's type.
+    /// The job is retried after the given delay, as with [`FailureKind::RetryIn`]. Until then no job starts under the limits named by the
+    /// job's type.
     SlowDown(Duration),
-    /// No retry: the job becomes a dead letter.
+    /// The job is not retried and becomes a dead letter.
     Terminal,
-    /// Not a failure: the job runs again after this delay, and no attempt is charged.
+    /// The attempt did not fail. The job runs again after the given delay, and no attempt is charged.
     Snooze(Duration),
 }
 
 impl FailureKind {
-    /// Returns the outcome of an attempt that ended with this kind of failure, for [`verdict`](crate::verdict).
+    /// Returns the outcome of an attempt that ended with a failure of this kind. The outcome is an input of [`verdict`](crate::verdict).
     #[doc(hidden)]
     pub fn outcome(self) -> Outcome {
         match self {
@@ -45,23 +46,23 @@ impl FailureKind {
 }
 
 impl Failure {
-    /// Creates a failure that is not retried: the job becomes a dead letter immediately.
+    /// Creates a failure that is not retried. The job becomes a dead letter immediately.
     pub fn terminal(error: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
         Self { kind: FailureKind::Terminal, error: Some(error.into()) }
     }
 
-    /// Creates a failure that is retried after `wait` (a `Retry-After`, say) instead of the type's backoff. A wait of more than 100 years
-    /// makes it terminal.
+    /// Creates a failure that is retried after `wait` (for example from `Retry-After`) instead of the type's backoff. With a `wait` of more
+    /// than 100 years, the failure is terminal.
     pub fn retry_in(wait: Duration, error: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
         Self::with_delay(FailureKind::RetryIn(wait), wait, Some(error.into()))
     }
 
     /// Creates a failure for a service that requests fewer calls, for example with status 429. The job is retried after `wait`, and until
-    /// then no job starts under the limits that its type names. If it names none, this applies to the limit of its queue. Without any limit
-    /// this is a [`Failure::retry_in`].
+    /// then no job starts under the limits that its type names. If the type names no limit, the limit of the queue applies. Without any
+    /// limit, the failure is the same as [`Failure::retry_in`].
     ///
-    /// The attempt is charged as for any other failure, so a job that is always refused ends as a dead letter. A wait of more than 100
-    /// years makes the failure terminal.
+    /// The attempt is charged as for any other failure, so a job that the service always refuses becomes a dead letter. With a `wait` of
+    /// more than 100 years, the failure is terminal.
     ///
     /// ```
     /// use queue_core::Failure;
@@ -74,13 +75,13 @@ impl Failure {
         Self::with_delay(FailureKind::SlowDown(wait), wait, Some(error.into()))
     }
 
-    /// Creates a snooze: the job runs again after `wait`, and this attempt is not counted. A wait of more than 100 years is a terminal
-    /// failure.
+    /// Creates a snooze: the job runs again after `wait`, and the attempt is not charged. With a `wait` of more than 100 years, the failure
+    /// is terminal.
     pub fn snooze(wait: Duration) -> Self {
         Self::with_delay(FailureKind::Snooze(wait), wait, None)
     }
 
-    /// Makes the failure terminal if the wait is too long, and keeps the error.
+    /// Creates a failure with a delay. If the delay is too long, the failure is terminal and keeps the error.
     fn with_delay(kind: FailureKind, wait: Duration, error: Option<Box<dyn Error + Send + Sync>>) -> Self {
         if wait <= MAX_WAIT {
             return Self { kind, error };
@@ -89,25 +90,26 @@ impl Failure {
         Self::terminal(format!("the delay of {} days is longer than 100 years: {about}", wait.as_secs() / 86_400))
     }
 
-    /// Returns the failure for one of `many` jobs that ran together. It is unknown which job caused it, so it is terminal for none.
+    /// Returns the failure for one of `many` jobs that ran together. The failure is never terminal, because the job that caused it is
+    /// unknown.
     pub(crate) fn for_batch_member(&self, many: usize) -> Self {
         let kind = if self.kind == FailureKind::Terminal && many > 1 { FailureKind::Retry } else { self.kind };
         let error = self.error.as_ref().map(|_| batch_error(&self.to_string(), many).into());
         Self { kind, error }
     }
 
-    /// Returns the error, for example for `failure.error()?.downcast_ref::<queue_core::Error>()`. A snooze has none.
+    /// Returns the error, for example for `failure.error()?.downcast_ref::<queue_core::Error>()`. A snooze has no error.
     pub fn error(&self) -> Option<&(dyn Error + Send + Sync + 'static)> {
         self.error.as_deref()
     }
 
-    /// Returns what follows from the failure.
+    /// Returns the consequence of the failure.
     pub fn kind(&self) -> FailureKind {
         self.kind
     }
 }
 
-/// Formats the error of a job that ran in a batch of `many`.
+/// Formats the error of one job of a batch of `many` jobs.
 pub(crate) fn batch_error(error: &str, many: usize) -> String {
     if many > 1 { format!("{error} (it ran in a batch of {many} jobs)") } else { error.to_owned() }
 }
@@ -138,12 +140,12 @@ impl fmt::Debug for Failure {
     }
 }
 
-/// Adds `.terminal()?` to results whose error a retry cannot fix.
+/// Adds the method `terminal` to results whose error a retry cannot fix: `.terminal()?`.
 pub trait TerminalExt<T> {
     /// Converts the error into a [`Failure::terminal`].
     ///
     /// # Errors
-    /// The error of `self`, as a terminal failure.
+    /// Returns the error of `self` as a terminal failure.
     fn terminal(self) -> Result<T, Failure>;
 }
 

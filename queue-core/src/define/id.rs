@@ -5,9 +5,9 @@ use std::{fmt, num::ParseIntError, str::FromStr};
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error as _};
 
-/// Id of a job: the database's clock at the enqueue in milliseconds, followed by 20 bits of a sequence.
+/// Id of a job. An id consists of the database's clock at the enqueue in milliseconds and 20 bits of a sequence.
 ///
-/// Ids therefore sort by age, and the day of a job follows from its id. In JSON an id is a string, because it exceeds the integers of a
+/// Ids therefore sort by age, and an id determines the day of its job. In JSON an id is a string, because it exceeds the integer range of a
 /// JavaScript number.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, sqlx::Type)]
 #[sqlx(transparent)]
@@ -15,7 +15,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error as _};
 pub struct JobId(pub i64);
 
 impl JobId {
-    /// Returns the enqueue time by the database's clock; `None` for an id that no store can have assigned.
+    /// Returns the enqueue time by the database's clock. Returns `None` for an id that no store can have assigned.
     pub fn enqueued_at(self) -> Option<DateTime<Utc>> {
         DateTime::from_timestamp_millis(self.0 >> 20)
     }
@@ -53,37 +53,37 @@ impl<'de> Deserialize<'de> for JobId {
     }
 }
 
-/// State of a job. It is not stored in a column, but follows from the table that holds the job's entry.
+/// State of a job. No column stores the state: it follows from the table that holds the job's entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "lowercase")]
 #[non_exhaustive]
 pub enum JobState {
-    /// Waits behind another job of its ordering key. Entered by an enqueue or a requeue; left when the job becomes the first of its key, or
-    /// by an operator.
+    /// The job is waiting behind another job of its ordering key. Entered by an enqueue or a requeue. Left when the job becomes the first
+    /// of its key, or by an operator.
     Blocked,
-    /// Waits until it is due. Entered by an enqueue with a time, a retry or a snooze; left by promotion or by an operator.
+    /// The job is waiting until it is due. Entered by an enqueue with a time, a retry or a snooze. Left by promotion or by an operator.
     Scheduled,
-    /// Waits for a worker. Entered by an enqueue, promotion, release, recovery or requeue; left by a claim or by an operator.
+    /// The job is waiting for a worker. Entered by an enqueue, promotion, release, recovery or requeue. Left by a claim or by an operator.
     Ready,
-    /// Leased to a worker. Entered by a claim; left by a settle or a recovery.
+    /// The job is leased to a worker. Entered by a claim. Left by a settle or a recovery.
     Running,
-    /// Waits for a signal: a durable job that has started. Entered by a settle; left by a signal, a timeout or an operator.
+    /// The job is durable, has started, and is waiting for a signal. Entered by a settle. Left by a signal, a timeout or an operator.
     Parked,
-    /// Finished successfully. Entered by a settle; pruned after the retention.
+    /// The job has finished successfully. Entered by a settle. Pruned after the retention.
     Completed,
-    /// Dead letter. Entered by a settle or a recovery; left only when an operator requeues or discards the job.
+    /// The job is a dead letter. Entered by a settle or a recovery. Left only when an operator requeues or discards the job.
     Dead,
-    /// Cancelled by an operator. Entered by a cancellation, or by a settle or a recovery of a job that is being cancelled. Pruned after the
+    /// The job was cancelled. Entered by a cancellation, or by a settle or a recovery of a job that is being cancelled. Pruned after the
     /// retention.
     Cancelled,
-    /// Not started before its expiry time, and therefore never run. Entered when any worker finds it past that time. Pruned after the
-    /// retention.
+    /// The job did not start before its expiry time, so it never runs. Entered when a worker finds the job after that time. Pruned after
+    /// the retention.
     Expired,
 }
 
 impl JobState {
-    /// All states, in the order of a job's life.
+    /// All states, in the order in which a job can pass through them.
     pub const ALL: [Self; 9] = [
         Self::Blocked,
         Self::Scheduled,
@@ -96,7 +96,7 @@ impl JobState {
         Self::Expired,
     ];
 
-    /// Returns the state's name in lower case, as in SQL and JSON.
+    /// Returns the name of the state in lower case, as used in SQL and JSON.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Blocked => "blocked",
@@ -118,7 +118,7 @@ impl fmt::Display for JobState {
     }
 }
 
-/// Error for a text that is not the name of a state.
+/// Error for a text that is not the name of a job state.
 #[derive(Debug, thiserror::Error)]
 #[error("`{0}` is not a job state; expected blocked, scheduled, ready, running, parked, completed, dead, cancelled or expired")]
 pub struct UnknownState(String);

@@ -1,13 +1,14 @@
-//! Limits on running jobs and on starts. Pure: the store counts them.
+//! Limits on running jobs and on starts. This file only defines limits; the store counts jobs and starts.
 
 use std::time::Duration;
 
 use super::duration::format_duration;
 
-/// Limit on the concurrency and the start rate of a job type, of types that share a name, or of a queue. It applies over all workers.
+/// Limit on the concurrency and the start rate of a job type, a queue, or all types that share a named limit. The limit applies to all
+/// workers together.
 ///
-/// A limit set by an operator (`operate::set_limit`) replaces the one declared here until it is removed. A job under several limits starts
-/// once all of them have room. See `docs/LIMITS.md`.
+/// A limit set by an operator (`operate::set_limit`) replaces the declared limit until the operator removes it. A job under several limits
+/// starts once every limit allows it. See `docs/LIMITS.md`.
 ///
 /// ```
 /// use queue_core::Limit;
@@ -20,23 +21,23 @@ use super::duration::format_duration;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Limit {
-    /// Name shared by job types; `None` for the limit of a type or a queue.
+    /// Name shared by job types; `None` for the limit of a single job type or a queue.
     pub name: Option<&'static str>,
     /// Maximum number of running jobs; `None` for no limit.
     pub concurrency: Option<u32>,
-    /// Maximum number of starts in any window of this duration; `None` for no limit.
+    /// Maximum number of starts in any window of the given duration; `None` for no limit.
     pub rate: Option<(u32, Duration)>,
-    /// Maximum number of starts close together: see [`Limit::burst`].
+    /// Maximum number of starts close together; see [`Limit::burst`].
     pub burst: Option<u32>,
-    /// Whether the limit applies to each key separately: see [`Limit::keyed`].
+    /// Whether the limit applies to each key separately; see [`Limit::keyed`].
     pub keyed: bool,
 }
 
 impl Limit {
-    /// Maximum value of `concurrency`.
+    /// Maximum accepted value of `concurrency`.
     pub const MOST: u32 = 1_000_000;
 
-    /// Maximum number of starts of a rate.
+    /// Maximum number of starts in a period of a rate.
     pub const MOST_STARTS: u32 = 100_000;
 
     /// Minimum and maximum period of a rate: 100 ms and 365 days.
@@ -44,7 +45,7 @@ impl Limit {
 
     const NONE: Self = Self { name: None, concurrency: None, rate: None, burst: None, keyed: false };
 
-    /// Creates an unlimited limit. Where it is used determines its name.
+    /// Creates a limit without any restriction. The context in which the limit is used determines its name.
     pub const fn new() -> Self {
         Self::NONE
     }
@@ -59,58 +60,58 @@ impl Limit {
         Self::NONE
     }
 
-    /// Creates a limit shared by all types that name it.
+    /// Creates a limit that is shared by all types with a limit of this name.
     pub const fn named(name: &'static str) -> Self {
         Self { name: Some(name), ..Self::NONE }
     }
 
-    /// `name = "stripe"`: shares the limit among all types that name it, across queues. One of them sets the values, or all set the same.
-    /// Default: the type has a limit of its own.
+    /// Sets the name of the limit, as in `name = "stripe"`. All types that use the name share the limit, across queues. Either one of the
+    /// types sets the values, or all types set the same values. By default a type has a limit of its own.
     #[must_use]
     pub const fn name(mut self, name: &'static str) -> Self {
         self.name = Some(name);
         self
     }
 
-    /// `concurrency = 10`: maximum number of running jobs, 0 to 1,000,000. Jobs that wait for a retry or are snoozed do not count. Jobs of
-    /// a crashed worker count until they are recovered.
+    /// Sets the maximum number of running jobs, as in `concurrency = 10`, from 0 to 1,000,000. Jobs that are snoozed or waiting for a retry
+    /// do not count. Jobs of a crashed worker count until they are recovered.
     #[must_use]
     pub const fn concurrency(mut self, most: u32) -> Self {
         self.concurrency = Some(most);
         self
     }
 
-    /// `rate = "30/1m"`: maximum number of starts in any window of this duration, where each attempt counts. 1 to 100,000 starts; 100 ms to
-    /// 365 days.
+    /// Sets the maximum number of starts in any window of a period, as in `rate = "30/1m"`. Each attempt counts as a start. Accepts 1 to
+    /// 100,000 starts and a period of 100 ms to 365 days.
     #[must_use]
     pub const fn rate(mut self, starts: u32, period: Duration) -> Self {
         self.rate = Some((starts, period));
         self
     }
 
-    /// `burst = 5`: maximum number of starts close together under a rate. With `rate = "30/1m"`, at most 5 jobs start in any window of 5/30
-    /// minutes. Default: all starts of the rate at the same time.
+    /// Sets the maximum number of starts close together under a rate, as in `burst = 5`. With `rate = "30/1m"`, at most 5 jobs then start
+    /// in any window of 5/30 minutes. By default all starts of a rate may happen at once.
     #[must_use]
     pub const fn burst(mut self, starts: u32) -> Self {
         self.burst = Some(starts);
         self
     }
 
-    /// `key = self.account`: applies the limit to each key separately instead of to all jobs together. The key is the fairness key of the
-    /// job ([`Options::fair`](crate::Options::fair)); jobs without one share a key. A limit set for one key takes precedence:
-    /// `operate::set_limit_key`.
+    /// Applies the limit to each key separately instead of to all jobs together, as in `key = self.account`. The key is the fairness key of
+    /// the job ([`Options::fair`](crate::Options::fair)); jobs without a key share one limit. A limit that an operator sets for a single
+    /// key takes precedence: `operate::set_limit_key`.
     #[must_use]
     pub const fn keyed(mut self) -> Self {
         self.keyed = true;
         self
     }
 
-    /// Returns what is wrong with the limit, if anything.
+    /// Returns a description of an invalid setting, or `None` if the limit is valid.
     pub fn fault(&self) -> Option<String> {
         self.out_of_range().map(|(what, value, range)| format!("{what} is {value}; it must be {range}"))
     }
 
-    /// Returns the first value out of range: its name, the value, and the accepted range.
+    /// Returns the first value that is out of range, as its name, the value and the accepted range.
     pub(crate) fn out_of_range(&self) -> Option<(&'static str, String, &'static str)> {
         let rate = self
             .rate
@@ -126,7 +127,7 @@ impl Limit {
         }
     }
 
-    /// Whether the limit has a concurrency or a rate.
+    /// Returns whether the limit has a concurrency or a rate.
     pub fn says_how_many(&self) -> bool {
         self.concurrency.is_some() || self.rate.is_some()
     }

@@ -1,4 +1,5 @@
-//! Definition of job types: options, retries, uniqueness, and the vocabulary shared by all other modules. Pure: no database, no clock.
+//! Definition of job types: options, retries, uniqueness, and the vocabulary shared by all other modules. This module uses neither the
+//! database nor a clock.
 
 mod choices;
 mod failure;

@@ -1,7 +1,7 @@
 //! Output of another flow node, as a field of a payload.
 //!
-//! While the flow is being enqueued, the field is a placeholder that names the node. The store replaces it with the output before the job
-//! becomes ready.
+//! While the flow is being enqueued, the field is a placeholder that names the node. The store replaces the placeholder with the output
+//! before the job becomes ready.
 
 use std::{cell::RefCell, fmt, sync::Arc};
 
@@ -13,10 +13,10 @@ use serde::{
 
 use super::failure::{Failure, JobResult};
 
-/// Output of a [`Flow`](crate::Flow) node, as a field in the payload of a node that waits for it; created by
+/// Output of a [`Flow`](crate::Flow) node, as a field in the payload of a node that waits for that node. Created by
 /// [`Node::output`](crate::Node::output).
 ///
-/// In a handler it holds the value, unless the other job did not complete and the flow continued without it
+/// In a handler the field holds the value. The value is missing if the other job did not complete and the flow continued without the output
 /// ([`IfDead::Continue`](crate::IfDead::Continue), or [`Node::on_dead`](crate::Node::on_dead)).
 ///
 /// ```
@@ -40,21 +40,21 @@ use super::failure::{Failure, JobResult};
 /// ```
 #[derive(Clone)]
 pub struct Of<T> {
-    /// Name of the node.
+    /// Name of the node whose output the field holds.
     node: Arc<str>,
     state: OutputState<T>,
 }
 
 #[derive(Clone)]
 enum OutputState<T> {
-    /// Not known yet.
+    /// The output is not known, because the flow has not been enqueued yet.
     Pending(NodeRef),
     Value(T),
-    /// State in which the node ended without an output.
+    /// The node ended in this state, without an output.
     Ended(String),
 }
 
-/// Reference to a node of a flow that this process has not enqueued yet.
+/// Reference to a node of a flow that has not been enqueued yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct NodeRef {
     pub(crate) flow: u64,
@@ -62,13 +62,13 @@ pub(crate) struct NodeRef {
 }
 
 thread_local! {
-    /// References in the payload being encoded for a flow; `None` outside of [`collect_node_refs`].
+    /// References found so far in the payload that is being encoded for a flow. `None` outside of [`collect_node_refs`].
     static NODE_REFS: RefCell<Option<Vec<NodeRef>>> = const { RefCell::new(None) };
 }
 
-/// Returns the result of `encode`, and the references that it encoded.
+/// Calls `encode`. Returns the result of `encode`, and the references to nodes in the encoded payload.
 pub(crate) fn collect_node_refs<R>(encode: impl FnOnce() -> R) -> (R, Vec<NodeRef>) {
-    /// Ends the collection, even if `encode` panics.
+    /// Guard that ends the collection, even if `encode` panics.
     struct ResetOnDrop;
     impl Drop for ResetOnDrop {
         fn drop(&mut self) {
@@ -82,12 +82,12 @@ pub(crate) fn collect_node_refs<R>(encode: impl FnOnce() -> R) -> (R, Vec<NodeRe
 }
 
 impl<T> Of<T> {
-    /// Creates the output of a node that completed with this value: for tests of a handler.
+    /// Creates the output of a node that completed with `value`, for tests of a handler.
     pub fn given(value: T) -> Self {
         Self { node: Arc::from(""), state: OutputState::Value(value) }
     }
 
-    /// Creates the output of a node that ended in this state, without a value: for tests of a handler.
+    /// Creates the output of a node that ended in `state` without a value, for tests of a handler.
     pub fn ended_as(state: impl Into<String>) -> Self {
         Self { node: Arc::from(""), state: OutputState::Ended(state.into()) }
     }
@@ -96,7 +96,7 @@ impl<T> Of<T> {
         Self { node, state: OutputState::Pending(place) }
     }
 
-    /// Returns the value; `None` if the other job did not complete, or if the flow is not enqueued yet.
+    /// Returns the value. Returns `None` if the other job did not complete, or if the flow has not been enqueued yet.
     pub fn get(&self) -> Option<&T> {
         if let OutputState::Value(value) = &self.state { Some(value) } else { None }
     }
@@ -104,7 +104,7 @@ impl<T> Of<T> {
     /// Returns the value.
     ///
     /// # Errors
-    /// A terminal failure if there is no value, since a retry would find none either.
+    /// Returns a terminal failure if there is no value, because a retry would find no value either.
     pub fn value(&self) -> JobResult<&T> {
         self.get().ok_or_else(|| self.missing())
     }
@@ -112,13 +112,13 @@ impl<T> Of<T> {
     /// Returns the value and consumes `self`.
     ///
     /// # Errors
-    /// As for [`value`](Self::value).
+    /// Returns the same failure as [`value`](Self::value).
     pub fn into_value(self) -> JobResult<T> {
         let missing = self.missing();
         if let OutputState::Value(value) = self.state { Ok(value) } else { Err(missing) }
     }
 
-    /// Returns the state of the other job, if it did not complete: `dead`, `cancelled`, `expired`, or `gone` if it was discarded.
+    /// Returns the state of the other job if the job did not complete: `dead`, `cancelled`, `expired`, or `gone` if the job was discarded.
     pub fn ended(&self) -> Option<&str> {
         if let OutputState::Ended(state) = &self.state { Some(state) } else { None }
     }
@@ -132,7 +132,7 @@ impl<T> Of<T> {
 }
 
 impl<T> fmt::Debug for Of<T> {
-    /// Omits the value, which may be secret.
+    /// Omits the value because it may be secret.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let state = match &self.state {
             OutputState::Pending(_) => "pending",
@@ -169,7 +169,7 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for Of<T> {
         struct StoredOutput<T> {
             #[serde(rename = "$of")]
             node: String,
-            // `null` is a valid value.
+            // `null` is a valid value, so a missing field and `null` are distinguished.
             #[serde(default = "none", deserialize_with = "some")]
             was: Option<T>,
             ended: Option<String>,

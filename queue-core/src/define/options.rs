@@ -1,8 +1,8 @@
-//! All options of `#[job(..)]`, each documented once.
+//! All options of `#[job(..)]`.
 //!
-//! The macro turns each key into a call of the method with the same name, so an editor shows the documentation of that method on the key.
-//! Everything here is `const`: a job type costs nothing at startup. The macro checks the values at compile time.
-//! [`Registry`](crate::Registry) checks them again for types written without the macro.
+//! The macro turns each key into a call of the method with the same name, so an editor shows the documentation of that method for the key.
+//! All functions in this file are `const`, so a job type causes no work at startup. The macro checks the values at compile time.
+//! [`Registry`](crate::Registry) checks the values again for types written without the macro.
 
 use std::time::Duration;
 
@@ -65,10 +65,10 @@ pub struct Options {
 }
 
 impl Options {
-    /// Creates the options of a job type called `name`, with defaults for everything else.
+    /// Creates the options of a job type called `name`, with default values for all other options.
     ///
-    /// Jobs are stored under this name. After a rename, waiting jobs are stranded under the old name unless it is kept in the
-    /// [`aliases`](Options::aliases). The macro defaults to the struct's name in snake case.
+    /// Jobs are stored under this name. After a rename, waiting jobs are still stored under the old name. No worker runs these jobs unless
+    /// the [`aliases`](Options::aliases) contain the old name. The macro defaults to the struct's name in snake case.
     pub const fn new(name: &'static str) -> Self {
         Self {
             name,
@@ -99,52 +99,54 @@ impl Options {
         }
     }
 
-    /// `cron = "30 4 * * MON-FRI"`: workers that run this type enqueue a job with its default payload at the times of this expression. An
-    /// expression has five fields, or six with seconds first, or is a nickname such as `@daily`. The schedule has the name of the type.
-    /// `Worker::schedule` offers more settings.
+    /// Sets a cron schedule, as in `cron = "30 4 * * MON-FRI"`. Workers that run this type enqueue a job with the default payload at the
+    /// times of the expression. An expression has five fields, or six with seconds first, or is a nickname such as `@daily`. The schedule
+    /// has the name of the type. `Worker::schedule` offers more settings.
     #[must_use]
     pub const fn cron(mut self, expression: &'static str) -> Self {
         self.cron = Some(expression);
         self
     }
 
-    /// `every = "15m"`: as [`Options::cron`], at every multiple of this duration since 1970. From one second to 365 days.
+    /// Sets an interval schedule, as in `every = "15m"`. Like [`Options::cron`], but a job is enqueued at every multiple of the interval
+    /// since 1970. The interval is one second to 365 days.
     #[must_use]
     pub const fn every(mut self, interval: Duration) -> Self {
         self.every = Some(interval);
         self
     }
 
-    /// `tz = "Europe/Berlin"`: time zone of the cron expression, as a name in the IANA database. Default UTC.
+    /// Sets the time zone of the cron expression, as in `tz = "Europe/Berlin"`. The name is from the IANA database. Default UTC.
     #[must_use]
     pub const fn tz(mut self, zone: &'static str) -> Self {
         self.tz = Some(zone);
         self
     }
 
-    /// `batch = 500`: maximum number of jobs that the handler takes at a time, 2 to 10,000. The handler is a
-    /// [`BatchHandler`](crate::BatchHandler). Default: one job at a time.
+    /// Sets the maximum number of jobs in a batch, as in `batch = 500`, from 2 to 10,000. The handler is a
+    /// [`BatchHandler`](crate::BatchHandler). By default a handler runs one job at a time.
     ///
-    /// A batch takes one slot of its queue. Retried jobs run in smaller batches: see [`most_together`](crate::most_together).
+    /// A batch occupies one slot of its queue. Retried jobs run in smaller batches; see [`most_together`](crate::most_together).
     #[must_use]
     pub const fn batch(mut self, most: usize) -> Self {
         self.batch = Some(most);
         self
     }
 
-    /// `batch_wait = "200ms"`: how long a claimed job waits for a fuller batch while a slot is free; at most one minute. Default: no wait,
-    /// so a free slot takes the jobs that are there.
+    /// Sets the maximum time that a claimed job waits for a fuller batch while a slot is free, as in `batch_wait = "200ms"`. The maximum is
+    /// one minute. By default a batch starts with the jobs that are available.
     #[must_use]
     pub const fn batch_wait(mut self, wait: Duration) -> Self {
         self.batch_wait = wait;
         self
     }
 
-    /// `keep_logs = "64KiB"`: stores up to this size of what the handler logs at `INFO` and above, with its attempt. From 1 B to 1 MiB. Longer
-    /// logs keep their beginning, their end and the length of what was omitted between them. Default: logs are not stored.
+    /// Stores log events of the handler at `INFO` and above, up to a maximum size per attempt, as in `keep_logs = "64KiB"`. The size is 1 B
+    /// to 1 MiB. If a log is longer, its beginning and its end are stored, with the size of the omitted middle. By default logs are not
+    /// stored.
     ///
-    /// This requires the layer `queue_worker::logs()` in the program's subscriber, which `queue_worker::main!` installs. Logs are stored
-    /// unencrypted. Not available with `batch`.
+    /// The option requires the layer `queue_worker::logs()` in the program's subscriber, which `queue_worker::main!` installs. Logs are
+    /// stored unencrypted. Not available with `batch`.
     #[must_use]
     pub const fn keep_logs(mut self, bytes: usize) -> Self {
         self.keep_logs = Some(bytes);
@@ -153,11 +155,12 @@ impl Options {
 
     pub(crate) const MAX_LOG_BYTES: usize = 1024 * 1024;
 
-    /// `seal = "customers"`: stores payloads encrypted, with the keys of this name. Each producer and each worker passes them to its
-    /// process with [`use_keyring`](crate::use_keyring). Default: unencrypted.
+    /// Encrypts stored payloads with the keyring of this name, as in `seal = "customers"`. Each producer and each worker must provide the
+    /// keyring with [`use_keyring`](crate::use_keyring). By default payloads are not encrypted.
     ///
-    /// Payloads that are already stored unencrypted remain readable. Only payloads are encrypted, including those of schedules: not
-    /// metadata, outputs, errors or checkpoints. `docs/SEALED.md` describes what is hidden, what is not, and how to rotate keys.
+    /// Payloads that are already stored unencrypted remain readable. Only payloads are encrypted, including payloads of schedules.
+    /// Metadata, outputs, errors and checkpoints are not encrypted. `docs/SEALED.md` describes what encryption hides, what it does not
+    /// hide, and how to rotate keys.
     #[cfg(feature = "seal")]
     #[must_use]
     pub const fn seal(mut self, keyring: &'static str) -> Self {
@@ -165,7 +168,7 @@ impl Options {
         self
     }
 
-    /// Needs the feature `seal`.
+    /// Not available without the feature `seal`.
     #[cfg(not(feature = "seal"))]
     #[doc(hidden)]
     #[must_use]
@@ -179,66 +182,70 @@ impl Options {
     pub(crate) const MAX_BATCH: usize = 10_000;
     pub(crate) const MAX_BATCH_WAIT: Duration = Duration::from_mins(1);
 
-    /// `aliases = ["old_name"]`: former names under which jobs of this type may still be stored. New jobs are stored under its name.
+    /// Sets former names under which jobs of this type may still be stored, as in `aliases = ["old_name"]`. New jobs are stored under the
+    /// current name.
     #[must_use]
     pub const fn aliases(mut self, aliases: &'static [&'static str]) -> Self {
         self.aliases = aliases;
         self
     }
 
-    /// `version = 2`: version of the payload, from 1 to 9999. Default 1. Increase it when this struct cannot read what an earlier release
-    /// enqueued, and add `upgrade = from_v1` ([`JobType::upgrade`](crate::JobType::upgrade)) to read that.
+    /// Sets the version of the payload, as in `version = 2`, from 1 to 9999. Default 1. Increase the version when the struct cannot
+    /// deserialize payloads that an earlier release enqueued, and convert such payloads with `upgrade = from_v1`
+    /// ([`JobType::upgrade`](crate::JobType::upgrade)).
     ///
-    /// Jobs are enqueued with this version. A worker runs jobs of this version and of all earlier ones, and leaves newer ones to workers
-    /// that support them.
+    /// Jobs are enqueued with this version. A worker runs jobs of this version and of all earlier versions. Jobs of a newer version are
+    /// left to workers that support the newer version.
     #[must_use]
     pub const fn version(mut self, version: u16) -> Self {
         self.version = version;
         self
     }
 
-    /// `queue = "mail"`: queue of the jobs, unless the enqueue names another. Default `default`.
+    /// Sets the queue of the jobs, as in `queue = "mail"`. An enqueue can choose another queue. Default `default`.
     #[must_use]
     pub const fn queue(mut self, queue: &'static str) -> Self {
         self.queue = queue;
         self
     }
 
-    /// `priority = 150`: priority from -32768 to 32767; jobs of higher priority run first. Default 100. See [`Priority`] for named values.
+    /// Sets the priority, as in `priority = 150`, from -32768 to 32767. Jobs of higher priority run first. Default 100. See [`Priority`]
+    /// for named values.
     #[must_use]
     pub const fn priority(mut self, priority: i16) -> Self {
         self.priority = priority;
         self
     }
 
-    /// `max_attempts = 5`: number of attempts before a job becomes a dead letter, 1 to 32767. Default 20.
+    /// Sets the maximum number of attempts before a job becomes a dead letter, as in `max_attempts = 5`, from 1 to 32767. Default 20.
     #[must_use]
     pub const fn max_attempts(mut self, max_attempts: i16) -> Self {
         self.max_attempts = max_attempts;
         self
     }
 
-    /// `backoff = exponential("1s", max = "10m", jitter = 0.1)`: delay after a failed attempt. Also `fixed(..)` and `linear(..)`. Default:
-    /// exponential from 5 s to at most 6 h, with a jitter of 0.1.
+    /// Sets the delay after a failed attempt, as in `backoff = exponential("1s", max = "10m", jitter = 0.1)`. Other forms are `fixed(..)`
+    /// and `linear(..)`. Default: exponential from 5 s to at most 6 h, with a jitter of 0.1.
     #[must_use]
     pub const fn backoff(mut self, backoff: Backoff) -> Self {
         self.backoff = backoff;
         self
     }
 
-    /// `timeout = "30s"`: maximum duration of an attempt. After it the handler's future is dropped, and the attempt has failed. Default: no
-    /// limit.
+    /// Sets the maximum duration of an attempt, as in `timeout = "30s"`. An attempt that exceeds the timeout fails, and the handler's
+    /// future is dropped. By default there is no limit.
     #[must_use]
     pub const fn timeout(mut self, timeout: Duration) -> Self {
         self.timeout = Some(timeout);
         self
     }
 
-    /// `expires = "10m"`: maximum delay before a job starts, counted from its enqueue or from the time it is scheduled for. A job that has
-    /// not started by then ends as expired: it does not run, and everything that waits for it is notified. Default: it never expires.
+    /// Sets the maximum delay before a job starts, as in `expires = "10m"`. The delay is counted from the enqueue, or from the time for
+    /// which the job is scheduled. A job that has not started by then expires: the job does not run, and its dependents are notified. By
+    /// default jobs do not expire.
     ///
-    /// A job has started once an attempt was charged, so retries continue, and so does a job whose process ended. A job that was given back
-    /// without a charge, by a shutdown or a snooze, has not started. An enqueue may set another time:
+    /// A job has started once an attempt was charged. Retries therefore continue, and so does a job whose process ended. A job that was
+    /// released without a charge, by a shutdown or a snooze, has not started. An enqueue can set a different expiry:
     /// [`Enqueue::expires_at`](crate::Enqueue::expires_at).
     #[must_use]
     pub const fn expires(mut self, time: Duration) -> Self {
@@ -246,90 +253,92 @@ impl Options {
         self
     }
 
-    /// `retain = "30d"`: how long the record of a completed, cancelled or expired job is kept. With `retain = "none"` a completed job is
+    /// Sets the retention of completed, cancelled and expired jobs, as in `retain = "30d"`. With `retain = "none"` a completed job is
     /// deleted immediately. Default: the retention of the store.
     ///
-    /// A retention above the store's moves rows when their day is dropped, so use it for few jobs. A shorter one is applied by running
-    /// workers, about once a minute. The worker that started last determines the retention. Dead letters have a separate one, the worker's
-    /// `dead_retention`.
+    /// A retention longer than the store's moves rows when their day is dropped, so use it for few jobs. Running workers apply a shorter
+    /// retention about once a minute. The worker that started last determines the retention. Dead letters have a separate retention, the
+    /// worker's `dead_retention`.
     #[must_use]
     pub const fn retain(mut self, retain: Retain) -> Self {
         self.retain = retain;
         self
     }
 
-    /// `durability = relaxed`: whether an enqueue in a transaction of its own waits for the disk. See [`Durability::Relaxed`] for the risk.
-    /// It has no effect in a transaction of the caller. Default `full`: the enqueue waits.
+    /// Sets whether an enqueue in its own transaction waits for the disk, as in `durability = relaxed`. See [`Durability::Relaxed`] for the
+    /// risk. The option has no effect in a transaction of the caller. Default `full`: the enqueue waits.
     #[must_use]
     pub const fn durability(mut self, durability: Durability) -> Self {
         self.durability = durability;
         self
     }
 
-    /// `transactional`: runs the handler and the job's completion in one transaction, available as
-    /// [`Context::transaction`](crate::Context::transaction). Default: separate transactions. Not available with `durable` or `batch`.
+    /// Runs the handler and the completion of the job in one transaction, available as
+    /// [`Context::transaction`](crate::Context::transaction). By default the handler and the completion use separate transactions. Not
+    /// available with `durable` or `batch`.
     ///
-    /// Benefit: everything the handler writes on that transaction happens exactly once, because it commits together with the completion. A
-    /// failure, a panic, a timeout or the end of the process rolls it back and is charged as usual. This is
-    /// [`Context::begin`](crate::Context::begin), which any type can use for a part of its handler, applied to the whole handler.
+    /// Benefit: all writes of the handler in this transaction happen exactly once, because they commit together with the completion. A
+    /// failure, a panic, a timeout or the end of the process rolls the transaction back, and the attempt is charged as usual.
+    /// [`Context::begin`](crate::Context::begin), available to any type, does the same for a part of a handler.
     ///
-    /// Cost: each running job takes one of the pool's connections and a commit of its own, so throughput is far below that of plain jobs.
+    /// Cost: each running job occupies a connection of the pool and needs its own commit, so throughput is far below that of plain jobs.
     /// Further jobs wait for a connection, so size the pool to the number of slots. A long handler delays vacuum and keeps other workers
-    /// from sleeping deeply. A failed statement on the transaction fails the attempt, unless it ran in a nested transaction. Effects
-    /// outside of the transaction may still be repeated.
+    /// from sleeping deeply. A failed statement in the transaction fails the attempt, unless the statement ran in a nested transaction.
+    /// Effects outside of the transaction may still be repeated.
     #[must_use]
     pub const fn transactional(mut self) -> Self {
         self.transactional = true;
         self
     }
 
-    /// `durable`: gives the handler a [`Durable`](crate::Durable) context, whose steps run once. An attempt may end halfway, and the next
-    /// one continues. Default: each attempt starts from the beginning. Not available with `transactional` or `batch`.
+    /// Gives the handler a [`Durable`](crate::Durable) context, whose steps run once. If an attempt ends halfway, the next attempt
+    /// continues after the last step. By default each attempt starts from the beginning. Not available with `transactional` or `batch`.
     #[must_use]
     pub const fn durable(mut self) -> Self {
         self.durable = true;
         self
     }
 
-    /// `key_policy = skip`: whether a dead letter blocks its ordering key; see [`KeyPolicy`]. Default `block`: the key waits for an
-    /// operator.
+    /// Sets whether a dead letter blocks its ordering key, as in `key_policy = skip`; see [`KeyPolicy`]. Default `block`: the key waits for
+    /// an operator.
     #[must_use]
     pub const fn key_policy(mut self, key_policy: KeyPolicy) -> Self {
         self.key_policy = key_policy;
         self
     }
 
-    /// `fair = self.tenant`: fair queueing by the key that this expression yields, as text. The keys with waiting jobs take turns: each has
-    /// one job claimed before the next has its second, however many jobs each has. This applies within one queue and one priority; higher
-    /// priorities go first. Default: oldest job first.
+    /// Enables fair queueing by the text that an expression yields for each job, as in `fair = self.tenant`. Keys with waiting jobs take
+    /// turns: workers claim one job of each key before the second job of any key, regardless of the number of waiting jobs. Fairness
+    /// applies within one queue and one priority; higher priorities go first. By default the oldest job runs first.
     ///
-    /// `set_weight` gives a key more turns than others. Jobs of one key start in the order in which they became ready; returning jobs go to
-    /// the end. Jobs enqueued without a key, from SQL, share one turn.
+    /// `set_weight` gives a key more turns than other keys. Jobs of one key start in the order in which they became ready; returning jobs
+    /// go to the end. Jobs that SQL enqueues without a key share one turn.
     #[must_use]
     pub const fn fair(mut self) -> Self {
         self.fair = true;
         self
     }
 
-    /// `state(Mailer, Db)`: types that the handler requests from its context. A worker that lacks one of them refuses to start.
+    /// Declares the state types that the handler requests from its context, as in `state(Mailer, Db)`. A worker without one of these types
+    /// refuses to start.
     #[must_use]
     pub const fn state(mut self, state: &'static [StateKey]) -> Self {
         self.state = state;
         self
     }
 
-    /// `unique(fields(a, b), while = live, on_conflict = keep)`: allows one job at a time with equal fields `a` and `b` in a queue.
-    /// [`While`](crate::While) defines for how long, and [`OnConflict`](crate::OnConflict) what happens to another enqueue. Default: jobs
-    /// are not unique.
+    /// Makes jobs unique, as in `unique(fields(a, b), while = live, on_conflict = keep)`: a queue accepts one job at a time with equal
+    /// fields `a` and `b`. [`While`](crate::While) defines how long a job holds its key, [`OnConflict`](crate::OnConflict) what happens to
+    /// another enqueue. By default jobs are not unique.
     #[must_use]
     pub const fn unique(mut self, unique: Unique) -> Self {
         self.unique = Some(unique);
         self
     }
 
-    /// `limit(concurrency = 10, rate = "30/1m", burst = 5)`: limits the running jobs and the starts of this type over all workers.
-    /// `limit(name = "stripe", concurrency = 3)` shares the limit among all types that name it. May be given several times under different
-    /// names: see [`Limit`]. Default: as many jobs as workers have slots.
+    /// Limits the running jobs and the starts of this type over all workers, as in `limit(concurrency = 10, rate = "30/1m", burst = 5)`.
+    /// `limit(name = "stripe", concurrency = 3)` shares the limit among all types that name it. The option may be repeated with different
+    /// names; see [`Limit`]. By default only the slots of the workers limit the jobs.
     #[must_use]
     pub const fn limit(mut self, limits: &'static [Limit]) -> Self {
         self.limits = limits;
@@ -337,7 +346,7 @@ impl Options {
     }
 }
 
-/// Implemented by types that can be sealed: none without the feature.
+/// Bound for types that can be sealed. Without the feature `seal`, no type satisfies the bound.
 #[cfg(not(feature = "seal"))]
 #[diagnostic::on_unimplemented(
     message = "`seal` needs the feature `seal` of `queue-core`",

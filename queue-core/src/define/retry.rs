@@ -1,4 +1,4 @@
-//! Decision what happens to a job after an attempt. Pure: no clock, no database, no random numbers.
+//! Decision what happens to a job after an attempt. Uses neither a clock nor the database nor random numbers.
 //!
 //! Only [`verdict`] decides between a retry and a dead letter.
 
@@ -7,7 +7,7 @@ use std::time::Duration;
 /// Delay before the next attempt.
 ///
 /// The delay after attempt `n` is `base` (fixed), `base * n` (linear) or `base * 2^(n-1)` (exponential), at most `max`. The jitter then
-/// changes it by up to that share in either direction.
+/// changes the delay by up to that share in either direction.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Backoff {
     growth: Growth,
@@ -26,7 +26,7 @@ enum Growth {
 /// Maximum delay that a handler may request: 100 years.
 pub(crate) const MAX_WAIT: Duration = Duration::from_hours(100 * 366 * 24);
 
-/// Maximum delay of a backoff, regardless of its options: 30 days.
+/// Upper limit of the delay of any backoff: 30 days.
 const MAX_BACKOFF: Duration = Duration::from_hours(30 * 24);
 
 impl Backoff {
@@ -38,25 +38,25 @@ impl Backoff {
         Self { growth: Growth::Fixed, base, max: MAX_BACKOFF, jitter: 0.0 }
     }
 
-    /// Creates a backoff with the delays `base`, `2 * base`, `3 * base` and so on.
+    /// Creates a backoff whose delay grows linearly: `base`, `2 * base`, `3 * base` and so on.
     pub const fn linear(base: Duration) -> Self {
         Self { growth: Growth::Linear, base, max: MAX_BACKOFF, jitter: 0.0 }
     }
 
-    /// Creates a backoff that starts with `base` and doubles after each attempt.
+    /// Creates a backoff whose delay starts at `base` and doubles after each attempt.
     pub const fn exponential(base: Duration) -> Self {
         Self { growth: Growth::Exponential, base, max: MAX_BACKOFF, jitter: 0.0 }
     }
 
-    /// Sets the maximum delay before jitter. Default 30 days, which is also the upper limit.
+    /// Sets the maximum delay before jitter is applied. The default and the upper limit are 30 days.
     #[must_use]
     pub const fn max(mut self, max: Duration) -> Self {
         self.max = max;
         self
     }
 
-    /// Sets the jitter: the share, from 0 to 1, by which delays vary, so that jobs that failed together are not retried together. Default
-    /// 0.
+    /// Sets the jitter: the share of the delay, from 0 to 1, by which delays vary at random. Jobs that failed together are then not retried
+    /// together. Default 0.
     #[must_use]
     pub const fn jitter(mut self, jitter: f64) -> Self {
         self.jitter = jitter;
@@ -82,7 +82,7 @@ impl Backoff {
         };
         let most = self.max.min(MAX_BACKOFF);
         let wait = if grown < most.as_nanos() { Duration::from_nanos(grown as u64) } else { most };
-        // `clamp` returns NaN unchanged, and multiplying a `Duration` by NaN panics.
+        // `clamp` returns NaN unchanged, and multiplying a `Duration` by NaN panics, so NaN is replaced first.
         let share = |number: f64, otherwise: f64| if number.is_nan() { otherwise } else { number.clamp(0.0, 1.0) };
         let spread = 1.0 + share(self.jitter, 0.0) * (2.0 * share(dice, 0.5) - 1.0);
         wait.mul_f64(spread)
@@ -95,36 +95,36 @@ impl Default for Backoff {
     }
 }
 
-/// Outcome of an attempt.
+/// Outcome of an attempt, from which [`verdict`] decides what happens to the job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Outcome {
-    /// The handler returned its output.
+    /// The handler returned `Ok`.
     Ok,
     /// The handler returned an error that a retry may fix.
     Failed,
-    /// The handler returned an error with the delay of its retry.
+    /// The handler returned an error and set the delay of the retry.
     RetryIn(Duration),
-    /// The handler returned an error that no retry can fix, or its payload cannot be read.
+    /// The handler returned an error that no retry can fix, or the payload cannot be decoded.
     Terminal,
     /// The handler panicked.
     Panicked,
     /// The attempt exceeded the type's timeout.
     TimedOut,
-    /// The handler did not fail, but asked to be called again after this delay.
+    /// The handler did not fail, but requested another run after the given delay.
     Snoozed(Duration),
-    /// The handler of a durable job waits for a signal, at most for this duration.
+    /// The handler of a durable job is waiting for a signal, for at most the given duration.
     Parked(Option<Duration>),
     /// The handler of a durable job restarted the job with another payload.
     Restarted,
-    /// The attempt was interrupted by a shutdown, or never started.
+    /// The attempt was interrupted by a shutdown, or did not start.
     Interrupted,
     /// The job was cancelled.
     Cancelled,
 }
 
 impl Outcome {
-    /// Returns the name of the outcome, as in spans.
+    /// Returns the name of the outcome that spans use.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Ok => "ok",
@@ -142,31 +142,33 @@ impl Outcome {
     }
 }
 
-/// What is written for an attempt.
+/// Decision about a job after an attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Verdict {
-    /// Completed.
+    /// The job is completed.
     Complete,
-    /// Failed; retried after this delay.
+    /// The attempt failed. The job is retried after the given delay.
     Retry(Duration),
-    /// Failed permanently: a dead letter.
+    /// The attempt failed permanently. The job becomes a dead letter.
     Dead,
-    /// Not failed; runs again after this delay without charging an attempt.
+    /// The attempt did not fail. The job runs again after the given delay, and no attempt is charged.
     Snooze(Duration),
-    /// Not failed; runs again after a signal that it waits for, or after this delay, without charging an attempt.
+    /// The attempt did not fail. The job runs again after a signal for which it is waiting, or after the given delay. No attempt is
+    /// charged.
     Park(Option<Duration>),
-    /// Not failed; ready again with another payload, as a job without any progress.
+    /// The attempt did not fail. The job is ready again with another payload, and its progress is discarded.
     Restart,
-    /// Not started, or interrupted by the worker; ready again immediately without charging an attempt.
+    /// The attempt did not start, or the worker interrupted it. The job is ready again immediately, and no attempt is charged.
     Release,
-    /// Cancelled; kept in the history.
+    /// The job is cancelled and kept in the history.
     Cancel,
-    /// Not started before its expiry time; kept in the history. There was no attempt, so no outcome leads to it.
+    /// The job did not start before its expiry time, and is kept in the history. No outcome leads to this verdict, because there was no
+    /// attempt.
     Expire,
 }
 
-/// Decides what is written for attempt number `attempt` (the first is 1) of a job with `max_attempts`.
+/// Returns the verdict on attempt number `attempt` (the first is 1) of a job with `max_attempts`.
 ///
 /// `dice` is a random number from 0 to 1, drawn by the caller from a uniform distribution.
 pub fn verdict(outcome: Outcome, attempt: u32, max_attempts: u32, backoff: &Backoff, dice: f64) -> Verdict {

@@ -1,8 +1,8 @@
-//! Key of a type of shared state.
+//! Identification of a type of shared state.
 
 use std::any::TypeId;
 
-/// Identifies a type of shared state that a handler needs.
+/// Key of a type of shared state that a handler needs.
 #[derive(Clone, Copy, Debug)]
 pub struct StateKey {
     id: fn() -> TypeId,
@@ -10,17 +10,17 @@ pub struct StateKey {
 }
 
 impl StateKey {
-    /// Creates the key of `T`.
+    /// Creates the key of the state type `T`.
     pub const fn of<T: Send + Sync + 'static>() -> Self {
         Self { id: TypeId::of::<T>, name: std::any::type_name::<T> }
     }
 
-    /// Returns the type's identity within this binary.
+    /// Returns the id of the state type within this binary.
     pub fn id(self) -> TypeId {
         (self.id)()
     }
 
-    /// Returns the type's full Rust name, for errors.
+    /// Returns the full Rust name of the state type, for error messages.
     pub fn name(self) -> &'static str {
         (self.name)()
     }

@@ -1,4 +1,4 @@
-//! The column `job.system`: optional attributes of a job that the store keeps.
+//! Attributes of a job in the column `job.system`. The store sets them.
 
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, de::IgnoredAny};
@@ -6,17 +6,17 @@ use serde_json::value::RawValue;
 
 use super::ending::{Dependents, OrderingKey};
 
-/// Schedule tick that enqueued a job; see [`Context::tick`](crate::Context::tick).
+/// Schedule tick for which a job was enqueued; see [`Context::tick`](crate::Context::tick).
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Tick {
-    /// Name of the schedule.
+    /// Name of the schedule to which the tick belongs.
     pub schedule: String,
-    /// Time for which the job runs; for a manual run, the time of that.
+    /// Planned time of the job. For a manual run, the time of the manual run.
     pub at: DateTime<Utc>,
 }
 
-/// Parsed `job.system`. An invalid value does not prevent reading the others.
+/// Parsed column `job.system`. An invalid attribute does not affect the other attributes.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(crate) struct SystemAttributes<'a> {
@@ -33,14 +33,14 @@ pub(crate) struct SystemAttributes<'a> {
 }
 
 impl<'a> SystemAttributes<'a> {
-    /// Parses the column's JSON text.
+    /// Parses the JSON text of the column.
     pub(crate) fn parse(text: Option<&'a str>) -> Self {
         text.and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default()
     }
 
-    /// Returns which jobs are notified of its end.
+    /// Returns the kinds of jobs to notify when the job ends.
     pub(crate) fn dependents(&self) -> Dependents {
-        // A needless lookup is cheap, while a missed one would leave other jobs waiting.
+        // If in doubt, jobs are notified: a needless lookup is cheap, but a missed notification would leave a job waiting.
         match (self.child_of.or(self.node_of), self.part_of) {
             (Some(_), _) => Dependents::Jobs,
             (None, Some(_)) => Dependents::Gather,
@@ -48,7 +48,8 @@ impl<'a> SystemAttributes<'a> {
         }
     }
 
-    /// Returns the expiry time. Only the format that `queue.expiry_text` writes is valid: the database expires no job by another.
+    /// Returns the expiry time. A value in any format other than that of `queue.expiry_text` is ignored, because the database ignores it as
+    /// well.
     pub(crate) fn expires_at(&self) -> Option<DateTime<Utc>> {
         let text: &str = serde_json::from_str(self.expires_at?.get()).ok()?;
         let form = [(10, b'T'), (19, b'.'), (26, b'Z')];
@@ -56,7 +57,7 @@ impl<'a> SystemAttributes<'a> {
         if is_ours { text.parse().ok() } else { None }
     }
 
-    /// Returns the tick that enqueued the job.
+    /// Returns the schedule tick for which the job was enqueued, if any.
     pub(crate) fn tick(&self) -> Option<Tick> {
         let text = |raw: &RawValue| serde_json::from_str::<String>(raw.get()).ok();
         Some(Tick { schedule: text(self.schedule?)?, at: text(self.tick?)?.parse().ok()? })
@@ -64,7 +65,7 @@ impl<'a> SystemAttributes<'a> {
 }
 
 impl OrderingKey {
-    /// Returns the key of a job from its columns `key` and `system`.
+    /// Returns the ordering key of a job from the columns `key` and `system`.
     pub fn of(key: Option<i64>, system: Option<&str>) -> Option<Self> {
         Some(Self { id: key?, skips_dead: SystemAttributes::parse(system).skips.is_some() })
     }

@@ -1,12 +1,12 @@
-//! Conversion of handler texts (errors, and outputs as JSON text) to what the database can store.
+//! Conversion of texts from handlers, such as errors and outputs, into texts that the database can store.
 
-/// Maximum length of a stored error in bytes.
+/// Maximum length of a stored error in bytes. Longer errors are truncated.
 const MAX_ERROR_BYTES: usize = 8 * 1024;
 
-/// Maximum length of a stored output in bytes of JSON text.
+/// Maximum length of a stored output in bytes of JSON text. Longer outputs are rejected.
 const MAX_OUTPUT_BYTES: usize = 16 * 1024 * 1024;
 
-/// Returns an error if the output is too long to store.
+/// Returns an error if the output exceeds the maximum length of a stored output.
 pub(crate) fn check_output(output: Option<&str>) -> Result<(), String> {
     match output {
         Some(text) if text.len() > MAX_OUTPUT_BYTES => {
@@ -24,7 +24,7 @@ pub(crate) fn storable_error(mut text: String) -> String {
     if text.contains('\0') { text.replace('\0', "\u{fffd}") } else { text }
 }
 
-/// Replaces escaped NUL characters in JSON text with U+FFFD, since jsonb cannot store them.
+/// Replaces escaped NUL characters in JSON text with U+FFFD, because jsonb cannot store them.
 pub(crate) fn storable_output(json: String) -> String {
     if !json.contains("\\u0000") {
         return json;
@@ -38,8 +38,8 @@ pub(crate) fn storable_output(json: String) -> String {
             out.push_str("\\ufffd");
             rest = after;
         } else {
-            // Skips the backslash and the character it escapes, which may be another backslash. A forged `RawValue` may end here or contain
-            // anything.
+            // Skip the backslash and the escaped character, which may be another backslash. The JSON text of a forged `RawValue` may end
+            // here or contain any character.
             let escape = 1 + after.chars().nth(1).map_or(0, char::len_utf8);
             out.push_str(&after[..escape]);
             rest = &after[escape..];

@@ -1,4 +1,4 @@
-//! Due times of a schedule, and the handling of missed ticks. Pure: the database provides the time.
+//! Tick times of a schedule, and the handling of missed ticks. The caller passes the time of the database.
 
 use std::time::Duration;
 
@@ -6,47 +6,47 @@ use chrono::{DateTime, TimeDelta, Utc};
 
 use super::{cron::Cron, duration::format_duration};
 
-/// Tick times of a schedule.
+/// Times at which a schedule has ticks.
 #[derive(Clone, Debug)]
 pub enum Timing {
-    /// The times of a cron expression.
+    /// The times that match a cron expression.
     Cron(Box<Cron>),
-    /// Every multiple of this duration since 1970, in UTC.
+    /// Every multiple of the given duration since 1970, in UTC.
     Every(TimeDelta),
 }
 
-/// Handling of missed ticks: those that no worker handled within the schedule's grace, one minute by default.
+/// Handling of missed ticks. A tick is missed if no worker handled it within the schedule's grace period, one minute by default.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Missed {
-    /// One job for all of them, at the time of the last one. The default.
+    /// Enqueues one job for all missed ticks, at the time of the last tick. The default.
     #[default]
     Coalesce,
-    /// No jobs.
+    /// Enqueues no job for missed ticks.
     Skip,
-    /// One job for each of the last ticks, up to this number; at most 999.
+    /// Enqueues one job for each of the last missed ticks, up to the given number, which is at most 999.
     CatchUp(u16),
 }
 
-/// Handling of a tick while a job of an earlier tick has not finished.
+/// Handling of a tick while the job of an earlier tick has not finished.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Overlap {
-    /// The tick gets no job. The default.
+    /// Enqueues no job for the tick. The default.
     #[default]
     Skip,
-    /// The tick gets its job, which runs beside the other.
+    /// Enqueues a job, which can run concurrently with the earlier job.
     Allow,
-    /// The tick gets its job, which runs after the other: under an ordering key of the schedule, unless the job has one.
+    /// Enqueues a job, which runs after the earlier job. The jobs share an ordering key of the schedule, unless the job has its own.
     Queue,
 }
 
-/// What to do about a schedule that is due.
+/// Ticks of a due schedule, and the action for these ticks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DueTicks {
-    /// Ticks to handle, earliest first.
+    /// Ticks to handle, from the earliest to the latest.
     pub ticks: Vec<DateTime<Utc>>,
-    /// What to do with them: `enqueue` or `miss`.
+    /// Action for the ticks: `enqueue` or `miss`.
     pub action: &'static str,
     /// Next due time of the schedule.
     pub next: Option<DateTime<Utc>>,
@@ -56,7 +56,7 @@ impl Timing {
     /// Creates the timing from the settings of a schedule.
     ///
     /// # Errors
-    /// What is wrong with the settings.
+    /// Returns a description of the invalid setting.
     pub fn new(cron: Option<&str>, every: Option<Duration>, zone: &str) -> Result<Self, String> {
         match (cron, every) {
             (Some(expression), None) => Cron::new(expression, zone).map(|cron| Self::Cron(Box::new(cron))),
@@ -69,7 +69,7 @@ impl Timing {
         }
     }
 
-    /// Returns the first tick after the given time.
+    /// Returns the first tick after `after`.
     pub fn next(&self, after: DateTime<Utc>) -> Option<DateTime<Utc>> {
         match self {
             Self::Cron(cron) => cron.next(after),
@@ -80,13 +80,13 @@ impl Timing {
         }
     }
 
-    /// Returns the next ticks after the given time, at most `most`.
+    /// Returns the next ticks after `after`, at most `most`.
     pub fn next_ticks(&self, after: DateTime<Utc>, most: usize) -> Vec<DateTime<Utc>> {
         std::iter::successors(self.next(after), |tick| self.next(*tick)).take(most).collect()
     }
 
-    /// Returns the last ticks from `from`, which is a tick, to `until`: at most `most`, earliest first. The search starts close to `until`
-    /// and doubles its range each time, so that few earlier ticks are enumerated.
+    /// Returns the last ticks up to `until`, at most `most`, from the earliest to the latest. `from` is the first tick considered. The
+    /// search starts close to `until` and doubles its range each time, so that few earlier ticks are computed.
     fn last_ticks(&self, from: DateTime<Utc>, until: DateTime<Utc>, most: usize) -> Vec<DateTime<Utc>> {
         let mut back = TimeDelta::minutes(2);
         loop {
@@ -100,7 +100,8 @@ impl Timing {
         }
     }
 
-    /// Returns what to do at time `now` about a schedule whose next tick is `tick`; `None` if it is not due.
+    /// Returns the ticks to handle at time `now`, and the action for them. `tick` is the next tick of the schedule. Returns `None` if the
+    /// schedule is not due.
     pub fn due(
         &self,
         missed: Missed,
@@ -122,12 +123,14 @@ impl Timing {
     }
 }
 
-/// Minimum and maximum interval of a schedule.
+/// Minimum interval of a schedule.
 const MIN_INTERVAL: Duration = Duration::from_secs(1);
+
+/// Maximum interval of a schedule.
 const MAX_INTERVAL: Duration = Duration::from_hours(365 * 24);
 
 impl Missed {
-    /// Returns its name in SQL: `coalesce`, `skip` or `catch_up(3)`.
+    /// Returns the SQL name of the policy: `coalesce`, `skip` or `catch_up(3)`.
     pub fn to_sql(self) -> String {
         match self {
             Self::Coalesce => "coalesce".to_owned(),
@@ -136,7 +139,7 @@ impl Missed {
         }
     }
 
-    /// Parses its name in SQL.
+    /// Parses the SQL name of the policy.
     pub fn from_sql(word: &str) -> Option<Self> {
         match word {
             "coalesce" => Some(Self::Coalesce),
@@ -147,7 +150,7 @@ impl Missed {
 }
 
 impl Overlap {
-    /// Returns its name in SQL.
+    /// Returns the SQL name of the policy.
     pub fn to_sql(self) -> &'static str {
         match self {
             Self::Skip => "skip",
@@ -156,7 +159,7 @@ impl Overlap {
         }
     }
 
-    /// Parses its name in SQL.
+    /// Parses the SQL name of the policy.
     pub fn from_sql(word: &str) -> Option<Self> {
         [Self::Skip, Self::Allow, Self::Queue].into_iter().find(|overlap| overlap.to_sql() == word)
     }

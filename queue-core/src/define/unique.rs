@@ -1,38 +1,40 @@
-//! Unique jobs: the key of a job, how long the job holds it, and what happens to an enqueue whose key is held.
+//! Unique jobs: the key of a job, the time during which the job holds the key, and the outcome of an enqueue whose key is held.
 //!
-//! Pure: the SQL function `queue.enqueue_with` stores the keys and implements the protocol.
+//! The SQL function `queue.enqueue_with` stores the keys and implements the protocol.
 
 use std::{fmt::Write as _, time::Duration};
 
 use serde::Serialize;
 use serde_json::Value;
 
-/// How long a job holds its uniqueness key. Keys are scoped to the queue and the job type: other types and queues may use the same key.
+/// Time during which a job holds its uniqueness key. Keys are scoped to the queue and the job type, so other types and queues may use the
+/// same key.
 ///
-/// The setting at the enqueue of the job that holds the key counts, not that of later enqueues.
+/// The setting with which the holder was enqueued applies, not the setting of later enqueues.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum While {
-    /// Until the job is completed, cancelled, expired or dead: no two live jobs have the same key. A requeue by an operator does not check
-    /// the key.
+    /// The job holds the key until the job is completed, cancelled, expired or dead, so no two live jobs have the same key. A requeue by an
+    /// operator does not check the key.
     #[default]
     Live,
-    /// While the job waits and no worker has claimed it, so that changes after its start lead to another job. A job that is retried holds
-    /// its key again, unless another job has taken it.
+    /// The job holds the key while it is waiting and no worker has claimed it, so a change after the start leads to another job. A retried
+    /// job holds its key again, unless another job has taken the key.
     ///
-    /// A waiting job that an enqueue finds is not claimed before the transaction of that enqueue ends, so it sees what the transaction has
-    /// written.
+    /// When an enqueue finds a waiting job, that job is not claimed before the transaction of the enqueue ends. The job therefore sees
+    /// everything the transaction has written.
     Queued,
-    /// Until the job's history is pruned, after its type's [`retain`](crate::Options::retain) or the retention of the store. So finished
-    /// work is not repeated. A dead letter holds the key until it is discarded or its own retention ends. A type with `retain = "none"`
-    /// leaves no history once a job has completed.
+    /// The job holds the key until the job's history is pruned, after the type's [`retain`](crate::Options::retain) or the retention of the
+    /// store. Finished work is therefore not repeated. A dead letter holds the key until the dead letter is discarded or its retention
+    /// ends. A type with `retain = "none"` leaves no history of a completed job.
     Kept,
-    /// For this duration from the enqueue, regardless of the job's state. By the database's clock; at least 1 ms.
+    /// The job holds the key for the given duration after the enqueue, regardless of the job's state. The duration is measured by the
+    /// database's clock and is at least 1 ms.
     For(Duration),
 }
 
 impl While {
-    /// Returns the value for the SQL functions.
+    /// Returns the value that the SQL functions accept.
     pub(crate) fn to_sql(self) -> String {
         match self {
             Self::Live => "live".to_owned(),
@@ -42,30 +44,30 @@ impl While {
         }
     }
 
-    /// Whether the database can add the duration to its clock.
+    /// Returns whether the database can add the duration to its clock without an overflow.
     pub(crate) fn is_in_range(self) -> bool {
         const MAX_HOLD: Duration = Duration::from_hours(24 * 365 * 1000);
         !matches!(self, Self::For(time) if time < Duration::from_millis(1) || time > MAX_HOLD)
     }
 }
 
-/// What happens to an enqueue whose key is held. In each case the handle refers to the job that holds the key, and reports that
-/// ([`JobHandle::outcome`](crate::JobHandle::outcome)).
+/// Reaction to an enqueue whose key is held by another job. In each case the handle refers to the job that holds the key, and
+/// [`JobHandle::outcome`](crate::JobHandle::outcome) reports the conflict.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum OnConflict {
     /// Leaves the existing job unchanged.
     #[default]
     Keep,
-    /// Replaces the payload of the existing job if that is waiting; nothing else changes. A running job is left unchanged.
+    /// Replaces the payload of the existing job if the job is waiting. A running job is left unchanged, and so are all other attributes.
     Replace,
-    /// Postpones the existing job to the time of this enqueue, if it is waiting and that time is later; its payload is unchanged. A running
-    /// job is left unchanged.
+    /// Postpones the existing job to the start time of the new enqueue, if the job is waiting and that time is later. The payload is
+    /// unchanged. A running job is left unchanged.
     Debounce,
 }
 
 impl OnConflict {
-    /// Returns the value for the SQL functions.
+    /// Returns the value that the SQL functions accept.
     pub(crate) fn to_sql(self) -> &'static str {
         match self {
             Self::Keep => "keep",
@@ -75,23 +77,23 @@ impl OnConflict {
     }
 }
 
-/// Outcome of an enqueue.
+/// Outcome of an enqueue, which depends on whether another job holds the key.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Enqueued {
     /// A new job was created.
     #[default]
     New,
-    /// No new job: the job that holds the key is unchanged.
+    /// No job was created. The job that holds the key is unchanged.
     Kept,
-    /// No new job: the job that holds the key now has this payload.
+    /// No job was created. The job that holds the key now has the payload of this enqueue.
     Replaced,
-    /// No new job: the job that holds the key was postponed to the time of this enqueue, if that is later.
+    /// No job was created. The job that holds the key was postponed to the start time of this enqueue, if that time was later.
     Debounced,
 }
 
 impl Enqueued {
-    /// Parses the value that the SQL functions return.
+    /// Parses the outcome that the SQL functions return.
     pub(crate) fn from_sql(outcome: &str) -> Self {
         match outcome {
             "kept" => Self::Kept,
@@ -102,7 +104,7 @@ impl Enqueued {
     }
 }
 
-/// Settings of `#[job(unique(..))]`.
+/// Uniqueness settings of a job type, as in `#[job(unique(..))]`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Unique {
     pub(crate) held: While,
@@ -110,20 +112,21 @@ pub struct Unique {
 }
 
 impl Unique {
-    /// `fields(a, b)`: payload fields that form the key. Without any, all jobs of the type have the same key.
+    /// Sets the payload fields that form the key, as in `fields(a, b)`. Without fields, all jobs of the type have the same key.
     #[must_use]
     pub const fn fields() -> Self {
         Self { held: While::Live, on_conflict: OnConflict::Keep }
     }
 
-    /// `while = live`, `queued`, `kept`, or a duration such as `"1h"`: see [`While`]. Default: `live`.
+    /// Sets how long a job holds its key, as in `while = queued`: `live` (the default), `queued`, `kept`, or a duration such as `"1h"`. See
+    /// [`While`].
     #[must_use]
     pub const fn held(mut self, held: While) -> Self {
         self.held = held;
         self
     }
 
-    /// `on_conflict = keep`, `replace` or `debounce`: see [`OnConflict`]. Default: `keep`.
+    /// Sets what happens to an enqueue whose key is held: `on_conflict = keep` (the default), `replace` or `debounce`. See [`OnConflict`].
     #[must_use]
     pub const fn on_conflict(mut self, on_conflict: OnConflict) -> Self {
         self.on_conflict = on_conflict;
@@ -131,9 +134,9 @@ impl Unique {
     }
 }
 
-/// Key of a job's fields: equal for equal fields, in every process and release.
+/// Key computed from a job's fields. Equal fields have equal keys, in every process and release.
 ///
-/// Each field is written as JSON with sorted object keys, prefixed with its length, so that `("a", "bc")` and `("ab", "c")` differ. Zero
+/// Each field is written as JSON with sorted object keys and prefixed with its length, so that `("a", "bc")` and `("ab", "c")` differ. Zero
 /// has no sign, as in jsonb.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UniqueKey {
@@ -141,19 +144,19 @@ pub struct UniqueKey {
 }
 
 impl UniqueKey {
-    /// Creates the key of a type that names no fields.
+    /// Creates the key of a type without uniqueness fields.
     #[must_use]
     pub const fn none() -> Self {
         Self { text: None }
     }
 
-    /// Creates the key of a type that names fields, before the first of them.
+    /// Creates an empty key, to which fields are added.
     #[must_use]
     pub fn fields() -> Self {
         Self { text: Some(Ok("fields".to_owned())) }
     }
 
-    /// Adds the next field.
+    /// Adds a field to the key.
     #[must_use]
     pub fn field(mut self, field: &(impl Serialize + ?Sized)) -> Self {
         if let Some(Ok(text)) = &mut self.text {
@@ -170,14 +173,14 @@ impl UniqueKey {
         self
     }
 
-    /// Returns the key, or the error of a field's `Serialize`; `None` if the type names no fields.
+    /// Returns the key, or the error of a field's `Serialize` implementation. Returns `None` if the type has no uniqueness fields.
     pub(crate) fn into_text(self) -> Option<Result<String, String>> {
         self.text
     }
 }
 
-/// Writes JSON independently of the order in which a map yields its keys. The depth is bounded, because the payload around the value was
-/// encoded before.
+/// Writes `value` as JSON with sorted object keys, so that the order in which a map yields its keys is irrelevant. The recursion depth is
+/// bounded, because the payload that contains the value has already been encoded.
 fn write_sorted(value: &Value, out: &mut String) {
     match value {
         Value::Array(items) => {
@@ -201,7 +204,7 @@ fn write_sorted(value: &Value, out: &mut String) {
             out.push('}');
         }
         Value::Number(number) if number.is_f64() && number.as_f64() == Some(0.0) => out.push_str("0.0"),
-        // Neither operation fails: a scalar is written to a `String`.
+        // Neither operation fails, because a scalar is written to a `String`.
         scalar => drop(write!(out, "{scalar}")),
     }
 }

@@ -1,12 +1,12 @@
-//! Payload versions: the name under which jobs of a version are stored, and the input of an upgrade.
+//! Payload versions: the stored name of a version, and the input of an upgrade.
 
 use std::{borrow::Cow, fmt};
 
-/// Highest version that a type may have.
+/// Maximum payload version of a type.
 pub(crate) const MAX_VERSION: u16 = 9999;
 
-/// Returns the name under which jobs with payloads of this version are stored. It matches `queue.stored_type` in SQL. The first version is
-/// stored under the plain name, so that types without versions are unaffected.
+/// Returns the name under which jobs with payloads of this version are stored. The SQL function `queue.stored_type` returns the same name.
+/// The first version is stored under the plain name, so that types without versions are unaffected.
 pub fn stored_type(name: &'static str, version: u16) -> Cow<'static, str> {
     if version > 1 { Cow::Owned(format!("{name}@{version}")) } else { Cow::Borrowed(name) }
 }
@@ -14,13 +14,13 @@ pub fn stored_type(name: &'static str, version: u16) -> Cow<'static, str> {
 /// Splits a stored name into the job type and the version.
 pub fn type_and_version(stored: &str) -> (&str, u16) {
     match stored.split_once('@') {
-        // Only numbers are ever written: the lane table checks the name.
+        // Stored versions are always numbers, because the lane table checks the name.
         Some((name, version)) => (name, version.parse().unwrap_or(u16::MAX)),
         None => (stored, 1),
     }
 }
 
-/// Payload enqueued by a release with an older version of its type, for [`JobType::upgrade`](crate::JobType::upgrade).
+/// Payload that a release with an older version of the type enqueued. Input of [`JobType::upgrade`](crate::JobType::upgrade).
 #[derive(Clone, Copy)]
 pub struct OldPayload<'a> {
     version: u16,
@@ -32,7 +32,7 @@ impl<'a> OldPayload<'a> {
         Self { version, text }
     }
 
-    /// Returns the version with which the payload was enqueued; the first is 1.
+    /// Returns the version with which the payload was enqueued. The first version is 1.
     pub fn version(&self) -> u16 {
         self.version
     }
@@ -43,7 +43,7 @@ impl<'a> OldPayload<'a> {
     }
 }
 
-/// Omits the payload, which may be secret.
+/// Omits the payload because it may be secret.
 impl fmt::Debug for OldPayload<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("OldPayload").field("version", &self.version).finish_non_exhaustive()

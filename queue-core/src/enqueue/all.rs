@@ -1,4 +1,4 @@
-//! Enqueuing many jobs of one type from an iterator.
+//! Enqueue of many jobs of one type from an iterator.
 
 use std::{
     borrow::Cow,
@@ -26,14 +26,14 @@ use crate::{
     trace,
 };
 
-/// Builder of an enqueue of many jobs of one type; from [`Job::enqueue_all`](crate::Job::enqueue_all).
+/// Builder for an enqueue of many jobs of one type. Created by [`Job::enqueue_all`](crate::Job::enqueue_all).
 ///
-/// Set the options that differ from the type's, then await it. Returns the number of jobs; for a unique type, the number of new jobs. Jobs of a
-/// unique type are written one by one, ten times more slowly.
+/// Set the options that differ from the type's, then await the builder. The result is the number of jobs, or for a unique type the number
+/// of new jobs. Jobs of a unique type are written one by one, which is ten times slower.
 ///
-/// On `&pool`, all jobs are written in one transaction, and large sets are sent by COPY. On a connection outside a transaction, a transaction is
-/// begun likewise. In your transaction, the jobs exist if and only if it commits. After an error, or if the future is dropped before it
-/// completes, roll that transaction back: it may contain some of the jobs.
+/// On `&pool`, all jobs are written in one transaction, and large sets are sent by `COPY`. On a connection outside a transaction, all jobs
+/// are written in one transaction as well. In your transaction, the jobs exist if and only if the transaction commits. Roll your
+/// transaction back after an error, or if the future is dropped before it completes, because the transaction may contain some of the jobs.
 ///
 /// ```no_run
 /// # use queue_core::{job, Job, Priority};
@@ -51,7 +51,7 @@ use crate::{
 /// # Ok(()) }
 /// ```
 ///
-/// `R` is the type of the result: the number of jobs, or a handle for each after [`returning_ids`](Self::returning_ids).
+/// `R` is the type of the result: the number of jobs, or a handle for each job after [`returning_ids`](Self::returning_ids).
 #[must_use = "nothing is enqueued until this is awaited"]
 pub struct EnqueueAll<'c, J, R = u64> {
     jobs: Box<dyn Iterator<Item = J> + Send + 'c>,
@@ -69,7 +69,8 @@ impl<'c, J: JobType> EnqueueAll<'c, J> {
         Self { jobs: Box::new(jobs), on: on.into_connection(), store, durability: None, options, returned: PhantomData }
     }
 
-    /// Returns a handle for each job instead of their number, in the order of the iterator. Uses 32 bytes of memory per job.
+    /// Makes the enqueue return a handle for each job, in the order of the iterator, instead of the number of jobs. Uses 32 bytes of memory
+    /// per job.
     ///
     /// ```no_run
     /// # use queue_core::{job, Job, JobHandle};
@@ -92,16 +93,16 @@ impl<J: JobType, R> EnqueueAll<'_, J, R> {
         &mut self.options
     }
 
-    async fn send(mut self, ids_wanted: bool) -> Result<BulkResult, Error> {
+    async fn send(mut self, returns_ids: bool) -> Result<BulkResult, Error> {
         call_hooks(&mut self.options);
         let span = trace::enqueue_span(Some(&self.options.queue), Some(self.options.job_type));
         self.options.add_trace(trace::current_context(&span).as_ref());
-        let sent = self.write(ids_wanted).instrument(span.clone()).await;
+        let sent = self.write(returns_ids).instrument(span.clone()).await;
         trace::record_bulk_enqueue(&span, sent.as_ref().map(BulkResult::new_jobs));
         sent
     }
 
-    async fn write(self, ids_wanted: bool) -> Result<BulkResult, Error> {
+    async fn write(self, returns_ids: bool) -> Result<BulkResult, Error> {
         let Self { jobs, on, store, durability, options, .. } = self;
         options.check()?;
         let row = |(index, job): (usize, J)| {
@@ -109,7 +110,7 @@ impl<J: JobType, R> EnqueueAll<'_, J, R> {
             row.map_err(|error| Error::OneOfMany { index, source: Box::new(error) })
         };
         let rows = Box::new(jobs.enumerate().map(row).fuse());
-        write_all(on, store, durability, std::slice::from_ref(&options), rows, ids_wanted).await
+        write_all(on, store, durability, std::slice::from_ref(&options), rows, returns_ids).await
     }
 }
 

@@ -1,4 +1,4 @@
-//! Jobs of several types, collected and then enqueued together.
+//! Batches of jobs of several types: collected first, then enqueued together.
 
 use std::{borrow::Cow, fmt, future::Future};
 
@@ -45,7 +45,7 @@ pub struct Batch {
     store: Store,
     durability: Option<Durability>,
     jobs: Vec<EncodedJob>,
-    /// Options of each job.
+    /// Options of the jobs, in the order of the jobs.
     options: Vec<EnqueueOptions>,
 }
 
@@ -58,11 +58,11 @@ impl Batch {
 
     enqueue_methods!();
 
-    /// Adds a job, and returns its options, which can then be changed.
+    /// Adds a job. Returns the options of the job, which can then be changed.
     ///
     /// # Errors
-    /// [`Error::Payload`]: the payload cannot be stored exactly. [`Error::OutOfRange`]: the ordering key contains NUL. [`Error::Sealing`]: a key
-    /// derived from the payload cannot be hashed. The batch is unchanged after an error.
+    /// Returns [`Error::Payload`] if the payload cannot be stored exactly, [`Error::OutOfRange`] if the ordering key contains NUL, and
+    /// [`Error::Sealing`] if a key derived from the payload cannot be hashed. An error leaves the batch unchanged.
     #[allow(clippy::needless_pass_by_value, reason = "jobs are passed by value throughout the API")]
     pub fn add<J: JobType>(&mut self, job: J) -> Result<&mut EnqueueOptions, Error> {
         self.jobs.push(EncodedJob::encode(&job)?);
@@ -73,7 +73,7 @@ impl Batch {
         Ok(&mut self.options[at])
     }
 
-    /// Returns the number of jobs.
+    /// Returns the number of jobs in the batch.
     pub fn len(&self) -> usize {
         self.jobs.len()
     }
@@ -83,13 +83,13 @@ impl Batch {
         self.jobs.is_empty()
     }
 
-    /// Enqueues all jobs of the batch, and returns their ids in the order in which they were added.
+    /// Enqueues all jobs of the batch. Returns the ids of the jobs, in the order in which the jobs were added.
     ///
-    /// For a job of a unique type whose key is held, the id is that of the job that holds the key. Connections and transactions are treated as by
-    /// [`EnqueueAll`](super::EnqueueAll).
+    /// If another job holds the key of a unique job, the returned id is the id of the holder. Connections and transactions are handled as
+    /// in [`EnqueueAll`](super::EnqueueAll).
     ///
     /// # Errors
-    /// An option is out of range ([`Error::OneOfMany`] names the job), the schema is missing, or the database failed.
+    /// Returns an error if an option is out of range ([`Error::OneOfMany`] names the job), the schema is missing, or the database fails.
     pub fn enqueue<'c>(&'c self, on: impl IntoConnection<'c>) -> impl Future<Output = Result<Vec<JobId>, Error>> + Send {
         let tenant = on.tenant();
         let on = on.into_connection();
@@ -124,7 +124,7 @@ impl Batch {
         write_all(on, store, self.durability, options, Box::new(rows), true).await
     }
 
-    /// Returns the span of the enqueue. It names the queue and the job type if all jobs share them.
+    /// Returns the tracing span of the enqueue. The span has the queue and the job type if all jobs have the same.
     fn span(&self) -> Span {
         let first = self.options.first();
         let queue = first.map(|first| &*first.queue).filter(|queue| self.options.iter().all(|other| other.queue == *queue));

@@ -1,7 +1,8 @@
-//! Writes jobs by COPY: reserves a block of ids, streams the encoded payloads into `job` under these ids, then copies the entries.
+//! Writes jobs by `COPY`: reserves a block of ids, streams the encoded payloads into `job` under these ids, then copies the entries.
 //!
-//! Blocks are long, because over TCP every third COPY waits for 40 ms: `sqlx` leaves Nagle's algorithm on, and the last message is small. A
-//! future that is dropped here leaves the connection in the middle of the protocol, and the connection's owner must close it.
+//! Blocks are long, because over TCP every third `COPY` waits for 40 ms: `sqlx` does not disable Nagle's algorithm, and the last message is
+//! small. Dropping the future during a `COPY` leaves the connection in the middle of the protocol, so the owner of the connection must
+//! close it.
 
 use std::iter::Peekable;
 
@@ -14,25 +15,26 @@ use super::{
 };
 use crate::error::Error;
 
-/// Copies payloads under reserved ids, in the same transaction as their entries: a rollback removes both.
+/// Statement that copies payloads under reserved ids. The entries are copied in the same transaction, so a rollback removes payloads and
+/// entries.
 const JOB: &str = "copy queue.job (id, lane, max_attempts, payload) from stdin with (format binary)";
 
-/// Copies entries of jobs that are ready now, in the order of their ids.
+/// Statement that copies the entries of ready jobs, in the order of their ids.
 const READY: &str = "copy queue.ready (lane, seq, id) from stdin with (format binary)";
 
-/// Copies entries of jobs that run later.
+/// Statement that copies the entries of scheduled jobs.
 const SCHEDULED: &str = "copy queue.scheduled (run_at, id, lane) from stdin with (format binary)";
 
-/// Maximum number of ids reserved at a time.
+/// Maximum number of ids that are reserved at a time.
 const MAX_BLOCK: usize = 262_144;
 
-/// Number of ids reserved when the number of rows is unknown.
+/// Number of ids that are reserved when the number of rows is unknown.
 const MIN_BLOCK: usize = 8192;
 
-/// Bytes sent at a time.
+/// Buffer size in bytes. A full buffer is sent to the server.
 const BUFFER_SIZE: usize = 64 * 1024;
 
-/// Writes the rows up to the first that is not plain; returns the others.
+/// Writes the rows before the first row that is not plain. Returns the remaining rows.
 pub(super) async fn write<'r>(
     connection: &mut PgConnection,
     places: &LanePlaces<'_>,
@@ -51,13 +53,13 @@ pub(super) async fn write<'r>(
     Ok(Box::new(rows))
 }
 
-/// Returns whether a row fits the copied columns. An error counts as plain, and is reported when the row is taken.
+/// Returns whether the copied columns can hold the row. An error counts as plain, and is reported when the row is taken.
 fn is_plain(row: &Result<EnqueueRow<'_>, Error>) -> bool {
     row.as_ref().map_or(true, EnqueueRow::is_plain)
 }
 
-/// Reserves ids and returns them in ascending order. Their sequence restarts at 0 within a millisecond now and then, and jobs are claimed in the
-/// order of their ids.
+/// Reserves ids and returns them in ascending order. They are sorted here because jobs are claimed in the order of their ids, and the
+/// sequence occasionally restarts at 0 within a millisecond.
 async fn reserve(connection: &mut PgConnection, places: &LanePlaces<'_>, count: usize) -> Result<Vec<i64>, Error> {
     let reserve = sqlx::query_scalar(places.store.sql(include_str!("../../sql/reserve_ids.sql"))).bind(count as i32);
     let mut ids: Vec<i64> = reserve.fetch_one(connection).await.map_err(|error| store_error(error, places.store))?;
@@ -65,7 +67,7 @@ async fn reserve(connection: &mut PgConnection, places: &LanePlaces<'_>, count: 
     Ok(ids)
 }
 
-/// Copies payloads until the rows or the ids are used up; returns the places of the copied jobs.
+/// Copies payloads until no rows or no ids remain. Returns the lane and times of each copied job.
 async fn copy_jobs<'p>(
     connection: &mut PgConnection,
     places: &'p LanePlaces<'_>,
@@ -76,7 +78,7 @@ async fn copy_jobs<'p>(
     let to_error = |error| store_error(error, places.store);
     let mut copy = CopyStream::begin(connection, places.store.sql(JOB)).await.map_err(to_error)?;
     let mut to = Vec::with_capacity(ids.len());
-    // The ids come first: a row that was taken must not be lost because no id is left.
+    // The ids come first in `zip`: a row must not be taken from the iterator, and then lost, when no id is left.
     for (&id, index) in ids.iter().zip(index..) {
         let Some(row) = rows.next_if(is_plain) else { break };
         let found = row.and_then(|row| places.find(&row, index).map(|place| (row, place)));
@@ -95,7 +97,7 @@ async fn copy_jobs<'p>(
     Ok(to)
 }
 
-/// Copies the entries of jobs: ready ones first, then scheduled ones.
+/// Copies the entries of jobs: first the entries of ready jobs, then those of scheduled jobs.
 async fn copy_entries(connection: &mut PgConnection, places: &LanePlaces<'_>, ids: &[i64], to: &[&LanePlace]) -> sqlx::Result<()> {
     let mut copy = CopyStream::begin(connection, places.store.sql(READY)).await?;
     let mut scheduled = Vec::new();
@@ -118,7 +120,7 @@ async fn copy_entries(connection: &mut PgConnection, places: &LanePlaces<'_>, id
     copy.finish().await
 }
 
-/// A COPY in binary format, in progress.
+/// `COPY` in binary format that is in progress.
 struct CopyStream<'c> {
     copy: sqlx::postgres::PgCopyIn<&'c mut PgConnection>,
     buffer: Vec<u8>,
@@ -132,7 +134,7 @@ impl<'c> CopyStream<'c> {
         Ok(Self { copy: connection.copy_in_raw(statement).await?, buffer })
     }
 
-    /// Begins a row with this number of columns.
+    /// Begins a row with `columns` columns.
     fn row(&mut self, columns: i16) -> &mut Self {
         self.buffer.extend_from_slice(&columns.to_be_bytes());
         self
@@ -146,13 +148,13 @@ impl<'c> CopyStream<'c> {
         self.column(2, &value.to_be_bytes())
     }
 
-    /// Writes JSON text, after the version byte of the format.
+    /// Writes JSON text, preceded by the version byte of the jsonb format.
     fn jsonb(&mut self, text: &str) -> &mut Self {
         self.column(text.len() + 1, &[1]).buffer.extend_from_slice(text.as_bytes());
         self
     }
 
-    /// Writes a time as microseconds since 2000.
+    /// Writes a time as microseconds since the year 2000.
     fn timestamptz(&mut self, time: chrono::DateTime<chrono::Utc>) -> &mut Self {
         const YEAR_2000: i64 = 946_684_800_000_000;
         self.bigint(time.timestamp_micros() - YEAR_2000)
@@ -164,7 +166,7 @@ impl<'c> CopyStream<'c> {
         self
     }
 
-    /// Sends the buffered rows once the buffer is full.
+    /// Sends the buffered rows if the buffer is full.
     async fn send_full(&mut self) -> sqlx::Result<()> {
         if self.buffer.len() >= BUFFER_SIZE {
             self.copy.send(&*self.buffer).await?;

@@ -1,5 +1,5 @@
-//! Writes jobs with uniqueness keys: one statement per chunk, in which the jobs are enqueued one by one, because an earlier job may take the key
-//! of a later one.
+//! Writes jobs with uniqueness keys, one statement per chunk. The statement enqueues the jobs one by one, because an earlier job may take
+//! the key of a later job.
 
 use sqlx::{PgConnection, Row as _};
 

@@ -1,4 +1,4 @@
-//! Expiry of a job: the latest time at which it may begin, as the enqueue sets it.
+//! Expiry of a job, as set by the enqueue: the latest time at which the job may start.
 
 use std::time::Duration;
 
@@ -9,16 +9,16 @@ use crate::{define::format_duration, error::Error};
 /// Maximum delay in seconds: 3,000 years.
 pub(super) const MAX_DELAY_SECS: u64 = 94_608_000_000;
 
-/// When a job that has not begun expires.
+/// Expiry of a job that has not started.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Expiry {
     Never,
     At(DateTime<Utc>),
-    /// This long after the earliest time at which it may run.
+    /// The job expires this duration after the earliest time at which it may run.
     In(Duration),
 }
 
-/// Returns whether the tables can store this time.
+/// Returns whether the tables can store `time`.
 pub(super) fn is_in_range(time: DateTime<Utc>) -> bool {
     const LATEST: i64 = 253_402_300_799; // the last second of 9999
     (0..=LATEST).contains(&time.timestamp())
@@ -36,7 +36,8 @@ impl Expiry {
         }
     }
 
-    /// Returns the expiry of a job due at `due`, or due now if that is `None`. The same as `queue.read_expiry`.
+    /// Returns the expiry time of a job that is due at `due`, or now if `due` is `None`. The SQL function `queue.read_expiry` computes the
+    /// same time.
     pub(super) fn resolve(self, due: Option<DateTime<Utc>>, now: DateTime<Utc>) -> Result<Option<DateTime<Utc>>, Error> {
         match (self, due) {
             (Self::Never, _) => Ok(None),

@@ -8,9 +8,9 @@ use crate::{
     schema::Store,
 };
 
-/// Handle of a job of a known type, as an enqueue returns it. The job exists once the transaction in which it was enqueued has committed.
+/// Handle of an enqueued job of a known type. The job exists once the transaction in which it was enqueued has committed.
 ///
-/// It dereferences to a [`JobRef`], which has the job's id, its store, and the operations on the job.
+/// The handle dereferences to a [`JobRef`], which has the job's id, its store, and the operations on the job.
 pub struct JobHandle<J> {
     job: JobRef,
     outcome: Enqueued,
@@ -18,7 +18,7 @@ pub struct JobHandle<J> {
 }
 
 impl<J> JobHandle<J> {
-    /// Creates the handle of a job of the default store from its id. Does not check that the job exists, or that its type is `J`.
+    /// Creates the handle of a job of the default store from its id. Checks neither that the job exists nor that its type is `J`.
     pub fn from_id(id: JobId) -> Self {
         Self::enqueued(JobRef::from_id(id), Enqueued::New)
     }
@@ -27,13 +27,13 @@ impl<J> JobHandle<J> {
         Self { job, outcome, job_type: PhantomData }
     }
 
-    /// Returns the handle of the job with this id in another store; see [`JobHandle::from_id`].
+    /// Returns the handle of the job with the same id in another store; see [`JobHandle::from_id`].
     #[must_use]
     pub fn in_store(self, store: Store) -> Self {
         Self { job: self.job.in_store(store), ..self }
     }
 
-    /// Returns the reference to the job, without its type.
+    /// Returns the reference to the job, without the job type.
     pub fn job_ref(&self) -> JobRef {
         self.job
     }
@@ -48,8 +48,8 @@ impl<J> JobHandle<J> {
         self.job.store()
     }
 
-    /// Returns the outcome of the enqueue: [`Enqueued::New`], unless the job is unique and another job held its key. For a handle made from an id
-    /// the outcome is unknown, and this returns [`Enqueued::New`].
+    /// Returns the outcome of the enqueue, which is [`Enqueued::New`] unless the job is unique and another job held its key. The outcome is
+    /// unknown for a handle created from an id, for which this returns [`Enqueued::New`].
     pub fn outcome(&self) -> Enqueued {
         self.outcome
     }

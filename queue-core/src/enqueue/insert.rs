@@ -1,5 +1,5 @@
-//! Writes jobs by INSERT, one statement per chunk, while the next chunk is encoded. Works on any connection, and its future may be dropped at any
-//! point.
+//! Writes jobs by `INSERT`, one statement per chunk. The next chunk is encoded while the database executes the statement. Works on any
+//! connection, and the future may be dropped at any point.
 
 use sqlx::{
     Encode, PgConnection, Postgres, Type,
@@ -16,13 +16,13 @@ use super::{
 };
 use crate::error::Error;
 
-/// Maximum number of rows of a chunk. Larger chunks are not faster.
+/// Maximum number of rows per chunk. A larger chunk would not be faster.
 pub(super) const CHUNK: usize = 8192;
 
-/// Maximum payload bytes of a chunk.
+/// Maximum payload size of a chunk in bytes.
 const CHUNK_BYTES: usize = 2 * 1024 * 1024;
 
-/// Number of rows encoded before yielding to other tasks.
+/// Number of rows that are encoded between two yields to other tasks.
 const YIELD_INTERVAL: usize = 64;
 
 /// Writes `first` and then all other rows.
@@ -44,7 +44,7 @@ pub(super) async fn write<'a>(
     Ok(())
 }
 
-/// Returns the next chunk; empty at the end.
+/// Returns the next chunk of rows. The chunk is empty if no rows remain.
 pub(super) async fn next_chunk<'a>(rows: &mut EnqueueRows<'a>) -> Result<Vec<EnqueueRow<'a>>, Error> {
     let mut chunk = Vec::new();
     let mut bytes = 0;
@@ -59,8 +59,8 @@ pub(super) async fn next_chunk<'a>(rows: &mut EnqueueRows<'a>) -> Result<Vec<Enq
     Ok(chunk)
 }
 
-/// Ordering keys locked by this enqueue: those of its only chunk, or all keys of the store if more chunks may follow, because locking in several
-/// steps could deadlock.
+/// Ordering keys locked by this enqueue. If all rows fit into one chunk, only their keys are locked. If more chunks may follow, all keys of
+/// the store are locked, because locking keys in several steps could deadlock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum LockedKeys {
     None,
@@ -109,7 +109,7 @@ async fn insert(connection: &mut PgConnection, places: &LanePlaces<'_>, chunk: &
     query.fetch_one(connection).await.map_err(|error| store_error(error, places.store))
 }
 
-/// JSON text as a jsonb parameter, sent unchanged.
+/// JSON text that is sent unchanged as a jsonb parameter.
 pub(super) struct JsonText<'a>(pub(super) &'a str);
 
 impl Type<Postgres> for JsonText<'_> {

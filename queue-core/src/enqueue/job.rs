@@ -6,36 +6,38 @@ use crate::{
     define::{JobType, Of},
 };
 
-/// Payload type that can be enqueued. Implemented for every [`JobType`], which [`#[job]`](crate::job) usually implements.
+/// Payload type that can be enqueued. Implemented for every [`JobType`]; the attribute [`#[job]`](crate::job) usually implements `JobType`.
 pub trait Job: JobType {
-    /// Enqueues this job on a pool, on a connection, or in your transaction. In a transaction, the job exists if and only if it commits.
+    /// Enqueues this job on a pool, on a connection, or in your transaction. In a transaction, the job exists if and only if the
+    /// transaction commits.
     ///
-    /// Nothing is enqueued until the builder is awaited; see [`Enqueue`] for the options that can be set before.
+    /// Nothing is enqueued until the builder is awaited. See [`Enqueue`] for the options that can be set before.
     ///
     /// # Errors
-    /// The payload cannot be stored exactly (NUL, NaN, too large, too deep), an option is out of range, the queue is at its capacity
-    /// ([`Error::AtCapacity`](crate::Error::AtCapacity)), the schema is missing, or the database failed. After a database error the surrounding
-    /// transaction can only be rolled back.
+    /// Returns an error if the payload cannot be stored exactly (NUL, NaN, too large, too deep), an option is out of range, or the queue is
+    /// at its capacity ([`Error::AtCapacity`](crate::Error::AtCapacity)). Also returns an error if the schema is missing or the database
+    /// fails. After a database error the surrounding transaction can only be rolled back.
     fn enqueue<'c>(self, on: impl IntoConnection<'c>) -> Enqueue<'c, Self> {
         Enqueue::new(self, on)
     }
 
-    /// Returns this job's enqueue as a statement with three text parameters, for a transaction of another driver: tokio-postgres, diesel,
+    /// Creates a statement with three text parameters that enqueues this job in a transaction of another driver: tokio-postgres, diesel,
     /// sea-orm, an older sqlx.
     ///
-    /// See [`Statement`] for the options that can be set before it is built, and the program `examples/drivers` for each of these drivers.
+    /// See [`Statement`] for the options that can be set before the statement is built, and the program `examples/drivers` for each of
+    /// these drivers.
     fn statement(self) -> Statement<Self> {
         Statement::new(self)
     }
 
     /// Enqueues any number of jobs of this type from an iterator, in constant memory and in the iterator's order.
     ///
-    /// Nothing is enqueued until the builder is awaited; see [`EnqueueAll`] for the options that can be set before. Use a [`Batch`](crate::Batch)
-    /// for jobs of several types.
+    /// Nothing is enqueued until the builder is awaited. See [`EnqueueAll`] for the options that can be set before. Use a
+    /// [`Batch`](crate::Batch) for jobs of several types.
     ///
     /// # Errors
-    /// As [`enqueue`](Job::enqueue); [`Error::OneOfMany`](crate::Error::OneOfMany) names the job at fault. No job is enqueued then, provided that
-    /// you roll back a transaction of yours.
+    /// Returns the errors of [`enqueue`](Job::enqueue). [`Error::OneOfMany`](crate::Error::OneOfMany) names the invalid job. After an error
+    /// no job is enqueued. If you passed a transaction, roll it back.
     fn enqueue_all<'c, I>(jobs: I, on: impl IntoConnection<'c>) -> EnqueueAll<'c, Self>
     where
         I: IntoIterator<Item = Self>,
@@ -44,7 +46,8 @@ pub trait Job: JobType {
         EnqueueAll::new(jobs.into_iter(), on)
     }
 
-    /// Chains a job that runs once this one has completed, and whose payload may contain this job's output: the simplest [`Flow`](crate::Flow).
+    /// Chains a job that runs once this job has completed. The payload of the next job may contain this job's output. A chain is the
+    /// simplest [`Flow`](crate::Flow).
     ///
     /// ```no_run
     /// # use queue_core::{Job as _, Of, job};

@@ -1,4 +1,4 @@
-//! Many jobs that a durable job spawns by one step: encoded and written one chunk at a time, as by a bulk enqueue.
+//! Map steps: a durable job spawns many jobs in one step. The jobs are encoded and written one chunk at a time, as in a bulk enqueue.
 
 use std::{
     borrow::Cow,
@@ -28,29 +28,32 @@ use crate::{
     trace,
 };
 
-/// Maximum number of jobs, and maximum payload bytes, of a chunk.
+/// Maximum number of jobs in a chunk.
 const CHUNK: usize = 1000;
+
+/// Maximum payload size of a chunk in bytes.
 const CHUNK_BYTES: usize = 2 * 1024 * 1024;
 
 impl Durable {
-    /// Spawns a job of one type for each item of an iterator. The jobs run in parallel with this one and each other, wherever their queue is
-    /// served.
+    /// Spawns a job of one type for each item of an iterator. The jobs run in parallel with this job, on any workers that serve their
+    /// queue.
     ///
-    /// Set the options of all of them that differ from the type's, then await it. The returned [`Parts`] are awaited together with
-    /// [`join`](Parts::join).
+    /// Set the options of the jobs that differ from the type's, then await the builder. To wait for all jobs, call [`join`](Parts::join) on
+    /// the returned [`Parts`].
     ///
-    /// Each thousand jobs are one commit, so there may be a million. An attempt that ends half-way has spawned the first jobs, and the next
-    /// attempt continues after those: it runs the iterator from the start, and the iterator must return the same jobs in the same order. Once all
-    /// jobs are spawned, one journaled step records that, and later attempts do not run the iterator.
+    /// Each thousand jobs are one commit, so a map may have a million jobs. If an attempt ends after it has spawned some of the jobs, the
+    /// next attempt continues after them. The next attempt runs the iterator from the start, so the iterator must return the same jobs in
+    /// the same order. Once all jobs are spawned, the map is journaled as one step, and later attempts do not run the iterator.
     ///
-    /// The jobs run even if this job fails or dies; cancelling it cancels them.
+    /// The jobs run even if this job fails or becomes a dead letter. Cancelling this job cancels them.
     ///
     /// # Errors
-    /// Terminal: the name was already used in this attempt, is journaled as a step of another kind, or exceeds 193 bytes; or the iterator returns
-    /// fewer jobs than an earlier attempt has spawned. As for an enqueue: [`Error::AtCapacity`](crate::Error::AtCapacity),
-    /// [`Error::OneOfMany`](crate::Error::OneOfMany), [`Error::OutOfRange`](crate::Error::OutOfRange),
-    /// [`Error::Database`](crate::Error::Database). A failure if another job holds the uniqueness key of one of the jobs, which is then not
-    /// spawned here. [`Error::LeaseLost`](crate::Error::LeaseLost) if another worker has the job, or it was cancelled.
+    /// Fails terminally if the name was already used in this attempt, is journaled as a step of another kind, or exceeds 193 bytes. Also
+    /// fails terminally if the iterator returns fewer jobs than an earlier attempt has spawned. Returns
+    /// [`Error::AtCapacity`](crate::Error::AtCapacity), [`Error::OneOfMany`](crate::Error::OneOfMany),
+    /// [`Error::OutOfRange`](crate::Error::OutOfRange) and [`Error::Database`](crate::Error::Database) as in an enqueue. Fails if another
+    /// job holds the uniqueness key of a mapped job; the chunk of that job is then not spawned. Returns
+    /// [`Error::LeaseLost`](crate::Error::LeaseLost) if another worker has this job, or this job was cancelled.
     ///
     /// ```
     /// # use queue_core::{Durable, JobResult, job};
@@ -85,7 +88,7 @@ impl Durable {
     }
 }
 
-/// Builder of many jobs that a durable job spawns; from [`Durable::map`].
+/// Builder for a map step, which spawns many jobs. Created by [`Durable::map`].
 #[must_use = "nothing is spawned until this is awaited"]
 pub struct Map<'c, I> {
     cx: &'c Durable,
@@ -105,10 +108,11 @@ where
         &mut self.options
     }
 
-    /// Limits how many of the jobs are ready or running at the same time; at least 1. Default: unlimited.
+    /// Limits the number of jobs that are ready or running at the same time; at least 1. Default: unlimited.
     ///
-    /// The other jobs are `parked`, in their order, until some have ended. Jobs that wait for a retry count, dead letters do not. Cannot be
-    /// combined with a time to run at. A job with an ordering key is not parked, but counts.
+    /// The other jobs are `parked`, in their order, until some jobs have ended. Jobs that are waiting for a retry count towards the limit,
+    /// dead letters do not. The limit cannot be combined with a start time. A job with an ordering key is not parked, but counts towards
+    /// the limit.
     pub fn in_flight(mut self, most: u32) -> Self {
         self.in_flight = Some(most);
         self
@@ -145,7 +149,7 @@ fn check_in_flight(in_flight: Option<u32>, options: &EnqueueOptions) -> Result<O
     }
 }
 
-/// Returns the number of jobs.
+/// Spawns the jobs that no earlier attempt has spawned, then closes the map. Returns the total number of jobs.
 async fn spawn<I>(cx: &Durable, name: &str, mut jobs: I, options: EnqueueOptions, most: Option<i32>) -> Result<i64, Failure>
 where
     I: Iterator<Item: JobType> + Send,
@@ -166,14 +170,14 @@ where
         let (count, at, options) = (rows.len() as i64, ChunkPosition { chunk, first, most }, Arc::clone(&options));
         cx.add_chunk(name, at, move |tx| write(tx, store, options, rows, first)).await?;
         (chunk, first) = (chunk + 1, first + count);
-        // The iterator may return jobs without ever waiting, and other tasks share this thread.
+        // The iterator may never wait, so yield to other tasks of this thread after each chunk.
         tokio::task::yield_now().await;
     }
     cx.close_map(name, first).await?;
     Ok(first)
 }
 
-/// Returns the next chunk; empty at the end.
+/// Returns the next chunk of jobs. The chunk is empty if no jobs remain.
 fn next_chunk<I>(jobs: &mut I, store: Store, options: &EnqueueOptions, first: i64) -> Result<Vec<EnqueueRow<'static>>, Error>
 where
     I: Iterator<Item: JobType>,
@@ -190,7 +194,7 @@ where
     Ok(rows)
 }
 
-/// Enqueues a chunk in the transaction. Without one, in a test that enqueues nothing, its jobs get made-up ids.
+/// Enqueues a chunk in the transaction. Without a transaction, in a test that enqueues nothing, the jobs get invented ids.
 async fn write(
     tx: Option<OwnedTransaction>,
     store: Store,
@@ -229,7 +233,7 @@ impl<I> fmt::Debug for Map<'_, I> {
     }
 }
 
-/// Jobs that a durable job has spawned as a map; from [`Durable::map`].
+/// Jobs that a durable job has spawned in a map step. Returned by awaiting [`Durable::map`].
 pub struct Parts<'c, J> {
     pub(crate) cx: &'c Durable,
     pub(crate) name: String,
@@ -238,7 +242,7 @@ pub struct Parts<'c, J> {
 }
 
 impl<J> Parts<'_, J> {
-    /// Returns the number of jobs.
+    /// Returns the number of jobs that were spawned.
     pub fn total(&self) -> u64 {
         self.total.unsigned_abs()
     }

@@ -1,5 +1,5 @@
-//! Enqueuing: builders that are awaited, on any kind of connection. `one` enqueues a single job; `all` and `batch` enqueue many, which `bulk`
-//! writes.
+//! Enqueue builders, which accept any kind of connection. The module `one` enqueues a single job. The modules `all` and `batch` enqueue
+//! many jobs, which `bulk` writes.
 //!
 //! Every path writes an `EnqueueRow`: an encoded job and its `EnqueueOptions`.
 
@@ -45,7 +45,7 @@ pub use self::{
 };
 use crate::{define::JobType, error::Error, schema::Store};
 
-/// Queue at its capacity, as the DETAIL of `queue.take_capacity`'s error describes it.
+/// Queue at its capacity, as parsed from the `DETAIL` of an error of `queue.take_capacity`.
 #[derive(serde::Deserialize)]
 struct CapacityDetail {
     queue: String,
@@ -57,7 +57,7 @@ fn capacity_detail(error: &sqlx::Error) -> Option<CapacityDetail> {
     serde_json::from_str(detail).ok()
 }
 
-/// Converts a database error of an enqueue. A missing function or schema means that the schema is not migrated.
+/// Converts a database error of an enqueue. An error about a missing function or schema becomes the error that the schema is not migrated.
 pub(crate) fn store_error(error: sqlx::Error, store: Store) -> Error {
     match error.as_database_error().and_then(sqlx::error::DatabaseError::code).as_deref() {
         Some("42883" | "42P01" | "3F000") => Error::NotMigrated { schema: store.schema().to_owned() },
@@ -69,8 +69,8 @@ pub(crate) fn store_error(error: sqlx::Error, store: Store) -> Error {
     }
 }
 
-/// Encodes a job that is enqueued later. Returns its payload as unsealed JSON text, its options without a time as JSON text, and how the payload
-/// is sealed.
+/// Encodes a job that is enqueued later. Returns the unsealed payload and the options as JSON text, and the sealing of the payload. The
+/// options have no time.
 pub(crate) fn encode_deferred<J: JobType>(job: &J, options: &EnqueueOptions) -> Result<(String, String, Option<Sealing>), Error> {
     options.check()?;
     options.check_without_time()?;

@@ -1,7 +1,7 @@
 //! Enqueue of a single job.
 //!
-//! A plain job is written by `queue.insert_job`, the fast path. Any other is written by `queue.enqueue_with`, or by `queue.try_enqueue` if it may
-//! be refused.
+//! The SQL function `queue.insert_job` writes a plain job, which is the fast path. `queue.enqueue_with` writes any other job, or
+//! `queue.try_enqueue` if the enqueue may be rejected.
 
 use std::{
     borrow::Cow,
@@ -30,7 +30,8 @@ use crate::{
     trace,
 };
 
-/// Builder of an enqueue of one job; from [`Job::enqueue`](crate::Job::enqueue). Set the options that differ from the type's, then await it.
+/// Builder for an enqueue of one job. Created by [`Job::enqueue`](crate::Job::enqueue). Set the options that differ from the type's, then
+/// await the builder.
 ///
 /// ```no_run
 /// # use std::time::Duration;
@@ -60,13 +61,15 @@ pub struct Enqueue<'c, J, R = JobHandle<J>> {
     store: Store,
     durability: Option<Durability>,
     options: EnqueueOptions,
-    /// Maximum time to wait while the queue is at its capacity, if waiting was requested.
+    /// Maximum time to wait for capacity, if waiting was requested.
     capacity_wait: Option<Duration>,
     returned: PhantomData<fn() -> R>,
 }
 
-/// First and longest retry interval of an enqueue that waits for capacity. Each is twice the previous one.
+/// First retry delay of an enqueue that waits for capacity. Each delay is twice the previous delay.
 const FIRST_RETRY_DELAY: Duration = Duration::from_millis(5);
+
+/// Maximum retry delay of an enqueue that waits for capacity.
 const MAX_RETRY_DELAY: Duration = Duration::from_millis(250);
 
 impl<'c, J: JobType> Enqueue<'c, J> {
@@ -76,8 +79,8 @@ impl<'c, J: JobType> Enqueue<'c, J> {
         Self { job, on: on.into_connection(), store, durability: None, options, capacity_wait: None, returned: PhantomData }
     }
 
-    /// Enqueues nothing and returns `None` if the queue is at its capacity; a transaction of yours is unchanged. Without this option,
-    /// [`Error::AtCapacity`] is returned, after which the transaction can only be rolled back.
+    /// Makes the enqueue return `None` if the queue is at its capacity. Nothing is enqueued then, and your transaction is unchanged.
+    /// Without this option, the enqueue returns [`Error::AtCapacity`], after which the transaction can only be rolled back.
     ///
     /// ```no_run
     /// # use queue_core::{Job, job};
@@ -99,11 +102,12 @@ impl<J: JobType, R> Enqueue<'_, J, R> {
     option_methods!((mut self) -> Self, self);
     enqueue_methods!();
 
-    /// Waits for up to `timeout` while the queue is at its capacity. Retries after 5 ms, then at increasing intervals up to 250 ms.
+    /// Makes the enqueue wait for up to `timeout` while the queue is at its capacity. The first retry is after 5 ms, later retries are at
+    /// increasing intervals up to 250 ms.
     ///
-    /// Waiting producers are not served in order: the first to retry after capacity becomes available gets it. Nothing is locked while waiting. A
-    /// dropped future has either enqueued the job or not. Not allowed in a transaction ([`Error::WaitInTransaction`]), because it could block the
-    /// transactions that finish waiting jobs.
+    /// Waiting producers are not served in order: available capacity goes to the first producer that retries. A waiting producer holds no
+    /// locks. If the future is dropped, the job may or may not have been enqueued. Waiting is not allowed in a transaction
+    /// ([`Error::WaitInTransaction`]), because it could block the transactions that finish jobs and free capacity.
     ///
     /// ```no_run
     /// # use std::time::Duration;
@@ -122,7 +126,7 @@ impl<J: JobType, R> Enqueue<'_, J, R> {
         &mut self.options
     }
 
-    /// Returns the handle; `None` if the queue is at its capacity and that is not an error.
+    /// Returns the handle of the job. Returns `None` if the queue is at its capacity and `unless_at_capacity` is set.
     async fn send(mut self, unless_at_capacity: bool) -> Result<Option<JobHandle<J>>, Error> {
         call_hooks(&mut self.options);
         let span = trace::enqueue_span(Some(&self.options.queue), Some(self.options.job_type));
@@ -158,7 +162,7 @@ impl<J: JobType, R> Enqueue<'_, J, R> {
                 pause = (pause * 2).min(MAX_RETRY_DELAY);
             }
         }
-        // If no capacity became available in time, this attempt's error reports the capacity.
+        // If no capacity became available in time, the error of this last attempt reports the capacity.
         job.send(&mut on, unless_at_capacity).await
     }
 }
@@ -168,12 +172,12 @@ struct PreparedEnqueue {
     row: EnqueueRow<'static>,
     options: EnqueueOptions,
     store: Store,
-    /// Whether the commit may return before it is on disk. The enqueue is then a transaction of its own.
+    /// Whether the commit may return before the transaction is written to disk. The enqueue then has its own transaction.
     relaxed: bool,
 }
 
 impl PreparedEnqueue {
-    /// Returns the handle; `None` if the queue is at its capacity and that is not an error.
+    /// Returns the handle of the job. Returns `None` if the queue is at its capacity and `unless_at_capacity` is set.
     async fn send<J>(&self, on: &mut Connection<'_>, unless_at_capacity: bool) -> Result<Option<JobHandle<J>>, Error> {
         let options_json;
         let query = if self.row.is_plain() && !unless_at_capacity {
@@ -184,7 +188,7 @@ impl PreparedEnqueue {
         };
         let row = query.fetch_one(&mut *on.acquire().await?).await.map_err(|error| store_error(error, self.store))?;
         let id: Option<JobId> = row.try_get(0)?;
-        // A job written by the fast path is always new.
+        // A job that the fast path writes is always new.
         let outcome = if row.len() > 1 { Enqueued::from_sql(row.try_get(1)?) } else { Enqueued::New };
         Ok(id.map(|id| JobHandle::enqueued(JobRef::from_id(id).in_store(self.store), outcome)))
     }
@@ -215,7 +219,7 @@ impl<'c, J: JobType> IntoFuture for Enqueue<'c, J> {
     type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send + 'c>>;
 
     fn into_future(self) -> Self::IntoFuture {
-        // Without `unless_at_capacity`, the statements report a queue at its capacity as an error, so there is always a handle.
+        // Without `unless_at_capacity`, the statements report a queue at its capacity as an error, so `send` always returns a handle.
         Box::pin(async move { self.send(false).await?.ok_or(Error::Database(sqlx::Error::RowNotFound)) })
     }
 }

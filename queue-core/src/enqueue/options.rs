@@ -1,4 +1,4 @@
-//! Options of an enqueue: queue, priority, attempts, times, keys, metadata. Checked and encoded here, written elsewhere.
+//! Options of an enqueue: queue, priority, attempts, times, keys and metadata. This file checks and encodes the options.
 
 use std::{borrow::Cow, collections::BTreeMap};
 
@@ -16,111 +16,114 @@ use crate::{
     trace::{TRACEPARENT, TRACESTATE, TraceContext},
 };
 
-/// Defines the option methods of a builder. The method `options_mut` returns the [`EnqueueOptions`] that they change.
+/// Defines the option methods of a builder. The builder's method `options_mut` returns the [`EnqueueOptions`] that the methods change.
 macro_rules! option_methods {
     (($($this:tt)*) -> $returned:ty, $same:ident) => {
-        /// Delays the job by this duration, by the database's clock. At most 3,000 years.
+        /// Delays the job by `wait`, measured by the database's clock. The maximum is 3,000 years.
         pub fn after($($this)*, wait: std::time::Duration) -> $returned {
             $same.options_mut().run = crate::enqueue::start_time::StartTime::After(wait);
             $same
         }
 
-        /// Runs the job no earlier than this time, which may have passed already. From 1970 to 9999.
+        /// Sets the earliest time at which the job may run. The time is within the years 1970 to 9999, and may be in the past.
         pub fn at($($this)*, time: chrono::DateTime<chrono::Utc>) -> $returned {
             $same.options_mut().run = crate::enqueue::start_time::StartTime::At(time);
             $same
         }
 
-        /// Sets the time by which the job must begin, by the database's clock, instead of the type's expiry
-        /// ([`Options::expires`](crate::Options::expires)). Otherwise it finishes as expired, and is not run.
+        /// Sets the time by which the job must start, by the database's clock, instead of the type's expiry
+        /// ([`Options::expires`](crate::Options::expires)). A job that has not started by then expires and does not run.
         ///
-        /// From 1970 to 9999. With a time that has passed, the job expires as soon as a worker finds it. Rejected if the job may not run before
-        /// this time.
+        /// The time is within the years 1970 to 9999. If the time has passed, the job expires as soon as a worker finds the job. The
+        /// enqueue is rejected if the job may not run before this time.
         pub fn expires_at($($this)*, time: chrono::DateTime<chrono::Utc>) -> $returned {
             $same.options_mut().expires = crate::enqueue::expiry::Expiry::At(time);
             $same
         }
 
-        /// Sets the expiry relative to the earliest time at which the job may run: its enqueue, or its scheduled time. See
-        /// [`expires_at`](Self::expires_at). Longer than zero, and at most 3,000 years.
+        /// Sets the expiry relative to the earliest time at which the job may run, which is the enqueue or the scheduled time. See
+        /// [`expires_at`](Self::expires_at). The duration is longer than zero and at most 3,000 years.
         pub fn expires_in($($this)*, wait: std::time::Duration) -> $returned {
             $same.options_mut().expires = crate::enqueue::expiry::Expiry::In(wait);
             $same
         }
 
-        /// Sets the priority instead of the type's. Higher runs first.
+        /// Sets the priority instead of the type's priority. Jobs of higher priority run first.
         pub fn priority($($this)*, priority: i16) -> $returned {
             $same.options_mut().priority = priority;
             $same
         }
 
-        /// Sets the queue instead of the type's. A worker that serves only named queues must name it.
+        /// Sets the queue instead of the type's queue. A worker that serves only certain queues must include this queue.
         pub fn queue($($this)*, queue: impl Into<String>) -> $returned {
             $same.options_mut().queue = std::borrow::Cow::Owned(queue.into());
             $same
         }
 
-        /// Sets the maximum number of attempts instead of the type's; at least 1.
+        /// Sets the maximum number of attempts instead of the type's. The minimum is 1.
         pub fn max_attempts($($this)*, max_attempts: i16) -> $returned {
             $same.options_mut().max_attempts = max_attempts;
             $same
         }
 
-        /// Sets the ordering key instead of the job's own ([`JobType::ordering_key`](crate::JobType::ordering_key)). Of any length; without NUL.
+        /// Sets the ordering key instead of the job's own ([`JobType::ordering_key`](crate::JobType::ordering_key)). The key may have any
+        /// length and must not contain NUL.
         ///
-        /// Jobs of one key in one queue run one at a time, in the order in which their enqueues committed. This enqueue therefore waits for open
-        /// transactions that have enqueued under the key, and others wait for this one's. There are 1024 locks, so now and then it also waits for
-        /// transactions of another key.
+        /// Jobs of one key in one queue run one at a time, in the commit order of their enqueues. An enqueue therefore waits for open
+        /// transactions that have enqueued under the same key. Keys share 1024 locks, so an enqueue occasionally also waits for a
+        /// transaction of another key.
         ///
-        /// Two transactions that enqueue under several keys, one after the other, may deadlock, and the server then aborts one of them. Enqueue
-        /// such jobs together, by `enqueue_all` or in a `Batch`, which lock all keys in one order.
+        /// Two transactions that enqueue under several keys, one after the other, may deadlock. The server then aborts one of them. Enqueue
+        /// such jobs together, with `enqueue_all` or in a `Batch`, which lock all keys in the same order.
         pub fn key($($this)*, key: impl Into<String>) -> $returned {
             $same.options_mut().key = Some(key.into());
             $same
         }
 
-        /// Sets the policy for dead jobs of its ordering key instead of the type's.
+        /// Sets the policy for dead letters of the ordering key instead of the type's policy.
         pub fn key_policy($($this)*, key_policy: crate::define::KeyPolicy) -> $returned {
             $same.options_mut().key_policy = key_policy;
             $same
         }
 
-        /// Sets the fair key instead of the job's own ([`JobType::fair_key`](crate::JobType::fair_key)). Jobs of one type with different fair
-        /// keys take turns, however many there are of each. Of any length; without NUL.
+        /// Sets the fairness key instead of the job's own ([`JobType::fair_key`](crate::JobType::fair_key)). Jobs of one type with
+        /// different fairness keys take turns, regardless of the number of jobs per key. The key may have any length and must not contain
+        /// NUL.
         pub fn fair($($this)*, key: impl Into<String>) -> $returned {
             $same.options_mut().fair = Some(key.into());
             $same
         }
 
-        /// Makes the job unique by this key: it is not enqueued if another job of its type holds the key in its queue. The key may be any text
-        /// without U+0000, of any length, and takes precedence over the one derived from the type's fields. If many jobs are enqueued with one
-        /// key, the first one is written.
+        /// Makes the job unique by `key`. The job is not enqueued if another job of its type holds the key in its queue. The key may be any
+        /// text without U+0000, of any length. This key takes precedence over the key derived from the type's fields. If many jobs are
+        /// enqueued with one key, the first job is written.
         ///
-        /// [`JobHandle::outcome`](crate::JobHandle::outcome) returns the outcome. Producers with the same key wait for each other's transactions,
-        /// and a rollback frees the key. This is exact at every isolation level: above read committed, a conflict with rows that your snapshot
-        /// does not show is a serialization failure. A transaction that takes several keys in a different order than others may be aborted as a
-        /// deadlock.
+        /// [`JobHandle::outcome`](crate::JobHandle::outcome) returns the outcome. Producers with the same key wait for each other's
+        /// transactions, and a rollback frees the key. Uniqueness holds at every isolation level: above read committed, a conflict with
+        /// rows outside of your snapshot is a serialization failure. Transactions that take several keys in different orders may be aborted
+        /// as a deadlock.
         pub fn unique($($this)*, key: impl Into<String>) -> $returned {
             $same.options_mut().unique.get_or_insert_default().key = Some(key.into());
             $same
         }
 
-        /// Sets how long the key is held, instead of the type's setting. Default: [`While::Live`](crate::While::Live).
+        /// Sets how long the job holds its key, instead of the type's setting. Default: [`While::Live`](crate::While::Live).
         pub fn unique_while($($this)*, held: crate::define::While) -> $returned {
             $same.options_mut().unique.get_or_insert_default().held = Some(held);
             $same
         }
 
-        /// Sets what this enqueue does if the key is held, instead of the type's setting. Default: [`OnConflict::Keep`](crate::OnConflict::Keep).
+        /// Sets what this enqueue does if another job holds the key, instead of the type's setting. Default:
+        /// [`OnConflict::Keep`](crate::OnConflict::Keep).
         pub fn on_conflict($($this)*, on_conflict: crate::define::OnConflict) -> $returned {
             $same.options_mut().unique.get_or_insert_default().on_conflict = Some(on_conflict);
             $same
         }
 
-        /// Adds a value to the job's metadata, and replaces an earlier value of the same key. At most 4 KiB of JSON in total.
+        /// Adds a value to the job's metadata. Replaces an earlier value of the same key. The metadata of a job has at most 4 KiB of JSON.
         ///
-        /// Metadata is available to the handler ([`Context::meta`](crate::Context::meta)), in lists and filters, and to code that does not know
-        /// the payload.
+        /// Metadata is available to the handler ([`Context::meta`](crate::Context::meta)), in lists and filters, and to code that does not
+        /// know the payload type.
         pub fn meta($($this)*, key: impl Into<String>, value: impl serde::Serialize) -> $returned {
             $same.options_mut().add_meta(key.into(), &value);
             $same
@@ -129,21 +132,22 @@ macro_rules! option_methods {
 }
 pub(super) use option_methods;
 
-/// Defines the methods of a builder or a batch for the store and the durability.
+/// Defines the store and durability methods of a builder or a batch.
 macro_rules! enqueue_methods {
     () => {
-        /// Enqueues into this store instead of the default one.
+        /// Sets the store into which jobs are enqueued, instead of the default store.
         #[must_use = "returns the changed value"]
         pub fn store(mut self, store: crate::schema::Store) -> Self {
             self.store = store;
             self
         }
 
-        /// Sets whether the commit of this enqueue waits for the disk, instead of the type's setting. With several types, it waits if one of them
-        /// requires it. See [`Durability`](crate::Durability) for the risks.
+        /// Sets whether the commit of this enqueue waits for the disk, instead of the type's setting. An enqueue of several types waits if
+        /// one of the types requires it. See [`Durability`](crate::Durability) for the risks.
         ///
-        /// Takes effect if the enqueue is a transaction of its own: on a pool, or on a connection outside a transaction. It has no effect in your
-        /// transaction, where it would change the durability of your other writes; use `set local synchronous_commit = off` there.
+        /// The setting applies if the enqueue has its own transaction: on a pool, or on a connection outside a transaction. The setting has
+        /// no effect in your transaction, because it would also apply to your other writes. Use `set local synchronous_commit = off` in
+        /// your transaction.
         #[must_use = "returns the changed value"]
         pub fn durability(mut self, durability: crate::define::Durability) -> Self {
             self.durability = Some(durability);
@@ -153,9 +157,9 @@ macro_rules! enqueue_methods {
 }
 pub(super) use enqueue_methods;
 
-/// Options of a job that is being enqueued: those of its type, and the changes to them.
+/// Options of a job that is being enqueued. The initial values are the options of the job type.
 ///
-/// [`Batch::add`](crate::Batch::add) returns them for the added job. The builders of [`Job`](crate::Job) have the same methods.
+/// [`Batch::add`](crate::Batch::add) returns the options of the added job. The builders of [`Job`](crate::Job) have the same methods.
 ///
 /// ```
 /// # use queue_core::{Batch, job};
@@ -176,28 +180,28 @@ pub struct EnqueueOptions {
     pub(super) max_attempts: i16,
     pub(super) run: StartTime,
     pub(super) expires: Expiry,
-    /// Overrides the job's own ordering key.
+    /// Ordering key that replaces the job's own.
     pub(super) key: Option<String>,
     pub(super) key_policy: KeyPolicy,
-    /// Overrides the job's own fair key.
+    /// Fairness key that replaces the job's own.
     pub(super) fair: Option<String>,
-    /// Set if the job is unique.
+    /// Uniqueness settings, if the job is unique.
     pub(super) unique: Option<Uniqueness>,
-    /// Each value as JSON text, or the error of its encoding.
+    /// Metadata. Each value is JSON text, or the error of its encoding.
     meta: BTreeMap<String, Result<Box<RawValue>, String>>,
-    /// What waits for the job's end, if anything does.
+    /// Flow, map or node that counts the job or waits for it.
     pub(super) system: Option<Membership>,
-    /// Keyring, if the payload is stored encrypted.
+    /// Name of the keyring, if the payload is stored encrypted.
     seal: Option<&'static str>,
 }
 
-/// Maximum size in bytes of a job's metadata as printed by jsonb; the same as `queue.meta_limit()` in SQL.
+/// Maximum size in bytes of a job's metadata in the text form of jsonb. The SQL function `queue.meta_limit()` returns the same value.
 const META_LIMIT: usize = 4096;
 
-/// Uniqueness of a job, as set by its type or its enqueue.
+/// Uniqueness settings of a job, from its type or its enqueue.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Uniqueness {
-    /// Overrides the key derived from the type's fields.
+    /// Key that replaces the key derived from the type's fields.
     pub(super) key: Option<String>,
     pub(super) held: Option<While>,
     pub(super) on_conflict: Option<OnConflict>,
@@ -230,12 +234,12 @@ impl EnqueueOptions {
         stored_type(self.job_type, self.version)
     }
 
-    /// Returns how the payload is sealed, if the type requires it.
+    /// Returns the sealing of the payload, or `None` if the payload is not sealed.
     pub(super) fn sealing(&self) -> Option<Sealing> {
         self.seal.map(|keyring| Sealing { keyring, job_type: self.job_type, version: self.version })
     }
 
-    /// Returns whether a job without keys of its own is plain: all options fit the columns of an entry.
+    /// Returns whether a job without keys of its own would be plain: the columns of an entry can hold all options.
     pub(super) fn is_plain(&self) -> bool {
         self.key.is_none()
             && self.fair.is_none()
@@ -263,7 +267,7 @@ impl EnqueueOptions {
         self.expires.check()
     }
 
-    /// Checks that no time is set, because the schedule sets it.
+    /// Checks that no start or expiry time is set, because the schedule sets the times.
     pub(super) fn check_without_time(&self) -> Result<(), Error> {
         let reject = |what| Err(Error::OutOfRange { what, value: "given".to_owned(), range: "left to the schedule" });
         match (self.run, self.expires) {
@@ -273,7 +277,7 @@ impl EnqueueOptions {
         }
     }
 
-    /// Returns the metadata as JSON text, if there is any.
+    /// Returns the metadata as JSON text, or `None` if the job has no metadata.
     pub(crate) fn meta_text(&self) -> Result<Option<String>, Error> {
         if self.meta.is_empty() {
             return Ok(None);
@@ -290,8 +294,8 @@ impl EnqueueOptions {
         }
     }
 
-    /// Adds the trace context of the enqueue to the metadata, unless the caller has set one. What exceeds the size limit is left out: first the
-    /// vendor state, then all of it.
+    /// Adds the trace context of the enqueue to the metadata, unless the caller has set a trace context. If the size limit would be
+    /// exceeded, the vendor state is omitted, or else the whole trace context.
     pub(super) fn add_trace(&mut self, carried: Option<&TraceContext>) {
         let Some(TraceContext { traceparent, tracestate }) = carried else { return };
         if self.meta.contains_key(TRACEPARENT) || self.meta.contains_key(TRACESTATE) {
@@ -311,7 +315,7 @@ impl EnqueueOptions {
         self.meta.contains_key(key)
     }
 
-    /// Adds the tenant of the connection to the metadata, if there is one; returns the tenant's store.
+    /// Adds the tenant of the connection to the metadata, and returns the tenant's store. Returns `None` if the connection has no tenant.
     pub(super) fn set_tenant(&mut self, tenant: Option<(Store, String)>) -> Option<Store> {
         let (store, key) = tenant?;
         self.add_meta(TENANT.to_owned(), &key);
@@ -327,7 +331,8 @@ impl EnqueueOptions {
         self.meta.iter().filter_map(|(key, value)| Some((&**key, &**value.as_ref().ok()?))).collect()
     }
 
-    /// Serializes the options under the names that `queue.enqueue` reads, except for the keys, which a job may have of its own: see `EnqueueRow`.
+    /// Serializes the options under the names that `queue.enqueue` reads. `EnqueueRow` serializes the keys, because a job may have its own
+    /// keys.
     pub(super) fn write<M: SerializeMap>(&self, to: &mut M) -> Result<(), M::Error> {
         to.serialize_entry("queue", &self.queue)?;
         to.serialize_entry("priority", &self.priority)?;
@@ -376,7 +381,7 @@ impl Uniqueness {
     }
 }
 
-/// Checks a key. Keys are hashed as text, which cannot contain NUL in the database.
+/// Checks that a key has no NUL character. The database hashes keys as text, which cannot contain NUL.
 pub(super) fn check_key(what: &'static str, key: &str) -> Result<(), Error> {
     if !key.contains('\0') {
         return Ok(());

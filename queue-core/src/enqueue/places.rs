@@ -1,4 +1,4 @@
-//! Shared by all bulk writes: the rows to write, the lane and times of each, and the result.
+//! Types shared by all bulk writes: the rows to write, the lane and times of each row, and the result.
 
 use std::{
     borrow::Cow,
@@ -16,14 +16,14 @@ use crate::{
     schema::Store,
 };
 
-/// Rows to write, encoded one by one on demand.
+/// Rows to write. Each row is encoded on demand.
 pub(super) type EnqueueRows<'a> = Box<dyn Iterator<Item = Result<EnqueueRow<'a>, Error>> + Send + 'a>;
 
 /// Result of a bulk write: the number of jobs and, if requested, their ids in order.
 pub(super) struct BulkResult {
     pub(super) count: u64,
     pub(super) ids: Option<Vec<JobId>>,
-    /// Outcomes of jobs with uniqueness keys, and of jobs written together with them; empty if no job has one.
+    /// Outcomes of jobs with uniqueness keys, and of jobs written together with such jobs. Empty if no job has a uniqueness key.
     pub(super) outcomes: Vec<Enqueued>,
 }
 
@@ -40,7 +40,7 @@ impl BulkResult {
         self.outcomes.push(outcome);
     }
 
-    /// Returns the number of new jobs.
+    /// Returns the number of jobs that were created.
     pub(super) fn new_jobs(&self) -> u64 {
         self.count - self.outcomes.iter().filter(|outcome| **outcome != Enqueued::New).count() as u64
     }
@@ -50,12 +50,12 @@ impl BulkResult {
 pub(super) struct LanePlaces<'t> {
     pub(super) store: Store,
     options: &'t [EnqueueOptions],
-    /// One for each entry of `options`.
+    /// Lane and times for each entry of `options`.
     by_options: Vec<LanePlace>,
     payload_limit: usize,
-    /// Whether one of the queues has a capacity.
+    /// Whether at least one of the queues has a capacity.
     has_capacity: bool,
-    /// Whether jobs must be enqueued one by one through SQL functions, because the role has no rights on the tables.
+    /// Whether jobs must be enqueued one by one through SQL functions, because the role has no privileges on the tables.
     pub(super) through_functions: bool,
 }
 
@@ -84,8 +84,8 @@ impl<'t> LanePlaces<'t> {
         Ok(Self { store, options, by_options, payload_limit, has_capacity, through_functions })
     }
 
-    /// Returns the place of a row, unless its payload exceeds the store's limit, which may be lower than the crate's. `index` is the row's index
-    /// in the enqueue.
+    /// Returns the lane and times of a row. Fails if the payload exceeds the limit of the store, which may be lower than the limit of this
+    /// crate. `index` is the index of the row in the enqueue.
     pub(super) fn find(&self, row: &EnqueueRow<'_>, index: u64) -> Result<&LanePlace, Error> {
         let (size, limit) = (row.payload().len(), self.payload_limit);
         if size <= limit {
@@ -105,19 +105,21 @@ impl<'t> LanePlaces<'t> {
         row.key(self.options_of(row))
     }
 
-    /// Checks whether this number of jobs certainly exceeds a queue's capacity, before anything is written.
+    /// Fails if `jobs` certainly exceeds the capacity of a queue. Called before any job is written.
     pub(super) async fn check_capacity(&self, connection: &mut PgConnection, jobs: u64) -> Result<(), Error> {
         if self.has_capacity {
             self.execute_per_queue(&mut *connection, include_str!("../../sql/look_capacity.sql"), jobs).await?;
-            // Lanes may have begun to leave meanwhile. From now on they stay, because this transaction writes to them.
+            // Workers may have begun to remove the lanes in the meantime. Find or create the lanes again; from now on they stay, because
+            // this transaction writes to them.
             let lanes: BTreeSet<_> = self.options.iter().map(lane_of).collect();
             find_or_create_lanes(connection, self.store, lanes.iter(), true).await?;
         }
         Ok(())
     }
 
-    /// Last step of a bulk enqueue: takes the capacity for the jobs written (0 if they have taken it themselves), and notifies the idle workers
-    /// of each queue once, and those that process ordering keys. Jobs enqueued through SQL functions have done so already.
+    /// Finishes a bulk enqueue. Takes capacity for `jobs` jobs; `jobs` is 0 if the jobs have already taken their capacity. Notifies idle
+    /// workers once per queue, and the workers that process ordering keys. Does nothing for jobs enqueued through SQL functions, which do
+    /// the same.
     pub(super) async fn finish(&self, connection: &mut PgConnection, jobs: u64, keyed: bool) -> Result<(), Error> {
         if self.through_functions {
             return Ok(());
@@ -128,9 +130,9 @@ impl<'t> LanePlaces<'t> {
         self.execute_per_queue(connection, include_str!("../../sql/wake_all.sql"), jobs).await
     }
 
-    /// Runs a statement over the queues and the number of these jobs in each.
+    /// Runs a statement with the queues and the number of jobs per queue as parameters.
     async fn execute_per_queue(&self, connection: &mut PgConnection, statement: &'static str, jobs: u64) -> Result<(), Error> {
-        // Either all rows share one entry of the options, or each row has its own.
+        // Either all rows share one entry of the options, or each row has its own entry.
         let each = if self.options.len() == 1 { jobs } else { jobs.min(1) };
         let mut queues: BTreeMap<&str, i64> = BTreeMap::new();
         for options in self.options {
@@ -144,7 +146,7 @@ impl<'t> LanePlaces<'t> {
     }
 }
 
-/// Finds or creates lanes. With `writes_next`, jobs are written next; otherwise they may still be refused.
+/// Finds or creates lanes. With `writes_next`, the caller writes jobs to the lanes next; otherwise the enqueue may still be rejected.
 async fn find_or_create_lanes<'l>(
     connection: &mut PgConnection,
     store: Store,

@@ -1,4 +1,4 @@
-//! An enqueue as a statement and its parameters, for a transaction of another driver.
+//! Enqueue as an SQL statement with parameters, for a transaction of another driver.
 
 use std::{borrow::Cow, fmt, marker::PhantomData};
 
@@ -16,8 +16,8 @@ use crate::{
     trace,
 };
 
-/// Builder of an enqueue that another driver sends; from [`Job::statement`](crate::Job::statement). Set the options that differ from the type's,
-/// then call [`build`](Self::build).
+/// Builder for an enqueue that another driver sends. Created by [`Job::statement`](crate::Job::statement). Set the options that differ from
+/// the type's, then call [`build`](Self::build).
 ///
 /// With tokio-postgres:
 ///
@@ -34,9 +34,9 @@ pub struct Statement<J> {
     options: EnqueueOptions,
 }
 
-/// Statement that enqueues a job, and its parameters; from [`Statement::build`].
+/// Statement that enqueues a job, with its parameters. Created by [`Statement::build`].
 ///
-/// If it is sent in a transaction, the job exists if and only if that commits. Each time it is sent, it enqueues another job.
+/// If the statement is sent in a transaction, the job exists if and only if the transaction commits. Each execution enqueues another job.
 #[must_use = "nothing is enqueued until it is sent"]
 pub struct Rendered<J> {
     sql: &'static str,
@@ -52,7 +52,7 @@ impl<J: JobType> Statement<J> {
 
     option_methods!((mut self) -> Self, self);
 
-    /// Enqueues into this store instead of the default one.
+    /// Sets the store into which the job is enqueued, instead of the default store.
     pub fn store(mut self, store: Store) -> Self {
         self.store = store;
         self
@@ -61,8 +61,8 @@ impl<J: JobType> Statement<J> {
     /// Builds the statement. Calls the hooks of [`on_enqueue`](crate::on_enqueue), and adds the current trace context.
     ///
     /// # Errors
-    /// As [`Job::enqueue`](crate::Job::enqueue), except for database errors, which the other driver returns. A queue at its capacity has the
-    /// SQLSTATE `QCAPA`.
+    /// Returns the errors of [`Job::enqueue`](crate::Job::enqueue), except for database errors, which the other driver returns. A queue at
+    /// its capacity causes an error with the SQLSTATE `QCAPA`.
     pub fn build(mut self) -> Result<Rendered<J>, Error> {
         call_hooks(&mut self.options);
         let span = trace::enqueue_span(Some(&self.options.queue), Some(self.options.job_type));
@@ -84,26 +84,26 @@ impl<J: JobType> Statement<J> {
 }
 
 impl<J> Rendered<J> {
-    /// Returns the text of the statement, with `$1` to `$3`; the same for all jobs of a store. The statement returns one row: the job's id, a
-    /// `bigint`, and the outcome of the enqueue, a `text`.
+    /// Returns the SQL text with the parameters `$1` to `$3`. The text is the same for all jobs of a store. The statement returns one row:
+    /// the id of the job as a `bigint`, and the outcome of the enqueue as a `text`.
     #[must_use]
     pub fn sql(&self) -> &'static str {
         self.sql
     }
 
-    /// Returns the values of `$1` to `$3`, all of type `text`: the job type's name, the payload and the options, both as JSON.
+    /// Returns the values of `$1` to `$3`, all of type `text`: the name of the job type, and the payload and options as JSON.
     #[must_use]
     pub fn parameters(&self) -> [&str; 3] {
         self.parameters.each_ref().map(String::as_str)
     }
 
-    /// Returns the handle of the job, from the row that the statement returned.
+    /// Returns the handle of the job, given the row that the statement returned.
     pub fn handle(&self, id: i64, outcome: &str) -> JobHandle<J> {
         JobHandle::enqueued(JobRef::from_id(JobId(id)).in_store(self.store), Enqueued::from_sql(outcome))
     }
 }
 
-/// Omits the payload.
+/// Omits the payload because it may be secret.
 impl<J> fmt::Debug for Rendered<J> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Rendered").field("sql", &self.sql).field("job_type", &self.parameters[0]).finish_non_exhaustive()

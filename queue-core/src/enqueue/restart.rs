@@ -1,4 +1,4 @@
-//! Restart of a durable job with another payload, which is encoded and sealed as by an enqueue.
+//! Restart of a durable job with another payload, which is encoded and sealed as in an enqueue.
 
 use std::future::pending;
 
@@ -12,24 +12,25 @@ use crate::{
 };
 
 impl Durable {
-    /// Ends this attempt and restarts the job with this payload: the same job with the same id and an empty journal. A job that runs for years
+    /// Ends this attempt and restarts the job with `payload`. The job keeps its id and gets an empty journal. A job that runs for years
     /// thereby stays below the maximum number of steps.
     ///
-    /// This method never returns, so no `?`, no `ok()` and no middleware can take it for a failure. Once the handler has nothing else to do at
-    /// that moment, its future is dropped, including what runs concurrently in a `join!`. The new payload, the end of the old journal and the
-    /// job's new place at the end of its lane are one commit under the lease. If the process ends, either all of it has happened or none, and in
-    /// the latter case this attempt is repeated. A cancellation requested meanwhile takes precedence.
+    /// This method never returns, so neither `?` nor `ok()` nor middleware can treat a restart as a failure. When the handler has nothing
+    /// else to do, its future is dropped, including other branches of a `join!`. One commit under the lease writes the new payload, deletes
+    /// the old journal and moves the job to the end of its lane. If the process ends before the commit, this attempt is repeated. A
+    /// cancellation requested in the meantime takes precedence.
     ///
-    /// Discarded: steps, sleeps, received signals, checkpoint and progress, and the counts of attempts and crashes, which restart at zero. A job
-    /// that restarts every night has all its attempts each night. An expiry is discarded too, because the job has begun.
+    /// A restart discards steps, sleeps, received signals, the checkpoint and the progress. The counts of attempts and crashes restart at
+    /// zero, so a job that restarts every night has all its attempts each night. The expiry is discarded as well, because the job has
+    /// started.
     ///
-    /// Kept: id, metadata, queue, priority, `max_attempts`, the ordering, fair and uniqueness keys of its enqueue (even if the new payload would
-    /// result in others), signals that were sent and not received, failures and logs. Its children keep running without a parent:
-    /// [`join`](crate::Child::join) those whose result matters before. A signal whose `receive` was dropped in a `select!` may have been received
-    /// already, and is discarded with the journal.
+    /// A restart keeps the id, metadata, queue, priority, `max_attempts`, failures, logs, and signals that were not received. The ordering,
+    /// fairness and uniqueness keys of the enqueue are kept as well, even if the new payload would have different keys. Children of the job
+    /// keep running without a parent, so [`join`](crate::Child::join) a child before the restart if its result matters. A signal whose
+    /// `receive` was dropped in a `select!` may already have been received. Such a signal is discarded with the journal.
     ///
-    /// The payload is stored as this release would enqueue it, with the type's `version` and `seal`. A payload that cannot be stored, or of
-    /// another type than the job's, is a terminal failure of the attempt.
+    /// The payload is stored in the same way as in an enqueue, with the type's `version` and `seal`. The attempt fails terminally if the
+    /// payload cannot be stored or is not of the job's type.
     ///
     /// ```
     /// # use queue_core::{Durable, Handler, JobResult, job};
@@ -56,7 +57,7 @@ impl Durable {
             Ok(restart) => self.request_restart(restart),
             Err(failure) => self.reject_restart(failure),
         }
-        // The attempt ends here.
+        // The attempt is aborted here.
         pending().await
     }
 }

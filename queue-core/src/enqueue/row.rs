@@ -1,4 +1,4 @@
-//! Jobs to write: checked and encoded once, for any of the statements.
+//! Jobs to write. Each job is checked and encoded once, for any of the statements.
 
 use std::borrow::Cow;
 
@@ -19,19 +19,19 @@ use crate::{
 /// Encoded payload of a job and the keys that its type derives from it.
 #[derive(Clone)]
 pub(super) struct EncodedJob {
-    /// JSON text. [`EnqueueRow::for_store`] seals it if the type requires that.
+    /// Payload as JSON text. [`EnqueueRow::for_store`] seals the payload if the type requires it.
     payload: String,
     key: Option<String>,
     fair: Option<String>,
     unique_key: Option<String>,
 }
 
-/// One job of an enqueue: its encoded payload and which options apply.
+/// One job of an enqueue: the encoded payload, and a reference to its options.
 pub(super) struct EnqueueRow<'a> {
     job: Cow<'a, EncodedJob>,
     /// All options as JSON text; `None` if the job is plain.
     options_json: Option<String>,
-    /// Index of its options among those of the enqueue.
+    /// Index of the job's options among the options of the enqueue.
     pub(super) options: usize,
 }
 
@@ -43,24 +43,24 @@ impl EncodedJob {
         key.as_deref().map_or(Ok(()), |key| check_key("the ordering key", key))?;
         let fair = job.fair_key().map(Cow::into_owned);
         fair.as_deref().map_or(Ok(()), |key| check_key("the fair key", key))?;
-        // After the payload, which checks the nesting and the numbers of these fields.
+        // The key is computed after the payload, whose encoding has checked the depth and the numbers of the key's fields.
         let unique_key = job.unique_key().into_text().transpose().map_err(|what| to_error(PayloadError::Encode(what)))?;
         let Some(sealing) = Sealing::for_type::<J>() else { return Ok(Self { payload, key, fair, unique_key }) };
-        // The empty key is that of the whole queue, and reveals nothing.
+        // The empty key orders the whole queue and reveals nothing, so it is not hashed.
         let hash_line = |key: String| if key.is_empty() { Ok(key) } else { sealing.hash("its ordering key", &key) };
         let key = key.map(hash_line).transpose()?;
         let unique_key = unique_key.map(|key| sealing.hash("its uniqueness key", &key)).transpose()?;
         Ok(Self { payload, key, fair, unique_key })
     }
 
-    /// Returns the payload as JSON text, not sealed.
+    /// Returns the unsealed payload as JSON text.
     pub(super) fn payload(&self) -> &str {
         &self.payload
     }
 }
 
 impl<'a> EnqueueRow<'a> {
-    /// Creates a row as [`EnqueueRow::new`], with the payload sealed for this store if the type requires it.
+    /// Creates a row like [`EnqueueRow::new`]. The payload is sealed for `store` if the type requires it.
     pub(super) fn for_store(store: Store, mut job: Cow<'a, EncodedJob>, options: &EnqueueOptions, place: usize) -> Result<Self, Error> {
         if let Some(sealing) = options.sealing() {
             let payload = sealing.seal(&job.payload, store, Nonce::Random)?;
@@ -69,7 +69,7 @@ impl<'a> EnqueueRow<'a> {
         Self::new(job, options, place)
     }
 
-    /// Creates the row of a job with these options, which are already checked. `place` is their index among those of the enqueue.
+    /// Creates the row of a job. The options must already be checked. `place` is the index of the options among the options of the enqueue.
     pub(super) fn new(job: Cow<'a, EncodedJob>, options: &EnqueueOptions, place: usize) -> Result<Self, Error> {
         let mut row = Self { job, options_json: None, options: place };
         if row.unique_key(options).is_none() && options.unique.is_some() {
@@ -85,32 +85,32 @@ impl<'a> EnqueueRow<'a> {
         &self.job.payload
     }
 
-    /// Returns the ordering key: that of the options, else the job's own.
+    /// Returns the ordering key from the options, or else the job's own key.
     pub(super) fn key<'r>(&'r self, options: &'r EnqueueOptions) -> Option<&'r str> {
         options.key.as_deref().or(self.job.key.as_deref())
     }
 
-    /// Returns the fair key: that of the options, else the job's own.
+    /// Returns the fairness key from the options, or else the job's own key.
     fn fair_key<'r>(&'r self, options: &'r EnqueueOptions) -> Option<&'r str> {
         options.fair.as_deref().or(self.job.fair.as_deref())
     }
 
-    /// Returns the uniqueness key of a unique job: that of the options, else the one derived from its fields.
+    /// Returns the uniqueness key from the options, or else the key derived from the job's fields. Returns `None` if the job is not unique.
     fn unique_key<'r>(&'r self, options: &'r EnqueueOptions) -> Option<&'r str> {
         options.unique.as_ref()?.key.as_deref().or(self.job.unique_key.as_deref())
     }
 
-    /// Returns whether all options fit the columns of the statements for plain jobs.
+    /// Returns whether the columns of the statements for plain jobs can hold all options.
     pub(super) fn is_plain(&self) -> bool {
         self.options_json.is_none()
     }
 
-    /// Returns the options as JSON text for `queue.enqueue`; `None` if they all fit into columns.
+    /// Returns the options as JSON text for `queue.enqueue`, or `None` if the columns can hold all options.
     pub(super) fn extra_options_json(&self) -> Option<&str> {
         self.options_json.as_deref()
     }
 
-    /// Returns the options as JSON text, whether the job is plain or not.
+    /// Returns the options as JSON text, even if the job is plain.
     pub(super) fn options_json(&self, options: &EnqueueOptions) -> Result<Cow<'_, str>, Error> {
         if let Some(options_json) = &self.options_json {
             return Ok(Cow::Borrowed(options_json));
@@ -120,7 +120,7 @@ impl<'a> EnqueueRow<'a> {
         text.map(Cow::Owned).map_err(|error| Error::Payload { job_type: options.job_type, source: to_error(error) })
     }
 
-    /// Returns the approximate number of bytes that the row adds to a statement.
+    /// Returns the approximate size in bytes that the row adds to a statement.
     pub(super) fn size(&self) -> usize {
         self.job.payload.len() + self.options_json.as_ref().map_or(0, String::len)
     }

@@ -1,4 +1,4 @@
-//! Sealing: encryption of the payloads of types with `#[job(seal = ..)]`.
+//! Sealing of payloads: the payloads of types with `#[job(seal = ..)]` are stored encrypted.
 
 use crate::{
     define::{JobType, stored_type},
@@ -8,7 +8,7 @@ use crate::{
     seal::{self, Nonce, SealScope},
 };
 
-/// How payloads of a type are sealed: the keyring, and the name under which they are stored.
+/// Sealing of a type's payloads: the keyring, and the stored name to which a sealed payload is bound.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Sealing {
     pub(super) keyring: &'static str,
@@ -17,13 +17,13 @@ pub(crate) struct Sealing {
 }
 
 impl Sealing {
-    /// Returns `None` for a type whose payloads are not sealed.
+    /// Returns the sealing of the type `J`, or `None` if its payloads are not sealed.
     pub(super) fn for_type<J: JobType>() -> Option<Self> {
         let options = J::OPTIONS;
         options.seal.map(|keyring| Self { keyring, job_type: options.name, version: options.version })
     }
 
-    /// Seals a payload for this store.
+    /// Seals a payload for `store`.
     pub(crate) fn seal(self, clear: &str, store: Store, nonce: Nonce) -> Result<String, Error> {
         let stored = stored_type(self.job_type, self.version);
         let sealed = seal::seal(clear, self.keyring, SealScope { store, stored: &stored }, nonce).map_err(|why| self.fault(why))?;
@@ -34,7 +34,7 @@ impl Sealing {
         Err(Error::Payload { job_type: self.job_type, source: PayloadError::TooLarge { size, limit } })
     }
 
-    /// Hashes a key derived from the payload, so that it cannot be guessed from the stored value.
+    /// Hashes a key derived from the payload. The stored hash does not reveal the key.
     pub(super) fn hash(self, what: &'static str, key: &str) -> Result<String, Error> {
         seal::hash_key(what, key, self.keyring).map_err(|why| self.fault(why))
     }

@@ -1,4 +1,4 @@
-//! Children of a durable job, before and after their enqueue.
+//! Children of a durable job: the builder of a child, and the spawned child.
 
 use std::{
     borrow::Cow,
@@ -25,19 +25,21 @@ use crate::{
 };
 
 impl Durable {
-    /// Spawns a child: a separate job, which runs in parallel with this one, wherever its queue is served.
+    /// Spawns a child: a separate job that runs in parallel with this job, on any worker that serves its queue.
     ///
-    /// The step with this name and the child's enqueue are one commit: however an attempt ends, a name has one child. Set the options that differ
-    /// from its type's, then await it. Await the returned [`Child`] with [`join`](Child::join).
+    /// The step with this name and the enqueue of the child are one commit, so a name never has two children, however an attempt ends. Set
+    /// the options that differ from the type's, then await the builder. Wait for the result of the returned [`Child`] with
+    /// [`join`](Child::join).
     ///
-    /// A child runs even if its parent fails or dies; cancelling the parent cancels it. An expired or dead child is finished for its parent, and
-    /// requeuing it has no effect there.
+    /// A child runs even if its parent fails or becomes a dead letter. Cancelling the parent cancels the child. An expired or dead child
+    /// counts as finished for its parent, and requeuing the child has no effect on the parent.
     ///
     /// # Errors
-    /// Terminal: the name was already used in this attempt, is journaled as a step of another kind, or exceeds 193 bytes. As for an enqueue:
-    /// [`Error::AtCapacity`](crate::Error::AtCapacity), [`Error::Payload`](crate::Error::Payload),
-    /// [`Error::OutOfRange`](crate::Error::OutOfRange). [`Error::Database`](crate::Error::Database) if another job, which is not this job's
-    /// child, holds the child's uniqueness key. [`Error::LeaseLost`](crate::Error::LeaseLost) if another worker has the job, or it was cancelled.
+    /// Fails terminally if the name was already used in this attempt, is journaled as a step of another kind, or exceeds 193 bytes. Returns
+    /// [`Error::AtCapacity`](crate::Error::AtCapacity), [`Error::Payload`](crate::Error::Payload) and
+    /// [`Error::OutOfRange`](crate::Error::OutOfRange) as in an enqueue. Returns [`Error::Database`](crate::Error::Database) if a job that
+    /// is not a child of this job holds the child's uniqueness key. Returns [`Error::LeaseLost`](crate::Error::LeaseLost) if another worker
+    /// has this job, or this job was cancelled.
     ///
     /// ```
     /// # use queue_core::{Durable, JobResult, job};
@@ -57,7 +59,7 @@ impl Durable {
     }
 }
 
-/// Builder of a child that a durable job spawns; from [`Durable::spawn`].
+/// Builder of a child that a durable job spawns. Created by [`Durable::spawn`].
 #[must_use = "nothing is spawned until this is awaited"]
 pub struct Spawn<'c, J> {
     cx: &'c Durable,
@@ -117,7 +119,7 @@ impl<J> fmt::Debug for Spawn<'_, J> {
     }
 }
 
-/// Child of a durable job; from [`Durable::spawn`].
+/// Child that a durable job has spawned. Returned by awaiting [`Durable::spawn`].
 pub struct Child<'c, J> {
     pub(crate) cx: &'c Durable,
     pub(crate) name: String,
@@ -131,7 +133,7 @@ impl<J> Child<'_, J> {
         self.id
     }
 
-    /// Returns a handle of the child, to signal, cancel or await it elsewhere.
+    /// Returns a handle of the child, with which other code can signal, cancel or await the child.
     pub fn handle(&self) -> JobHandle<J> {
         JobHandle::enqueued(JobRef::from_id(self.id).in_store(self.cx.shared().store.anywhere()), crate::define::Enqueued::New)
     }

@@ -1,4 +1,4 @@
-//! Earliest time at which a job may run.
+//! Earliest start time of a job.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use chrono::{DateTime, Utc};
 use super::expiry::{MAX_DELAY_SECS, is_in_range};
 use crate::{define::format_duration, error::Error};
 
-/// Earliest time at which a job may run.
+/// Earliest time at which a job may start, as set by the enqueue.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum StartTime {
     Now,
@@ -25,17 +25,17 @@ impl StartTime {
         }
     }
 
-    /// Returns the time, if one was given.
+    /// Returns the absolute time, if the enqueue set one.
     pub(super) fn at(self) -> Option<DateTime<Utc>> {
         if let Self::At(time) = self { Some(time) } else { None }
     }
 
-    /// Returns the delay in milliseconds, if one was given.
+    /// Returns the delay in milliseconds, if the enqueue set one.
     pub(super) fn after_ms(self) -> Option<f64> {
         if let Self::After(wait) = self { Some(wait.as_secs_f64() * 1000.0) } else { None }
     }
 
-    /// Returns the due time by the database's clock; `None` if that is not in the future.
+    /// Returns the due time by the database's clock, or `None` if the job is due already.
     pub(super) fn due(self, now: DateTime<Utc>) -> Option<DateTime<Utc>> {
         match self {
             Self::Now => None,

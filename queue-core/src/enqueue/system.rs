@@ -1,24 +1,24 @@
-//! Flow or map that waits for a job's end: the part of the column `job.system` that an enqueue sets.
+//! Membership of a job in a flow or a map: the part of the column `job.system` that an enqueue sets.
 
 use serde::Serialize;
 
 use crate::{error::Error, payload};
 
-/// Maximum size as JSON in bytes. The database adds up to 110 bytes, and stores up to 4096.
+/// Maximum size in bytes of the membership as JSON text. The database adds up to 110 bytes, and stores up to 4096 bytes.
 const LIMIT: usize = 3900;
 
-/// What waits for a job's end. For a child, `queue.spawn` writes it.
+/// Flow or map that waits until the job ends. For a child, `queue.spawn` writes the parent instead.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Membership {
-    /// The flow with this name, of which the job is a node.
+    /// Name of the flow of which the job is a node.
     NodeOf(String),
-    /// The map or node of which the job is a part, as `JOB/NAME`.
+    /// Map, or node with many jobs, of which the job is a part, as `JOB/NAME`.
     PartOf(String),
 }
 
 impl Membership {
-    /// Checks that the database can store it.
+    /// Checks that the database can store the membership.
     pub(super) fn check(&self) -> Result<(), Error> {
         let wrong = |error| Error::OutOfRange {
             what: "the name of a flow or map",

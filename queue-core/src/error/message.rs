@@ -1,8 +1,8 @@
-//! Messages of database errors.
+//! Error texts for database errors.
 
 use crate::program::program_name;
 
-/// Returns the message of a database error without its DETAIL, statement and password, which could contain data.
+/// Returns a text for a database error. The text omits the server's `DETAIL`, the statement and the password, which could contain data.
 pub fn message(error: &sqlx::Error) -> String {
     let name = program_name();
     match error {
@@ -37,10 +37,10 @@ pub fn message(error: &sqlx::Error) -> String {
     }
 }
 
-/// Returns advice for a login that the server rejects: the part of the address to check.
+/// Returns advice for a login that the server rejects. The advice names the part of the address to check.
 fn login_advice(code: &str, message: &str) -> Option<&'static str> {
     Some(match code {
-        // The worker itself advises on encryption.
+        // The caller gives its own advice on encryption.
         "28000" if message.contains("no encryption") => return None,
         "28000" if message.contains("pg_hba") => {
             "add a line for it there, or check the user, host and database in the address: `postgres://USER:password@HOST:5432/NAME`"

@@ -1,4 +1,5 @@
-//! Operations on a job. Each is an SQL function of the store, usable from every language. This file has their names and parameters.
+//! Operations on one job. Each operation is an SQL function of the store, which any language can call. This module maps operations to the
+//! names and parameters of these functions.
 
 use std::time::Duration;
 
@@ -15,33 +16,34 @@ use crate::{
     schema::Store,
 };
 
-/// Operation on a job.
+/// Operation on a job, such as a cancellation or a requeue, with its parameters.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum Act {
     /// Cancels the job. A waiting job will not run. A running job becomes cancelling: see [`Acted::Cancelling`].
     Cancel,
-    /// Schedules a ready or scheduled job for this time. A time in the past makes it due immediately.
+    /// Schedules a ready or scheduled job for the given time. A time in the past makes the job due immediately.
     Reschedule(DateTime<Utc>),
-    /// Postpones a ready or scheduled job by this duration, counted from now by the database's clock; at most 100 years.
+    /// Postpones a ready or scheduled job by the given duration, counted from the database's current time. The maximum is 100 years.
     Snooze(Duration),
-    /// Makes a scheduled or parked job ready. A durable job checks itself whether its wait has ended, and waits again if not.
+    /// Makes a scheduled or parked job ready. A durable job then checks whether its wait has ended, and continues to wait if not.
     RunNow,
-    /// Sets the priority of a ready or scheduled job. Retries and requeues keep it.
+    /// Sets the priority of a ready or scheduled job. Retries and requeues keep the new priority.
     Priority(i16),
-    /// Makes a dead, completed or cancelled job ready at the end of its lane, with all its attempts available again. Its failures are kept,
-    /// its output is deleted. A job with an ordering key goes to the end of its key; only a dead letter that blocks its key keeps its
+    /// Makes a dead, completed or cancelled job ready at the end of its lane, with all attempts available again. Recorded failures are
+    /// kept; the output is deleted. A job with an ordering key goes to the end of the key. Only a dead letter that blocks its key keeps its
     /// place.
     ///
-    /// If another job holds its uniqueness key, it is rejected with [`Error::KeyTaken`]. An operation on many jobs skips it instead.
+    /// A job whose uniqueness key is held by another job is rejected with [`Error::KeyTaken`]. Operations on many jobs skip such a job
+    /// instead.
     Requeue,
-    /// Requeues the job as [`Act::Requeue`] does, even while another job holds its uniqueness key.
+    /// Requeues the job like [`Act::Requeue`], even if another job holds the uniqueness key.
     ForceRequeue,
-    /// Deletes a dead letter with its payload and history. If it blocked an ordering key, the key continues.
+    /// Deletes a dead letter with its payload and history. If the dead letter blocked an ordering key, the key continues with the next job.
     Discard,
 }
 
-/// Outcome of an operation on a job.
+/// Outcome of an operation on a job: completed, or a cancellation in progress.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "lowercase")]
@@ -49,13 +51,13 @@ pub enum Act {
 pub enum Acted {
     /// The operation has taken effect.
     Done,
-    /// The job was running and is now cancelling. Its worker triggers the handler's [`cancelled`](crate::Context::cancelled) within about a
-    /// second, and drops the handler's future after `cancel_grace`. Unless the attempt completes nevertheless, the job is then cancelled.
-    /// It is never retried, even if its process crashes meanwhile.
+    /// The job was running and is now cancelling. Within about a second, the worker triggers the handler's
+    /// [`cancelled`](crate::Context::cancelled). After `cancel_grace`, the worker drops the handler's future. The job is then cancelled,
+    /// unless the attempt completes first. The job is never retried, even if the process crashes.
     Cancelling,
 }
 
-/// Parameters of an operation.
+/// Optional parameters of the SQL functions. Each operation sets at most one of them.
 #[derive(Default)]
 struct OperationParams {
     run_at: Option<DateTime<Utc>>,
@@ -78,7 +80,7 @@ impl Act {
         }
     }
 
-    /// Returns one word for the job's condition after the operation, such as `requeued`.
+    /// Returns a word for the state in which the operation leaves the job, such as `requeued`.
     pub fn done(self) -> &'static str {
         match self {
             Self::Cancel => "cancelled",
@@ -91,12 +93,12 @@ impl Act {
         }
     }
 
-    /// Returns the states of the jobs that an operation on all jobs of a filter selects, in walk order, and their description in errors. No
-    /// operation moves a job to a later state of this order. A requeue of all selects dead letters only: completed jobs are requeued by
-    /// their ids.
+    /// Returns the job states that the operation selects when applied to a filter, in walk order, and a description for error messages. No
+    /// operation moves a job to a state later in that order, so that no job is visited twice. A requeue of a filter selects dead letters
+    /// only; completed jobs are requeued by their ids.
     pub(super) fn states(self) -> (&'static [JobState], &'static str) {
         match self {
-            // The jobs blocked behind a cancelled head would continue, so they are cancelled first.
+            // Blocked jobs are cancelled first. Otherwise, cancelling the first job of a key would release the next job of the key.
             Self::Cancel => (
                 &[JobState::Blocked, JobState::Scheduled, JobState::Parked, JobState::Ready, JobState::Running],
                 "blocked, scheduled, parked, ready or running",
@@ -119,7 +121,7 @@ impl Act {
         }
     }
 
-    /// Returns early the error that the database would raise for this parameter.
+    /// Rejects an out-of-range parameter before a statement is sent, with the error that the database would raise.
     pub(super) fn check(self) -> Result<(), Error> {
         match self {
             Self::Reschedule(at) if !(0..=MAX_TIMESTAMP).contains(&at.timestamp()) => {
@@ -142,7 +144,7 @@ impl Act {
         Ok(Acted::from_word(&word))
     }
 
-    /// Applies the operation to those of `ids` whose state allows it, and returns one outcome for each of them.
+    /// Applies the operation to the jobs of `ids` whose state allows it, and returns one outcome per changed job.
     pub(super) async fn apply_to_all(self, connection: &mut PgConnection, store: Store, ids: &[JobId]) -> sqlx::Result<Vec<Acted>> {
         let OperationParams { run_at, wait_ms, priority } = self.params();
         let statement = sqlx::query_scalar(store.sql(include_str!("../../sql/act_on_all.sql")));
@@ -153,11 +155,11 @@ impl Act {
 }
 
 impl Acted {
-    /// Each SQL function returns a different word when it has taken effect.
+    /// Converts the word that an SQL function returns. Every word except `cancelling` means that the operation has taken effect.
     fn from_word(word: &str) -> Self {
         if word == "cancelling" { Self::Cancelling } else { Self::Done }
     }
 }
 
-/// Last second of the year 9999, in seconds since 1970.
+/// Last second of the year 9999, as a Unix timestamp.
 const MAX_TIMESTAMP: i64 = 253_402_300_799;

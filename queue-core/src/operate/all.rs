@@ -1,4 +1,4 @@
-//! Operations on all jobs of a filter, in batches, and counts of the jobs they would change.
+//! Batch operations on all jobs that a filter selects, and counts of the affected jobs.
 
 use std::{
     fmt,
@@ -25,12 +25,12 @@ use crate::{
     schema::{Connection, Session, Store},
 };
 
-/// Operation on all jobs of a filter; a future from [`act_all`] and its variants.
+/// Future that applies an operation to all jobs of a filter. Created by [`act_all`] and the functions based on it.
 ///
-/// It processes the jobs that existed when it began, each once, in batches of at most 1000. Each batch is a transaction, unless the
-/// connection is already in one. On a pool, a batch fails if it takes longer than a minute or waits longer than ten seconds for a lock.
-/// Jobs that others claim or lock meanwhile are skipped and not counted. After an interruption, completed batches stay, and the same
-/// operation continues from there. The filter's `limit` and `before` are ignored.
+/// Processes each job that existed at the start once, in batches of at most 1000 jobs. Each batch is a separate transaction, unless the
+/// connection is already in a transaction. On a pool, a batch fails if it takes longer than a minute or waits longer than ten seconds for a
+/// lock. Jobs that are claimed or locked concurrently are skipped and not counted. After an interruption, completed batches stay in effect,
+/// and running the same operation again processes the remaining jobs. The filter's `limit` and `before` are ignored.
 ///
 /// ```no_run
 /// # use queue_core::{Store, operate::{self, Filter}};
@@ -53,12 +53,12 @@ pub struct ActAll<'c> {
     rate: Option<f64>,
     at_most: u64,
     stop: Pin<Box<dyn Future<Output = ()> + Send + 'c>>,
-    /// Jobs given by id, which replace the filter's.
+    /// Ids of the jobs to process. If set, the filter is ignored.
     ids: Option<Vec<JobId>>,
     note: Option<Note>,
 }
 
-/// Applies the operation to every job of the filter.
+/// Applies the operation to every job that `filter` selects.
 pub fn act_all<'c>(on: impl IntoConnection<'c>, store: Store, filter: &Filter, act: Act) -> ActAll<'c> {
     ActAll {
         on: on.into_connection(),
@@ -73,34 +73,34 @@ pub fn act_all<'c>(on: impl IntoConnection<'c>, store: Store, filter: &Filter, a
     }
 }
 
-/// Applies the operation to each of these jobs whose state allows it, in the given order. Others are skipped.
+/// Applies the operation to the given jobs, in the given order. Jobs whose state does not allow the operation are skipped.
 pub fn act_on<'c>(on: impl IntoConnection<'c>, store: Store, ids: Vec<JobId>, act: Act) -> ActAll<'c> {
     ActAll { ids: Some(ids), ..act_all(on, store, &Filter::default(), act) }
 }
 
-/// Number of jobs changed by an [`ActAll`].
+/// Number of jobs changed by an [`ActAll`], by outcome.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[non_exhaustive]
 pub struct Swept {
-    /// Jobs for which the operation has taken effect.
+    /// Number of jobs on which the operation has taken effect.
     pub done: u64,
-    /// Jobs that were running and are now cancelling.
+    /// Number of jobs that were running and are now cancelling.
     pub cancelling: u64,
 }
 
 /// Returns the number of jobs that [`act_all`] would change now.
 ///
 /// # Errors
-/// As [`ActAll`].
+/// Same as [`ActAll`].
 pub async fn count_matching(on: impl IntoConnection<'_>, store: Store, filter: &Filter, act: Act) -> Result<u64, Error> {
     count_matching_up_to(on, store, filter, act, u64::MAX).await
 }
 
-/// Counts jobs as [`count_matching`], but stops soon after `most`. Costs less when only the order of magnitude matters.
+/// Counts jobs like [`count_matching`], but stops soon after `most` jobs. Costs less if only the order of magnitude matters.
 ///
 /// # Errors
-/// As [`ActAll`].
+/// Same as [`ActAll`].
 pub async fn count_matching_up_to(on: impl IntoConnection<'_>, store: Store, filter: &Filter, act: Act, most: u64) -> Result<u64, Error> {
     let mut session = Session::begin_read_only(on.into_connection()).await?;
     let mut walk = match Walk::begin(session.connection(), store, filter, act).await {
@@ -131,7 +131,7 @@ const COUNT_BATCH: i64 = 10_001;
 /// Maximum number of jobs per batch.
 const BATCH: i64 = 1000;
 
-/// Minimum rate in jobs per second. A lower one is more likely a mistake.
+/// Minimum rate in jobs per second. A lower rate is probably a mistake.
 const MIN_RATE: f64 = 0.001;
 
 impl<'c> ActAll<'c> {
@@ -141,20 +141,20 @@ impl<'c> ActAll<'c> {
         self
     }
 
-    /// Sets the maximum number of jobs. Default: all.
+    /// Sets the maximum number of jobs. Default: unlimited.
     pub fn at_most(mut self, jobs: u64) -> Self {
         self.at_most = jobs;
         self
     }
 
-    /// Stops once this future completes, after the current batch.
+    /// Sets a future that ends the operation early. Once `stop` completes, the operation ends after the current batch.
     pub fn until(mut self, stop: impl Future<Output = ()> + Send + 'c) -> Self {
         self.stop = Box::pin(stop);
         self
     }
 
-    /// Records the operation in the [`audit`](super::audit()) log; each batch is counted there in its own transaction. Default: not
-    /// recorded.
+    /// Records the operation in the [`audit`](super::audit()) log. Each batch adds the number of its jobs to the entry, in the batch's
+    /// transaction. Default: not recorded.
     pub fn noted(mut self, note: Note) -> Self {
         self.note = Some(note);
         self
@@ -165,14 +165,14 @@ impl<'c> ActAll<'c> {
         if let Some(rate) = rate.filter(|rate| !rate.is_finite() || *rate < MIN_RATE) {
             return Err(Error::OutOfRange { what: "the rate", value: rate.to_string(), range: "at least 0.001 a second" });
         }
-        // Ten batches per second, each of at least one job.
+        // A rate-limited batch has a tenth of the jobs allowed per second, but at least one job.
         let most = rate.map_or(BATCH, |rate| ((rate / 10.0) as i64).clamp(1, BATCH));
         let mut source = JobSource::begin(&mut *on.acquire().await?, store, &filter, act, ids).await?;
         let (started, mut processed, mut swept, mut entry) = (Instant::now(), 0_usize, Swept::default(), None);
         let explain_error = |error| explain(error, store);
         while let left @ 1.. = at_most.saturating_sub(processed as u64) {
             let most = most.min(i64::try_from(left).unwrap_or(most));
-            // With a pool, a connection is held for one batch, not during the pauses between batches.
+            // On a pool, a connection is held only during a batch, not between batches.
             let mut session = Session::begin_bounded(&mut on).await.map_err(explain_error)?;
             let Some(ids) = source.next(session.connection(), most).await.map_err(explain_error)? else {
                 session.roll_back().await;
@@ -208,7 +208,7 @@ impl Swept {
     }
 }
 
-/// Source of the jobs.
+/// Source of job ids: a walk over the filter's jobs, or the given ids.
 enum JobSource<'f> {
     Walk(Walk<'f>),
     Ids(std::vec::IntoIter<JobId>),
@@ -236,7 +236,8 @@ impl<'f> JobSource<'f> {
     }
 }
 
-/// Applies the operation to a batch and records it, atomically.
+/// Applies the operation to a batch and atomically records it in the audit log. The first batch writes the audit entry and stores its
+/// number in `entry`.
 async fn apply_and_record(
     connection: &mut PgConnection,
     store: Store,

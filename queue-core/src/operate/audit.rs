@@ -1,4 +1,4 @@
-//! Audit log: who did what to how many jobs, and when.
+//! Audit log of operations: actor, operation, target, number of jobs and time.
 
 use chrono::{DateTime, Utc};
 use serde::Serialize;
@@ -7,35 +7,35 @@ use sqlx::{FromRow, PgConnection};
 use super::rejection::explain;
 use crate::{connect::IntoConnection, error::Error, schema::Store};
 
-/// Description of an operation for the audit log, written by the program that offers it.
+/// Description of an operation for the audit log, supplied by the program that performs the operation.
 #[derive(Clone, Debug)]
 pub struct Note {
-    /// Name of the person or program that acts, at most 100 characters; longer names are truncated.
+    /// Name of the acting person or program. Truncated to 100 characters.
     pub actor: String,
-    /// One word for the operation, at most 40 characters.
+    /// One-word name of the operation, at most 40 characters.
     pub act: String,
-    /// Target of the operation: a job, a queue, a filter; at most 500 characters. Must not contain payloads.
+    /// Target of the operation, such as a job, a queue or a filter, at most 500 characters. Must not contain payloads.
     pub what: String,
 }
 
-/// Entry of the audit log.
+/// Entry of the audit log, as stored.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, FromRow)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[non_exhaustive]
 pub struct AuditRecord {
     /// Number of the entry. Later entries have higher numbers.
     pub id: i64,
-    /// Time of the operation, by the database's clock.
+    /// Time of the operation, according to the database clock.
     pub at: DateTime<Utc>,
-    /// Database role that performed it.
+    /// Database role that performed the operation.
     pub role: String,
-    /// Actor, as reported by the program.
+    /// Name of the acting person or program, as reported in [`Note::actor`].
     pub actor: String,
-    /// Operation.
+    /// One-word name of the operation.
     pub act: String,
-    /// Target.
+    /// Target of the operation.
     pub what: String,
-    /// Number of jobs changed; 0 if the operation is not about jobs.
+    /// Number of jobs changed; 0 if the operation does not concern jobs.
     pub jobs: i64,
 }
 
@@ -44,8 +44,8 @@ impl AuditRecord {
     pub const MOST: i64 = 500;
 }
 
-/// Records an operation in the audit log and returns the number of the entry. Best called in the transaction of the operation. The last
-/// 10,000 entries are kept.
+/// Records an operation in the audit log and returns the number of the entry. Call it in the operation's own transaction, so that both
+/// commit together. The last 10,000 entries are kept.
 ///
 /// # Errors
 /// Database errors.
@@ -54,20 +54,21 @@ pub async fn note_act(on: impl IntoConnection<'_>, store: Store, note: &Note, jo
     write_entry(&mut *on.acquire().await?, store, note, jobs).await.map_err(|error| explain(error, store))
 }
 
-/// Replaces NUL, which PostgreSQL does not store in text.
+/// Writes an audit entry and returns its number. NUL characters are replaced because PostgreSQL text cannot contain them.
 pub(super) async fn write_entry(connection: &mut PgConnection, store: Store, note: &Note, jobs: u64) -> sqlx::Result<i64> {
     let [actor, act, what] = [&note.actor, &note.act, &note.what].map(|text| text.replace('\0', "\u{fffd}"));
     let statement = sqlx::query_scalar(store.sql(include_str!("../../sql/note_act.sql"))).bind(actor).bind(act).bind(what);
     statement.bind(jobs.cast_signed()).fetch_one(connection).await
 }
 
-/// Adds to the number of jobs of an entry.
+/// Adds `jobs` to the job count of the entry `note`.
 pub(super) async fn add_jobs(connection: &mut PgConnection, store: Store, note: i64, jobs: u64) -> sqlx::Result<()> {
     let statement = sqlx::query(store.sql(include_str!("../../sql/count_act.sql"))).bind(note).bind(jobs.cast_signed());
     statement.execute(connection).await.map(drop)
 }
 
-/// Returns the latest entries of the audit log, newest first: at most `most`, and only those with numbers below `before` if given.
+/// Returns the latest entries of the audit log, newest first. Returns at most `most` entries, and only entries with numbers below `before`
+/// if given.
 ///
 /// # Errors
 /// Database errors.

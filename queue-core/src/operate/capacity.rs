@@ -1,4 +1,4 @@
-//! Capacities of queues, and their numbers of waiting jobs.
+//! Capacities of queues, and counts of waiting jobs.
 
 use serde::Serialize;
 use sqlx::{FromRow, Row as _, postgres::PgRow};
@@ -10,26 +10,26 @@ use crate::{
     schema::{Store, check_name},
 };
 
-/// Queue with a capacity.
+/// Capacity of a queue, and the number of its waiting jobs.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[non_exhaustive]
 pub struct Capacity {
-    /// Queue.
+    /// Name of the queue.
     pub queue: String,
-    /// Number of waiting jobs at which an enqueue is rejected.
+    /// Number of waiting jobs at which new jobs are rejected.
     pub capacity: u64,
     /// Number of waiting jobs: ready, scheduled and blocked. May exceed the capacity, since jobs that return to the queue are never
     /// rejected.
     pub waiting: u64,
-    /// Whether there may be more, because [`capacities`] stops counting at a limit.
+    /// Whether more jobs may be waiting, because [`capacities`] stops counting at a limit.
     pub partial: bool,
 }
 
-/// Sets the capacity of a queue to this number of waiting jobs, or removes it if `None`. Jobs that already wait stay. Only enqueues are
-/// rejected, with [`Error::AtCapacity`]. Jobs that return to the queue (retries, released, recovered and requeued jobs) never are.
+/// Sets the capacity of a queue to `capacity` waiting jobs, or removes it if `None`. Jobs that are already waiting stay. Only new jobs are
+/// rejected, with [`Error::AtCapacity`]. Retried, released, recovered and requeued jobs are never rejected.
 ///
-/// A transaction that began before this one committed may still enqueue under the old capacity.
+/// A transaction that began before the change was committed may still enqueue under the old capacity.
 ///
 /// # Errors
 /// [`Error::InvalidName`]; [`Error::OutOfRange`] above 281,474,976,710,656; database errors.
@@ -45,14 +45,14 @@ pub async fn set_capacity(on: impl IntoConnection<'_>, store: Store, queue: &str
     statement.execute(&mut *on.acquire().await?).await.map(drop).map_err(|error| explain(error, store))
 }
 
-/// Maximum capacity. Keeps the database's arithmetic from overflowing.
+/// Maximum capacity of a queue. Prevents integer overflow in the database.
 const MAX_CAPACITY: i64 = 1 << 48;
 
-/// Maximum number of waiting jobs counted per queue. Ten times as many are counted over all queues.
+/// Maximum number of waiting jobs counted per queue. The total over all queues is limited to ten times this number.
 const MAX_COUNTED: i64 = 10_000;
 
-/// Returns the queues with a capacity, by name. Counts up to 10,000 waiting jobs per queue, and ten times as many over all queues, which
-/// takes some milliseconds. [`Capacity::partial`] marks counts that may be too low.
+/// Returns the queues with a capacity, sorted by name. Counts up to 10,000 waiting jobs per queue and up to 100,000 in total, which takes
+/// some milliseconds. [`Capacity::partial`] marks counts that may be too low.
 ///
 /// # Errors
 /// Database errors.
@@ -60,7 +60,7 @@ pub async fn capacities(on: impl IntoConnection<'_>, store: Store) -> Result<Vec
     query_capacities(on, store, Some(MAX_COUNTED)).await
 }
 
-/// Returns the same as [`capacities`], but counts every waiting job: about half a second per million jobs.
+/// Returns the same as [`capacities`], but counts every waiting job. Takes about half a second per million jobs.
 ///
 /// # Errors
 /// Database errors.
@@ -74,7 +74,7 @@ async fn query_capacities(on: impl IntoConnection<'_>, store: Store, most: Optio
     statement.fetch_all(&mut *on.acquire().await?).await.map_err(|error| explain(error, store))
 }
 
-/// Returns the existing queues by name: those with at least one job enqueued so far, and those with a capacity.
+/// Returns the names of the existing queues, sorted. A queue exists if it has a capacity or has ever had a job.
 ///
 /// # Errors
 /// Database errors.
@@ -84,7 +84,7 @@ pub async fn queues(on: impl IntoConnection<'_>, store: Store) -> Result<Vec<Str
     statement.fetch_all(&mut *on.acquire().await?).await.map_err(|error| explain(error, store))
 }
 
-/// Returns whether this queue exists, as defined by [`queues`]. Costs less than listing all of them.
+/// Returns whether the queue exists, as defined by [`queues`]. Costs less than listing all queues.
 ///
 /// # Errors
 /// Database errors.
@@ -96,7 +96,7 @@ pub async fn is_queue(on: impl IntoConnection<'_>, store: Store, queue: &str) ->
 
 impl FromRow<'_, PgRow> for Capacity {
     fn from_row(row: &PgRow) -> sqlx::Result<Self> {
-        // Neither is negative: the capacity by a CHECK, the other because it is a count.
+        // Neither number is negative. A CHECK constraint guarantees this for the capacity, and the other number is a count.
         let number = |column| Ok::<_, sqlx::Error>(row.try_get::<i64, _>(column)?.unsigned_abs());
         Ok(Self {
             queue: row.try_get("queue")?,

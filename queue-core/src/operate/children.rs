@@ -11,13 +11,14 @@ use crate::{connect::IntoConnection, define::JobId, error::Error, schema::Store}
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[non_exhaustive]
 pub struct JobChild {
-    /// Name of the step that spawned it.
+    /// Name of the step that spawned the child.
     pub name: String,
     /// Job id of the child.
     pub id: JobId,
-    /// Final state as reported to the parent: `completed`, `dead`, `cancelled` or `expired`; `None` if the child has not finished.
+    /// Final state as reported to the parent: `completed`, `dead`, `cancelled` or `expired`. `None` if the child has not finished.
     pub state: Option<String>,
-    /// Current state of an unfinished child, loaded for the first hundred of them; `None` if it has finished or no longer exists.
+    /// Current state of an unfinished child. Loaded for the first hundred unfinished children only. `None` if the child has finished or no
+    /// longer exists.
     pub now: Option<String>,
 }
 
@@ -28,7 +29,7 @@ impl JobChild {
     }
 }
 
-/// Returns the first thousand children of a job, in spawn order. Empty if the job does not exist or is not durable.
+/// Returns the first thousand children of a job, in spawn order. The list is empty if the job does not exist or is not durable.
 ///
 /// ```no_run
 /// # async fn example(pool: sqlx::PgPool, job: queue_core::JobId) -> Result<(), queue_core::Error> {

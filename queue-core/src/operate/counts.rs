@@ -1,4 +1,4 @@
-//! Statistics of a store: jobs by queue, type and state; longest waits; workers.
+//! Statistics of a store: job counts by queue, type and state, longest waiting times, and workers.
 
 use std::{
     collections::{BTreeMap, btree_map::Entry},
@@ -24,31 +24,33 @@ use crate::{
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[non_exhaustive]
 pub struct Count {
-    /// Queue.
+    /// Name of the queue.
     pub queue: String,
-    /// Job type.
+    /// Name of the job type.
     pub job_type: String,
-    /// State.
+    /// State of the jobs.
     pub state: JobState,
-    /// Number of jobs; a lower bound if `partial`.
+    /// Number of jobs; a lower bound if `partial` is set.
     pub jobs: i64,
-    /// Whether there may be more, because [`counts`] stops counting at a limit.
+    /// Whether there may be more jobs, because [`counts`] stops counting at a limit.
     pub partial: bool,
 }
 
 /// Maximum number of entries counted per state.
 const MAX_COUNTED: i64 = 20_000;
 
-/// Returns the number of jobs by queue, type and state, sorted in this order, states in the order of a job's life. Jobs stored under an
-/// alias of a type that is linked into this binary are counted under the type's current name.
+/// Returns the number of jobs by queue, type and state, sorted by queue, type and life-cycle order of the states. If a job type is linked
+/// into this binary, jobs stored under one of its aliases are counted under its current name.
 ///
-/// Takes some ten milliseconds regardless of the number of jobs, and marks counts that may be too low:
+/// Takes about ten milliseconds regardless of the number of jobs. [`Count::partial`] marks counts that may be too low:
 ///
-/// - If at most 20,000 jobs are ready, all of them are counted; the same holds for scheduled and for blocked jobs. With more, each lane
-///   (queue, type and priority) is counted up to 20,000 jobs, or up to its share of 50,000.
-/// - The newest 20,000 dead letters are counted. Of completed, cancelled and expired jobs, the newest 5,000 with details (an output,
-///   several attempts, a cancellation) are counted, and the newest 5,000 rows of others, each of one to some hundred jobs. If there are
-///   more, they may belong to any queue and type: even a missing count then means "none, or more".
+/// - Ready, scheduled and blocked jobs are all counted if their state has at most 20,000 jobs. Otherwise, each lane (queue, type and
+///   priority) is counted up to 20,000 jobs, or up to its share of 50,000.
+/// - Of dead letters, the newest 20,000 are counted.
+/// - Of completed, cancelled and expired jobs, the newest 5,000 with details (an output, several attempts, a cancellation) are counted. The
+///   newest 5,000 rows of other finished jobs are counted as well, each of one to some hundred jobs.
+/// - If there are more dead letters or finished jobs, they may belong to any queue and type. Even a missing count then means "none, or
+///   more".
 ///
 /// [`counts_exactly`] counts all jobs.
 ///
@@ -59,8 +61,7 @@ pub async fn counts(on: impl IntoConnection<'_>, store: Store) -> Result<Vec<Cou
     Ok(merge_aliases(found.counts, &Registry::linked().unwrap_or_default()))
 }
 
-/// Returns the same as [`counts`], but counts all jobs, in one snapshot. Takes time in proportion to the jobs, including the history: about
-/// half a second per million.
+/// Returns the same as [`counts`], but counts all jobs in one snapshot. Takes about half a second per million jobs, including the history.
 ///
 /// # Errors
 /// Database errors.
@@ -69,36 +70,36 @@ pub async fn counts_exactly(on: impl IntoConnection<'_>, store: Store) -> Result
     Ok(merge_aliases(found.counts, &Registry::linked().unwrap_or_default()))
 }
 
-/// Number of jobs in one state.
+/// Total number of jobs in one state.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[non_exhaustive]
 pub struct StateCount {
-    /// State.
+    /// State of the jobs.
     pub state: JobState,
-    /// Number of jobs; a lower bound if `partial`.
+    /// Number of jobs; a lower bound if `partial` is set.
     pub jobs: i64,
-    /// Whether there may be more.
+    /// Whether there may be more jobs.
     pub partial: bool,
 }
 
-/// The queues and types with the most jobs, and totals by state.
+/// Counts of the queues and types with the most jobs, and totals by state.
 #[derive(Clone, Debug, Default, Serialize)]
 #[non_exhaustive]
 pub struct Busiest {
-    /// Counts of these queues and types, as from [`counts`].
+    /// Counts of the busiest queues and types, as returned by [`counts`].
     pub counts: Vec<Count>,
     /// Totals over all queues and types.
     pub totals: Vec<StateCount>,
-    /// Number of further queues and types that were seen. There may be others that were not.
+    /// Number of queues and types that were seen but left out. Further queues and types may not have been seen.
     pub more: i64,
 }
 
-/// Maximum number of entries counted per state.
+/// Maximum number of entries that [`busiest`] counts per state.
 const MAX_COUNTED_BUSIEST: i64 = 5_000;
 
-/// Returns counts as [`counts`] does, but only of the `top` queues and types with the most jobs seen. Takes some ten milliseconds
-/// regardless of the number of queues: it reads 5,000 entries per state, and each of these queues and types has its share of 12,500 ready jobs.
+/// Returns counts like [`counts`], but only of the `top` queues and types with the most jobs seen. Takes about ten milliseconds regardless
+/// of the number of queues. Reads 5,000 entries per state, and counts each of these queues and types up to its share of 12,500 ready jobs.
 ///
 /// # Errors
 /// Database errors.
@@ -116,7 +117,8 @@ async fn query_counts(on: impl IntoConnection<'_>, store: Store, most: Option<i6
 }
 
 impl Busiest {
-    /// Rows without a queue are totals over all queues. A row without a state has the number of queues and types left out.
+    /// Converts the rows of `counts.sql`. A row without a queue is a total over all queues. A row without a state has the number of queues
+    /// and types left out.
     fn from_rows(rows: &[PgRow]) -> sqlx::Result<Self> {
         let mut found = Self::default();
         for row in rows {
@@ -136,7 +138,7 @@ impl Busiest {
     }
 }
 
-/// Merges the counts of all names of a type.
+/// Merges the counts of a job type's aliases into the count of its current name.
 fn merge_aliases(found: Vec<Count>, registry: &Registry) -> Vec<Count> {
     let mut counts: BTreeMap<(String, String, JobState), Count> = BTreeMap::new();
     for mut count in found {
@@ -155,30 +157,30 @@ fn merge_aliases(found: Vec<Count>, registry: &Registry) -> Vec<Count> {
     counts.into_values().collect()
 }
 
-/// Longest-waiting ready job of a queue. Shows how far its workers are behind.
+/// Longest-waiting ready job of a queue. Shows how far the queue's workers are behind.
 #[derive(Clone, Debug, Serialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[non_exhaustive]
 pub struct Oldest {
-    /// Queue.
+    /// Name of the queue.
     pub queue: String,
-    /// Time since when the job has been ready, by the database's clock; `None` if none was found, though there may be one.
+    /// Time at which the job became ready, according to the database clock. `None` if no job was found, although one may exist.
     pub since: Option<DateTime<Utc>>,
-    /// Duration since then, by the same clock. In JSON `waited_ms`, in milliseconds.
+    /// Waiting time of the job, according to the database clock. Serialized as `waited_ms`, in milliseconds.
     #[serde(rename = "waited_ms", serialize_with = "serialize_ms")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<u64>))]
     pub waited: Option<Duration>,
-    /// Whether another job may have waited longer; see [`oldest`].
+    /// Whether another job may have been waiting longer; see [`oldest`].
     pub partial: bool,
 }
 
-/// Returns the longest-waiting ready job of every queue that has one, longest wait first. Reads one index entry per lane, which takes about
-/// a millisecond.
+/// Returns the longest-waiting ready job of every queue with ready jobs, longest wait first. Reads one index entry per lane, which takes
+/// about a millisecond.
 ///
-/// Before that entry there may be dead entries of jobs that are gone, which remain while any session holds an old snapshot. Once there are
-/// more than 100,000 of them in lanes from which jobs were claimed in the last ten seconds, reading starts at the workers' position. A job
-/// that was committed late, or returned behind that position, is then missed until workers have found it, some seconds at most;
-/// [`Oldest::partial`] reports this. In a lane that no worker serves, all dead entries are read: about 150 ms per million.
+/// Dead index entries of deleted jobs may precede that entry; they remain while any session holds an old snapshot. If lanes with claims in
+/// the last ten seconds have more than 100,000 dead entries, reading starts at the workers' position. A job that was committed late, or
+/// returned behind that position, is then missed for some seconds at most, until workers have found it. [`Oldest::partial`] reports this
+/// case. In a lane that no worker serves, all dead entries are read, which takes about 150 ms per million.
 ///
 /// # Errors
 /// Database errors.
@@ -186,7 +188,7 @@ pub async fn oldest(on: impl IntoConnection<'_>, store: Store) -> Result<Vec<Old
     query_oldest(on, store, None).await
 }
 
-/// Returns the same as [`oldest`], but at most `most` queues: those with the longest waits.
+/// Returns the same as [`oldest`], but only for the `most` queues with the longest waits.
 ///
 /// # Errors
 /// Database errors.
@@ -200,27 +202,27 @@ async fn query_oldest(on: impl IntoConnection<'_>, store: Store, most: Option<i3
     statement.fetch_all(&mut *on.acquire().await?).await.map_err(|error| explain(error, store))
 }
 
-/// Backlog of one queue.
+/// Number of ready jobs in one queue, and the longest waiting time.
 #[derive(Clone, Debug, Serialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[non_exhaustive]
 pub struct Backlog {
     /// Number of ready jobs, counted up to the requested maximum.
     pub ready: i64,
-    /// Whether there may be more jobs, and one that has waited longer.
+    /// Whether there may be more ready jobs, including one that has been waiting longer.
     pub partial: bool,
-    /// Time since when the first of them has been ready, by the database's clock; `None` if no job is ready.
+    /// Time at which the longest-waiting job became ready, according to the database clock. `None` if no job is ready.
     pub since: Option<DateTime<Utc>>,
-    /// Duration since then, by the same clock. In JSON `waited_ms`, in milliseconds.
+    /// Waiting time of the longest-waiting job, according to the database clock. Serialized as `waited_ms`, in milliseconds.
     #[serde(rename = "waited_ms", serialize_with = "serialize_ms")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<u64>))]
     pub waited: Option<Duration>,
 }
 
-/// Returns the backlog of one queue, for polling every few seconds, for example by an autoscaler: the number of ready jobs, counted up to
-/// `most`, and the wait of the first. In each lane of the queue it reads one index entry from the front and up to `most` from the back.
-/// This takes a few milliseconds regardless of the number of jobs and the age of the oldest snapshot. The limits of [`oldest`] with dead entries
-/// apply here too; [`Backlog::partial`] reports where they may have an effect.
+/// Returns the backlog of one queue: the number of ready jobs, counted up to `most`, and the longest waiting time. Suitable for polling
+/// every few seconds, for example by an autoscaler. Reads one index entry from the front of each lane and up to `most` entries from the
+/// back. This takes a few milliseconds regardless of the number of jobs and the age of the oldest snapshot. Dead entries limit the accuracy
+/// as described for [`oldest`]; [`Backlog::partial`] reports where this may happen.
 ///
 /// ```no_run
 /// # async fn example(pool: sqlx::PgPool) -> Result<(), queue_core::Error> {
@@ -238,7 +240,7 @@ pub async fn backlog(on: impl IntoConnection<'_>, store: Store, queue: &str, mos
     statement.fetch_one(&mut *on.acquire().await?).await.map_err(|error| explain(error, store))
 }
 
-/// Returns the database's time. Inside a transaction this is the time of its start.
+/// Returns the database's current time. In a transaction, this is the time at which the transaction began.
 ///
 /// # Errors
 /// Database errors.
@@ -248,42 +250,43 @@ pub async fn now(on: impl IntoConnection<'_>, store: Store) -> Result<DateTime<U
     statement.fetch_one(&mut *on.acquire().await?).await.map_err(|error| explain(error, store))
 }
 
-/// Worker that has registered itself.
+/// Worker as registered in the store.
 #[derive(Clone, Debug, Serialize, FromRow)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[non_exhaustive]
 pub struct WorkerRecord {
-    /// Identity of the worker, new at every start.
+    /// Id of the worker, new at every start.
     pub id: Uuid,
     /// Name of the worker.
     pub name: String,
-    /// Host name of its machine.
+    /// Host name of the worker's machine.
     pub host: String,
-    /// Process id on that machine.
+    /// Process id of the worker.
     pub pid: i32,
-    /// Version of this crate in the worker.
+    /// Version of this crate that the worker uses.
     pub version: String,
     /// Queues that the worker serves; empty for all.
     pub queues: Vec<String>,
-    /// Time of its start.
+    /// Time at which the worker started.
     pub started_at: DateTime<Utc>,
-    /// Time at which its last heartbeat expires.
+    /// Time at which the worker's last heartbeat expires.
     pub expires_at: DateTime<Utc>,
-    /// Whether that time is in the future. Jobs of a silent worker are recovered by others.
+    /// Whether the last heartbeat is still valid. Jobs of a silent worker are recovered by other workers.
     pub alive: bool,
     /// Number of jobs that the worker holds.
     pub jobs: i64,
-    /// Number of slots that ran a job or a batch at the last heartbeat; `None` if it was not reported or the worker is silent.
-    /// Transactional jobs have separate slots, which are counted here and in [`slots`](Self::slots).
+    /// Number of slots that were running a job or a batch at the last heartbeat. `None` if the worker is silent or has not reported the
+    /// number. Transactional jobs have separate slots, which are counted here and in [`slots`](Self::slots).
     pub busy: Option<i32>,
-    /// Number of slots at the last heartbeat, over the queues that the worker serves. For a worker that serves all queues, those it has
-    /// encountered.
+    /// Number of slots at the last heartbeat, over the queues that the worker serves. A worker that serves all queues counts the queues
+    /// that it has encountered.
     pub slots: Option<i32>,
-    /// Resident memory of the process at the last heartbeat, in bytes; `None` if its system does not report it or the worker is silent.
+    /// Resident memory of the process at the last heartbeat, in bytes. `None` if the operating system does not report it or the worker is
+    /// silent.
     pub memory: Option<i64>,
 }
 
-/// Returns every registered worker that has neither stopped nor been silent for long.
+/// Returns the registered workers, except workers that have stopped or have been silent for long.
 ///
 /// # Errors
 /// Database errors.

@@ -9,26 +9,26 @@ use sqlx::FromRow;
 use super::{fingerprint::fingerprint, rejection::explain};
 use crate::{connect::IntoConnection, define::JobId, error::Error, schema::Store};
 
-/// Dead letters of one type with the same cause: errors that differ only in numbers, ids and quoted text.
+/// Dead letters of one job type whose errors differ only in numbers, ids and quoted text.
 #[derive(Clone, Debug, Serialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[non_exhaustive]
 pub struct DeadGroup {
-    /// Job type, by the name under which the jobs are stored.
+    /// Stored name of the job type.
     pub job_type: String,
-    /// Common part of their errors.
+    /// Common part of the jobs' errors.
     pub error: String,
-    /// Number of jobs, among the dead letters that were read.
+    /// Number of dead letters in the group, among those that were read.
     pub jobs: u64,
-    /// Time at which the first of them died.
+    /// Time at which the first job of the group died.
     pub first: DateTime<Utc>,
-    /// Time at which the last of them died.
+    /// Time at which the last job of the group died.
     pub last: DateTime<Utc>,
-    /// Id of the last one to die.
+    /// Id of the job that died last.
     pub example: JobId,
     /// Queues of the jobs, at most ten.
     pub queues: Vec<String>,
-    /// Ids of all jobs of the group, latest death first.
+    /// Ids of all jobs in the group, latest death first.
     #[serde(skip)]
     #[cfg_attr(feature = "openapi", schema(ignore))]
     pub ids: Vec<JobId>,
@@ -39,11 +39,11 @@ pub struct DeadGroup {
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[non_exhaustive]
 pub struct DeadGroups {
-    /// Groups.
+    /// Groups, largest first.
     pub groups: Vec<DeadGroup>,
     /// Number of dead letters that were read.
     pub looked_at: u64,
-    /// Whether there are more, which died earlier.
+    /// Whether there are older dead letters that were not read.
     pub partial: bool,
 }
 

@@ -1,7 +1,7 @@
-//! Diagnosis of a store and its server: findings, each with its consequence and its fix.
+//! Diagnosis of a store and its server. Each finding has a consequence and a fix.
 //!
-//! The statements `sql/doctor_*.sql`, one per subject, detect and name findings. [`FindingKind`] has their meaning and severity. Each check
-//! has its own read-only transaction and a timeout.
+//! The statements `sql/doctor_*.sql`, one per subject, detect and name the findings. [`FindingKind`] defines the meaning and severity of
+//! each finding. Each check runs in a read-only transaction of its own, with a timeout.
 
 mod checkup;
 mod examiner;
@@ -22,8 +22,8 @@ use crate::schema::Store;
 
 /// Checks a store and its server, and returns the problems found.
 ///
-/// It only reads. Each check ends within [`Checkup::patience`], on a connection outside the pool. Locked, slow or forbidden objects become
-/// findings and do not prevent other checks. The cost of a check does not grow with the number of waiting or finished jobs.
+/// The checks are read-only. Each check ends within [`Checkup::patience`], on a connection outside the pool. Locked, slow or forbidden
+/// objects become findings and do not prevent other checks. The cost of a check does not grow with the number of waiting or finished jobs.
 ///
 /// ```no_run
 /// # async fn example(pool: sqlx::PgPool) {

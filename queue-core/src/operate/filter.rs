@@ -1,4 +1,4 @@
-//! Filter that selects jobs. Pure: no database, no clock.
+//! Filter that selects jobs. This module uses neither the database nor a clock.
 
 use std::time::Duration;
 
@@ -22,24 +22,25 @@ use crate::{
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Filter {
-    /// Only jobs in this state.
+    /// State of the selected jobs; `None` for any state.
     pub state: Option<JobState>,
-    /// Only jobs of this queue.
+    /// Queue of the selected jobs; `None` for any queue.
     pub queue: Option<String>,
-    /// Only jobs stored under one of these job types; empty for all. [`Filter::job_type`] adds a type with its aliases.
+    /// Stored names of the selected jobs' types; empty for any type. [`Filter::job_type`] adds a type with its aliases.
     pub job_types: Vec<String>,
-    /// Only jobs whose metadata contains all of this, as defined by the SQL operator `@>`: objects and arrays may have more elements.
+    /// Metadata that the selected jobs contain, as defined by the SQL operator `@>`. The objects and arrays of a job may have further
+    /// elements.
     pub meta: Map<String, Value>,
-    /// Maximum number of jobs per page. Default 50; higher values than [`Filter::MOST`] count as that.
+    /// Maximum number of jobs per page. Default: 50. Higher values than [`Filter::MOST`] are treated as [`Filter::MOST`].
     pub limit: u32,
-    /// Only jobs enqueued before this job, the last one of the previous page.
+    /// Job before which the selected jobs were enqueued. For the next page, use [`Page::next`](super::Page::next) of the previous page.
     pub before: Option<JobId>,
-    /// Only jobs that finished (were completed, cancelled or expired, or died) within this duration; unfinished jobs count by their
-    /// enqueue. Durations of more than a hundred years count as a hundred years, here and below.
+    /// Maximum time since the selected jobs finished or died. For unfinished jobs, the time of the enqueue counts. Durations of more than a
+    /// hundred years are treated as a hundred years, also in `older_than`.
     pub since: Option<Duration>,
-    /// Only jobs at least this old, by the same time.
+    /// Minimum time since the selected jobs finished or died. For unfinished jobs, the time of the enqueue counts.
     pub older_than: Option<Duration>,
-    /// Only jobs with this text in the error of the last failed attempt. In lists: only dead letters.
+    /// Text that the error of the last failed attempt contains. If set, lists contain only dead letters.
     pub error: Option<String>,
     /// Whether lists include payloads and outputs. Default: false.
     pub payload: bool,
@@ -49,8 +50,8 @@ impl Filter {
     /// Maximum number of jobs per page.
     pub const MOST: u32 = 1000;
 
-    /// Adds a job type, under all names that its jobs may be stored under. A name or alias of a type that is linked into this binary adds
-    /// all names of the type. Any other name adds itself.
+    /// Adds a job type under all names that its jobs may be stored under. A name or alias of a type that is linked into this binary adds
+    /// all names of the type. Any other name adds only itself.
     #[must_use]
     pub fn job_type(mut self, name: &str) -> Self {
         match Registry::linked().unwrap_or_default().get(name).map(|registration| *registration.options()) {
@@ -67,18 +68,18 @@ impl Filter {
         self
     }
 
-    /// Rejects invalid names, which match no job and are more likely a mistake.
+    /// Rejects invalid names. An invalid name matches no job and is probably a mistake.
     pub(super) fn check(&self) -> Result<(), Error> {
         self.queue.iter().try_for_each(|queue| check_name("queue name", queue))?;
         self.job_types.iter().try_for_each(|job_type| check_name("job type name", job_type))
     }
 
-    /// Returns the job types as a statement parameter.
+    /// Returns the job types as a statement parameter, or `None` for all types.
     pub(super) fn names(&self) -> Option<&[String]> {
         (!self.job_types.is_empty()).then_some(&*self.job_types)
     }
 
-    /// Returns the metadata as a statement parameter.
+    /// Returns the metadata as a statement parameter, or `None` if no entries are required.
     pub(super) fn meta_json(&self) -> Option<Json<&Map<String, Value>>> {
         (!self.meta.is_empty()).then_some(Json(&self.meta))
     }

@@ -1,9 +1,9 @@
-//! Fingerprints of errors: the text without numbers, ids and quoted parts, equal for errors with the same cause. Pure.
+//! Fingerprints of errors: the text without numbers, ids and quoted parts. Errors with the same cause have equal fingerprints.
 
 /// Maximum length of a fingerprint, in characters.
 const MAX_CHARS: usize = 200;
 
-/// Returns the first non-empty line, with `…` in place of quoted text and of words that contain a digit: numbers, ids, addresses, times.
+/// Returns the first non-empty line of `error`. Quoted text and words with a digit (numbers, ids, addresses, times) are replaced by `…`.
 pub(super) fn fingerprint(error: &str) -> String {
     let line = error.lines().map(str::trim).find(|line| !line.is_empty()).unwrap_or_default();
     let line: String = line.chars().take(2 * MAX_CHARS).map(|letter| if letter.is_control() { ' ' } else { letter }).collect();
@@ -21,7 +21,7 @@ pub(super) fn fingerprint(error: &str) -> String {
     out.chars().take(MAX_CHARS).collect()
 }
 
-/// Returns the length in bytes of a quoted text at the beginning of `text`. An apostrophe within a word does not count as a quote.
+/// Returns the length in bytes of the quoted text at the beginning of `text`, if any. An apostrophe within a word is not a quote.
 fn quoted_length(before: &str, text: &str) -> Option<usize> {
     let open = text.chars().next()?;
     let close = match open {
@@ -35,13 +35,13 @@ fn quoted_length(before: &str, text: &str) -> Option<usize> {
     inside.find(close).map(|at| open.len_utf8() + at + close.len_utf8())
 }
 
-/// Returns the length in bytes of the first word if it contains a digit.
+/// Returns the length in bytes of the first word if the word contains a digit.
 fn numbered_length(text: &str) -> Option<usize> {
     let length = word_length(text);
     text[..length].contains(|letter: char| letter.is_ascii_digit()).then_some(length)
 }
 
-/// Returns the length in bytes of the first word: letters, digits and the punctuation of ids, times and addresses.
+/// Returns the length in bytes of the first word. A word consists of letters, digits and the punctuation of ids, times and addresses.
 fn word_length(text: &str) -> usize {
     let ends = |letter: char| !letter.is_alphanumeric() && !matches!(letter, '_' | '-' | '.' | ':' | '/' | '@' | '#' | '%' | '+');
     let length = text.find(ends).unwrap_or(text.len());

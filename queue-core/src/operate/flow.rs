@@ -1,4 +1,4 @@
-//! Flows: their nodes, and their cancellation.
+//! Nodes of flows, and cancellation of flows.
 
 use serde::Serialize;
 use sqlx::FromRow;
@@ -6,7 +6,7 @@ use sqlx::FromRow;
 use super::rejection::explain;
 use crate::{connect::IntoConnection, define::JobId, error::Error, schema::Store};
 
-/// Maximum number of nodes that are read.
+/// Maximum number of nodes that [`flow`] returns.
 const MAX_NODES: i32 = 10_000;
 
 /// Node of a [`Flow`](crate::Flow).
@@ -18,22 +18,22 @@ pub struct FlowNode {
     pub name: String,
     /// Job id of the node.
     pub id: JobId,
-    /// State of the job. If the job no longer exists, its last known state.
+    /// State of the node's job. If the job no longer exists, this is the last known state.
     pub state: Option<String>,
-    /// Nodes whose completion it waits or waited for.
+    /// Names of the nodes whose completion this node requires.
     pub after: Vec<String>,
-    /// Nodes whose death it waits or waited for.
+    /// Names of the nodes whose death this node requires.
     pub on_dead: Vec<String>,
-    /// Nodes of both lists that it still waits for.
+    /// Names of the nodes in `after` and `on_dead` for which this node is still waiting.
     pub waits: Vec<String>,
-    /// Number of jobs, if the node consists of many.
+    /// Number of jobs, if the node consists of many jobs.
     pub jobs: Option<i64>,
-    /// Number of these jobs that have finished, as far as counted.
+    /// Number of the node's jobs that have finished, as far as counted.
     pub over: Option<i64>,
 }
 
-/// Returns the first ten thousand nodes of the flow that this job belongs to, in the order of their addition. Empty if it belongs to no
-/// flow.
+/// Returns the first ten thousand nodes of the flow that contains the job, in the order in which they were added. The list is empty if the
+/// job belongs to no flow.
 ///
 /// ```no_run
 /// # async fn example(pool: sqlx::PgPool, flow: queue_core::FlowHandle) -> Result<(), queue_core::Error> {
@@ -61,8 +61,8 @@ pub async fn first_nodes(on: impl IntoConnection<'_>, store: Store, job: JobId, 
     statement.fetch_all(&mut *on.acquire().await?).await.map_err(|error| explain(error, store))
 }
 
-/// Cancels all unfinished jobs of the flow that this job belongs to, and returns their number. Running jobs become cancelling. To cancel
-/// one node with everything that depends on it, cancel its job.
+/// Cancels all unfinished jobs of the flow that contains the job, and returns the number of affected jobs. Running jobs become cancelling.
+/// To cancel one node and everything that depends on it, cancel the node's job.
 ///
 /// # Errors
 /// Database errors.

@@ -1,4 +1,4 @@
-//! Maps of a durable job.
+//! Maps of durable jobs, with the outcomes of their jobs.
 
 use serde::Serialize;
 use sqlx::FromRow;
@@ -6,14 +6,14 @@ use sqlx::FromRow;
 use super::rejection::explain;
 use crate::{connect::IntoConnection, define::JobId, error::Error, schema::Store};
 
-/// Jobs that one step of a [durable](crate::Options::durable) job has mapped, with their outcomes.
+/// Map batch of a [durable](crate::Options::durable) job: the jobs that one step has spawned, counted by outcome.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, FromRow)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[non_exhaustive]
 pub struct JobGather {
-    /// Name of the step that mapped them.
+    /// Name of the step that spawned the jobs.
     pub name: String,
-    /// Number of jobs; `None` while more are being spawned.
+    /// Number of jobs; `None` while more jobs are being spawned.
     pub total: Option<i64>,
     /// Number of jobs not yet counted as finished.
     pub need: i64,
@@ -27,7 +27,7 @@ pub struct JobGather {
     pub most: Option<i32>,
 }
 
-/// Returns the first thousand maps of a job, by step name. Empty if the job does not exist or is not durable.
+/// Returns the first thousand maps of a job, sorted by step name. The list is empty if the job does not exist or is not durable.
 ///
 /// ```no_run
 /// # async fn example(pool: sqlx::PgPool, job: queue_core::JobId) -> Result<(), queue_core::Error> {

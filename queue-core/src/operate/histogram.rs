@@ -1,4 +1,4 @@
-//! Histograms of durations: fixed size, mergeable, with quantiles. Pure.
+//! Fixed-size, mergeable histograms of durations, with quantiles.
 
 use std::{
     fmt::{self, Write as _},
@@ -7,10 +7,10 @@ use std::{
 
 use serde::{Serialize, Serializer};
 
-/// Histogram of durations.
+/// Histogram of durations with 24 buckets.
 ///
-/// It has 24 buckets. The first counts durations below a millisecond, the last those of a day or longer. The bounds between them are
-/// [`Histogram::BOUNDS_MS`]. Its JSON has its count, its quantiles in milliseconds, and its buckets.
+/// The first bucket counts durations below a millisecond, the last bucket counts durations of a day or longer. [`Histogram::BOUNDS_MS`] has
+/// the bounds between the buckets. The JSON form has the count, quantiles in milliseconds, and the buckets.
 ///
 /// ```
 /// use queue_core::operate::Histogram;
@@ -29,7 +29,7 @@ pub struct Histogram([u64; BUCKETS]);
 
 const BUCKETS: usize = 24;
 
-/// Number of decimal digits per bucket in the packed number that the tables store.
+/// Number of decimal digits per bucket in the packed form that tables store.
 const DIGITS: usize = 16;
 
 impl Histogram {
@@ -42,7 +42,7 @@ impl Histogram {
 
     /// Counts one duration.
     pub fn record(&mut self, duration: Duration) {
-        // In 64 bits, which is faster than `as_millis`.
+        // 64-bit arithmetic is faster than `as_millis`.
         let ms = duration.as_secs().saturating_mul(1000).saturating_add(u64::from(duration.subsec_millis()));
         self.0[Self::BOUNDS_MS.partition_point(|bound| *bound <= ms)] += 1;
     }
@@ -62,8 +62,9 @@ impl Histogram {
         self.0.iter_mut().zip(&other.0).for_each(|(here, there)| *here += there);
     }
 
-    /// Returns the quantile for this share: 0.5 is the median, 0.99 the 99th percentile. `None` if the histogram is empty. The result is
-    /// exact to the bucket; within it, durations are assumed to be spread evenly on a logarithmic scale. In the last bucket it is a day.
+    /// Returns the quantile for `share`: 0.5 is the median, 0.99 the 99th percentile. Returns `None` if the histogram is empty. The result
+    /// is exact to the bucket. Within a bucket, durations are assumed to be evenly distributed on a logarithmic scale. The result for the
+    /// last bucket is one day.
     pub fn quantile(&self, share: f64) -> Option<Duration> {
         let rank = share.clamp(0.0, 1.0) * self.count() as f64;
         let mut before = 0;
@@ -77,19 +78,19 @@ impl Histogram {
         None
     }
 
-    /// Returns the histogram as the tables store it: one number, with the first bucket in its lowest digits.
+    /// Returns the packed form that tables store: one decimal number, with the first bucket in the lowest digits.
     #[doc(hidden)]
     pub fn packed(&self) -> String {
         let highest = self.0.iter().rposition(|jobs| *jobs > 0).unwrap_or(0);
         let mut digits = self.0[highest].to_string();
         for jobs in self.0[..highest].iter().rev() {
-            // Fails only when out of memory.
+            // Writing to a string fails only when out of memory.
             let _ = write!(digits, "{jobs:0DIGITS$}");
         }
         digits
     }
 
-    /// Parses that number; `None` if it is invalid.
+    /// Parses a number returned by [`packed`](Self::packed). Returns `None` if the number is invalid.
     #[doc(hidden)]
     pub fn unpacked(digits: &str) -> Option<Self> {
         let parts = digits.as_bytes().rchunks(DIGITS).map(|part| std::str::from_utf8(part).ok()?.parse().ok());
@@ -101,7 +102,7 @@ impl Histogram {
     }
 }
 
-/// Returns the duration at this fraction of a bucket.
+/// Returns the duration at the fraction `part` of the bucket `place`.
 fn interpolate(place: usize, part: f64) -> Duration {
     let low = place.checked_sub(1).map_or(0, |before| Histogram::BOUNDS_MS[before]) as f64;
     let ms = match Histogram::BOUNDS_MS.get(place) {
@@ -133,7 +134,7 @@ impl Serialize for Histogram {
 struct HistogramJson {
     /// Number of durations.
     count: u64,
-    /// Median in milliseconds; null if there are no durations.
+    /// Median in milliseconds; null if the histogram is empty.
     p50_ms: Option<f64>,
     p95_ms: Option<f64>,
     p99_ms: Option<f64>,
@@ -145,7 +146,7 @@ struct HistogramJson {
 mod tests {
     use super::*;
 
-    /// Returns durations of all magnitudes; deterministic.
+    /// Returns `count` durations of all magnitudes. The result is deterministic.
     fn durations(count: u64) -> Vec<Duration> {
         let dice = |nth: u64| (nth.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 11) as f64 / (1_u64 << 53) as f64;
         (0..count).map(|nth| Duration::from_secs_f64(10_f64.powf(dice(nth) * 9.5 - 4.5))).collect()

@@ -1,4 +1,4 @@
-//! History as statistics: outcomes and durations of attempts, and waiting times of their jobs. Workers aggregate them; no job is read.
+//! Statistics of past attempts: outcomes, durations and waiting times. Workers aggregate the statistics, so that no job is read.
 
 use std::time::Duration;
 
@@ -9,19 +9,20 @@ use sqlx::{FromRow, Row as _, postgres::PgRow};
 use super::{histogram::Histogram, rejection::explain};
 use crate::{connect::IntoConnection, error::Error, schema::Store};
 
-/// Range, step and scope of [`history`]. The default is the last hour over all queues and types, in one row.
+/// Time range, step and scope of a [`history`] query. The default is one row for the last hour, over all queues and types.
 #[derive(Clone, Debug)]
 pub struct Past {
-    /// Duration to go back from now, from ten seconds to 30 days. Default: an hour.
+    /// Length of the time range, which ends now: ten seconds to 30 days. Default: one hour.
     pub last: Duration,
-    /// Length of a step, or `None` for a single one (the default). The minimum is 10 seconds for up to an hour, a minute for up to a day,
-    /// an hour beyond. Other lengths are rounded up to a multiple of the minimum.
+    /// Length of a step, or `None` (the default) for a single step. The minimum is 10 seconds for ranges up to an hour, a minute for ranges
+    /// up to a day, and an hour for longer ranges. Other lengths are rounded up to a multiple of the minimum.
     pub step: Option<Duration>,
-    /// Only this queue.
+    /// Queue to include; `None` for all queues.
     pub queue: Option<String>,
-    /// Only this job type, by its current name.
+    /// Current name of the job type to include; `None` for all types.
     pub job_type: Option<String>,
-    /// Whether each queue and type has rows of its own; if these exceed 2,000 rows, only the busiest. Default: false.
+    /// Whether to return separate rows for each queue and type. If there would be more than 2,000 rows, only the busiest queues and types
+    /// are returned. Default: false.
     pub apart: bool,
 }
 
@@ -33,45 +34,45 @@ impl Default for Past {
 
 /// Outcomes of the attempts in one step.
 ///
-/// Each attempt counts as one of `completed`, `retried`, `dead`, `cancelled`, `snoozed` and `released`. `timed_out`, `panicked` and
-/// `crashed` attempts are among them; `expired` and `lease_lost` are not.
+/// Each attempt is counted in exactly one of `completed`, `retried`, `dead`, `cancelled`, `snoozed` and `released`. Attempts in
+/// `timed_out`, `panicked` and `crashed` are included in these counts. `expired` and `lease_lost` are counted separately.
 #[derive(Clone, Debug, Serialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[non_exhaustive]
 pub struct Figures {
-    /// Start of the step, by the database's clock.
+    /// Start of the step, according to the database clock.
     pub at: DateTime<Utc>,
-    /// Length of the step, or its duration so far. In JSON `seconds`.
+    /// Length of the step, or the duration so far if the step has not ended. Serialized as `seconds`.
     #[serde(rename = "seconds", serialize_with = "serialize_seconds")]
     #[cfg_attr(feature = "openapi", schema(value_type = f64))]
     pub lasted: Duration,
-    /// Queue; `None` for all, `*` for queues beyond the number that is stored by name.
+    /// Queue; `None` for all queues. `*` stands for the queues that are not stored by name, because the number of stored names is limited.
     pub queue: Option<String>,
-    /// Job type; `None` and `*` as for the queue.
+    /// Job type; `None` and `*` have the same meaning as in `queue`.
     pub job_type: Option<String>,
-    /// Attempts that completed their job.
+    /// Number of attempts that completed their job.
     pub completed: u64,
-    /// Failed attempts that are retried.
+    /// Number of failed attempts that are retried.
     pub retried: u64,
-    /// Failed attempts after which the job became a dead letter.
+    /// Number of failed attempts after which the job became a dead letter.
     pub dead: u64,
-    /// Attempts that ended because their job was cancelled.
+    /// Number of attempts that ended because their job was cancelled.
     pub cancelled: u64,
-    /// Attempts whose handler asked to run again later.
+    /// Number of attempts whose handler asked to run again later.
     pub snoozed: u64,
-    /// Attempts that a worker aborted at its shutdown, or could not start in time under a rate limit. Not charged.
+    /// Number of attempts that a worker aborted at shutdown, or could not start in time under a rate limit. Such attempts are not charged.
     pub released: u64,
-    /// Jobs that expired because no attempt started in time.
+    /// Number of jobs that expired because no attempt started in time.
     pub expired: u64,
-    /// Handlers that ran in vain: their worker had lost its lease, and other workers had the job.
+    /// Number of handler runs without effect, because the worker had lost its lease and other workers had recovered the job.
     pub lease_lost: u64,
-    /// Attempts that exceeded their type's timeout.
+    /// Number of attempts that exceeded the timeout of their job type.
     pub timed_out: u64,
-    /// Attempts whose handler panicked.
+    /// Number of attempts whose handler panicked.
     pub panicked: u64,
-    /// Attempts that ended with their process.
+    /// Number of attempts whose process crashed.
     pub crashed: u64,
-    /// Durations of handlers that were not aborted.
+    /// Run times of handlers that were not aborted.
     pub run: Histogram,
     /// Times from a job becoming ready to the start of its handler.
     pub start: Histogram,
@@ -90,7 +91,7 @@ impl Figures {
         self.completed + self.failed() + self.cancelled + self.snoozed + self.released
     }
 
-    /// Returns the completed jobs per second.
+    /// Returns the number of completed jobs per second.
     pub fn rate(&self) -> f64 {
         self.completed as f64 / self.lasted.as_secs_f64().max(1e-3)
     }
@@ -99,7 +100,7 @@ impl Figures {
 /// Returns the outcomes of attempts by step, oldest first, and by queue and type if [`apart`](Past::apart) is set. Steps without attempts
 /// have no row.
 ///
-/// Workers write their statistics every ten seconds. A worker that is killed loses what it has not written. The query takes some
+/// Workers write their statistics every ten seconds. A killed worker loses the statistics that it has not written yet. The query takes some
 /// milliseconds regardless of the number of jobs, and returns at most 2,000 rows.
 ///
 /// ```no_run

@@ -1,4 +1,4 @@
-//! Limits on running jobs and starts: values in force, free permits, and overrides by operators.
+//! Limits on running jobs and on job starts: values in force, free permits, and overrides by operators.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use crate::{
     schema::{Store, check_name},
 };
 
-/// Values of a limit.
+/// Values of a limit: maximum concurrency, and maximum rate of starts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[non_exhaustive]
@@ -23,43 +23,44 @@ pub struct LimitFigures {
     pub concurrency: Option<u32>,
     /// Maximum number of starts within [`LimitFigures::period_ms`]; `None` for no limit.
     pub starts: Option<u32>,
-    /// Period of the rate, in milliseconds.
+    /// Period for `starts`, in milliseconds.
     pub period_ms: Option<u64>,
-    /// Maximum number of starts in quick succession; `None` for all of the rate.
+    /// Maximum number of starts in quick succession. `None` allows all `starts` of a period in quick succession.
     pub burst: Option<u32>,
 }
 
-/// Limit with its use.
+/// Limit with its values, permits in use and waiting jobs.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[non_exhaustive]
 pub struct LimitStatus {
-    /// `type:send_email`, `queue:mail`, or the name that types share.
+    /// Name of the limit: `type:send_email`, `queue:mail`, or a name that job types share.
     pub name: String,
     /// Values in force.
     #[serde(flatten)]
     pub figures: LimitFigures,
-    /// Whether the values apply to each key: see [`limit_keys`].
+    /// Whether the values apply to each key separately; see [`limit_keys`].
     pub keyed: bool,
-    /// Whether an operator has set the values. Otherwise they are from code.
+    /// Whether an operator has set the values. Otherwise, the values are declared in code.
     pub by_operator: bool,
     /// Values declared in code, if any.
     pub in_code: Option<LimitFigures>,
     /// Operator's reason, if one was given.
     pub reason: Option<String>,
-    /// Time since when the values have been in force, by the database's clock.
+    /// Time at which the values took effect, according to the database clock.
     pub since: DateTime<Utc>,
-    /// Database role that set them.
+    /// Database role that set the values.
     pub set_by: String,
-    /// Number of permits held, by jobs in leases, whether started or not.
+    /// Number of permits held by jobs in leases, including jobs that have not started yet.
     pub used: i64,
-    /// Number of ready jobs that wait under the limit, stored under the names that it knows, counted up to [`LimitStatus::MOST`].
+    /// Number of ready jobs that are waiting for the limit, counted up to [`LimitStatus::MOST`]. Only jobs stored under a name known to the
+    /// limit are counted.
     pub waiting: i64,
-    /// Whether there are more.
+    /// Whether more jobs are waiting than were counted.
     pub partial: bool,
-    /// Milliseconds until the next job may start, if the rate delays it.
+    /// Milliseconds until the rate allows the next start, if the rate delays jobs.
     pub next_ms: Option<u64>,
-    /// Number of living workers that may not know yet what the limit covers. No job starts under it before they do.
+    /// Number of living workers that may not know yet which jobs the limit covers. No job starts under the limit until these workers know.
     pub awaits: i64,
 }
 
@@ -68,10 +69,10 @@ impl LimitStatus {
     pub const MOST: i32 = 10_000;
 }
 
-/// Sets a limit for all workers, which overrides code until [`unset_limit`]. `type:send_email` and `queue:mail` are the limits of a type
-/// and of a queue, whether or not code declares them. Any other name is a limit shared by types. It takes effect with the next claim after
-/// the commit. Running jobs continue, even if they exceed the limit; a concurrency of 0 starts no job. A limit by key stays one
-/// ([`Limit::keyed`] turns another limit into one).
+/// Sets a limit for all workers. The limit overrides values from code until [`unset_limit`] is called. `type:send_email` and `queue:mail`
+/// are the limits of a type and of a queue, whether or not code declares them. Any other name is a limit shared by types. The limit takes
+/// effect with the next claim after the commit. Running jobs continue, even if they exceed the limit; a concurrency of 0 starts no job. An
+/// existing limit by key stays a limit by key; [`Limit::keyed`] turns any other limit into a limit by key.
 ///
 /// ```no_run
 /// # async fn example(pool: sqlx::PgPool) -> Result<(), queue_core::Error> {
@@ -84,8 +85,8 @@ impl LimitStatus {
 /// ```
 ///
 /// # Errors
-/// [`Error::InvalidName`]; [`Error::OutOfRange`] for invalid values, or a reason of more than 1000 characters; database errors, also after
-/// waiting five seconds for another open transaction that pauses something or sets a limit.
+/// [`Error::InvalidName`]; [`Error::OutOfRange`] for invalid values, or a reason of more than 1000 characters; database errors, including a
+/// timeout after waiting five seconds for another open transaction that pauses something or sets a limit.
 pub async fn set_limit(on: impl IntoConnection<'_>, store: Store, name: &str, limit: Limit, reason: Option<&str>) -> Result<(), Error> {
     check_limit_name(name)?;
     if let Some((what, value, range)) = limit.out_of_range() {
@@ -110,10 +111,10 @@ pub async fn set_limit(on: impl IntoConnection<'_>, store: Store, name: &str, li
     statement.execute(&mut *on.acquire().await?).await.map(drop).map_err(|error| explain(error, store))
 }
 
-/// Removes an operator's override, so that the values from code apply again, if there are any. Returns false if there is no override.
+/// Removes an operator's override, so that the values from code, if any, apply again. Returns false if there is no override.
 ///
 /// # Errors
-/// As [`set_limit`].
+/// Same as [`set_limit`].
 pub async fn unset_limit(on: impl IntoConnection<'_>, store: Store, name: &str) -> Result<bool, Error> {
     check_limit_name(name)?;
     let statement = sqlx::query_scalar(store.sql(include_str!("../../sql/unset_limit.sql"))).bind(name);
@@ -121,24 +122,24 @@ pub async fn unset_limit(on: impl IntoConnection<'_>, store: Store, name: &str) 
     statement.fetch_one(&mut *on.acquire().await?).await.map_err(|error| explain(error, store))
 }
 
-/// Key of a limit by key.
+/// Use of a limit by key by the jobs of one key: permits held, and waiting jobs.
 #[derive(Clone, Debug, PartialEq, Serialize, FromRow)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[non_exhaustive]
 pub struct LimitKey {
-    /// Line number of the key, `queue.line_id(key)` in SQL; 0 for jobs without a key.
+    /// Line number of the key, as computed by `queue.line_id(key)` in SQL; 0 for jobs without a key.
     pub line: i64,
-    /// The key itself, known only if it has settings of its own. Jobs store only its number.
+    /// Text of the key. Known only if the key has settings of its own, because jobs store only the line number.
     pub key: Option<String>,
-    /// Concurrency set by [`set_limit_key`].
+    /// Concurrency of the key, as set by [`set_limit_key`].
     pub concurrency: Option<i32>,
-    /// Number of permits held.
+    /// Number of permits held by jobs of the key.
     pub used: i64,
-    /// Number of ready jobs of the key, among the last [`LimitStatus::MOST`] that wait under the limit.
+    /// Number of ready jobs of the key, among the last [`LimitStatus::MOST`] jobs that are waiting for the limit.
     pub waiting: i64,
-    /// Whether more wait than were counted.
+    /// Whether more jobs are waiting than were counted.
     pub partial: bool,
-    /// Milliseconds until the next job may start, if the rate delays it.
+    /// Milliseconds until the rate allows the next start, if the rate delays jobs.
     pub next_ms: Option<f64>,
 }
 
@@ -147,8 +148,8 @@ impl LimitKey {
     pub const MOST: i32 = 20;
 }
 
-/// Sets the concurrency of one key under a limit by key, which overrides the limit's value, or removes it if `None`. It takes effect with
-/// the next claim after the commit; running jobs continue.
+/// Sets the concurrency of one key of a limit by key, which overrides the limit's own value. `None` removes the override. The change takes
+/// effect with the next claim after the commit. Running jobs continue.
 ///
 /// ```no_run
 /// # async fn example(pool: sqlx::PgPool) -> Result<(), queue_core::Error> {
@@ -159,7 +160,7 @@ impl LimitKey {
 /// ```
 ///
 /// # Errors
-/// [`Error::InvalidName`]; [`Error::OutOfRange`] for a concurrency of more than [`Limit::MOST`], or a key with NUL; database errors, as
+/// [`Error::InvalidName`]; [`Error::OutOfRange`] for a concurrency of more than [`Limit::MOST`], or a key with NUL; database errors, as for
 /// [`set_limit`].
 pub async fn set_limit_key(
     on: impl IntoConnection<'_>,
@@ -181,8 +182,8 @@ pub async fn set_limit_key(
     statement.execute(&mut *on.acquire().await?).await.map(drop).map_err(|error| explain(error, store))
 }
 
-/// Returns the keys of a limit by key that hold permits, have waiting jobs, or have a concurrency of their own. At most [`LimitKey::MOST`],
-/// sorted by permits held, then by waiting jobs, largest first.
+/// Returns the keys of a limit by key that hold permits, have waiting jobs, or have a concurrency of their own. Returns at most
+/// [`LimitKey::MOST`] keys, sorted by permits held, then by waiting jobs, largest first.
 ///
 /// # Errors
 /// [`Error::InvalidName`]; database errors.
@@ -194,32 +195,32 @@ pub async fn limit_keys(on: impl IntoConnection<'_>, store: Store, name: &str) -
     statement.fetch_all(&mut *on.acquire().await?).await.map_err(|error| explain(error, store))
 }
 
-/// Limit that a ready job waits for.
+/// Limit that keeps a ready job waiting.
 #[derive(Clone, Debug, PartialEq, Serialize, FromRow)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[non_exhaustive]
 pub struct LimitWait {
     /// Name of the limit.
     pub name: String,
-    /// Whether the values apply to each key.
+    /// Whether the values apply to each key separately.
     pub keyed: bool,
-    /// Line number of the job's key, 0 without a key.
+    /// Line number of the job's key; 0 for a job without a key.
     pub line: i64,
-    /// The job's key, known only if it has settings of its own. Jobs store only its number.
+    /// Text of the job's key. Known only if the key has settings of its own, because jobs store only the line number.
     pub key: Option<String>,
-    /// Number of permits held; under a limit by key, those held by jobs of the key.
+    /// Number of permits held. For a limit by key, only permits of the job's key count.
     pub used: i64,
-    /// Number of permits in total.
+    /// Total number of permits.
     pub concurrency: Option<i32>,
-    /// Milliseconds until the next job may start, if the rate delays it.
+    /// Milliseconds until the rate allows the next start, if the rate delays jobs.
     #[sqlx(rename = "wait_ms")]
     pub next_ms: Option<f64>,
-    /// Number of living workers that may not know yet what the limit covers. No job starts under it before they do.
+    /// Number of living workers that may not know yet which jobs the limit covers. No job starts under the limit until these workers know.
     pub awaits: i64,
 }
 
-/// Returns the limits that have no permit for this ready job now, by name. A limit that has one is not included, even if it is not the
-/// job's turn yet.
+/// Returns the limits that currently have no permit for a ready job, sorted by name. A limit with a free permit is not included, even if it
+/// is not the job's turn yet.
 ///
 /// # Errors
 /// Database errors.
@@ -229,7 +230,7 @@ pub async fn waits_for(on: impl IntoConnection<'_>, store: Store, job: JobId) ->
     statement.fetch_all(&mut *on.acquire().await?).await.map_err(|error| explain(error, store))
 }
 
-/// Returns the limits by name, with their values and use. Counts up to [`LimitStatus::MOST`] ready jobs per limit.
+/// Returns all limits with their values and use, sorted by name. Counts up to [`LimitStatus::MOST`] ready jobs per limit.
 ///
 /// # Errors
 /// Database errors.
@@ -256,7 +257,7 @@ impl LimitFigures {
         })
     }
 
-    /// Returns the period of the rate.
+    /// Returns `period_ms` as a duration.
     pub fn period(&self) -> Option<Duration> {
         self.period_ms.map(Duration::from_millis)
     }

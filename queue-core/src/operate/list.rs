@@ -24,20 +24,20 @@ use crate::{
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[non_exhaustive]
 pub struct Page {
-    /// Jobs; fewer than requested, even none, if few of the rows read match.
+    /// Jobs of the page. A page may have fewer jobs than requested, or none, because the number of rows read per page is limited.
     pub jobs: Vec<JobRecord>,
-    /// Value of [`Filter::before`] for the next page; `None` if this is the last one.
+    /// Value of [`Filter::before`] for the next page; `None` on the last page.
     pub next: Option<JobId>,
 }
 
-/// Jobs of an ordering key, in order.
+/// Unfinished jobs of an ordering key, in order.
 #[derive(Clone, Debug, Default, Serialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[non_exhaustive]
 pub struct InLine {
-    /// Jobs, the one whose turn it is first.
+    /// Jobs of the key, starting with the job whose turn it is.
     pub jobs: Vec<JobRecord>,
-    /// Whether there are more after these.
+    /// Whether further jobs follow.
     pub more: bool,
 }
 
@@ -59,18 +59,18 @@ impl JobRef {
         found.ok_or(Error::NotFound { job: self.id() })
     }
 
-    /// Returns the same as [`JobRef::find`], without payload and output. Also for roles that may not read them.
+    /// Returns the same as [`JobRef::find`], without payload and output. Roles that may not read payloads can call this method.
     ///
     /// # Errors
-    /// As [`JobRef::find`].
+    /// Same as [`JobRef::find`].
     pub async fn find_without_payload(&self, on: impl IntoConnection<'_>) -> Result<JobRecord, Error> {
         let mut on = on.into_connection();
         let found = query_job(&mut *on.acquire().await?, *self, false).await.map_err(|error| explain(error, self.store()))?;
         found.ok_or(Error::NotFound { job: self.id() })
     }
 
-    /// Returns the job's current status, with its output as the stored JSON; `None` if the handler returned nothing. A handle has
-    /// [`JobHandle::status`](crate::JobHandle::status), with the output's type.
+    /// Returns the job's current status, with the output as stored JSON. The output is `None` if the handler returned nothing. For a typed
+    /// output, use [`JobHandle::status`](crate::JobHandle::status).
     ///
     /// # Errors
     /// [`Error::NotFound`]; database errors.
@@ -83,7 +83,7 @@ impl JobRef {
     /// Returns the job's current state.
     ///
     /// # Errors
-    /// As [`JobRef::status`].
+    /// Same as [`JobRef::status`].
     pub async fn state(&self, on: impl IntoConnection<'_>) -> Result<JobState, Error> {
         Ok(JobRef::status(self, on).await?.state)
     }
@@ -94,7 +94,7 @@ async fn query_job(connection: &mut PgConnection, job: JobRef, payload: bool) ->
     let statement = if payload { include_str!("../../sql/find.sql") } else { include_str!("../../sql/find_without.sql") };
     let statement = sqlx::query_as(store.sql(statement)).bind(id);
     let Some(mut found): Option<JobRecord> = statement.fetch_optional(&mut *connection).await? else { return Ok(None) };
-    // Failures are only appended, so they can be read slightly later.
+    // Failures are only appended, so reading them in a later statement is safe.
     let failures = sqlx::query_as(store.sql(include_str!("../../sql/failures.sql"))).bind(id).bind(MAX_FAILURES);
     found.failures = failures.fetch_all(&mut *connection).await?;
     let progress = sqlx::query_as(store.sql(include_str!("../../sql/progress_of.sql"))).bind(id);
@@ -120,7 +120,7 @@ async fn query_status(connection: &mut PgConnection, job: JobRef) -> sqlx::Resul
     }))
 }
 
-/// Returns the jobs that `filter` selects, newest first, without payloads unless it requests them.
+/// Returns the jobs that `filter` selects, newest first. Payloads are included only if [`Filter::payload`] is set.
 ///
 /// # Errors
 /// [`Error::InvalidName`] for an invalid name in the filter; database errors.
@@ -131,9 +131,9 @@ pub async fn list(on: impl IntoConnection<'_>, store: Store, filter: &Filter) ->
     session.end(found).await.map_err(|error| explain(error, store))
 }
 
-/// Returns the unfinished jobs of an ordering key in a queue, in order, at most `most` (1 to [`Filter::MOST`]). The first is the job whose
-/// turn it is, or the dead letter that blocks the key. [`InLine::more`] tells whether there are more. Finished jobs are not stored by key.
-/// Payloads are not included.
+/// Returns the unfinished jobs of an ordering key in a queue, in order. Returns at most `most` jobs (1 to [`Filter::MOST`]). The first job
+/// is the job whose turn it is, or the dead letter that blocks the key. [`InLine::more`] reports whether further jobs follow. Finished jobs
+/// are not included because they are not stored by key. Payloads are not included.
 ///
 /// ```no_run
 /// # async fn example(pool: sqlx::PgPool) -> Result<(), queue_core::Error> {
@@ -149,7 +149,7 @@ pub async fn in_line(on: impl IntoConnection<'_>, store: Store, queue: &str, key
     Filter { queue: Some(queue.to_owned()), ..Filter::default() }.check()?;
     let (mut on, most) = (on.into_connection(), most.clamp(1, Filter::MOST));
     let statement = sqlx::query_as(store.sql(include_str!("../../sql/in_line.sql"))).bind(queue).bind(key);
-    // One more than requested shows whether there are more.
+    // One job more than requested shows whether further jobs follow.
     let statement = statement.bind(most.cast_signed() + 1);
     let mut jobs: Vec<JobRecord> = statement.fetch_all(&mut *on.acquire().await?).await.map_err(|error| explain(error, store))?;
     let more = jobs.len() > most as usize;
@@ -171,8 +171,8 @@ pub(super) async fn query_page(connection: &mut PgConnection, store: Store, filt
         .bind(filter.age_seconds())
         .bind(filter.meta_json())
         .bind(MAX_HISTORY_ROWS);
-    // Planned for each call. With a plan cached since the partitions were empty, listing a queue's completed jobs took more than 8 minutes
-    // on a connection of the user. With a new plan it took 50 ms, in a store of a million jobs.
+    // Planned for each call instead of using a cached plan. With a plan that was cached while the partitions were empty, listing a queue's
+    // completed jobs took more than 8 minutes on a caller's connection. With a new plan, the query took 50 ms in a store of a million jobs.
     let rows = statement.persistent(false).fetch_all(connection).await?;
     let mut next = None;
     let mut jobs = Vec::with_capacity(rows.len());
@@ -188,7 +188,7 @@ pub(super) async fn query_page(connection: &mut PgConnection, store: Store, filt
     Ok(Page { jobs, next })
 }
 
-/// Loads the failed attempts of each of these jobs, the latest 100 per job.
+/// Loads the failed attempts of the given jobs, the latest 100 per job.
 ///
 /// # Errors
 /// Database errors.
@@ -196,8 +196,8 @@ pub async fn add_failures(on: impl IntoConnection<'_>, store: Store, jobs: &mut 
     let mut session = Session::begin_read_only(on.into_connection()).await?;
     let ids: Vec<JobId> = jobs.iter().map(|job| job.id).collect();
     let statement = sqlx::query(store.sql(include_str!("../../sql/failures_of.sql"))).bind(&ids).bind(MAX_FAILURES);
-    // Planned for each call: 0.3 ms for 50 jobs. With a plan cached since the partitions were empty it took 150 ms on a connection of the
-    // user.
+    // Planned for each call, which takes 0.3 ms for 50 jobs. With a plan that was cached while the partitions were empty, the query took
+    // 150 ms on a caller's connection.
     let rows = statement.persistent(false).fetch_all(session.connection()).await;
     let rows = session.end(rows).await.map_err(|error| explain(error, store))?;
     let mut failures: HashMap<JobId, Vec<AttemptFailure>> = HashMap::new();

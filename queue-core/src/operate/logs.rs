@@ -7,16 +7,16 @@ use sqlx::FromRow;
 use super::rejection::explain;
 use crate::{connect::IntoConnection, define::JobId, error::Error, schema::Store};
 
-/// Log of one attempt, of a job type with [`keep_logs`](crate::Options::keep_logs).
+/// Log of one attempt. Captured for job types with [`keep_logs`](crate::Options::keep_logs).
 #[derive(Clone, PartialEq, Eq, Serialize, FromRow)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[non_exhaustive]
 pub struct AttemptLog {
     /// Number of the attempt.
     pub attempt: i16,
-    /// Time of the attempt's end, when the log was written, by the database's clock.
+    /// Time at which the attempt ended and the log was written, according to the database clock.
     pub at: DateTime<Utc>,
-    /// Number of lines left out from the middle, or truncated. A note in the text marks their place.
+    /// Number of lines that were truncated or left out from the middle. A note in the text marks the place.
     pub cut: i64,
     /// Log lines, without terminal control characters.
     pub text: String,
@@ -30,7 +30,7 @@ impl std::fmt::Debug for AttemptLog {
     }
 }
 
-/// Returns the logs of a job's attempts, in order. Empty if the job does not exist or its type keeps no logs.
+/// Returns the logs of a job's attempts, in order. The list is empty if the job does not exist or its type keeps no logs.
 ///
 /// ```no_run
 /// # async fn example(pool: sqlx::PgPool, job: queue_core::JobId) -> Result<(), queue_core::Error> {

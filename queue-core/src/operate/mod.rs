@@ -1,11 +1,12 @@
-//! Operations for administrators of a store: list, find, count, read the history; pause, resume; cancel, postpone, run now, prioritize;
-//! requeue, discard. Web servers, dashboards and the command line are built on them.
+//! Operations for administrators of a store, such as listing, counting, pausing, cancelling and requeueing jobs.
 //!
-//! Operations on one job are methods of [`JobRef`](crate::JobRef), and so of every handle. Operations on many jobs are functions here,
-//! which take a connection, a [`Store`](crate::Store) and mostly a [`Filter`]. Changes are SQL functions, which every language can call.
+//! Web servers, dashboards and the command line are built on this module. Operations on one job are methods of [`JobRef`](crate::JobRef),
+//! and therefore of every handle. Operations on many jobs are functions that take a connection, a [`Store`](crate::Store) and usually a
+//! [`Filter`]. Changes are SQL functions, which every language can call.
 //!
-//! Queries have bounded cost, regardless of the size of the history. Changes to all jobs of a filter are made in batches. Nothing here runs jobs
-//! or takes them from a lease: a running job that is to be cancelled is only marked, and its worker ends it.
+//! Except in the `*_exactly` functions, queries have bounded cost, regardless of the size of the history. Changes to all jobs of a filter
+//! are made in batches. No operation runs jobs or takes them from a lease. Cancelling a running job only marks the job, and the job's
+//! worker ends the attempt.
 
 mod act;
 mod all;

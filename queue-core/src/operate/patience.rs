@@ -1,4 +1,4 @@
-//! Lists of rare jobs: reads page after page, within a time limit.
+//! Lists of rare jobs, read page after page within a time limit.
 
 use std::time::{Duration, Instant};
 
@@ -15,12 +15,12 @@ use crate::{
     schema::{Session, Store},
 };
 
-/// Time limits of [`list_patiently`], after which it starts no further page.
+/// Time limits of [`list_patiently`]. No further page is read after the time limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Patience {
     /// Time limit if some jobs were found, but fewer than requested. Default: 40 ms.
     pub some: Duration,
-    /// Time limit if none was found. Default: 500 ms.
+    /// Time limit if no job was found. Default: 500 ms.
     pub none: Duration,
 }
 
@@ -30,11 +30,11 @@ impl Default for Patience {
     }
 }
 
-/// Lists jobs as [`list`](super::list), but continues past the rows that one page reads, until [`Filter::limit`] jobs are found or the time
-/// limit is reached.
+/// Lists jobs like [`list`](super::list), but continues after the rows of one page until [`Filter::limit`] jobs are found or the time limit
+/// is reached.
 ///
-/// The number of jobs in a page then depends on how fast they are found. It may be small, even zero, while [`Page::next`] shows that there
-/// may be more.
+/// The number of jobs in a page therefore depends on how fast jobs are found. The number may be small, even zero, while [`Page::next`]
+/// shows that there may be more jobs.
 ///
 /// ```no_run
 /// # async fn example(pool: sqlx::PgPool) -> Result<(), queue_core::Error> {
@@ -47,7 +47,7 @@ impl Default for Patience {
 /// ```
 ///
 /// # Errors
-/// As [`list`](super::list).
+/// Same as [`list`](super::list).
 pub async fn list_patiently(on: impl IntoConnection<'_>, store: Store, filter: &Filter, patience: Patience) -> Result<Page, Error> {
     filter.check()?;
     let mut session = Session::begin_read_only(on.into_connection()).await?;

@@ -1,4 +1,4 @@
-//! Pauses of a queue, of a job type, or of everything: workers start no job of it.
+//! Pauses of a queue, of a job type, or of everything. Workers start no jobs that a pause covers.
 
 use std::{fmt, time::Duration};
 
@@ -27,15 +27,15 @@ use crate::{
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Scope {
-    /// Only this queue; `None` for all.
+    /// Paused queue; `None` for all queues.
     pub queue: Option<String>,
-    /// Only this job type, under all names that its jobs may be stored under; `None` for all. A worker knows the names that are in its
-    /// release.
+    /// Paused job type, under all names that its jobs may be stored under; `None` for all types. Each worker knows the names that are
+    /// declared in its release.
     pub job_type: Option<String>,
 }
 
 impl Scope {
-    /// Every queue and every type.
+    /// Scope of every queue and every job type.
     pub const EVERYTHING: Self = Self { queue: None, job_type: None };
 
     /// Returns the scope of one queue.
@@ -70,7 +70,7 @@ impl fmt::Display for Scope {
     }
 }
 
-/// Pause with its reason and the jobs that wait for its end.
+/// Pause with its reason, and the number of jobs that are waiting for its end.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[non_exhaustive]
@@ -82,15 +82,16 @@ pub struct Pause {
     pub scope: Scope,
     /// Reason, if one was given.
     pub reason: Option<String>,
-    /// Time of its start, by the database's clock.
+    /// Time at which the pause began, according to the database clock.
     pub paused_at: DateTime<Utc>,
     /// Database role that set the latest reason.
     pub paused_by: String,
-    /// Number of ready jobs that wait for its end, stored under this name of their type, counted up to [`Pause::MOST`].
+    /// Number of ready jobs that are waiting for the pause to end, counted up to [`Pause::MOST`]. Only jobs stored under the name in
+    /// `scope` are counted.
     pub ready: i64,
-    /// Whether there are more.
+    /// Whether more jobs are waiting than were counted.
     pub partial: bool,
-    /// Number of living workers that may still start some of its jobs, for a moment; see [`pause_awaits`].
+    /// Number of living workers that may briefly still start jobs of the scope; see [`pause_awaits`].
     pub awaits: i64,
 }
 
@@ -101,32 +102,33 @@ impl Pause {
     /// Maximum length of a reason, in characters.
     pub const LONGEST_REASON: usize = 1000;
 
-    /// Returns whether the pause covers jobs of this queue that are stored under this name of their type.
+    /// Returns whether the pause covers jobs of the given queue that are stored under the given job type name.
     pub fn covers(&self, queue: &str, job_type: &str) -> bool {
         let is = |paused: &Option<String>, name: &str| paused.as_deref().is_none_or(|paused| paused == name);
         is(&self.scope.queue, queue) && is(&self.scope.job_type, job_type)
     }
 }
 
-/// Worker that may still start jobs of a pause.
+/// Worker that may still start jobs of a paused scope.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct Awaited {
-    /// Identity of the worker.
+    /// Id of the worker.
     pub worker: Uuid,
     /// Name of the worker.
     pub name: String,
-    /// Host name of its machine.
+    /// Host name of the worker's machine.
     pub host: String,
-    /// Process id on that machine.
+    /// Process id of the worker.
     pub pid: i32,
 }
 
-/// Pauses a scope until [`resume`] and returns the pause's number: workers soon start no job of it. Its jobs wait as ready. Jobs that
-/// workers have claimed but not started are returned uncharged. Running jobs continue. A pause survives restarts of workers and servers,
-/// and takes effect when the caller's transaction commits. If the scope is already paused, only the reason is replaced.
+/// Pauses a scope until [`resume`], and returns the number of the pause. Workers soon start no more jobs of the scope. Jobs of the scope
+/// stay ready. Jobs that workers have claimed but not started are returned without being charged an attempt. Running jobs continue. A pause
+/// survives restarts of workers and servers. The pause takes effect when the caller's transaction commits. If the scope is already paused,
+/// only the reason is replaced.
 ///
-/// This does not wait for the workers; see [`until_paused`].
+/// This function does not wait for the workers; see [`until_paused`].
 ///
 /// ```no_run
 /// # async fn example(pool: sqlx::PgPool) -> Result<(), queue_core::Error> {
@@ -141,8 +143,8 @@ pub struct Awaited {
 /// ```
 ///
 /// # Errors
-/// [`Error::InvalidName`]; [`Error::OutOfRange`] for a reason of more than [`Pause::LONGEST_REASON`] characters; database errors, also
-/// after waiting five seconds for another open transaction that pauses or resumes.
+/// [`Error::InvalidName`]; [`Error::OutOfRange`] for a reason of more than [`Pause::LONGEST_REASON`] characters; database errors, including
+/// a timeout after waiting five seconds for another open transaction that pauses or resumes.
 pub async fn pause(on: impl IntoConnection<'_>, store: Store, scope: &Scope, reason: Option<&str>) -> Result<i64, Error> {
     let [queue, job_type] = scope.names()?;
     if let Some(reason) = reason {
@@ -157,10 +159,10 @@ pub async fn pause(on: impl IntoConnection<'_>, store: Store, scope: &Scope, rea
     statement.fetch_one(&mut *on.acquire().await?).await.map_err(|error| explain(error, store))
 }
 
-/// Ends the pause of exactly this scope; returns false if there is none. Jobs that another pause covers stay paused.
+/// Ends the pause of `scope`. Returns false if `scope` itself is not paused. Jobs that another pause covers stay paused.
 ///
 /// # Errors
-/// As [`pause`].
+/// Same as [`pause`].
 pub async fn resume(on: impl IntoConnection<'_>, store: Store, scope: &Scope) -> Result<bool, Error> {
     let [queue, job_type] = scope.names()?;
     let statement = sqlx::query_scalar(store.sql(include_str!("../../sql/resume.sql"))).bind(queue).bind(job_type);
@@ -178,9 +180,9 @@ pub async fn pauses(on: impl IntoConnection<'_>, store: Store) -> Result<Vec<Pau
     statement.fetch_all(&mut *on.acquire().await?).await.map_err(|error| explain(error, store))
 }
 
-/// Returns the living workers that could run jobs of this pause and have not acknowledged it; `None` if exactly this scope is not paused.
-/// Once the list is empty, no handler of it starts until it is resumed. Silent workers are not included: such a worker has fenced itself,
-/// and reads the pauses before it claims again.
+/// Returns the living workers that could run jobs of the scope and have not acknowledged the pause. Returns `None` if `scope` itself is not
+/// paused. Once the list is empty, no handler of the scope starts until the pause ends. Silent workers are not included, because a silent
+/// worker has fenced itself and reads the pauses before its next claim.
 ///
 /// # Errors
 /// [`Error::InvalidName`]; database errors.
@@ -193,12 +195,12 @@ pub async fn pause_awaits(on: impl IntoConnection<'_>, store: Store, scope: &Sco
     Ok(found.iter().any(|row| row.is_paused).then(|| found.into_iter().filter_map(of).collect()))
 }
 
-/// Waits until no living worker starts jobs of this scope any more. Returns false if the scope is not paused, or is resumed meanwhile. The
-/// pause must be committed. A worker that does not respond delays this until its lease has expired. The future may be dropped at any time;
-/// the pause stays.
+/// Waits until no living worker starts jobs of the scope any more. Returns false if the scope is not paused, or is resumed in the meantime.
+/// The pause must be committed. An unresponsive worker delays the result until the worker's lease has expired. The future may be dropped at
+/// any time; the pause stays in effect.
 ///
 /// # Errors
-/// As [`pause_awaits`].
+/// Same as [`pause_awaits`].
 pub async fn until_paused(pool: &PgPool, store: Store, scope: &Scope) -> Result<bool, Error> {
     loop {
         match pause_awaits(pool, store, scope).await? {
@@ -209,10 +211,10 @@ pub async fn until_paused(pool: &PgPool, store: Store, scope: &Scope) -> Result<
     }
 }
 
-/// Interval between checks whether all workers have acknowledged a pause.
+/// Interval at which [`until_paused`] checks whether all workers have acknowledged the pause.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
-/// Returns the job types with at least one job enqueued so far, by name.
+/// Returns the job types of which at least one job has been enqueued, sorted by name.
 ///
 /// # Errors
 /// Database errors.

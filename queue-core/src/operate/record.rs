@@ -13,38 +13,38 @@ use crate::{
     results::Progress,
 };
 
-/// One job, as stored at one moment.
+/// Job, as stored at the time of the query.
 ///
-/// `Debug` omits payload and output; JSON has them if they were requested.
+/// `Debug` omits payload and output. JSON includes them if they were requested.
 #[derive(Clone, Serialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[non_exhaustive]
 pub struct JobRecord {
     /// Id of the job; in JSON a string.
     pub id: JobId,
-    /// Queue.
+    /// Name of the queue.
     pub queue: String,
-    /// Job type, by the name under which it is stored.
+    /// Stored name of the job type.
     pub job_type: String,
-    /// Version of the payload; the first is 1.
+    /// Version of the payload, starting at 1.
     pub version: i16,
-    /// Priority; higher runs first.
+    /// Priority of the job. Jobs of higher priority run first.
     pub priority: i16,
     /// State of the job.
     pub state: JobState,
     /// Number of attempts started since the last requeue.
     pub attempts: i16,
-    /// Number of attempts after which the job becomes a dead letter.
+    /// Maximum number of attempts, after which the job becomes a dead letter.
     pub max_attempts: i16,
-    /// Number of attempts since the last requeue that ended with their process.
+    /// Number of attempts since the last requeue whose process crashed.
     pub crashes: i16,
-    /// Time of the enqueue, by the database's clock.
+    /// Time of the enqueue, according to the database clock.
     pub enqueued_at: DateTime<Utc>,
-    /// Time at which a scheduled job is due, or before which a blocked one will not run.
+    /// Time at which a scheduled job is due, or before which a blocked job will not run.
     pub run_at: Option<DateTime<Utc>>,
     /// Time at which the job was completed or cancelled, or became a dead letter.
     pub finished_at: Option<DateTime<Utc>>,
-    /// Duration of the last attempt, if the job is completed. In JSON `ran_ms`, in milliseconds.
+    /// Duration of the last attempt, if the job has completed. Serialized as `ran_ms`, in milliseconds.
     #[serde(rename = "ran_ms", serialize_with = "ms")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<u64>))]
     pub ran: Option<Duration>,
@@ -52,19 +52,19 @@ pub struct JobRecord {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<serde_json::Value>))]
     pub meta: Option<Box<RawValue>>,
-    /// Optional attributes kept by the store: the job that waits for its end, which is its parent (`child_of`), its flow (`node_of`) or its
-    /// map (`part_of`); `expires_at`; `skips`, if its ordering key continues without it once it is dead; the hash of its uniqueness key
-    /// (`unique`); the tick that enqueued it (`schedule`, `tick`).
+    /// Optional attributes kept by the store. `child_of`, `node_of` or `part_of` is the parent, flow or map that waits for the job to
+    /// finish. `expires_at` is the time after which the job must not start. `skips` is set if the job does not block its ordering key once
+    /// it is dead. `unique` is the hash of the uniqueness key. `schedule` and `tick` identify the tick that enqueued the job.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<serde_json::Value>))]
     pub system: Option<Box<RawValue>>,
-    /// Worker that runs the job, if it is running.
+    /// Id of the worker that is running the job, if any.
     pub worker: Option<Uuid>,
-    /// Whether cancellation of the running job was requested and its handler has not ended yet.
+    /// Whether cancellation of the running job was requested and the handler has not ended yet.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub cancelling: bool,
-    /// Error of the last failed attempt; in lists its first 500 characters. `None` once the job has ended without failure, and after a
-    /// requeue.
+    /// Error of the last failed attempt, truncated to 500 characters in lists. `None` after a requeue, and once the job has ended without
+    /// failure.
     pub error: Option<String>,
     /// Output of the handler. Not in lists.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -74,7 +74,7 @@ pub struct JobRecord {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<serde_json::Value>))]
     pub payload: Option<Box<RawValue>>,
-    /// Latest 100 failed attempts, oldest first. Attempts are numbered from 1 again after a requeue. Not in lists.
+    /// Latest 100 failed attempts, oldest first. After a requeue, attempts are numbered from 1 again. Not in lists.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub failures: Vec<AttemptFailure>,
     /// Progress last reported by the job. Not in lists.
@@ -82,16 +82,16 @@ pub struct JobRecord {
     pub progress: Option<Progress>,
 }
 
-/// Failed attempt.
+/// Failed attempt of a job, with its error.
 #[derive(Clone, Debug, Serialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[non_exhaustive]
 pub struct AttemptFailure {
-    /// Number of the attempt; the first is 1.
+    /// Number of the attempt, starting at 1.
     pub attempt: i16,
-    /// Time of the failure, by the database's clock.
+    /// Time of the failure, according to the database clock.
     pub at: DateTime<Utc>,
-    /// Duration of the attempt. In JSON `ran_ms`, in milliseconds.
+    /// Duration of the attempt. Serialized as `ran_ms`, in milliseconds.
     #[serde(rename = "ran_ms", serialize_with = "ms")]
     #[cfg_attr(feature = "openapi", schema(value_type = u64))]
     pub ran: Duration,
@@ -100,7 +100,7 @@ pub struct AttemptFailure {
 }
 
 impl JobRecord {
-    /// Returns the time after which the job must not start, if it expires.
+    /// Returns the time after which the job must not start, or `None` if the job does not expire.
     pub fn expires_at(&self) -> Option<DateTime<Utc>> {
         SystemAttributes::parse(self.system.as_ref().map(|system| system.get())).expires_at()
     }

@@ -1,4 +1,4 @@
-//! Errors of rejected operations, parsed from what the SQL functions raise: SQLSTATE, and JSON in DETAIL.
+//! Errors of rejected operations, parsed from the SQLSTATE and the JSON DETAIL that the SQL functions raise.
 
 use serde::Deserialize;
 use sqlx::postgres::PgDatabaseError;
@@ -10,20 +10,20 @@ use crate::{
     schema::Store,
 };
 
-/// DETAIL of a rejected operation. Parsed, never displayed.
+/// JSON object in the DETAIL of a rejected operation. Parsed, never displayed.
 #[derive(Deserialize)]
 struct RejectionDetail {
     job: JobId,
-    /// `None` if the job does not exist.
+    /// State of the job; `None` if the job does not exist.
     state: Option<JobState>,
     wanted: Vec<JobState>,
     done: String,
-    /// Job that holds its uniqueness key.
+    /// Job that holds the uniqueness key.
     holder: Option<JobId>,
 }
 
-/// Converts a database error to the variant that callers can distinguish. Without such a DETAIL it stays the database's error: a lock
-/// timeout has the same SQLSTATE.
+/// Converts a database error to a variant that callers can distinguish. An error without a JSON DETAIL stays a database error, because a
+/// lock timeout has the same SQLSTATE as a rejection.
 pub(super) fn explain(error: sqlx::Error, store: Store) -> Error {
     parse_rejection(&error).unwrap_or_else(|| enqueue::store_error(error, store))
 }

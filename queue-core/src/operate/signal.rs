@@ -1,4 +1,4 @@
-//! Signals to durable jobs: sending them, and listing those not yet received.
+//! Signals to durable jobs: sends signals and lists signals not yet received.
 
 use chrono::{DateTime, Utc};
 use serde::Serialize;
@@ -16,16 +16,16 @@ use crate::{
 /// Maximum length of a signal's name, in bytes.
 const MAX_NAME_BYTES: usize = 200;
 
-/// Outcome of sending a signal.
+/// Outcome of sending a signal, which depends on the state of the job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use = "a finished job receives no signals"]
 #[non_exhaustive]
 pub enum Signalled {
-    /// The signal is sent once the transaction has committed.
+    /// The signal will be sent when the transaction commits.
     Sent,
     /// The job has finished and receives no signals.
     Over,
-    /// The job does not exist, or is not committed yet.
+    /// The job does not exist, or its enqueue is not committed yet.
     Absent,
 }
 
@@ -36,17 +36,17 @@ pub enum Signalled {
 pub struct JobSignal {
     /// Name of the signal.
     pub name: String,
-    /// Time at which it was sent, by the database's clock.
+    /// Time at which the signal was sent, according to the database clock.
     pub at: DateTime<Utc>,
 }
 
 impl JobRef {
-    /// Sends a signal to a durable job, which receives it by [`Durable::receive`](crate::Durable::receive): immediately if it waits for it,
-    /// otherwise at its next call. The signal is sent with the caller's transaction, and this waits for no lock. Signals of one name are
-    /// received in the order in which they were sent.
+    /// Sends a signal to a durable job, which receives it with [`Durable::receive`](crate::Durable::receive). A job that is waiting for the
+    /// signal receives it immediately, any other job at its next call. The signal is sent when the caller's transaction commits. Sending a
+    /// signal never waits for a lock. Signals of one name are received in the order in which they were sent.
     ///
-    /// The database does not know which types are durable. A signal to a job of another type is stored, never received, and deleted with
-    /// the job.
+    /// The database does not know which types are durable. A signal to a job that is not durable is stored, never received, and deleted
+    /// with the job.
     ///
     /// ```no_run
     /// # async fn example(pool: sqlx::PgPool, job: queue_core::JobRef) -> Result<(), queue_core::Error> {
@@ -85,7 +85,7 @@ impl JobRef {
     }
 }
 
-/// Returns the first thousand signals that a job has not received yet, in the order of arrival, without their payloads.
+/// Returns the first thousand signals that a job has not received yet, in the order of arrival. Payloads are not included.
 ///
 /// ```no_run
 /// # async fn example(pool: sqlx::PgPool, job: queue_core::JobId) -> Result<(), queue_core::Error> {

@@ -7,37 +7,38 @@ use sqlx::FromRow;
 use super::rejection::explain;
 use crate::{connect::IntoConnection, context::TIMEOUT_SUFFIX, define::JobId, error::Error, schema::Store};
 
-/// Completed step of a [durable](crate::Options::durable) job, or a sleep that has begun.
+/// Completed step of a [durable](crate::Options::durable) job, or a sleep that has started.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, FromRow)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[non_exhaustive]
 pub struct JobStep {
     /// Name of the step.
     pub name: String,
-    /// Number of the attempt that completed it.
+    /// Number of the attempt that completed the step.
     pub attempt: i16,
-    /// Time at which it was journaled, by the database's clock.
+    /// Time at which the step was journaled, according to the database clock.
     pub at: DateTime<Utc>,
     /// Duration of the step, in milliseconds; 0 for a sleep.
     pub ran_ms: i32,
-    /// For a sleep: its end. For a wait for a signal that timed out: the time of the timeout. Before that, a step `NAME (timeout)` has it.
+    /// End of a sleep, or the time at which a wait for a signal timed out. While the wait is in progress, a step `NAME (timeout)` has the
+    /// time of the timeout.
     pub until: Option<DateTime<Utc>>,
 }
 
 impl JobStep {
-    /// Returns whether this is a wait for a signal that timed out.
+    /// Returns whether the step is a wait for a signal that timed out.
     pub fn is_timed_out(&self) -> bool {
         self.until.is_some_and(|until| until < self.at)
     }
 
-    /// Returns the awaited name if this step is the timeout of a wait. It stays in the journal as a step with the name `NAME (timeout)`.
+    /// Returns the awaited name if the step is the timeout of a wait. The timeout stays in the journal as a step named `NAME (timeout)`.
     pub fn waits_for(&self) -> Option<&str> {
         self.until.and(self.name.strip_suffix(TIMEOUT_SUFFIX)).filter(|name| !name.is_empty())
     }
 }
 
-/// Returns the first thousand steps of a job, in order of completion, without their outputs. Empty if the job does not exist or is not
-/// durable.
+/// Returns the first thousand steps of a job, in order of completion, without outputs. The list is empty if the job does not exist or is
+/// not durable.
 ///
 /// ```no_run
 /// # async fn example(pool: sqlx::PgPool, job: queue_core::JobId) -> Result<(), queue_core::Error> {

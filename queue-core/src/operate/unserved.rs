@@ -1,4 +1,4 @@
-//! Unserved jobs: ready jobs that no living worker serves.
+//! Ready jobs that no living worker serves.
 
 use std::collections::HashSet;
 
@@ -13,21 +13,21 @@ use crate::{
     schema::Store,
 };
 
-/// Ready jobs of one queue, type and version that no living worker serves: no worker serves the queue, or none of those that do knows the
-/// type in that version.
+/// Ready jobs of one queue, type and version that no living worker serves. Either no worker serves the queue, or no worker of the queue
+/// knows the type in that version.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, FromRow)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[non_exhaustive]
 pub struct Unserved {
-    /// Queue.
+    /// Name of the queue.
     pub queue: String,
     /// Name of the job type, which may be an alias.
     pub job_type: String,
-    /// Version of the payloads. Workers may serve older versions of the type.
+    /// Version of the payloads. Workers may still serve older versions of the type.
     pub version: i16,
-    /// Number of ready jobs, counted up to [`Unserved::MOST`], and up to ten times that over all entries.
+    /// Number of ready jobs, counted up to [`Unserved::MOST`] per entry and up to ten times [`Unserved::MOST`] in total.
     pub jobs: i64,
-    /// Whether there may be more. An entry with 0 jobs may then have none at all.
+    /// Whether there may be more jobs than counted. An entry with 0 jobs may then have no jobs at all.
     pub partial: bool,
 }
 
@@ -39,8 +39,8 @@ impl Unserved {
     pub const LISTED: i64 = 100;
 }
 
-/// Returns the queues, job types and versions with ready jobs that no living worker serves: the first [`Unserved::LISTED`] by name. Reads
-/// every lane, but ready jobs of these only.
+/// Returns the queues, job types and versions with ready jobs that no living worker serves. Returns the first [`Unserved::LISTED`] entries
+/// by name. Reads every lane, but counts ready jobs of unserved entries only.
 ///
 /// # Errors
 /// Database errors.
@@ -50,7 +50,7 @@ pub async fn unserved(on: impl IntoConnection<'_>, store: Store) -> Result<Vec<U
     statement.fetch_all(&mut *on.acquire().await?).await.map_err(|error| explain(error, store))
 }
 
-/// Returns those of the given jobs that are ready and that no living worker serves. Reads workers only.
+/// Returns the ids of the given jobs that are ready but that no living worker serves. Reads only the workers.
 ///
 /// # Errors
 /// Database errors.

@@ -1,4 +1,4 @@
-//! Walk over the jobs of a filter: visits each job that existed at the start once.
+//! Walk over the jobs of a filter, which visits each job that existed at the start once.
 
 use sqlx::{FromRow, PgConnection, Postgres, postgres::PgArguments, postgres::PgRow, query::QueryAs};
 
@@ -9,17 +9,17 @@ use crate::{
     schema::Store,
 };
 
-/// Position of a walk.
+/// Walk over the jobs that a filter selects, with its current position.
 pub(super) struct Walk<'f> {
     store: Store,
     filter: &'f Filter,
-    /// Remaining states, the current one first.
+    /// Remaining states, starting with the current state.
     states: Vec<JobState>,
-    /// Skips jobs that already have this priority.
+    /// Priority of jobs to skip, because setting their priority would change nothing.
     skip_priority: Option<i16>,
-    /// Skips jobs enqueued later: with ids from here on.
+    /// Exclusive upper bound of the visited ids. Skips jobs enqueued after the start.
     before_id: i64,
-    /// Lane and position of the last ready job, or key and position of the last blocked one. Other states use the id of the last job.
+    /// Lane and position of the last ready job, or key and position of the last blocked job. For other states, `id` is the position.
     position: (i64, i64),
     id: i64,
 }
@@ -32,7 +32,7 @@ impl<'f> Walk<'f> {
         act.check()?;
         let (states, range) = act.states();
         let mut states = states.to_vec();
-        states.retain(|state| filter.state.is_none_or(|wanted| wanted == *state));
+        states.retain(|state| filter.state.is_none_or(|required| required == *state));
         if let (Some(state), true) = (filter.state, states.is_empty()) {
             return Err(Error::OutOfRange { what: "the state", value: state.to_string(), range });
         }
@@ -42,7 +42,7 @@ impl<'f> Walk<'f> {
         Ok(Self { store, filter, states, skip_priority, before_id, position: START, id: i64::MIN })
     }
 
-    /// Returns the next jobs, at most `most`; `None` after the last.
+    /// Returns the ids of the next jobs, at most `most`, or `None` after the last job.
     pub(super) async fn next(&mut self, connection: &mut PgConnection, most: i64) -> sqlx::Result<Option<Vec<JobId>>> {
         while let Some(state) = self.states.first() {
             let ids = match state {
@@ -52,7 +52,7 @@ impl<'f> Walk<'f> {
                 JobState::Parked => self.next_parked(connection, most).await?,
                 JobState::Running => self.next_running(connection, most).await?,
                 JobState::Dead => self.next_dead(connection, most).await?,
-                // The history is not walked: it may be huge.
+                // Finished jobs are not visited, because the history may be huge.
                 JobState::Completed | JobState::Cancelled | JobState::Expired => Vec::new(),
             };
             if let Some(last) = ids.last() {
@@ -68,13 +68,14 @@ impl<'f> Walk<'f> {
     /// Prepares a statement with the common parameters $1 to $8.
     fn prepare<O: for<'r> FromRow<'r, PgRow>>(&self, statement: &'static str, most: i64) -> QueryAs<'f, Postgres, O, PgArguments> {
         let Self { store, filter, .. } = *self;
-        // Dead letters are visited in the order of their ids, which is sufficient. A clock that was set back hides none of them.
+        // Dead letters are visited in the order of their ids, so that no bound is needed. Without a bound, no dead letter is skipped if the
+        // clock was set back.
         let before_id = if self.states.first() == Some(&JobState::Dead) { i64::MAX } else { self.before_id };
         let statement = sqlx::query_as(store.sql(statement)).bind(&filter.queue).bind(filter.names()).bind(before_id);
         let statement = statement.bind(filter.age_seconds()).bind(filter.since_seconds());
-        // Planned for each call, which is once per thousand jobs. With a plan cached since the partitions were empty, a page of a queue's
-        // running jobs, or of jobs with some metadata, took more than 30 s on a connection of the user. With a new plan it took 40 to 130
-        // ms, with 300,000 jobs.
+        // Planned for each call, which is once per thousand jobs. With a plan that was cached while the partitions were empty, a page of a
+        // queue's running jobs, or of jobs with certain metadata, took more than 30 s on a caller's connection. With a new plan, the page
+        // took 40 to 130 ms in a store of 300,000 jobs.
         statement.bind(&filter.error).bind(filter.meta_json()).bind(most).persistent(false)
     }
 
@@ -92,7 +93,7 @@ impl<'f> Walk<'f> {
         Ok(self.advance(&statement.fetch_all(connection).await?))
     }
 
-    /// Moves the position past these jobs.
+    /// Moves the position past the given jobs and returns their ids.
     fn advance(&mut self, found: &[(i64, i64, JobId)]) -> Vec<JobId> {
         if let Some((line, seq, _)) = found.last() {
             self.position = (*line, *seq);
@@ -115,7 +116,7 @@ impl<'f> Walk<'f> {
         Ok(ids(statement.fetch_all(connection).await?))
     }
 
-    /// Ids only increase from call to call, so a job that dies again is not visited again.
+    /// Returns the ids of the next dead letters. Ids only increase from call to call, so that a job that dies again is not visited again.
     async fn next_dead(&self, connection: &mut PgConnection, most: i64) -> sqlx::Result<Vec<JobId>> {
         let statement = self.prepare(include_str!("../../sql/choose_dead.sql"), most).bind(self.id);
         Ok(ids(statement.fetch_all(connection).await?))

@@ -10,20 +10,21 @@ use crate::{
     schema::{Store, check_name},
 };
 
-/// Fairness key with a weight.
+/// Weight of a fairness key.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, FromRow)]
 #[non_exhaustive]
 pub struct Weight {
-    /// Job type, by the name under which its jobs are stored.
+    /// Stored name of the job type.
     pub job_type: String,
-    /// Fairness key.
+    /// Text of the fairness key.
     pub fair: String,
-    /// Number of turns of its jobs per turn of a key without a weight.
+    /// Number of turns for jobs of the key, per turn of a key without a weight.
     pub weight: i32,
 }
 
-/// Sets the weight of a fairness key of a job type, from 1 to 1000, or removes it if `None`. Jobs of the key have this number of turns for
-/// each turn of a key without a weight. It takes effect with the next claims, regardless of the workers' release, until it is changed.
+/// Sets the weight of a fairness key of a job type, from 1 to 1000, or removes it if `None`. Jobs of the key have `weight` turns for each
+/// turn of a key without a weight. The weight takes effect with the next claims and stays in effect until it is changed, regardless of the
+/// workers' release.
 ///
 /// ```no_run
 /// # use queue_core::{Store, operate};
@@ -47,7 +48,7 @@ pub async fn set_weight(on: impl IntoConnection<'_>, store: Store, job_type: &st
     statement.execute(&mut *on.acquire().await?).await.map(drop).map_err(|error| explain(error, store))
 }
 
-/// Returns the fairness keys with a weight, of one job type or of all.
+/// Returns the fairness keys with a weight, for one job type or for all job types.
 ///
 /// # Errors
 /// Database errors.

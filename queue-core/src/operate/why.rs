@@ -1,6 +1,7 @@
-//! Explanation of why a job is not running, or of its outcome: causes, most likely first, each with a fix.
+//! Explanation of why a job is not running, or of its outcome, as a list of causes with fixes, most likely cause first.
 //!
-//! The facts come from one SQL function, `queue.why`. The sentences are built here, so that the command line, dashboards and JSON agree.
+//! The facts come from the SQL function `queue.why`. The sentences are built in this module, so that the command line, dashboards and JSON
+//! agree.
 
 mod facts;
 mod fix;
@@ -20,39 +21,39 @@ use crate::{
     schema::Store,
 };
 
-/// Explanation of why a job is not running, as of one moment.
+/// Explanation of why a job is not running, at one moment.
 ///
-/// Its JSON is stable: fields and kinds may be added, and none changes its meaning.
+/// The JSON form is stable. Fields and kinds may be added, but existing ones keep their meaning.
 #[derive(Clone, Debug, Serialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[non_exhaustive]
 pub struct Why {
     /// Id of the job.
     pub job: JobId,
-    /// Time of the query, by the database's clock.
+    /// Time of the query, according to the database clock.
     pub at: DateTime<Utc>,
-    /// State of the job; `None` if it does not exist or cannot be read.
+    /// State of the job; `None` if the job does not exist or cannot be read.
     pub state: Option<JobState>,
-    /// Queue.
+    /// Name of the queue.
     pub queue: Option<String>,
-    /// Job type.
+    /// Name of the job type.
     pub job_type: Option<String>,
     /// Version of the payload.
     pub version: Option<i16>,
-    /// Priority.
+    /// Priority of the job.
     pub priority: Option<i16>,
-    /// Reasons why it does not run, or its outcome, most likely first. Never empty.
+    /// Causes that keep the job from running, or the job's outcome, most likely cause first. Never empty.
     pub causes: Vec<Cause>,
 }
 
-/// Cause of why a job is not running.
+/// Cause that keeps a job from running, with a description and a fix.
 #[derive(Clone, Debug, Serialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[non_exhaustive]
 pub struct Cause {
     /// Kind of the cause.
     pub kind: CauseKind,
-    /// Description for people, on one line. It may quote untrusted text (errors, reasons, names): escape it for display.
+    /// Description for people, on one line. May quote untrusted text (errors, reasons, names), which must be escaped for display.
     pub says: String,
     /// Fix: a command, an SQL statement, or advice; `None` if nothing needs to be done.
     pub fix: Option<String>,
@@ -61,71 +62,71 @@ pub struct Cause {
     pub facts: Map<String, Value>,
 }
 
-/// Kind of a cause. In JSON and SQL `no_such_job` and so on.
+/// Kind of a cause. Written in snake case in JSON and SQL, such as `no_such_job`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[non_exhaustive]
 pub enum CauseKind {
-    /// The job does not exist: never enqueued here, not committed yet, or finished and not kept.
+    /// The job does not exist: it was never enqueued in this store, is not committed yet, or has finished and was not kept.
     NoSuchJob,
-    /// A session holds an exclusive lock on tables of the store, and readers would wait.
+    /// A session holds an exclusive lock on tables of the store, so that readers would wait.
     TableLocked,
-    /// It has completed.
+    /// The job has completed.
     Completed,
-    /// It was cancelled.
+    /// The job was cancelled.
     Cancelled,
-    /// It expired, because no attempt started in time.
+    /// The job expired because no attempt started in time.
     Expired,
-    /// It is a dead letter.
+    /// The job is a dead letter.
     Dead,
-    /// It is running, or a worker is about to start it.
+    /// The job is running, or a worker is about to start it.
     Running,
-    /// It is running, and its cancellation was requested.
+    /// The job is running, and its cancellation was requested.
     Cancelling,
-    /// The worker that has it is silent. Other workers recover the job.
+    /// The worker that holds the job is silent. Other workers recover the job.
     SilentWorker,
-    /// A session has its lease locked: neither its verdict nor its recovery can be written.
+    /// A session has locked the job's lease, so that neither a verdict nor a recovery can be written.
     LeaseLocked,
-    /// It is not due yet: it is scheduled for later, waits for a retry, or was snoozed.
+    /// The job is not due yet: it is scheduled for later, is waiting for a retry, or was snoozed.
     Scheduled,
-    /// It waits for a signal.
+    /// The job is waiting for a signal.
     Parked,
-    /// It is due, and a worker is about to make it ready.
+    /// The job is due, and a worker is about to make it ready.
     Due,
-    /// Another job of its ordering key goes first.
+    /// Another job of the same ordering key goes first.
     Blocked,
-    /// It is queued in its ordering key, which has no active job. A worker is about to release the first one.
+    /// The job is queued under an ordering key without an active job. A worker is about to release the first job of the key.
     KeyFree,
-    /// The time until which it may start has passed.
+    /// The time until which the job may start has passed.
     PastExpiry,
     /// No worker is alive.
     NoWorker,
-    /// Workers are alive, but none of them serves it.
+    /// Workers are alive, but none of them serves the job.
     Unserved,
-    /// It is paused.
+    /// The job is paused.
     Paused,
-    /// A limit that covers it waits until every worker knows the limit.
+    /// A limit that covers the job is not known to every worker yet. No job starts under the limit until every worker knows it.
     LimitUnknown,
-    /// A session has a limit that covers it locked.
+    /// A session has locked a limit that covers the job.
     LimitLocked,
-    /// A limit that covers it has no free permit.
+    /// A limit that covers the job has no free permit.
     Limited,
-    /// A session has its row locked, and claims skip it.
+    /// A session has locked the job's row, so that claims skip the job.
     Locked,
-    /// Processes have crashed while they ran it. It is retried apart from other jobs.
+    /// Processes have crashed while running the job. The job is retried apart from other jobs.
     Suspect,
     /// Jobs of higher priority go first.
     Starved,
-    /// Other jobs are queued before it.
+    /// Other jobs are queued before the job.
     Behind,
-    /// The workers that serve it are busy with other jobs of its queue.
+    /// The workers that serve the job are busy with other jobs of its queue.
     WorkersBusy,
-    /// Nothing is known to block it.
+    /// No cause is known that keeps the job from running.
     Nothing,
-    /// A long transaction prevents vacuum from cleaning up. That alone keeps no job from running.
+    /// A long transaction prevents vacuum from cleaning up. This alone does not keep jobs from running.
     OldSnapshot,
-    /// Kind of a newer store that this release does not know.
+    /// Kind that this release does not know, returned by a newer store.
     #[serde(other)]
     Other,
 }
@@ -146,7 +147,7 @@ impl Why {
 }
 
 impl JobRef {
-    /// Explains why the job is not running, or its outcome: see [`why()`].
+    /// Explains why the job is not running, or returns the job's outcome; see [`why()`].
     ///
     /// # Errors
     /// Database errors.
@@ -155,7 +156,7 @@ impl JobRef {
     }
 }
 
-/// Row of `queue.why`.
+/// Row returned by `queue.why`, with one cause.
 #[derive(FromRow)]
 struct WhyRow {
     kind: String,
@@ -165,12 +166,12 @@ struct WhyRow {
     at: DateTime<Utc>,
 }
 
-/// Explains why this job is not running: no worker serves it, it is paused, a limit has no permit, another job of its key goes first, a
-/// session has it locked, it is not due, or others are queued before it. For a running or finished job it returns the worker or the
-/// outcome. A job that does not exist is not an error, but a cause.
+/// Explains why a job is not running, for example because no worker serves it or a limit has no permit. [`CauseKind`] lists all causes. For
+/// a running or finished job, the explanation is the worker or the outcome. A job that does not exist is reported as a cause, not as an
+/// error.
 ///
-/// It only reads, waits for no lock, and its cost does not depend on the number of waiting or finished jobs. It shows of other sessions
-/// what the calling role may see.
+/// This function only reads and waits for no lock. Its cost does not depend on the number of waiting or finished jobs. Of other sessions,
+/// it shows only what the calling role may see.
 ///
 /// ```no_run
 /// # async fn example(pool: sqlx::PgPool, id: queue_core::JobId) -> Result<(), queue_core::Error> {
@@ -211,6 +212,6 @@ pub async fn why(on: impl IntoConnection<'_>, store: Store, job: JobId) -> Resul
 fn build_cause(row: &WhyRow, context: &WhyContext<'_>) -> Cause {
     let kind = serde_json::from_value(Value::from(row.kind.as_str())).unwrap_or(CauseKind::Other);
     let facts = Facts(&row.facts.0);
-    let says = description::describe(kind, facts, context).unwrap_or_else(|| row.says.clone());
-    Cause { kind, says, fix: fix::find_fix(kind, facts, context), facts: row.facts.0.clone() }
+    let message = description::describe(kind, facts, context).unwrap_or_else(|| row.says.clone());
+    Cause { kind, says: message, fix: fix::find_fix(kind, facts, context), facts: row.facts.0.clone() }
 }

@@ -1,7 +1,8 @@
-//! Buffer that payloads are encoded into: text, nesting depth and the first fault.
+//! Buffer into which payloads are encoded: text, nesting depth and the first fault.
 //!
-//! The writing and the checking serializer share it. After a fault it accepts nothing more, so the text ends at the fault. The path is
-//! computed from that text, so valid payloads do not pay for tracking. The buffer does not know JSON: see `jsonb` and `path`.
+//! The formatter and the checking serializer share the buffer. After a fault the buffer rejects further text, so the text ends at the
+//! fault. The path is computed from the text, so encoding a valid payload does not track paths. The buffer does not interpret JSON: see
+//! `jsonb` and `path`.
 
 use std::cell::{Cell, RefCell};
 use std::io;
@@ -19,7 +20,7 @@ pub(super) struct PayloadBuffer {
     fault: Cell<Option<Fault>>,
 }
 
-/// [`PayloadError`] without its path.
+/// Reason of a [`PayloadError`], without the path.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Fault {
     Nul,
@@ -36,7 +37,7 @@ impl PayloadBuffer {
         Self { limit, text, depth: Cell::new(0), fault: Cell::new(None) }
     }
 
-    /// Returns the text, or the first fault with its path.
+    /// Returns the encoded text, or the first fault with its path.
     pub(super) fn finish(self) -> Result<Vec<u8>, PayloadError> {
         let text = self.text.into_inner();
         let Some(fault) = self.fault.get() else { return Ok(text) };
@@ -75,7 +76,7 @@ impl PayloadBuffer {
         self.depth.set(self.depth.get().saturating_sub(1));
     }
 
-    /// Records the fault, unless there is one already, and returns the error that stops the serializer.
+    /// Records the fault, unless the buffer already has a fault. Returns the error that stops the serializer.
     pub(super) fn fail(&self, fault: Fault) -> io::Error {
         if self.fault.get().is_none() {
             self.fault.set(Some(fault));

@@ -1,6 +1,6 @@
 //! Serializer wrapper that rejects NaN and infinities, which `serde_json` would write as `null`.
 //!
-//! Everything else passes through unchanged. This is the only check that needs values before they become text; the others are in `jsonb`.
+//! All other values are passed through unchanged. This check needs the values before they become text. All other checks are in `jsonb`.
 
 use std::fmt::Display;
 
@@ -11,7 +11,7 @@ use serde::ser::{
 
 use super::buffer::{Fault, PayloadBuffer};
 
-/// Wrapper of a serializer, of its compounds and of each value passed to them, so that the check applies at every depth.
+/// Wrapper around a serializer, its compound serializers and each value passed to them, so that the check applies at every depth.
 pub(super) struct FiniteSerializer<'a, V> {
     inner: V,
     buffer: &'a PayloadBuffer,
@@ -163,7 +163,7 @@ impl<'a, S: Serializer> Serializer for FiniteSerializer<'a, S> {
     }
 }
 
-/// The compound traits differ only in their method names.
+/// Implements a compound serializer trait. These traits differ only in the names of their methods.
 macro_rules! compound {
     ($($compound:ident: $method:ident($($key:ident)?);)*) => {
         $(impl<C: $compound> $compound for FiniteSerializer<'_, C> {

@@ -1,9 +1,9 @@
-//! Formats JSON as jsonb prints it, so that the length of the text is the size that the database checks.
+//! Formatter that writes JSON in the text form of jsonb, so that the length of the text is the size that the database checks.
 //!
-//! jsonb prints a space after each comma and colon, and no exponents. A float keeps its point (`1e16` becomes `10000000000000000.0`), or it
-//! would be read back as an integer. A `RawValue` contains foreign text, which is formatted again token by token. Anything that jsonb
-//! cannot hold or `serde_json` cannot read back is rejected. NaN does not reach this formatter: `serde_json` has written it as `null`; see
-//! `finite`.
+//! jsonb prints a space after each comma and colon, and no exponents. A float keeps its decimal point (`1e16` becomes
+//! `10000000000000000.0`), because it would otherwise be read back as an integer. The text of a `RawValue` comes from user code, so it is
+//! formatted again token by token. A value is rejected if jsonb cannot hold it or `serde_json` cannot read it back. NaN does not reach this
+//! formatter, because `serde_json` writes it as `null`; see `finite`.
 
 use std::borrow::Cow;
 use std::fmt::Display;
@@ -14,7 +14,7 @@ use serde_json::ser::{CharEscape, CompactFormatter, Formatter};
 use super::buffer::{Fault, PayloadBuffer};
 use super::path::string_len;
 
-/// Maximum length of a float as `serde_json` writes it, rounded up: 17 digits, a sign, a point and an exponent are 24 bytes.
+/// Maximum length in bytes of a float as written by `serde_json`, rounded up. 17 digits, a sign, a point and an exponent take 24 bytes.
 const MAX_FLOAT_BYTES: usize = 32;
 
 pub(super) struct JsonbFormatter<'a> {
@@ -27,12 +27,12 @@ impl<'a> JsonbFormatter<'a> {
         Self { buffer, in_key: false }
     }
 
-    /// Rejects wider integers: jsonb would keep them, but most readers would round them.
+    /// Rejects an integer that does not fit 64 bits. jsonb would keep the integer, but most readers would round it.
     fn require_fit(&self, fits: bool) -> io::Result<()> {
         if fits || self.in_key { Ok(()) } else { Err(self.buffer.fail(Fault::NumberTooLarge)) }
     }
 
-    /// Writes a float as `serde_json` does, but without an exponent. A key keeps the exponent, because it is a string.
+    /// Writes a float as `serde_json` does, but without an exponent. A map key keeps the exponent, because the key is a string.
     fn write_float<W: ?Sized + Write>(
         &self,
         writer: &mut W,
@@ -54,13 +54,13 @@ impl<'a> JsonbFormatter<'a> {
         }
     }
 
-    /// Writes a string token of a `RawValue`, which may contain needless escapes and lone surrogates.
+    /// Writes a string token of a `RawValue`. The token may contain unnecessary escapes and lone surrogates.
     fn append_string(&self, token: &str) -> io::Result<()> {
         if !token.contains('\\') {
             return self.buffer.append(token.as_bytes());
         }
         let Ok(text) = serde_json::from_str::<String>(token) else {
-            // The syntax was checked when the RawValue was created; only a lone surrogate passes there and fails here.
+            // `RawValue` checks the syntax when it is created but accepts lone surrogates, so a lone surrogate is the cause of the error.
             self.buffer.append(token.as_bytes())?;
             return Err(self.buffer.fail(Fault::LoneSurrogate));
         };
@@ -136,7 +136,7 @@ impl Formatter for JsonbFormatter<'_> {
         self.write_float(writer, &short, value, value.fract() == 0.0)
     }
 
-    /// Called if any crate of the program enables the feature `arbitrary_precision` of `serde_json`.
+    /// Writes a number given as text. Called only if a crate of the program enables the feature `arbitrary_precision` of `serde_json`.
     fn write_number_str<W: ?Sized + Write>(&mut self, _: &mut W, text: &str) -> io::Result<()> {
         self.append_number(text)
     }
@@ -169,10 +169,10 @@ impl Formatter for JsonbFormatter<'_> {
     }
 }
 
-/// Returns a number without its exponent, or `None` if it cannot be read back exactly.
+/// Returns a number without its exponent, or `None` if the number cannot be read back exactly.
 ///
-/// Integers must fit 64 bits. Other numbers are read as `f64`, whose shortest text has at most 17 digits and exponents from -324 to 308.
-/// Longer texts are accepted if `f64` holds all their digits.
+/// Integers must fit 64 bits. Other numbers are read as `f64`, whose shortest text has at most 17 digits and exponents from -324 to 308. A
+/// longer text is accepted if `f64` holds all digits of the text.
 fn expand_exponent(number: &str) -> Option<Cow<'_, str>> {
     const MAX_BYTES: usize = 800;
     const MAX_EXPONENT: usize = 400;
@@ -199,8 +199,8 @@ fn expand_exponent(number: &str) -> Option<Cow<'_, str>> {
     Some(Cow::Owned(sign.to_owned() + &insert_point(&digits, whole.len() as isize + exponent)))
 }
 
-/// Returns whether the parsed float is still written with these digits, at the same length or in its shortest form. For a float halfway
-/// between two decimals (885022586708295.25), writers differ.
+/// Returns whether formatting the parsed float yields the same digits, either at the same length or in the shortest form. Both forms are
+/// accepted because implementations differ for a float halfway between two decimals (885022586708295.25).
 fn round_trips(digits: &str, value: f64) -> bool {
     let digits = digits.trim_matches('0');
     let Some(after_first) = digits.len().checked_sub(1) else { return true };
@@ -208,7 +208,7 @@ fn round_trips(digits: &str, value: f64) -> bool {
     value.is_finite() && (has_digits(format!("{value:.after_first$e}")) || has_digits(format!("{value:e}")))
 }
 
-/// Returns the digits with a point after the first `point` of them, padded with zeros on either side.
+/// Inserts a decimal point after the first `point` digits. Pads the digits with zeros on either side.
 fn insert_point(digits: &str, point: isize) -> String {
     let before = usize::try_from(point).unwrap_or(0);
     let missing = usize::try_from(-point).unwrap_or(0);

@@ -1,14 +1,14 @@
-//! Paths of faults, computed from the text written before them.
+//! Path of a fault, computed from the text written before the fault.
 //!
-//! This runs only when a payload is rejected. Paths contain keys, which are usually field names, truncated when long; they never contain
-//! values.
+//! The path is computed only when a payload is rejected. A path contains keys, which are usually field names, but never values. Long keys
+//! are truncated.
 
 use std::ops::Range;
 
 /// Maximum length of a key in a path, in characters.
 const MAX_KEY_CHARS: usize = 64;
 
-/// Returns the path of the value or key at which the text ends: `$.user.names[3]`.
+/// Returns the path of the value or key at which `text` ends, such as `$.user.names[3]`.
 pub(super) fn end_of(text: &[u8]) -> String {
     let mut frames = Vec::new();
     let mut at = 0;
@@ -40,7 +40,7 @@ pub(super) fn end_of(text: &[u8]) -> String {
     })
 }
 
-/// Returns the length in bytes of the string at the start of the text, including quotes. An unterminated string extends to the end.
+/// Returns the length in bytes of the string at the start of `text`, including the quotes. An unterminated string extends to the end.
 pub(super) fn string_len(text: &[u8]) -> usize {
     let mut at = 1;
     while let Some(byte) = text.get(at) {
@@ -53,7 +53,7 @@ pub(super) fn string_len(text: &[u8]) -> usize {
     text.len()
 }
 
-/// Enclosing object, with the range of its current key, or enclosing array, with its current index.
+/// Enclosing object or array. An object has the range of its current key, an array its current index.
 enum Frame {
     Object(Option<Range<usize>>),
     Array(usize),
@@ -64,7 +64,7 @@ pub(crate) fn path_step(key: &str) -> String {
     step(serde_json::Value::from(key).to_string().as_bytes())
 }
 
-/// Formats a key, given as JSON text, as a step of a path: plain names after a dot, others escaped in brackets.
+/// Formats a key, given as JSON text, as a step of a path. A plain name follows a dot, any other key is escaped in brackets.
 fn step(key: &[u8]) -> String {
     let key = String::from_utf8_lossy(key);
     let inner = key.strip_prefix('"').unwrap_or(&key);

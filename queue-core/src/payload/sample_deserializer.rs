@@ -1,7 +1,7 @@
-//! Deserializer that builds sample values: it provides whatever a type asks for, and a plan selects among alternatives.
+//! Deserializer that builds sample values. It provides every value that a type requests, and a plan selects among alternatives.
 //!
-//! Types ask for fields, variants and names as in `serde`, so a sample has the form that the type has in JSON. `samples` selects the plans
-//! to try.
+//! Types request fields, variants and names through `serde`, so a sample has the JSON form of the type. The module `samples` selects the
+//! plans to try.
 
 use std::{collections::BTreeMap, fmt};
 
@@ -11,7 +11,7 @@ use serde::{
     forward_to_deserialize_any,
 };
 
-/// Sample strings for types with a text form, likeliest first.
+/// Sample strings for types with a text form, ordered by likelihood.
 const TEXTS: [&str; 10] = [
     "text",
     "6f2c1a54-0c8e-4b8e-9d53-2f0e6f7b5a10",
@@ -28,24 +28,24 @@ const TEXTS: [&str; 10] = [
 /// Maximum nesting depth of a sample.
 const MAX_DEPTH: usize = 16;
 
-/// Maximum nesting of a recursive type; beyond it, everything optional is omitted.
+/// Maximum nesting depth of a recursive type. Beyond this depth all optional parts are omitted.
 const MAX_RECURSION: usize = 2;
 
-/// Alternative to use at each path; the first one is the default.
+/// Alternative to use at each path. The first alternative is the default.
 pub(super) type Plan = BTreeMap<String, usize>;
 
-/// Alternative used at a path.
+/// Alternative that was used at a path.
 #[derive(Clone)]
 pub(super) struct Choice {
     pub(super) path: String,
-    /// Number of alternatives.
+    /// Number of alternatives at the path.
     pub(super) count: usize,
     pub(super) chosen: usize,
-    /// Whether the alternatives are different forms, not further tries for one form.
+    /// Whether the alternatives are different forms of the type. Otherwise they are attempts to find a valid value of one form.
     pub(super) is_form: bool,
 }
 
-/// Builder of one sample.
+/// Builder of one sample value.
 pub(super) struct SampleBuilder<'p> {
     plan: &'p Plan,
     pub(super) choices: Vec<Choice>,
@@ -67,7 +67,7 @@ impl<'p> SampleBuilder<'p> {
     }
 }
 
-/// Reason why no sample could be built, in the type's words.
+/// Reason why no sample could be built, as reported by the type's `Deserialize` implementation.
 #[derive(Debug)]
 pub(super) struct SampleError(pub(super) String);
 
@@ -85,7 +85,7 @@ impl serde::de::Error for SampleError {
     }
 }
 
-/// Deserializer of the value at one path.
+/// Deserializer for the value at one path.
 pub(super) struct SampleDeserializer<'m, 'p> {
     builder: &'m mut SampleBuilder<'p>,
     path: String,
@@ -104,18 +104,18 @@ impl<'p> SampleDeserializer<'_, 'p> {
         SampleDeserializer { path: format!("{}{step}", self.path), depth: self.depth + 1, builder: self.builder, names }
     }
 
-    /// Returns a small number, or `None` for the end of the type's range, which detects narrower ranges.
+    /// Returns a small number, or `None` for the maximum of the integer type. The maximum shows whether the type accepts a narrower range.
     fn number(&mut self) -> Option<i64> {
         [None, Some(1), Some(0), Some(2026)][self.choose(4, false).min(3)]
     }
 
-    /// Records that the value belongs to a type with this name.
+    /// Records that the value belongs to a type called `name`. Fails if the type is infinitely recursive.
     fn enter(&mut self, name: &'static str) -> Result<(), SampleError> {
         self.names.push(name);
         if self.depth > MAX_DEPTH { Err(SampleError::custom("the type is infinitely recursive")) } else { Ok(()) }
     }
 
-    /// Returns whether optional parts are omitted.
+    /// Returns whether the optional parts of the value are omitted.
     fn is_deep(&self) -> bool {
         let repeats = |name: &&str| !name.is_empty() && self.names.iter().filter(|other| *other == name).count() > MAX_RECURSION;
         self.depth >= MAX_DEPTH || self.names.last().is_some_and(repeats)
@@ -180,7 +180,7 @@ impl<'de> Deserializer<'de> for SampleDeserializer<'_, '_> {
     }
 
     fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, SampleError> {
-        // The content of the option chooses at the same path.
+        // The option itself uses the path with a suffix, because the content of the option makes its choice at the path without the suffix.
         let path = format!("{}!", self.path);
         let is_none = self.is_deep() || self.builder.choose(&path, 2, true) == 1;
         if is_none { visitor.visit_none() } else { visitor.visit_some(self) }
@@ -303,7 +303,7 @@ impl<'de> MapAccess<'de> for Fields<'_, '_> {
         while let Some((field, rest)) = self.remaining.split_first() {
             self.remaining = rest;
             self.current = field;
-            // An alias is listed like a field, but rejected beside it.
+            // serde lists an alias like a field, but rejects an alias together with its field.
             let is_omitted = self.deserializer.builder.choose(&format!("{}.{field}?", self.deserializer.path), 2, false) == 1;
             if !is_omitted {
                 return seed.deserialize(StrDeserializer::new(field)).map(Some);

@@ -1,6 +1,7 @@
 //! Samples of a payload type in each of its forms: with every variant, and with and without optional parts.
 //!
-//! A sample is what this release would enqueue: built by the type's `Deserialize` and encoded by its `Serialize`.
+//! A sample equals a payload that this release could enqueue: the type's `Deserialize` implementation builds it, and the `Serialize`
+//! implementation encodes it.
 
 use std::collections::{BTreeSet, VecDeque};
 
@@ -9,17 +10,17 @@ use serde_json::Value;
 
 use super::sample_deserializer::{Choice, Plan, SampleBuilder, SampleError};
 
-/// Maximum number of plans to try per type.
+/// Maximum number of plans that are tried per type.
 const MAX_TRIES: usize = 1000;
 
 /// Maximum number of samples per type.
 const MAX_SAMPLES: usize = 200;
 
-/// Returns the samples, or why none could be built.
+/// Returns the samples, or the reason why no sample could be built.
 pub(crate) fn samples<T: Serialize + DeserializeOwned>() -> Result<Vec<Value>, String> {
     let (mut samples, mut first_error) = (Vec::new(), None);
     let (mut tried, mut seen) = (BTreeSet::from([Plan::new()]), BTreeSet::new());
-    // Retries of the previous plan go to the front.
+    // Plans to try, each with a flag for retries. Retries of the last plan are inserted at the front.
     let mut queue = VecDeque::from([(Plan::new(), false)]);
     for _ in 0..MAX_TRIES {
         let Some((plan, _)) = queue.pop_front().filter(|_| samples.len() < MAX_SAMPLES) else { break };
@@ -59,14 +60,14 @@ pub(crate) fn samples<T: Serialize + DeserializeOwned>() -> Result<Vec<Value>, S
     if samples.is_empty() { Err(first_error.unwrap_or_default()) } else { Ok(samples) }
 }
 
-/// Returns the forms of a sample at each of its paths.
+/// Returns all alternatives at the paths where the alternatives are forms.
 fn forms(choices: &[Choice]) -> Vec<(String, usize)> {
     let all = |choice: &Choice| (0..choice.count).map(|alternative| (choice.path.clone(), alternative)).collect::<Vec<_>>();
     choices.iter().filter(|choice| choice.is_form).flat_map(all).collect()
 }
 
-/// Returns further tries for a value that could not be built: alternatives at the last path, which is nearly always at fault. Alternatives
-/// at earlier paths are in the queue already.
+/// Returns retries for a sample that could not be built: the alternatives at the last path, which is nearly always the cause. The queue
+/// already contains the alternatives at earlier paths.
 fn retries(choices: &[Choice]) -> Vec<(String, usize)> {
     let Some(last) = choices.last().filter(|last| last.chosen == 0) else { return Vec::new() };
     (1..last.count).map(|alternative| (last.path.clone(), alternative)).collect()

@@ -1,4 +1,5 @@
-//! Tests of `encode`. Prefixes of their names are numbers of faults. These tests model jsonb; others store the same texts in a database.
+//! Tests of `encode`, with a model of jsonb. The prefixes of the test names are numbers of faults. Other tests store the same texts in a
+//! database.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -244,7 +245,7 @@ proptest! {
     }
 }
 
-/// Any JSON value, with floats that `serde_json` reads exactly even without its feature `float_roundtrip`.
+/// Generates any JSON value. `serde_json` reads the floats exactly, even without its feature `float_roundtrip`.
 fn value() -> impl Strategy<Value = Value> {
     let leaf = prop_oneof![
         Just(Value::Null),
@@ -262,7 +263,7 @@ fn value() -> impl Strategy<Value = Value> {
     })
 }
 
-/// Bits of floats that are often halfway between two decimals of 16 digits.
+/// Generates the bits of floats, many of which are halfway between two decimals of 16 digits.
 fn halfway() -> impl Strategy<Value = u64> {
     (100_000_000_000_000_u64..10_000_000_000_000_000).prop_map(|quarters| (quarters as f64 / 4.0).to_bits())
 }
@@ -279,7 +280,7 @@ enum Shape {
     Map(BTreeMap<i32, bool>, (u8, char)),
 }
 
-/// Nested arrays, dropped without recursion.
+/// Nested arrays. Dropping a `Chain` does not recurse.
 struct Chain(Option<Box<Chain>>);
 
 fn chain(depth: usize) -> Chain {
@@ -301,7 +302,7 @@ impl Drop for Chain {
     }
 }
 
-/// Map with one key.
+/// Map with one entry, whose key is the field.
 struct Keyed<K>(K);
 
 impl<K: Serialize> Serialize for Keyed<K> {
@@ -327,7 +328,7 @@ impl Serialize for Failing {
     }
 }
 
-/// Sequence whose `Serialize` ignores the error of its first element.
+/// Sequence whose `Serialize` implementation ignores the error of its first element.
 struct Hiding<T>(T);
 
 impl<T: Serialize> Serialize for Hiding<T> {

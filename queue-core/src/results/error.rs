@@ -1,19 +1,19 @@
-//! Errors of waiting for a job.
+//! Errors returned while waiting for a job.
 
 use std::{sync::Arc, time::Duration};
 
 use crate::{define::JobId, error::Error};
 
-/// Error of waiting for a job's output.
+/// Error returned while waiting for a job's output.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum WaitError {
-    /// The job is a dead letter, which is not retried automatically.
+    /// The job is a dead letter. It is not retried automatically.
     #[error("job {job} is dead after {attempts} attempts: {error}")]
     Dead {
         /// Id of the job.
         job: JobId,
-        /// Error of its last attempt.
+        /// Error of the last attempt.
         error: String,
         /// Number of attempts.
         attempts: i16,
@@ -23,10 +23,10 @@ pub enum WaitError {
     Cancelled {
         /// Id of the job.
         job: JobId,
-        /// Error of its last attempt, if there was one.
+        /// Error of the last attempt, if there was one.
         error: Option<String>,
     },
-    /// The job expired: it had not begun by its expiry, and was not run.
+    /// The job expired: no attempt started before the job's expiry, and the job will not run.
     #[error("job {job} has expired: no worker began it in time; check that enough workers serve its queue, or extend its expiry")]
     Expired {
         /// Id of the job.
@@ -37,7 +37,7 @@ pub enum WaitError {
     Timeout {
         /// Id of the job.
         job: JobId,
-        /// The timeout.
+        /// Timeout that was exceeded.
         timeout: Duration,
     },
     /// The job does not exist, or its record has been pruned.
@@ -46,7 +46,7 @@ pub enum WaitError {
         /// Id of the job.
         job: JobId,
     },
-    /// The waiter is on another store than the job.
+    /// The waiter belongs to another store than the job.
     #[error("job {job} is in the store `{store}`, and this waiter waits in `{waiter}`; start one there with `Waiter::start_on`")]
     OtherStore {
         /// Id of the job.
@@ -56,20 +56,20 @@ pub enum WaitError {
         /// Schema of the waiter's store.
         waiter: &'static str,
     },
-    /// The job's type keeps no record of completed jobs, so completion cannot be observed.
+    /// The job type keeps no record of completed jobs, so that completion cannot be observed.
     #[error("a completed `{job_type}` leaves no record (`retain = \"none\"`), so it cannot be waited for")]
     NotKept {
         /// Name of the job type.
         job_type: &'static str,
     },
-    /// The job completed, but its output cannot be decoded, for example because an older release wrote it.
+    /// The job completed, but the output cannot be decoded, for example because an older release wrote it.
     #[error("the output of job {job} does not fit the type `{rust_type}` (column {column})")]
     Output {
         /// Id of the job.
         job: JobId,
         /// Rust type of the output.
         rust_type: &'static str,
-        /// Column of the error in the JSON text.
+        /// Column in the JSON text at which decoding failed.
         column: usize,
     },
     /// The store is missing, or the database failed for 30 seconds.

@@ -1,4 +1,4 @@
-//! Outcome of a child for the durable job that spawned it.
+//! Outcomes of children, for the durable jobs that spawned them.
 
 use super::{WaitError, decode};
 use crate::{
@@ -8,24 +8,26 @@ use crate::{
 };
 
 impl<J: JobType> Child<'_, J> {
-    /// Waits until the child has finished, and returns its output, the same in each attempt.
+    /// Waits until the child has finished, and returns the child's output. Every attempt gets the same output.
     ///
-    /// Meanwhile the job is `parked`, and holds no slot, no lease and no connection. If the child has already finished, this returns immediately.
-    /// The attempt is suspended as in a [`sleep`](crate::Durable::sleep). Several children can be awaited concurrently (`join!`).
+    /// While waiting, the job is `parked` and holds no slot, no lease and no connection. If the child has already finished, the output is
+    /// returned immediately. The attempt is suspended as in a [`sleep`](crate::Durable::sleep). Several children can be awaited
+    /// concurrently (`join!`).
     ///
     /// # Errors
-    /// [`WaitError::Dead`], [`WaitError::Cancelled`] and [`WaitError::Expired`], as a terminal failure, because another attempt would get the
-    /// same result. To continue nevertheless, use [`outcome`](Self::outcome). [`WaitError::Output`] if the output no longer fits `J::Output`.
+    /// [`WaitError::Dead`], [`WaitError::Cancelled`] and [`WaitError::Expired`] are terminal failures, because another attempt would get
+    /// the same result. To continue nevertheless, use [`outcome`](Self::outcome). [`WaitError::Output`] is returned if the output no longer
+    /// fits `J::Output`.
     pub async fn join(self) -> JobResult<J::Output> {
         match self.outcome().await? {
             Ok(output) => Ok(output),
-            // Not terminal: another release may be able to decode it.
+            // Not terminal, because another release may be able to decode the output.
             Err(error @ WaitError::Output { .. }) => Err(error.into()),
             Err(error) => Err(Failure::terminal(error)),
         }
     }
 
-    /// Waits as [`join`](Self::join), for a parent that continues regardless of the child's outcome.
+    /// Waits like [`join`](Self::join), but returns the child's failure as a value, so that the parent can continue.
     ///
     /// ```
     /// # use queue_core::{Durable, JobResult, WaitError, job};

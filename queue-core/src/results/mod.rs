@@ -1,7 +1,7 @@
-//! Waiting for jobs: their typed output or error, their state, and their progress.
+//! Waiting for jobs: typed output or error, state, and progress.
 //!
-//! Results come from polling. A notification only triggers the next poll earlier, so a lost notification costs time and nothing else. A single
-//! job is polled over a pool (`watcher`), thousands of jobs together by a `Waiter`. None of this requires a worker in this process.
+//! Results are found by polling. A notification only triggers the next poll earlier, so a lost notification costs time and nothing else. A
+//! single job is polled over a pool (`watcher`). A `Waiter` polls thousands of jobs together. Waiting requires no worker in this process.
 
 mod error;
 mod join;
@@ -41,10 +41,11 @@ use crate::{
 impl<J: JobType> JobHandle<J> {
     /// Waits until the job has finished, and returns its output: `handle.wait(&pool).await`.
     ///
-    /// Commit the transaction that enqueued the job first, because the job does not exist before. The job is looked up in the handle's own store.
+    /// Commit the transaction that enqueued the job first, because the job does not exist before the commit. The job is looked up in the
+    /// handle's own store.
     ///
-    /// On a pool, the job is polled after 5 ms and then at increasing intervals up to 250 ms, each time on a connection of the pool. A process
-    /// that waits for many jobs, or needs results without delay, uses a [`Waiter`]: `handle.wait(&waiter)`.
+    /// On a pool, the job is polled after 5 ms and then at increasing intervals up to 250 ms. Each poll uses a connection of the pool. A
+    /// process that waits for many jobs, or needs results without delay, uses a [`Waiter`]: `handle.wait(&waiter)`.
     ///
     /// The future can be dropped at any time. There is no timeout unless one is set with [`Wait::timeout`].
     ///
@@ -93,7 +94,7 @@ impl JobRef {
     }
 }
 
-/// Future of a job's output; from [`JobHandle::wait`].
+/// Future of a job's output. Created by [`JobHandle::wait`].
 ///
 /// ```no_run
 /// # use std::time::Duration;
@@ -121,7 +122,7 @@ pub struct Wait<J> {
 }
 
 impl<J: JobType> Wait<J> {
-    /// Sets the maximum time to wait, after which [`WaitError::Timeout`] is returned; the job is not affected. Default: unlimited.
+    /// Sets the timeout of the wait. After `timeout`, [`WaitError::Timeout`] is returned; the job is not affected. Default: no timeout.
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.timeout = Some(timeout);
         self
@@ -133,7 +134,7 @@ impl<J: JobType> Wait<J> {
             return Err(WaitError::NotKept { job_type: J::OPTIONS.name });
         }
         let mut watcher = JobWatcher::open(self.job.job_ref(), self.on.0, false)?;
-        let over = async {
+        let end = async {
             loop {
                 match &watcher.next().await?.outcome {
                     WaitOutcome::Live | WaitOutcome::Truncated => {}
@@ -146,8 +147,8 @@ impl<J: JobType> Wait<J> {
             }
         };
         match self.timeout {
-            Some(timeout) => tokio::time::timeout(timeout, over).await.unwrap_or(Err(WaitError::Timeout { job, timeout })),
-            None => over.await,
+            Some(timeout) => tokio::time::timeout(timeout, end).await.unwrap_or(Err(WaitError::Timeout { job, timeout })),
+            None => end.await,
         }
     }
 }
@@ -167,21 +168,21 @@ impl<J> fmt::Debug for Wait<J> {
     }
 }
 
-/// Status of a job at one moment, as its producer sees it.
+/// Status of a job at one moment, as returned to its producer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct JobStatus<T> {
     /// State of the job.
     pub state: JobState,
-    /// Number of attempts begun; 0 for a job that was requeued or restarted and has not begun again.
+    /// Number of attempts started. 0 for a job that was requeued or restarted and has not started again.
     pub attempts: i16,
-    /// Error of the last attempt, unless the job is completed.
+    /// Error of the last attempt, unless the job has completed.
     pub error: Option<String>,
-    /// Output of the handler, if the job is completed.
+    /// Output of the handler, if the job has completed.
     pub output: Option<T>,
 }
 
-/// Decodes an output. A missing output is the unit value, which is not stored.
+/// Decodes an output. A missing output is decoded as the unit value, which is not stored.
 fn decode<J: JobType>(job: JobId, output: Option<&str>) -> Result<J::Output, WaitError> {
     let wrong = |error: serde_json::Error| WaitError::Output { job, rust_type: type_name::<J::Output>(), column: error.column() };
     serde_json::from_str(output.unwrap_or("null")).map_err(wrong)

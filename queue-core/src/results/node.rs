@@ -1,5 +1,5 @@
-//! Listens on the node that holds a distributed store: its notifications are not delivered anywhere else. If the store is not distributed, this
-//! takes one query per connection.
+//! Listener on the node that holds a distributed store, because notifications are delivered only on that node. For a store that is not
+//! distributed, this costs one query per connection.
 
 use std::time::{Duration, Instant};
 
@@ -7,18 +7,18 @@ use sqlx::postgres::{PgConnectOptions, PgListener};
 
 use crate::schema::{ClusterNode, ListenerConnection, Store, place};
 
-/// Node that holds a distributed store, as last queried.
+/// Node that holds a distributed store, as of the last query.
 #[derive(Default)]
 pub(super) struct ListenNode {
     at: Option<ClusterNode>,
     checked_at: Option<Instant>,
 }
 
-/// Interval between checks whether a distributed store has moved.
+/// Interval at which a waiter checks whether a distributed store has moved.
 const CHECK_INTERVAL: Duration = Duration::from_secs(2);
 
 impl ListenNode {
-    /// Listens on the node that holds the store, or where the options point to if there is none.
+    /// Listens on the node that holds the store. If the store is not distributed, listens on the server given by `options`.
     pub(super) async fn listen(&mut self, options: PgConnectOptions, store: Store) -> sqlx::Result<ListenerConnection> {
         let mut listening = ListenerConnection::open(options.clone()).await?;
         self.at = place(&mut listening.listener, store).await?;
@@ -26,7 +26,7 @@ impl ListenNode {
         match &self.at {
             Some(node) if listening.keeps_session && !node.is_here() => match node.lead(options) {
                 Ok(led) => ListenerConnection::open(led).await,
-                // That node is not reachable from here: poll more often instead.
+                // The node is not reachable from this machine, so the caller polls more often instead.
                 Err(_) => Ok(ListenerConnection { keeps_session: false, ..listening }),
             },
             _ => Ok(listening),

@@ -10,12 +10,13 @@ use crate::{
 };
 
 impl<'c, J: JobType> Parts<'c, J> {
-    /// Waits until all jobs have finished, and returns their number by outcome, the same in each attempt.
+    /// Waits until all jobs have finished, and returns the number of jobs by outcome. Every attempt gets the same result.
     ///
-    /// Meanwhile the job is `parked`, and holds no slot, no lease and no connection. It is woken once, however many jobs there are.
+    /// While waiting, the job is `parked` and holds no slot, no lease and no connection. It is woken once, regardless of the number of
+    /// jobs.
     ///
-    /// Dead or cancelled jobs are not an error: see the counts and the [`outputs`](Ended::outputs). A dead letter counts as finished, and is
-    /// counted once: requeuing it does not change this result.
+    /// Dead or cancelled jobs are not an error; see the counts and the [`outputs`](Ended::outputs). A dead letter counts as finished and is
+    /// counted once. Requeueing a dead letter does not change the result.
     ///
     /// # Errors
     /// [`Error::Database`](crate::Error::Database) if the outcomes cannot be read.
@@ -27,10 +28,10 @@ impl<'c, J: JobType> Parts<'c, J> {
     }
 }
 
-/// Outcomes of the jobs of a map; from [`Parts::join`].
+/// Numbers of a map's finished jobs, by outcome. Created by [`Parts::join`].
 #[non_exhaustive]
 pub struct Ended<'c, J> {
-    /// Number of jobs.
+    /// Number of jobs in the map.
     pub total: u64,
     /// Number of completed jobs.
     pub completed: u64,
@@ -44,7 +45,7 @@ pub struct Ended<'c, J> {
 }
 
 impl<'c, J: JobType> Ended<'c, J> {
-    /// Returns a reader of the outputs, in the order in which the jobs were mapped, one page at a time.
+    /// Returns a reader that loads the outputs page by page, in the order in which the jobs were mapped.
     pub fn outputs(&self) -> Outputs<'c, J> {
         Outputs { cx: self.cx, name: self.name.clone(), chunk: 0, place: 0, job: PhantomData }
     }
@@ -58,7 +59,7 @@ impl<J> fmt::Debug for Ended<'_, J> {
     }
 }
 
-/// Reader of the outputs of a map; from [`Ended::outputs`].
+/// Reader of the outputs of a map. Created by [`Ended::outputs`].
 pub struct Outputs<'c, J> {
     cx: &'c Durable,
     name: String,
@@ -68,10 +69,10 @@ pub struct Outputs<'c, J> {
 }
 
 impl<J: JobType> Outputs<'_, J> {
-    /// Returns the next page: up to a thousand outputs, each with its position, counted from 0; `None` after the last.
+    /// Returns the next page: up to a thousand outputs, each with its position, counted from 0. Returns `None` after the last page.
     ///
-    /// Outputs are read from the current history. A job that was requeued since has the outcome of its last run, or [`WaitError::Timeout`] if it
-    /// has not finished again. [`WaitError::NotFound`] is returned for a pruned job, so call this within the retention of your history.
+    /// Outputs are read from the current history. A job that was requeued since has the outcome of its last run, or [`WaitError::Timeout`]
+    /// if it has not finished again. A pruned job has [`WaitError::NotFound`], so read the outputs within the retention of the history.
     ///
     /// # Errors
     /// [`Error::Database`](crate::Error::Database).

@@ -1,4 +1,4 @@
-//! Polling of jobs: the query, and the snapshot that it returns of each.
+//! Polling of jobs: the query, and the snapshots that it returns.
 
 use std::{sync::Arc, time::Duration};
 
@@ -11,20 +11,20 @@ use crate::{
     schema::Store,
 };
 
-/// Snapshot of a job.
+/// Snapshot of a job, as returned by a poll.
 #[derive(Debug, PartialEq)]
 pub(crate) struct JobSnapshot {
     pub(crate) outcome: WaitOutcome,
     pub(crate) progress: Progress,
 }
 
-/// Outcome of a job, as a poll returns it.
+/// Outcome of a job, as returned by a poll.
 #[derive(Debug, PartialEq)]
 pub(crate) enum WaitOutcome {
     /// The job has not finished.
     Live,
     Completed {
-        /// JSON text.
+        /// JSON text of the output.
         output: Option<String>,
     },
     Cancelled {
@@ -35,7 +35,7 @@ pub(crate) enum WaitOutcome {
         error: String,
         attempts: i16,
     },
-    /// The job completed with an output that exceeds the size limit of the result; poll again.
+    /// The job completed, but its output exceeds the size limit of the poll's result. A later poll returns the output.
     Truncated,
     /// The job does not exist.
     NotFound,
@@ -48,7 +48,7 @@ impl JobSnapshot {
 
     fn of(row: &PgRow) -> sqlx::Result<Self> {
         let state: &str = row.try_get("state")?;
-        let (outcome, over) = match state {
+        let (outcome, final_state) = match state {
             "completed" if row.try_get("later")? => (WaitOutcome::Truncated, None),
             "completed" => (WaitOutcome::Completed { output: row.try_get("output")? }, Some(JobState::Completed)),
             "cancelled" => (WaitOutcome::Cancelled { error: row.try_get("error")? }, Some(JobState::Cancelled)),
@@ -56,11 +56,11 @@ impl JobSnapshot {
             "dead" => (WaitOutcome::Dead { error: row.try_get("error")?, attempts: row.try_get("attempts")? }, Some(JobState::Dead)),
             _ => (WaitOutcome::Live, None),
         };
-        Ok(Self { outcome, progress: Progress::from_row(row)?.with_final_state(over) })
+        Ok(Self { outcome, progress: Progress::from_row(row)?.with_final_state(final_state) })
     }
 }
 
-/// Queries the current snapshots of the jobs in `ids` that exist.
+/// Queries the current snapshots of the jobs in `ids`. Jobs that do not exist are left out.
 pub(crate) async fn poll_jobs<'c, E: Executor<'c, Database = Postgres>>(
     on: E,
     store: Store,
@@ -70,7 +70,7 @@ pub(crate) async fn poll_jobs<'c, E: Executor<'c, Database = Postgres>>(
     rows.iter().map(|row| Ok((row.try_get("id")?, JobSnapshot::of(row)?))).collect()
 }
 
-/// Returns whether the error may be temporary, so that polling again can help.
+/// Returns whether the error may be temporary, so that another poll may succeed.
 pub(crate) fn is_temporary(error: &sqlx::Error) -> bool {
     match error {
         sqlx::Error::Database(db) => {
@@ -84,7 +84,7 @@ pub(crate) fn is_temporary(error: &sqlx::Error) -> bool {
 /// Maximum duration of database failures before they are reported to waiters.
 pub(crate) const MAX_OUTAGE: Duration = Duration::from_secs(30);
 
-/// Error for waiters whose polling task has ended.
+/// Returns the error for waiters whose polling task has ended.
 pub(crate) fn poller_stopped() -> Arc<Error> {
     Arc::new(Error::Database(sqlx::Error::WorkerCrashed))
 }

@@ -8,32 +8,32 @@ use sqlx::{FromRow, Row as _, postgres::PgRow};
 
 use crate::define::JobState;
 
-/// Progress last reported by the job. All fields are empty before the first report.
+/// Progress last reported by a job. All fields are empty before the first report.
 ///
-/// Progress is written at most every 250 ms, and kept for about a minute after the job has completed.
+/// Progress is written at most every 250 ms, and is kept for about a minute after the job has completed.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[non_exhaustive]
 pub struct Progress {
-    /// Fraction of the work done, from 0 to 1; always 1 for a completed job.
+    /// Completed fraction of the work, from 0 to 1; always 1 for a completed job.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fraction: Option<f64>,
-    /// Current stage of the job.
+    /// Current stage of the job, as text.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub stage: Option<String>,
     /// Event counts by name.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub counts: BTreeMap<String, u64>,
-    /// Number of the attempt that reported last; 0 if none has.
+    /// Number of the attempt that last reported progress; 0 if no attempt has reported progress.
     pub attempt: i16,
-    /// Time of the last report, by the database's clock.
+    /// Time of the last report, according to the database clock.
     pub updated_at: Option<DateTime<Utc>>,
-    /// Final state of the job, once it has finished: completed, dead, cancelled or expired.
+    /// Final state of the job, once finished: completed, dead, cancelled or expired.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub over: Option<JobState>,
 }
 
-/// Returns a fraction in whole percent; 100 only for a fraction of 1.
+/// Returns a fraction as a whole percentage. Only a fraction of 1 is returned as 100.
 pub fn percent(fraction: f64) -> u32 {
     let percent = (fraction.clamp(0.0, 1.0) * 100.0).round() as u32;
     if fraction < 1.0 { percent.min(99) } else { percent }
@@ -41,11 +41,11 @@ pub fn percent(fraction: f64) -> u32 {
 
 impl Progress {
     /// Returns this progress with the job's final state.
-    pub(crate) fn with_final_state(mut self, over: Option<JobState>) -> Self {
-        if over == Some(JobState::Completed) {
+    pub(crate) fn with_final_state(mut self, final_state: Option<JobState>) -> Self {
+        if final_state == Some(JobState::Completed) {
             self.fraction = Some(1.0);
         }
-        Self { over, ..self }
+        Self { over: final_state, ..self }
     }
 }
 
@@ -55,7 +55,7 @@ impl FromRow<'_, PgRow> for Progress {
         Ok(Self {
             fraction: row.try_get("fraction")?,
             stage: row.try_get("stage")?,
-            // Written by this project; a value of another format is not shown.
+            // The counts are written by this project. A value in another format is ignored.
             counts: counts.and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default(),
             attempt: row.try_get::<Option<i16>, _>("reported")?.unwrap_or_default(),
             updated_at: row.try_get("updated_at")?,

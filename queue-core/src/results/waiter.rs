@@ -1,7 +1,7 @@
-//! Waits for thousands of jobs over one connection: listens for notifications on it, and polls all jobs with one query.
+//! Waiting for thousands of jobs over one connection, which receives notifications and polls all jobs with one query.
 //!
-//! The row that requests notifications is committed before the first poll, and workers read that row after their commits. So a notification
-//! follows for each job that finishes after the poll. If it is lost with a worker or a connection, the next regular poll finds the result.
+//! The row that requests notifications is committed before the first poll. Workers read that row after their commits, so each job that
+//! finishes after the poll causes a notification. If a notification is lost, the next regular poll finds the result.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -37,11 +37,11 @@ use crate::{
 
 /// Waits for any number of jobs over one connection of its own.
 ///
-/// For processes that wait for many jobs, such as web servers: create one, clone it wherever it is needed, and pass it instead of a pool:
-/// `handle.wait(&waiter)`, `handle.watch(&waiter)`.
+/// Suitable for processes that wait for many jobs, such as web servers. Create one waiter, clone it as needed, and pass it instead of a
+/// pool: `handle.wait(&waiter)`, `handle.watch(&waiter)`.
 ///
-/// While a wait is active, workers notify the waiter, so a result arrives milliseconds after its commit. If a notification is lost, the result is
-/// found within a second. Without active waits, the waiter is idle. It stops when its last clone is dropped.
+/// While a wait is active, workers notify the waiter, so a result arrives milliseconds after its commit. If a notification is lost, the
+/// result is found within a second. Without active waits, the waiter is idle. The waiter stops when its last clone is dropped.
 ///
 /// ```no_run
 /// # use queue_core::{JobHandle, Waiter, job};
@@ -64,9 +64,9 @@ struct WaiterState {
     pool: PgPool,
     store: Store,
     jobs: Mutex<HashMap<JobId, watch::Sender<Option<SnapshotResult>>>>,
-    /// Notified when a job is added.
+    /// Wake-up for the polling task, sent when a job is added.
     job_added: Notify,
-    /// Number of watches of progress, for which there are no notifications.
+    /// Number of progress watches. Progress causes no notifications, so it must be polled.
     watching: AtomicUsize,
 }
 
@@ -75,33 +75,35 @@ type SnapshotResult = Result<Arc<JobSnapshot>, Arc<Error>>;
 /// Maximum number of jobs per poll.
 const MAX_JOBS: usize = 1000;
 
-/// Poll intervals: with notifications, while progress is watched, and while the row that requests notifications cannot be written.
+/// Poll interval while notifications are received.
 const NOTIFIED_INTERVAL: Duration = Duration::from_secs(1);
+/// Poll interval while progress is watched.
 const WATCH_INTERVAL: Duration = Duration::from_millis(200);
+/// Poll interval while the row that requests notifications cannot be written.
 const UNNOTIFIED_INTERVAL: Duration = Duration::from_millis(250);
 
-/// Minimum time between two polls. Polls take at most a third of the time.
+/// Minimum time between two polls. Polling takes at most a third of the time.
 const MIN_POLL_GAP: Duration = Duration::from_millis(2);
 
 /// Interval at which the row that requests notifications is renewed. The row expires after a minute.
 const RENEW_INTERVAL: Duration = Duration::from_secs(20);
 
-/// Time without waits after which that row is deleted.
+/// Time without waits after which the row that requests notifications is deleted.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Timeout of a statement, after which the connection counts as lost.
+/// Timeout of a statement, after which the connection is considered lost.
 const STATEMENT_TIMEOUT: Duration = Duration::from_secs(15);
 
-/// Delay before a retry after an error.
 const RETRY_DELAY: Duration = Duration::from_millis(250);
 
 impl Waiter {
-    /// Starts a waiter on the default store of the pool's database, on a connection of its own. It runs as a task of the current tokio runtime.
+    /// Starts a waiter on the default store of the pool's database. It uses its own connection and runs as a task of the current tokio
+    /// runtime.
     pub fn start(pool: &PgPool) -> Self {
         Self::start_on(pool, Store::default())
     }
 
-    /// Starts a waiter on another store, as [`Waiter::start`].
+    /// Starts a waiter like [`Waiter::start`], on another store.
     pub fn start_on(pool: &PgPool, store: Store) -> Self {
         let (jobs, job_added, watching) = (Mutex::default(), Notify::new(), AtomicUsize::new(0));
         let inner = Arc::new(WaiterState { pool: pool.clone(), store, jobs, job_added, watching });
@@ -133,7 +135,7 @@ impl fmt::Debug for Waiter {
     }
 }
 
-/// Subscription to the snapshots of one job. Dropping it needs no cleanup: the next poll leaves out jobs without subscriptions.
+/// Subscription to the snapshots of one job. A dropped subscription is left out of the next poll.
 pub(crate) struct JobSubscription {
     waiter: Waiter,
     seen: watch::Receiver<Option<SnapshotResult>>,
@@ -141,7 +143,7 @@ pub(crate) struct JobSubscription {
 }
 
 impl JobSubscription {
-    /// Returns the next snapshot that differs from the last one.
+    /// Waits for the next snapshot that differs from the last one.
     pub(super) async fn next(&mut self) -> SnapshotResult {
         loop {
             self.seen.changed().await.map_err(|_| poller_stopped())?;
@@ -159,12 +161,12 @@ impl Drop for JobSubscription {
 }
 
 impl WaiterState {
-    /// Locks the map. A poisoned lock is usable, because nothing is left half-written under it.
+    /// Locks the map. A poisoned lock is usable, because no code leaves the map half-written.
     fn lock(&self) -> MutexGuard<'_, HashMap<JobId, watch::Sender<Option<SnapshotResult>>>> {
         self.jobs.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns the jobs that have subscriptions, and removes the others.
+    /// Returns the jobs that have subscriptions, and removes all other jobs.
     fn subscribed_jobs(&self) -> Vec<JobId> {
         let mut jobs = self.lock();
         jobs.retain(|_, seen| seen.receiver_count() > 0);
@@ -174,9 +176,9 @@ impl WaiterState {
         jobs.keys().copied().collect()
     }
 
-    /// Publishes a snapshot of a job if it differs from the last one. Removes the job once it has finished.
+    /// Publishes a snapshot of a job if it differs from the last snapshot. Removes the job once it has finished.
     fn publish(&self, job: JobId, snapshot: JobSnapshot) {
-        let over = snapshot.progress.over.is_some() || snapshot == JobSnapshot::not_found();
+        let is_finished = snapshot.progress.over.is_some() || snapshot == JobSnapshot::not_found();
         let mut jobs = self.lock();
         let Some(seen) = jobs.get(&job) else { return };
         seen.send_if_modified(|last| {
@@ -186,12 +188,12 @@ impl WaiterState {
             }
             news
         });
-        if over {
+        if is_finished {
             jobs.remove(&job);
         }
     }
 
-    /// Reports an error to all subscriptions, and removes them.
+    /// Reports an error to all subscriptions, and removes their jobs.
     fn fail(&self, error: &Arc<Error>) {
         for (_, seen) in self.lock().drain() {
             seen.send_replace(Some(Err(Arc::clone(error))));
@@ -254,27 +256,27 @@ impl WaiterState {
     }
 }
 
-/// Interval at which listening is tried again, because a pooler may not have had a session to spare.
+/// Interval at which listening is tried again. A pooler may not have had a free session on the last try.
 const LISTEN_RETRY: Duration = Duration::from_secs(30);
 
-/// Connection of a waiter: listens, announces the waiter, and polls.
+/// Connection of a waiter, which listens, announces the waiter and polls.
 struct WaiterConnection {
     id: Uuid,
     pool: PgPool,
-    /// Where the pool connected to at the last check.
+    /// Connection options of the pool at the last check.
     pool_options: Arc<PgConnectOptions>,
     store: Store,
     listener: Option<PgListener>,
-    /// Whether notifications are received: the connection listens on the channel.
+    /// Whether the connection listens on the channel and receives notifications.
     is_listening: bool,
     /// Time at which the row that requests notifications was last written.
     announced_at: Option<Instant>,
     announce_tried_at: Option<Instant>,
     /// Whether the warning about missing notifications was logged.
     has_warned: bool,
-    /// Time at which listening turned out to be impossible.
+    /// Time at which listening was last found to be impossible.
     not_listening_since: Option<Instant>,
-    /// Node that holds a distributed store.
+    /// Node that holds the store, if the store is distributed.
     node: ListenNode,
 }
 
@@ -295,7 +297,7 @@ impl WaiterConnection {
         }
     }
 
-    /// Announces the waiter, and polls these jobs.
+    /// Announces the waiter and polls the given jobs.
     async fn poll(&mut self, inner: &WaiterState, jobs: &[JobId]) -> sqlx::Result<()> {
         with_timeout(self.listen()).await?;
         let listener = self.listener.as_mut().ok_or(sqlx::Error::PoolClosed)?;
@@ -312,9 +314,9 @@ impl WaiterConnection {
         Ok(())
     }
 
-    /// Connects and listens if necessary, and keeps the row that requests notifications.
+    /// Connects and listens if necessary, and renews the row that requests notifications.
     async fn listen(&mut self) -> sqlx::Result<()> {
-        // The pool may connect to another host by now, and notifications would not arrive on this one.
+        // If the pool now connects to another host, notifications do not arrive on this connection.
         let place = |options: &PgConnectOptions| (options.get_host().to_owned(), options.get_port(), options.get_socket().cloned());
         let to = self.pool.connect_options();
         if !Arc::ptr_eq(&to, &self.pool_options) && place(&to) != place(&self.pool_options) {
@@ -326,8 +328,7 @@ impl WaiterConnection {
         }
         if self.listener.is_none() {
             (self.announced_at, self.announce_tried_at) = (None, None);
-            // The driver's listener needs a pool. The user's pool may be exhausted. A pool shared between listeners may still be busy closing the
-            // connection of a dropped one, which may be unresponsive.
+            // The driver's listener requires a pool. The caller's pool may be exhausted, or busy closing an unresponsive connection.
             let options = (*self.pool_options).clone().application_name("queue waiter").disable_statement_logging();
             let ListenerConnection { mut listener, keeps_session } = if self.cannot_listen() {
                 ListenerConnection::without_listening(options).await?
@@ -344,7 +345,7 @@ impl WaiterConnection {
                     Err(sqlx::Error::Database(_)) => false,
                     Err(error) => return Err(error),
                 },
-                // Without the right to listen, or to read the channel's name, poll more often instead.
+                // Without the right to listen or to read the channel name, poll more often instead.
                 Ok(_) | Err(sqlx::Error::Database(_)) => false,
                 Err(error) => return Err(error),
             };
@@ -361,7 +362,7 @@ impl WaiterConnection {
             let row = sqlx::query(self.store.sql(include_str!("../../sql/announce_waiter.sql"))).bind(self.id);
             self.announced_at = match row.execute(&mut *listener).await {
                 Ok(_) => self.announce_tried_at,
-                // The same for a login that may only read.
+                // A read-only login cannot announce the waiter. Poll more often instead.
                 Err(sqlx::Error::Database(_)) => None,
                 Err(error) => return Err(error),
             };
@@ -393,7 +394,7 @@ impl WaiterConnection {
     }
 }
 
-/// Limits the duration of a statement: a timeout is reported as a failure of the statement.
+/// Limits the duration of a statement. A timeout is returned as an I/O error.
 async fn with_timeout<T>(statement: impl Future<Output = sqlx::Result<T>>) -> sqlx::Result<T> {
     timeout(STATEMENT_TIMEOUT, statement).await.unwrap_or_else(|_| Err(sqlx::Error::Io(std::io::ErrorKind::TimedOut.into())))
 }

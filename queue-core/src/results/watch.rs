@@ -1,4 +1,4 @@
-//! Progress of a job as a stream.
+//! Stream of a job's progress.
 
 use std::{
     fmt,
@@ -17,11 +17,11 @@ use super::{
 };
 use crate::connect::JobRef;
 
-/// Stream of a job's progress; from [`JobRef::watch`].
+/// Stream of a job's progress. Created by [`JobRef::watch`].
 ///
-/// The first item is returned immediately, further items when something has changed, up to ten times a second. The last item has the job's final
-/// state in [`over`](Progress::over). It is a [`Stream`] of `Result<Progress, WaitError>`, which also ends after an error; [`next`](Self::next)
-/// works without that trait. It can be dropped at any time.
+/// The first item is returned immediately. Further items are returned after a change, up to ten times a second. The last item has the job's
+/// final state in [`over`](Progress::over). The type implements [`Stream`] with items of type `Result<Progress, WaitError>`;
+/// [`next`](Self::next) works without the trait. The stream also ends after an error. It can be dropped at any time.
 #[must_use = "nothing is polled until the next item is requested"]
 pub struct Watch {
     job: JobRef,
@@ -30,12 +30,12 @@ pub struct Watch {
 
 impl Watch {
     pub(super) fn new(job: JobRef, on: WaitOn) -> Self {
-        // Opened by the first poll, as a future would be.
+        // The watcher is opened by the first poll, because a stream does nothing until it is polled.
         let state = WatchState { job, on: Some(on), watcher: None, last: None };
         Self { job, items: Box::pin(unfold(Some(state), next_item)) }
     }
 
-    /// Returns the next item; `None` once the job has finished, or after an error.
+    /// Waits for the next item. Returns `None` once the job has finished, or after an error.
     pub async fn next(&mut self) -> Option<Result<Progress, WaitError>> {
         self.items.next().await
     }

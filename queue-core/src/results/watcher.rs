@@ -1,4 +1,4 @@
-//! Repeated polling of one job, over a pool or a `Waiter`.
+//! Polling of a single job, over a pool or a `Waiter`.
 
 use std::{
     sync::Arc,
@@ -14,7 +14,7 @@ use super::{
 };
 use crate::{connect::JobRef, enqueue::store_error};
 
-/// What a wait uses for polling: a pool, or a [`Waiter`].
+/// Source of connections for polling: a pool, or a [`Waiter`].
 #[derive(Clone, Debug)]
 pub struct WaitOn(pub(super) PollSource);
 
@@ -45,19 +45,19 @@ impl From<&Waiter> for WaitOn {
     }
 }
 
-/// First and longest interval between two polls over a pool.
+/// Minimum and maximum interval between two polls over a pool.
 const POLL_INTERVALS: (Duration, Duration) = (Duration::from_millis(5), Duration::from_millis(250));
 
-/// First interval while progress is watched, which is for humans.
+/// Minimum poll interval while progress is watched. People do not need faster updates.
 const WATCH_INTERVAL: Duration = Duration::from_millis(100);
 
-/// Returns successive snapshots of one job.
+/// Watcher that returns successive snapshots of one job.
 pub(crate) enum JobWatcher {
     Pool(Box<PoolWatcher>),
     Waiter(JobSubscription),
 }
 
-/// Polls one job over a pool.
+/// Watcher that polls one job over a pool.
 pub(crate) struct PoolWatcher {
     job: JobRef,
     pool: PgPool,
@@ -76,7 +76,7 @@ impl JobWatcher {
         }
     }
 
-    /// Waits for and returns the next snapshot of the job.
+    /// Waits for the next snapshot of the job.
     pub(crate) async fn next(&mut self) -> Result<Arc<JobSnapshot>, WaitError> {
         match self {
             Self::Pool(watcher) => watcher.next().await,
@@ -90,7 +90,8 @@ impl PoolWatcher {
         let mut failing: Option<Instant> = None;
         loop {
             if let Some(began) = self.began {
-                // An eighth of the time waited so far: the delay stays proportional, and long waits are cheap.
+                // The interval is an eighth of the time waited so far. The delay of a result stays proportional to the wait, and long waits
+                // cost few polls.
                 tokio::time::sleep((began.elapsed() / 8).clamp(self.shortest, POLL_INTERVALS.1)).await;
             }
             let began = Instant::now();

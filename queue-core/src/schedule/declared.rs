@@ -3,7 +3,7 @@
 use super::spec::Schedule;
 use crate::{define::JobType, seal};
 
-/// Schedule of one job type, if it has one.
+/// Schedule that a job type declares, if any.
 #[derive(Clone, Copy)]
 #[doc(hidden)]
 pub struct DeclaredSchedule {
@@ -14,7 +14,7 @@ pub struct DeclaredSchedule {
 inventory::collect!(DeclaredSchedule);
 
 impl DeclaredSchedule {
-    /// Creates the entry of `T`.
+    /// Creates the entry for the job type `T`.
     pub const fn of<T: JobType>() -> Self {
         Self { job_type: T::OPTIONS.name, schedule: schedule::<T> }
     }
@@ -24,7 +24,7 @@ impl DeclaredSchedule {
         inventory::iter::<Self>.into_iter().copied()
     }
 
-    /// Returns the name of the schedule, which is that of the job type, and the schedule.
+    /// Returns the schedule with its name, which is the name of the job type. Returns `None` if the type declares no schedule.
     pub fn named(self) -> Option<(String, Schedule)> {
         Some((self.job_type.to_owned(), (self.schedule)()?))
     }
@@ -33,7 +33,7 @@ impl DeclaredSchedule {
 fn schedule<T: JobType>() -> Option<Schedule> {
     let options = T::OPTIONS;
     if options.seal.is_some_and(|keyring| !seal::has_keyring(keyring)) {
-        // A worker without the keyring leaves the type, and so its schedule, to others.
+        // A worker without the keyring leaves the type and its schedule to other workers.
         return None;
     }
     let schedule = match (options.cron, options.every) {

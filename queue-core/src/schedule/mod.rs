@@ -1,6 +1,6 @@
 //! Schedules, declared by workers or created through this API, and the outcomes of their ticks.
 //!
-//! A schedule is a row of the store. Any running worker handles its ticks, and each tick gets at most one job. `docs/CRON.md` has the rules
+//! A schedule is a row of the store. Any running worker handles the ticks, and each tick gets at most one job. `docs/CRON.md` has the rules
 //! for time zones, for ticks missed by all workers, and for jobs that take longer than the interval between two ticks.
 //!
 //! ```no_run

@@ -1,4 +1,4 @@
-//! Operations on schedules. They are SQL functions of the store, so that they are the same in every language.
+//! Operations on schedules. Each operation is an SQL function of the store, so that it works the same in every language.
 
 use chrono::{DateTime, Utc};
 use sqlx::{Postgres, postgres::PgArguments, query::QueryScalar};
@@ -9,11 +9,12 @@ use super::{
 };
 use crate::{connect::IntoConnection, define::JobId, error::Error, schema::Store};
 
-/// Creates a schedule, or changes the existing one of this name. An unchanged schedule is not written, so a program may call this at each
-/// start. A paused schedule stays paused.
+/// Creates a schedule, or changes the existing schedule of the same name. An unchanged schedule is not written again, so a program may call
+/// this function at each start. A paused schedule stays paused.
 ///
 /// # Errors
-/// [`Error::Schedule`] if the schedule is invalid, or if workers declare one of this name; [`Error::InvalidName`]; database errors.
+/// [`Error::Schedule`] if the schedule is invalid, or if workers declare a schedule of the same name; [`Error::InvalidName`]; database
+/// errors.
 pub async fn create(on: impl IntoConnection<'_>, store: Store, name: &str, schedule: &Schedule) -> Result<(), Error> {
     let Declaration { job_type, payload, options } = schedule.declaration(name, store)?;
     let statement =
@@ -22,16 +23,16 @@ pub async fn create(on: impl IntoConnection<'_>, store: Store, name: &str, sched
     statement.execute(&mut *on.acquire().await?).await.map(drop).map_err(|error| convert_error(error, store, name))
 }
 
-/// Deletes a schedule. Its jobs stay, and the history of its ticks is kept as long as that of jobs.
+/// Deletes a schedule. Its jobs are kept, and the history of its ticks is kept as long as the history of jobs.
 ///
 /// # Errors
-/// [`Error::NoSchedule`]; [`Error::Schedule`] if workers declare it; database errors.
+/// [`Error::NoSchedule`]; [`Error::Schedule`] if workers declare the schedule; database errors.
 pub async fn delete(on: impl IntoConnection<'_>, store: Store, name: &str) -> Result<(), Error> {
     let gone = call(on, store, name, sqlx::query_scalar(store.sql(include_str!("../../sql/unschedule.sql")))).await?;
     if gone { Ok(()) } else { Err(Error::NoSchedule { name: name.to_owned() }) }
 }
 
-/// Pauses a schedule: it has no ticks until it is resumed, regardless of deployments.
+/// Pauses a schedule. The schedule has no ticks until it is resumed, regardless of deployments.
 ///
 /// # Errors
 /// [`Error::NoSchedule`]; database errors.
@@ -47,7 +48,7 @@ pub async fn resume(on: impl IntoConnection<'_>, store: Store, name: &str) -> Re
     call::<Option<bool>>(on, store, name, sqlx::query_scalar(store.sql(include_str!("../../sql/resume_schedule.sql")))).await.map(drop)
 }
 
-/// Skips the next tick, which gets no job, and returns it. Repeated calls before that tick return the same one.
+/// Skips the next tick of a schedule and returns it. A skipped tick gets no job. Repeated calls before that tick return the same tick.
 ///
 /// # Errors
 /// [`Error::NoSchedule`]; [`Error::Schedule`] if no worker has computed the next tick yet; database errors.
@@ -55,7 +56,7 @@ pub async fn skip_next(on: impl IntoConnection<'_>, store: Store, name: &str) ->
     call(on, store, name, sqlx::query_scalar(store.sql(include_str!("../../sql/skip_schedule.sql")))).await
 }
 
-/// Enqueues a job of the schedule immediately, regardless of its ticks, of a pause and of its overlap policy. Returns the job.
+/// Enqueues a job of the schedule immediately and returns its id, regardless of ticks, a pause or the overlap policy.
 ///
 /// # Errors
 /// [`Error::NoSchedule`]; errors of an enqueue.

@@ -14,44 +14,44 @@ use crate::{
     schema::Store,
 };
 
-/// A schedule without the payload of its jobs.
+/// Schedule as stored, without the payload of its jobs.
 #[derive(Clone, Debug, Serialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[non_exhaustive]
 pub struct ScheduleRecord {
     /// Name of the schedule.
     pub name: String,
-    /// Type of its jobs.
+    /// Name of the type of the schedule's jobs.
     pub job_type: String,
-    /// Cron expression, if it has one.
+    /// Cron expression, if the schedule has one.
     pub cron: Option<String>,
-    /// Interval in seconds, if it has no cron expression.
+    /// Interval in seconds, if the schedule has no cron expression.
     pub every: Option<f64>,
     /// Time zone of the cron expression.
     pub tz: String,
     /// Handling of missed ticks: `coalesce`, `skip` or `catch_up(n)`.
     pub missed: String,
-    /// Maximum lateness of a tick in seconds.
+    /// Maximum delay of a tick in seconds, after which the tick counts as missed.
     pub grace: f64,
-    /// Handling of overlaps: `skip`, `allow` or `queue`.
+    /// Handling of ticks while an earlier job has not finished: `skip`, `allow` or `queue`.
     pub overlap: String,
-    /// Maximum random delay of its jobs in seconds.
+    /// Maximum random delay of the schedule's jobs, in seconds.
     pub jitter: f64,
-    /// `static` if workers declare it, otherwise `dynamic`.
+    /// Source of the schedule: `static` if workers declare it, otherwise `dynamic`.
     pub source: String,
     /// Next tick; `None` until a worker has computed it.
     pub next_at: Option<DateTime<Utc>>,
-    /// Tick to skip.
+    /// Tick that will be skipped, if any.
     pub skip_at: Option<DateTime<Utc>>,
-    /// Time since which it is paused.
+    /// Time at which the schedule was paused; `None` if the schedule is not paused.
     pub paused_at: Option<DateTime<Utc>>,
-    /// Time since which no worker declares it any more, so that it has no ticks.
+    /// Time at which the schedule was withdrawn, because no worker declares it any more. A withdrawn schedule has no ticks.
     pub withdrawn_at: Option<DateTime<Utc>>,
-    /// Error that prevents its ticks.
+    /// Error that prevents ticks of the schedule.
     pub error: Option<String>,
-    /// Outcome of its last tick.
+    /// Outcome of the last tick.
     pub last: Option<Fire>,
-    /// Time of this read by the database's clock.
+    /// Time of the query, according to the database clock.
     pub now: DateTime<Utc>,
 }
 
@@ -60,20 +60,21 @@ pub struct ScheduleRecord {
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[non_exhaustive]
 pub struct Fire {
-    /// The tick; for a manual run, the time of that.
+    /// Time of the tick. For a manual run, this is the time of the call.
     pub tick: DateTime<Utc>,
-    /// Time at which a worker handled it.
+    /// Time at which a worker handled the tick.
     pub fired_at: DateTime<Utc>,
-    /// Its job, if it has one.
+    /// Job of the tick, if there is one.
     pub job: Option<JobId>,
-    /// `enqueued`; `kept`, `replaced` or `debounced` due to its uniqueness key; `overlapped`, `skipped`, `missed`, `failed` or `run_now`.
+    /// Outcome of the tick: `enqueued`; `kept`, `replaced` or `debounced` because of the job's uniqueness key; `overlapped`, `skipped`,
+    /// `missed`, `failed` or `run_now`.
     pub outcome: String,
-    /// Error of a failed tick, or the job with which it overlapped.
+    /// Error of a failed tick, or the job that had not finished at an overlapped tick.
     pub error: Option<String>,
 }
 
 impl ScheduleRecord {
-    /// Returns its next ticks that will get a job, at most `most`: none while it is paused, withdrawn or in error.
+    /// Returns the next ticks that will get a job, at most `most`. Returns no ticks while the schedule is paused, withdrawn or in error.
     pub fn next(&self, most: usize) -> Vec<DateTime<Utc>> {
         let every = self.every.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
         let Ok(timing) = Timing::new(self.cron.as_deref(), every, &self.tz) else { return Vec::new() };
@@ -85,7 +86,7 @@ impl ScheduleRecord {
     }
 }
 
-/// Lists the schedules by name.
+/// Returns all schedules, sorted by name.
 ///
 /// # Errors
 /// Database errors.
@@ -93,7 +94,7 @@ pub async fn list(on: impl IntoConnection<'_>, store: Store) -> Result<Vec<Sched
     query_schedules(on, store, None).await
 }
 
-/// Returns the schedule of this name.
+/// Returns the schedule named `name`.
 ///
 /// # Errors
 /// [`Error::NoSchedule`]; database errors.
@@ -107,7 +108,8 @@ async fn query_schedules(on: impl IntoConnection<'_>, store: Store, name: Option
     statement.fetch_all(&mut *on.acquire().await?).await.map_err(|error| convert_error(error, store, name.unwrap_or_default()))
 }
 
-/// Returns the outcomes of the last ticks of a schedule, at most `most`, newest first. They are kept as long as the history of jobs.
+/// Returns the outcomes of a schedule's last ticks, newest first. Returns at most `most` outcomes, which are kept as long as the history of
+/// jobs.
 ///
 /// # Errors
 /// Database errors.

@@ -1,4 +1,4 @@
-//! Specification of a schedule by the program that creates or declares it.
+//! Specification of a schedule, built by the program that creates or declares it.
 
 use std::{fmt, ops::RangeInclusive, time::Duration};
 
@@ -14,11 +14,11 @@ use crate::{
     seal::Nonce,
 };
 
-/// Schedule for [`create`](super::create), or for a worker that declares it: the times, the time zone and the job.
+/// Schedule for [`create`](super::create) or for a worker that declares it, with its times, time zone and job.
 ///
-/// A cron expression has five fields (minute, hour, day of the month, month, day of the week), or six with seconds first. Nicknames such as
-/// `@daily` are supported. If neither day field begins with `*`, a date needs to match only one of them, as in Debian's cron. The function
-/// or the worker that takes the schedule reports errors in it.
+/// A cron expression has five fields (minute, hour, day of the month, month, day of the week), or six fields with the seconds first.
+/// Nicknames such as `@daily` are supported. If neither day field begins with `*`, a date needs to match only one of the two, as in
+/// Debian's cron. Errors in a schedule are reported by the function or the worker to which it is passed.
 #[derive(Clone)]
 #[must_use = "a schedule does nothing until it is passed to `schedule::create` or to a worker"]
 pub struct Schedule {
@@ -33,13 +33,13 @@ pub struct Schedule {
     job: Option<Result<ScheduledJob, String>>,
 }
 
-/// Name of the job type, payload as JSON text, and options of the enqueue.
+/// Job of each tick: type name, payload as JSON text, and enqueue options.
 #[derive(Clone)]
 struct ScheduledJob {
     job_type: String,
     payload: String,
     options: Map<String, Value>,
-    /// Set if the payload is stored encrypted.
+    /// Sealing of the payload, if it is stored encrypted.
     sealing: Option<Sealing>,
 }
 
@@ -53,13 +53,13 @@ pub struct Declaration {
 }
 
 impl Schedule {
-    /// Creates a schedule with the times of a cron expression, in UTC unless [`tz`](Self::tz) sets another zone.
+    /// Creates a schedule with the times of a cron expression, in UTC unless [`tz`](Self::tz) sets another time zone.
     pub fn cron(expression: impl Into<String>) -> Self {
         Self { cron: Some(expression.into()), ..Self::empty() }
     }
 
-    /// Creates a schedule with a tick at every multiple of this duration since 1970, regardless of when it was created. Every hour is thus
-    /// on the hour, in UTC. From one second to 365 days.
+    /// Creates a schedule with a tick at every multiple of `interval` since 1970, regardless of the time of its creation. An hourly
+    /// schedule thus has its ticks on the hour, in UTC. The interval must be between one second and 365 days.
     pub fn every(interval: Duration) -> Self {
         Self { every: Some(interval), ..Self::empty() }
     }
@@ -69,50 +69,52 @@ impl Schedule {
         Self { cron: None, every: None, tz: None, missed, grace: None, overlap, jitter: None, supersede: false, job: None }
     }
 
-    /// Sets the time zone of the cron expression, as a name in the IANA database such as `Europe/Berlin`. Default UTC.
+    /// Sets the time zone of the cron expression, as a name in the IANA database such as `Europe/Berlin`. Default: UTC.
     pub fn tz(mut self, zone: impl Into<String>) -> Self {
         self.tz = Some(zone.into());
         self
     }
 
-    /// Sets the handling of ticks that no worker handled in time. Default [`Missed::Coalesce`].
+    /// Sets the handling of ticks that no worker handled in time. Default: [`Missed::Coalesce`].
     pub fn missed(mut self, missed: Missed) -> Self {
         self.missed = missed;
         self
     }
 
-    /// Sets how late a tick may be before it counts as missed. From one second to 365 days; default one minute.
+    /// Sets the maximum delay of a tick, after which the tick counts as missed. From one second to 365 days. Default: one minute.
     pub fn grace(mut self, grace: Duration) -> Self {
         self.grace = Some(grace);
         self
     }
 
-    /// Sets the handling of a tick while a job of an earlier tick has not finished. Default [`Overlap::Skip`].
+    /// Sets the handling of a tick while a job of an earlier tick has not finished. Default: [`Overlap::Skip`].
     pub fn overlap(mut self, overlap: Overlap) -> Self {
         self.overlap = overlap;
         self
     }
 
-    /// Sets the maximum random delay of each tick's job, so that many schedules with the same times do not all run together. At most one
-    /// day; default no delay.
+    /// Sets the maximum random delay of each tick's job, so that the jobs of many schedules with the same times do not all run at once. At
+    /// most one day. Default: no delay.
     pub fn jitter(mut self, most: Duration) -> Self {
         self.jitter = Some(most);
         self
     }
 
-    /// Cancels failed jobs of the schedule that wait for a retry when the schedule is changed to another payload, so that the next tick
-    /// does not wait for them. Default: they are retried.
+    /// Makes a change of the schedule's payload cancel failed jobs that are waiting for a retry, so that the next tick does not wait for
+    /// them. Default: these jobs are retried.
     pub fn supersede(mut self) -> Self {
         self.supersede = true;
         self
     }
 
-    /// Sets the job of each tick, with the options of its type. The handler can read its tick with [`Context::tick`](crate::Context::tick).
+    /// Sets the job of each tick, with the options of the job type. The handler can read its tick with
+    /// [`Context::tick`](crate::Context::tick).
     pub fn job<J: JobType>(self, job: &J) -> Self {
         self.job_with(job, |_| {})
     }
 
-    /// Sets the job of each tick, with changed options. A time to run at is rejected, because the schedule determines it.
+    /// Sets the job of each tick, with changed options. Options that set a time to run are rejected, because the schedule determines the
+    /// time.
     pub fn job_with<J: JobType>(mut self, job: &J, change: impl FnOnce(&mut EnqueueOptions)) -> Self {
         let mut options = EnqueueOptions::for_type::<J>();
         change(&mut options);
@@ -124,8 +126,8 @@ impl Schedule {
         self
     }
 
-    /// Sets a job whose type this program does not know, with a payload of version 1. Payloads that the database cannot store are rejected
-    /// when the schedule is created or declared.
+    /// Sets the job of each tick for a job type that this program does not know, with a payload of version 1. Payloads that the database
+    /// cannot store are rejected when the schedule is created or declared.
     pub fn job_json(mut self, job_type: impl Into<String>, payload: &Value) -> Self {
         let job_type = job_type.into();
         let payload = payload::encode(payload, payload::DEFAULT_LIMIT);
@@ -136,7 +138,7 @@ impl Schedule {
         self
     }
 
-    /// Sets a job as [`job_json`](Self::job_json) does, with a payload of this version of the type, from 1 to 9999.
+    /// Sets a job like [`job_json`](Self::job_json), with a payload of the given version of the job type, from 1 to 9999.
     pub fn job_json_version(mut self, job_type: impl Into<String>, version: u16, payload: &Value) -> Self {
         self = self.job_json(job_type, payload);
         self.job = self.job.map(|job| match job {
@@ -163,7 +165,7 @@ impl Schedule {
         timing.map_err(|why| Error::Schedule { why })
     }
 
-    /// Validates the schedule and returns the values to send to this store.
+    /// Validates the schedule and returns the values to send to `store`.
     #[doc(hidden)]
     pub fn declaration(&self, name: &str, store: Store) -> Result<Declaration, Error> {
         check_name("schedule name", name)?;
@@ -193,7 +195,7 @@ impl Schedule {
         set("overlap", (self.overlap != Overlap::default()).then(|| self.overlap.to_sql().into()));
         set("jitter", seconds(self.jitter));
         set("supersede", self.supersede.then_some(Value::Bool(true)));
-        // Many workers declare it repeatedly. The text must differ only if the payload does.
+        // Many workers declare the schedule repeatedly, so the encrypted text must change only if the payload does.
         let payload = sealing.map_or(Ok(None), |sealing| sealing.seal(&payload, store, Nonce::FromPayload).map(Some))?.unwrap_or(payload);
         Ok(Declaration { job_type, payload, options: Value::Object(options).to_string() })
     }

@@ -1,4 +1,4 @@
-//! Loads the applied migrations of a store, and checks whether they belong to this release, to a newer compatible release, or to other
+//! Loads the applied migrations of a store. Checks whether they belong to this release, to a newer compatible release, or to other
 //! software.
 
 use sqlx::{PgConnection, Row as _};
@@ -9,18 +9,18 @@ use super::{
 };
 use crate::error::Error;
 
-/// Content of a schema.
+/// Result of inspecting a schema for a store.
 pub(super) enum SchemaState {
-    /// No store.
+    /// The schema contains no store.
     Absent,
-    /// A store with these migrations, in ascending order.
+    /// The schema contains a store with these migrations, in ascending order.
     Versions(Vec<i32>),
 }
 
 /// Loads the applied migrations and verifies their checksums.
-pub(super) async fn load_schema_state(connection: &mut PgConnection, store: Store, known: &[Migration]) -> Result<SchemaState, Error> {
+pub(super) async fn load_schema_state(connection: &mut PgConnection, store: Store, migrations: &[Migration]) -> Result<SchemaState, Error> {
     let schema = || store.schema().to_owned();
-    check_login(&mut *connection, store, known, false).await?;
+    check_login(&mut *connection, store, migrations, false).await?;
     let columns: Vec<String> =
         sqlx::query_scalar(MIGRATION_COLUMNS).bind(store.text("queue.migration")).fetch_all(&mut *connection).await?;
     if columns.is_empty() {
@@ -31,12 +31,12 @@ pub(super) async fn load_schema_state(connection: &mut PgConnection, store: Stor
     }
     let rows =
         sqlx::query(store.sql("select version, hash, compatible from queue.migration order by version")).fetch_all(connection).await?;
-    let latest = known.last().map_or(0, |migration| migration.version);
+    let latest = migrations.last().map_or(0, |migration| migration.version);
     let (mut versions, mut newest) = (Vec::with_capacity(rows.len()), None);
     for row in rows {
         let (version, hash, compatible): (i32, i64, i32) = (row.try_get(0)?, row.try_get(1)?, row.try_get(2)?);
         versions.push(version);
-        match known.iter().find(|migration| migration.version == version) {
+        match migrations.iter().find(|migration| migration.version == version) {
             None if version <= latest => {
                 return Err(Error::ForeignSchema {
                     schema: schema(),
@@ -47,34 +47,39 @@ pub(super) async fn load_schema_state(connection: &mut PgConnection, store: Stor
                 return Err(Error::NewerSchema { schema: schema(), found: version, compatible, known: latest });
             }
             None => newest = Some(version),
-            Some(known) if known.hash() != hash => return Err(Error::ChangedMigration { schema: schema(), version }),
+            Some(migration) if migration.hash() != hash => return Err(Error::ChangedMigration { schema: schema(), version }),
             Some(_) => {}
         }
     }
-    if let (Some(newest), Some(missing)) = (newest, known.iter().find(|known| !versions.contains(&known.version))) {
+    if let (Some(newest), Some(missing)) = (newest, migrations.iter().find(|migration| !versions.contains(&migration.version))) {
         let why = format!("it has migration {newest}, but not the earlier migration {}", missing.version);
         return Err(Error::ForeignSchema { schema: schema(), why });
     }
     Ok(SchemaState::Versions(versions))
 }
 
-/// Checks the database and the login; a worker's login needs more privileges. Reads only catalogs, so it waits for no lock on a table of
-/// the store.
-pub(super) async fn check_login(connection: &mut PgConnection, store: Store, known: &[Migration], is_worker: bool) -> Result<(), Error> {
-    let found = sqlx::query_as::<_, LoginFacts>(LOGIN_FACTS).bind(store.schema()).bind(table_names(known)).bind(is_worker);
+/// Checks the database and the login. A worker's login needs more privileges than other logins. Reads only catalogs, and therefore waits
+/// for no lock on tables of the store.
+pub(super) async fn check_login(
+    connection: &mut PgConnection,
+    store: Store,
+    migrations: &[Migration],
+    is_worker: bool,
+) -> Result<(), Error> {
+    let found = sqlx::query_as::<_, LoginFacts>(LOGIN_FACTS).bind(store.schema()).bind(table_names(migrations)).bind(is_worker);
     found.fetch_one(connection).await?.check(store)
 }
 
-/// Properties of the database and the login that a store depends on.
+/// Properties of the database and the login on which a store depends.
 #[derive(sqlx::FromRow)]
 struct LoginFacts {
     encoding: String,
     login: String,
-    /// Whether the login has privileges on the schema and, for a worker, on the table of leases, into which claims insert.
+    /// Whether the login has privileges on the schema. A worker also needs privileges on the lease table, into which claims insert.
     has_privileges: bool,
-    /// Roles that have these privileges and whose member the login is without inheriting them.
+    /// Roles that have these privileges and have the login as a member, but whose privileges the login does not inherit.
     not_inherited: Vec<String>,
-    /// Tables whose rows row-level security hides from this login.
+    /// Tables in which row-level security hides rows from the login.
     hidden: Vec<String>,
     version: i32,
 }
@@ -102,7 +107,7 @@ impl LoginFacts {
     }
 }
 
-/// A schema that does not exist passes all checks.
+/// Query for [`LoginFacts`]. A schema that does not exist passes all checks.
 const LOGIN_FACTS: &str = "
 select pg_catalog.current_setting('server_encoding') as encoding,
   current_user::pg_catalog.text as login,

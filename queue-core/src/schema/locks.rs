@@ -1,4 +1,4 @@
-//! Locks that a migration cannot get because other sessions hold them.
+//! Handling of locks that a migration cannot acquire because other sessions hold them.
 
 use std::time::Duration;
 
@@ -7,10 +7,10 @@ use sqlx::PgConnection;
 use super::store::Store;
 use crate::error::Error;
 
-/// Statements wait at most this long for a lock, since concurrent enqueues queue up behind the request.
+/// Statement that limits lock waits. The limit is short because concurrent enqueues queue up behind a waiting lock request.
 pub(super) const LOCK_TIMEOUT: &str = "set local lock_timeout = '50ms'";
 
-/// Delay between two attempts, in which the sessions that waited behind the first can proceed.
+/// Delay between two attempts, in which sessions that queued up behind the first attempt can proceed.
 pub(super) const RETRY_DELAY: Duration = Duration::from_millis(250);
 
 pub(super) fn is_locked(error: &sqlx::Error) -> bool {
@@ -18,7 +18,8 @@ pub(super) fn is_locked(error: &sqlx::Error) -> bool {
     code.is_some_and(|code| code == "55P03" || code == "40P01")
 }
 
-/// Returns an error that names the sessions holding locks on the store's tables in transactions open for longer than `open_for`.
+/// Returns an error with the process ids of sessions that hold locks on the store's tables. Only sessions whose transaction has been open
+/// for longer than `open_for` are included.
 pub(super) async fn lock_holders_error(connection: &mut PgConnection, store: Store, open_for: Duration) -> sqlx::Result<Error> {
     let pids: Vec<i32> = sqlx::query_scalar(LOCK_HOLDERS).bind(store.schema()).bind(open_for.as_secs_f64()).fetch_all(connection).await?;
     let pids: Vec<String> = pids.iter().map(ToString::to_string).collect();

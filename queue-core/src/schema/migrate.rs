@@ -1,5 +1,5 @@
-//! Migrates a store's schema to the latest version. The table of applied migrations lives in the store's schema, so that it never collides
-//! with the user's own.
+//! Migrates a store's schema to the latest version. The table of applied migrations is in the store's schema, so that it never collides
+//! with the tables of other migration tools.
 
 use std::time::{Duration, Instant};
 
@@ -45,29 +45,29 @@ const MIGRATIONS: [Migration; 25] = [
     Migration::new(25, "flows", include_str!("../../migrations/25_flows.sql")),
 ];
 
-/// Latest schema version that this release knows.
+/// Latest schema version that this release supports.
 pub const LATEST: i32 = MIGRATIONS[MIGRATIONS.len() - 1].version;
 
-/// Compatibility number that this release writes: releases that know this version can still work on a store migrated by this one. A
-/// migration that removes or changes what they use raises it; one that only adds does not.
+/// Minimum schema version that a release must know to work on a store migrated by this release. A migration that removes or changes
+/// something in use raises this version. A migration that only adds something does not.
 pub const COMPATIBLE: i32 = LATEST;
 
 /// Number of days for which partitions are created in advance.
 pub const DAYS_AHEAD: i32 = 7;
 
-/// A migration and when it was applied to the store.
+/// Migration, with the time at which it was applied to the store.
 #[derive(Clone, Debug, serde::Serialize)]
 #[non_exhaustive]
 pub struct MigrationStatus {
-    /// Version number, from 1.
+    /// Version number, starting at 1.
     pub version: i32,
-    /// Short name of the subject.
+    /// Short name of the migration's subject.
     pub name: String,
-    /// Time of application by the database's clock; `None` if not applied.
+    /// Time at which the migration was applied, according to the database clock. `None` if it is not applied.
     pub applied_at: Option<chrono::DateTime<chrono::Utc>>,
 }
 
-/// Maximum number of retries after another session created the store concurrently.
+/// Maximum number of retries after another session has created the store concurrently.
 const MAX_CREATE_CONFLICTS: u32 = 5;
 
 /// Total time for which a blocked migration is retried.
@@ -75,34 +75,35 @@ const MAX_LOCK_RETRY: Duration = Duration::from_mins(1);
 
 /// Applies all missing migrations and returns the versions applied.
 ///
-/// Safe to call from several processes concurrently: one migrates, the others wait and then find nothing to do. A new store is created in
-/// one transaction. On an existing store each migration runs in a transaction of its own, waits at most 50 ms for a lock, and is retried
-/// for one minute. Within a transaction of the caller everything is part of that transaction and nothing is retried.
+/// Safe to call from several processes concurrently: one process migrates, and the other processes wait and then find nothing to do. A new
+/// store is created in one transaction. On an existing store, each migration runs in a separate transaction, waits at most 50 ms for a
+/// lock, and is retried for one minute. In a transaction of the caller, all migrations are part of that transaction and nothing is retried.
 ///
 /// # Errors
 /// [`Error::Encoding`], [`Error::NoRights`], [`Error::RowSecurity`], [`Error::NewerSchema`], [`Error::ChangedMigration`],
-/// [`Error::ForeignSchema`], [`Error::SchemaInUse`], or a database error. The migration that failed has changed nothing.
+/// [`Error::ForeignSchema`], [`Error::SchemaInUse`], or a database error. A failed migration has changed nothing.
 pub async fn migrate(connection: &mut PgConnection, store: Store) -> Result<Vec<i32>, Error> {
     migrate_with(connection, store, &[], MAX_LOCK_RETRY).await
 }
 
-/// Same as [`migrate`], but with additional later migrations and this retry time. For tests of migrations of a store in use.
+/// Same as [`migrate`], but with additional later migrations, and retries for the duration `patience`. Used to test migrations of a store
+/// in use.
 #[doc(hidden)]
 pub async fn migrate_with(connection: &mut PgConnection, store: Store, later: &[Migration], patience: Duration) -> Result<Vec<i32>, Error> {
-    let known = [&MIGRATIONS, later].concat();
+    let migrations = [&MIGRATIONS, later].concat();
     let (in_caller_transaction, began) = (in_transaction(connection).await?, Instant::now());
     let (mut fresh, mut conflicts) = (Vec::new(), 0);
     loop {
-        match run_step(connection, store, &known, in_caller_transaction).await {
+        match run_step(connection, store, &migrations, in_caller_transaction).await {
             Ok(MigrationStep { done, more }) => {
                 fresh.extend(done);
                 if !more {
                     break;
                 }
             }
-            // Another session created the store concurrently: check again.
+            // Another session has created the store concurrently, so check again.
             Err(Error::Database(error)) if is_created_concurrently(&error) && conflicts < MAX_CREATE_CONFLICTS => conflicts += 1,
-            // No store was created concurrently: the name belongs to a foreign object.
+            // The store was not created concurrently, so a foreign object has the name.
             Err(Error::Database(sqlx::Error::Database(error))) if is_name_conflict(&*error) => {
                 let why = format!("it contains an object with the name of one of the store's: {}", error.message());
                 return Err(Error::ForeignSchema { schema: store.schema().to_owned(), why });
@@ -129,20 +130,20 @@ struct MigrationStep {
 async fn run_step(
     connection: &mut PgConnection,
     store: Store,
-    known: &[Migration],
+    migrations: &[Migration],
     in_caller_transaction: bool,
 ) -> Result<MigrationStep, Error> {
-    // Not the driver's `begin`: it leaves the connection in a transaction if this future is dropped midway.
+    // `sqlx`'s `begin` is not used, because it leaves the connection in a transaction if this future is dropped midway.
     let mut session = Session::on(connection).await?;
-    // Keeps the caller's own transaction, if any, usable after an error.
+    // The savepoint keeps the caller's own transaction usable after an error.
     sqlx::raw_sql("savepoint queue_migrate").execute(session.connection()).await?;
-    match apply(session.connection(), store, known, in_caller_transaction).await {
+    match apply(session.connection(), store, migrations, in_caller_transaction).await {
         Ok(step) => {
             session.commit().await?;
             Ok(step)
         }
         Err(error) => {
-            // Fails only if the connection is lost, and then there is nothing to undo.
+            // The rollback fails only if the connection is lost. In that case, there is nothing to roll back.
             let _ = sqlx::raw_sql("rollback to savepoint queue_migrate").execute(session.connection()).await;
             session.roll_back().await;
             Err(error)
@@ -150,22 +151,23 @@ async fn run_step(
     }
 }
 
-async fn apply(tx: &mut PgConnection, store: Store, known: &[Migration], in_caller_transaction: bool) -> Result<MigrationStep, Error> {
-    // Without this a default `now()` would resolve by the caller's search_path. Restored explicitly, because the caller may be in a
-    // transaction.
+async fn apply(tx: &mut PgConnection, store: Store, migrations: &[Migration], in_caller_transaction: bool) -> Result<MigrationStep, Error> {
+    // The settings are saved before they are overridden. With the caller's `search_path`, `now()` in a column default could resolve to
+    // another function. The settings are restored explicitly because the caller may be in a transaction.
     let before: Vec<String> = sqlx::query_scalar(CURRENT_VALUES).bind(&SETTINGS[..]).fetch_all(&mut *tx).await?;
     sqlx::query(SET_LOCAL).bind("search_path").bind("pg_catalog, pg_temp").execute(&mut *tx).await?;
     if citus::is_distributed(tx, store).await? {
-        // Before the first query: a cluster refuses to change a table in a transaction that has read it as two users.
+        // The role is set before the first query, because a cluster rejects changes to a table in a transaction that has read the table as
+        // two users.
         sqlx::query(ASSUME_OWNER).bind(store.schema()).execute(&mut *tx).await?;
     }
-    let found = load_exclusively(tx, store, known).await?;
+    let found = load_exclusively(tx, store, migrations).await?;
     let is_fresh = found.is_empty();
     let is_distributed = citus::is_distributed(tx, store).await?;
-    if is_distributed && found.len() < known.len() {
+    if is_distributed && found.len() < migrations.len() {
         citus::prepare(tx, store).await?;
     }
-    let missing: Vec<&Migration> = known.iter().filter(|migration| !found.contains(&migration.version)).collect();
+    let missing: Vec<&Migration> = migrations.iter().filter(|migration| !found.contains(&migration.version)).collect();
     let (mut done, all) = (Vec::new(), missing.len());
     for migration in missing.into_iter().take(if is_fresh || in_caller_transaction { all } else { 1 }) {
         if !is_fresh {
@@ -202,23 +204,23 @@ async fn apply(tx: &mut PgConnection, store: Store, known: &[Migration], in_call
     Ok(MigrationStep { done, more })
 }
 
-/// Returns the applied migrations. If some are missing, also becomes the owner and excludes concurrent migrations until the transaction
-/// ends. It uses a table lock, which needs a privilege on the table, since any role could take an advisory lock. For a new store the
-/// creation of the schema and the table excludes others.
-async fn load_exclusively(tx: &mut PgConnection, store: Store, known: &[Migration]) -> Result<Vec<i32>, Error> {
-    match load_schema_state(tx, store, known).await? {
+/// Returns the applied migrations. If migrations are missing, also assumes the owner's role and excludes concurrent migrations until the
+/// transaction ends. The exclusion uses a table lock, which requires a privilege on the table, because any role could take an advisory
+/// lock. For a new store, the creation of the schema and the table excludes other migrations.
+async fn load_exclusively(tx: &mut PgConnection, store: Store, migrations: &[Migration]) -> Result<Vec<i32>, Error> {
+    match load_schema_state(tx, store, migrations).await? {
         SchemaState::Absent => {
             sqlx::raw_sql(AssertSqlSafe(create_schema(store))).execute(&mut *tx).await?;
             sqlx::query(ASSUME_OWNER).bind(store.schema()).execute(&mut *tx).await?;
             sqlx::raw_sql(store.text(BOOTSTRAP)).execute(&mut *tx).await?;
             Ok(Vec::new())
         }
-        SchemaState::Versions(found) if known.iter().all(|migration| found.contains(&migration.version)) => Ok(found),
+        SchemaState::Versions(found) if migrations.iter().all(|migration| found.contains(&migration.version)) => Ok(found),
         SchemaState::Versions(_) => {
             sqlx::query(ASSUME_OWNER).bind(store.schema()).execute(&mut *tx).await?;
-            // Waits as long as the caller's lock_timeout allows: the holder of this lock migrates the same store.
+            // Waits as long as the caller's `lock_timeout` allows, because the holder of the lock is migrating the same store.
             sqlx::raw_sql(store.text("lock table queue.migration in share row exclusive mode")).execute(&mut *tx).await?;
-            match load_schema_state(tx, store, known).await? {
+            match load_schema_state(tx, store, migrations).await? {
                 SchemaState::Versions(found) => Ok(found),
                 SchemaState::Absent => Ok(Vec::new()),
             }
@@ -226,15 +228,15 @@ async fn load_exclusively(tx: &mut PgConnection, store: Store, known: &[Migratio
     }
 }
 
-/// Settings that a migration changes and restores afterwards.
+/// Settings that a migration overrides and then restores.
 const SETTINGS: [&str; 3] = ["search_path", "lock_timeout", "role"];
 const CURRENT_VALUES: &str = "
 select pg_catalog.current_setting(s.name)
 from pg_catalog.unnest($1) with ordinality s (name, place)
 order by s.place";
 
-/// Assumes the role of the schema's owner if it differs from the current one and may be assumed. All objects then belong to the owner,
-/// whichever member migrates. From PostgreSQL 16 on membership alone may not suffice.
+/// Statement that assumes the role of the schema's owner, if it differs from the current role and may be assumed. All objects then belong
+/// to the owner, regardless of which member migrates. From PostgreSQL 16 on, membership alone may not suffice.
 const ASSUME_OWNER: &str = "
 select pg_catalog.set_config('role', o.name, true)
 from (select pg_catalog.pg_get_userbyid(n.nspowner) as name from pg_catalog.pg_namespace n where n.nspname operator(pg_catalog.=) $1::name) o
@@ -244,21 +246,21 @@ where o.name operator(pg_catalog.<>) current_user
 
 const SET_LOCAL: &str = "select pg_catalog.set_config($1, $2, true)";
 
-/// Whether a schema or a table was created concurrently, after the check.
+/// Returns whether a schema or a table was created concurrently, after the check for its existence.
 fn is_created_concurrently(error: &sqlx::Error) -> bool {
     let code = error.as_database_error().and_then(sqlx::error::DatabaseError::code);
     code.is_some_and(|code| code == "23505" || code == "42P06" || code == "42P07")
 }
 
-/// Whether a relation, function, type or constraint of the same name exists.
+/// Returns whether a relation, function, type or constraint of the same name already exists.
 fn is_name_conflict(error: &dyn sqlx::error::DatabaseError) -> bool {
     error.code().is_some_and(|code| ["42P07", "42723", "42710"].contains(&&*code))
 }
 
-/// Returns each migration of this release with the time of its application, and those of newer releases that the store has.
+/// Returns all migrations of this release, and the applied migrations of newer releases, with the time of application.
 ///
 /// # Errors
-/// As [`migrate`].
+/// Same as [`migrate`].
 pub async fn status(connection: &mut PgConnection, store: Store) -> Result<Vec<MigrationStatus>, Error> {
     let mut found: Vec<MigrationStatus> = Vec::new();
     if let SchemaState::Versions(_) = load_schema_state(connection, store, &MIGRATIONS).await? {
@@ -273,12 +275,13 @@ pub async fn status(connection: &mut PgConnection, store: Store) -> Result<Vec<M
     Ok(found)
 }
 
-/// Checks that this release can work on the store: the store has this release's version, or a newer one that is compatible with it.
+/// Checks that this release can work on the store: the store has this release's version, or a newer, compatible version.
 ///
 /// # Errors
-/// [`Error::NotMigrated`] if there is no store, [`Error::OlderSchema`] if it is older, [`Error::NewerSchema`] if it is newer and not
-/// compatible, [`Error::ChangedMigration`] and [`Error::ForeignSchema`] if it is not a store of ours; [`Error::Encoding`],
-/// [`Error::NoRights`] and [`Error::RowSecurity`] if the database cannot hold a store, denies access to this login, or hides rows from it.
+/// [`Error::NotMigrated`] if there is no store; [`Error::OlderSchema`] if the store is older; [`Error::NewerSchema`] if the store is newer
+/// and not compatible; [`Error::ChangedMigration`] and [`Error::ForeignSchema`] if the schema contains something else. [`Error::Encoding`]
+/// if the database cannot hold a store; [`Error::NoRights`] if the login is denied access; [`Error::RowSecurity`] if rows are hidden from
+/// the login.
 pub async fn verify(connection: &mut PgConnection, store: Store) -> Result<(), Error> {
     let schema = store.schema().to_owned();
     match load_schema_state(connection, store, &MIGRATIONS).await? {
@@ -291,10 +294,10 @@ pub async fn verify(connection: &mut PgConnection, store: Store) -> Result<(), E
     }
 }
 
-/// Checks that a worker's login may access the store, which may change while the worker runs. Reads only catalogs.
+/// Checks that a worker's login may access the store. Rights may change while the worker runs. Reads only catalogs.
 ///
 /// # Errors
-/// [`Error::Encoding`], [`Error::NoRights`] and [`Error::RowSecurity`], as [`verify`].
+/// [`Error::Encoding`], [`Error::NoRights`] and [`Error::RowSecurity`], as for [`verify`].
 #[doc(hidden)]
 pub async fn verify_worker(connection: &mut PgConnection, store: Store) -> Result<(), Error> {
     check_login(connection, store, &MIGRATIONS, true).await
@@ -305,8 +308,8 @@ pub(crate) fn tables() -> Vec<&'static str> {
     table_names(&MIGRATIONS)
 }
 
-/// Returns the complete SQL of a new store, for users who apply it with other tools. It records its migrations, so that a later [`migrate`]
-/// finds nothing to do.
+/// Returns the complete SQL of a new store, for users who apply it with other tools. The SQL also records the migrations as applied, so
+/// that a later [`migrate`] finds nothing to do.
 pub fn print(store: Store) -> String {
     let (schema, bootstrap) = (create_schema(store), store.text(BOOTSTRAP));
     let mut text = format!("begin;\nset local search_path = pg_catalog, pg_temp;\n{CHECK_ENCODING}\n{schema};\n{bootstrap}");

@@ -1,22 +1,24 @@
-//! A migration: one step of the schema.
+//! Migration of the schema from one version to the next.
 
-/// One step of the schema. Its text is final once released: a change needs a new migration.
+/// Migration of the schema from one version to the next. The SQL text is final once released; any change requires a new migration.
 #[doc(hidden)]
 #[derive(Clone, Copy, Debug)]
 pub struct Migration {
     pub(super) version: i32,
     pub(super) name: &'static str,
-    /// On a store in use its first statement takes all locks that it needs, because it waits for each only briefly.
+    /// SQL text of the migration. On a store in use, the first statement takes all locks that the migration needs, because a migration
+    /// waits for each lock only briefly.
     pub(super) sql: &'static str,
 }
 
 impl Migration {
-    /// Creates a migration with this version.
+    /// Creates a migration with the given version, name and SQL text.
     pub const fn new(version: i32, name: &'static str, sql: &'static str) -> Self {
         Self { version, name, sql }
     }
 
-    /// FNV-1a checksum of the lines without comments, which may be corrected. Only detects that a file was edited after its release.
+    /// Returns an FNV-1a checksum of the SQL lines without comments, so that comments may be corrected. The checksum only detects that a
+    /// file was edited after its release.
     pub(super) fn hash(&self) -> i64 {
         let code = self.sql.lines().filter_map(|line| line.split("--").next().map(str::trim_end)).filter(|line| !line.is_empty());
         let step = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3);
@@ -24,7 +26,7 @@ impl Migration {
     }
 }
 
-/// Returns the tables created by these migrations, and the table of migrations itself.
+/// Returns the names of the tables created by the given migrations, and of the table of migrations itself.
 pub(super) fn table_names(all: &[Migration]) -> Vec<&'static str> {
     let made = all.iter().flat_map(|migration| migration.sql.split("\ncreate table queue.").skip(1));
     made.filter_map(|rest| rest.split([' ', '(']).next()).chain(["migration"]).collect()

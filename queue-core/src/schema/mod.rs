@@ -1,4 +1,5 @@
-//! The store: the schema's name in statements, channels, migrations, roles, and transactions on a caller's connection. Independent of jobs.
+//! Access to a store: schema names in statements, channels, migrations, roles, and transactions on a caller's connection. This module does
+//! not depend on jobs.
 
 pub mod migrate;
 mod roles;

@@ -1,6 +1,6 @@
-//! Detects how a pooler in front of the database treats sessions. Behind transaction pooling a LISTEN stays on a session that another
-//! client gets next, which then receives notifications that it did not request. A pooler without support for prepared statements exposes
-//! them to other clients.
+//! Detects how a pooler in front of the database treats sessions. With transaction pooling, a LISTEN stays on a session that another client
+//! gets next, and that client then receives notifications that it did not request. A pooler without support for prepared statements exposes
+//! the statements of a client to other clients.
 
 use std::time::Duration;
 
@@ -12,30 +12,30 @@ use sqlx::{
 use tokio::time::timeout;
 use uuid::Uuid;
 
-/// A connection for notifications, and whether it may listen.
+/// Connection for notifications, with the information whether it may listen.
 pub struct ListenerConnection {
-    /// Listener without any channel yet.
+    /// Listener, which does not listen on any channel yet.
     pub listener: PgListener,
-    /// Whether the connection keeps its session, and with it the session's settings.
+    /// Whether the connection keeps its session, and therefore the session's settings.
     pub keeps_session: bool,
 }
 
-/// Log message if it does not.
+/// Log message for a connection that does not keep its session.
 pub const NO_SESSION: &str = "notifications do not arrive: a pooler in transaction mode, or one without a free session, is in front of the \
     database; not listening, polling instead; set a direct connection to the server: QUEUE_DIRECT_URL";
 
-/// Number of additional connections that check whether their prepared statements are mixed up.
+/// Number of additional connections used to check whether prepared statements reach other clients.
 const EXTRA_CONNECTIONS: usize = 3;
 
-/// Maximum wait for a session or for a notification. A pooler without a spare session makes a client wait without any message.
+/// Maximum wait for a session or for a notification. A pooler without a free session makes a client wait silently.
 const MAX_WAIT: Duration = Duration::from_secs(2);
 
 impl ListenerConnection {
-    /// Connects, and determines whether it may listen.
+    /// Connects, and determines whether the connection may listen.
     ///
-    /// It connects with a custom setting. If the setting is in effect, the connection has a session of its own, since a pooler would have
-    /// rejected or dropped it. Otherwise it listens on a new unique channel that a second connection notifies: without a session of its own
-    /// the notification does not arrive.
+    /// The connection is opened with a custom setting. If the setting is in effect, the connection has a session of its own, since a pooler
+    /// would have rejected or dropped the setting. Otherwise, the connection listens on a new unique channel, and a second connection
+    /// notifies that channel. Without a session of its own, the connection does not receive the notification.
     ///
     /// # Errors
     /// Connection errors. If the check is inconclusive, the connection may not listen.
@@ -48,14 +48,14 @@ impl ListenerConnection {
             }
             connected => (connected?, options),
         };
-        // Uses the simple protocol, which no pooler mixes up.
+        // The simple protocol has no prepared statements that a pooler could mix up.
         let is_ours = format!("select pg_catalog.current_setting('queue.session', true) is not distinct from '{mark}'");
         let is_ours: bool = sqlx::raw_sql(AssertSqlSafe(is_ours)).fetch_one(&mut listener).await?.try_get(0)?;
         let keeps_session = is_ours || receives_notification(&mut listener, &options, &mark).await.unwrap_or(false);
         Ok(Self { listener, keeps_session })
     }
 
-    /// Connects without any check; the connection may not listen.
+    /// Connects without a check. The connection may not listen.
     ///
     /// # Errors
     /// Connection errors.
@@ -68,7 +68,7 @@ impl ListenerConnection {
     }
 }
 
-/// Wraps the connection in a pool of one, as the driver's listener requires.
+/// Opens a listener on a pool with one connection, because the driver's listener requires a pool.
 async fn connect(options: PgConnectOptions) -> sqlx::Result<PgListener> {
     PgListener::connect_with(&PgPoolOptions::new().max_connections(1).connect_lazy_with(options)).await
 }
@@ -78,16 +78,17 @@ pub fn is_refused_setting(error: &sqlx::Error) -> bool {
     error.as_database_error().is_some_and(|error| error.message().starts_with("unsupported startup parameter"))
 }
 
-/// Whether a statement failed because the pooler assigned a session with another client's prepared statements, or took away the one with
-/// ours.
+/// Returns whether a statement failed because the pooler has mixed up prepared statements: the assigned session has another client's
+/// statements, or lacks this client's statements.
 fn is_statement_mixup(error: &sqlx::Error) -> bool {
     error.as_database_error().and_then(DatabaseError::code).is_some_and(|code| code == "26000" || code == "42P05")
 }
 
 /// Returns whether prepared statements reach sessions of other clients.
 ///
-/// Every connection gives its first prepared statement the same name. A connection that gets a session used by another one before finds a
-/// statement of that name, unless the pooler separates them. With several poolers side by side this may go undetected.
+/// Every connection gives its first prepared statement the same name. A connection that gets a session used before by another connection
+/// finds a statement of that name, unless the pooler separates the statements. With several poolers side by side, a mix-up may go
+/// undetected.
 ///
 /// # Errors
 /// Connection errors.
@@ -112,7 +113,7 @@ pub async fn mixes_up(options: &PgConnectOptions) -> sqlx::Result<bool> {
                     mixed = Ok(true);
                 }
             }
-            // No free connection: nothing was mixed up.
+            // Without a free connection, no mix-up can be found.
             Ok(Err(_)) | Err(_) if n > 0 => break,
             Ok(Err(error)) => {
                 mixed = Err(error);
@@ -133,32 +134,32 @@ async fn close_all(all: Vec<PgConnection>) {
     }
 }
 
-/// Returns whether a notification arrives. If it does not, the LISTEN may remain in a session that other clients get next; its channel is
-/// never notified again.
+/// Returns whether a notification reaches `listener`. If the notification does not arrive, the LISTEN may remain in a session that other
+/// clients get next. Its channel is unique and is never notified again.
 async fn receives_notification(listener: &mut PgListener, options: &PgConnectOptions, name: &str) -> sqlx::Result<bool> {
     let ours = session_identity(&mut *listener).await?;
     let Ok(other) = timeout(MAX_WAIT, options.connect()).await else { return Ok(false) };
     let mut other = other?;
     let received = async {
-        // Behind a pooler that has just reassigned the session. Nothing is left behind.
+        // A pooler has just reassigned the session. Returning before the LISTEN leaves nothing behind in the session.
         if session_identity(&mut other).await? == ours || session_identity(&mut *listener).await? != ours {
             return Ok(false);
         }
         listener.listen(name).await?;
         sqlx::raw_sql(AssertSqlSafe(format!("notify \"{name}\""))).execute(&mut other).await?;
-        let heard = listener.try_recv().await?.is_some_and(|received| received.channel() == name);
+        let has_arrived = listener.try_recv().await?.is_some_and(|received| received.channel() == name);
         listener.unlisten(name).await?;
-        Ok(heard)
+        Ok(has_arrived)
     };
-    let heard = timeout(2 * MAX_WAIT, received).await;
-    if !matches!(heard, Ok(Ok(true))) {
+    let has_arrived = timeout(2 * MAX_WAIT, received).await;
+    if !matches!(has_arrived, Ok(Ok(true))) {
         let _ = timeout(MAX_WAIT, listener.unlisten(name)).await;
     }
     let _ = timeout(MAX_WAIT, other.close()).await;
-    heard.unwrap_or(Ok(false))
+    has_arrived.unwrap_or(Ok(false))
 }
 
-/// Identifies the server session.
+/// Returns the process id and address of the server session, which identify the session.
 async fn session_identity(on: impl sqlx::PgExecutor<'_>) -> sqlx::Result<String> {
     const SESSION: &str = "select pg_catalog.concat_ws(' ', pg_catalog.pg_backend_pid(), pg_catalog.inet_server_addr(), \
         pg_catalog.inet_server_port())";

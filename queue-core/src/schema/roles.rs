@@ -1,4 +1,4 @@
-//! The group roles of a store, as SQL, and their privileges. The files name the functions that each role may execute.
+//! Group roles of a store and their privileges, as SQL. The SQL files list the functions that each role may execute.
 
 use sqlx::{AssertSqlSafe, PgConnection};
 
@@ -8,11 +8,11 @@ use super::{
 };
 use crate::error::Error;
 
-/// Group roles for a store: `producer`, `worker`, `reader`, `operator` and `owner`. They are named after the store's schema
+/// Group roles for a store: `producer`, `worker`, `reader`, `operator` and `owner`. The roles are named after the store's schema
 /// (`queue_producer`, ..) and cannot log in. Users get privileges by membership: `grant queue_producer to web`.
 ///
-/// Apply them again after each migration. Applying resets the privileges of the roles to exactly those of this release. It requires the
-/// right to create roles, and ownership of the store or a superuser.
+/// Apply the roles again after each migration. Applying resets the privileges of the roles to exactly those of this release. The login must
+/// have the right to create roles, and must own the store or be a superuser.
 ///
 /// ```no_run
 /// # async fn example(pool: sqlx::PgPool) -> Result<(), queue_core::Error> {
@@ -27,11 +27,11 @@ use crate::error::Error;
 pub struct Roles {
     store: Store,
     prefix: String,
-    /// A producer for some queues, instead of the five roles.
+    /// Name and queues of a producer role, which replaces the five roles.
     producer: Option<(String, Vec<String>)>,
 }
 
-/// Each role and the files with its privileges. Later roles are members of earlier ones.
+/// Names of the roles and the files with their privileges. A role may be a member of an earlier role, so the order matters.
 const ROLES: [(&str, &[&str]); 4] = [
     ("producer", &[include_str!("../../roles/producer.sql"), include_str!("../../roles/every_queue.sql")]),
     ("worker", &[include_str!("../../roles/worker.sql")]),
@@ -39,21 +39,21 @@ const ROLES: [(&str, &[&str]); 4] = [
     ("operator", &[include_str!("../../roles/operator.sql")]),
 ];
 
-/// PostgreSQL silently truncates names at 63 bytes.
+/// Maximum length of a role name in bytes. PostgreSQL silently truncates longer names.
 const MAX_NAME_LEN: usize = 63;
 
 impl Roles {
-    /// Returns the five roles of a store.
+    /// Returns the five roles of `store`.
     pub fn of(store: Store) -> Self {
         Self { store, prefix: store.schema().to_owned(), producer: None }
     }
 
-    /// Returns a producer role that may enqueue only into these queues; it is created if it does not exist. The list replaces that of an
-    /// earlier call.
+    /// Returns a producer role that may enqueue only into `queues`. The role is created if it does not exist. The list replaces the list of
+    /// an earlier call.
     ///
     /// # Errors
-    /// [`Error::InvalidName`] for an invalid role or queue name; [`Error::OutOfRange`] without any queue, and for the name of one of the
-    /// five roles.
+    /// [`Error::InvalidName`] for an invalid role or queue name; [`Error::OutOfRange`] for an empty list of queues, or for the name of one
+    /// of the five roles.
     pub fn of_producer(store: Store, role: &str, queues: &[&str]) -> Result<Self, Error> {
         check_role(role)?;
         let of_store = Self::of(store).names();
@@ -71,9 +71,9 @@ impl Roles {
         Ok(Self { producer: Some((role.to_owned(), queues.iter().map(|&queue| queue.to_owned()).collect())), ..Self::of(store) })
     }
 
-    /// Sets the prefix of the names of the five roles. Defaults to the schema's name.
+    /// Sets the prefix of the five role names. Defaults to the schema name.
     ///
-    /// Roles belong to the whole server, and other databases on it may have a schema of the same name.
+    /// A prefix is needed if another database on the same server has a schema of the same name, because roles belong to the whole server.
     ///
     /// # Errors
     /// [`Error::InvalidName`].
@@ -91,8 +91,8 @@ impl Roles {
         }
     }
 
-    /// Returns pairs of a role and a function that it may execute according to the files. Excludes what it may execute as a member of
-    /// another role.
+    /// Returns pairs of a role and a function that the files allow the role to execute. Functions that the role may execute as a member of
+    /// another role are not included.
     pub(crate) fn executable_functions(&self) -> Vec<(String, String)> {
         let granted = ROLES.iter().flat_map(|(role, texts)| texts.iter().map(|text| (self.name(role), text)));
         granted
@@ -105,10 +105,10 @@ impl Roles {
         format!("begin;\nset local search_path = pg_catalog, pg_temp;\n\n{}\ncommit;\n", self.sql())
     }
 
-    /// Creates the roles, or updates their privileges. Within a transaction of the caller everything is part of that transaction.
+    /// Creates the roles, or updates their privileges. In a transaction of the caller, all changes are part of that transaction.
     ///
     /// # Errors
-    /// Database errors. Nothing is changed then.
+    /// Database errors. On an error, nothing is changed.
     pub async fn apply(&self, connection: &mut PgConnection) -> Result<(), Error> {
         let mut session = Session::on(connection).await?;
         let done = async {
@@ -146,9 +146,9 @@ impl Roles {
         text
     }
 
-    /// Replaces the placeholders for names.
+    /// Replaces the placeholders for names in `text`.
     fn substitute_names(&self, text: &str, role: &str) -> String {
-        // Marks all placeholders before the first is replaced, because a name may look like another placeholder.
+        // All placeholders are marked before the first is replaced, because a name may look like another placeholder.
         let places = [
             ("\"queue_producer\"", "\u{1}", format!("\"{}\"", self.name("producer"))),
             ("\"queue_reader\"", "\u{2}", format!("\"{}\"", self.name("reader"))),
@@ -164,7 +164,7 @@ impl Roles {
     }
 }
 
-/// Returns the functions that a text lets its role execute.
+/// Returns the functions on which `text` grants the execute privilege.
 fn granted_functions(text: &str) -> impl Iterator<Item = &str> {
     let lists = text.split("grant execute on function").skip(1).filter_map(|rest| rest.split("to \"").next());
     lists.flat_map(|list| list.split(',')).filter_map(|name| name.trim().strip_prefix("queue."))

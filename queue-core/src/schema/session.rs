@@ -1,7 +1,8 @@
-//! The connection of a bulk enqueue or a migration, with a transaction of its own if the caller has none.
+//! Connection of a bulk enqueue or a migration, with a transaction of its own if the caller has none.
 //!
-//! `sqlx`'s `begin` leaves the connection in a transaction if its future is dropped midway: the next borrower of the pool would write into
-//! it. Here a drop at any point ends the transaction without awaiting anything. Independent of jobs.
+//! If the future of `sqlx`'s `begin` is dropped midway, the connection stays in a transaction, and the next borrower of the pooled
+//! connection would write into that transaction. A dropped [`Session`] ends its transaction without awaiting anything. This module does not
+//! depend on jobs.
 
 use std::{
     future::Future as _,
@@ -14,7 +15,7 @@ use sqlx::{Connection as _, PgConnection, PgPool, Postgres, Row as _, pool::Pool
 
 use crate::define::Durability;
 
-/// A pool, or a single connection of any origin.
+/// Pool, or a single connection of any origin.
 #[doc(hidden)]
 #[derive(Debug)]
 pub enum Connection<'c> {
@@ -24,18 +25,18 @@ pub enum Connection<'c> {
 
 pub(crate) struct Session<'c> {
     connection: SessionConnection<'c>,
-    /// Whether our own transaction is, or may be, open.
+    /// Whether the session's own transaction is open, or may be open.
     open: bool,
 }
 
-/// A connection borrowed from a pool, or the caller's.
+/// Connection borrowed from a pool, or the caller's connection.
 pub(crate) enum SessionConnection<'c> {
     Own(PoolConnection<Postgres>),
     Lent(&'c mut PgConnection),
 }
 
 impl Connection<'_> {
-    /// Returns a connection for a few statements. A pool's is returned when dropped.
+    /// Returns a connection for a few statements. A connection from a pool goes back to the pool when dropped.
     pub(crate) async fn acquire(&mut self) -> sqlx::Result<SessionConnection<'_>> {
         Ok(match self {
             Self::Pool(pool) => SessionConnection::Own(pool.acquire().await?),
@@ -65,7 +66,7 @@ impl DerefMut for SessionConnection<'_> {
 }
 
 impl<'c> Session<'c> {
-    /// Begins a transaction. One that the caller began keeps its own durability.
+    /// Begins a transaction. A transaction that the caller has begun keeps its own durability.
     pub(crate) async fn begin(on: Connection<'c>, durability: Durability) -> sqlx::Result<Self> {
         let begin = match durability {
             Durability::Full => "begin",
@@ -86,14 +87,14 @@ impl<'c> Session<'c> {
         Ok(session)
     }
 
-    /// Begins a read-only transaction for statements without names, which a pooler must not separate from their results. To be
-    /// [ended](Self::end).
+    /// Begins a read-only transaction for unnamed statements, so that a pooler does not separate them from their results. The transaction
+    /// must be [ended](Self::end).
     pub(crate) async fn begin_read_only(on: Connection<'c>) -> sqlx::Result<Self> {
         Self::begin_statement(on, "begin isolation level read committed, read only").await
     }
 
-    /// Begins a transaction with short statement and lock timeouts on a connection of a pool. On a caller's connection nothing is begun and
-    /// its own timeouts apply.
+    /// Begins a transaction with short statement and lock timeouts on a connection of a pool. On a caller's connection, no transaction is
+    /// begun, and the caller's timeouts apply.
     pub(crate) async fn begin_bounded(on: &'c mut Connection<'_>) -> sqlx::Result<Self> {
         const BOUNDED: &str = "begin isolation level read committed; set local statement_timeout = '60s'; set local lock_timeout = '10s'";
         let open = matches!(on, Connection::Pool(_));
@@ -102,7 +103,7 @@ impl<'c> Session<'c> {
         Ok(session)
     }
 
-    /// Same as [`Session::begin`], on a connection.
+    /// Same as [`Session::begin`] with full durability, on a single connection.
     pub(crate) async fn on(connection: &'c mut PgConnection) -> sqlx::Result<Self> {
         Self::begin(Connection::One(connection), Durability::Full).await
     }
@@ -111,24 +112,24 @@ impl<'c> Session<'c> {
         &mut self.connection
     }
 
-    /// Whether the connection is borrowed from a pool, so that the caller does not depend on it.
+    /// Returns whether the connection is borrowed from a pool, so that the caller does not depend on it.
     pub(crate) fn is_pooled(&self) -> bool {
         matches!(self.connection, SessionConnection::Own(_))
     }
 
-    /// Commits our own transaction.
+    /// Commits the session's own transaction.
     pub(crate) async fn commit(mut self) -> sqlx::Result<()> {
         self.execute_own("commit").await?;
         self.open = false;
         Ok(())
     }
 
-    /// Rolls our own transaction back. If that fails, the connection is broken and is dropped.
+    /// Rolls back the session's own transaction. If the rollback fails, the connection is broken and is dropped.
     pub(crate) async fn roll_back(mut self) {
         self.open = self.execute_own("rollback").await.is_err();
     }
 
-    /// Commits our own transaction if the result is a success, and rolls it back otherwise.
+    /// Commits the session's own transaction if the result is a success, and rolls it back otherwise.
     pub(crate) async fn end<T>(self, found: sqlx::Result<T>) -> sqlx::Result<T> {
         match found {
             Ok(_) => self.commit().await?,
@@ -152,7 +153,7 @@ impl Drop for Session<'_> {
         }
         match &mut self.connection {
             SessionConnection::Own(connection) => connection.close_on_drop(),
-            // The first poll queues the statement before anything that the caller sends next; nothing else is needed.
+            // The first poll queues the rollback before any statement that the caller sends next. Nothing else is needed.
             SessionConnection::Lent(connection) => {
                 let _ = pin!(connection.begin_with("rollback")).poll(&mut Context::from_waker(Waker::noop()));
             }
@@ -160,8 +161,8 @@ impl Drop for Session<'_> {
     }
 }
 
-/// Returns whether a transaction is open, even if the caller began it in SQL without `sqlx` knowing. Outside of a transaction a statement's
-/// start time equals `now()`.
+/// Returns whether a transaction is open, even if the caller began it with plain SQL, which `sqlx` does not notice. Outside a transaction,
+/// the start time of a statement equals `now()`.
 pub(crate) async fn in_transaction(connection: &mut PgConnection) -> sqlx::Result<bool> {
     const BEGAN_EARLIER: &str = "select pg_catalog.now() operator(pg_catalog.<>) pg_catalog.statement_timestamp()";
     if connection.is_in_transaction() {

@@ -1,4 +1,5 @@
-//! A store is one schema with our tables in one database. This file only knows its name and how statements are written for it.
+//! Store: one schema with the queue's tables in one database. This module only handles the schema name and the rewriting of statements for
+//! it.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -10,36 +11,37 @@ use std::{
 use super::citus::NodeNames;
 use crate::{error::Error, schema::qualify::qualify};
 
-/// Name of the schema that holds the jobs. Defaults to `queue`; a process may use several stores.
+/// Store, identified by the name of the schema that holds the jobs. Defaults to `queue`. A process may use several stores.
 #[derive(Clone, Copy)]
 pub struct Store {
     schema: &'static str,
-    /// Rewrites statements for the node of a distributed store, if they are sent directly to it.
+    /// Names for rewriting statements that are sent directly to the node of a distributed store.
     home: Option<&'static NodeNames>,
 }
 
-/// Cache key of a statement: the addresses of the text, of the schema name and of the node's names. Cheaper than hashing the text.
+/// Cache key of a statement: the addresses of the schema name, of the text and of the node names, and the length of the text. Cheaper than
+/// hashing the text.
 type StatementKey = (usize, usize, usize, usize);
 
 static STATEMENTS: RwLock<BTreeMap<StatementKey, &'static str>> = RwLock::new(BTreeMap::new());
 
-/// Schema-qualified statements of all stores by the address and length of their text, so that each is parsed once.
+/// Schema-qualified statements by the address and length of their text. Shared by all stores, so that each statement is parsed once.
 static QUALIFIED: Mutex<BTreeMap<(usize, usize), &'static str>> = Mutex::new(BTreeMap::new());
 
-/// Schema name used in our SQL files.
+/// Schema name used in the SQL files.
 const DEFAULT_SCHEMA: &str = "queue";
 
-/// PostgreSQL silently truncates names at 63 bytes; the rest is for suffixes.
+/// Maximum length of a schema name in bytes. PostgreSQL silently truncates names at 63 bytes; the remaining bytes are for suffixes.
 const MAX_SCHEMA_LEN: usize = 48;
 
 impl Store {
     /// Returns the store in `schema`.
     ///
-    /// The name is kept for the lifetime of the process: use a small number of schemas, not one for each request.
+    /// The name is kept for the lifetime of the process, so use a small number of schemas rather than one for each request.
     ///
     /// # Errors
-    /// [`Error::InvalidName`] unless the name has 1 to 48 of the characters `A-Z a-z 0-9 _ . : -`. [`Error::OutOfRange`] for a schema of
-    /// PostgreSQL itself.
+    /// [`Error::InvalidName`] unless the name has 1 to 48 of the characters `A-Z a-z 0-9 _ . : -`. [`Error::OutOfRange`] for a schema that
+    /// belongs to PostgreSQL itself.
     pub fn new(schema: &str) -> Result<Self, Error> {
         check("schema name", schema, MAX_SCHEMA_LEN)?;
         if schema.starts_with("pg_") || schema == "information_schema" {
@@ -52,25 +54,25 @@ impl Store {
         Ok(Self { schema: intern(schema.to_owned()), home: None })
     }
 
-    /// Returns the same store, with statements for the node it is on.
+    /// Returns the same store, with statements rewritten for the node that holds it.
     pub(super) fn at(self, home: &'static NodeNames) -> Self {
         Self { home: Some(home), ..self }
     }
 
-    /// Returns the same store, with statements for any node.
+    /// Returns the same store, with statements that work on any node.
     #[doc(hidden)]
     #[must_use]
     pub fn anywhere(self) -> Self {
         Self { home: None, ..self }
     }
 
-    /// Returns the schema's name.
+    /// Returns the name of the schema.
     pub fn schema(self) -> &'static str {
         self.schema
     }
 
-    /// Returns one of our statements for this store's schema. Operators, functions and types are schema-qualified too, so that it means the
-    /// same under any `search_path` of the caller. Each statement is rewritten once in the lifetime of the process.
+    /// Returns a statement rewritten for this store's schema. Operators, functions and types are schema-qualified too, so that the
+    /// statement has the same meaning under any `search_path`. Each statement is rewritten once in the lifetime of the process.
     pub fn sql(self, statement: &'static str) -> &'static str {
         let home = self.home.map_or(0, |home| std::ptr::from_ref(home).addr());
         let place = (self.schema.as_ptr().addr(), statement.as_ptr().addr(), statement.len(), home);
@@ -89,14 +91,14 @@ impl Store {
         written
     }
 
-    /// Returns one of our texts, such as a migration or a name, with this store's schema and otherwise unchanged.
+    /// Returns a text, such as a migration or a name, in which only the schema name is replaced with that of this store.
     pub(crate) fn text(self, text: &'static str) -> &'static str {
         #[cfg(queue_mutants)]
         let text = crate::mutants::replacement(text);
         if self.schema == DEFAULT_SCHEMA { text } else { intern(self.rewrite_text(text)) }
     }
 
-    /// Same as [`Store::text`], for a text built at run time.
+    /// Replaces the schema name like [`Store::text`], in a text built at run time.
     pub(super) fn rewrite_text(self, text: &str) -> String {
         if self.schema == DEFAULT_SCHEMA { text.to_owned() } else { rewrite(text, self.schema) }
     }
@@ -108,7 +110,8 @@ impl Default for Store {
     }
 }
 
-/// Compares only the schema: it is the same store, wherever its statements are sent.
+/// Compares only the schemas. Two values with the same schema are the same store, regardless of the node to which their statements are
+/// sent.
 impl PartialEq for Store {
     fn eq(&self, other: &Self) -> bool {
         self.schema == other.schema
@@ -129,7 +132,7 @@ impl fmt::Debug for Store {
     }
 }
 
-/// Checks the name of a queue or job type.
+/// Checks that the name of a queue or job type is valid.
 ///
 /// # Errors
 /// [`Error::InvalidName`].
@@ -147,7 +150,7 @@ fn check(what: &'static str, name: &str, most: usize) -> Result<(), Error> {
     Err(Error::InvalidName { what, value, most })
 }
 
-/// Replaces every `queue.` that neither ends a longer word nor follows a dot with the quoted schema.
+/// Replaces the prefix `queue.` with the quoted schema name, unless the prefix ends a longer word or follows a dot.
 fn rewrite(statement: &str, schema: &str) -> String {
     let mut out = String::with_capacity(statement.len() + 256);
     let mut rest = statement;
@@ -167,13 +170,13 @@ fn rewrite(statement: &str, schema: &str) -> String {
     out
 }
 
-/// Returns the statement with schema-qualified operators, functions and types.
+/// Returns the statement with schema-qualified operators, functions and types, from the cache if possible.
 fn qualified(statement: &'static str) -> &'static str {
     let mut known = QUALIFIED.lock().unwrap_or_else(PoisonError::into_inner);
     known.entry((statement.as_ptr().addr(), statement.len())).or_insert_with(|| intern(qualify(statement)))
 }
 
-/// Keeps one copy of a text for the lifetime of the process.
+/// Returns a copy of the text that lives as long as the process. Equal texts share one copy.
 fn intern(text: String) -> &'static str {
     static KEPT: Mutex<BTreeSet<&'static str>> = Mutex::new(BTreeSet::new());
     let mut kept = KEPT.lock().unwrap_or_else(PoisonError::into_inner);

@@ -1,4 +1,4 @@
-//! Sealing and opening of payloads, and hashing of keys computed from payloads.
+//! Sealing and opening of payloads, and hashing of keys that are computed from payloads.
 
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
 use chacha20poly1305::{
@@ -15,10 +15,10 @@ use super::{
     keyring::{Secret, find},
 };
 
-/// Length in bytes of the nonce, which precedes the ciphertext.
+/// Length of the nonce in bytes. The nonce precedes the ciphertext.
 const NONCE: usize = 24;
 
-/// Seals a payload's JSON text with the current key of this keyring.
+/// Seals the JSON text of a payload with the current key of the keyring.
 pub(crate) fn seal(clear: &str, keyring: &str, scope: SealScope<'_>, nonce: Nonce) -> Result<String, String> {
     let keys = find(keyring).ok_or_else(|| missing_keyring(keyring))?;
     let (key, secret) = keys.current();
@@ -34,7 +34,7 @@ pub(crate) fn seal(clear: &str, keyring: &str, scope: SealScope<'_>, nonce: Nonc
     Ok(format_payload(keyring, key, &URL_SAFE_NO_PAD.encode(data)))
 }
 
-/// Opens a sealed payload and returns its JSON text; `None` if the payload is not sealed.
+/// Opens a sealed payload and returns its JSON text. Returns `None` if the payload is not sealed.
 pub(crate) fn open(payload: &str, scope: SealScope<'_>) -> Result<Option<String>, OpenError> {
     let (keyring, key, data) = match SealedPayload::parse(payload) {
         None => return Ok(None),
@@ -66,14 +66,14 @@ pub(crate) fn open(payload: &str, scope: SealScope<'_>) -> Result<Option<String>
              or copied from another job type, version or store"
         )));
     };
-    // Only texts are sealed.
+    // Only UTF-8 texts are sealed, so invalid UTF-8 is an error.
     String::from_utf8(opened).map(Some).map_err(|error| {
         error.into_bytes().zeroize();
         OpenError::Invalid("the sealed content is not text".to_owned())
     })
 }
 
-/// Hashes a key computed from a payload with the secret of this keyring. `what` names the kind of key and is part of the hash.
+/// Hashes a key that was computed from a payload, with the secret of the keyring. `what` names the kind of key and is part of the hash.
 pub(crate) fn hash_key(what: &str, key: &str, keyring: &str) -> Result<String, String> {
     let keys = find(keyring).ok_or_else(|| missing_keyring(keyring))?;
     let Some(secret) = keys.hasher() else {
@@ -93,12 +93,12 @@ fn cipher(secret: &Secret) -> XChaCha20Poly1305 {
     XChaCha20Poly1305::new(secret.bytes().into())
 }
 
-/// Returns the associated data. No part contains a NUL, so different parts never yield the same text.
+/// Returns the associated data of a payload. No part contains a NUL, so different parts never yield the same text.
 fn associated_data(scope: SealScope<'_>, keyring: &str, key: &str) -> String {
     ["queue-sealed/1", scope.store.schema(), scope.stored, keyring, key].join("\0")
 }
 
-/// Returns a nonce that is equal only for equal payloads with the same associated data and key.
+/// Derives a nonce from the payload. Two nonces are equal only for equal payloads with the same associated data and secret.
 fn derive_nonce(secret: &Secret, aad: &str, clear: &str) -> XNonce {
     let mac = mac(secret, &["queue-sealed nonce", aad, clear]);
     let mut nonce = XNonce::default();
@@ -153,7 +153,7 @@ mod tests {
         }
         let other = SealScope { store: Store::new("other").unwrap(), stored: "pay@2" };
         why(open(&sealed, other));
-        // Also under the name of another existing key.
+        // A payload does not open under the name of another existing key either.
         why(open(&sealed.replace("/one/", "/two/"), scope("pay@2")));
         let again = seal(CLEAR, "cipher_places", scope("pay@2"), Nonce::Random).unwrap();
         assert_ne!(again, sealed, "equal payloads cannot be recognized");

@@ -1,25 +1,25 @@
-//! Replacement without the feature `seal`: jobs of sealed types are neither enqueued nor read.
+//! Replacement of the module without the feature `seal`. Jobs of sealed types are neither enqueued nor read.
 
 use super::{Nonce, OpenError, SealScope};
 
 const OFF: &str = "this program is built without the feature `seal` of `queue-core`; enable it";
 
-/// Whether this process has the keyring: never without the feature.
+/// Returns false, because no process has a keyring without the feature.
 pub(crate) fn has_keyring(_: &str) -> bool {
     false
 }
 
-/// Always fails.
+/// Always fails, because the feature is disabled.
 pub(crate) fn seal(_: &str, _: &str, _: SealScope<'_>, _: Nonce) -> Result<String, String> {
     Err(OFF.to_owned())
 }
 
-/// Always fails.
+/// Always fails, because the feature is disabled.
 pub(crate) fn open(_: &str, _: SealScope<'_>) -> Result<Option<String>, OpenError> {
     Err(OpenError::Unavailable(OFF.to_owned()))
 }
 
-/// Always fails.
+/// Always fails, because the feature is disabled.
 pub(crate) fn hash_key(_: &str, _: &str, _: &str) -> Result<String, String> {
     Err(OFF.to_owned())
 }

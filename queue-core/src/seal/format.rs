@@ -1,39 +1,39 @@
-//! Text format of a sealed payload: a JSON string. No struct with named fields deserializes from it, so a release without sealing cannot
-//! mistake it for an empty payload.
+//! Text format of a sealed payload, which is a JSON string. No struct with named fields deserializes from a string, so a release without
+//! sealing cannot mistake a sealed payload for an empty payload.
 
 /// Prefix of every sealed payload.
 const MARK: &str = "\"queue-sealed/";
 
-/// Format that this release writes.
+/// Version of the format that this release writes.
 #[cfg(feature = "seal")]
 const FORM: &str = "1";
 
-/// Whether a payload's JSON text is sealed. Only a job type whose whole payload is a string could have the same text unsealed.
+/// Returns whether the JSON text of a payload is sealed. Only a job type whose whole payload is a string could have the same text unsealed.
 pub(crate) fn is_sealed(payload: &str) -> bool {
     payload.starts_with(MARK)
 }
 
-/// Returns the JSON text of a sealed payload. Neither names nor the encoded data contain a slash.
+/// Formats the JSON text of a sealed payload. Neither the names nor the encoded data contain a slash.
 #[cfg(feature = "seal")]
 pub(super) fn format_payload(keyring: &str, key: &str, data: &str) -> String {
     format!("{MARK}{FORM}/{keyring}/{key}/{data}\"")
 }
 
-/// Parsed parts of a sealed payload.
+/// Sealed payload, parsed into its parts.
 #[cfg(feature = "seal")]
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum SealedPayload<'a> {
-    /// Format supported by this release.
+    /// Payload in the format that this release supports.
     Supported { keyring: &'a str, key: &'a str, data: &'a str },
-    /// Another format.
+    /// Payload in another format.
     Unsupported { form: &'a str },
-    /// No valid format.
+    /// Payload without a valid format.
     Malformed,
 }
 
 #[cfg(feature = "seal")]
 impl<'a> SealedPayload<'a> {
-    /// Parses a payload; `None` if it is not sealed.
+    /// Parses a payload. Returns `None` if the payload is not sealed.
     pub(super) fn parse(payload: &'a str) -> Option<Self> {
         let rest = payload.strip_prefix(MARK)?;
         let Some(rest) = rest.strip_suffix('"') else { return Some(Self::Malformed) };

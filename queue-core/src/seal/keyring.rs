@@ -1,4 +1,4 @@
-//! Keys that seal payloads, as passed to a process by its program. No name, error or `Debug` output contains a key.
+//! Keys that seal payloads, as passed to a process by its program. No name, error or `Debug` output contains key material.
 
 use std::{
     collections::BTreeMap,
@@ -11,19 +11,19 @@ use zeroize::Zeroizing;
 
 use crate::{error::Error, schema::check_name};
 
-/// Key of 32 random bytes. It is wiped from memory when dropped, and never shown.
+/// Key of 32 random bytes. The bytes are wiped from memory when the key is dropped, and are never displayed.
 #[derive(Clone)]
 pub struct Secret(Zeroizing<[u8; 32]>);
 
 impl Secret {
-    /// Creates a key from these bytes, as from a key store.
+    /// Creates a key from raw bytes, for example from a key store.
     #[must_use]
     pub fn new(bytes: [u8; 32]) -> Self {
         Self(Zeroizing::new(bytes))
     }
 
-    /// Parses a key from text, as in a file or an environment variable: 64 hexadecimal digits, or base64. Surrounding white space is
-    /// ignored.
+    /// Parses a key from text, for example from a file or an environment variable. The text consists of 64 hexadecimal digits, or is
+    /// base64. Surrounding white space is ignored.
     ///
     /// ```
     /// # use queue_core::Secret;
@@ -33,7 +33,7 @@ impl Secret {
     /// ```
     ///
     /// # Errors
-    /// [`Error::Keyring`] if the text is not 32 bytes. The error does not contain the text.
+    /// [`Error::Keyring`] if the text does not decode to 32 bytes. The error does not contain the text.
     pub fn parse(text: &str) -> Result<Self, Error> {
         let text = text.trim();
         let bytes = if text.len() == 64 { from_hex(text) } else { from_base64(text) };
@@ -57,7 +57,7 @@ impl fmt::Debug for Secret {
 fn from_hex(text: &str) -> Option<Zeroizing<[u8; 32]>> {
     let mut bytes = Zeroizing::new([0; 32]);
     for (at, byte) in bytes.iter_mut().enumerate() {
-        // Excludes `+f`, which also parses as a number.
+        // The filter excludes `+f`, which also parses as a number.
         let digits = text.get(2 * at..2 * at + 2).filter(|digits| digits.bytes().all(|digit| digit.is_ascii_hexdigit()))?;
         *byte = u8::from_str_radix(digits, 16).ok()?;
     }
@@ -73,11 +73,12 @@ fn from_base64(text: &str) -> Option<Zeroizing<[u8; 32]>> {
     Some(bytes)
 }
 
-/// Keys for the payloads of some job types: the current key seals, and older ones still open. Passed to a process with [`use_keyring`].
+/// Keys for the payloads of some job types. The current key seals payloads, and older keys still open them. A keyring is passed to a
+/// process with [`use_keyring`].
 ///
-/// A key has a name, which is stored with everything it seals. To rotate keys, first give the new key to every process as
-/// [`older`](Self::older), and then make it the current one. That way no process meets a payload that it cannot open. An older key can be
-/// removed once nothing is sealed with it any more: see the chapter on keys in `docs/SEALED.md`.
+/// The name of a key is stored with every payload that the key seals. To rotate keys, first give the new key to every process as
+/// [`older`](Self::older), and then make it the current key. This way, no process receives a payload that it cannot open. An older key can
+/// be removed once no payload is sealed with it any more. See the chapter on keys in `docs/SEALED.md`.
 #[derive(Clone)]
 #[must_use = "a keyring does nothing until it is passed to `use_keyring`"]
 pub struct Keyring {
@@ -87,21 +88,21 @@ pub struct Keyring {
 }
 
 impl Keyring {
-    /// Creates a keyring whose current key has this name, such as `2026-05`: 1 to 64 of the characters `A-Z a-z 0-9 _ . : -`.
+    /// Creates a keyring with a current key. The key's name has 1 to 64 of the characters `A-Z a-z 0-9 _ . : -`, such as `2026-05`.
     pub fn new(name: impl Into<String>, secret: Secret) -> Self {
         let current = name.into();
         Self { keys: vec![(current.clone(), secret)], current, hashing: None }
     }
 
-    /// Adds a key that only opens: an older key, or one that will become the current key.
+    /// Adds a key that only opens payloads: an older key, or a key that will become the current key.
     pub fn older(mut self, name: impl Into<String>, secret: Secret) -> Self {
         self.keys.push((name.into(), secret));
         self
     }
 
-    /// Sets the secret that hashes keys computed from payloads: those of `unique(fields(..))` and `key = ..`. Unhashed keys could be
-    /// guessed from the store. Types with such keys need it. It must be the same in all processes, and stay the same when other keys are
-    /// rotated: hashes under different secrets differ even if the fields are equal.
+    /// Sets the secret that hashes keys computed from payloads, by `unique(fields(..))` and `key = ..`. Without hashing, the payload fields
+    /// could be guessed from the stored keys. Job types with such keys require this secret. The secret must be the same in all processes,
+    /// and must not change when other keys are rotated. Under different secrets, equal fields have different hashes.
     pub fn hashing(mut self, secret: Secret) -> Self {
         self.hashing = Some(secret);
         self
@@ -131,7 +132,7 @@ impl Keyring {
     }
 }
 
-/// Shows the names of the keys only.
+/// Formats only the names of the keys, which are not secret.
 impl fmt::Debug for Keyring {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let names: Vec<&str> = self.keys.iter().map(|(name, _)| &**name).collect();
@@ -139,14 +140,15 @@ impl fmt::Debug for Keyring {
     }
 }
 
-/// There are few keyrings. Each enqueue and each attempt of a sealed type looks its keyring up.
+/// Keyrings of the process by name. The map is small. Each enqueue and each attempt of a sealed type looks up a keyring.
 static KEYRINGS: RwLock<BTreeMap<String, Arc<Keyring>>> = RwLock::new(BTreeMap::new());
 
-/// Sets the keyring of this name for this process. It seals and opens the payloads of job types with `#[job(seal = "name")]` that the
-/// process enqueues or runs. Call it at the start of each such program, before its worker runs. Another call, for example after a key
-/// rotation, replaces the keyring.
+/// Sets the keyring named `name` for this process. The keyring seals and opens the payloads of job types with `#[job(seal = "name")]` that
+/// the process enqueues or runs. Call this function at the start of each such program, before its worker runs. Another call, for example
+/// after a key rotation, replaces the keyring.
 ///
-/// Without the keyring an enqueue fails with [`Error::Sealing`]. A worker without it leaves such types to workers that have it.
+/// Without the keyring, an enqueue fails with [`Error::Sealing`]. A worker without the keyring leaves such job types to workers that have
+/// it.
 ///
 /// ```
 /// use queue_core::{Keyring, Secret, use_keyring};
@@ -167,12 +169,12 @@ pub fn use_keyring(name: impl Into<String>, keyring: Keyring) -> Result<(), Erro
     Ok(())
 }
 
-/// Returns the keyring of this name.
+/// Returns the keyring with the given name, if this process has it.
 pub(super) fn find(name: &str) -> Option<Arc<Keyring>> {
     KEYRINGS.read().unwrap_or_else(PoisonError::into_inner).get(name).map(Arc::clone)
 }
 
-/// Whether this process has the keyring.
+/// Returns whether this process has the keyring.
 pub(crate) fn has_keyring(name: &str) -> bool {
     find(name).is_some()
 }

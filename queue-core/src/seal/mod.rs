@@ -1,8 +1,9 @@
-//! Payloads that are stored encrypted: `#[job(seal = "customers")]`. The keys, the format of a sealed payload, and the cipher.
+//! Payloads that are stored encrypted: `#[job(seal = "customers")]`. This module has the keys, the format of a sealed payload, and the
+//! cipher.
 //!
 //! The cipher is XChaCha20-Poly1305, whose nonces are long enough to be random. Associated data bind a sealed payload to its store, the
-//! stored name of its job type, its keyring and its key. This module handles texts only. The code that reads payloads decides what follows
-//! from one that cannot be opened.
+//! stored name of its job type, its keyring and its key. This module handles texts only. Code that reads payloads handles payloads that
+//! cannot be opened.
 
 mod format;
 #[cfg(feature = "seal")]
@@ -25,7 +26,7 @@ pub(crate) use self::{
     keyring::has_keyring,
 };
 
-/// Associated data of a sealed payload. With other associated data it cannot be opened.
+/// Associated data of a sealed payload. The payload cannot be opened with other associated data.
 #[derive(Clone, Copy)]
 #[cfg_attr(not(feature = "seal"), expect(dead_code, reason = "unused without the feature"))]
 pub(crate) struct SealScope<'a> {
@@ -37,19 +38,19 @@ pub(crate) struct SealScope<'a> {
 /// Derivation of the nonce of a sealed payload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Nonce {
-    /// A random nonce: the same payload sealed twice gives different texts.
+    /// Random nonce. Sealing the same payload twice gives different texts.
     Random,
-    /// A nonce derived from the payload: the same payload sealed twice gives the same text. This shows whether it has changed, and also
-    /// whether two payloads are equal.
+    /// Nonce derived from the payload. Sealing the same payload twice gives the same text. The text therefore shows whether a payload has
+    /// changed, but also whether two payloads are equal.
     FromPayload,
 }
 
-/// Why a payload cannot be opened.
+/// Reason why a payload cannot be opened.
 #[derive(Debug, PartialEq, Eq)]
 #[cfg_attr(not(feature = "seal"), expect(dead_code, reason = "unused without the feature"))]
 pub(crate) enum OpenError {
-    /// This process cannot open it. One with the key or with a newer release may.
+    /// This process cannot open the payload. A process with the key, or with a newer release, may be able to.
     Unavailable(String),
-    /// No process can open it.
+    /// No process can open the payload.
     Invalid(String),
 }

@@ -1,4 +1,5 @@
-//! Queries and operations over all stores. Several stores are queried concurrently; the error of one does not affect the others.
+//! Queries and operations over all stores. Several stores are queried concurrently, and an error in one store does not affect the other
+//! stores.
 
 use std::{collections::VecDeque, future::Future, time::Duration};
 
@@ -16,16 +17,16 @@ use crate::{
     operate::{self, Act, Filter, JobRecord, StateCount, Swept, Why},
 };
 
-/// Result from one store.
+/// Result of a query or an operation in one store.
 #[derive(Debug)]
 pub struct Of<T> {
-    /// The store.
+    /// Store that was queried or changed.
     pub member: Member,
-    /// Its result or error.
+    /// Result from the store, or an error.
     pub answer: Result<T, Error>,
 }
 
-/// Number of a store's jobs by state, each counted up to a few thousand.
+/// Number of jobs by state in one store. Each state is counted up to a few thousand jobs.
 #[derive(Clone, Debug, Serialize)]
 #[non_exhaustive]
 pub struct StoreCounts {
@@ -33,14 +34,15 @@ pub struct StoreCounts {
     pub totals: Vec<StateCount>,
 }
 
-/// Number of stores queried concurrently.
+/// Maximum number of stores that are queried concurrently.
 const CONCURRENCY: usize = 8;
 
-/// Timeout for a query of a store or of the home database. It is reported as a failure, so that one unresponsive store does not delay others.
+/// Timeout for a query to a store or to the home database. A timeout is reported as an error, so that an unresponsive store does not delay
+/// other stores.
 const QUERY_TIMEOUT: Duration = Duration::from_secs(10);
 
 impl Roster {
-    /// Calls `ask` for each store; the results are in the order of the stores' names.
+    /// Calls `ask` for each store and returns the results, sorted by store name.
     pub async fn each<T, F>(&self, ask: impl Fn(Member) -> F) -> Vec<Of<T>>
     where
         T: Send + 'static,
@@ -52,12 +54,12 @@ impl Roster {
             while asking.len() < CONCURRENCY
                 && let Some(member) = left.pop_front()
             {
-                let asked = ask(member.clone());
-                asking.spawn(async move { Of { member, answer: asked.await } });
+                let query = ask(member.clone());
+                asking.spawn(async move { Of { member, answer: query.await } });
             }
             match asking.join_next().await {
                 Some(Ok(answer)) => answers.push(answer),
-                // Only a panic in the caller's future ends a task without a result.
+                // A task ends without a result only if the caller's future panicked.
                 Some(Err(_)) => {}
                 None => break,
             }
@@ -66,7 +68,7 @@ impl Roster {
         answers
     }
 
-    /// Returns the number of jobs of each store by state.
+    /// Returns the number of jobs by state for each store.
     pub async fn counts(&self) -> Vec<Of<StoreCounts>> {
         self.each(|member| {
             with_timeout(async move {
@@ -77,7 +79,7 @@ impl Roster {
         .await
     }
 
-    /// Returns one page of each store's jobs that match `filter`.
+    /// Returns one page of the jobs that match `filter` for each store.
     pub async fn list(&self, filter: &Filter) -> Vec<Of<operate::Page>> {
         self.each(|member| {
             let filter = filter.clone();
@@ -86,7 +88,7 @@ impl Roster {
         .await
     }
 
-    /// Applies `act` to all jobs of all stores that match `filter`. There is no timeout.
+    /// Applies `act` to all jobs that match `filter` in all stores. There is no timeout.
     pub async fn act_all(&self, filter: &Filter, act: Act) -> Vec<Of<Swept>> {
         self.each(|member| {
             let filter = filter.clone();
@@ -95,7 +97,7 @@ impl Roster {
         .await
     }
 
-    /// Returns a job of one of the stores.
+    /// Returns a job from one of the stores.
     ///
     /// # Errors
     /// [`Error::NoStore`], [`Error::NotFound`], [`Error::Database`].
@@ -104,7 +106,7 @@ impl Roster {
         JobRef::from_id(job.id()).in_store(member.store()).find(member.pool()).await
     }
 
-    /// Returns why a job of one of the stores is not running.
+    /// Returns the reasons why a job in one of the stores is not running.
     ///
     /// # Errors
     /// [`Error::NoStore`], [`Error::NotFound`], [`Error::Database`].
@@ -113,7 +115,7 @@ impl Roster {
         operate::why(member.pool(), member.store(), job.id()).await
     }
 
-    /// Returns the store of a job.
+    /// Returns the store that contains the job.
     ///
     /// # Errors
     /// [`Error::NoStore`].
@@ -123,13 +125,13 @@ impl Roster {
 }
 
 impl StoreCounts {
-    /// Returns the number of jobs in a state; a lower bound if the count was limited.
+    /// Returns the number of jobs in a state. The number is a lower bound if counting stopped at a limit.
     pub fn of(&self, state: JobState) -> i64 {
         self.totals.iter().filter(|count| count.state == state).map(|count| count.jobs).sum()
     }
 }
 
-/// Applies the timeout. Only for futures that can be dropped half-way without effect.
-pub(super) async fn with_timeout<T>(asked: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
-    tokio::time::timeout(QUERY_TIMEOUT, asked).await.unwrap_or_else(|_| Err(Error::Database(sqlx::Error::PoolTimedOut)))
+/// Applies the query timeout to a future. Only suitable for futures that can be dropped midway without effect.
+pub(super) async fn with_timeout<T>(query: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
+    tokio::time::timeout(QUERY_TIMEOUT, query).await.unwrap_or_else(|_| Err(Error::Database(sqlx::Error::PoolTimedOut)))
 }

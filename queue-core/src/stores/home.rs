@@ -1,4 +1,4 @@
-//! Registry of stores in a database, and each process's view of it.
+//! Registry of stores in the home database, and the view of the registry in each process.
 
 use std::{
     collections::BTreeMap,
@@ -24,17 +24,18 @@ use crate::{
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Rule {
-    /// By a hash of the tenant's key: each open store receives an equal share of the keys, and a store that is added receives its share of new
-    /// ones.
+    /// Assigns tenants by a hash of their key. Each open store receives an equal share of the keys, and an added store receives its share
+    /// of new keys.
     #[default]
     Hash,
-    /// To the store with the fewest tenants. Counts the tenants for each new one, which is suitable for thousands of tenants, not millions.
+    /// Assigns a new tenant to the store with the fewest tenants. The tenants are counted at each assignment, which is suitable for
+    /// thousands of tenants, not millions.
     Fewest,
-    /// No automatic assignment: each tenant is placed by [`Stores::place`].
+    /// Assigns no tenants automatically. Each tenant is placed by [`Stores::place`].
     Explicit,
 }
 
-/// Routes tenants to stores by a table in the home database, in a schema of your choice. Clones share their state.
+/// Routes tenants to stores with tables in the home database, in a schema of your choice. Clones share their state.
 ///
 /// ```no_run
 /// # use queue_core::{Job, job};
@@ -62,32 +63,32 @@ pub struct Stores {
     pub(super) roster: Roster,
     pub(super) places: PlaceCache,
     databases: Arc<RwLock<BTreeMap<String, PgPool>>>,
-    /// Serializes changes of the registry with its reads, so that an older read does not undo an addition.
+    /// Serializes registry reads and updates, so that a stale read does not overwrite an addition.
     registry_lock: Arc<Mutex<()>>,
 }
 
-/// Store, as recorded in the home database.
+/// Store as recorded in the home database.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, sqlx::FromRow)]
 #[non_exhaustive]
 pub struct StoreRecord {
     /// Name of the store.
     pub name: String,
-    /// Name of its database, as given to [`Stores::database`].
+    /// Name of the store's database, as given to [`Stores::database`].
     pub database: String,
-    /// Its schema in that database.
+    /// Schema of the store in its database.
     pub schema: String,
-    /// Whether new tenants are assigned to it.
+    /// Whether new tenants are assigned to the store.
     pub is_open: bool,
     /// Number of tenants in the store.
     pub tenants: i64,
 }
 
-/// Maximum number of retries if another process creates the same tables concurrently.
+/// Maximum number of retries after another process has created the same tables concurrently.
 const MAX_RETRIES: u32 = 5;
 
 impl Stores {
-    /// Creates a router that keeps its tables in this schema, in the home database and in every database with stores. The schema contains nothing
-    /// else and must not be the schema of a store.
+    /// Creates a router that keeps its tables in `schema`, in the home database and in every database with stores. The schema contains
+    /// nothing else and must not be the schema of a store.
     pub fn new(home: &PgPool, schema: Store) -> Self {
         let (rule, roster, places) = (Rule::default(), Roster::default(), PlaceCache::default());
         Self { home: home.clone(), schema, rule, roster, places, databases: Arc::default(), registry_lock: Arc::default() }
@@ -100,8 +101,8 @@ impl Stores {
         self
     }
 
-    /// Adds a database that may contain stores, under a name that all processes use for it. Each process may connect to it by a different
-    /// address.
+    /// Adds a database that may contain stores. All processes must use the same name for a database, but each process may connect to a
+    /// different address.
     ///
     /// # Errors
     /// [`Error::InvalidName`].
@@ -111,12 +112,13 @@ impl Stores {
         Ok(self)
     }
 
-    /// Creates or updates the tables in the home database and in all other databases. Stores are migrated separately.
+    /// Creates or updates the router's tables in the home database and in all other databases. Stores are migrated separately.
     ///
-    /// A database that fails, or whose tables are locked for ten seconds, does not keep the others from being migrated; a log line names it.
+    /// If a database fails, or its tables are locked for ten seconds, the other databases are still migrated. A log line names the failed
+    /// database.
     ///
     /// # Errors
-    /// The error of the first database that failed.
+    /// Returns the error of the first database that failed.
     pub async fn migrate(&self) -> Result<(), Error> {
         let databases = self.databases.read().unwrap_or_else(PoisonError::into_inner).clone();
         let home = ("home", &self.home);
@@ -136,7 +138,7 @@ impl Stores {
         failed.map_or(Ok(()), |error| Err(error.into()))
     }
 
-    /// Retries if another process creates the tables at the same time.
+    /// Migrates one database. Retries if another process creates the tables at the same time.
     async fn migrate_database(&self, pool: &PgPool) -> sqlx::Result<()> {
         let mut met = 0;
         while let Err(error) = self.create_tables(&mut *pool.acquire().await?).await {
@@ -149,8 +151,8 @@ impl Stores {
         Ok(())
     }
 
-    /// Creates the tables in one transaction. Sends one statement at a time, because a cluster propagates each statement as the text that it was
-    /// sent in.
+    /// Creates the tables in one transaction. The statements are sent one at a time, because a cluster propagates the whole text in which a
+    /// statement was sent.
     async fn create_tables(&self, connection: &mut PgConnection) -> sqlx::Result<()> {
         let tables = self.schema.text(include_str!("../../stores/migration.sql"));
         let text = format!("create schema if not exists \"{}\";\n{tables}", self.schema.schema());
@@ -160,7 +162,7 @@ impl Stores {
         session.end(made).await
     }
 
-    /// Adds a store, which must be migrated already, for all processes that use this router. A closed store is opened again.
+    /// Adds a store for all processes that use this router. The store must already be migrated. A closed store is reopened.
     ///
     /// # Errors
     /// [`Error::InvalidName`]; [`Error::OutOfRange`] if another store has the name, or this process has no database with this name;
@@ -178,7 +180,7 @@ impl Stores {
         Ok(member)
     }
 
-    /// Closes a store: no new tenants are assigned to it. Its tenants stay until they are moved.
+    /// Closes a store, so that no new tenants are assigned to it. Tenants in the store stay there until they are moved.
     ///
     /// # Errors
     /// [`Error::NoStore`]; [`Error::Database`].
@@ -186,11 +188,11 @@ impl Stores {
         self.update_store(name, include_str!("../../stores/close_store.sql")).await
     }
 
-    /// Removes a store from the registry, once no tenant is in it or is leaving it. Its tables are not changed. Jobs left in them run only until
-    /// the processes notice the removal.
+    /// Removes a store from the registry. No tenant may be in the store or be leaving it. The store's tables are not changed. Jobs left in
+    /// the tables run only until the processes notice the removal.
     ///
     /// # Errors
-    /// [`Error::NoStore`]; [`Error::Database`] if it has tenants.
+    /// [`Error::NoStore`]; [`Error::Database`] if the store has tenants.
     pub async fn remove(&self, name: &str) -> Result<(), Error> {
         self.update_store(name, include_str!("../../stores/remove_store.sql")).await?;
         self.roster.remove(name);
@@ -210,10 +212,10 @@ impl Stores {
         Ok(sqlx::query_as(self.schema.sql(include_str!("../../stores/stores.sql"))).fetch_all(&self.home).await?)
     }
 
-    /// Reloads the list of stores; returns the names of those in databases that this process does not know.
+    /// Reloads the list of stores. Returns the names of stores in databases that this process does not know.
     ///
     /// # Errors
-    /// [`Error::Database`]; [`Error::InvalidName`] if a record has an invalid name or schema. That record is skipped.
+    /// [`Error::Database`]; [`Error::InvalidName`] if a record has an invalid name or schema. Such a record is skipped.
     pub async fn refresh(&self) -> Result<Vec<String>, Error> {
         let _alone = self.registry_lock.lock().await;
         let (records, mut unknown, mut wrong) = (with_timeout(self.records()).await?, Vec::new(), None);
@@ -232,7 +234,7 @@ impl Stores {
         wrong.map_or(Ok(unknown), Err)
     }
 
-    /// Reloads the list of stores and ignores records with invalid names, which do not concern the caller.
+    /// Reloads the list of stores. Records with invalid names are ignored, because they do not concern the caller.
     pub(super) async fn refresh_lenient(&self) -> Result<(), Error> {
         match self.refresh().await {
             Ok(_) | Err(Error::InvalidName { .. }) => Ok(()),
@@ -240,7 +242,7 @@ impl Stores {
         }
     }
 
-    /// Returns the stores of this process, for a worker over all stores and for operations on all of them.
+    /// Returns the list of stores known to this process, for a worker over all stores and for operations on all stores.
     pub fn roster(&self) -> &Roster {
         &self.roster
     }

@@ -1,10 +1,10 @@
-//! Job ids with the name of their store, as one text for people and tools.
+//! References to jobs in one of many stores, as text for people and tools.
 
 use std::{fmt, str::FromStr};
 
 use crate::{define::JobId, error::Error, schema::check_name};
 
-/// Job of one of many stores, written `acme/1879032461361152001`.
+/// Reference to a job in one of many stores, written `acme/1879032461361152001`.
 ///
 /// ```
 /// use queue_core::{JobId, stores::StoreJob};
@@ -20,7 +20,7 @@ pub struct StoreJob {
 }
 
 impl StoreJob {
-    /// Creates a reference to the job with this id in the store with this name.
+    /// Creates a reference to the job `id` in the store named `store`.
     ///
     /// # Errors
     /// [`Error::InvalidName`].
@@ -34,7 +34,7 @@ impl StoreJob {
         &self.store
     }
 
-    /// Returns the job's id in that store.
+    /// Returns the job's id in its store.
     pub fn id(&self) -> JobId {
         self.id
     }

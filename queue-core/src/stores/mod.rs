@@ -1,8 +1,8 @@
-//! Many stores: which stores exist, which one each tenant is in, and operations on all of them.
+//! Use of many stores: the list of stores, the store of each tenant, and operations on all stores.
 //!
-//! [`Roster`] is a list in memory, for programs that get their list of stores elsewhere. [`Stores`] keeps the list in a database, together with
-//! the store of each tenant, which is a key of the caller's choice. Jobs enqueued through a [`Tenant`] go to the tenant's current store, even if
-//! cached information is out of date, and a [move](Stores::move_tenant) loses no job.
+//! [`Roster`] is an in-memory list, for programs that get their list of stores elsewhere. [`Stores`] keeps the list in a database, together
+//! with the store of each tenant. A tenant is identified by a key of the caller's choice. Jobs enqueued through a [`Tenant`] go to the
+//! tenant's current store, even if cached information is out of date. A [move](Stores::move_tenant) loses no job.
 
 mod home;
 mod job;

@@ -1,9 +1,9 @@
-//! Moves of tenants: new jobs go to the new store, and those that wait in the old one are run there. The home database records all progress, so
-//! any process can continue a move.
+//! Moves of tenants. New jobs go to the new store, and jobs waiting in the old store are run there. The home database records all progress,
+//! so any process can continue a move.
 //!
-//! 1. The home database records that the tenant is in the new store, under a new epoch, and leaves the old one.
-//! 2. The old store's database records that the tenant has left. This waits for transactions that enqueue there, and later ones cannot.
-//! 3. Once no job of the tenant waits or runs in the old store, the home database records the end of the move.
+//! 1. The home database records that the tenant is in the new store, under a new epoch, and is leaving the old store.
+//! 2. The old store's database records that the tenant has left, after waiting for open transactions. Later enqueues there are rejected.
+//! 3. Once no job of the tenant is waiting or running in the old store, the home database records the end of the move.
 
 use chrono::{DateTime, Utc};
 use serde::Serialize;
@@ -17,19 +17,19 @@ use crate::{
     schema::{Connection, Session},
 };
 
-/// Move of a tenant in progress.
+/// Move of a tenant that is in progress.
 #[derive(Clone, Debug, Serialize)]
 #[non_exhaustive]
 pub struct Move {
     /// Key of the tenant.
     pub key: String,
-    /// Store that the tenant leaves.
+    /// Name of the store that the tenant leaves.
     pub from: String,
-    /// Store that the tenant is in now.
+    /// Name of the store that the tenant is now in.
     pub to: String,
     /// Time at which the move began.
     pub since: Option<DateTime<Utc>>,
-    /// Whether no process can enqueue into the old store any more.
+    /// Whether no process can enqueue into the old store for the tenant any more.
     pub is_fenced: bool,
 }
 
@@ -37,35 +37,37 @@ pub struct Move {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub enum MoveState {
-    /// Transactions that enqueue into the old store are still open; the move waits for them.
+    /// Transactions that enqueue into the old store are still open, and the move is waiting for them.
     Fencing,
-    /// This number of the tenant's jobs still wait or run in the old store.
+    /// The given number of the tenant's jobs are still waiting or running in the old store.
     Draining(i64),
     /// The tenant is not being moved.
     Over,
 }
 
-/// Maximum number of moves that are read.
+/// Maximum number of moves that [`Stores::moves`] returns.
 const MAX_MOVES: i64 = 1000;
 
-/// Timeouts of fencing. An open enqueue blocks the move, and the move blocks later enqueues, so it waits only this long and is retried.
+/// Statement that sets the timeouts for fencing. An open enqueue blocks the move, and a blocked move blocks later enqueues. The move
+/// therefore waits only briefly and is retried.
 const FENCE_TIMEOUTS: &str = "set local lock_timeout = '500ms'; set local statement_timeout = '8s'";
 
-/// Timeouts of counting. Locks on the store's tables are not waited for any longer either.
+/// Statement that sets the timeouts for counting. Counting also waits only briefly for locks on the store's tables.
 const COUNT_TIMEOUTS: &str = "set local lock_timeout = '500ms'; set local statement_timeout = '5min'";
 
 impl Stores {
-    /// Begins to move a tenant into another store.
+    /// Starts to move a tenant to another store.
     ///
-    /// From now on its jobs are enqueued there. Jobs that wait in the old store are run there, including retries, by workers that serve both
-    /// stores. Dead letters stay in the old store. The move is completed by [`Stores::tend`] or [`Stores::go_on`].
+    /// After this call, the tenant's jobs are enqueued into the new store. Jobs waiting in the old store, including retries, are run there
+    /// by workers that serve both stores. Dead letters stay in the old store. The move is completed by [`Stores::tend`] or
+    /// [`Stores::go_on`].
     ///
-    /// Jobs in the new store do not wait for those in the old one: while the tenant moves, ordering keys, fair keys, uniqueness, capacities and
-    /// limits apply in each store separately.
+    /// Jobs in the new store do not wait for jobs in the old store. During the move, ordering keys, fairness keys, uniqueness, capacities
+    /// and limits apply in each store separately.
     ///
     /// # Errors
-    /// [`Error::CannotMove`] if the tenant is in that store or already moving, or the store is closed; [`Error::NotPlaced`]; [`Error::NoStore`];
-    /// [`Error::Database`].
+    /// [`Error::CannotMove`] if the tenant is already in the store, if it is already moving, or if the store is closed;
+    /// [`Error::NotPlaced`]; [`Error::NoStore`]; [`Error::Database`].
     pub async fn move_tenant(&self, key: &str, store: &str) -> Result<(), Error> {
         self.refresh_lenient().await?;
         self.member(store)?;
@@ -82,7 +84,7 @@ impl Stores {
         }
     }
 
-    /// Advances a tenant's move as far as possible now. May be called concurrently.
+    /// Advances a tenant's move as far as currently possible. May be called concurrently.
     ///
     /// # Errors
     /// [`Error::NotPlaced`]; [`Error::NoStore`] if this process does not know the old store; [`Error::Database`].
@@ -106,7 +108,7 @@ impl Stores {
         Ok(MoveState::Over)
     }
 
-    /// Fences the old store against enqueues for the tenant; returns whether that succeeded.
+    /// Fences the old store against enqueues for the tenant. Returns false if an open transaction prevented this.
     async fn fence(&self, key: &str, member: &Member, epoch: i64) -> Result<bool, Error> {
         let mut session = Session::begin(Connection::Pool(member.pool()), Durability::Full).await?;
         sqlx::raw_sql(FENCE_TIMEOUTS).execute(session.connection()).await?;
@@ -121,7 +123,7 @@ impl Stores {
         Ok(true)
     }
 
-    /// Returns the number of the tenant's unfinished jobs in the old store. In a store with millions of jobs this takes a while.
+    /// Returns the number of the tenant's unfinished jobs in the old store. Counting takes a while in a store with millions of jobs.
     async fn count_remaining(&self, key: &str, member: &Member) -> Result<i64, Error> {
         let mut session = Session::begin(Connection::Pool(member.pool()), Durability::Full).await?;
         sqlx::raw_sql(COUNT_TIMEOUTS).execute(session.connection()).await?;
@@ -130,7 +132,7 @@ impl Stores {
         Ok(session.end(left).await?)
     }
 
-    /// Returns the tenants being moved, the longest-running move first; at most a thousand.
+    /// Returns the moves in progress, longest-running move first. Returns at most a thousand moves.
     ///
     /// # Errors
     /// [`Error::Database`].

@@ -1,4 +1,5 @@
-//! Stores of tenants: queried from the home database once, then cached until an enqueue finds the entry out of date.
+//! Assignment of tenants to stores. An assignment is read from the home database and cached until an enqueue finds the cache entry out of
+//! date.
 
 use chrono::{DateTime, Utc};
 use serde::Serialize;
@@ -11,25 +12,25 @@ use super::{
 };
 use crate::error::Error;
 
-/// Store of a tenant, as recorded in the home database.
+/// Assignment of a tenant to a store, as recorded in the home database.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct PlaceRecord {
     /// Key of the tenant.
     pub key: String,
-    /// Store that the tenant is in and its jobs are enqueued into.
+    /// Store that the tenant is in, and into which the tenant's jobs are enqueued.
     pub store: String,
-    /// During a move: the store that the tenant leaves.
+    /// Store that the tenant leaves, during a move.
     pub leaves: Option<String>,
-    /// During a move: whether no process can enqueue into that store any more.
+    /// Whether no process can enqueue into the store in `leaves` any more, during a move.
     pub is_fenced: bool,
     /// Time at which the last move began.
     pub moved_at: Option<DateTime<Utc>>,
 }
 
 impl Stores {
-    /// Returns the store of a tenant as recorded in the home database; `None` if it is in no store. Does not place the tenant, and queries no
-    /// store.
+    /// Returns the store of a tenant as recorded in the home database, or `None` if the tenant is in no store. Does not place the tenant,
+    /// and queries no store.
     ///
     /// # Errors
     /// [`Error::OutOfRange`] for a key of more than 200 characters; [`Error::Database`].
@@ -45,13 +46,13 @@ impl Stores {
         }))
     }
 
-    /// Returns a tenant with its store. A new tenant is assigned to a store by the rule; concurrent calls return the same store.
+    /// Returns a tenant with its store. The rule assigns a new tenant to a store, and concurrent calls return the same store.
     ///
-    /// The stores of up to 10,000 tenants are cached. An entry may be out of date, which [`Tenant::begin`] detects and corrects.
+    /// The stores of up to 10,000 tenants are cached. A cache entry may be out of date, which [`Tenant::begin`] detects and corrects.
     ///
     /// # Errors
-    /// [`Error::NotPlaced`] with [`Rule::Explicit`]; [`Error::NoStore`] if no store is open, or this process does not know it;
-    /// [`Error::OutOfRange`] for a key of more than 200 characters; [`Error::Database`].
+    /// [`Error::NotPlaced`] with [`Rule::Explicit`]; [`Error::NoStore`] if no store is open, or this process does not know the tenant's
+    /// store; [`Error::OutOfRange`] for a key of more than 200 characters; [`Error::Database`].
     pub async fn of(&self, key: &str) -> Result<Tenant, Error> {
         if let Some((store, epoch)) = self.places.get(key)
             && let Some(member) = self.roster.get(&store)
@@ -60,7 +61,7 @@ impl Stores {
         }
         let place = self.find_or_place(key).await?;
         if self.roster.get(&place.store).is_none() {
-            // The store may have been added meanwhile.
+            // The store may have been added since the last refresh.
             self.refresh_lenient().await?;
         }
         let member = self.member(&place.store)?;
@@ -69,20 +70,21 @@ impl Stores {
         Ok(Tenant::new(self.clone(), key, member, place.epoch))
     }
 
-    /// Records the tenant's epoch in the store's database, if it is not recorded yet. Runs in a transaction of its own: writing the row waits for
-    /// all transactions that enqueue for the tenant, and two transactions that have both locked the row would deadlock.
+    /// Records the tenant's epoch in the store's database, if it is not recorded yet. Runs in a separate transaction, because writing the
+    /// row waits for all transactions that enqueue for the tenant. Two transactions that have both locked the row would otherwise deadlock.
     async fn record_arrival(&self, key: &str, member: &Member, epoch: i64) -> Result<(), Error> {
-        let heard = sqlx::query_scalar(self.schema.sql(include_str!("../../stores/heard.sql"))).bind(member.store().schema()).bind(key);
-        let heard: Option<i64> = heard.fetch_optional(member.pool()).await?;
-        if heard.is_none_or(|heard| heard < epoch) {
+        let received_epoch =
+            sqlx::query_scalar(self.schema.sql(include_str!("../../stores/heard.sql"))).bind(member.store().schema()).bind(key);
+        let received_epoch: Option<i64> = received_epoch.fetch_optional(member.pool()).await?;
+        if received_epoch.is_none_or(|received_epoch| received_epoch < epoch) {
             let arrive = sqlx::query(self.schema.sql(include_str!("../../stores/arrive.sql")));
             arrive.bind(member.store().schema()).bind(key).bind(epoch).execute(member.pool()).await?;
         }
         Ok(())
     }
 
-    /// Places a new tenant into this store; returns whether it was new. A tenant that is in another store stays there: see
-    /// [`Stores::move_tenant`].
+    /// Places a new tenant in the given store, and returns whether the tenant was new. A tenant that is already in another store stays
+    /// there: see [`Stores::move_tenant`].
     ///
     /// # Errors
     /// [`Error::NoStore`] if there is no open store with this name; [`Error::OutOfRange`]; [`Error::Database`].
@@ -119,7 +121,7 @@ impl Stores {
         Ok(statement.fetch_optional(&self.home).await?)
     }
 
-    /// Returns the store with this name, if this process knows it.
+    /// Returns the store named `name`, if this process knows it.
     pub(super) fn member(&self, name: &str) -> Result<Member, Error> {
         self.roster.get(name).ok_or_else(|| Error::NoStore { name: name.to_owned() })
     }

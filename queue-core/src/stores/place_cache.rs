@@ -1,4 +1,4 @@
-//! Cache of the stores of tenants. Its entries may be out of date.
+//! Cache of the stores of tenants. Cache entries may be out of date.
 
 use std::{
     collections::HashMap,
@@ -11,10 +11,10 @@ use chrono::{DateTime, Utc};
 #[derive(Clone, Default)]
 pub(super) struct PlaceCache(Arc<Mutex<HashMap<String, (String, i64)>>>);
 
-/// Maximum number of cached tenants. When it is reached, the cache is cleared.
+/// Maximum number of cached tenants. The cache is cleared when the maximum is reached.
 const MAX_ENTRIES: usize = 10_000;
 
-/// Place of a tenant, as recorded in the home database.
+/// Row of the home database with the place of a tenant.
 #[derive(sqlx::FromRow)]
 pub(super) struct PlaceRow {
     pub(super) store: String,
@@ -41,7 +41,7 @@ impl PlaceCache {
         all.insert(key.to_owned(), (place.store.clone(), place.epoch));
     }
 
-    /// Removes an entry that is out of date.
+    /// Removes the cache entry of a tenant, because it is out of date.
     pub(super) fn forget(&self, key: &str) {
         self.all().remove(key);
     }

@@ -1,4 +1,4 @@
-//! In-memory list of the stores that a process works with. Independent of tenants.
+//! In-memory list of the stores that a process works with. This module does not depend on tenants.
 
 use std::{fmt, sync::Arc};
 
@@ -10,7 +10,7 @@ use crate::{
     schema::{Store, check_name},
 };
 
-/// One of many stores: its name, database and schema.
+/// One of many stores, with its name, database and schema.
 #[derive(Clone)]
 pub struct Member {
     name: Arc<str>,
@@ -19,10 +19,10 @@ pub struct Member {
 }
 
 impl Member {
-    /// Creates a member from a name, the pool of its database, and its schema.
+    /// Creates a member from a store's name, the pool of its database, and its schema.
     ///
     /// # Errors
-    /// [`Error::InvalidName`]: a name is 1 to 64 of the characters `A-Z a-z 0-9 _ . : -`.
+    /// [`Error::InvalidName`] unless the name has 1 to 64 of the characters `A-Z a-z 0-9 _ . : -`.
     pub fn new(name: &str, pool: &PgPool, store: Store) -> Result<Self, Error> {
         check_name("name of a store", name)?;
         Ok(Self { name: name.into(), pool: pool.clone(), store })
@@ -33,22 +33,22 @@ impl Member {
         &self.name
     }
 
-    /// Returns the pool of its database.
+    /// Returns the pool of the store's database.
     pub fn pool(&self) -> &PgPool {
         &self.pool
     }
 
-    /// Returns the store's schema.
+    /// Returns the store, which identifies the schema.
     pub fn store(&self) -> Store {
         self.store
     }
 
-    /// Returns whether both are the same store: same name, same schema and same database.
+    /// Returns whether `self` and `other` are the same store, with the same name, schema and database.
     pub fn is_same(&self, other: &Self) -> bool {
         self.name == other.name && self.store == other.store && self.is_beside(other)
     }
 
-    /// Returns whether both are in the same database, with the same login.
+    /// Returns whether `self` and `other` are in the same database, with the same login.
     pub fn is_beside(&self, other: &Self) -> bool {
         let (one, two) = (self.pool.connect_options(), other.pool.connect_options());
         Arc::ptr_eq(&one, &two)
@@ -63,9 +63,9 @@ impl fmt::Debug for Member {
     }
 }
 
-/// List of the stores that a process works with. Clones share the list: a store added to one is in all.
+/// List of the stores that a process works with. Clones share the list: a store added to one clone is in all clones.
 ///
-/// Stores in one database share its connections if they are given clones of one pool.
+/// Stores in one database share connections if their members are created with clones of one pool.
 ///
 /// ```no_run
 /// # fn example(pool: sqlx::PgPool) -> Result<(), queue_core::Error> {
@@ -88,7 +88,7 @@ impl Default for Roster {
 }
 
 impl Roster {
-    /// Adds a store, or replaces the one with its name.
+    /// Adds a store. Replaces an existing store of the same name.
     pub fn put(&self, member: Member) {
         self.0.send_if_modified(|members| {
             let place = members.binary_search_by(|known| known.name.cmp(&member.name));
@@ -105,7 +105,7 @@ impl Roster {
         });
     }
 
-    /// Removes a store; returns whether it was in the list. Workers of the store finish their running jobs and stop.
+    /// Removes a store, and returns whether it was in the list. Workers of the store finish their running jobs and stop.
     pub fn remove(&self, name: &str) -> bool {
         self.0.send_if_modified(|members| {
             let left: Arc<[Member]> = members.iter().filter(|member| member.name() != name).cloned().collect();
@@ -115,7 +115,7 @@ impl Roster {
         })
     }
 
-    /// Returns the store with this name.
+    /// Returns the store named `name`.
     pub fn get(&self, name: &str) -> Option<Member> {
         let members = self.0.borrow();
         let at = members.binary_search_by(|known| known.name().cmp(name)).ok()?;
@@ -127,7 +127,7 @@ impl Roster {
         Arc::clone(&self.0.borrow())
     }
 
-    /// Returns a receiver that is notified of every change.
+    /// Returns a receiver that is notified of every change to the list.
     #[doc(hidden)]
     pub fn watch(&self) -> watch::Receiver<Arc<[Member]>> {
         self.0.subscribe()

@@ -1,4 +1,4 @@
-//! Tenants, and transactions that enqueue for a tenant, which fail once it has moved.
+//! Tenants, and transactions that enqueue for a tenant. Such a transaction fails once the tenant has moved to another store.
 
 use std::{
     fmt,
@@ -14,7 +14,7 @@ use crate::{
     schema::{Connection, Store},
 };
 
-/// Tenant with its store, as far as is known.
+/// Tenant with its store. The store may be out of date, because the tenant may have moved.
 #[derive(Clone)]
 pub struct Tenant {
     stores: Stores,
@@ -23,10 +23,10 @@ pub struct Tenant {
     epoch: i64,
 }
 
-/// Transaction in the database of a tenant's store. Jobs enqueued in it go to that store, and have the tenant's key in their metadata as
-/// `of_tenant`.
+/// Transaction in the database of a tenant's store. Jobs enqueued in the transaction go to that store, and have the tenant's key in their
+/// metadata as `of_tenant`.
 ///
-/// It locks the tenant's place until it ends, and a move waits for it. It is rolled back when dropped.
+/// The transaction locks the tenant's place until it ends, and a move waits for the lock. The transaction is rolled back when dropped.
 pub struct TenantTransaction {
     tx: Transaction<'static, Postgres>,
     store: Store,
@@ -46,12 +46,12 @@ impl Tenant {
         &self.key
     }
 
-    /// Returns the tenant's store.
+    /// Returns the tenant's store, as last known.
     pub fn member(&self) -> &Member {
         &self.member
     }
 
-    /// Begins a transaction in which jobs of this tenant can be enqueued. If the tenant has moved, it begins in the new store.
+    /// Begins a transaction in which jobs of the tenant can be enqueued. If the tenant has moved, the transaction begins in the new store.
     ///
     /// # Errors
     /// [`Error::Moved`] if the tenant moves repeatedly; the errors of [`Stores::of`]; [`Error::Database`].
@@ -69,12 +69,13 @@ impl Tenant {
         Err(Error::Moved { key: self.key.clone() })
     }
 
-    /// Prepares your transaction, in the database of this tenant's store, to enqueue for the tenant. It locks the tenant's place until it ends.
-    /// Set `.store(tenant.member().store())` and `.meta("of_tenant", tenant.key())` on each enqueue.
+    /// Prepares a transaction of the caller to enqueue for the tenant. The transaction must be in the database of the tenant's store, and
+    /// locks the tenant's place until it ends. Set `.store(tenant.member().store())` and `.meta("of_tenant", tenant.key())` on each
+    /// enqueue.
     ///
     /// # Errors
-    /// [`Error::Moved`] if the tenant is in another store by now: call [`Stores::of`] again, and begin there. The transaction is unchanged.
-    /// [`Error::Database`].
+    /// [`Error::Moved`] if the tenant has moved to another store. The transaction is unchanged. Call [`Stores::of`] again, and begin a
+    /// transaction in the new store. [`Error::Database`].
     pub async fn enter(&self, tx: &mut Transaction<'_, Postgres>) -> Result<(), Error> {
         if self.lock_place(tx).await? {
             return Ok(());
@@ -91,7 +92,7 @@ impl Tenant {
 }
 
 impl TenantTransaction {
-    /// Returns the store that the transaction enqueues into.
+    /// Returns the store into which the transaction enqueues.
     pub fn store(&self) -> Store {
         self.store
     }
@@ -109,7 +110,7 @@ impl TenantTransaction {
         Ok(self.tx.commit().await?)
     }
 
-    /// Rolls the transaction back.
+    /// Rolls back the transaction.
     ///
     /// # Errors
     /// [`Error::Database`].

@@ -1,4 +1,4 @@
-//! Background task of each process that works on the stores: notices new stores, and completes moves.
+//! Background task that reloads the list of stores and advances moves. Each process that works on the stores runs this task.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -12,12 +12,13 @@ use tokio::time::{Instant, timeout, timeout_at};
 use super::{all_stores::with_timeout, home::Stores, moves::Move};
 use crate::error::Error;
 
-/// Timeout for a step of a move. An unresponsive store delays only the moves out of it. Counting its remaining jobs may take five minutes.
+/// Timeout for one step of a move. An unresponsive store delays only moves out of that store. The timeout is long because counting the
+/// remaining jobs may take five minutes.
 const STEP_TIMEOUT: Duration = Duration::from_mins(6);
 
 impl Stores {
-    /// Reloads the list of stores and advances all moves, at this interval and without end. Run it as one task of each process that works on the
-    /// stores. Moves out of one store do not wait for other stores.
+    /// Reloads the list of stores and advances all moves, repeatedly at the interval `every`. The future never completes. Run it as one
+    /// task in each process that works on the stores. Moves out of one store do not wait for other stores.
     pub async fn tend(&self, every: Duration) {
         let (mut reported, mut is_failing) = (Vec::new(), false);
         let (mut going, mut left) = (FuturesUnordered::new(), BTreeSet::new());
@@ -61,8 +62,8 @@ impl Stores {
         }
     }
 
-    /// Advances moves out of the same store, one by one, and stops at the first error: a store that does not respond to one does not respond to
-    /// the next.
+    /// Advances moves out of the same store, one after another. Stops at the first error, because a store that does not respond to one step
+    /// will not respond to the next.
     async fn advance_moves(&self, keys: Vec<String>) -> Result<(), Error> {
         for key in keys {
             timeout(STEP_TIMEOUT, self.go_on(&key)).await.unwrap_or_else(|_| Err(sqlx::Error::PoolTimedOut.into()))?;
@@ -71,7 +72,7 @@ impl Stores {
     }
 }
 
-/// Returns the next finished step; pending if none is running.
+/// Returns the next finished step. Stays pending if no step is running.
 async fn next_finished<F: Future>(going: &mut FuturesUnordered<F>) -> F::Output {
     match going.next().await {
         Some(ended) => ended,

@@ -1,4 +1,4 @@
-//! Runs one attempt in a test: the code that a worker runs, with a backend that replaces the database.
+//! Runs one attempt in a test, with the same code as in a worker. A test backend replaces the database.
 
 use std::{
     pin::pin,
@@ -32,7 +32,7 @@ use crate::{
     trace::TraceRelation,
 };
 
-/// Result of one attempt.
+/// Result of one attempt in a test.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Attempt {
@@ -40,13 +40,13 @@ pub struct Attempt {
     pub id: JobId,
     /// Name of the job type.
     pub job_type: String,
-    /// Number of the attempt, from 1.
+    /// Number of the attempt, starting at 1.
     pub number: u32,
     /// Outcome of the handler.
     pub outcome: Outcome,
-    /// Verdict that a worker records for the outcome. Delays have no jitter, so that tests can compare them.
+    /// Verdict that a worker would record for the outcome. Delays have no jitter, so that tests can compare them.
     pub verdict: Verdict,
-    /// Error text as stored by a worker.
+    /// Error text that a worker would store.
     pub error: Option<String>,
     /// Progress reported by the attempt.
     pub progress: Progress,
@@ -54,7 +54,7 @@ pub struct Attempt {
     pub(super) checkpoint: Option<String>,
     pub(super) steps: Vec<JournaledStep>,
     pub(super) waits_for: Vec<String>,
-    /// Payload with which the job restarts, as plain text, or the reason why it cannot be opened.
+    /// Payload with which the job restarts, as plain text, or the reason why the payload cannot be opened.
     pub(super) restart_payload: Option<Result<String, String>>,
 }
 
@@ -69,7 +69,7 @@ impl Attempt {
         matches!(self.verdict, Verdict::Dead)
     }
 
-    /// Returns the delay before the next attempt if the job failed and is retried.
+    /// Returns the delay before the next attempt if the attempt failed and the job is retried.
     pub fn retried_after(&self) -> Option<Duration> {
         if let Verdict::Retry(wait) = self.verdict { Some(wait) } else { None }
     }
@@ -79,15 +79,16 @@ impl Attempt {
         if let Verdict::Snooze(wait) = self.verdict { Some(wait) } else { None }
     }
 
-    /// Returns the signals that a durable job waits for, any of which ends its wait. Empty if the job is not parked.
+    /// Returns the signals for which a durable job is waiting. Any of these signals ends the wait. Empty if the job is not parked.
     pub fn waits_for(&self) -> &[String] {
         &self.waits_for
     }
 
-    /// Returns the output of a job of type `T`, decoded from its stored form; `None` if the job has another type or is not completed.
+    /// Returns the output of a job of type `T`, decoded from its stored form. Returns `None` if the job has another type or is not
+    /// completed.
     ///
     /// # Panics
-    /// If the output cannot be decoded as `T::Output`: no reader of the result could decode it either.
+    /// If the output cannot be decoded as `T::Output`, because no reader of the result could decode it either.
     pub fn output_of<T: JobType>(&self) -> Option<T::Output> {
         let is_of = self.job_type == T::OPTIONS.name || T::OPTIONS.aliases.contains(&self.job_type.as_str());
         (is_of && self.is_completed()).then(|| {
@@ -96,7 +97,7 @@ impl Attempt {
         })
     }
 
-    /// Returns the output of the durable job's step with this name, whether this or an earlier attempt ran it; `None` if the step is not
+    /// Returns the output of a durable job's step, whether this or an earlier attempt ran the step. Returns `None` if the step is not
     /// journaled or is a sleep.
     ///
     /// # Panics
@@ -108,23 +109,23 @@ impl Attempt {
         Some(decoded.unwrap_or_else(|error| panic!("cannot decode the output of the step `{name}` as the requested type: {error}")))
     }
 
-    /// Returns the names of the steps, including sleeps, that a durable job has journaled after this attempt.
+    /// Returns the names of all steps, including sleeps, that are journaled after this attempt.
     pub fn journaled(&self) -> Vec<&str> {
         self.steps.iter().map(|step| step.name.as_str()).collect()
     }
 
-    /// Returns the payload with which a durable job of type `T` restarts, by [`Durable::restart`](crate::Durable::restart), decoded from
-    /// its stored form; `None` if it does not restart or has another type.
+    /// Returns the payload with which a durable job of type `T` restarts by [`Durable::restart`](crate::Durable::restart), decoded from its
+    /// stored form. Returns `None` if the job does not restart or has another type.
     ///
     /// # Panics
-    /// If the payload cannot be opened or decoded as `T`: no worker could run it.
+    /// If the payload cannot be opened or decoded as `T`, because no worker could run the job.
     pub fn restarted_with<T: JobType>(&self) -> Option<T> {
         let is_of = self.job_type == T::OPTIONS.name || T::OPTIONS.aliases.contains(&self.job_type.as_str());
         let text = self.restart_payload.as_ref().filter(|_| is_of)?.as_ref().unwrap_or_else(|why| panic!("{why}"));
         Some(serde_json::from_str(text).unwrap_or_else(|error| panic!("cannot decode the payload of `{}`: {error}", T::OPTIONS.name)))
     }
 
-    /// Returns the job's last checkpoint after this attempt, whether this or an earlier attempt wrote it.
+    /// Returns the job's last checkpoint after this attempt, whether this or an earlier attempt wrote the checkpoint.
     ///
     /// # Panics
     /// If the checkpoint cannot be decoded as `C`.
@@ -141,25 +142,25 @@ pub(super) struct AttemptSetup<'a> {
     pub(super) checkpoint: Option<String>,
     pub(super) steps: Vec<JournaledStep>,
     pub(super) signals: Vec<TestSignal>,
-    /// Results of children; `None` in a drain, which spawns no children.
+    /// Results of children. `None` in a drain, in which jobs cannot spawn children.
     pub(super) children: Option<Vec<(String, ChildStatus)>>,
     pub(super) states: States,
     pub(super) middleware: Vec<Arc<dyn Middleware>>,
     pub(super) pool: PgPool,
     pub(super) store: Store,
     pub(super) lent: Option<LentTransaction>,
-    /// Reason why the attempt is asked to stop from its start.
+    /// Reason for cancelling the attempt from its start.
     pub(super) cancel_reason: Option<CancelReason>,
-    /// Places at which to interrupt it. If set, the attempt commits its own transactions on the pool.
+    /// Places at which to interrupt the attempt. If set, the attempt commits its own transactions on the pool.
     pub(super) points: Option<Arc<InterruptPoints>>,
 }
 
-/// Result of an attempt, with details that only its runner needs.
+/// Result of an attempt, with details for the code that ran the attempt.
 pub(super) struct AttemptRun {
     pub(super) attempt: Attempt,
     pub(super) ending: Ending,
     pub(super) failure: Option<Failure>,
-    /// Whether progress or a checkpoint was reported.
+    /// Whether the attempt reported progress or a checkpoint.
     pub(super) reported: bool,
     /// Whether the handler's own transaction was committed.
     pub(super) kept: bool,
@@ -168,10 +169,10 @@ pub(super) struct AttemptRun {
     pub(super) received: Vec<i64>,
 }
 
-/// A worker's default.
+/// Time that a cancelled handler has until its future is dropped. Same as the default of a worker.
 pub(super) const CANCEL_GRACE: Duration = Duration::from_secs(10);
 
-/// No jitter, so that tests can compare delays.
+/// Random value that leads to no jitter, so that tests can compare delays.
 const NO_JITTER: f64 = 0.5;
 
 impl AttemptSetup<'_> {
@@ -218,19 +219,19 @@ impl AttemptSetup<'_> {
         let failure = failure.into_inner().unwrap_or_else(PoisonError::into_inner);
         let ran = since.elapsed();
         let mut outturn = AttemptRun { failure, ran, ..AttemptRun::of(ended, registration, job, ran, backend.take()) };
-        outturn.attempt.restart_payload = outturn.ending.restart().map(|anew| plain_payload(anew, store));
+        outturn.attempt.restart_payload = outturn.ending.restart().map(|restart| plain_payload(restart, store));
         outturn
     }
 }
 
-fn plain_payload(anew: &RestartPayload, store: Store) -> Result<String, String> {
-    match open(&anew.payload, SealScope { store, stored: &anew.stored }) {
-        Ok(opened) => Ok(opened.unwrap_or_else(|| anew.payload.clone())),
+fn plain_payload(restart: &RestartPayload, store: Store) -> Result<String, String> {
+    match open(&restart.payload, SealScope { store, stored: &restart.stored }) {
+        Ok(opened) => Ok(opened.unwrap_or_else(|| restart.payload.clone())),
         Err(OpenError::Unavailable(why) | OpenError::Invalid(why)) => Err(why),
     }
 }
 
-/// Runs the attempt, interrupting it at the place given by `points`.
+/// Runs the attempt, and interrupts it at the place given by `points`.
 async fn interruptible(
     working: impl Future<Output = AttemptEnd>,
     points: Option<Arc<InterruptPoints>>,
@@ -243,14 +244,14 @@ async fn interruptible(
 }
 
 impl AttemptRun {
-    /// Builds the result of an attempt from its end, duration and notes.
+    /// Builds the result of an attempt from its end, duration and reports.
     pub(super) fn of(ended: AttemptEnd, registration: &Registration, job: &ClaimedJob, ran: Duration, notes: AttemptReports) -> Self {
         let AttemptReports { progress, checkpoint, changed, committed_ending, steps, received, .. } = notes;
-        // Also for an attempt that was interrupted after its commit.
+        // A committed ending also counts if the attempt was interrupted after its commit.
         let (kept, mut outcome) = (ended.is_written() || committed_ending.is_some(), ended.outcome());
         let mut ending = ended.ending(Some(registration), job, ran, NO_JITTER);
         if let Some(committed) = committed_ending.filter(|_| kept) {
-            // The verdict committed by the transaction is final; a later result of the handler is only logged.
+            // The verdict committed by the transaction is final. A later result of the handler is only logged.
             outcome = if committed.error().is_some() { Outcome::Terminal } else { Outcome::Ok };
             ending = committed;
         }
@@ -272,14 +273,14 @@ impl AttemptRun {
     }
 }
 
-/// Returns a closed pool: it has no connection and never waits for one.
+/// Returns a closed pool. Acquiring a connection from the pool fails immediately.
 pub(super) async fn no_pool() -> PgPool {
     let pool = PgPoolOptions::new().connect_lazy_with(PgConnectOptions::new_without_pgpass());
     pool.close().await;
     pool
 }
 
-/// Records the reports of attempts, as the worker's report loop does.
+/// Records the reports of attempts, like the report loop of a worker.
 pub(super) async fn record_reports(
     reports: &mut mpsc::UnboundedReceiver<Arc<Report>>,
     note: impl Fn(&ReportEntry),
@@ -293,7 +294,7 @@ pub(super) async fn record_reports(
     std::future::pending().await
 }
 
-/// Returns whether the failure was caused by [`no_pool`].
+/// Returns whether the failure was caused by the pool from [`no_pool`].
 pub(super) fn is_without_pool(failure: &Failure) -> bool {
     let mut next = failure.error().map(|error| error as &(dyn std::error::Error + 'static));
     while let Some(error) = next {

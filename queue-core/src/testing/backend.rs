@@ -1,5 +1,5 @@
-//! Replaces the worker and the store while one attempt runs in a test: records what the attempt reports, and lends it the test's
-//! transaction.
+//! Backend that replaces the worker and the store while one attempt runs in a test. It records the reports of the attempt, and lends the
+//! test's transaction to the handler.
 
 use std::{
     collections::HashMap,
@@ -27,59 +27,59 @@ use crate::{
     results::Progress,
 };
 
-/// Maximum wait of a handler for a transaction that another part of it holds.
+/// Maximum time that a handler waits for the transaction while another part of the handler holds it.
 const TRANSACTION_WAIT: Duration = Duration::from_secs(10);
 
-/// Start of the handler's writes, which are undone if its attempt fails.
+/// Savepoint before the handler's writes, which are rolled back if the attempt fails.
 pub(super) const SAVE: &str = "savepoint queue_attempt";
 const UNDO: &str = "rollback to savepoint queue_attempt";
 pub(super) const DROP: &str = "rollback to savepoint queue_attempt; release savepoint queue_attempt";
 
-/// Keeps the handler's writes. Checks deferred constraints, as a commit would.
+/// Statement that keeps the handler's writes. Checks deferred constraints, like a commit.
 const KEEP: &str = "set constraints all immediate; release savepoint queue_attempt";
 
-/// Fails where a commit would.
+/// Statement that fails if a commit would fail.
 const CHECK: &str = "set constraints all immediate";
 
-/// Same as [`KEEP`], and the attempt continues.
+/// Same as [`KEEP`], but allows further writes in the same attempt.
 const KEEP_ON: &str =
     "set constraints all immediate; release savepoint queue_attempt; set constraints all deferred; savepoint queue_attempt";
 
 #[derive(Debug, Default)]
 pub(super) struct TestBackend {
     lent: Option<LentTransaction>,
-    /// Pool for transactions if none is lent.
+    /// Pool for transactions, used if no transaction is lent.
     pool: Option<PgPool>,
     notes: Mutex<AttemptReports>,
     /// Number of writes that a store would have committed.
     kept: AtomicUsize,
     /// Whether the attempt has ended.
     has_ended: AtomicBool,
-    /// Locked during a commit.
+    /// Lock that is held during a commit.
     committing: tokio::sync::Mutex<()>,
 }
 
-/// Reports of one attempt.
+/// State and reports of one attempt.
 #[derive(Debug, Default)]
 pub(super) struct AttemptReports {
     pub(super) progress: Progress,
     pub(super) checkpoint: Option<String>,
     pub(super) committed_ending: Option<Ending>,
-    /// Steps journaled by earlier attempts and by this one.
+    /// Steps journaled by this attempt and by earlier attempts.
     pub(super) steps: Vec<JournaledStep>,
-    /// Start of journaled waits. Those of earlier attempts count from the start of this one.
+    /// Start of each journaled wait. Waits journaled by earlier attempts count from the start of this attempt.
     since: HashMap<String, Instant>,
     /// Signals to receive, oldest first.
     signals: Vec<TestSignal>,
     /// Sequence numbers of the received signals.
     pub(super) received: Vec<i64>,
-    /// Results of children set by the test, by the steps that spawn them.
+    /// Results of children set by the test, by the name of the step that spawns the child.
     children: Option<Vec<(String, ChildStatus)>>,
-    /// Whether there is anything to record.
+    /// Whether progress or a checkpoint was reported.
     pub(super) changed: bool,
 }
 
-/// A signal that was sent before the attempt.
+/// Signal that was sent before the attempt.
 #[derive(Clone, Debug)]
 pub(super) struct TestSignal {
     pub(super) seq: i64,
@@ -101,29 +101,29 @@ impl TestBackend {
         Self { lent, pool, notes, kept, has_ended, committing }
     }
 
-    /// Sets the results of children.
+    /// Sets the results of children, which do not run in a test.
     pub(super) fn with_children(self, children: Option<Vec<(String, ChildStatus)>>) -> Self {
         self.notes().children = children;
         self
     }
 
-    /// Returns the number of writes so far.
+    /// Returns the number of writes that a store would have committed so far.
     pub(super) fn kept(&self) -> usize {
         self.kept.load(Relaxed)
     }
 
-    /// Discards all further writes, as for a worker that lost its lease. Waits for a pending commit as long as a worker would.
+    /// Discards all further writes, as for a worker that has lost its lease. Waits for a pending commit as long as a worker would.
     pub(super) async fn close(&self) {
         self.has_ended.store(true, SeqCst);
         let _ = timeout(TRANSACTION_WAIT, self.committing.lock()).await;
     }
 
-    /// Records a report.
+    /// Records progress and the checkpoint of a report.
     pub(super) fn record(&self, entry: &ReportEntry) {
         let mut notes = self.notes();
         notes.progress.fraction = entry.fraction;
         notes.progress.stage.clone_from(&entry.stage);
-        // Serialized from such a map by our own code.
+        // Parsing does not fail, because the text was serialized from a map of the same type.
         notes.progress.counts = serde_json::from_str(&entry.counts).unwrap_or_default();
         if entry.checkpoint.is_some() {
             notes.checkpoint.clone_from(&entry.checkpoint);
@@ -136,7 +136,7 @@ impl TestBackend {
         std::mem::take(&mut *self.notes())
     }
 
-    /// A poisoned lock is usable: no write under it is ever partial.
+    /// Locks the reports. A poisoned lock is usable, because no code leaves the reports half-written.
     fn notes(&self) -> MutexGuard<'_, AttemptReports> {
         self.notes.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -144,7 +144,7 @@ impl TestBackend {
 
 #[async_trait]
 impl Backend for TestBackend {
-    /// Returns the test's transaction, without the writes of a transaction begun earlier, or a transaction on the pool.
+    /// Begins a transaction on the pool, or returns the lent transaction after rolling back writes that were not kept.
     async fn begin(&self, job: JobId) -> Result<OwnedTransaction, Error> {
         let Some(lent) = &self.lent else {
             let pool = self.pool.as_ref().ok_or(Error::NoTransaction { job })?;
@@ -155,7 +155,7 @@ impl Backend for TestBackend {
         Ok(OwnedTransaction::Lent(tx))
     }
 
-    /// Keeps the writes of a handler's transaction and the verdict that it recorded, as a commit would.
+    /// Keeps the writes of a handler's transaction and records the verdict, like a commit.
     async fn commit(self: Arc<Self>, tx: OwnedTransaction, _: Fence, ending: Ending) -> CommitResult {
         let _committing = self.committing.lock().await;
         if self.has_ended.load(SeqCst) {
@@ -212,7 +212,7 @@ impl Backend for TestBackend {
         ReceiveResult::Nothing
     }
 
-    /// Does not run children: the test sets their results.
+    /// Journals a child without running it. The test sets the child's result.
     async fn spawn(&self, ChildEntry { fence, name, .. }: ChildEntry) -> sqlx::Result<Option<JobId>> {
         if self.has_ended.load(SeqCst) {
             return Ok(None);
@@ -234,7 +234,8 @@ impl Backend for TestBackend {
         Ok(Some(results.unwrap_or(ChildStatus { id: JobId(0), state: None, attempts: 0, output: None, error: None })))
     }
 
-    /// The results of a map's jobs count once all of them are spawned. Without results set by the test, no job of the map is finished.
+    /// Returns the progress of a map. Results set by the test count once all jobs of the map are spawned. Without results, no job of the
+    /// map has finished.
     async fn gather(&self, _: JobId, step: &str, _: bool) -> sqlx::Result<Option<MapProgress>> {
         let notes = self.notes();
         let results = parts_of(&notes, step);
@@ -278,7 +279,7 @@ impl Backend for TestBackend {
         Ok(parts_of(&notes, step).into_iter().skip(PAGE * usize::try_from(chunk).unwrap_or(0)).take(PAGE).cloned().collect())
     }
 
-    /// Keeps the writes of the step, as a commit would, whatever the outcome of the attempt.
+    /// Keeps the writes of a step, like a commit, regardless of the outcome of the attempt.
     async fn commit_step(self: Arc<Self>, tx: OwnedTransaction, entry: StepEntry) -> CommitResult {
         let _committing = self.committing.lock().await;
         if self.has_ended.load(SeqCst) {
@@ -295,10 +296,10 @@ impl Backend for TestBackend {
     }
 }
 
-/// Number of outputs in a page.
+/// Maximum number of outputs in a page.
 const PAGE: usize = 1000;
 
-/// Stores the results of a map's jobs beside those of children, under a name that no step can have.
+/// Returns the name under which the results of a map's jobs are stored among the results of children. No step can have this name.
 pub(super) fn part_name(step: &str) -> String {
     format!("{step} (part)\n")
 }
@@ -312,19 +313,19 @@ fn journaled(StepEntry { fence, name, wait, output, .. }: StepEntry) -> Journale
     JournaledStep { name, attempt: fence.attempt, output, left_ms: wait.map(|wait| wait.as_secs_f64() * 1000.0) }
 }
 
-/// Keeps the writes: of a lent transaction with the statement `lent`.
+/// Keeps the writes of a transaction. The statement `lent` is used for a lent transaction.
 async fn keep(tx: OwnedTransaction, lent: &'static str) -> sqlx::Result<()> {
     match tx {
         OwnedTransaction::Lent(mut tx) => sqlx::raw_sql(lent).execute(&mut **tx).await.map(drop),
         OwnedTransaction::Pooled(mut tx) => {
-            // The commit of a transaction with a failed statement rolls back without an error.
+            // Needed because committing a transaction with a failed statement rolls back without an error.
             sqlx::raw_sql(CHECK).execute(&mut *tx).await?;
             tx.commit().await
         }
     }
 }
 
-/// Discards the writes, because the attempt has ended. The owner of a lent transaction ends it.
+/// Rolls back the transaction of an ended attempt. A lent transaction is left for its owner to end.
 async fn undo(tx: OwnedTransaction) -> CommitResult {
     match tx {
         OwnedTransaction::Pooled(tx) => {

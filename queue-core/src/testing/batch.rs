@@ -30,7 +30,7 @@ use crate::{
     trace::TraceRelation,
 };
 
-/// Runs the batch handler of these jobs inline, without a database, with each job at its first attempt. Returns a builder: set options,
+/// Runs the batch handler of the given jobs inline, without a database. Each job is at its first attempt. Returns a builder: set options,
 /// then await it.
 ///
 /// ```
@@ -70,7 +70,7 @@ pub fn run_batch<T: BatchHandler>(jobs: impl IntoIterator<Item = T>) -> RunBatch
     }
 }
 
-/// A batch to run inline, from [`run_batch`].
+/// Builder that runs a batch inline. Created by [`run_batch`].
 #[must_use = "nothing runs until this is awaited"]
 pub struct RunBatch<T> {
     jobs: Vec<T>,
@@ -84,26 +84,26 @@ pub struct RunBatch<T> {
 }
 
 impl<T: BatchHandler> RunBatch<T> {
-    /// Adds the state returned by `cx.state::<S>()`, as `Worker::state`.
+    /// Adds the state returned by `cx.state::<S>()`, like `Worker::state`.
     pub fn state<S: Send + Sync + 'static>(mut self, value: S) -> Self {
         self.states.put(value);
         self
     }
 
-    /// Adds middleware around the attempt of each job, as `Worker::middleware`.
+    /// Adds middleware around the attempt of each job, like `Worker::middleware`.
     pub fn middleware(mut self, middleware: impl Middleware) -> Self {
         self.middleware.push(Arc::new(middleware));
         self
     }
 
-    /// Sets the attempt number of every job. Defaults to 1. A worker batches that many retried jobs only as far as
+    /// Sets the attempt number of every job. Defaults to 1. A worker puts retried jobs into one batch only as far as
     /// [`most_together`](crate::most_together) allows.
     pub fn attempt(mut self, attempt: u32) -> Self {
         self.attempt = attempt;
         self
     }
 
-    /// Sets the maximum number of attempts of every job, instead of that of the type.
+    /// Sets the maximum number of attempts of every job, instead of the maximum of the job type.
     pub fn max_attempts(mut self, max_attempts: u32) -> Self {
         self.max_attempts = Some(max_attempts);
         self
@@ -115,23 +115,23 @@ impl<T: BatchHandler> RunBatch<T> {
         self
     }
 
-    /// Simulates a worker that is shutting down: `cx.shutting_down()` and `cx.cancelled()` have fired, and a failure does not count as one.
+    /// Simulates a worker that is shutting down: `cx.shutting_down()` and `cx.cancelled()` have fired, and a failed attempt is not charged.
     pub fn shutting_down(mut self) -> Self {
         self.shuts_down = true;
         self
     }
 
-    /// Marks the job with this index, from 0, as cancelled.
+    /// Marks a job as cancelled. `number` is the index of the job, counted from 0.
     pub fn cancelled(mut self, number: usize) -> Self {
         self.cancelled.push(number);
         self
     }
 
-    /// Runs the batch; the same as awaiting the builder.
+    /// Runs the batch. Same as awaiting the builder.
     ///
     /// # Panics
-    /// If there is no job, if a payload cannot be stored, or if state named by `#[job(state(..))]` is missing: no such batch and no such
-    /// worker can exist.
+    /// If there are no jobs, if a payload cannot be stored, or if state named by `#[job(state(..))]` is missing. Such a batch or such a
+    /// worker cannot exist.
     pub async fn run(self) -> RanBatch<T> {
         let registration = Registration::of_batch::<T>();
         if let Err(error) = check(&registration, &self.states) {
@@ -199,7 +199,7 @@ impl<T> fmt::Debug for RunBatch<T> {
     }
 }
 
-/// Result of a batch that was run inline: the [`Attempt`] of each job, in the order of the jobs.
+/// Result of a batch that was run inline. Dereferences to the [`Attempt`] of each job, in the order of the jobs.
 #[derive(Debug)]
 pub struct RanBatch<T> {
     attempts: Vec<Attempt>,
@@ -221,7 +221,7 @@ impl<T> Deref for RanBatch<T> {
     }
 }
 
-/// One backend for each job.
+/// Backend of a batch, with a separate backend for each job.
 #[derive(Debug)]
 struct BatchBackend(HashMap<JobId, Arc<TestBackend>>);
 

@@ -1,4 +1,4 @@
-//! The connection of a drain, and how it is lent to handlers.
+//! Connection of a drain, which can be lent to handlers.
 
 use std::{
     ops::{Deref, DerefMut},
@@ -15,13 +15,14 @@ use tokio::{
 use super::Error;
 use crate::{context::LentTransaction, define::JobId};
 
-/// The test's transaction: on its own connection, or lent to handlers while a connection of the pool takes its place.
+/// The test's transaction, on the test's own connection. While the transaction is lent to handlers, a connection from the pool takes its
+/// place.
 pub(super) struct DrainConnection<'t> {
     on: &'t mut PgConnection,
     lent: Option<LentTransaction>,
 }
 
-/// Maximum wait for a finished handler to release the transaction.
+/// Maximum time for a finished handler to release the transaction.
 const RELEASE_WAIT: Duration = Duration::from_secs(5);
 
 impl<'t> DrainConnection<'t> {
@@ -29,7 +30,8 @@ impl<'t> DrainConnection<'t> {
         Self { on, lent: None }
     }
 
-    /// Swaps the connection with an owned one of the pool. A context has no lifetime and cannot borrow the connection.
+    /// Swaps the test's connection with an owned connection from the pool, because a context has no lifetime and cannot borrow the test's
+    /// connection.
     pub(super) async fn lend(on: &'t mut PgConnection, pool: &PgPool) -> Result<Self, Error> {
         let mut spare = pool.begin().await?;
         std::mem::swap(on, &mut *spare);
@@ -40,7 +42,7 @@ impl<'t> DrainConnection<'t> {
         self.lent.clone()
     }
 
-    /// Returns the connection once the handler of job `after` has released it.
+    /// Locks the connection, after the handler of the job `after` has released it.
     pub(super) async fn lock(&mut self, after: Option<JobId>) -> Result<DrainGuard<'_>, Error> {
         let Some(lent) = &self.lent else { return Ok(DrainGuard::Own(&mut *self.on)) };
         let held = timeout(RELEASE_WAIT, Arc::clone(lent).lock_owned()).await;
@@ -48,7 +50,7 @@ impl<'t> DrainConnection<'t> {
     }
 }
 
-/// Swaps the connections back, also if the drain is dropped midway; its handler has been dropped before.
+/// Swaps the connections back, even if the drain is dropped midway. The handler is always dropped first.
 impl Drop for DrainConnection<'_> {
     fn drop(&mut self) {
         if let Some(mut held) = self.lent.as_ref().and_then(|lent| lent.try_lock().ok()) {

@@ -1,4 +1,4 @@
-//! Runs all ready jobs in the caller's open transaction, as a worker would, on one connection and without committing anything.
+//! Runs all ready jobs in the test's open transaction, on one connection and without committing. Jobs run as in a worker.
 
 use std::{fmt, future::IntoFuture, pin::Pin, sync::Arc, time::Duration};
 
@@ -20,12 +20,12 @@ use crate::{
     schema::Store,
 };
 
-/// Runs all ready jobs, and the jobs that these enqueue, one at a time in this open transaction. Returns a builder: set options, then await
+/// Runs all ready jobs, and the jobs that they enqueue, one at a time in the open transaction. Returns a builder: set options, then await
 /// it.
 ///
-/// Jobs run by priority, then in the order in which they became ready. Each verdict is recorded as a worker would record it and is visible
-/// to later statements of the transaction. A job that has to wait, for a retry for example, is scheduled; the drain does not wait for it:
-/// see [`Drain::advance`]. Jobs of types that are not registered are left alone.
+/// Jobs run by priority, then in the order in which they became ready. Each verdict is recorded as by a worker, and is visible to later
+/// statements of the transaction. A job that has to wait, for example for a retry, is scheduled. The drain does not wait for scheduled
+/// jobs; see [`Drain::advance`]. Jobs of types that are not registered are left alone.
 pub fn drain(on: &mut PgConnection) -> Drain<'_> {
     Drain {
         on,
@@ -40,10 +40,10 @@ pub fn drain(on: &mut PgConnection) -> Drain<'_> {
     }
 }
 
-/// Advances everything that waits as if this duration had passed: scheduled jobs, retries, snoozes, jobs that expire, and keys of unique
-/// jobs that are held for a duration.
+/// Advances everything that is waiting, as if the duration `by` had passed: scheduled jobs, retries, snoozes, expiring jobs, and keys of
+/// unique jobs that are held for a duration.
 ///
-/// The clock itself does not change: a job enqueued afterwards is enqueued now.
+/// The clock itself does not change: a job enqueued afterwards has the current time.
 ///
 /// # Errors
 /// Database errors.
@@ -57,7 +57,7 @@ async fn shift(on: &mut PgConnection, store: Store, by: Duration) -> Result<(), 
     Ok(())
 }
 
-/// Options of a drain of a test's transaction, from [`drain`].
+/// Builder that drains the jobs in a test's transaction. Created by [`drain`].
 #[must_use = "nothing runs until this is awaited"]
 pub struct Drain<'t> {
     on: &'t mut PgConnection,
@@ -71,23 +71,23 @@ pub struct Drain<'t> {
     middleware: Vec<Arc<dyn Middleware>>,
 }
 
-/// Default limit on the number of attempts of a drain.
+/// Default maximum number of attempts of a drain.
 const DEFAULT_LIMIT: usize = 10_000;
 
 impl Drain<'_> {
-    /// Adds the state returned by `cx.state::<S>()`, as `Worker::state`.
+    /// Adds the state returned by `cx.state::<S>()`, like `Worker::state`.
     pub fn state<S: Send + Sync + 'static>(mut self, value: S) -> Self {
         self.states.put(value);
         self
     }
 
-    /// Adds middleware around each handler, as `Worker::middleware`.
+    /// Adds middleware around each handler, like `Worker::middleware`.
     pub fn middleware(mut self, middleware: impl Middleware) -> Self {
         self.middleware.push(Arc::new(middleware));
         self
     }
 
-    /// Registers `T`. Once a type is registered, only registered types run, instead of all types linked into the test.
+    /// Registers the job type `T`. Once a type is registered, only registered types run, instead of all types linked into the test.
     pub fn register<T: Handler>(mut self) -> Self {
         if let Err(error) = self.registry.get_or_insert_default().register::<T>() {
             self.registry_error.get_or_insert(error);
@@ -95,7 +95,7 @@ impl Drain<'_> {
         self
     }
 
-    /// Same as [`Drain::register`], for a type with a batch handler. A drain runs each of its jobs in a batch of one.
+    /// Registers a job type with a batch handler, like [`Drain::register`]. Each job of the type runs in a batch of one.
     pub fn register_batch<T: BatchHandler>(mut self) -> Self {
         if let Err(error) = self.registry.get_or_insert_default().register_batch::<T>() {
             self.registry_error.get_or_insert(error);
@@ -105,26 +105,26 @@ impl Drain<'_> {
 
     /// Sets the pool returned by `cx.pool()`.
     ///
-    /// While handlers run, the test's connection is swapped with one of this pool, so that `cx.begin()` and `cx.transaction()` return the
-    /// test's transaction. Statements on `cx.pool()` itself neither see the transaction nor are rolled back with it.
+    /// While handlers run, the test's connection is swapped with a connection from this pool, so that `cx.begin()` and `cx.transaction()`
+    /// return the test's transaction. Statements on `cx.pool()` itself neither see the test's transaction nor are rolled back with it.
     pub fn pool(mut self, pool: &PgPool) -> Self {
         self.pool = Some(pool.clone());
         self
     }
 
-    /// Uses this store instead of the default one.
+    /// Sets the store to use instead of the default store.
     pub fn store(mut self, store: Store) -> Self {
         self.store = store;
         self
     }
 
-    /// Runs at most this many attempts and leaves the remaining jobs. Without this limit, more than 10,000 attempts are an error.
+    /// Sets the maximum number of attempts. Remaining jobs are left ready. Without this limit, more than 10,000 attempts are an error.
     pub fn at_most(mut self, most: usize) -> Self {
         self.most = Some(most);
         self
     }
 
-    /// Advances time by this duration first: see [`advance`].
+    /// Advances time by the duration `by` before jobs run; see [`advance`].
     pub fn advance(mut self, by: Duration) -> Self {
         self.by += by;
         self
@@ -149,7 +149,7 @@ impl Drain<'_> {
             if most.is_none() && attempts.len() == DEFAULT_LIMIT {
                 return Err(Error::Endless { most: DEFAULT_LIMIT });
             }
-            // The statement only selects registered types.
+            // The statement selects registered types only.
             let Some(registration) = registry.get(taken.job.job_type) else { break };
             check(registration, &states)?;
             attempts.push(run_one(&mut connection, taken, registration, (&states, &middleware), &pool, store).await?);
@@ -173,12 +173,12 @@ impl fmt::Debug for Drain<'_> {
     }
 }
 
-/// Result of a drain.
+/// Result of a drain: its attempts and expired jobs.
 #[derive(Debug, Default)]
 pub struct Drained {
-    /// All attempts, in the order in which they ran.
+    /// Attempts in the order in which they ran.
     pub attempts: Vec<Attempt>,
-    /// Jobs of any type that expired before they started and did not run.
+    /// Ids of jobs, of any type, that expired before they started.
     pub expired: Vec<JobId>,
 }
 
@@ -193,7 +193,7 @@ impl Drained {
         self.attempts.iter().filter(|attempt| attempt.retried_after().is_some()).count()
     }
 
-    /// Returns the number of attempts that snoozed.
+    /// Returns the number of attempts that snoozed their job.
     pub fn snoozed(&self) -> usize {
         self.attempts.iter().filter(|attempt| attempt.snoozed_for().is_some()).count()
     }
@@ -213,7 +213,7 @@ impl Drained {
         self.attempts.iter().filter(|attempt| attempt.is_dead()).count()
     }
 
-    /// Returns the attempts of this job.
+    /// Returns the attempts of the given job.
     pub fn of(&self, job: JobId) -> impl Iterator<Item = &Attempt> {
         self.attempts.iter().filter(move |attempt| attempt.id == job)
     }
@@ -229,7 +229,7 @@ impl Drained {
     }
 }
 
-/// A job whose `ready` entry is locked by the transaction.
+/// Job whose `ready` entry is locked by the transaction.
 struct DrainJob {
     job: ClaimedJob,
     seq: i64,
@@ -237,7 +237,7 @@ struct DrainJob {
 }
 
 impl DrainJob {
-    /// Reads a job and counts the attempt that starts, as a claim does. The statement only selects registered types.
+    /// Reads a job and counts the attempt that is starting, like a claim. The statement selects registered types only.
     fn of(row: &PgRow, registry: &Registry) -> sqlx::Result<Self> {
         let (name, version) = type_and_version(row.try_get("job_type")?);
         let job_type = registry.names().find(|(known, _)| *known == name).map_or("", |(known, _)| known);
@@ -274,7 +274,7 @@ async fn lock_next(on: &mut PgConnection, store: Store, registry: &Registry, exp
     Ok(next.fetch_optional(&mut *on).await?.map(|row| DrainJob::of(&row, registry)).transpose()?)
 }
 
-/// Runs one job, from its lock to its verdict.
+/// Runs one job, from locking its entry to recording its verdict.
 async fn run_one(
     connection: &mut DrainConnection<'_>,
     taken: DrainJob,
@@ -343,7 +343,7 @@ async fn load_signals(on: &mut PgConnection, store: Store, job: JobId) -> Result
     Ok(rows.into_iter().map(|(seq, name, payload)| TestSignal { seq, name, payload }).collect())
 }
 
-/// Deletes the signals that the attempt received. Parks the snoozed job if it waits for more.
+/// Deletes the signals that the attempt received. Parks the snoozed job if it is waiting for further signals.
 async fn park(on: &mut PgConnection, store: Store, job: &ClaimedJob, outturn: &AttemptRun) -> Result<(), Error> {
     let waits = (outturn.ending.path() == SettlePath::Park).then(|| outturn.ending.signals());
     let until = outturn.ending.wait().map(|wait| wait.as_secs_f64() * 1000.0);
@@ -352,7 +352,7 @@ async fn park(on: &mut PgConnection, store: Store, job: &ClaimedJob, outturn: &A
     Ok(())
 }
 
-/// Journals the steps of the attempt, whatever its outcome.
+/// Journals the steps of the attempt, regardless of its outcome.
 async fn journal_steps(on: &mut PgConnection, store: Store, job: &ClaimedJob, steps: &[JournaledStep]) -> Result<(), Error> {
     if steps.is_empty() {
         return Ok(());
@@ -367,9 +367,9 @@ async fn journal_steps(on: &mut PgConnection, store: Store, job: &ClaimedJob, st
     Ok(())
 }
 
-/// Records the reports of the attempt.
+/// Records the progress and the checkpoint that the attempt reported.
 async fn record_reports(on: &mut PgConnection, store: Store, job: &ClaimedJob, attempt: &Attempt) -> Result<(), Error> {
-    // A map from strings to numbers can always be serialized.
+    // Serialization does not fail for a map from strings to numbers.
     let counts = serde_json::to_string(&attempt.progress.counts).unwrap_or_else(|_| "{}".to_owned());
     let note = sqlx::query(store.sql(include_str!("../../testing/note.sql")))
         .bind(job.id)

@@ -1,4 +1,4 @@
-//! Finds waiting jobs in a producer's test, by type and by a pattern over the payload.
+//! Finds waiting jobs in the test of a producer, by job type and by a pattern for the payload.
 
 use std::{
     any::type_name,
@@ -20,11 +20,11 @@ use crate::{
     seal::{self, OpenError, SealScope},
 };
 
-/// A waiting job with its payload, decoded as `T`.
+/// Waiting job whose payload is decoded as `T`.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct EnqueuedJob<T> {
-    /// Payload, decoded from its stored form.
+    /// Payload of the job, decoded from its stored form.
     pub job: T,
     /// Id of the job.
     pub id: JobId,
@@ -34,11 +34,11 @@ pub struct EnqueuedJob<T> {
     pub priority: i16,
     /// Metadata of the job.
     pub meta: Map<String, Value>,
-    /// State: ready, scheduled or blocked.
+    /// State of the job: ready, scheduled or blocked.
     pub state: JobState,
     /// Time at which the job is due, if it is scheduled.
     pub run_at: Option<DateTime<Utc>>,
-    /// Deadline for the start of the job, if it expires.
+    /// Time after which the job must not start, if it expires.
     pub expires_at: Option<DateTime<Utc>>,
     /// Maximum number of attempts.
     pub max_attempts: i16,
@@ -54,24 +54,24 @@ impl<T> Deref for EnqueuedJob<T> {
     }
 }
 
-/// Returns the payloads of all waiting jobs of type `T` (ready, scheduled, blocked), in the order in which they were enqueued. It sees what
-/// the connection sees: in your transaction also the jobs enqueued by it.
+/// Returns the payloads of all waiting jobs of type `T` (ready, scheduled, blocked), in the order in which they were enqueued. Sees the
+/// same data as the connection, so a transaction also sees the jobs that it has enqueued.
 ///
 /// # Errors
-/// Database errors, and a payload of this job type that cannot be decoded as `T`.
+/// Database errors, or an error if a payload of the job type cannot be decoded as `T`.
 pub async fn enqueued<'c, T: JobType>(on: impl IntoConnection<'c>) -> Result<Vec<T>, Error> {
     Ok(enqueued_jobs::<T>(on).await?.into_iter().map(|found| found.job).collect())
 }
 
-/// Same as [`enqueued`], with the other properties of each job.
+/// Returns the same jobs as [`enqueued`], with their other properties.
 ///
 /// # Errors
-/// As [`enqueued`].
+/// Same as [`enqueued`].
 pub async fn enqueued_jobs<'c, T: JobType>(on: impl IntoConnection<'c>) -> Result<Vec<EnqueuedJob<T>>, Error> {
     Ok(WaitingJobs::query(on).await?.found)
 }
 
-/// Jobs that an assertion inspects.
+/// Waiting jobs that an assertion inspects.
 #[doc(hidden)]
 #[derive(Debug)]
 pub struct WaitingJobs<T> {
@@ -97,7 +97,7 @@ impl<T: JobType> WaitingJobs<T> {
         Ok(Self { found, waiting })
     }
 
-    /// Returns the message of a failed assertion. `shown` has the payloads, if their type implements `Debug`.
+    /// Returns the message of a failed assertion. `shown` has the formatted payloads, if their type implements `Debug`.
     #[doc(hidden)]
     pub fn explain(&self, what: &str, shown: &[Option<String>]) -> String {
         let mut text = format!("{what}; waiting jobs of type `{}`: {}", T::OPTIONS.name, self.found.len());
@@ -128,7 +128,7 @@ fn read<T: JobType>(row: &PgRow) -> Result<EnqueuedJob<T>, Error> {
         queue: row.try_get("queue")?,
         priority: row.try_get("priority")?,
         meta: read_meta(row.try_get("meta")?),
-        // The statement selects three states, all of which are known.
+        // Parsing does not fail, because the statement selects three states that are all known.
         state: state.parse().unwrap_or(JobState::Ready),
         run_at: row.try_get("run_at")?,
         expires_at: SystemAttributes::parse(row.try_get("system")?).expires_at(),
@@ -137,7 +137,7 @@ fn read<T: JobType>(row: &PgRow) -> Result<EnqueuedJob<T>, Error> {
     })
 }
 
-/// Returns the payload as plain text.
+/// Opens a sealed payload and returns its plain text. A payload that is not sealed is returned unchanged.
 fn open(id: JobId, payload: String, job_type: &str, version: u16) -> Result<String, Error> {
     let stored = if version > 1 { format!("{job_type}@{version}") } else { job_type.to_owned() };
     match seal::open(&payload, SealScope { store: Store::default(), stored: &stored }) {
@@ -146,12 +146,12 @@ fn open(id: JobId, payload: String, job_type: &str, version: u16) -> Result<Stri
     }
 }
 
-/// Wraps a payload that is shown if its type implements `Debug`.
+/// Wrapper of a payload that is shown if its type implements `Debug`.
 #[doc(hidden)]
 #[derive(Debug)]
 pub struct Show<'a, T>(pub &'a T);
 
-/// Method resolution finds this first for a type with `Debug`.
+/// Trait for payloads with `Debug`, which method resolution finds first.
 #[doc(hidden)]
 pub trait DebugShown {
     fn show(&self) -> Option<String>;
@@ -163,7 +163,7 @@ impl<T: Debug> DebugShown for Show<'_, T> {
     }
 }
 
-/// Fallback for all other types.
+/// Trait for payloads without `Debug`, which method resolution finds last.
 #[doc(hidden)]
 pub trait NotShown {
     fn show(&self) -> Option<String>;
@@ -175,11 +175,11 @@ impl<T> NotShown for &Show<'_, T> {
     }
 }
 
-/// Asserts that a job is waiting whose payload matches a pattern: `assert_enqueued!(&mut tx, SendEmail { to, .. } if to == "ada")`.
+/// Asserts that a waiting job has a payload that matches a pattern: `assert_enqueued!(&mut tx, SendEmail { to, .. } if to == "ada")`.
 ///
-/// The macro awaits by itself. It takes the same connections as an enqueue: `&mut tx`, `&mut connection`, `&pool`. The pattern starts with
-/// the job's type and is matched against a reference to the payload. If no job matches, the macro panics with a list of the waiting jobs.
-/// It shows the payloads, which are the test's own, if their type implements `Debug`.
+/// The macro awaits the query itself, and accepts the same connections as an enqueue: `&mut tx`, `&mut connection`, `&pool`. The pattern
+/// starts with the job type and is matched against a reference to the payload. If no job matches, the macro panics with a list of the
+/// waiting jobs. The list shows the payloads, which are test data, if their type implements `Debug`.
 #[macro_export]
 macro_rules! assert_enqueued {
     ($on:expr, $($pattern:tt)+) => {
@@ -187,7 +187,7 @@ macro_rules! assert_enqueued {
     };
 }
 
-/// Asserts that no job is waiting whose payload matches a pattern; see [`assert_enqueued!`](crate::assert_enqueued).
+/// Asserts that no waiting job has a payload that matches a pattern; see [`assert_enqueued!`](crate::assert_enqueued).
 #[macro_export]
 macro_rules! assert_not_enqueued {
     ($on:expr, $($pattern:tt)+) => {

@@ -8,7 +8,8 @@ use crate::{
     schema::Store,
 };
 
-/// Finishes the job whose entry has the sequence number `seq` in its lane. Returns a row unless the entry is gone.
+/// Returns the statement that finishes the job whose entry has the sequence number `seq` in its lane. The statement returns a row unless
+/// the entry no longer exists.
 pub(super) fn finish_one<'q>(store: Store, job: &ClaimedJob, seq: i64, ending: &'q Ending) -> Query<'q, Postgres, PgArguments> {
     if ending.path() == SettlePath::Forget {
         let statement = sqlx::query(store.sql(include_str!("../../testing/finish_forgotten.sql")));

@@ -1,4 +1,4 @@
-//! Interrupts a handler at each of its awaits in turn, and runs it again until the job has finished.
+//! Interrupts a handler at each of its awaits in turn, and runs the handler again until the job has finished.
 
 use std::{sync::Arc, thread, time::Duration};
 
@@ -16,29 +16,29 @@ use crate::{
     schema::Store,
 };
 
-/// Maximum number of retries for a place that the handler did not reach.
+/// Maximum number of retries for a place that a run did not reach.
 const MAX_TRIES: usize = 3;
 
-/// A job with more attempts is considered never to finish.
+/// Maximum number of attempts. A job that needs more is considered never to finish.
 const MOST_ATTEMPTS: usize = 1000;
 
 /// Runs a handler once without interruption, and then once for each place at which it can be interrupted.
 ///
-/// Each time the handler's future is dropped at another place, as when its process dies there, and the job runs again until it has
-/// finished. Then `check` inspects the result. Its assertions show whether the handler is safe to repeat, as workers do after a crash.
-/// Supports plain, durable and transactional jobs.
+/// In each run, the handler's future is dropped at another place, as if the process had died there. The job then runs again until it has
+/// finished, and `check` inspects the result. The assertions in `check` show whether the handler is safe to repeat, as workers do after a
+/// crash. Plain, durable and transactional jobs are supported.
 ///
-/// `begin` prepares each run in isolation: it resets everything that the handler writes to, and returns the job with all that its handler
-/// needs, as for [`run`](super::run). [`Ran::interrupted_at`] returns where the job was interrupted.
+/// `begin` prepares each run in isolation. It resets everything that the handler writes to, and returns the job with everything that its
+/// handler needs, as for [`run`](super::run). [`Ran::interrupted_at`] returns where the job was interrupted.
 ///
-/// A [`Place`] is where the handler is pending. One await may be several places, and one that is ready immediately is none. A write for the
-/// job (a checkpoint, a step, a commit) adds two: before it, and after it, when the handler does not know of it yet. So does the end of each
-/// attempt: the handler has returned, and its verdict is not recorded yet.
+/// A [`Place`] is a point at which the handler is pending. One await may have several places, and an await that is ready immediately has
+/// none. A write for the job (a checkpoint, a step, a commit) adds two places: before the write, and after the write while the handler does
+/// not know of it yet. The end of each attempt also adds a place: the handler has returned, and the verdict is not recorded yet.
 ///
-/// From one attempt to the next remains what a store keeps: checkpoints, the steps of a durable job and the signals it received, and what
-/// `cx.begin()` or `cx.step_tx(..)` has committed. With [`Run::pool`] these and `cx.transaction()` use transactions on that pool. Unlike in a
-/// drain, committed ones stay committed. Waits between attempts end immediately: retries, durable sleeps, and timed waits for signals. A job
-/// that is parked without a timeout is passed to `check` as it is, neither completed nor dead.
+/// From one attempt to the next, everything is kept that a store keeps: checkpoints, the steps of a durable job, received signals, and the
+/// commits of `cx.begin()` and `cx.step_tx(..)`. With [`Run::pool`], these functions and `cx.transaction()` use transactions on that pool.
+/// Unlike in a drain, committed transactions stay committed. Waits between attempts end immediately: retries, durable sleeps, and timed
+/// waits for signals. A job that is parked without a timeout is passed to `check` as it is, neither completed nor dead.
 ///
 /// Unlike at the death of a process, destructors run, and tasks spawned by the handler continue.
 ///
@@ -86,7 +86,7 @@ const MOST_ATTEMPTS: usize = 1000;
 /// [`Error::Unending`] for a job that has not finished after 1,000 attempts, [`Error::Kept`], and database errors.
 ///
 /// # Panics
-/// If `check` panics; a line on stderr reports where the job was interrupted. Also as [`Run::run`].
+/// If `check` panics; a line on stderr then reports where the job was interrupted. For the same reasons as [`Run::run`].
 pub async fn interrupt_everywhere<T: Handler>(
     mut begin: impl AsyncFnMut() -> Run<T>,
     mut check: impl AsyncFnMut(Ran<T>),
@@ -94,14 +94,14 @@ pub async fn interrupt_everywhere<T: Handler>(
     let mut done = Interrupted { interruptions: 0, missed: 0 };
     let whole = run_once(None, &mut begin, &mut check).await?;
     for first in Place::KINDS {
-        // Runs that are not interrupted as intended may have more places.
+        // Later runs that are not interrupted as intended may find further places.
         let (mut place, mut last, mut tries) = (first, whole.seen_of_kind(first), 0);
         while place.number() <= last {
             let points = run_once(Some(place), &mut begin, &mut check).await?;
             if points.was_interrupted() {
                 done.interruptions += 1;
             } else if tries < MAX_TRIES {
-                // Something was ready immediately this time, so there were fewer places.
+                // An await was ready immediately in this run, so the run had fewer places.
                 (tries, last) = (tries + 1, last.max(points.seen_of_kind(first)));
                 continue;
             } else {
@@ -113,7 +113,8 @@ pub async fn interrupt_everywhere<T: Handler>(
     Ok(done)
 }
 
-/// Runs the job until it has finished, interrupted at this place. Calls `check` if the place was reached.
+/// Runs the job until it has finished, and interrupts it at the place `at`. Calls `check` if the job was interrupted there, or if `at` is
+/// `None`.
 async fn run_once<T: Handler>(
     at: Option<Place>,
     begin: &mut impl AsyncFnMut() -> Run<T>,
@@ -129,17 +130,17 @@ async fn run_once<T: Handler>(
     Ok(points)
 }
 
-/// Result of [`interrupt_everywhere`].
+/// Numbers of interruptions made and missed by [`interrupt_everywhere`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Interrupted {
-    /// Number of interruptions, each at another place.
+    /// Number of interruptions, each at a different place.
     pub interruptions: usize,
-    /// Number of places that were reached once, but not when they were to be interrupted.
+    /// Number of places that an earlier run found, but that were not reached by the run that was to be interrupted there.
     pub missed: usize,
 }
 
-/// Reports the interruption if a panic unwinds.
+/// Guard that reports the place of the interruption if a panic unwinds.
 struct PanicReport {
     at: Option<Place>,
 }
@@ -183,7 +184,7 @@ async fn run_to_end<T: Handler>(run: Run<T>, points: &Arc<InterruptPoints>) -> R
             return Err(Error::Restless { at: points.at(), most: MAX_PLACES });
         }
         let was_cut = points.was_interrupted() && !had_cut;
-        // A verdict committed by the handler cannot be lost.
+        // A verdict that the handler has committed cannot be lost.
         let is_lost = !outturn.kept && (was_cut || points.has_returned());
         if let (true, Some(own), Some(in_use)) = (was_cut, &own, in_use) {
             wait_until_idle(own, in_use).await;
@@ -212,15 +213,15 @@ struct NextAttempt {
     charged: i16,
     charged_crash: i16,
     wait: Duration,
-    /// Payload with which the job restarts.
+    /// Payload with which the job restarts, if it restarts.
     restart_payload: Option<String>,
 }
 
 impl NextAttempt {
-    /// Returns `None` if the job has finished or waits for a signal that is never sent.
+    /// Returns the state for the next attempt, or `None` if the job has finished or is waiting for a signal that is never sent.
     fn after(outturn: &mut AttemptRun, is_lost: bool, is_cancelled: bool) -> Option<Self> {
         if is_lost && is_cancelled {
-            // Recovery finds the pending cancellation.
+            // Recovery finds the pending cancellation and cancels the job.
             outturn.attempt.verdict = Verdict::Cancel;
             return None;
         }
@@ -229,26 +230,27 @@ impl NextAttempt {
             Verdict::Retry(wait) => (1, 0, wait),
             Verdict::Snooze(wait) | Verdict::Park(Some(wait)) => (0, 0, wait),
             Verdict::Release | Verdict::Restart => (0, 0, Duration::ZERO),
-            // The signal is never sent.
+            // A job that is parked without a timeout is waiting for a signal that is never sent.
             Verdict::Complete | Verdict::Dead | Verdict::Cancel | Verdict::Expire | Verdict::Park(None) => return None,
         };
-        let restart_payload = outturn.ending.restart().filter(|_| !is_lost).map(|anew| anew.payload.clone());
+        let restart_payload = outturn.ending.restart().filter(|_| !is_lost).map(|restart| restart.payload.clone());
         Some(Self { charged, charged_crash, wait, restart_payload })
     }
 }
 
-/// Returns the step after `wait` has passed.
+/// Reduces the remaining wait of a step by `wait`.
 fn after_wait(mut step: JournaledStep, wait: Duration) -> JournaledStep {
     step.left_ms = step.left_ms.map(|left| left - wait.as_secs_f64() * 1000.0);
     step
 }
 
-/// Returns the number of connections of the pool in use.
+/// Returns the number of connections of the pool that are in use.
 fn connections_in_use(pool: &PgPool) -> usize {
     (pool.size() as usize).saturating_sub(pool.num_idle())
 }
 
-/// Waits briefly for connections on which an interrupted statement is still running, since a job on a worker does not come back that soon.
+/// Waits briefly for connections on which an interrupted statement is still running. Without the wait, the job would run again sooner than
+/// on a worker.
 async fn wait_until_idle(pool: &PgPool, before: usize) {
     for _ in 0..100 {
         if connections_in_use(pool) <= before {

@@ -1,10 +1,10 @@
-//! The payload lock file: payloads that earlier releases may have enqueued, as a text file in the repository with one payload a line.
+//! Payload lock file: a text file in the repository with payloads that earlier releases may have enqueued, one payload per line.
 
 use std::{collections::BTreeSet, fmt};
 
 use serde_json::Value;
 
-/// One payload that a release enqueues.
+/// Payload that a release enqueues, with its job type and version.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct LockedPayload {
     pub(super) job_type: String,
@@ -17,7 +17,7 @@ const HEADER: &str = "\
 # Written by `assert_payloads!`, with QUEUE_PAYLOADS=accept once this file exists. Remove a line only if no such job can be waiting any more.
 ";
 
-/// Parses the file. The error names the invalid line.
+/// Parses the lock file. An error message has the number of the invalid line.
 pub(super) fn parse(text: &str) -> Result<Vec<LockedPayload>, String> {
     let lines = text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty() && !line.starts_with('#'));
     let locked = lines.map(|(number, line)| {
@@ -33,7 +33,8 @@ pub(super) fn parse(text: &str) -> Result<Vec<LockedPayload>, String> {
     locked.collect()
 }
 
-/// Returns the file's text: sorted and without duplicates, so that it does not depend on who writes it.
+/// Returns the text of the lock file. The lines are sorted and have no duplicates, so that the text does not depend on the order of the
+/// payloads.
 pub(super) fn write(locked: &[LockedPayload]) -> String {
     let lines: BTreeSet<(&str, u16, String)> = locked.iter().map(|it| (&*it.job_type, it.version, it.payload.to_string())).collect();
     lines.into_iter().fold(HEADER.to_owned(), |text, (job_type, version, payload)| format!("{text}{job_type} {version} {payload}\n"))

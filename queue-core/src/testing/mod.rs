@@ -1,6 +1,6 @@
 #![doc = include_str!("../../docs/TESTING.md")]
 
-// In the order in which a test needs them.
+// Modules in the order in which a test uses them.
 mod run;
 mod batch;
 mod drain;
@@ -33,42 +33,43 @@ use points::shown;
 
 use crate::{context::RegistryError, define::JobId, error::Error as CoreError};
 
-/// Error of the test kit itself. The failure of a handler is not an error: see [`Attempt`].
+/// Error of the test kit itself. The failure of a handler is not an error; see [`Attempt`].
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// State that a handler requires is missing, or the registry is invalid.
+    /// The state that a handler requires is missing, or the registry is invalid.
     #[error(transparent)]
     Registry(#[from] RegistryError),
-    /// The handler of a transactional type needs a transaction, which is lent to it in exchange for a connection of a pool.
+    /// The handler of a transactional job type needs a transaction. The test's transaction can only be lent in exchange for a connection
+    /// from a pool.
     #[error("`{job_type}` is a transactional type: set `.pool(&pool)`, so that the test's transaction can be lent to its handler")]
     NeedsPool {
         /// Name of the job type.
         job_type: String,
     },
-    /// The drain reached its default limit of attempts, and another job is ready.
+    /// The drain has reached its default maximum number of attempts, and another job is ready.
     #[error("{most} jobs were run and another is ready: do they enqueue each other? If not, set `.at_most(..)`")]
     Endless {
         /// Number of attempts that ran.
         most: usize,
     },
-    /// The handler waits more often than the limit allows, or never ends after an interruption.
+    /// The handler waits more often than allowed, or never ends after an interruption.
     #[error("interrupted {}, the handler has waited {most} more times, and its job has not finished", shown(*.at))]
     Restless {
-        /// Place of the interruption; `None` if there was none.
+        /// Place of the interruption; `None` if the handler was not interrupted.
         at: Option<Place>,
         /// Maximum number of waits.
         most: usize,
     },
-    /// The job does not finish within the limit of attempts.
+    /// The job has not finished within the maximum number of attempts.
     #[error("interrupted {}, the job has not finished after {attempts} attempts", shown(*.at))]
     Unending {
-        /// Place of the interruption; `None` if there was none.
+        /// Place of the interruption; `None` if the job was not interrupted.
         at: Option<Place>,
         /// Number of attempts that ran.
         attempts: usize,
     },
-    /// A handler has left a task running that still holds the lent transaction.
+    /// The handler has left a task running that still holds the lent transaction.
     #[error("the handler of job {job} has ended, but the transaction lent to it is still in use: does a spawned task hold it?")]
     Kept {
         /// Id of the job.
@@ -79,9 +80,9 @@ pub enum Error {
     Payload {
         /// Id of the job.
         job: JobId,
-        /// Requested type.
+        /// Requested Rust type.
         rust_type: &'static str,
-        /// Column in the JSON text.
+        /// Column in the JSON text at which decoding failed.
         column: usize,
     },
     /// The payload of a job is sealed and cannot be opened.
@@ -89,7 +90,7 @@ pub enum Error {
     Sealed {
         /// Id of the job.
         job: JobId,
-        /// Reason.
+        /// Reason why the payload cannot be opened.
         why: String,
     },
     /// A database error, or a problem with the store.

@@ -1,4 +1,5 @@
-//! Checks that this release can read what earlier ones have enqueued: the payload lock file, and the messages if it cannot.
+//! Checks that this release can read payloads that earlier releases have enqueued. Compares the payload types with the payload lock file,
+//! and builds the messages for unreadable payloads.
 
 use std::{env, fmt, fs, io::ErrorKind, path::Path};
 
@@ -13,7 +14,8 @@ use crate::{
     define::JobType,
 };
 
-/// The payload types of a program, to compare with its lock file. See [`assert_payloads!`](crate::assert_payloads) for the short form.
+/// Payload types of a program, to be compared with the payload lock file. See [`assert_payloads!`](crate::assert_payloads) for a shorter
+/// form.
 #[derive(Default)]
 #[must_use = "nothing is compared until `check` is called"]
 pub struct Payloads {
@@ -31,12 +33,12 @@ impl Payloads {
         }
     }
 
-    /// Returns an empty set.
+    /// Returns an empty set of payload types.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Adds this type: for types whose handlers are linked elsewhere, and for tests of selected types.
+    /// Adds the job type `T`. Needed for types whose handlers are linked elsewhere, and for tests of selected types.
     pub fn job_type<T: JobType>(mut self) -> Self {
         if self.forms.iter().all(|known| known.options.name != T::OPTIONS.name) {
             self.forms.push(PayloadForms::of::<T>());
@@ -44,10 +46,10 @@ impl Payloads {
         self
     }
 
-    /// Adds an example, besides the generated ones.
+    /// Adds an example payload to the generated payloads.
     ///
-    /// Required for a type of which no example can be generated: because it does not announce its fields in advance (`flatten`, `untagged`,
-    /// an internal `tag`), or because it parses strings of a format of its own.
+    /// Required for a type of which no example can be generated. This is the case if the type does not announce its fields in advance
+    /// (`flatten`, `untagged`, an internal `tag`), or if it parses strings in a format of its own.
     ///
     /// # Panics
     /// If the example cannot be written as JSON.
@@ -58,11 +60,11 @@ impl Payloads {
         self.job_type::<T>()
     }
 
-    /// Compares the payload types with this lock file. Writes the file if it does not exist, or if the environment variable
-    /// `QUEUE_PAYLOADS` is `accept` and every payload can be read.
+    /// Compares the payload types with the lock file. Writes the file if it does not exist, or if the environment variable `QUEUE_PAYLOADS`
+    /// is `accept` and every payload can be read.
     ///
     /// # Panics
-    /// If a payload of the file cannot be read as intended, with instructions; if the file cannot be read or written.
+    /// If a payload in the file cannot be read as intended; the message has instructions. If the file itself cannot be read or written.
     pub fn check(&self, path: impl AsRef<Path>) {
         let path = path.as_ref();
         let text = match fs::read_to_string(path) {
@@ -78,10 +80,10 @@ impl Payloads {
         }
     }
 
-    /// Returns the text to write, if any: without a file, or if changes are accepted.
+    /// Returns the text to write to the lock file. Returns `None` if the file exists and changes are not accepted or do not exist.
     ///
     /// # Errors
-    /// Description of the payloads that can no longer be read.
+    /// Returns a description of the payloads that can no longer be read.
     #[doc(hidden)]
     pub fn compare(&self, text: Option<&str>, accept: bool) -> Result<Option<String>, String> {
         if let Some(broken) = &self.broken {
@@ -143,7 +145,8 @@ impl Payloads {
         }
     }
 
-    /// Returns the payloads that this release enqueues of a type. Generated payloads that it writes but cannot read are ignored.
+    /// Returns the payloads of a job type that this release enqueues. Generated payloads that the release writes but cannot read are
+    /// ignored.
     fn generate(&self, forms: &PayloadForms) -> Result<Vec<LockedPayload>, String> {
         let options = forms.options;
         let (job_type, version) = (options.name, options.version);
@@ -176,12 +179,12 @@ impl Payloads {
     }
 }
 
-/// Result of reading a payload of the file.
+/// Result of reading one payload of the lock file.
 enum LockCheck {
     Fine,
-    /// Readable, except for these fields.
+    /// The payload can be read, but the given fields are ignored.
     Unread(Vec<String>),
-    /// Not readable: the reason, and the fix.
+    /// The payload cannot be read. Contains the reason and the fix.
     Fault(String, String),
 }
 
@@ -213,11 +216,11 @@ impl fmt::Debug for Payloads {
     }
 }
 
-/// Asserts that this release can read what earlier ones have enqueued: `assert_payloads!("jobs.lock")`, in a test of the crate that has all
-/// job types. With types after the path only these are checked: `assert_payloads!("jobs.lock", SendEmail, Report)`.
+/// Asserts that this release can read payloads that earlier releases have enqueued: `assert_payloads!("jobs.lock")`. Use it in a test of
+/// the crate that has all job types. Types after the path restrict the check: `assert_payloads!("jobs.lock", SendEmail, Report)`.
 ///
-/// The path is relative to the crate's root. Commit the file to the repository; it is created if it does not exist. See [the test
-/// kit](crate::testing) for what is detected.
+/// The path is relative to the crate's root. The file is created if it does not exist; commit it to the repository. See [the test
+/// kit](crate::testing) for the changes that are detected.
 #[macro_export]
 macro_rules! assert_payloads {
     ($path:expr $(,)?) => {

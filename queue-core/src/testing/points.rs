@@ -1,4 +1,4 @@
-//! Places at which an attempt may be interrupted: when its future is pending, right after a write, and when it has returned.
+//! Places at which an attempt may be interrupted: while its future is pending, right after a write, and after the handler has returned.
 
 use std::{
     fmt,
@@ -8,21 +8,21 @@ use std::{
     task::Poll,
 };
 
-/// Limit on the number of places: a handler with more cannot be tested completely in reasonable time.
+/// Maximum number of places. A handler with more places cannot be tested completely in reasonable time.
 pub(super) const MAX_PLACES: usize = 2000;
 
-/// A place at which [`interrupt_everywhere`](super::interrupt_everywhere) interrupts a job.
+/// Place at which [`interrupt_everywhere`](super::interrupt_everywhere) interrupts a job.
 ///
-/// Each kind is counted separately, from 1, over all attempts. The number of waits for a statement's response differs between runs, but the
-/// handler's writes do not.
+/// Places of each kind are counted separately, starting at 1, over all attempts. The number of waits for a statement's response differs
+/// between runs, but the number of the handler's writes does not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Place {
-    /// At the nth wait.
+    /// Place at the nth wait.
     Wait(usize),
-    /// Right after the nth write for the job (a checkpoint, a step, a commit), before the handler learns of it.
+    /// Place right after the nth write for the job (a checkpoint, a step, a commit), before the handler learns of the write.
     Written(usize),
-    /// After the nth return of the handler, before its verdict is recorded.
+    /// Place after the nth return of the handler, before the verdict is recorded.
     Returned(usize),
 }
 
@@ -56,20 +56,20 @@ impl fmt::Display for Place {
     }
 }
 
-/// Describes the place in messages.
+/// Formats a place for messages.
 pub(super) fn shown(at: Option<Place>) -> String {
     at.map_or_else(|| "nowhere".to_owned(), |at| format!("at {at}"))
 }
 
-/// Counts the places over all attempts of a job.
+/// Counter of the places over all attempts of a job, which also interrupts the job at one place.
 #[derive(Debug)]
 pub(super) struct InterruptPoints {
-    /// Place of the interruption.
+    /// Place at which to interrupt the job.
     at: Option<Place>,
     waits: AtomicUsize,
     written: AtomicUsize,
     returned: AtomicUsize,
-    /// Number of places seen at the interruption.
+    /// Total number of places seen when the job was interrupted.
     seen_at_interruption: AtomicUsize,
 }
 
@@ -87,7 +87,7 @@ impl InterruptPoints {
         Place::KINDS.into_iter().map(|kind| self.seen_of_kind(kind)).sum()
     }
 
-    /// Returns the number of places of this kind seen so far.
+    /// Returns the number of places seen so far of the same kind as `kind`.
     pub(super) fn seen_of_kind(&self, kind: Place) -> usize {
         match kind {
             Place::Wait(_) => self.waits.load(Relaxed),
@@ -100,7 +100,7 @@ impl InterruptPoints {
         self.seen_at_interruption.load(Relaxed) > 0
     }
 
-    /// Whether there were too many places since the interruption, or in total. The attempt is abandoned then.
+    /// Returns whether there have been too many places since the interruption, or in total. The attempt is then abandoned.
     pub(super) fn exceeds_limit(&self) -> bool {
         self.seen() > self.seen_at_interruption.load(Relaxed) + MAX_PLACES
     }
@@ -115,13 +115,13 @@ impl InterruptPoints {
         self.is_interrupted_at(Place::Written(self.written.load(Relaxed)))
     }
 
-    /// Counts the end of an attempt. Returns whether its verdict is lost.
+    /// Counts the end of an attempt. Returns whether the verdict of the attempt is lost.
     pub(super) fn has_returned(&self) -> bool {
         self.returned.fetch_add(1, Relaxed);
         self.is_interrupted_at(Place::Returned(self.returned.load(Relaxed)))
     }
 
-    /// Whether to abandon the attempt at this place.
+    /// Returns whether to abandon the attempt at `place`.
     fn is_interrupted_at(&self, place: Place) -> bool {
         if self.at == Some(place) {
             self.seen_at_interruption.store(self.seen(), Relaxed);
@@ -130,12 +130,12 @@ impl InterruptPoints {
         self.exceeds_limit()
     }
 
-    /// Returns the output of `work`, or `None` if it is interrupted. Dropping the returned future drops `work`. `kept` returns the number
-    /// of writes so far.
+    /// Returns the output of `work`, or `None` if `work` was interrupted. Dropping the returned future drops `work`. `kept` returns the
+    /// number of writes so far.
     pub(super) async fn run_interruptible<F: Future>(&self, work: F, kept: impl Fn() -> usize) -> Option<F::Output> {
         let (mut work, mut known) = (pin!(work), kept());
         let interrupted = |task: &mut std::task::Context<'_>| {
-            // A write is stored, but the handler does not know yet.
+            // A write is stored, but the handler does not know of it yet.
             if kept() != known {
                 known = kept();
                 if self.has_written() {

@@ -24,12 +24,12 @@ use crate::{
     schema::Store,
 };
 
-/// Runs this job's handler inline, without a database, as its first attempt. Returns a builder: set options, then await it.
+/// Runs a job's handler inline, without a database, as the job's first attempt. Returns a builder: set options, then await it.
 pub fn run<T: Handler>(job: T) -> Run<T> {
     Run::new(job)
 }
 
-/// A handler to run inline, from [`run`].
+/// Builder that runs a handler inline. Created by [`run`].
 #[must_use = "nothing runs until this is awaited"]
 pub struct Run<T> {
     job: T,
@@ -48,7 +48,7 @@ pub struct Run<T> {
 }
 
 impl<T: Handler> Run<T> {
-    /// Creates the builder; see [`run`].
+    /// Creates a builder for `job`; see [`run`].
     pub fn new(job: T) -> Self {
         let options = EnqueueOptions::for_type::<T>();
         Self {
@@ -68,13 +68,13 @@ impl<T: Handler> Run<T> {
         }
     }
 
-    /// Adds the state returned by `cx.state::<S>()`, as `Worker::state`.
+    /// Adds the state returned by `cx.state::<S>()`, like `Worker::state`.
     pub fn state<S: Send + Sync + 'static>(mut self, value: S) -> Self {
         self.states.put(value);
         self
     }
 
-    /// Adds middleware around the handler, as `Worker::middleware`.
+    /// Adds middleware around the handler, like `Worker::middleware`.
     pub fn middleware(mut self, middleware: impl Middleware) -> Self {
         self.middleware.push(Arc::new(middleware));
         self
@@ -86,7 +86,7 @@ impl<T: Handler> Run<T> {
         self
     }
 
-    /// Sets the maximum number of attempts, instead of that of the type.
+    /// Sets the maximum number of attempts, instead of the maximum of the job type.
     pub fn max_attempts(mut self, max_attempts: u32) -> Self {
         self.max_attempts = Some(max_attempts);
         self
@@ -101,7 +101,7 @@ impl<T: Handler> Run<T> {
     /// Sets the checkpoint of an earlier attempt, returned by `cx.last_checkpoint()`.
     ///
     /// # Panics
-    /// If it could not be stored.
+    /// If the checkpoint cannot be stored.
     pub fn checkpoint<C: Serialize + ?Sized>(mut self, value: &C) -> Self {
         let text = payload::encode(value, payload::DEFAULT_LIMIT);
         self.checkpoint = Some(text.unwrap_or_else(|error| panic!("this checkpoint cannot be stored: {error}")));
@@ -111,7 +111,7 @@ impl<T: Handler> Run<T> {
     /// Adds a step of a durable job that an earlier attempt has journaled, with its output.
     ///
     /// # Panics
-    /// If the output could not be stored.
+    /// If the output cannot be stored.
     pub fn journaled<V: Serialize + ?Sized>(mut self, name: impl Into<StepName>, value: &V) -> Self {
         let text = payload::encode(value, payload::DEFAULT_LIMIT).unwrap_or_else(|error| panic!("this output cannot be stored: {error}"));
         let (name, output) = (name.into().name, (text != "null").then_some(text));
@@ -119,16 +119,17 @@ impl<T: Handler> Run<T> {
         self
     }
 
-    /// Adds a sleep of a durable job that began in an earlier attempt and has ended.
+    /// Adds a sleep of a durable job that started in an earlier attempt and has ended.
     pub fn slept(mut self, name: impl Into<StepName>) -> Self {
         self.steps.push(JournaledStep { name: name.into().name, attempt: 1, output: None, left_ms: Some(0.0) });
         self
     }
 
-    /// Adds a signal sent to the durable job before this attempt. Signals of one name are received in the order of these calls.
+    /// Adds a signal sent to the durable job before this attempt. Signals with the same name are received in the order in which they were
+    /// added.
     ///
     /// # Panics
-    /// If its payload could not be stored.
+    /// If the payload cannot be stored.
     pub fn signal<V: Serialize + ?Sized>(mut self, name: impl Into<String>, payload: &V) -> Self {
         let text =
             payload::encode(payload, payload::DEFAULT_LIMIT).unwrap_or_else(|error| panic!("this payload cannot be stored: {error}"));
@@ -137,40 +138,41 @@ impl<T: Handler> Run<T> {
         self
     }
 
-    /// Adds a wait for a signal that began in an earlier attempt and has timed out.
+    /// Adds a wait for a signal that started in an earlier attempt and has timed out.
     pub fn timed_out(mut self, name: impl Into<StepName>) -> Self {
         let name = format!("{}{TIMEOUT_SUFFIX}", name.into().name);
         self.steps.push(JournaledStep { name, attempt: 1, output: None, left_ms: Some(0.0) });
         self
     }
 
-    /// Sets the output of the child spawned by this step of the durable job. Children do not run: without a result set here, a child is not
+    /// Sets the output of the child spawned by the step `name` of the durable job. Children do not run, so a child without a result has not
     /// finished.
     ///
     /// # Panics
-    /// If the output could not be stored.
+    /// If the output cannot be stored.
     pub fn child_completed<V: Serialize + ?Sized>(self, name: impl Into<StepName>, output: &V) -> Self {
         let text = payload::encode(output, payload::DEFAULT_LIMIT).unwrap_or_else(|error| panic!("this output cannot be stored: {error}"));
         self.child(name.into(), "completed", (Some(text), None))
     }
 
-    /// Makes the child spawned by this step of the durable job a dead letter with this error.
+    /// Makes the child spawned by the step `name` of the durable job a dead letter with the given error.
     pub fn child_dead(self, name: impl Into<StepName>, error: impl Into<String>) -> Self {
         self.child(name.into(), "dead", (None, Some(error.into())))
     }
 
-    /// Makes the child spawned by this step of the durable job cancelled.
+    /// Marks the child spawned by the step `name` of the durable job as cancelled.
     pub fn child_cancelled(self, name: impl Into<StepName>) -> Self {
         self.child(name.into(), "cancelled", (None, None))
     }
 
-    /// Sets the results of the jobs mapped by this step of the durable job, in their order: the output of each, or the error of a dead
-    /// letter.
+    /// Sets the results of the jobs mapped by the step `name` of the durable job, in the order of the jobs. Each result is an output, or
+    /// the error of a dead letter.
     ///
-    /// The jobs do not run. There must be as many results as the handler maps jobs. Without results set here, no job of a map is finished.
+    /// The jobs do not run. The number of results must equal the number of jobs that the handler maps. Without results, no job of a map has
+    /// finished.
     ///
     /// # Panics
-    /// If an output could not be stored.
+    /// If an output cannot be stored.
     pub fn map_ended<V: Serialize>(mut self, name: impl Into<StepName>, ends: impl IntoIterator<Item = Result<V, String>>) -> Self {
         let name = part_name(&name.into().name);
         for end in ends {
@@ -188,20 +190,20 @@ impl<T: Handler> Run<T> {
         self
     }
 
-    /// Adds a value to `cx.meta()`, as [`Enqueue::meta`](crate::Enqueue::meta).
+    /// Adds a value to `cx.meta()`, like [`Enqueue::meta`](crate::Enqueue::meta).
     pub fn meta(mut self, key: impl Into<String>, value: impl Serialize) -> Self {
         self.options.meta(key, value);
         self
     }
 
-    /// Sets what `cx.tick()` returns: the schedule's name, and the time for which the job runs.
+    /// Sets the tick returned by `cx.tick()`: the name of the schedule, and the time for which the job runs.
     pub fn tick(mut self, schedule: impl Into<String>, at: DateTime<Utc>) -> Self {
         let at = at.to_rfc3339_opts(SecondsFormat::Millis, true);
         self.system = Some(json!({ "schedule": schedule.into(), "tick": at }).to_string());
         self
     }
 
-    /// Simulates a worker that is shutting down: `cx.shutting_down()` and `cx.cancelled()` have fired, and a failure does not count as one.
+    /// Simulates a worker that is shutting down: `cx.shutting_down()` and `cx.cancelled()` have fired, and a failed attempt is not charged.
     pub fn shutting_down(mut self) -> Self {
         self.cancel_reason = Some(CancelReason::Shutdown);
         self
@@ -213,11 +215,11 @@ impl<T: Handler> Run<T> {
         self
     }
 
-    /// Runs the handler; the same as awaiting the builder.
+    /// Runs the handler. Same as awaiting the builder.
     ///
     /// # Panics
-    /// If the payload or the metadata cannot be stored, or if state named by `#[job(state(..))]` is missing: no such job and no such worker
-    /// can exist.
+    /// If the payload or the metadata cannot be stored, or if state named by `#[job(state(..))]` is missing. Such a job or such a worker
+    /// cannot exist.
     pub async fn run(self) -> Ran<T> {
         let registration = Registration::of::<T>();
         let (job, pool) = self.claimed(&registration).await;
@@ -240,7 +242,7 @@ impl<T: Handler> Run<T> {
         Ran::of(setup.run().await, own.is_none())
     }
 
-    /// Returns the job as a claim would return it, and the pool for its handler.
+    /// Returns the job in the form returned by a claim, and the pool for its handler.
     pub(super) async fn claimed(&self, registration: &Registration) -> (ClaimedJob, PgPool) {
         let meta = self.options.meta_text().unwrap_or_else(|error| panic!("{error}"));
         if let Err(error) = check(registration, &self.states) {
@@ -254,7 +256,7 @@ impl<T: Handler> Run<T> {
     }
 }
 
-/// Builds a job as a claim would return it. `max_attempts` defaults to that of the type.
+/// Builds a job in the form returned by a claim. `max_attempts` defaults to the maximum of the job type.
 pub(super) fn claimed<T: JobType>(job: &T, number: i64, attempt: u32, max_attempts: Option<u32>) -> ClaimedJob {
     let options = T::OPTIONS;
     let payload = payload::encode(job, payload::DEFAULT_LIMIT)
@@ -278,12 +280,12 @@ pub(super) fn claimed<T: JobType>(job: &T, number: i64, attempt: u32, max_attemp
     }
 }
 
-/// Converts a number of attempts, which saturates at 32767 as in a claim.
+/// Converts a number of attempts. The number saturates at 32767, like in a claim.
 fn narrow(attempts: u32) -> i16 {
     i16::try_from(attempts).unwrap_or(i16::MAX)
 }
 
-/// Checks that a worker with these states would run the type.
+/// Checks that a worker with the given states would run the job type.
 pub(super) fn check(registration: &Registration, states: &States) -> Result<(), RegistryError> {
     let options = registration.options();
     let missing: Vec<(&str, &str)> = options.state.iter().filter(|key| !states.has(**key)).map(|key| (options.name, key.name())).collect();
@@ -305,7 +307,7 @@ impl<T> fmt::Debug for Run<T> {
     }
 }
 
-/// Result of a handler that was run inline. Dereferences to its [`Attempt`].
+/// Result of a handler that was run inline. Dereferences to the handler's [`Attempt`].
 #[derive(Debug)]
 pub struct Ran<T> {
     attempt: Attempt,
@@ -315,7 +317,7 @@ pub struct Ran<T> {
 }
 
 impl<T: Handler> Ran<T> {
-    /// Builds the result. `bare` means that the handler was given no pool.
+    /// Builds the result of an attempt. `bare` means that the test has set no pool.
     pub(super) fn of(mut outturn: AttemptRun, bare: bool) -> Self {
         if bare && outturn.failure.as_ref().is_some_and(is_without_pool) {
             let error = outturn.attempt.error.get_or_insert_default();
@@ -329,7 +331,8 @@ impl<T: Handler> Ran<T> {
         self
     }
 
-    /// Returns the place at which [`interrupt_everywhere`](super::interrupt_everywhere) interrupted the job; `None` if it did not.
+    /// Returns the place at which [`interrupt_everywhere`](super::interrupt_everywhere) interrupted the job, or `None` if the job was not
+    /// interrupted.
     pub fn interrupted_at(&self) -> Option<Place> {
         self.interrupted_at
     }
@@ -337,7 +340,7 @@ impl<T: Handler> Ran<T> {
     /// Returns the handler's output, decoded from its stored form.
     ///
     /// # Panics
-    /// If the job did not complete, with its error.
+    /// If the job did not complete. The message has the job's error.
     #[track_caller]
     pub fn output(&self) -> T::Output {
         let Attempt { job_type, number, outcome, error, .. } = &self.attempt;
@@ -345,7 +348,7 @@ impl<T: Handler> Ran<T> {
         self.attempt.output_of::<T>().unwrap_or_else(|| panic!("attempt {number} of `{job_type}` did not complete: {outcome:?}: {why}"))
     }
 
-    /// Returns the failure that the handler returned; `None` for a success, a panic or a timeout.
+    /// Returns the failure that the handler returned. `None` for a success, a panic or a timeout.
     pub fn failure(&self) -> Option<&Failure> {
         self.failure.as_ref()
     }

@@ -1,11 +1,12 @@
-//! Finds the fields of a payload that its type ignores: without them, and with other values in them, the decoded payload is the same.
+//! Finds the fields of a payload that its type ignores. A field is ignored if the decoded payload stays the same without the field and with
+//! other values in the field.
 
 use serde_json::{Map, Value};
 
-/// Decodes and encodes a payload again; `None` if it cannot be decoded.
+/// Function that decodes a payload and encodes it again. Returns `None` if the payload cannot be decoded.
 pub(super) type RereadFn<'a> = &'a dyn Fn(&Value) -> Option<Value>;
 
-/// Returns the paths of ignored fields as JSON pointers, without the fields inside of an ignored one.
+/// Returns the paths of ignored fields as JSON pointers. Fields inside an ignored field are not included.
 pub(super) fn unread(payload: &Value, reread: RereadFn<'_>) -> Vec<String> {
     let Some(now) = reread(payload) else { return Vec::new() };
     let mut found = Vec::new();
@@ -18,7 +19,7 @@ pub(super) fn unread(payload: &Value, reread: RereadFn<'_>) -> Vec<String> {
     found
 }
 
-/// Returns the payload without these fields.
+/// Returns the payload without the given fields.
 pub(super) fn without(payload: &Value, fields: &[String]) -> Value {
     let mut payload = payload.clone();
     for field in fields {
@@ -43,8 +44,8 @@ fn is_unread(payload: &Value, field: &str, now: &Value, reread: RereadFn<'_>) ->
         })
 }
 
-/// Returns other values, at least one of which a reader would notice. Whether `null` is ignored is undecidable, since it equals a missing
-/// field.
+/// Returns other values, at least one of which a reader would notice. The result is empty for `null`, because `null` cannot be
+/// distinguished from a missing field.
 fn other_values(value: &Value) -> Vec<Value> {
     match value {
         Value::Null => Vec::new(),

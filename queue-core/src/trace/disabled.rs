@@ -1,4 +1,4 @@
-//! Without the feature `otel`: spans have no further attributes, and jobs store no trace context.
+//! Replacement for `otel` without the feature `otel`: spans have no further attributes, and jobs store no trace context.
 
 use tracing::Span;
 
@@ -12,7 +12,7 @@ pub(crate) fn begin(_: &Span, _: &AttemptSpanInfo<'_>) {}
 
 pub(crate) fn begin_batch<'a>(_: &Span, _: impl ExactSizeIterator<Item = AttemptSpanInfo<'a>>) {}
 
-/// No-op recorder of a span's outcome.
+/// Recorder that records nothing.
 #[derive(Debug, Default)]
 pub(crate) struct OutcomeRecorder;
 

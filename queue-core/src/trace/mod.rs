@@ -1,7 +1,8 @@
 //! Spans of enqueues and attempts, and the trace context stored with a job.
 //!
 //! Names and attributes follow OpenTelemetry's semantic conventions for messaging. A job stores the W3C `traceparent` and `tracestate` in
-//! its metadata. Without the feature `otel`, spans exist but no trace context is stored. This room does not use the rest of the crate.
+//! its metadata. Without the feature `otel`, spans exist but no trace context is stored. This module does not depend on the rest of the
+//! crate.
 
 #[cfg(not(feature = "otel"))]
 mod disabled;
@@ -19,28 +20,31 @@ pub(crate) use self::disabled::{OutcomeRecorder, begin, begin_batch, current_con
 #[cfg(feature = "otel")]
 pub(crate) use self::otel::{OutcomeRecorder, begin, begin_batch, current_context};
 
-/// Metadata keys of the trace context in which a job was enqueued.
+/// Metadata key under which a job stores the `traceparent` of its enqueue.
 pub(crate) const TRACEPARENT: &str = "traceparent";
+
+/// Metadata key under which a job stores the `tracestate` of its enqueue.
 pub(crate) const TRACESTATE: &str = "tracestate";
 
-/// Value of `messaging.system`.
+/// Value of the span attribute `messaging.system`.
 const SYSTEM: &str = "postgresql";
 
-/// Level of enqueue spans: usual logs show them only with the feature `otel`.
+/// Level of enqueue spans. With the feature `otel`, the usual log level includes enqueue spans.
 const ENQUEUE: Level = if cfg!(feature = "otel") { Level::INFO } else { Level::DEBUG };
 
-/// Relation between the span of an attempt and the span of the enqueue, if the job stores one. Requires the feature `otel`.
+/// Relation between the span of an attempt and the span of the enqueue, if the job stores a trace context. Requires the feature `otel`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum TraceRelation {
-    /// An attempt starts a new trace with a link to the enqueue: a job may run days later, and several times.
+    /// An attempt starts a new trace with a link to the enqueue, because a job may run days later and several times.
     #[default]
     Link,
-    /// An attempt is a child of the enqueue in the same trace, which also decides about sampling. Attempts in a batch always use links.
+    /// An attempt is a child of the enqueue in the same trace, whose sampling decision applies to the attempt. Attempts in a batch always
+    /// use links.
     Child,
 }
 
-/// Trace context stored with a job.
+/// W3C trace context that is stored with a job.
 #[cfg_attr(not(feature = "otel"), allow(dead_code, reason = "no trace context is stored then"))]
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct TraceContext {
@@ -48,19 +52,19 @@ pub(crate) struct TraceContext {
     pub(crate) tracestate: Option<String>,
 }
 
-/// Span attributes of an attempt that starts.
+/// Span attributes of an attempt that is starting.
 #[cfg_attr(not(feature = "otel"), allow(dead_code, reason = "the span has fewer attributes then"))]
 pub(crate) struct AttemptSpanInfo<'a> {
     pub(crate) job: &'a dyn Display,
     pub(crate) job_type: &'a str,
     pub(crate) attempt: i16,
     pub(crate) queue: &'a str,
-    /// JSON text.
+    /// Metadata of the job as JSON text.
     pub(crate) meta: Option<&'a str>,
     pub(crate) relation: TraceRelation,
 }
 
-/// Creates the span of an enqueue; queue and type are set if they are the same for all jobs.
+/// Creates the span of an enqueue. The queue and the job type are given if they are the same for all jobs.
 pub(crate) fn enqueue_span(queue: Option<&str>, job_type: Option<&str>) -> Span {
     tracing::span!(
         target: "queue_core::enqueue",
@@ -79,7 +83,8 @@ pub(crate) fn enqueue_span(queue: Option<&str>, job_type: Option<&str>) -> Span 
     )
 }
 
-/// Records the result of an enqueue in its span: the id of a new job, or the error. A commit is not recorded, since it may be the caller's.
+/// Records the result of an enqueue in its span: the id of a new job, or the error. The commit is not recorded, because it may happen in
+/// the caller's transaction.
 pub(crate) fn record_enqueue<E: Display>(span: &Span, sent: Result<Option<&dyn Display>, &E>) {
     match sent {
         Ok(Some(job)) => span.record("messaging.message.id", tracing::field::display(job)),
@@ -88,7 +93,7 @@ pub(crate) fn record_enqueue<E: Display>(span: &Span, sent: Result<Option<&dyn D
     };
 }
 
-/// Records the job count of a bulk enqueue in its span, or the error.
+/// Records the result of a bulk enqueue in its span: the number of jobs, or the error.
 pub(crate) fn record_bulk_enqueue<E: Display>(span: &Span, sent: Result<u64, &E>) {
     match sent {
         Ok(jobs) => span.record("messaging.batch.message_count", jobs),
@@ -96,7 +101,7 @@ pub(crate) fn record_bulk_enqueue<E: Display>(span: &Span, sent: Result<u64, &E>
     };
 }
 
-/// Creates the span of an attempt, at the highest level, so that every log line of a handler has it.
+/// Creates the span of an attempt. The span has the level `ERROR`, so that it is enabled for every log line of a handler.
 pub(crate) fn attempt_span(info: &AttemptSpanInfo<'_>) -> Span {
     let AttemptSpanInfo { job, job_type, attempt, .. } = info;
     let span = tracing::error_span!(
@@ -114,7 +119,7 @@ pub(crate) fn attempt_span(info: &AttemptSpanInfo<'_>) -> Span {
     span
 }
 
-/// Creates the span of a batch handler.
+/// Creates the span of a batch handler. The span has the level `ERROR`, as in [`attempt_span`].
 pub(crate) fn batch_span<'a>(job_type: &str, members: impl ExactSizeIterator<Item = AttemptSpanInfo<'a>>) -> Span {
     let span = tracing::error_span!(
         target: "queue_core::attempt",

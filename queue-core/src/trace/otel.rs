@@ -1,4 +1,4 @@
-//! With the feature `otel`: span data for OpenTelemetry alone, which does not change logs, and the trace context of jobs.
+//! Span data for OpenTelemetry, and the trace context of jobs. Compiled with the feature `otel`. The data does not change logs.
 
 use opentelemetry::{
     Context,
@@ -12,10 +12,11 @@ use super::{AttemptSpanInfo, SYSTEM, TraceContext, TraceRelation, w3c};
 /// Maximum length of an error description in bytes.
 const MAX_ERROR_BYTES: usize = 1024;
 
-/// Maximum number of links of a span, as accepted by collectors.
+/// Maximum number of links of a span. Collectors accept this number of links.
 const MAX_LINKS: usize = 128;
 
-/// Returns the trace context for a job enqueued in this span: the span itself, or else the current context, if sampled.
+/// Returns the trace context for a job that is enqueued in `span`: the context of the span, or else the current context. Returns `None` if
+/// the context is not sampled.
 pub(crate) fn current_context(span: &Span) -> Option<TraceContext> {
     let sampled_context = |span: &Span| sampled(&span.context());
     let context = if span.is_disabled() { None } else { sampled_context(span) };
@@ -35,10 +36,10 @@ fn sampled(context: &Context) -> Option<SpanContext> {
     (context.is_valid() && context.is_sampled()).then(|| context.clone())
 }
 
-/// Sets the attributes of an attempt's span, and its parent or link.
+/// Sets the attributes of an attempt's span, and the span's parent or link.
 pub(crate) fn begin(span: &Span, info: &AttemptSpanInfo<'_>) {
     let AttemptSpanInfo { job, attempt, queue, meta, relation, .. } = info;
-    // Fails cheaply if no trace collector is installed.
+    // This call fails cheaply if no trace collector is installed.
     if span.set_parent(Context::new()).is_err() {
         return;
     }
@@ -52,7 +53,7 @@ pub(crate) fn begin(span: &Span, info: &AttemptSpanInfo<'_>) {
     }
 }
 
-/// Sets the attributes of a batch handler's span, and its links.
+/// Sets the attributes and links of a batch handler's span.
 pub(crate) fn begin_batch<'a>(span: &Span, members: impl ExactSizeIterator<Item = AttemptSpanInfo<'a>>) {
     if span.set_parent(Context::new()).is_err() {
         return;
@@ -74,7 +75,7 @@ fn set_name(span: &Span, queue: &str) {
     span.set_attribute("messaging.destination.name", queue.to_owned());
 }
 
-/// Recorder of a span's outcome. The span stays open until the recorder is dropped.
+/// Recorder of the outcome of a span. The span stays open until the recorder is dropped.
 #[derive(Debug)]
 pub(crate) struct OutcomeRecorder(Span);
 
@@ -89,7 +90,7 @@ impl OutcomeRecorder {
         Self(span.clone())
     }
 
-    /// Records the outcome, and the error if there is one.
+    /// Records the outcome in the span, together with the error if one is given.
     pub(crate) fn record(self, outcome: &'static str, error: Option<&str>) {
         let Self(span) = self;
         if span.is_disabled() {

@@ -1,4 +1,4 @@
-//! Trace context as text: <https://www.w3.org/TR/trace-context/>. Malformed text is treated as no context.
+//! Text form of a trace context: <https://www.w3.org/TR/trace-context/>. Malformed text is treated as if the job had no trace context.
 
 use std::str::FromStr as _;
 
@@ -8,20 +8,20 @@ use serde_json::Value;
 
 use super::{TRACEPARENT, TraceContext};
 
-/// Maximum length of `tracestate` in bytes; longer values are ignored.
+/// Maximum length of `tracestate` in bytes. Longer values are ignored.
 const MAX_STATE_BYTES: usize = 512;
 
-/// Length of `00-` trace id `-` span id `-` flags.
+/// Length in bytes of a `traceparent` of version 00: `00-` trace id `-` span id `-` flags.
 const TRACEPARENT_BYTES: usize = 55;
 
-/// Trace fields of metadata. Jobs enqueued by SQL may have arbitrary values.
+/// Trace fields of the metadata. Jobs enqueued by SQL may have arbitrary values in these fields.
 #[derive(Deserialize)]
 struct TraceFields {
     traceparent: Option<Value>,
     tracestate: Option<Value>,
 }
 
-/// Parses the trace context from a job's metadata, which is JSON text.
+/// Parses the trace context from a job's metadata. `meta` is JSON text.
 pub(super) fn parse_meta(meta: Option<&str>) -> Option<SpanContext> {
     let meta = meta.filter(|meta| meta.contains(TRACEPARENT))?;
     let TraceFields { traceparent, tracestate } = serde_json::from_str(meta).ok()?;

@@ -1,160 +1,160 @@
-//! What can keep an embedded server from starting, a variant for each thing that a caller does differently.
+//! Reasons why an embedded server cannot start: one variant for each distinct reaction of the caller.
 
 use std::{io, path::Path, path::PathBuf, time::Duration};
 
-/// Why there is no embedded server; every text says what to do about it.
+/// Error of [`Embedded::start`](crate::Embedded::start). Each message contains a fix.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum EmbeddedError {
-    /// No server binaries anywhere.
+    /// No server binaries were found.
     #[error(
-        "no PostgreSQL server found (looked in {}); {install}, or set QUEUE_PG_BIN to the folder of its `initdb` and `postgres`, \
-         or set DATABASE_URL to a server that runs already",
+        "no PostgreSQL server found in {}; {install}, or set QUEUE_PG_BIN to the folder of its `initdb` and `postgres`, \
+         or set DATABASE_URL to a running server",
         list(.looked)
     )]
     NoServer {
-        /// The folders that were looked at.
+        /// Searched folders.
         looked: Vec<PathBuf>,
-        /// What to run on this system.
+        /// Instruction for installing a server on this system.
         install: String,
     },
-    /// Only binaries that we do not support.
-    #[error("PostgreSQL {version} in {} is too old, 15 or later is needed; {install}, or set QUEUE_PG_BIN or DATABASE_URL", .bin.display())]
+    /// The only binaries found have an unsupported version.
+    #[error("PostgreSQL {version} in {} is too old, 15 or later is required; {install}, or set QUEUE_PG_BIN or DATABASE_URL", .bin.display())]
     TooOld {
-        /// Where the newest of them are.
+        /// Folder of the first of them.
         bin: PathBuf,
         /// Their major version.
         version: u32,
-        /// What to run on this system.
+        /// Instruction for installing a server on this system.
         install: String,
     },
-    /// The binaries that were asked for do not work.
+    /// The binaries at `QUEUE_PG_BIN` do not work.
     #[error("no working PostgreSQL server in {} ({reason}); set QUEUE_PG_BIN to a folder with `initdb` and `postgres`", .bin.display())]
     BadBinaries {
-        /// Where they should be.
+        /// Folder in which they were expected.
         bin: PathBuf,
         /// What is wrong with them.
         reason: String,
     },
-    /// Nothing says where data belongs.
+    /// No environment variable defines a folder for data.
     #[error("none of QUEUE_PG_DATA, XDG_DATA_HOME and HOME is set; set QUEUE_PG_DATA to a folder for the database")]
     NoHome,
-    /// The cluster was made by another major version.
+    /// The cluster was created by another major version.
     #[error(
-        "the database in {} was made by PostgreSQL {data}, but only {binaries} is here; install PostgreSQL {data}, or set QUEUE_PG_BIN \
+        "the database in {} was created by PostgreSQL {data}, but only {binaries} is installed; install PostgreSQL {data}, or set QUEUE_PG_BIN \
          to its binaries, or QUEUE_PG_DATA to another folder (`pg_upgrade` moves the data)", .folder.display()
     )]
     WrongVersion {
-        /// The cluster's folder.
+        /// Folder of the cluster.
         folder: PathBuf,
-        /// The version that made it.
+        /// Major version that created the cluster.
         data: u32,
-        /// The version at hand.
+        /// Major version of the binaries.
         binaries: u32,
     },
-    /// The folder holds something else, which must not be taken over.
-    #[error("{} has files but no database of ours; name an empty or new folder (QUEUE_PG_DATA)", .folder.display())]
+    /// The folder contains foreign files and must not be taken over.
+    #[error("{} contains files, but no database of queue-worker; set QUEUE_PG_DATA to an empty or new folder", .folder.display())]
     ForeignFolder {
-        /// That folder.
+        /// The folder.
         folder: PathBuf,
     },
     /// The cluster belongs to another user.
-    #[error("the database in {} belongs to user id {owner}; run as that user, or set QUEUE_PG_DATA to a folder of your own", .folder.display())]
+    #[error("the database in {} belongs to user id {owner}; run as that user, or set QUEUE_PG_DATA to another folder", .folder.display())]
     OtherOwner {
-        /// The cluster's folder.
+        /// Folder of the cluster.
         folder: PathBuf,
-        /// Who owns it.
+        /// User id of the owner.
         owner: u32,
     },
-    /// `PostgreSQL` refuses to run as root, and nobody else can get at the files.
+    /// `PostgreSQL` refuses to run as root, and no other user can access the files.
     #[error(
-        "running as root, which PostgreSQL refuses, and no other user can reach {}, nor are user namespaces allowed here; set QUEUE_PG_DATA \
+        "PostgreSQL refuses to run as root, no other user can access {}, and user namespaces are not allowed; set QUEUE_PG_DATA \
          to a folder whose parents all have mode o+x, such as /var/lib/queue-worker, or run as another user", .path.display()
     )]
     Unreachable {
-        /// What cannot be reached: the cluster's folder or the binaries.
+        /// Inaccessible path: the cluster's folder or the binaries.
         path: PathBuf,
     },
-    /// The folder's path is too long for a socket, and no shorter place will do.
+    /// The folder's path is too long for a socket, and no shorter private folder could be created.
     #[error(
         "the socket path in {} would be longer than the {limit} bytes that the system allows, and no private folder could be made \
          under {}; set QUEUE_PG_DATA to a shorter path", .folder.display(), list(.tried)
     )]
     SocketPath {
-        /// The cluster's folder.
+        /// Folder of the cluster.
         folder: PathBuf,
-        /// The limit in bytes.
+        /// Maximum length of a socket's path in bytes.
         limit: usize,
-        /// Where a short folder was tried.
+        /// Folders in which a shorter one was tried.
         tried: Vec<PathBuf>,
     },
     /// `initdb` failed.
-    #[error("could not make a database in {}: {output}", .folder.display())]
+    #[error("failed to create a database in {}: {output}", .folder.display())]
     Initdb {
-        /// The cluster's folder.
+        /// Folder of the cluster.
         folder: PathBuf,
-        /// The last lines of what it said.
+        /// Last lines of its output.
         output: String,
     },
-    /// The server ended instead of accepting connections.
-    #[error("PostgreSQL ended while it was starting; the last lines of {} are:\n{tail}", .log.display())]
+    /// The server exited before it accepted connections.
+    #[error("PostgreSQL exited during its start; last lines of {}:\n{tail}", .log.display())]
     Ended {
-        /// The server's log.
+        /// Log of the server.
         log: PathBuf,
-        /// Its last lines.
+        /// Last lines of the log.
         tail: String,
     },
-    /// The server takes too long.
+    /// The server did not accept connections in time.
     #[error(
-        "PostgreSQL did not accept connections within {waited:?}; after a crash it may need longer: raise `ready_within`; \
-         the last lines of {} are:\n{tail}", .log.display()
+        "PostgreSQL did not accept connections within {waited:?}; recovery after a crash may take longer: increase `ready_within`; \
+         last lines of {}:\n{tail}", .log.display()
     )]
     NotReady {
-        /// How long we waited.
+        /// Time waited.
         waited: Duration,
-        /// The server's log.
+        /// Log of the server.
         log: PathBuf,
-        /// Its last lines.
+        /// Last lines of the log.
         tail: String,
     },
-    /// Somebody else is starting or stopping the same server, for too long.
-    #[error("another process has been starting or stopping the database in {} for {waited:?}; `{find}` names it, end it and try again", .folder.display())]
+    /// Another process has been starting or stopping the same server for too long.
+    #[error("another process has been starting or stopping the database in {} for {waited:?}; find it with `{find}`, end it and retry", .folder.display())]
     Busy {
-        /// The cluster's folder.
+        /// Folder of the cluster.
         folder: PathBuf,
-        /// How long we waited.
+        /// Time waited.
         waited: Duration,
-        /// A command that names the process.
+        /// Command that shows the process.
         find: String,
     },
-    /// Somebody started a server on the folder by hand.
-    #[error("the database in {} is already run by process {pid}, which we did not start; stop it, or set DATABASE_URL to it", .folder.display())]
+    /// A server that this crate did not start is running on the folder.
+    #[error("the database in {} is in use by the server process {pid}, which queue-worker did not start; stop it, or set DATABASE_URL to it", .folder.display())]
     StartedElsewhere {
-        /// The cluster's folder.
+        /// Folder of the cluster.
         folder: PathBuf,
-        /// The server.
+        /// Process id of the server.
         pid: u32,
     },
-    /// The async runtime ended before the server was started.
-    #[error("the runtime was shut down while PostgreSQL was being started")]
+    /// The async runtime was shut down before the server had started.
+    #[error("the async runtime was shut down during the start of PostgreSQL")]
     Cancelled,
-    /// Not Unix.
-    #[error("an embedded PostgreSQL needs Linux, macOS or another Unix; set DATABASE_URL to a server that runs already")]
+    /// The system is not a Unix.
+    #[error("an embedded PostgreSQL needs Linux, macOS or another Unix; set DATABASE_URL to a running server")]
     Unsupported,
-    /// A file or a program failed us.
-    #[error("cannot {doing} {}; if the folder is not yours to use, set QUEUE_PG_DATA to another", .path.display())]
+    /// An operation on a file or program failed.
+    #[error("cannot {doing} {}; if you have no access to the folder, set QUEUE_PG_DATA to another", .path.display())]
     Io {
-        /// The verb.
+        /// The operation, as a verb.
         doing: &'static str,
-        /// What it was done to.
+        /// The file or program.
         path: PathBuf,
-        /// Why it failed.
+        /// Cause of the failure.
         source: io::Error,
     },
 }
 
 impl EmbeddedError {
-    /// For `map_err`: says what was being done to which path.
+    /// Returns a closure for `map_err` that adds the operation and its path.
     #[cfg(unix)]
     pub(crate) fn io(doing: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Self {
         move |source| Self::Io { doing, path: path.to_owned(), source }

@@ -1,9 +1,9 @@
-//! The folder of one cluster: which it is, what is in it, and the two locks that order starting and stopping.
+//! Folder of a cluster: its selection, its files, and the two locks that serialize starting and stopping.
 //!
 //! - `start.lock` is held by the one process that is joining or starting the server.
-//! - `alive.lock` is held by everything that belongs to a running server; free means that nothing of it is left.
+//! - `alive.lock` is held by all processes of a running server. If it is free, none of them is left.
 //!
-//! An ephemeral folder may vanish while somebody waits for a lock in it, so a lock counts only if its file is still there.
+//! An ephemeral folder may be removed while a process waits for one of its locks. So a lock counts only if its file still exists.
 
 use std::{
     env,
@@ -15,11 +15,11 @@ use std::{
 
 use crate::{EmbeddedError, EmbeddedOptions, find, run_as};
 
-/// A cluster's folder, by its real path.
+/// Folder of a cluster, by its canonical path.
 #[derive(Debug, Clone)]
 pub(crate) struct Folder(PathBuf);
 
-/// Makes the methods that name the folder's files.
+/// Generates the methods that return the paths of the folder's files.
 macro_rules! files {
     ($($(#[$doc:meta])* $method:ident = $name:literal;)*) => {
         $($(#[$doc])* pub(crate) fn $method(&self) -> PathBuf { self.0.join($name) })*
@@ -28,17 +28,17 @@ macro_rules! files {
 
 impl Folder {
     files! {
-        /// The cluster itself.
+        /// The cluster.
         data = "data";
-        /// The server's log.
+        /// Log of the server.
         log = "postgres.log";
-        /// What runs the server; written anew at each start.
+        /// Script that runs the server, rewritten at each start.
         script = "supervise.sh";
-        /// The FIFO that users hold open.
+        /// FIFO that users hold open.
         users = "users";
-        /// The same while the script makes sure that it has no users.
+        /// Name of the FIFO while the script checks again that it has no users.
         closing = "closing";
-        /// The same once the server is bound to stop.
+        /// Name of the FIFO once the server is certain to stop.
         closed = "closed";
         start_lock = "start.lock";
         alive_lock = "alive.lock";
@@ -49,8 +49,8 @@ impl Folder {
         &self.0
     }
 
-    /// The folder at `path`, made if need be. Refuses one with files in it that is not ours: we are going to change its owner
-    /// and mode, and perhaps to remove it.
+    /// Opens the folder at `path`, creating it if necessary. Rejects a folder with foreign files, because its owner and mode are about to
+    /// change, and it may be removed later.
     pub(crate) fn open(path: &Path) -> Result<Self, EmbeddedError> {
         if let Some(parent) = path.parent() {
             fs::create_dir_all(parent).map_err(EmbeddedError::io("create", parent))?;
@@ -59,21 +59,21 @@ impl Folder {
             Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(EmbeddedError::io("create", path)(error)),
             _ => {}
         }
-        let folder = Self(fs::canonicalize(path).map_err(EmbeddedError::io("find", path))?);
-        if folder.foreign().map_err(|error| folder.refused(error))? {
+        let folder = Self(fs::canonicalize(path).map_err(EmbeddedError::io("resolve", path))?);
+        if folder.has_foreign_files().map_err(|error| folder.access_error(error))? {
             return Err(EmbeddedError::ForeignFolder { folder: folder.0 });
         }
         Ok(folder)
     }
 
-    /// Whether there are files, but not ours. The locks are the first to come and the last to go.
-    fn foreign(&self) -> io::Result<bool> {
+    /// Whether the folder contains files, but none of this crate. The locks are created first and removed last.
+    fn has_foreign_files(&self) -> io::Result<bool> {
         let names: Vec<_> = fs::read_dir(&self.0)?.flatten().map(|entry| entry.path()).collect();
         let ours = names.contains(&self.start_lock()) || names.contains(&self.alive_lock());
         Ok(!names.is_empty() && !ours && !self.start_lock().exists())
     }
 
-    fn refused(&self, error: io::Error) -> EmbeddedError {
+    fn access_error(&self, error: io::Error) -> EmbeddedError {
         match fs::metadata(&self.0) {
             Ok(found) if error.kind() == io::ErrorKind::PermissionDenied => {
                 EmbeddedError::OtherOwner { folder: self.0.clone(), owner: found.uid() }
@@ -82,49 +82,49 @@ impl Folder {
         }
     }
 
-    /// The major version that made the cluster, if there is one.
+    /// Major version that created the cluster, if there is one.
     pub(crate) fn version(&self) -> Option<u32> {
-        version(&self.0)
+        cluster_version(&self.0)
     }
 
-    /// Whether nothing of a server that was started is left.
-    pub(crate) fn ended(&self) -> bool {
+    /// Whether nothing is left of a server that was started.
+    pub(crate) fn has_ended(&self) -> bool {
         let path = self.alive_lock();
-        File::open(&path).map_or(true, |file| file.try_lock_shared().is_ok() || !is_at(&file, &path))
+        File::open(&path).map_or(true, |file| file.try_lock_shared().is_ok() || !is_file_at(&file, &path))
     }
 
-    /// Makes the folder private and gives it and what we have put there to the server's user.
-    pub(crate) fn give_to(&self, run_as: &run_as::RunAs) -> Result<(), EmbeddedError> {
+    /// Makes the folder private, and gives it and the files created so far to the server's user.
+    pub(crate) fn give_ownership_to(&self, run_as: &run_as::RunAs) -> Result<(), EmbeddedError> {
         for path in [self.path(), &self.start_lock(), &self.alive_lock()] {
-            run_as.own(path)?;
+            run_as.chown(path)?;
         }
         fs::set_permissions(&self.0, fs::Permissions::from_mode(0o700)).map_err(EmbeddedError::io("make private", &self.0))
     }
 }
 
-/// Takes a lock if it is free. `Gone` if the folder has been removed.
-pub(crate) fn try_lock(path: &Path) -> Result<Lock, EmbeddedError> {
+/// Takes a lock if it is free.
+pub(crate) fn try_lock(path: &Path) -> Result<LockResult, EmbeddedError> {
     let file = match open_lock(path) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Lock::Gone),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(LockResult::Removed),
         opened => opened.map_err(EmbeddedError::io("open", path))?,
     };
     match file.try_lock() {
-        Err(TryLockError::WouldBlock) => return Ok(Lock::Taken),
+        Err(TryLockError::WouldBlock) => return Ok(LockResult::Busy),
         Err(TryLockError::Error(error)) => return Err(EmbeddedError::io("lock", path)(error)),
         Ok(()) => {}
     }
-    Ok(if is_at(&file, path) { Lock::Ours(file) } else { Lock::Gone })
+    Ok(if is_file_at(&file, path) { LockResult::Acquired(file) } else { LockResult::Removed })
 }
 
-/// What came of trying to take a lock.
-pub(crate) enum Lock {
-    Ours(File),
-    Taken,
-    Gone,
+/// Result of trying to take a lock.
+pub(crate) enum LockResult {
+    Acquired(File),
+    Busy,
+    Removed,
 }
 
-/// Whether the file is still the one at that path.
-pub(crate) fn is_at(file: &File, path: &Path) -> bool {
+/// Whether the file is still the one at this path.
+pub(crate) fn is_file_at(file: &File, path: &Path) -> bool {
     let identity = |metadata: fs::Metadata| (metadata.dev(), metadata.ino());
     match (file.metadata(), fs::metadata(path)) {
         (Ok(ours), Ok(there)) => identity(ours) == identity(there),
@@ -132,7 +132,7 @@ pub(crate) fn is_at(file: &File, path: &Path) -> bool {
     }
 }
 
-/// Creates it only where nothing is, and never through a link.
+/// Creates the lock file if there is none, never through a symbolic link.
 fn open_lock(path: &Path) -> io::Result<File> {
     let mut options = OpenOptions::new();
     options.read(true).write(true);
@@ -142,23 +142,24 @@ fn open_lock(path: &Path) -> io::Result<File> {
     }
 }
 
-fn version(folder: &Path) -> Option<u32> {
+fn cluster_version(folder: &Path) -> Option<u32> {
     fs::read_to_string(folder.join("data/PG_VERSION")).ok()?.trim().parse().ok()
 }
 
-/// Which folder the options mean, and our folder for all data of this user, if it is known.
+/// Returns the folder that the options select, and this crate's folder for all data of the user, if known.
 pub(crate) fn choose(options: &EmbeddedOptions) -> Result<(PathBuf, Option<PathBuf>), EmbeddedError> {
     let set = |name| env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
-    let own = own(set("XDG_DATA_HOME"), set("HOME"));
+    let own = data_home(set("XDG_DATA_HOME"), set("HOME"));
     if let Some(folder) = options.folder.clone().or_else(|| set("QUEUE_PG_DATA")) {
         return Ok((folder, own));
     }
     let own = own.ok_or(EmbeddedError::NoHome)?;
-    Ok((own.join(major(&own)?.to_string()), Some(own)))
+    Ok((own.join(select_version(&own)?.to_string()), Some(own)))
 }
 
-/// Root's home is closed to every user that the server could run as, so root's data goes where services keep theirs.
-fn own(xdg: Option<PathBuf>, home: Option<PathBuf>) -> Option<PathBuf> {
+/// Returns this crate's folder for data. Root's home is closed to every user that the server could run as, so root's data is where services
+/// keep theirs.
+fn data_home(xdg: Option<PathBuf>, home: Option<PathBuf>) -> Option<PathBuf> {
     let apple = cfg!(target_os = "macos");
     let folder = match (xdg.filter(|xdg| xdg.is_absolute()), home) {
         (Some(xdg), _) => xdg,
@@ -169,11 +170,11 @@ fn own(xdg: Option<PathBuf>, home: Option<PathBuf>) -> Option<PathBuf> {
     Some(folder.join("queue-worker"))
 }
 
-/// The version to use where none is asked for: that of the newest cluster that is there and can be run. So an upgrade of the
-/// system's packages does not hide the jobs of the version before.
-fn major(own: &Path) -> Result<u32, EmbeddedError> {
+/// Returns the version to use if none is configured: that of the newest existing cluster for which there are binaries. So an upgrade of the
+/// system's packages does not hide the jobs of the previous version.
+fn select_version(own: &Path) -> Result<u32, EmbeddedError> {
     let entries = fs::read_dir(own).into_iter().flatten().flatten();
-    let mut existing: Vec<u32> = entries.filter_map(|entry| version(&entry.path())).collect();
+    let mut existing: Vec<u32> = entries.filter_map(|entry| cluster_version(&entry.path())).collect();
     existing.sort_unstable_by_key(|&version| std::cmp::Reverse(version));
     for &version in &existing {
         if find::find(Some(own), Some(version))?.version == version {

@@ -1,4 +1,4 @@
-//! Makes a cluster: in a folder of another name, renamed when it is complete, so that a kill leaves nothing half-made.
+//! Creates a cluster under a temporary name and renames it when complete, so that a killed process leaves no incomplete cluster.
 
 use std::{fs, io, path::Path, process::Stdio};
 
@@ -6,17 +6,17 @@ use crate::{
     EmbeddedError, EmbeddedOptions,
     find::Binaries,
     folder::Folder,
-    run_as::{RunAs, with_name},
+    run_as::{RunAs, with_user_name},
 };
 
 const UNFINISHED: &str = "data.unfinished.";
 
-/// Makes the folder's cluster. Trusts everybody who gets to its socket, which is private.
+/// Creates the folder's cluster. Trusts every user with access to its socket, which is private.
 pub(crate) fn initdb(folder: &Folder, binaries: &Binaries, run_as: &RunAs, options: &EmbeddedOptions) -> Result<(), EmbeddedError> {
-    sweep(folder.path());
-    // By process: a starter that was killed may have left an `initdb` at work.
+    remove_unfinished(folder.path());
+    // Named by process: a killed starter may have left an `initdb` running.
     let unfinished = folder.path().join(format!("{UNFINISHED}{}", std::process::id()));
-    let mut initdb = with_name(run_as).command(binaries.bin.join("initdb"));
+    let mut initdb = with_user_name(run_as).command(binaries.bin.join("initdb"));
     initdb.args(["--username=postgres", "--auth=trust", "--encoding=UTF8", "--locale=C", "--no-instructions"]);
     if !options.durable {
         initdb.arg("--no-sync");
@@ -38,13 +38,13 @@ pub(crate) fn initdb(folder: &Folder, binaries: &Binaries, run_as: &RunAs, optio
     Ok(())
 }
 
-/// Removes what killed starters left. What is still being written into goes another time.
-fn sweep(folder: &Path) {
+/// Removes what killed starters left. A folder that is still being written is removed by a later start.
+fn remove_unfinished(folder: &Path) {
     for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
         if entry.file_name().as_encoded_bytes().starts_with(UNFINISHED.as_bytes()) {
             match fs::remove_dir_all(entry.path()) {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                    tracing::debug!(%error, path = %entry.path().display(), "left an unfinished cluster");
+                    tracing::debug!(%error, path = %entry.path().display(), "failed to remove an unfinished cluster");
                 }
                 _ => {}
             }

@@ -1,17 +1,17 @@
-//! The one command that installs a server on this system.
+//! Command that installs a server on this system.
 
-/// A phrase such as ``install it (`sudo apt-get install postgresql`)``.
-pub(crate) fn advice() -> String {
+/// Returns an instruction such as ``install it (`sudo apt-get install postgresql`)``.
+pub(crate) fn instruction() -> String {
     let release =
         if cfg!(target_os = "macos") { "ID=macos".to_owned() } else { std::fs::read_to_string("/etc/os-release").unwrap_or_default() };
-    match command(&release) {
+    match install_command(&release) {
         Some(command) => format!("install it (`{command}`)"),
         None => "install PostgreSQL 15 or later".to_owned(),
     }
 }
 
-/// Reads the text of an `os-release` file: the system's own name first, then those that it resembles.
-fn command(release: &str) -> Option<&'static str> {
+/// Selects the command by the text of an `os-release` file: by the system's own name first, then by those of similar systems.
+fn install_command(release: &str) -> Option<&'static str> {
     let value =
         |key: &str| release.lines().find_map(|line| line.strip_prefix(key)).map(|text| text.trim_matches(['"', '\'']).to_lowercase());
     let names = [value("ID="), value("ID_LIKE=")].into_iter().flatten().collect::<Vec<_>>().join(" ");
@@ -30,7 +30,7 @@ fn command(release: &str) -> Option<&'static str> {
 
 #[cfg(test)]
 mod tests {
-    use super::command;
+    use super::install_command;
 
     #[test]
     fn each_system_gets_its_own_command() {
@@ -42,8 +42,8 @@ mod tests {
             ("ID=manjaro\nID_LIKE=arch\n", "pacman"),
             ("ID=macos", "brew"),
         ] {
-            assert!(command(release).is_some_and(|command| command.contains(expected)), "{release}");
+            assert!(install_command(release).is_some_and(|command| command.contains(expected)), "{release}");
         }
-        assert_eq!(command("ID=plan9"), None);
+        assert_eq!(install_command("ID=plan9"), None);
     }
 }

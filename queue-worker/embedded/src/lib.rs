@@ -1,11 +1,11 @@
-//! A real `PostgreSQL` without an installation step: starts the machine's own server binaries on a private cluster and stops
-//! them when nobody needs them any more.
+//! Runs a real `PostgreSQL` without an installation step: starts the server binaries of the machine on a private cluster, and stops the
+//! server with its last user.
 //!
-//! Several processes share one server. Each holds a FIFO open; a small shell script, `supervise.sh`, runs the server and
-//! reads that FIFO. The last user gone, by `kill -9` too, is its end of file: it stops the server and ends. So nothing of
-//! ours stays behind, and nothing has to be cleaned up by a user that can no longer do so.
+//! Several processes share one server. Each holds a FIFO open. A small shell script, `supervise.sh`, runs the server and reads that FIFO.
+//! When the last user has exited, even by `kill -9`, the script reads end of file, stops the server and exits. So no process is left
+//! behind, and a user that was killed has nothing to clean up.
 //!
-//! This crate opens no database connection, and downloads nothing. `DATABASE_URL` is its caller's business.
+//! This crate opens no database connection and downloads nothing. Reading `DATABASE_URL` is up to its caller.
 
 mod error;
 #[cfg(unix)]
@@ -39,23 +39,23 @@ use std::{
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
-/// How to start an embedded server; `EmbeddedOptions::default()` suits a program, `EmbeddedOptions::temporary()` a test.
+/// Options of an embedded server: `EmbeddedOptions::default()` for programs, `EmbeddedOptions::temporary()` for tests.
 ///
 /// A server that is already running keeps the options it was started with.
 #[derive(Debug, Clone)]
 pub struct EmbeddedOptions {
-    /// Where cluster, log and socket live. Default: `$QUEUE_PG_DATA`, else a folder for each major version of `PostgreSQL` under
-    /// `$XDG_DATA_HOME/queue-worker`, `~/.local/share/queue-worker` (macOS: `~/Library/Application Support/queue-worker`),
-    /// or as root `/var/lib/queue-worker`.
+    /// Folder of the cluster, the log and the socket. Default: `$QUEUE_PG_DATA`, else a folder for each major version of `PostgreSQL` under
+    /// `$XDG_DATA_HOME/queue-worker`, `~/.local/share/queue-worker` (macOS: `~/Library/Application Support/queue-worker`), or as root
+    /// `/var/lib/queue-worker`.
     pub folder: Option<PathBuf>,
-    /// Further server settings, such as `("max_connections", "50")`; they win over ours.
+    /// Additional server settings, such as `("max_connections", "50")`. They override the built-in ones.
     pub settings: Vec<(String, String)>,
     /// Whether committed work survives a crash of the machine (fsync). Default: true.
     pub durable: bool,
-    /// Whether the whole folder is removed once the last user has gone. Default: false.
-    /// As root, put such a folder where everybody may write, as the system's temporary folder: elsewhere it is left empty.
+    /// Whether the folder is removed when the last user has left. Default: false. As root, put such a folder into a world-writable one,
+    /// such as the system's temporary folder. Elsewhere its content is removed, but the empty folder stays.
     pub ephemeral: bool,
-    /// How long a server may take to accept connections, crash recovery included. Default: 30 s.
+    /// Maximum time until the server accepts connections, crash recovery included. Default: 30 s.
     pub ready_within: Duration,
 }
 
@@ -66,7 +66,8 @@ impl Default for EmbeddedOptions {
 }
 
 impl EmbeddedOptions {
-    /// A server of one's own in a new folder under the system's temporary one: not durable, gone with its last user.
+    /// Returns the options of a private server in a new folder under the system's temporary one. The server is not durable, and its folder
+    /// is removed with its last user.
     pub fn temporary() -> Self {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos();
         let folder = std::env::temp_dir().join(format!("queue-{}-{now:x}", std::process::id()));
@@ -74,7 +75,7 @@ impl EmbeddedOptions {
     }
 }
 
-/// One use of an embedded server, which lives at least as long as this value. Dropping the last one stops the server.
+/// A use of an embedded server, which runs at least as long as this value exists. The server stops when its last use is dropped.
 ///
 /// ```no_run
 /// # use queue_embedded::{Embedded, EmbeddedOptions, EmbeddedError};
@@ -83,47 +84,47 @@ impl EmbeddedOptions {
 /// # Ok::<(), EmbeddedError>(())
 /// ```
 #[derive(Debug)]
-#[must_use = "the server is stopped when its last user is dropped"]
+#[must_use = "the server stops when its last user is dropped"]
 pub struct Embedded {
     url: String,
     folder: PathBuf,
     attached: bool,
-    /// Our end of the FIFO; closing it, in whatever way, is all that a user has to do to leave.
+    /// This user's end of the FIFO. A user leaves by closing it, explicitly or by exiting.
     _user: File,
 }
 
 impl Embedded {
-    /// Starts the server of a folder, or joins it when it is running, and returns once it accepts connections.
-    /// Blocks the thread: a few milliseconds when it runs already, up to `ready_within` otherwise.
+    /// Starts the server of a folder, or joins a running one, and returns once it accepts connections. Blocks the thread: a few
+    /// milliseconds if the server is running, otherwise up to `ready_within`.
     #[cfg(unix)]
-    #[expect(clippy::needless_pass_by_value, reason = "options are made for one start")]
+    #[expect(clippy::needless_pass_by_value, reason = "options are created for one start")]
     pub fn start(options: EmbeddedOptions) -> Result<Self, EmbeddedError> {
         start::start(&options)
     }
 
-    /// Refuses: an embedded server needs Unix.
+    /// Returns an error: an embedded server needs Unix.
     #[cfg(not(unix))]
     pub fn start(_: EmbeddedOptions) -> Result<Self, EmbeddedError> {
         Err(EmbeddedError::Unsupported)
     }
 
-    /// The server's URL: its Unix socket, user `postgres`, database `postgres`.
+    /// Returns the server's URL: its Unix socket, user `postgres`, database `postgres`.
     pub fn url(&self) -> &str {
         &self.url
     }
 
-    /// The folder with the cluster (`data`), its log (`postgres.log`) and, if the path is short enough, its socket.
+    /// Returns the folder with the cluster (`data`), its log (`postgres.log`) and, if the path is short enough, its socket.
     pub fn folder(&self) -> &Path {
         &self.folder
     }
 
-    /// Whether the server was running already.
+    /// Whether the server was already running.
     pub fn attached(&self) -> bool {
         self.attached
     }
 }
 
-/// [`Embedded::start`] for async callers: does the waiting on a thread for blocking work.
+/// Async version of [`Embedded::start`]: waits on a thread for blocking work.
 pub async fn start(options: EmbeddedOptions) -> Result<Embedded, EmbeddedError> {
     match tokio::task::spawn_blocking(move || Embedded::start(options)).await {
         Ok(started) => started,

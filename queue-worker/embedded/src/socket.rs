@@ -1,4 +1,4 @@
-//! Where the server's socket is, and the URL that leads there.
+//! Path of the server's socket, and the URL of the server.
 
 use std::{
     collections::hash_map::DefaultHasher,
@@ -15,60 +15,63 @@ use std::{
 
 use crate::{EmbeddedError, folder::Folder, run_as::RunAs};
 
-/// It only names the socket: nothing listens on a network.
+/// Only part of the socket's name: the server does not listen on a network.
 pub(crate) const PORT: &str = "5432";
-/// The longest path of a socket, in bytes.
-const LIMIT: usize = if cfg!(any(target_os = "linux", target_os = "android")) { 107 } else { 103 };
+/// Maximum length of a socket's path in bytes.
+const MAX_PATH_BYTES: usize = if cfg!(any(target_os = "linux", target_os = "android")) { 107 } else { 103 };
 
-/// The socket in a folder of sockets.
-pub(crate) fn file(folder: &Path) -> PathBuf {
+/// Returns the path of the socket in a folder.
+pub(crate) fn socket_path(folder: &Path) -> PathBuf {
     folder.join(format!(".s.PGSQL.{PORT}"))
 }
 
-/// The folder for the server's socket: the cluster's own, or a short private one if that path does not do.
+/// Selects the folder of the server's socket: the cluster's folder, or a short private one if that path is not usable.
 pub(crate) fn choose(folder: &Folder, run_as: &RunAs) -> Result<PathBuf, EmbeddedError> {
-    if fits(folder.path()) {
+    if is_usable(folder.path()) {
         return Ok(folder.path().to_owned());
     }
-    let runtime = env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from).filter(|_| *run_as == RunAs::Same);
+    let runtime = env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from).filter(|_| *run_as == RunAs::CurrentUser);
     let tried: Vec<PathBuf> = runtime.into_iter().filter(|dir| dir.is_absolute()).chain([PathBuf::from("/tmp")]).collect();
     for parent in &tried {
         for attempt in 0..8 {
             let mut hasher = DefaultHasher::new();
             (folder.path(), attempt).hash(&mut hasher);
             let short = parent.join(format!("queue-{:016x}", hasher.finish()));
-            if fits(&short) && private(&short, run_as) {
+            if is_usable(&short) && create_private(&short, run_as) {
                 return Ok(short);
             }
         }
     }
-    Err(EmbeddedError::SocketPath { folder: folder.path().to_owned(), limit: LIMIT, tried })
+    Err(EmbeddedError::SocketPath { folder: folder.path().to_owned(), limit: MAX_PATH_BYTES, tried })
 }
 
-/// Removes what a server that was killed left beside its socket; like `postmaster.pid` it may name a process by now.
+/// Removes the lock file that a killed server left beside its socket. Like `postmaster.pid`, it may contain the id of another process by
+/// now.
 pub(crate) fn remove_stale_lock(folder: &Path) {
-    if UnixStream::connect(file(folder)).is_err() {
+    if UnixStream::connect(socket_path(folder)).is_err() {
         let _ = fs::remove_file(folder.join(format!(".s.PGSQL.{PORT}.lock")));
     }
 }
 
-/// Whether a socket's path is short enough there, and means the same to the server, to drivers and in a URL: the server
-/// takes a list with commas, and URLs are UTF-8.
-fn fits(folder: &Path) -> bool {
+/// Whether a socket's path in this folder is short enough, and is valid for the server, for drivers and in a URL. The server's setting is a
+/// list with commas, and URLs are UTF-8.
+fn is_usable(folder: &Path) -> bool {
     let plain = |text: &str| !text.contains([',', '"']) && !text.contains(char::is_control) && text.trim() == text;
-    file(folder).as_os_str().len() <= LIMIT && folder.to_str().is_some_and(plain)
+    socket_path(folder).as_os_str().len() <= MAX_PATH_BYTES && folder.to_str().is_some_and(plain)
 }
 
-/// Makes a folder for the server's user alone. In a folder that everybody may write somebody else may have been first.
-fn private(folder: &Path, run_as: &RunAs) -> bool {
-    if DirBuilder::new().mode(0o700).create(folder).is_ok() && run_as.own(folder).is_ok() {
+/// Creates a folder that only the server's user can access. An existing one is accepted only with the right owner and mode, because another
+/// user may have created it in a world-writable parent.
+fn create_private(folder: &Path, run_as: &RunAs) -> bool {
+    if DirBuilder::new().mode(0o700).create(folder).is_ok() && run_as.chown(folder).is_ok() {
         return true;
     }
     fs::symlink_metadata(folder)
         .is_ok_and(|found| found.is_dir() && found.uid() == run_as.owner() && found.permissions().mode() & 0o777 == 0o700)
 }
 
-/// The URL of the server whose socket is in a folder. Names the port and refuses TLS so that no `PG...` variable gets between.
+/// Returns the URL of the server whose socket is in this folder. It specifies the port and disables TLS, so that `PG...` variables have no
+/// effect.
 pub(crate) fn url(socket: &Path) -> String {
     let mut url = format!("postgresql://postgres@localhost:{PORT}/postgres?sslmode=disable&host=");
     for &byte in socket.as_os_str().as_encoded_bytes() {
@@ -83,7 +86,7 @@ pub(crate) fn url(socket: &Path) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{LIMIT, fits, url};
+    use super::{MAX_PATH_BYTES, is_usable, url};
     use std::path::Path;
 
     #[test]
@@ -96,9 +99,9 @@ mod tests {
 
     #[test]
     fn a_socket_fits_up_to_the_limit() {
-        let longest = LIMIT - "/.s.PGSQL.5432".len();
-        assert!(fits(Path::new(&format!("/{}", "x".repeat(longest - 1)))));
-        assert!(!fits(Path::new(&format!("/{}", "x".repeat(longest)))));
-        assert!(!fits(Path::new("/tmp/a,b")));
+        let longest = MAX_PATH_BYTES - "/.s.PGSQL.5432".len();
+        assert!(is_usable(Path::new(&format!("/{}", "x".repeat(longest - 1)))));
+        assert!(!is_usable(Path::new(&format!("/{}", "x".repeat(longest)))));
+        assert!(!is_usable(Path::new("/tmp/a,b")));
     }
 }

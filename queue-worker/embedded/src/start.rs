@@ -1,6 +1,7 @@
-//! Joins the server that runs, or has one launched when nothing of an earlier one is left.
+//! Joins a running server, or launches one when nothing is left of an earlier one.
 //!
-//! All waiting for other processes is here. Whoever gets past `start.lock` is alone, until it has a server or an error.
+//! All waiting for other processes is here. The process that holds `start.lock` is the only one that starts or joins, until it has a server
+//! or an error.
 
 use std::{
     fs::File,
@@ -11,40 +12,41 @@ use std::{
 
 use crate::{
     Embedded, EmbeddedError, EmbeddedOptions,
-    folder::{self, Folder, Lock, is_at},
+    folder::{self, Folder, LockResult, is_file_at},
     launch::launch,
-    running::{self, RunningServer, running},
+    running::{self, RunningServer, find_running},
     socket,
-    users::{self, Entrance},
+    users::{self, JoinResult},
 };
 
-/// How often we look whether somebody else is done.
-const PAUSE: Duration = Duration::from_millis(2);
-/// How long others may take to stop a server: the last checkpoint of a busy one.
-const STOPPING: Duration = Duration::from_mins(1);
-/// How long a server may listen without anybody reading the FIFO before we take its script for dead.
-const UNWATCHED: Duration = Duration::from_millis(500);
+/// Interval at which the other process's progress is checked.
+const POLL_INTERVAL: Duration = Duration::from_millis(2);
+/// Maximum time in which other processes stop a server, including its last checkpoint.
+const STOP_TIMEOUT: Duration = Duration::from_mins(1);
+/// How long a server may listen while no process reads the FIFO. After that its script is considered dead.
+const NO_READER_TIMEOUT: Duration = Duration::from_millis(500);
 
 pub(crate) fn start(options: &EmbeddedOptions) -> Result<Embedded, EmbeddedError> {
     let (path, own) = folder::choose(options)?;
-    let others = STOPPING + options.ready_within;
+    let others = STOP_TIMEOUT + options.ready_within;
     let deadline = Instant::now() + others;
     loop {
         let folder = Folder::open(&path)?;
         match folder::try_lock(&folder.start_lock())? {
-            // It is released when the file is closed.
-            Lock::Ours(start) => {
+            // Released when the file is closed.
+            LockResult::Acquired(start) => {
                 if let Some(embedded) = join_or_launch(&folder, &start, own.as_deref(), options, deadline)? {
                     return Ok(embedded);
                 }
             }
-            Lock::Taken | Lock::Gone => {}
+            LockResult::Busy | LockResult::Removed => {}
         }
         wait(&folder, deadline, others)?;
     }
 }
 
-/// One starter at a time gets here. `None` if the folder was removed by the end of an ephemeral server.
+/// Joins the server or launches one; only one process at a time runs this. Returns `None` if the folder was removed with an ephemeral
+/// server.
 fn join_or_launch(
     folder: &Folder,
     start: &File,
@@ -53,45 +55,45 @@ fn join_or_launch(
     deadline: Instant,
 ) -> Result<Option<Embedded>, EmbeddedError> {
     let mut place = None;
-    let mut unwatched: Option<Instant> = None;
+    let mut no_reader_since: Option<Instant> = None;
     loop {
         match folder::try_lock(&folder.alive_lock())? {
-            // The end of an ephemeral server removes first this lock, then the other.
-            Lock::Ours(_) if !is_at(start, &folder.start_lock()) => return Ok(None),
-            Lock::Ours(alive) => return launch(folder, own, options, alive).map(Some),
-            Lock::Gone => return Ok(None),
-            Lock::Taken => {}
+            // An ephemeral server's cleanup removes `start.lock` first, then `alive.lock`.
+            LockResult::Acquired(_) if !is_file_at(start, &folder.start_lock()) => return Ok(None),
+            LockResult::Acquired(alive) => return launch(folder, own, options, alive).map(Some),
+            LockResult::Removed => return Ok(None),
+            LockResult::Busy => {}
         }
         if place.is_none() {
             match users::join(folder)? {
-                Entrance::Open(user) => place = Some(user),
-                Entrance::Closed => {}
-                Entrance::Unwatched => {
-                    let since = *unwatched.get_or_insert_with(Instant::now);
-                    if since.elapsed() > UNWATCHED
-                        && let Some(RunningServer { pid, .. }) = running(folder)
+                JoinResult::Joined(user) => place = Some(user),
+                JoinResult::NotRunning => {}
+                JoinResult::NoReader => {
+                    let since = *no_reader_since.get_or_insert_with(Instant::now);
+                    if since.elapsed() > NO_READER_TIMEOUT
+                        && let Some(RunningServer { pid, .. }) = find_running(folder)
                     {
-                        tracing::warn!(pid, folder = %folder.path().display(), "nobody watches this server's users: restarting it");
-                        running::stop(folder, pid);
-                        unwatched = None;
+                        tracing::warn!(pid, folder = %folder.path().display(), "no process watches the users of this server: restarting it");
+                        running::request_stop(folder, pid);
+                        no_reader_since = None;
                     }
                 }
             }
         }
-        match running(folder) {
+        match find_running(folder) {
             Some(RunningServer { socket, ready: true, .. }) if place.is_some() => {
-                let user = place.take().expect("just looked");
+                let user = place.take().expect("the match guard checked it");
                 tracing::debug!(folder = %folder.path().display(), "joined the embedded server");
                 return Ok(Some(Embedded { url: socket::url(&socket), folder: folder.path().to_owned(), attached: true, _user: user }));
             }
-            _ => wait(folder, deadline, STOPPING + options.ready_within)?,
+            _ => wait(folder, deadline, STOP_TIMEOUT + options.ready_within)?,
         }
     }
 }
 
 fn wait(folder: &Folder, deadline: Instant, waited: Duration) -> Result<(), EmbeddedError> {
     if Instant::now() < deadline {
-        thread::sleep(PAUSE);
+        thread::sleep(POLL_INTERVAL);
         return Ok(());
     }
     let find = format!("fuser -v {} {}", folder.start_lock().display(), folder.alive_lock().display());

@@ -1,24 +1,24 @@
-# Runs one PostgreSQL server for as long as somebody uses it. Written here by queue-worker at each start of the server.
+# Runs one PostgreSQL server while it has users. queue-worker writes this file at each start of the server.
 #
 #   sh supervise.sh FOLDER SHORT EPHEMERAL COMMAND...
 #
-# FOLDER is the cluster's folder, SHORT the folder of the socket if that is elsewhere, EPHEMERAL "yes" if FOLDER is to be
-# removed at the end, COMMAND the server. Standard input is alive.lock, locked: all that belongs to the server keeps it
-# open, so the lock is free only when nothing of it is left.
+# FOLDER is the cluster's folder, SHORT the folder of the socket if it is a different one, EPHEMERAL "yes" to remove FOLDER
+# at the end, COMMAND the server. Standard input is alive.lock, locked. All processes of the server keep it open, so the lock
+# is free only when none of them is left.
 folder=$1 short=$2 ephemeral=$3
 shift 3
 cd / || exit
 umask 077
 exec 5<&0 </dev/null >>"$folder/postgres.log" 2>&1 3<&- 4<&- 6<&- 7<&- 8<&- 9<&-
-# From the start on, so that whoever finds the server ready also finds its users watched.
+# Opened before the server starts: a process that finds the server ready can rely on its users being watched.
 exec 4<>"$folder/users" 3<"$folder/users" 4>&-
 
-# Reads to the end of file: until no user is left.
+# Reads to end of file: until no user is left.
 drain() {
     while read -r _ <&3; do :; done
 }
 
-# Ends when the last user has gone for good (users.rs tells how).
+# Returns when the last user has left and none can join (see users.rs).
 watch() {
     while [ -e "$folder/users" ] || [ -e "$folder/closing" ]; do
         drain
@@ -29,7 +29,7 @@ watch() {
     exec 3<&-
 }
 
-# Stops the server, also one that is just being started, and cleans up if the main process was killed.
+# Stops the server, even during its start, and cleans up if the main process was killed.
 stop() {
     tries=0
     while [ $tries -lt 60 ]; do
@@ -40,7 +40,7 @@ stop() {
     done 2>/dev/null
 }
 
-# Outlives a killed script by up to a second, so it must hold neither lock nor FIFO.
+# sleep outlives a killed script by up to a second, so it must hold neither lock nor FIFO.
 nap() {
     sleep 1 </dev/null 3<&- 5<&-
 }
@@ -48,7 +48,7 @@ nap() {
 clean() {
     [ -z "$short" ] || rmdir "$short"
     [ "$ephemeral" = yes ] || return
-    # The locks last: as long as they are there, nobody starts a new server among what is being removed.
+    # The locks last: while they exist, no process starts a server in a folder that is being removed.
     for path in "$folder"/* "$folder"/.[!.]*; do
         case $path in */start.lock | */alive.lock) ;; *) rm -rf "$path" ;; esac
     done
@@ -57,7 +57,7 @@ clean() {
     rmdir "$folder"
 } 2>/dev/null
 
-# Runs the server once, from the first time on with somebody who watches its users. Returns its exit status.
+# Runs the server once and returns its exit status. The first call also starts the watcher of its users.
 run() {
     "$@" <&5 5<&- 3<&- &
     server=$!
@@ -69,7 +69,7 @@ run() {
     fi
     wait $server
     status=$?
-    # A signal to us ends the wait, not the server.
+    # A signal to this script ends the wait, not the server.
     while [ $status -gt 128 ] && kill -0 $server 2>/dev/null; do
         wait $server
         status=$?
@@ -80,7 +80,7 @@ run() {
 watcher='' stopping=''
 trap 'stopping=yes; kill -INT $server' HUP INT TERM
 
-# A server that crashed is started again for those who use it, up to five times a minute; one that fails at once is not.
+# Restarts a crashed server for its users, up to five times a minute, but not one that fails to start.
 left=5
 while [ -z "$stopping" ] && [ ! -e "$folder/closed" ]; do
     began=$(date +%s)
@@ -91,7 +91,7 @@ while [ -z "$stopping" ] && [ ! -e "$folder/closed" ]; do
     [ $status -gt 128 ] || [ $left -lt 5 ] || break
     [ $left -gt 0 ] || break
     left=$((left - 1))
-    echo "supervise.sh: the server ended with status $status; starting it again"
+    echo "supervise.sh: the server exited with status $status; restarting"
     nap
 done
 kill $watcher 2>/dev/null

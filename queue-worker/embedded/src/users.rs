@@ -1,9 +1,9 @@
-//! Joining and leaving: a user is whoever holds the FIFO open for writing.
+//! Joining and leaving: a user is a process that holds the FIFO open for writing.
 //!
-//! The script that reads the FIFO sees its end of file once no user is left. A new user may come at that very moment, so
-//! the script renames the FIFO twice, `users` to `closing` to `closed`, and looks for its end again in between. A user
-//! holds a place once it has the FIFO open while it is called `users`: the script cannot get past the second look then. One
-//! that finds `closing` calls it `users` again, and the script starts over. Only the holder of `start.lock` joins.
+//! The script that reads the FIFO gets end of file when no user is left. A new user may join at that moment. So the script renames the FIFO
+//! twice, from `users` to `closing` to `closed`, and reads until end of file again in between. A user has joined if it has the FIFO open
+//! while its name is `users`: the script then blocks in its second read. A user that finds `closing` renames it back to `users`, and the
+//! script starts over. Only the holder of `start.lock` joins.
 
 use std::{
     fs::{self, File, OpenOptions},
@@ -13,37 +13,37 @@ use std::{
 
 use crate::{
     EmbeddedError,
-    folder::{Folder, is_at},
+    folder::{Folder, is_file_at},
     run_as::RunAs,
 };
 
-/// Opening for writing must fail, not wait, when nobody reads.
+/// Makes opening for writing fail instead of wait when no process reads.
 const O_NONBLOCK: i32 = if cfg!(any(target_os = "linux", target_os = "android")) { 0o4000 } else { 0x4 };
-/// What it fails with then, on every Unix.
+/// Error of such an open, on every Unix.
 const ENXIO: i32 = 6;
 
-/// What a user finds.
-pub(crate) enum Entrance {
-    /// We hold a place: the server will not be stopped while the file is open.
-    Open(File),
+/// Result of an attempt to join.
+pub(crate) enum JoinResult {
+    /// Joined: the server does not stop while the file is open.
+    Joined(File),
     /// The server is stopping, or was never started.
-    Closed,
-    /// Nobody reads the FIFO: the script was killed, or has not begun yet.
-    Unwatched,
+    NotRunning,
+    /// No process reads the FIFO: the script was killed, or has not started yet.
+    NoReader,
 }
 
 /// Tries to join.
-pub(crate) fn join(folder: &Folder) -> Result<Entrance, EmbeddedError> {
+pub(crate) fn join(folder: &Folder) -> Result<JoinResult, EmbeddedError> {
     let users = folder.users();
     loop {
         let _ = fs::rename(folder.closing(), &users);
         match OpenOptions::new().write(true).custom_flags(O_NONBLOCK).open(&users) {
-            Ok(file) if is_at(&file, &users) => return Ok(Entrance::Open(file)),
+            Ok(file) if is_file_at(&file, &users) => return Ok(JoinResult::Joined(file)),
             Ok(_) => {}
-            Err(error) if error.raw_os_error() == Some(ENXIO) => return Ok(Entrance::Unwatched),
+            Err(error) if error.raw_os_error() == Some(ENXIO) => return Ok(JoinResult::NoReader),
             Err(error) if error.kind() == ErrorKind::NotFound => {
                 if !folder.closing().exists() {
-                    return Ok(Entrance::Closed);
+                    return Ok(JoinResult::NotRunning);
                 }
             }
             Err(error) => return Err(EmbeddedError::io("open", &users)(error)),
@@ -51,11 +51,11 @@ pub(crate) fn join(folder: &Folder) -> Result<Entrance, EmbeddedError> {
     }
 }
 
-/// Makes a FIFO for a server that is about to start. The file counts as a user and as a reader, so the script neither waits
-/// for a user nor misses one; replace it by a place of one's own with [`join`] when the script reads.
+/// Creates the FIFO for a server that is about to start. The returned file counts as a user and as a reader, so the script neither waits
+/// for a user nor misses one. Once the script reads, replace it with the result of [`join`].
 ///
-/// The FIFO of an earlier run is taken over with the users that it still has.
-pub(crate) fn open(folder: &Folder, run_as: &RunAs) -> Result<File, EmbeddedError> {
+/// The FIFO of an earlier run is reused with its remaining users.
+pub(crate) fn open_fifo(folder: &Folder, run_as: &RunAs) -> Result<File, EmbeddedError> {
     let users = folder.users();
     for earlier in [folder.closing(), folder.closed()] {
         let _ = fs::rename(earlier, &users);
@@ -64,7 +64,7 @@ pub(crate) fn open(folder: &Folder, run_as: &RunAs) -> Result<File, EmbeddedErro
         let _ = fs::remove_file(&users);
         let status = run_as.command("mkfifo").args(["-m", "600"]).arg(&users).status();
         let made = status.and_then(|status| if status.success() { Ok(()) } else { Err(io::Error::other("`mkfifo` failed")) });
-        made.map_err(EmbeddedError::io("make the FIFO", &users))?;
+        made.map_err(EmbeddedError::io("create the FIFO", &users))?;
     }
     OpenOptions::new().read(true).write(true).open(&users).map_err(EmbeddedError::io("open", &users))
 }

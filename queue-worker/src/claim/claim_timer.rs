@@ -1,4 +1,4 @@
-//! Decides when a claimer claims next. Pure: no database access.
+//! Decides when a claimer sends its next claim. Pure: no database access.
 
 use std::time::{Duration, Instant};
 
@@ -8,10 +8,10 @@ use crate::{
     live::{ClaimNotice, ClaimerState},
 };
 
-/// When a claimer claims next, and the results of its claims that this depends on.
+/// Schedule of a claimer's next claim, derived from notices and from the results of earlier claims.
 pub(super) struct ClaimTimer {
     next: NextClaim,
-    /// Minimum time between a claim that found its lanes empty and the next one.
+    /// Minimum time between a claim that found all lanes empty and the next claim.
     pause: Duration,
     /// Whether the last claim returned as many jobs as requested.
     is_full: bool,
@@ -19,39 +19,40 @@ pub(super) struct ClaimTimer {
     has_notice: bool,
     /// Whether a notice of released permits has arrived since the last claim was sent.
     has_room: bool,
-    /// Consecutive claims under a rate limit that found no permit.
+    /// Number of consecutive claims under a rate limit that found no permit.
     misses: u32,
-    /// Progress past keys that have no permit.
+    /// Progress of the scan for a key that has a permit.
     key_scan: KeyScan,
-    /// Expected time from a claim to the start of its jobs. A rate limit counts a start until that time.
+    /// Expected time from a claim to the start of the claimed jobs. A rate limit counts each start at the end of this time.
     start_slack: Duration,
 }
 
-/// When to claim next.
+/// Condition under which a claimer sends its next claim.
 #[derive(Clone, Copy)]
 enum NextClaim {
-    /// Immediately: more jobs may be ready.
+    /// Claim immediately, because more jobs may be ready.
     Now,
-    /// On the next notice of jobs, but not before this time. All lanes were empty.
+    /// Claim on the next notice of jobs, but not before the given time. All lanes were empty.
     OnNotice(Instant),
-    /// At this time, or earlier on a notice of released permits.
+    /// Claim at the given time, or earlier on a notice of released permits.
     OnRoom(Instant),
-    /// At this time, regardless of notices. The last claim failed, or a handler asked to slow down.
+    /// Claim at the given time, regardless of notices. The last claim failed, or a handler asked to slow down.
     AfterBackoff(Instant),
-    /// No waiting key has a permit. On the next notice of jobs, but not before the first time; at the second time in any case.
+    /// Claim on the next notice of jobs, but not before the first time. Without a notice, claim at the second time. No waiting key has a
+    /// permit.
     OnKey(Instant, Instant),
 }
 
-/// Interval at which an exhausted limit is tried again without a notice.
+/// Maximum time until an exhausted limit is tried again without a notice.
 pub(super) const LIMIT_RETRY: Duration = Duration::from_secs(1);
 
 /// Retry delay while some workers have not acknowledged the limit.
 const UNKNOWN_LIMIT_RETRY: Duration = Duration::from_millis(50);
 
-/// Minimum time between claims under limits after one that found no job.
+/// Minimum time between a claim under limits that found no job and the next claim.
 const EMPTY_RETRY: Duration = Duration::from_millis(5);
 
-/// Maximum start slack learned from slow claims, and maximum after jobs that started late nevertheless.
+/// Maximum start slack. The first value applies to slack learned from slow claims, the second after jobs started too late.
 const MAX_SLACK: Duration = Duration::from_secs(1);
 const MAX_LATE_SLACK: Duration = Duration::from_hours(1);
 
@@ -69,12 +70,12 @@ impl ClaimTimer {
         }
     }
 
-    /// Whether the last claim returned as many jobs as requested.
+    /// Returns whether the last claim returned as many jobs as requested.
     pub(super) fn is_full(&self) -> bool {
         self.is_full
     }
 
-    /// Returns the expected time from the next claim to the start of its jobs.
+    /// Returns the expected time from the next claim to the start of the claimed jobs.
     pub(super) fn start_slack(&self) -> Duration {
         self.start_slack
     }
@@ -93,7 +94,7 @@ impl ClaimTimer {
         }
     }
 
-    /// Returns when to claim next, if a time is known, also to cover a pending late scan.
+    /// Returns the time of the next claim, if known. A pending late scan also makes a claim due.
     pub(super) fn due(&self, now: Instant, late_scan_at: Option<Instant>) -> Option<Instant> {
         match self.next {
             NextClaim::Now => Some(now),
@@ -103,12 +104,12 @@ impl ClaimTimer {
         }
     }
 
-    /// Whether even released permits are not reported yet.
+    /// Returns whether the claimer must not send anything yet, not even a report of released permits.
     pub(super) fn is_backing_off(&self) -> bool {
         matches!(self.next, NextClaim::AfterBackoff(at) if Instant::now() < at)
     }
 
-    /// Returns the state that other tasks see.
+    /// Returns the claimer's state as shown to other tasks.
     pub(super) fn state(&self, now: Instant, late_scan_at: Option<Instant>) -> ClaimerState {
         match self.next {
             NextClaim::OnNotice(_) if self.has_notice || late_scan_at.is_some_and(|at| now >= at) => ClaimerState::Active,
@@ -121,12 +122,12 @@ impl ClaimTimer {
         }
     }
 
-    /// Whether the claimer waits for a notice of jobs.
+    /// Returns whether the claimer is waiting for a notice of jobs.
     pub(super) fn is_resting(&self) -> bool {
         matches!(self.next, NextClaim::OnNotice(_)) && !self.has_notice
     }
 
-    /// Forgets everything known about its limits. A resting claimer stays at rest until the next notice.
+    /// Forgets all results of earlier claims under limits. A resting claimer keeps resting until the next notice.
     pub(super) fn reopen(&mut self) {
         if !matches!(self.next, NextClaim::OnNotice(_)) {
             self.next = NextClaim::Now;
@@ -134,22 +135,21 @@ impl ClaimTimer {
         (self.misses, self.has_room, self.key_scan) = (0, true, KeyScan::default());
     }
 
-    /// Rests: no lane can return a job.
+    /// Makes the claimer rest until the next notice, because no lane can return a job.
     pub(super) fn rest(&mut self) {
         (self.next, self.has_notice) = (NextClaim::OnNotice(Instant::now() + self.pause), false);
     }
 
-    /// Claims again immediately, once slots are free.
+    /// Makes a claim due immediately.
     pub(super) fn resume(&mut self) {
         self.next = NextClaim::Now;
     }
 
-    /// Claims nothing before this time.
+    /// Prevents claims until `at`, but for at most [`LIMIT_RETRY`].
     pub(super) fn back_off_until(&mut self, at: Instant) {
         self.next = NextClaim::AfterBackoff(at.min(Instant::now() + LIMIT_RETRY));
     }
 
-    /// Records that a claim was sent.
     pub(super) fn sent(&mut self) {
         (self.has_room, self.has_notice) = (false, false);
     }
@@ -159,7 +159,7 @@ impl ClaimTimer {
         self.start_slack = (latency * 4).min(MAX_SLACK).max(self.start_slack.mul_f64(0.75));
     }
 
-    /// Doubles the slack after jobs that started too late. Otherwise none might ever start.
+    /// Doubles the start slack after jobs started too late. With a constant slack, all later jobs might be too late as well.
     fn record_late_start(&mut self) {
         self.start_slack = (self.start_slack * 2).clamp(EMPTY_RETRY, MAX_LATE_SLACK);
         if self.start_slack > MAX_SLACK {
@@ -170,7 +170,7 @@ impl ClaimTimer {
         }
     }
 
-    /// Records the result of a claim: `count` of `most` requested jobs.
+    /// Records the result of a claim that requested `most` jobs and returned `count`.
     pub(super) fn record_claim(&mut self, room: LimitOutcome, (count, most): (usize, usize), took: Duration) {
         let now = Instant::now();
         self.is_full = count >= most;
@@ -178,10 +178,10 @@ impl ClaimTimer {
         if count > 0 {
             self.key_scan.record_hit();
         }
-        // Bounds scans past keys without a permit to a twentieth of the time.
+        // Claims that find no key with a permit may take at most a twentieth of the time.
         let earliest = now + EMPTY_RETRY.max(20 * took);
         self.next = match room {
-            // A permit was released after the claim was sent, and perhaps too late for it.
+            // A permit was released after the claim was sent, so the claim may have missed the permit.
             LimitOutcome::Full | LimitOutcome::Keys(_) if self.has_room => NextClaim::Now,
             LimitOutcome::Keys(wait) => NextClaim::OnKey(earliest, now + wait.unwrap_or(LIMIT_RETRY).min(LIMIT_RETRY)),
             LimitOutcome::More(_) if count > 0 => NextClaim::Now,
@@ -191,7 +191,7 @@ impl ClaimTimer {
             LimitOutcome::Open if count >= most && most > 0 => NextClaim::Now,
             LimitOutcome::Open => NextClaim::OnNotice(now + self.pause),
             LimitOutcome::Full | LimitOutcome::Gone => NextClaim::OnRoom(now + LIMIT_RETRY),
-            // A worker that repeatedly comes too late backs off in favour of others.
+            // A worker that repeatedly finds no permit backs off, so that other workers get permits.
             LimitOutcome::Later(wait) => {
                 let patience = if self.misses > 1 {
                     LIMIT_RETRY.min(EMPTY_RETRY * 2_u32.pow(self.misses.min(8))).mul_f64(0.5 + fastrand::f64())

@@ -1,7 +1,7 @@
-//! Claims jobs for one group of lanes: waits for jobs and permits, reserves slots, sends a claim, hands its jobs over.
+//! Claims jobs for one group of lanes. A claimer waits for jobs and permits, reserves slots, sends a claim and hands over the claimed jobs.
 //!
-//! A claim under limits takes two round trips: the first takes permits and jobs, the second waits until they are durable. The next claim is sent
-//! after the first round trip.
+//! A claim under limits takes two round trips: the first takes permits and jobs, the second waits until both are durable. The next claim is
+//! sent after the first round trip.
 
 use std::{
     collections::HashSet,
@@ -28,7 +28,7 @@ use crate::{
     run::Slots,
 };
 
-/// Claims jobs for one group of lanes.
+/// Claim loop of one group of lanes.
 pub(super) struct Claimer {
     pub(super) context: Arc<ClaimContext>,
     group: watch::Receiver<Arc<LaneGroup>>,
@@ -37,36 +37,36 @@ pub(super) struct Claimer {
     pub(super) timer: ClaimTimer,
     pub(super) late_scan: LateScan,
     pub(super) freed: FreedPermits,
-    /// First permit to read of each limit, and when the claim that returned it was sent.
+    /// First permit to read of each limit, with the send time of the claim that returned it.
     pub(super) permit_floors: Option<(Vec<i64>, Instant)>,
-    /// Rotates lanes of equal priority; advances after each claim that returned jobs.
+    /// Offset that rotates lanes of equal priority. It advances after each claim that returned jobs.
     pub(super) turn: usize,
-    /// Claims in flight. Under limits, these wait until their permits are durable.
+    /// Claims in flight. Claims under limits stay in flight until their permits are durable.
     pub(super) in_flight: JoinSet<InFlightClaim>,
-    /// Whether a late scan is in flight beside the claims.
+    /// Whether a late scan is in flight in addition to the claims.
     pub(super) late_scan_in_flight: bool,
 }
 
 /// Permits released by jobs that finished on this worker.
 pub(super) struct FreedPermits {
-    /// Leases with finished jobs that no claim has reported yet.
+    /// Leases with finished jobs that have not been reported with a claim yet.
     pub(super) leases: HashSet<Uuid>,
-    /// Whether to report them although no job can be claimed, and when the last claim was sent.
+    /// Whether to report `leases` even if no job can be claimed, and when the last claim was sent.
     pub(super) is_unreported: bool,
     pub(super) sent_at: Instant,
 }
 
-/// Maximum delay before released permits are reported when no slot is free for a claim.
+/// Delay before released permits are reported if no slot is free for a claim.
 const FREED_REPORT_DELAY: Duration = Duration::from_millis(20);
 
-/// Interval at which a claimer that waits for slots checks for slots released by workers of other stores.
+/// Interval at which a claimer waiting for slots checks for slots released by workers of other stores.
 const SLOT_RECHECK: Duration = Duration::from_millis(250);
 
-/// Effectively never: a notification ends the wait.
+/// Timeout of waits that a notification ends. Effectively infinite.
 pub(super) const FAR_FUTURE: Duration = Duration::from_hours(1);
 
 impl Claimer {
-    /// Creates the claimer of this group. All claimers of a worker share their floors.
+    /// Creates the claimer of a group. All claimers of a worker share one set of floors.
     pub(super) fn new(context: &Arc<ClaimContext>, group: watch::Receiver<Arc<LaneGroup>>, track: LaneState) -> Self {
         let (waiter, is_limited) = (SlotWaiter::new(group.borrow().hint.wakeup()), group.borrow().is_limited());
         Self {
@@ -84,7 +84,7 @@ impl Claimer {
         }
     }
 
-    /// Runs until `stop` is cancelled or the group no longer exists. Cancels waits, but never a statement.
+    /// Runs the claimer until `stop` is cancelled or the group no longer exists. Waits are cancelled, statements are not.
     pub(super) async fn run(mut self, stop: CancellationToken) {
         let mut group = self.adopt_group();
         while !stop.is_cancelled() {
@@ -95,7 +95,7 @@ impl Claimer {
             }
             self.take_notices(&group);
             let Some(until) = self.step(&group).await else { continue };
-            // An `Arc` of the group keeps its version of the pauses in use, so it is dropped while waiting.
+            // The group is dropped while waiting, because a pause is not acknowledged before all older group versions are dropped.
             let hint = Arc::clone(&group.hint);
             drop(group);
             tokio::select! {
@@ -113,7 +113,7 @@ impl Claimer {
         }
     }
 
-    /// Adopts the latest version of the group.
+    /// Switches to the latest version of the group.
     fn adopt_group(&mut self) -> Arc<LaneGroup> {
         let group = Arc::clone(&self.group.borrow_and_update());
         self.waiter.restrict_to_offered(group.are_many(), self.track.ids());
@@ -126,7 +126,7 @@ impl Claimer {
     fn take_notices(&mut self, group: &LaneGroup) {
         let notice = group.hint.take();
         if notice.jobs && self.timer.is_resting() {
-            // Aging starts now: until this notice the lanes were empty.
+            // The lanes were empty until this notice, so their aging starts now.
             self.track.record_served(group.lanes.iter().map(|lane| lane.id));
         }
         self.timer.record_notice(&notice);
@@ -138,7 +138,7 @@ impl Claimer {
         self.freed.leases.extend(notice.freed);
     }
 
-    /// Claims if a claim is due. Returns how long to wait, or `None` to run again immediately.
+    /// Sends a claim if one is due. Returns the time of the next step, or `None` to run the next step immediately.
     async fn step(&mut self, group: &Arc<LaneGroup>) -> Option<Instant> {
         let now = Instant::now();
         let late_scan_at = self.late_scan_due_at(group, now);
@@ -189,7 +189,7 @@ impl Claimer {
         self.context.fit(&self.track, &mut shares);
         if shares.is_empty() && !reports_freed {
             if reserved.values().any(|promised| promised.count > 0) {
-                // The payloads of all lanes with free slots exceed the memory that is left.
+                // The lanes with free slots hold payloads that do not fit into the remaining memory.
                 self.waiter.leave_all();
             }
             group.hint.fails.store(false, SeqCst);
@@ -202,13 +202,13 @@ impl Claimer {
         None
     }
 
-    /// Returns when the next claim must also cover places below the floors, if one is pending.
+    /// Returns when the next claim must also scan below the floors, if a late scan is pending.
     fn late_scan_due_at(&self, group: &LaneGroup, now: Instant) -> Option<Instant> {
         (self.late_scan.is_pending() && !self.scans_separately(group)).then(|| self.late_scan.pending_at().unwrap_or(now))
     }
 
-    /// Returns the maximum number of claims in flight: one if jobs must start in order or if the next claim continues where the last one ended, two
-    /// while claims are full, and four under limits, where all but one wait for the disk.
+    /// Returns the maximum number of claims in flight. It is one if jobs must start in order or if the next claim continues where the last
+    /// one ended, and two while claims are full. It is four under limits, where all claims but one are waiting for the disk.
     fn max_in_flight(&self, group: &LaneGroup) -> usize {
         match (group.is_limited(), group.kind.in_lines || !self.timer.is_full()) {
             _ if self.context.queues.keep_order() => 1,
@@ -218,7 +218,7 @@ impl Claimer {
         }
     }
 
-    /// Waits for permission to send a claim under limits. Releases its reserved slots meanwhile.
+    /// Waits for permission to send a claim under limits. Reserved slots are released while waiting.
     async fn acquire_limited_claim(&mut self) -> Option<OwnedSemaphorePermit> {
         let limited_claims = Arc::clone(&self.context.limited_claims);
         if let Ok(leave) = Arc::clone(&limited_claims).try_acquire_owned() {
@@ -238,7 +238,7 @@ impl Claimer {
         }
     }
 
-    /// Reserves slots in every queue of the group, since it is unknown which lanes hold jobs.
+    /// Reserves slots in every queue of the group, because the lanes that hold jobs are not known yet.
     fn reserve(&mut self, group: &LaneGroup) -> (Vec<LaneQuota>, SlotReservations) {
         let mut lanes: Vec<(i32, &Lane)> = Vec::with_capacity(group.lanes.len());
         for lane in order(group.lanes.iter(), self.turn) {
@@ -256,7 +256,7 @@ impl Claimer {
         (shares, reserved)
     }
 
-    /// Waits for the future, handing over the jobs of claims that land meanwhile.
+    /// Waits for `wait`, and hands over the jobs of claims that finish in the meantime.
     pub(super) async fn land_until<T>(&mut self, wait: impl Future<Output = T>) -> T {
         tokio::pin!(wait);
         loop {

@@ -1,4 +1,4 @@
-//! Starts one claimer per group of lanes and notifies them of ready jobs.
+//! Starts one claimer per group of lanes and notifies claimers of ready jobs.
 
 use std::{cmp::Reverse, collections::HashMap, sync::Arc};
 
@@ -14,19 +14,19 @@ use crate::{
     live::{ClaimerState, Loop},
 };
 
-/// The claimers of a worker.
+/// All claimers of a worker.
 #[derive(Default)]
 pub(super) struct Claimers {
-    /// Publishes its group to each claimer.
+    /// Senders that publish each claimer's lane group.
     groups: HashMap<LaneGroupKey, watch::Sender<Arc<LaneGroup>>>,
-    /// Running claimers, including those whose group no longer exists and that are about to stop.
+    /// Running claimers, including stopping claimers whose group no longer exists.
     tasks: TaskTracker,
     /// Cancelled when the worker must stop claiming.
     pub(super) stop: CancellationToken,
 }
 
 impl Claimers {
-    /// Starts a claimer for each new group and publishes the current groups. A claimer whose group no longer exists stops by itself.
+    /// Starts a claimer for each new group and publishes the current groups. A claimer whose group no longer exists stops on its own.
     pub(super) fn show(&mut self, context: &Arc<ClaimContext>, lanes: &Lanes) {
         self.groups.retain(|key, _| lanes.groups.get(key).is_some());
         for (key, group) in lanes.groups.iter() {
@@ -51,7 +51,7 @@ impl Claimers {
         self.tasks.spawn(async move {
             let start = || {
                 if std::mem::replace(&mut is_again, true) {
-                    // After a panic, probe all lanes again. Jobs that were claimed but not handed over are given back by housekeeping.
+                    // After a panic, all lanes are probed again. Housekeeping gives back jobs that were claimed but not handed over.
                     let group = group.borrow();
                     group.hint.notify_jobs(group.lanes.iter().map(|lane| lane.id));
                 }
@@ -61,7 +61,7 @@ impl Claimers {
         });
     }
 
-    /// Waits until all claimers have stopped, then closes their connections.
+    /// Waits until all claimers have stopped, then closes the claimers' connections.
     pub(super) async fn end(&mut self, context: &ClaimContext) {
         self.tasks.close();
         self.tasks.wait().await;
@@ -74,7 +74,7 @@ impl Claimers {
     }
 }
 
-/// Notifies the claimers of these lanes, highest priority first. Returns whether any of them was resting.
+/// Notifies the claimers of the lanes in `holding`, highest priority first. Returns whether any notified claimer was resting.
 pub(super) fn notify_holding(lanes: &Lanes, holding: &[i64]) -> bool {
     let holding_lanes = |group: &Arc<LaneGroup>| group.lanes.iter().filter(|lane| lane.is_among(holding)).cloned().collect::<Vec<_>>();
     let to_notify = lanes.groups.iter().filter(|_| !holding.is_empty()).map(|(_, group)| (group, holding_lanes(group)));
@@ -88,14 +88,14 @@ pub(super) fn notify_holding(lanes: &Lanes, holding: &[i64]) -> bool {
     any
 }
 
-/// Whether the worker has a single claimer with few lanes. Its claim costs no more than a probe.
+/// Returns whether the worker has a single claimer with few lanes. A claim then costs no more than a probe.
 pub(super) fn is_single(lanes: &Lanes) -> bool {
     let mut groups = lanes.groups.iter();
     groups.next().is_some_and(|(_, group)| !group.are_many()) && groups.next().is_none()
 }
 
-/// Notifies active claimers, and a single claimer, without a probe: a claim that is about to return may predate the new job. Returns whether a
-/// resting claimer was notified.
+/// Notifies active claimers, and a worker's only claimer, without a probe: a claim that is about to return may have missed the new job.
+/// Returns whether any notified claimer was resting.
 pub(super) fn notify_without_probe(lanes: &Lanes) -> bool {
     let (is_single, mut any) = (is_single(lanes), false);
     for (_, group) in lanes.groups.iter() {
@@ -107,7 +107,7 @@ pub(super) fn notify_without_probe(lanes: &Lanes) -> bool {
     any
 }
 
-/// Notifies all claimers. Returns whether any of them was resting.
+/// Notifies all claimers. Returns whether any notified claimer was resting.
 pub(super) fn notify_all(lanes: &Lanes) -> bool {
     let any = lanes.groups.any_awaits_notice();
     for (_, group) in lanes.groups.iter() {

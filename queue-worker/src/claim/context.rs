@@ -1,4 +1,4 @@
-//! State shared by all claimers of a worker, and the hand-over of claimed jobs.
+//! State shared by all claimers of a worker, and the hand-over of claimed jobs to slots.
 
 use std::{
     collections::HashMap,
@@ -20,7 +20,7 @@ use crate::{
     run::Queues,
 };
 
-/// State shared by all claimers of a worker.
+/// Store, queues, connections and leases that all claimers of a worker share.
 pub(super) struct ClaimContext {
     pub(super) store: Store,
     /// Maximum number of jobs per claim.
@@ -29,18 +29,18 @@ pub(super) struct ClaimContext {
     pub(super) queues: Arc<Queues>,
     pub(super) notifier: Arc<Notifier>,
     pub(super) identity: watch::Receiver<Identity>,
-    /// Leases with verdicts that are not written yet.
+    /// Leases with verdicts that have not been written yet.
     pub(super) held: LeaseRegistry,
-    /// Limits that handlers asked to slow down.
+    /// Limits with a slow-down requested by a handler.
     pub(super) slow_downs: Arc<SlowDowns>,
-    /// Connections for claims without limits, and for claims under limits, whose lock timeout is two seconds.
+    /// Connections for claims without limits (`claims`) and under limits (`permits`). The latter have a lock timeout of two seconds.
     pub(super) claims: Mutex<IdleConnections>,
     pub(super) permits: Mutex<IdleConnections>,
-    /// Bounds the number of claims under limits in flight.
+    /// Semaphore that bounds the number of claims under limits in flight.
     pub(super) limited_claims: Arc<Semaphore>,
-    /// Set while quarantined jobs run: nothing else is claimed.
+    /// Whether normal claims are paused because of quarantined jobs.
     pub(super) is_quiet: AtomicBool,
-    /// Number of jobs claimed since the poller read it last.
+    /// Number of jobs claimed since the poller last read this counter.
     pub(super) taken: AtomicUsize,
 }
 
@@ -53,7 +53,7 @@ impl ClaimContext {
         *self.identity.borrow()
     }
 
-    /// Passes claimed jobs to the slots of their queues. Gives back those that must not start.
+    /// Passes claimed jobs to the slots of their queues. Jobs that must not start are given back.
     pub(super) async fn hand_over(&self, worker: Uuid, reserved: &SlotReservations, batch: ClaimedBatch) {
         let ClaimedBatch { jobs: claimed, unread, .. } = batch;
         let by_queue = by_queue(claimed);
@@ -68,25 +68,25 @@ impl ClaimContext {
                 }
                 promised.push(jobs);
             } else if let Some(promised) = reserved.values().next().filter(|_| ours) {
-                // These lanes no longer belong to the group.
+                // The lanes of these jobs no longer belong to the group.
                 for job in &jobs {
                     promised.slots.give_back(job).await;
                 }
             }
         }
         for job in &unread {
-            // The queue is unknown if the lane no longer belongs to the group.
+            // The job's queue is unknown if its lane no longer belongs to the group.
             if let Some(promised) = reserved.get(&job.job.queue).or_else(|| reserved.values().next()).filter(|_| ours) {
                 promised.slots.give_back(job).await;
             }
         }
         if ours && self.worker() != Some(worker) {
-            // The identity was lost during the hand-over: jobs pushed after the slots were emptied must not start.
+            // The identity was lost during the hand-over. Jobs pushed after the slots were emptied must not start.
             self.queues.abandon();
         }
     }
 
-    /// Limits each quota to what one claim may return and to the payload memory that is left. Drops lanes without room.
+    /// Reduces each quota to what one claim may return and to what fits into the free payload memory. Lanes without room are removed.
     pub(super) fn fit(&self, track: &LaneState, shares: &mut Vec<LaneQuota>) {
         let fits = track.sizes().fit(shares.iter().map(|share| (share.lane, share.most)), self.queues.payload_memory());
         for (share, most) in shares.iter_mut().zip(fits) {
@@ -95,14 +95,14 @@ impl ClaimContext {
         shares.retain(|share| share.most > 0);
     }
 
-    /// Reserves payload memory for the expected size of a claim, if known.
+    /// Reserves payload memory for the expected size of a claim, if the size is known.
     pub(super) fn reserve_memory(&self, track: &LaneState, request: &ClaimRequest) -> Option<PayloadReservation> {
         let most = |share: &LaneQuota| track.sizes().weight(share.lane, share.most.min(request.most));
         let bytes = request.shares.iter().map(most).max().unwrap_or(0);
         (bytes > 0).then(|| self.queues.payload_memory().reserve(bytes))
     }
 
-    /// Moves lanes that have waited longer than the aging limit to the front, for a tenth of the slots.
+    /// Moves lanes that have waited longer than the aging limit to the front, and limits each of these lanes to a tenth of its slots.
     pub(super) fn apply_aging(&self, track: &mut LaneState, shares: &mut [LaneQuota]) {
         let Some(aging) = self.aging else { return };
         shares.sort_by_cached_key(|share| !track.is_passed_over(share.lane, aging));
@@ -113,7 +113,7 @@ impl ClaimContext {
         }
     }
 
-    /// Records that lanes were served: those that returned jobs, or all of them if the claim reached the last lane.
+    /// Records which lanes were served: the lanes that returned jobs, or all lanes if the claim reached the last one.
     pub(super) fn record_served(&self, track: &mut LaneState, lanes: &[i64], reached_all: bool, served: impl Iterator<Item = i64>) {
         if self.aging.is_some() {
             let reached = if reached_all { lanes } else { &[] };
@@ -122,12 +122,12 @@ impl ClaimContext {
     }
 }
 
-/// No update under this lock can be left incomplete, so a poisoned lock is usable.
+/// Locks the idle connections. A poisoned lock stays usable, because no update under the lock can be left incomplete.
 pub(super) fn lock(links: &Mutex<IdleConnections>) -> MutexGuard<'_, IdleConnections> {
     links.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Fast path: most claims return jobs of a single queue.
+/// Groups jobs by queue. Fast path: most claims return jobs of a single queue.
 fn by_queue(claimed: Vec<LeasedJob>) -> Vec<(Arc<str>, Vec<LeasedJob>)> {
     let Some(first) = claimed.first().map(|job| Arc::clone(&job.job.queue)) else { return Vec::new() };
     if claimed.iter().all(|job| Arc::ptr_eq(&job.job.queue, &first)) {

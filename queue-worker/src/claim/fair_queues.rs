@@ -1,16 +1,16 @@
-//! Moves ready jobs of fair lanes into their fair queues. A claim in turn sees only jobs that are queued there.
+//! Moves ready jobs of fair lanes into fair queues. Claims from fair lanes see only jobs in fair queues.
 
 use std::time::{Duration, Instant};
 
 use super::{claimers::notify_holding, poller::Poller};
 use crate::lanes::line_up;
 
-/// Minimum time between moves while claims return jobs. A retried job waits for its turn in any case.
+/// Minimum time between moves while claims return jobs. A retried job waits for its turn in the fair queue anyway.
 const BUSY_INTERVAL: Duration = Duration::from_millis(20);
 
 impl Poller {
-    /// Moves jobs into fair queues before a probe, which sees only queued ones. Starts at the floors, and below them as often as the late-scan
-    /// schedule allows.
+    /// Moves ready jobs into fair queues. Runs before each probe, because a probe sees only jobs in fair queues. The move starts at the
+    /// floors, and below the floors when the late-scan schedule allows.
     pub(super) async fn update_fair_queues(&mut self, is_busy: bool) -> sqlx::Result<()> {
         self.fair_queues.more = false;
         if !self.lanes.any_fair() {

@@ -1,4 +1,4 @@
-//! Claims in flight, the slots reserved for them, and idle connections.
+//! Claims in flight, slots reserved for claims, and idle connections.
 
 use std::{collections::HashMap, sync::Arc, time::Instant};
 
@@ -11,21 +11,21 @@ use crate::{
 /// Reserved slots by queue.
 pub(super) type SlotReservations = HashMap<Arc<str>, SlotReservation>;
 
-/// A claim that has returned.
+/// Finished round trip of a claim, with the slots and memory reserved for the claim.
 pub(super) struct InFlightClaim {
     pub(super) link: StoreConnection,
     pub(super) answer: ClaimResponse,
     pub(super) reserved: Arc<SlotReservations>,
-    /// The version of the group from which the claim was built.
+    /// Version of the group from which the claim was built.
     pub(super) group: Arc<LaneGroup>,
     pub(super) sent: Instant,
-    /// Whether it scanned below the floors beside the other claims.
+    /// Whether the claim was a late scan in addition to the normal claims.
     pub(super) is_late_scan: bool,
-    /// Payload memory reserved for the expected size, if known.
+    /// Payload memory reserved for the expected size of the claim, if known.
     pub(super) memory: Option<PayloadReservation>,
 }
 
-/// Connections that no claim uses.
+/// Connections that are not used by a claim.
 pub(super) struct IdleConnections {
     pattern: StoreConnection,
     pub(super) idle: Vec<StoreConnection>,

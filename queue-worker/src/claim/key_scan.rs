@@ -1,23 +1,23 @@
-//! Progress of a scan for a key that is open, over claims that found none.
+//! Progress of a scan for a key that has a permit, across several claims.
 
 use std::time::{Duration, Instant};
 
-/// After a complete scan without a hit, scanning pauses for this multiple of its duration.
+/// Pause after a complete scan that found no key with a permit, as a multiple of the scan's duration.
 const REST_FACTOR: u32 = 9;
 
-/// Progress of the scan over the keys that wait under a set of limits.
+/// Progress of the scan over the waiting keys under a set of limits.
 #[derive(Default)]
 pub(super) struct KeyScan {
-    /// Scanned fraction of all keys; `u64::MAX` is all of them.
+    /// Scanned fraction of all keys; `u64::MAX` stands for all keys.
     scanned: u64,
     took: Duration,
-    /// Set after a complete scan without a hit: when the next scan starts.
+    /// Start of the next scan. Set after a complete scan that found no key with a permit.
     resumes_at: Option<Instant>,
 }
 
 impl KeyScan {
-    /// Records a claim that scanned this fraction and found no open key. Returns when to scan next, or `None` to continue immediately because the
-    /// scan is incomplete.
+    /// Records a claim that scanned the fraction `part` and found no key with a permit. Returns the start of the next scan, or `None` to
+    /// continue immediately because the scan is incomplete.
     pub(super) fn record_miss(&mut self, part: u64, took: Duration, now: Instant, least: Duration) -> Option<Instant> {
         if let Some(at) = self.resumes_at.filter(|at| now < *at) {
             return Some(at);
@@ -33,7 +33,7 @@ impl KeyScan {
         Some(at)
     }
 
-    /// Records a claim that found an open key.
+    /// Records a claim that found a key with a permit.
     pub(super) fn record_hit(&mut self) {
         (self.scanned, self.took) = (0, Duration::ZERO);
     }
@@ -47,15 +47,15 @@ mod tests {
     fn an_incomplete_scan_continues_immediately_and_a_complete_one_pauses() {
         let (mut scan, now, quarter) = (KeyScan::default(), Instant::now(), u64::MAX / 4);
         let (ms, second) = (Duration::from_millis, Duration::from_secs(1));
-        let mut look = |part, at| scan.record_miss(part, ms(100), at, second);
+        let mut record_miss = |part, at| scan.record_miss(part, ms(100), at, second);
         for _ in 0..4 {
-            assert_eq!(look(quarter, now), None, "five in all: four are slightly less than the whole");
+            assert_eq!(record_miss(quarter, now), None, "five in all: four are slightly less than the whole");
         }
         let resumes_at = now + ms(4500);
-        assert_eq!(look(quarter, now), Some(resumes_at), "nine times as long as it took");
-        assert_eq!(look(u64::MAX, now + ms(4499)), Some(resumes_at), "another miss meanwhile does not extend it");
-        assert_eq!(look(quarter, resumes_at), None, "the next one");
-        assert_eq!(look(u64::MAX, resumes_at), Some(resumes_at + ms(1800)));
+        assert_eq!(record_miss(quarter, now), Some(resumes_at), "nine times as long as it took");
+        assert_eq!(record_miss(u64::MAX, now + ms(4499)), Some(resumes_at), "another miss meanwhile does not extend it");
+        assert_eq!(record_miss(quarter, resumes_at), None, "the next one");
+        assert_eq!(record_miss(u64::MAX, resumes_at), Some(resumes_at + ms(1800)));
         assert_eq!(KeyScan::default().record_miss(u64::MAX, ms(1), now, second), Some(now + second), "a second at least");
     }
 

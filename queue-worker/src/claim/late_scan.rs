@@ -1,4 +1,5 @@
-//! Slow scans below the floors, beside the normal claims and on a connection of their own, by blocks of the table where that is faster.
+//! Slow scans below the floors. They run in addition to the normal claims, on a connection of their own, and by blocks of the table where
+//! blocks are faster.
 
 use std::{
     sync::{Arc, atomic::Ordering::Relaxed},
@@ -13,23 +14,24 @@ use crate::{
     run::{SlotReservation, Slots},
 };
 
-/// Maximum number of jobs per scan.
+/// Maximum number of jobs per late scan.
 const MAX_JOBS: usize = 10;
 
-/// Returns how many jobs of a lane in this queue a late scan may return: one per free slot and at least one, as a slot has gone to a newer job by the
-/// time a scan is due. None if many jobs are waiting already.
+/// Returns how many jobs per lane of this queue a late scan may return. The number is zero if many jobs are already waiting for slots.
+/// Otherwise it is the number of free slots, but at least one, because newer jobs usually take every slot before a scan is due.
 fn late_share(slots: &Slots) -> usize {
     if slots.has_few_queued() { slots.free().clamp(1, MAX_JOBS) } else { 0 }
 }
 
 impl Claimer {
-    /// Whether slow scans run beside the claims. Not where jobs must start in order, as two claims would mix it; not with many lanes, where every
-    /// claim takes the lowest place anyway; and not under limits.
+    /// Returns whether slow scans run in addition to the claims. If jobs must start in order, the claims themselves scan below the floors,
+    /// because two concurrent claims would mix the order. The same applies under limits, and with many lanes, where every claim takes the
+    /// lowest place anyway.
     pub(super) fn scans_separately(&self, group: &LaneGroup) -> bool {
         self.late_scan.is_slow() && !self.context.queues.keep_order() && !group.is_limited() && !group.are_many()
     }
 
-    /// Returns when the next part of a slow scan is due: periodically while claims run, otherwise if one is pending.
+    /// Returns when the next part of a slow scan is due: when overdue if claims are running, otherwise only if a scan is pending.
     pub(super) fn separate_scan_at(&self, group: &LaneGroup, claims: bool, now: Instant) -> Option<Instant> {
         if self.late_scan_in_flight || !self.scans_separately(group) {
             return None;
@@ -41,8 +43,8 @@ impl Claimer {
         }
     }
 
-    /// Sends a late scan. It returns few jobs and reserves no slots, so that newer jobs still find some. If it is full, the floor falls and the next
-    /// claims find the rest.
+    /// Sends a late scan. The scan returns few jobs and reserves no slots, so that newer jobs still find free slots. If the scan is full,
+    /// the floor falls and the next claims find the remaining jobs.
     pub(super) fn send_late_scan(&mut self, worker: Uuid, group: &Arc<LaneGroup>) {
         let (mut shares, mut reserved) = (Vec::new(), SlotReservations::new());
         for lane in &group.lanes {
@@ -56,7 +58,7 @@ impl Claimer {
         self.context.fit(&self.track, &mut shares);
         self.late_scan.begin();
         if shares.is_empty() {
-            // Too many jobs are waiting already: scan later.
+            // Too many jobs are already waiting for slots, so the scan is postponed.
             self.late_scan.is_requested = true;
             if group.lanes.is_empty() {
                 self.late_scan.clear();
@@ -70,7 +72,7 @@ impl Claimer {
         self.send(request, (group, Arc::new(reserved)), None, None, true);
     }
 
-    /// Records the result of a late scan. If it was full for some lane, the next claim looks for more.
+    /// Records the result of a late scan. If the scan was full for some lane, another claim is due immediately.
     pub(super) fn record_late_scan(&mut self, report: ClaimReport, shares: &[LaneQuota], part: Option<BlockScan>) {
         let ClaimReport { count, most, served, took, .. } = report;
         let returned = |share: &LaneQuota| served.iter().filter(|lane| **lane == share.lane).count();

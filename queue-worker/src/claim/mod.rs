@@ -1,4 +1,4 @@
-//! When a worker claims: the poller that finds lanes with ready jobs, one claimer per group of lanes, and the crash quarantine.
+//! The poller that finds lanes with ready jobs, one claimer per group of lanes, and the crash quarantine.
 
 mod claim_timer;
 mod claimer;

@@ -1,5 +1,5 @@
-//! Loads pauses and limits: before the first probe under each identity, on notification, and periodically. Closes paused lanes, gives back jobs that
-//! have not started, and acknowledges the pause once every claimer applies it.
+//! Loads pauses and limits: before the first probe under each identity, on notification, and periodically. The poller closes paused lanes
+//! and gives back jobs that have not started. It acknowledges a pause once every claimer applies it.
 
 use std::time::{Duration, Instant};
 
@@ -11,10 +11,10 @@ use crate::{
     live::{LimitRow, PauseRow, bounded},
 };
 
-/// Maximum time between loads, in case a notification was lost.
+/// Maximum time between loads of the pauses, in case a notification was lost.
 const PAUSE_REFRESH: Duration = Duration::from_secs(3);
 
-/// A row of `pauses.sql`: the last acknowledged number, and a pause or limit, if any.
+/// Row of `pauses.sql`: the last acknowledged number, with a pause or limit if one exists.
 #[derive(sqlx::FromRow)]
 struct PauseQueryRow {
     seen: i64,
@@ -59,7 +59,7 @@ impl Poller {
         Ok(changed)
     }
 
-    /// Declares the limits of this worker's code, once. A failure delays only jobs under these limits.
+    /// Declares the limits of this worker's code until a declaration has succeeded. A failure delays only jobs under these limits.
     async fn declare_own_limits(&mut self) {
         if self.declare_at.is_none_or(|at| Instant::now() < at) {
             return;
@@ -78,7 +78,7 @@ impl Poller {
     }
 
     async fn load_pauses(&mut self, worker: Uuid) -> sqlx::Result<bool> {
-        // If the query fails, the next iteration tries again.
+        // Set before the query, so that the next iteration tries again after a failure.
         self.pause_watcher.refresh_at = Instant::now();
         let statement = sqlx::query_as(self.context.store.sql(include_str!("../../sql/pauses.sql"))).bind(worker);
         let read: sqlx::Result<Vec<PauseQueryRow>> = bounded(statement.fetch_all(self.link.get().await?)).await;
@@ -86,7 +86,7 @@ impl Poller {
         let seen = read.first().map_or(0, |row| row.seen);
         let mut rows: Vec<PauseRow> = read.into_iter().filter_map(PauseQueryRow::row).collect();
         let newest = rows.iter().map(|row| row.number).max().unwrap_or(0);
-        // Lanes under the worker's own limits stay closed until these are declared.
+        // Lanes under the worker's own limits stay closed until the limits are declared.
         if self.declare_at.is_some() {
             rows.extend(self.own_limits.scopes().map(|(queue, job_type)| PauseRow { number: 0, queue, job_type, limit: None }));
         }
@@ -96,7 +96,7 @@ impl Poller {
             self.context.queues.give_back_paused(&paused).await;
             self.lanes.pause(paused);
             self.claimers.show(&self.context, &self.lanes);
-            // Wakes tasks that may have slept through the change.
+            // Wakes tasks that may have missed the change while sleeping.
             self.context.notifier.request_probe();
         }
         (self.pause_watcher.unacknowledged, self.pause_watcher.refresh_at) =

@@ -1,4 +1,4 @@
-//! State of the steps of a poll iteration: moves into fair queues, pauses, and the crash quarantine.
+//! State that poll iterations keep between runs: moves into fair queues, pauses, and the crash quarantine.
 
 use std::{
     sync::Arc,
@@ -9,22 +9,22 @@ use queue_core::JobId;
 
 use crate::{lanes::LateScan, run::Slots};
 
-/// When to move jobs into fair queues next.
+/// Schedule of moves into fair queues.
 #[derive(Default)]
 pub(super) struct FairQueueTimer {
-    /// Earliest time of the next move while busy.
+    /// Earliest time of the next move while claims return jobs.
     pub(super) not_before: Option<Instant>,
-    /// Whether the last move left jobs behind.
+    /// Whether the last move left ready jobs behind.
     pub(super) more: bool,
     /// Schedule of moves from below the floors.
     pub(super) late_scan: LateScan,
 }
 
-/// State of a worker's pause handling.
+/// Schedule of loading and acknowledging pauses.
 pub(super) struct PauseWatcher {
-    /// When to load pauses again without a notification.
+    /// Time of the next load without a notification.
     pub(super) refresh_at: Instant,
-    /// Number of the newest pause that is loaded but not acknowledged yet.
+    /// Number of the newest pause that has been loaded but not acknowledged.
     pub(super) unacknowledged: Option<i64>,
 }
 
@@ -36,26 +36,26 @@ impl PauseWatcher {
         Self { refresh_at: Instant::now(), unacknowledged: None }
     }
 
-    /// Returns when the poll loop must run again at the latest.
+    /// Returns the latest time of the next poll iteration: `until`, or earlier if a pause is unacknowledged.
     pub(super) fn until(&self, until: Instant) -> Instant {
         self.unacknowledged.map_or(until, |_| until.min(Instant::now() + ACK_RETRY))
     }
 }
 
-/// Interval between checks whether the process is idle.
+/// Interval between checks for running jobs before quarantined jobs start.
 pub(super) const IDLE_CHECK_INTERVAL: Duration = Duration::from_millis(2);
 
-/// State of a worker's crash quarantine.
+/// Schedule and jobs of a worker's crash quarantine.
 pub(super) struct CrashQuarantine {
-    /// Since when normal claims are paused.
+    /// Start of the current pause of normal claims.
     pub(super) quiet: Option<Instant>,
-    /// Since when quarantined jobs have been waiting.
+    /// Time since which quarantined jobs have been waiting.
     pub(super) waiting: Option<Instant>,
-    /// Earliest time of the next query.
+    /// Earliest time of the next query for quarantined jobs.
     pub(super) next: Instant,
-    /// Quarantined jobs claimed last.
+    /// Most recently claimed quarantined jobs, with the slots that run them.
     pub(super) running: Vec<(Arc<Slots>, JobId)>,
-    /// Rotates lanes of equal priority.
+    /// Offset that rotates lanes of equal priority.
     pub(super) turn: usize,
 }
 
@@ -68,7 +68,7 @@ impl CrashQuarantine {
         self.quiet.is_some()
     }
 
-    /// When to query again, if jobs may be waiting.
+    /// Returns when to query again, if quarantined jobs are waiting.
     pub(super) fn due(&self) -> Option<Instant> {
         self.waiting.map(|_| self.next)
     }
@@ -77,7 +77,8 @@ impl CrashQuarantine {
         self.running.iter().any(|(slots, id)| slots.holds(*id))
     }
 
-    /// Resumes normal claims for at least as long as they were paused, so that one crash with many slow jobs does not stop everything else.
+    /// Resumes normal claims for at least the duration of the pause, and at least for `least`. Otherwise one crash with many slow jobs
+    /// would block all other jobs.
     pub(super) fn yield_to_others(&mut self, least: Duration) {
         let quiet = self.quiet.take().map_or(least, |since| since.elapsed());
         self.next = Instant::now() + quiet.max(least);

@@ -1,5 +1,5 @@
-//! The poll loop of a worker: promotes due jobs, finds lanes with ready jobs, notifies their claimers, and sleeps while there is nothing to do. It
-//! claims quarantined jobs only.
+//! Poll loop of a worker. It promotes due jobs, finds lanes with ready jobs, notifies claimers, and sleeps while the worker is idle. It
+//! claims only quarantined jobs.
 
 use std::{
     collections::HashSet,
@@ -27,7 +27,7 @@ use crate::{
     run::Queues,
 };
 
-/// State of a worker's poll loop.
+/// Poll loop of a worker.
 pub(crate) struct Poller {
     pub(super) context: Arc<ClaimContext>,
     pub(super) poll: Duration,
@@ -36,36 +36,37 @@ pub(crate) struct Poller {
     pub(super) claimers: Claimers,
     /// Whether a wake-up has not been followed by a probe yet.
     pub(super) has_wakeup: bool,
-    /// When lanes were probed last, and the schedule of probes below the floors.
+    /// Time of the last probe of lanes, and the schedule of probes below the floors.
     pub(super) probed_at: Option<Instant>,
     pub(super) late_scan: LateScan,
     /// Schedule of moves into fair queues.
     pub(super) fair_queues: FairQueueTimer,
-    /// Identity of the worker at the last iteration.
+    /// Worker identity as of the last iteration.
     identity: Identity,
     pub(super) sleep: SleepState,
-    /// Current poll interval on the way to sleep.
+    /// Current poll interval while the worker is falling asleep.
     pub(super) idle_interval: Duration,
-    /// When an idle worker probes all lanes again, and when it polls next.
+    /// Time of an idle worker's next probe of all lanes, and of its next poll.
     pub(super) full_probe_at: Instant,
     pub(super) next_probe_at: Instant,
     traffic: Traffic,
-    /// Whether claimers were notified since they returned jobs. Claimers that continue by themselves are no reason to poll more often.
+    /// Whether claimers have been notified since claims last returned jobs. Jobs found without a notification are no reason to poll more
+    /// often.
     pub(super) has_notified: bool,
-    /// When claimers were last notified without a probe.
+    /// Time of the last notification of claimers without a probe.
     notified_at: Instant,
     promoted_at: Instant,
-    /// Whether due jobs were left by the last promotion.
+    /// Whether the last promotion left due jobs behind.
     has_more_due: bool,
     refreshed_at: Instant,
     pub(super) quarantine: CrashQuarantine,
     pub(super) pause_watcher: PauseWatcher,
     pub(super) own_limits: OwnLimits,
-    /// When to declare the limits of this worker's code, until that has succeeded.
+    /// Time at which to declare the limits of this worker's code. `None` once the limits are declared.
     pub(super) declare_at: Option<Instant>,
 }
 
-/// Interval at which a busy worker looks for due jobs and new lanes.
+/// Interval at which a busy worker checks for due jobs and new lanes.
 pub(super) const BUSY_PROBE_INTERVAL: Duration = Duration::from_millis(250);
 
 /// Probe interval while claimers are active.
@@ -80,16 +81,16 @@ const MAX_PROMOTE_TIME: Duration = Duration::from_millis(50);
 impl Poller {
     pub(crate) fn new(
         (config, own_limits): (&Config, OwnLimits),
-        known: &[(&'static str, Options)],
+        job_types: &[(&'static str, Options)],
         queues: Arc<Queues>,
         held: LeaseRegistry,
         link: StoreConnection,
         identity: watch::Receiver<Identity>,
     ) -> Self {
         let now = Instant::now();
-        let types: Vec<(&'static str, u16)> = known.iter().map(|(name, options)| (*name, options.version)).collect();
+        let types: Vec<(&'static str, u16)> = job_types.iter().map(|(name, options)| (*name, options.version)).collect();
         let named = |is: fn(&Options) -> bool| -> HashSet<&'static str> {
-            known.iter().filter(move |(_, options)| is(options)).map(|(name, _)| *name).collect()
+            job_types.iter().filter(move |(_, options)| is(options)).map(|(name, _)| *name).collect()
         };
         let lanes = Lanes::new(&types, named(|options| options.fair), queues.named());
         let lanes = lanes.leasing_each(named(|options| options.transactional)).batching(named(|options| options.batch.is_some()));
@@ -137,10 +138,10 @@ impl Poller {
         }
     }
 
-    /// Runs until `stop` is cancelled. Cancels waits, but never a statement.
+    /// Runs the poll loop until `stop` is cancelled. Waits are cancelled, statements are not.
     pub(crate) async fn run(&mut self, stop: CancellationToken) {
         if self.identity.is_some() {
-            // After a panic, probe all lanes again. Jobs that were claimed but not handed over are given back by housekeeping.
+            // After a panic, all lanes are probed again. Housekeeping gives back jobs that were claimed but not handed over.
             self.forget_server();
         }
         self.claimers.stop = stop.clone();
@@ -151,8 +152,8 @@ impl Poller {
             notifier.loop_health().claims.set();
             let now = *identity.borrow_and_update();
             if now != self.identity {
-                // Also checked here: the task that watches the identity may miss a loss of a millisecond. Nothing has been claimed under the new
-                // identity yet.
+                // Repeated here because the task that watches the identity may miss a loss of a few milliseconds. Nothing has been claimed
+                // under the new identity yet.
                 context.queues.abandon();
                 context.queues.pauses().forget();
                 (self.identity, self.sleep, self.idle_interval) = (now, SleepState::Awake, Duration::ZERO);
@@ -173,7 +174,7 @@ impl Poller {
                 Err(error) => {
                     warn_throttled(&error, "polling for jobs failed; retrying");
                     self.forget_server();
-                    // Does not listen for wake-ups: each handler that finishes would trigger another failed attempt.
+                    // Wake-ups are ignored here, because each handler that finishes would cause another failing attempt.
                     let pause = jittered(pause_after(&error));
                     let _ = tokio::time::timeout(pause, stop.cancelled()).await;
                     None
@@ -189,12 +190,12 @@ impl Poller {
         std::mem::replace(&mut self.link, another).close().await;
     }
 
-    /// One iteration. Returns when to run again at the latest, or `None` to run again immediately.
+    /// Runs one iteration. Returns the latest time of the next iteration, or `None` to continue immediately.
     async fn run_once(&mut self, worker: Uuid, woken: WakeReason) -> sqlx::Result<Option<Instant>> {
         let paused = self.apply_pauses(worker).await?;
         let promoted = self.promote_due().await?;
         let (now, was_quiet) = (Instant::now(), self.quarantine.is_quiet());
-        // Claimers were already notified of a wake-up that still waits for its probe.
+        // Claimers have already been notified of a wake-up whose probe is still pending.
         let had_wakeup = self.has_wakeup && woken != WakeReason::Jobs;
         self.has_wakeup |= woken == WakeReason::Jobs || promoted || paused;
         self.record_traffic(woken, now);
@@ -243,14 +244,14 @@ impl Poller {
         }
     }
 
-    /// Whether to probe lanes now: rarely while claimers are active, and never while none is resting.
+    /// Returns whether to probe lanes now. Probes are rare while claimers are active, and never happen while no claimer awaits a notice.
     fn must_probe(&self, is_dense: bool) -> bool {
         let groups = &self.lanes.groups;
         let at_once = !groups.any_is_active() && (groups.any_awaits_notice() || self.lanes.are_none());
         let is_time = |pause| self.probed_at.is_none_or(|at| at.elapsed() >= pause);
         match () {
             () if self.has_wakeup => at_once || is_time(ACTIVE_PROBE_INTERVAL),
-            // A single claimer is notified without a probe: this probe is for new lanes.
+            // A worker's only claimer is notified without a probe, so this probe only finds new lanes.
             () if is_dense => {
                 groups.any_awaits_notice()
                     && is_time(if at_once && !is_single(&self.lanes) { DENSE_PROBE_INTERVAL } else { ACTIVE_PROBE_INTERVAL })
@@ -259,7 +260,7 @@ impl Poller {
         }
     }
 
-    /// Records whether jobs keep arriving: claims returned jobs after a notification, or a wake-up arrived while claimers were active.
+    /// Records an arrival of jobs: claims returned jobs after a notification, or a wake-up arrived while claimers were active.
     fn record_traffic(&mut self, woken: WakeReason, now: Instant) {
         let taken = self.context.taken.swap(0, Relaxed) > 0;
         let hits = (taken && std::mem::take(&mut self.has_notified)) || (woken == WakeReason::Jobs && self.lanes.groups.any_is_active());
@@ -268,27 +269,27 @@ impl Poller {
         }
     }
 
-    /// The next connection may reach another server after a failover.
+    /// Forgets everything learned from the current server, because the next connection may reach another server after a failover.
     fn forget_server(&mut self) {
         self.context.notifier.loop_health().failing.set_first();
         (self.sleep, self.idle_interval) = (SleepState::Awake, Duration::ZERO);
         self.lanes.forget_server();
-        // Scan below the floors again, immediately.
+        // Scans below the floors become due immediately.
         (self.late_scan, self.fair_queues) = Default::default();
-        // The other connections are as old and would fail one by one.
+        // Idle connections have the same age and would fail one by one.
         for links in [&self.context.claims, &self.context.permits] {
             lock(links).idle.clear();
         }
     }
 
     pub(super) fn until(&self, pause: Duration) -> Instant {
-        let look = Instant::now() + pause;
-        self.context.notifier.due().map_or(look, |due| due.min(look))
+        let poll_at = Instant::now() + pause;
+        self.context.notifier.due().map_or(poll_at, |due| due.min(poll_at))
     }
 
-    /// Promotes due jobs, if any may be due. Returns whether any was promoted.
+    /// Promotes due jobs, if any may be due. Returns whether any job was promoted.
     async fn promote_due(&mut self) -> sqlx::Result<bool> {
-        // On the way to sleep and asleep, each probe also returns the time of the next due job.
+        // While the worker is falling asleep or asleep, each probe also returns when the next job is due.
         let dozes = self.sleep == SleepState::Asleep || self.idle_interval > Duration::ZERO;
         let knows = dozes && self.may_sleep();
         let (now, mut any) = (Instant::now(), false);
@@ -308,7 +309,7 @@ impl Poller {
                 self.link.note(woken)?;
             }
             self.has_more_due = more;
-            // A large number of due jobs must not delay claims or shutdown: the next iteration continues.
+            // Many due jobs must not delay claims or shutdown, so the next iteration continues the promotion.
             if !more || now.elapsed() > MAX_PROMOTE_TIME {
                 break;
             }
@@ -317,7 +318,7 @@ impl Poller {
         Ok(any)
     }
 
-    /// Loads new lanes. Returns whether there were any.
+    /// Loads new lanes. Returns whether any new lane was found.
     pub(super) async fn refresh(&mut self) -> sqlx::Result<bool> {
         let found = self.lanes.refresh(self.link.get().await?, self.context.store).await;
         let found = self.link.note(found)?;

@@ -1,6 +1,7 @@
-//! Crash quarantine: runs jobs whose earlier attempt ended with its process while nothing else runs on this worker.
+//! Crash quarantine: runs jobs whose previous attempt ended with a crash of its process, while no other job runs on this worker.
 //!
-//! Part of each poll iteration. While quarantined jobs run, the worker claims nothing else, for a few seconds at a time and at most half of the time.
+//! Each poll iteration includes a step of the quarantine. While quarantined jobs run, normal claims are paused, for a few seconds at a time
+//! and at most half of the time.
 
 use std::{
     collections::HashMap,
@@ -20,21 +21,24 @@ use crate::{
     live::bounded,
 };
 
-/// Maximum duration of a pause of normal claims: waiting for an idle process and running the quarantined jobs.
+/// Maximum duration of a pause of normal claims. The pause covers the wait for running jobs and the run of the quarantined jobs.
 const MAX_QUIET: Duration = Duration::from_secs(3);
 
-/// How long running jobs are waited for before quarantined jobs start beside them, unless another crash would make these dead letters.
+/// Maximum wait for running jobs before quarantined jobs start next to them. Jobs that another crash would make dead letters wait longer,
+/// see [`MAX_WAIT`].
 const MAX_DRAIN: Duration = Duration::from_secs(2);
 
-/// How long a job that another crash would make a dead letter waits for an idle process before it starts beside other jobs.
+/// Maximum wait of a job that another crash would make a dead letter. After this time the job starts next to other jobs.
 const MAX_WAIT: Duration = Duration::from_secs(15);
 
-/// Expected time from the claim of quarantined jobs to their start, for rate limits.
+/// Expected time from the claim of quarantined jobs to the start of the jobs, as used by rate limits.
 const START_SLACK: Duration = Duration::from_millis(50);
 
 impl Poller {
-    /// Runs quarantined jobs while nothing else runs. Jobs with one crash run together, as two more crashes are needed to make any of them a dead
-    /// letter. Others run one at a time, so that a crash is attributed to the right one. Returns whether normal claims may continue.
+    /// Runs quarantined jobs while no other job runs. Returns whether normal claims may continue.
+    ///
+    /// Jobs with one crash run together, because two more crashes are needed to make any of them a dead letter. Jobs with more crashes run
+    /// one at a time, so that a crash is attributed to the right job.
     pub(super) async fn run_quarantined(&mut self, worker: Uuid) -> sqlx::Result<bool> {
         let now = Instant::now();
         let Some(since) = self.quarantine.quiet else {
@@ -44,12 +48,12 @@ impl Poller {
             }
             return Ok(!self.quarantine.is_quiet());
         };
-        // A crash is charged to every job without a written verdict.
+        // A crash is charged to every job without a written verdict, so the worker counts as idle only without such jobs.
         let (is_idle, quiet) = (self.context.held.count() == 0, now - since);
         if quiet < MAX_QUIET && !is_idle && (quiet < MAX_DRAIN || self.quarantine.any_running()) {
             return Ok(false);
         }
-        // Never beside earlier quarantined jobs: a crash of a new one would be charged to them.
+        // Quarantined jobs never start next to earlier ones, because a crash of a new job would be charged to the earlier ones as well.
         if quiet >= MAX_QUIET || self.quarantine.any_running() || !self.start_quarantined(worker, is_idle).await? {
             self.quarantine.yield_to_others(BUSY_PROBE_INTERVAL);
             self.context.is_quiet.store(false, SeqCst);
@@ -58,11 +62,11 @@ impl Poller {
         Ok(!self.quarantine.is_quiet())
     }
 
-    /// Whether quarantined jobs wait and none of the last ones is still running.
+    /// Returns whether quarantined jobs are waiting and no earlier quarantined job is still running.
     async fn find_quarantined(&mut self) -> sqlx::Result<bool> {
         let solo: Vec<i64> = self.lanes.quarantined().map(|lane| lane.id).collect();
         if solo.is_empty() {
-            // The lanes may be paused.
+            // The lanes of quarantined jobs may be paused.
             self.quarantine.waiting = None;
             return Ok(false);
         }
@@ -75,10 +79,11 @@ impl Poller {
         Ok(!self.quarantine.any_running())
     }
 
-    /// Claims and starts quarantined jobs. Returns whether any started. A job that must run alone waits for an idle process, up to `MAX_WAIT`.
+    /// Claims and starts quarantined jobs. Returns whether any job started. A job that must run alone waits up to [`MAX_WAIT`] for other
+    /// jobs to finish.
     async fn start_quarantined(&mut self, worker: Uuid, is_idle: bool) -> sqlx::Result<bool> {
         let (mut shares, alone) = self.next_quarantined().await?;
-        // Jobs under other limits wait for the next time.
+        // Jobs under other limits wait for the next iteration.
         let first = shares.first().map_or(0, |share| share.lane);
         let gates = |lane| self.lanes.groups.of(lane).map(|group| Arc::clone(&group.under.gates));
         shares.retain(|share| gates(share.lane) == gates(first));
@@ -98,7 +103,7 @@ impl Poller {
         if claimed.is_empty() || self.context.worker() != Some(worker) {
             return Ok(false);
         }
-        // Another worker may have claimed the first jobs, so that the next one must run alone.
+        // Another worker may have claimed the first jobs, so that the remaining jobs include one that must run alone.
         if is_patient && !is_idle && claimed.iter().any(|job| job.job.crashes > 1) {
             for job in &claimed {
                 if let Some(slots) = self.lanes.track.get(job.job.lane).and_then(|lane| self.context.queues.slots(&lane.queue)) {
@@ -113,7 +118,7 @@ impl Poller {
         Ok(true)
     }
 
-    /// Claims quarantined jobs and waits for the result. Nothing else starts meanwhile.
+    /// Claims quarantined jobs and waits for the result. No other claim is sent in the meantime.
     async fn claim_quarantined(&mut self, request: ClaimRequest, lane: i64) -> sqlx::Result<ClaimedBatch> {
         let Some(group) = self.lanes.groups.of(lane) else {
             return request.send(&mut self.link, self.context.store).await.read(&mut self.lanes.track);
@@ -129,7 +134,8 @@ impl Poller {
         }))
     }
 
-    /// Returns the lanes to claim from, with the number of jobs that may run together, or a single job that must run alone.
+    /// Returns the lanes to claim from, each with the number of jobs that may run together. If no jobs may run together, returns one lane
+    /// with one job, and `true`.
     async fn next_quarantined(&mut self) -> sqlx::Result<(Vec<LaneQuota>, bool)> {
         let solo = order(self.lanes.quarantined(), self.quarantine.turn);
         let queues: HashMap<i64, Arc<str>> = solo.iter().map(|lane| (lane.id, lane.queue.clone())).collect();
@@ -142,7 +148,7 @@ impl Poller {
         let found = self.count_quarantined(&lanes, &most).await?;
         let mut shares = Vec::new();
         for lane in &lanes {
-            // Lanes of a queue share its free slots.
+            // Lanes of the same queue share the queue's free slots.
             let Some(free) = free.get_mut(&*queues[lane]) else { continue };
             let most = found.get(lane).map_or(0, |together| usize::try_from(*together).unwrap_or(0)).min(*free);
             *free -= most;
@@ -157,7 +163,7 @@ impl Poller {
         Ok((alone.into_iter().collect(), true))
     }
 
-    /// Returns which of these lanes hold jobs, and how many of each may run together.
+    /// Returns which of `lanes` hold jobs, and how many jobs of each lane may run together.
     async fn count_quarantined(&mut self, lanes: &[i64], most: &[i64]) -> sqlx::Result<HashMap<i64, i64>> {
         let statement = sqlx::query_as(self.context.store.sql(include_str!("../../sql/suspects.sql"))).bind(lanes).bind(most);
         let found = bounded(statement.fetch_all(self.link.get().await?)).await;
@@ -174,8 +180,8 @@ impl Poller {
         Ok(found)
     }
 
-    /// Passes jobs to their slots. If another worker claimed the first ones, the rest may include a job that must run alone: it starts and the others
-    /// are given back.
+    /// Passes claimed jobs to slots. If another worker claimed the first jobs, the remaining jobs may include one that must run alone. Then
+    /// only the first remaining job starts, and the rest is given back.
     async fn start(&mut self, claimed: Vec<LeasedJob>) {
         let alone = claimed.iter().any(|job| job.job.crashes > 1);
         self.quarantine.running.clear();

@@ -1,4 +1,4 @@
-//! Sends the claims of a claimer and evaluates their results.
+//! Sends the claims of a claimer and evaluates the results.
 
 use std::{
     sync::{
@@ -26,11 +26,11 @@ use crate::{
     run::SlotReservation,
 };
 
-/// Under limits, slots stay reserved for a claim in flight for this duration. A claim that waits for no lock finishes far sooner.
+/// Maximum time for which slots stay reserved for a claim under limits. A claim that waits for no lock finishes far sooner.
 const SLOT_HOLD: Duration = Duration::from_millis(50);
 
 impl Claimer {
-    /// Sends a claim. Under limits, waits for the first round trip. Without lanes the claim only reports released permits.
+    /// Sends a claim. A claim under limits also waits for the first round trip. Without lanes, the claim only reports released permits.
     pub(super) async fn claim(
         &mut self,
         worker: Uuid,
@@ -78,12 +78,13 @@ impl Claimer {
         };
         match taken {
             Ok(taken) => self.record_report(group, taken, (&reserved, self.freed.sent_at), has_lanes),
-            // The cause is in the claim's own result, which lands later.
+            // The error is handled when the claim itself finishes, shortly after this.
             Err(_) => self.timer.back_off_until(Instant::now() + FAR_FUTURE),
         }
     }
 
-    /// Whether the next claim ignores the floors. With many lanes every claim does, as it takes the lowest place of each.
+    /// Returns whether the next claim ignores the floors. With many lanes every claim ignores the floors, because it takes the lowest place
+    /// of each lane.
     fn scans_from_zero(&self, group: &LaneGroup) -> bool {
         if group.kind.in_lines || self.scans_separately(group) {
             return false;
@@ -91,14 +92,15 @@ impl Claimer {
         group.are_many() || self.late_scan.is_overdue() || (self.late_scan.is_requested && self.late_scan.is_allowed(Instant::now()))
     }
 
-    /// Returns the part of a request that concerns limits.
+    /// Builds the part of a claim request that concerns limits.
     fn limit_request(&mut self, group: &LaneGroup) -> LimitRequest {
         let (gates, keyed, freed) = (Arc::clone(&group.under.gates), group.under.keyed, self.freed.leases.drain().collect());
         let (notifier, slack, floors) = (Arc::clone(&self.context.notifier), self.timer.start_slack(), self.permit_floors.clone());
         LimitRequest { gates, keyed, freed, notifier, slack, floors }
     }
 
-    /// Sends a claim as a task. With `report`, the first round trip is reported; with `is_late_scan`, it runs beside the other claims.
+    /// Sends a claim as a task. `report` receives the result of the first round trip. With `is_late_scan`, the claim runs in addition to
+    /// other claims.
     pub(super) fn send(
         &mut self,
         request: ClaimRequest,
@@ -142,7 +144,7 @@ impl Claimer {
         self.context.taken.fetch_add(count, Relaxed);
         self.turn = self.turn.wrapping_add(usize::from(count > 0));
         if matches!(room, LimitOutcome::Locked | LimitOutcome::Unknown) {
-            // The released permits were not read: the next claim reports them again.
+            // The claim did not release the permits, so the next claim reports the leases again.
             self.freed.leases.extend(freed);
         }
         if has_lanes {
@@ -174,7 +176,7 @@ impl Claimer {
         }
     }
 
-    /// Hands over the jobs of a claim whose result is durable. A failed claim only delays its own lanes.
+    /// Hands over the jobs of a claim whose result is durable. A failed claim delays only the lanes of its group.
     pub(super) async fn land(&mut self, claim: Result<InFlightClaim, JoinError>) {
         self.late_scan_in_flight &= claim.as_ref().is_ok_and(|claim| !claim.is_late_scan);
         let group = claim.as_ref().ok().map(|claim| Arc::clone(&claim.group));
@@ -226,7 +228,7 @@ impl Claimer {
             self.permit_floors = Some((floors, sent));
         }
         if self.context.slow_downs.holds(&group.under.gates).is_some() {
-            // The claim was sent before a handler requested to slow down.
+            // A handler requested a slow-down after the claim was sent.
             claimed_batch.unread.append(&mut claimed_batch.jobs);
         }
         self.late_scan.is_requested |= !claimed_batch.unread.is_empty() && !group.kind.in_lines;

@@ -1,4 +1,4 @@
-//! A claimer's place among those that wait for slots, in each queue ordered by priority.
+//! Queues in which a claimer waits for slots. Waiting claimers are served in order of priority.
 
 use std::{
     collections::{HashMap, HashSet, hash_map::Entry},
@@ -14,32 +14,32 @@ use crate::{
     run::{ClaimerHandle, Queues, SlotRequest, SlotReservation, Slots},
 };
 
-/// The queues in which a claimer waits for slots, and which of its lanes are known to be empty.
+/// Queues in which a claimer waits for slots, and the lanes known to be empty.
 pub(super) struct SlotWaiter {
     claimant: ClaimerHandle,
     slots_by_queue: HashMap<Arc<str>, Arc<Slots>>,
-    /// Lanes that were empty at their last claim.
+    /// Lanes that were empty at the last claim.
     empty: HashSet<i64>,
-    /// When this set was cleared. Claims sent before that do not add to it.
+    /// Time at which `empty` was last cleared. Claims sent before this time add nothing to `empty`.
     emptied_at: Instant,
-    /// With many lanes, only those that a probe has reported to hold jobs.
+    /// Lanes that a probe has reported to hold jobs. Set only if the group has many lanes.
     offered: Option<HashSet<i64>>,
 }
 
-/// Properties of lanes that are claimed together.
+/// Properties shared by lanes that are claimed together.
 #[derive(Clone, Copy, Default)]
 pub(super) struct LaneKind {
-    /// Their handlers take batches.
+    /// Whether the handlers of these lanes take batches.
     pub(super) takes_batches: bool,
-    /// Their jobs are fairly queued, and few are claimed in advance.
+    /// Whether jobs of these lanes are fairly queued. Few such jobs are claimed in advance.
     pub(super) in_turn: bool,
 }
 
-/// Priority of a lane that has waited longer than the aging limit.
+/// Priority given to a lane that has waited longer than the aging limit.
 pub(super) const PROMOTED_PRIORITY: i32 = i32::MAX;
 
 impl SlotWaiter {
-    /// Creates the waiter of a claimer that is woken through this handle.
+    /// Creates the slot waiter of a claimer. `notify` wakes the claimer.
     pub(super) fn new(notify: &Arc<Notify>) -> Self {
         Self {
             claimant: ClaimerHandle::new(notify),
@@ -56,34 +56,34 @@ impl SlotWaiter {
         self.emptied_at = Instant::now();
     }
 
-    /// Whether the set of empty lanes is older than this duration.
+    /// Returns whether the set of empty lanes was last cleared at least `time` ago.
     pub(super) fn is_older_than(&self, time: Duration) -> bool {
         self.emptied_at.elapsed() >= time
     }
 
-    /// Whether this lane may hold jobs.
+    /// Returns whether `lane` may hold jobs.
     pub(super) fn may_hold(&self, lane: &Lane) -> bool {
         self.offered.as_ref().map_or_else(|| !self.empty.contains(&lane.id), |offered| offered.contains(&lane.id))
     }
 
-    /// With many lanes, restricts claims to lanes offered by the poller, starting with those known before.
+    /// Restricts claims to lanes offered by the poller, if there are many lanes. The lanes in `few` are offered initially.
     pub(super) fn restrict_to_offered(&mut self, are_many: bool, few: impl Iterator<Item = i64>) {
         self.offered = if are_many { Some(self.offered.take().unwrap_or_else(|| few.collect())) } else { None };
     }
 
-    /// Adds lanes that hold jobs.
+    /// Adds lanes to the offered ones, if claims are restricted to these.
     pub(super) fn offer(&mut self, lanes: Vec<i64>) {
         if let Some(offered) = &mut self.offered {
             offered.extend(lanes);
         }
     }
 
-    /// Whether the claimer waits for slots of any queue.
+    /// Returns whether the claimer is waiting for slots of any queue.
     pub(super) fn is_waiting(&self) -> bool {
         !self.slots_by_queue.is_empty()
     }
 
-    /// Reserves slots of a queue, or waits for some.
+    /// Reserves slots of a queue. The claimer waits for slots if none is free.
     fn reserve(&mut self, queue: &Arc<str>, slots: &Arc<Slots>, demand: SlotRequest<'_>) -> SlotReservation {
         if !self.slots_by_queue.contains_key(queue) {
             self.slots_by_queue.insert(Arc::clone(queue), Arc::clone(slots));
@@ -91,8 +91,8 @@ impl SlotWaiter {
         slots.reserve(&self.claimant, demand)
     }
 
-    /// Reserves slots for these lanes, which are ordered by priority: up to `most` per queue, or up to one batch per type. Skips lanes of lower
-    /// priority than those that other claimers wait for.
+    /// Reserves slots for `lanes`, which are ordered by priority: up to `most` per queue, or up to one batch per job type. Lanes with a
+    /// lower priority than those of other waiting claimers are skipped.
     pub(super) fn reserve_for(
         &mut self,
         queues: &Queues,
@@ -113,7 +113,7 @@ impl SlotWaiter {
                 Entry::Vacant(fresh) => {
                     let Some(slots) = queues.slots(&lane.queue) else { continue };
                     let batches = batches.get(&lane.queue).map_or(&[][..], Vec::as_slice);
-                    // The first lane of a queue has its highest priority.
+                    // The first lane of a queue has the highest priority.
                     let demand = SlotRequest { priority: *priority, most: most(&slots), in_turn, batches };
                     fresh.insert(self.reserve(&lane.queue, &slots, demand))
                 }
@@ -128,7 +128,8 @@ impl SlotWaiter {
         (shares, reserved)
     }
 
-    /// Records the result of a claim. Queues that returned fewer jobs than reserved are left, and lanes without jobs are marked empty.
+    /// Records the result of a claim. The claimer stops waiting in queues that returned fewer jobs than reserved. Lanes without jobs are
+    /// marked as empty.
     pub(super) fn record_claim(
         &mut self,
         track: &LaneState,
@@ -157,22 +158,22 @@ impl SlotWaiter {
         }
     }
 
-    /// Waits in these queues only.
-    pub(super) fn retain_queues(&mut self, wanted: impl Fn(&Arc<str>) -> bool) {
-        let others: Vec<Arc<str>> = self.slots_by_queue.keys().filter(|queue| !wanted(queue)).cloned().collect();
+    /// Stops waiting in all queues except those for which `is_kept` returns `true`.
+    pub(super) fn retain_queues(&mut self, is_kept: impl Fn(&Arc<str>) -> bool) {
+        let others: Vec<Arc<str>> = self.slots_by_queue.keys().filter(|queue| !is_kept(queue)).cloned().collect();
         for queue in &others {
             self.leave(queue);
         }
     }
 
-    /// Stops waiting in this queue.
+    /// Stops waiting in `queue`.
     fn leave(&mut self, queue: &Arc<str>) {
         if let Some(slots) = self.slots_by_queue.remove(queue) {
             slots.leave(&self.claimant);
         }
     }
 
-    /// Stops waiting in all queues.
+    /// Stops waiting for slots in all queues.
     pub(super) fn leave_all(&mut self) {
         for (_, slots) in self.slots_by_queue.drain() {
             slots.leave(&self.claimant);

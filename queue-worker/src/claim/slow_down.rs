@@ -1,4 +1,5 @@
-//! Writes slow-downs of limits to the store, beside all claims, as the row of a limit may be locked.
+//! Writes slow-downs of limits to the store. A task of its own does the writing, because a limit's row may be locked and claims must not
+//! wait for the lock.
 
 use std::{
     sync::Arc,
@@ -13,10 +14,10 @@ use crate::{
     live::{Notifier, SlowDown, SlowDowns, StoreConnection, bounded},
 };
 
-/// Delay before a failed write is retried.
+/// Delay before the retry of a failed write.
 const RETRY: Duration = Duration::from_secs(1);
 
-/// Writes each slow-down to the store, for ever. Closes its connection after each, as they are rare.
+/// Writes each slow-down to the store and never returns. The connection is closed after each write, because slow-downs are rare.
 pub(crate) async fn write_slow_downs(slow_downs: Arc<SlowDowns>, link: StoreConnection, store: Store, notifier: Arc<Notifier>) {
     loop {
         let slow = slow_downs.next().await;
@@ -24,7 +25,7 @@ pub(crate) async fn write_slow_downs(slow_downs: Arc<SlowDowns>, link: StoreConn
         match write(&slow, &mut link, store).await {
             Ok(()) => {
                 slow_downs.mark_stored(&slow);
-                // Claims now find it in the store.
+                // From now on, claims find the slow-down in the store.
                 notifier.wake_claimers();
             }
             Err(error) => {

@@ -2,31 +2,33 @@
 
 use std::time::{Duration, Instant};
 
-/// Whether jobs arrive so fast that polling costs less than being notified. A NOTIFY in every transaction serializes their commits.
+/// Detector of job arrivals so dense that polling costs less than notifications. A NOTIFY in every transaction serializes the commits of
+/// producers.
 #[derive(Default)]
 pub(super) struct Traffic {
-    /// Consecutive arrivals, each within `GAP` of the one before.
+    /// Number of consecutive arrivals, each within [`GAP`] of the previous one.
     hits: u32,
     last: Option<Instant>,
 }
 
-/// Arrivals that count as dense. A lower number would write and delete the `idle` row for every small burst.
+/// Number of consecutive arrivals that count as dense. With a lower number, the worker would write and delete the `idle` row for every
+/// small burst.
 const ENOUGH: u32 = 3;
 
-/// Maximum time between arrivals of one stream.
+/// Maximum time between consecutive arrivals.
 const GAP: Duration = Duration::from_millis(10);
 
-/// The same while claimers are active: they may return no jobs for lack of slots.
+/// Maximum time since the last arrival while claimers are active. Active claimers may return no jobs for lack of slots.
 const LINGER: Duration = Duration::from_millis(250);
 
 impl Traffic {
-    /// Records an arrival.
+    /// Records an arrival of jobs.
     pub(super) fn hit(&mut self, now: Instant) {
         let goes_on = self.last.is_some_and(|last| now.saturating_duration_since(last) < GAP);
         *self = Self { hits: if goes_on { self.hits.saturating_add(1) } else { 1 }, last: Some(now) };
     }
 
-    /// Whether arrivals are dense now.
+    /// Returns whether arrivals are dense at `now`.
     pub(super) fn is_dense(&self, now: Instant, is_active: bool) -> bool {
         let gap = if is_active { LINGER } else { GAP };
         self.hits >= ENOUGH && self.last.is_some_and(|last| now.saturating_duration_since(last) < gap)

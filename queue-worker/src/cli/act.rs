@@ -1,5 +1,5 @@
-//! Operations on jobs. Named jobs are handled one by one, so a refused job does not stop the others; all jobs that match a filter are
-//! handled in batches.
+//! Operations on jobs. Jobs named by id are handled one by one, so that a rejected job does not stop the others. Jobs that match a filter
+//! are handled in batches.
 
 use std::{
     io::{BufRead, IsTerminal as _, Write, stderr, stdin},
@@ -27,25 +27,25 @@ use super::{
 };
 use crate::live::{Database, shutdown_signal};
 
-/// Runs an operation on the named jobs or on all jobs that match a filter.
+/// Applies an operation to the named jobs, or to all jobs that match a filter.
 pub(super) async fn act(settings: &Settings, command: ActCommand<JobId>) -> Result<ExitCode, Problem> {
-    let asked = command.into_request()?;
+    let request = command.into_request()?;
     let (database, store) = open_store(settings).await?;
-    let code = if asked.chosen.all {
-        all(&database, store, &asked).await.map(|()| ExitCode::SUCCESS)?
+    let code = if request.chosen.all {
+        all(&database, store, &request).await.map(|()| ExitCode::SUCCESS)?
     } else {
         let mut answers = ActResults::default();
-        // A database failure ends the loop. Refusals are reported at the end.
-        for id in &asked.chosen.ids {
-            answers.act((database.pool(), store, *id), id, asked.act).await?;
+        // Rejections are reported at the end, whereas a database failure ends the loop.
+        for id in &request.chosen.ids {
+            answers.act((database.pool(), store, *id), id, request.act).await?;
         }
-        answers.print(asked.act, asked.chosen.output.json.then(Map::new))?
+        answers.print(request.act, request.chosen.output.json.then(Map::new))?
     };
     database.close().await;
     Ok(code)
 }
 
-/// Runs an operation on all jobs that match the filter. A signal stops it after the current batch.
+/// Applies an operation to all jobs that match the filter. A signal stops it after the current batch.
 async fn all(database: &Database, store: Store, ActRequest { act, chosen, rate }: &ActRequest<JobId>) -> Result<(), Problem> {
     let (pool, filter, as_json) = (database.pool(), chosen.filter(), chosen.output.json);
     check_filter(database, store, &filter).await?;
@@ -73,13 +73,13 @@ async fn all(database: &Database, store: Store, ActRequest { act, chosen, rate }
     print::lines(&format_done(*act, swept.done, swept.cancelling))
 }
 
-/// Returns the line that reports what was done.
+/// Returns the line that reports how many jobs were changed.
 pub(super) fn format_done(act: Act, done: u64, cancelling: u64) -> String {
     let running = if cancelling > 0 { format!(", cancelling {cancelling} running") } else { String::new() };
     format!("{} {}{running}", act.done(), counted_jobs(done, false))
 }
 
-/// Returns whether an operation on all jobs needs confirmation.
+/// Returns whether the operation needs confirmation if it is applied to all jobs.
 pub(super) fn needs_confirmation(act: Act) -> bool {
     matches!(act, Act::Requeue | Act::ForceRequeue | Act::Cancel | Act::Discard)
 }
@@ -92,10 +92,10 @@ pub(super) fn format_preview(act: Act, jobs: u64, most: u64) -> String {
     format!("{} would be {}", counted_jobs(jobs.min(most), jobs > most), act.done())
 }
 
-/// Advice to scripts, which cannot confirm.
+/// Hint for scripts, which cannot confirm an operation.
 pub(super) const CONFIRM_HINT: &str = "pass `--yes`, or `--dry-run` to count the jobs";
 
-/// Asks the user to confirm on the terminal. Without a terminal this is a usage error with the given fix.
+/// Asks the user on the terminal for confirmation. Without a terminal, returns a usage error with `fix` as the remedy.
 pub(super) fn confirm(what: &str, fix: &str) -> Result<(), Problem> {
     prompt((what, fix), &mut stdin().lock(), &mut stderr(), stdin().is_terminal())
 }
@@ -104,7 +104,7 @@ fn prompt((what, fix): (&str, &str), answers: &mut impl BufRead, terminal: &mut 
     if !is_terminal {
         return Err(Problem::usage(format!("{what}, and stdin is not a terminal to confirm; {fix}")));
     }
-    // With stderr closed the question is not shown. No answer means no.
+    // If stderr is closed, the question is not shown. No answer counts as no.
     let _ = write!(terminal, "{what}. Continue? [y/N] ");
     let mut answer = String::new();
     answers.read_line(&mut answer).map_err(Problem::failed)?;
@@ -115,7 +115,7 @@ fn prompt((what, fix): (&str, &str), answers: &mut impl BufRead, terminal: &mut 
     }
 }
 
-/// A refused job, as `--json` shows it.
+/// Rejected job in the format of `--json`.
 #[derive(Serialize)]
 struct RefusedJob {
     id: String,
@@ -124,7 +124,7 @@ struct RefusedJob {
     message: String,
 }
 
-/// Results of an operation on named jobs.
+/// Results of an operation on named jobs: changed, cancelling and rejected jobs.
 #[derive(Default)]
 pub(super) struct ActResults {
     done: Vec<String>,
@@ -133,7 +133,7 @@ pub(super) struct ActResults {
 }
 
 impl ActResults {
-    /// Runs the operation on one job and records it in the audit log. A refusal is a result, not an error.
+    /// Applies the operation to one job and records it in the audit log. A rejection is recorded as a result, not returned as an error.
     pub(super) async fn act(&mut self, (pool, store, id): (&PgPool, Store, JobId), name: &impl JobName, act: Act) -> Result<(), Problem> {
         let mut tx = AuditedTransaction::begin(pool, store).await?;
         match JobRef::from_id(id).in_store(store).act(&mut *tx, act).await {
@@ -150,7 +150,7 @@ impl ActResults {
         Ok(())
     }
 
-    /// Prints the results: as JSON, merged into `document`, if that is given. Returns the exit code.
+    /// Prints the results and returns the exit code. If `document` is given, prints the results as JSON merged into it.
     pub(super) fn print(self, act: Act, document: Option<Map<String, Value>>) -> Result<ExitCode, Problem> {
         let Self { done, cancelling, refused } = self;
         if let Some(mut document) = document {

@@ -1,4 +1,4 @@
-//! Arguments of the operations on jobs. Their texts are the manual.
+//! Arguments of the operations on jobs. Their doc comments are the help texts.
 
 use chrono::{DateTime, Utc};
 use clap::Subcommand;
@@ -22,7 +22,7 @@ pub(super) enum ActCommand<I: JobName> {
         /// With --all: maximum rate, such as 50/s or 10/m
         #[arg(long, value_name = "RATE", value_parser = rate)]
         rate: Option<f64>,
-        /// Requeue even if another job has taken the uniqueness key; otherwise such a job is refused, or skipped with --all
+        /// Requeue even if another job has taken the uniqueness key; otherwise such a job is rejected, or skipped with --all
         #[arg(long)]
         force: bool,
     },
@@ -64,7 +64,7 @@ pub(super) enum ActCommand<I: JobName> {
     Discard(JobSelection<I>),
 }
 
-/// An operation with the jobs to run it on.
+/// Operation, with the jobs to which it is applied.
 pub(super) struct ActRequest<I: JobName> {
     pub(super) act: Act,
     pub(super) chosen: JobSelection<I>,

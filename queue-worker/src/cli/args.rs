@@ -1,4 +1,4 @@
-//! Arguments of the command line. Their texts are the manual.
+//! Arguments of the command line. Their doc comments are the help texts.
 
 use std::path::PathBuf;
 
@@ -182,7 +182,7 @@ It polls the newest 500 jobs and 500 running ones twice a second. Under higher l
         /// Include the payload and the output
         #[arg(long)]
         payload: bool,
-        /// Include the logs of its attempts, if its type keeps them
+        /// Include the logs of the attempts, if the job type keeps them
         #[arg(long)]
         logs: bool,
         #[command(flatten)]
@@ -232,10 +232,10 @@ Exit codes: 0 nothing is broken, 1 with --strict if there are warnings, 2 someth
     /// Manage many stores: list stores, place and move tenants, run commands over all stores
     #[command(after_long_help = stores::MANUAL)]
     Stores(StoresArgs),
-    /// Show the jobs of a flow and their dependencies, or cancel them
+    /// Show the jobs of a flow and their dependencies, or cancel the jobs
     #[command(after_long_help = flow::MANUAL)]
     Flow(FlowArgs),
-    /// Send a signal to a durable job; a job that waits for it continues
+    /// Send a signal to a durable job; a job that is waiting for the signal continues
     #[command(after_long_help = signal::MANUAL)]
     Signal(SignalArgs),
     /// Write jobs as JSON lines, newest first, with the errors of their attempts
@@ -262,7 +262,7 @@ Examples:
   queue-worker resume --queue mail
   queue-worker resume --all                         ends `pause --all`; a queue paused separately stays paused")]
     Resume(PauseScopeArgs),
-    /// List pauses: since when, by whom, why, number of ready jobs that wait, number of workers that have not stopped yet
+    /// List pauses: since when, by whom, why, number of ready jobs that are waiting, number of workers that have not stopped yet
     Pauses(OutputArgs),
     /// Manage schedules, which enqueue jobs at set times
     #[command(after_long_help = "\

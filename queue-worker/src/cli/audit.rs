@@ -1,4 +1,4 @@
-//! Audit log: operations from the command line are recorded in `queue.audit`, in the transaction that performs them. The dashboard does the
+//! Audit log of the command line. Operations are recorded in `queue.audit`, in the transaction that performs them. The dashboard does the
 //! same.
 
 use std::ops::{Deref, DerefMut};
@@ -11,10 +11,10 @@ use sqlx::{PgConnection, PgPool, Postgres, Transaction};
 
 use super::problem::Problem;
 
-/// Read committed, regardless of the login's default: it has no serialization failures.
+/// Statement that begins the transaction of an operation. Read committed has no serialization failures, regardless of the login's default.
 const BEGIN: &str = "begin isolation level read committed";
 
-/// A transaction that records its operation in the audit log on commit. It rolls back on drop.
+/// Transaction that records its operation in the audit log on commit, and rolls back on drop.
 pub(super) struct AuditedTransaction {
     transaction: Transaction<'static, Postgres>,
     store: Store,
@@ -25,7 +25,7 @@ impl AuditedTransaction {
         Ok(Self { transaction: pool.begin_with(BEGIN).await?, store })
     }
 
-    /// Commits with an audit record: the operation, its object and the number of jobs.
+    /// Commits the transaction with an audit record of the operation, its object and the number of jobs.
     pub(super) async fn commit(mut self, act: &str, what: impl Into<String>, jobs: u64) -> Result<(), Problem> {
         operate::note_act(&mut *self.transaction, self.store, &audit_note(act, what), jobs).await?;
         Ok(self.transaction.commit().await?)
@@ -46,22 +46,23 @@ impl DerefMut for AuditedTransaction {
     }
 }
 
-/// Returns the audit record of an operation, with the user of the command as its actor.
+/// Returns the audit record of an operation. The actor is the user who runs the command.
 pub(super) fn audit_note(act: &str, what: impl Into<String>) -> Note {
     Note { actor: current_actor(), act: act.to_owned(), what: what.into() }
 }
 
-/// Returns `ada@host, by the command line`. The environment supplies the name and can forge it; the database role is recorded separately.
+/// Returns the actor as `ada@host, by the command line`. The name comes from the environment, so the user can forge it. The database role
+/// is recorded separately.
 fn current_actor() -> String {
-    let said = |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(|value| value.to_string_lossy().into_owned());
-    let user = ["SUDO_USER", "USER", "LOGNAME", "USERNAME"].into_iter().find_map(said).or_else(user_id);
+    let setting = |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(|value| value.to_string_lossy().into_owned());
+    let user = ["SUDO_USER", "USER", "LOGNAME", "USERNAME"].into_iter().find_map(setting).or_else(user_id);
     let host = hostname::get().map_or_else(|_| "unknown".to_owned(), |name| name.to_string_lossy().into_owned());
-    // Truncates a long name to keep the suffix.
+    // Only the name is truncated, so that the suffix is kept.
     let who: String = format!("{}@{host}", user.unwrap_or_else(|| "somebody".to_owned())).chars().take(MAX_NAME).collect();
     format!("{who}, by the command line")
 }
 
-/// Maximum length of the name in characters. An actor has at most 100.
+/// Maximum length of the name in characters. The suffix must fit too, because an actor has at most 100 characters.
 const MAX_NAME: usize = 70;
 
 /// Returns the user id, for environments without a user name such as containers.

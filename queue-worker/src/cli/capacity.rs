@@ -1,4 +1,4 @@
-//! `capacity`: maximum number of waiting jobs per queue.
+//! `capacity` command: shows and sets the maximum number of waiting jobs per queue.
 
 use queue_core::operate;
 use serde_json::json;
@@ -13,7 +13,7 @@ use super::{
     values::{ExactArgs, NewCapacity, counted},
 };
 
-/// Sets the capacity of a queue, if one is given, and prints the queues with a capacity.
+/// Sets the capacity of a queue, if one is given, and prints the capacity of that queue or of all queues.
 pub(super) async fn capacity(
     settings: &Settings,
     queue: Option<&str>,
@@ -22,7 +22,7 @@ pub(super) async fn capacity(
     as_json: bool,
 ) -> Result<(), Problem> {
     let (database, store) = open_store(settings).await?;
-    // Checked first: a queue with a capacity is known to the store.
+    // The name is checked before the capacity is set, because the store knows every queue with a capacity.
     check_queue(&database, store, queue).await?;
     if let (Some(queue), Some(NewCapacity(capacity))) = (queue, new) {
         let mut tx = AuditedTransaction::begin(database.pool(), store).await?;

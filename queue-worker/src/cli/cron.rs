@@ -1,4 +1,4 @@
-//! `cron`: schedules.
+//! `cron` command: manages schedules.
 
 use chrono::Utc;
 use clap::Subcommand;
@@ -23,14 +23,14 @@ use super::{
 pub(super) enum CronCommand {
     /// List schedules with their next tick and the outcome of their last tick
     List(OutputArgs),
-    /// Show a schedule with its next ticks and the outcomes of its last ones
+    /// Show a schedule with its next ticks and the outcomes of its last ticks
     Show {
         /// Schedule name
         name: String,
         #[command(flatten)]
         output: OutputArgs,
     },
-    /// Create a schedule, or change the one with this name
+    /// Create a schedule, or change the existing one with this name
     #[command(after_long_help = "\
 Examples:
   queue-worker cron add report_eu --type report --payload '{\"region\": \"eu\"}' --cron '30 4 * * MON-FRI' --tz Europe/Berlin
@@ -39,13 +39,13 @@ Examples:
     Add {
         /// Schedule name
         name: String,
-        /// Type of its jobs
+        /// Type of the schedule's jobs
         #[arg(long = "type", value_name = "JOB_TYPE")]
         job_type: String,
-        /// Payload of its jobs, as JSON
+        /// Payload of the schedule's jobs, as JSON
         #[arg(long, value_name = "JSON", default_value = "{}", value_parser = payload)]
         payload: Value,
-        /// Version of the payload
+        /// Payload version
         #[arg(long, value_name = "N", value_parser = payload_version, default_value_t = 1)]
         payload_version: u16,
         #[command(flatten)]
@@ -62,19 +62,19 @@ Examples:
         /// Delay each job by a random duration up to this
         #[arg(long, value_name = "DURATION")]
         jitter: Option<Span>,
-        /// If the payload changes, cancel failed jobs of the schedule that wait for a retry
+        /// If the payload changes, cancel failed jobs of the schedule that are waiting for a retry
         #[arg(long)]
         supersede: bool,
     },
     /// Delete a schedule; its jobs stay
     Remove(ScheduleArgs),
-    /// Stop its ticks until `resume`, also across deployments
+    /// Stop the ticks of a schedule until `resume`, also across deployments
     Pause(ScheduleArgs),
-    /// Continue with the next tick
+    /// Resume a schedule with the next tick
     Resume(ScheduleArgs),
-    /// Enqueue one of its jobs now
+    /// Enqueue a job of a schedule now
     Run(ScheduleArgs),
-    /// Skip the next tick
+    /// Skip the next tick of a schedule
     Skip(ScheduleArgs),
     /// Print the next ticks of a schedule, or of an expression, which needs no database
     #[command(after_long_help = "\
@@ -108,7 +108,7 @@ pub(super) struct TimingArgs {
     /// Cron expression: minute, hour, day of the month, month, day of the week
     #[arg(long, value_name = "EXPRESSION", conflicts_with = "every")]
     cron: Option<String>,
-    /// Interval; ticks are at its multiples since 1970
+    /// Interval; the ticks are at its multiples since 1970
     #[arg(long, value_name = "DURATION", value_parser = interval)]
     every: Option<Span>,
     /// Time zone of the expression; default UTC
@@ -116,7 +116,7 @@ pub(super) struct TimingArgs {
     tz: Option<String>,
 }
 
-/// Timing of `next`, where none is required.
+/// Optional timing arguments of `next`.
 #[derive(clap::Args)]
 pub(super) struct NextArgs {
     /// Cron expression
@@ -134,7 +134,7 @@ fn payload(text: &str) -> Result<Value, String> {
     serde_json::from_str(text).map_err(|error| format!("the payload is not JSON: {error}"))
 }
 
-/// Parses an interval. Months and years need a cron expression.
+/// Parses an interval. Rejects months and years, for which a cron expression is needed.
 fn interval(text: &str) -> Result<Span, String> {
     if has_calendar_unit(text) {
         return Err("months and years differ in length; use `--cron '0 0 1 * *'` or `--cron @yearly`".to_owned());
@@ -155,7 +155,7 @@ fn overlap(text: &str) -> Result<Overlap, &'static str> {
     Overlap::from_sql(text).ok_or("the policy for overlaps must be `skip`, `allow` or `queue`")
 }
 
-/// Returns the schedule that the options describe.
+/// Builds the schedule that the options describe.
 fn build_schedule(cron: Option<String>, every: Option<Span>, tz: Option<String>) -> Schedule {
     let schedule = match (cron, every) {
         (Some(expression), _) => Schedule::cron(expression),
@@ -167,7 +167,7 @@ fn build_schedule(cron: Option<String>, every: Option<Span>, tz: Option<String>)
     }
 }
 
-/// Maximum number of past ticks, and of future ticks, shown of a schedule.
+/// Maximum number of past ticks shown, and of future ticks shown.
 const SHOWN_TICKS: u16 = 10;
 
 pub(super) async fn cron(settings: &Settings, command: CronCommand) -> Result<(), Problem> {
@@ -232,7 +232,7 @@ pub(super) async fn cron(settings: &Settings, command: CronCommand) -> Result<()
     done
 }
 
-/// Change to an existing schedule.
+/// Kind of change to an existing schedule.
 #[derive(Clone, Copy)]
 enum ScheduleChange {
     Remove,
@@ -260,7 +260,7 @@ async fn change(
     print_change(name, done, &what, output.json)
 }
 
-/// Prints a change to a schedule and its result.
+/// Prints a change to a schedule, as text or as JSON.
 fn print_change(name: &str, done: &str, what: &Value, as_json: bool) -> Result<(), Problem> {
     match what {
         _ if as_json => print::json(&json!({ "schedule": name, done: if what.is_null() { &Value::Bool(true) } else { what } })),
@@ -277,7 +277,7 @@ fn next_ticks(ticks: &[chrono::DateTime<Utc>], as_json: bool) -> Result<(), Prob
     print::lines(&ticks.iter().map(|tick| print::time(*tick)).collect::<Vec<_>>().join("\n"))
 }
 
-/// Returns the next tick, or why there is none.
+/// Returns the next tick as text, or the reason why there is none.
 fn state(found: &ScheduleRecord) -> String {
     match found {
         ScheduleRecord { error: Some(why), .. } => format!("error: {why}"),

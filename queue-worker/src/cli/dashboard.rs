@@ -1,4 +1,4 @@
-//! `dashboard` and `run --dashboard`: the dashboard's server and its connections.
+//! `dashboard` and `run --dashboard`: runs the dashboard's server and opens its database connections.
 
 use std::net::{Ipv4Addr, SocketAddr};
 
@@ -16,16 +16,16 @@ use crate::{
     live::{Database, Engine, shutdown_signal},
 };
 
-/// Default address.
+/// Default address of the dashboard.
 const ADDRESS: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 7070);
 
-/// Maximum number of connections to the database.
+/// Maximum number of database connections of the dashboard.
 const CONNECTIONS: u32 = 3;
 
-/// Serves the dashboard until a signal.
+/// Serves the dashboard until the process receives a signal.
 pub(super) async fn serve(settings: &Settings, address: Option<SocketAddr>) -> Result<(), Problem> {
     let address = address.or(settings.dashboard.address()).unwrap_or(ADDRESS);
-    // Checked before the database is opened, so that an unsafe configuration is reported immediately.
+    // The options are checked before the database is opened, so that an unsafe configuration is reported immediately.
     let mut listening = dashboard::listen(address, settings.dashboard.options()).await?;
     let (database, store) = open_store(settings).await?;
     let reads = match &settings.read_url {
@@ -45,8 +45,9 @@ pub(super) async fn serve(settings: &Settings, address: Option<SocketAddr>) -> R
     Ok(())
 }
 
-/// Starts the dashboard beside a worker, if an address is set. It serves until the returned engine is dropped. It runs on threads of its
-/// own, so that neither delays the other. Jobs do not wait for its address: while another process uses it, binding is retried.
+/// Starts the dashboard beside a worker, if an address is set. The dashboard serves until the returned engine is dropped. It runs on its
+/// own threads, so that the dashboard and the worker do not delay each other. Jobs do not wait for the dashboard's address: while another
+/// process uses the address, binding is retried.
 pub(super) async fn start_beside_worker(settings: &Settings, database: &Database, store: Store) -> Result<Option<Engine>, Problem> {
     let Some(address) = settings.dashboard.address() else { return Ok(None) };
     let engine = Engine::start("queue-dashboard").map_err(|error| Error::Thread(error.to_string()))?;
@@ -60,7 +61,7 @@ pub(super) async fn start_beside_worker(settings: &Settings, database: &Database
     Ok(Some(engine))
 }
 
-/// Directs the dashboard's reads to the standby once that can be reached. Until then it reads from the main database.
+/// Switches the dashboard's reads to the standby once the standby can be reached. Until then the dashboard reads from the main database.
 async fn read_from_standby(options: dashboard::Options, settings: Settings) {
     let mut is_logged = false;
     loop {
@@ -82,7 +83,7 @@ async fn read_from_standby(options: dashboard::Options, settings: Settings) {
 /// Retry interval while the standby cannot be reached.
 const RETRY_INTERVAL: std::time::Duration = std::time::Duration::from_secs(10);
 
-/// Returns a small separate pool to the same database.
+/// Returns a separate small pool to the same database.
 fn pool_of(database: &Database) -> PgPool {
     database.another_pool(PgPoolOptions::new().max_connections(CONNECTIONS).acquire_timeout(std::time::Duration::from_secs(5)))
 }

@@ -1,4 +1,4 @@
-//! Settings of the dashboard, from options, environment and file.
+//! Settings of the dashboard, read from options, environment and settings file.
 
 use std::net::SocketAddr;
 
@@ -34,14 +34,14 @@ impl DashboardSettings {
     pub(super) fn with_fallback(self, lower: Self) -> Self {
         Self {
             dashboard: self.dashboard.or(lower.dashboard),
-            // An empty token is kept and refused later. An accidentally empty variable must not disable the token.
+            // An empty token is kept, and rejected later. Otherwise an accidentally empty variable would disable the token.
             dashboard_token: self.dashboard_token.or(lower.dashboard_token),
             dashboard_host: self.dashboard_host.or(lower.dashboard_host),
             dashboard_read_only: self.dashboard_read_only.or(lower.dashboard_read_only),
         }
     }
 
-    /// Returns the address to listen on, if one is set.
+    /// Returns the address on which to serve the dashboard, if one is set.
     pub(super) fn address(&self) -> Option<SocketAddr> {
         self.dashboard
     }

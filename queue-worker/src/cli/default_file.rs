@@ -1,5 +1,5 @@
-//! Reads the default settings file only if no other user can have written it. A command started in another user's directory must not use
-//! that user's database.
+//! Reads the default settings file, but only if no other user can have written it. A command started in another user's directory must not
+//! use that user's database.
 
 use std::{
     fs::{File, metadata, symlink_metadata},
@@ -8,13 +8,13 @@ use std::{
     path::Path,
 };
 
-/// Returns the text of the file, or why it is ignored.
+/// Returns the text of the file, or the reason why the file is ignored.
 pub(super) fn read_default_file(path: &Path) -> io::Result<Result<String, String>> {
-    // Checked before opening: opening a pipe would wait for a writer.
+    // The kind is checked before the file is opened, because opening a pipe would wait for a writer.
     if !metadata(path)?.is_file() {
         return Ok(Err("it is not a regular file".to_owned()));
     }
-    // A link may lead to the user's own file, but the owner of the link chose which.
+    // A link may lead to the user's own file, but the link's owner chose which file.
     if let Some(why) = foreign_owner(&symlink_metadata(path)?) {
         return Ok(Err(why));
     }
@@ -26,7 +26,8 @@ pub(super) fn read_default_file(path: &Path) -> io::Result<Result<String, String
     file.read_to_string(&mut text).map(|_| Ok(text))
 }
 
-/// Accepts files of the user or of root that no other user may write. A group whose id equals the owner's has no other members.
+/// Returns why a file is not trusted, if another user can write it. Files of the user or of root are trusted. A group whose id equals the
+/// owner's id has no other members.
 #[cfg(unix)]
 fn reason_to_ignore(file: &std::fs::Metadata) -> Option<String> {
     use std::os::unix::fs::MetadataExt as _;

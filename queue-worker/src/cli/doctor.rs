@@ -1,4 +1,4 @@
-//! `doctor`: checks a store and its server. Reports problems, their consequences and their fixes.
+//! `doctor` command: checks a store and its server, and reports problems, their consequences and their fixes.
 
 use std::process::ExitCode;
 
@@ -14,7 +14,7 @@ use super::{
 };
 use crate::{escape, program::commands};
 
-/// What to check and how to show it.
+/// Arguments of `doctor`.
 #[derive(clap::Args)]
 pub(super) struct DoctorArgs {
     /// Exit with code 1 if there are warnings and nothing worse
@@ -39,9 +39,9 @@ pub(super) struct DoctorArgs {
     pub(super) output: OutputArgs,
 }
 
-/// Exit code: there are warnings, with `--strict`.
+/// Exit code for warnings, with `--strict`.
 const WARNED: u8 = 1;
-/// Exit code: something is broken.
+/// Exit code for a broken store or server.
 const BROKEN: u8 = 2;
 
 impl DoctorArgs {
@@ -62,7 +62,7 @@ pub(super) async fn doctor(settings: &Settings, args: &DoctorArgs) -> Result<Exi
             database.close().await;
             diagnosis
         }
-        // Errors in the settings are usage errors, not findings.
+        // Errors in the settings are usage errors instead of findings.
         Err(problem) if problem.is_usage() => return Err(problem),
         Err(problem) => Diagnosis::unreachable(store, &problem.to_string()),
     };
@@ -82,16 +82,16 @@ pub(super) async fn doctor(settings: &Settings, args: &DoctorArgs) -> Result<Exi
     })
 }
 
-/// Returns the findings, worst first, and their counts.
+/// Formats the findings, worst first, and their counts.
 fn describe(diagnosis: &Diagnosis) -> String {
-    let mut said: Vec<String> = diagnosis.findings.iter().map(finding).collect();
+    let mut lines: Vec<String> = diagnosis.findings.iter().map(finding).collect();
     let server = diagnosis.server.as_ref().map_or_else(String::new, |version| format!(" on PostgreSQL {}", escape::line(version)));
     let of = |severity: Severity| diagnosis.findings.iter().filter(|finding| finding.severity == severity).count();
     let counts = [(of(Severity::Broken), "broken"), (of(Severity::Warning), "warnings"), (of(Severity::Note), "notes")];
     let counts: Vec<String> = counts.iter().filter(|(count, _)| *count > 0).map(|(count, what)| format!("{count} {what}")).collect();
     let place = format!("schema {}{server}", diagnosis.schema);
-    said.push(if counts.is_empty() { format!("{place}: no problems found") } else { format!("{place}: {}", counts.join(", ")) });
-    said.join("\n")
+    lines.push(if counts.is_empty() { format!("{place}: no problems found") } else { format!("{place}: {}", counts.join(", ")) });
+    lines.join("\n")
 }
 
 fn finding(finding: &Finding) -> String {

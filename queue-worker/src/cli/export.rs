@@ -1,13 +1,13 @@
-//! `export`: writes jobs as JSON lines, page by page. Memory use does not depend on the number of jobs.
+//! `export` command: writes jobs as JSON lines, page by page. Memory use does not depend on the number of jobs.
 
 use queue_core::operate;
 
 use super::{name_check::check_filter, open::open_for_reading, print, problem::Problem, selection::ExportArgs, settings::Settings};
 
-pub(super) async fn export(settings: &Settings, asked: &ExportArgs) -> Result<(), Problem> {
-    asked.check()?;
+pub(super) async fn export(settings: &Settings, args: &ExportArgs) -> Result<(), Problem> {
+    args.check()?;
     let (database, store) = open_for_reading(settings).await?;
-    let mut filter = asked.filter();
+    let mut filter = args.filter();
     check_filter(&database, store, &filter).await?;
     loop {
         let mut page = operate::list(database.pool(), store, &filter).await?;

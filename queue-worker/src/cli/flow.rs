@@ -1,4 +1,4 @@
-//! `flow`: shows the nodes of a flow as a tree or as a Mermaid graph, or cancels its jobs.
+//! `flow` command: shows the nodes of a flow as a tree or as a Mermaid graph, or cancels the flow's jobs.
 
 use std::{collections::HashMap, fmt::Write as _};
 
@@ -36,7 +36,7 @@ pub(super) struct FlowArgs {
     /// Print a Mermaid graph
     #[arg(long, conflicts_with = "cancel")]
     mermaid: bool,
-    /// Cancel all of its unfinished jobs
+    /// Cancel all unfinished jobs of the flow
     #[arg(long)]
     cancel: bool,
     #[command(flatten)]
@@ -69,10 +69,10 @@ pub(super) async fn flow(settings: &Settings, FlowArgs { id, mermaid, cancel, ou
     }
 }
 
-/// Maximum indentation in levels. Long chains stay readable.
+/// Maximum indentation of the tree in levels, which keeps long chains readable.
 const MAX_INDENT: usize = 30;
 
-/// Lists each node once, below the last node that it depends on.
+/// Formats the nodes as a tree, each node once, below the last node on which it depends.
 fn tree(nodes: &[FlowNode]) -> String {
     let mut below: HashMap<Option<&str>, Vec<&FlowNode>> = HashMap::new();
     for node in nodes {
@@ -87,24 +87,24 @@ fn tree(nodes: &[FlowNode]) -> String {
     lines.join("\n")
 }
 
-/// Returns the names of the nodes after whose completion or death the node runs.
+/// Returns the names of the nodes for whose completion or death the node waits.
 fn parents(node: &FlowNode) -> impl Iterator<Item = &str> {
     node.after.iter().chain(&node.on_dead).map(String::as_str)
 }
 
 fn line(node: &FlowNode) -> String {
-    let mut said = format!("{}  {}  {}", escape::line(&node.name), node.id, state(node));
-    if let (Some(jobs), Some(over)) = (node.jobs, node.over) {
-        let _ = write!(said, "  {over} of {jobs} jobs are finished");
+    let mut text = format!("{}  {}  {}", escape::line(&node.name), node.id, state(node));
+    if let (Some(jobs), Some(finished)) = (node.jobs, node.over) {
+        let _ = write!(text, "  {finished} of {jobs} jobs are finished");
     }
     let named = |names: &[String]| names.iter().map(|name| escape::line(name)).collect::<Vec<_>>().join(", ");
     if !node.on_dead.is_empty() {
-        let _ = write!(said, "  on the death of {}", named(&node.on_dead));
+        let _ = write!(text, "  on the death of {}", named(&node.on_dead));
     }
     if !node.waits.is_empty() {
-        let _ = write!(said, "  waits for {}", named(&node.waits));
+        let _ = write!(text, "  waits for {}", named(&node.waits));
     }
-    said
+    text
 }
 
 fn state(node: &FlowNode) -> &str {

@@ -1,4 +1,4 @@
-//! `completions` and `man`: shell completions and manual pages.
+//! `completions` and `man` commands: print shell completions and manual pages.
 
 use std::{fs, path::PathBuf};
 
@@ -38,7 +38,7 @@ Examples:
     },
 }
 
-/// Puts the name of this program into the examples, and accepts values that begin with `-`, in all commands.
+/// Puts the program's name into the examples of all commands, and accepts values that begin with `-`.
 pub(super) fn with_program_name(command: clap::Command) -> clap::Command {
     let own = |text: &StyledStr| text.to_string().replace("queue-worker", program::name());
     let help = command.get_after_long_help().map(own);
@@ -46,7 +46,7 @@ pub(super) fn with_program_name(command: clap::Command) -> clap::Command {
     command.mut_args(with_negatives).mut_subcommands(with_program_name)
 }
 
-/// Lets a negative number or duration be reported as an invalid value instead of an unknown option.
+/// Accepts values that begin with `-`, so that a negative number or duration is reported as an invalid value instead of an unknown option.
 fn with_negatives(arg: clap::Arg) -> clap::Arg {
     const MEASURES: [&str; 6] = ["N", "DURATION", "RATE", "N/PERIOD|none", "N|none", "ID"];
     let is_measure = arg.get_value_names().is_some_and(|names| names.iter().any(|name| MEASURES.contains(&name.as_str())));
@@ -59,8 +59,8 @@ fn with_negatives(arg: clap::Arg) -> clap::Arg {
     }
 }
 
-/// Removes clap's tip to pass an unexpected argument as a value after `--`. An unknown option or a negative duration is never a job or a
-/// queue.
+/// Removes clap's tip to pass an unexpected argument as a value after `--`. The tip is wrong here, because neither an unknown option nor a
+/// negative duration can be a job or a queue.
 pub(super) fn without_value_tip(mut error: clap::Error) -> clap::Error {
     let Some(ContextValue::String(given)) = error.get(ContextKind::InvalidArg) else { return error };
     let is_number = given.strip_prefix('-').is_some_and(|given| given.starts_with(|first: char| first.is_ascii_digit()));
@@ -78,7 +78,7 @@ pub(super) fn without_value_tip(mut error: clap::Error) -> clap::Error {
     error
 }
 
-/// Runs `completions` or `man` for the whole command line.
+/// Runs `completions` or `man` for the command line `all`.
 pub(super) fn help(all: clap::Command, command: HelpCommand) -> Result<(), Problem> {
     let name = program::name();
     let mut all = all.name(name).bin_name(name);

@@ -1,4 +1,4 @@
-//! `history`: attempt outcomes, run times and start delays.
+//! `history` command: shows attempt outcomes, run times and start delays.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ use super::{
     values::OutputArgs,
 };
 
-/// Time range, filter and grouping.
+/// Arguments of `history`.
 #[derive(clap::Args)]
 pub(super) struct HistoryArgs {
     /// Time range up to now: 10s to 30d
@@ -44,11 +44,11 @@ enum Grouping {
     Time,
 }
 
-/// Maximum time range, and minimum step, of the stored metrics.
+/// Maximum time range of a query of stored metrics.
 const LONGEST: Duration = Duration::from_hours(30 * 24);
 const SHORTEST: Duration = Duration::from_secs(10);
 
-/// Round step lengths, in seconds.
+/// Default step lengths in seconds.
 const STEPS: [u64; 9] = [10, 60, 300, 900, 3600, 3 * 3600, 6 * 3600, 12 * 3600, 86_400];
 
 pub(super) async fn history(settings: &Settings, args: &HistoryArgs) -> Result<(), Problem> {
@@ -88,7 +88,7 @@ pub(super) async fn history(settings: &Settings, args: &HistoryArgs) -> Result<(
     print::lines(&parts.join("\n\n"))
 }
 
-/// Refuses durations out of range, which the query would round.
+/// Rejects durations out of range, which the query would otherwise adjust.
 fn check_range((option, duration): (&str, Duration), most: Duration) -> Result<(), Problem> {
     if (SHORTEST..=most).contains(&duration) {
         return Ok(());
@@ -97,7 +97,7 @@ fn check_range((option, duration): (&str, Duration), most: Duration) -> Result<(
     Err(Problem::usage(format!("`{option}` is {duration}; it must be {least} to {most}")))
 }
 
-/// Returns a round step length that gives about twenty steps.
+/// Returns the step length that divides the range into about twenty steps.
 fn default_step(last: Duration) -> Duration {
     let fits = |step: &u64| last.as_secs() / step <= 24;
     Duration::from_secs(STEPS.into_iter().find(fits).unwrap_or(86_400))
@@ -118,12 +118,12 @@ fn name(name: Option<&String>) -> String {
     name.cloned().unwrap_or_default()
 }
 
-/// Formats jobs per second. Low rates need more digits.
+/// Formats a rate in jobs per second. Low rates get more digits.
 fn rate(rate: f64) -> String {
     if rate < 1.0 { format!("{rate:.4}") } else { format!("{rate:.1}") }
 }
 
-/// Formats a duration at the precision of the histogram.
+/// Formats a duration with the precision of the histogram.
 fn format_short(duration: Duration) -> String {
     match duration.as_secs_f64() {
         seconds if seconds < 0.01 => format!("{:.1}ms", seconds * 1000.0),
@@ -134,7 +134,7 @@ fn format_short(duration: Duration) -> String {
     }
 }
 
-/// Returns the outcomes that have no column, if there are any.
+/// Formats the outcomes that have no column of their own, if there are any.
 fn other_outcomes(found: &[Figures]) -> Option<String> {
     let sum = |count: fn(&Figures) -> u64| found.iter().map(count).sum::<u64>();
     let kinds = [

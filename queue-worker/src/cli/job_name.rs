@@ -1,4 +1,4 @@
-//! Names of jobs on the command line: an id, or a store with an id.
+//! Names of jobs on the command line: an id, or a store name with an id.
 
 use std::fmt::Display;
 
@@ -8,16 +8,16 @@ use super::values::id;
 
 /// Name of a job in arguments and results.
 pub(super) trait JobName: Clone + Display + Send + Sync + 'static {
-    /// Placeholder in usage lines.
+    /// Placeholder for the name in usage lines.
     const PLACEHOLDER: &'static str;
 
-    /// Parses a name from an argument.
+    /// Parses a job name from an argument.
     fn parse_name(text: &str) -> Result<Self, String>;
 
-    /// Returns the text for a refused operation on this job.
+    /// Returns the error text for a rejected operation on the job.
     fn refusal(&self, why: &str) -> String;
 
-    /// Adapts examples that are written for plain ids.
+    /// Returns help examples, written for plain ids, in the form that fits the name.
     fn examples(text: &'static str) -> String;
 }
 

@@ -1,4 +1,4 @@
-//! `jobs`: lists the job types of this binary. Needs no database.
+//! `jobs` command: lists the job types of this binary. Needs no database.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use serde::Serialize;
 use super::{print, problem::Problem};
 use crate::error::Error;
 
-/// A job type, as `--json` shows it.
+/// Job type in the format of `--json`.
 #[derive(Serialize)]
 struct JobType {
     name: &'static str,

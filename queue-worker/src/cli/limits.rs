@@ -1,4 +1,4 @@
-//! `limits`: limits on running jobs and on starts.
+//! `limits` command: shows and sets limits on running jobs and on starts.
 
 use std::time::Duration;
 
@@ -21,7 +21,7 @@ use super::{
 };
 use crate::live::Database;
 
-/// Operation on a limit.
+/// Subcommands of `limits`.
 #[derive(Subcommand)]
 pub(super) enum LimitsCommand {
     /// Set a limit for all workers, overriding code; bounds left out are removed
@@ -52,14 +52,14 @@ pub(super) enum LimitsCommand {
         /// Limit name
         name: String,
     },
-    /// Remove what was set here; the limit from code applies again
+    /// Remove a limit set by an operator; the limit declared in code applies again
     Unset {
         /// Limit name
         name: String,
     },
 }
 
-/// A bound, or none.
+/// Value of a bound, which may be `none`.
 #[derive(Clone, Copy)]
 pub(super) struct LimitBound<T>(Option<T>);
 
@@ -70,7 +70,7 @@ fn concurrency(text: &str) -> Result<LimitBound<u32>, String> {
     text.parse().map(|most| LimitBound(Some(most))).map_err(|_| "expected a whole number from 0 to 1000000 or `none`".to_owned())
 }
 
-/// Expected format of a rate.
+/// Error text with the expected format of a rate.
 const RATE: &str = "expected starts per period, such as `30/1m`, or `none`";
 
 fn rate(text: &str) -> Result<LimitBound<(u32, Duration)>, String> {
@@ -83,7 +83,7 @@ fn rate(text: &str) -> Result<LimitBound<(u32, Duration)>, String> {
     Ok(LimitBound(Some((starts, period.0))))
 }
 
-/// Runs the operation and prints the limits.
+/// Runs the subcommand, and prints the limits.
 pub(super) async fn limits(settings: &Settings, command: Option<LimitsCommand>, as_json: bool) -> Result<(), Problem> {
     if let Some(LimitsCommand::Set { name, concurrency: None, rate: None, .. }) = &command {
         return Err(Problem::usage(format!("no bounds are given for the limit `{name}`; give `--concurrency`, `--rate` or both")));
@@ -144,7 +144,7 @@ pub(super) async fn limits(settings: &Settings, command: Option<LimitsCommand>, 
     }
 }
 
-/// Returns a filter for the queue or job type that the limit's name designates.
+/// Returns a filter for the queue or job type in the limit's name.
 fn filter_of_limit(name: &str) -> Filter {
     match name.split_once(':') {
         Some(("queue", queue)) => Filter { queue: Some(queue.to_owned()), ..Filter::default() },
@@ -153,7 +153,7 @@ fn filter_of_limit(name: &str) -> Filter {
     }
 }
 
-/// Warns if a limit of this name applies to nothing known.
+/// Warns if a limit with this name covers no known queue or job type.
 async fn warn_if_unknown(database: &Database, store: Store, name: &str, covered: &Filter) -> Result<(), Problem> {
     if *covered != Filter::default() {
         return check_filter(database, store, covered).await;
@@ -168,8 +168,8 @@ async fn warn_if_unknown(database: &Database, store: Store, name: &str, covered:
     Ok(())
 }
 
-/// Returns advice about a limit that no code declares, in the store or in this binary, and whose name designates neither a queue nor a
-/// type. Returns `None` for a known limit.
+/// Returns advice for a limit that neither the store nor this binary declares, and whose name is neither a queue nor a type. Returns `None`
+/// for a known limit.
 async fn advice_if_unknown(database: &Database, store: Store, name: &str) -> Result<Option<String>, Problem> {
     let types = Registry::linked().unwrap_or_default();
     let of_types = types.names().flat_map(|(_, found)| found.options().limits).filter_map(|limit| limit.name.map(str::to_owned));
@@ -180,7 +180,7 @@ async fn advice_if_unknown(database: &Database, store: Store, name: &str) -> Res
         .then(|| suggest_name(name, known).unwrap_or_else(|| "it takes effect once one does".to_owned())))
 }
 
-/// Prints the keys that hold permits or wait.
+/// Prints the keys that hold permits or have waiting jobs.
 fn print_keys(name: &str, found: &[LimitKey], as_json: bool) -> Result<(), Problem> {
     if as_json {
         return print::json(&json!({ "limit": name, "keys": found }));
@@ -219,7 +219,7 @@ fn table(limits: &[LimitStatus]) -> String {
     print::table(["limit", "in force", "used", "waiting", "next", "by", "why"], rows)
 }
 
-/// Formats bounds as `3 at once, 30/1m, burst 5`.
+/// Formats bounds, for example as `3 at once, 30/1m, burst 5`.
 fn describe_bounds(figures: LimitFigures) -> String {
     let concurrency = figures.concurrency.map(|most| format!("{most} at once"));
     let rate = figures.starts.zip(figures.period());

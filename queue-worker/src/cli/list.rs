@@ -1,4 +1,4 @@
-//! `list`: jobs in a table, newest first.
+//! `list` command: shows jobs in a table, newest first.
 
 use std::{
     collections::HashSet,
@@ -25,39 +25,39 @@ use super::{
 };
 use crate::{escape, live::shutdown_signal};
 
-/// Delay on a terminal before the first progress note, and between further ones.
+/// Delay before the first progress note on a terminal.
 const FIRST_NOTE_DELAY: Duration = Duration::from_millis(40);
 const NOTE_INTERVAL: Duration = Duration::from_secs(1);
 
-pub(super) async fn list(settings: &Settings, asked: &ListArgs) -> Result<(), Problem> {
-    asked.check()?;
+pub(super) async fn list(settings: &Settings, args: &ListArgs) -> Result<(), Problem> {
+    args.check()?;
     let (database, store) = open_for_reading(settings).await?;
-    check_filter(&database, store, &asked.filter()).await?;
-    if !asked.output.json && asked.filter().limit > Filter::MOST {
-        let on = if asked.of_key().is_some() { "" } else { "; continue with `--before`" };
+    check_filter(&database, store, &args.filter()).await?;
+    if !args.output.json && args.filter().limit > Filter::MOST {
+        let on = if args.of_key().is_some() { "" } else { "; continue with `--before`" };
         warn(&format!("a list has at most {} jobs{on}", Filter::MOST));
     }
-    let (jobs, next, more) = if let Some((queue, key, most)) = asked.of_key() {
+    let (jobs, next, more) = if let Some((queue, key, most)) = args.of_key() {
         let line = operate::in_line(database.pool(), store, queue, key, most).await?;
         (line.jobs, None, line.more)
     } else {
-        let is_interactive = !asked.output.json && stdout().is_terminal() && stderr().is_terminal();
+        let is_interactive = !args.output.json && stdout().is_terminal() && stderr().is_terminal();
         let page = if is_interactive {
-            list_with_notes(database.pool(), store, asked.filter()).await?
+            list_with_notes(database.pool(), store, args.filter()).await?
         } else {
-            operate::list_patiently(database.pool(), store, &asked.filter(), Patience::default()).await?
+            operate::list_patiently(database.pool(), store, &args.filter(), Patience::default()).await?
         };
         (page.jobs, page.next, page.next.is_some())
     };
     let unserved = operate::unserved_of(database.pool(), store, &jobs).await?;
     let pauses = operate::pauses(database.pool(), store).await?;
     database.close().await;
-    if asked.output.json {
+    if args.output.json {
         let jobs = jobs.iter().map(|job| ListedJob::new(job, &pauses, &unserved)).collect();
         return print::json(&ListedPage { jobs, next, more });
     }
     let text = match jobs.as_slice() {
-        [] => asked.empty_text(),
+        [] => args.empty_text(),
         jobs => table(jobs.iter().map(|job| (job.id, ListedJob::new(job, &pauses, &unserved)))),
     };
     let rest = match next {
@@ -68,8 +68,8 @@ pub(super) async fn list(settings: &Settings, asked: &ListArgs) -> Result<(), Pr
     print::lines(&(text + &rest))
 }
 
-/// Loads a page for a terminal. While nothing is found, it prints how far back it has searched and continues: until a job is found, all
-/// jobs are searched, or a signal arrives. The output then tells where to continue.
+/// Loads a page of jobs for a terminal. As long as no job is found, prints how far back it has searched and continues. The search ends when
+/// a job is found, all jobs are searched, or a signal arrives. The output then contains the option with which to continue.
 async fn list_with_notes(pool: &PgPool, store: Store, mut filter: Filter) -> Result<Page, Problem> {
     let stop = shutdown_signal();
     tokio::pin!(stop);
@@ -88,7 +88,7 @@ async fn list_with_notes(pool: &PgPool, store: Store, mut filter: Filter) -> Res
     Ok(page)
 }
 
-/// Formats a table with one row per job, under the given name.
+/// Formats a table with one row per job, which starts with the given job name.
 pub(super) fn table<'a>(jobs: impl Iterator<Item = (impl JobName, ListedJob<'a>)>) -> String {
     let jobs: Vec<_> = jobs.collect();
     let with_meta = jobs.iter().any(|(_, served)| served.job.meta.is_some());
@@ -97,27 +97,27 @@ pub(super) fn table<'a>(jobs: impl Iterator<Item = (impl JobName, ListedJob<'a>)
     print::table(header, jobs.iter().map(cells))
 }
 
-/// Returns a hint to `--limit`, if that can show more jobs of a key.
+/// Returns a hint to use `--limit`, if a higher limit can show more jobs of an ordering key.
 fn more_hint(shown: usize) -> &'static str {
     if shown < Filter::MOST as usize { ": `--limit` shows more" } else { "" }
 }
 
-/// A page, as `--json` shows it.
+/// Page of jobs in the format of `--json`.
 #[derive(Serialize)]
 struct ListedPage<'a> {
     jobs: Vec<ListedJob<'a>>,
-    /// Value of `--before` for the next page. Lists of an ordering key have none.
+    /// Value of `--before` for the next page. `None` for lists of an ordering key.
     next: Option<JobId>,
-    /// Whether there are more jobs.
+    /// Whether there are more jobs than listed.
     more: bool,
 }
 
-/// A job with what it waits for, as `--json` shows it.
+/// Job with the reason why it is waiting, in the format of `--json`.
 #[derive(Serialize)]
 pub(super) struct ListedJob<'a> {
     #[serde(flatten)]
     job: &'a JobRecord,
-    /// The job is ready, and no living worker serves its queue and type.
+    /// Whether the job is ready, but no live worker serves its queue and type.
     unserved: bool,
     /// The pause that blocks the job.
     paused: Option<&'a Pause>,
@@ -129,7 +129,7 @@ impl<'a> ListedJob<'a> {
     }
 }
 
-/// Returns the pause that blocks a ready job.
+/// Returns the pause that blocks a ready job, if any.
 pub(super) fn blocking_pause<'a>(job: &JobRecord, pauses: &'a [Pause]) -> Option<&'a Pause> {
     if job.state == JobState::Ready { find_pause(pauses, &job.queue, &job.job_type) } else { None }
 }
@@ -157,7 +157,7 @@ fn row(name: &impl JobName, &ListedJob { job, unserved, paused }: &ListedJob<'_>
     ]
 }
 
-/// Returns the job type, with the payload version unless that is 1.
+/// Returns the job type, with the payload version appended if it is not 1.
 pub(super) fn versioned_type(job_type: &str, version: i16) -> String {
     if version > 1 { format!("{job_type}, version {version}") } else { job_type.to_owned() }
 }

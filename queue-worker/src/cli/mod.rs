@@ -69,15 +69,15 @@ use crate::{
     worker::Worker,
 };
 
-/// Defines the `main` function of a worker binary: links the given crates, so that their job types can run, and starts the command line.
+/// Defines the `main` function of a worker binary. It links the given crates, so that their job types can run, and starts the command line.
 ///
 /// ```no_run
 /// # mod my_app {}
 /// queue_worker::main!(my_app);
 /// ```
 ///
-/// Separate several crates by commas. The state that handlers get with `cx.state::<T>()` is created by async functions that take the pool.
-/// There is one value per type, and one `; state = ..` for each:
+/// Several crates are separated by commas. Async functions that take the pool create the state that handlers get with `cx.state::<T>()`.
+/// There is one value per type, and one `; state = ..` for each value:
 ///
 /// ```no_run
 /// # mod my_app {}
@@ -90,7 +90,7 @@ use crate::{
 /// queue_worker::main!(my_app; state = templates);
 /// ```
 ///
-/// For other setups write `main` yourself and call [`cli::main_with`](crate::cli::main_with).
+/// For other setups, write `main` yourself and call [`cli::main_with`](crate::cli::main_with).
 #[macro_export]
 macro_rules! main {
     (@run) => { $crate::cli::main() };
@@ -114,7 +114,7 @@ macro_rules! main {
             "`main!` takes the crates with job types, as named in code, and functions that create state from the pool: \
             `main!(my_app, other_app; state = setup)`; a `-` in a crate's name is `_` in code"
         );
-        // Suppresses further error messages.
+        // Prevents a second error about a missing `main`.
         fn main() {}
     };
 }
@@ -124,22 +124,23 @@ pub fn main() -> ExitCode {
     main_of_linked(async |worker| Ok(worker))
 }
 
-/// Runs the command line as [`main_with`] does, for a worker that runs only the job types linked into this binary.
+/// Runs the command line like [`main_with`], for a worker that runs only the job types linked into this binary.
 #[doc(hidden)]
 pub fn main_of_linked(prepare: impl AsyncFnOnce(Worker) -> Result<Worker, BoxError>) -> ExitCode {
     let args = parse_args();
     let empty = args.command.runs().then(Registry::linked);
-    // Checked before a database is opened or an embedded server is started: a worker without job types has no use for it.
+    // The job types are checked before a database is opened or an embedded server is started, because a worker without job types needs
+    // neither.
     match empty {
         Some(Ok(registry)) if registry.is_empty() => Problem::from(Error::from(queue_core::RegistryError::Empty)).report(),
         _ => finish(start(args, prepare)),
     }
 }
 
-/// Adds the state of one `state = ..` of `main!`.
+/// Runs the function of one `state = ..` of `main!`, and adds the state that it returns to the worker.
 ///
 /// # Errors
-/// Returns the error of the function.
+/// Returns the error of `setup`.
 #[doc(hidden)]
 pub async fn with_state<T, E>(worker: Worker, setup: impl AsyncFnOnce(PgPool) -> Result<T, E>) -> Result<Worker, BoxError>
 where
@@ -150,7 +151,7 @@ where
     Ok(worker.state(state))
 }
 
-/// Runs the command line as [`main()`] does. `prepare` configures the worker before it runs, for example with its state.
+/// Runs the command line like [`main()`]. `prepare` configures the worker before the worker runs, for example by adding state.
 ///
 /// ```no_run
 /// # #[derive(Default)] struct Mailer;
@@ -162,10 +163,10 @@ pub fn main_with(prepare: impl AsyncFnOnce(Worker) -> Result<Worker, BoxError>) 
     finish(start(parse_args(), prepare))
 }
 
-/// Default log filter of commands. The driver would log each statement that takes a second, which the user of a command notices anyway.
+/// Default log filter of commands. Excludes the driver's log of statements that take longer than a second, which the user notices anyway.
 const COMMAND_LOG: &str = "warn,sqlx::query=error";
 
-/// Parses the arguments. For `--help` and for invalid arguments the process exits here.
+/// Parses the arguments. The process exits here for `--help` and for invalid arguments.
 fn parse_args() -> Args {
     program::remember();
     let matches = help::with_program_name(Args::command()).try_get_matches().unwrap_or_else(|error| help::without_value_tip(error).exit());
@@ -178,12 +179,12 @@ fn finish(result: Result<ExitCode, Problem>) -> ExitCode {
 
 fn start(args: Args, prepare: impl AsyncFnOnce(Worker) -> Result<Worker, BoxError>) -> Result<ExitCode, Problem> {
     let Args { config, settings, command } = args;
-    // A schema from the environment is meant for other commands, too.
+    // A schema from the environment does not count, because it is also meant for other commands.
     let is_schema_given = settings.schema.is_some() && settings.schema != std::env::var("QUEUE_SCHEMA").ok();
     if matches!(command, Command::Stores(_)) && is_schema_given {
         return Err(Problem::usage("`--schema` selects one store, but `stores` covers all stores; omit one of the two"));
     }
-    // `RUST_LOG` ranks below `QUEUE_LOG` and, like it, above the settings file.
+    // `RUST_LOG` takes precedence over the settings file, but not over `QUEUE_LOG`.
     let rust_log = Settings { log: std::env::var("RUST_LOG").ok(), ..Settings::default() };
     let set = std::env::vars_os().filter_map(|(name, _)| name.into_string().ok());
     let mut notes = variables::unknown_variables(&Args::command(), set);
@@ -195,12 +196,12 @@ fn start(args: Args, prepare: impl AsyncFnOnce(Worker) -> Result<Worker, BoxErro
     }
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().map_err(Problem::failed)?;
     let result = runtime.block_on(run_command(command, &settings, prepare));
-    // Does not wait: a handler that never yields has had its grace period.
+    // Does not wait for handlers: one that never yields has already had its grace period.
     runtime.shutdown_background();
     result
 }
 
-/// Returns the settings that only this command has.
+/// Returns the settings that only this command accepts.
 fn command_settings(command: &Command) -> Settings {
     match command {
         #[cfg(feature = "dashboard")]
@@ -224,12 +225,12 @@ async fn run_command(
         #[cfg(feature = "dashboard")]
         Command::Dashboard { addr, .. } => dashboard::serve(settings, addr).await?,
         Command::Migrate { output, step } => migrate::migrate(settings, step, output.json).await?,
-        Command::Roles(asked) => roles::roles(settings, &asked).await?,
+        Command::Roles(args) => roles::roles(settings, &args).await?,
         Command::Jobs(output) => jobs::jobs(output.json)?,
         Command::Stats { all, exact, output } => stats::stats(settings, all, exact, output.json).await?,
         Command::History(args) => history::history(settings, &args).await?,
         Command::List(list) => list::list(settings, &list).await?,
-        Command::Tail(asked) => tail::tail(settings, &asked).await?,
+        Command::Tail(args) => tail::tail(settings, &args).await?,
         Command::Show { id, payload, logs, output } => show::show(settings, id, (payload, logs), output.json).await?,
         Command::Why { id, output } => return why::why(settings, id, output.json).await,
         Command::Try(args) => return try_one::try_one(settings, &args, prepare).await,
@@ -257,7 +258,7 @@ async fn run_command(
     Ok(ExitCode::SUCCESS)
 }
 
-/// Sets up logging to stderr. Stdout is reserved for the output of commands.
+/// Sets up logging to stderr, because stdout is reserved for the output of commands.
 fn log(settings: &Settings, default: &str) -> Result<(), Problem> {
     let filter = settings.log.as_deref().unwrap_or(default);
     let filter = EnvFilter::try_new(filter)

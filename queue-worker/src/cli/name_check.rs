@@ -1,4 +1,4 @@
-//! Checks names of queues and job types. A misspelt name would silently match nothing.
+//! Checks the names of queues and job types, because a misspelt name would silently match nothing.
 
 use queue_core::{
     Error, Registry, Store, check_name,
@@ -9,17 +9,17 @@ use sqlx::PgPool;
 use super::problem::{Problem, warn};
 use crate::live::Database;
 
-/// Warns on stderr if the store does not know this queue. Refuses an invalid name, which must not be printed.
+/// Warns on stderr if the store does not know `queue`. Returns an error for an invalid name, which must not be printed.
 pub(super) async fn check_queue(database: &Database, store: Store, queue: Option<&str>) -> Result<(), Problem> {
     check_filter(database, store, &Filter { queue: queue.map(str::to_owned), ..Filter::default() }).await
 }
 
-/// Warns on stderr if neither the store nor this binary knows this job type.
+/// Warns on stderr if neither the store nor this binary knows `job_type`.
 pub(super) async fn check_type(database: &Database, store: Store, job_type: Option<&str>) -> Result<(), Problem> {
     check_filter(database, store, &job_type.into_iter().fold(Filter::default(), Filter::job_type)).await
 }
 
-/// Warns about the queue and the job types of a filter.
+/// Warns on stderr about unknown queues and job types of a filter.
 pub(super) async fn check_filter(database: &Database, store: Store, filter: &Filter) -> Result<(), Problem> {
     check_names(filter)?;
     let unknown = UnknownNames::load(database.pool(), store, filter).await?;
@@ -27,13 +27,13 @@ pub(super) async fn check_filter(database: &Database, store: Store, filter: &Fil
     Ok(())
 }
 
-/// Refuses invalid names of queues and job types.
+/// Rejects invalid names of queues and job types.
 pub(super) fn check_names(filter: &Filter) -> Result<(), Error> {
     filter.queue.iter().try_for_each(|queue| check_name("queue name", queue))?;
     filter.job_types.iter().try_for_each(|job_type| check_name("job type name", job_type))
 }
 
-/// Names of a filter that a store does not know. Each field holds the known names if the filter's name is unknown.
+/// Filter names that a store does not know. A field is set if its filter's name is unknown, and holds the names that the store knows.
 pub(super) struct UnknownNames {
     queues: Option<Vec<String>>,
     job_types: Option<Vec<String>>,
@@ -55,7 +55,7 @@ impl UnknownNames {
     }
 }
 
-/// Warns on stderr about names of a filter that none of these stores knows.
+/// Warns on stderr about filter names that none of the stores knows.
 pub(super) fn warn_of_unknown_names(filter: &Filter, of: &[&UnknownNames]) {
     let all =
         |of: Option<Vec<&Vec<String>>>| of.filter(|known| !known.is_empty()).map(|known| known.into_iter().flatten().cloned().collect());
@@ -69,14 +69,14 @@ pub(super) fn warn_of_unknown_names(filter: &Filter, of: &[&UnknownNames]) {
     }
 }
 
-/// Maximum number of names shown.
+/// Maximum number of known names listed in a message.
 const SHOWN_NAMES: usize = 10;
 
 fn fix(name: &str, known: Vec<String>) -> String {
     suggest_name(name, known).unwrap_or_else(|| "no job has ever been enqueued into this store".to_owned())
 }
 
-/// Suggests the most similar known name, or lists the known names.
+/// Returns a text that suggests the most similar known name, or else lists the known names. `None` if no name is known.
 pub(super) fn suggest_name(name: &str, mut known: Vec<String>) -> Option<String> {
     known.sort();
     known.dedup();

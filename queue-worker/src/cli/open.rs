@@ -8,24 +8,24 @@ use crate::{
     live::{Database, OnStandby},
 };
 
-/// Connects to the database of the settings.
+/// Connects to the configured database.
 pub(super) async fn open(settings: &Settings) -> Result<Database, Problem> {
     check_addresses(settings, !cfg!(debug_assertions))?;
     Ok(settings.database().connect().await?)
 }
 
-/// Connects as [`open`] does, with the given policy while the database is a standby, and through the pooler if one is set.
+/// Connects like [`open`], with the given policy while the database is a standby. Uses the pooler if one is set.
 pub(super) async fn open_for_worker(settings: &Settings, on_standby: OnStandby) -> Result<Database, Problem> {
     check_addresses(settings, !cfg!(debug_assertions))?;
     Ok(settings.database_and_pooler().on_standby(on_standby).connect().await?)
 }
 
-/// Connects as [`open`] does and verifies that the store's schema fits this release.
+/// Connects like [`open`], and verifies that the store's schema fits this release.
 pub(super) async fn open_store(settings: &Settings) -> Result<(Database, Store), Problem> {
     verify(settings, open(settings).await?).await
 }
 
-/// Connects as [`open_store`] does for a command that only reads, to the read URL if one is set.
+/// Connects like [`open_store`] for a command that only reads. Uses the read URL if one is set.
 pub(super) async fn open_for_reading(settings: &Settings) -> Result<(Database, Store), Problem> {
     verify(settings, open_unverified(settings).await?).await
 }
@@ -49,8 +49,8 @@ async fn verify(settings: &Settings, database: Database) -> Result<(Database, St
     Ok((database, store))
 }
 
-/// Refuses contradictory or missing addresses. A development build defaults to an embedded database. A release build needs an explicit
-/// choice: otherwise a deployment that lacks a variable would work on a private database.
+/// Rejects contradictory or missing addresses. A development build defaults to an embedded database. A release build needs an explicit
+/// choice, because a deployment with a missing variable would otherwise use a private database.
 fn check_addresses(settings: &Settings, is_release: bool) -> Result<(), Problem> {
     let beside = [&settings.direct_url, &settings.read_url].into_iter().any(Option::is_some);
     match (&settings.database_url, settings.embedded) {
@@ -73,7 +73,7 @@ mod tests {
     #[test]
     fn a_release_build_embeds_a_database_only_on_request() {
         let url = Some("postgres:///d".to_owned());
-        for (database_url, embedded, is_release, wanted) in [
+        for (database_url, embedded, is_release, expected) in [
             (None, None, false, Ok(())),
             (None, None, true, Err("no database is named")),
             (None, Some(true), true, Ok(())),
@@ -83,11 +83,11 @@ mod tests {
             (url, Some(true), false, Err("both set")),
         ] {
             let settings = Settings { database_url, embedded, ..Settings::default() };
-            let said = check_addresses(&settings, is_release).map_err(|problem| problem.to_string());
-            match (said, wanted) {
+            let result = check_addresses(&settings, is_release).map_err(|problem| problem.to_string());
+            match (result, expected) {
                 (Ok(()), Ok(())) => {}
-                (Err(said), Err(wanted)) if said.contains(wanted) => {}
-                (said, wanted) => panic!("got {said:?}, expected {wanted:?}"),
+                (Err(message), Err(expected)) if message.contains(expected) => {}
+                (result, expected) => panic!("got {result:?}, expected {expected:?}"),
             }
         }
     }

@@ -1,4 +1,4 @@
-//! `pause`, `resume` and `pauses`: stops workers from starting some jobs.
+//! `pause`, `resume` and `pauses` commands: stop workers from starting certain jobs.
 
 use std::time::{Duration, Instant};
 
@@ -19,13 +19,13 @@ use super::{
 };
 use crate::live::{Database, shutdown_signal};
 
-/// What to pause or resume.
+/// Arguments that select what to pause or resume.
 #[derive(clap::Args)]
 pub(super) struct PauseScopeArgs {
-    /// This queue; with --type: only its jobs of that type
+    /// Only this queue; with --type: only its jobs of that type
     #[arg(long, value_name = "QUEUE")]
     queue: Option<String>,
-    /// This job type, in every queue, under any of its names
+    /// Only this job type, in every queue, under any of its names
     #[arg(long = "type", value_name = "TYPE")]
     job_type: Option<String>,
     /// Everything: all queues and types
@@ -35,7 +35,7 @@ pub(super) struct PauseScopeArgs {
     pub(super) output: OutputArgs,
 }
 
-/// What to pause, and why.
+/// Arguments of `pause`.
 #[derive(clap::Args)]
 pub(super) struct PauseArgs {
     #[command(flatten)]
@@ -43,13 +43,13 @@ pub(super) struct PauseArgs {
     /// Reason, shown to other operators: up to 1000 characters
     #[arg(long, value_name = "TEXT")]
     reason: Option<String>,
-    /// Return once every living worker has confirmed that it starts none of these jobs any more
+    /// Return once every live worker has confirmed that it no longer starts these jobs
     #[arg(long)]
     wait: bool,
 }
 
 impl PauseScopeArgs {
-    /// Returns the selected scope. Everything needs `--all`: a forgotten option must not stop all workers.
+    /// Returns the selected scope. Pausing everything requires `--all`, because a forgotten option must not stop all workers.
     fn scope(&self) -> Result<Scope, Problem> {
         if self.queue.is_none() && self.job_type.is_none() && !self.all {
             return Err(Problem::usage("no scope is given; give `--queue NAME`, `--type NAME` or `--all`"));
@@ -58,12 +58,12 @@ impl PauseScopeArgs {
     }
 }
 
-/// Pauses the scope and, with `--wait`, waits for the workers.
+/// Pauses the scope. With `--wait`, also waits until all workers have stopped starting its jobs.
 pub(super) async fn pause(settings: &Settings, args: &PauseArgs) -> Result<(), Problem> {
     let scope = args.which.scope()?;
     let (database, store) = open_store(settings).await?;
     check_names(&database, store, &scope).await?;
-    // Handled from here on: a signal during the wait must still report the state of the pause.
+    // Signals are handled from here on, because a signal during the wait must still report the state of the pause.
     let interrupted = shutdown_signal();
     let mut tx = AuditedTransaction::begin(database.pool(), store).await?;
     let number = operate::pause(&mut *tx, store, &scope, args.reason.as_deref()).await?;
@@ -87,7 +87,7 @@ pub(super) async fn pause(settings: &Settings, args: &PauseArgs) -> Result<(), P
     print::lines(&format!("paused {scope}{more}"))
 }
 
-/// Ends the pause of exactly this scope.
+/// Ends the pause with exactly this scope.
 pub(super) async fn resume(settings: &Settings, which: &PauseScopeArgs) -> Result<(), Problem> {
     let scope = which.scope()?;
     let (database, store) = open_store(settings).await?;
@@ -96,7 +96,7 @@ pub(super) async fn resume(settings: &Settings, which: &PauseScopeArgs) -> Resul
     if resumed {
         tx.commit("resumed", scope.to_string(), 0).await?;
     } else {
-        // Frees the connection for the query below.
+        // Releases the connection for the query below.
         drop(tx);
     }
     let left = operate::pauses(database.pool(), store).await?;
@@ -117,7 +117,7 @@ pub(super) async fn resume(settings: &Settings, which: &PauseScopeArgs) -> Resul
     print::lines(&format!("resumed {scope}{}", still.collect::<String>()))
 }
 
-/// Prints the pauses.
+/// Prints all pauses.
 pub(super) async fn pauses(settings: &Settings, as_json: bool) -> Result<(), Problem> {
     let (database, store) = open_store(settings).await?;
     let found = operate::pauses(database.pool(), store).await?;
@@ -144,7 +144,7 @@ pub(super) fn table(pauses: &[Pause]) -> Option<String> {
     (!pauses.is_empty()).then(|| print::table(["paused", "reason", "since", "by", "ready", "workers"], rows))
 }
 
-/// Returns the pause that blocks ready jobs of this queue and type, under any name of the type that this binary knows.
+/// Returns the pause that blocks ready jobs of this queue and type. The type matches under any name that this binary knows.
 pub(super) fn find_pause<'a>(pauses: &'a [Pause], queue: &str, job_type: &str) -> Option<&'a Pause> {
     if pauses.is_empty() {
         return None;
@@ -161,13 +161,13 @@ pub(super) fn find_pause<'a>(pauses: &'a [Pause], queue: &str, job_type: &str) -
     })
 }
 
-/// Describes the pause that a job waits for.
+/// Formats the pause that blocks a job.
 pub(super) fn describe_pause(pause: &Pause) -> String {
     let reason = pause.reason.as_deref().unwrap_or("no reason given");
     format!("paused ({reason}): {} since {} by {}", pause.scope, print::time(pause.paused_at), pause.paused_by)
 }
 
-/// Returns whether some jobs are in both scopes.
+/// Returns whether a job can be in both scopes.
 fn overlaps(one: &Scope, other: &Scope) -> bool {
     let meet = |a: &Option<String>, b: &Option<String>| a.is_none() || b.is_none() || a == b;
     meet(&one.queue, &other.queue) && meet(&one.job_type, &other.job_type)
@@ -181,20 +181,20 @@ async fn check_names(database: &Database, store: Store, scope: &Scope) -> Result
 /// Poll interval while waiting for workers.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
-/// Interval between notes that list the workers waited for.
+/// Interval between notes that list the awaited workers.
 const NOTE_INTERVAL: Duration = Duration::from_secs(2);
 
-/// Waits until all workers have stopped. Returns false if the pause was ended meanwhile.
+/// Waits until all workers have stopped starting the scope's jobs. Returns false if the pause was ended meanwhile.
 async fn wait_for_workers(database: &Database, store: Store, scope: &Scope) -> Result<bool, Problem> {
-    let mut tell = Instant::now() + NOTE_INTERVAL;
+    let mut next_note = Instant::now() + NOTE_INTERVAL;
     loop {
         let Some(awaited) = operate::pause_awaits(database.pool(), store, scope).await? else { return Ok(false) };
         if awaited.is_empty() {
             return Ok(true);
         }
-        if Instant::now() >= tell {
+        if Instant::now() >= next_note {
             note(&format!("waiting for {}; it stays paused if the wait is interrupted", worker_names(&awaited)));
-            tell = Instant::now() + NOTE_INTERVAL;
+            next_note = Instant::now() + NOTE_INTERVAL;
         }
         tokio::time::sleep(POLL_INTERVAL).await;
     }
@@ -208,7 +208,7 @@ async fn interrupted_wait(database: &Database, store: Store, scope: &Scope) -> R
     )))
 }
 
-/// Maximum number of workers named.
+/// Maximum number of workers named in a note.
 const SHOWN_WORKERS: usize = 5;
 
 fn worker_names(awaited: &[Awaited]) -> String {

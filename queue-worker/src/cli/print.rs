@@ -1,4 +1,4 @@
-//! Writes to stdout: a JSON document, or tables and lines for people. Control characters in the output are escaped here.
+//! Writes JSON documents, tables and lines to stdout. Escapes control characters in the output.
 
 use std::io::{ErrorKind, Write as _, stdout};
 
@@ -15,7 +15,7 @@ pub(super) fn json(document: &impl Serialize) -> Result<(), Problem> {
     write(&escape::json(&text))
 }
 
-/// Prints each document on its own line. Returns false once the reader has closed stdout.
+/// Prints each document on a line of its own. Returns false once the reader has closed stdout.
 pub(super) fn json_lines(documents: &[impl Serialize]) -> Result<bool, Problem> {
     let mut text = String::new();
     for document in documents {
@@ -44,7 +44,7 @@ pub(super) fn lines(text: &str) -> Result<(), Problem> {
     write(&escape::lines(text))
 }
 
-/// Formats rows under a header, each cell on one line.
+/// Formats rows below a header, with each cell on one line.
 pub(super) fn table<'a>(
     header: impl IntoIterator<Item = &'a str>,
     rows: impl IntoIterator<Item = impl IntoIterator<Item = String>>,
@@ -58,7 +58,7 @@ pub(super) fn table<'a>(
     }
 }
 
-/// Aligns ASCII text, whose characters are one column wide. Fast enough for ten thousand rows.
+/// Aligns ASCII text, in which every character is one column wide. Fast enough for ten thousand rows.
 fn align_ascii(header: &[String], rows: &[Vec<String>]) -> String {
     let all = || std::iter::once(header).chain(rows.iter().map(Vec::as_slice));
     let columns = all().map(<[String]>::len).max().unwrap_or_default();
@@ -82,7 +82,7 @@ fn align_by_width(header: &[String], rows: &[Vec<String>]) -> String {
     table.trim_fmt()
 }
 
-/// Formats a time in UTC, to the second.
+/// Formats a time in UTC with a precision of one second.
 pub(super) fn time(time: DateTime<Utc>) -> String {
     time.round_subsecs(0).format("%Y-%m-%d %H:%M:%SZ").to_string()
 }
@@ -96,7 +96,7 @@ fn write(text: &str) -> Result<(), Problem> {
     write_parts(&[text.as_bytes(), b"\n"])
 }
 
-/// A closed pipe (`| head`) is not an error.
+/// Writes all parts to stdout. A closed pipe, as with `| head`, is not an error.
 fn write_parts(parts: &[&[u8]]) -> Result<(), Problem> {
     let mut out = stdout().lock();
     match parts.iter().try_for_each(|part| out.write_all(part)).and_then(|()| out.flush()) {

@@ -1,4 +1,4 @@
-//! Error reports of commands and their exit codes.
+//! Errors of commands, with their exit codes.
 
 use std::{fmt, process::ExitCode};
 
@@ -7,10 +7,10 @@ use queue_core::Error as CoreError;
 
 use crate::{error::Error, escape, program};
 
-/// Error of the function that prepares a worker.
+/// Error returned by the function that prepares a worker.
 pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
-/// An error report: a text, optionally a fix, and an exit code.
+/// Error of a command, with an optional fix and an exit code.
 #[derive(Debug)]
 pub(super) struct Problem {
     text: String,
@@ -18,69 +18,70 @@ pub(super) struct Problem {
     code: u8,
 }
 
-/// Prints a warning to stderr. The command continues.
+/// Prints a warning to stderr, after which the command continues.
 pub(super) fn warn(text: &str) {
-    // With stderr closed there is no reader.
+    // Errors are ignored, because a closed stderr has no reader.
     let _ = Problem::new(text, FAILED).write_as("warning", AnsiColor::Yellow, &mut anstream::stderr());
 }
 
 /// Prints a progress note to stderr.
 pub(super) fn note(text: &str) {
-    // With stderr closed there is no reader.
+    // Errors are ignored, because a closed stderr has no reader.
     let _ = Problem::new(text, FAILED).write_as("note", AnsiColor::Blue, &mut anstream::stderr());
 }
 
-/// Prints a progress note over the previous one, unless it is the first. Without cursor movement only the first is printed.
+/// Prints a progress note that overwrites the previous one, unless it is the first. If the cursor cannot be moved, only the first note is
+/// printed.
 pub(super) fn replace_note(text: &str, is_first: bool) {
     let mut out = anstream::stderr();
     let can_move = out.current_choice() != anstream::ColorChoice::Never;
-    // With stderr closed there is no reader.
+    // Errors are ignored, because a closed stderr has no reader.
     let _ = Problem::new(text, FAILED).write_again(is_first, can_move, &mut out);
 }
 
-/// Exit code: something failed.
+/// Exit code for a failed operation.
 pub(super) const FAILED: u8 = 1;
-/// Exit code: invalid usage or configuration.
+/// Exit code for invalid usage or configuration.
 const USAGE: u8 = 2;
-/// Exit code: the job does not exist, is in the wrong state, or is locked.
+/// Exit code if the job does not exist, is in the wrong state, or is locked.
 pub(super) const REFUSED: u8 = 3;
 
 impl Problem {
-    /// Reports a failure.
+    /// Creates the error of an operation that failed, as opposed to one that was used incorrectly.
     pub(super) fn failed(text: impl fmt::Display) -> Self {
         Self::new(&text.to_string(), FAILED)
     }
 
-    /// Reports that the target does not exist or refuses the operation.
+    /// Creates the error of an operation whose target does not exist or does not permit the operation.
     pub(super) fn refused(text: impl fmt::Display) -> Self {
         Self::new(&text.to_string(), REFUSED)
     }
 
-    /// Reports invalid settings or arguments.
+    /// Creates the error of invalid settings or arguments.
     pub(super) fn usage(text: impl fmt::Display) -> Self {
         Self::new(&text.to_string(), USAGE)
     }
 
-    /// Returns whether the settings or arguments are invalid.
+    /// Returns whether the error was caused by invalid settings or arguments.
     pub(super) fn is_usage(&self) -> bool {
         self.code == USAGE
     }
 
-    /// Returns the text with the fix.
+    /// Returns the error text, followed by the fix.
     pub(super) fn text_with_fix(&self) -> String {
         self.fix.iter().fold(self.text.clone(), |text, fix| format!("{text}; {fix}"))
     }
 
-    /// Splits the text at its semicolon: our errors state the problem, then the fix.
+    /// Creates an error from `text`, split at the semicolon: the library's errors first state the problem and then the fix.
     fn new(text: &str, code: u8) -> Self {
         let text = &*program::commands(text);
         let (text, fix) = split_fix(text).map_or((text, None), |(text, fix)| (text, Some(fix)));
         Self { text: escape::lines(text), fix: fix.map(escape::lines), code }
     }
 
-    /// Prints the report to stderr in the format of clap's errors, with colours on a terminal. Returns the exit code.
+    /// Prints the error to stderr in the format of clap's errors, with colours on a terminal. Returns the exit code.
     pub(super) fn report(self) -> ExitCode {
-        // With stderr closed there is no reader.
+        // Errors are ignored, because a closed stderr has no reader.
         let _ = self.write(&mut anstream::stderr());
         ExitCode::from(self.code)
     }
@@ -93,7 +94,7 @@ impl Problem {
         match (is_first, can_move) {
             (true, _) => {}
             (false, false) => return Ok(()),
-            // Moves to the start of the previous note and clears the screen below.
+            // Moves the cursor to the start of the previous note, and clears the screen below.
             (false, true) => write!(out, "\x1b[{}A\r\x1b[J", 1 + u8::from(self.fix.is_some()))?,
         }
         self.write_as("note", AnsiColor::Blue, out)
@@ -107,7 +108,7 @@ impl Problem {
     }
 }
 
-/// Splits at the first semicolon outside of backticks.
+/// Splits the text at the first semicolon outside backticks.
 fn split_fix(text: &str) -> Option<(&str, &str)> {
     let is_quoted = |at: usize| text[..at].matches('`').count() % 2 == 1;
     let (at, mark) = text.match_indices("; ").find(|(at, _)| !is_quoted(*at))?;
@@ -153,7 +154,7 @@ impl From<sqlx::Error> for Problem {
     }
 }
 
-/// Keeps the exit code of our own errors. Other errors are printed with their causes.
+/// Keeps the exit code of this crate's errors. Other errors are printed with their causes.
 impl From<BoxError> for Problem {
     fn from(error: BoxError) -> Self {
         match error.downcast::<Error>() {
@@ -177,7 +178,7 @@ impl fmt::Display for Problem {
 mod tests {
     use super::*;
 
-    fn said(problem: &Problem) -> String {
+    fn written(problem: &Problem) -> String {
         let mut out = anstream::StripStream::new(Vec::new());
         problem.write(&mut out).unwrap();
         String::from_utf8(out.into_inner()).unwrap()
@@ -185,23 +186,23 @@ mod tests {
 
     #[test]
     fn a_repeated_note_replaces_the_previous_one_or_is_printed_once() {
-        let said = |can_move| {
+        let print = |can_move| {
             let mut out = Vec::new();
             for (text, is_first) in [("back to 9; it goes on", true), ("back to 8; it goes on", false)] {
                 Problem::new(text, FAILED).write_again(is_first, can_move, &mut out).unwrap();
             }
             String::from_utf8(out).unwrap()
         };
-        let moved = said(true);
+        let moved = print(true);
         let (first, second) = moved.split_once("\x1b[2A\r\x1b[J").unwrap();
         assert!(first.contains("back to 9\n") && first.ends_with("it goes on\n") && second.contains("back to 8\n"), "{moved:?}");
-        assert_eq!(said(false), first);
+        assert_eq!(print(false), first);
     }
 
     #[test]
     fn a_problem_is_printed_with_its_fix() {
-        assert_eq!(said(&Problem::failed("no way in; set DATABASE_URL")), "error: no way in\nhelp: set DATABASE_URL\n");
-        assert_eq!(said(&Problem::failed("`x; y` is none; name one")), "error: `x; y` is none\nhelp: name one\n");
-        assert_eq!(said(&Problem::usage("no\u{1b}[31m name")), "error: no\\u{1b}[31m name\n", "it brings no colours of its own");
+        assert_eq!(written(&Problem::failed("no way in; set DATABASE_URL")), "error: no way in\nhelp: set DATABASE_URL\n");
+        assert_eq!(written(&Problem::failed("`x; y` is none; name one")), "error: `x; y` is none\nhelp: name one\n");
+        assert_eq!(written(&Problem::usage("no\u{1b}[31m name")), "error: no\\u{1b}[31m name\n", "it brings no colours of its own");
     }
 }

@@ -1,27 +1,27 @@
-//! `roles`: creates the database roles of a store.
+//! `roles` command: creates the database roles of a store.
 
 use queue_core::Roles;
 use serde_json::json;
 
 use super::{args::RolesArgs, name_check::check_queue, open::open_store, print, problem::Problem, settings::Settings};
 
-pub(super) async fn roles(settings: &Settings, asked: &RolesArgs) -> Result<(), Problem> {
+pub(super) async fn roles(settings: &Settings, args: &RolesArgs) -> Result<(), Problem> {
     let store = settings.store()?;
-    let roles = match &asked.producer {
-        Some(role) => Roles::of_producer(store, role, &asked.queues.iter().map(String::as_str).collect::<Vec<_>>())?,
+    let roles = match &args.producer {
+        Some(role) => Roles::of_producer(store, role, &args.queues.iter().map(String::as_str).collect::<Vec<_>>())?,
         None => Roles::of(store),
     };
-    let roles = if let Some(prefix) = &asked.prefix { roles.prefix(prefix)? } else { roles };
+    let roles = if let Some(prefix) = &args.prefix { roles.prefix(prefix)? } else { roles };
     let schema = store.schema();
-    if asked.print {
-        return if asked.output.json {
+    if args.print {
+        return if args.output.json {
             print::json(&json!({ "schema": schema, "sql": roles.print() }))
         } else {
             print::lines(&roles.print())
         };
     }
     let (database, store) = open_store(settings).await?;
-    for queue in &asked.queues {
+    for queue in &args.queues {
         check_queue(&database, store, Some(queue)).await?;
     }
     let mut connection = database.pool().acquire().await?;
@@ -29,7 +29,7 @@ pub(super) async fn roles(settings: &Settings, asked: &RolesArgs) -> Result<(), 
     drop(connection);
     database.close().await;
     let names = roles.names();
-    if asked.output.json {
+    if args.output.json {
         return print::json(&json!({ "schema": schema, "roles": names }));
     }
     let shown = names.join(", ");

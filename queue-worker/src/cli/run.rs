@@ -1,4 +1,4 @@
-//! `run`: runs a worker until a signal.
+//! `run` command: runs a worker until the process receives a signal.
 
 use super::{
     open::open_for_worker,
@@ -11,7 +11,7 @@ use crate::{
 };
 
 pub(super) async fn run(settings: &Settings, prepare: impl AsyncFnOnce(Worker) -> Result<Worker, BoxError>) -> Result<(), Problem> {
-    // Checked before anything is started.
+    // The configuration is checked before anything is started.
     let config = settings.config()?;
     let database = open_for_worker(settings, config.on_standby).await?;
     if settings.embedded.is_none() {
@@ -29,13 +29,13 @@ pub(super) async fn run(settings: &Settings, prepare: impl AsyncFnOnce(Worker) -
     let worker = prepare(Worker::new(database.pool().clone()).direct(database.direct()).config(config)).await?;
     #[cfg(feature = "health")]
     let worker = settings.worker.health.into_iter().fold(worker, Worker::health);
-    // Handled from here on. Before, nothing is claimed and a signal ends the process immediately.
+    // Signals are handled from here on. An earlier signal ends the process immediately, because nothing is claimed yet.
     let stopped = shutdown_signal();
-    let told = async move {
+    let stop = async move {
         stopped.await;
         notify_supervisor("STOPPING=1");
     };
-    worker.on_ready(|| notify_supervisor("READY=1")).run(told).await?;
+    worker.on_ready(|| notify_supervisor("READY=1")).run(stop).await?;
     #[cfg(feature = "dashboard")]
     drop(dashboard);
     database.close().await;

@@ -1,4 +1,4 @@
-//! Selection of jobs: by filter or by ids.
+//! Arguments that select jobs, by filter or by ids.
 
 use queue_core::{JobId, JobState, operate::Filter};
 use serde_json::Value;
@@ -12,7 +12,7 @@ use super::{
 
 #[derive(clap::Args)]
 pub(super) struct ListArgs {
-    /// In this state: blocked, scheduled, ready, running, parked, completed, dead, cancelled or expired
+    /// Only jobs in this state: blocked, scheduled, ready, running, parked, completed, dead, cancelled or expired
     #[arg(long)]
     state: Option<JobState>,
     #[command(flatten)]
@@ -20,10 +20,10 @@ pub(super) struct ListArgs {
     /// Maximum number of jobs; more than 1000 counts as 1000
     #[arg(long, default_value_t = Filter::default().limit, value_name = "N", value_parser = whole_in::<u32>(1..=u32::MAX))]
     limit: u32,
-    /// Enqueued before this job
+    /// Only jobs enqueued before this job
     #[arg(long, value_name = "ID", value_parser = id)]
     before: Option<JobId>,
-    /// With this ordering key in the queue (default `default`), in key order; no finished jobs
+    /// Only jobs with this ordering key in the queue (default `default`), in key order; no finished jobs
     #[arg(long, conflicts_with_all = ["state", "job_type", "since", "older_than", "error", "meta", "before"])]
     key: Option<String>,
     #[command(flatten)]
@@ -35,12 +35,12 @@ impl ListArgs {
         self.kind.check_of_list(self.state)
     }
 
-    /// Returns the text for an empty list.
+    /// Returns the text that is printed for an empty list.
     pub(super) fn empty_text(&self) -> String {
         self.of_key().map_or_else(|| "no jobs".to_owned(), |(queue, key, _)| format!("no jobs with the key `{key}` in the queue `{queue}`"))
     }
 
-    /// Returns queue, ordering key and maximum number, if the jobs of a key are requested.
+    /// Returns the queue, ordering key and maximum number of jobs, if the jobs of an ordering key are requested.
     pub(super) fn of_key(&self) -> Option<(&str, &str, u32)> {
         let queue = self.kind.queue.as_deref().unwrap_or("default");
         Some((queue, self.key.as_deref()?, self.limit))
@@ -57,13 +57,13 @@ pub(super) struct TailArgs {
     /// Only this job, until it is finished
     #[arg(value_parser = id, conflicts_with_all = ["queue", "job_type", "meta"])]
     pub(super) id: Option<JobId>,
-    /// In this queue
+    /// Only jobs in this queue
     #[arg(long)]
     queue: Option<String>,
-    /// Of this job type, under any of its names
+    /// Only jobs of this type, under any of its names
     #[arg(long = "type", value_name = "TYPE")]
     job_type: Option<String>,
-    /// With this metadata; a value that is not JSON is text. May be repeated
+    /// Only jobs with this metadata; a value that is not JSON is text. May be repeated
     #[arg(long, value_name = "KEY=VALUE", value_parser = meta)]
     meta: Vec<(String, Value)>,
     /// Number of existing jobs to show first
@@ -83,7 +83,7 @@ impl TailArgs {
 /// Arguments of `export`.
 #[derive(clap::Args)]
 pub(super) struct ExportArgs {
-    /// In this state: blocked, scheduled, ready, running, parked, completed, dead, cancelled or expired
+    /// Only jobs in this state: blocked, scheduled, ready, running, parked, completed, dead, cancelled or expired
     #[arg(long)]
     state: Option<JobState>,
     #[command(flatten)]
@@ -103,14 +103,14 @@ impl ExportArgs {
     }
 }
 
-/// Jobs selected by ids or by a filter.
+/// Arguments that select jobs by ids or by a filter.
 #[derive(clap::Args)]
 #[expect(clippy::struct_excessive_bools, reason = "each is an option that people write")]
 pub(super) struct JobSelection<I: JobName> {
     /// Job ids
     #[arg(value_name = I::PLACEHOLDER, value_parser = I::parse_name, conflicts_with = "all")]
     pub(super) ids: Vec<I>,
-    /// All jobs that the operation applies to and that match the other options
+    /// All jobs that permit the operation and match the other options
     #[arg(long)]
     pub(super) all: bool,
     /// With --all: count the jobs and change nothing
@@ -132,7 +132,8 @@ pub(super) struct JobSelection<I: JobName> {
 }
 
 impl<I: JobName> JobSelection<I> {
-    /// Refuses filter options beside ids, which would be ignored. `more` is true if the command has further filter options set.
+    /// Rejects filter options that are combined with ids, because they would be ignored. `more` states whether the command's own filter
+    /// options are set.
     pub(super) fn check(&self, more: bool) -> Result<(), Problem> {
         let chooses = more || self.dry_run || self.yes || self.state.is_some() || self.kind.is_set();
         if self.all || !(chooses || self.ids.is_empty()) {
@@ -148,11 +149,11 @@ impl<I: JobName> JobSelection<I> {
     /// Returns the selection as text for the audit log.
     pub(super) fn text(&self) -> String {
         let state = self.state.map(|state| format!("state:{state}"));
-        let said: Vec<String> = state.into_iter().chain(self.kind.search_terms()).collect();
-        if said.is_empty() { "all jobs".to_owned() } else { format!("jobs of {}", said.join(" ")) }
+        let terms: Vec<String> = state.into_iter().chain(self.kind.search_terms()).collect();
+        if terms.is_empty() { "all jobs".to_owned() } else { format!("jobs of {}", terms.join(" ")) }
     }
 
-    /// Returns the filter of `--all`.
+    /// Returns the filter for `--all`.
     pub(super) fn filter(&self) -> Filter {
         Filter { state: self.state, ..self.kind.filter() }
     }
@@ -160,22 +161,22 @@ impl<I: JobName> JobSelection<I> {
 
 #[derive(clap::Args)]
 struct FilterArgs {
-    /// In this queue
+    /// Only jobs in this queue
     #[arg(long)]
     queue: Option<String>,
-    /// Of this job type, under any of its names
+    /// Only jobs of this type, under any of its names
     #[arg(long = "type", value_name = "TYPE")]
     job_type: Option<String>,
-    /// Enqueued (or finished, if finished) within this duration
+    /// Only jobs enqueued (or finished, if finished) within this duration
     #[arg(long, value_name = "DURATION", allow_hyphen_values = true)]
     since: Option<Span>,
-    /// Enqueued (or finished, if finished) at least this duration ago
+    /// Only jobs enqueued (or finished, if finished) at least this duration ago
     #[arg(long, value_name = "DURATION", allow_hyphen_values = true)]
     older_than: Option<Span>,
-    /// With this text in the last error; lists and exports: only dead letters
+    /// Only jobs with this text in the last error; lists and exports: only dead letters
     #[arg(long, value_name = "TEXT")]
     error: Option<String>,
-    /// With this metadata; a value that is not JSON is text. May be repeated
+    /// Only jobs with this metadata; a value that is not JSON is text. May be repeated
     #[arg(long, value_name = "KEY=VALUE", value_parser = meta)]
     meta: Vec<(String, Value)>,
 }
@@ -187,7 +188,7 @@ impl FilterArgs {
         is_set || !self.meta.is_empty()
     }
 
-    /// Refuses an empty time range, which would silently match no job.
+    /// Rejects an empty time range, which would silently match no job.
     fn check(&self) -> Result<(), Problem> {
         match (self.since, self.older_than) {
             (Some(since), Some(older)) if since.0 <= older.0 => Err(Problem::usage(format!(
@@ -197,7 +198,7 @@ impl FilterArgs {
         }
     }
 
-    /// Refuses the same and, for lists, `--error` with another state than dead.
+    /// Rejects an empty time range and, for lists, `--error` with a state other than dead.
     fn check_of_list(&self, state: Option<JobState>) -> Result<(), Problem> {
         match state.filter(|state| *state != JobState::Dead && self.error.is_some()) {
             Some(state) => {
@@ -207,7 +208,7 @@ impl FilterArgs {
         }
     }
 
-    /// Returns the filter in the syntax of the dashboard's search.
+    /// Returns the filter in the syntax of the dashboard's search field.
     fn search_terms(&self) -> Vec<String> {
         let span = |span: Span| span.to_string();
         let named = [

@@ -1,7 +1,7 @@
 //! Settings from options, environment, file and defaults, merged in that order into one [`Config`].
 //!
-//! clap (option, then environment) and serde (file) read the same two structs, so each setting is declared once. The worker's settings are
-//! listed in `live`. Nothing here opens a connection.
+//! clap (for options and environment) and serde (for the file) read the same two structs, so each setting is declared once. The worker's
+//! settings are listed in `live`. This module opens no connection.
 
 use std::{io::ErrorKind, path::Path};
 
@@ -21,7 +21,7 @@ use super::{
 };
 use crate::live::{Config, Database, DatabaseOptions, OnStandby, each_setting};
 
-/// Heading of the options of all commands.
+/// Help heading of the options that all commands have.
 pub(super) const GLOBAL_HEADING: &str = "Global options";
 
 /// Settings of all commands.
@@ -61,15 +61,16 @@ pub(super) struct Settings {
 }
 
 macro_rules! worker_settings {
-    ($($(#[$said:meta])* $name:ident($variable:literal, $value:literal): $type:ty, $taken:ty, $written:ty = $default:expr;)*) => {
-        /// Settings of `run`: the list of a worker's settings, and those of its process.
+    ($($(#[$attribute:meta])* $name:ident($variable:literal, $value:literal): $type:ty, $taken:ty, $written:ty = $default:expr;)*) => {
+        /// Settings of `run`: the worker's settings, and those of the process.
         #[derive(clap::Args, Clone, Default, Deserialize)]
         #[serde(deny_unknown_fields, default)]
         pub(super) struct WorkerSettings {
-            /// Serve this queue, with this many handlers at a time; may be repeated. Default: every queue with this binary's job types
+            /// Serve this queue, running at most this many handlers concurrently; may be repeated. Default: every queue with this binary's
+            /// job types
             #[arg(long = "queue", env = "QUEUE_QUEUES", value_delimiter = ',', value_name = "NAME[=CONCURRENCY]")]
             queues: Option<Vec<Subscription>>,
-            $($(#[$said])* #[arg(long, env = $variable, value_name = $value, allow_hyphen_values = true)] $name: Option<$written>,)*
+            $($(#[$attribute])* #[arg(long, env = $variable, value_name = $value, allow_hyphen_values = true)] $name: Option<$written>,)*
             /// Number of connections shared by handlers. Default 20; the worker's own connections come on top
             #[arg(long, env = "QUEUE_POOL_SIZE", value_name = "N", value_parser = whole::<u32>)]
             pool_size: Option<u32>,
@@ -99,10 +100,10 @@ macro_rules! worker_settings {
                 }
             }
 
-            /// Writes these settings into the configuration. Others keep their defaults.
+            /// Applies the settings to the configuration. Unset ones keep their defaults.
             fn apply_to(self, config: &mut Config) {
-                $(if let Some(said) = self.$name {
-                    config.$name = said.into();
+                $(if let Some(value) = self.$name {
+                    config.$name = value.into();
                 })*
                 if self.relaxed == Some(true) {
                     config.durability = Durability::Relaxed;
@@ -126,12 +127,12 @@ pub(super) enum LogFormat {
     Json,
 }
 
-/// The default settings file, optional.
+/// Path of the default settings file, which is optional.
 const DEFAULT_FILE: &str = "queue.toml";
 
 impl Settings {
-    /// Reads the settings in `file`, or in the default file if that exists and no other user can have written it. Otherwise returns empty
-    /// settings. Adds a note if the default file was ignored.
+    /// Reads the settings in `file`, or else in the default file, if that exists and no other user can have written it. Returns empty
+    /// settings if neither is read. Adds a note if the default file was ignored.
     pub(super) fn read(file: Option<&Path>, notes: &mut Vec<String>) -> Result<Self, Problem> {
         let path = file.unwrap_or(Path::new(DEFAULT_FILE));
         let read = match file {
@@ -149,7 +150,7 @@ impl Settings {
         }
     }
 
-    /// Parses a settings file. Errors name the key and the line. They never show the line, which may contain a password.
+    /// Parses a settings file. Errors contain the key and the line number, but never the line itself, which may contain a password.
     fn parse(text: &str, path: &Path) -> Result<Self, Problem> {
         let place = |error: &toml::de::Error| {
             let line = error.span().map(|span| text[..span.start.min(text.len())].matches('\n').count() + 1);
@@ -167,7 +168,8 @@ impl Settings {
     /// Fills unset settings from `lower`.
     pub(super) fn with_fallback(self, lower: Self) -> Self {
         let given = |text: &String| !text.is_empty();
-        // The direct and read URLs belong to the database URL of the same source, not to another database.
+        // The direct and read URLs belong to the database URL of the same source, so they are not combined with another source's database
+        // URL.
         let is_named = self.database_url.as_ref().is_some_and(given);
         let beside = |url: Option<String>| url.filter(|url| given(url) && !is_named);
         Self {
@@ -185,34 +187,35 @@ impl Settings {
         }
     }
 
-    /// Drops direct and read URLs of the environment if an option names another database: they belong to the environment's database.
+    /// Drops the direct and read URLs from the environment if an option names another database. These URLs belong to the environment's
+    /// database.
     pub(super) fn without_foreign_urls(mut self) -> Self {
-        let said = |name| std::env::var(name).ok();
-        if self.database_url.is_some() && self.database_url != said("DATABASE_URL") {
-            self.direct_url = self.direct_url.filter(|url| Some(url) != said("QUEUE_DIRECT_URL").as_ref());
-            self.read_url = self.read_url.filter(|url| Some(url) != said("QUEUE_READ_URL").as_ref());
+        let variable = |name| std::env::var(name).ok();
+        if self.database_url.is_some() && self.database_url != variable("DATABASE_URL") {
+            self.direct_url = self.direct_url.filter(|url| Some(url) != variable("QUEUE_DIRECT_URL").as_ref());
+            self.read_url = self.read_url.filter(|url| Some(url) != variable("QUEUE_READ_URL").as_ref());
         }
         self
     }
 
-    /// Returns the selected store.
+    /// Returns the store selected by the schema.
     pub(super) fn store(&self) -> Result<Store, Problem> {
         Ok(self.schema.as_deref().map_or_else(|| Ok(Store::default()), Store::new)?)
     }
 
-    /// Returns the options of the selected database, without the pooler if a direct URL is set. Without any URL this is the embedded
-    /// database.
+    /// Returns the options of the selected database. Without any URL, that is the embedded database. If a direct URL is set, the pooler is
+    /// bypassed.
     pub(super) fn database(&self) -> DatabaseOptions {
         self.direct_url.iter().chain(&self.database_url).take(1).fold(self.worker.pool(Database::options()), DatabaseOptions::url)
     }
 
-    /// Returns the options of a worker's database: handlers go through the pooler.
+    /// Returns the options of a worker's database, where handlers connect through the pooler.
     pub(super) fn database_and_pooler(&self) -> DatabaseOptions {
         let both = self.database_url.as_ref().zip(self.direct_url.as_ref());
         both.map_or_else(|| self.database(), |(url, direct)| self.worker.pool(Database::options()).url(url).direct_url(direct))
     }
 
-    /// Returns the worker's configuration: these settings over its defaults.
+    /// Returns the worker's configuration, in which the settings override the defaults.
     pub(super) fn config(&self) -> Result<Config, Problem> {
         let mut config = Config { store: self.store()?, ..Config::default() };
         self.worker.clone().apply_to(&mut config);
@@ -227,7 +230,7 @@ impl WorkerSettings {
         self.pool_size.into_iter().fold(options, DatabaseOptions::pool_size)
     }
 
-    /// Returns whether to update the schema before starting.
+    /// Returns whether to update the schema at startup.
     pub(super) fn migrate(&self) -> bool {
         self.migrate.unwrap_or(false)
     }
@@ -249,7 +252,7 @@ mod tests {
         worker: WorkerSettings,
     }
 
-    fn said(line: &str) -> Settings {
+    fn parsed(line: &str) -> Settings {
         let Line { settings, worker } = Line::parse_from(line.split(' '));
         Settings { worker, ..settings }
     }
@@ -261,7 +264,7 @@ mod tests {
     #[test]
     fn an_option_wins_over_the_file_and_the_file_over_the_default() {
         let lower = file("schema = 'b'\nlog = 'debug'\n[worker]\nconcurrency = 7\nlease_ttl = '5s'\nqueues = ['mail=3', 'web']").unwrap();
-        let settings = said("w --schema a --lease-ttl 9s").with_fallback(lower);
+        let settings = parsed("w --schema a --lease-ttl 9s").with_fallback(lower);
         let config = settings.config().unwrap();
         assert_eq!((config.store.schema(), settings.log.as_deref()), ("a", Some("debug")));
         assert_eq!((config.lease_ttl, config.concurrency), (Duration::from_secs(9), 7));
@@ -274,8 +277,8 @@ mod tests {
         let command = <Line as clap::CommandFactory>::command();
         let settings: Vec<_> = command.get_arguments().collect();
         for setting in &settings {
-            let (key, said) = (setting.get_id().as_str(), setting.get_env().and_then(std::ffi::OsStr::to_str));
-            let variable = said.unwrap_or_else(|| panic!("`{key}` has no variable"));
+            let (key, env_name) = (setting.get_id().as_str(), setting.get_env().and_then(std::ffi::OsStr::to_str));
+            let variable = env_name.unwrap_or_else(|| panic!("`{key}` has no variable"));
             assert!(setting.get_long().is_some() && (variable == "DATABASE_URL" || variable.starts_with("QUEUE_")), "{key}: {variable}");
             let section = if WorkerSettings::augment_args(clap::Command::new("w")).get_arguments().any(|worker| worker.get_id() == key) {
                 "[worker]\n"
@@ -287,9 +290,9 @@ mod tests {
                 .any(|value| file(&format!("{section}{key} = {value}")).is_ok());
             assert!(is_key, "`{key}` is not a key of the file");
         }
-        // This list also generates the methods of `Worker`.
+        // The list also generates the methods of `Worker`.
         macro_rules! names {
-            ($($(#[$said:meta])* $name:ident($variable:literal, $value:literal): $type:ty, $taken:ty, $written:ty = $default:expr;)*) => {
+            ($($(#[$attribute:meta])* $name:ident($variable:literal, $value:literal): $type:ty, $taken:ty, $written:ty = $default:expr;)*) => {
                 [$((stringify!($name), $variable)),*]
             };
         }
@@ -306,7 +309,7 @@ mod tests {
     #[test]
     fn queues_named_on_the_command_line_replace_those_of_the_file() {
         let lower = file("[worker]\nqueues = ['mail=3', 'web']").unwrap();
-        let config = said("w --queue reports=2 --queue mail").with_fallback(lower).config().unwrap();
+        let config = parsed("w --queue reports=2 --queue mail").with_fallback(lower).config().unwrap();
         assert_eq!(config.queues, [("reports".to_owned(), 2), ("mail".to_owned(), Config::default().concurrency)]);
     }
 
@@ -360,7 +363,7 @@ mod tests {
         let lower = || file("database_url = 'postgres:///a'\ndirect_url = 'postgres:///a-too'\nread_url = 'postgres:///a-looks'").unwrap();
         let same = Settings::default().with_fallback(lower());
         assert_eq!((same.direct_url.as_deref(), same.read_url.as_deref()), (Some("postgres:///a-too"), Some("postgres:///a-looks")));
-        let other = said("w --database-url postgres:///b").with_fallback(lower());
+        let other = parsed("w --database-url postgres:///b").with_fallback(lower());
         assert_eq!((other.database_url.as_deref(), other.direct_url, other.read_url), (Some("postgres:///b"), None, None));
     }
 }

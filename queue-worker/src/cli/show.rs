@@ -1,4 +1,4 @@
-//! `show`: one job with its history.
+//! `show` command: shows one job with its history.
 
 use std::{collections::HashSet, time::Duration};
 
@@ -31,7 +31,7 @@ pub(super) async fn show(settings: &Settings, id: JobId, with: (bool, bool), as_
     if as_json { print::json(&detail.document()) } else { print::lines(&detail.text(&id)) }
 }
 
-/// A job with its history.
+/// Job with its history.
 pub(super) struct JobDetail {
     job: JobRecord,
     unserved: HashSet<JobId>,
@@ -42,12 +42,12 @@ pub(super) struct JobDetail {
     signals: Vec<JobSignal>,
     children: Vec<JobChild>,
     gathers: Vec<JobGather>,
-    /// The worker that runs the job.
+    /// Worker that is running the job.
     worker: Option<WorkerRecord>,
 }
 
 impl JobDetail {
-    /// Loads a job, with its payload and output, and with its logs, if requested.
+    /// Loads a job. `payload` also loads its payload and output, and `logs` its logs.
     pub(super) async fn read(pool: &PgPool, store: Store, id: JobId, (payload, logs): (bool, bool)) -> Result<Self, Error> {
         let job = JobRef::from_id(id).in_store(store);
         let job = if payload { job.find(pool).await? } else { job.find_without_payload(pool).await? };
@@ -67,7 +67,7 @@ impl JobDetail {
         })
     }
 
-    /// Returns the document of `--json`.
+    /// Returns the JSON document for `--json`.
     pub(super) fn document(&self) -> impl Serialize {
         JobDocument {
             job: ListedJob::new(&self.job, &self.pauses, &self.unserved),
@@ -81,7 +81,7 @@ impl JobDetail {
         }
     }
 
-    /// Formats the job for people, under the given name.
+    /// Formats the job as text for a terminal, titled with `name`.
     pub(super) fn text(&self, name: &impl JobName) -> String {
         describe(self, name)
             + &format_steps(&self.steps)
@@ -92,8 +92,8 @@ impl JobDetail {
     }
 }
 
-/// A job as `--json` shows it: with the exhausted limits that it waits for and, for a durable job, its progress and the signals it has not
-/// received yet.
+/// Job in the format of `--json`. Includes the exhausted limits for which the job is waiting. For a durable job, also includes the progress
+/// and the signals not received yet.
 #[derive(Serialize)]
 struct JobDocument<'a> {
     #[serde(flatten)]
@@ -114,7 +114,7 @@ struct JobDocument<'a> {
     logs: Option<&'a [AttemptLog]>,
 }
 
-/// Formats a limit as `permit stripe/42: 3 of 3`, or `rate stripe/42: next 2026-11-23 12:00:05Z`.
+/// Formats a limit for which a job is waiting, as `permit stripe/42: 3 of 3` or `rate stripe/42: next 2026-11-23 12:00:05Z`.
 fn format_limit_wait(limit: &LimitWait) -> String {
     let key = match &limit.key {
         _ if !limit.keyed => String::new(),
@@ -133,77 +133,77 @@ fn format_limit_wait(limit: &LimitWait) -> String {
 
 fn describe<I: JobName>(JobDetail { job, pauses, limits, unserved, worker, .. }: &JobDetail, name: &I) -> String {
     let (paused, is_unserved) = (blocking_pause(job, pauses), unserved.contains(&job.id));
-    let mut said = Vec::new();
-    let mut say = |name: &str, value: &str| said.push(format!("{name:<10} {}", value.trim_end().replace('\n', "\n           ")));
-    say("job", &name.to_string());
-    say("type", &versioned_type(&job.job_type, job.version));
-    say("queue", &format!("{}, priority {}", job.queue, job.priority));
-    say("state", &if job.cancelling { format!("{}, cancelling", job.state) } else { job.state.to_string() });
+    let mut lines = Vec::new();
+    let mut add = |name: &str, value: &str| lines.push(format!("{name:<10} {}", value.trim_end().replace('\n', "\n           ")));
+    add("job", &name.to_string());
+    add("type", &versioned_type(&job.job_type, job.version));
+    add("queue", &format!("{}, priority {}", job.queue, job.priority));
+    add("state", &if job.cancelling { format!("{}, cancelling", job.state) } else { job.state.to_string() });
     if let Some(pause) = paused {
-        say("waits", &describe_pause(pause));
+        add("waits", &describe_pause(pause));
     }
     for limit in limits {
-        say("waits", &escape::short(&format_limit_wait(limit), 200));
+        add("waits", &escape::short(&format_limit_wait(limit), 200));
     }
     if is_unserved {
         let version = if job.version > 1 { " in this version" } else { "" };
-        say("worker", &format!("no living worker serves this queue and type{version}"));
+        add("worker", &format!("no living worker serves this queue and type{version}"));
     }
     let crashes = if job.crashes > 0 { format!("; {} of them ended with their process", job.crashes) } else { String::new() };
-    say("attempts", &format!("{} of {}{crashes}", job.attempts, job.max_attempts));
-    say("enqueued", &print::time(job.enqueued_at));
+    add("attempts", &format!("{} of {}{crashes}", job.attempts, job.max_attempts));
+    add("enqueued", &print::time(job.enqueued_at));
     if let Some(run_at) = job.run_at {
-        say("due", &print::time(run_at));
+        add("due", &print::time(run_at));
     }
     if let Some(finished_at) = job.finished_at {
-        say(if job.state == JobState::Dead { "died" } else { "finished" }, &print::time(finished_at));
+        add(if job.state == JobState::Dead { "died" } else { "finished" }, &print::time(finished_at));
     }
     if let Some(ran) = job.ran.filter(|_| job.state == JobState::Completed) {
-        say("ran", &format_duration(ran).to_string());
+        add("ran", &format_duration(ran).to_string());
     }
     if let Some(id) = job.worker {
         let gone = || format!("{id}, which no longer exists");
-        say("worker", &worker.as_ref().map_or_else(gone, |worker| format!("{} ({}:{}), {id}", worker.name, worker.host, worker.pid)));
+        add("worker", &worker.as_ref().map_or_else(gone, |worker| format!("{} ({}:{}), {id}", worker.name, worker.host, worker.pid)));
     }
     if let Some(meta) = &job.meta {
-        say("meta", &escape::json(meta.get()));
+        add("meta", &escape::json(meta.get()));
     }
     if let Some(system) = &job.system {
-        say("system", &escape::json(system.get()));
+        add("system", &escape::json(system.get()));
     }
     if let Some(progress) = &job.progress {
-        say("progress", &format_progress(progress));
+        add("progress", &format_progress(progress));
     }
     if let Some(payload) = &job.payload {
-        say("payload", &format_json(payload));
+        add("payload", &format_json(payload));
     }
     if let Some(output) = &job.output {
-        say("output", &format_json(output));
+        add("output", &format_json(output));
     }
     if let (Some(error), []) = (&job.error, job.failures.as_slice()) {
-        say("error", error);
+        add("error", error);
     }
     for failure in &job.failures {
         let heading = format!("{}, attempt {} after {}:", print::time(failure.at), failure.attempt, format_duration(failure.ran));
-        say("failed", &format!("{heading}\n{}", failure.error));
+        add("failed", &format!("{heading}\n{}", failure.error));
     }
     if matches!(job.state, JobState::Ready | JobState::Scheduled | JobState::Blocked | JobState::Parked) {
-        said.push(format!("{:<10} {}{name}", "see", program::commands(&I::examples("queue-worker why "))));
+        lines.push(format!("{:<10} {}{name}", "see", program::commands(&I::examples("queue-worker why "))));
     }
-    said.join("\n")
+    lines.join("\n")
 }
 
 /// Formats the steps of a durable job, one per line.
 fn format_steps(steps: &[JobStep]) -> String {
     let of = |step: &JobStep| {
-        let said = match step.until {
+        let ended = match step.until {
             Some(until) if step.is_timed_out() => format!("timed out at {}", print::time(until)),
             Some(until) if step.waits_for().is_some() => format!("waits for a signal until {}", print::time(until)),
             Some(until) => format!("sleeps until {}", print::time(until)),
             None => format!("after {}", format_duration(Duration::from_millis(u64::from(step.ran_ms.unsigned_abs())))),
         };
         format!(
-            "\nstep       {}, {}: attempt {}, {said}",
+            "\nstep       {}, {}: attempt {}, {ended}",
             print::time(step.at),
             escape::line(step.waits_for().unwrap_or(&step.name)),
             step.attempt
@@ -212,13 +212,13 @@ fn format_steps(steps: &[JobStep]) -> String {
     steps.iter().map(of).collect()
 }
 
-/// Formats the child jobs, one per line.
+/// Formats the children of a job, one per line.
 fn format_children(children: &[JobChild]) -> String {
     let of = |child: &JobChild| format!("\nchild      {}, {}: {}", escape::line(&child.name), child.id, child.whereabouts());
     children.iter().map(of).collect()
 }
 
-/// Formats the maps of the job, one per line.
+/// Formats the maps of a job, one per line.
 fn format_maps(gathers: &[JobGather]) -> String {
     let of = |gather: &JobGather| {
         let JobGather { name, total, need, completed, dead, cancelled, most, .. } = gather;
@@ -238,7 +238,7 @@ fn format_signals(signals: &[JobSignal]) -> String {
     signals.iter().map(of).collect()
 }
 
-/// Formats the logs of each attempt.
+/// Formats the logs, grouped by attempt.
 fn format_logs(logs: &[AttemptLog]) -> String {
     if logs.is_empty() {
         return "\nlogged     nothing kept".to_owned();
@@ -250,7 +250,7 @@ fn format_logs(logs: &[AttemptLog]) -> String {
     logs.iter().map(of).collect()
 }
 
-/// Formats the reported percentage, stage and counts, and the time of the report.
+/// Formats the reported percentage, stage and counts, with the time of the report.
 fn format_progress(progress: &Progress) -> String {
     let percent = progress.fraction.map(|fraction| format!("{}%", percent(fraction)));
     let counts = progress.counts.iter().map(|(name, count)| format!("{name} {count}"));
@@ -259,7 +259,7 @@ fn format_progress(progress: &Progress) -> String {
     parts.join("; ")
 }
 
-/// Indents JSON. Returns it unchanged if it is nested too deeply.
+/// Indents a JSON document. Returns the document unchanged if it is nested too deeply.
 fn format_json(json: &RawValue) -> String {
     let indented = serde_json::from_str::<serde_json::Value>(json.get()).and_then(|value| serde_json::to_string_pretty(&value));
     escape::json(&indented.unwrap_or_else(|_| json.get().to_owned()))

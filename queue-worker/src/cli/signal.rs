@@ -1,4 +1,4 @@
-//! `signal`: sends a signal to a durable job, for example a person's decision.
+//! `signal` command: sends a signal to a durable job, for example a person's decision.
 
 use std::{
     fs::File,
@@ -30,7 +30,7 @@ Examples:
 `queue-worker why ID` shows what a job waits for. A signal may be sent before the job waits for it. Each is received once, in the order
 of sending. Exit code 3 if the job does not exist or is finished, or if this binary has its type and that is not durable.";
 
-/// Maximum number of bytes read from a file or stdin, far above the maximum payload size.
+/// Maximum number of bytes read from a file or stdin. Far above the maximum payload size, so that a larger payload gets the usual error.
 const MAX_BYTES: u64 = 4 * 1024 * 1024;
 
 #[derive(Args)]
@@ -54,7 +54,7 @@ pub(super) async fn signal(settings: &Settings, SignalArgs { id, name, payload, 
     let mut tx = AuditedTransaction::begin(database.pool(), store).await?;
     let job = JobRef::from_id(id).in_store(store);
     let sent = job.signal(&mut *tx, &name, &payload).await.map_err(as_usage_error)?;
-    // The signal is rolled back with the transaction.
+    // Otherwise the transaction is dropped, which rolls back the signal.
     if sent == Signalled::Sent
         && let Some(job_type) = type_without_signals(&mut tx, job).await?
     {
@@ -75,7 +75,7 @@ pub(super) async fn signal(settings: &Settings, SignalArgs { id, name, payload, 
     if output.json { print::json(&json!({ "signalled": id, "name": name })) } else { print::lines(&sent_text(id, &name)) }
 }
 
-/// Returns the job's type, if this binary knows that it receives no signals.
+/// Returns the job type, if this binary knows that the type receives no signals.
 async fn type_without_signals(on: &mut PgConnection, job: JobRef) -> Result<Option<String>, Error> {
     Ok(Some(job.find_without_payload(on).await?.job_type).filter(|job_type| program::ignores_signals(job_type)))
 }
@@ -84,7 +84,7 @@ fn sent_text(id: JobId, name: &str) -> String {
     format!("sent {} to {id}", escape::line(name))
 }
 
-/// Maps an invalid name or payload to a usage error.
+/// Converts an error about an invalid name or payload to a usage error.
 fn as_usage_error(error: Error) -> Problem {
     match error {
         Error::OutOfRange { .. } | Error::Signal { .. } => Problem::usage(error),
@@ -92,7 +92,7 @@ fn as_usage_error(error: Error) -> Problem {
     }
 }
 
-/// Reads the JSON from the argument, a file or stdin. Errors do not show its text.
+/// Reads the JSON from the argument, a file or stdin. Errors do not contain the JSON text.
 fn parse_payload(payload: &str) -> Result<Box<RawValue>, Problem> {
     let text = match payload.strip_prefix('@') {
         Some(path) => read_payload(File::open(path), &format!("the payload file {path}"))?,

@@ -4,7 +4,7 @@ use std::{fmt, str::FromStr, time::Duration};
 
 use serde::{Deserialize, Deserializer, de::Error as _};
 
-/// A duration, written `30s` or `1h 30m`. Weeks are the longest unit: months and years differ in length.
+/// Duration, written as `30s` or `1h 30m`. Weeks are the longest unit, because months and years vary in length.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Span(pub(super) Duration);
 
@@ -27,7 +27,7 @@ impl FromStr for Span {
     }
 }
 
-/// Returns whether the text has a unit of months or years, whose length varies. `M` is a month, `m` a minute.
+/// Returns whether the text contains months or years, whose length varies. `M` stands for months, and `m` for minutes.
 pub(super) fn has_calendar_unit(text: &str) -> bool {
     let mut units = text.split(|letter: char| !letter.is_ascii_alphabetic());
     units.any(|unit| ["M", "mon", "mons", "month", "months", "y", "Y", "yr", "yrs", "year", "years"].contains(&unit))

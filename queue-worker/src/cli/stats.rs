@@ -1,4 +1,4 @@
-//! `stats`: job counts, waiting times and workers.
+//! `stats` command: shows job counts, waiting times and workers.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -18,13 +18,13 @@ use super::{
     values::{ExactArgs, counted},
 };
 
-/// The document of `--json`.
+/// JSON document for `--json`.
 #[derive(Serialize)]
 struct Stats {
     counts: Vec<Count>,
-    /// Totals over all queues and types. Empty if all of them are listed.
+    /// Totals over all queues and types. Empty if all queues and types are listed.
     totals: Vec<StateCount>,
-    /// Number of further queues and types.
+    /// Number of queues and types that are not listed.
     more: i64,
     oldest: Vec<Oldest>,
     paused: Vec<Pause>,
@@ -32,7 +32,7 @@ struct Stats {
     workers: Vec<WorkerRecord>,
 }
 
-/// Maximum number of queues per section, without `--all`.
+/// Maximum number of queues listed in each section, without `--all`.
 const SHOWN_QUEUES: u16 = 50;
 
 pub(super) async fn stats(settings: &Settings, all: bool, ExactArgs { exact }: ExactArgs, as_json: bool) -> Result<(), Problem> {
@@ -47,7 +47,7 @@ pub(super) async fn stats(settings: &Settings, all: bool, ExactArgs { exact }: E
         }
         operate::busiest(pool, store, SHOWN_QUEUES).await.map(|busiest| (busiest.counts, busiest.totals, busiest.more))
     };
-    // Runs beside the counts on one connection. Each new connection would load the server's catalogue again.
+    // Runs concurrently with the counts, on a single connection, because each new connection would load the server's catalogue again.
     let others = async {
         let mut on = pool.acquire().await?;
         let oldest =
@@ -67,7 +67,7 @@ pub(super) async fn stats(settings: &Settings, all: bool, ExactArgs { exact }: E
     print::lines(&parts.collect::<Vec<_>>().join("\n\n"))
 }
 
-/// Formats one row per queue and type and one column per state. Adds totals if some rows are left out.
+/// Formats one row per queue and type, with one column per state. Adds a row of totals if some rows are left out.
 fn count_table(stats: &Stats) -> String {
     let none = || JobState::ALL.map(|_| "-".to_owned());
     let mut rows: BTreeMap<(&str, &str), [String; JobState::ALL.len()]> = BTreeMap::new();
@@ -105,7 +105,7 @@ fn oldest_table(oldest: &[Oldest]) -> String {
     print::table(["queue", "oldest ready since", "waited"], rows)
 }
 
-/// Formats jobs without a worker. Returns `None` if there are none.
+/// Formats the ready jobs that no worker serves. Returns `None` if there are none.
 fn unserved_table(unserved: &[Unserved]) -> Option<String> {
     let rows = unserved
         .iter()

@@ -1,4 +1,4 @@
-//! `stores`: commands over many stores. Each runs on all stores, or on one given by name, what the command of a single store does.
+//! `stores` command: runs a command over all stores, or on one store given by name.
 
 mod act;
 mod jobs;
@@ -99,7 +99,7 @@ Examples:
         /// Include the payload and the output
         #[arg(long)]
         payload: bool,
-        /// Include the logs of its attempts, if its type keeps them
+        /// Include the logs of the attempts, if the job type keeps them
         #[arg(long)]
         logs: bool,
         #[command(flatten)]
@@ -125,18 +125,18 @@ Programs without a database of this name skip the store and log that.")]
     Add {
         /// Store name
         name: String,
-        /// Name of its database
+        /// Name of the store's database
         database: String,
-        /// Its schema in the database
+        /// Schema of the store in the database
         #[arg(id = "schema_there", value_name = "SCHEMA")]
         schema: String,
-        /// Create or update its tables and the placement tables first
+        /// Create or update the store's tables and the placement tables first
         #[arg(long)]
         migrate: bool,
         #[command(flatten)]
         output: OutputArgs,
     },
-    /// Stop a store from taking new tenants; its tenants stay, and `add` reopens it
+    /// Stop a store from taking new tenants; existing tenants stay, and `add` reopens the store
     Close {
         /// Store name
         name: String,
@@ -147,7 +147,7 @@ Programs without a database of this name skip the store and log that.")]
     Remove {
         /// Store name
         name: String,
-        /// Do not ask for confirmation, even if jobs wait in it
+        /// Do not ask for confirmation, even if jobs are waiting in the store
         #[arg(long)]
         yes: bool,
         #[command(flatten)]
@@ -197,7 +197,7 @@ impl StoresArgs {
         matches!(self.command, StoresCommand::Run { .. })
     }
 
-    /// Returns the settings that only these commands have.
+    /// Returns the settings that only `stores` commands have.
     pub(super) fn settings(&self) -> Settings {
         match &self.command {
             StoresCommand::Run { worker, stores } => {

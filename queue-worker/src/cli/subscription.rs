@@ -1,4 +1,4 @@
-//! Queue options such as `--queue mail=20`.
+//! Queue options, such as `--queue mail=20`.
 
 use std::str::FromStr;
 
@@ -6,7 +6,7 @@ use serde::{Deserialize, Deserializer, de::Error as _};
 
 use super::values::whole_in;
 
-/// A queue with its concurrency, written `mail=20` or `mail`.
+/// Queue with its concurrency, written as `mail=20` or `mail`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Subscription {
     pub(super) queue: String,

@@ -1,6 +1,8 @@
-//! `tail`: follows jobs, one line per change, until a signal; or one job until it is finished.
+//! `tail` command: follows jobs, with one line per change, until the process receives a signal. With an id, follows one job until it is
+//! finished.
 //!
-//! It polls, so that workers have no extra work. Changes between two polls are combined: of a short job only the end is shown.
+//! The command polls, so that workers have no additional work. Changes between two polls are combined, so of a short job only the end is
+//! shown.
 
 use std::{
     collections::HashMap,
@@ -20,32 +22,32 @@ use super::{
 };
 use crate::{escape, live::shutdown_signal};
 
-/// Maximum number of newest jobs, and of running jobs, loaded per poll.
+/// Maximum number of newest jobs, and maximum number of running jobs, loaded per poll.
 const MAX_LISTED: u32 = 500;
 
-/// Maximum number of unfinished jobs tracked.
+/// Maximum number of unfinished jobs that are tracked.
 const MAX_TRACKED: usize = 5_000;
 
-/// Maximum number of tracked jobs in neither list that are loaded one by one per poll.
+/// Maximum number of tracked jobs that are loaded one by one per poll, because they are in neither list.
 const MAX_LOOKUPS: usize = 100;
 
-/// Minimum poll interval. Polling takes at most a fifth of the time.
+/// Minimum poll interval. The interval is longer if a poll is slow, so that polling takes at most a fifth of the time.
 const MIN_INTERVAL: Duration = Duration::from_millis(500);
 
-pub(super) async fn tail(settings: &Settings, asked: &TailArgs) -> Result<(), Problem> {
+pub(super) async fn tail(settings: &Settings, args: &TailArgs) -> Result<(), Problem> {
     let (database, store) = open_for_reading(settings).await?;
-    check_filter(&database, store, &asked.filter()).await?;
+    check_filter(&database, store, &args.filter()).await?;
     let stop = shutdown_signal();
     tokio::pin!(stop);
     let mut tail =
-        JobFollower { pool: database.pool(), store, only: asked.id, filter: asked.filter(), known: HashMap::new(), newest: None };
-    let mut shown = asked.lines as usize;
+        JobFollower { pool: database.pool(), store, only: args.id, filter: args.filter(), followed: HashMap::new(), newest: None };
+    let mut shown = args.lines as usize;
     loop {
         let began = Instant::now();
         let changed = tail.poll(shown).await?;
-        // Of the jobs that exist at the first poll, shows only the newest.
+        // Of the jobs that exist at the first poll, only the newest are shown.
         let from = changed.len().saturating_sub(shown);
-        if !print_jobs(&changed[from..], asked.output.json)? || tail.is_finished() {
+        if !print_jobs(&changed[from..], args.output.json)? || tail.is_finished() {
             break;
         }
         if shown < usize::MAX {
@@ -61,20 +63,20 @@ pub(super) async fn tail(settings: &Settings, asked: &TailArgs) -> Result<(), Pr
     Ok(())
 }
 
-/// State of the followed jobs.
+/// Follows jobs, and keeps their last known states.
 struct JobFollower<'a> {
     pool: &'a PgPool,
     store: Store,
-    /// Follows only this job.
+    /// Only job to follow, or `None` for all.
     only: Option<JobId>,
     filter: Filter,
-    /// Tracked jobs as last seen. Finished jobs older than the newest ones are dropped.
-    known: HashMap<JobId, FollowedState>,
-    /// Highest id seen. Untracked jobs up to it are not new.
+    /// Last known states of the tracked jobs. Finished jobs older than the newest ones are dropped.
+    followed: HashMap<JobId, FollowedState>,
+    /// Highest id seen so far. Untracked jobs with an id up to this one are not new.
     newest: Option<JobId>,
 }
 
-/// State of a job whose change prints a line.
+/// Fields of a job whose change prints a line.
 #[derive(Clone, PartialEq, Eq)]
 struct FollowedState {
     state: JobState,
@@ -82,7 +84,7 @@ struct FollowedState {
 }
 
 impl JobFollower<'_> {
-    /// Returns the jobs that are new or changed since the last poll, oldest first: all of them, or at least the `shown` newest.
+    /// Returns the jobs that are new or have changed since the last poll, oldest first. May omit older jobs if it returns at least `shown`.
     async fn poll(&mut self, shown: usize) -> Result<Vec<JobRecord>, Problem> {
         let mut found = match self.only {
             Some(id) => vec![JobRef::from_id(id).in_store(self.store).find_without_payload(self.pool).await?],
@@ -97,19 +99,19 @@ impl JobFollower<'_> {
         Ok(found)
     }
 
-    /// Tracks jobs that already run, so that they are not reported as changed.
+    /// Tracks jobs that are already running, so that they are not reported as changed.
     async fn skip_running(&mut self) -> Result<(), Problem> {
         if let (None, Some(newest)) = (self.only, self.newest) {
             let running = Filter { state: Some(JobState::Running), limit: MAX_LISTED, ..self.filter.clone() };
             for job in operate::list(self.pool, self.store, &running).await?.jobs.into_iter().filter(|job| job.id <= newest) {
-                self.known.entry(job.id).or_insert(FollowedState { state: job.state, attempts: job.attempts });
+                self.followed.entry(job.id).or_insert(FollowedState { state: job.state, attempts: job.attempts });
             }
         }
         Ok(())
     }
 
-    /// Loads the newest jobs, the running jobs, and tracked jobs that are in neither list. Loads only the newest jobs if they suffice: the
-    /// first output need not wait for older ones.
+    /// Loads the newest jobs, the running jobs, and tracked jobs that are in neither list. If the newest jobs suffice, loads only them, so
+    /// that the first output does not wait for older jobs.
     async fn load_jobs(&self, shown: usize) -> Result<Vec<JobRecord>, Problem> {
         let newest = Filter { limit: MAX_LISTED, ..self.filter.clone() };
         let running = Filter { state: Some(JobState::Running), ..newest.clone() };
@@ -118,10 +120,10 @@ impl JobFollower<'_> {
             return Ok(found);
         }
         found.extend(operate::list(self.pool, self.store, &running).await?.jobs);
-        // A job that ran has probably ended. A job that waits may wait for long.
+        // Loads jobs that were running first, because they have probably ended. Waiting jobs may wait for a long time.
         let is_lost = |(id, seen): &(&JobId, &FollowedState)| !is_finished(seen.state) && !found.iter().any(|job| job.id == **id);
         let mut lost: Vec<(bool, JobId)> =
-            self.known.iter().filter(is_lost).map(|(id, seen)| (seen.state != JobState::Running, *id)).collect();
+            self.followed.iter().filter(is_lost).map(|(id, seen)| (seen.state != JobState::Running, *id)).collect();
         lost.sort_unstable();
         for (_, id) in lost.into_iter().take(MAX_LOOKUPS) {
             match JobRef::from_id(id).in_store(self.store).find_without_payload(self.pool).await {
@@ -135,30 +137,31 @@ impl JobFollower<'_> {
 
     fn is_change(&mut self, job: &JobRecord) -> bool {
         let seen = FollowedState { state: job.state, attempts: job.attempts };
-        let before = self.known.insert(job.id, seen.clone());
+        let before = self.followed.insert(job.id, seen.clone());
         match before {
             Some(before) => before != seen,
-            // An older job that starts or ends is a change. One that is only listed because newer ones were deleted is not.
+            // An older job that starts or ends has changed. A finished one is listed only because newer jobs were deleted, so it has not
+            // changed.
             None => self.newest.is_none_or(|newest| job.id > newest) || !is_finished(job.state),
         }
     }
 
-    /// Drops finished jobs, except the newest, which would otherwise look new.
+    /// Drops finished jobs, except the newest ones, which would otherwise look new at the next poll.
     fn prune(&mut self) {
-        let mut ids: Vec<JobId> = self.known.keys().copied().collect();
+        let mut ids: Vec<JobId> = self.followed.keys().copied().collect();
         ids.sort_unstable();
         self.newest = ids.last().copied().max(self.newest);
         let newest = ids[ids.len().saturating_sub(MAX_LISTED as usize)..].first().copied();
-        self.known.retain(|id, seen| newest.is_some_and(|newest| *id >= newest) || !is_finished(seen.state));
+        self.followed.retain(|id, seen| newest.is_some_and(|newest| *id >= newest) || !is_finished(seen.state));
         let too_many = ids.len().saturating_sub(MAX_TRACKED);
         for id in &ids[..too_many] {
-            self.known.remove(id);
+            self.followed.remove(id);
         }
     }
 
-    /// Returns whether the single followed job is finished.
+    /// Returns whether the followed job is finished, if only one is followed.
     fn is_finished(&self) -> bool {
-        self.only.and_then(|id| self.known.get(&id)).is_some_and(|seen| is_finished(seen.state))
+        self.only.and_then(|id| self.followed.get(&id)).is_some_and(|seen| is_finished(seen.state))
     }
 }
 

@@ -1,7 +1,7 @@
-//! `top`: monitors queues, workers and running jobs on a terminal, updated every second, until `q` or a signal. It only reads.
+//! `top` command: monitors queues, workers and running jobs on a terminal, updated every second, until `q` or a signal. Only reads.
 //!
-//! Three parts: `query` queries the database, on its own connection and task, so that keys work while the database is unavailable. `draw`
-//! renders the results (`state`) and knows neither keys nor database. This module combines keys, signals and time.
+//! The command has three parts. `query` queries the database on its own connection and task, so that keys work while the database is
+//! unavailable. `draw` renders the results (`state`) and depends on neither keys nor database. This module combines keys, signals and time.
 
 mod query;
 mod draw;
@@ -40,11 +40,11 @@ pub(super) async fn top(settings: &Settings) -> Result<ExitCode, Problem> {
     let (seen, states) = watch::channel(TopState::default());
     let polling = tokio::spawn(poll_store(database.pool().clone(), store, seen));
     let terminal = ratatui::try_init().map_err(|error| {
-        // Initialization may have changed the terminal before it failed.
+        // A failed initialization may already have changed the terminal.
         let _ = ratatui::try_restore();
         Problem::failed(format!("cannot draw on this terminal: {error}"))
     })?;
-    // Restores the terminal on drop. On a panic, the library's hook restores it before the message is printed.
+    // Dropping the guard restores the terminal. On a panic, the library's hook restores the terminal before the message is printed.
     let screen = TerminalGuard(terminal);
     hook_panics();
     let keys = KeyReader::start();
@@ -54,11 +54,11 @@ pub(super) async fn top(settings: &Settings) -> Result<ExitCode, Problem> {
     drawn.map(|()| ExitCode::SUCCESS).map_err(|error| Problem::failed(format!("cannot draw on this terminal: {error}")))
 }
 
-/// Set after a panic of any thread. The terminal then shows the message and must not be drawn on.
+/// Whether a thread has panicked. The terminal then shows the message and must not be drawn on.
 static HAS_PANICKED: AtomicBool = AtomicBool::new(false);
 
 fn hook_panics() {
-    // The library's hook, which restores the terminal and calls the previous hook, which prints the message.
+    // The library's hook restores the terminal and then calls the previous hook, which prints the message.
     let before = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |info| {
         HAS_PANICKED.store(true, Relaxed);
@@ -66,12 +66,12 @@ fn hook_panics() {
     }));
 }
 
-/// Restores the terminal on drop.
+/// Guard that restores the terminal on drop.
 struct TerminalGuard(DefaultTerminal);
 
 impl Drop for TerminalGuard {
     fn drop(&mut self) {
-        // Fails only if the terminal is gone.
+        // Fails only if the terminal no longer exists.
         let _ = ratatui::try_restore();
     }
 }
@@ -95,7 +95,7 @@ async fn run_screen(
             event = keys.next() => match event {
                 Some(event) if !handle_event(&event, &mut view) => return Ok(()),
                 Some(_) => {}
-                // The terminal is gone.
+                // The terminal no longer exists.
                 None => return Ok(()),
             },
             _ = states.changed() => {}
@@ -104,12 +104,12 @@ async fn run_screen(
     }
 }
 
-/// Handles a key. Returns false if `top` is to quit.
+/// Handles a terminal event. Returns false if the user has asked to quit.
 fn handle_event(event: &Event, view: &mut View) -> bool {
     let Event::Key(KeyEvent { code, modifiers, kind: KeyEventKind::Press | KeyEventKind::Repeat, .. }) = event else { return true };
     match code {
         KeyCode::Char('q') | KeyCode::Esc => return false,
-        // In raw mode the terminal sends no signal for these keys.
+        // In raw mode, the terminal does not turn these keys into signals.
         KeyCode::Char('c' | 'd') if modifiers.contains(KeyModifiers::CONTROL) => return false,
         KeyCode::Up | KeyCode::Char('k') => view.move_by(-1),
         KeyCode::Down | KeyCode::Char('j') => view.move_by(1),
@@ -123,7 +123,7 @@ fn handle_event(event: &Event, view: &mut View) -> bool {
     true
 }
 
-/// Reads keys on a thread of its own, since reading blocks.
+/// Reads keys on a thread of its own, because reading blocks.
 struct KeyReader {
     pressed: mpsc::UnboundedReceiver<Event>,
     ends: Arc<AtomicBool>,

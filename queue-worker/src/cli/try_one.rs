@@ -1,4 +1,4 @@
-//! `try`: runs a job's handler in a transaction that is rolled back, and reports the result. The store is not changed.
+//! `try` command: runs a job's handler in a transaction that is rolled back, and reports the result. The store is not changed.
 
 use std::process::ExitCode;
 
@@ -26,7 +26,7 @@ use crate::{
     },
 };
 
-/// The job and the permitted side effects.
+/// Arguments of `try`.
 #[derive(clap::Args)]
 pub(super) struct TryArgs {
     /// Job id
@@ -57,7 +57,7 @@ Examples:
 
 Exit codes: 0 the job would complete, 3 the job does not exist or is running, or this binary has no handler for it, 4 it did not complete";
 
-/// Exit code: the handler ran and did not complete.
+/// Exit code if the handler ran but did not complete.
 const NOT_COMPLETED: u8 = 4;
 
 pub(super) async fn try_one(
@@ -103,9 +103,9 @@ pub(super) async fn try_one(
     Ok(if completes { ExitCode::SUCCESS } else { ExitCode::from(NOT_COMPLETED) })
 }
 
-/// Returns the verdict that a worker would write, in one word.
+/// Returns the verdict that a worker would write, as one word.
 fn verdict(result: &TrialResult) -> &'static str {
-    // Independent of whether a record of the job would be kept.
+    // Does not depend on whether a record of the job would be kept.
     match &result.ending {
         Ok(ending) if ending.is_complete() => "complete",
         Ok(ending) if ending.path() == SettlePath::Park => "park",
@@ -122,7 +122,7 @@ fn error(result: &TrialResult) -> Option<&str> {
     }
 }
 
-/// Returns the document of `--json`. It omits the output, which may be as confidential as a payload.
+/// Returns the JSON document for `--json`. Omits the output, which may be as confidential as a payload.
 fn document(id: JobId, name: &str, state: JobState, result: &TrialResult) -> Value {
     let progress = result.progress.as_ref().map(|progress| {
         let counts: Value = serde_json::from_str(&progress.counts).unwrap_or_default();
@@ -140,33 +140,33 @@ fn document(id: JobId, name: &str, state: JobState, result: &TrialResult) -> Val
     })
 }
 
-/// Returns whether everything written by the transaction is rolled back. `None` if that is unknown.
+/// Returns whether everything that the transaction has written is rolled back, or `None` if that is unknown.
 fn is_rolled_back(rollback: &Rollback) -> Option<bool> {
     match rollback {
         Rollback::Done => Some(true),
         Rollback::EndedByHandler => Some(false),
-        // The handler may have ended its transaction and written more before the session was lost.
+        // Before the session was lost, the handler may have ended its transaction and written more.
         Rollback::Lost | Rollback::Unknown(_) => None,
     }
 }
 
 fn describe(id: JobId, name: &str, state: JobState, result: &TrialResult) -> String {
     let ran = format_duration(std::time::Duration::from_millis(result.ran.as_millis() as u64));
-    let mut said = vec![format!("job {id} of type {name}: {} after {ran}", verdict(result))];
+    let mut lines = vec![format!("job {id} of type {name}: {} after {ran}", verdict(result))];
     if let Some(error) = error(result) {
-        said.push(format!("  {}", escape::line(error)));
+        lines.push(format!("  {}", escape::line(error)));
     }
     if let Some(ending) = result.ending.as_ref().ok().filter(|ending| ending.path() == SettlePath::Park) {
         let signals: Vec<String> = ending.signals().iter().map(|name| escape::line(name)).collect();
-        said.push(format!("  it waits for {}; a trial receives no signal", signals.join(", ")));
+        lines.push(format!("  it waits for {}; a trial receives no signal", signals.join(", ")));
     }
     if let Some(progress) = &result.progress {
         let fraction = progress.fraction.map_or_else(String::new, |fraction| format!(" {}%", percent(fraction)));
         let stage = progress.stage.as_ref().map_or_else(String::new, |stage| format!(" {}", escape::line(stage)));
         let counts = if progress.counts == "{}" { String::new() } else { format!(" {}", escape::line(&progress.counts)) };
-        said.push(format!("  it reported{fraction}{stage}{counts}"));
+        lines.push(format!("  it reported{fraction}{stage}{counts}"));
     }
-    said.push(match &result.rollback {
+    lines.push(match &result.rollback {
         Rollback::Done => format!("rolled back; the job is {state} as before"),
         Rollback::EndedByHandler => "the handler ended its transaction itself: its later changes may be kept".to_owned(),
         Rollback::Lost => {
@@ -176,5 +176,5 @@ fn describe(id: JobId, name: &str, state: JobState, result: &TrialResult) -> Str
         }
         Rollback::Unknown(why) => format!("unknown whether its transaction was rolled back: {}", escape::line(why)),
     });
-    said.join("\n")
+    lines.join("\n")
 }

@@ -1,11 +1,11 @@
-//! Finds environment variables that look like settings but are not. A misspelt variable would otherwise be silently ignored.
+//! Finds environment variables that look like settings but are not, because a misspelt variable would be silently ignored.
 
 use clap::Command;
 
-/// Variables read by other parts of the program.
+/// Variables with the prefix that other parts of the program read.
 const OTHER_VARIABLES: [&str; 3] = ["QUEUE_PG_DATA", "QUEUE_PG_BIN", "QUEUE_MUTANTS"];
 
-/// Returns a note for each unknown variable with our prefix, with the most similar known name.
+/// Returns a note for each unknown variable with the program's prefix, with the most similar known name.
 pub(super) fn unknown_variables(command: &Command, set: impl Iterator<Item = String>) -> Vec<String> {
     let mut known: Vec<String> = OTHER_VARIABLES.map(str::to_owned).to_vec();
     collect(command, &mut known);

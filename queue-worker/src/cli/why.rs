@@ -1,4 +1,4 @@
-//! `why`: why a job is not running, or how it ended.
+//! `why` command: explains why a job is not running, or how it ended.
 
 use std::process::ExitCode;
 
@@ -29,28 +29,28 @@ pub(super) async fn why(settings: &Settings, id: JobId, as_json: bool) -> Result
     Ok(if why.is_absent() { ExitCode::from(REFUSED) } else { ExitCode::SUCCESS })
 }
 
-/// Formats the main cause first, then the job, other causes, failed attempts and fixes.
+/// Formats the main cause first, followed by the job, the other causes, failed attempts and fixes.
 pub(super) fn describe(why: &Why, name: &impl JobName) -> String {
-    let mut said = vec![escape::line(&why.first().says)];
+    let mut lines = vec![escape::line(&why.first().says)];
     if let (Some(state), Some(queue), Some(job_type)) = (why.state, &why.queue, &why.job_type) {
         let of = versioned_type(job_type, why.version.unwrap_or(1));
-        said.push(escape::line(&format!("  job {name}: {of}, queue {queue}, priority {}, {state}", why.priority.unwrap_or(0))));
+        lines.push(escape::line(&format!("  job {name}: {of}, queue {queue}, priority {}, {state}", why.priority.unwrap_or(0))));
     }
-    said.extend(why.causes[1..].iter().map(|cause| format!("also: {}", escape::line(&cause.says))));
+    lines.extend(why.causes[1..].iter().map(|cause| format!("also: {}", escape::line(&cause.says))));
     for cause in &why.causes {
-        said.extend(failures(cause));
+        lines.extend(failures(cause));
     }
-    said.extend(why.causes.iter().filter_map(|cause| {
+    lines.extend(why.causes.iter().filter_map(|cause| {
         let what = if cause.kind == CauseKind::OldSnapshot { "if it is not needed" } else { "fix" };
         cause.fix.as_ref().map(|fix| format!("{what}: {}", escape::line(fix)))
     }));
-    said.join("\n")
+    lines.join("\n")
 }
 
 /// Formats the failed attempts of a finished job.
 fn failures(cause: &Cause) -> Vec<String> {
     let failures = cause.facts.get("failures").and_then(|failures| failures.as_array());
-    let told = failures.into_iter().flatten().map(|failure| {
+    let texts = failures.into_iter().flatten().map(|failure| {
         let text = |name: &str| failure[name].as_str().unwrap_or_default().to_owned();
         let number = |name: &str| failure[name].as_i64().unwrap_or_default();
         format!(
@@ -61,5 +61,5 @@ fn failures(cause: &Cause) -> Vec<String> {
             escape::short(&text("error"), 200)
         )
     });
-    told.collect()
+    texts.collect()
 }

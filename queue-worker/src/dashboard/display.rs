@@ -1,4 +1,5 @@
-//! Formats values for pages. Templates escape HTML. The functions here also neutralize control characters and those that reorder text.
+//! Formatting of values for pages. Templates escape HTML. The functions in this module also neutralize control characters and characters
+//! that reorder text.
 
 use std::{fmt::Write as _, time::Duration};
 
@@ -6,7 +7,7 @@ use chrono::{DateTime, SubsecRound as _, TimeDelta, Utc};
 
 use crate::escape;
 
-/// A point in time and its distance from the database's current time.
+/// Point in time, with its distance from the database's current time.
 #[derive(Clone, Copy)]
 pub(super) struct Moment {
     at: DateTime<Utc>,
@@ -18,17 +19,17 @@ impl Moment {
         Self { at, now }
     }
 
-    /// Formats the time in UTC, to the second, for readers.
+    /// Formats the time in UTC with a precision of one second.
     pub(super) fn utc(self) -> String {
         self.at.round_subsecs(0).format("%Y-%m-%d %H:%M:%SZ").to_string()
     }
 
-    /// Formats the time as RFC 3339 in milliseconds, for the `datetime` attribute.
+    /// Formats the time as RFC 3339 with milliseconds, for the `datetime` attribute.
     pub(super) fn rfc3339(self) -> String {
         self.at.to_rfc3339_opts(chrono::SecondsFormat::Millis, true)
     }
 
-    /// Formats the distance from now: `3 min ago`, `in 2 h`.
+    /// Formats the distance from now, for example `3 min ago` or `in 2 h`.
     pub(super) fn relative(self) -> String {
         let past = self.now - self.at;
         if past >= TimeDelta::zero() {
@@ -39,7 +40,7 @@ impl Moment {
     }
 }
 
-/// Formats a duration with at most two units: `850 ms`, `12 s`, `3 min`, `2 h 5 min`, `4 d 3 h`.
+/// Formats a duration with at most two units, for example `850 ms`, `12 s`, `3 min`, `2 h 5 min` or `4 d 3 h`.
 pub(super) fn duration(duration: Duration) -> String {
     let two = |large: u64, large_name: &str, small: u64, small_name: &str| match small {
         0 => format!("{large} {large_name}"),
@@ -54,7 +55,7 @@ pub(super) fn duration(duration: Duration) -> String {
     }
 }
 
-/// Formats a count with narrow spaces between thousands. Appends a plus sign to a lower bound.
+/// Formats a count with narrow spaces between thousands. A lower bound (`partial`) gets a plus sign.
 pub(super) fn count(number: i64, partial: bool) -> String {
     let digits = number.to_string();
     let mut text = String::new();
@@ -81,12 +82,12 @@ pub(super) fn percent_encode(text: &str) -> String {
     out
 }
 
-/// Escapes untrusted text for one line.
+/// Escapes untrusted text for display on one line.
 pub(super) fn line(text: &str) -> String {
     escape::line(text)
 }
 
-/// Escapes untrusted text, keeping its line breaks.
+/// Escapes untrusted text for display and keeps its line breaks.
 pub(super) fn lines(text: &str) -> String {
     escape::lines(text)
 }
@@ -112,7 +113,7 @@ pub(super) fn json(text: &str) -> String {
     escape::json(text)
 }
 
-/// Escapes untrusted text for one line and truncates it to `most` characters.
+/// Escapes untrusted text for display on one line, truncated to `most` characters.
 pub(super) fn truncate(text: &str, most: usize) -> String {
     escape::short(text, most)
 }

@@ -1,4 +1,4 @@
-//! Middleware in front of every route: checks the host name, the origin and the token, and adds the security headers.
+//! Middleware in front of all routes. It checks the host name, the origin and the token, and adds the security headers.
 
 use std::{sync::Arc, time::Duration};
 
@@ -17,13 +17,14 @@ use super::{
     throttle::ClientAddress,
 };
 
-/// Maximum duration of a request. For streams it covers the time until they begin.
+/// Maximum duration of a request. For a stream, it limits the time until the stream begins.
 const REQUEST_TIMEOUT: Duration = Duration::from_mins(1);
 
 /// Host names that are always accepted.
 const LOOPBACK_NAMES: [&str; 3] = ["localhost", "127.0.0.1", "[::1]"];
 
-/// Security headers: no scripts, styles or images from other sites or inline, no framing, no forms to other sites, no MIME type sniffing.
+/// Security headers. They forbid content from other sites, inline scripts and styles, framing, forms to other sites, and MIME type
+/// sniffing.
 const HEADERS: [(HeaderName, &str); 7] = [
     (
         header::CONTENT_SECURITY_POLICY,
@@ -32,7 +33,7 @@ const HEADERS: [(HeaderName, &str); 7] = [
     ),
     (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
     (header::X_FRAME_OPTIONS, "DENY"),
-    // With `no-referrer` a browser would omit the origin of the login form.
+    // Not `no-referrer`, because the browser would then omit the origin of the login form.
     (header::REFERRER_POLICY, "same-origin"),
     (HeaderName::from_static("cross-origin-resource-policy"), "same-origin"),
     (HeaderName::from_static("cross-origin-opener-policy"), "same-origin"),
@@ -69,13 +70,13 @@ pub(super) async fn guard_request(State(dashboard): State<Arc<DashboardState>>, 
     response
 }
 
-/// Whether the path belongs to the JSON API, of the dashboard or of one of its stores.
+/// Returns whether the path belongs to the JSON API of the dashboard or of one of its stores.
 fn is_api(path: &str) -> bool {
     let inside = path.strip_prefix(STORES_PREFIX).and_then(|rest| rest.find('/').map(|at| &rest[at..])).unwrap_or(path);
     inside == "/api" || inside.starts_with("/api/")
 }
 
-/// Runs the request to completion, even if the client disconnects, so that no transaction is abandoned.
+/// Runs the request to completion even if the client disconnects, so that no transaction is abandoned.
 async fn run(request: Request, next: Next) -> Response {
     let answered = tokio::spawn(async move { tokio::time::timeout(REQUEST_TIMEOUT, next.run(request)).await });
     match answered.await {
@@ -85,16 +86,17 @@ async fn run(request: Request, next: Next) -> Response {
     }
 }
 
-/// Returns the path at which the router is nested: the original path without the routed part.
+/// Returns the path at which the router is nested, which is the original path without the routed part.
 fn base_path(request: &Request) -> String {
     let whole = request.extensions().get::<OriginalUri>().map_or_else(|| request.uri().path(), |uri| uri.0.path());
     let inside = request.uri().path();
-    // In a nested router, `/` is the nesting path itself.
+    // In a nested router, `/` stands for the nesting path itself.
     let base = whole.strip_suffix(inside).or_else(|| (inside == "/").then_some(whole)).unwrap_or_default();
     base.trim_end_matches('/').to_owned()
 }
 
-/// Whether the path is safe as a prefix of links. Browsers treat a leading `//` or `/\` as another host, and ignore tabs and line breaks.
+/// Returns whether the path is safe as a prefix of links. Browsers treat a leading `//` or `/\` as another host, and ignore tabs and line
+/// breaks.
 fn is_safe(base: &str) -> bool {
     (base.is_empty() || base.starts_with('/'))
         && !base.contains("//")
@@ -124,8 +126,8 @@ fn check(dashboard: &DashboardState, request: &Request) -> HandlerResult<()> {
     Err(Problem::new(StatusCode::UNAUTHORIZED, "authentication required: log in, or send `Authorization: Bearer TOKEN`"))
 }
 
-/// Returns the requested host if it is an accepted name. Any other name may result from DNS rebinding. With HTTP/2 the host is the
-/// authority, and the `Host` header is optional.
+/// Returns the requested host if it is an accepted name. Any other name may result from DNS rebinding. In HTTP/2 the authority contains the
+/// host, and the `Host` header is optional.
 fn check_host(dashboard: &DashboardState, headers: &HeaderMap, uri: &Uri) -> HandlerResult<String> {
     let mut hosts = headers.get_all(header::HOST).iter();
     let host = match (hosts.next().map(HeaderValue::to_str), hosts.next(), uri.authority()) {
@@ -145,11 +147,13 @@ fn check_host(dashboard: &DashboardState, headers: &HeaderMap, uri: &Uri) -> Han
     Err(Problem::new(StatusCode::MISDIRECTED_REQUEST, unknown))
 }
 
-/// Rejects requests from pages of another origin. Browsers send the origin with a POST. Other clients may omit it, except for forms.
+/// Rejects requests from pages of another origin. Browsers send the origin with every POST. Other clients may omit the origin, except in
+/// forms.
 fn check_origin(headers: &HeaderMap, host: &str, is_form: bool) -> HandlerResult<()> {
     let (site, origin) = (headers.get("sec-fetch-site"), headers.get(header::ORIGIN));
     match (site.map(HeaderValue::as_bytes), origin.map(HeaderValue::to_str)) {
-        // The browser has compared the origins by the address that it displays. A proxy may have changed the host.
+        // The browser has already compared the origins by the address that it displays. The host may differ from that address because of a
+        // proxy.
         (Some(b"same-origin"), _) => Ok(()),
         (Some(site), _) => Err(Problem::forbidden(format!("cross-site request rejected (`Sec-Fetch-Site: {}`)", site.escape_ascii()))),
         (None, None) if is_form => Err(Problem::forbidden(

@@ -1,4 +1,4 @@
-//! Live updates: one poll of the database serves all viewers of the same page. Nothing is polled without viewers.
+//! Live updates of pages. One poll of the database serves all viewers of the same page, and a page without viewers is not polled.
 
 use std::{
     collections::{HashMap, hash_map::Entry},
@@ -16,7 +16,7 @@ use tokio::{
 
 use super::problem::{HandlerResult, Problem};
 
-/// Maximum number of concurrent viewers. Others reload the page manually.
+/// Maximum number of concurrent viewers. Further viewers have to reload the page.
 pub(super) const MAX_VIEWERS: usize = 32;
 
 /// Interval between polls.
@@ -25,7 +25,7 @@ const POLL_INTERVAL: Duration = Duration::from_secs(2);
 /// Maximum duration of a poll.
 const POLL_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// A page with live updates.
+/// Page that is updated live.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum LiveTopic {
     Overview,
@@ -38,7 +38,7 @@ pub(super) struct LiveHub<T> {
     viewers: Arc<Semaphore>,
 }
 
-/// Subscription of one viewer. Dropping it releases the viewer's permit.
+/// Subscription of one viewer. Dropping the subscription releases the viewer's permit.
 pub(super) struct LiveSubscription<T> {
     results: watch::Receiver<Option<Arc<T>>>,
     is_new: bool,
@@ -46,14 +46,14 @@ pub(super) struct LiveSubscription<T> {
 }
 
 impl<T> LiveHub<T> {
-    /// Creates a hub. The permits may be shared with the hubs of other stores.
+    /// Creates a hub. Hubs of several stores may share the `viewers` permits.
     pub(super) fn new(viewers: Arc<Semaphore>) -> Self {
         Self { topics: Mutex::default(), viewers }
     }
 }
 
 impl<T: Send + Sync + 'static> LiveHub<T> {
-    /// Subscribes to a topic. Starts polling it with `poll` if it has no viewers yet. Polling stops with the last viewer.
+    /// Subscribes to a topic. If the topic has no viewers yet, starts to poll it with `poll`. Polling stops when the last viewer leaves.
     pub(super) fn watch<F>(
         hub: &Arc<Self>,
         topic: LiveTopic,
@@ -73,7 +73,7 @@ impl<T: Send + Sync + 'static> LiveHub<T> {
                 let hub = hub.clone();
                 tokio::spawn(async move {
                     while hub.has_viewers(topic) {
-                        // The panic hook logs a panic. A poll that panics or times out is skipped.
+                        // A poll that panics or times out is skipped. The panic hook logs the panic.
                         let result = timeout(POLL_TIMEOUT, AssertUnwindSafe(async { poll().await }).catch_unwind()).await;
                         hub.publish(topic, result.ok().and_then(Result::ok).flatten());
                         sleep(POLL_INTERVAL).await;
@@ -85,7 +85,7 @@ impl<T: Send + Sync + 'static> LiveHub<T> {
         Ok(LiveSubscription { results, is_new: true, _permit: permit })
     }
 
-    /// Whether the topic has viewers. Otherwise removes it, under the lock that new viewers take as well.
+    /// Returns whether the topic has viewers. A topic without viewers is removed under the lock that new viewers also take.
     fn has_viewers(&self, topic: LiveTopic) -> bool {
         let mut topics = self.topics.lock().unwrap_or_else(PoisonError::into_inner);
         let has_viewers = topics.get(&topic).is_some_and(|sender| sender.receiver_count() > 0);
@@ -95,7 +95,7 @@ impl<T: Send + Sync + 'static> LiveHub<T> {
         has_viewers
     }
 
-    /// Publishes the result of a poll. After a failed poll the previous result stays.
+    /// Publishes the result of a poll. If the poll failed, the previous result stays.
     fn publish(&self, topic: LiveTopic, found: Option<T>) {
         let topics = self.topics.lock().unwrap_or_else(PoisonError::into_inner);
         if let (Some(sender), Some(found)) = (topics.get(&topic), found) {
@@ -105,8 +105,8 @@ impl<T: Send + Sync + 'static> LiveHub<T> {
 }
 
 impl<T> LiveSubscription<T> {
-    /// Returns the latest result on the first call, then each new one. Returns `None` once polling has stopped. A new subscription starts
-    /// it again.
+    /// Returns the latest result on the first call, and then each new one. Returns `None` once polling has stopped; a new subscription
+    /// starts it again.
     pub(super) async fn next(&mut self) -> Option<Arc<T>> {
         if !std::mem::take(&mut self.is_new) {
             self.results.changed().await.ok()?;
@@ -139,7 +139,7 @@ mod tests {
         };
         let mut watching = LiveHub::watch(&hub, LiveTopic::Overview, poll).unwrap_or_else(|problem| panic!("{problem:?}"));
         assert_eq!(watching.next().await.as_deref(), Some(&1));
-        // A later viewer receives the results of the same polls.
+        // A second viewer receives the results of the first viewer's polls.
         let mut other = LiveHub::watch(&hub, LiveTopic::Overview, || async { None }).unwrap_or_else(|problem| panic!("{problem:?}"));
         assert!(other.next().await.is_some_and(|results| *results >= 1));
     }

@@ -1,4 +1,5 @@
-//! Dashboard: web pages and a JSON API to inspect and operate one store or many. Runs inside your own web server or as a standalone one.
+//! Web pages and a JSON API to inspect and operate one store or many. The dashboard runs inside your own web server, or as a standalone
+//! server.
 //!
 //! ```no_run
 //! # async fn example(pool: sqlx::PgPool) -> Result<(), Box<dyn std::error::Error>> {
@@ -10,8 +11,8 @@
 //! # let _ = app; Ok(()) }
 //! ```
 //!
-//! The dashboard uses at most three connections of the pool at a time. Every statement is bounded in its result and limited to five seconds. Pages
-//! load nothing from other sites. Payloads never appear in URLs or logs.
+//! The dashboard uses at most three connections of the pool at a time. The result size of every statement is bounded, and its run time is
+//! limited to five seconds. Pages load nothing from other sites. Payloads never appear in URLs or logs.
 
 mod options;
 mod throttle;
@@ -60,10 +61,12 @@ use crate::error::Error;
 /// Maximum request body size in bytes.
 const LONGEST_BODY: usize = 64 * 1024;
 
-/// Returns the pages and the JSON API of one store as a service for your own [`Router`]. Use `nest_service` below a path, or `fallback_service` at
-/// the root. Authentication is yours, or by [`Options::token`].
+/// Returns the pages and the JSON API of one store as a service for your own [`Router`].
 ///
-/// The return type is not a [`Router`], because with `nest` axum would respond with 404 to the nesting path with a trailing slash.
+/// Use `nest_service` below a path, or `fallback_service` at the root. Requests must be authenticated by your own middleware or by
+/// [`Options::token`].
+///
+/// The return type is not a [`Router`], because axum's `nest` would respond with 404 to the nesting path with a trailing slash.
 ///
 /// # Errors
 /// Returns [`Error::Config`] if the token or a host name is invalid.
@@ -72,11 +75,13 @@ pub fn service(pool: PgPool, store: Store, options: Options) -> Result<RouterInt
     Ok(routed(pool, store, options).into_service())
 }
 
-/// Returns the pages and the JSON API of all stores of a roster, as [`service`] does for one. The first page shows the job counts of all stores, and
-/// each store has its own dashboard below `/stores/NAME`. Stores added to or removed from the roster appear and disappear. A store that does not
-/// respond is shown with its error beside the others. [`Options::read_from`] has no effect: each store is read from its own pool.
+/// Returns the pages and the JSON API of all stores of a roster, like [`service`] for one store.
 ///
-/// Stores of one database share three connections. A store without requests costs nothing.
+/// The first page shows the job counts of all stores, and each store has its own dashboard below `/stores/NAME`. Stores added to or removed
+/// from the roster appear and disappear. A store that does not respond is listed with its error. [`Options::read_from`] has no effect,
+/// because each store is read from its own pool.
+///
+/// The stores of one database share three connections. A store without requests costs nothing.
 ///
 /// ```no_run
 /// # fn example(roster: queue_core::stores::Roster) -> Result<(), Box<dyn std::error::Error>> {
@@ -94,14 +99,14 @@ pub fn service_over(roster: &Roster, options: Options) -> Result<RouterIntoServi
     Ok(routed_over(roster, options).into_service())
 }
 
-/// Builds the router of one store. The options must have been checked.
+/// Builds the router for one store. The options must have been checked.
 fn routed(pool: PgPool, store: Store, options: Options) -> Router {
     let dashboard = DashboardState::new(options, PageScope::One(store.schema()));
     let app = Arc::new(App::new(pool, store, dashboard.clone()));
     guarded(pages::routes().merge(api::routes()).with_state(app), dashboard)
 }
 
-/// Builds the router of a roster's stores. The options must have been checked.
+/// Builds the router for the stores of a roster. The options must have been checked.
 fn routed_over(roster: &Roster, options: Options) -> Router {
     let dashboard = DashboardState::new(options, PageScope::All);
     let of_one = bounded(pages::routes().merge(api::routes()));
@@ -109,13 +114,13 @@ fn routed_over(roster: &Roster, options: Options) -> Router {
     guarded(routes.with_state(Arc::new(Stores::new(roster, dashboard.clone(), of_one))), dashboard)
 }
 
-/// Wraps the routes, the login and the assets in the guard middleware.
+/// Adds the login and the assets to the routes, and wraps everything in the guard middleware.
 fn guarded(routes: Router, dashboard: Arc<DashboardState>) -> Router {
     let all = routes.merge(pages::login()).route("/assets/{name}", get(assets::asset));
     bounded(all).layer(from_fn_with_state(dashboard, guard::guard_request))
 }
 
-/// Adds the 404 fallback and the body size limit.
+/// Adds the 404 fallback and the body size limit to the routes.
 fn bounded<S: Clone + Send + Sync + 'static>(routes: Router<S>) -> Router<S> {
     routes.fallback(async || Problem::not_found("not found")).layer(DefaultBodyLimit::max(LONGEST_BODY))
 }

@@ -1,4 +1,4 @@
-//! Bulk operations in progress in this process, so that they can be listed and stopped.
+//! Registry of the bulk operations in progress in this process, through which they can be listed and stopped.
 
 use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
@@ -13,51 +13,51 @@ use utoipa::ToSchema;
 /// Maximum number of concurrent bulk operations.
 const MAX_RUNNING: usize = 4;
 
-/// Bulk operations in progress in all stores of a dashboard.
+/// Bulk operations in progress, in all stores of a dashboard.
 #[derive(Clone, Default)]
 pub(super) struct BulkOperations(Arc<Mutex<OperationList>>);
 
 #[derive(Default)]
 struct OperationList {
     running: Vec<RunningOperation>,
-    /// Number of operations started so far, which is also the latest operation number.
+    /// Number of operations started so far, which is also the number of the latest operation.
     started: u64,
 }
 
 struct RunningOperation {
     number: u64,
-    /// Name of the store.
+    /// Name of the operation's store.
     store: Arc<str>,
     note: Note,
     started_at: Instant,
     stop: CancellationToken,
 }
 
-/// A bulk operation in progress.
+/// Bulk operation in progress.
 #[derive(Clone, Debug, Serialize, ToSchema)]
 pub(super) struct BulkOperationStatus {
     /// Number of the operation, unique within this process.
     pub(super) number: u64,
-    /// Who started it.
+    /// Name of the operator who started the operation.
     pub(super) actor: String,
-    /// What it does.
+    /// Kind of the operation.
     pub(super) act: String,
-    /// Which jobs it covers.
+    /// Description of the jobs that the operation covers.
     pub(super) what: String,
-    /// Seconds since it started.
+    /// Seconds since the operation started.
     pub(super) seconds: f64,
 }
 
-/// A slot for a bulk operation. Dropping it releases the slot.
+/// Slot for a bulk operation in progress. Dropping the slot releases it.
 pub(super) struct OperationSlot {
     operations: BulkOperations,
     number: u64,
-    /// Cancelled when the operation is asked to stop.
+    /// Token that is cancelled when the operation is to stop.
     pub(super) stop: CancellationToken,
 }
 
 impl BulkOperations {
-    /// Registers an operation. Returns `None` if the maximum number is already running.
+    /// Registers an operation. Returns `None` if the maximum number of operations is already in progress.
     pub(super) fn begin(&self, store: &Arc<str>, note: Note) -> Option<OperationSlot> {
         let mut list = self.lock();
         if list.running.len() >= MAX_RUNNING {
@@ -69,12 +69,12 @@ impl BulkOperations {
         Some(OperationSlot { operations: self.clone(), number, stop })
     }
 
-    /// Returns the operations in progress in this store, oldest first.
+    /// Returns the operations in progress in `store`, oldest first.
     pub(super) fn list(&self, store: &Arc<str>) -> Vec<BulkOperationStatus> {
         self.lock().running.iter().filter(|operation| operation.store == *store).map(RunningOperation::status).collect()
     }
 
-    /// Stops an operation after its current batch. Returns `None` if this store has no operation of this number.
+    /// Stops an operation after its current batch. Returns `None` if `store` has no operation with this number.
     pub(super) fn stop(&self, store: &Arc<str>, number: u64) -> Option<BulkOperationStatus> {
         let list = self.lock();
         let operation = list.running.iter().find(|operation| operation.number == number && operation.store == *store)?;
@@ -82,7 +82,7 @@ impl BulkOperations {
         Some(operation.status())
     }
 
-    /// Nothing can panic while the list is inconsistent, so a poisoned lock is safe to use.
+    /// A poisoned lock is safe to use, because nothing can panic while the list is inconsistent.
     fn lock(&self) -> MutexGuard<'_, OperationList> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }

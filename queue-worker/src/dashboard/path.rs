@@ -7,7 +7,7 @@ use axum::{
 
 use super::problem::{HandlerResult, Problem};
 
-/// The last path parameter. The path in front of a nested dashboard may have parameters of its own.
+/// Extractor for the last path parameter. The path in front of a nested dashboard may have parameters of its own.
 pub(super) struct Path<T>(pub(super) T);
 
 impl<S: Send + Sync> FromRequestParts<S> for Path<String> {

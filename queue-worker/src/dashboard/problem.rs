@@ -1,4 +1,4 @@
-//! Error responses: a status and a message. They never contain a payload or a DETAIL of the database.
+//! Error responses, which consist of a status and a message. They never contain a payload or the DETAIL of a database error.
 
 use std::time::Duration;
 
@@ -14,19 +14,19 @@ use utoipa::ToSchema;
 
 use crate::{escape, program::commands};
 
-/// An error response.
+/// Error response with a status and a message.
 #[derive(Clone, Debug)]
 pub(super) struct Problem {
     pub(super) status: StatusCode,
     pub(super) text: String,
-    /// Seconds until a retry may succeed, if known.
+    /// Seconds after which a retry may succeed, if known.
     pub(super) retry_after: Option<u64>,
 }
 
-/// An error.
+/// JSON body of an error response.
 #[derive(Serialize, ToSchema)]
 pub(super) struct ErrorResponse {
-    /// What failed, in one sentence.
+    /// One sentence that describes what failed.
     error: String,
 }
 
@@ -38,7 +38,7 @@ impl Problem {
         Self { status, text: escape::line(&commands(&text.into())), retry_after: None }
     }
 
-    /// Creates a 429 response for a client that is blocked for this long.
+    /// Creates a 429 response for a client that is blocked for `left`.
     pub(super) fn too_many_requests(left: Duration, text: impl Into<String>) -> Self {
         Self { retry_after: Some(left.as_secs().saturating_add(1)), ..Self::new(StatusCode::TOO_MANY_REQUESTS, text) }
     }
@@ -65,7 +65,7 @@ impl Problem {
 }
 
 impl Problem {
-    /// Sets the `Retry-After` header if the time is known.
+    /// Sets the `Retry-After` header if the retry time is known.
     pub(super) fn set_retry_after(&self, response: &mut Response) {
         if let Some(seconds) = self.retry_after {
             response.headers_mut().insert(header::RETRY_AFTER, seconds.into());
@@ -73,7 +73,7 @@ impl Problem {
     }
 }
 
-/// Renders JSON. For a page request the guard replaces it with an HTML page.
+/// Renders the error as JSON. For page requests the guard replaces the response with an HTML page.
 impl IntoResponse for Problem {
     fn into_response(self) -> Response {
         let mut response = (self.status, Json(ErrorResponse { error: self.text.clone() })).into_response();
@@ -118,7 +118,7 @@ impl From<QueryRejection> for Problem {
     }
 }
 
-/// The rejected input is not echoed, since it may be confidential.
+/// Does not echo the rejected input, which may be confidential.
 impl From<JsonRejection> for Problem {
     fn from(rejection: JsonRejection) -> Self {
         match rejection {

@@ -1,4 +1,5 @@
-//! Settings shared by all stores of a dashboard, and the context of a request: where the router is nested and which store it is for.
+//! Settings shared by all stores of a dashboard, and the context of a request: the path at which the router is nested, and the store of the
+//! request.
 
 use std::sync::Arc;
 
@@ -14,34 +15,34 @@ pub(super) struct DashboardState {
     pub(super) operations: BulkOperations,
     /// Permits for viewers of live pages.
     pub(super) viewers: Arc<Semaphore>,
-    /// What the first page covers.
+    /// Stores that the first page covers.
     pub(super) scope: PageScope,
 }
 
-/// What a page covers.
+/// Stores that a page covers.
 #[derive(Clone)]
 pub(super) enum PageScope {
-    /// The only store, in this schema.
+    /// The dashboard's only store, with its schema.
     One(&'static str),
-    /// All stores.
+    /// All stores of the roster.
     All,
-    /// The store of this name, one of many.
+    /// One of many stores, with its name.
     Member(String),
 }
 
-/// Context of a request, added by the guard to every request that it admits.
+/// Context of a request. The guard adds it to every request that it admits.
 #[derive(Clone)]
 pub(super) struct RequestContext {
     pub(super) dashboard: Arc<DashboardState>,
-    /// Path at which the router is nested, as a prefix for links: empty, or for example `/admin/queue`.
+    /// Path at which the router is nested, as a prefix for links. Empty, or for example `/admin/queue`.
     pub(super) root: String,
     pub(super) scope: PageScope,
 }
 
-/// Prefix of the paths of a store.
+/// Path prefix of the pages of a single store.
 pub(super) const STORES_PREFIX: &str = "/stores/";
 
-/// Returns the path of a store. Names that consist of dots only are marked, because a browser resolves them as relative paths.
+/// Returns the path of a store. Names that consist of dots only are marked, because browsers would resolve them as relative paths.
 pub(super) fn store_path(name: &str) -> String {
     let mark = if name.bytes().all(|byte| byte == b'.') { "~" } else { "" };
     format!("{STORES_PREFIX}{mark}{}", display::percent_encode(name))
@@ -55,7 +56,7 @@ impl DashboardState {
 }
 
 impl RequestContext {
-    /// Returns the prefix of links within the current store, or within the dashboard.
+    /// Returns the prefix of links within the current store, or within the dashboard if the page covers all stores.
     pub(super) fn base(&self) -> String {
         match &self.scope {
             PageScope::Member(name) => format!("{}{}", self.root, store_path(name)),

@@ -1,4 +1,4 @@
-//! A standalone server for the dashboard.
+//! Standalone server for the dashboard.
 
 use std::{net::SocketAddr, time::Duration};
 
@@ -14,17 +14,18 @@ use crate::{
     serve::{ServerLimits, serve},
 };
 
-/// Connections have no maximum duration, because live pages are streams.
+/// Limits of connections to the server. Their duration is not limited, because live pages are streams.
 const LIMITS: ServerLimits = ServerLimits { connections: 128, idle_timeout: Duration::from_secs(30), max_duration: None };
 
-/// A bound listener that is not served yet.
+/// Bound listener that does not accept requests yet.
 #[derive(Debug)]
 pub struct Listening {
     listener: TcpListener,
     options: Options,
 }
 
-/// Binds the address. Addresses other than loopback require a token. [`Listening::serve`] then serves requests.
+/// Binds the address of a standalone dashboard. Addresses other than loopback addresses require a token. [`Listening::serve`] then serves
+/// requests.
 ///
 /// ```no_run
 /// # async fn example(pool: sqlx::PgPool) -> Result<(), queue_worker::Error> {
@@ -37,16 +38,16 @@ pub struct Listening {
 /// ```
 ///
 /// # Errors
-/// Returns [`Error::OpenDashboard`] if no token is set and the address is not a loopback address, [`Error::Config`] if the token or a host name is
-/// invalid, and [`Error::Listen`] if the address cannot be bound.
+/// Returns [`Error::OpenDashboard`] if no token is set and the address is not a loopback address, [`Error::Config`] if the token or a host
+/// name is invalid, and [`Error::Listen`] if the address cannot be bound.
 pub async fn listen(address: SocketAddr, options: Options) -> Result<Listening, Error> {
     check(address, &options)?;
     let listener = TcpListener::bind(address).await.map_err(|why| Error::Listen { address, why })?;
     Ok(Listening { listener, options: named(address, options) })
 }
 
-/// Binds the address like [`listen`]. If another process uses it, [`PendingListener::serve`] waits for it instead, so that a worker starts without
-/// delay.
+/// Binds the address like [`listen`]. If another process uses the address, [`PendingListener::serve`] waits for it, so that a worker starts
+/// without delay.
 #[cfg(feature = "cli")]
 pub(crate) async fn listen_beside(address: SocketAddr, options: Options) -> Result<PendingListener, Error> {
     check(address, &options)?;
@@ -54,7 +55,7 @@ pub(crate) async fn listen_beside(address: SocketAddr, options: Options) -> Resu
     Ok(PendingListener { address, listener, options: named(address, options) })
 }
 
-/// Checks the options, and that a token is set unless the address is a loopback address.
+/// Checks the options. A token is required unless the address is a loopback address.
 fn check(address: SocketAddr, options: &Options) -> Result<(), Error> {
     if options.token.is_none() && !address.ip().to_canonical().is_loopback() {
         return Err(Error::OpenDashboard { address });
@@ -62,7 +63,7 @@ fn check(address: SocketAddr, options: &Options) -> Result<(), Error> {
     options.check()
 }
 
-/// Adds the address itself as an accepted host name, unless it is the unspecified address.
+/// Adds the address as an accepted host name, unless it is the unspecified address.
 fn named(address: SocketAddr, options: Options) -> Options {
     let ip = address.ip();
     let own = match ip {
@@ -73,7 +74,7 @@ fn named(address: SocketAddr, options: Options) -> Options {
     own.into_iter().fold(options, Options::host)
 }
 
-/// A listener whose address may still be in use by another process.
+/// Listener whose address may still be in use by another process.
 #[cfg(feature = "cli")]
 pub(crate) struct PendingListener {
     address: SocketAddr,
@@ -83,7 +84,7 @@ pub(crate) struct PendingListener {
 
 #[cfg(feature = "cli")]
 impl PendingListener {
-    /// Waits until the address is free, then serves.
+    /// Waits until the address is free, and then serves requests.
     pub(crate) async fn serve(self, pool: PgPool, store: Store) {
         let Self { address, listener, options } = self;
         let listener = match listener {
@@ -112,7 +113,7 @@ impl Listening {
         self
     }
 
-    /// Serves until `stop` completes. Responses in progress are then not awaited.
+    /// Serves requests until `stop` completes. Responses in progress are not awaited.
     pub async fn serve(self, pool: PgPool, store: Store, stop: impl Future<Output = ()>) {
         serve(self.listener, routed(pool, store, self.options), LIMITS, stop).await;
     }

@@ -1,4 +1,4 @@
-//! Counts the jobs of many stores. A store that fails or times out is reported with its error and does not delay the others.
+//! Counts the jobs of many stores. A store that fails or times out is listed with its error and does not delay the other stores.
 
 use std::{
     collections::{BTreeMap, HashSet},
@@ -16,43 +16,43 @@ use utoipa::ToSchema;
 
 use super::{app::AppState, problem::Problem, request_context::store_path};
 
-/// Many stores with their job counts.
+/// Stores of a dashboard with their job counts.
 #[derive(Clone, Serialize, ToSchema)]
 pub(super) struct StoresOverview {
-    /// Stores, ordered by name.
+    /// Stores, sorted by name.
     pub(super) stores: Vec<StoreSummary>,
-    /// Number of jobs in all stores, by state. A lower bound where `partial` is set, which is the case if a store did not respond.
+    /// Number of jobs in all stores, by state. A count with `partial` is a lower bound, for example because a store did not respond.
     pub(super) totals: Vec<StateCount>,
     /// Number of stores that did not respond.
     pub(super) silent: usize,
 }
 
-/// One store with its job counts.
+/// Store with its job counts.
 #[derive(Clone, Serialize, ToSchema)]
 pub(super) struct StoreSummary {
-    /// Name in the roster.
+    /// Name of the store in the roster.
     pub(super) name: String,
     /// Schema of the store.
     pub(super) schema: String,
-    /// Path of the store's own pages and API, relative to this dashboard.
+    /// Path of the store's pages and API, relative to the dashboard.
     pub(super) path: String,
     /// Number of jobs by state. Empty if the store did not respond.
     pub(super) totals: Vec<StateCount>,
-    /// Why the store did not respond.
+    /// Reason why the store did not respond.
     pub(super) error: Option<String>,
-    /// Whether the last query of this store failed.
+    /// Whether the last query of the store failed.
     #[serde(skip)]
     is_silent: bool,
 }
 
-/// Maximum duration of a count.
+/// Maximum duration of counting all stores.
 const COUNT_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Number of stores of one database that are queried in parallel. It leaves one connection for requests to a single store.
+/// Number of stores of one database that are queried in parallel. One connection is left for requests to single stores.
 const QUERIES_PER_DATABASE: usize = 2;
 
-/// Counts the jobs of each store. Stores that did not respond last time are queried last, so that they do not use up the time of the
-/// others. Databases are queried in parallel, so that an unreachable one delays only its own stores.
+/// Counts the jobs of each store. Stores that did not respond last time are queried last, so that they do not use up the time of the other
+/// stores. Databases are queried in parallel, so that an unreachable database delays only its own stores.
 pub(super) async fn count_stores(apps: impl Iterator<Item = AppState>, last: Option<&StoresOverview>) -> StoresOverview {
     let silent: HashSet<&str> =
         last.into_iter().flat_map(|last| &last.stores).filter(|store| store.is_silent).map(|store| &*store.name).collect();
@@ -76,8 +76,8 @@ pub(super) async fn count_stores(apps: impl Iterator<Item = AppState>, last: Opt
     StoresOverview::new(found)
 }
 
-/// Counts the jobs of one store. The query runs to completion after a timeout: a transaction abandoned while it begins would break the next
-/// user of its connection.
+/// Counts the jobs of one store. After a timeout the query still runs to completion, because a transaction abandoned while it begins would
+/// break the connection's next user.
 async fn count_store(was_silent: bool, app: AppState, until: Instant) -> StoreSummary {
     let (name, schema, path) = (app.name.to_string(), app.store.schema().to_owned(), store_path(&app.name));
     let late = || Problem::unavailable("no response within 10 seconds");

@@ -1,4 +1,5 @@
-//! Routes requests to one of many stores. A store without requests costs nothing: its state is created on demand and dropped after use.
+//! Routes requests to one of many stores. The state of a store is created on demand and dropped after use, so a store without requests
+//! costs nothing.
 
 use std::{
     collections::HashMap,
@@ -26,28 +27,28 @@ use super::{
     store_counts::{StoresOverview, count_stores},
 };
 
-/// Time for which the last count is reused for all requests.
+/// Duration for which the last count is reused by all requests.
 const COUNT_TTL: Duration = Duration::from_secs(2);
 
 /// State of the routes that cover all stores.
 pub(super) struct Stores {
     roster: Roster,
     dashboard: Arc<DashboardState>,
-    /// Routes of one store, the same for every store.
+    /// Routes of one store, which are the same for every store.
     routes: Router<AppState>,
     /// States of the stores with open requests, by name.
     apps: Mutex<HashMap<Arc<str>, Weak<App>>>,
-    /// Last count.
+    /// Result of the last count, or `None` before the first one.
     last_count: tokio::sync::Mutex<Option<LastCount>>,
 }
 
-/// Time of the count, the stores counted, and the result.
+/// Time of a count, the counted stores, and the result.
 type LastCount = (Instant, Arc<[Member]>, Arc<StoresOverview>);
 
 pub(super) type StoresState = Arc<Stores>;
 
 impl Stores {
-    /// Creates the state from the routes of one store.
+    /// Creates the state. `routes` are the routes of one store.
     pub(super) fn new(roster: &Roster, dashboard: Arc<DashboardState>, routes: Router<AppState>) -> Self {
         Self { roster: roster.clone(), dashboard, routes, apps: Mutex::default(), last_count: tokio::sync::Mutex::default() }
     }
@@ -68,9 +69,9 @@ impl Stores {
         overview
     }
 
-    /// Returns the state of a store, shared with other open requests to it.
+    /// Returns the state of a store, which is shared with other open requests to the store.
     fn app_for(&self, member: &Member) -> AppState {
-        // Nothing can panic while the map is inconsistent, so a poisoned lock is safe to use.
+        // A poisoned lock is safe to use, because nothing can panic while the map is inconsistent.
         let mut apps = self.apps.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(app) = apps.get(member.name()).and_then(Weak::upgrade).filter(|app| app.is_for(member)) {
             return app;
@@ -89,14 +90,14 @@ pub(super) fn routes() -> Router<StoresState> {
     Router::new().route("/stores/{store}", into()).route("/stores/{store}/", into()).route("/stores/{store}/{*inside}", into())
 }
 
-/// Forwards a request to the routes of its store. The guard has already admitted it.
+/// Forwards a request to the routes of its store. The guard has already admitted the request.
 async fn forward(
     State(stores): State<StoresState>,
     named: Result<RawPathParams, RawPathParamsRejection>,
     mut request: Request,
 ) -> HandlerResult<Response> {
     let named = named.ok();
-    // The path in front of the nested router may have a parameter of the same name. Ours is the last.
+    // The path in front of the nested router may have a parameter of the same name, so the last one counts.
     let name = named.iter().flatten().filter(|(part, _)| *part == "store").last().map(|(_, name)| name);
     let member = name.and_then(|name| stores.roster.get(name.strip_prefix('~').unwrap_or(name)));
     let member = member.ok_or_else(|| Problem::not_found("there is no store of this name"))?;
@@ -118,7 +119,8 @@ fn inner_uri(uri: &Uri) -> Option<Uri> {
     format!("{path}{query}").parse().ok()
 }
 
-/// Removes the path parameters matched so far, which are not those of the inner route. Keeps only the extensions that the dashboard uses.
+/// Removes the path parameters matched so far, which do not belong to the inner route. Only the extensions that the dashboard uses are
+/// kept.
 fn retain_known_extensions(extensions: &mut Extensions, member: &Member) -> Option<RequestContext> {
     let (context, actor, peer) =
         (extensions.remove::<RequestContext>(), extensions.remove::<Actor>(), extensions.remove::<ConnectInfo<SocketAddr>>());
@@ -142,10 +144,10 @@ mod tests {
 
     #[test]
     fn the_inner_uri_is_the_unchanged_rest_of_the_path() {
-        let asked = |uri: &'static str| inner_uri(&Uri::from_static(uri)).map(|uri| uri.to_string());
-        let rest = ["/stores/a", "/stores/a/", "/stores/a?q=1", "/stores/a/jobs/7?x=%2F&y", "/stores/a/queues/b%2Fc/capacity"].map(asked);
+        let inner = |uri: &'static str| inner_uri(&Uri::from_static(uri)).map(|uri| uri.to_string());
+        let rest = ["/stores/a", "/stores/a/", "/stores/a?q=1", "/stores/a/jobs/7?x=%2F&y", "/stores/a/queues/b%2Fc/capacity"].map(inner);
         let rest = rest.map(Option::unwrap);
         assert_eq!(rest, ["/", "/", "/?q=1", "/jobs/7?x=%2F&y", "/queues/b%2Fc/capacity"]);
-        assert_eq!(asked("/stores/a//evil.example/jobs").as_deref(), Some("//evil.example/jobs"), "no route matches");
+        assert_eq!(inner("/stores/a//evil.example/jobs").as_deref(), Some("//evil.example/jobs"), "no route matches");
     }
 }

@@ -1,4 +1,4 @@
-//! Limits the number of wrong tokens that are verified per minute, for each client address and in total. Pure.
+//! Limits the number of wrong tokens that are verified per minute, for each client address and in total. Performs no I/O.
 
 use std::{
     collections::HashMap,
@@ -8,16 +8,17 @@ use std::{
 
 use axum::{extract::ConnectInfo, http::Extensions};
 
-/// Maximum number of wrong tokens from one address within [`WINDOW`]. Further tokens from it are rejected unverified until the window ends.
+/// Maximum number of wrong tokens from one address within [`WINDOW`]. Further tokens from the address are rejected without verification
+/// until the window ends.
 pub(super) const MAX_FAILURES: u32 = 20;
 pub(super) const WINDOW: Duration = Duration::from_mins(1);
 
-/// Maximum number of addresses with a count of their own. All others share one count, so that at most
-/// `MAX_FAILURES * (MAX_ADDRESSES + 1)` wrong tokens are verified per minute.
+/// Maximum number of addresses with a count of their own. All other addresses share one count. Therefore at most `MAX_FAILURES *
+/// (MAX_ADDRESSES + 1)` wrong tokens are verified per minute.
 const MAX_ADDRESSES: usize = 1024;
 
-/// Client address: the peer of the connection, regardless of headers. IPv6 addresses are reduced to their /64 network, which a single host
-/// owns. `None` if the server does not provide the peer: all such requests share one count.
+/// Client address, which is the peer of the connection regardless of headers. IPv6 addresses are reduced to their /64 network, because a
+/// single host can own all of it. `None` if the server does not provide the peer; all such requests share one count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct ClientAddress(Option<IpAddr>);
 
@@ -34,16 +35,16 @@ fn network(ip: IpAddr) -> IpAddr {
     }
 }
 
-/// Recent wrong tokens by client address.
+/// Counts of recent wrong tokens by client address.
 #[derive(Default)]
 pub(super) struct LoginThrottle {
     by_address: HashMap<ClientAddress, FailureCount>,
-    /// Count shared by the addresses that do not fit.
+    /// Count shared by all addresses without a count of their own.
     others: FailureCount,
 }
 
 impl LoginThrottle {
-    /// Returns how long tokens from this address are rejected unverified, if it sent too many wrong ones.
+    /// Returns how long tokens from `address` will be rejected without verification, if it has sent too many wrong ones.
     pub(super) fn blocked_for(&mut self, address: ClientAddress, now: Instant) -> Option<Duration> {
         if let Some(wrong) = self.by_address.get(&address) {
             return wrong.blocked_for(now);
@@ -53,14 +54,14 @@ impl LoginThrottle {
 
     pub(super) fn record_failure(&mut self, address: ClientAddress, now: Instant) {
         if self.by_address.contains_key(&address) || self.has_capacity(now) {
-            let whose = address.0.map_or_else(|| "an unknown address".to_owned(), |ip| format!("{ip}"));
-            self.by_address.entry(address).or_default().record_failure(now, &whose);
+            let client = address.0.map_or_else(|| "an unknown address".to_owned(), |ip| format!("{ip}"));
+            self.by_address.entry(address).or_default().record_failure(now, &client);
         } else {
             self.others.record_failure(now, "addresses without a count of their own");
         }
     }
 
-    /// Whether another address fits, after expired counts were removed.
+    /// Returns whether another address can get a count of its own, after removing expired counts.
     fn has_capacity(&mut self, now: Instant) -> bool {
         if self.by_address.len() >= MAX_ADDRESSES {
             self.by_address.retain(|_, wrong| wrong.remaining(now).is_some());
@@ -69,7 +70,7 @@ impl LoginThrottle {
     }
 }
 
-/// Wrong tokens from one address.
+/// Number of wrong tokens from one address, with the start of the window.
 #[derive(Default)]
 struct FailureCount {
     since: Option<Instant>,
@@ -86,13 +87,13 @@ impl FailureCount {
         self.remaining(now).filter(|_| self.count >= MAX_FAILURES)
     }
 
-    fn record_failure(&mut self, now: Instant, whose: &str) {
+    fn record_failure(&mut self, now: Instant, client: &str) {
         if self.remaining(now).is_none() {
             *self = Self { since: Some(now), count: 0 };
         }
         self.count += 1;
         if self.count == MAX_FAILURES {
-            tracing::warn!("{MAX_FAILURES} failed logins to the dashboard from {whose} within a minute; blocked until the minute ends");
+            tracing::warn!("{MAX_FAILURES} failed logins to the dashboard from {client} within a minute; blocked until the minute ends");
         }
     }
 }
@@ -109,7 +110,7 @@ mod tests {
         Duration::from_secs(seconds.into())
     }
 
-    /// Sends twice the maximum of wrong tokens from one address. Returns how many were verified.
+    /// Sends twice the maximum number of wrong tokens from one address, and returns how many were verified.
     fn count_verified(throttle: &mut LoginThrottle, address: ClientAddress, now: Instant) -> u32 {
         let count = (0..2 * MAX_FAILURES).filter(|_| {
             let is_open = throttle.blocked_for(address, now).is_none();

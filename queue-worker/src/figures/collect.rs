@@ -1,4 +1,4 @@
-//! Collects the metrics of a worker.
+//! Collects the metrics of a worker from its counters, its loops, its pool and the store.
 
 use std::{
     collections::BTreeMap,
@@ -18,7 +18,7 @@ use crate::{
     tally::{MetricsBuffer, OutcomeCounters},
 };
 
-/// Sources of the metrics.
+/// Sources from which the metrics are collected.
 #[derive(Clone)]
 pub(crate) struct WorkerMetrics {
     metrics: MetricsBuffer,
@@ -27,7 +27,7 @@ pub(crate) struct WorkerMetrics {
     store: Arc<StoreMetrics>,
 }
 
-/// A metric with its data points.
+/// Metric definition with its data points.
 pub(super) struct MetricFamily {
     pub(super) metric: &'static Metric,
     pub(super) points: Vec<DataPoint>,
@@ -36,7 +36,7 @@ pub(super) struct MetricFamily {
 /// Labels that distinguish the data points of a metric.
 pub(super) type Labels = Vec<(&'static str, String)>;
 
-/// A data point.
+/// Value of a metric for one set of labels.
 pub(super) struct DataPoint {
     pub(super) labels: Labels,
     pub(super) value: PointValue,
@@ -51,7 +51,7 @@ const QUEUE: &str = "messaging.destination.name";
 const JOB_TYPE: &str = "queue.job.type";
 const STATE: &str = "queue.state";
 
-/// Label that the OpenTelemetry conventions require of every messaging metric.
+/// Label that the OpenTelemetry conventions require for every messaging metric.
 const SYSTEM: (&str, &str) = ("messaging.system", "queue");
 
 impl WorkerMetrics {
@@ -62,8 +62,8 @@ impl WorkerMetrics {
         Self { metrics: metrics.clone(), loop_health: loop_health.clone(), pool: pool.clone(), store: own }
     }
 
-    /// Collects all metrics. The store is queried at most every few seconds, with a time limit of a few seconds. If it does not answer, its
-    /// metrics are omitted.
+    /// Collects all metrics. The store is queried at most every five seconds, with a time limit of three seconds. If the store does not
+    /// respond, its metrics are omitted.
     pub(super) async fn collect_all(&self) -> Vec<MetricFamily> {
         let found = self.store.current().await;
         let mut families = self.local();
@@ -72,14 +72,14 @@ impl WorkerMetrics {
         families
     }
 
-    /// Collects the metrics that need no query.
+    /// Collects the metrics that need no database query.
     pub(super) fn local(&self) -> Vec<MetricFamily> {
         let mut families = self.of_attempts();
         families.extend(self.of_loops());
         families
     }
 
-    /// Collects the metrics of attempts.
+    /// Collects the metrics of finished attempts.
     fn of_attempts(&self) -> Vec<MetricFamily> {
         let [mut consumed, mut run, mut start] = [const { Vec::new() }; 3];
         let [mut failures, mut recovered, mut expired] = [const { Vec::new() }; 3];
@@ -108,7 +108,7 @@ impl WorkerMetrics {
         ]
     }
 
-    /// Collects the metrics of the loops and the pool.
+    /// Collects the metrics of the loops and of the connection pool.
     fn of_loops(&self) -> Vec<MetricFamily> {
         let Self { loop_health, pool, .. } = self;
         let seconds = |age: Option<Duration>| age.map(|age| number(vec![], age.as_secs_f64()));
@@ -131,7 +131,7 @@ impl WorkerMetrics {
     }
 }
 
-/// Converts the result of the store's queries.
+/// Returns the metrics of the store, as last queried.
 fn of_store(found: &StoreState) -> Vec<MetricFamily> {
     let mut jobs: BTreeMap<(&str, JobState), i64> = BTreeMap::new();
     let mut rest: BTreeMap<JobState, i64> = found.jobs.totals.iter().map(|total| (total.state, total.jobs)).collect();
@@ -139,7 +139,7 @@ fn of_store(found: &StoreState) -> Vec<MetricFamily> {
         *jobs.entry((&count.queue, count.state)).or_default() += count.jobs;
         *rest.entry(count.state).or_default() -= count.jobs;
     }
-    // Remainder without data points of its own: the queues with the fewest jobs.
+    // Remaining jobs of the queues with the fewest jobs, which have no data points of their own.
     let rest = rest.into_iter().filter(|(_, jobs)| *jobs > 0).map(|(state, jobs)| ((OutcomeCounters::OTHER, state), jobs));
     let labels = |queue: &str, state: JobState| vec![(QUEUE, queue.to_owned()), (STATE, state.to_string())];
     let jobs = jobs.into_iter().chain(rest).map(|((queue, state), jobs)| number(labels(queue, state), jobs as f64));
@@ -163,7 +163,7 @@ fn number(labels: Labels, value: f64) -> DataPoint {
     DataPoint { labels, value: PointValue::Number(value) }
 }
 
-/// Returns `None` if nothing was recorded.
+/// Returns a data point for a histogram, or `None` if the histogram is empty.
 fn timings(labels: Labels, timings: &Timings) -> Option<DataPoint> {
     (timings.count() > 0).then(|| DataPoint { labels, value: PointValue::Timings(Box::new(timings.clone())) })
 }

@@ -1,6 +1,6 @@
-//! The list of metrics: OpenTelemetry name, kind, unit and meaning of each. docs/METRICS.md has the same list as a table.
+//! Definitions of all metrics: OpenTelemetry name, kind, unit and description. `docs/METRICS.md` contains the same list as a table.
 
-/// Kind of a metric.
+/// Kind of a metric, as OpenTelemetry defines it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum MetricKind {
     Counter,
@@ -8,12 +8,12 @@ pub(super) enum MetricKind {
     Histogram,
 }
 
-/// Definition of a metric.
+/// Name, kind, unit and description of a metric.
 #[derive(Debug)]
 pub(super) struct Metric {
     pub(super) name: &'static str,
     pub(super) kind: MetricKind,
-    /// Unit in OpenTelemetry's notation: `s`, or the counted items in braces.
+    /// Unit in OpenTelemetry notation: `s`, `1`, or the counted items in braces.
     pub(super) unit: &'static str,
     pub(super) help: &'static str,
 }

@@ -1,4 +1,4 @@
-//! Exports metrics to an OpenTelemetry meter. The program owns the reader, and decides how they are sent.
+//! Exports metrics to an OpenTelemetry meter. The program owns the reader and decides where the metrics are sent.
 
 use std::{
     collections::HashMap,
@@ -26,10 +26,10 @@ const INTERVAL: Duration = Duration::from_secs(10);
 /// Data points of one metric, with their attributes.
 type Points = Vec<(f64, Vec<KeyValue>)>;
 
-/// Last data points, by metric name.
+/// Most recent data points by metric name.
 type LatestPoints = Arc<Mutex<HashMap<&'static str, Points>>>;
 
-/// Feeds the metrics to a meter.
+/// Task that updates an OpenTelemetry meter with a worker's metrics.
 pub(crate) struct MeterExporter {
     metrics: WorkerMetrics,
     latest: LatestPoints,
@@ -44,11 +44,11 @@ impl MeterExporter {
         Self { metrics, latest, recorder, closing }
     }
 
-    /// Updates the meter until `closing` fires, and then once more: the last update keeps counters and clears gauges.
+    /// Updates the meter until `closing` is cancelled, and then once more. The last update keeps counters and clears gauges.
     pub(crate) async fn run(&mut self) {
         loop {
             let is_last = self.closing.is_cancelled();
-            // At the end, a store that does not answer must not delay the last update.
+            // The last update does not query the store, because a store that does not respond must not delay it.
             let collected =
                 if is_last { Some(self.metrics.local()) } else { self.closing.run_until_cancelled(self.metrics.collect_all()).await };
             let Some(families) = collected else { continue };
@@ -64,7 +64,7 @@ impl MeterExporter {
     }
 }
 
-/// Counters and gauges are observed when the program's reader collects them.
+/// Registers callbacks for counters and gauges. The callbacks report the latest data points when the program's reader collects them.
 fn observe(meter: &Meter, latest: &LatestPoints) {
     for Metric { name, kind, unit, help } in ALL.iter().copied() {
         let latest = Arc::clone(latest);
@@ -85,7 +85,7 @@ fn observe(meter: &Meter, latest: &LatestPoints) {
     }
 }
 
-/// Records histograms value by value: the middle of each bucket, which the reader sorts into the same bucket.
+/// Recorder for histograms. It records the middle of a bucket once for each value, which the reader sorts into the same bucket.
 struct Recorder {
     instruments: HashMap<&'static str, Instrument<f64>>,
     recorded: HashMap<(&'static str, Labels), Timings>,
@@ -120,7 +120,7 @@ impl Recorder {
     }
 }
 
-/// Returns the middle of a bucket, in seconds.
+/// Returns the middle of a bucket in seconds.
 fn middle(bucket: usize) -> f64 {
     let bounds = Histogram::BOUNDS_MS;
     let low = bucket.checked_sub(1).map_or(0, |before| bounds[before]) as f64;

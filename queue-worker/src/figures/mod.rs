@@ -1,5 +1,5 @@
-//! Metrics of a worker, from its own counters and from queries of the store, in Prometheus' text format or for an OpenTelemetry meter. No
-//! job waits for them.
+//! Metrics of a worker, from its own counters and from queries of the store. They are exported in the Prometheus text format or to an
+//! OpenTelemetry meter. No job waits for metrics.
 
 mod collect;
 mod list;

@@ -1,5 +1,5 @@
-//! Metrics of the store for frequent collection: a bounded query at most every few seconds, shared by all callers, on a connection of its
-//! own.
+//! Metrics of the store, for frequent collection. A bounded query runs at most every five seconds, on a connection of its own, and its
+//! result is shared by all callers.
 
 use std::{
     sync::Arc,
@@ -18,16 +18,16 @@ use crate::{
     live::{LoopHealth, PauseSnapshot, StoreConnection},
 };
 
-/// Results younger than this are reused.
+/// Maximum age of a cached result.
 const MAX_AGE: Duration = Duration::from_secs(5);
 
-/// Time limit of the queries. Monitors usually wait ten seconds.
+/// Time limit of the queries. Monitoring systems usually wait ten seconds.
 const TIMEOUT: Duration = Duration::from_secs(3);
 
-/// Maximum queues and types with data points of their own: those with the most jobs, and those with the oldest ready jobs.
+/// Maximum number of queues with data points of their own, chosen by the number of jobs and by the age of the oldest ready job.
 const MAX_SERIES: u16 = 50;
 
-/// Queries the store and caches the result.
+/// Cache of the store's metrics, which queries the store when the cached result is too old.
 pub(super) struct StoreMetrics {
     store: Store,
     last: Arc<Mutex<CachedState>>,
@@ -37,21 +37,21 @@ struct CachedState {
     link: StoreConnection,
     /// The worker's health, which includes its pauses.
     loop_health: LoopHealth,
-    /// Time and result of the last query; no result if it failed.
+    /// Time and result of the last query. The result is `None` if the query failed.
     cached: Option<(Instant, Option<Arc<StoreState>>)>,
     /// Error of the last query.
     last_error: Option<String>,
 }
 
-/// Result of the queries.
+/// Results of the queries of the store.
 pub(super) struct StoreState {
     pub(super) jobs: Busiest,
-    /// Of the queues that are not paused; empty while the pauses are unknown.
+    /// Oldest ready jobs of the queues that are not paused. Empty while the pauses are unknown.
     pub(super) oldest: Vec<Oldest>,
     pub(super) days_ahead: i32,
-    /// Age in transactions.
+    /// Age of the oldest snapshot in transactions.
     pub(super) snapshot_age: i64,
-    /// Age in seconds, if this role may see it.
+    /// Age of the oldest transaction in seconds, if the role is allowed to see it.
     pub(super) transaction_age: Option<f64>,
 }
 
@@ -61,10 +61,10 @@ impl StoreMetrics {
         Self { store, last: Arc::new(Mutex::new(CachedState { link, loop_health: loop_health.clone(), cached: None, last_error: None })) }
     }
 
-    /// Returns the current state, or `None` if the store does not answer.
+    /// Returns the current state, or `None` if the store does not respond.
     pub(super) async fn current(&self) -> Option<Arc<StoreState>> {
         let (store, last) = (self.store, Arc::clone(&self.last));
-        // Runs to completion even if the caller goes away, so that no connection is left in the middle of a query.
+        // The task runs to completion even if the caller is dropped, so that no connection is left in the middle of a query.
         tokio::spawn(async move { last.lock().await.query(store).await }).await.ok().flatten()
     }
 }
@@ -90,7 +90,8 @@ impl CachedState {
 }
 
 impl CachedState {
-    /// Logs when queries begin to fail, fail for another reason, or succeed again. Not each failure, because monitors collect repeatedly.
+    /// Logs when queries start to fail, fail for a different reason, or succeed again. Repeated failures are not logged, because monitoring
+    /// systems collect frequently.
     fn log_change(&mut self, error: Option<&Error>) {
         let error = error.map(ToString::to_string);
         match (&self.last_error, &error) {
@@ -105,7 +106,7 @@ impl CachedState {
 
 async fn query_state(connection: &mut PgConnection, store: Store, loop_health: &LoopHealth) -> Result<StoreState, Error> {
     let jobs = operate::busiest(&mut *connection, store, MAX_SERIES).await?;
-    // The pauses are read and dropped immediately: a pause is not acknowledged while a reference to the previous set exists.
+    // The pauses are dropped immediately after reading. A pause is not acknowledged while a reference to the previous pauses exists.
     let paused = loop_health.paused().map_or(0, |paused| paused.whole_queues());
     let most = MAX_SERIES.saturating_add(u16::try_from(paused).unwrap_or(u16::MAX));
     let mut oldest = operate::oldest_of(&mut *connection, store, most).await?;
@@ -118,7 +119,7 @@ async fn query_state(connection: &mut PgConnection, store: Store, loop_health: &
     Ok(StoreState { jobs, oldest, days_ahead, snapshot_age, transaction_age })
 }
 
-/// Jobs of a queue that is paused as a whole are expected to wait: more workers would not help.
+/// Removes the queues that are paused as a whole. Their jobs are expected to wait, and more workers would not help.
 fn keep_unpaused(oldest: &mut Vec<Oldest>, paused: &PauseSnapshot) {
     oldest.retain(|oldest| !paused.covers_all_of(&oldest.queue));
     oldest.truncate(usize::from(MAX_SERIES));

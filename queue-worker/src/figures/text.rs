@@ -1,4 +1,4 @@
-//! Prometheus' text format, version 0.0.4.
+//! Export of the metrics in the Prometheus text format, version 0.0.4.
 
 use std::fmt::Write as _;
 
@@ -10,7 +10,7 @@ use super::{
 };
 
 impl WorkerMetrics {
-    /// Renders all metrics.
+    /// Renders all metrics as text.
     pub(crate) async fn text(&self) -> String {
         let mut text = String::new();
         for family in self.collect_all().await {
@@ -20,14 +20,15 @@ impl WorkerMetrics {
     }
 }
 
-/// Translates a name as the OpenTelemetry conventions require: with the unit as a suffix, and `_total` for counters.
+/// Translates a metric name for Prometheus according to the OpenTelemetry conventions. The unit is appended as a suffix, and `_total` is
+/// appended for counters.
 pub(super) fn name(metric: &Metric) -> String {
     let unit = if metric.unit == "s" { "_seconds" } else { "" };
     let total = if metric.kind == MetricKind::Counter { "_total" } else { "" };
     format!("{}{unit}{total}", metric.name.replace('.', "_"))
 }
 
-/// Writing to a `String` never fails.
+/// Appends a metric with its data points to the text. Writing to a `String` never fails.
 fn write_family(text: &mut String, MetricFamily { metric, points }: &MetricFamily) {
     let name = name(metric);
     let kind = match metric.kind {

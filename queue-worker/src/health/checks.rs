@@ -1,4 +1,4 @@
-//! Judges from recorded timestamps whether a worker is alive and ready. Performs no I/O.
+//! Determines from recorded timestamps whether a worker is alive and ready. Pure: no I/O.
 
 use std::time::Duration;
 
@@ -11,36 +11,36 @@ pub(crate) struct Health {
     loops: LoopHealth,
     lease_deadline: LeaseDeadline,
     lease_ttl: Duration,
-    /// Maximum time the thread of the loops may be blocked.
+    /// Maximum time for which the thread of the loops may be blocked.
     max_blocked: Duration,
-    /// Maximum duration of a round of the poller.
+    /// Maximum duration of one iteration of the poller.
     max_round: Duration,
-    /// Time during which the panic of a loop is reported.
+    /// Time for which the panic of a loop is reported.
     panic_window: Duration,
 }
 
 /// Reason for a failed health check.
 #[derive(Debug, PartialEq, Eq, Serialize)]
 pub(super) struct FailedCheck {
-    /// Identifier, for programs.
+    /// Identifier for programs.
     pub(super) reason: &'static str,
-    /// Explanation, for operators.
+    /// Explanation for operators.
     pub(super) text: String,
 }
 
-/// Allows for a machine that is suspended or overloaded.
+/// Maximum time for which the thread of the loops may be blocked. Allows for a machine that is suspended or overloaded.
 const MAX_BLOCKED: Duration = Duration::from_secs(30);
 
-/// A round of the poller runs several queries, each with a timeout of up to fifteen seconds.
+/// Maximum duration of one iteration of the poller. An iteration runs several queries, each with a timeout of up to fifteen seconds.
 const MAX_ROUND: Duration = Duration::from_mins(2);
 
-/// A loop that keeps panicking does so within its restart delays.
+/// Time for which the panic of a loop is reported. A loop that keeps panicking does so within its restart delays.
 const PANIC_WINDOW: Duration = Duration::from_secs(90);
 
-/// A single failed round may be a closed connection.
+/// Minimum time for which claims must have failed to be reported. A single failure may be a closed connection.
 const MIN_FAILING: Duration = Duration::from_secs(2);
 
-/// A settle takes milliseconds, unless it waits for a locked table.
+/// Maximum age of an unwritten verdict. A settle takes milliseconds, unless it is waiting for a locked table.
 const MAX_UNSETTLED: Duration = Duration::from_secs(10);
 
 impl Health {
@@ -57,8 +57,8 @@ impl Health {
         }
     }
 
-    /// Returns why the process should be restarted, or nothing if the worker is alive. Does not query the database, and does not depend on
-    /// whether it is reachable.
+    /// Returns the reasons for restarting the process, or nothing if the worker is alive. Does not query the database, and does not depend
+    /// on whether the database is reachable.
     pub(super) fn liveness_failures(&self) -> Vec<FailedCheck> {
         let mut reasons = Vec::new();
         if let Some(name) = self.loops.ended() {
@@ -70,7 +70,7 @@ impl Health {
                 text: format!("the thread of the worker's loops has been blocked for {age:.0?}"),
             });
         }
-        // The poller may wait for the settle loop, which waits for the database.
+        // The poller may be waiting for the settle loop, which may be waiting for the database.
         let waits = self.loops.is_stopping() || self.stalled().is_some();
         if let Some(age) = self.loops.claims.age().filter(|age| *age > self.max_round && !waits) {
             reasons.push(FailedCheck {
@@ -81,13 +81,14 @@ impl Health {
         reasons
     }
 
-    /// Returns why the worker makes no progress, or nothing if it is ready.
+    /// Returns the reasons why the worker makes no progress, or nothing if the worker is ready.
     pub(super) fn readiness_failures(&self) -> Vec<FailedCheck> {
         let mut reasons = self.liveness_failures();
         if self.loops.is_stopping() {
             reasons.push(FailedCheck { reason: "stopping", text: "the worker is shutting down and claims no more jobs".to_owned() });
         }
-        // A heartbeat counts for four fifths of a lease.
+        // A heartbeat extends the local deadline by four fifths of a lease. If less than three tenths are left, no heartbeat has succeeded
+        // for half a lease.
         match self.lease_deadline.remaining() {
             None => reasons.push(FailedCheck { reason: "not_announced", text: "the worker is not registered in the store".to_owned() }),
             Some(left) if left < self.lease_ttl / 10 * 3 => {
@@ -118,7 +119,7 @@ impl Health {
         reasons
     }
 
-    /// Returns how long the oldest verdict has been unwritten, if that is too long.
+    /// Returns the age of the oldest unwritten verdict, if it exceeds [`MAX_UNSETTLED`].
     fn stalled(&self) -> Option<Duration> {
         self.loops.settling.age().filter(|age| *age >= MAX_UNSETTLED)
     }

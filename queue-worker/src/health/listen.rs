@@ -1,4 +1,4 @@
-//! HTTP listener of the health checks and metrics, with limits on its clients.
+//! HTTP listener for the health checks and metrics, with limits on its clients.
 
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 
@@ -20,11 +20,11 @@ use crate::{
     serve::{ServerLimits, bind, bind_when_free, serve},
 };
 
-/// Requests take milliseconds, and few clients send them.
+/// Limits on the clients of the listener. Requests take milliseconds, and there are few clients.
 const LIMITS: ServerLimits =
     ServerLimits { connections: 16, idle_timeout: Duration::from_secs(5), max_duration: Some(Duration::from_secs(10)) };
 
-/// State of the router.
+/// State shared by the request handlers of the listener.
 #[derive(Clone)]
 pub(crate) struct HealthState {
     pub(crate) health: Arc<Health>,
@@ -32,8 +32,8 @@ pub(crate) struct HealthState {
     pub(crate) metrics: WorkerMetrics,
 }
 
-/// Serves at this address until the returned engine is dropped. If another process has the address, the listener waits for it while the
-/// worker runs.
+/// Serves health checks at `address` until the returned engine is dropped. If another process uses the address, the listener waits until it
+/// is free, while the worker runs.
 pub(crate) async fn listen(address: SocketAddr, state: HealthState) -> Result<Engine, Error> {
     let engine = Engine::start("queue health").map_err(|error| Error::Thread(error.to_string()))?;
     let bound = engine.handle().spawn(bind(address)).await;
@@ -70,7 +70,7 @@ async fn metrics(State(state): State<HealthState>) -> Response {
     ([(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], state.metrics.text().await).into_response()
 }
 
-/// Responds 200, or 503 with the reasons.
+/// Returns a response with status 200, or with status 503 and the reasons.
 fn respond(reasons: &[FailedCheck]) -> Response {
     let status = if reasons.is_empty() { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
     (status, [(header::CACHE_CONTROL, "no-store")], Json(json!({ "ok": reasons.is_empty(), "reasons": reasons }))).into_response()

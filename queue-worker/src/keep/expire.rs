@@ -1,7 +1,8 @@
-//! Expires jobs whose start deadline has passed. Any worker may run this; the database's clock decides.
+//! Expires jobs whose start deadline has passed. Any worker may do this, and the database clock decides.
 //!
-//! Correctness does not depend on how soon it runs: a claim checks the deadline, so an overdue job never starts. `queue.expire_due`
-//! implements the expiry. This file decides when: as soon as the housekeeper's probe, about every second, finds an overdue job.
+//! Correctness does not depend on how soon a job is expired: a claim checks the deadline, so an overdue job never starts. The function
+//! `queue.expire_due` implements the expiry. This module runs it as soon as the housekeeper's probe, about every second, finds an overdue
+//! job.
 
 use std::{
     sync::Arc,
@@ -18,24 +19,24 @@ use crate::{
     tally::MetricsBuffer,
 };
 
-/// Maximum rows per statement, and so per transaction.
+/// Maximum number of rows per statement, and therefore per transaction.
 const MAX_ROWS: i32 = 1000;
 
 /// Lower bound of the next scan for overdue jobs. Below it there are dead index entries, and jobs that were committed late.
 #[derive(Default)]
 pub(crate) struct ExpiryFloor {
     first: Option<DateTime<Utc>>,
-    /// Next scan without the lower bound. Such scans take at most a twentieth of the time.
+    /// Time of the next scan without the lower bound. Such scans take at most a twentieth of the time.
     full_scan_at: Option<Instant>,
 }
 
 impl ExpiryFloor {
-    /// Returns the lower bound of a scan that starts now.
+    /// Returns the lower bound of a scan that starts at `now`, if any.
     pub(super) fn floor(&self, now: Instant) -> Option<DateTime<Utc>> {
         self.first.filter(|_| self.full_scan_at.is_some_and(|zero| now < zero))
     }
 
-    /// Records the result of a scan: when it began, and the earliest deadline that it found.
+    /// Records the start of a scan and the earliest deadline that the scan found.
     pub(super) fn record(&mut self, began: Instant, first: Option<DateTime<Utc>>) {
         if self.floor(began).is_none() {
             self.full_scan_at = Some(Instant::now() + 20 * began.elapsed());
@@ -44,17 +45,17 @@ impl ExpiryFloor {
     }
 }
 
-/// Result of one expiry statement.
+/// Jobs that one statement expired or could not expire, and the number of hints read.
 #[derive(FromRow)]
 struct ExpiryResult {
     hints: i32,
     lowest: Option<DateTime<Utc>>,
     expired: Vec<JobId>,
-    /// Jobs whose rows the tables refuse.
+    /// Jobs that cannot expire because a table rejects their rows.
     refused: Vec<JobId>,
 }
 
-/// Expires overdue jobs, forever. Does not connect while no job is overdue.
+/// Expires overdue jobs and never returns. Does not connect while no job is overdue.
 pub(crate) async fn run_expiry(mut link: StoreConnection, store: Store, notifier: Arc<Notifier>, metrics: MetricsBuffer) {
     let mut floor = ExpiryFloor::default();
     loop {
@@ -87,7 +88,7 @@ async fn expire_due(link: &mut StoreConnection, store: Store, floor: &mut Expiry
         Ok(connection) => bounded(statement.fetch_one(connection)).await,
         Err(error) => Err(error),
     };
-    // The next connection may lead to another server, where expired jobs are still waiting.
+    // The next connection may reach another server, where expired jobs are still waiting.
     let result = link.note(result).inspect_err(|_| *floor = ExpiryFloor::default())?;
     floor.record(began, result.lowest);
     Ok(result)

@@ -1,4 +1,5 @@
-//! Housekeeping of a worker: recovers the jobs of silent workers, cancels running jobs on request, and prunes the store.
+//! Housekeeping of a worker. It recovers the jobs of workers whose lease has expired, cancels running jobs on request, and prunes the
+//! store.
 
 use std::{
     collections::{BTreeSet, HashSet},
@@ -30,18 +31,18 @@ use crate::{
     run::Queues,
 };
 
-/// Context of the housekeeping loop.
+/// Connection and state of the housekeeping loop.
 pub(crate) struct Housekeeper {
     pub(crate) link: StoreConnection,
     pub(crate) config: Config,
     pub(crate) queues: Arc<Queues>,
-    /// Registry of the leases this worker holds.
+    /// Registry of the leases that this worker holds.
     pub(crate) leases: LeaseRegistry,
     pub(crate) identity: watch::Receiver<Identity>,
 }
 
 impl Housekeeper {
-    /// Returns a copy with a new connection.
+    /// Returns a housekeeper with the same settings and a new connection.
     pub(crate) fn another(&self) -> Self {
         Self {
             link: self.link.another(),
@@ -53,19 +54,20 @@ impl Housekeeper {
     }
 }
 
-/// Runs the housekeeping loop. About every second it recovers the jobs of silent workers. Four times per lease TTL it corrects heartbeats
-/// that a clock set back has left in the future, which would hide dead workers. About every second, and on notification, it checks this
-/// worker's own leases for cancelled jobs and for claims whose answer never arrived. It also reports stuck handlers.
+/// Runs the housekeeping loop. About every second, it recovers the jobs of workers whose lease has expired. About every second and on
+/// notification, it checks this worker's leases for cancelled jobs and for claims whose response was lost. Four times per lease TTL, it
+/// corrects heartbeats that lie in the future because the clock was set back; they would make dead workers appear alive. It also reports
+/// stuck handlers.
 pub(crate) async fn run_housekeeper(mut housekeeper: Housekeeper) {
     let pause = (housekeeper.config.lease_ttl / 10).min(Duration::from_secs(1));
     let mut next = Instant::now();
-    // Delayed: by then, workers that were started together with this one are announced.
+    // The first check is delayed until workers that started at the same time have registered.
     let mut unserved_at = next + housekeeper.config.lease_ttl;
     let (mut schedules, mut heartbeats_at) = (next, next);
     // Lower bound of the scan for overdue jobs.
     let mut expiries = ExpiryFloor::default();
     loop {
-        // Each step handles its own errors, so that a failure does not stop the others.
+        // Each step handles its own errors, so that a failure does not affect other steps.
         if let Err(error) = check_own_leases(&mut housekeeper).await {
             warn_throttled(&error, "cannot check this worker's leases; retrying");
         }
@@ -103,7 +105,7 @@ pub(crate) async fn run_housekeeper(mut housekeeper: Housekeeper) {
     }
 }
 
-/// Cancels handlers of cancelled jobs, and returns leases that this worker does not know of.
+/// Cancels the handlers of cancelled jobs, and gives back leases that are unknown to this worker.
 async fn check_own_leases(housekeeper: &mut Housekeeper) -> sqlx::Result<()> {
     let Housekeeper { link, config, queues, leases, identity } = housekeeper;
     let own = *identity.borrow();
@@ -112,20 +114,20 @@ async fn check_own_leases(housekeeper: &mut Housekeeper) -> sqlx::Result<()> {
         let found = link.note(found)?;
         for (token, id) in found.iter().filter_map(|(token, id)| Some((*token, (*id)?))) {
             for not_begun in queues.all().iter().filter_map(|slots| slots.cancel(token, id)) {
-                // Fails only if the worker has ended. Then recovery cancels the job.
+                // Fails only if the worker has ended. Recovery then cancels the job.
                 let _ = queues.context.settle.send(not_begun).await;
             }
         }
-        // Leases of claims whose answer was lost, or that were executed after this worker gave up on them. Leases are registered before
-        // their claim is sent.
+        // Leases of claims whose response was lost, or which were executed after this worker had given up on them. Every lease is
+        // registered before its claim is sent, so an unknown lease is not in use.
         let mut strays: Vec<Uuid> = found.into_iter().map(|(token, _)| token).filter(|token| !leases.knows(*token)).collect();
         if !strays.is_empty() {
-            // Leases that ended since the first query are gone by now.
+            // The second query excludes leases that have ended since the first one.
             let left = load_own_leases(link.get().await?, config.store, worker).await;
             let left: HashSet<Uuid> = link.note(left)?.into_iter().map(|(token, _)| token).collect();
             strays.retain(|token| left.contains(token));
         }
-        // If this worker has restarted under another identity, its handlers were dropped. Their leases are left to recovery.
+        // If the worker has restarted under another identity, its handlers were dropped. Recovery takes care of their leases.
         if *identity.borrow() != own {
             return Ok(());
         }
@@ -142,7 +144,7 @@ async fn check_own_leases(housekeeper: &mut Housekeeper) -> sqlx::Result<()> {
     Ok(())
 }
 
-/// Warns of ready jobs that no worker serves.
+/// Warns about ready jobs that no worker serves.
 async fn warn_unserved(housekeeper: &mut Housekeeper) {
     const MAX_LINES: usize = 20;
     let Housekeeper { link, config, .. } = housekeeper;
@@ -181,7 +183,7 @@ fn sqlx_error(error: queue_core::Error) -> sqlx::Error {
     }
 }
 
-/// Corrects heartbeats in the future: a clock that was set back makes dead workers appear alive.
+/// Corrects heartbeats that lie in the future. After a clock was set back, such heartbeats would make dead workers appear alive.
 async fn correct_heartbeats(housekeeper: &mut Housekeeper) -> sqlx::Result<()> {
     let Housekeeper { link, config, .. } = housekeeper;
     let limited = limit_heartbeats(link.get().await?, config.store).await;
@@ -229,7 +231,7 @@ async fn check_hints(housekeeper: &mut Housekeeper, expiries: &mut ExpiryFloor) 
     Ok(())
 }
 
-/// Poll interval for the first schedule, in case its notification was lost.
+/// Interval between checks for the first schedule, in case the schedule's notification was lost.
 const SCHEDULE_POLL_INTERVAL: Duration = Duration::from_secs(15);
 
 async fn check_schedules(housekeeper: &mut Housekeeper) -> sqlx::Result<()> {
@@ -241,10 +243,10 @@ async fn check_schedules(housekeeper: &mut Housekeeper) -> sqlx::Result<()> {
     Ok(())
 }
 
-/// Prunes the store about once a minute, on a connection that is closed in between. Pruning may take long, and no other loop waits for it.
+/// Prunes the store about once a minute, on a connection that is closed in between. Pruning may take long, so no other loop waits for it.
 /// Each round first checks the login's access to the store.
 ///
-/// Where another node creates and drops partitions, `days` is the connection to that node.
+/// If partitions are created and dropped on another node, `days` is the connection to that node.
 pub(crate) async fn run_pruning(
     (mut link, mut days): (StoreConnection, Option<StoreConnection>),
     config: Config,
@@ -253,7 +255,7 @@ pub(crate) async fn run_pruning(
 ) {
     let anywhere = Config { store: config.store.anywhere(), ..config.clone() };
     let mut published = false;
-    // If pruning has never succeeded, the health check reports it after the same time as a later failure.
+    // If pruning never succeeds, the health check reports this after the same time as a later failure.
     loop_health.pruned.set();
     tokio::time::sleep(first).await;
     loop {
@@ -278,9 +280,9 @@ pub(crate) async fn run_pruning(
                 Ok(connection) => task.run(connection, config).await,
                 Err(error) => Err(error),
             };
-            // Not retried immediately: waiting for a lock on a partition blocks producers.
+            // The task is retried in the next round, because waiting for a lock on a partition blocks producers.
             if let Err(error) = link.note(done) {
-                // Missing access to the store has already been logged.
+                // If the login lacks access to the store, the cause has already been logged.
                 if loop_health.no_access.age().is_none() {
                     warn_throttled(&error, task.failure_message());
                 }
@@ -299,7 +301,7 @@ pub(crate) async fn run_pruning(
     }
 }
 
-/// Checks the login's access. Hidden or unreadable rows make statements fail; the log states the cause and the fix.
+/// Checks the login's access to the store. Statements fail if rows are hidden or unreadable, and the log then states the cause and the fix.
 async fn check_login(link: &mut StoreConnection, store: Store, loop_health: &LoopHealth) {
     let found = match link.get().await {
         Ok(connection) => bounded(async { split_database_error(verify_worker(connection, store).await) }).await,
@@ -315,7 +317,7 @@ async fn check_login(link: &mut StoreConnection, store: Store, loop_health: &Loo
     }
 }
 
-/// Separates database failures from what the check reports.
+/// Separates database errors from the findings of the check.
 fn split_database_error<T>(result: Result<T, queue_core::Error>) -> sqlx::Result<Result<T, queue_core::Error>> {
     match result {
         Err(queue_core::Error::Database(error)) => Err(error),

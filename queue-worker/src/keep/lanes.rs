@@ -1,8 +1,8 @@
-//! Deletes lanes that were unused for as long as history is kept, in steps that never block producers.
+//! Deletes lanes that have been unused for as long as history is kept, in steps that never block producers.
 //!
-//! First, a lane's row is marked as leaving: producers no longer see it, and insert a new row if they use the lane. Once all transactions
-//! that may have seen the old row have ended, it is deleted if there is a new row or the lane has no jobs. Each round does one step, and
-//! any worker continues where another stopped.
+//! First, a lane's row is marked as leaving. Producers no longer see this row, and insert a new one if they use the lane. The old row is
+//! deleted once all transactions that may have seen it have ended, if there is a new row or if the lane has no jobs. Each round performs
+//! one step, and any worker can continue where another one stopped.
 
 use std::{collections::HashSet, time::Duration};
 
@@ -11,30 +11,31 @@ use sqlx::{FromRow, PgConnection};
 
 use crate::live::bounded;
 
-/// Maximum rows per statement.
+/// Maximum number of rows per statement.
 const MAX_ROWS: i64 = 1000;
 
-/// Maximum jobs per page, and pages per round.
+/// Maximum number of jobs per page, and maximum number of pages per round.
 const PAGE_JOBS: i64 = 5000;
 const PAGES: usize = 100;
 
-/// By then, partitions older than the mark have been dropped, so that few jobs remain to be scanned.
+/// Time that a lane stays unused beyond the retention before it is deleted. By then, partitions older than the mark have been dropped, so
+/// that few jobs remain to be scanned.
 const DAY: Duration = Duration::from_hours(24);
 
-/// A leaving lane that may be deleted.
+/// Leaving lane that may be deleted.
 #[derive(FromRow)]
 struct LeavingLane {
     lane: i64,
     leaving: String,
-    /// Lane stored with the jobs: for a solo lane, its plain twin.
+    /// Lane under which jobs are stored. For a lane of quarantined jobs, this is its plain twin.
     plain: i64,
     walked: i64,
     above: i64,
 }
 
-/// Runs one round.
+/// Runs one round of the deletion.
 pub(super) async fn delete_lanes(connection: &mut PgConnection, store: Store, retention: Duration) -> sqlx::Result<()> {
-    // First, lanes marked a minute ago that no transaction can see take their next step.
+    // The next step comes first for lanes that were marked in an earlier round and that no running transaction can see.
     advance_marks(&mut *connection, store).await?;
     let replaced = sqlx::query_scalar(store.sql(include_str!("../../sql/replaced_lanes.sql"))).bind(MAX_ROWS);
     let _: i64 = bounded(replaced.fetch_one(&mut *connection)).await?;
@@ -47,7 +48,7 @@ pub(super) async fn delete_lanes(connection: &mut PgConnection, store: Store, re
     Ok(())
 }
 
-/// Advances lanes that every remaining transaction sees as leaving.
+/// Advances the lanes that every running transaction sees as leaving.
 async fn advance_marks(connection: &mut PgConnection, store: Store) -> sqlx::Result<()> {
     let unseen = sqlx::query_scalar(store.sql(include_str!("../../sql/unseen_lanes.sql")));
     let unseen: Vec<String> = bounded(unseen.fetch_all(&mut *connection)).await?;
@@ -55,7 +56,7 @@ async fn advance_marks(connection: &mut PgConnection, store: Store) -> sqlx::Res
     bounded(pass.execute(connection)).await.map(drop)
 }
 
-/// Scans jobs for uses of the lanes to be deleted. Returns the number of deleted lanes.
+/// Scans jobs for uses of the lanes to be deleted, and deletes the unused lanes. Returns the number of deleted lanes.
 async fn delete_unused(connection: &mut PgConnection, store: Store, unused: Duration) -> sqlx::Result<i64> {
     let due = sqlx::query_as(store.sql(include_str!("../../sql/due_lanes.sql"))).bind(unused.as_secs_f64()).bind(MAX_ROWS);
     let due: Vec<LeavingLane> = bounded(due.fetch_all(&mut *connection)).await?;

@@ -1,4 +1,4 @@
-//! Maintenance loops: recovery, promotion, expiry, schedules, ordering keys, cancellation of running jobs, pruning.
+//! Maintenance loops: recovery, promotion, expiry, schedules, ordering keys, cancellation of running jobs, and pruning.
 
 mod expire;
 mod housekeeper;

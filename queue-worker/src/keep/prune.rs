@@ -1,6 +1,6 @@
-//! Keeps the store small: creates partitions in advance, drops old ones, and deletes history after its retention.
+//! Keeps the store small by creating partitions in advance, dropping old partitions, and deleting history after its retention.
 //!
-//! Any worker may run this at any time: the statements let one worker proceed and the others skip.
+//! Any worker may do this at any time. The statements let one worker proceed and make other workers skip.
 
 use std::time::Duration;
 
@@ -13,22 +13,23 @@ use crate::{
     tally::{prune_totals, roll_up},
 };
 
-/// Maximum jobs per statement.
+/// Maximum number of rows per statement.
 const MAX_ROWS: i64 = 5000;
 
-/// Uniqueness keys per statement. Producers of these keys wait for it.
+/// Number of uniqueness keys per statement. Producers that use these keys wait for the statement.
 const PAGE_SIZE: i32 = 1000;
 
-/// Maximum consecutive statements: three times the keys that 10,000 enqueues per second create until the next round.
+/// Maximum number of consecutive statements. Together they cover three times the keys that 10,000 enqueues per second create in a minute.
 const MAX_KEY_PAGES: usize = 2000;
 
-/// Pages of ordering keys that are checked for a missing first job each minute. A page takes about 14 ms.
+/// Number of pages of ordering keys that are checked per minute for a missing first job. A page takes about 14 ms.
 const ORDERING_KEY_PAGES: usize = 20;
 
-/// Number of pages that are read in sequence before the scan jumps; as many follow after it.
+/// Number of pages that a scan reads in sequence before it jumps, and again after the jump.
 const LOG_PAGES: usize = 100;
 
-/// Maintenance task, run each minute in this order. Tasks are independent: one that fails is logged and retried a minute later.
+/// Maintenance tasks in the order in which they run each minute. Tasks are independent: a task that fails is logged and retried a minute
+/// later.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum PruneTask {
     CreatePartitions,
@@ -43,11 +44,11 @@ pub(super) enum PruneTask {
     DeleteTicks,
     DeleteStarts,
     DropPartitions,
-    /// After `DropPartitions`: deletes rows of partitions that could not be dropped.
+    /// Deletes rows in partitions that could not be dropped. Runs after `DropPartitions`.
     ThinPartitions,
-    /// After the lanes' jobs are deleted.
+    /// Deletes unused lanes. Runs after the lanes' jobs have been deleted.
     DeleteLanes,
-    /// Adds up the counts of processes that have ended.
+    /// Rolls up the counts of processes that have ended.
     RollUp,
     DeleteTotals,
     DeleteLogs,
@@ -156,7 +157,7 @@ impl PruneTask {
     }
 }
 
-/// Loads the job types with a retention of their own, and whether it is shorter than the store's.
+/// Loads the job types with a retention of their own. The flag is set if a type's retention is shorter than the store's.
 async fn load_type_retentions(connection: &mut PgConnection, store: Store, seconds: f64) -> sqlx::Result<Vec<(String, bool)>> {
     let kept = sqlx::query_as(store.sql(include_str!("../../sql/kept_types.sql"))).bind(seconds);
     bounded(kept.fetch_all(connection)).await
@@ -164,7 +165,7 @@ async fn load_type_retentions(connection: &mut PgConnection, store: Store, secon
 
 async fn delete_history(connection: &mut PgConnection, store: Store, seconds: f64) -> sqlx::Result<()> {
     let kept = load_type_retentions(connection, store, seconds).await?;
-    // The two statements differ in the check of job types, which is omitted if no type has a retention of its own.
+    // The two statements differ in the check of job types, which is not needed if no type has a retention of its own.
     let statement = if kept.is_empty() { include_str!("../../sql/prune_done.sql") } else { include_str!("../../sql/prune_kept.sql") };
     while {
         let statement = sqlx::query_scalar::<_, i64>(store.sql(statement)).bind(seconds).bind(MAX_ROWS);
@@ -211,7 +212,7 @@ async fn drop_partitions(connection: &mut PgConnection, store: Store, seconds: f
     Ok(())
 }
 
-/// Deletes expired history in partitions that are kept because many of their jobs outlive them.
+/// Deletes expired history in partitions that are kept because many of their jobs have not expired.
 async fn thin_partitions(connection: &mut PgConnection, store: Store, seconds: f64) -> sqlx::Result<()> {
     let mut from = Some(JobId(i64::MIN));
     while let Some(begin) = from {
@@ -221,7 +222,7 @@ async fn thin_partitions(connection: &mut PgConnection, store: Store, seconds: f
     Ok(())
 }
 
-/// Clears progress that the job's worker did not clear because it ended first.
+/// Deletes the progress of finished jobs whose worker ended before deleting it.
 async fn delete_progress(connection: &mut PgConnection, store: Store) -> sqlx::Result<()> {
     let mut after = JobId(0);
     loop {
@@ -234,8 +235,8 @@ async fn delete_progress(connection: &mut PgConnection, store: Store) -> sqlx::R
     }
 }
 
-/// Deletes logs, steps or signals of deleted jobs. Scans all rows if there are few. Otherwise it scans the oldest, then continues from a
-/// random job within a retention period after them.
+/// Deletes logs, steps or signals of deleted jobs. A small table is scanned completely. In a larger table, the scan starts with the oldest
+/// rows, and continues from a random job within one retention period after these.
 async fn delete_orphans(connection: &mut PgConnection, store: Store, statement: &'static str, retention: Duration) -> sqlx::Result<()> {
     let mut after = JobId(0);
     for page in 1..=2 * LOG_PAGES {
@@ -247,8 +248,8 @@ async fn delete_orphans(connection: &mut PgConnection, store: Store, statement: 
     Ok(())
 }
 
-/// Scans some uniqueness keys, and continues while at least a quarter of them is no longer held. So unused keys stay few, and a large table
-/// of held keys costs little.
+/// Deletes uniqueness keys that are no longer held, page by page. Continues while at least a quarter of a page could be deleted. Therefore
+/// unused keys stay few, and a large table of held keys costs little.
 async fn delete_unique_keys(connection: &mut PgConnection, store: Store) -> sqlx::Result<()> {
     for _ in 0..MAX_KEY_PAGES {
         let deleted = sqlx::query_scalar::<_, i32>(store.sql(include_str!("../../sql/forget_keys.sql"))).bind(PAGE_SIZE);
@@ -259,10 +260,11 @@ async fn delete_unique_keys(connection: &mut PgConnection, store: Store) -> sqlx
     Ok(())
 }
 
-/// Last key scanned. For a freed key also its missing first job, the first waiting job, and that job's queue and type.
+/// Last scanned key. For a freed key, also the missing first job, the first waiting job, and that job's queue and type.
 type FreedKey = (Option<i64>, Option<JobId>, Option<JobId>, Option<String>, Option<String>);
 
-/// Frees ordering keys whose first job is gone. Checks a part of the keys with blocked jobs, starting at a random key and wrapping around.
+/// Frees ordering keys whose first job no longer exists. Checks a part of the keys with blocked jobs, starting at a random key and wrapping
+/// around.
 async fn free_ordering_keys(connection: &mut PgConnection, store: Store) -> sqlx::Result<()> {
     let (mut after, mut has_wrapped) = (fastrand::i64(..), false);
     for _ in 0..ORDERING_KEY_PAGES {

@@ -1,13 +1,14 @@
-//! Publishes the options of job types where SQL reads them: retention of history, queue, priority, maximum attempts, expiry.
+//! Publishes the options of job types in a table that SQL functions read: retention, queue, priority, maximum number of attempts, and
+//! expiry.
 //!
-//! Written once, when a worker starts. If workers of two releases disagree, the last one to start wins.
+//! The options are written once, when a worker starts. If workers of two releases disagree, the last worker to start wins.
 
 use queue_core::{Options, Store};
 use sqlx::PgConnection;
 
 use crate::live::bounded;
 
-/// Publishes the options of these types, under each of their names.
+/// Publishes the options of job types under each of the types' names.
 pub(crate) async fn publish(connection: &mut PgConnection, store: Store, types: &[(&str, Options)]) -> sqlx::Result<()> {
     let names = || types.iter().map(|(name, _)| *name).collect::<Vec<_>>();
     let histories = types.iter().map(|(_, options)| options.retain.history().map(|history| history.as_secs_f64()));

@@ -1,4 +1,4 @@
-//! Recovers the jobs of silent workers, and finds running jobs that are to be cancelled.
+//! Recovers the jobs of workers whose lease has expired, and finds running jobs whose cancellation was requested.
 
 use queue_core::{JobId, Store};
 use sqlx::{Connection as _, FromRow, PgConnection, Row as _};
@@ -10,28 +10,28 @@ use crate::{
     settle::note_ends,
 };
 
-/// Loads the leases of this worker, each with its jobs whose cancellation was requested.
+/// Loads the leases of a worker, each with the jobs whose cancellation was requested.
 pub(super) async fn load_own_leases(connection: &mut PgConnection, store: Store, worker: Uuid) -> sqlx::Result<Vec<(Uuid, Option<JobId>)>> {
     let statement = sqlx::query_as(store.sql(include_str!("../../sql/own_leases.sql"))).bind(worker);
     bounded(statement.fetch_all(connection)).await
 }
 
-/// lease -> ready, uncharged: leases claimed for this worker that it does not know of.
+/// Gives back leases that were claimed for this worker but are unknown to it. The jobs become ready and no attempt is counted.
 pub(super) async fn return_leases(connection: &mut PgConnection, store: Store, tokens: &[Uuid]) -> sqlx::Result<()> {
     let statement = sqlx::query(store.sql(include_str!("../../sql/give_back.sql"))).bind(tokens);
     bounded(statement.execute(connection)).await.map(drop)
 }
 
-/// Limits heartbeat deadlines of workers to the maximum duration of a heartbeat.
+/// Limits the heartbeat deadlines of all workers to the maximum duration of a heartbeat from now.
 pub(super) async fn limit_heartbeats(connection: &mut PgConnection, store: Store) -> sqlx::Result<()> {
     let statement = sqlx::query(store.sql(include_str!("../../sql/limit_beats.sql")));
     bounded(statement.execute(connection)).await.map(drop)
 }
 
-/// Maximum leases per recovery.
+/// Maximum number of leases per recovery.
 const MAX_LEASES: i64 = 100;
 
-/// Recovered jobs of a queue and a type.
+/// Recovered jobs of one queue and job type.
 #[derive(FromRow)]
 pub(super) struct RecoveredJobs {
     pub(super) queue: String,
@@ -40,14 +40,14 @@ pub(super) struct RecoveredJobs {
     /// Jobs that became dead letters.
     pub(super) dead: Option<Vec<JobId>>,
     pub(super) cancelled: i64,
-    /// Jobs that are finished now.
+    /// Jobs that have finished because of the recovery.
     over: Option<Vec<JobId>>,
 }
 
-/// Recovers the jobs of silent workers. Returns them by queue and type.
+/// Recovers the jobs of workers whose lease has expired. Returns the recovered jobs by queue and job type.
 pub(super) async fn recover(connection: &mut PgConnection, store: Store) -> sqlx::Result<Vec<RecoveredJobs>> {
     let silent = || sqlx::query(store.sql(include_str!("../../sql/silent.sql"))).bind(MAX_LEASES);
-    // Almost always there are none, which is not worth a transaction of several statements.
+    // There are almost never such leases, so this check saves a transaction of several statements.
     if silent().fetch_optional(&mut *connection).await?.is_none() {
         return Ok(Vec::new());
     }
@@ -64,14 +64,15 @@ pub(super) async fn recover(connection: &mut PgConnection, store: Store) -> sqlx
     let finished: Vec<JobId> = recovered.iter().filter_map(|of| of.over.as_ref()).flatten().copied().collect();
     note_ends(&mut tx, store, &finished, None).await?;
     tx.commit().await?;
-    // After the commit: of two concurrent recoveries of a worker's leases, the later one sees that none is left.
+    // The rows are deleted after the commit. Of two concurrent recoveries of a worker's leases, the later one then sees that no lease is
+    // left.
     if let Err(error) = delete_workers(connection, store, &workers).await {
         warn_throttled(&error, "cannot delete the rows of silent workers; pruning deletes them within an hour");
     }
     Ok(recovered)
 }
 
-/// Deletes the rows of workers without leases that have been silent for an hour or are among `recovered`.
+/// Deletes the rows of workers without leases, if their heartbeat expired an hour ago or if they are in `recovered`.
 pub(super) async fn delete_workers(connection: &mut PgConnection, store: Store, recovered: &[Uuid]) -> sqlx::Result<()> {
     let statement = sqlx::query(store.sql(include_str!("../../sql/prune_workers.sql"))).bind(recovered);
     bounded(statement.execute(connection)).await.map(drop)

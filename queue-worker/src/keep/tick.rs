@@ -1,8 +1,8 @@
-//! Schedules: sleeps until the next tick of any schedule, and fires due ticks. Every worker does this; `queue.fire_ticks` ensures that one
-//! of them fires a tick.
+//! Schedule loop: sleeps until the next tick of any schedule, and fires due ticks. Every worker runs this loop, and `queue.fire_ticks`
+//! ensures that each tick is fired once.
 //!
-//! The database supplies the time, `queue_core` computes the ticks of an expression. Due ticks are fired in few statements. A schedule that
-//! fails is deferred, and retried alone after all others. Without schedules this never connects.
+//! The database supplies the time, and `queue_core` computes the ticks of an expression. Due ticks are fired in few statements. A schedule
+//! that fails is deferred, and retried alone after all other schedules. Without schedules the loop never connects.
 
 mod deferred;
 mod declare;
@@ -29,30 +29,30 @@ use crate::{
     live::{Config, Identity, Notifier, StoreConnection, bounded, jittered},
 };
 
-/// State of the schedule loop.
+/// Connection and state of the schedule loop.
 pub(crate) struct ScheduleLoop {
     link: StoreConnection,
     config: Config,
     notifier: Arc<Notifier>,
     identity: watch::Receiver<Identity>,
     declarations: Declarations,
-    /// By definition number.
+    /// Parsed timings by definition number.
     timings: HashMap<i64, Result<Timing, String>>,
     deferred: DeferredSchedules,
-    /// Last warning about overlapping ticks, by schedule.
+    /// Time of the last warning about overlapping ticks, by schedule.
     overlaps: HashMap<String, Instant>,
 }
 
-/// Maximum schedules per page.
+/// Maximum number of schedules per page.
 const PAGE_SIZE: usize = 500;
 
-/// Maximum schedules fired per statement. They share one wait for the disk, and the first one does not wait long.
+/// Maximum number of schedules fired per statement. These schedules share one flush to disk, and the first one does not wait long.
 const MAX_PER_STATEMENT: usize = 50;
 
-/// Lock timeout of a statement for several schedules, in milliseconds. After that, each is tried alone.
+/// Lock timeout in milliseconds of a statement for several schedules. After the timeout, each schedule is tried alone.
 const SHARED_LOCK_TIMEOUT_MS: i32 = 1;
 
-/// Minimum time between two warnings about overlapping ticks of a schedule.
+/// Minimum time between two warnings about overlapping ticks of the same schedule.
 const OVERLAP_WARNING_INTERVAL: Duration = Duration::from_hours(1);
 
 /// Maximum time between two polls, in case a notification was lost.
@@ -64,17 +64,17 @@ pub(super) async fn any_schedule(connection: &mut PgConnection, store: Store) ->
     bounded(statement.fetch_one(connection)).await
 }
 
-/// Result of a poll.
+/// Next action of the schedule loop after a poll.
 enum PollResult {
-    /// No schedule has ticks.
+    /// Wait for a notification, because no schedule has ticks.
     NoSchedules,
-    /// Some ticks were fired, and others may be due by now.
+    /// Poll again immediately, because ticks were fired and further ticks may be due.
     Continue,
-    /// Time until the next tick.
+    /// Sleep until the next tick, which is due after the given duration.
     Wait(Duration),
 }
 
-/// Fires due ticks, forever.
+/// Fires due ticks and never returns.
 pub(crate) async fn run_schedules(mut ticks: ScheduleLoop) {
     let declares = !ticks.declarations.is_empty();
     if declares {
@@ -96,7 +96,7 @@ pub(crate) async fn run_schedules(mut ticks: ScheduleLoop) {
             Ok(PollResult::NoSchedules) => MAX_SLEEP,
             Err(error) => {
                 warn_throttled(&error, "cannot fire schedules; retrying");
-                // Another server may lag behind and have other definitions under the same numbers.
+                // Another server may lag behind and use the same numbers for other definitions.
                 ticks.timings.clear();
                 jittered(Duration::from_millis(250))
             }
@@ -106,7 +106,7 @@ pub(crate) async fn run_schedules(mut ticks: ScheduleLoop) {
 }
 
 impl ScheduleLoop {
-    /// `declares` are the schedules that this worker declares, by name.
+    /// Creates a schedule loop. `declares` contains the schedules that this worker declares, by name.
     pub(crate) fn new(
         link: StoreConnection,
         config: &Config,
@@ -120,13 +120,13 @@ impl ScheduleLoop {
         Self { link, config: config.clone(), notifier: Arc::clone(notifier), identity, declarations, timings, deferred, overlaps }
     }
 
-    /// Returns a copy with a new connection and no state.
+    /// Returns a schedule loop with the same settings, a new connection and no other state.
     pub(crate) fn another(&self) -> Self {
         Self::new(self.link.another(), &self.config, &self.notifier, self.identity.clone(), self.declarations.own.clone())
     }
 
-    /// Fires due ticks, and at the end one of the schedules that failed before. Deferred schedules hide no others: if they fill a page, the
-    /// next page is read.
+    /// Fires due ticks, and at the end one of the schedules that failed before. If deferred schedules fill a page, the next page is read,
+    /// so that deferred schedules do not hide other schedules.
     async fn poll(&mut self) -> sqlx::Result<PollResult> {
         let own = *self.identity.borrow();
         self.declarations.refresh(&mut self.link, own).await;
@@ -156,7 +156,7 @@ impl ScheduleLoop {
         if last.is_none() {
             return Ok(PollResult::NoSchedules);
         }
-        // Each worker starts at a random schedule, so that workers share the ticks of the same moment.
+        // Each worker starts at a random schedule, so that workers share ticks that are due at the same moment.
         let first = fastrand::usize(..=fresh.len());
         fresh.rotate_left(first);
         for some in fresh.chunks(MAX_PER_STATEMENT) {
@@ -168,14 +168,14 @@ impl ScheduleLoop {
         Ok(if fresh.is_empty() && failed.is_none() { PollResult::Wait(wait) } else { PollResult::Continue })
     }
 
-    /// Fires the due ticks of these schedules. A schedule that fails alone is deferred; an error concerns all schedules.
+    /// Fires the due ticks of some schedules. A schedule that fails alone is deferred. An error means that no schedule could be fired.
     async fn fire_due(&mut self, plans: &[LoadedSchedule], lock_timeout_ms: i32) -> sqlx::Result<()> {
         let mut requests = Vec::with_capacity(plans.len());
         for (plan, request) in plans.iter().zip(self.prepare_requests(plans.to_vec()).await) {
             if let Some(request) = request {
                 requests.push(request);
             } else {
-                // A worker of the newer release that declares it can read it.
+                // A worker of the newer release that declares the schedule can read it.
                 self.deferred.defer_unreadable(plan);
                 tracing::warn!(name = plan.name, "a schedule declared by other workers cannot be read; leaving it to them");
             }
@@ -189,30 +189,32 @@ impl ScheduleLoop {
         Ok(())
     }
 
-    /// Runs on a blocking thread: computing a tick may take milliseconds, and the other loops of the worker share this thread.
+    /// Computes the due ticks of schedules on a blocking thread. Computing a tick may take milliseconds, and the worker's other loops share
+    /// the current thread.
     async fn prepare_requests(&mut self, plans: Vec<LoadedSchedule>) -> Vec<Option<FireRequest>> {
         let mut timings = std::mem::take(&mut self.timings);
         let search = move || {
             let mut prepare = |plan: &LoadedSchedule| {
                 let search = || plan.request(timings.entry(plan.definition).or_insert_with(|| plan.timing()));
-                // A panic stops only the schedule that caused it.
+                // A panic affects only the schedule that caused it.
                 catch_unwind(AssertUnwindSafe(search)).unwrap_or_else(|_| plan.request(&Err("computing its ticks panicked".to_owned())))
             };
             let result = plans.iter().map(&mut prepare).collect();
             (result, timings)
         };
-        // The closure catches panics, and the task is not cancelled while this function waits.
+        // The closure catches panics, and the task is not cancelled while this function is waiting.
         let (result, timings) = tokio::task::spawn_blocking(search).await.unwrap_or_else(|error| resume_unwind(error.into_panic()));
         self.timings = timings;
         result
     }
 
-    /// Returns whether the statement succeeded. A single schedule whose statement failed is deferred.
+    /// Fires the requested ticks in one statement. Returns whether the statement succeeded. If the statement was for a single schedule and
+    /// failed, the schedule is deferred.
     async fn fire(&mut self, requests: &[FireRequest], lock_timeout_ms: i32) -> sqlx::Result<bool> {
         if requests.is_empty() {
             return Ok(true);
         }
-        // A failure to connect is not the fault of a schedule.
+        // No schedule is to blame for a failure to connect.
         self.link.get().await?;
         let result = send_requests(&mut self.link, self.config.store, requests, lock_timeout_ms).await;
         match (self.link.note(result), requests) {
@@ -231,7 +233,8 @@ impl ScheduleLoop {
         }
     }
 
-    /// Records a failure of a statement that was rolled back as a whole, so that the schedule's grace period starts nevertheless.
+    /// Records a failed try of a schedule whose statement was rolled back as a whole. Without this record, the schedule's grace period
+    /// would not start.
     async fn record_failed_try(&mut self, request: &FireRequest, why: &str, lock_timeout_ms: i32) -> sqlx::Result<()> {
         self.link.get().await?;
         let result = send_requests(&mut self.link, self.config.store, &[request.failed_try(why)], lock_timeout_ms).await;
@@ -243,7 +246,7 @@ impl ScheduleLoop {
         Ok(())
     }
 
-    /// Handles the results for the ticks of one schedule.
+    /// Evaluates the outcomes of the ticks of one schedule.
     fn handle_outcomes<'f>(
         &mut self,
         FireRequest { plan, why, .. }: &FireRequest,
@@ -271,7 +274,7 @@ impl ScheduleLoop {
             }
         }
         match why {
-            // Fired by other workers, or locked.
+            // Other workers have fired the due ticks, or the schedule's row is locked.
             _ if !any => {
                 if self.deferred.defer_locked(plan) {
                     tracing::warn!(
@@ -285,7 +288,7 @@ impl ScheduleLoop {
         }
     }
 
-    /// Warns at most once an hour for each schedule.
+    /// Warns about overlapping ticks, at most once an hour per schedule.
     fn warn_overlap(&mut self, name: &str, why: Option<&str>) {
         self.overlaps.retain(|_, warned_at| warned_at.elapsed() < OVERLAP_WARNING_INTERVAL);
         if !self.overlaps.contains_key(name) {
@@ -298,7 +301,7 @@ impl ScheduleLoop {
         }
     }
 
-    /// Defers a schedule that failed alone.
+    /// Defers a schedule after a failure, and logs the failure unless the schedule is tried again immediately.
     fn defer_failed(&mut self, plan: &LoadedSchedule, why: &str, lock_timeout_ms: i32) {
         let wait = self.deferred.defer_failed(plan, lock_timeout_ms > SHARED_LOCK_TIMEOUT_MS);
         if !wait.is_zero() {
@@ -314,7 +317,7 @@ impl ScheduleLoop {
     }
 }
 
-/// Returns whether a statement timed out. Another connection may still succeed for other schedules.
+/// Returns whether a statement timed out. A timeout may be caused by one schedule, so other schedules are still tried.
 fn is_timeout(error: &sqlx::Error) -> bool {
     matches!(error, sqlx::Error::Io(io) if io.kind() == std::io::ErrorKind::TimedOut)
 }

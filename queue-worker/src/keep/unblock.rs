@@ -1,9 +1,10 @@
-//! Consumes hints: makes the first blocked job of an ordering key ready once the key has no ready or running job. Notifies waiting
-//! processes that jobs have finished. Makes parked jobs ready when a signal that they wait for arrives, and nodes of flows when their
+//! Consumes hints. The first blocked job of an ordering key becomes ready once the key has no ready or running job. Processes that are
+//! waiting for finished jobs are notified. Parked jobs become ready when a signal arrives for them, and nodes of flows when their
 //! predecessors have finished.
 //!
-//! Any worker may run this, for keys and jobs with a hint: after its own verdicts, on notification by a producer, and periodically, because
-//! the worker that wrote the hint may have ended. `queue.unblock` implements the steps; this file decides when.
+//! Any worker may do this for keys and jobs with a hint. It happens after the worker's own verdicts, on notification by a producer, and
+//! periodically, because the worker that wrote a hint may have ended. The function `queue.unblock` implements the steps, and this module
+//! decides when to run it.
 
 use std::{
     sync::Arc,
@@ -24,22 +25,22 @@ use crate::{
     live::{Notifier, StoreConnection, bounded, jittered},
 };
 
-/// Maximum hints per statement.
+/// Maximum number of hints per statement.
 const MAX_HINTS: i32 = 1000;
 
-/// Initial poll interval while hints arrive. Nothing notifies awake workers of a hint whose producer committed late. Doubles after each
-/// poll without hints.
+/// Initial poll interval while hints arrive. Polling is needed because nothing notifies awake workers of a hint whose producer committed
+/// late. The interval doubles after each poll without hints.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
-/// Duration of polling after the last hint.
+/// Time for which polling continues after the last hint.
 const POLL_DURATION: Duration = Duration::from_secs(2);
 
-/// Other keys are not affected.
+/// Log message for the first job of an ordering key that became a dead letter. Other keys are not affected.
 const SET_ASIDE_MESSAGE: &str = "the first job of an ordering key cannot become ready and is now a dead letter, which has the error; requeue it once that is \
     fixed, or discard it";
 
-/// Returns whether there are hints, and the earliest start deadline from `floor` on that has passed. The housekeeper runs this about every
-/// second.
+/// Returns whether there are hints, and the earliest passed start deadline that is not before `floor`. The housekeeper calls this about
+/// every second.
 pub(crate) async fn probe_hints(
     connection: &mut PgConnection,
     store: Store,
@@ -49,7 +50,7 @@ pub(crate) async fn probe_hints(
     bounded(statement.fetch_one(connection)).await
 }
 
-/// Consumes hints, forever. Without hints this never connects.
+/// Consumes hints and never returns. Does not connect while there are no hints.
 pub(crate) async fn run_unblock(link: StoreConnection, store: Store, notifier: Arc<Notifier>) {
     let mut keys = Unblocker { link, store, keys: HintConsumer::default(), others: Default::default() };
     let mut lock_watcher = LockWatcher::default();
@@ -96,9 +97,9 @@ pub(crate) async fn run_unblock(link: StoreConnection, store: Store, notifier: A
     }
 }
 
-/// Kinds of hints besides those of keys, in an order in which hints of one kind cause hints of later kinds.
+/// Kinds of hints other than hints for keys. Hints of one kind can cause hints of later kinds.
 const HINT_KINDS: [HintKind; 4] = [
-    // One hint stands for up to 200 jobs.
+    // A hint of this kind covers up to 200 jobs.
     HintKind {
         name: "ends",
         sql: include_str!("../../sql/tell_ends.sql"),
@@ -125,20 +126,20 @@ const HINT_KINDS: [HintKind; 4] = [
     },
 ];
 
-/// Delay of a kind after a failure. Waiting for a locked table delays the other kinds, too.
+/// Minimum time between a failure and the next try of the same kind of hints. Waiting for a locked table also delays the other kinds.
 const RETRY_DELAY: Duration = Duration::from_secs(1);
 
 struct HintKind {
-    /// Column of unblock.sql that reports whether there are hints of this kind.
+    /// Column of `unblock.sql` that tells whether there are hints of this kind.
     name: &'static str,
-    /// Statement that consumes hints from a lower bound on.
+    /// Statement that consumes hints starting at a lower bound.
     sql: &'static str,
-    /// Maximum hints per statement.
+    /// Maximum number of hints per statement.
     max_hints: i32,
     failure_message: &'static str,
 }
 
-/// The loop's connection, and its state for each kind of hint.
+/// Connection of the loop, and the state of each kind of hints.
 struct Unblocker {
     link: StoreConnection,
     store: Store,
@@ -146,19 +147,19 @@ struct Unblocker {
     others: [HintConsumer; HINT_KINDS.len()],
 }
 
-/// State of one kind of hint.
+/// State of one kind of hints.
 #[derive(Default)]
 struct HintConsumer {
     floor: HintFloor,
-    /// Last failure.
+    /// Time of the last failure.
     failed: Option<Instant>,
 }
 
-/// Lower bound of scans for hints of a kind.
+/// Lower bound of scans for one kind of hints.
 struct HintFloor {
-    /// Lowest hint found last. Below it there are dead index entries, and hints that were committed late.
+    /// Lowest hint found by the last scan. Below it there are dead index entries, and hints that were committed late.
     lowest: i64,
-    /// Next scan without the lower bound. Such scans take at most a twentieth of the time.
+    /// Time of the next scan without the lower bound. Such scans take at most a twentieth of the time.
     full_scan_at: Instant,
 }
 
@@ -169,12 +170,12 @@ impl Default for HintFloor {
 }
 
 impl HintFloor {
-    /// Returns the lower bound for a scan that begins now.
+    /// Returns the lower bound of a scan that starts at `began`.
     fn begin(&self, began: Instant) -> i64 {
         if began >= self.full_scan_at { 0 } else { self.lowest }
     }
 
-    /// Records the lowest hint found by that scan.
+    /// Records the lowest hint found by the scan that started at `began`.
     fn record(&mut self, began: Instant, lowest: Option<i64>) {
         if began >= self.full_scan_at {
             self.full_scan_at = Instant::now() + 20 * began.elapsed();
@@ -187,10 +188,10 @@ impl HintFloor {
 struct UnblockResult {
     hints: i32,
     moved: i32,
-    /// More may be movable.
+    /// Whether more hints may be consumed.
     is_full: bool,
     wait_ms: Option<f64>,
-    /// Jobs whose rows the tables refuse.
+    /// Jobs that became dead letters because a table rejects their rows.
     set_aside: Vec<JobId>,
 }
 
@@ -204,7 +205,7 @@ impl Unblocker {
             }
             found => found?,
         };
-        // Hints of one kind cause hints of later kinds.
+        // Hints of one kind can cause hints of later kinds.
         let mut any_before = false;
         for (nth, kind) in HINT_KINDS.iter().enumerate() {
             let is_delayed = self.others[nth].failed.is_some_and(|failed| failed.elapsed() < RETRY_DELAY);
@@ -216,7 +217,7 @@ impl Unblocker {
                     (found.hints, found.moved) = (found.hints + hints, found.moved + moved);
                     (found.is_full, any_before) = (found.is_full || more, any_before || hints > 0);
                 }
-                // Results for keys stay valid. The periodic probe finds these hints again.
+                // The results for keys remain valid. The periodic probe finds the hints of this kind again.
                 Err(error) => {
                     warn_throttled(&error, kind.failure_message);
                     self.others[nth].failed = Some(Instant::now());
@@ -226,7 +227,7 @@ impl Unblocker {
         Ok(found)
     }
 
-    /// Also returns which other kinds have hints.
+    /// Unblocks ordering keys with hints. Also returns which other kinds have hints.
     async fn unblock(&mut self) -> sqlx::Result<(UnblockResult, [bool; HINT_KINDS.len()])> {
         let began = Instant::now();
         let statement =
@@ -266,7 +267,7 @@ impl Unblocker {
             Err(error) => Err(error),
         };
         if row.as_ref().is_err_and(|error| error.as_database_error().is_none()) {
-            // The next connection may lead to a server that lags behind, whose hints have lower numbers.
+            // The next connection may reach a server that lags behind and whose hints have lower numbers.
             (self.keys, self.others) = Default::default();
         }
         self.link.note(row)

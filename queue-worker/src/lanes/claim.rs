@@ -1,6 +1,7 @@
-//! A claim: takes ready jobs of some lanes under a new lease. It may be in flight while other claims are prepared or evaluated.
+//! Claims take ready jobs of some lanes under a new lease. A claim may be in flight while other claims are prepared or evaluated.
 //!
-//! Only a claim creates a [`LeasedJob`], and only a verdict consumes it: no job runs without a lease or is settled twice.
+//! Only a claim creates a [`LeasedJob`], and only a verdict consumes one. Therefore no job runs without a lease, and no job is settled
+//! twice.
 
 use std::{
     collections::HashMap,
@@ -25,57 +26,58 @@ use super::{
 };
 use crate::live::bounded;
 
-/// A job that this worker holds under a lease.
+/// Job that this worker holds under a lease.
 pub(crate) struct LeasedJob {
     pub(crate) job: ClaimedJob,
-    /// Total number of jobs in its lease.
+    /// Total number of jobs in the job's lease.
     pub(crate) batch: usize,
-    /// Keeps the lease known to the worker until the job's verdict is written.
+    /// Guard that keeps the lease registered until the job's verdict is written.
     pub(crate) holding: Arc<LeaseGuard>,
-    /// Local deadline for the start, if the job expires. Slightly early; the database's clock decides.
+    /// Local deadline for the start of a job that expires. The deadline is slightly early, and the database clock decides.
     pub(crate) begin_by: Option<Instant>,
-    /// Time from ready to claimed.
+    /// Time that the job was ready before the claim.
     pub(crate) waited: Duration,
-    /// When the claim was sent.
-    pub(crate) asked: Instant,
-    /// Payload memory that the job occupies.
+    /// Time at which the claim was sent.
+    pub(crate) requested_at: Instant,
+    /// Payload memory reserved for the job.
     pub(crate) held: Option<PayloadReservation>,
 }
 
 impl LeasedJob {
-    /// Returns the time from ready to the start of the handler: by the database's clock until the claim, then by the local clock.
+    /// Returns the time from ready to the start of the handler. The database clock measures the time until the claim, and the local clock
+    /// the rest.
     pub(crate) fn latency(&self, began: Instant) -> Duration {
-        self.waited + began.saturating_duration_since(self.asked)
+        self.waited + began.saturating_duration_since(self.requested_at)
     }
 
-    /// Whether a rate limit no longer counts its start.
+    /// Returns whether the start deadline of the job's rate limit has passed.
     pub(crate) fn has_no_room(&self) -> bool {
         self.job.start_deadline.is_some_and(|until| Instant::now() >= until)
     }
 }
 
-/// A lane to claim from, and the maximum number of its jobs.
+/// Lane to claim from, with the maximum number of jobs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct LaneQuota {
     pub(crate) lane: i64,
     pub(crate) most: usize,
 }
 
-/// Where a claim takes jobs from.
+/// Jobs that a claim considers, and the order in which they are taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ClaimSource {
-    /// Ready jobs of lanes in order of place, from the floors on or from zero.
+    /// Ready jobs of lanes in order of place, starting at the floors or at zero.
     Lanes { from_zero: bool },
     /// Ready jobs below the floors, in some blocks of the table.
     Late(BlockCursor),
-    /// Fair queues in turn.
+    /// Jobs in fair queues, in turn.
     Lines,
-    /// Lanes under limits: fair ones in turn, others in order of place.
+    /// Jobs of lanes under limits. Fair lanes are served in turn, other lanes in order of place.
     Limited { from_zero: bool },
 }
 
 impl ClaimSource {
-    /// Whether jobs of this lane are taken from its fair queues.
+    /// Returns whether jobs of `lane` are taken from fair queues.
     fn are_lines(self, lane: Option<&Lane>) -> bool {
         match self {
             Self::Lanes { .. } | Self::Late(_) => false,
@@ -85,7 +87,7 @@ impl ClaimSource {
     }
 }
 
-/// A claim of up to `most` jobs of these lanes, in this order.
+/// Claim of up to `most` jobs of the lanes in `shares`, in the order of `shares`.
 #[derive(Debug)]
 pub(crate) struct ClaimRequest {
     holding: Arc<LeaseGuard>,
@@ -93,19 +95,19 @@ pub(crate) struct ClaimRequest {
     pub(crate) shares: Vec<LaneQuota>,
     pub(crate) most: usize,
     pub(crate) from: ClaimSource,
-    /// First position of each lane: its floor, or the fair queue after which it continues.
+    /// Start position in each lane: the floor, or the fair queue after which the claim continues.
     pub(super) begins: Vec<i64>,
-    /// Which of the lanes are fair.
+    /// Whether jobs of each lane are taken from fair queues.
     pub(super) in_lines: Vec<bool>,
-    /// The limits that cover all of these lanes, if any.
+    /// Limits that cover all lanes of the claim, if any.
     pub(super) limits: Option<LimitRequest>,
-    /// Whether to query a floor for empty lanes.
+    /// Whether a floor for empty lanes may be queried.
     pub(super) may_query_floor: bool,
-    /// Lanes of transactional jobs, each of which has a lease of its own.
+    /// Lanes of transactional jobs. Each of these jobs has a lease of its own.
     own_leases: Vec<i64>,
 }
 
-/// The result of a claim.
+/// Rows that a claim returned, with the request.
 pub(crate) struct ClaimResponse {
     pub(crate) request: ClaimRequest,
     pub(super) rows: sqlx::Result<ClaimRows>,
@@ -113,42 +115,42 @@ pub(crate) struct ClaimResponse {
     pub(crate) took: Duration,
 }
 
-/// Rows of a claim.
+/// Rows of a claim, and what the claim reports about lanes and limits.
 #[derive(Default)]
 pub(super) struct ClaimRows {
     pub(super) jobs: Vec<PgRow>,
-    /// Jobs that were read separately, each with whether its payload is still unread.
+    /// Jobs that were read separately. The flag is set if the payload is still unread.
     pub(super) omitted: HashMap<JobId, (JobColumns, bool)>,
-    /// Lane, fair queue and place of each fairly queued job, in order of turns.
+    /// Lane, fair queue and place of each job from a fair queue, in order of turns.
     pub(super) in_lines: Vec<(i64, i64, i64)>,
-    /// Places of fairly queued jobs.
+    /// Places of jobs from fair queues.
     pub(super) places: HashMap<JobId, i64>,
-    /// Fair queue after which each lane continues, if reported by a claim under keyed limits.
+    /// Fair queue after which each lane continues. Reported only by claims under keyed limits.
     pub(super) reached: Vec<(i64, i64)>,
-    /// Why the claim returned no more jobs.
+    /// Reason why the claim returned no more jobs.
     pub(super) room: LimitOutcome,
-    /// Deadline for the start of its jobs, under a rate limit.
+    /// Start deadline of the claimed jobs, under a rate limit.
     pub(super) start: Option<StartDeadline>,
     pub(super) floors: Option<Vec<i64>>,
-    /// Whether its progress was recorded after the first round trip.
+    /// Whether the claim's progress was already recorded after the first round trip.
     pub(super) is_recorded: bool,
-    /// The part of a block scan that this claim was.
+    /// Part of a block scan that this claim performed.
     pub(super) block_scan: Option<BlockScan>,
-    /// Floor for lanes that returned no job, if it was queried.
+    /// Floor for lanes that returned no job, if a floor was queried.
     pub(super) empty_floor: Option<i64>,
 }
 
-/// Jobs of a claim.
+/// Jobs of a claim, in the requested order of lanes.
 #[derive(Default)]
 pub(crate) struct ClaimedBatch {
     pub(crate) jobs: Vec<LeasedJob>,
-    /// Jobs whose payloads exceed the claim's byte limit: to be given back.
+    /// Jobs to give back, because their payloads exceed the claim's byte limit.
     pub(crate) unread: Vec<LeasedJob>,
-    /// Deadline for the start of its jobs, under a rate limit.
+    /// Start deadline of the claimed jobs, under a rate limit.
     pub(crate) start: Option<StartDeadline>,
     /// First permit to read of each limit in the next claim.
     pub(crate) floors: Option<Vec<i64>>,
-    /// The part of a block scan that this claim was.
+    /// Part of a block scan that this claim performed.
     pub(crate) block_scan: Option<BlockScan>,
 }
 
@@ -186,13 +188,12 @@ impl ClaimRequest {
         }
     }
 
-    /// Adds limits to the request.
     pub(crate) fn with_limits(mut self, limits: LimitRequest) -> Self {
         self.limits = Some(limits);
         self
     }
 
-    /// Returns the lease of a job in this lane and the number of its jobs: a lease of its own, or the one that the claim's jobs share.
+    /// Returns the lease of a job and the number of jobs in the lease. The job has a lease of its own, or shares the lease of the claim.
     fn lease_of(&self, lane: i64, id: JobId, shared: usize) -> (Arc<LeaseGuard>, usize) {
         match &self.limits {
             _ if self.own_leases.contains(&lane) => (self.holding.of_job(id), 1),
@@ -201,19 +202,19 @@ impl ClaimRequest {
         }
     }
 
-    /// Returns the number of jobs in the shared lease.
+    /// Returns the number of jobs in the claim's shared lease.
     fn count_in_common(&self, rows: &[PgRow]) -> usize {
         let has_own_lease = |row: &&PgRow| row.try_get_unchecked(0).is_ok_and(|lane: i64| self.own_leases.contains(&lane));
         if self.own_leases.is_empty() { rows.len() } else { rows.iter().filter(|row| !has_own_lease(row)).count() }
     }
 
-    /// Returns the leases whose finished jobs this claim reports.
+    /// Returns the leases whose finished jobs are reported with this claim.
     pub(crate) fn freed(&self) -> &[Uuid] {
         self.limits.as_ref().map_or(&[], |limits| &limits.freed)
     }
 
-    /// Returns the range of ids to read with the claim: from a week before the lowest floor, as retried jobs have older ids, to a day after the
-    /// highest. All ids if no floor is known.
+    /// Returns the range of job ids to read with the claim, or all ids if no floor is known. The range starts a week before the lowest
+    /// floor, because retried jobs have older ids. It ends a day after the highest floor.
     fn days(&self) -> (i64, i64) {
         const DAY: i64 = (24 * 60 * 60 * 1000) << 20;
         let known = self.begins.iter().copied().filter(|begin| *begin > 0);
@@ -221,12 +222,12 @@ impl ClaimRequest {
         known.clone().min().zip(known.max()).map_or((i64::MIN, i64::MAX), days)
     }
 
-    /// Returns the token of the lease.
+    /// Returns the token of the claim's lease.
     pub(super) fn token(&self) -> Uuid {
         self.holding.token()
     }
 
-    /// Makes this a late scan of at most this many jobs, by blocks of the table if a cursor is given.
+    /// Turns the claim into a late scan of at most `most` jobs. With a cursor, the scan reads some blocks of the table.
     pub(crate) fn late(&mut self, most: usize, cursor: Option<BlockCursor>, lanes: &LaneState) {
         self.most = self.most.min(most);
         if let Some(cursor) = cursor {
@@ -268,14 +269,14 @@ impl ClaimRequest {
     }
 }
 
-/// Saturating conversion for statement parameters.
+/// Converts a count to a statement parameter, saturating at `i32::MAX`.
 pub(super) fn narrow(count: usize) -> i32 {
     i32::try_from(count).unwrap_or(i32::MAX)
 }
 
 impl ClaimResponse {
-    /// Reads the jobs in the requested order of lanes, and records each lane's floor. If an error loses the response, the lease is unknown to the
-    /// worker and its jobs are given back.
+    /// Reads the jobs in the requested order of lanes, and records the floor of each lane. If an error loses the response, the worker does
+    /// not know the lease, and housekeeping gives the jobs back.
     pub(crate) fn read(self, lanes: &mut LaneState) -> sqlx::Result<ClaimedBatch> {
         let ClaimRows { jobs: rows, mut omitted, in_lines, places, reached, room, start, floors, is_recorded, block_scan, empty_floor } =
             self.rows?;
@@ -283,13 +284,13 @@ impl ClaimResponse {
         if !is_recorded {
             self.request.progress(&in_lines, &reached, rows.len() < self.request.most && room == LimitOutcome::Open).apply(lanes);
         }
-        // Estimated size of payloads that were not read.
+        // Estimated size of payloads that have not been read.
         let mean = omitted.values().filter_map(|(job, _)| Some(job.payload.as_ref()?.len())).sum::<usize>() / omitted.len().max(1);
         let mut unread = Vec::new();
         let rank: HashMap<i64, usize> = self.request.shares.iter().enumerate().map(|(rank, share)| (share.lane, rank)).collect();
         let mut totals = TotalsByLane::default();
         let mut claimed: Vec<(usize, i64, LeasedJob)> = Vec::with_capacity(rows.len());
-        // All rows have the same value.
+        // All rows contain the same claim time.
         let Some(claimed_at): Option<DateTime<Utc>> = rows.first().map(|row| row.try_get(10)).transpose()? else {
             return Ok(ClaimedBatch { block_scan, ..ClaimedBatch::default() });
         };
@@ -304,7 +305,7 @@ impl ClaimResponse {
                 Some(_) => (JobColumns::of(row, payload)?, false),
                 None => omitted.remove(&id).unwrap_or((JobColumns::default(), true)),
             };
-            // Without row and payload the job no longer exists; its attempt reports that.
+            // Without a row and a payload the job no longer exists. The job's attempt reports that.
             let JobColumns { max_attempts, payload, key, meta, system } = read;
             let lane_totals = totals.of(lane, || LaneTotals::new(lane, seq, lanes.get(lane), rank.get(&lane)));
             lane_totals.lowest = seq.min(lane_totals.lowest);
@@ -330,7 +331,7 @@ impl ClaimResponse {
             };
             let begin_by = job.may_begin_within().and_then(|within| self.sent.checked_add(within));
             let waited = waited(places.get(&id).copied().unwrap_or(seq), claimed_at);
-            let job = LeasedJob { job, batch, holding, begin_by, waited, asked: self.sent, held: None };
+            let job = LeasedJob { job, batch, holding, begin_by, waited, requested_at: self.sent, held: None };
             if is_unread {
                 unread.push(job);
             } else {
@@ -339,14 +340,15 @@ impl ClaimResponse {
         }
         let bytes = totals.all.iter().map(|of| of.bytes).sum::<usize>() - unread.len() * mean;
         tracing::debug!(jobs = rows.len(), bytes, unread = unread.len(), "claimed");
-        // A late scan leaves the floors: from a floor that fell to its few jobs, the next claim would walk all dead entries above.
+        // A late scan does not change the floors. If a floor fell to the few jobs found, the next claim would walk all dead entries above
+        // them.
         totals.record(lanes, &in_lines, block_scan.is_none() || rows.len() >= self.request.most);
         claimed.sort_unstable_by_key(|(rank, seq, _)| (*rank, *seq));
         Ok(ClaimedBatch { jobs: claimed.into_iter().map(|(_, _, job)| job).collect(), unread, start, floors, block_scan })
     }
 }
 
-/// Returns how long a job was ready before its claim. A place is an id and contains its creation time.
+/// Returns how long a job was ready before the claim. A place is an id, which contains its creation time.
 fn waited(place: i64, claimed_at: DateTime<Utc>) -> Duration {
     Duration::from_millis(u64::try_from(claimed_at.timestamp_millis() - (place >> 20)).unwrap_or(0))
 }

@@ -1,13 +1,13 @@
-//! Positions of a claimer in fair lanes: the fair queue after which each lane continues. Pure: no database access.
+//! Position of a claimer in each fair lane: the fair queue after which the lane continues. Pure: no database access.
 
 use std::collections::HashMap;
 
-/// Returns the lane that holds the fair queues of a plain lane, and vice versa. Same as `queue.twin_of` in SQL.
+/// Returns the lane that holds the fair queues of a plain lane, or the plain lane of such a lane. Same as `queue.twin_of` in SQL.
 pub(super) fn twin_of(lane: i64) -> i64 {
     lane ^ 0x5555_5555_5555_5555
 }
 
-/// Position in each fair lane, and the highest place claimed from it.
+/// Position in each fair lane, and the highest place claimed from the lane.
 #[derive(Default)]
 pub(super) struct FairCursors {
     after: HashMap<i64, i64>,
@@ -15,24 +15,25 @@ pub(super) struct FairCursors {
 }
 
 impl FairCursors {
-    /// Returns the fair queue after which a lane continues. The first one is random, so that workers do not all start with the same.
+    /// Returns the fair queue after which a lane continues. The initial position is random, so that workers do not all start with the same
+    /// fair queue.
     pub(super) fn after(&mut self, lane: i64) -> i64 {
         *self.after.entry(lane).or_insert_with(|| fastrand::i64(..))
     }
 
-    /// Records a job claimed from this fair queue.
+    /// Records a job claimed from the fair queue `line`.
     pub(super) fn claimed(&mut self, lane: i64, line: i64, place: i64) {
         self.after.insert(lane, line);
         let highest = self.highest.entry(lane).or_insert(place);
         *highest = place.max(*highest);
     }
 
-    /// Records that a lane continues after this fair queue, even if no job was claimed from it.
+    /// Records that a lane continues after the fair queue `line`, even if no job was claimed from it.
     pub(super) fn advance(&mut self, lane: i64, line: i64) {
         self.after.insert(lane, line);
     }
 
-    /// Returns the highest place claimed from this lane.
+    /// Returns the highest place claimed from `lane`.
     pub(super) fn highest(&self, lane: i64) -> Option<i64> {
         self.highest.get(&lane).copied()
     }

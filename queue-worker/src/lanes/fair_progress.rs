@@ -1,23 +1,23 @@
-//! Progress of a claim in fair lanes.
+//! Progress of a claim through fair lanes.
 
 use std::collections::HashMap;
 
 use super::{claim::ClaimRequest, lane_state::LaneState};
 
-/// Progress of a claim in fair lanes.
+/// Claimed jobs and reached positions of a claim in fair lanes.
 #[derive(Default)]
 pub(crate) struct FairProgress {
     /// Lane, fair queue and place of each claimed job, in order of turns.
     in_lines: Vec<(i64, i64, i64)>,
-    /// Fair queue after which each lane continues, if reported by a claim under keyed limits.
+    /// Fair queue after which each lane continues. Reported only by claims under keyed limits.
     reached: Vec<(i64, i64)>,
-    /// Lanes whose fair queues were empty after this claim.
+    /// Lanes whose fair queues were empty after the claim.
     empty: Vec<i64>,
 }
 
 impl ClaimRequest {
-    /// Returns the progress of a claim. Fair queues of a lane that returned fewer jobs than requested were empty, so that later jobs have higher
-    /// places.
+    /// Returns the progress of a claim. If a lane returned fewer jobs than requested, the lane's fair queues were empty, and jobs that
+    /// arrive later have higher places.
     pub(super) fn progress(&self, in_lines: &[(i64, i64, i64)], reached: &[(i64, i64)], had_room: bool) -> FairProgress {
         let mut jobs: HashMap<i64, usize> = HashMap::new();
         for (lane, ..) in in_lines {

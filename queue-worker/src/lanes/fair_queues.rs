@@ -1,4 +1,4 @@
-//! Moves ready jobs of fair lanes into their fair queues.
+//! Moves ready jobs of fair lanes into fair queues.
 
 use queue_core::Store;
 use sqlx::PgConnection;
@@ -9,16 +9,16 @@ use crate::live::bounded;
 /// Maximum number of jobs moved per lane and statement.
 pub(crate) const MOST: i64 = 500;
 
-/// Result of a move.
+/// Lanes and number of jobs moved into fair queues.
 pub(crate) struct FairQueueMove {
-    /// Lanes with moved jobs, and the number of jobs.
+    /// Lanes whose jobs were moved.
     pub(crate) lanes: Vec<i64>,
     pub(crate) jobs: usize,
-    /// Whether more jobs may be left.
+    /// Whether more jobs may be left to move.
     pub(crate) more: bool,
 }
 
-/// Moves jobs of these lanes into their fair queues, starting at the floors or at zero.
+/// Moves jobs of the fair lanes into fair queues, starting at the floors or at zero.
 pub(crate) async fn line_up(
     connection: &mut PgConnection,
     store: Store,

@@ -1,4 +1,4 @@
-//! Floors: the place at which claims of a lane start.
+//! Floors: the place in each lane at which claims start.
 
 use std::{
     collections::HashMap,
@@ -6,58 +6,58 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Floors by lane, shared by all claimers of a worker. Below a floor are dead index entries, and occasionally a job whose transaction committed late.
+/// Floors by lane, shared by all claimers of a worker. Below a floor there are dead index entries, and occasionally a job whose transaction
+/// committed late.
 #[derive(Clone, Default)]
 pub(super) struct Floors(Arc<Mutex<FloorState>>);
 
 #[derive(Default)]
 struct FloorState {
     of: HashMap<i64, i64>,
-    /// When the database was last queried for a floor of empty lanes.
+    /// Time of the last query for a floor of empty lanes.
     queried: Option<Instant>,
 }
 
-/// Minimum time between such queries.
+/// Minimum time between queries for a floor of empty lanes.
 const QUERY_INTERVAL: Duration = Duration::from_secs(10);
 
 impl Floors {
-    /// Returns the floor of this lane.
+    /// Returns the floor of `lane`, or zero if it is unknown.
     pub(super) fn get(&self, lane: i64) -> i64 {
-        self.known().of.get(&lane).copied().unwrap_or(0)
+        self.state().of.get(&lane).copied().unwrap_or(0)
     }
 
-    /// Sets the floors of these lanes.
+    /// Sets the floors of some lanes.
     pub(super) fn raise(&self, lowest: impl IntoIterator<Item = (i64, i64)>) {
-        self.known().of.extend(lowest);
+        self.state().of.extend(lowest);
     }
 
-    /// Whether a floor for empty lanes may be queried.
+    /// Returns whether a floor for empty lanes may be queried now.
     pub(super) fn may_query(&self) -> bool {
-        self.known().queried.is_none_or(|at| at.elapsed() >= QUERY_INTERVAL)
+        self.state().queried.is_none_or(|at| at.elapsed() >= QUERY_INTERVAL)
     }
 
-    /// Raises the floors of empty lanes to this place, after a query.
+    /// Raises the floors of empty lanes to `place`, the result of a query.
     pub(super) fn begin_at(&self, place: i64, empty: impl Iterator<Item = i64>) {
-        let mut known = self.known();
-        known.queried = Some(Instant::now());
+        let mut state = self.state();
+        state.queried = Some(Instant::now());
         for lane in empty {
-            let floor = known.of.entry(lane).or_insert(place);
+            let floor = state.of.entry(lane).or_insert(place);
             *floor = place.max(*floor);
         }
     }
 
-    /// Forgets all floors.
     pub(super) fn clear(&self) {
-        *self.known() = FloorState::default();
+        *self.state() = FloorState::default();
     }
 
-    /// Forgets the floors of other lanes.
+    /// Forgets the floors of lanes that are not known any more.
     pub(super) fn retain(&self, is_known: impl Fn(&i64) -> bool) {
-        self.known().of.retain(|lane, _| is_known(lane));
+        self.state().of.retain(|lane, _| is_known(lane));
     }
 
-    /// No update under this lock can be left incomplete, so a poisoned lock is usable.
-    fn known(&self) -> MutexGuard<'_, FloorState> {
+    /// Locks the floors. A poisoned lock stays usable, because no update under the lock can be left incomplete.
+    fn state(&self) -> MutexGuard<'_, FloorState> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -73,7 +73,7 @@ mod tests {
         assert!(floors.may_query());
         floors.begin_at(100, [1, 2, 3].into_iter());
         assert_eq!([1, 2, 3, 4].map(|lane| floors.get(lane)), [100, 1000, 100, 0], "the last was not queried");
-        assert!(!floors.may_query(), "not again at once");
+        assert!(!floors.may_query(), "not again immediately");
         floors.raise([(2, 5)]);
         floors.retain(|lane| *lane == 2);
         assert_eq!([1, 2].map(|lane| floors.get(lane)), [0, 5]);

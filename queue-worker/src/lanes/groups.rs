@@ -1,4 +1,4 @@
-//! Groups of lanes, one claimer each: lanes under the same limits, lanes of batch handlers, fair lanes, and all others.
+//! Groups of lanes with one claimer each: lanes under the same limits, lanes of batch handlers, fair lanes, and all other lanes.
 
 use std::{
     collections::HashMap,
@@ -11,9 +11,9 @@ use crate::live::{ClaimHint, ClaimerState, LimitSet, PauseSnapshot};
 /// Lanes that are claimed together.
 #[derive(Debug, Default)]
 pub(crate) struct LaneGroup {
-    /// Limits that cover these lanes; empty if there are none.
+    /// Limits that cover the lanes of the group; empty if there are none.
     pub(crate) under: LimitSet,
-    /// Without lanes of quarantined jobs and without the twins of fair lanes.
+    /// Lanes of the group, without lanes of quarantined jobs and without twins of fair lanes.
     pub(crate) lanes: Vec<Lane>,
     pub(crate) kind: LaneGroupKind,
     /// Notices for the group's claimer.
@@ -22,19 +22,19 @@ pub(crate) struct LaneGroup {
     pub(crate) paused: Arc<PauseSnapshot>,
 }
 
-/// How jobs of a group are claimed.
+/// Kind of claims that a group needs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct LaneGroupKind {
-    /// Their handlers take batches. Not set under a rate limit, where each job starts by itself.
+    /// Whether the handlers take batches. Never set under a rate limit, where each job starts separately.
     pub(crate) takes_batches: bool,
-    /// They are fairly queued, and no limit covers them.
+    /// Whether jobs are claimed from fair queues. Never set under limits.
     pub(crate) in_lines: bool,
 }
 
-/// What the lanes of a group share: the ids of their limits, if any, and the kind of claim.
+/// Properties shared by the lanes of a group: the ids of the limits, if any, and the kind of claims.
 pub(crate) type LaneGroupKey = (Arc<[i64]>, LaneGroupKind);
 
-/// All groups of a worker.
+/// All lane groups of a worker.
 #[derive(Default)]
 pub(crate) struct LaneGroups {
     of_lanes: HashMap<i64, LaneGroupKey>,
@@ -42,22 +42,23 @@ pub(crate) struct LaneGroups {
 }
 
 impl LaneGroup {
-    /// Returns the maximum number of jobs per claim, at most `most`.
+    /// Returns the maximum number of jobs per claim: `most`, or fewer under limits.
     pub(crate) fn most(&self, most: usize) -> usize {
         if self.is_limited() { self.under.most.max(1).min(most) } else { most }
     }
 
-    /// Whether there are too many lanes to probe each one.
+    /// Returns whether there are too many lanes to probe each one.
     pub(crate) fn are_many(&self) -> bool {
         self.lanes.len() > MANY
     }
 
-    /// Whether limits cover its lanes.
+    /// Returns whether limits cover the lanes of the group.
     pub(crate) fn is_limited(&self) -> bool {
         !self.under.gates.is_empty()
     }
 
-    /// Whether the claimer needs to be notified of lanes with jobs: it is resting, or has many lanes, or, with `with_closed_keys`, waits for a key.
+    /// Returns whether the claimer must be notified of lanes with jobs. It must be if it is resting or has many lanes, and with
+    /// `with_closed_keys` also if it is waiting for a key.
     fn awaits_notice(&self, with_closed_keys: bool) -> bool {
         match self.hint.state() {
             ClaimerState::Resting => true,
@@ -69,7 +70,7 @@ impl LaneGroup {
 }
 
 impl LaneGroups {
-    /// Rebuilds the groups from these lanes.
+    /// Rebuilds the groups from `lanes`.
     pub(super) fn sort<'a>(
         &mut self,
         lanes: impl Iterator<Item = &'a Lane>,
@@ -106,47 +107,45 @@ impl LaneGroups {
         self.all = all.collect();
     }
 
-    /// Returns all groups.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (&LaneGroupKey, &Arc<LaneGroup>)> {
         self.all.iter()
     }
 
-    /// Returns the group with this key.
     pub(crate) fn get(&self, key: &LaneGroupKey) -> Option<&Arc<LaneGroup>> {
         self.all.get(key)
     }
 
-    /// Returns the group of this lane, if it has one.
+    /// Returns the group of `lane`, if any.
     pub(crate) fn of(&self, lane: i64) -> Option<&Arc<LaneGroup>> {
         self.of_lanes.get(&lane).and_then(|key| self.all.get(key))
     }
 
-    /// Whether any claimer is active.
+    /// Returns whether any claimer is active.
     pub(crate) fn any_is_active(&self) -> bool {
         self.all.values().any(|group| group.hint.state() == ClaimerState::Active)
     }
 
-    /// Whether claims without limits fail in any group.
+    /// Returns whether claims without limits are failing in any group.
     pub(crate) fn any_fails(&self) -> bool {
         self.all.values().any(|group| group.hint.fails.load(SeqCst))
     }
 
-    /// Whether any claimer needs to be notified of lanes with jobs.
+    /// Returns whether any claimer must be notified of lanes with jobs.
     pub(crate) fn any_awaits_notice(&self) -> bool {
         self.all.values().any(|group| group.awaits_notice(true))
     }
 
-    /// Whether any claimer waits for permits.
+    /// Returns whether any claimer is waiting for permits.
     pub(super) fn any_is_shut(&self) -> bool {
         self.all.values().any(|group| matches!(group.hint.state(), ClaimerState::Shut | ClaimerState::ShutByKey))
     }
 
-    /// Whether no job of this lane can start, whatever its key.
+    /// Returns whether no job of `lane` can start, whatever the job's key.
     pub(super) fn is_shut_to_all(&self, lane: i64) -> bool {
         self.of(lane).is_some_and(|group| group.hint.state() == ClaimerState::Shut)
     }
 
-    /// Whether the claimer of this lane, if any, needs to be notified that it holds jobs.
+    /// Returns whether jobs in `lane` are worth a notice: the lane's claimer must be notified, or the lane has none.
     pub(super) fn awaits_notice(&self, lane: i64, with_closed_keys: bool) -> bool {
         self.of(lane).is_none_or(|group| group.awaits_notice(with_closed_keys))
     }

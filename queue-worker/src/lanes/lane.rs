@@ -1,4 +1,4 @@
-//! A lane, and the order in which lanes are served. Pure: no database access.
+//! Lanes, and the order in which they are served. Pure: no database access.
 
 use std::sync::Arc;
 
@@ -6,38 +6,39 @@ use queue_core::runner::stored_type;
 
 use super::fair_cursors::twin_of;
 
-/// A lane that this worker serves.
+/// Lane that this worker serves.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Lane {
     pub(crate) id: i64,
     pub(crate) queue: Arc<str>,
     pub(crate) job_type: &'static str,
-    /// Version of the payloads.
+    /// Payload version of the lane's jobs.
     pub(crate) version: u16,
     pub(crate) priority: i16,
     pub(crate) solo: bool,
-    /// Holds the fair queues of its twin. Claims name the twin.
+    /// Whether the lane holds the fair queues of its twin. Claims name the twin.
     pub(crate) lined: bool,
-    /// Its jobs are fairly queued, in its twin.
+    /// Whether jobs of the lane are fairly queued, in the lane's twin.
     pub(crate) fair: bool,
 }
 
-/// With more lanes than this, a query finds those that hold jobs. Probing an empty lane costs about a microsecond.
+/// Maximum number of lanes that are probed one by one. With more lanes, a query finds the lanes that hold jobs. Probing an empty lane costs
+/// about a microsecond.
 pub(super) const MANY: usize = 200;
 
 impl Lane {
-    /// Whether these lanes include this one or its twin.
+    /// Returns whether `lanes` contains the lane or its twin.
     pub(crate) fn is_among(&self, lanes: &[i64]) -> bool {
         lanes.contains(&self.id) || (self.fair && lanes.contains(&twin_of(self.id)))
     }
 }
 
-/// Returns the stored names of these types, for every version up to the given one.
+/// Returns the stored names of job types, for every version up to the given one.
 pub(crate) fn stored_types(types: &[(&'static str, u16)]) -> Vec<String> {
     types.iter().flat_map(|(name, newest)| (1..=*newest).map(|version| stored_type(name, version).into_owned())).collect()
 }
 
-/// Orders lanes by priority, rotating lanes of equal priority. Fair lanes of equal priority stay together.
+/// Orders lanes by priority. Lanes of equal priority are rotated by `turn`, with fair lanes next to each other.
 pub(crate) fn order<'a>(lanes: impl Iterator<Item = &'a Lane>, turn: usize) -> Vec<&'a Lane> {
     let mut lanes: Vec<&Lane> = lanes.collect();
     lanes.sort_unstable_by_key(|lane| (std::cmp::Reverse(lane.priority), lane.fair, lane.id));

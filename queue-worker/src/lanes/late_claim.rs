@@ -1,4 +1,4 @@
-//! Claims of jobs that were committed late, by blocks of the table, where a complete scan would be slow.
+//! Claims jobs that were committed late, by blocks of the table. Used where a complete scan would be slow.
 
 use std::{collections::HashSet, time::Duration};
 
@@ -14,11 +14,11 @@ use super::{
 };
 use crate::live::bounded;
 
-/// Only a claim that walks a hundred thousand dead entries takes longer than this, or one that plans.
+/// Duration above which a claim counts as slow. Only planning, or walking a hundred thousand dead entries, takes longer.
 const SLOW_CLAIM: Duration = Duration::from_millis(20);
 
 impl ClaimRequest {
-    /// Claims jobs below the floors in some blocks of the table. Skipped if the index is faster.
+    /// Claims jobs below the floors in some blocks of the table. Claims nothing if the index is faster.
     pub(super) async fn claim_late(&self, connection: &mut PgConnection, store: Store, cursor: BlockCursor) -> sqlx::Result<ClaimRows> {
         let extent = self.extent(connection, store, Duration::ZERO).await?;
         if extent.use_index() {
@@ -46,8 +46,8 @@ impl ClaimRequest {
         bounded(statement.fetch_one(connection)).await
     }
 
-    /// Queries a floor for empty lanes: a place older than any of the last seconds before this claim. Only after a claim that was slow although it
-    /// returned few jobs, so that its dead entries are not walked again.
+    /// Queries a floor for empty lanes: a place older than any place assigned in the last ten seconds before this claim. Queries only after
+    /// a claim that was slow although it returned few jobs. The floor spares later claims the dead entries below it.
     pub(super) async fn empty_floor(
         &self,
         connection: &mut PgConnection,

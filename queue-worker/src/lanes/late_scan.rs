@@ -1,68 +1,70 @@
-//! Schedule of scans below the floors: complete while that is fast, otherwise some blocks of the table at a time.
+//! Schedule of scans below the floors. A scan is complete while complete scans are fast, and otherwise covers some blocks of the table at a
+//! time.
 
 use std::time::{Duration, Instant};
 
-/// When to scan below the floors: after a claim that returned fewer jobs than requested, and every second, but for at most a twentieth of the time.
-/// Dead index entries make scans slower while any session holds a snapshot.
+/// Schedule of scans below the floors. A scan is due after a claim that returned fewer jobs than requested, and every second. Scans take at
+/// most a twentieth of the time, because dead index entries slow them down while any session holds a snapshot.
 #[derive(Default)]
 pub(crate) struct LateScan {
-    /// Earliest start, which bounds scans to a twentieth of the time.
+    /// Earliest start of the next scan. It bounds scans to a twentieth of the time.
     not_before: Option<Instant>,
-    /// Latest start, so that busy workers find late commits too.
+    /// Time at which the next scan is overdue. Overdue scans also find late commits on busy workers.
     overdue_at: Option<Instant>,
     /// Whether a claim has returned fewer jobs than requested since the last scan began.
     pub(crate) is_requested: bool,
-    /// Whether the last complete scan was slow because of dead index entries. Later scans go by blocks.
+    /// Whether the last complete scan was slow because of dead index entries. Later scans read blocks of the table.
     is_slow: bool,
-    /// Whether that was detected by the last scan.
+    /// Whether the last scan was the first slow one.
     became_slow: bool,
-    /// Progress of a block scan; `None` if the next scan is complete.
+    /// Progress of a block scan. `None` if the next scan is complete.
     cursor: Option<BlockCursor>,
-    /// Earliest time of the next complete scan, if these are slow.
+    /// Earliest time of the next complete scan, if complete scans are slow.
     full_scan_at: Option<Instant>,
 }
 
-/// Progress of a block scan.
+/// Progress of a block scan through the table.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct BlockCursor {
-    /// Next block. Zero: no scan is in progress.
+    /// Next block to scan. Zero if no scan is in progress.
     next: i64,
-    /// Size of the table in blocks at the last part.
+    /// Size of the table in blocks, as of the last part.
     seen: i64,
 }
 
-/// Size of the `ready` table.
+/// Size of the `ready` table in blocks and rows.
 #[derive(Clone, Copy, Debug, sqlx::FromRow)]
 pub(super) struct TableExtent {
     pub(super) blocks: i64,
     live: i64,
     dead: i64,
-    /// A place older than any of the last seconds; `None` if the worker's identity has expired.
+    /// Place older than any place assigned in the last ten seconds. `None` if the worker's identity has expired.
     pub(super) place: Option<i64>,
 }
 
-/// A finished part of a block scan.
+/// Outcome of one part of a block scan.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct BlockScan {
     next: BlockCursor,
-    /// Skipped because the index is faster.
+    /// Whether the part was skipped because the index is faster.
     use_index: bool,
 }
 
-/// Slower scans do not delay claims.
+/// Duration above which a complete scan counts as slow. Slow scans do not delay claims.
 const SLOW_SCAN: Duration = Duration::from_millis(2);
 
-/// Blocks per part: about a millisecond, some 30,000 entries.
+/// Number of blocks per part. A part has about 30,000 entries and takes about a millisecond.
 const BLOCKS_PER_SCAN: i64 = 256;
 
-/// While a snapshot is held, no space is reused and new rows are in the last blocks. Every part includes these.
+/// Number of blocks at the end of the table that every part includes. While a snapshot is held, no space is reused and new rows go to the
+/// end.
 const TAIL_BLOCKS: i64 = 32;
 
-/// Fewer dead entries are read by the index in a millisecond.
+/// Number of dead entries that the index reads within a millisecond.
 const FEW_DEAD_ENTRIES: i64 = 5_000;
 
 impl BlockCursor {
-    /// Returns the block ranges to scan now, and the next cursor.
+    /// Returns the block ranges of the next part, and the cursor after it.
     pub(super) fn parts(self, blocks: i64) -> (Vec<(i64, i64)>, Self) {
         let first = if self.next < blocks { self.next } else { 0 };
         let beyond = (first + BLOCKS_PER_SCAN).min(blocks);
@@ -73,31 +75,32 @@ impl BlockCursor {
 }
 
 impl TableExtent {
-    /// Whether the index is faster: it skips live entries, a block scan does not.
+    /// Returns whether an index scan is faster than a block scan. Only the index skips live entries.
     pub(super) fn use_index(self) -> bool {
         self.blocks == 0 || self.dead <= FEW_DEAD_ENTRIES || self.dead < self.live
     }
 }
 
 impl BlockScan {
-    /// A part after which the scan continues at the cursor.
+    /// Creates the outcome of a part after which the scan continues at `next`.
     pub(super) fn up_to(next: BlockCursor) -> Self {
         Self { next, use_index: false }
     }
 
-    /// A part that was skipped.
+    /// Creates the outcome of a skipped part.
     pub(super) fn skipped() -> Self {
         Self { next: BlockCursor::default(), use_index: true }
     }
 }
 
 impl LateScan {
-    /// Returns when to scan before falling asleep: the job of the last wake-up may be below a floor.
+    /// Returns when to run a pending scan. It runs before the worker falls asleep, because the job of the last wake-up may be below a
+    /// floor.
     pub(crate) fn pending_at(&self) -> Option<Instant> {
         self.not_before.filter(|_| self.is_pending())
     }
 
-    /// Whether a scan is pending or incomplete.
+    /// Returns whether a scan is requested or incomplete.
     pub(crate) fn is_pending(&self) -> bool {
         self.is_requested || self.is_partial()
     }
@@ -106,47 +109,47 @@ impl LateScan {
         self.cursor.is_some_and(|sweep| sweep.next > 0)
     }
 
-    /// Whether a scan is overdue.
+    /// Returns whether a scan is overdue.
     pub(crate) fn is_overdue(&self) -> bool {
         self.overdue_at.is_none_or(|at| Instant::now() >= at)
     }
 
-    /// Whether complete scans are slow, so that nothing should wait for them.
+    /// Returns whether complete scans are slow, so that claims must not wait for one.
     pub(crate) fn is_slow(&self) -> bool {
         self.is_slow
     }
 
-    /// Returns the cursor if the next scan goes by blocks.
+    /// Returns the cursor if the next scan reads blocks.
     pub(crate) fn block_cursor(&self) -> Option<BlockCursor> {
         self.cursor
     }
 
-    /// Starts or continues a scan. Claims that return fewer jobs than requested from now on make another one pending.
+    /// Starts or continues a scan. A later claim that returns fewer jobs than requested makes another scan pending.
     pub(crate) fn begin(&mut self) {
         if !self.is_partial() {
             self.is_requested = false;
         }
-        // No other scan starts while this one is in flight; its end is a wake-up.
+        // No other scan starts while this scan is in flight. Its result sets the next start.
         let later = Instant::now() + Duration::from_secs(1);
         (self.not_before, self.overdue_at) = (Some(later), Some(later));
     }
 
-    /// Cancels a pending scan: no lane can hold jobs.
+    /// Cancels a pending scan, because no lane can hold jobs.
     pub(crate) fn clear(&mut self) {
         (self.is_requested, self.is_slow, self.cursor) = (false, false, None);
     }
 
-    /// Whether the time budget allows a scan.
+    /// Returns whether the time budget allows a scan at `now`.
     pub(crate) fn is_allowed(&self, now: Instant) -> bool {
         self.not_before.is_none_or(|at| now >= at)
     }
 
-    /// Whether the time budget allows a slow complete scan.
+    /// Returns whether the time budget allows a slow complete scan at `now`.
     pub(crate) fn allows_full_scan(&self, now: Instant) -> bool {
         self.full_scan_at.is_none_or(|at| now >= at)
     }
 
-    /// Records the duration of a complete scan and the number of jobs found.
+    /// Records the duration of a complete scan and the number of jobs that it found.
     pub(crate) fn record_full(&mut self, took: Duration, found: usize) {
         let was_slow = self.is_slow;
         self.is_slow = took > SLOW_SCAN + Duration::from_micros(50) * u32::try_from(found).unwrap_or(u32::MAX);
@@ -155,26 +158,26 @@ impl LateScan {
         self.schedule(20 * took, Duration::from_secs(1));
     }
 
-    /// Starts the first block scan immediately, instead of after the pause of a complete one.
+    /// Makes the first block scan due immediately, instead of after the pause that follows a complete scan.
     pub(crate) fn start_blocks_soon(&mut self) {
         if std::mem::take(&mut self.became_slow) {
             self.not_before = Some(Instant::now());
         }
     }
 
-    /// Records a part of a block scan. If it returned as many jobs as requested, another scan is pending.
+    /// Records a part of a block scan. A part that returned as many jobs as requested makes another scan pending.
     pub(crate) fn record_blocks(&mut self, took: Duration, part: BlockScan, is_full: bool) {
         self.is_requested |= is_full || part.use_index;
         self.cursor = (!part.use_index).then_some(part.next);
         match self.cursor {
             None => self.schedule(Duration::ZERO, Duration::ZERO),
             Some(_) if self.is_partial() => self.schedule(20 * took, Duration::ZERO),
-            // A block scan has many parts.
+            // The last part is followed by a longer pause, because a block scan has many parts.
             Some(_) => self.schedule(20 * took, Duration::from_secs(3)),
         }
     }
 
-    /// Sets the earliest and the latest start of the next scan.
+    /// Sets the earliest start of the next scan, and the time at which it is overdue.
     fn schedule(&mut self, rest: Duration, longest: Duration) {
         let now = Instant::now();
         (self.not_before, self.overdue_at) = (Some(now + rest), Some(now + rest.max(longest)));

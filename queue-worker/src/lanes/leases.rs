@@ -1,6 +1,7 @@
-//! Registry of the leases that this worker knows: from before a claim is sent until all of its verdicts are written.
+//! Registry of a worker's leases. A lease is registered before its claim is sent, and removed when all of its verdicts are written.
 //!
-//! Housekeeping gives back leases in the store that are not in this registry. No other worker would recover them while this one lives.
+//! Housekeeping gives back leases that are in the store but not in this registry. While this worker lives, no other worker recovers such a
+//! lease.
 
 use std::{
     collections::HashSet,
@@ -15,62 +16,63 @@ use uuid::Uuid;
 
 use crate::live::Notifier;
 
-/// Tokens of a worker's leases and of claims in flight.
+/// Tokens of a worker's leases, including those of claims in flight.
 #[derive(Clone, Default)]
 pub(crate) struct LeaseRegistry(Arc<Mutex<LeaseTokens>>);
 
 #[derive(Default)]
 struct LeaseTokens {
-    /// First halves of the tokens; the leases of a claim share theirs.
+    /// First half of each claim's token. All leases of a claim have the same first half.
     held: HashSet<u64>,
-    /// Leases whose jobs can be neither settled nor parked. Giving them back would run the jobs again.
+    /// Leases whose jobs can be neither settled nor parked. Giving these jobs back would run them again.
     given_up: HashSet<Uuid>,
 }
 
 impl LeaseRegistry {
-    /// Registers a claim that is about to be sent, under a new token.
+    /// Registers a new token for a claim that is about to be sent.
     pub(crate) fn begin(&self) -> Arc<LeaseGuard> {
         let token = Uuid::new_v4();
         self.tokens().held.insert(claim_of(token));
         Arc::new(LeaseGuard { token, held: self.clone(), claim: None, permits: None, unsent: Arc::default() })
     }
 
-    /// Returns the number of claims in flight or with unwritten verdicts.
+    /// Returns the number of claims that are in flight or have unwritten verdicts.
     pub(crate) fn count(&self) -> usize {
         self.tokens().held.len()
     }
 
-    /// Whether this lease is known.
+    /// Returns whether the lease is registered.
     pub(crate) fn knows(&self, token: Uuid) -> bool {
         let tokens = self.tokens();
         tokens.held.contains(&claim_of(token)) || tokens.given_up.contains(&token)
     }
 
-    /// No update under this lock can be left incomplete, so a poisoned lock is usable.
+    /// Locks the tokens. A poisoned lock stays usable, because no update under the lock can be left incomplete.
     fn tokens(&self) -> MutexGuard<'_, LeaseTokens> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Returns the claim of a lease. A shared lease has the claim's token; the lease of a single job has its first half and the job's id.
+/// Returns the part of a token that identifies the claim. A shared lease has the claim's token. The lease of a single job has the first
+/// half of that token, followed by the job id.
 fn claim_of(token: Uuid) -> u64 {
     token.as_u64_pair().0
 }
 
-/// Keeps a lease registered: held by its claim, then by each of its jobs until the verdict is written.
+/// Guard that keeps a lease registered. It is held by the claim, and then by each job until the job's verdict is written.
 pub(crate) struct LeaseGuard {
     token: Uuid,
     held: LeaseRegistry,
-    /// The guard of the claim, if this is the guard of a single job.
+    /// Guard of the claim, if this is the guard of a single job.
     claim: Option<Arc<LeaseGuard>>,
-    /// Limits whose permits the job holds, and whom to notify when it finishes.
+    /// Notifier of released permits, and the limits whose permits the job holds.
     permits: Option<(Arc<Notifier>, Arc<[i64]>)>,
-    /// Number of jobs in the lease without a verdict sent.
+    /// Number of jobs in the lease whose verdict has not been sent.
     unsent: Arc<AtomicUsize>,
 }
 
 impl LeaseGuard {
-    /// Returns the guard of a job that holds permits of these limits.
+    /// Creates the guard of a job that holds permits of the limits `gates`.
     pub(super) fn part(self: &Arc<Self>, notifier: &Arc<Notifier>, gates: &Arc<[i64]>) -> Arc<Self> {
         let permits = Some((Arc::clone(notifier), Arc::clone(gates)));
         Arc::new(Self {
@@ -82,7 +84,7 @@ impl LeaseGuard {
         })
     }
 
-    /// Returns the guard of a job with a lease of its own.
+    /// Creates the guard of a job with a lease of its own.
     pub(super) fn of_job(self: &Arc<Self>, id: JobId) -> Arc<Self> {
         let token = Uuid::from_u64_pair(claim_of(self.token), id.0.cast_unsigned());
         Arc::new(Self { token, held: self.held.clone(), claim: Some(Arc::clone(self)), permits: None, unsent: Arc::new(1.into()) })
@@ -93,7 +95,6 @@ impl LeaseGuard {
         self.permits.as_ref().map_or(&[], |(_, gates)| gates)
     }
 
-    /// Returns the token of the lease.
     pub(crate) fn token(&self) -> Uuid {
         self.token
     }
@@ -103,18 +104,18 @@ impl LeaseGuard {
         self.unsent.store(jobs, Relaxed);
     }
 
-    /// Returns the number of jobs in the lease without a verdict sent.
+    /// Returns the number of jobs in the lease whose verdict has not been sent.
     pub(crate) fn unsent(&self) -> usize {
         self.unsent.load(Relaxed)
     }
 
-    /// Subtracts jobs whose verdict was sent or is not needed.
+    /// Subtracts jobs whose verdict has been sent or is not needed.
     pub(crate) fn note_sent(&self, jobs: usize) {
-        // No other task subtracts.
+        // No other task subtracts jobs.
         self.unsent.store(self.unsent().saturating_sub(jobs), Relaxed);
     }
 
-    /// Excludes the rest of the lease from being given back while this worker lives.
+    /// Prevents the rest of the lease from being given back while this worker lives.
     pub(crate) fn give_up(&self) {
         self.held.tokens().given_up.insert(self.token);
     }

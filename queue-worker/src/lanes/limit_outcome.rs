@@ -1,4 +1,4 @@
-//! The part of a claim's request and result that concerns limits.
+//! Limits in the request and in the result of a claim.
 
 use std::{
     sync::Arc,
@@ -9,29 +9,29 @@ use uuid::Uuid;
 
 use crate::live::Notifier;
 
-/// The part of a claim's request that concerns limits.
+/// Part of a claim request that concerns limits.
 #[derive(Clone)]
 pub(crate) struct LimitRequest {
     /// Ids of the limits (`gate` rows), sorted.
     pub(crate) gates: Arc<[i64]>,
-    /// Whether any of them is keyed.
+    /// Whether any of the limits is keyed.
     pub(crate) keyed: bool,
     /// Leases with finished jobs to report.
     pub(crate) freed: Vec<Uuid>,
-    /// Notified when a job of the claim finishes and releases its permits.
+    /// Notifier called when a job of the claim finishes and releases its permits.
     pub(crate) notifier: Arc<Notifier>,
-    /// Expected time until the jobs start, for rate limits.
+    /// Expected time until the claimed jobs start, as used by rate limits.
     pub(crate) slack: Duration,
-    /// First permit to read of each limit, and when it was learned. Invalid on another server.
+    /// First permit to read of each limit, with the time at which it was learned. Not valid on another server.
     pub(crate) floors: Option<(Vec<i64>, Instant)>,
 }
 
-/// When jobs claimed under a rate limit may start.
+/// Start deadline of jobs claimed under a rate limit.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct StartDeadline {
-    /// Counted until then; jobs do not start later.
+    /// End of the time in which the rate limit counts the start. No job of the claim starts later.
     pub(crate) until: Instant,
-    /// Time since the claim.
+    /// Time spent since the claim.
     pub(crate) spent: Duration,
 }
 
@@ -41,24 +41,24 @@ impl std::fmt::Debug for LimitRequest {
     }
 }
 
-/// Why a claim returned no more jobs.
+/// Reason why a claim returned no more jobs.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) enum LimitOutcome {
-    /// All lanes were empty, or the claim was full.
+    /// All lanes were empty, or the claim returned as many jobs as requested.
     #[default]
     Open,
     /// No permit is free.
     Full,
-    /// The next permit is free after this duration.
+    /// The next permit is free after the duration.
     Later(Duration),
-    /// No waiting key has a permit. The first one may have one after this duration.
+    /// No waiting key has a permit. A permit for the first key may be free after the duration.
     Keys(Option<Duration>),
-    /// The same, but only this fraction of the waiting keys was scanned; `u64::MAX` is all of them.
+    /// No scanned key has a permit, and only this fraction of the waiting keys was scanned. `u64::MAX` stands for all keys.
     More(u64),
     /// Some worker has not acknowledged the limit yet.
     Unknown,
     /// The limit no longer exists.
     Gone,
-    /// Another session that is no claim has locked the limit's row.
+    /// A session other than a claim has locked the limit's row.
     Locked,
 }

@@ -1,5 +1,5 @@
-//! A claim under limits: the first round trip takes permits and jobs, the second waits until they are durable. No job starts before that, but the
-//! next claim may be sent.
+//! Claims under limits. The first round trip takes permits and jobs, and the second waits until both are durable. No job starts before the
+//! second round trip, but the next claim may be sent.
 
 use std::{
     collections::HashMap,
@@ -16,7 +16,7 @@ use super::{
 };
 use crate::live::{after_ms, bounded};
 
-/// Sends the first round trip.
+/// Sends the first round trip of a claim under limits.
 pub(super) async fn take(
     connection: &mut PgConnection,
     store: Store,
@@ -36,7 +36,7 @@ pub(super) async fn take(
         .bind(narrow(request.most))
         .bind(&limits.freed)
         .bind(i64::try_from(limits.slack.as_millis()).unwrap_or(i64::MAX))
-        // Another server may have assigned other places.
+        // Floors from before this connection are omitted, because another server may have assigned other permits.
         .bind(limits.floors.as_ref().filter(|(_, learned)| since < *learned).map(|(floors, _)| &floors[..]));
     let rows = match bounded(statement.fetch_all(&mut *connection)).await {
         Ok(rows) => rows,
@@ -63,7 +63,8 @@ pub(super) async fn take(
     Ok(taken)
 }
 
-/// Returns the safety margin between the check of the clock and the first line of the handler, for scheduling delays and rounding.
+/// Returns the safety margin between the last check of the clock and the first line of the handler. It covers scheduling delays and
+/// rounding.
 fn margin(within: Duration) -> Duration {
     (within / 2).clamp(Duration::from_millis(2), Duration::from_millis(50))
 }
@@ -81,14 +82,15 @@ fn outcome_of(row: &PgRow, request: &ClaimRequest, reached: &[(i64, i64)]) -> sq
     })
 }
 
-/// Returns the smallest fraction of waiting keys scanned in any lane.
+/// Returns the smallest fraction of the waiting keys that was scanned in any lane.
 fn scanned_fraction(request: &ClaimRequest, reached: &[(i64, i64)]) -> u64 {
     let begins: HashMap<i64, i64> = request.shares.iter().map(|share| share.lane).zip(request.begins.iter().copied()).collect();
     let parts = reached.iter().filter_map(|(lane, line)| begins.get(lane).map(|begin| fraction(*begin, *line)));
     parts.min().unwrap_or(u64::MAX)
 }
 
-/// Returns the fraction scanned since `begin`. Fair queues are spread evenly over all numbers; reaching `begin` again completes the scan.
+/// Returns the fraction of the fair queues scanned since `begin`. Fair queues are evenly distributed over all numbers. A scan is complete
+/// when it reaches `begin` again.
 fn fraction(begin: i64, reached: i64) -> u64 {
     match reached.wrapping_sub(begin) as u64 {
         0 => u64::MAX,
@@ -96,28 +98,28 @@ fn fraction(begin: i64, reached: i64) -> u64 {
     }
 }
 
-/// Result of the first round trip.
+/// Permits and jobs taken in the first round trip.
 #[derive(Default)]
 pub(super) struct PermitClaim {
-    /// Id, lane, place, attempt and crashes of each job.
+    /// Id, lane, place, attempt number and crash count of each job.
     pub(super) jobs: Vec<(i64, i64, i64, i16, i16)>,
-    /// Lane, fair queue and place of each fairly queued job, in order of turns.
+    /// Lane, fair queue and place of each job from a fair queue, in order of turns.
     pub(super) in_lines: Vec<(i64, i64, i64)>,
-    /// Places of fairly queued jobs.
+    /// Places of jobs from fair queues.
     pub(super) places: HashMap<JobId, i64>,
     /// Fair queue after which each lane continues.
     pub(super) reached: Vec<(i64, i64)>,
     pub(super) room: LimitOutcome,
     floors: Option<Vec<i64>>,
-    /// Under a rate limit, the database's time of the claim and the maximum time until its jobs start, in milliseconds.
+    /// Database time of the claim, and the maximum time until the jobs start, both in milliseconds. Set only under a rate limit.
     began: Option<(i64, i64)>,
 }
 
 impl PermitClaim {
-    /// Adds a job. Returns its turn, lane, fair queue and place if it was fairly queued.
+    /// Adds a job. For a job from a fair queue, returns its turn, lane, fair queue and place.
     fn push(&mut self, row: &PgRow) -> sqlx::Result<Option<(i64, i64, i64, i64)>> {
         let (lane, seq, turn): (i64, i64, i64) = (row.try_get("lane")?, row.try_get("seq")?, row.try_get("turn")?);
-        // Fairly queued jobs are sorted by turn.
+        // Jobs from fair queues are ordered by turn.
         let line: Option<i64> = row.try_get("line")?;
         let (id, place) = (row.try_get("id")?, if line.is_some() { turn } else { seq });
         if line.is_some() {
@@ -127,12 +129,12 @@ impl PermitClaim {
         Ok(line.map(|line| (turn, lane, line, seq)))
     }
 
-    /// Sends the second round trip, if there are jobs.
+    /// Sends the second round trip, unless no job was taken.
     pub(super) async fn confirm(mut self, connection: &mut PgConnection, store: Store, request: &ClaimRequest) -> sqlx::Result<ClaimRows> {
         if self.jobs.is_empty() {
             return Ok(ClaimRows { in_lines: self.in_lines, reached: self.reached, room: self.room, ..ClaimRows::default() });
         }
-        // In the order of the lease.
+        // The lease lists the jobs in the same order.
         self.jobs.sort_unstable();
         let sent = Instant::now();
         let statement = sqlx::query(store.sql(include_str!("../../sql/confirm.sql")))
@@ -148,11 +150,11 @@ impl PermitClaim {
         let omitted = omitted::read(connection, store, &jobs).await?;
         let start = self.began.zip(now).map(|((at, within), now)| {
             let within = Duration::from_millis(u64::try_from(within).unwrap_or(0));
-            // The database's clock measures the time since the claim. The local clock would include the time before it.
+            // Measured by the database clock. The local clock would also count the time before the claim reached the database.
             let before = u64::try_from(now - at).map_or(within, Duration::from_millis);
             StartDeadline { until: sent + within.saturating_sub(before + margin(within)), spent: before + sent.elapsed() }
         });
-        // Permits that are not durable are lost in a crash and assigned again.
+        // After a crash, permits that were not durable are lost and assigned again.
         let floors = self.floors.filter(|_| !jobs.is_empty());
         let Self { in_lines, places, reached, room, .. } = self;
         Ok(ClaimRows { jobs, omitted, in_lines, places, reached, room, start, floors, ..ClaimRows::default() })

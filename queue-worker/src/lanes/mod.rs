@@ -1,4 +1,4 @@
-//! What to claim: the lanes of a worker, where their jobs begin, and the claim itself.
+//! Lanes of a worker, the positions at which claims start, and the claims.
 
 mod claim;
 mod fair_cursors;

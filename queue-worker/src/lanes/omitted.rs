@@ -1,7 +1,7 @@
-//! What a claim's rows omit: payloads that are too large, and jobs of other days than those of its lanes.
+//! Jobs whose columns a claim omits: jobs with large payloads, and jobs outside the id range that the claim reads.
 //!
-//! A claim returns payloads up to an equal share of its byte limit. Omitted jobs are read afterwards in order, as many as fit. The others are given
-//! back, and the next claims of their lanes request fewer jobs.
+//! A claim returns payloads up to an equal share of its byte limit. Omitted jobs are read afterwards, in order, as many as fit. The
+//! remaining jobs are given back, and the next claims of their lanes request fewer jobs.
 
 use std::collections::HashMap;
 
@@ -10,19 +10,19 @@ use sqlx::{PgConnection, Row as _, ValueRef as _, postgres::PgRow};
 
 use crate::live::bounded;
 
-/// Maximum payload size of a claim in bytes, except for its first large payload, which is always read.
+/// Maximum total payload size of a claim in bytes. The first large payload is always read, whatever its size.
 pub(super) const MAX_BYTES: usize = 32 * 1024 * 1024;
 
-/// Sizes up to this are not recorded: a full claim of such payloads is small.
+/// Maximum payload size in bytes that is not recorded. A full claim of such payloads is small.
 const SMALL_BYTES: usize = 1024;
 
-/// Payloads smaller than this do not wait for memory.
+/// Minimum payload size in bytes that waits for memory.
 const LARGE_BYTES: usize = 16 * 1024;
 
-/// Columns of a job, from the claim's rows or read separately.
+/// Columns of a job, read with the claim or separately.
 #[derive(Default)]
 pub(super) struct JobColumns {
-    /// `None` if the job no longer exists.
+    /// Maximum number of attempts. `None` if the job no longer exists.
     pub(super) max_attempts: Option<i16>,
     pub(super) payload: Option<String>,
     pub(super) key: Option<OrderingKey>,
@@ -31,7 +31,7 @@ pub(super) struct JobColumns {
 }
 
 impl JobColumns {
-    /// Reads the job's columns from a row of a claim.
+    /// Reads a job's columns from a row of a claim.
     pub(super) fn of(row: &PgRow, payload: Option<String>) -> sqlx::Result<Self> {
         let system: Option<String> = row.try_get_unchecked(9)?;
         Ok(Self {
@@ -44,7 +44,8 @@ impl JobColumns {
     }
 }
 
-/// Reads the jobs omitted from these rows: the first payload, however large, and as many more as fit. The flag marks payloads that are still unread.
+/// Reads the jobs that `rows` omit: the first payload, whatever its size, and as many more as fit. The flag marks jobs whose payload is
+/// still unread.
 pub(super) async fn read(connection: &mut PgConnection, store: Store, rows: &[PgRow]) -> sqlx::Result<HashMap<JobId, (JobColumns, bool)>> {
     let (mut omitted, mut bytes) = (Vec::<JobId>::new(), 0);
     for row in rows {
@@ -58,7 +59,7 @@ pub(super) async fn read(connection: &mut PgConnection, store: Store, rows: &[Pg
     if omitted.is_empty() {
         return Ok(HashMap::new());
     }
-    // Oldest first, as claimed.
+    // Sorted by age, as claimed.
     omitted.sort_unstable();
     let statement = sqlx::query(store.sql(include_str!("../../sql/left_out.sql"))).bind(omitted);
     let statement = statement.bind(i64::try_from(MAX_BYTES.saturating_sub(bytes)).unwrap_or(i64::MAX));
@@ -76,17 +77,17 @@ pub(super) async fn read(connection: &mut PgConnection, store: Store, rows: &[Pg
     bounded(statement.fetch_all(connection)).await?.iter().map(read).collect()
 }
 
-/// Returns how many jobs with payloads of this size a claim may request: half as many as fit, since sizes vary.
+/// Returns how many jobs with payloads of `bytes` a claim may request. The result is half of what fits, because sizes vary.
 pub(super) fn max_jobs(bytes: usize) -> usize {
     (MAX_BYTES / 2 / bytes.max(1)).max(1)
 }
 
-/// Whether payloads of this size wait for memory. A slot's worth of smaller ones is negligible.
+/// Returns whether payloads of `bytes` wait for memory. Smaller payloads are negligible even if they fill all slots.
 pub(super) fn waits_for_memory(bytes: usize) -> bool {
     bytes >= LARGE_BYTES
 }
 
-/// Whether a lane's payload size is recorded.
+/// Returns whether the payload size of a lane is recorded.
 pub(super) fn is_recorded_size(bytes: usize) -> bool {
     bytes > SMALL_BYTES
 }

@@ -1,5 +1,5 @@
-//! Payload memory of a worker in bytes: of waiting and running jobs and of claims in flight. Small payloads are not counted, and medium ones never
-//! wait.
+//! Payload memory of a worker in bytes. It covers waiting jobs, running jobs and claims in flight. Small payloads are not counted, and
+//! medium ones never wait.
 
 use std::sync::{
     Arc,
@@ -9,37 +9,38 @@ use std::sync::{
 use super::omitted::{MAX_BYTES, is_recorded_size};
 use crate::live::Notifier;
 
-/// Payload memory of a worker.
+/// Payload memory budget of a worker.
 pub(crate) struct PayloadMemory {
     notifier: Arc<Notifier>,
-    /// Above this size no lane with large payloads is claimed. Leaves room for claims of lanes with unknown sizes.
+    /// Number of bytes in use at which lanes with large payloads are no longer claimed. The rest of the budget is for claims of lanes with
+    /// unknown sizes.
     full: usize,
     bytes: AtomicUsize,
-    /// A claimer has skipped a lane and the poller is woken when this many bytes are free; zero if none was skipped.
-    wanted_bytes: AtomicUsize,
+    /// Number of free bytes at which to wake the poller, because a claimer has skipped a lane. Zero if no lane was skipped.
+    required_bytes: AtomicUsize,
     has_logged: AtomicBool,
 }
 
-/// Payload memory in use until this is dropped.
+/// Payload memory that stays in use until the reservation is dropped.
 pub(crate) struct PayloadReservation {
     memory: Arc<PayloadMemory>,
     bytes: usize,
 }
 
-/// Number of claims with unknown sizes, each up to the maximum, for which room is left.
+/// Number of claims with unknown payload sizes for which the budget keeps room. Each may reach the maximum size of a claim.
 const UNKNOWN_CLAIMS: usize = 3;
 
 const MIB: usize = 1024 * 1024;
 
 impl PayloadMemory {
-    /// Creates a budget of this many MiB.
+    /// Creates a budget of `most` MiB.
     pub(crate) fn new(most: usize, notifier: &Arc<Notifier>) -> Arc<Self> {
         let full = most.saturating_mul(MIB).saturating_sub(UNKNOWN_CLAIMS * MAX_BYTES);
-        let (bytes, wanted_bytes, has_logged) = (AtomicUsize::new(0), AtomicUsize::new(0), AtomicBool::new(false));
-        Arc::new(Self { notifier: Arc::clone(notifier), full, bytes, wanted_bytes, has_logged })
+        let (bytes, required_bytes, has_logged) = (AtomicUsize::new(0), AtomicUsize::new(0), AtomicBool::new(false));
+        Arc::new(Self { notifier: Arc::clone(notifier), full, bytes, required_bytes, has_logged })
     }
 
-    /// Counts a payload, unless it is small.
+    /// Counts a payload of `bytes`, unless it is small.
     pub(crate) fn hold(self: &Arc<Self>, bytes: usize) -> Option<PayloadReservation> {
         is_recorded_size(bytes).then(|| self.reserve(bytes))
     }
@@ -50,15 +51,16 @@ impl PayloadMemory {
         PayloadReservation { memory: Arc::clone(self), bytes }
     }
 
-    /// Returns how many payloads of this size fit; at least one if nothing else is counted. If none fits, the poller is woken when there is room.
+    /// Returns how many payloads of `bytes` fit. At least one fits if nothing else is counted. If none fits, the poller is woken once there
+    /// is room.
     pub(crate) fn fits(&self, bytes: usize) -> usize {
         let held = self.bytes.load(SeqCst);
         let fits = self.full.saturating_sub(held) / bytes.max(1);
         if fits > 0 || held == 0 {
             return fits.max(1);
         }
-        let least = |wanted_bytes: usize| (wanted_bytes == 0 || bytes < wanted_bytes).then_some(bytes);
-        let _ = self.wanted_bytes.fetch_update(SeqCst, SeqCst, least);
+        let least = |required_bytes: usize| (required_bytes == 0 || bytes < required_bytes).then_some(bytes);
+        let _ = self.required_bytes.fetch_update(SeqCst, SeqCst, least);
         if !self.has_logged.swap(true, SeqCst) {
             tracing::info!(
                 bytes = held,
@@ -66,16 +68,17 @@ impl PayloadMemory {
                  `payload_memory` (QUEUE_PAYLOAD_MEMORY) sets its size"
             );
         }
-        // Payloads may have been released meanwhile, before a wake-up was requested.
+        // Payloads may have been released before the wake-up was requested.
         self.ring(self.bytes.load(SeqCst));
         0
     }
 
-    /// Wakes the poller if a claimer waits and enough memory is free. A claim of one or two jobs costs more than it is worth.
+    /// Wakes the poller if a lane was skipped and enough memory is free. A wake-up for one or two jobs would cost more than their claim is
+    /// worth.
     fn ring(&self, bytes: usize) {
-        let wanted_bytes = self.wanted_bytes.load(SeqCst);
-        let has_room = bytes == 0 || self.full.saturating_sub(bytes) >= wanted_bytes.max(self.full / 4);
-        if wanted_bytes > 0 && has_room && self.wanted_bytes.swap(0, SeqCst) > 0 {
+        let required_bytes = self.required_bytes.load(SeqCst);
+        let has_room = bytes == 0 || self.full.saturating_sub(bytes) >= required_bytes.max(self.full / 4);
+        if required_bytes > 0 && has_room && self.required_bytes.swap(0, SeqCst) > 0 {
             self.notifier.request_probe();
         }
     }
@@ -99,11 +102,11 @@ mod tests {
         assert!(memory.hold(100).is_none(), "small ones are not counted");
         assert_eq!((memory.fits(32 * MIB), memory.fits(1000 * MIB)), (3, 1));
         let held = [memory.hold(32 * MIB), memory.hold(32 * MIB)];
-        let wanted_bytes = || memory.wanted_bytes.load(SeqCst);
-        assert_eq!((memory.fits(32 * MIB), memory.fits(40 * MIB), memory.fits(33 * MIB), wanted_bytes()), (1, 0, 0, 33 * MIB));
+        let required_bytes = || memory.required_bytes.load(SeqCst);
+        assert_eq!((memory.fits(32 * MIB), memory.fits(40 * MIB), memory.fits(33 * MIB), required_bytes()), (1, 0, 0, 33 * MIB));
         drop(memory.reserve(MIB));
-        assert_eq!(wanted_bytes(), 33 * MIB, "there is still no room for it");
+        assert_eq!(required_bytes(), 33 * MIB, "there is still no room for it");
         drop(held);
-        assert_eq!((wanted_bytes(), memory.fits(32 * MIB)), (0, 3), "the poller was woken");
+        assert_eq!((required_bytes(), memory.fits(32 * MIB)), (0, 3), "the poller was woken");
     }
 }

@@ -1,4 +1,4 @@
-//! Sends a claim: one round trip without limits, two under limits.
+//! Sends claims, in one round trip without limits and in two under limits.
 
 use std::time::{Duration, Instant};
 
@@ -14,26 +14,26 @@ use super::{
 };
 use crate::live::StoreConnection;
 
-/// Result of a claim's first round trip. It is not durable yet: its jobs do not start, but the next claim may be sent.
+/// Result of a claim's first round trip. The result is not durable yet: no job of the claim starts, but the next claim may be sent.
 pub(crate) struct ClaimReport {
     pub(crate) room: LimitOutcome,
-    /// Number of jobs returned and requested.
+    /// Number of jobs returned, and number of jobs requested.
     pub(crate) count: usize,
     pub(crate) most: usize,
-    /// Lane of each job, and the requested lanes.
+    /// Lane of each returned job, and the requested lanes.
     pub(crate) served: Vec<i64>,
     pub(crate) lanes: Vec<i64>,
-    /// Whether it ignored the floors.
+    /// Whether the claim ignored the floors.
     pub(crate) from_zero: bool,
-    /// The leases whose finished jobs it was to report.
+    /// Leases whose finished jobs the claim was meant to report.
     pub(crate) freed: Vec<Uuid>,
-    /// Duration, reduced for the first statement of a connection.
+    /// Duration of the claim, reduced by the planning time for the first statement of a connection.
     pub(crate) took: Duration,
     pub(crate) progress: FairProgress,
 }
 
 impl ClaimReport {
-    /// Creates the report of a claim without limits, before its rows are read.
+    /// Creates the report of a claim without limits. The jobs are added once the rows are read.
     pub(crate) fn of(request: &ClaimRequest, took: Duration) -> Self {
         Self {
             room: LimitOutcome::Open,
@@ -49,10 +49,10 @@ impl ClaimReport {
     }
 }
 
-/// Deducted from the first statement of a connection, which includes planning.
+/// Planning time deducted from the first statement of a connection.
 const PLANNING: Duration = Duration::from_millis(20);
 
-/// Creates the span of a claim. Level `debug`: an idle worker sends one claim per poll.
+/// Creates the span of a claim. Its level is `debug`, because an idle worker sends one claim per poll.
 fn claim_span() -> Span {
     tracing::debug_span!(
         target: "queue_worker::claim",
@@ -67,12 +67,12 @@ fn claim_span() -> Span {
 }
 
 impl ClaimRequest {
-    /// Sends the claim and waits for its rows, without reading them.
+    /// Sends the claim and waits for the rows without reading them.
     pub(crate) async fn send(self, link: &mut StoreConnection, store: Store) -> ClaimResponse {
         self.traced(link, store, None::<fn(ClaimReport)>).await
     }
 
-    /// The same under limits, reporting the first round trip before it is durable.
+    /// Sends a claim under limits. `report` receives the result of the first round trip before the result is durable.
     pub(crate) async fn send_with_report(
         self,
         link: &mut StoreConnection,
@@ -97,7 +97,7 @@ impl ClaimRequest {
         let (rows, took) = match link.get_since().await {
             Ok((connection, since, is_fresh)) => {
                 let began = Instant::now();
-                // The first statement of a connection includes planning, which says nothing about the tables.
+                // The first statement of a connection includes planning, so its duration does not reflect the size of the tables.
                 let took = || began.elapsed().saturating_sub(if is_fresh { PLANNING } else { Duration::ZERO });
                 let rows = match &self.limits {
                     Some(limits) => {

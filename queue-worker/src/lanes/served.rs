@@ -1,6 +1,6 @@
-//! The lanes that a worker serves.
+//! Lanes that a worker serves.
 //!
-//! Few lanes are probed one by one. Of many lanes, a query finds those that hold jobs.
+//! With few lanes, each lane is probed. With many lanes, a query finds the lanes that hold jobs.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -19,76 +19,76 @@ use super::{
 };
 use crate::live::{PauseSnapshot, after_ms, bounded};
 
-/// Maximum number of lanes per query. Priorities are strict among these.
+/// Maximum number of lanes per query. Priorities are strict among the lanes of a query.
 const SCAN_LIMIT: usize = 500;
 
-/// Interval at which all lanes are loaded again, at most for a hundredth of the time.
+/// Minimum interval at which all lanes are loaded again. The loads take at most a hundredth of the time.
 const FULL_REFRESH: Duration = Duration::from_secs(3);
 
-/// The lanes that a worker serves.
+/// Lanes that a worker serves, with floors and groups.
 pub(crate) struct Lanes {
     types: Vec<&'static str>,
-    /// Types whose jobs are fairly queued.
+    /// Job types whose jobs are fairly queued.
     fair: HashSet<&'static str>,
-    /// Types whose handlers take batches.
+    /// Job types whose handlers take batches.
     batched: HashSet<&'static str>,
-    /// Stored names of all types and versions.
+    /// Stored names of all served job types, in all versions.
     stored: Vec<String>,
     queues: Option<Vec<String>>,
-    /// Snapshot of the last query for new lanes; `None` to load all.
+    /// Snapshot of the last query for new lanes. `None` if all lanes must be loaded.
     horizon: Option<String>,
-    /// When to load all lanes again.
+    /// Time at which to load all lanes again.
     full_refresh_at: Instant,
-    /// The lanes and their floors.
+    /// Lanes with floors and payload sizes.
     pub(crate) track: LaneState,
     paused: Arc<PauseSnapshot>,
-    /// Paused lanes: neither claimed nor probed.
+    /// Paused lanes. They are neither claimed nor probed.
     closed: HashSet<i64>,
     /// Groups of lanes that are not paused.
     pub(crate) groups: LaneGroups,
-    /// The last assigned place as of the last idle probe, and the one as of which all lanes were empty.
+    /// Last assigned place as of the last probe, and as of the last time that all lanes were empty.
     last_place: Option<i64>,
     empty_place: Option<i64>,
     any_fair: bool,
-    /// Where the last query over many lanes ended, and whether more lanes hold jobs.
+    /// Lane at which the last query over many lanes ended, and whether more lanes hold jobs.
     cursor: i64,
     has_more: bool,
 }
 
-/// Result of a probe.
+/// Lanes that a probe found to hold jobs, and the facts that can end an idle worker's sleep.
 pub(crate) struct ProbeResult {
     /// Probed lanes that hold jobs.
     pub(crate) holding: Vec<i64>,
-    /// Whether lanes were probed.
+    /// Whether lanes were probed at all.
     pub(crate) is_probed: bool,
-    /// Whether there are new lanes.
+    /// Whether new lanes were created.
     pub(crate) born: bool,
-    /// The lowest running transaction and the next one to be assigned.
+    /// Ids of the oldest running transaction and of the next transaction.
     pub(crate) horizon: (i64, i64),
     /// Time until the next scheduled job is due.
     pub(crate) next_run: Option<Duration>,
 }
 
-/// Which lanes to probe: those whose claimers need to be notified.
+/// Selection of the lanes to probe, among the lanes whose claimers must be notified.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Probe {
     pub(crate) when: ProbeMode,
-    /// Ignore the floors.
+    /// Whether to ignore the floors.
     pub(crate) from_zero: bool,
-    /// Include lanes whose waiting keys have no permit: jobs of other keys may have arrived.
+    /// Whether to include lanes whose waiting keys have no permit. Jobs with other keys may have arrived.
     pub(crate) with_closed_keys: bool,
 }
 
-/// When to probe lanes.
+/// Condition for probing lanes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ProbeMode {
     Never,
-    /// If a place has been assigned since all lanes were empty.
+    /// Probe only if a place has been assigned since all lanes were empty.
     IfPlacesTaken,
     Now,
 }
 
-/// Row of `glance.sql`.
+/// Result of the probe query `glance.sql`.
 #[derive(sqlx::FromRow)]
 struct ProbeRow {
     born: bool,
@@ -101,7 +101,8 @@ struct ProbeRow {
 }
 
 impl Lanes {
-    /// Serves these job types, each in the versions up to the given one, in these queues or in all.
+    /// Creates the lanes of a worker. It serves the job types in `types`, each in all versions up to the given one, in `queues` or in all
+    /// queues.
     pub(crate) fn new(types: &[(&'static str, u16)], fair: HashSet<&'static str>, queues: Option<Vec<String>>) -> Self {
         Self {
             types: types.iter().map(|(name, _)| *name).collect(),
@@ -123,33 +124,33 @@ impl Lanes {
         }
     }
 
-    /// Sets the types with a lease per job.
+    /// Sets the job types with a lease per job.
     pub(crate) fn leasing_each(mut self, transactional: HashSet<&'static str>) -> Self {
         self.track.transactional = transactional;
         self
     }
 
-    /// Sets the types whose handlers take batches.
+    /// Sets the job types whose handlers take batches.
     pub(crate) fn batching(self, batched: HashSet<&'static str>) -> Self {
         Self { batched, ..self }
     }
 
-    /// Whether all lanes are due to be loaded again, also on an idle worker.
+    /// Returns whether a load of all lanes is due. Idle workers load all lanes as well.
     pub(crate) fn is_refresh_overdue(&self) -> bool {
         Instant::now() >= self.full_refresh_at
     }
 
-    /// Forgets what is only valid on the last server. Another one uses the same transaction ids differently and may be behind, so that jobs are below
-    /// the floors.
+    /// Forgets everything that is only valid on the last server. Another server assigns transaction ids differently. It may also lag
+    /// behind, so that jobs are below the floors.
     pub(crate) fn forget_server(&mut self) {
         (self.horizon, self.last_place, self.empty_place, self.cursor) = (None, None, None, i64::MIN);
         self.track.forget_floors();
     }
 
-    /// Loads new lanes, and periodically all lanes, which removes those that no longer exist. Returns whether there were new ones.
+    /// Loads new lanes. Periodically loads all lanes, which removes lanes that no longer exist. Returns whether there were new lanes.
     ///
-    /// New lanes are recognized by transaction ids, which are meaningless after a restore or a failover that lost transactions. The periodic load
-    /// finds what this misses.
+    /// New lanes are recognized by transaction ids, which are meaningless after a restore or a failover that lost transactions. The
+    /// periodic load finds the lanes missed in such a case.
     pub(crate) async fn refresh(&mut self, connection: &mut PgConnection, store: Store) -> sqlx::Result<bool> {
         let began = Instant::now();
         let horizon = self.horizon.as_ref().filter(|_| !self.is_refresh_overdue());
@@ -169,12 +170,12 @@ impl Lanes {
                 (row.try_get("queue")?, row.try_get("priority")?, row.try_get("solo")?, row.try_get("lined")?);
             found.insert(id, Lane { id, queue, job_type, version, priority, solo, lined, fair: false });
         }
-        let any_new = found.keys().any(|id| !self.track.known.contains_key(id));
+        let any_new = found.keys().any(|id| !self.track.lanes.contains_key(id));
         if all {
             self.track.keep(&found);
         }
         let any = all || !found.is_empty();
-        self.track.known.extend(found);
+        self.track.lanes.extend(found);
         if any {
             self.mark_fair();
             self.mark_paused();
@@ -182,37 +183,37 @@ impl Lanes {
         Ok(any_new)
     }
 
-    /// Replaces the set of pauses.
+    /// Replaces the pauses, and updates which lanes are fair or paused.
     pub(crate) fn pause(&mut self, paused: Arc<PauseSnapshot>) {
-        // Reopened lanes were not probed.
+        // Lanes that are no longer paused have not been probed.
         (self.paused, self.empty_place) = (paused, None);
         self.mark_fair();
         self.mark_paused();
     }
 
-    /// A lane is fair if its type is, if it has fairly queued jobs, or if a keyed limit covers it.
+    /// Marks each lane as fair if its job type is fair, if it has jobs in fair queues, or if a keyed limit covers it.
     fn mark_fair(&mut self) {
-        let lined: HashSet<i64> = self.track.known.values().filter(|lane| lane.lined).map(|lane| twin_of(lane.id)).collect();
-        for lane in self.track.known.values_mut() {
+        let lined: HashSet<i64> = self.track.lanes.values().filter(|lane| lane.lined).map(|lane| twin_of(lane.id)).collect();
+        for lane in self.track.lanes.values_mut() {
             let is_keyed = || self.paused.limits_of(&lane.queue, lane.job_type).is_some_and(|under| under.keyed);
             lane.fair = !lane.solo && !lane.lined && (self.fair.contains(lane.job_type) || lined.contains(&lane.id) || is_keyed());
         }
-        self.any_fair = self.track.known.values().any(|lane| lane.fair);
+        self.any_fair = self.track.lanes.values().any(|lane| lane.fair);
     }
 
-    /// Whether any lane is fair.
+    /// Returns whether any lane is fair.
     pub(crate) fn any_fair(&self) -> bool {
         self.any_fair
     }
 
     fn mark_paused(&mut self) {
         let covered = |lane: &&Lane| self.paused.covers(&lane.queue, lane.job_type);
-        self.closed = self.track.known.values().filter(covered).map(|lane| lane.id).collect();
-        let open = self.track.known.values().filter(|lane| !self.closed.contains(&lane.id));
+        self.closed = self.track.lanes.values().filter(covered).map(|lane| lane.id).collect();
+        let open = self.track.lanes.values().filter(|lane| !self.closed.contains(&lane.id));
         self.groups.sort(open, &self.paused, |job_type| self.batched.contains(job_type));
     }
 
-    /// Probes everything that could end an idle worker's sleep, and which lanes hold jobs.
+    /// Probes everything that can end an idle worker's sleep, and finds the lanes that hold jobs.
     pub(crate) async fn probe(&mut self, connection: &mut PgConnection, store: Store, probe: Probe) -> sqlx::Result<ProbeResult> {
         let mut is_probed = probe.when == ProbeMode::Now;
         self.has_more = false;
@@ -225,7 +226,7 @@ impl Lanes {
         }
         let mut holding = row.holding.unwrap_or_default();
         if is_probed {
-            // Not the current place: its transaction may not have committed yet.
+            // The place from before this probe is stored. The transaction of the current place may not have committed yet.
             let are_empty = holding.is_empty() && !row.any_ready && !self.groups.any_is_active();
             self.empty_place = before.filter(|_| are_empty);
             if row.any_ready {
@@ -250,40 +251,41 @@ impl Lanes {
         bounded(statement.fetch_one(connection)).await
     }
 
-    /// Returns the lanes to probe one by one. Of many lanes, only if some are closed, as a query would find their jobs at every poll.
+    /// Returns the lanes to probe one by one, or `None` if a query must find them. Many lanes are probed one by one only if some are
+    /// waiting for permits, because a query would find the jobs of these lanes at every poll.
     fn lanes_to_probe(&self, with_closed_keys: bool) -> Option<Vec<i64>> {
-        let (are_few, are_very_many) = (!self.are_many(), self.track.known.len() > 10 * MANY);
+        let (are_few, are_very_many) = (!self.are_many(), self.track.lanes.len() > 10 * MANY);
         let is_probed = || self.open().filter(|lane| self.groups.awaits_notice(lane.id, with_closed_keys)).map(|lane| lane.id).collect();
         (are_few || (self.groups.any_is_shut() && !are_very_many)).then(is_probed)
     }
 
     /// Returns the lanes that are not paused, including those of quarantined jobs.
     pub(crate) fn open(&self) -> impl Iterator<Item = &Lane> {
-        self.track.known.values().filter(|lane| !self.closed.contains(&lane.id))
+        self.track.lanes.values().filter(|lane| !self.closed.contains(&lane.id))
     }
 
-    /// Returns the lanes of quarantined jobs in which some job could start.
+    /// Returns the lanes of quarantined jobs, except those in which no job can start.
     pub(crate) fn quarantined(&self) -> impl Iterator<Item = &Lane> {
         self.open().filter(|lane| lane.solo && !self.groups.is_shut_to_all(lane.id))
     }
 
-    /// Whether no lane is known.
+    /// Returns whether the worker knows no lane.
     pub(crate) fn are_none(&self) -> bool {
-        self.track.known.is_empty()
+        self.track.lanes.is_empty()
     }
 
-    /// Whether there are too many lanes to probe each one.
+    /// Returns whether there are too many lanes to probe each one.
     pub(crate) fn are_many(&self) -> bool {
-        self.track.known.len() - self.closed.len() > MANY
+        self.track.lanes.len() - self.closed.len() > MANY
     }
 
-    /// Whether more lanes hold jobs than the last query returned.
+    /// Returns whether the last query left out lanes that hold jobs.
     pub(crate) fn has_more_holding(&self) -> bool {
         self.has_more
     }
 
-    /// Finds lanes that hold jobs among many, where probing each would cost more than the jobs. Continues where the last query ended, so that every
-    /// lane gets its turn.
+    /// Finds lanes that hold jobs among many lanes, where probing each lane would cost more than the jobs. The query continues where the
+    /// last one ended, so that every lane is reached.
     async fn scan(&mut self, connection: &mut PgConnection, store: Store) -> sqlx::Result<Vec<i64>> {
         for begin in [self.cursor, i64::MIN] {
             let statement = sqlx::query_scalar(store.sql(include_str!("../../sql/waiting.sql"))).bind(begin).bind(SCAN_LIMIT as i64);

@@ -1,10 +1,10 @@
-//! Totals of a claim by lane: jobs, payload sizes, lowest places.
+//! Totals of a claim by lane: number of jobs, payload size, and lowest place.
 
 use std::{collections::HashMap, sync::Arc};
 
 use super::{lane::Lane, lane_state::LaneState};
 
-/// Totals of a lane in a claim.
+/// Totals of one lane in a claim.
 pub(super) struct LaneTotals {
     pub(super) lane: i64,
     pub(super) lowest: i64,
@@ -13,7 +13,7 @@ pub(super) struct LaneTotals {
     pub(super) queue: Arc<str>,
     pub(super) job_type: &'static str,
     pub(super) version: u16,
-    /// Position of the lane in the request.
+    /// Position of the lane in the claim request.
     pub(super) rank: usize,
 }
 
@@ -32,7 +32,7 @@ impl LaneTotals {
     }
 }
 
-/// Totals by lane. Rows arrive grouped by lane, so the last lane is cached.
+/// Totals of a claim by lane. Rows arrive grouped by lane, so the last lane is cached.
 #[derive(Default)]
 pub(super) struct TotalsByLane {
     pub(super) all: Vec<LaneTotals>,
@@ -52,7 +52,7 @@ impl TotalsByLane {
         &mut self.all[self.last]
     }
 
-    /// Records payload sizes and, if `begins_there`, the lowest place of each lane as its floor.
+    /// Records the payload size of each lane. If `begins_there`, also records the lowest place of each lane as its floor.
     pub(super) fn record(self, lanes: &mut LaneState, in_lines: &[(i64, i64, i64)], begins_there: bool) {
         lanes.record_sizes(self.all.iter().map(|of| (of.lane, of.bytes / of.jobs)));
         let known = |lane: i64| in_lines.iter().any(|(other, ..)| *other == lane);

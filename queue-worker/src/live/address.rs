@@ -1,7 +1,8 @@
-//! Parses a database URL: one host or several, and which of them qualify. Does not connect.
+//! Parses a database URL into one or several hosts and the requirements on the server. Does not connect.
 //!
-//! The driver parses the URL of one host. Lists of hosts and requirements on the server are parsed here, in libpq's format:
-//! `postgres://user@one:5432,two:5433/name?target_session_attrs=read-write`. Unknown parameters are rejected, where the driver ignores them.
+//! The driver parses the URL of a single host. Lists of hosts and requirements on the server are parsed here, in the format of libpq:
+//! `postgres://user@one:5432,two:5433/name?target_session_attrs=read-write`. Unknown parameters are rejected, unlike by the driver, which
+//! ignores them.
 
 mod foreign;
 
@@ -12,17 +13,17 @@ use sqlx::postgres::PgConnectOptions;
 use self::foreign::LibpqParameter;
 use crate::error::Error;
 
-/// Hosts of a database, and requirements on the server.
+/// Hosts of a database, with the requirements on the server.
 #[derive(Clone)]
 pub(super) struct Address {
-    /// At least one, in the order of the URL.
+    /// Hosts in the order of the URL. There is at least one.
     pub(super) hosts: Vec<PgConnectOptions>,
     pub(super) wanted: TargetSession,
     /// Timeout per host.
     pub(super) patience: Duration,
 }
 
-/// Which servers qualify, in libpq's terms.
+/// Requirement on the server, in the terms of libpq.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum TargetSession {
     Any,
@@ -33,30 +34,30 @@ pub(super) enum TargetSession {
     PreferStandby,
 }
 
-/// State reported by a server.
+/// State that a server reports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct ServerState {
-    /// It is a standby.
+    /// Whether the server is a standby.
     pub(super) standby: bool,
-    /// It accepts no writes: as a standby, or because it is set to read only.
+    /// Whether the server accepts no writes, because it is a standby or configured as read-only.
     pub(super) read_only: bool,
 }
 
-/// A server that does not answer within this time is unreachable.
+/// Default timeout per host. A server that does not respond within this time counts as unreachable.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 impl ServerState {
-    /// Returns the text shown to users.
+    /// Returns the description shown to users.
     pub(super) fn text(self) -> &'static str {
         match self {
             Self { standby: true, .. } => "is a standby",
-            Self { read_only: true, .. } => "takes no writes",
+            Self { read_only: true, .. } => "accepts no writes",
             Self { .. } => "is a primary",
         }
     }
 }
 
-/// Parameters known to the driver, and `options[..]`.
+/// Parameters that the driver supports, including the prefix of `options[..]`.
 const DRIVERS: [&str; 18] = [
     "application_name",
     "dbname",
@@ -78,13 +79,13 @@ const DRIVERS: [&str; 18] = [
     "user",
 ];
 
-/// Those that name a file.
+/// Parameters that name a file: first with root certificates, then with the client's certificate or key.
 const ROOTS: [&str; 3] = ["sslrootcert", "ssl-root-cert", "ssl-ca"];
 const OWN: [&str; 4] = ["sslcert", "ssl-cert", "sslkey", "ssl-key"];
 
 const MODES: [&str; 6] = ["disable", "allow", "prefer", "require", "verify-ca", "verify-full"];
 
-/// Parameter names as shown in error messages; libpq's name of those with two.
+/// Parameter names as shown in error messages. A parameter with two names is listed under its libpq name.
 const KNOWN: &str = "host, port, dbname, user, password, target_session_attrs, connect_timeout, application_name, options, sslmode, sslrootcert, \
     sslcert, sslkey, hostaddr and statement-cache-capacity";
 
@@ -101,7 +102,7 @@ impl TargetSession {
         })
     }
 
-    /// Whether a server in this state qualifies.
+    /// Returns whether a server in the given state qualifies.
     pub(super) fn takes(self, state: ServerState) -> bool {
         match self {
             Self::Any | Self::PreferStandby => true,
@@ -112,25 +113,28 @@ impl TargetSession {
         }
     }
 
-    /// Whether another server is preferred to one in this state.
+    /// Returns whether another server is preferred to a server in the given state.
     pub(super) fn prefers_other(self, state: ServerState) -> bool {
         self == Self::PreferStandby && !state.standby
     }
 
-    /// Whether a single server qualifies, so that of two the newer one is meant.
+    /// Returns whether only one server at a time can qualify. If two servers qualify, the most recently promoted one is used.
     pub(super) fn is_one(self) -> bool {
         matches!(self, Self::ReadWrite | Self::Primary)
     }
 }
 
 impl Address {
+    /// Parses a database URL.
+    ///
     /// # Errors
     ///
-    /// Never contain a part of the URL except the name of a parameter or the path of a file, and only where it cannot be part of a password.
+    /// Error messages contain no part of the URL except the name of a parameter or the path of a file. These are shown only where they
+    /// cannot be part of a password.
     pub(super) fn read(url: &str) -> Result<Self, Error> {
         let rest = url.strip_prefix("postgres://").or_else(|| url.strip_prefix("postgresql://"));
-        // The driver accepts anything with a colon as a URL. Without a scheme, or with an unescaped `/` or `#` in the password, parts of it would be
-        // taken for a host or database and shown in errors.
+        // The driver accepts any text with a colon as a URL. Without a scheme, or with an unescaped `/` or `#` in the password, it would
+        // take parts of the password for a host or database and show them in errors.
         let (place, query) = rest.map(|rest| rest.split_once('?').unwrap_or((rest, ""))).ok_or_else(no_url)?;
         let (authority, name) = place.split_once('/').unwrap_or((place, ""));
         if place.contains('#') || query.contains('#') || name.contains('@') {
@@ -148,27 +152,27 @@ impl Address {
             let at = if authority.contains('@') { "@" } else { "" };
             let url = format!("postgres://{user}{at}{}/{name}?{}", parts.host(nth), parts.query(nth));
             let host = PgConnectOptions::from_str(&url)?;
-            // The driver would look up a name with brackets.
+            // The driver would resolve the brackets as a part of the host name.
             let bare = host.get_host().strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).map(ToOwned::to_owned);
             Ok(bare.into_iter().fold(host, |host, bare| host.host(&bare)))
         });
         let hosts = each.collect::<Result<Vec<_>, Error>>()?;
-        // Of several hosts, one that accepts writes: workers and producers need that.
+        // Workers and producers need a host that accepts writes, so this is the default if there are several hosts.
         let default = if hosts.len() > 1 { TargetSession::ReadWrite } else { TargetSession::Any };
         Ok(Self { hosts, wanted: parts.wanted.unwrap_or(default), patience: parts.patience.unwrap_or(PATIENCE) })
     }
 }
 
-/// Repeatable parts of a URL.
+/// Parts of a URL that may be given several times.
 #[derive(Default)]
 struct UrlParts<'a> {
-    /// From the authority.
+    /// Hosts from the authority part of the URL.
     hosts: Vec<&'a str>,
-    /// From the parameters `host`, `hostaddr` and `port`.
+    /// Values of the parameters `host`, `hostaddr` and `port`.
     named: Vec<(&'a str, Vec<&'a str>)>,
-    /// For all hosts.
+    /// Parameters that apply to all hosts.
     others: Vec<&'a str>,
-    /// Replacements for parameters that the driver does not know.
+    /// Replacements for parameters that the driver does not support.
     means: Vec<String>,
     wanted: Option<TargetSession>,
     patience: Option<Duration>,
@@ -179,7 +183,7 @@ impl<'a> UrlParts<'a> {
         let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
         match key {
             "target_session_attrs" => self.wanted = Some(TargetSession::read(value)?),
-            // libpq's 0 means no timeout; the default is used instead.
+            // In libpq, 0 means no timeout. Here, the default timeout is used instead.
             "connect_timeout" => match value.parse::<u64>() {
                 Ok(seconds @ 0..=3600) => self.patience = (seconds > 0).then(|| Duration::from_secs(seconds)),
                 _ => return wrong("connect_timeout must be a number of seconds from 0 to 3600"),
@@ -202,13 +206,14 @@ impl<'a> UrlParts<'a> {
             let is_word = |key: &&str| key.len() <= 40 && key.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_-.".contains(&byte));
             let shown = Some(key).filter(|key| may_show && is_word(key));
             let shown = shown.map_or_else(|| "a parameter".to_owned(), |key| format!("the parameter `{key}`"));
-            return wrong(format!("it has {shown}, which is not understood; known are {KNOWN}"));
+            return wrong(format!("it contains {shown}, which is unknown; known parameters: {KNOWN}"));
         }
         self.others.push(pair);
         Ok(())
     }
 
-    /// Checks files that the driver will need, as it does not report which one is missing. A value that is not a path may be a key and is not shown.
+    /// Checks files that the driver will need, because the driver does not report which file is missing. A value that is not a path may be
+    /// a key, and is not shown.
     fn check_files(&self) -> Result<(), Error> {
         let pairs = || self.others.iter().copied().chain(self.means.iter().map(String::as_str)).filter_map(|pair| pair.split_once('='));
         let mode = pairs().rfind(|(key, _)| ["sslmode", "ssl-mode"].contains(key)).map_or("", |(_, mode)| mode);
@@ -217,9 +222,9 @@ impl<'a> UrlParts<'a> {
         }
         let is_strict = mode.starts_with("verify");
         for (key, value) in pairs() {
-            let is_wanted = (is_strict && ROOTS.contains(&key)) || ((is_strict || mode == "require") && OWN.contains(&key));
+            let is_required = (is_strict && ROOTS.contains(&key)) || ((is_strict || mode == "require") && OWN.contains(&key));
             let is_path = value.starts_with(['/', '.']) && !value.contains(['%', '+']);
-            if is_wanted
+            if is_required
                 && is_path
                 && let Err(error) = std::fs::metadata(value)
             {
@@ -229,20 +234,20 @@ impl<'a> UrlParts<'a> {
         Ok(())
     }
 
-    /// Returns the number of hosts. Each list has one entry, or one per host.
+    /// Returns the number of hosts. Each list must have either one entry, or one entry per host.
     fn count(&self) -> Result<usize, Error> {
         let lists = || std::iter::once(&self.hosts).chain(self.named.iter().map(|(_, list)| list));
         let most = lists().map(Vec::len).max().unwrap_or(1);
         if lists().any(|list| list.len() != most && list.len() != 1) {
-            return wrong("its lists of hosts and ports differ in length; name one port for all, or one for each host");
+            return wrong("its lists of hosts and ports differ in length; give one port, or one for each host");
         }
         if lists().any(|list| list.len() > 1 && list.iter().any(|one| one.is_empty())) {
-            return wrong("its list of hosts or ports has an empty place; name each, with a comma between two");
+            return wrong("its list of hosts or ports has an empty entry; separate the names by single commas");
         }
         Ok(most)
     }
 
-    /// Returns a host of the authority. The driver takes no user without one, even from a parameter.
+    /// Returns a host of the authority part. Without a host there, the driver accepts no user, not even from a parameter.
     fn host(&self, nth: usize) -> &'a str {
         let host = self.hosts.get(nth).or(self.hosts.first()).copied().unwrap_or_default();
         let is_named = self.named.iter().any(|(key, _)| *key != "port");
@@ -256,7 +261,7 @@ impl<'a> UrlParts<'a> {
     }
 }
 
-/// Commas may be escaped.
+/// Splits a list at its commas, which may be escaped.
 fn list(value: &str) -> Vec<&str> {
     value.split(',').flat_map(|part| part.split("%2C")).flat_map(|part| part.split("%2c")).collect()
 }

@@ -1,4 +1,4 @@
-//! Notices for a claimer: jobs may be ready, a permit may be free. Pure: no database access.
+//! Notices for a claimer, for example that jobs may be ready or that a permit may be free. Pure: no database access.
 
 use std::{
     collections::HashSet,
@@ -11,40 +11,40 @@ use std::{
 use tokio::sync::Notify;
 use uuid::Uuid;
 
-/// Notices for the claimer of one group of lanes, and its published state.
+/// Notices for the claimer of one group of lanes, and the claimer's published state.
 #[derive(Debug, Default)]
 pub(crate) struct ClaimHint {
-    /// The limits that cover its lanes.
+    /// Limits that cover the claimer's lanes.
     gates: Arc<[i64]>,
     notify: Arc<Notify>,
     notice: Mutex<ClaimNotice>,
     state: AtomicU8,
-    /// Whether its last claim failed, if no limit covers its lanes.
+    /// Whether the claimer's last claim failed. Not used if limits cover the lanes.
     pub(crate) fails: AtomicBool,
 }
 
 /// Notices since the claimer last read them.
 #[derive(Debug, Default)]
 pub(crate) struct ClaimNotice {
-    /// Its lanes may hold jobs, at least those listed in `lanes`.
+    /// Whether the claimer's lanes may hold jobs. The lanes listed in `lanes` probably do.
     pub(crate) jobs: bool,
     pub(crate) lanes: Vec<i64>,
-    /// A permit may be free.
+    /// Whether a permit may be free.
     pub(crate) room: bool,
-    /// Jobs started too late under its rate limit.
+    /// Whether jobs started too late under a rate limit of the claimer.
     pub(crate) late: bool,
-    /// Leases with finished jobs.
+    /// Leases with finished jobs that held permits.
     pub(crate) freed: HashSet<Uuid>,
 }
 
-/// State of a claimer.
+/// State of a claimer as published to other tasks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ClaimerState {
-    /// Claims, or waits for slots.
+    /// The claimer is claiming or waiting for slots.
     Active,
-    /// All lanes were empty; waits for a notice of jobs.
+    /// All lanes were empty. The claimer is waiting for a notice of jobs.
     Resting,
-    /// No permit is free for any of its jobs.
+    /// No permit is free for any job of the claimer's lanes.
     Shut,
     /// No permit is free for any waiting key.
     ShutByKey,
@@ -55,23 +55,23 @@ impl ClaimHint {
         Arc::new(Self { gates: Arc::clone(gates), ..Self::default() })
     }
 
-    /// Returns what wakes the claimer.
+    /// Returns the handle that wakes the claimer.
     pub(crate) fn wakeup(&self) -> &Arc<Notify> {
         &self.notify
     }
 
-    /// Whether any of these limits covers its lanes.
+    /// Returns whether any of the limits `gates` covers the claimer's lanes.
     pub(crate) fn is_under(&self, gates: &[i64]) -> bool {
         gates.iter().any(|gate| self.gates.contains(gate))
     }
 
-    /// Adds a notice and wakes the claimer.
+    /// Changes the pending notice and wakes the claimer.
     pub(crate) fn add(&self, change: impl FnOnce(&mut ClaimNotice)) {
         change(&mut self.notice());
         self.notify.notify_one();
     }
 
-    /// Notifies the claimer that its lanes may hold jobs, at least these. A resting claimer becomes active.
+    /// Notifies the claimer that its lanes may hold jobs, at least the given ones. A resting claimer becomes active.
     pub(crate) fn notify_jobs(&self, lanes: impl Iterator<Item = i64>) {
         if self.state() == ClaimerState::Resting {
             self.set_state(ClaimerState::Active);
@@ -82,12 +82,11 @@ impl ClaimHint {
         });
     }
 
-    /// Takes the notices since the last call.
+    /// Takes the notices that arrived since the last call.
     pub(crate) fn take(&self) -> ClaimNotice {
         std::mem::take(&mut self.notice())
     }
 
-    /// Returns the claimer's state.
     pub(crate) fn state(&self) -> ClaimerState {
         match self.state.load(Relaxed) {
             0 => ClaimerState::Active,
@@ -97,12 +96,11 @@ impl ClaimHint {
         }
     }
 
-    /// Publishes the claimer's state.
     pub(crate) fn set_state(&self, state: ClaimerState) {
         self.state.store(state as u8, Relaxed);
     }
 
-    /// Publishes that the claimer rests, unless there is a notice. Returns whether it does.
+    /// Publishes that the claimer is resting, unless a notice is pending. Returns whether the claimer is resting.
     pub(crate) fn rest(&self) -> bool {
         let notice = self.notice();
         let rests = !notice.jobs && !notice.room;
@@ -112,7 +110,7 @@ impl ClaimHint {
         rests
     }
 
-    /// No update under this lock can be left incomplete, so a poisoned lock is usable.
+    /// Locks the pending notice. A poisoned lock stays usable, because no update under the lock can be left incomplete.
     fn notice(&self) -> MutexGuard<'_, ClaimNotice> {
         self.notice.lock().unwrap_or_else(PoisonError::into_inner)
     }

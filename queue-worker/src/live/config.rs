@@ -1,4 +1,5 @@
-//! Configuration of a worker: the settings listed in `settings` as a struct, and their ranges. The defaults suit most programs.
+//! Configuration of a worker: a struct with the settings listed in `settings`, and the ranges of their values. The defaults suit most
+//! programs.
 
 use std::time::Duration;
 
@@ -8,24 +9,25 @@ use super::{OnStandby, settings::each_setting};
 use crate::error::Error;
 
 macro_rules! config {
-    ($($(#[$said:meta])* $name:ident($variable:literal, $value:literal): $type:ty, $taken:ty, $written:ty = $default:expr;)*) => {
-        /// Configuration of a worker.
+    ($($(#[$attribute:meta])* $name:ident($variable:literal, $value:literal): $type:ty, $taken:ty, $written:ty = $default:expr;)*) => {
+        /// Settings of a worker.
         #[derive(Clone, Debug)]
         #[non_exhaustive]
         pub struct Config {
-            /// Store that holds its jobs. Default: the schema `queue`.
+            /// Store that contains the worker's jobs. Default: the schema `queue`.
             pub store: Store,
-            /// Queues to serve, each with its own concurrency. Default: empty, which serves every queue with jobs of its types.
+            /// Queues to serve, each with its own concurrency. Default: empty, which serves every queue that contains jobs of the worker's
+            /// types.
             pub queues: Vec<(String, usize)>,
-            /// Whether a verdict waits for the disk. Default: it does. With [`Durability::Relaxed`], a crash of the database server may lose the last
-            /// verdicts, and those jobs run again.
+            /// Whether the commit of a verdict waits for the disk. Default: [`Durability::Full`], which waits. With
+            /// [`Durability::Relaxed`], a crash of the database server may lose the last verdicts, and the jobs run again.
             pub durability: Durability,
-            /// Relation of the spans of attempts to those of enqueues. Default: a link.
+            /// Relation between the span of an attempt and the span of the enqueue. Default: a link.
             pub trace: TraceRelation,
-            /// Divisor of intervals measured by the worker's own clock, so that tests need not wait for minutes.
+            /// Divisor of intervals that the worker's own clock measures. Tests set it to avoid waiting for minutes.
             #[doc(hidden)]
             pub pace: u32,
-            $($(#[$said])* pub $name: $type,)*
+            $($(#[$attribute])* pub $name: $type,)*
         }
 
         impl Default for Config {
@@ -41,27 +43,28 @@ fn host() -> String {
     hostname::get().map_or_else(|_| "worker".to_owned(), |name| name.to_string_lossy().into_owned())
 }
 
-/// Number of process crashes during a job that make it a dead letter.
+/// Number of process crashes during its attempts after which a job becomes a dead letter.
 pub(crate) const MOST_CRASHES: i16 = 3;
 
-/// Each day of history is five tables, which every statement over all of it opens.
+/// Accepted values of `retention`, as shown in errors. Each day of history has five tables, which every statement over the whole history
+/// opens.
 const RETENTIONS: &str = "1s to 100d, as each day of history slows statements down; a job type with few jobs is kept for longer by its own \
                           `retain = \"400d\"`, dead letters by `dead_retention`";
 
-/// Maximum concurrency of a subscription.
+/// Maximum concurrency of a queue.
 const MOST_CONCURRENCY: usize = 10_000;
 
 /// Maximum length of a worker's name in characters.
 const MOST_NAME: usize = 200;
 
 impl Config {
-    /// Returns the served queues as text: `mail=20,web=5`, or `any`.
+    /// Returns the served queues as text, such as `mail=20,web=5`, or `any`.
     pub(crate) fn served(&self) -> String {
         let named: Vec<String> = self.queues.iter().map(|(queue, concurrency)| format!("{queue}={concurrency}")).collect();
         if named.is_empty() { "any".to_owned() } else { named.join(",") }
     }
 
-    /// Checks every setting.
+    /// Checks that every setting is within its range.
     pub(crate) fn check(&self) -> Result<(), Error> {
         range("concurrency", &self.concurrency, 1..=MOST_CONCURRENCY, "1 to 10000")?;
         for (at, (queue, concurrency)) in self.queues.iter().enumerate() {
@@ -71,7 +74,7 @@ impl Config {
                 return wrong("concurrency", format!("{concurrency} for the queue `{queue}`"), "1 to 10000");
             }
             if self.queues[..at].iter().any(|(before, _)| before == queue) {
-                return wrong("queue", format!("`{queue}` twice"), "another name each time");
+                return wrong("queue", format!("`{queue}` twice"), "a name that appears once");
             }
         }
         range("the length of name", &self.name.chars().count(), 1..=MOST_NAME, "1 to 200")?;
@@ -106,7 +109,7 @@ impl std::fmt::Display for ShownDuration {
         const UNITS: [(u64, &str); 5] = [(31_557_600, " years"), (86_400, "d"), (3600, "h"), (60, "m"), (1, "s")];
         let seconds = self.0.as_secs();
         match UNITS.iter().find(|(unit, _)| (seconds >= *unit || *unit == 1) && seconds.is_multiple_of(*unit)) {
-            // More than a year is shown in whole years.
+            // Durations of more than a year are shown in whole years.
             _ if seconds >= UNITS[0].0 => write!(f, "{}{}", seconds / UNITS[0].0, UNITS[0].1),
             Some((unit, name)) if self.0.subsec_nanos() == 0 => write!(f, "{}{name}", seconds / unit),
             _ => write!(f, "{:?}", self.0),

@@ -1,7 +1,8 @@
-//! Shared connections. A loop borrows one for a statement or a transaction and returns it.
+//! Shared connections. A loop borrows a connection for a statement or a transaction and then returns it.
 //!
-//! The connections of a single worker are as many as its loops need at a time, as most of them are rarely active. The connections of many stores
-//! serve the loops of all; each store may use only a few at a time, so that one with hanging statements does not starve the others.
+//! A single worker has as many connections as its loops need at the same time, because most loops are rarely active. The connections for
+//! many stores serve the loops of all stores. Each store may use only a few connections at the same time, so that a store with hanging
+//! statements does not starve other stores.
 
 use std::{
     sync::{
@@ -22,70 +23,71 @@ use super::{
     idle_connections::{BorrowOutcome, BorrowerId, BorrowerKind, ConnectionCounter, IdleConnection, IdleConnections, Settings},
 };
 
-/// A set of shared connections to one database.
+/// Set of shared connections to one database.
 pub(crate) struct ConnectionBroker {
     purpose: &'static str,
-    /// Whether it belongs to a single worker.
+    /// Whether the connections belong to a single worker.
     of_one: bool,
     most: Mutex<usize>,
     room: Arc<Semaphore>,
     idle_connections: Mutex<IdleConnections>,
-    /// Notified whenever a connection is returned.
+    /// Notifier of returned connections.
     returned: Notify,
-    /// Number of connections found dead. What an earlier connection reported may be from another server.
+    /// Number of connections found dead. After a dead connection, information from earlier connections may be about another server.
     deaths: AtomicU64,
 }
 
-/// Share of one store or worker.
+/// Handle of one store or worker to the shared connections, with its permits.
 #[derive(Clone)]
 pub(crate) struct Borrower {
     exchange: Arc<ConnectionBroker>,
-    /// For loops that only claim.
+    /// Permits for loops that only claim.
     claims: Arc<Semaphore>,
-    /// For claims under limits, which wait for locks.
+    /// Permits for claims under limits, which wait for locks.
     limits: Arc<Semaphore>,
-    /// For everything except claims and settles.
+    /// Permits for everything except claims and settles.
     rest: Arc<Semaphore>,
-    /// For slow statements.
+    /// Permits for slow statements.
     slow: Arc<Semaphore>,
     number: u64,
 }
 
-/// A borrowed connection.
+/// Borrowed connection with the terms of the loan.
 pub(super) struct BorrowedConnection {
     pub(super) connection: PgConnection,
     pub(super) to: Arc<PgConnectOptions>,
     pub(super) since: Instant,
     pub(super) terms: LoanTerms,
-    /// Whether it was opened for this.
+    /// Whether the connection was opened for this loan.
     pub(super) is_fresh: bool,
 }
 
-/// Terms of a loan: the permits it occupies, and whether the connection has the borrower's settings.
+/// Terms of a loan: whether the connection accepts settings, and the permits that the loan occupies.
 pub(super) struct LoanTerms {
-    /// A pooler ignores our settings, and setting them would affect the next client of its server connection.
+    /// Whether the borrower's settings can be set. They cannot behind a pooler that ignores our settings: setting them would affect the
+    /// next client of its server connection.
     takes_settings: bool,
     made: ConnectionCounter,
     _permits: Permits,
 }
 
-/// Permits for a connection: of the borrower's own kind, and of all.
+/// Permits for a connection: of the borrower's kind, and of the total number.
 type Permits = (Vec<OwnedSemaphorePermit>, OwnedSemaphorePermit);
 
-/// Maximum number of connections per store at a time.
+/// Maximum number of connections per store at the same time.
 const EACH: usize = 4;
 
-/// Prepared statements cached per connection.
+/// Maximum number of prepared statements cached per connection.
 const STATEMENTS: usize = 500;
 
-/// Settings in which loops differ.
+/// Names of the settings in which loops differ.
 const DIFFERENT: [&str; 3] = ["synchronous_commit", "lock_timeout", "statement_timeout"];
 
-/// Lock timeout on connections shared with others.
+/// Default lock timeout on shared connections.
 const LOCKED: &str = "2s";
 
 impl ConnectionBroker {
-    /// Creates a set of up to this many connections for many stores.
+    /// Creates a set of up to `most` connections for many stores.
     pub(crate) fn new(purpose: &'static str, most: usize) -> Arc<Self> {
         Self::of(purpose, most, false)
     }
@@ -103,8 +105,8 @@ impl ConnectionBroker {
         })
     }
 
-    /// Creates the set of a single worker, with at least two connections. With three, hanging statements leave one for claims and one for settles;
-    /// with two, one for both.
+    /// Creates the set of connections of a single worker, with at least two connections. With three connections, hanging statements still
+    /// leave one for claims and one for settles. With two, they leave one for both.
     pub(crate) fn of_one_worker(most: usize) -> Borrower {
         let most = most.max(2);
         let at_once = |permits: usize| Arc::new(Semaphore::new(permits.max(1)));
@@ -113,17 +115,17 @@ impl ConnectionBroker {
         Borrower { exchange: Self::of("loops", most, true), claims, limits, rest, slow, number: 0 }
     }
 
-    /// Raises the maximum number of connections.
+    /// Raises the maximum number of connections to `most`.
     pub(crate) fn raise_limit(&self, most: usize) {
         let mut before = self.most.lock().unwrap_or_else(PoisonError::into_inner);
         self.room.add_permits(most.saturating_sub(*before));
         *before = most.max(*before);
     }
 
-    /// Adds a store. With more than two connections, a store leaves some to others.
+    /// Returns a handle for the store with the given number. If there are more than two connections, a single store cannot use all of them.
     pub(crate) fn borrower(self: &Arc<Self>, number: u64) -> Borrower {
         let own = Arc::new(Semaphore::new(self.most().saturating_sub(2).clamp(2, EACH)));
-        // All kinds of a store are counted together.
+        // All kinds of statements of a store share the same permits.
         let [claims, limits, rest, slow] = std::array::from_fn(|_| Arc::clone(&own));
         Borrower { exchange: Arc::clone(self), claims, limits, rest, slow, number }
     }
@@ -136,7 +138,7 @@ impl ConnectionBroker {
         self.idle_connections.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns the best idle connection for this borrower, or a permit to open one.
+    /// Returns the best idle connection for a borrower, or the counter for a new connection to open.
     async fn take(&self, by: BorrowerId, settings: &Settings, now: &PgConnectOptions) -> Result<Box<IdleConnection>, ConnectionCounter> {
         let until = Instant::now() + BorrowerKind::of(by.1).patience();
         loop {
@@ -159,7 +161,7 @@ impl ConnectionBroker {
 }
 
 impl Borrower {
-    /// Lends a connection with these settings, waiting for one if necessary.
+    /// Lends a connection with the given settings. Waits for a connection if necessary.
     pub(super) async fn lend(&self, pool: &PgPool, purpose: &'static str, settings: &Settings) -> sqlx::Result<BorrowedConnection> {
         let (permits, exchange) = (self.permits(BorrowerKind::of(purpose)).await?, &*self.exchange);
         let (to, by) = (pool.connect_options(), (self.number, purpose));
@@ -193,7 +195,7 @@ impl Borrower {
         Ok(lent)
     }
 
-    /// Waits for permits for another connection of this kind.
+    /// Waits for the permits that a connection of this kind needs.
     async fn permits(&self, part: BorrowerKind) -> sqlx::Result<Permits> {
         let kinds: &[_] = match part {
             BorrowerKind::Settle if self.exchange.of_one => &[],
@@ -210,12 +212,11 @@ impl Borrower {
         Ok((own, Arc::clone(&self.exchange.room).acquire_owned().await.map_err(closed)?))
     }
 
-    /// Returns the number of connections found dead.
     pub(super) fn deaths(&self) -> u64 {
         self.exchange.deaths.load(SeqCst)
     }
 
-    /// Records a dead connection and drops idle ones, which may be dead as well and would time out one by one.
+    /// Records a dead connection and drops idle connections. These may be dead as well and would time out one by one.
     pub(super) fn record_death(&self, deaths: u64) {
         let is_first = self.exchange.deaths.compare_exchange(deaths, deaths + 1, SeqCst, SeqCst).is_ok();
         if is_first {
@@ -223,7 +224,7 @@ impl Borrower {
         }
     }
 
-    /// Takes back a usable connection.
+    /// Takes back a connection that is still usable.
     pub(super) fn give_back(
         &self,
         BorrowedConnection { connection, to, since, terms, .. }: BorrowedConnection,
@@ -238,7 +239,7 @@ impl Borrower {
     }
 }
 
-/// Builds the statement that sets everything in which connections differ, and the application name.
+/// Builds the statement that sets the application name and all settings in which connections differ.
 fn setting(settings: &Settings, name: Option<&str>) -> String {
     let one = |name: &str| match settings.iter().rev().find(|(known, _)| *known == name) {
         Some((_, value)) => format!("set {name} = '{value}'"),

@@ -1,5 +1,5 @@
-//! Where the database is: at a URL, or in the embedded server. Makes the pool that handlers share; the worker's own connections are made
-//! in `connect`.
+//! Connections to the database, which is either configured by a URL or the embedded server. This module creates the pool shared with
+//! handlers, and `store_connection` creates the worker's own connections.
 
 use std::{fmt, time::Duration};
 
@@ -16,7 +16,7 @@ use super::{
 };
 use crate::error::Error;
 
-/// A pool of connections, and with it the embedded server if that is where they lead.
+/// Connection pool, with the embedded server if the pool connects to that server.
 ///
 /// ```no_run
 /// # async fn example() -> Result<(), queue_worker::Error> {
@@ -29,23 +29,23 @@ use crate::error::Error;
 /// # Ok(()) }
 /// ```
 ///
-/// An URL may name several hosts: `postgres://app@one,two:5433/app`. The pool then leads to the one that takes writes, and to another once that one does;
-/// `docs/ADDRESSES.md` has the rest.
-#[must_use = "an embedded server is stopped when its last user is dropped"]
+/// A URL may name several hosts, such as `postgres://app@one,two:5433/app`. The pool connects to the host that accepts writes, and switches
+/// to another host when that host takes over. See `docs/ADDRESSES.md`.
+#[must_use = "an embedded server stops when its last user is dropped"]
 pub struct Database {
     pool: PgPool,
-    /// To the server itself, where the pool leads to a pooler.
+    /// Database connected directly to the server, if the main pool connects through a pooler.
     direct: Option<Box<Self>>,
     #[cfg(all(feature = "cli", feature = "dashboard"))]
     wanted: super::address::TargetSession,
-    /// Of several hosts: the pools that are led to the one that is worked on.
+    /// Pools that follow the current host. `None` for a URL with a single host.
     #[cfg(all(feature = "cli", feature = "dashboard"))]
     pools: Option<Pools>,
     #[cfg(feature = "embedded")]
     embedded: Option<queue_embedded::Embedded>,
 }
 
-/// Where a database is, and how large the pool of connections to it. [`Database::options`] makes one.
+/// Options of a [`Database`]: URLs, size of the pool, and behavior on a standby. Created by [`Database::options`].
 ///
 /// ```no_run
 /// # async fn example() -> Result<(), queue_worker::Error> {
@@ -62,22 +62,25 @@ pub struct DatabaseOptions {
     on_standby: OnStandby,
 }
 
-/// The pool is for handlers, of which many wait for something else most of the time.
+/// Default size of the pool. The pool is for handlers, which are usually waiting for other services.
 const POOL_SIZE: u32 = 20;
 
-/// Of a pool that leads to the server itself: what uses that makes connections of its own.
+/// Size of a pool that connects directly to the server. Its users open connections of their own.
 const DIRECT_POOL_SIZE: u32 = 4;
 
-/// Connections that somebody still holds are waited for so long.
+/// Timeout for returning connections in use when a pool is closed.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 impl Database {
-    /// The database at `DATABASE_URL`; without that variable the embedded server's, which is started if it does not run yet, and a warning that
-    /// nobody elsewhere sees it. A release build does that only if `QUEUE_EMBEDDED` is `true`: a deployment without its variable is to fail. The
-    /// size of the pool is `QUEUE_POOL_SIZE`'s.
+    /// Connects to the database at `DATABASE_URL`. The variable `QUEUE_POOL_SIZE` sets the size of the pool.
+    ///
+    /// Without `DATABASE_URL`, the embedded server is started or joined. A release build does so only if `QUEUE_EMBEDDED` is `true`, so
+    /// that a deployment without `DATABASE_URL` fails. Unless `QUEUE_EMBEDDED` is `true`, a warning is logged that only this machine can
+    /// access the database.
     ///
     /// # Errors
-    /// As [`DatabaseOptions::connect`]; [`Error::NoDatabase`]; [`Error::Config`] for a size that is no number.
+    /// Returns the errors of [`DatabaseOptions::connect`], [`Error::NoDatabase`], or [`Error::Config`] for a pool size that is not a
+    /// number.
     pub async fn from_env() -> Result<Self, Error> {
         let options = DatabaseOptions::from_env()?;
         let is_set = std::env::var_os("QUEUE_EMBEDDED").is_some_and(|value| value == "true");
@@ -91,38 +94,40 @@ impl Database {
         Ok(database)
     }
 
-    /// Warns that this is a server of our own, if it is: nobody has named a database.
+    /// Warns if the embedded server is in use because no database URL is configured.
     pub(crate) fn log_location(&self, store: Store) {
         #[cfg(feature = "embedded")]
         if let Some(server) = &self.embedded {
             tracing::warn!(
                 folder = %server.folder().display(),
                 schema = store.schema(),
-                "no database is named, so this works on a PostgreSQL of this machine's own, which nobody elsewhere sees; set DATABASE_URL"
+                "no database is configured: using an embedded PostgreSQL, which only programs on this machine can see; set DATABASE_URL"
             );
         }
         #[cfg(not(feature = "embedded"))]
         let _ = (self, store);
     }
 
-    /// The database at `url`, which looks like `postgres://user:password@host:5432/name`, and may name several hosts.
+    /// Connects to the database at `url`, of the form `postgres://user:password@host:5432/name`. The URL may name several hosts.
     ///
     /// # Errors
-    /// [`Error::Database`] or [`Error::Address`] for an URL that cannot be read, [`Error::Connect`] when there is no way in, [`Error::NoHost`] when none of
-    /// several hosts will do.
+    /// Returns [`Error::Database`] or [`Error::Address`] if the URL is invalid, [`Error::Connect`] if the connection fails, or
+    /// [`Error::NoHost`] if none of several hosts qualifies.
     pub async fn connect(url: &str) -> Result<Self, Error> {
         Self::options().url(url).connect().await
     }
 
-    /// Says which database, and how large its pool is, before it connects.
+    /// Returns the default options. They are completed by calls of their methods, and then used by [`DatabaseOptions::connect`].
     pub fn options() -> DatabaseOptions {
         DatabaseOptions::default()
     }
 
-    /// The embedded server's database, which outlives this value; the server stops with its last user.
+    /// Connects to the database of the embedded server, which is started if necessary. The server stops when its last user closes or drops
+    /// it. The data is kept.
     ///
     /// # Errors
-    /// `Error::Embedded`, which says what to install; [`Error::NoDatabase`] when this crate was built without the feature `embedded`.
+    /// Returns `Error::Embedded` with instructions if the server cannot be started, or [`Error::NoDatabase`] if this crate was built
+    /// without the feature `embedded`.
     pub async fn embedded() -> Result<Self, Error> {
         Self::options().connect().await
     }
@@ -134,14 +139,14 @@ impl Database {
                 *host = host.clone().application_name("queue-worker");
             }
         }
-        let (wanted, hosts) = (address.wanted, Hosts::new(address));
-        // One connection by hand: the pool would try for half a minute and then only say that it waited.
+        let (target, hosts) = (address.wanted, Hosts::new(address));
+        // The first connection is made without the pool. The pool would retry for half a minute and then report only a timeout.
         let (found, fresh) = match on_standby {
             OnStandby::Exit => (hosts.find().await?, PoolFreshness::default()),
             OnStandby::Wait => (hosts.find_patiently().await?, PoolFreshness::default().patient()),
         };
         hosts.set_present(found.nth);
-        let pool = fresh.watch(PgPoolOptions::new().max_connections(pool_size), wanted).connect_lazy_with(found.options.clone());
+        let pool = fresh.watch(PgPoolOptions::new().max_connections(pool_size), target).connect_lazy_with(found.options.clone());
         let pools = if hosts.address().hosts.len() > 1 {
             let pools = Pools::default();
             pools.add(&pool, &fresh);
@@ -157,7 +162,7 @@ impl Database {
             pool,
             direct: None,
             #[cfg(all(feature = "cli", feature = "dashboard"))]
-            wanted,
+            wanted: target,
             #[cfg(all(feature = "cli", feature = "dashboard"))]
             pools,
             #[cfg(feature = "embedded")]
@@ -165,7 +170,7 @@ impl Database {
         })
     }
 
-    /// Another pool to the same database, past a pooler, which goes where that goes.
+    /// Creates another pool to the same database, which bypasses a pooler and follows the current host.
     #[cfg(all(feature = "cli", feature = "dashboard"))]
     pub(crate) fn another_pool(&self, options: PgPoolOptions) -> PgPool {
         let Self { pool, wanted, pools, .. } = self.direct.as_deref().unwrap_or(self);
@@ -185,13 +190,15 @@ impl Database {
         Ok(Self { embedded: Some(server), ..database })
     }
 
-    /// The pool: for enqueuing, for [`Worker::new`](crate::Worker::new), and for whatever else the program keeps there.
+    /// Returns the pool. It can be used for enqueues, for [`Worker::new`](crate::Worker::new), and for the program's own tables.
     pub fn pool(&self) -> &PgPool {
         &self.pool
     }
 
-    /// The pool that leads to the server itself, past a pooler of transactions: for [`Worker::direct`](crate::Worker::direct) and
-    /// [`Waiter::start`](queue_core::Waiter::start), which keep sessions. Without a [`direct_url`](DatabaseOptions::direct_url) it is the pool.
+    /// Returns the pool that connects directly to the server, bypassing a transaction pooler.
+    ///
+    /// [`Worker::direct`](crate::Worker::direct) and [`Waiter::start`](queue_core::Waiter::start) need this pool, because they keep
+    /// sessions. Without a [`direct_url`](DatabaseOptions::direct_url), the main pool is returned.
     ///
     /// ```no_run
     /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
@@ -208,7 +215,7 @@ impl Database {
         self.direct.as_ref().map_or(&self.pool, |direct| &direct.pool)
     }
 
-    /// Whether this is the embedded server's.
+    /// Returns whether the database is on the embedded server.
     pub fn is_embedded(&self) -> bool {
         #[cfg(feature = "embedded")]
         return self.embedded.is_some();
@@ -216,16 +223,17 @@ impl Database {
         false
     }
 
-    /// Brings the store's schema up to date; returns the versions applied.
+    /// Applies the pending migrations of the store's schema. Returns the applied versions.
     ///
     /// # Errors
-    /// As [`queue_core::migrate()`]; of a store in the embedded server that this release cannot use, `Error::EmbeddedStore`.
+    /// Returns the errors of [`queue_core::migrate()`], or `Error::EmbeddedStore` if the embedded server contains a store that this release
+    /// cannot use.
     pub async fn migrate(&self, store: Store) -> Result<Vec<i32>, Error> {
         let mut connection = self.direct().acquire().await?;
         migrate(&mut connection, store).await.map_err(|error| self.placed(error))
     }
 
-    /// With the place of a store that this release cannot use, if nobody has named it.
+    /// Adds the folder of the embedded server to an error about a store that this release cannot use.
     pub(crate) fn placed(&self, error: CoreError) -> Error {
         #[cfg(feature = "embedded")]
         if let (Some(server), CoreError::ForeignSchema { .. } | CoreError::ChangedMigration { .. }) = (&self.embedded, &error) {
@@ -236,7 +244,8 @@ impl Database {
         error.into()
     }
 
-    /// Closes the pool, then leaves the embedded server; several hosts are not followed any more. Connections that somebody still holds are waited for, up to ten seconds.
+    /// Closes the pools and leaves the embedded server. Waits up to ten seconds for connections in use. The database's hosts are no longer
+    /// followed.
     pub async fn close(self) {
         let all = async { tokio::join!(self.pool.close(), self.direct().close()) };
         let _ = timeout(PATIENCE, all).await;
@@ -255,7 +264,7 @@ impl Default for DatabaseOptions {
     }
 }
 
-/// Without the URL, which may hold a password.
+/// Formats the options without the URL, which may contain a password.
 impl fmt::Debug for DatabaseOptions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("DatabaseOptions").field("pool_size", &self.pool_size).finish_non_exhaustive()
@@ -263,10 +272,10 @@ impl fmt::Debug for DatabaseOptions {
 }
 
 impl DatabaseOptions {
-    /// What `DATABASE_URL`, `QUEUE_DIRECT_URL` and `QUEUE_POOL_SIZE` say.
+    /// Reads the options from `DATABASE_URL`, `QUEUE_DIRECT_URL` and `QUEUE_POOL_SIZE`.
     ///
     /// # Errors
-    /// [`Error::Config`] for a size that is no number.
+    /// Returns [`Error::Config`] for a pool size that is not a number.
     pub fn from_env() -> Result<Self, Error> {
         let value = |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(|value| value.to_string_lossy().into_owned());
         let pool_size = match value("QUEUE_POOL_SIZE") {
@@ -276,39 +285,44 @@ impl DatabaseOptions {
         Ok(Self { url: value("DATABASE_URL"), direct_url: value("QUEUE_DIRECT_URL"), pool_size, ..Self::default() })
     }
 
-    /// The database at this URL, which looks like `postgres://user:password@host:5432/name`, and may name several hosts. Without one it is the embedded
-    /// server's.
+    /// Sets the database URL, of the form `postgres://user:password@host:5432/name`. The URL may name several hosts. Default: the embedded
+    /// server.
     pub fn url(mut self, url: impl Into<String>) -> Self {
         self.url = Some(url.into());
         self
     }
 
-    /// Where the server itself is, if the URL leads to a pooler that gives each transaction another session: what keeps a session goes there, which are
-    /// a worker's own connections, those who wait for jobs, and a migration. Default: the URL.
+    /// Sets the URL for direct connections to the server, if the main URL leads to a transaction pooler. Default: the main URL.
+    ///
+    /// Direct connections are used by everything that keeps a session: a worker's own connections, waiters for jobs, and migrations.
     pub fn direct_url(mut self, url: impl Into<String>) -> Self {
         self.direct_url = Some(url.into());
         self
     }
 
-    /// How many connections the pool has at most, for handlers and the program to share: a worker makes its own. Default 20.
+    /// Sets the maximum number of connections in the pool, which handlers and the program share. Default: 20. The worker's own connections
+    /// are not counted.
     pub fn pool_size(mut self, pool_size: u32) -> Self {
         self.pool_size = pool_size;
         self
     }
 
-    /// What is done if some hosts answer, and none is as the URL wants it. Default [`OnStandby::Exit`]: that is an error. With [`OnStandby::Wait`] the pool
-    /// leads to one of them until another will do; for whoever waits for that, as a [`Worker`](crate::Worker) does before it begins.
+    /// Sets the behavior if hosts respond but none qualifies for the URL. Default: [`OnStandby::Exit`], which returns an error.
+    ///
+    /// With [`OnStandby::Wait`], the pool connects to one of the hosts until another host qualifies. This is meant for programs that wait
+    /// for a host to qualify, as a [`Worker`](crate::Worker) does before it starts.
     pub fn on_standby(mut self, on_standby: OnStandby) -> Self {
         self.on_standby = on_standby;
         self
     }
 
-    /// Connects, and starts the embedded server if it is meant and does not run yet.
+    /// Connects to the database. Without a URL, the embedded server is started or joined.
     ///
     /// # Errors
-    /// [`Error::Config`] for a pool of a size out of range, [`Error::Database`] or [`Error::Address`] for an URL that cannot be read, [`Error::Connect`] when
-    /// there is no way in, [`Error::NoHost`] when none of several hosts will do, `Error::Embedded`, which says what to install; [`Error::NoDatabase`] when this crate was built without the feature
-    /// `embedded`.
+    /// Returns [`Error::Config`] for a pool size out of range, [`Error::Database`] or [`Error::Address`] if a URL is invalid,
+    /// [`Error::Connect`] if the connection fails, or [`Error::NoHost`] if none of several hosts qualifies. Without a URL, returns
+    /// `Error::Embedded` with instructions if the embedded server cannot be started, or [`Error::NoDatabase`] if this crate was built
+    /// without the feature `embedded`.
     pub async fn connect(self) -> Result<Database, Error> {
         let Self { url, direct_url, pool_size, on_standby } = self;
         if !(1..=10_000).contains(&pool_size) {

@@ -1,4 +1,4 @@
-//! Opens connections with our settings, or without them if a pooler rejects them.
+//! Opens connections with the worker's settings, or without them if a pooler rejects them.
 
 use std::{
     pin::pin,
@@ -14,19 +14,20 @@ use uuid::Uuid;
 use super::session::SETTINGS;
 use crate::error::warn_throttled;
 
-/// Without our settings only speed suffers; notifications do not depend on them. Policies on a store's tables are detected when a worker starts;
-/// later ones no longer make statements fail.
-pub(super) const POOLER: &str = "a pooler is in front of the database: without settings of our own plans may be slow, and jobs are found by polling; \
+/// Warning that the worker's settings have no effect. Without the settings, statements are only slower, and notifications do not depend on
+/// them. Row security policies on a store's tables are detected when a worker starts. Policies created later do not make statements fail.
+pub(super) const POOLER: &str = "a pooler is in front of the database: the worker's settings have no effect, so plans may be slow and jobs are found by polling; \
     give the worker a direct connection";
 
-/// Interval at which a pending connection checks whether the pool leads elsewhere by now.
+/// Interval at which a pending connection attempt checks whether the pool has been redirected.
 const ELSEWHERE: Duration = Duration::from_millis(200);
 
-/// Identifies sessions of this process.
+/// Value that marks the sessions of this process.
 static MARK: LazyLock<String> = LazyLock::new(|| Uuid::new_v4().to_string());
 
-/// Connects to where the pool leads at that moment, and checks meanwhile: a connection to a lost host may never succeed. Returns where that is.
-/// `statements` is the size of the cache of prepared statements.
+/// Connects to the pool's current host, and returns the connection with the options used. The attempt starts over if the pool is redirected
+/// in the meantime, because an attempt to connect to a lost host may never end. `statements` is the size of the cache for prepared
+/// statements.
 pub(super) async fn connect_along(
     pool: &PgPool,
     (purpose, statements): (&str, Option<usize>),
@@ -50,15 +51,16 @@ pub(super) async fn connect_along(
     }
 }
 
-/// Returns the setting that identifies our sessions.
+/// Returns the setting that marks our sessions.
 pub(super) fn mark() -> (&'static str, &'static str) {
     ("queue.session", &MARK)
 }
 
-/// Whether this session started with the mark and is therefore not shared: a pooler rejects the mark or drops it.
+/// Returns whether the session started with the mark. Such a session is not shared with other clients, because a pooler rejects or drops
+/// the mark.
 pub(super) async fn is_marked(connection: &mut PgConnection) -> sqlx::Result<bool> {
-    let asked = format!("select pg_catalog.current_setting('queue.session', true) is not distinct from '{}'", *MARK);
-    sqlx::raw_sql(AssertSqlSafe(asked)).fetch_one(connection).await?.try_get(0)
+    let query = format!("select pg_catalog.current_setting('queue.session', true) is not distinct from '{}'", *MARK);
+    sqlx::raw_sql(AssertSqlSafe(query)).fetch_one(connection).await?.try_get(0)
 }
 
 async fn connect(to: &PgConnectOptions, purpose: &str, settings: &[(&'static str, &'static str)]) -> sqlx::Result<PgConnection> {
@@ -68,19 +70,19 @@ async fn connect(to: &PgConnectOptions, purpose: &str, settings: &[(&'static str
         && is_refused_setting(error)
     {
         warn_of_pooler(error);
-        // Without our settings, for a pooler that rejects them.
+        // A pooler has rejected the settings, so the connection is retried without them.
         return plain.extra_float_digits(None).connect().await;
     }
     connected
 }
 
-/// Whether our settings are in effect: a pooler may drop them silently.
+/// Returns whether the settings are in effect. A pooler may drop settings silently.
 pub(super) async fn has_settings(connection: &mut PgConnection) -> sqlx::Result<bool> {
     let mode = "select pg_catalog.current_setting('plan_cache_mode') = 'force_generic_plan'";
     sqlx::raw_sql(mode).fetch_one(connection).await?.try_get(0)
 }
 
-/// Every connection through the pooler is rejected in the same way, so this is logged once a minute.
+/// Logs that a pooler rejects the settings. Every connection is rejected in the same way, so the warning is logged once a minute.
 fn warn_of_pooler(error: &sqlx::Error) {
     static LAST: Mutex<Option<Instant>> = Mutex::new(None);
     let mut last = LAST.lock().unwrap_or_else(PoisonError::into_inner);
@@ -90,7 +92,7 @@ fn warn_of_pooler(error: &sqlx::Error) {
     }
 }
 
-/// Whether both lead to the same host.
+/// Returns whether both options lead to the same host.
 pub(super) fn is_same_place(one: &PgConnectOptions, other: &PgConnectOptions) -> bool {
     (one.get_host(), one.get_port(), one.get_socket()) == (other.get_host(), other.get_port(), other.get_socket())
 }

@@ -1,5 +1,5 @@
-//! A thread with a runtime of its own, for all tasks of a worker that handlers must not delay: a handler that blocks its thread blocks every task
-//! there.
+//! Thread with a runtime of its own, for all tasks of a worker that handlers must not delay. A handler that blocks its thread blocks every
+//! other task of that thread.
 
 use std::{io, thread, time::Duration};
 
@@ -11,18 +11,18 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::{Loop, LoopHealth};
 
-/// The thread. It ends when this is dropped, with everything spawned on it.
+/// Thread of a worker's loops. The thread and all tasks on it end when this handle is dropped.
 pub(crate) struct Engine {
     handle: Handle,
     loop_health: LoopHealth,
     _stop: Option<DropGuard>,
 }
 
-/// Interval at which it records that it is not blocked, if there is a reader.
+/// Interval at which the thread records that it is not blocked. Only health checks read the record.
 const TICK: Duration = Duration::from_secs(1);
 
 impl Engine {
-    /// Starts the thread, which reports to this health record.
+    /// Starts the thread. The thread and its loops report to `loop_health`.
     pub(crate) fn start_watched(name: &str, loop_health: &LoopHealth) -> io::Result<Self> {
         let engine = Self::start(name)?.with_health(loop_health);
         if cfg!(feature = "health") {
@@ -31,7 +31,6 @@ impl Engine {
         Ok(engine)
     }
 
-    /// Starts the thread.
     pub(crate) fn start(name: &str) -> io::Result<Self> {
         let runtime = Builder::new_current_thread().enable_all().build()?;
         let handle = runtime.handle().clone();
@@ -41,22 +40,22 @@ impl Engine {
         Ok(Self { handle, loop_health: LoopHealth::default(), _stop: Some(stop.drop_guard()) })
     }
 
-    /// Sets the health record of its loops.
+    /// Sets the health record to which the loops report.
     pub(crate) fn with_health(self, loop_health: &LoopHealth) -> Self {
         Self { loop_health: loop_health.clone(), ..self }
     }
 
-    /// Returns a handle to the same thread for loops with another health record. The thread ends with the original.
+    /// Returns a handle to the same thread for loops with another health record. The thread ends when the original handle is dropped.
     pub(crate) fn beside(&self, loop_health: &LoopHealth) -> Self {
         Self { handle: self.handle.clone(), loop_health: loop_health.clone(), _stop: None }
     }
 
-    /// Returns the runtime handle.
     pub(crate) fn handle(&self) -> &Handle {
         &self.handle
     }
 
-    /// Spawns a loop that runs until the worker stops, and restarts it after a panic with what `start` creates. Records an unexpected end.
+    /// Spawns a loop that runs until the worker stops. After a panic, the loop is restarted with a new future from `start`. An unexpected
+    /// end is recorded.
     pub(crate) fn supervise<T: Send + 'static, F: Future<Output = T> + Send + 'static>(
         &self,
         which: Loop,

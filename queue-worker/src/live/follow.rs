@@ -1,5 +1,6 @@
-//! Follows the database when it moves: checks the current host periodically, looks for another one if it does not answer or accepts no writes, and
-//! redirects the pools. A worker's own connections notice at their next use that their pool leads to another host, and reconnect.
+//! Follows the database when it moves. The current host is checked periodically. If it does not respond or accepts no writes, another host
+//! is searched for, and the pools are redirected. The worker's own connections reconnect on their next use, when they detect that their
+//! pool leads to another host.
 
 use std::{
     sync::{Arc, Mutex, PoisonError},
@@ -16,24 +17,25 @@ use super::{
 };
 use crate::error::Error;
 
-/// The redirected pools, each with what is known about its connections.
+/// Redirected pools, each with the freshness of its connections.
 #[derive(Clone, Default)]
 pub(super) struct Pools(Arc<Mutex<Vec<(PgPool, PoolFreshness)>>>);
 
-/// Interval between checks of the current host: half of the time in which its loss must be detected.
+/// Interval between checks of the current host. It is half of the time within which a loss of the host must be detected.
 const BEAT: Duration = Duration::from_millis(500);
 
 /// Timeout of a check.
 const SILENCE: Duration = Duration::from_secs(2);
 
-/// Interval between searches while no host qualifies. It grows, as every process searches.
+/// Initial and maximum interval between searches while no host qualifies. The interval grows, because every process searches.
 const AGAIN: Duration = Duration::from_millis(200);
 const LONGEST: Duration = Duration::from_secs(1);
 
 /// Interval between log lines while no host qualifies.
 const WARNING_INTERVAL: Duration = Duration::from_secs(10);
 
-/// Interval between checks of the other hosts while the current one works: one may have been promoted without the current one noticing.
+/// Interval between checks of the other hosts while the current host works. Another host may have been promoted without the current host
+/// noticing.
 const ROUND: Duration = Duration::from_secs(10);
 
 impl Pools {
@@ -55,7 +57,7 @@ impl Pools {
     }
 }
 
-/// Runs until all pools are closed, on a thread of its own that no blocking handler can delay.
+/// Starts following the hosts until all pools are closed. A thread of its own does this, so that no blocking handler can delay it.
 pub(super) fn start(hosts: Hosts, pools: Pools, found: GoodHost) -> Result<(), Error> {
     let engine = Engine::start("queue hosts").map_err(|error| Error::Thread(error.to_string()))?;
     let handle = engine.handle().clone();
@@ -78,15 +80,15 @@ async fn follow(hosts: &Hosts, pools: &Pools, connection: PgConnection) {
         if !well {
             tracing::warn!(
                 host = hosts.place(hosts.present()),
-                "the database does not answer there or takes no writes any more: looking at its other hosts"
+                "the database does not answer or no longer accepts writes: querying its other hosts"
             );
         }
-        if let Some(found) = look(hosts, pools, well).await {
-            // Existing connections may predate a restart.
+        if let Some(found) = find_host(hosts, pools, well).await {
+            // If the host was not working, existing connections may predate a restart, so the pools are redirected even to the same host.
             if found.nth != hosts.present() || !well {
                 pools.lead_to(&found);
                 hosts.set_present(found.nth);
-                tracing::warn!(host = hosts.place(found.nth), "works on this host of the database from now on");
+                tracing::warn!(host = hosts.place(found.nth), "connected to another host of the database");
             }
             if let Some(before) = present.replace(found.connection) {
                 let _ = timeout(SILENCE, before.close()).await;
@@ -99,7 +101,7 @@ async fn follow(hosts: &Hosts, pools: &Pools, connection: PgConnection) {
     }
 }
 
-/// Whether the current host answers and still qualifies.
+/// Returns whether the current host responds and still qualifies.
 async fn is_well(hosts: &Hosts, present: &mut Option<PgConnection>) -> bool {
     let Some(connection) = present else { return false };
     let well = timeout(SILENCE, query_server_state(connection))
@@ -111,8 +113,8 @@ async fn is_well(hosts: &Hosts, present: &mut Option<PgConnection>) -> bool {
     well
 }
 
-/// Returns the host to use. Keeps searching while none qualifies, unless the current one works.
-async fn look(hosts: &Hosts, pools: &Pools, well: bool) -> Option<GoodHost> {
+/// Returns the host to use. If no host qualifies, the search continues, unless the current host works.
+async fn find_host(hosts: &Hosts, pools: &Pools, well: bool) -> Option<GoodHost> {
     let (began, mut warned_at) = (Instant::now(), None::<Instant>);
     if well {
         return hosts.find_better().await.ok();

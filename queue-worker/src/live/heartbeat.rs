@@ -1,7 +1,7 @@
-//! The worker's heartbeat.
+//! Heartbeat of a worker.
 //!
-//! It has a thread, runtime and connection of its own, so that no handler, pool or lock can stop it. A worker whose heartbeat is late fences itself
-//! before other workers take its jobs, and continues under a new identity.
+//! The heartbeat has a thread, runtime and connection of its own, so that no handler, pool or lock can stop it. A worker whose heartbeat is
+//! late fences itself before other workers take its jobs, and continues under a new identity.
 
 use std::{
     sync::Arc,
@@ -18,10 +18,10 @@ use uuid::Uuid;
 use super::{Config, LeaseDeadline, Loop, LoopHealth, StoreConnection, bounded, jittered};
 use crate::error::{Error, warn_throttled};
 
-/// The worker's identity, or `None` while it must not act.
+/// Identity of a worker, or `None` while the worker must not act.
 pub(crate) type Identity = Option<Uuid>;
 
-/// Load of a worker.
+/// Number of used and existing slots of a worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Load {
     /// Number of busy slots.
@@ -30,7 +30,7 @@ pub(crate) struct Load {
     pub(crate) slots: usize,
 }
 
-/// Called at each heartbeat.
+/// Function that returns the current load, called for each heartbeat.
 pub(crate) type LoadNow = Box<dyn Fn() -> Load + Send>;
 
 /// Handle to the heartbeat of a worker.
@@ -40,16 +40,17 @@ pub(crate) struct Heartbeat {
     beating: HeartbeatRunner,
 }
 
-/// Where a heartbeat runs.
+/// Thread or task in which a heartbeat runs.
 enum HeartbeatRunner {
-    /// On its own thread.
+    /// Thread of its own.
     Thread(std::thread::JoinHandle<()>),
-    /// On a thread shared by the heartbeats of many workers.
+    /// Task on a thread shared by the heartbeats of many workers.
     Shared(tokio::task::JoinHandle<()>),
 }
 
 impl Heartbeat {
-    /// Starts the heartbeat, on its own thread unless a shared one is given. The identity is `None` until the worker is registered in the store.
+    /// Starts the heartbeat on a thread of its own, unless `shared` is given. The identity is `None` until the worker is registered in the
+    /// store.
     pub(crate) fn start(
         (link, shared): (StoreConnection, Option<&Handle>),
         config: &Config,
@@ -72,12 +73,12 @@ impl Heartbeat {
         Ok(Self { identity, stop: stop.drop_guard(), beating })
     }
 
-    /// Returns the worker's identity. It changes when the lease expires and again when there is a new one.
+    /// Returns the worker's identity. It becomes `None` when the lease is lost, and changes again when the worker has a new lease.
     pub(crate) fn identity(&self) -> watch::Receiver<Identity> {
         self.identity.clone()
     }
 
-    /// Deletes the worker's row and ends the thread.
+    /// Deletes the worker's row and ends the heartbeat.
     pub(crate) async fn stop(self) {
         drop(self.stop);
         match self.beating {
@@ -99,7 +100,7 @@ fn beat_alone(beats: impl Future<Output = ()> + Send + 'static) -> std::io::Resu
 struct HeartbeatLoop {
     link: StoreConnection,
     config: Config,
-    /// The types that this worker can run.
+    /// Stored names of the job types that this worker can run.
     types: Vec<String>,
     lease_deadline: LeaseDeadline,
     load: LoadNow,
@@ -108,7 +109,7 @@ struct HeartbeatLoop {
 
 impl HeartbeatLoop {
     async fn run(&mut self, stop: CancellationToken) {
-        // After a panic the previous identity has no heartbeat any more.
+        // After a panic, the previous identity has no heartbeat any more.
         self.lose();
         while !stop.is_cancelled() {
             let worker = Uuid::new_v4();
@@ -121,7 +122,7 @@ impl HeartbeatLoop {
                     self.lose();
                 }
                 Err(error) => {
-                    warn_throttled(&error, "cannot announce this worker; trying again");
+                    warn_throttled(&error, "cannot register this worker; retrying");
                     let _ = tokio::time::timeout(jittered(Duration::from_millis(500)), stop.cancelled()).await;
                 }
             }
@@ -130,14 +131,14 @@ impl HeartbeatLoop {
         std::mem::replace(&mut self.link, idle).close().await;
     }
 
-    /// Fences the worker: this process must not act any more.
+    /// Fences the worker, because this process must not act under its identity any more.
     fn lose(&mut self) {
-        // Published first, so that a task which finds an unknown lease of this identity sees that it has expired.
+        // Published first, so that a task which finds an unknown lease of this identity also sees that the identity has expired.
         self.publish.send_if_modified(|identity| identity.take().is_some());
         self.lease_deadline.end();
     }
 
-    /// Sends three heartbeats per lease. Returns when one was late, or when `stop` is cancelled.
+    /// Sends three heartbeats per lease. Returns when a heartbeat was late or `stop` is cancelled.
     async fn beat_until_lost(&mut self, worker: Uuid, mut last: Instant, stop: &CancellationToken) {
         let (ttl, limit) = (self.config.lease_ttl, self.limit());
         let mut pause = ttl / 3;
@@ -154,19 +155,24 @@ impl HeartbeatLoop {
                     (last, pause) = (sent, ttl / 3);
                     self.lease_deadline.extend(sent + limit);
                 }
-                Ok(false) => return tracing::error!("too late for a heartbeat: others may have this worker's jobs; it starts over"),
+                Ok(false) => {
+                    return tracing::error!(
+                        "heartbeat too late: other workers may have recovered this worker's jobs; continuing under a new identity"
+                    );
+                }
                 Err(error) => {
-                    warn_throttled(&error, "no heartbeat; trying again");
+                    warn_throttled(&error, "heartbeat failed; retrying");
                     pause = (ttl / 20).min(Duration::from_millis(500));
                 }
             }
             if last.elapsed() >= limit {
-                return tracing::error!("no heartbeat for nearly the whole lease: this worker drops its jobs and starts over");
+                return tracing::error!("no heartbeat for nearly the whole lease: abandoning all jobs and continuing under a new identity");
             }
         }
     }
 
-    /// How long a heartbeat counts. The rest of the lease covers a commit in flight and clock drift during a lease.
+    /// Returns how long a heartbeat is considered valid locally. The rest of the lease covers a commit in flight and clock drift during a
+    /// lease.
     fn limit(&self) -> Duration {
         self.config.lease_ttl / 5 * 4
     }
@@ -209,7 +215,7 @@ fn number(of: usize) -> i32 {
     i32::try_from(of).unwrap_or(i32::MAX)
 }
 
-/// Returns the process's memory in bytes, on Linux.
+/// Returns the resident memory of the process in bytes, if known. It is known only on Linux.
 fn memory() -> Option<i64> {
     resident(&std::fs::read_to_string("/proc/self/status").ok()?)
 }

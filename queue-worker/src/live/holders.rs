@@ -1,10 +1,10 @@
-//! Finds the sessions that hold locks.
+//! Finds sessions that hold locks on tables.
 
 use queue_core::Store;
 
 use super::{StoreConnection, bounded};
 
-/// A table with a lock on it or on one of its rows, and the session that holds it, if known.
+/// Table with a lock on it or on one of its rows, and the session that holds the lock, if known.
 #[derive(Debug, sqlx::FromRow)]
 pub(crate) struct LockHolder {
     pub(crate) relation: String,
@@ -13,7 +13,7 @@ pub(crate) struct LockHolder {
     pub(crate) application: Option<String>,
 }
 
-/// Finds sessions that have locked tables against writers.
+/// Returns the sessions that hold locks which block writes to tables of the store.
 pub(crate) async fn lock_holders(link: &mut StoreConnection, store: Store) -> sqlx::Result<Vec<LockHolder>> {
     let statement = sqlx::query_as(store.sql(include_str!("../../sql/lock_holders.sql")));
     let holders = bounded(statement.fetch_all(link.get().await?)).await;

@@ -1,4 +1,4 @@
-//! Chooses one of several hosts: queries all of them concurrently and picks one that qualifies. Remembers only the last choice.
+//! Chooses one of several hosts. All hosts are queried concurrently, and one that qualifies is chosen. Only the last choice is remembered.
 
 use std::{
     sync::{Arc, Mutex, PoisonError},
@@ -15,30 +15,30 @@ use super::{
 };
 use crate::error::{self, Error};
 
-/// The hosts of a database.
+/// Hosts of a database, with the last choice.
 #[derive(Clone)]
 pub(super) struct Hosts(Arc<HostsState>);
 
 struct HostsState {
     address: Address,
-    /// Index of the last choice.
+    /// Index of the last chosen host.
     present: Mutex<usize>,
 }
 
-/// A host that answered, with its connection.
+/// Host that responded, with the open connection.
 pub(super) struct GoodHost {
-    /// Index in the list.
+    /// Index of the host in the database URL.
     pub(super) nth: usize,
-    /// Options that connect to it: with a setting of ours, unless a pooler rejects it.
+    /// Options that connect to the host. They include a setting of ours, unless a pooler rejects settings.
     pub(super) options: PgConnectOptions,
     pub(super) connection: PgConnection,
     state: ServerState,
 }
 
-/// Once one host qualifies, the others have this long to prove better.
+/// Time that other hosts have to respond once one host qualifies.
 const OTHERS: Duration = Duration::from_millis(250);
 
-/// Timeout of the query which of two servers is newer.
+/// Timeout of the query that tells which of two servers is newer.
 const TIMELINE_TIMEOUT: Duration = Duration::from_secs(1);
 
 impl Hosts {
@@ -54,47 +54,50 @@ impl Hosts {
         *self.0.present.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Remembers this choice.
+    /// Remembers the host with index `nth` as the last choice.
     pub(super) fn set_present(&self, nth: usize) {
         *self.0.present.lock().unwrap_or_else(PoisonError::into_inner) = nth;
     }
 
-    /// Returns the address of a host.
+    /// Returns the host and port of the host with index `nth`.
     pub(super) fn place(&self, nth: usize) -> String {
         self.0.address.hosts.get(nth).map(host).unwrap_or_default()
     }
 
-    /// Returns the host to use: of those that qualify the last choice, otherwise the first in the list. If several accept writes, the one promoted
-    /// last: the others may not know yet that they are no longer primary.
+    /// Returns the host to use.
+    ///
+    /// Of the hosts that qualify, the last choice is preferred, and otherwise the first host in the URL. If several hosts accept writes,
+    /// the most recently promoted one is returned, because the others may not know yet that they are no longer primary.
     ///
     /// # Errors
     ///
-    /// [`Error::NoHost`] with the answer of each host; [`Error::Connect`] for a single host that is unreachable.
+    /// Returns [`Error::NoHost`] with the response of each host, or [`Error::Connect`] for a single host that is unreachable.
     pub(super) async fn find(&self) -> Result<GoodHost, Error> {
         self.find_or_take(false, |_| None).await
     }
 
-    /// The same while the last choice works: it is waited for, however slow, and replaced only by a better one.
+    /// Finds a host like [`Hosts::find`] while the last choice works. The last choice is awaited however slow it is, and replaced only by a
+    /// better host.
     pub(super) async fn find_better(&self) -> Result<GoodHost, Error> {
         self.find_or_take(true, |_| None).await
     }
 
-    /// The same, but returns a host that answered if none qualifies, for callers that wait until it does.
+    /// Finds a host like [`Hosts::find`]. If no host qualifies, returns a host that responded, for callers that wait until it qualifies.
     pub(super) async fn find_patiently(&self) -> Result<GoodHost, Error> {
         self.find_or_take(false, Vec::pop).await
     }
 
     async fn find_or_take(&self, is_well: bool, take: impl FnOnce(&mut Vec<GoodHost>) -> Option<GoodHost>) -> Result<GoodHost, Error> {
-        let (wanted, present) = (self.0.address.wanted, self.present());
+        let (target, present) = (self.0.address.wanted, self.present());
         let (answered, away) = self.ask_all(is_well.then_some(present)).await;
-        let (mut fit, mut others): (Vec<_>, Vec<_>) = answered.into_iter().partition(|host| wanted.takes(host.state));
+        let (mut fit, mut others): (Vec<_>, Vec<_>) = answered.into_iter().partition(|host| target.takes(host.state));
         if fit.is_empty() {
             let why = self.no_host_error(&others, away);
             let taken = take(&mut others);
             leave(others).await;
             return taken.ok_or(why);
         }
-        if fit.len() > 1 && wanted.is_one() {
+        if fit.len() > 1 && target.is_one() {
             let (mut newest, mut known) = (0, Vec::with_capacity(fit.len()));
             for mut host in fit {
                 let timeline = timeline(&mut host.connection).await;
@@ -105,15 +108,15 @@ impl Hosts {
             fit = newer.into_iter().map(|(_, host)| host).collect();
             others.extend(older.into_iter().map(|(_, host)| host));
         }
-        // The best one is last.
-        fit.sort_by_key(|host| std::cmp::Reverse((wanted.prefers_other(host.state), host.nth != present, host.nth)));
+        // The best host is last.
+        fit.sort_by_key(|host| std::cmp::Reverse((target.prefers_other(host.state), host.nth != present, host.nth)));
         let best = fit.pop();
         others.extend(fit);
         leave(others).await;
         best.ok_or_else(|| self.no_host_error(&[], Vec::new()))
     }
 
-    /// Queries all hosts. Does not wait for silent ones once another qualifies, except for `awaited`.
+    /// Queries all hosts. Once a host qualifies, hosts that do not respond are not awaited any longer, except `awaited`.
     async fn ask_all(&self, mut awaited: Option<usize>) -> (Vec<GoodHost>, Vec<(usize, sqlx::Error)>) {
         let Address { hosts, wanted, patience } = &self.0.address;
         let mut asking = JoinSet::new();
@@ -160,8 +163,8 @@ async fn leave(hosts: Vec<GoodHost>) {
     }
 }
 
-/// Connects and queries the state of the server. Sets `jit=off`, since compiling takes longer than the query. Falls back to no settings where a
-/// pooler rejects them.
+/// Connects and queries the state of the server. The setting `jit=off` is used, because compiling takes longer than the query. If a pooler
+/// rejects settings, the connection is opened without them.
 async fn connect_and_query(options: PgConnectOptions) -> sqlx::Result<(PgConnectOptions, PgConnection, ServerState)> {
     let own = options.clone().options([("jit", "off")]);
     let (options, mut connection) = match own.connect().await {
@@ -177,26 +180,26 @@ async fn connect_and_query(options: PgConnectOptions) -> sqlx::Result<(PgConnect
     Ok((options, connection, state))
 }
 
-/// Zero if the server does not report it, which makes it equal to others of its kind.
+/// Returns the timeline of a server. The result is zero if the server does not report it, so that such servers count as equally new.
 async fn timeline(connection: &mut PgConnection) -> i64 {
-    let told = async {
+    let query = async {
         let row = sqlx::raw_sql(include_str!("../../sql/timeline.sql")).fetch_one(connection).await?;
         row.try_get::<Option<i64>, _>(0)
     };
-    timeout(TIMELINE_TIMEOUT, told).await.ok().and_then(Result::ok).flatten().unwrap_or(0)
+    timeout(TIMELINE_TIMEOUT, query).await.ok().and_then(Result::ok).flatten().unwrap_or(0)
 }
 
 fn away() -> sqlx::Error {
     sqlx::Error::Io(std::io::ErrorKind::TimedOut.into())
 }
 
-/// Returns host and port.
+/// Returns the host and port to which the options lead.
 fn host(options: &PgConnectOptions) -> String {
     let host = options.get_socket().map_or_else(|| options.get_host().to_owned(), |socket| socket.display().to_string());
     if host.contains(':') { format!("[{host}]:{}", options.get_port()) } else { format!("{host}:{}", options.get_port()) }
 }
 
-/// Returns where the options lead, without user and password.
+/// Returns the database and host to which the options lead, without user and password.
 pub(super) fn place(options: &PgConnectOptions) -> String {
     format!("the database `{}` at {}", options.get_database().unwrap_or("the user's default"), host(options))
 }

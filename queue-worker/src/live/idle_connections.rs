@@ -1,4 +1,4 @@
-//! Idle shared connections, and the choice of one for a borrower. Knows nothing about statements.
+//! Idle shared connections, and the choice of a connection for a borrower. This module executes no statements.
 
 use std::{
     sync::{
@@ -12,13 +12,14 @@ use sqlx::{PgConnection, postgres::PgConnectOptions};
 
 use super::dial::is_same_place;
 
-/// Settings of a connection beyond those of all our connections.
+/// Settings of a connection in addition to the settings of all our connections.
 pub(super) type Settings = Vec<(&'static str, &'static str)>;
 
-/// Borrower of a connection: number of the store, and purpose. Its statements are prepared there.
+/// Borrower of a connection: number of the store, and purpose. The borrower's statements are prepared on a connection that it has used
+/// before.
 pub(super) type BorrowerId = (u64, &'static str);
 
-/// Idle connections, and the total number.
+/// Idle connections, and the number of all open connections.
 #[derive(Default)]
 pub(super) struct IdleConnections {
     idle: Vec<IdleConnection>,
@@ -26,57 +27,58 @@ pub(super) struct IdleConnections {
     shrink: ShrinkPolicy,
 }
 
-/// An idle connection.
+/// Idle connection with its settings and its last borrower.
 pub(super) struct IdleConnection {
     pub(super) connection: PgConnection,
     pub(super) to: Arc<PgConnectOptions>,
     pub(super) since: Instant,
     pub(super) settings: Settings,
     pub(super) takes_settings: bool,
-    /// Its last borrower.
+    /// Last borrower of the connection.
     pub(super) by: BorrowerId,
     pub(super) at: Instant,
     pub(super) made: ConnectionCounter,
 }
 
-/// Counts a connection that exists or is being opened.
+/// Counter of a connection that exists or is being opened. Dropping it decrements the number of connections.
 pub(super) struct ConnectionCounter(Arc<AtomicUsize>);
 
-/// Result of a request for a connection.
+/// Outcome of a borrower's request for a connection.
 pub(super) enum BorrowOutcome {
     Idle(Box<IdleConnection>),
-    /// Open a new one.
+    /// Open a new connection.
     Make(ConnectionCounter),
-    /// Wait: one may be returned soon.
+    /// Wait, because a connection may be returned soon.
     Wait,
 }
 
-/// Kind of borrower. Kinds that jobs wait for are not delayed by the others.
+/// Kind of borrower. Kinds that jobs are waiting for are not delayed by other kinds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum BorrowerKind {
     Claim,
     Settle,
     /// Claims under limits, which wait for locks.
     Limits,
-    /// Slow statements: pruning, and scans below the floors.
+    /// Slow statements: pruning and scans below the floors.
     Slow,
     Rest,
 }
 
-/// Decides whether there are more connections than needed.
+/// Policy that decides whether more connections are open than needed.
 struct ShrinkPolicy {
     since: Instant,
-    /// Whether one had to be opened since.
+    /// Whether a connection had to be opened since the last check.
     more: bool,
 }
 
-/// Unused connections are closed after this time.
+/// Time after which an unused connection is closed.
 const UNUSED: Duration = Duration::from_mins(1);
 
-/// After this time without a new connection, one is closed. If that was wrong, it is reopened, at most once per two such periods.
+/// Time without a new connection after which a connection is closed. If the connection was still needed, it is opened again, at most once
+/// per two such periods.
 const WHILE: Duration = Duration::from_secs(15);
 
-/// Minimum number of connections of a single worker: one for claims and one for everything else.
+/// Minimum number of connections of a single worker: one for claims, and one for everything else.
 const LEAST: usize = 2;
 
 impl BorrowerKind {
@@ -90,7 +92,7 @@ impl BorrowerKind {
         }
     }
 
-    /// Returns how long it waits for a borrowed connection before another is opened.
+    /// Returns how long a borrower waits for a connection in use before another one is opened.
     pub(super) fn patience(self) -> Duration {
         match self {
             Self::Claim => Duration::ZERO,
@@ -99,7 +101,8 @@ impl BorrowerKind {
         }
     }
 
-    /// Whether it may use a connection last used by another kind. Claims and settles keep their prepared statements.
+    /// Returns whether this kind may use a connection last used by the kind `last`. The connections of claims and settles keep their
+    /// prepared statements.
     fn may_reuse(self, last: Self) -> bool {
         match last {
             Self::Claim => self == Self::Claim,
@@ -110,7 +113,8 @@ impl BorrowerKind {
 }
 
 impl IdleConnections {
-    /// Returns the best connection for a loop of a single worker. While others are in use, it may wait for one of them.
+    /// Returns the best connection for a loop of a single worker. If other connections are in use, the loop may have to wait for one of
+    /// them.
     pub(super) fn of_one(
         &mut self,
         by: BorrowerId,
@@ -135,7 +139,8 @@ impl IdleConnections {
         }
     }
 
-    /// Returns the best connection for a store: with its prepared statements, or at least with these settings. Any one, if no more may be opened.
+    /// Returns the best connection for a store. A connection with the store's prepared statements or at least with the same settings is
+    /// preferred. If no more connections may be opened, any connection is returned.
     pub(super) fn of_many(&mut self, by: BorrowerId, settings: &Settings, now: &PgConnectOptions, most: usize) -> BorrowOutcome {
         self.idle.retain(|idle| is_same_place(now, &idle.to) && (idle.at.elapsed() < UNUSED || idle.by.0 == by.0));
         let fits = |idle: &IdleConnection| (idle.settings == *settings, idle.by.0 == by.0);
@@ -146,7 +151,7 @@ impl IdleConnections {
         }
     }
 
-    /// Takes a connection back. If a single worker has too many, closes the least recently used one.
+    /// Takes a connection back. If a single worker has more connections than needed, the least recently used one is closed.
     pub(super) fn put(&mut self, idle: IdleConnection, of_one: bool) {
         self.idle.push(idle);
         if of_one && self.shrink.may_close(Instant::now()) && self.made() > LEAST {
@@ -163,7 +168,7 @@ impl IdleConnections {
         self.made.load(Relaxed)
     }
 
-    /// More are opened only while the idle connections are locked.
+    /// Counts a connection to open. Called only while the idle connections are locked, so the number cannot exceed the maximum.
     fn make(&self) -> ConnectionCounter {
         self.made.fetch_add(1, Relaxed);
         ConnectionCounter(Arc::clone(&self.made))
@@ -183,7 +188,7 @@ impl Default for ShrinkPolicy {
 }
 
 impl ShrinkPolicy {
-    /// Whether one may be closed: no connection was opened for a while.
+    /// Returns whether a connection may be closed, because none was opened for a while.
     fn may_close(&mut self, at: Instant) -> bool {
         let has_elapsed = at.saturating_duration_since(self.since) >= WHILE;
         let may = has_elapsed && !self.more;

@@ -1,4 +1,5 @@
-//! Local lease deadline. A process that was suspended notices here that its lease has expired, before its heartbeat does.
+//! Local deadline of the worker's lease. A process that was suspended detects with it that the lease has expired, before the heartbeat
+//! does.
 
 use std::{
     sync::{
@@ -8,60 +9,60 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Extended by each heartbeat, and checked before any job starts.
+/// Deadline that each heartbeat extends and that is checked before a job starts.
 #[derive(Clone)]
 pub(crate) struct LeaseDeadline {
     since: Instant,
-    /// Nanoseconds since `START`.
+    /// Deadline in nanoseconds after `since`.
     until: Arc<AtomicU64>,
-    /// Number of leases that have ended.
+    /// Number of leases that have ended so far.
     ended: Arc<AtomicU64>,
 }
 
-/// One lease of the worker. Jobs claimed under it do not start under a later one.
+/// One lease of the worker. Jobs claimed under this lease do not start under a later one.
 pub(crate) struct OwnLease {
     lease_deadline: LeaseDeadline,
     nth: AtomicU64,
 }
 
 impl LeaseDeadline {
-    /// Creates an expired deadline.
+    /// Creates a deadline that has expired.
     pub(crate) fn new() -> Self {
         Self { since: Instant::now(), until: Arc::default(), ended: Arc::default() }
     }
 
-    /// Extends the deadline.
+    /// Extends the deadline to `until`.
     pub(super) fn extend(&self, until: Instant) {
         let until = until.saturating_duration_since(self.since);
         self.until.store(u64::try_from(until.as_nanos()).unwrap_or(u64::MAX), Relaxed);
     }
 
-    /// Ends the lease: other workers may recover its jobs.
+    /// Ends the lease, because other workers may recover its jobs.
     pub(super) fn end(&self) {
         self.until.store(0, Relaxed);
         self.ended.fetch_add(1, Relaxed);
     }
 
-    /// Returns the time left, if any.
+    /// Returns the time until the deadline, or `None` if there is no lease.
     #[cfg(feature = "health")]
     pub(crate) fn remaining(&self) -> Option<Duration> {
         let until = self.until.load(Relaxed);
         (until > 0).then(|| Duration::from_nanos(until).saturating_sub(self.since.elapsed()))
     }
 
-    /// Returns the current lease.
+    /// Returns the lease that is current now.
     pub(crate) fn current(&self) -> OwnLease {
         OwnLease { lease_deadline: self.clone(), nth: AtomicU64::new(self.ended.load(Relaxed)) }
     }
 }
 
 impl OwnLease {
-    /// Makes this the current lease, once none of its earlier jobs is left.
+    /// Makes the current lease the lease of new jobs. Must be called only when no job of an earlier lease is left.
     pub(crate) fn renew(&self) {
         self.nth.store(self.lease_deadline.ended.load(Relaxed), Relaxed);
     }
 
-    /// Whether jobs of this lease may not start any more.
+    /// Returns whether the lease has ended, so that jobs claimed under it must not start.
     pub(crate) fn has_ended(&self) -> bool {
         let LeaseDeadline { since, until, ended } = &self.lease_deadline;
         self.nth.load(Relaxed) != ended.load(Relaxed) || since.elapsed() >= Duration::from_nanos(until.load(Relaxed))

@@ -1,4 +1,4 @@
-//! Limits declared in a worker's code, for types and queues.
+//! Limits that a worker's code declares for job types and queues.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,19 +8,19 @@ use sqlx::PgConnection;
 use super::bounded;
 use crate::error::Error;
 
-/// All declared limits, as parameters of the statement.
+/// All declared limits, as parameters of the statement that declares them.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct OwnLimits {
-    /// All names of the worker's types, and the queues that it names.
+    /// All names of the worker's job types, and all queues that the worker names.
     types: Vec<String>,
     queues: Vec<String>,
-    /// Type and name of each limit.
+    /// Pairs of job type and limit name.
     of_types: Vec<(String, String)>,
     limits: BTreeMap<String, Limit>,
 }
 
 impl OwnLimits {
-    /// Collects the limits of these types and queues.
+    /// Collects the limits of the registered job types and of the queues.
     pub(crate) fn new(registry: &Registry, named: &[(String, usize)], queues: &[(String, Limit)]) -> Result<Self, Error> {
         let mut own = Self {
             types: registry.names().map(|(name, _)| name.to_owned()).collect(),
@@ -36,7 +36,7 @@ impl OwnLimits {
                 own.of_types.extend(names().map(|of| (of.to_owned(), name.clone())));
                 own.add(name, *limit)?;
             }
-            // If an operator limits the type by any of its names: its jobs may be stored under each.
+            // An operator may limit the type by any of its names. Such a limit covers the jobs stored under the other names as well.
             let others =
                 |of: &'static str| names().filter(move |other| *other != of).map(move |other| (of.to_owned(), format!("type:{other}")));
             own.of_types.extend(names().flat_map(others));
@@ -58,18 +58,21 @@ impl OwnLimits {
         limit.name = None;
         let known = self.limits.entry(name.clone()).or_insert(limit);
         if known.keyed != limit.keyed {
-            return Err(Error::Limit { name, why: "one type gives it a key, and another does not; let all give one, or none".to_owned() });
+            return Err(Error::Limit {
+                name,
+                why: "one type sets a key and another does not; set a key for all types or for none".to_owned(),
+            });
         }
         if !known.says_how_many() {
             *known = limit;
         }
         if limit.says_how_many() && *known != limit {
-            return Err(Error::Limit { name, why: "two types give it other figures; let one of them give them".to_owned() });
+            return Err(Error::Limit { name, why: "two types set different values; set them for one type only".to_owned() });
         }
         Ok(())
     }
 
-    /// Returns what they cover: queue and job type, where `*` is any.
+    /// Returns the scopes of the limits as pairs of queue and job type, where `*` stands for any.
     pub(crate) fn scopes(&self) -> impl Iterator<Item = (String, String)> {
         let types =
             self.of_types.iter().filter(|(_, name)| self.limits.contains_key(name)).map(|(job_type, _)| ("*".to_owned(), job_type.clone()));
@@ -77,7 +80,7 @@ impl OwnLimits {
         types.chain(queues)
     }
 
-    /// Declares the limits to the store, if it does not know them.
+    /// Declares the limits to the store, unless the store already has them.
     pub(crate) async fn declare(&self, connection: &mut PgConnection, store: Store) -> sqlx::Result<()> {
         let narrow = |count: Option<u32>| count.map(u32::cast_signed);
         let limits = || self.limits.values();

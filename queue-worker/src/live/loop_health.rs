@@ -1,4 +1,4 @@
-//! Health of a worker's loops. Each loop records marks, which costs a read of the clock; health checks and metrics read them.
+//! Health of a worker's loops. Each loop sets time marks, which costs a read of the clock. Health checks and metrics read the marks.
 
 use std::{
     panic::AssertUnwindSafe,
@@ -16,50 +16,51 @@ use tokio_util::sync::CancellationToken;
 use super::PauseSnapshot;
 use super::{Loop, Pauses, Timings};
 
-/// Marks of one worker.
+/// Time marks and counters of one worker's loops.
 #[derive(Clone, Default)]
 pub(crate) struct LoopHealth(Arc<LoopMarks>);
 
-/// Marks by loop.
+/// Time marks and counters of the loops.
 #[derive(Default)]
 pub(crate) struct LoopMarks {
-    /// The poll loop has started another iteration.
+    /// Start of the latest iteration of the poll loop.
     pub(crate) claims: TimeMark,
-    /// First of the consecutive failed iterations of the poll loop; cleared by a success.
+    /// First of the consecutive failed iterations of the poll loop. Cleared by a successful iteration.
     pub(crate) failing: TimeMark,
-    /// Since when the oldest verdicts being written have been waiting; cleared when there are none.
+    /// Time since which the oldest verdicts have been waiting to be written. Cleared when no verdict is waiting.
     pub(crate) settling: TimeMark,
-    /// The thread of the loops is not blocked.
+    /// Last time at which the thread of the loops was not blocked.
     pub(crate) engine: TimeMark,
-    /// Since when the login may not read or use the store; cleared when it may.
+    /// Time since which the login has lacked access to parts of the store. Cleared when the login has access.
     pub(crate) no_access: TimeMark,
-    /// The store was pruned without a failure.
+    /// Last time at which the store was pruned without a failure.
     pub(crate) pruned: TimeMark,
-    /// Number of attempts to prune it.
+    /// Number of pruning rounds.
     pub(crate) prunes: AtomicU64,
-    /// Number of retries of writing verdicts.
+    /// Number of retries of settle statements.
     pub(crate) settle_retries: AtomicU64,
-    /// Durations of claims and of writes of verdicts.
+    /// Durations of claims, and of settles.
     claim_took: Mutex<Timings>,
     settle_took: Mutex<Timings>,
-    /// Pauses as this worker knows them, after its start.
+    /// Pauses as loaded by this worker. Set when the worker starts.
     pub(crate) pauses: OnceLock<Pauses>,
-    /// Whether shutdown was requested.
+    /// Whether a shutdown was requested.
     stopping: AtomicBool,
-    /// First loop that ended without a request.
+    /// First loop that ended without a shutdown request.
     ended: Mutex<Option<Loop>>,
-    /// Last loop that panicked and was restarted, and when.
+    /// Last loop that panicked and was restarted, and the time of the panic.
     panicked: Mutex<Option<(Loop, Instant)>>,
 }
 
-/// Pause before a panicked loop is restarted: doubled each time, up to the longest. A loop that ran for that long starts over with the shortest.
+/// Shortest and longest pause before a panicked loop is restarted. The pause doubles with each panic. After a run of at least the longest
+/// pause, it starts with the shortest one again.
 const SHORTEST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_mins(1);
 
-/// A point in time, or none.
+/// Optional point in time that several threads can set and read.
 pub(crate) struct TimeMark {
     origin: Instant,
-    /// Nanoseconds since `START` plus one; zero is none.
+    /// Nanoseconds after `origin` plus one, or zero if the mark is not set.
     at: AtomicU64,
 }
 
@@ -70,22 +71,21 @@ impl Default for TimeMark {
 }
 
 impl TimeMark {
-    /// Sets the mark to now.
+    /// Sets the mark to the current time.
     pub(crate) fn set(&self) {
         self.at.store(self.now(), Relaxed);
     }
 
-    /// Sets the mark to now unless it is set.
+    /// Sets the mark to the current time, unless it is already set.
     pub(crate) fn set_first(&self) {
         let _ = self.at.compare_exchange(0, self.now(), Relaxed, Relaxed);
     }
 
-    /// Clears the mark.
     pub(crate) fn clear(&self) {
         self.at.store(0, Relaxed);
     }
 
-    /// Returns the time since the mark.
+    /// Returns the time since the mark, if it is set.
     pub(crate) fn age(&self) -> Option<Duration> {
         let at = self.at.load(Relaxed).checked_sub(1)?;
         Some(self.origin.elapsed().saturating_sub(Duration::from_nanos(at)))
@@ -97,13 +97,13 @@ impl TimeMark {
 }
 
 impl LoopHealth {
-    /// Runs a loop until the worker stops and restarts it after a panic. Records an unexpected end.
+    /// Runs a loop until the worker stops. The loop is restarted after a panic, and an unexpected end is recorded.
     pub(crate) async fn supervise<T, F: Future<Output = T>>(self, which: Loop, start: impl FnMut() -> F) -> T {
         let supervised = SupervisedLoop { loop_health: self, which };
         supervised.loop_health.restart(which, &CancellationToken::new(), start).await
     }
 
-    /// Runs a loop that may end at any time and restarts it after a panic: after a pause, or immediately if `stop` is cancelled.
+    /// Runs a loop that may end at any time. After a panic, the loop is restarted after a pause, or immediately if `stop` is cancelled.
     pub(crate) async fn restart<T, F: Future<Output = T>>(&self, which: Loop, stop: &CancellationToken, mut start: impl FnMut() -> F) -> T {
         let mut pause = SHORTEST_PAUSE;
         loop {
@@ -115,28 +115,27 @@ impl LoopHealth {
                 pause = SHORTEST_PAUSE;
             }
             *self.0.panicked.lock().unwrap_or_else(PoisonError::into_inner) = Some((which, Instant::now()));
-            tracing::error!(name = which.name(), again_in_ms = pause.as_millis(), "a loop of the worker panicked; it starts again");
+            tracing::error!(name = which.name(), again_in_ms = pause.as_millis(), "a loop of the worker panicked; restarting it");
             let _ = tokio::time::timeout(pause, stop.cancelled()).await;
             pause = (pause * 2).min(LONGEST_PAUSE);
         }
     }
 
-    /// Records that shutdown was requested, so that loops may end.
+    /// Records that a shutdown was requested, so that loops may end.
     pub(crate) fn stop(&self) {
         self.0.stopping.store(true, Relaxed);
     }
 }
 
-/// Without a reader, durations are not recorded.
+/// Durations are recorded only with a feature that reads them.
 impl LoopHealth {
-    /// Records the duration of a claim.
     pub(crate) fn note_claim(&self, took: Duration) {
         if cfg!(any(feature = "metrics", feature = "otel")) {
             self.0.claim_took.lock().unwrap_or_else(PoisonError::into_inner).record(took);
         }
     }
 
-    /// Records the duration of a write of verdicts, including retries.
+    /// Records the duration of a settle, including retries.
     pub(crate) fn note_settle(&self, took: Duration) {
         if cfg!(any(feature = "metrics", feature = "otel")) {
             self.0.settle_took.lock().unwrap_or_else(PoisonError::into_inner).record(took);
@@ -150,7 +149,7 @@ impl LoopHealth {
         self.0.claim_took.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Returns the pauses in force. Do not keep them: see [`Pauses`].
+    /// Returns the pauses in force. The result must be dropped soon, because a pause is not acknowledged while it is held (see [`Pauses`]).
     pub(crate) fn paused(&self) -> Option<Arc<PauseSnapshot>> {
         self.0.pauses.get().and_then(Pauses::now)
     }
@@ -160,19 +159,19 @@ impl LoopHealth {
     }
 }
 
-#[cfg_attr(not(feature = "health"), allow(dead_code, reason = "who looks at a worker is behind a feature"))]
+#[cfg_attr(not(feature = "health"), allow(dead_code, reason = "the readers are behind a feature"))]
 impl LoopHealth {
-    /// Whether shutdown was requested.
+    /// Returns whether a shutdown was requested.
     pub(crate) fn is_stopping(&self) -> bool {
         self.0.stopping.load(Relaxed)
     }
 
-    /// Returns the first loop that ended without a request.
+    /// Returns the first loop that ended without a shutdown request.
     pub(crate) fn ended(&self) -> Option<&'static str> {
         self.0.ended.lock().unwrap_or_else(PoisonError::into_inner).map(Loop::name)
     }
 
-    /// Returns the last loop that panicked and was restarted, and how long ago.
+    /// Returns the last loop that panicked and was restarted, and the time since the panic.
     pub(crate) fn panicked(&self) -> Option<(&'static str, Duration)> {
         let panicked = self.0.panicked.lock().unwrap_or_else(PoisonError::into_inner);
         panicked.map(|(which, at)| (which.name(), at.elapsed()))
@@ -187,7 +186,7 @@ impl std::ops::Deref for LoopHealth {
     }
 }
 
-/// Records the end of a loop.
+/// Guard that records the end of a loop when it is dropped.
 struct SupervisedLoop {
     loop_health: LoopHealth,
     which: Loop,

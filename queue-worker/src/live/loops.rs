@@ -1,8 +1,8 @@
-//! The supervised loops of a worker. Each runs until shutdown is requested.
+//! Supervised loops of a worker. Each loop runs until a shutdown is requested.
 
 macro_rules! loops {
     ($($which:ident = $name:literal, $what:literal;)*) => {
-        /// A supervised loop.
+        /// Supervised loop of a worker.
         #[cfg_attr(not(feature = "otel"), allow(dead_code, reason = "only used by the feature `otel`"))]
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         pub(crate) enum Loop {
@@ -10,7 +10,7 @@ macro_rules! loops {
         }
 
         impl Loop {
-            /// Name in log lines and health reports.
+            /// Returns the loop's name in log lines and health reports.
             pub(crate) fn name(self) -> &'static str {
                 match self {
                     $(Self::$which => $name),*
@@ -88,9 +88,9 @@ mod tests {
         }
     }
 
-    /// Everything else that is spawned, where, and why it is not supervised: a part of its line.
+    /// Tasks and threads that are not supervised: the file, and a part of the line that spawns the task. The comments give the reasons.
     const OTHERS: [(&str, &str); 38] = [
-        // Ends by itself.
+        // These end on their own.
         ("worker/running.rs", "tokio::spawn(call_ready_hooks("),
         ("worker.rs", "engine.handle().spawn(running.stop("),
         ("worker/running.rs", "tokio::spawn(drain_notice.run("),
@@ -110,14 +110,14 @@ mod tests {
         ("cli/dashboard.rs", "engine.handle().spawn(async move { dashboard::listen_beside("),
         ("health/listen.rs", "engine.handle().spawn(bind(address))"),
         ("live/hosts.rs", "asking.spawn(async move {"), // a query of one host
-        // Ends with the last pool that it redirects; a write detects a move that it misses.
+        // These end with the last pool that they redirect. A move that they miss is detected by a write.
         ("live/follow.rs", "handle.spawn(async move {"),
         ("live/cluster.rs", "engine.handle().spawn(async move { self.go_along()"),
-        // Its caller notices when it has ended: there is no answer, or nothing new.
+        // Their callers notice the end of these tasks, because a response or new data is missing.
         ("serve.rs", "tasks.spawn(async move {"), // a connection
         ("health/listen.rs", "engine.handle().spawn(async move {"),
         ("cli/dashboard.rs", "engine.handle().spawn(async move { pending.serve("),
-        // If it ends early, pages are read from the primary, as logged.
+        // If this ends early, pages are read from the primary, and the log says so.
         ("cli/dashboard.rs", "engine.handle().spawn(read_from_standby("),
         ("dashboard/live_hub.rs", "tokio::spawn(async move {"), // polls for viewers; a panic is caught
         ("cli/stores/open.rs", "connecting.spawn(async move {"), // a query of one database
@@ -125,7 +125,7 @@ mod tests {
         ("cli/top.rs", ".spawn(read)"),
         ("live/engine.rs", "engine.handle.spawn(tick("), // the health check notices if it stops
         ("live/signal.rs", ".spawn(move || {"),          // reports its end
-        // `try` waits for these.
+        // The command `try` waits for these.
         ("worker/trial.rs", "tokio::spawn(async move {"),
         ("worker/trial.rs", "runtime.spawn(attempt("),
         ("stores/supervisor.rs", "handle().spawn(store_loop.run()"), // restarted
@@ -136,7 +136,7 @@ mod tests {
         ("live/engine.rs", "thread::Builder::new().name(name.to_owned()).spawn(move || runtime.block_on("),
     ];
 
-    /// Whether this line spawns a task or thread.
+    /// Returns whether the line spawns a task or a thread.
     fn starts(line: &str) -> bool {
         let mut rest = line.split("spawn").skip(1);
         !line.trim_start().starts_with("//")
@@ -155,7 +155,7 @@ mod tests {
                     continue;
                 }
                 let known = left.iter().position(|(file, known)| path.ends_with(file) && line.contains(known));
-                // Each entry matches one line, so a second similar line needs an entry of its own.
+                // Each entry matches only one line. A second similar line needs an entry of its own.
                 left.swap_remove(
                     known.unwrap_or_else(|| panic!("{}: supervise it, or list it above with a reason: {line}", path.display())),
                 );

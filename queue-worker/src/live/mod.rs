@@ -1,4 +1,4 @@
-//! Foundation of a worker: configuration, connections, heartbeat, wake-ups and signals.
+//! Foundation of a worker: configuration, connections, heartbeat, notifications and signals.
 
 mod address;
 mod notifier;

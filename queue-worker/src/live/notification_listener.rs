@@ -1,4 +1,5 @@
-//! Listens for notifications of many stores over one connection. As with one store, everything works without it, by polling.
+//! Listens for notifications of many stores over one connection. As with a single store, everything also works without notifications, by
+//! polling.
 
 use std::{
     collections::HashMap,
@@ -28,37 +29,37 @@ use super::{
 };
 use crate::error::warn_throttled;
 
-/// Handle through which stores subscribe.
+/// Handle through which stores subscribe to notifications.
 #[derive(Clone)]
 pub(crate) struct ListenHandle(UnboundedSender<ListenRequest>);
 
-/// A request from a store.
+/// Request of a store to start or stop receiving notifications.
 pub(crate) enum ListenRequest {
     Subscribe(u64, Subscription),
     Unsubscribe(u64),
 }
 
-/// A subscribed store.
+/// Subscribed store, with the worker to notify.
 pub(crate) struct Subscription {
     store: Store,
     notifier: Arc<Notifier>,
     pauses: Pauses,
-    /// Its channel, once listened on.
+    /// Channel of the store. `None` until the connection listens on the channel.
     channel: Option<String>,
 }
 
-/// Unsubscribes a store when dropped.
+/// Guard that unsubscribes a store when it is dropped.
 struct Unsubscription(UnboundedSender<ListenRequest>, u64);
 
 impl Drop for Unsubscription {
     fn drop(&mut self) {
-        // Without the receiver nothing is listened for.
+        // Fails only if the receiver is gone, and then no listener is left to unsubscribe from.
         let _ = self.0.send(ListenRequest::Unsubscribe(self.1));
     }
 }
 
 impl ListenHandle {
-    /// Creates the handle and the listener.
+    /// Creates a handle and the listener that serves it.
     pub(crate) fn open(pool: PgPool) -> (Self, NotificationListener) {
         let (requests_out, requests) = unbounded_channel();
         (Self(requests_out), NotificationListener { pool, requests, all: HashMap::new(), has_warned: false })
@@ -68,27 +69,27 @@ impl ListenHandle {
     pub(crate) async fn wake_on_notifications(self, store: Store, notifier: Arc<Notifier>, pauses: Pauses) {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         let number = NEXT.fetch_add(1, Relaxed);
-        // Without the receiver the store is polled.
+        // Fails only if the receiver is gone, and then the store is polled.
         let _ = self.0.send(ListenRequest::Subscribe(number, Subscription { store, notifier, pauses, channel: None }));
         let _unsubscription = Unsubscription(self.0, number);
         pending::<()>().await;
     }
 }
 
-/// Subscribed stores when a connection is given up without an error.
+/// Subscribed stores at the time when a connection is given up without an error.
 enum RemainingStores {
     Some,
     All,
 }
 
-/// Result of a request.
+/// Change of the subscriptions caused by a request.
 enum RequestOutcome {
     New(u64),
-    /// With the channel that no store uses any more.
+    /// A store has unsubscribed. Contains the channel to stop listening on, if no other store uses it.
     Gone(Option<String>),
 }
 
-/// The subscribed stores.
+/// Listener for the notifications of all subscribed stores.
 pub(crate) struct NotificationListener {
     pool: PgPool,
     requests: UnboundedReceiver<ListenRequest>,
@@ -100,7 +101,7 @@ impl NotificationListener {
     /// Listens for all subscribed stores until no handle is left.
     pub(crate) async fn listen(&mut self) {
         loop {
-            // Connects only once a store has subscribed.
+            // The connection is opened only after a store has subscribed.
             while self.all.is_empty() {
                 match self.requests.recv().await {
                     Some(request) => drop(self.handle(request)),
@@ -117,7 +118,7 @@ impl NotificationListener {
                         tracing::warn!("{NO_SESSION}");
                     }
                 }
-                Err(error) => warn_throttled(&error, "cannot listen; polling meanwhile"),
+                Err(error) => warn_throttled(&error, "cannot listen for notifications; polling until it succeeds"),
             }
             let again = sleep(jittered(pause));
             tokio::pin!(again);
@@ -163,11 +164,11 @@ impl NotificationListener {
                             on_notification(notification.payload(), &one.notifier, &one.pauses);
                         }
                     }
-                    // The driver has replaced a lost connection: notifications may have been missed.
+                    // The driver has replaced a lost connection, so notifications may have been missed.
                     Ok(Ok(None)) => self.all.values().for_each(Subscription::request_probe),
                     Ok(Err(error)) => return Err(error),
                     Err(_) if !is_same_place(&self.pool.connect_options(), &to) => return Ok(Some(RemainingStores::Some)),
-                    // The other end may be alive but no longer written to.
+                    // The server may be alive although nothing is written to it any more, so the connection is tested.
                     Err(_) => {
                         bounded(sqlx::raw_sql("select").execute(&mut listener)).await?;
                     }
@@ -191,7 +192,7 @@ impl NotificationListener {
 }
 
 impl Subscription {
-    /// Fails only with the connection: a store without a channel is polled.
+    /// Listens on the store's channel. Fails only if the connection fails. A store without a channel is polled.
     async fn subscribe(&mut self, listener: &mut PgListener) -> sqlx::Result<()> {
         match bounded(Channel::Wake.name(&mut *listener, self.store)).await {
             Ok(channel) => {
@@ -201,7 +202,7 @@ impl Subscription {
                 Ok(())
             }
             Err(error @ sqlx::Error::Database(_)) => {
-                warn_throttled(&error, "cannot listen for this store; polling it meanwhile");
+                warn_throttled(&error, "cannot listen for notifications of this store; polling it until it succeeds");
                 Ok(())
             }
             Err(error) => Err(error),

@@ -13,44 +13,42 @@ use uuid::Uuid;
 
 use super::{ClaimHint, LoopHealth};
 
-/// Why a wait of the poll loop ended.
+/// Reason why the poll loop stopped waiting.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum WakeReason {
     /// Jobs may be ready in any lane.
     Jobs,
-    /// A specific event occurred: no reason to probe all lanes.
+    /// A specific event occurred, which is no reason to probe all lanes.
     Event,
-    /// The deadline passed.
+    /// The deadline of the wait has passed.
     Deadline,
 }
 
-/// Wakes the poll loop and other tasks of a worker.
+/// Notifier that wakes the poll loop and other tasks of a worker.
 #[derive(Default)]
 pub(crate) struct Notifier {
     notify: Notify,
-    /// Whether the pending wake-up asks for a probe.
+    /// Whether the pending wake-up requests a probe.
     probe_requested: AtomicBool,
-    /// Hints of all claimers.
     hints: Mutex<Vec<Arc<ClaimHint>>>,
     due: Mutex<Option<Instant>>,
-    /// Wakes the task that cancels running jobs.
+    /// Wake-up of the task that cancels running jobs.
     control: Notify,
-    /// Set with `control`, which may also announce a pause.
+    /// Whether `control` was notified since the last check. The notification may also announce a pause.
     control_changed: AtomicBool,
-    /// Ordering keys may be unblocked.
+    /// Wake-up of the task that unblocks ordering keys.
     keys: Notify,
-    /// Jobs have finished, which producers may wait for.
+    /// Wake-up of the task that notifies producers of finished jobs.
     finished: Notify,
-    /// Schedules were created or changed.
+    /// Wake-up of the task that fires schedules.
     schedules: Notify,
-    /// Jobs with an expiry were enqueued.
+    /// Wake-up of the task that expires jobs.
     expiries: Notify,
-    /// Health of the worker's loops.
     loop_health: LoopHealth,
 }
 
 impl Notifier {
-    /// Creates the wake-ups of loops that report to this health record.
+    /// Creates the notifier of a worker whose loops report to `loop_health`.
     pub(crate) fn of(loop_health: LoopHealth) -> Self {
         Self { loop_health, ..Self::default() }
     }
@@ -66,24 +64,22 @@ impl Notifier {
         self.notify.notify_one();
     }
 
-    /// Wakes the poll loop without asking for a probe.
+    /// Wakes the poll loop without requesting a probe.
     pub(crate) fn wake(&self) {
         self.notify.notify_one();
     }
 
-    /// Replaces the hints of all claimers.
     pub(crate) fn set_hints(&self, hints: Vec<Arc<ClaimHint>>) {
         *self.hints() = hints;
     }
 
-    /// Wakes every claimer.
     pub(crate) fn wake_claimers(&self) {
         for hint in self.hints().iter() {
             hint.wakeup().notify_one();
         }
     }
 
-    /// Records that a job started too late under these rate limits.
+    /// Records that a job started too late under the rate limits `gates`.
     pub(crate) fn notify_late_start(&self, gates: &[i64]) {
         for hint in self.hints().iter().filter(|hint| hint.is_under(gates)) {
             hint.add(|notice| notice.late = true);
@@ -97,7 +93,7 @@ impl Notifier {
         }
     }
 
-    /// Records that a job of this lease has finished, which held permits of these limits.
+    /// Records that a job of the lease `token` has finished and has released permits of the limits `gates`.
     pub(crate) fn notify_freed_permit(&self, token: Uuid, gates: &[i64]) {
         for hint in self.hints().iter().filter(|hint| hint.is_under(gates)) {
             hint.add(|notice| {
@@ -107,7 +103,7 @@ impl Notifier {
         }
     }
 
-    /// No update under this lock can be left incomplete, so a poisoned lock is usable.
+    /// Locks the hints. A poisoned lock stays usable, because no update under the lock can be left incomplete.
     fn hints(&self) -> MutexGuard<'_, Vec<Arc<ClaimHint>>> {
         self.hints.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -117,34 +113,34 @@ impl Notifier {
         self.keys.notify_one();
     }
 
-    /// Waits for [`Notifier::notify_keys`].
+    /// Waits for [`Notifier::notify_keys`], or returns immediately if it was called since the last wait.
     pub(crate) async fn wait_for_keys(&self) {
         self.keys.notified().await;
     }
 
-    /// Records that running jobs may have been cancelled, or that something was paused or resumed.
+    /// Records that running jobs may have been cancelled, or that a pause or limit has changed.
     pub(crate) fn notify_control(&self) {
         self.control.notify_one();
         self.control_changed.store(true, Relaxed);
         self.request_probe();
     }
 
-    /// Returns whether that was recorded since the last call.
+    /// Returns whether [`Notifier::notify_control`] was called since the last call.
     pub(crate) fn take_control_change(&self) -> bool {
         self.control_changed.swap(false, Relaxed)
     }
 
-    /// Waits for the next such record, or returns immediately if there was one since the last call.
+    /// Waits for [`Notifier::notify_control`], or returns immediately if it was called since the last wait.
     pub(crate) async fn wait_for_control(&self) {
         self.control.notified().await;
     }
 
-    /// Records that jobs have finished, after the commit.
+    /// Records that jobs have finished. Must be called after the commit.
     pub(crate) fn notify_finished(&self) {
         self.finished.notify_one();
     }
 
-    /// Waits for finished jobs, or returns immediately if there were some since the last call.
+    /// Waits for [`Notifier::notify_finished`], or returns immediately if it was called since the last wait.
     pub(crate) async fn wait_for_finished(&self) {
         self.finished.notified().await;
     }
@@ -169,14 +165,15 @@ impl Notifier {
         self.expiries.notified().await;
     }
 
-    /// Records that a job is due after this time, and wakes the poll loop if that is earlier than known.
+    /// Records that a job is due after `wait`, and wakes the poll loop if no job is known to be due earlier.
     pub(crate) fn notify_due(&self, wait: Duration) {
         if self.record_due(wait) {
             self.request_probe();
         }
     }
 
-    /// The same without waking the poll loop, for calls from the loop itself. Returns whether it is earlier than known.
+    /// Records that a job is due after `wait`, without waking the poll loop. Called by the loop itself. Returns whether no job was known to
+    /// be due earlier.
     pub(crate) fn record_due(&self, wait: Duration) -> bool {
         let Some(at) = Instant::now().checked_add(wait) else { return false };
         let mut due = self.due.lock().unwrap_or_else(PoisonError::into_inner);
@@ -197,7 +194,7 @@ impl Notifier {
         *self.due.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }
 
-    /// Waits for a wake-up, at most until `latest`.
+    /// Waits for a wake-up, but no longer than until `latest`.
     pub(crate) async fn wait(&self, latest: Instant) -> WakeReason {
         let is_notified = tokio::time::timeout_at(latest.into(), self.notify.notified()).await.is_ok();
         match self.probe_requested.swap(false, Relaxed) {
@@ -208,7 +205,8 @@ impl Notifier {
     }
 }
 
-/// Converts a wait in milliseconds reported by the database. Slightly late: promoting too early would find nothing due.
+/// Converts a wait in milliseconds, as reported by the database. The result is slightly longer, because promoting too early would find no
+/// due job.
 pub(crate) fn after_ms(ms: f64) -> Duration {
     Duration::from_secs_f64((ms.max(0.0) / 1000.0).min(1e9)) + Duration::from_micros(200)
 }

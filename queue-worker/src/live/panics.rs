@@ -1,4 +1,4 @@
-//! Panics as log lines.
+//! Logs panics through `tracing`.
 
 use std::{
     backtrace::{Backtrace, BacktraceStatus},
@@ -6,10 +6,12 @@ use std::{
     sync::Once,
 };
 
-/// Logs panics of this process through `tracing` at level `error` instead of printing them to stderr: as JSON lines if the log is, and with the job's
-/// id, type and attempt if a handler panicked. The command line calls this; a program that sets up its own logging may do so.
+/// Logs panics of this process through `tracing` at level `error`, instead of printing them to stderr.
 ///
-/// Without a subscriber for errors, panics are printed as before. Later calls have no effect.
+/// With a JSON log, panics are logged as JSON lines. If a handler panicked, the line includes the job's id, type and attempt. The command
+/// line calls this function, and programs with a logging setup of their own may call it as well.
+///
+/// If no subscriber is enabled for errors, panics are printed as before. Further calls have no effect.
 pub fn log_panics() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {

@@ -1,14 +1,15 @@
 //! Pauses and limits as loaded by this worker. Pure: no database access.
 //!
-//! A task that claims jobs keeps its [`PauseSnapshot`] until they have started or were given back. So the worker knows when no task applies an earlier
-//! version any more, without waiting for any of them.
+//! A task that claims jobs keeps its [`PauseSnapshot`] until the jobs have started or been given back. This tells the worker when no task
+//! applies an earlier version any more, without waiting for any task.
 
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use queue_core::Registry;
 use tokio::sync::watch;
 
-/// A pause as loaded: its number, queue and job type, where `*` is any. With a limit, the scope of that limit.
+/// Loaded row of a pause: its number, queue and job type, where `*` stands for any. If `limit` is set, the row is the scope of a limit
+/// instead.
 #[derive(Debug)]
 pub(crate) struct PauseRow {
     pub(crate) number: i64,
@@ -17,17 +18,17 @@ pub(crate) struct PauseRow {
     pub(crate) limit: Option<LimitRow>,
 }
 
-/// A limit as loaded.
+/// Loaded properties of a limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct LimitRow {
     pub(crate) gate: i64,
-    /// Changes with every change of the limit.
+    /// Revision number, which changes with every change of the limit.
     pub(crate) revision: i64,
-    /// Maximum number of permits in use at a time.
+    /// Maximum number of permits in use at the same time.
     pub(crate) most: Option<i32>,
-    /// Whether it is a rate limit.
+    /// Whether the limit is a rate limit.
     pub(crate) timed: bool,
-    /// Whether it applies per key.
+    /// Whether the limit applies per key.
     pub(crate) keyed: bool,
 }
 
@@ -38,33 +39,33 @@ pub(crate) struct PauseSnapshot {
     limits: Vec<(PauseScope, LimitRow)>,
 }
 
-/// The limits that cover a lane.
+/// Limits that cover a lane, with their common properties.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct LimitSet {
-    /// Their ids, sorted.
+    /// Ids of the limits, sorted.
     pub(crate) gates: Arc<[i64]>,
-    /// Maximum number of permits in use at a time.
+    /// Maximum number of permits in use at the same time.
     pub(crate) most: usize,
-    /// Whether any of them is a rate limit, so that claimed jobs must start soon.
+    /// Whether any of the limits is a rate limit, so that claimed jobs must start soon.
     pub(crate) timed: bool,
-    /// Whether any of them is keyed, so that the lanes are fairly queued.
+    /// Whether any of the limits is keyed, so that the lanes are fairly queued.
     pub(crate) keyed: bool,
 }
 
 #[derive(Debug, PartialEq, Eq)]
 struct PauseScope {
     number: i64,
-    /// `None` is any queue.
+    /// Affected queue. `None` stands for any queue.
     queue: Option<String>,
-    /// All names of the type; `None` is any type.
+    /// All names of the affected job type. `None` stands for any type.
     job_types: Option<Vec<String>>,
 }
 
-/// Any queue or job type, in a pause.
+/// Name that stands for any queue or job type in a pause.
 const ANY: &str = "*";
 
 impl PauseSnapshot {
-    /// A pause of one of a type's names applies to all of them.
+    /// Builds a snapshot from loaded rows. A pause of one name of a job type applies to all names of that type.
     fn new(rows: Vec<PauseRow>, registry: &Registry) -> Self {
         let names = |job_type: String| {
             let options = registry.get(&job_type).map(|registration| *registration.options());
@@ -84,7 +85,7 @@ impl PauseSnapshot {
         paused
     }
 
-    /// Returns the limits that cover jobs of this type in this queue, if any.
+    /// Returns the limits that cover jobs of a type in a queue, if any.
     pub(crate) fn limits_of(&self, queue: &str, job_type: &str) -> Option<LimitSet> {
         let mut limits: Vec<LimitRow> =
             self.limits.iter().filter(|(scope, _)| scope.covers(queue, job_type)).map(|(_, limit)| *limit).collect();
@@ -95,36 +96,37 @@ impl PauseSnapshot {
         (!limits.is_empty()).then(|| LimitSet { gates: limits.iter().map(|limit| limit.gate).collect(), most, timed, keyed })
     }
 
-    /// Returns those of these limits that the type names, or all of them if it names none.
+    /// Returns the limits to slow down for jobs of a type in a queue. These are the covering limits that name the type, or all covering
+    /// limits if none names it.
     pub(crate) fn limits_to_slow_down(&self, queue: &str, job_type: &str) -> Vec<i64> {
         let covering = || self.limits.iter().filter(|(scope, _)| scope.covers(queue, job_type));
         let named: Vec<i64> = covering().filter(|(scope, _)| scope.job_types.is_some()).map(|(_, limit)| limit.gate).collect();
         if named.is_empty() { covering().map(|(_, limit)| limit.gate).collect() } else { named }
     }
 
-    /// Whether jobs claimed under these limits must not start: they are paused, or other limits cover them.
+    /// Returns whether jobs claimed under the limits `gates` must not start, because they are paused or other limits cover them.
     pub(crate) fn stops(&self, queue: &str, job_type: &str, gates: &[i64]) -> bool {
         self.covers(queue, job_type)
             || self.limits.iter().any(|(scope, limit)| scope.covers(queue, job_type) && !gates.contains(&limit.gate))
     }
 
-    /// Whether jobs of this type must not start in this queue.
+    /// Returns whether jobs of a type must not start in a queue, because they are paused.
     pub(crate) fn covers(&self, queue: &str, job_type: &str) -> bool {
         self.pauses.iter().any(|pause| pause.covers(queue, job_type))
     }
 
-    /// Whether no job of this queue may start.
+    /// Returns whether no job of a queue may start.
     pub(crate) fn covers_all_of(&self, queue: &str) -> bool {
         self.pauses.iter().any(|pause| pause.job_types.is_none() && pause.queue.as_deref().is_none_or(|paused| paused == queue))
     }
 
-    /// Returns the number of queues that are paused by name.
+    /// Returns the number of queues that are paused as a whole, by name.
     #[cfg(any(feature = "metrics", feature = "otel"))]
     pub(crate) fn whole_queues(&self) -> usize {
         self.pauses.iter().filter(|pause| pause.job_types.is_none() && pause.queue.is_some()).count()
     }
 
-    /// Whether nothing is paused or limited.
+    /// Returns whether nothing is paused or limited.
     pub(crate) fn is_nothing(&self) -> bool {
         self.pauses.is_empty() && self.limits.is_empty()
     }
@@ -137,15 +139,15 @@ impl PauseScope {
     }
 }
 
-/// The pauses in force, shared by all tasks that claim jobs.
+/// Pauses in force, shared by all tasks that claim jobs.
 #[derive(Clone)]
 pub(crate) struct Pauses(Arc<PauseState>);
 
 struct PauseState {
     registry: Registry,
-    /// `None` until they are loaded, and while this worker must not act.
+    /// Current snapshot. `None` until the pauses are loaded, and while this worker must not act.
     now: watch::Sender<Option<Arc<PauseSnapshot>>>,
-    /// Earlier versions that tasks may still apply.
+    /// Earlier snapshots that tasks may still apply.
     earlier: Mutex<Vec<Weak<PauseSnapshot>>>,
 }
 
@@ -159,7 +161,7 @@ impl Pauses {
         self.0.now.borrow().clone()
     }
 
-    /// Applies loaded rows. Returns the new pauses if they differ from the previous ones.
+    /// Applies loaded rows. Returns the new snapshot if it differs from the previous one.
     pub(crate) fn read(&self, rows: Vec<PauseRow>) -> Option<Arc<PauseSnapshot>> {
         let paused = PauseSnapshot::new(rows, &self.0.registry);
         if self.0.now.borrow().as_ref().is_some_and(|now| **now == paused) {
@@ -170,12 +172,13 @@ impl Pauses {
         Some(paused)
     }
 
-    /// Forbids all starts until the pauses are loaded again. The worker may have been silent, and operators do not wait for its acknowledgement.
+    /// Prevents all starts until the pauses are loaded again. Needed after the worker's lease may have expired, because operators do not
+    /// wait for the acknowledgement of such a worker.
     pub(crate) fn forget(&self) {
         self.replace(None);
     }
 
-    /// Whether every task applies the pauses in force.
+    /// Returns whether every task applies the pauses in force.
     pub(crate) fn are_acknowledged(&self) -> bool {
         let mut earlier = self.0.earlier.lock().unwrap_or_else(PoisonError::into_inner);
         earlier.retain(|paused| paused.strong_count() > 0);
@@ -183,7 +186,7 @@ impl Pauses {
     }
 
     fn replace(&self, paused: Option<Arc<PauseSnapshot>>) {
-        // Replaced under one lock, so that no task can see it neither as current nor as earlier.
+        // Replaced under one lock, so that every snapshot is always seen either as current or as earlier.
         let mut earlier = self.0.earlier.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(before) = self.0.now.send_replace(paused) {
             earlier.push(Arc::downgrade(&before));

@@ -1,8 +1,8 @@
-//! Server settings under which our statements run: on our own connections from the start, and in a handler's transaction after the handler has
-//! finished.
+//! Server settings for our statements. Our own connections have these settings from the start, and a handler's transaction gets them after
+//! the handler has finished.
 
-/// Settings that give our statements the same meaning on every server. Planner settings are included because a plan made while a table was empty, or
-/// from statistics of that time, scans it sequentially once it is full, or sorts all ready jobs to take a few.
+/// Settings that give our statements the same behavior on every server. They include planner settings, because a plan that was made while a
+/// table was empty is slow once the table is full: it scans the table sequentially, or sorts all ready jobs to take a few.
 pub(super) const SETTINGS: [(&str, &str); 9] = [
     ("default_transaction_isolation", "read committed"),
     ("search_path", "pg_catalog"),
@@ -12,11 +12,11 @@ pub(super) const SETTINGS: [(&str, &str); 9] = [
     ("enable_bitmapscan", "off"),
     ("plan_cache_mode", "force_generic_plan"),
     ("jit", "off"),
-    // A statement fails where a policy would hide rows, so that a hidden job is not taken for a deleted one.
+    // Statements fail if a row security policy would hide rows, so that a hidden job is not mistaken for a deleted one.
     ("row_security", "off"),
 ];
 
-/// The same except for the isolation level, until the end of a transaction.
+/// Statement that applies these settings, except for the isolation level, until the end of a transaction.
 macro_rules! our_settings {
     () => {
         "set local search_path = 'pg_catalog'; set local statement_timeout = '60s'; set local lock_timeout = '0';

@@ -4,27 +4,29 @@ use std::{sync::mpsc, time::Duration};
 
 use tokio::{sync::oneshot, time::Instant};
 
-/// Signals within this time of the first one count as the same.
+/// Time after the first signal within which further signals count as the same one.
 const SAME: Duration = Duration::from_secs(1);
 
-/// Completes at the first SIGTERM or SIGINT. A second signal ends the process immediately with exit code 130; other workers recover its jobs. Signals
-/// within a second of the first count as the same one: Ctrl-C reaches a process and its parents, which may forward it, and supervisors signal both a
-/// process group and its leader.
+/// Returns a future that completes at the first SIGTERM or SIGINT.
 ///
-/// Signals are received from this call on, so one that arrives during the worker's start does not kill the process. A dedicated thread receives them,
-/// so handlers that block every thread of the runtime cannot keep the process alive.
+/// A second signal ends the process immediately with exit code 130, and other workers recover its jobs. Signals within a second after the
+/// first one count as the same signal. This is necessary because Ctrl-C reaches a process and its parents, which may forward it, and
+/// because supervisors signal both a process group and its leader.
+///
+/// Signals are received from this call on, so a signal that arrives while the worker is starting does not kill the process. They are
+/// received by a dedicated thread, so handlers that block every thread of the runtime cannot keep the process alive.
 pub fn shutdown_signal() -> impl Future<Output = ()> + Send + 'static {
-    let (first, heard) = oneshot::channel();
+    let (first, received) = oneshot::channel();
     let (ready, is_ready) = mpsc::channel();
     let listening = std::thread::Builder::new().name("queue signals".to_owned()).spawn(move || {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         runtime.block_on(listen(ready, first))
     });
-    // The thread drops its sender if it cannot listen.
+    // The thread drops `ready` without a message if it cannot listen for signals.
     let listens = listening.is_ok() && is_ready.recv().is_ok();
     async move {
-        if !listens || heard.await.is_err() {
-            tracing::error!("cannot listen for signals; this worker ends only with its process");
+        if !listens || received.await.is_err() {
+            tracing::error!("cannot listen for shutdown signals; the worker ends only with its process");
             std::future::pending::<()>().await;
         }
     }

@@ -1,7 +1,7 @@
-//! How a worker falls asleep without missing a job, and how producers wake it.
+//! Steps by which a worker falls asleep without missing a job, and notifications by which producers wake it.
 //!
-//! Producers notify only workers that have announced their sleep. [`SleepState`] describes the steps from awake to asleep, which the poll loop takes.
-//! Without notifications everything works by polling.
+//! Producers notify only workers that have announced their sleep. [`SleepState`] describes the steps from awake to asleep, which the poll
+//! loop takes. Without notifications everything works by polling.
 
 use std::{sync::Arc, time::Duration};
 
@@ -16,30 +16,31 @@ use uuid::Uuid;
 use super::{Notifier, Pauses, bounded, dial::is_same_place, jittered};
 use crate::error::warn_throttled;
 
-/// Progress towards sleep.
+/// Progress of a worker towards sleep.
 ///
 /// A producer that does not see the `idle` row has a transaction id below the `xmax` recorded after that row was committed. Once every such
-/// transaction has ended, one more probe finds what they enqueued. Later ones see the row and notify.
+/// transaction has ended, one more probe finds the jobs of these producers. Later producers see the row and notify the worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SleepState {
-    /// Producers need not notify this worker.
+    /// The worker is polling, and producers need not notify it.
     Awake,
-    /// The `idle` row is committed. Transactions below this id may not have seen it.
+    /// The `idle` row is committed. Transactions with an id below the given one may not have seen the row.
     Announced(i64),
-    /// All of these transactions have ended. The state is kept over small batches, so that going back to sleep costs nothing.
+    /// All transactions that may not have seen the row have ended. The state is kept during small batches of jobs, so that going back to
+    /// sleep costs nothing.
     Asleep,
 }
 
 impl SleepState {
-    /// Commits the `idle` row and records which transactions may have missed it.
+    /// Commits the `idle` row, and records which transactions may not have seen it.
     pub(crate) async fn announce(connection: &mut PgConnection, store: Store, worker: Uuid, queues: &[String]) -> sqlx::Result<Self> {
         let statement = sqlx::query(store.sql(include_str!("../../sql/sleep.sql"))).bind(worker).bind(queues);
         bounded(statement.execute(&mut *connection)).await?;
         Ok(Self::Announced(horizon(connection).await?.1))
     }
 
-    /// Returns `Asleep` if these transactions have ended, `Awake` if the server does not know them and therefore not our row either, otherwise the
-    /// current state.
+    /// Queries the running transactions and returns the next state. The state is `Asleep` if all transactions that may not have seen the
+    /// row have ended. It is `Awake` if the server does not know these transactions, and therefore does not have the row either.
     pub(crate) async fn confirm(self, connection: &mut PgConnection) -> sqlx::Result<Self> {
         match self {
             Self::Announced(_) => Ok(self.at_horizon(horizon(connection).await?)),
@@ -47,7 +48,7 @@ impl SleepState {
         }
     }
 
-    /// The same for a known horizon: the lowest running transaction and the next one to be assigned.
+    /// Returns the next state for a known horizon: the ids of the oldest running transaction and of the next transaction.
     pub(crate) fn at_horizon(self, (xmin, xmax): (i64, i64)) -> Self {
         match self {
             Self::Announced(noted) if xmax < noted => Self::Awake,
@@ -68,15 +69,16 @@ async fn horizon(connection: &mut PgConnection) -> sqlx::Result<(i64, i64)> {
     bounded(sqlx::query_as(include_str!("../../sql/horizon.sql")).fetch_one(connection)).await
 }
 
-/// After this much silence the listener's connection is tested, and dropped after the same time without an answer.
+/// Time without notifications after which the listener's connection is tested. The connection is dropped if the test takes as long.
 pub(super) const SILENCE: Duration = Duration::from_secs(6);
 
-/// Notification that an ordering key may be unblocked. Other payloads are names of queues.
+/// Notification that an ordering key may be unblocked. Payloads without a special form are queue names.
 const KEYS: &str = "#";
 
-/// Wakes the worker on every notification and after each reconnect, since notifications may have been missed. Never returns.
+/// Wakes the worker on every notification, and after each reconnect because notifications may have been missed. Never returns.
 ///
-/// Uses a connection of its own, as the user's pool may be exhausted. If listening is not permitted, logs that once and retries later.
+/// The connection is not taken from the user's pool, which may be exhausted. If listening is not permitted, this is logged once and retried
+/// later.
 pub(crate) async fn listen(pool: PgPool, store: Store, notifier: Arc<Notifier>, pauses: Pauses) {
     let mut has_warned = false;
     loop {
@@ -94,7 +96,7 @@ pub(crate) async fn listen(pool: PgPool, store: Store, notifier: Arc<Notifier>, 
                 }
             }
             Err(error) => {
-                warn_throttled(&error, "cannot listen; polling meanwhile");
+                warn_throttled(&error, "cannot listen for notifications; polling until it succeeds");
                 if is_refused(&error) {
                     pause = REFUSED;
                 }
@@ -104,30 +106,30 @@ pub(crate) async fn listen(pool: PgPool, store: Store, notifier: Arc<Notifier>, 
     }
 }
 
-/// Result of listening until the connection ended.
+/// Reason why listening stopped without an error.
 enum ListenOutcome {
     Ended,
-    /// Listening is not permitted.
+    /// Listening is not permitted on this connection.
     NotPermitted,
 }
 
-/// Retry interval for a role without access to the channel, on a standby, and behind a pooler in transaction mode.
+/// Retry interval if listening is not permitted: without access to the channel, on a standby, or behind a pooler in transaction mode.
 pub(super) const REFUSED: Duration = Duration::from_secs(30);
 
 fn is_refused(error: &sqlx::Error) -> bool {
     error.as_database_error().and_then(DatabaseError::code).is_some_and(|code| code == "42501" || code == "25006")
 }
 
-/// Notification that a running job is being cancelled, or that something was paused or resumed.
+/// Notification that a running job is being cancelled, or that a pause or limit has changed.
 const CONTROL: &str = "!control";
 
-/// Prefix of the notification that a limit has free permits, followed by its id.
+/// Prefix of the notification that a limit has free permits. The id of the limit follows.
 const ROOM: &str = "!room ";
 
 /// Notification that a schedule has changed.
 const SCHEDULE: &str = "!schedule";
 
-/// Handles a notification.
+/// Wakes the tasks that a notification is meant for.
 pub(super) fn on_notification(notification: &str, notifier: &Notifier, pauses: &Pauses) {
     match notification {
         KEYS => notifier.notify_keys(),
@@ -136,7 +138,7 @@ pub(super) fn on_notification(notification: &str, notifier: &Notifier, pauses: &
         room if room.starts_with(ROOM) => {
             room[ROOM.len()..].parse().map_or_else(|_| notifier.request_probe(), |gate| notifier.notify_free_permit(gate));
         }
-        // A paused queue is probed when it is resumed.
+        // A paused queue is not probed now, because it is probed when it is resumed.
         queue if pauses.now().is_some_and(|paused| paused.covers_all_of(queue)) => {}
         _ => notifier.request_probe(),
     }
@@ -157,7 +159,7 @@ async fn listen_once(
     notifier.request_probe();
     notifier.notify_control();
     loop {
-        // `None` means that the driver has replaced a lost connection: notifications may have been missed.
+        // `None` means that the driver has replaced a lost connection, so notifications may have been missed.
         match timeout(SILENCE, listener.try_recv()).await {
             Ok(Ok(Some(notification))) => on_notification(notification.payload(), notifier, pauses),
             Ok(Ok(None)) => {
@@ -165,11 +167,11 @@ async fn listen_once(
                 notifier.notify_control();
             }
             Ok(Err(error)) => return Err(error),
-            // The other end may be alive but no longer written to, after the database moved.
+            // The database has moved. The old server may still be alive although nothing is written to it any more.
             Err(_) if has_moved() => return Ok(ListenOutcome::Ended),
             Err(_) => {
                 let probed = timeout(SILENCE, Channel::Wake.name(&mut listener, store)).await;
-                // The channel was renamed by the store's owner: listen again.
+                // The owner of the store has renamed the channel, so the new channel must be listened on.
                 if probed.map_err(|_| sqlx::Error::Io(std::io::ErrorKind::TimedOut.into()))?? != channel {
                     return Ok(ListenOutcome::Ended);
                 }

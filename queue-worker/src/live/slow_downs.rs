@@ -1,4 +1,4 @@
-//! Limits that handlers have slowed down, until the store knows. Pure: no database access.
+//! Slow-downs of limits that handlers have requested and that are not stored yet. Pure: no database access.
 
 use std::{
     sync::{Mutex, MutexGuard, PoisonError},
@@ -7,24 +7,24 @@ use std::{
 
 use tokio::sync::Notify;
 
-/// Slow-downs that are not stored yet.
+/// Slow-downs that have not been stored yet.
 #[derive(Debug, Default)]
 pub(crate) struct SlowDowns {
     pauses: Mutex<Vec<SlowDown>>,
     notify: Notify,
 }
 
-/// No job starts under these limits before `until`.
+/// Slow-down of some limits. No job starts under these limits before `until`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct SlowDown {
     pub(crate) gates: Vec<i64>,
     pub(crate) until: Instant,
-    /// Earliest time of the next write.
+    /// Earliest time of the next try to store the slow-down.
     not_before: Instant,
 }
 
 impl SlowDowns {
-    /// Records that no job starts under these limits for this duration.
+    /// Records that no job may start under the limits `gates` for the duration `wait`.
     pub(crate) fn note(&self, gates: Vec<i64>, wait: Duration) {
         let now = Instant::now();
         let Some(until) = now.checked_add(wait).filter(|_| !gates.is_empty()) else { return };
@@ -36,7 +36,7 @@ impl SlowDowns {
         self.notify.notify_one();
     }
 
-    /// Returns until when no job starts under any of these limits, as far as the store may not know.
+    /// Returns the time before which no job may start under any of the limits `gates`, as far as the slow-downs are not stored.
     pub(crate) fn holds(&self, gates: &[i64]) -> Option<Instant> {
         let now = Instant::now();
         let pauses = self.pauses();
@@ -44,7 +44,7 @@ impl SlowDowns {
         held.map(|known| known.until).max()
     }
 
-    /// Waits for the next slow-down to store. Forgets expired ones.
+    /// Waits for the next slow-down to store. Removes expired slow-downs.
     pub(crate) async fn next(&self) -> SlowDown {
         loop {
             let (next, now) = (self.first(), Instant::now());
@@ -62,19 +62,19 @@ impl SlowDowns {
         pauses.iter().min_by_key(|known| known.not_before).cloned()
     }
 
-    /// Records that this one is stored. A later time recorded meanwhile is stored as well.
+    /// Removes a slow-down that was stored. If a later time was recorded in the meantime, the slow-down is kept and stored again.
     pub(crate) fn mark_stored(&self, stored: &SlowDown) {
         self.pauses().retain(|known| known.gates != stored.gates || known.until > stored.until);
     }
 
-    /// Records that storing this one failed, and retries after this time.
+    /// Records that storing a slow-down failed. The next try is after `wait`.
     pub(crate) fn defer(&self, failed: &SlowDown, wait: Duration) {
         for known in self.pauses().iter_mut().filter(|known| known.gates == failed.gates) {
             known.not_before = Instant::now() + wait;
         }
     }
 
-    /// No update under this lock can be left incomplete, so a poisoned lock is usable.
+    /// Locks the slow-downs. A poisoned lock stays usable, because no update under the lock can be left incomplete.
     fn pauses(&self) -> MutexGuard<'_, Vec<SlowDown>> {
         self.pauses.lock().unwrap_or_else(PoisonError::into_inner)
     }

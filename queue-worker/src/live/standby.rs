@@ -1,4 +1,4 @@
-//! Starting a worker against a database that accepts no writes: waits or exits, as configured.
+//! Start of a worker when the database accepts no writes. The worker waits or exits, as configured.
 
 use std::time::Duration;
 
@@ -7,30 +7,31 @@ use sqlx::PgPool;
 use super::{StoreConnection, fresh::query_server_state};
 use crate::error::{Error, warn_throttled};
 
-/// What a worker does if the database accepts no writes at its start, because it is a standby or set to read only.
+/// Behavior of a worker if the database accepts no writes when the worker starts, because the database is a standby or read-only.
 #[cfg_attr(feature = "cli", derive(clap::ValueEnum, serde::Deserialize), serde(rename_all = "lowercase"))]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum OnStandby {
-    /// Waits until it does
+    /// Waits until the database accepts writes
     #[default]
     Wait,
-    /// Exits and leaves the decision to its supervisor
+    /// Exits, so that a supervisor can decide what to do
     Exit,
 }
 
-/// Interval between checks.
+/// Interval between checks whether the database accepts writes.
 const AGAIN: Duration = Duration::from_secs(1);
 
-const WAITS: &str = "the database is a standby, or takes no writes for another reason: this worker waits until it does; name the primary in \
+const WAITS: &str = "the database is a standby or accepts no writes for another reason: waiting until it does; name the primary in \
     DATABASE_URL, or several hosts (`postgres://user@one,two/name`), or let it exit: `--on-standby exit` (QUEUE_ON_STANDBY)";
 
 impl OnStandby {
-    /// Returns a connection once writes are accepted. Reconnects for each check, as the host name may resolve to another server by then.
+    /// Returns a connection as soon as the database accepts writes. Each check opens a new connection, because the host name may resolve to
+    /// another server in the meantime.
     ///
     /// # Errors
     ///
-    /// [`Error::Standby`] if it must not wait; errors of the first connection.
+    /// Returns [`Error::Standby`] if the worker must not wait, or the error of the first connection.
     pub(crate) async fn wait_for_writes(self, pool: &PgPool) -> Result<StoreConnection, Error> {
         let mut has_warned = false;
         loop {
@@ -42,7 +43,7 @@ impl OnStandby {
             match state {
                 Ok(state) if !state.read_only => {
                     if has_warned {
-                        tracing::info!("the database takes writes now");
+                        tracing::info!("the database accepts writes now");
                     }
                     return Ok(link);
                 }
@@ -50,7 +51,7 @@ impl OnStandby {
                 Ok(_) if !has_warned => tracing::warn!("{WAITS}"),
                 Ok(_) => {}
                 Err(error) if !has_warned => return Err(error.into()),
-                Err(error) => warn_throttled(&error, "cannot see now whether the database takes writes; trying again"),
+                Err(error) => warn_throttled(&error, "cannot check whether the database accepts writes; retrying"),
             }
             has_warned = true;
             link.close().await;

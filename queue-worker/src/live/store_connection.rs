@@ -1,7 +1,7 @@
-//! The worker's own connections. Handlers may exhaust the pool, but claims, settles and heartbeats never wait for it.
+//! Connections of the worker's own. Handlers may exhaust the pool, but claims, settles and heartbeats never wait for the pool.
 //!
-//! Each loop owns a [`StoreConnection`]: to a connection of its own, or to one of the shared connections for the duration of a statement. A failed link
-//! reconnects at its next use, and so does one to a host that the pool no longer leads to. Nothing here retries.
+//! Each loop owns a [`StoreConnection`]. It is a connection of its own, or a shared connection that is borrowed for the duration of a
+//! statement. After a failure, or if the pool leads to a different host, it reconnects on the next use. Nothing is retried here.
 
 use std::{
     sync::Arc,
@@ -19,38 +19,38 @@ use super::{
 };
 use crate::error::Error;
 
-/// Creates the worker's own connections, or borrows them from a shared set.
+/// Factory that opens the worker's own connections, or borrows them from a shared set.
 #[derive(Clone)]
 pub(crate) struct ConnectionFactory {
     pool: PgPool,
     shared: Option<Borrower>,
 }
 
-/// A connection that is opened on first use, and again after a failure.
+/// Connection that is opened on first use, and again after a failure.
 pub(crate) struct StoreConnection {
     factory: ConnectionFactory,
     purpose: &'static str,
-    /// In addition to the settings of all our connections.
+    /// Settings in addition to the settings of all our connections.
     settings: Settings,
     connection: Option<PgConnection>,
-    /// Terms of a shared connection, which is returned after each statement.
+    /// Terms of a borrowed connection, which is returned after each statement.
     terms: Option<LoanTerms>,
-    /// Whether the last shared connection worked.
+    /// Whether the last borrowed connection worked.
     shares: bool,
-    /// Number of shared connections found dead when it was borrowed.
+    /// Number of shared connections found dead when the last connection was borrowed.
     deaths: u64,
-    /// Where the connection leads, and since when.
+    /// Options with which the connection was opened, and the time since which it has been open.
     to: Arc<PgConnectOptions>,
     since: Instant,
 }
 
-/// A statement that takes longer than this counts as a dead connection.
+/// Timeout of a statement. After the timeout, the connection counts as dead.
 const PATIENCE: Duration = Duration::from_secs(15);
 
-/// Part of error messages, here and from a store.
+/// Text that identifies errors about a moved database, in errors of this module and of a store.
 const MOVED: &str = "has moved to another ";
 
-/// Notified whenever a statement finds that its store has moved.
+/// Notifier called when a statement finds that its store has moved.
 static MOVES: Notify = Notify::const_new();
 
 impl From<&PgPool> for ConnectionFactory {
@@ -66,12 +66,12 @@ impl From<&Self> for ConnectionFactory {
 }
 
 impl ConnectionFactory {
-    /// Borrows from a set of connections.
+    /// Creates a factory that borrows from a set of shared connections.
     pub(crate) fn shared(pool: &PgPool, by: Borrower) -> Self {
         Self { pool: pool.clone(), shared: Some(by) }
     }
 
-    /// Shares up to this many connections among all loops of a worker.
+    /// Creates a factory that shares up to `most` connections among all loops of a worker.
     pub(crate) fn of_one_worker(pool: &PgPool, most: usize) -> Self {
         Self::shared(pool, ConnectionBroker::of_one_worker(most))
     }
@@ -83,24 +83,23 @@ impl ConnectionFactory {
 }
 
 impl StoreConnection {
-    /// Creates a link to the database of a pool, outside the pool. Follows the pool when it opens a connection.
+    /// Creates a connection to the database of a pool, outside of the pool. When it is opened, it leads to the same host as the pool.
     pub(crate) fn new(factory: impl Into<ConnectionFactory>, purpose: &'static str) -> Self {
         let factory = factory.into();
         let (to, since, settings) = (factory.pool.connect_options(), Instant::now(), Vec::new());
         Self { factory, purpose, settings, connection: None, terms: None, shares: false, deaths: 0, to, since }
     }
 
-    /// Returns a new link with the same settings.
+    /// Returns a new connection with the same settings and purpose.
     pub(crate) fn another(&self) -> Self {
         Self { settings: self.settings.clone(), ..Self::new(&self.factory, self.purpose) }
     }
 
-    /// Returns a new link with the same settings for this purpose.
+    /// Returns a new connection with the same settings and the given purpose.
     pub(crate) fn another_for(&self, purpose: &'static str) -> Self {
         Self { purpose, ..self.another() }
     }
 
-    /// Changes the purpose.
     pub(crate) fn call(&mut self, purpose: &'static str) {
         self.purpose = purpose;
     }
@@ -110,46 +109,50 @@ impl StoreConnection {
         self
     }
 
-    /// Commits without waiting for the disk. Only for what may be lost: after a lost claim or promotion the jobs are still waiting.
+    /// Makes commits return without waiting for the disk. Suitable only for changes that may be lost, such as claims and promotions: after
+    /// a loss the jobs are still waiting.
     pub(crate) fn relaxed(self) -> Self {
         self.with("synchronous_commit", "off")
     }
 
-    /// Sets a lock timeout of two seconds, which costs nothing without a lock. Not shorter: a server needs a second to detect a deadlock.
+    /// Sets a lock timeout of two seconds, which costs nothing while nothing is locked. It should not be shorter, because the server needs
+    /// a second to detect a deadlock.
     pub(crate) fn impatient(self) -> Self {
         self.with("lock_timeout", "2s")
     }
 
-    /// Sets a lock timeout of a quarter of a second. For statements that many jobs wait for and that are retried; one in a deadlock gives way, too.
+    /// Sets a lock timeout of a quarter of a second. Suitable for statements that are retried and that many jobs are waiting for. In a
+    /// deadlock, such a statement also times out first.
     pub(crate) fn prompt(self) -> Self {
         self.with("lock_timeout", "250ms")
     }
 
-    /// Lets the server cancel a statement before its connection counts as dead. A statement on a dropped connection keeps running and keeps its
-    /// locks.
+    /// Sets a statement timeout, so that the server cancels a statement before its connection counts as dead. Otherwise a statement on a
+    /// dropped connection would keep running and hold its locks.
     pub(crate) fn brief(self) -> Self {
         self.with("statement_timeout", "10s")
     }
 
-    /// As [`StoreConnection::brief`], for statements that a client waits for.
+    /// Sets a shorter statement timeout than [`StoreConnection::brief`], for statements that a client is waiting for.
     #[cfg(any(feature = "metrics", feature = "otel"))]
     pub(crate) fn hasty(self) -> Self {
         self.with("statement_timeout", "2500ms")
     }
 
-    /// Whether it has no connection yet.
+    /// Returns whether no connection has been opened or borrowed yet.
     pub(crate) fn is_new(&self) -> bool {
         self.connection.is_none() && !self.shares
     }
 
-    /// Returns the connection, opening one if necessary.
+    /// Returns the open connection, opening or borrowing one if necessary.
     pub(crate) async fn get(&mut self) -> sqlx::Result<&mut PgConnection> {
         Ok(self.get_since().await?.0)
     }
 
-    /// The same, with the time since when it is connected: what was learned before may be from another server. Therefore returns an error once after
-    /// the database has moved, since callers forget what they know about a server after any error. Also returns whether the connection is new and
-    /// plans its statements again.
+    /// Returns the open connection, the time since which it has been open, and whether it is new and therefore plans its statements again.
+    ///
+    /// Information obtained before the returned time may be about another server. After the database has moved, an error is returned once,
+    /// because callers forget what they know about a server after any error.
     pub(crate) async fn get_since(&mut self) -> sqlx::Result<(&mut PgConnection, Instant, bool)> {
         let before = self.connection.take();
         if (before.is_some() || self.shares) && self.is_elsewhere() {
@@ -160,7 +163,7 @@ impl StoreConnection {
             && shared.deaths() != self.deaths
         {
             self.shares = false;
-            return Err(sqlx::Error::Io(std::io::Error::other("the last connection is gone, and the server may be another one by now")));
+            return Err(sqlx::Error::Io(std::io::Error::other("the last connection was lost; the next one may reach another server")));
         }
         let mut is_fresh = false;
         let connection = match (before, &self.factory.shared) {
@@ -173,7 +176,7 @@ impl StoreConnection {
                 lent.connection
             }
             (None, None) => {
-                // Boxed because it is large with TLS, and every loop holds one of these futures.
+                // Boxed because the future is large with TLS, and every loop holds one.
                 let made = bounded(Box::pin(connect_along(&self.factory.pool, (self.purpose, None), &self.settings))).await;
                 let (to, connection) = made?;
                 (self.to, self.since, is_fresh) = (to, Instant::now(), true);
@@ -183,7 +186,7 @@ impl StoreConnection {
         Ok((self.connection.insert(connection), self.since, is_fresh))
     }
 
-    /// Whether the pool leads to another host now. A changed password does not count.
+    /// Returns whether the pool now leads to a different host. A changed password does not count.
     fn is_elsewhere(&mut self) -> bool {
         let now = self.factory.pool.connect_options();
         if Arc::ptr_eq(&now, &self.to) {
@@ -194,8 +197,8 @@ impl StoreConnection {
         is_elsewhere
     }
 
-    /// Warns if our settings are not in effect. A pooler that would break more than that is an error. Uses the simple protocol, which every pooler
-    /// accepts.
+    /// Checks whether our settings are in effect, and logs a warning if they are not. Returns an error if a pooler mixes up prepared
+    /// statements. The simple protocol is used, because every pooler accepts it.
     pub(crate) async fn check_settings(&mut self) -> Result<(), Error> {
         if bounded(has_settings(self.get().await?)).await? {
             return Ok(());
@@ -208,7 +211,7 @@ impl StoreConnection {
         Ok(())
     }
 
-    /// Inspects the result of a statement: after any error that the server did not send, the connection is dropped.
+    /// Handles the result of a statement. After any error that the server did not send, the connection is dropped.
     pub(crate) fn note<T>(&mut self, result: sqlx::Result<T>) -> sqlx::Result<T> {
         let usable = match &result {
             Ok(_) => true,
@@ -231,7 +234,7 @@ impl StoreConnection {
         result
     }
 
-    /// Returns a shared connection until the next statement.
+    /// Returns a borrowed connection until the next statement.
     fn give_back(&mut self) {
         let Some(shared) = &self.factory.shared else { return };
         if let Some((connection, terms)) = self.connection.take().zip(self.terms.take()) {
@@ -240,7 +243,6 @@ impl StoreConnection {
         }
     }
 
-    /// Closes the connection.
     pub(crate) async fn close(mut self) {
         if let Some(connection) = self.connection.take() {
             let _ = timeout(Duration::from_secs(1), connection.close()).await;
@@ -248,7 +250,8 @@ impl StoreConnection {
     }
 }
 
-/// Whether the error means that the database, or a store of a cluster, has moved to another server, which is available immediately.
+/// Returns whether the error means that the database, or a store of a cluster, has moved to another server. The other server is available
+/// immediately.
 pub(crate) fn has_moved(error: &sqlx::Error) -> bool {
     match error {
         sqlx::Error::Database(error) => error.message().contains(MOVED),
@@ -262,17 +265,18 @@ pub(super) async fn wait_for_move() {
     MOVES.notified().await;
 }
 
-/// Returns how long to wait before retrying after this error.
+/// Returns the delay before a retry after `error`.
 pub(crate) fn pause_after(error: &sqlx::Error) -> Duration {
     Duration::from_millis(if has_moved(error) { 50 } else { 500 })
 }
 
-/// Returns a random duration between `pause` and twice that, so that workers do not retry in step after an outage.
+/// Returns a random duration between `pause` and twice `pause`, so that workers do not retry simultaneously after an outage.
 pub(crate) fn jittered(pause: Duration) -> Duration {
     pause.mul_f64(1.0 + fastrand::f64())
 }
 
-/// Turns a statement that exceeds the time limit into a connection error, after which [`StoreConnection::note`] drops the connection.
+/// Limits a statement to the timeout [`PATIENCE`]. A timeout is returned as a connection error, after which [`StoreConnection::note`] drops
+/// the connection.
 pub(crate) async fn bounded<T>(statement: impl Future<Output = sqlx::Result<T>>) -> sqlx::Result<T> {
     timeout(PATIENCE, statement).await.unwrap_or_else(|_| Err(sqlx::Error::Io(std::io::ErrorKind::TimedOut.into())))
 }

@@ -1,6 +1,6 @@
-//! Reports the process state to systemd: a datagram to the socket named by `NOTIFY_SOCKET`.
+//! Reports the process state to systemd, as a datagram to the socket named by `NOTIFY_SOCKET`.
 
-/// Sends `READY=1` or `STOPPING=1`, if `NOTIFY_SOCKET` is set. A failure is ignored.
+/// Sends `READY=1` or `STOPPING=1` to the supervisor, if `NOTIFY_SOCKET` is set. A failure is only logged.
 #[cfg(unix)]
 pub(crate) fn notify_supervisor(state: &str) {
     use std::os::unix::{ffi::OsStrExt as _, net::UnixDatagram};
@@ -11,14 +11,14 @@ pub(crate) fn notify_supervisor(state: &str) {
         None => socket.send_to(state.as_bytes(), &name),
     });
     if let Err(error) = sent {
-        tracing::warn!(%error, state, "cannot tell the supervisor; NOTIFY_SOCKET names no socket that listens");
+        tracing::warn!(%error, state, "cannot notify the supervisor: no socket listens at NOTIFY_SOCKET");
     }
 }
 
 #[cfg(not(unix))]
 pub(crate) fn notify_supervisor(_: &str) {}
 
-/// A socket in the abstract namespace.
+/// Sends `state` to a socket in the abstract namespace.
 #[cfg(target_os = "linux")]
 fn to_abstract(socket: &std::os::unix::net::UnixDatagram, state: &str, name: &[u8]) -> std::io::Result<usize> {
     use std::os::{linux::net::SocketAddrExt as _, unix::net::SocketAddr};

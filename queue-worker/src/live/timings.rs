@@ -1,10 +1,10 @@
-//! Durations: a histogram and their sum.
+//! Histogram of durations, with their sum.
 
 use std::time::Duration;
 
 use queue_core::operate::Histogram;
 
-/// Histogram of durations.
+/// Histogram and sum of recorded durations.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Timings {
     pub(crate) lengths: Histogram,
@@ -12,19 +12,17 @@ pub(crate) struct Timings {
 }
 
 impl Timings {
-    /// Records a duration.
     pub(crate) fn record(&mut self, took: Duration) {
         self.lengths.record(took);
         self.sum = self.sum.saturating_add(took);
     }
 
-    /// Adds the durations of another histogram.
     pub(crate) fn add(&mut self, other: &Self) {
         self.lengths.add(&other.lengths);
         self.sum = self.sum.saturating_add(other.sum);
     }
 
-    /// Returns the number of durations.
+    /// Returns the number of recorded durations.
     #[cfg(any(test, feature = "metrics", feature = "otel"))]
     pub(crate) fn count(&self) -> u64 {
         self.lengths.count()

@@ -1,4 +1,4 @@
-//! Running handlers: the slots of each queue.
+//! Slots of each queue, and the handlers that run in these slots.
 
 mod outcome;
 mod queues;

@@ -1,6 +1,6 @@
-//! Reports attempts that have ended: logs the failed ones, and calls the outcome hooks for all.
+//! Reports finished attempts: logs failed attempts and calls the outcome hooks.
 //!
-//! Decides nothing and writes nothing to the store.
+//! Reporting makes no decisions and writes nothing to the store.
 
 use std::{
     fmt,
@@ -26,30 +26,30 @@ pub struct AttemptOutcome<'a> {
     pub attempt: u32,
     /// Maximum number of attempts of the job.
     pub max_attempts: u32,
-    /// How the handler ended.
+    /// Outcome of the handler.
     pub outcome: Outcome,
     /// Verdict that is written for the job.
     pub verdict: Verdict,
     /// Error as stored, at most 8 KiB. `None` if the attempt did not fail.
     pub error: Option<&'a str>,
-    /// How long the attempt ran.
+    /// Duration of the attempt.
     pub ran: Duration,
 }
 
-/// Hook that is called for each outcome.
+/// Hook called for each outcome.
 type OutcomeHook = Arc<dyn Fn(&AttemptOutcome<'_>) + Send + Sync>;
 
-/// Logs failed attempts, and calls the outcome hooks.
+/// Logger of failed attempts, and the outcome hooks to call.
 #[derive(Clone, Default)]
 pub(crate) struct OutcomeObserver(Vec<OutcomeHook>);
 
 impl OutcomeObserver {
-    /// Adds a hook.
+    /// Adds an outcome hook.
     pub(crate) fn add(&mut self, hook: impl Fn(&AttemptOutcome<'_>) + Send + Sync + 'static) {
         self.0.push(Arc::new(hook));
     }
 
-    /// Reports an attempt that has ended with this verdict. A completed attempt costs one comparison if there is no hook.
+    /// Reports an attempt that ended with the verdict in `ending`. Without hooks, a completed attempt costs one comparison.
     pub(super) fn observe(&self, job: &ClaimedJob, outcome: Outcome, ending: &Ending) {
         if self.0.is_empty() && ending.is_complete() {
             return;
@@ -67,7 +67,7 @@ impl OutcomeObserver {
         log(&outcome, ending);
         for hook in &self.0 {
             if let Err(panic) = catch_unwind(AssertUnwindSafe(|| hook(&outcome))) {
-                // Dropping the panic's payload may panic too.
+                // Dropping the panic's payload may panic as well.
                 std::mem::forget(panic);
                 tracing::error!(job = %outcome.job, "hook passed to `Worker::on_outcome` panicked; the job is not affected");
             }

@@ -1,4 +1,4 @@
-//! The slots of all queues that a worker serves.
+//! Slots of all queues that a worker serves.
 
 use std::{
     collections::HashMap,
@@ -11,7 +11,7 @@ use crate::{
     live::{Config, Load, PauseSnapshot, Pauses},
 };
 
-/// The slots of all queues that a worker serves, created at their first use.
+/// Slots of all queues that a worker serves, created on first use.
 pub(crate) struct Queues {
     pub(crate) context: Arc<SlotContext>,
     /// Concurrency of each configured queue. Empty if the worker serves every queue.
@@ -26,7 +26,7 @@ impl Queues {
         Self { context: Arc::new(context), named, concurrency: config.concurrency, slots: Mutex::default() }
     }
 
-    /// Returns the slots of this queue, or `None` if the worker does not serve it.
+    /// Returns the slots of `queue`, or `None` if the worker does not serve the queue.
     pub(crate) fn slots(&self, queue: &str) -> Option<Arc<Slots>> {
         let mut slots = lock(&self.slots);
         if let Some(existing) = slots.get(queue) {
@@ -38,12 +38,13 @@ impl Queues {
         Some(new)
     }
 
-    /// Returns whether any queue runs one job at a time. Its jobs must start in order, and two concurrent claims would mix them.
+    /// Returns whether any queue runs one job at a time. The jobs of such a queue must start in order, and two concurrent claims would mix
+    /// the order.
     pub(crate) fn keep_order(&self) -> bool {
         if self.named.is_empty() { self.concurrency == 1 } else { self.named.values().any(|concurrency| *concurrency == 1) }
     }
 
-    /// Current load of the worker, which each heartbeat reports.
+    /// Returns the worker's current load, which each heartbeat reports.
     pub(crate) fn load(&self) -> Load {
         let all = self.all();
         let busy: usize = all.iter().map(|slots| slots.busy()).sum();
@@ -52,7 +53,7 @@ impl Queues {
         Load { busy, slots }
     }
 
-    /// The slots of all queues used until now.
+    /// Returns the slots of all queues used so far.
     pub(crate) fn all(&self) -> Vec<Arc<Slots>> {
         lock(&self.slots).values().cloned().collect()
     }
@@ -68,17 +69,17 @@ impl Queues {
         self.context.registry.get(job_type).map_or(job_type, |registration| registration.options().name)
     }
 
-    /// Memory used by large payloads.
+    /// Returns the memory budget for large payloads.
     pub(crate) fn payload_memory(&self) -> &Arc<PayloadMemory> {
         &self.context.hand
     }
 
-    /// Current pauses.
+    /// Returns the shared pauses.
     pub(crate) fn pauses(&self) -> &Pauses {
         &self.context.pauses
     }
 
-    /// Releases the paused jobs that no slot has started, without charging an attempt.
+    /// Gives back the paused jobs that no slot has started. No attempt is counted.
     pub(crate) async fn give_back_paused(&self, paused: &PauseSnapshot) {
         let all: Vec<(String, Arc<Slots>)> = lock(&self.slots).iter().map(|(queue, slots)| (queue.clone(), Arc::clone(slots))).collect();
         for (queue, slots) in all {
@@ -88,14 +89,14 @@ impl Queues {
         }
     }
 
-    /// Drops all jobs after the lease was lost.
+    /// Drops all jobs after the worker's lease was lost.
     pub(crate) fn abandon(&self) {
         for slots in self.all() {
             slots.abandon();
         }
     }
 
-    /// Names of the configured queues, or `None` if the worker serves every queue.
+    /// Returns the names of the configured queues, or `None` if the worker serves every queue.
     pub(crate) fn named(&self) -> Option<Vec<String>> {
         (!self.named.is_empty()).then(|| self.named.keys().cloned().collect())
     }

@@ -1,4 +1,4 @@
-//! Running jobs, and the rate at which jobs finish.
+//! State of running jobs, and the rate at which jobs finish.
 
 use std::{
     sync::Arc,
@@ -7,15 +7,15 @@ use std::{
 
 use crate::lanes::LeasedJob;
 
-/// A job whose handler runs, with everything needed to settle it without the handler.
+/// Job whose handler is running, with everything needed to settle the job without the handler.
 pub(super) struct RunningJob {
     pub(super) leased: Arc<LeasedJob>,
     pub(super) start: Instant,
-    /// The handler was logged as stuck.
+    /// Whether the handler has been logged as stuck.
     pub(super) is_reported: bool,
-    /// The handler has ended, and the verdict is on its way to the settle loop.
+    /// Whether the handler has ended and the verdict is being sent to the settle loop.
     pub(super) is_settling: bool,
-    /// The job was cancelled, and the handler was notified.
+    /// Whether the job was cancelled and the handler notified.
     pub(super) is_cancelling: bool,
 }
 
@@ -25,7 +25,7 @@ impl RunningJob {
     }
 }
 
-/// Estimates how many jobs to prefetch from the rate at which jobs finish.
+/// Estimator of the number of jobs to prefetch, based on the rate at which jobs finish.
 pub(super) struct FinishRate {
     measured_at: Instant,
     finished: usize,
@@ -40,8 +40,8 @@ impl FinishRate {
 
     /// Returns the number of jobs that finish in 100 ms, measured over at least 5 ms.
     ///
-    /// The estimate falls by at most half per measurement, so that a single slow interval does not leave the slots empty. After more than
-    /// one second without a measurement it may fall to zero.
+    /// The estimate falls by at most half per measurement, so that a single slow interval does not leave the slots empty. After more than a
+    /// second without a measurement it may fall to zero.
     pub(super) fn prefetch(&mut self, now: Instant, finished: usize) -> usize {
         let elapsed = now.saturating_duration_since(self.measured_at);
         if elapsed >= Duration::from_millis(5) {

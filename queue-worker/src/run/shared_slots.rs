@@ -1,7 +1,7 @@
-//! Slots shared by many stores: a limit on concurrent handlers across all of them. Does not touch the database.
+//! Slots shared by many stores, which limit concurrent handlers across all stores. Pure: no database access.
 //!
-//! A free slot goes to the waiting store with the fewest running handlers, and among equals to the least recently granted one. So a busy
-//! store uses what others leave free, and delays them only until a running handler ends.
+//! A free slot goes to the waiting store with the fewest running handlers, and among equals to the least recently granted one. A busy store
+//! can use all slots that other stores leave free, and delays the other stores only until one of its handlers ends.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -10,7 +10,7 @@ use std::{
 
 use tokio::sync::oneshot;
 
-/// Slots shared by all stores.
+/// Slots shared by all stores of a process.
 #[derive(Clone)]
 pub(crate) struct SharedSlots(Arc<SlotPool>);
 
@@ -23,27 +23,27 @@ struct SlotPool {
 struct SlotPoolState {
     running: usize,
     stores: BTreeMap<u64, StoreUsage>,
-    /// Number of grants until now.
+    /// Number of grants so far.
     grants: u64,
 }
 
-/// Slots used and requested by one store.
+/// Slots that one store uses or is waiting for.
 #[derive(Default)]
 struct StoreUsage {
     running: usize,
     waiting: VecDeque<oneshot::Sender<SlotPermit>>,
-    /// Number of its last grant.
+    /// Number of the store's last grant.
     last_grant: u64,
 }
 
-/// Access of one store to the shared slots.
+/// Handle of one store to the shared slots.
 #[derive(Clone)]
 pub(crate) struct StoreSlots {
     shared: SharedSlots,
     store: u64,
 }
 
-/// Permit to run one handler. Dropping it frees the slot.
+/// Permit to run one handler. The slot is freed when the permit is dropped.
 pub(crate) struct SlotPermit(Option<StoreSlots>);
 
 impl SharedSlots {
@@ -52,7 +52,7 @@ impl SharedSlots {
         Self(Arc::new(SlotPool { max_running, state: Mutex::default() }))
     }
 
-    /// Returns the access of this store.
+    /// Returns the handle of a store.
     pub(crate) fn of(&self, store: u64) -> StoreSlots {
         StoreSlots { shared: self.clone(), store }
     }
@@ -63,7 +63,7 @@ impl SharedSlots {
 }
 
 impl StoreSlots {
-    /// Waits for a slot.
+    /// Waits for a free slot.
     pub(crate) async fn acquire(&self) -> SlotPermit {
         let granted = {
             let mut state = self.shared.state();
@@ -79,14 +79,14 @@ impl StoreSlots {
             store.waiting.push_back(sender);
             granted
         };
-        // The sender is in state that `self` keeps alive, so the channel is never closed without a permit.
+        // The sender is stored in state that `self` keeps alive. Therefore the channel is never closed without a permit.
         granted.await.unwrap_or(SlotPermit(None))
     }
 
-    /// Maximum number of jobs of this store that may run or wait: its running handlers plus the free slots.
+    /// Returns the maximum number of jobs of this store that may run or wait: the running handlers plus the free slots.
     ///
-    /// If no slot is free, a store below its fair share gets one more, since the next free slot is its. Jobs that wait here cannot run in
-    /// another worker, so there are no more.
+    /// If no slot is free, a store below its fair share may have one waiting job, because the next free slot goes to that store. More jobs
+    /// should not wait here, because no other worker could run them.
     pub(crate) fn max_jobs(&self) -> usize {
         let (max_running, state) = (self.shared.0.max_running, self.shared.state());
         let is_active = |usage: &StoreUsage| usage.running > 0 || !usage.waiting.is_empty();
@@ -100,7 +100,7 @@ impl StoreSlots {
         if let Some(usage) = state.stores.get_mut(&self.store) {
             usage.running -= 1;
         }
-        // Skips waiters that were dropped meanwhile.
+        // Waiters that have been dropped are skipped.
         loop {
             let waiting = state.stores.iter().filter(|(_, usage)| !usage.waiting.is_empty());
             let Some(next) = waiting.min_by_key(|(_, usage)| (usage.running, usage.last_grant)).map(|(store, _)| *store) else { break };
@@ -113,7 +113,7 @@ impl StoreSlots {
                     (usage.running, usage.last_grant) = (usage.running + 1, grant);
                     return;
                 }
-                // Defuses the permit, whose drop would release the slot again.
+                // The permit is emptied, because dropping it would release the slot again.
                 Err(mut unsent) => drop(unsent.0.take()),
             }
         }

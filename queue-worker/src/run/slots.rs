@@ -1,7 +1,7 @@
-//! Slots of one queue. Each queue has its own, so that a slow queue does not take slots from a fast one.
+//! Slots of one queue. Each queue has slots of its own, so that a slow queue does not take slots from a fast one.
 //!
 //! A slot is a task that runs one job after another until none is queued. An idle queue has no tasks. This module counts and tracks running
-//! jobs; `queue_core::attempt` runs one attempt.
+//! jobs, and `queue_core::attempt` runs each attempt.
 
 mod batch;
 mod batch_buffer;
@@ -35,16 +35,16 @@ use crate::{
     tally::{AttemptEndKind, CountedAttempt, QueueNumber},
 };
 
-/// How long after its timeout a handler counts as stuck.
+/// Time past its timeout after which a handler counts as stuck.
 const STUCK_AFTER: Duration = Duration::from_secs(5);
 
-/// Interval of the checks whether an expired lease was abandoned.
+/// Interval between checks whether the jobs of an expired lease have been abandoned.
 const ABANDON_CHECK_INTERVAL: Duration = Duration::from_millis(5);
 
-/// Slots of one queue.
+/// Slots and jobs of one queue.
 pub(crate) struct Slots {
     context: Arc<SlotContext>,
-    /// Number of the queue in metrics.
+    /// Number that identifies the queue in metrics.
     queue: QueueNumber,
     concurrency: usize,
     jobs: Mutex<SlotJobs>,
@@ -69,7 +69,7 @@ impl Slots {
         })
     }
 
-    /// Queues jobs in this order, and spawns tasks for them as far as slots are free.
+    /// Queues jobs in the given order, and spawns tasks for them while slots are free.
     pub(crate) fn push(self: &Arc<Self>, mut leased: Vec<LeasedJob>) {
         for job in &mut leased {
             job.held = self.context.hand.hold(job.job.payload.as_ref().map_or(0, String::len));
@@ -86,17 +86,17 @@ impl Slots {
         }
     }
 
-    /// Maximum number of concurrent handlers.
+    /// Returns the maximum number of concurrent handlers.
     pub(crate) fn concurrency(&self) -> usize {
         self.concurrency
     }
 
-    /// Number of running handlers. Each runs one job or one batch.
+    /// Returns the number of running handlers. Each handler runs one job or one batch.
     pub(crate) fn busy(&self) -> usize {
         lock(&self.jobs).running.iter().flatten().count()
     }
 
-    /// Number of slots that are neither used, reserved nor needed by a waiting job.
+    /// Returns the number of slots that are neither used, reserved nor needed by a waiting job.
     pub(crate) fn free(&self) -> usize {
         let jobs = lock(&self.jobs);
         let has_waiting = !jobs.queued.is_empty() || jobs.batches.ready(Instant::now()) > 0;
@@ -105,24 +105,24 @@ impl Slots {
 
     /// Releases a job that was not pushed.
     pub(crate) async fn give_back(&self, job: &LeasedJob) {
-        // Fails only if the worker has ended without waiting for this task. The job is then recovered like that of a silent worker.
+        // Fails only if the worker has ended without waiting for this task. Recovery then releases the job.
         let _ = self.context.settle.send(Settlement::release(job)).await;
     }
 
-    /// Returns whether this job waits or runs here.
+    /// Returns whether the job is waiting or running in these slots.
     pub(crate) fn holds(&self, id: JobId) -> bool {
         let mut jobs = lock(&self.jobs);
         jobs.running().any(|running| running.leased.job.id == id)
             || jobs.queued.iter().chain(jobs.batches.jobs()).any(|job| job.job.id == id)
     }
 
-    /// Returns whether no job waits or runs.
+    /// Returns whether no job is waiting or running.
     pub(crate) fn is_idle(&self) -> bool {
         let mut jobs = lock(&self.jobs);
         jobs.has_no_waiting() && jobs.running().next().is_none()
     }
 
-    /// Takes the jobs that no slot has started, to be released.
+    /// Takes the jobs that no slot has started. Returns the settlements that release these jobs.
     pub(crate) fn take_queued(&self) -> Vec<Settlement> {
         let mut jobs = lock(&self.jobs);
         let buffered = jobs.batches.remove(|_| true);
@@ -139,17 +139,17 @@ impl Slots {
         covered.into_iter().chain(buffered).collect()
     }
 
-    /// Notifies running handlers that they should end now.
+    /// Notifies running handlers to stop because the worker is shutting down.
     pub(crate) fn request_shutdown(&self) {
         lock(&self.halt).stop_request.shut_down();
     }
 
-    /// Drops running handlers at their next `await`. Their jobs are released.
+    /// Drops running handlers at the next `await`. The jobs of these handlers are released.
     pub(crate) fn drop_running(&self) {
         lock(&self.halt).drop.cancel();
     }
 
-    /// Takes the jobs whose handlers still run because they never await, to be released without their slots.
+    /// Takes the jobs whose handlers are still running because they never await. Returns the settlements that release these jobs.
     pub(crate) fn take_running(&self) -> Vec<Settlement> {
         let mut jobs = lock(&self.jobs);
         let SlotJobs { running, batch_rest, .. } = &mut *jobs;
@@ -161,7 +161,7 @@ impl Slots {
         taken.chain(others).map(release).collect()
     }
 
-    /// Drops all jobs: the lease is lost, and they belong to another worker.
+    /// Drops all jobs after the lease was lost, because the jobs belong to another worker.
     pub(crate) fn abandon(&self) {
         let mut jobs = lock(&self.jobs);
         let halt = std::mem::replace(&mut *lock(&self.halt), Arc::new(Halt::new(self.context.cancel_grace)));
@@ -180,7 +180,7 @@ impl Slots {
         halt.drop.cancel();
     }
 
-    /// Notifies the handler of a cancelled job to stop. If the handler has not started, returns the settlement that cancels the job.
+    /// Notifies the handler of a cancelled job. If the handler has not started, returns the settlement that cancels the job.
     pub(crate) fn cancel(&self, token: Uuid, id: JobId) -> Option<Settlement> {
         let halt = Arc::clone(&lock(&self.halt));
         let mut jobs = lock(&self.jobs);
@@ -200,7 +200,7 @@ impl Slots {
         queued.or_else(|| jobs.batches.remove(is_job).pop()).map(|job| Settlement::cancel(&job))
     }
 
-    /// Logs, once each, handlers that run long after their timeout. Such a handler never awaits.
+    /// Logs each handler that is running long after its timeout, once per handler. Such a handler never awaits.
     pub(crate) fn report_stuck(&self) {
         for running in lock(&self.jobs).running() {
             let registration = self.context.registry.get(running.leased.job.job_type);
@@ -223,8 +223,8 @@ impl Slots {
                     Some(share) => Some(share.acquire().await),
                     None => None,
                 };
-                // A process that was suspended for longer than its lease, perhaps during `acquire`, is about to abandon its jobs. None of
-                // them may start before that.
+                // A process that was suspended for longer than its lease, perhaps during `acquire`, is about to abandon its jobs. No job
+                // may start before the jobs are abandoned.
                 if !self.deadline.has_ended() || lock(&self.jobs).has_no_waiting() {
                     break permit;
                 }
@@ -247,8 +247,8 @@ impl Slots {
 
     /// Takes the slot's next job, or closes the slot.
     ///
-    /// Everything happens under one lock: a job pushed meanwhile finds either this slot or a vacant one, and a job abandoned meanwhile is
-    /// halted.
+    /// Everything happens under one lock. A job pushed in the meantime finds either this slot or a vacant one, and a job abandoned in the
+    /// meantime is halted.
     fn next(self: &Arc<Self>, slot: usize) -> Option<SlotAttempt> {
         let mut jobs = lock(&self.jobs);
         if !jobs.batches.is_idle() {
@@ -305,7 +305,8 @@ impl Slots {
         }
     }
 
-    /// Sends the verdict on an attempt, and reports its outcome. `start`, `ran` and `jitter` are of the attempt.
+    /// Sends the verdict on an attempt, and reports the outcome. `start` and `ran` are the attempt's start and duration, `jitter` is a
+    /// random number for the retry delay.
     async fn settle(
         &self,
         leased: &LeasedJob,
@@ -317,11 +318,11 @@ impl Slots {
         let end_kind = if ended.is_over() && !is_written { AttemptEndKind::LeaseLost } else { AttemptEndKind::of(outcome) };
         let attempt = self.counted(leased, registration, (start, end_kind));
         let settlement = Settlement::of(leased, registration, ended, ran, jitter).counting(attempt);
-        // Not reported if the lease is known to be lost, because the job belongs to another worker.
+        // An attempt whose lease is known to be lost is not reported, because the job belongs to another worker.
         if is_written || !settlement.is_settled {
             self.context.observer.observe(&leased.job, outcome, &settlement.ending);
         }
-        // Fails only if the worker has ended without waiting for this slot. The job is then recovered like that of a silent worker.
+        // Fails only if the worker has ended without waiting for this slot. Recovery then releases the job.
         let _ = self.context.settle.send(settlement).await;
     }
 
@@ -329,7 +330,7 @@ impl Slots {
         self.context.registry.get(leased.job.job_type)
     }
 
-    /// Returns the attempt to count, under the current name of its type.
+    /// Returns the attempt to count, under the current name of its job type.
     fn counted(
         &self,
         leased: &LeasedJob,
@@ -340,7 +341,7 @@ impl Slots {
         CountedAttempt { queue: self.queue, job_type, end_kind, start: leased.latency(start) }
     }
 
-    /// Releases the jobs whose rate permit has expired, in a separate task.
+    /// Releases jobs whose rate permit has expired, in a separate task.
     fn release_late(self: &Arc<Self>, jobs: &mut SlotJobs) {
         if jobs.late.is_empty() {
             return;
@@ -355,14 +356,15 @@ impl Slots {
         });
     }
 
-    /// Records a slow-down requested by a handler, for everything under the limits of its type.
+    /// Records a slow-down that a handler has requested for the limits of its job type.
     fn slow_down(&self, job: &ClaimedJob, failure: &Failure) {
         if let (FailureKind::SlowDown(wait), Some(paused)) = (failure.kind(), self.context.pauses.now()) {
             self.context.slow_downs.note(paused.limits_to_slow_down(&job.queue, job.job_type), wait);
         }
     }
 
-    /// Marks the slot's job as settling. Returns `false` if the job was taken from its slot: abandoned, or released by a shutdown.
+    /// Marks the slot's job as settling. Returns `false` if the job was taken from the slot, because it was abandoned or released by a
+    /// shutdown.
     fn begin_settling(&self, slot: usize) -> bool {
         lock(&self.jobs).running[slot].as_mut().is_some_and(|running| {
             running.is_settling = true;
@@ -374,15 +376,15 @@ impl Slots {
 /// Job or batch that a slot runs next.
 struct SlotAttempt {
     leased: Arc<LeasedJob>,
-    /// The other jobs of its batch.
+    /// Jobs of the same batch other than `leased`.
     others: Vec<Arc<LeasedJob>>,
-    /// Jobs whose start deadline passed while they waited for the batch.
+    /// Jobs whose start deadline passed while they were waiting for the batch.
     expired: Vec<Arc<LeasedJob>>,
     start: Instant,
     halt: Arc<Halt>,
 }
 
-/// Locks a mutex, ignoring poison: no state under these locks is half-written after a panic.
+/// Locks a mutex. A poisoned lock stays usable, because a panic leaves no state under these locks half-written.
 pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

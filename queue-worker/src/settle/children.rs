@@ -1,6 +1,7 @@
-//! Children of durable jobs: spawned under the lease of their parent, read by the parent, and recorded in the transaction that ends them.
+//! Child jobs of durable jobs. A child is spawned under the lease of its parent, read by the parent, and recorded in the transaction that
+//! ends the child.
 //!
-//! Only verdicts on children reach `note_ends`. Other jobs cost no query here.
+//! Only verdicts on children call [`note_ends`]. Other jobs cost no extra query.
 
 use queue_core::{
     JobId, Store,
@@ -10,7 +11,7 @@ use sqlx::{PgConnection, PgPool};
 
 use crate::live::bounded;
 
-/// Child id, final state, attempts, output as JSON text, error.
+/// Child id, final state, number of attempts, output as JSON text, and error.
 type ChildRow = (JobId, Option<String>, Option<i16>, Option<String>, Option<String>);
 
 /// Enqueues a child. Returns `None` if the lease no longer lists the parent.
@@ -26,15 +27,15 @@ pub(super) async fn insert_child(pool: &PgPool, store: Store, child: &ChildEntry
     bounded(statement.fetch_one(pool)).await
 }
 
-/// Loads the result of the child that this step spawned. Returns `None` if there is no such child.
+/// Loads the result of the child that `step` spawned. Returns `None` if the step spawned no child.
 pub(crate) async fn load_child(pool: &PgPool, store: Store, parent: JobId, step: &str) -> sqlx::Result<Option<ChildStatus>> {
     let statement = sqlx::query_as(store.sql(include_str!("../../sql/look_at_child.sql"))).bind(parent).bind(step);
     let row: Option<ChildRow> = bounded(statement.fetch_optional(pool)).await?;
     Ok(row.map(|(id, state, attempts, output, error)| ChildStatus { id, state, attempts: attempts.unwrap_or_default(), output, error }))
 }
 
-/// Writes hints that jobs have ended, for parents, flows and maps that wait for them. Must run in the transaction that ended them.
-/// With a `state`, all of them are in that state. Without one, some of them may not have ended.
+/// Writes hints that jobs have ended, for the parents, flows and maps that are waiting for these jobs. Must run in the transaction that
+/// ended the jobs. If `state` is given, all jobs ended in that state. Otherwise some of the jobs may not have ended.
 pub(crate) async fn note_ends(connection: &mut PgConnection, store: Store, jobs: &[JobId], state: Option<&str>) -> sqlx::Result<()> {
     if jobs.is_empty() {
         return Ok(());

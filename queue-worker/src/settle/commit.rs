@@ -1,7 +1,7 @@
-//! Commit of a handler's own transaction: the job's verdict is its last statement, and a lost commit answer is reconciled.
+//! Commits a handler's own transaction. The job's verdict is the last statement, and a commit whose response was lost is reconciled.
 //!
-//! The statement is the one of the settle loop, with the same fence: a lease that no longer lists the job rejects it, and everything is
-//! rolled back. Runs in its own task, so that no timeout drops it half-way.
+//! The verdict uses the statement and the fence of the settle loop: if the lease no longer lists the job, the transaction is rolled back.
+//! The commit runs in a task of its own, so that no timeout drops it half-way.
 
 use std::{sync::Arc, time::Instant};
 
@@ -27,10 +27,11 @@ use super::{
 };
 use crate::live::{StoreConnection, bounded, jittered};
 
-/// Under a stricter isolation level, every settle of another job of the same lease would be a serialization conflict.
+/// Statement that begins a handler's transaction. Under a stricter isolation level, every settle of another job in the same lease would
+/// cause a serialization failure.
 const BEGIN: &str = "begin isolation level read committed read write";
 
-/// Database operations of attempts.
+/// Backend that runs the database operations of attempts.
 #[derive(Clone, Debug)]
 pub(crate) struct DatabaseBackend {
     pub(crate) pool: PgPool,
@@ -49,7 +50,7 @@ impl Backend for DatabaseBackend {
     async fn commit(self: Arc<Self>, tx: OwnedTransaction, fence: Fence, ending: Ending) -> CommitResult {
         match tx {
             OwnedTransaction::Pooled(tx) => self.settle_and_commit(tx, fence, ending).await,
-            // Only tests lend transactions, and they have a backend of their own.
+            // Only tests lend transactions, and tests have a backend of their own.
             OwnedTransaction::Lent(_) => CommitResult::Lost,
         }
     }
@@ -95,7 +96,7 @@ impl Backend for DatabaseBackend {
     async fn add_chunk(&self, tx: Option<OwnedTransaction>, entry: ChunkEntry) -> sqlx::Result<Option<bool>> {
         match tx {
             Some(OwnedTransaction::Pooled(tx)) => maps::add_batch(tx, self.store, entry).await,
-            // Only tests lend transactions, and they have a backend of their own.
+            // Only tests lend transactions, and tests have a backend of their own.
             Some(OwnedTransaction::Lent(_)) | None => Ok(None),
         }
     }
@@ -118,11 +119,11 @@ impl DatabaseBackend {
         match write_verdict(&mut tx, self.store, Settlement::within(fence, ending)).await {
             Ok(true) => {}
             Ok(false) => {
-                // The transaction is never committed, so a failed rollback discards its writes too.
+                // The transaction is never committed, so even a failed rollback discards the writes.
                 let _ = bounded(tx.rollback()).await;
                 return CommitResult::Lost;
             }
-            // The commit was not sent, so it will not happen.
+            // The commit was not sent, so the transaction is not committed.
             Err(error) => return undone(error),
         }
         match bounded(tx.commit()).await {
@@ -131,7 +132,7 @@ impl DatabaseBackend {
         }
     }
 
-    /// Finds out whether a commit whose answer was lost has happened.
+    /// Determines whether a commit whose response was lost succeeded.
     async fn reconcile(&self, fence: Fence, error: sqlx::Error) -> CommitResult {
         tracing::warn!(job = %fence.id, error = queue_core::message(&error), "no answer to the commit of a handler; querying its outcome");
         let (mut connection, deadline) = (StoreConnection::new(&self.pool, "reconcile"), Instant::now() + RECONCILE_TIMEOUT);
@@ -152,7 +153,7 @@ fn undone(error: sqlx::Error) -> CommitResult {
     CommitResult::Undone(Error::Database(error).into())
 }
 
-/// Writes the verdict as the transaction's last statement. Returns `false` if the lease no longer lists the job.
+/// Writes the verdict as the last statement of the transaction. Returns `false` if the lease no longer lists the job.
 async fn write_verdict(tx: &mut PgConnection, store: Store, mut settlement: Settlement) -> sqlx::Result<bool> {
     sqlx::raw_sql(PREPARE_VERDICT).execute(&mut *tx).await?;
     loop {
@@ -167,18 +168,18 @@ async fn write_verdict(tx: &mut PgConnection, store: Store, mut settlement: Sett
     }
 }
 
-/// Location of a job whose commit is in doubt.
+/// Location of a job after a commit whose response was lost.
 enum JobLocation {
-    /// In its lease: not committed, and no longer able to be.
+    /// The job is still in its lease. The transaction was not committed and cannot be committed any more.
     Lease,
-    /// In history, ended by this attempt: committed.
+    /// The job is in history, ended by this attempt. The transaction was committed.
     History,
-    /// Recovered by another worker: not committed.
+    /// The job was recovered by another worker. The transaction was not committed.
     Recovered,
 }
 
-/// Locates the job with two statements: the verdict holds the lease's lock until its commit ends, and the second statement must see the
-/// result of the commit that the first waited for.
+/// Locates a job with two statements. The first waits for the lease's lock, which the verdict holds until its commit ends. The second must
+/// be a separate statement to see the result of that commit.
 async fn locate_job(connection: &mut StoreConnection, store: Store, fence: Fence) -> sqlx::Result<JobLocation> {
     let leased = sqlx::query(store.sql(include_str!("../../sql/still_held.sql"))).bind(fence.token).bind(fence.id);
     if bounded(leased.fetch_optional(connection.get().await?)).await?.is_some() {

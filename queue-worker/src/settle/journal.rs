@@ -1,7 +1,8 @@
-//! Journals steps of durable jobs: concurrent steps share one statement, and a step committed with the handler's writes has its own.
+//! Journals steps of durable jobs. Concurrent steps are batched in one statement. A step that is committed with the handler's writes has a
+//! statement of its own.
 //!
-//! Steps collect while a statement is in flight, and a single step is sent immediately. A step that the database refuses has lost its
-//! lease. While the database is unavailable, steps wait, including those of attempts that have ended: their work is done. A step that is
+//! Steps are collected while a statement is in flight, and a single step is sent immediately. A step is refused if its lease is lost. While
+//! the database is unavailable, steps wait. This includes steps of attempts that have ended, because their work is done. A step that is
 //! rejected, or whose lease is locked, does not affect other steps.
 
 use std::{
@@ -36,26 +37,26 @@ use crate::{
     live::{StoreConnection, bounded, jittered},
 };
 
-/// Maximum number of steps of one statement.
+/// Maximum number of steps per statement.
 const MAX_STEPS: usize = 500;
 
-/// Maximum size of the outputs of one statement in bytes. A single larger output is sent alone.
+/// Maximum total size in bytes of the outputs in a statement. A single larger output is sent alone.
 const MAX_BYTES: usize = 8 * 1024 * 1024;
 
-/// Delay before a statement is sent again after an error.
+/// Delay before a failed statement is retried.
 const RETRY_DELAY: Duration = Duration::from_millis(200);
 
-/// Interval of the checks whether locked leases are free.
+/// Interval between checks whether locked leases have been released.
 const LOCK_CHECK_INTERVAL: Duration = Duration::from_millis(500);
 
 const LOCKED: &str = "an open transaction has locked leases of this worker; steps of their jobs wait until it ends, others are journaled; \
     if it is stuck, end it with `select pg_terminate_backend(PID)`";
 
-/// Sends the steps of attempts to the journal loop.
+/// Channel through which attempts send steps to the journal loop.
 #[derive(Clone, Debug)]
 pub(crate) struct JournalSender(mpsc::UnboundedSender<PendingStep>);
 
-/// A step, and the attempt that waits until it is journaled.
+/// Step with the channel on which its attempt is waiting for the result.
 #[derive(Debug)]
 pub(crate) struct PendingStep {
     entry: StepEntry,
@@ -63,7 +64,7 @@ pub(crate) struct PendingStep {
 }
 
 impl JournalSender {
-    /// Returns a sender and its receiver. The channel needs no bound: each running attempt has at most a few steps in it.
+    /// Creates a sender and its receiver. The channel needs no bound, because each running attempt has at most a few steps in it.
     pub(crate) fn open() -> (Self, mpsc::UnboundedReceiver<PendingStep>) {
         let (sender, incoming) = mpsc::unbounded_channel();
         (Self(sender), incoming)
@@ -103,20 +104,20 @@ pub(crate) async fn write_journal(incoming: Arc<Mutex<mpsc::UnboundedReceiver<Pe
     writer.connection.close().await;
 }
 
-/// Writes steps, and keeps those whose leases another session has locked.
+/// Writer of steps, with the steps whose leases are locked by another session.
 struct JournalWriter {
     connection: StoreConnection,
     store: Store,
     locked: Vec<PendingStep>,
-    /// Time of the next check whether the locked leases are free.
+    /// Time of the next check whether locked leases have been released.
     next_check: Instant,
 }
 
 impl JournalWriter {
-    /// Sends one statement until the database answers. Sending it again has the same result.
+    /// Writes steps in one statement, which is retried until the database responds. Retrying is idempotent.
     ///
-    /// Steps of attempts that have ended are written too, because their work is done. The statement assumes that all steps are new, until
-    /// the database reports a duplicate.
+    /// Steps of attempts that have ended are also written, because their work is done. All steps are assumed to be new until the database
+    /// reports a duplicate.
     async fn write(&mut self, mut steps: Vec<PendingStep>) {
         let locked: HashSet<Uuid> = self.locked.iter().map(PendingStep::token).collect();
         self.locked.extend(steps.extract_if(.., |step| locked.contains(&step.token())));
@@ -135,7 +136,7 @@ impl JournalWriter {
         }
     }
 
-    /// Writes each half by itself, until the rejected step is found.
+    /// Writes each half of the steps separately, until the rejected step is found.
     async fn write_halves(&mut self, mut steps: Vec<PendingStep>, error: sqlx::Error) {
         if steps.len() > 1 {
             let rest = steps.split_off(steps.len() / 2);
@@ -149,7 +150,7 @@ impl JournalWriter {
         }
     }
 
-    /// Moves the steps whose leases are locked out of `steps`. Returns whether there were any.
+    /// Moves the steps whose leases are locked from `steps` to `locked`. Returns whether there were any.
     async fn defer_locked(&mut self, steps: &mut Vec<PendingStep>) -> bool {
         self.next_check = Instant::now() + LOCK_CHECK_INTERVAL;
         let tokens = steps.iter().map(PendingStep::token).collect();
@@ -161,7 +162,7 @@ impl JournalWriter {
         !holders.is_empty()
     }
 
-    /// Takes the steps whose leases are no longer locked, or gone.
+    /// Takes the steps whose leases are no longer locked or no longer exist.
     async fn take_unlocked(&mut self) -> Vec<PendingStep> {
         self.next_check = Instant::now() + LOCK_CHECK_INTERVAL;
         let tokens = self.locked.iter().map(PendingStep::token).collect();
@@ -178,12 +179,12 @@ impl PendingStep {
     fn reply(self, accepted: &HashSet<JournaledStepKey>) {
         let Self { entry, reply } = self;
         let is_accepted = accepted.contains(&(entry.fence.token, entry.fence.id, entry.name));
-        // Fails only if the attempt no longer waits.
+        // Fails only if the attempt is no longer waiting.
         let _ = reply.send(if is_accepted { WriteResult::Yes } else { WriteResult::Refused });
     }
 }
 
-/// Sends one statement and returns the accepted steps. The statements for new steps cost less, and fail if a step is already journaled.
+/// Sends one statement and returns the accepted steps. Statements for new steps cost less, but fail if a step is already journaled.
 async fn send_steps(
     connection: &mut StoreConnection,
     store: Store,
@@ -202,7 +203,7 @@ async fn send_steps(
     connection.note(accepted)
 }
 
-/// Returns whether the step is already journaled: a statement was sent again after its answer was lost.
+/// Returns whether the error means that a step is already journaled. This happens if a statement is retried after its response was lost.
 fn is_duplicate(error: &sqlx::Error) -> bool {
     error.as_database_error().is_some_and(sqlx::error::DatabaseError::is_unique_violation)
 }
@@ -210,7 +211,7 @@ fn is_duplicate(error: &sqlx::Error) -> bool {
 /// Lease token, job id and name of an accepted step.
 type JournaledStepKey = (Uuid, JobId, String);
 
-/// Query that journals one new step. Returns the transaction's id, or no row if the step was refused.
+/// Builds the query that journals one new step. The query returns the transaction id, or no row if the step was refused.
 fn journal_one(store: Store, entry: &StepEntry) -> QueryScalar<'_, Postgres, String, PgArguments> {
     sqlx::query_scalar(store.sql(include_str!("../../sql/journal_one.sql")))
         .bind(entry.fence.token)
@@ -222,7 +223,7 @@ fn journal_one(store: Store, entry: &StepEntry) -> QueryScalar<'_, Postgres, Str
         .bind(entry.output.as_deref())
 }
 
-/// Query that journals many steps. Returns the accepted ones.
+/// Builds the query that journals many steps. The query returns the accepted steps.
 fn journal_many<'q>(store: Store, entries: &[&'q StepEntry], are_new: bool) -> QueryAs<'q, Postgres, JournaledStepKey, PgArguments> {
     let rows = || entries.iter();
     let statement = if are_new { include_str!("../../sql/journal_fresh.sql") } else { include_str!("../../sql/journal.sql") };
@@ -251,14 +252,14 @@ pub(crate) async fn load_steps(pool: &PgPool, store: Store, job: JobId) -> Resul
     Ok(rows.into_iter().map(|(name, attempt, output, left_ms)| JournaledStep { name, attempt, output, left_ms }).collect())
 }
 
-/// Journals a step as the last statement of the transaction with the handler's writes, and commits.
+/// Journals a step as the last statement of the handler's transaction, and commits.
 pub(super) async fn commit_step((pool, store): (&PgPool, Store), tx: OwnedTransaction, entry: StepEntry) -> CommitResult {
-    // Only tests lend transactions, and they have a backend of their own.
+    // Only tests lend transactions, and tests have a backend of their own.
     let OwnedTransaction::Pooled(mut tx) = tx else { return CommitResult::Lost };
     let transaction_id = match write_step(&mut tx, store, &entry).await {
         Ok(Some(id)) => id,
         Ok(None) => return roll_back(tx).await,
-        // The commit was not sent, so it will not happen.
+        // The commit was not sent, so the transaction is not committed.
         Err(error) => return CommitResult::Undone(Error::Database(error).into()),
     };
     match bounded(tx.commit()).await {
@@ -267,7 +268,7 @@ pub(super) async fn commit_step((pool, store): (&PgPool, Store), tx: OwnedTransa
     }
 }
 
-/// Finds out whether a commit whose answer was lost has happened.
+/// Determines whether a commit whose response was lost succeeded.
 async fn reconcile_step((pool, store): (&PgPool, Store), entry: &StepEntry, transaction_id: &str, error: sqlx::Error) -> CommitResult {
     let (job, step) = (entry.fence.id, entry.name.as_str());
     tracing::warn!(%job, step, error = queue_core::message(&error), "no answer to the commit of a step; querying its outcome");
@@ -284,12 +285,12 @@ async fn reconcile_step((pool, store): (&PgPool, Store), entry: &StepEntry, tran
 }
 
 async fn roll_back(tx: Transaction<'static, Postgres>) -> CommitResult {
-    // The transaction is never committed, so a failed rollback discards its writes too.
+    // The transaction is never committed, so even a failed rollback discards the writes.
     let _ = bounded(tx.rollback()).await;
     CommitResult::Lost
 }
 
-/// Journals the step as the transaction's last statement. Returns the transaction's id, or `None` if the lease no longer lists the job.
+/// Journals the step as the last statement of the transaction. Returns the transaction id, or `None` if the lease no longer lists the job.
 async fn write_step(tx: &mut PgConnection, store: Store, entry: &StepEntry) -> sqlx::Result<Option<String>> {
     sqlx::raw_sql(PREPARE_VERDICT).execute(&mut *tx).await?;
     bounded(journal_one(store, entry).fetch_optional(tx)).await

@@ -1,7 +1,9 @@
-//! Verdicts that wait for a lock of another session. They are deferred until that session ends; all other verdicts are written meanwhile.
+//! Verdicts that are waiting for a lock held by another session. These verdicts are deferred until the lock is released, while all other
+//! verdicts are written.
 //!
-//! A settle waits for a lock for at most a quarter of a second, which costs nothing when nothing is locked. After that timeout this module
-//! queries what is locked and which session holds the lock: a row of some of the verdicts, or a table that their statement writes to.
+//! A settle waits for a lock for at most a quarter of a second, which costs nothing while nothing is locked. After that timeout, this
+//! module queries what is locked and by which session. The lock may be on a row of some of the verdicts, or on a table that the settle
+//! statement writes to.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -19,25 +21,25 @@ use super::{
 };
 use crate::live::{LockHolder, StoreConnection, bounded, lock_holders};
 
-/// Interval of the checks whether the locks are released.
+/// Interval between checks whether locks have been released.
 const CHECK_INTERVAL: Duration = Duration::from_millis(500);
 
-/// Interval of the log line while a lock lasts.
+/// Minimum interval between log lines about a lock.
 const LOG_INTERVAL: Duration = Duration::from_mins(1);
 
-/// Delay before a verdict is retried whose lock could not be identified.
+/// Retry delay for a verdict whose lock could not be identified.
 const UNIDENTIFIED_RETRY_DELAY: Duration = Duration::from_secs(10);
 
-/// Number of deferred verdicts at which the settle loop accepts no more.
+/// Number of deferred verdicts at which the settle loop stops accepting verdicts.
 const MAX_DEFERRED: usize = 20_000;
 
-/// Maximum number of unlocked verdicts that are taken for one batch.
+/// Maximum number of unlocked verdicts per batch.
 const MAX_UNLOCKED: usize = 1000;
 
 const LOCKED: &str = "an open transaction has locked rows or tables that verdicts of this worker are written to; these verdicts wait until \
     it ends, others are written; if it is stuck, end it with `select pg_terminate_backend(PID)`";
 
-/// A locked row, and the session that locked it.
+/// Locked row with the session that holds the lock.
 #[derive(sqlx::FromRow)]
 struct LockedRow {
     token: Option<Uuid>,
@@ -46,14 +48,14 @@ struct LockedRow {
     holder: LockHolder,
 }
 
-/// Loads the locked rows among the given leases and jobs, and among the ordering keys of the jobs.
+/// Loads the locked rows of the given leases and jobs, and of the jobs' ordering keys.
 async fn load_locked_rows(connection: &mut StoreConnection, store: Store, tokens: &[Uuid], jobs: &[JobId]) -> sqlx::Result<Vec<LockedRow>> {
     let statement = sqlx::query_as(store.sql(include_str!("../../sql/locked_rows.sql"))).bind(tokens).bind(jobs);
     let locked = bounded(statement.fetch_all(connection.get().await?)).await;
     connection.note(locked)
 }
 
-/// Loads the locked leases among these, each with the pid of the session that locked it as text.
+/// Returns which of the leases are locked, each with the process id of the lock holder as text.
 pub(super) async fn load_lock_holder_pids(
     connection: &mut StoreConnection,
     store: Store,
@@ -64,15 +66,15 @@ pub(super) async fn load_lock_holder_pids(
     Ok(locked.iter().filter_map(|row| Some((row.token?, pid(row)))).collect())
 }
 
-/// Verdicts that wait for locks.
+/// Verdicts that are deferred because of locks.
 #[derive(Default)]
 pub(super) struct LockedVerdicts {
     verdicts: Vec<Settlement>,
-    /// Leases that completed as a whole.
+    /// Deferred leases whose jobs have all ended.
     leases: Vec<WholeLease>,
-    /// Statements that write to a locked table. All their verdicts wait.
+    /// Statements that write to a locked table. All verdicts of such a statement are deferred.
     blocked: HashSet<SettleStatement>,
-    /// Verdicts whose lock could not be identified, and the time of their retry.
+    /// Verdicts whose lock could not be identified, and the time of their next retry.
     unidentified: Vec<Settlement>,
     unidentified_retry: Option<Instant>,
     next_check: Option<Instant>,
@@ -80,7 +82,7 @@ pub(super) struct LockedVerdicts {
 }
 
 impl LockedVerdicts {
-    /// Time of the next check or retry.
+    /// Returns the time of the next check or retry.
     pub(super) fn next_check(&self) -> Option<Instant> {
         self.next_check.into_iter().chain(self.unidentified_retry).min()
     }
@@ -97,17 +99,17 @@ impl LockedVerdicts {
         }
     }
 
-    /// Returns whether verdicts of this statement wait for a locked table.
+    /// Returns whether verdicts of `statement` are waiting for a locked table.
     pub(super) fn is_blocked(&self, statement: SettleStatement) -> bool {
         self.blocked.contains(&statement)
     }
 
-    /// Defers verdicts of a blocked statement.
+    /// Defers the verdicts of a blocked statement.
     pub(super) fn defer(&mut self, verdicts: Vec<Settlement>) {
         self.verdicts.extend(verdicts);
     }
 
-    /// Defers a verdict that waits for a lock which the queries of this module do not find.
+    /// Defers a verdict that is waiting for a lock whose holder the queries of this module do not find.
     pub(super) fn defer_unidentified(&mut self, settlement: Settlement) {
         let (job, verdict) = (settlement.id, settlement.ending.verdict_name());
         tracing::warn!(%job, verdict, "verdict waits for a lock whose holder is unknown; retrying in {UNIDENTIFIED_RETRY_DELAY:?}, \
@@ -116,8 +118,8 @@ impl LockedVerdicts {
         self.unidentified_retry = Some(Instant::now() + UNIDENTIFIED_RETRY_DELAY);
     }
 
-    /// Moves the verdicts that must wait out of `verdicts`. These are all of them if a table of their statement is locked, else those with
-    /// a locked row. Returns whether there were any.
+    /// Moves the verdicts that must wait out of `verdicts`. All verdicts must wait if a table that their statement writes to is locked.
+    /// Otherwise only the verdicts with a locked row must wait. Returns whether any verdict was moved.
     pub(super) async fn defer_locked(&mut self, connection: &mut StoreConnection, store: Store, verdicts: &mut Vec<Settlement>) -> bool {
         let first = verdicts.first().map(|settlement| (settlement.id, SettleStatement::of(settlement)));
         let Some((id, statement)) = first else { return false };
@@ -140,7 +142,7 @@ impl LockedVerdicts {
         true
     }
 
-    /// Moves the leases whose rows are locked out of `leases`. Returns whether there were any.
+    /// Moves the leases with locked rows out of `leases`. Returns whether any lease was moved.
     pub(super) async fn defer_locked_leases(
         &mut self,
         connection: &mut StoreConnection,
@@ -156,7 +158,7 @@ impl LockedVerdicts {
         true
     }
 
-    /// Takes the verdicts that no longer wait.
+    /// Takes the verdicts that are no longer waiting for a lock.
     pub(super) async fn take_unlocked(&mut self, connection: &mut StoreConnection, store: Store) -> SettleBatch {
         let now = Instant::now();
         let mut unlocked = SettleBatch::default();
@@ -196,7 +198,7 @@ impl LockedVerdicts {
         unlocked
     }
 
-    /// Logs the first lock holder at most once per `LOG_INTERVAL`, with the first waiting job and the number of waiting verdicts.
+    /// Logs the first lock holder at most once per [`LOG_INTERVAL`], with the first waiting job and the number of waiting verdicts.
     fn log_holder<'a>(&mut self, mut holders: impl Iterator<Item = &'a LockHolder>, job: Option<JobId>, waiting: usize) {
         if let Some(holder) = holders.next()
             && self.last_log.is_none_or(|last| last.elapsed() >= LOG_INTERVAL)
@@ -209,7 +211,7 @@ impl LockedVerdicts {
     }
 }
 
-/// Loads the sessions that have locked tables which this statement writes to.
+/// Loads the sessions that have locked tables which `statement` writes to.
 async fn load_table_lock_holders(
     connection: &mut StoreConnection,
     store: Store,
@@ -219,21 +221,21 @@ async fn load_table_lock_holders(
     Ok(holders.into_iter().filter(|holder| statement.writes_to(&holder.relation)).collect())
 }
 
-/// Leases and jobs whose rows are checked for locks.
+/// Leases and jobs whose rows are to be checked for locks.
 struct LockProbe {
     tokens: HashSet<Uuid>,
     jobs: HashSet<JobId>,
 }
 
 impl LockProbe {
-    /// Covers all leases, and the jobs whose verdicts write to more than their lease.
+    /// Creates a probe for all leases, and for the jobs whose verdicts write to more than the lease.
     fn of<'a>(verdicts: impl Iterator<Item = &'a Settlement> + Clone, leases: &[WholeLease]) -> Self {
         let tokens = verdicts.clone().map(|settlement| settlement.token).chain(leases.iter().map(|(token, _)| *token)).collect();
         let jobs = verdicts.filter(|settlement| SettleStatement::locks_job(settlement)).map(|settlement| settlement.id).collect();
         Self { tokens, jobs }
     }
 
-    /// Loads the rows that other sessions have locked.
+    /// Loads the rows that are locked by other sessions.
     async fn load(self, connection: &mut StoreConnection, store: Store) -> sqlx::Result<LockedRows> {
         let (tokens, jobs): (Vec<Uuid>, Vec<JobId>) = (self.tokens.into_iter().collect(), self.jobs.into_iter().collect());
         let rows = load_locked_rows(connection, store, &tokens, &jobs).await?;
@@ -242,7 +244,7 @@ impl LockProbe {
     }
 }
 
-/// Locked leases and jobs, and the sessions that locked them.
+/// Locked leases and jobs, with the lock holders.
 struct LockedRows {
     tokens: HashSet<Uuid>,
     jobs: HashSet<JobId>,

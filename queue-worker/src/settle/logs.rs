@@ -1,8 +1,8 @@
-//! Writes the logs of attempts shortly before their verdicts: logs of attempts that end together share a statement on a separate
-//! connection.
+//! Writes the logs of attempts shortly before the attempts' verdicts. Logs of attempts that end together are batched in one statement on a
+//! separate connection.
 //!
-//! No verdict depends on its log. An attempt waits for a second at most, and not at all while the last attempt waited in vain. Logs that
-//! cannot be written are dropped, and their number is logged.
+//! No verdict depends on a log. An attempt waits for at most a second, and not at all if the last wait timed out and the database has not
+//! responded since. Logs that cannot be written are dropped, and the number of dropped logs is logged.
 
 use std::{
     sync::{
@@ -23,32 +23,32 @@ use tokio::{
 
 use crate::live::{StoreConnection, bounded};
 
-/// How long an attempt waits until its log is written.
+/// Maximum time for which an attempt waits for its log to be written.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Maximum size of the queued logs in bytes.
+/// Maximum total size in bytes of the queued logs.
 const MAX_QUEUED_BYTES: usize = 32 * 1024 * 1024;
 
-/// Maximum number of logs of one statement.
+/// Maximum number of logs per statement.
 const MAX_LOGS: usize = 100;
 
-/// Maximum size of the logs of one statement in bytes. A single larger log is sent alone.
+/// Maximum total size in bytes of the logs in a statement. A single larger log is sent alone.
 const MAX_BYTES: usize = 8 * 1024 * 1024;
 
-/// Number of consecutive rejected logs that counts as a fault of the table.
+/// Number of consecutive rejected logs after which the table itself is considered faulty.
 const MAX_CONSECUTIVE_REJECTIONS: usize = 3;
 
-/// Minimum interval of the log line about dropped logs.
+/// Minimum interval between log lines about dropped logs.
 const LOG_INTERVAL: Duration = Duration::from_secs(5);
 
-/// Sends the logs of attempts to the loop that writes them.
+/// Channel through which attempts send logs to the loop that writes them.
 #[derive(Clone, Debug)]
 pub(crate) struct LogSender {
     sender: mpsc::UnboundedSender<QueuedLog>,
     state: Arc<LogQueueState>,
 }
 
-/// Logs that wait to be written.
+/// Queued logs, as received by the loop that writes them.
 pub(crate) struct LogQueue {
     incoming: mpsc::UnboundedReceiver<QueuedLog>,
     state: Arc<LogQueueState>,
@@ -56,14 +56,14 @@ pub(crate) struct LogQueue {
 
 #[derive(Debug, Default)]
 struct LogQueueState {
-    /// Size of the queued logs in bytes.
+    /// Total size in bytes of the queued logs.
     bytes: AtomicUsize,
-    /// The last attempt that waited timed out, and the database has not answered since.
+    /// Whether the last attempt that waited timed out and the database has not responded since.
     is_behind: AtomicBool,
     dropped: Mutex<DroppedLogs>,
 }
 
-/// Counts of dropped logs.
+/// Number of dropped logs, in total and since the last log line.
 #[derive(Debug, Default)]
 struct DroppedLogs {
     total: u64,
@@ -71,14 +71,15 @@ struct DroppedLogs {
     last_log: Option<Instant>,
 }
 
-/// A log of one attempt. It is dropped once it is written or cannot be, which closes the channel.
+/// Log of one attempt. It is dropped once it has been written or cannot be written, which closes the channel that the attempt is waiting
+/// on.
 #[derive(Debug)]
 struct QueuedLog {
     entry: LogEntry,
     _done: oneshot::Sender<()>,
 }
 
-/// Size of a queued log in bytes, with an estimate of its overhead.
+/// Returns the size of a queued log in bytes, including an estimated overhead.
 fn size(entry: &LogEntry) -> usize {
     entry.text.len() + 256
 }
@@ -89,7 +90,7 @@ impl LogSender {
         (Self { sender, state: Arc::clone(&state) }, LogQueue { incoming, state })
     }
 
-    /// Queues a log. With `may_wait`, waits until it is written, up to `WRITE_TIMEOUT`.
+    /// Queues a log. With `may_wait`, waits up to [`WRITE_TIMEOUT`] for the log to be written.
     pub(super) async fn write(&self, entry: LogEntry, may_wait: bool) {
         let Self { sender, state } = self;
         let bytes = size(&entry);
@@ -108,7 +109,7 @@ impl LogSender {
 }
 
 impl LogQueueState {
-    /// Records an answer of the database, which has stored `written` of the `sent` logs.
+    /// Records that the database stored `written` of the `sent` logs.
     fn record_written(&self, written: i64, sent: usize) {
         self.is_behind.store(false, Relaxed);
         let lost = (sent as u64).saturating_sub(written.unsigned_abs());
@@ -155,9 +156,9 @@ pub(crate) async fn write_logs(logs: Arc<tokio::sync::Mutex<LogQueue>>, mut conn
     connection.close().await;
 }
 
-/// Writes a batch in one statement. If that is rejected, writes each log by itself.
+/// Writes a batch in one statement. If the statement is rejected, writes each log separately.
 async fn write_batch(connection: &mut StoreConnection, store: Store, mut batch: Vec<QueuedLog>, state: &LogQueueState) {
-    // Popped from the end below, so this keeps the order of arrival.
+    // The logs are popped from the end, so the reversal keeps the order of arrival.
     batch.reverse();
     let mut rejection = match send_logs(connection, store, &batch).await {
         Ok(written) => return state.record_written(written, batch.len()),

@@ -1,6 +1,7 @@
-//! Maps of durable jobs: their batches and their end, written under the lease of the parent, and the results of their parts.
+//! Maps of durable jobs. The batches and the close of a map are written under the lease of the parent, and the results of the parts are
+//! read.
 //!
-//! The consumer of end hints counts the parts, not this module.
+//! The consumer of end hints counts finished parts, not this module.
 
 use queue_core::{
     JobId, Store,
@@ -10,12 +11,13 @@ use sqlx::{PgPool, Postgres, Transaction};
 
 use crate::live::bounded;
 
-/// Part id, final state, attempts, output as JSON text, error.
+/// Part id, final state, number of attempts, output as JSON text, and error.
 type MapPartRow = (JobId, Option<String>, Option<i16>, Option<String>, Option<String>);
 
-/// Records a map batch as the last statement of the transaction that enqueued it, and commits.
+/// Records a map batch as the last statement of the transaction that enqueued the batch, and commits.
 ///
-/// Returns `false` if the batch already exists, and `None` if the lease no longer lists the parent. Both roll back.
+/// Returns `false` if the batch already exists, and `None` if the lease no longer lists the parent. In both cases the transaction is rolled
+/// back.
 pub(super) async fn add_batch(mut tx: Transaction<'static, Postgres>, store: Store, entry: ChunkEntry) -> sqlx::Result<Option<bool>> {
     let statement = sqlx::query_scalar(store.sql(include_str!("../../sql/add_chunk.sql")))
         .bind(entry.fence.token)
@@ -29,13 +31,14 @@ pub(super) async fn add_batch(mut tx: Transaction<'static, Postgres>, store: Sto
     if added == Some(true) {
         bounded(tx.commit()).await?;
     } else {
-        // The transaction is never committed, so a failed rollback discards its writes too.
+        // The transaction is never committed, so even a failed rollback discards the writes.
         let _ = bounded(tx.rollback()).await;
     }
     Ok(added)
 }
 
-/// Closes a map: no further batches. Returns `false` if it has another number of parts, and `None` if the lease no longer lists the parent.
+/// Closes a map, so that no batch can be added. Returns `false` if the map has a different number of parts, and `None` if the lease no
+/// longer lists the parent.
 pub(super) async fn close_map(pool: &PgPool, store: Store, entry: &CloseEntry) -> sqlx::Result<Option<bool>> {
     let statement = sqlx::query_scalar(store.sql(include_str!("../../sql/close_gather.sql")))
         .bind(entry.fence.token)
@@ -46,13 +49,13 @@ pub(super) async fn close_map(pool: &PgPool, store: Store, entry: &CloseEntry) -
     bounded(statement.fetch_one(pool)).await
 }
 
-/// Loads the progress of a map, with the number of its batches if `batches` is set.
+/// Loads the progress of a map. With `batches`, also loads the number of batches.
 pub(crate) async fn load_map(pool: &PgPool, store: Store, parent: JobId, step: &str, batches: bool) -> sqlx::Result<Option<MapProgress>> {
     let statement = if batches { include_str!("../../sql/look_at_gather.sql") } else { include_str!("../../sql/gather_total.sql") };
     bounded(sqlx::query_as(store.sql(statement)).bind(parent).bind(step).fetch_optional(pool)).await
 }
 
-/// Loads the results of the parts of one map batch, in their order.
+/// Loads the results of the parts of one map batch, in the order of the parts.
 pub(crate) async fn load_parts(pool: &PgPool, store: Store, parent: JobId, step: &str, batch: i32) -> sqlx::Result<Vec<ChildStatus>> {
     let statement = sqlx::query_as(store.sql(include_str!("../../sql/parts.sql"))).bind(parent).bind(step).bind(batch);
     let rows: Vec<MapPartRow> = bounded(statement.fetch_all(pool)).await?;

@@ -1,5 +1,4 @@
-//! How jobs end in the store: verdicts in natural batches, commits of handlers' own transactions, reports, and notifications to waiting
-//! clients.
+//! Settling of jobs in the store: batched verdicts, commits of handlers' own transactions, reports, and notifications to waiting clients.
 
 mod children;
 mod commit;

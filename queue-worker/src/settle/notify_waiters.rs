@@ -1,7 +1,8 @@
-//! Notifies clients that wait for jobs when some have finished.
+//! Notifies clients that are waiting for jobs when jobs have finished.
 //!
-//! A separate loop, not part of the settle statements: a transaction that writes nothing does not hold the server's global notification
-//! lock during a flush of the write-ahead log. With no waiting client it costs a short query now and then.
+//! The notifications are sent by a separate loop and not by the settle statements. A transaction that writes nothing does not hold the
+//! server's global notification lock during a flush of the write-ahead log. Without waiting clients, the loop costs at most a short
+//! query every 50 ms.
 
 use std::{sync::Arc, time::Duration};
 
@@ -12,16 +13,16 @@ use crate::{
     live::{Notifier, StoreConnection, bounded},
 };
 
-/// Minimum interval of notifications while clients wait.
+/// Minimum interval between notifications while clients are waiting.
 const NOTIFY_INTERVAL: Duration = Duration::from_millis(2);
 
-/// Interval of the queries while no client waits. It bounds the delay of the first notification to a new client.
+/// Interval between queries while no client is waiting. The interval bounds the delay of the first notification to a new client.
 const IDLE_INTERVAL: Duration = Duration::from_millis(50);
 
-/// Delay after an error. Clients poll their jobs meanwhile.
+/// Delay after an error. Clients poll their jobs in the meantime.
 const ERROR_DELAY: Duration = Duration::from_secs(1);
 
-/// Sends notifications about finished jobs until the task is aborted.
+/// Sends notifications about finished jobs and never returns.
 pub(crate) async fn notify_waiters(mut connection: StoreConnection, store: Store, notifier: Arc<Notifier>) {
     loop {
         notifier.wait_for_finished().await;
@@ -38,7 +39,7 @@ pub(crate) async fn notify_waiters(mut connection: StoreConnection, store: Store
     }
 }
 
-/// Sends one notification. Returns whether any client waits.
+/// Sends one notification. Returns whether any client is waiting.
 async fn notify_once(connection: &mut StoreConnection, store: Store) -> sqlx::Result<bool> {
     let statement = sqlx::query(store.sql(include_str!("../../sql/tell.sql")));
     let notified = bounded(statement.fetch_optional(connection.get().await?)).await;

@@ -1,4 +1,4 @@
-//! Verdicts that wait for the next settle, grouped by lease.
+//! Verdicts that are waiting for the next settle, grouped by lease.
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -7,28 +7,28 @@ use uuid::Uuid;
 use super::{send::WholeLease, settlement::Settlement};
 use crate::lanes::LeaseGuard;
 
-/// How often a nearly complete lease is deferred in favor of complete ones.
+/// Maximum number of times that an incomplete lease is deferred in favor of complete leases.
 const MAX_DEFERRALS: u8 = 2;
 
-/// Verdicts by lease, so that a lease that completed as a whole is settled by its token alone.
+/// Pending verdicts by lease. A lease whose jobs have all ended is settled by its token alone.
 #[derive(Default)]
 pub(super) struct PendingVerdicts {
     leases: HashMap<Uuid, PendingLease>,
     count: usize,
 }
 
-/// Pending verdicts of one lease.
+/// Pending verdicts of one lease, with the number of times that the lease was deferred.
 struct PendingLease {
     lease: Arc<LeaseGuard>,
     verdicts: Vec<Settlement>,
     deferrals: u8,
 }
 
-/// Verdicts that are settled together.
+/// Verdicts and whole leases that are settled together.
 #[derive(Default)]
 pub(super) struct SettleBatch {
     pub(super) verdicts: Vec<Settlement>,
-    /// Leases that completed as a whole, each with its verdicts in case they must be written one by one.
+    /// Leases whose jobs have all ended. The verdicts are kept in case they must be written one by one.
     pub(super) leases: Vec<WholeLease>,
 }
 
@@ -39,10 +39,10 @@ impl PendingVerdicts {
 
     pub(super) fn extend(&mut self, verdicts: impl Iterator<Item = Settlement>) {
         for settlement in verdicts {
-            // Only slots and housekeeping send verdicts to this loop, and theirs have a lease.
+            // Only slots and housekeeping send verdicts to this loop, and these verdicts have a lease.
             let Some(lease) = settlement.holding.clone() else { continue };
             if settlement.is_settled {
-                // The lease no longer lists the job, so the rest of it may be settled as a whole.
+                // The lease no longer lists the job, so the remaining jobs may be settled as a whole.
                 lease.note_sent(1);
                 continue;
             }
@@ -54,8 +54,9 @@ impl PendingVerdicts {
 
     /// Takes the verdicts to settle now.
     ///
-    /// While complete leases keep coming, an incomplete one is deferred up to `MAX_DEFERRALS` times. It may become complete meanwhile,
-    /// which saves an update of its row. Without complete leases everything is taken immediately, so this never adds a wait.
+    /// While there are complete leases, an incomplete lease is deferred up to [`MAX_DEFERRALS`] times. If the lease completes in the
+    /// meantime, this saves an update of the lease's row. Without complete leases all verdicts are taken immediately, so deferring never
+    /// adds a wait.
     pub(super) fn next_batch(&mut self) -> SettleBatch {
         let mut batch = SettleBatch::default();
         let any_whole = self.leases.values().any(PendingLease::is_whole);
@@ -80,13 +81,13 @@ impl PendingVerdicts {
 }
 
 impl PendingLease {
-    /// Returns whether there is one plain verdict for each job of the lease. Two verdicts on one job must not count for another job that
-    /// still runs. The database checks the number as well.
+    /// Returns whether there is one plain verdict for each remaining job of the lease. Two verdicts on the same job must not count for
+    /// another job that is still running. The database also checks the number of jobs.
     fn is_whole(&self) -> bool {
         self.lease.unsent() == self.verdicts.len() && self.is_plain() && self.has_distinct_jobs()
     }
 
-    /// Verdicts arrive roughly in the order of their ids, so the sort is fast.
+    /// Returns whether all verdicts are on different jobs. Verdicts arrive roughly in id order, so sorting is fast.
     fn has_distinct_jobs(&self) -> bool {
         let mut jobs: Vec<i64> = self.verdicts.iter().map(|settlement| settlement.id.0).collect();
         jobs.sort_unstable();

@@ -1,9 +1,9 @@
-//! Receives signals for durable jobs: journals the next signals of a name, or the timeouts of the waits, fenced by the job's lease.
-//! Concurrent requests share one statement, and a single request is sent immediately.
+//! Receives signals for durable jobs. It journals the next signals of a name, or the timeouts of waits, fenced by the job's lease.
+//! Concurrent requests are batched in one statement, and a single request is sent immediately.
 //!
-//! No request waits for a lock. A request whose lease is locked is retried soon, and a rejected request fails alone. While the database is
-//! unavailable the outcome is unknown, so the job is rescheduled and retries. It is not parked: a statement whose answer was lost may have
-//! journaled its signal, and then no hint would wake it.
+//! No request waits for a lock. A request whose lease is locked is retried soon, and a rejected request does not affect other requests.
+//! While the database is unavailable, the outcome is unknown, so the job is rescheduled and retries. The job is not parked: a statement
+//! whose response was lost may have journaled the signal, and then no hint would wake the job.
 
 use std::{
     collections::HashMap,
@@ -28,26 +28,29 @@ use crate::{
     live::{StoreConnection, bounded},
 };
 
-/// Maximum number of requests of one statement.
+/// Maximum number of requests per statement.
 const MAX_REQUESTS: usize = 500;
 
-/// Minimum and maximum delay before a request whose lease is locked is retried. A verdict locks its lease only briefly. The delay doubles.
+/// Minimum and maximum delay before a request with a locked lease is retried. The delay grows with the age of the request. Verdicts lock a
+/// lease only briefly.
 const MIN_RETRY_DELAY: Duration = Duration::from_millis(10);
 const MAX_RETRY_DELAY: Duration = Duration::from_millis(200);
 
-/// How long a request is retried while its lease is locked. The verdict that reschedules its job then logs the session that holds the lock.
+/// Maximum time for which a request with a locked lease is retried. Afterwards the job is rescheduled, and the verdict that does so logs
+/// the lock holder.
 const LOCK_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// How long requests that waited for a lock are split into halves. The jobs of the remaining requests are rescheduled.
+/// Maximum time spent on splitting requests that are waiting for a lock. After this time, the jobs of the remaining requests are
+/// rescheduled.
 const SPLIT_TIMEOUT: Duration = Duration::from_secs(2);
 
 const UNAVAILABLE: &str = "receiving signals failed; the jobs are rescheduled and retry";
 
-/// Sends the signal requests of attempts to the receive loop.
+/// Channel through which attempts send signal requests to the receive loop.
 #[derive(Clone, Debug)]
 pub(crate) struct SignalSender(mpsc::UnboundedSender<SignalRequest>);
 
-/// A request for a signal, and the attempt that waits for the answer.
+/// Request for a signal, with the channel on which the attempt is waiting for the response.
 #[derive(Debug)]
 pub(crate) struct SignalRequest {
     entry: SignalEntry,
@@ -56,17 +59,17 @@ pub(crate) struct SignalRequest {
 }
 
 impl SignalSender {
-    /// Returns a sender and its receiver. The channel needs no bound: each running attempt has at most a few requests in it.
+    /// Creates a sender and its receiver. The channel needs no bound, because each running attempt has at most a few requests in it.
     pub(crate) fn open() -> (Self, mpsc::UnboundedReceiver<SignalRequest>) {
         let (sender, incoming) = mpsc::unbounded_channel();
         (Self(sender), incoming)
     }
 
     pub(super) async fn request(&self, entry: SignalEntry) -> ReceiveResult {
-        let (reply, heard) = oneshot::channel();
+        let (reply, answer) = oneshot::channel();
         match self.0.send(SignalRequest { entry, since: Instant::now(), reply }) {
-            Ok(()) => heard.await.unwrap_or(ReceiveResult::Unknown),
-            // The worker has ended.
+            Ok(()) => answer.await.unwrap_or(ReceiveResult::Unknown),
+            // The receive loop has ended together with the worker.
             Err(_) => ReceiveResult::Unknown,
         }
     }
@@ -95,17 +98,17 @@ pub(crate) async fn receive_signals(
     receiver.connection.close().await;
 }
 
-/// Sends requests to the database, and keeps those whose leases are locked.
+/// Sender of signal requests to the database, with the requests whose leases are locked.
 struct SignalReceiver {
     connection: StoreConnection,
     store: Store,
     locked: Vec<SignalRequest>,
-    /// Time of the next retry of the locked ones.
+    /// Time of the next retry of the locked requests.
     next_retry: Instant,
 }
 
 impl SignalReceiver {
-    /// Sends one statement, and further ones only if some requests affect the others.
+    /// Sends requests in one statement. Sends further statements only if some requests affect others.
     async fn receive(&mut self, requests: Vec<SignalRequest>) {
         match self.send(&requests).await {
             Ok(answers) => self.reply(requests, answers),
@@ -114,8 +117,8 @@ impl SignalReceiver {
         }
     }
 
-    /// Sends each half by itself, until the requests are found that are rejected or wait for a lock. The order is random: if the time is
-    /// too short for all, other requests are answered at the next try.
+    /// Sends each half of the requests separately, until the requests that are rejected or waiting for a lock are found. The order is
+    /// random: if the time does not suffice for all requests, the next attempt answers different ones.
     async fn receive_halves(&mut self, mut requests: Vec<SignalRequest>, error: sqlx::Error) {
         fastrand::shuffle(&mut requests);
         let (deadline, mut groups) = (Instant::now() + SPLIT_TIMEOUT, vec![(requests, error)]);
@@ -141,17 +144,17 @@ impl SignalReceiver {
 
     fn reply(&mut self, requests: Vec<SignalRequest>, mut answers: HashMap<SignalRequestKey, SignalAnswer>) {
         for request in requests {
-            let heard = match answers.remove(&request.key()) {
+            let result = match answers.remove(&request.key()) {
                 Some(SignalAnswer::Locked) if request.since.elapsed() < LOCK_TIMEOUT => {
                     self.schedule_retry(request);
                     continue;
                 }
                 Some(SignalAnswer::Locked) => ReceiveResult::Unknown,
-                Some(SignalAnswer::Received(heard)) => heard,
+                Some(SignalAnswer::Received(result)) => result,
                 None => ReceiveResult::Refused,
             };
-            // Fails only if the attempt no longer waits. The next one reads the answer from the journal.
-            let _ = request.reply.send(heard);
+            // Fails only if the attempt is no longer waiting. The next attempt reads the result from the journal.
+            let _ = request.reply.send(result);
         }
     }
 
@@ -161,7 +164,7 @@ impl SignalReceiver {
         self.locked.push(request);
     }
 
-    /// Sends one statement and returns an answer for each request whose lease lists its job.
+    /// Sends one statement and returns a response for each request whose lease lists the job.
     async fn send(&mut self, requests: &[SignalRequest]) -> sqlx::Result<HashMap<SignalRequestKey, SignalAnswer>> {
         let entries = || requests.iter().map(|request| &request.entry);
         let statement = sqlx::query_as(self.store.sql(include_str!("../../sql/receive.sql")))
@@ -180,7 +183,7 @@ impl SignalReceiver {
 /// Lease token, job id and step name of a request.
 type SignalRequestKey = (Uuid, JobId, String);
 
-/// The request key, whether the lease is locked, whether the wait timed out, the payload, and whether the step is journaled.
+/// Request key, whether the lease is locked, whether the wait timed out, payload, and whether the step is journaled.
 type SignalAnswerRow = (Uuid, JobId, String, bool, bool, Option<String>, bool);
 
 enum SignalAnswer {
@@ -204,8 +207,8 @@ impl SignalRequest {
     }
 }
 
-/// Returns whether the values or rows of a request may have caused the error. A rejected login or a missing permission affects all requests
-/// alike: their jobs are rescheduled until an operator fixes it.
+/// Returns whether the values or rows of a single request may have caused the error. A rejected login or a missing permission affects all
+/// requests. In that case all jobs are rescheduled until an operator fixes the cause.
 fn is_request_error(error: &sqlx::Error) -> bool {
     is_locked(error) || is_rejection(error) && has_error_class(error, &["22", "23", "54", "P0"])
 }

@@ -1,7 +1,7 @@
-//! Verdicts that the server rejects: each is retried a few times by itself, then its job is parked. Other verdicts do not wait for them.
+//! Verdicts that the server rejects. Each is retried separately a few times, and then its job is parked. Other verdicts do not wait.
 //!
-//! Parking removes the job from its lease. It becomes a dead letter with the reason, unless it already has another entry in the store.
-//! `verdicts` decides which verdicts count as rejected.
+//! Parking removes the job from its lease. The job becomes a dead letter with the reason, unless it already has another entry in the store.
+//! The module `verdicts` decides which verdicts count as rejected.
 
 use std::{
     collections::VecDeque,
@@ -21,26 +21,27 @@ use crate::{
     tally::MetricsBuffer,
 };
 
-/// Maximum number of retries of a rejected verdict. They take about seven seconds, in which the cause may be fixed.
+/// Maximum number of retries of a rejected verdict. The retries take about seven seconds, in which the cause may be fixed.
 const MAX_RETRIES: u32 = 3;
 
-/// Delay before the first retry. It doubles with each further retry, up to `MAX_RETRY_DELAY`.
+/// Delay before the first retry. The delay doubles with each further retry, up to [`MAX_RETRY_DELAY`].
 const FIRST_RETRY_DELAY: Duration = Duration::from_secs(1);
 const MAX_RETRY_DELAY: Duration = Duration::from_mins(1);
 
-/// Maximum number of rejected verdicts. At this number the settle loop accepts no more: the cause is unlikely to be in these jobs.
+/// Maximum number of rejected verdicts. At this number the settle loop stops accepting verdicts, because the cause is probably not in these
+/// jobs.
 const MAX_REJECTED: usize = 1000;
 
-/// Error classes of a fault in the statement rather than in a value: a missing permission or table, a broken trigger. While no other
-/// verdict can be written either, no single job is to blame.
+/// Error classes of faults in the statement rather than in a value, such as a missing permission, a missing table or a broken trigger.
+/// While no other verdict can be written, a single job is not to blame.
 const STATEMENT_ERRORS: [&str; 1] = ["42"];
 
-/// Rejected verdicts, in order of rejection.
+/// Rejected verdicts in order of rejection, with the state needed to retry them.
 pub(super) struct RejectedVerdicts {
     rejected: VecDeque<RejectedVerdict>,
-    /// Number of accepted statements.
+    /// Number of statements that the server has accepted.
     accepted: u64,
-    /// Counts the attempts whose verdicts are written.
+    /// Counter of the attempts whose verdicts are written.
     metrics: MetricsBuffer,
     health: LoopHealth,
     lease_ttl: Duration,
@@ -51,15 +52,15 @@ struct RejectedVerdict {
     reason: String,
     retries: u32,
     next_retry: Instant,
-    /// The value of `accepted` at a statement error. The verdict is to blame only after a later statement was accepted.
+    /// Value of `accepted` when a statement error occurred. The verdict is to blame only if a later statement was accepted.
     accepted_before: Option<u64>,
 }
 
-/// Result of parking a job.
+/// Outcome of parking a job.
 #[derive(Clone, Copy)]
 enum ParkResult {
     DeadLetter,
-    /// The job already had another entry in the store.
+    /// The job already had another entry in the store, so no dead letter was written.
     Dropped,
     /// The lease no longer lists the job.
     LeaseLost,
@@ -70,28 +71,28 @@ impl RejectedVerdicts {
         Self { rejected: VecDeque::new(), accepted: 0, metrics, health, lease_ttl }
     }
 
-    /// Counts an accepted statement and the attempts of its verdicts. `is_lost` returns whether the job's lease is lost.
+    /// Counts an accepted statement and the attempts of its verdicts. `is_lost` tells whether the lease of a verdict is lost.
     pub(super) fn record_accepted<'a>(&mut self, verdicts: impl Iterator<Item = &'a Settlement>, is_lost: impl Fn(&Settlement) -> bool) {
         self.accepted += 1;
         self.metrics.record(verdicts.filter_map(|settlement| settlement.counted(is_lost(settlement))));
     }
 
-    /// Health record of the settle loop.
+    /// Returns the health of the settle loop.
     pub(super) fn health(&self) -> &LoopHealth {
         &self.health
     }
 
-    /// How long a lease lasts without a heartbeat.
+    /// Returns the time for which a lease lasts without a heartbeat.
     pub(super) fn lease_ttl(&self) -> Duration {
         self.lease_ttl
     }
 
-    /// Metrics of the attempts whose verdicts are written.
+    /// Returns the metrics of attempts whose verdicts are written.
     pub(super) fn metrics(&self) -> &MetricsBuffer {
         &self.metrics
     }
 
-    /// Adds a rejected verdict and schedules its first retry.
+    /// Adds a rejected verdict and schedules the first retry.
     pub(super) fn push(&mut self, settlement: Settlement, error: &sqlx::Error) {
         let reason = queue_core::message(error);
         let (job, verdict) = (settlement.id, settlement.ending.verdict_name());
@@ -101,7 +102,7 @@ impl RejectedVerdicts {
         self.rejected.push_back(RejectedVerdict { settlement, reason, retries: 0, next_retry, accepted_before });
     }
 
-    /// Time of the next retry.
+    /// Returns the time of the next retry.
     pub(super) fn next_retry(&self) -> Option<Instant> {
         self.rejected.iter().map(|rejected| rejected.next_retry).min()
     }
@@ -117,7 +118,7 @@ impl RejectedVerdicts {
         }
     }
 
-    /// Retries the verdicts that are due, and parks jobs whose verdicts have used up their retries.
+    /// Retries the verdicts that are due. Parks the jobs of verdicts that have used up their retries.
     pub(super) async fn retry_due(&mut self, connection: &mut StoreConnection, store: Store, notifier: &Notifier) {
         let now = Instant::now();
         for _ in 0..self.rejected.len() {
@@ -130,14 +131,14 @@ impl RejectedVerdicts {
         }
     }
 
-    /// Retries each verdict once more, and parks the jobs of those that are rejected again.
+    /// Retries each verdict once more. Parks the jobs of verdicts that are rejected again.
     pub(super) async fn retry_finally(&mut self, connection: &mut StoreConnection, store: Store, notifier: &Notifier) {
         while let Some(rejected) = self.rejected.pop_front() {
             self.retry_one(connection, store, notifier, rejected, 0).await;
         }
     }
 
-    /// Returns the verdict if it needs another retry.
+    /// Retries one verdict. Returns the verdict if another retry is needed.
     async fn retry_one(
         &mut self,
         connection: &mut StoreConnection,
@@ -166,7 +167,7 @@ impl RejectedVerdicts {
         Some(rejected)
     }
 
-    /// Parks the job. Returns its verdict for another retry if the database is unavailable.
+    /// Parks the job of a verdict. Returns the verdict for another retry if the database is unavailable.
     async fn park(
         &mut self,
         connection: &mut StoreConnection,

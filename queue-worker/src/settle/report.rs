@@ -1,8 +1,8 @@
-//! Writes the progress reports and checkpoints of running jobs: all changes of all jobs of the process in one statement.
+//! Writes the progress reports and checkpoints of running jobs. One statement contains all changes of all jobs of the process.
 //!
-//! Writes at most every 250 ms, but immediately if an attempt waits: for a checkpoint, or because it has ended. Reports collect while a
-//! statement is in flight, so jobs that end together share the next one. A report that the database refuses has lost its lease. This module
-//! decides nothing about jobs.
+//! Reports are written at most every 250 ms, but immediately if an attempt is waiting for a checkpoint or has ended. Reports are collected
+//! while a statement is in flight, so jobs that end together share the next statement. A report is refused if the job's lease is lost. This
+//! module makes no decisions about jobs.
 
 use std::{
     collections::{HashSet, VecDeque},
@@ -26,23 +26,23 @@ use crate::{
     live::{StoreConnection, bounded, jittered},
 };
 
-/// Minimum interval of statements while no attempt waits.
+/// Minimum interval between statements while no attempt is waiting.
 const WRITE_INTERVAL: Duration = Duration::from_millis(250);
 
-/// Maximum number of jobs of one statement.
+/// Maximum number of jobs per statement.
 const MAX_JOBS: usize = 500;
 
-/// Maximum size of the checkpoints of one statement in bytes. A single larger checkpoint is sent alone.
+/// Maximum total size in bytes of the checkpoints in a statement. A single larger checkpoint is sent alone.
 const MAX_BYTES: usize = 8 * 1024 * 1024;
 
-/// Maximum number of times that a statement is sent while the database does not answer. After that, checkpoints fail, and other reports are
-/// sent again at their next change.
+/// Maximum number of times that a statement is sent while the database does not respond. After that, checkpoints fail, and other reports
+/// are sent again at their next change.
 const MAX_TRIES: usize = 3;
 
-/// Delay between these tries.
+/// Delay between two tries of a statement.
 const RETRY_DELAY: Duration = Duration::from_millis(200);
 
-/// How long the progress of a finished job is kept for clients that watch it.
+/// Time for which the progress of a finished job is kept, for clients that watch the job.
 const RETENTION: Duration = Duration::from_mins(1);
 
 /// Maximum number of finished jobs whose progress is kept.
@@ -76,7 +76,7 @@ pub(crate) async fn write_reports(incoming: Arc<Mutex<UnboundedReceiver<Arc<Repo
     connection.close().await;
 }
 
-/// Collects reports until the deadline, or until an attempt waits for one.
+/// Collects reports until `deadline`, or until an attempt is waiting for one of them.
 async fn collect(incoming: &mut UnboundedReceiver<Arc<Report>>, changed: &mut Vec<Arc<Report>>, deadline: Instant) {
     let mut checked = 0;
     loop {
@@ -94,7 +94,7 @@ async fn collect(incoming: &mut UnboundedReceiver<Arc<Report>>, changed: &mut Ve
     }
 }
 
-/// Writes the changes of the reports. Returns whether there were any.
+/// Writes the changes of the reports. Returns whether there were any changes.
 async fn write(connection: &mut StoreConnection, store: Store, reports: Vec<Arc<Report>>) -> bool {
     let mut entries: Vec<(Arc<Report>, ReportEntry)> =
         reports.into_iter().filter_map(|report| report.take().map(|entry| (report, entry))).collect();
@@ -112,7 +112,7 @@ async fn write(connection: &mut StoreConnection, store: Store, reports: Vec<Arc<
     has_changes
 }
 
-/// Sends one statement, several times if the database does not answer. Sending it again has the same result.
+/// Writes one batch. The statement is retried if the database does not respond. Retrying is idempotent.
 async fn write_batch(connection: &mut StoreConnection, store: Store, mut entries: Vec<(Arc<Report>, ReportEntry)>) {
     let mut tries = 1;
     let accepted = loop {
@@ -143,7 +143,8 @@ async fn write_batch(connection: &mut StoreConnection, store: Store, mut entries
     }
 }
 
-/// Fails the reports whose leases an open transaction has locked, and removes them from `entries`. Returns whether there were any.
+/// Fails the reports whose leases are locked by an open transaction, and removes these reports from `entries`. Returns whether there were
+/// any.
 async fn fail_locked(connection: &mut StoreConnection, store: Store, entries: &mut Vec<(Arc<Report>, ReportEntry)>) -> bool {
     let tokens = entries.iter().map(|(_, entry)| entry.fence.token).collect();
     let Ok(holders) = load_lock_holder_pids(connection, store, tokens).await else { return false };
@@ -173,18 +174,18 @@ async fn send_reports(
     Ok(connection.note(accepted)?.into_iter().collect())
 }
 
-/// Jobs with stored progress whose attempt has ended, each with the time at which it ended.
+/// Jobs with stored progress whose attempt has ended, each with the time of the end.
 #[derive(Default)]
 struct FinishedReports(VecDeque<(Instant, JobId)>);
 
 impl FinishedReports {
-    /// Adds the jobs of those reports whose attempt has ended.
+    /// Adds the jobs whose attempt has ended, according to `reports`.
     fn add(&mut self, reports: &[Arc<Report>]) {
         let now = Instant::now();
         self.0.extend(reports.iter().filter_map(|report| report.stale_row()).map(|id| (now, id)));
     }
 
-    /// Time at which the oldest one expires.
+    /// Returns the time at which the oldest stored progress expires.
     fn next_expiry(&self) -> Option<Instant> {
         self.0.front().map(|(ended_at, _)| *ended_at + RETENTION)
     }

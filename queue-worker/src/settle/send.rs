@@ -1,4 +1,4 @@
-//! The settle statements, the classes of their errors, and the notifications after them. Retries nothing.
+//! Settle statements, classification of their errors, and the notifications after them. Nothing is retried here.
 
 use std::{collections::HashMap, time::Duration};
 
@@ -14,13 +14,13 @@ use crate::{
     tally::MetricsBuffer,
 };
 
-/// State of jobs that all completed.
+/// State passed to [`note_ends`] if all jobs completed.
 const COMPLETED: Option<&str> = Some("completed");
 
-/// Token of a lease, and the verdicts on all its jobs.
+/// Token of a lease, with the verdicts on all jobs of the lease.
 pub(super) type WholeLease = (Uuid, Vec<Settlement>);
 
-/// Notifications to send once verdicts are written.
+/// Notifications to send after verdicts have been written.
 pub(super) struct SettleNotifications {
     next_due: Option<Duration>,
     released_lanes: Vec<i64>,
@@ -45,7 +45,7 @@ impl SettleNotifications {
 
     pub(super) async fn send(self, connection: &mut StoreConnection, store: Store, notifier: &Notifier) {
         if !self.released_lanes.is_empty() {
-            // If this fails, a poll finds the jobs.
+            // After a failure, a poll finds the released jobs.
             let _ = wake_released(connection, store, &self.released_lanes).await;
         }
         if self.has_hints {
@@ -58,17 +58,17 @@ impl SettleNotifications {
     }
 }
 
-/// Returns whether the server cannot store a value, such as invalid JSON or a text that is too large.
+/// Returns whether the server cannot store a value, such as invalid JSON or an oversized text.
 pub(super) fn is_data_error(error: &sqlx::Error) -> bool {
     has_error_class(error, &["22", "54"])
 }
 
-/// Returns whether the server is available and rejects the statement for a reason that waiting does not change.
+/// Returns whether the server is available and rejects the statement for a reason that does not resolve by waiting.
 pub(super) fn is_rejection(error: &sqlx::Error) -> bool {
     error.as_database_error().is_some() && !is_transient(error)
 }
 
-/// Returns whether the SQLSTATE code of the error is in one of the given classes.
+/// Returns whether the SQLSTATE code of the error is in one of `classes`.
 pub(super) fn has_error_class(error: &sqlx::Error, classes: &[&str]) -> bool {
     let code = error.as_database_error().and_then(sqlx::error::DatabaseError::code);
     code.is_some_and(|code| classes.iter().any(|class| code.starts_with(class)))
@@ -93,7 +93,7 @@ pub(super) fn has_map_parts(jobs: &[Settlement]) -> bool {
     jobs.iter().any(|settlement| settlement.ending.completes_part())
 }
 
-/// Settles whole leases and returns the tokens of the refused ones. Leases with parts of maps are settled in the transaction that counts
+/// Settles whole leases and returns the tokens of the refused leases. Leases with parts of maps are settled in the transaction that counts
 /// the parts.
 pub(super) async fn send_leases(connection: &mut StoreConnection, store: Store, leases: &[WholeLease]) -> sqlx::Result<Vec<Uuid>> {
     let span = settle_span(leases.len());
@@ -118,7 +118,7 @@ pub(super) async fn send_leases(connection: &mut StoreConnection, store: Store, 
 
 async fn write_leases(pg: &mut PgConnection, store: Store, leases: &[WholeLease]) -> sqlx::Result<Vec<Uuid>> {
     let tokens: Vec<Uuid> = leases.iter().map(|(token, _)| *token).collect();
-    // The row of a lease names its lane if all its jobs were of one lane when it was claimed.
+    // The row of a lease names a lane only if all jobs were of that lane when the lease was claimed.
     let may_have_many_lanes =
         |jobs: &[Settlement]| jobs.iter().any(|settlement| settlement.lane != jobs[0].lane || jobs.len() < settlement.batch);
     let of_many_lanes = leases.iter().filter(|(_, jobs)| may_have_many_lanes(jobs)).flat_map(|(_, jobs)| jobs);
@@ -129,7 +129,7 @@ async fn write_leases(pg: &mut PgConnection, store: Store, leases: &[WholeLease]
     bounded(statement.fetch_all(pg)).await
 }
 
-/// Span of one statement that settles `count` jobs or leases.
+/// Creates the span of a statement that settles `count` jobs or leases.
 fn settle_span(count: usize) -> Span {
     tracing::debug_span!(
         target: "queue_worker::settle",
@@ -150,7 +150,7 @@ fn record_error<T>(span: &Span, sent: sqlx::Result<T>) -> sqlx::Result<T> {
     sent
 }
 
-/// Wakes workers that serve the queues of the given lanes, to which jobs were released.
+/// Wakes workers that serve the queues of `lanes`, because jobs in these lanes were released.
 async fn wake_released(connection: &mut StoreConnection, store: Store, lanes: &[i64]) -> sqlx::Result<()> {
     let statement = sqlx::query(store.sql(include_str!("../../sql/wake_released.sql"))).bind(lanes);
     let woken = bounded(statement.execute(connection.get().await?)).await;
@@ -160,8 +160,9 @@ async fn wake_released(connection: &mut StoreConnection, store: Store, lanes: &[
 /// Lease token and job id of a refused verdict.
 pub(super) type RefusedVerdictKey = (Uuid, JobId);
 
-/// Settles verdicts and returns the refused ones. There is one statement for most of them, and one each for jobs that leave no record, did
-/// not start in time, are parked, or are restarted. Verdicts that are already written are refused when sent again.
+/// Settles verdicts and returns the refused ones. Most verdicts share one statement. There are separate statements for jobs that leave no
+/// record, jobs that did not start in time, parked jobs and restarted jobs. A verdict that has already been written is refused when sent
+/// again.
 pub(super) async fn send_verdicts(
     connection: &mut StoreConnection,
     store: Store,
@@ -182,7 +183,7 @@ pub(super) async fn send_verdicts(
     record_error(&span, connection.note(sent))
 }
 
-/// Settles children in one transaction with the hints for their parents.
+/// Settles children, and writes the hints for their parents in the same transaction.
 async fn send_children(
     pg: &mut PgConnection,
     store: Store,
@@ -191,7 +192,7 @@ async fn send_children(
 ) -> sqlx::Result<Vec<RefusedVerdictKey>> {
     let mut tx = bounded(pg.begin()).await?;
     let lost = send_each(&mut tx, store, metrics, children).await?;
-    // The final state of a job is unknown here if its verdict was refused, or if there are two of them.
+    // The final state of a job is not known here if its verdict was refused, or if there are two verdicts on the job.
     let mut verdicts_by_job: HashMap<JobId, usize> = HashMap::new();
     for settlement in children {
         *verdicts_by_job.entry(settlement.id).or_default() += 1;
@@ -258,7 +259,7 @@ const RARE_TABLES: [&str; 13] = [
     "gather_hint",
 ];
 
-/// Statement that writes a verdict.
+/// Statement with which a verdict is written.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum SettleStatement {
     Expire,
@@ -266,25 +267,25 @@ pub(super) enum SettleStatement {
     Restart,
     Forget,
     Settle,
-    /// Any of the others, in one transaction with the hint for the parent.
+    /// Any of the other statements, in one transaction with the hint for the parent.
     Child,
 }
 
 impl SettleStatement {
     pub(super) const ALL: [Self; 6] = [Self::Expire, Self::Park, Self::Restart, Self::Forget, Self::Settle, Self::Child];
 
-    /// Returns the statement under which the verdict is batched.
+    /// Returns the statement in which the verdict is batched.
     pub(super) fn of(settlement: &Settlement) -> Self {
         if settlement.ending.has_dependents() { Self::Child } else { Self::of_ending(settlement) }
     }
 
-    /// Returns whether the statement writes to this table, or to its parent if it is a partition.
+    /// Returns whether the statement writes to `table`, or to its parent if `table` is a partition.
     pub(super) fn writes_to(self, table: &str) -> bool {
         let is_table = |name: &&str| table.strip_prefix(*name).is_some_and(|rest| rest.is_empty() || rest.starts_with('_'));
         COMMON_TABLES.iter().any(is_table) || (self != Self::Settle && RARE_TABLES.iter().any(is_table))
     }
 
-    /// Returns whether the verdict may wait for locks on rows of its job, and not only on its lease.
+    /// Returns whether the verdict may wait for locks on rows of the job, in addition to the lease.
     pub(super) fn locks_job(settlement: &Settlement) -> bool {
         settlement.ending.key().is_some() || settlement.ending.path() != SettlePath::Settle
     }
@@ -300,7 +301,7 @@ impl SettleStatement {
     }
 }
 
-/// Parks jobs that wait for signals. Returns the refused ones.
+/// Parks jobs that are waiting for signals. Returns the refused verdicts.
 async fn park(pg: &mut PgConnection, store: Store, parked: &[&Settlement]) -> sqlx::Result<Vec<RefusedVerdictKey>> {
     let statement = sqlx::query_as(store.sql(include_str!("../../sql/park_held.sql")))
         .bind(parked.iter().map(|s| s.token).collect::<Vec<_>>())
@@ -312,7 +313,7 @@ async fn park(pg: &mut PgConnection, store: Store, parked: &[&Settlement]) -> sq
     bounded(statement.fetch_all(pg)).await
 }
 
-/// Restarts durable jobs. Returns the refused ones.
+/// Restarts durable jobs. Returns the refused verdicts.
 async fn restart(pg: &mut PgConnection, store: Store, restarted: &[&Settlement]) -> sqlx::Result<Vec<RefusedVerdictKey>> {
     let restarts = || restarted.iter().map(|s| s.ending.restart());
     let statement = sqlx::query_as(store.sql(include_str!("../../sql/restart.sql")))
@@ -324,7 +325,7 @@ async fn restart(pg: &mut PgConnection, store: Store, restarted: &[&Settlement])
     bounded(statement.fetch_all(pg)).await
 }
 
-/// Expires the jobs that have expired by the database's clock, and releases the others. Returns the refused ones.
+/// Expires jobs whose start deadline has passed by the database clock, and releases the other jobs. Returns the refused verdicts.
 async fn expire(
     pg: &mut PgConnection,
     store: Store,
@@ -334,13 +335,13 @@ async fn expire(
     let statement = sqlx::query_as(store.sql(include_str!("../../sql/expire_held.sql")))
         .bind(suspected.iter().map(|s| s.token).collect::<Vec<_>>())
         .bind(suspected.iter().map(|s| s.id.0).collect::<Vec<_>>());
-    // Whether each job has expired, or null if its verdict was refused.
+    // The flag tells whether the job has expired. It is null if the verdict was refused.
     let outcomes: Vec<(Uuid, JobId, Option<bool>)> = bounded(statement.fetch_all(pg)).await?;
     metrics.report_expired(&outcomes.iter().filter(|(.., expired)| *expired == Some(true)).map(|(_, id, _)| *id).collect::<Vec<_>>());
     Ok(outcomes.into_iter().filter(|(.., expired)| expired.is_none()).map(|(token, id, _)| (token, id)).collect())
 }
 
-/// Settles completed jobs that leave no record. Returns the refused ones.
+/// Settles completed jobs that leave no record. Returns the refused verdicts.
 async fn forget(pg: &mut PgConnection, store: Store, forgotten: &[&Settlement]) -> sqlx::Result<Vec<RefusedVerdictKey>> {
     let ids = || forgotten.iter().map(|s| s.id.0);
     let statement = sqlx::query_as(store.sql(include_str!("../../sql/settle_forgotten.sql")))
@@ -352,7 +353,7 @@ async fn forget(pg: &mut PgConnection, store: Store, forgotten: &[&Settlement]) 
     bounded(statement.fetch_all(pg)).await
 }
 
-/// Settles all other jobs. Returns the refused ones.
+/// Settles all other jobs. Returns the refused verdicts.
 async fn write(pg: &mut PgConnection, store: Store, batch: &[&Settlement]) -> sqlx::Result<Vec<RefusedVerdictKey>> {
     let statement = sqlx::query_as(store.sql(include_str!("../../sql/settle.sql")))
         .bind(batch.iter().map(|s| s.token).collect::<Vec<_>>())

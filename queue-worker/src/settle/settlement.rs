@@ -1,4 +1,4 @@
-//! The verdict on one leased job, with everything its statement needs.
+//! Verdict on one leased job, with everything needed to write the verdict.
 
 use std::{sync::Arc, time::Duration};
 
@@ -13,43 +13,43 @@ use crate::{
     tally::{AttemptEndKind, CountedAttempt},
 };
 
-/// The ending of one leased job, and the lease that fences it.
+/// Verdict on one leased job, with the lease that fences it.
 #[derive(Debug)]
 pub(crate) struct Settlement {
     pub(crate) token: Uuid,
     pub(crate) id: JobId,
     pub(crate) lane: i64,
     pub(crate) crashes: i16,
-    /// Number of jobs that the lease had when it was claimed.
+    /// Number of jobs in the lease when it was claimed.
     pub(crate) batch: usize,
-    /// The job has already left its lease, for example by its handler's own transaction. Nothing is written.
+    /// Whether the job has already left its lease, for example through its handler's own transaction. Nothing is written then.
     pub(crate) is_settled: bool,
     pub(crate) ending: Ending,
-    /// Guard of the lease, dropped once the settle loop has written this verdict. `None` if the handler's transaction writes it.
+    /// Guard of the lease, dropped once the settle loop has written the verdict. `None` if the handler's transaction writes the verdict.
     pub(crate) holding: Option<Arc<LeaseGuard>>,
-    /// Attempt to count once this is written. `None` if no handler started.
+    /// Attempt to count once the verdict is written. `None` if no handler started.
     pub(crate) attempt: Option<CountedAttempt>,
 }
 
 impl Settlement {
-    /// Settles an attempt that has ended. `jitter` is a uniform random number from 0 to 1.
+    /// Creates the settlement of an attempt that has ended. `jitter` is a uniform random number from 0 to 1.
     pub(crate) fn of(claimed: &LeasedJob, registration: Option<&Registration>, ended: AttemptEnd, ran: Duration, jitter: f64) -> Self {
         let (is_settled, is_suspended) = (ended.is_over(), ended.is_suspended());
         let settlement = Self::with(claimed, is_settled, ended.ending(registration, &claimed.job, ran, jitter));
         if is_suspended { Self { crashes: 0, ..settlement } } else { settlement }
     }
 
-    /// Releases a job whose handler has not started, or is about to be aborted.
+    /// Creates the settlement that releases a job whose handler has not started or is about to be aborted.
     pub(crate) fn release(claimed: &LeasedJob) -> Self {
         Self::with(claimed, false, claimed.job.released())
     }
 
-    /// Cancels a job whose handler has not started.
+    /// Creates the settlement that cancels a job whose handler has not started.
     pub(crate) fn cancel(claimed: &LeasedJob) -> Self {
         Self::with(claimed, false, claimed.job.cancelled())
     }
 
-    /// Expires a job whose handler has not started in time.
+    /// Creates the settlement that expires a job whose handler has not started in time.
     pub(crate) fn expire(claimed: &LeasedJob) -> Self {
         Self::with(claimed, false, claimed.job.expired())
     }
@@ -60,14 +60,14 @@ impl Settlement {
         self
     }
 
-    /// Returns the attempt to count, with its outcome and duration. `is_refused` counts it as a lost lease.
+    /// Returns the attempt to count, with its outcome and duration. With `is_refused`, the attempt counts as a lost lease.
     pub(super) fn counted(&self, is_refused: bool) -> Option<(CountedAttempt, HistoryOutcome, Duration)> {
         let attempt = self.attempt?;
         let end_kind = if is_refused { AttemptEndKind::LeaseLost } else { attempt.end_kind };
         Some((CountedAttempt { end_kind, ..attempt }, self.ending.history_outcome(), self.ending.ran()))
     }
 
-    /// Settles a job within its handler's own transaction.
+    /// Creates the settlement that is written within a handler's own transaction.
     pub(super) fn within(fence: Fence, ending: Ending) -> Self {
         let Fence { token, id, lane, crashes, .. } = fence;
         Self { token, id, lane, crashes, batch: 1, is_settled: false, ending, holding: None, attempt: None }

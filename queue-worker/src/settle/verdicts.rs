@@ -1,7 +1,7 @@
-//! The settle loop: verdicts that arrive while one batch is in flight form the next.
+//! Settle loop. Verdicts that arrive while a batch is in flight form the next batch.
 //!
-//! A settle is retried until the database answers. A verdict that the statement refuses has lost its lease, which is not an error of the
-//! job. A verdict that the server rejects is moved to `rejected`, so that the others are written. One that waits for a lock is moved to
+//! A settle is retried until the database responds. A verdict is refused if its lease is lost, which is not an error of the job. A verdict
+//! that the server rejects is moved to `rejected`, so that other verdicts are written. A verdict that is waiting for a lock is moved to
 //! `locked`.
 
 use std::{
@@ -30,19 +30,19 @@ use crate::{
     tally::MetricsBuffer,
 };
 
-/// Maximum number of verdicts of one statement.
+/// Maximum number of verdicts per statement.
 const MAX_VERDICTS: usize = 1000;
 
-/// Maximum size of the outputs and errors of one statement in bytes. A single larger verdict is sent alone. The server rejects a message of
-/// one gigabyte, which would be retried forever.
+/// Maximum total size in bytes of the outputs and errors in a statement. A single larger verdict is sent alone. The server rejects a
+/// message of one gigabyte, which would then be retried forever.
 const MAX_BYTES: usize = 32 * 1024 * 1024;
 
-/// Delays before the first and each further retry while the database is unavailable. Jitter of up to the same time is added, so that
-/// workers do not retry at the same moment. The first delay is short because most failures are a single closed connection.
+/// Delay before the first retry, and before each further retry, while the database is unavailable. Jitter of up to the same duration is
+/// added, so that workers do not retry simultaneously. The first delay is short because most failures are a single closed connection.
 const RETRY_DELAYS: [Duration; 2] = [Duration::from_millis(50), Duration::from_secs(1)];
 
-/// Settles incoming verdicts until `closing` is cancelled, and then the ones still in the channel. Verdicts in memory during a panic are
-/// lost, and recovery releases their jobs.
+/// Settles incoming verdicts until `closing` is cancelled, and then the verdicts that are still in the channel. After a panic, verdicts in
+/// memory are lost, and recovery releases their jobs.
 pub(crate) fn settle_all(
     (incoming, closing): (Arc<Mutex<Receiver<Settlement>>>, CancellationToken),
     connection: StoreConnection,
@@ -70,13 +70,14 @@ async fn settle_until_closed(
     let mut pending = PendingVerdicts::default();
     let mut locked = LockedVerdicts::default();
     loop {
-        // Slots wait while too many verdicts are rejected or locked, as they do while the database is unavailable.
+        // While too many verdicts are rejected or locked, no further verdicts are accepted. Slots then wait, as while the database is
+        // unavailable.
         if rejected.is_full() {
             rejected.wait_for_retry().await;
         } else if locked.is_full() {
             locked.wait_for_check().await;
         } else if !pending.is_empty() {
-            // Takes what arrived during the last batch, without waiting for more.
+            // Takes the verdicts that arrived during the last batch, without waiting for more.
             while received.len() < MAX_VERDICTS && incoming.try_recv().map(|settlement| received.push(settlement)).is_ok() {}
         } else {
             let due = rejected.next_retry().into_iter().chain(locked.next_check()).min();
@@ -86,7 +87,7 @@ async fn settle_until_closed(
         }
         notifier.loop_health().settling.set_first();
         metrics.record(received.iter().filter(|settlement| settlement.is_settled).filter_map(|settlement| settlement.counted(false)));
-        // The transactions of their handlers have freed keys or ended children.
+        // The handlers' transactions have released ordering keys or ended children.
         if received
             .iter()
             .any(|settlement| settlement.is_settled && (settlement.ending.key().is_some() || settlement.ending.has_dependents()))
@@ -103,12 +104,12 @@ async fn settle_until_closed(
         if rejected.next_retry().is_some_and(|due| due <= Instant::now()) {
             rejected.retry_due(&mut connection, store, &notifier).await;
         }
-        // Unhealthy while no more verdicts are accepted, and while no verdict can be written.
+        // The loop is unhealthy while it accepts no verdicts, or while no verdict can be written.
         if !rejected.is_full() && !locked.is_full() && !locked.is_blocked(SettleStatement::Settle) {
             notifier.loop_health().settling.clear();
         }
     }
-    // A shutdown bounds how long it waits for this loop.
+    // At shutdown, the worker waits for this loop only for a limited time.
     while locked.next_check().is_some() {
         locked.wait_for_check().await;
         let unlocked = locked.take_unlocked(&mut connection, store).await;
@@ -135,7 +136,7 @@ async fn settle_and_notify(
     notifications.send(connection, store, notifier).await;
 }
 
-/// Waits for verdicts, or until `due`. Returns `false` once the channel is closed and empty.
+/// Waits for verdicts until `due`. Returns `false` once the channel is closed and empty.
 async fn receive(
     incoming: &mut Receiver<Settlement>,
     received: &mut Vec<Settlement>,
@@ -152,7 +153,7 @@ async fn receive(
     }
 }
 
-/// Writes a batch, with as many statements and retries as it needs.
+/// Writes a batch, with as many statements and retries as needed.
 async fn settle(
     connection: &mut StoreConnection,
     store: Store,
@@ -165,8 +166,8 @@ async fn settle(
     for leases in [plain, with_parts] {
         verdicts.extend(settle_leases(connection, store, leases, rejected, locked).await);
     }
-    // Each statement is retried by itself. What one statement has written is not sent again after an error of another, because the refusal
-    // would be mistaken for a lost lease.
+    // Each statement is retried separately. If verdicts that have been written were sent again after an error of another statement, their
+    // refusal would be mistaken for a lost lease.
     for statement in SettleStatement::ALL {
         let of_statement: Vec<_> = verdicts.extract_if(.., |settlement| SettleStatement::of(settlement) == statement).collect();
         if locked.is_blocked(statement) {
@@ -177,7 +178,8 @@ async fn settle(
     }
 }
 
-/// Settles leases as a whole. Returns the verdicts of the others: the server rejects the statement, or their leases list other jobs.
+/// Settles leases as a whole. Returns the verdicts that must be written one by one, because the server rejects the statement or a lease
+/// lists other jobs.
 async fn settle_leases(
     connection: &mut StoreConnection,
     store: Store,
@@ -189,7 +191,7 @@ async fn settle_leases(
     while !leases.is_empty() {
         match send_leases(connection, store, &leases).await {
             Ok(lost) => {
-                // After a retry, a refused lease may have been written by an earlier try. Its jobs are not sent one by one then.
+                // After a retry, a refused lease may have been written by an earlier try. The jobs of such a lease are not sent one by one.
                 let refused: Vec<WholeLease> =
                     if retries.count == 0 { leases.extract_if(.., |(token, _)| lost.contains(token)).collect() } else { Vec::new() };
                 let is_lost = retries.report_lost(lost.len() - refused.len(), rejected.lease_ttl());
@@ -204,7 +206,7 @@ async fn settle_leases(
             }
             Err(error) if is_locked(&error) => {
                 if !locked.defer_locked_leases(connection, store, &mut leases).await {
-                    // The locked table may be one that the statement for single jobs does not write to.
+                    // The statement for single jobs may not write to the locked table.
                     return leases.into_iter().flat_map(|(_, jobs)| jobs).collect();
                 }
             }
@@ -214,8 +216,8 @@ async fn settle_leases(
     Vec::new()
 }
 
-/// Settles the verdicts of one statement. If they are rejected together, each half is settled by itself, so that a rejected verdict does
-/// not affect others.
+/// Settles verdicts that share one statement. If the statement is rejected, each half of the verdicts is settled separately, so that a
+/// rejected verdict does not affect the others.
 async fn settle_verdicts(
     connection: &mut StoreConnection,
     store: Store,
@@ -242,7 +244,7 @@ async fn settle_verdicts(
                     return;
                 }
             }
-            // The lock could not be identified. Halving finds the verdict that waits for it.
+            // The lock could not be identified. Halving finds the verdict that is waiting for the lock.
             Err(error) if is_locked(&error) && retries.count > 0 => break Some(error),
             Err(error) => retries.pause(&error, rejected.health()).await,
         }
@@ -268,16 +270,15 @@ async fn settle_verdicts(
     rejected.push(settlement, &error);
 }
 
-/// Retries of one statement.
+/// Retries of one statement, with the time of the first failure.
 #[derive(Default)]
 struct SettleRetries {
     count: u32,
-    /// Time of the first failure.
     first_failure: Option<Instant>,
 }
 
 impl SettleRetries {
-    /// Waits before the next retry, and counts it.
+    /// Waits before the next retry and counts the retry.
     async fn pause(&mut self, error: &sqlx::Error, health: &LoopHealth) {
         health.settle_retries.fetch_add(1, Relaxed);
         let delay = RETRY_DELAYS[usize::from(self.count > 0 && !has_moved(error))];
@@ -289,10 +290,10 @@ impl SettleRetries {
         tokio::time::sleep(jittered(delay)).await;
     }
 
-    /// Returns whether the leases of the refused verdicts are lost, and logs it.
+    /// Returns whether the leases of the refused verdicts are lost, and logs lost leases.
     ///
-    /// A commit may have succeeded although its answer was an error, so the next try may refuse what that one wrote. After retries for
-    /// longer than a lease that is unlikely: the leases have expired and were recovered.
+    /// A commit may have succeeded although its response was an error. The next try then refuses verdicts that the first try wrote. After
+    /// retrying for longer than a lease lasts, lost leases are more likely, because the leases have expired and were recovered.
     fn report_lost(&self, refused: usize, lease_ttl: Duration) -> bool {
         let has_outlived_lease = self.first_failure.is_some_and(|failure| failure.elapsed() >= lease_ttl);
         let is_lost = refused > 0 && (self.count == 0 || has_outlived_lease);

@@ -1,4 +1,4 @@
-//! One database with stores in it, and their shared connections: at most three per store, and at most eighteen for any number of stores.
+//! Database with one or more stores, and the connections that the stores share: at most three per store, and at most eighteen in total.
 
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
@@ -13,31 +13,31 @@ use crate::{
     live::{ConnectionBroker, ConnectionFactory, Engine, ListenHandle, Loop, StoreConnection},
 };
 
-/// A database.
+/// Stores of one database, with their shared connections.
 pub(super) struct StoreDatabase {
-    /// First store. Others belong to the same database if they are beside this one.
+    /// First store of the database. Another store belongs to the same database if `Member::is_beside` returns `true` for the two stores.
     first: Member,
-    /// Pool for shared connections.
+    /// Pool from which shared connections are opened.
     direct: PgPool,
-    /// Connections of the loops of all workers, and of the poller.
+    /// Connections for the loops of all workers and for the poller.
     loops: Arc<ConnectionBroker>,
     /// Connections for heartbeats only.
     heartbeats: Arc<ConnectionBroker>,
-    /// Connections for pruning, which may take long and delays no other loop.
+    /// Connections for pruning. They are separate because pruning may take long and must not delay other loops.
     prunes: Arc<ConnectionBroker>,
     is_checked: OnceCell<()>,
     listen_handle: OnceLock<ListenHandle>,
     entries: Mutex<Vec<Arc<StoreEntry>>>,
-    /// Fires when the last store has left.
+    /// Cancelled when the last store has left.
     pub(super) empty: CancellationToken,
 }
 
-/// Maximum shared connections: for loops, for heartbeats, and for pruning.
+/// Maximum number of shared connections: for loops, for heartbeats, and for pruning.
 const LOOPS: usize = 12;
 const HEARTS: usize = 3;
 const PRUNES: usize = 2;
 
-/// Number of the poller, which no store has.
+/// Borrower number of the poller. No store has this number.
 pub(super) const POLLER_NUMBER: u64 = 0;
 
 impl StoreDatabase {
@@ -63,13 +63,13 @@ impl StoreDatabase {
         self.entries.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns the stores of the database.
+    /// Returns all stores of the database.
     pub(super) fn all(&self) -> Vec<Arc<StoreEntry>> {
         self.entries().clone()
     }
 
-    /// Adds a store. With two or more stores, one listener receives the notifications for all. A single store is polled instead, and its
-    /// loops use that connection as well.
+    /// Adds a store. With two or more stores, one listener receives the notifications for all stores. A single store is polled instead, and
+    /// its loops share the poller's connection.
     pub(super) fn join(&self, entry: Arc<StoreEntry>, engine: &Engine) {
         let mut all = self.entries();
         all.push(entry);
@@ -85,15 +85,15 @@ impl StoreDatabase {
                 }));
                 listen_handle
             });
-            // One connection for heartbeats, one for notifications, and one for pruning.
+            // One of the connections is for heartbeats, one for notifications, and one for pruning.
             self.loops.raise_limit((3 * stores - 3).min(LOOPS));
             self.heartbeats.raise_limit((stores / 4).clamp(1, HEARTS));
-            // Deleting a long history takes long.
+            // Pruning has several connections, because deleting a long history takes long.
             self.prunes.raise_limit((stores / 4).clamp(1, PRUNES));
         }
     }
 
-    /// Removes a store. Returns whether it was the last one.
+    /// Removes a store. Returns whether it was the last store.
     pub(super) fn leave(&self, number: u64) -> bool {
         let mut all = self.entries();
         all.retain(|entry| entry.number != number);
@@ -104,23 +104,23 @@ impl StoreDatabase {
         self.listen_handle.get().cloned()
     }
 
-    /// Returns connections for the loops of this store, which leaves some to others.
+    /// Returns the connections for the loops of a store. They are shared with other stores, and a single store cannot use all of them.
     pub(super) fn factory(&self, number: u64) -> ConnectionFactory {
         ConnectionFactory::shared(&self.direct, self.loops.borrower(number))
     }
 
-    /// Returns the connection for this store's heartbeat.
+    /// Returns the connection for the heartbeat of a store.
     pub(super) fn heartbeat(&self, number: u64) -> ConnectionFactory {
         ConnectionFactory::shared(&self.direct, self.heartbeats.borrower(number))
     }
 
-    /// Returns the connection for pruning. A single store prunes between its other statements.
+    /// Returns the connection for pruning a store. A single store is pruned over the connections of its loops.
     pub(super) fn prune(&self, number: u64) -> ConnectionFactory {
         let by = if self.listen_handle.get().is_some() { &self.prunes } else { &self.loops };
         ConnectionFactory::shared(&self.direct, by.borrower(number))
     }
 
-    /// Checks once whether the server's settings allow sharing connections.
+    /// Checks once whether the server's settings allow connections to be shared.
     pub(super) async fn check(&self, link: &mut StoreConnection) -> Result<(), Error> {
         self.is_checked.get_or_try_init(|| link.check_settings()).await.map(drop)
     }

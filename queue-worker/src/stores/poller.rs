@@ -1,4 +1,4 @@
-//! Polls the stores of a database that have no worker: many per statement, several times a second.
+//! Polls the stores of a database that have no worker, with many stores per statement and several times a second.
 
 use std::{sync::Arc, time::Duration};
 
@@ -13,21 +13,21 @@ use crate::{
     live::{ConnectionFactory, StoreConnection, bounded},
 };
 
-/// Poll interval, and so the maximum delay until a job in a store without a worker is noticed.
+/// Interval between polls, and therefore the maximum delay until a job in a store without a worker is noticed.
 const POLL_INTERVAL: Duration = Duration::from_millis(250);
 
-/// Maximum stores per statement. Each store locks about twenty relations and indexes for the duration of the statement, and the server
-/// limits the number of locks.
+/// Maximum number of stores per statement. Each store locks about twenty tables and indexes for the duration of the statement, and the
+/// server limits the number of locks.
 const STORES_PER_STATEMENT: usize = 16;
 
-/// Result of polling a store.
+/// Whether a store has jobs or maintenance to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum PendingWork {
     Nothing,
     Something,
 }
 
-/// Polls the stores of a database, forever.
+/// Polls the stores of a database and never returns.
 pub(super) async fn poll_stores(database: Arc<StoreDatabase>) {
     let mut link = link(&database.factory(POLLER_NUMBER));
     loop {
@@ -40,12 +40,12 @@ pub(super) async fn poll_stores(database: Arc<StoreDatabase>) {
     }
 }
 
-/// Connection for polls, none of which waits for a lock.
+/// Returns the connection for polls, which never wait for locks.
 pub(super) fn link(factory: &ConnectionFactory) -> StoreConnection {
     StoreConnection::new(factory, "scout").prompt().brief()
 }
 
-/// Polls working stores in stable groups, so that the statements can be reused. Returns an error only if the database fails.
+/// Polls working stores in stable groups, so that prepared statements can be reused. Returns an error only if the database itself failed.
 async fn poll_all(link: &mut StoreConnection, all: &[Arc<StoreEntry>]) -> sqlx::Result<()> {
     let mut well: Vec<&Arc<StoreEntry>> = all.iter().filter(|entry| !entry.has_failed()).collect();
     well.sort_by(|one, other| (&one.served, one.number).cmp(&(&other.served, other.number)));
@@ -54,7 +54,7 @@ async fn poll_all(link: &mut StoreConnection, all: &[Arc<StoreEntry>]) -> sqlx::
             match query_work(link, group).await {
                 Ok(found) => request_workers(group, &found),
                 Err(error) if is_lost(&error) => return Err(error),
-                // At least one store failed. Polls each alone.
+                // At least one store of the group failed, so each store is polled alone.
                 Err(_) => {
                     for entry in group {
                         poll_one(link, entry).await?;
@@ -81,7 +81,7 @@ async fn poll_one(link: &mut StoreConnection, entry: &Arc<StoreEntry>) -> sqlx::
     Ok(())
 }
 
-/// Returns whether the database failed, rather than a store.
+/// Returns whether the error is a failure of the database rather than of a store.
 fn is_lost(error: &sqlx::Error) -> bool {
     let is_locked = error.as_database_error().is_some_and(|error| error.code().is_some_and(|code| code == "55P03" || code == "57014"));
     is_transient(error) && !is_locked
@@ -93,7 +93,7 @@ fn request_workers(group: &[&Arc<StoreEntry>], found: &[PendingWork]) {
     }
 }
 
-/// Polls stores that serve the same types and queues.
+/// Polls stores that serve the same job types and queues.
 pub(super) async fn query_work(link: &mut StoreConnection, group: &[&Arc<StoreEntry>]) -> sqlx::Result<Vec<PendingWork>> {
     let Some(served) = group.first().map(|first| &first.served) else { return Ok(Vec::new()) };
     let one = |(nth, entry): (usize, &&Arc<StoreEntry>)| {

@@ -1,4 +1,4 @@
-//! State of a store as the poller sees it: whether it has a worker, whether it works, and whether there is something to do.
+//! State of a store as seen by the poller: whether the store has a worker, has failed, or has something to do.
 
 use std::{
     sync::{Mutex, MutexGuard, PoisonError},
@@ -8,22 +8,22 @@ use std::{
 use queue_core::stores::Member;
 use tokio::sync::Notify;
 
-/// A store of a multi-store worker.
+/// Store of a multi-store worker, with the state that the poller sees.
 pub(super) struct StoreEntry {
     pub(super) member: Member,
-    /// Unique within the process.
+    /// Number of the store, unique within the process.
     pub(super) number: u64,
-    /// Types and queues whose jobs count as work.
+    /// Job types and queues whose jobs count as work.
     pub(super) served: ServedScope,
     state: Mutex<EntryState>,
     work_requested: Notify,
 }
 
-/// Types and queues that a worker serves.
+/// Job types and queues that a worker serves.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct ServedScope {
     pub(super) types: Vec<String>,
-    /// `None` means any queue.
+    /// Served queues. `None` stands for all queues.
     pub(super) queues: Option<Vec<String>>,
 }
 
@@ -33,15 +33,15 @@ struct EntryState {
     failure: Option<StoreFailure>,
 }
 
-/// Current failure of a store.
+/// Current failure of a store, with the time of the next retry.
 struct StoreFailure {
-    /// Whether the failure concerns its worker. Otherwise the store cannot even be polled.
+    /// Whether the store's worker has failed. Otherwise the store could not even be polled.
     of_worker: bool,
     retry_at: Instant,
     pause: Duration,
 }
 
-/// Delay before a failed store is retried. Doubles each time, up to the maximum.
+/// Initial and maximum delay before a failed store is retried. The delay doubles with each retry.
 const RETRY_DELAY: Duration = Duration::from_millis(500);
 const MAX_RETRY_DELAY: Duration = Duration::from_secs(5);
 
@@ -54,34 +54,33 @@ impl StoreEntry {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Records whether the store has a worker.
+    /// Sets whether the store has a worker.
     pub(super) fn set_awake(&self, awake: bool) {
         self.state().awake = awake;
     }
 
-    /// Returns whether the store has a worker.
     pub(super) fn is_awake(&self) -> bool {
         self.state().awake
     }
 
-    /// Waits until the store needs a worker.
+    /// Waits until [`StoreEntry::request_worker`] is called.
     pub(super) async fn work_requested(&self) {
         self.work_requested.notified().await;
     }
 
-    /// Requests a worker for the store.
+    /// Requests a worker for the store, unless the store has one.
     pub(super) fn request_worker(&self) {
         if !self.is_awake() {
             self.work_requested.notify_one();
         }
     }
 
-    /// Records a failure of the worker. Logs the first failure, and retries later.
+    /// Records a failure of the store's worker and schedules a retry. Only the first failure is logged.
     pub(super) fn record_failure(&self, error: &str) {
         self.record(true, error);
     }
 
-    /// Records a failure to poll the store. Logs the first failure, and retries later.
+    /// Records a failure to poll the store and schedules a retry. Only the first failure is logged.
     pub(super) fn record_unreachable(&self, error: &str) {
         self.record(false, error);
     }
@@ -103,7 +102,7 @@ impl StoreEntry {
         }
     }
 
-    /// Returns whether the store must not be polled together with others.
+    /// Returns whether the store has failed. Such a store is polled alone.
     pub(super) fn has_failed(&self) -> bool {
         self.state().failure.is_some()
     }
@@ -113,12 +112,12 @@ impl StoreEntry {
         self.state().failure.as_ref().is_some_and(|failure| Instant::now() >= failure.retry_at)
     }
 
-    /// Returns whether the store cannot even be polled.
+    /// Returns whether the store could not even be polled.
     pub(super) fn is_unreachable(&self) -> bool {
         self.state().failure.as_ref().is_some_and(|failure| !failure.of_worker)
     }
 
-    /// Records that the store can be polled. Whether it can have a worker turns out only when it gets one.
+    /// Records that the store could be polled. If its worker had failed, the failure remains until a worker runs again.
     pub(super) fn record_reachable(&self) {
         let mut state = self.state();
         match &mut state.failure {
@@ -130,7 +129,7 @@ impl StoreEntry {
         }
     }
 
-    /// Records that the store works.
+    /// Records that the store works again.
     pub(super) fn record_recovered(&self) {
         if self.state().failure.take().is_some() {
             tracing::info!(store = self.member.name(), "store available again");

@@ -1,5 +1,5 @@
-//! Lifecycle of a store in this process: without a worker until there are jobs or maintenance, then with a worker until nothing is left to
-//! do.
+//! Lifecycle of a store in this process. The store has no worker until there are jobs or maintenance, and then has one until nothing is
+//! left to do.
 
 use std::{
     panic::{AssertUnwindSafe, catch_unwind},
@@ -37,16 +37,16 @@ use crate::{
     worker::{CheckedWorker, RunningWorker, SharedResources, Worker},
 };
 
-/// Creates the worker of a store.
+/// Function that creates the worker of a store.
 pub(super) type WorkerFactory = dyn Fn(&Member, Worker) -> Worker + Send + Sync;
 
-/// Context shared by all stores of the process.
+/// Settings and resources shared by all stores of the process.
 pub(super) struct SharedContext {
     pub(super) make: Arc<WorkerFactory>,
     pub(super) shares: SharedSlots,
     pub(super) loops: Engine,
     pub(super) heartbeats: Engine,
-    /// Runtime on which handlers run.
+    /// Runtime that runs the handlers.
     pub(super) handlers: Handle,
     pub(super) upkeeps: Semaphore,
     pub(super) linger: Duration,
@@ -54,54 +54,54 @@ pub(super) struct SharedContext {
     pub(super) stop: CancellationToken,
 }
 
-/// A store of this process.
+/// Loop of one store, which starts and stops the store's worker.
 pub(super) struct StoreLoop {
     pub(super) common: Arc<SharedContext>,
     pub(super) database: Arc<StoreDatabase>,
     pub(super) entry: Arc<StoreEntry>,
-    /// Fires when the store is removed from the roster.
+    /// Cancelled when the store is removed from the roster.
     pub(super) removed: CancellationToken,
 }
 
-/// Interval at which a worker is checked for remaining work.
+/// Interval between checks whether a worker still has something to do.
 const CHECK_INTERVAL: Duration = Duration::from_millis(100);
 
-/// Idle time after which a worker that only does upkeep is stopped.
+/// Idle time after which a worker that only does maintenance is stopped.
 const UPKEEP_LINGER: Duration = Duration::from_millis(300);
 
-/// Time after which an idle worker that cannot claim is stopped until its store works again.
+/// Time without successful claims after which an idle worker is stopped, until its store works again.
 const MAX_FAILING: Duration = Duration::from_secs(5);
 
-/// Time limit of the checks before a worker is started. A store that exceeds it is considered failed.
+/// Timeout of the checks before a worker is started. A store that exceeds the timeout counts as failed.
 const START_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Time limit for upkeep, after which the next store has its turn.
+/// Maximum duration of a store's maintenance turn. After this time, the next store may start its maintenance.
 const UPKEEP_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Interval of pruning, as in any worker.
+/// Interval of pruning, as in a worker for a single store.
 const PRUNE_INTERVAL: Duration = Duration::from_mins(1);
 
 /// Poll interval of an idle worker without notifications.
 const POLL_INTERVAL: Duration = Duration::from_millis(250);
 
-/// Reason for giving a store a worker.
+/// Reason why a store gets a worker.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum StartReason {
     HasWork,
     Upkeep,
 }
 
-/// Reason for which a store's worker stops.
+/// Reason why a store's worker stops.
 enum StopReason {
     /// Nothing is left to do.
     Idle,
-    /// The process is shutting down, or the store was removed.
+    /// The process is shutting down, or the store was removed from the roster.
     Requested,
-    /// The store or its worker has failed.
+    /// The store or its worker has failed, for the given reason.
     Failed(&'static str),
 }
 
-/// Returns what the worker of a store serves in its present configuration, and the pool for its own connections.
+/// Returns the job types and queues that the worker of a store serves, and the pool for the worker's own connections.
 pub(super) fn served_scope(common: &SharedContext, member: &Member) -> Result<(ServedScope, PgPool), Error> {
     let worker = make_worker(common, member)?;
     let CheckedWorker { config, parts, direct, .. } =
@@ -110,17 +110,17 @@ pub(super) fn served_scope(common: &SharedContext, member: &Member) -> Result<(S
     Ok((ServedScope { types: parts.job_types(), queues }, direct))
 }
 
-/// Calls the program's function. Its panic counts as a failure of this store.
+/// Calls the program's function that configures a worker. A panic of the function counts as a failure of the store.
 fn make_worker(common: &SharedContext, member: &Member) -> Result<Worker, Error> {
     let make = || (common.make)(member, Worker::new(member.pool().clone()));
     catch_unwind(AssertUnwindSafe(make)).map_err(|_| Error::Making)
 }
 
 impl StoreLoop {
-    /// Runs until the process shuts down or the store is removed.
+    /// Runs the loop until the process shuts down or the store is removed.
     pub(super) async fn run(self) {
         let (common, entry) = (&self.common, &self.entry);
-        // Spreads the first upkeep of the stores.
+        // The first maintenance starts at a random time, to distribute the load of many stores.
         let (mut upkeep, mut pruned) = (Instant::now() + Duration::from_secs(2).mul_f64(fastrand::f64()), None::<Instant>);
         loop {
             let reason = tokio::select! {
@@ -149,7 +149,7 @@ impl StoreLoop {
             let mut work = pin!(self.run_worker(reason, &loop_health, prune_in));
             let stopped = tokio::select! {
                 stopped = &mut work => stopped,
-                // The next store has its turn once this one is pruned, or the time limit has passed.
+                // The next store may start its maintenance once this store is pruned or the time limit has passed.
                 _ = timeout(UPKEEP_TIMEOUT, has_pruned(&loop_health)) => {
                     drop(turn);
                     work.await
@@ -162,7 +162,7 @@ impl StoreLoop {
             if loop_health.pruned.age().is_some() {
                 upkeep = Instant::now() + common.upkeep.mul_f64(0.75 + 0.5 * fastrand::f64());
             } else if is_tried || reason == StartReason::Upkeep {
-                // Some tasks failed.
+                // Some maintenance tasks failed, so they are retried soon.
                 upkeep = Instant::now() + PRUNE_INTERVAL;
             }
             match stopped {
@@ -223,11 +223,11 @@ impl StoreLoop {
         Ok(stopped)
     }
 
-    /// Returns why the store cannot have a worker, if there is a reason.
+    /// Checks whether the store can have a worker. Returns the reason if it cannot.
     async fn check_store(&self, factory: &ConnectionFactory) -> Result<Option<&'static str>, Error> {
         let (mut link, store) = (StoreConnection::new(factory, "verify").impatient().brief(), self.entry.member.store());
         self.database.check(&mut link).await?;
-        // The connection is not reused after an error.
+        // After an error, the connection is dropped instead of reused.
         verify_worker(link.get().await?, store).await?;
         migrate::verify(link.get().await?, store).await?;
         let owner = locate(link.get().await?, store).await;
@@ -272,14 +272,14 @@ impl StoreLoop {
             if quiet.elapsed() >= linger && is_kept {
                 match poller::query_work(&mut link, &[&self.entry]).await.as_deref() {
                     Ok([PendingWork::Nothing]) => return StopReason::Idle,
-                    // The worker's loops fail as well, and report it.
+                    // The error is not logged here, because the loops of the worker hit the same error and log it.
                     _ => quiet = Instant::now(),
                 }
             }
         }
     }
 
-    /// Stops claiming and waits for running jobs, unless the process shuts down.
+    /// Stops claiming and waits for running jobs, unless the process is shutting down.
     async fn drain(&self, running: &RunningWorker) {
         running.stop_claiming();
         while !running.is_idle() && !self.common.stop.is_cancelled() {

@@ -1,4 +1,4 @@
-//! Follows the roster: starts stores that are added, and stops those that are removed.
+//! Follows the roster: starts stores that were added, and stops stores that were removed.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -14,7 +14,7 @@ use super::{
 };
 use crate::live::Loop;
 
-/// A store of the roster.
+/// Store of the roster, with its running task.
 struct ActiveStore {
     member: Member,
     number: u64,
@@ -26,27 +26,27 @@ struct ActiveStore {
 /// Delay before retrying a store whose worker could not be created.
 const RETRY_DELAY: Duration = Duration::from_secs(5);
 
-/// Interval at which the tasks of all stores are checked.
+/// Interval between checks whether the tasks of all stores are still running.
 const CHECK_INTERVAL: Duration = Duration::from_mins(1);
 
-/// All stores of the process.
+/// State of all stores of the process.
 struct StoreSupervisor {
     common: Arc<SharedContext>,
     databases: Vec<Arc<StoreDatabase>>,
-    known: BTreeMap<String, ActiveStore>,
-    /// Removed stores whose jobs are still running.
+    active: BTreeMap<String, ActiveStore>,
+    /// Tasks of removed stores whose jobs are still running.
     stopping: Vec<JoinHandle<()>>,
-    /// Last assigned number.
+    /// Last number assigned to a store.
     number: u64,
 }
 
-/// Runs until shutdown, and until all stores have stopped.
+/// Supervises the stores until shutdown, then waits until all stores have stopped.
 pub(super) async fn supervise(common: Arc<SharedContext>, mut roster: watch::Receiver<Arc<[Member]>>) {
     let stop = common.stop.clone();
     let mut stores = StoreSupervisor {
         common,
         databases: Vec::new(),
-        known: BTreeMap::new(),
+        active: BTreeMap::new(),
         stopping: Vec::new(),
         number: super::database::POLLER_NUMBER,
     };
@@ -57,13 +57,13 @@ pub(super) async fn supervise(common: Arc<SharedContext>, mut roster: watch::Rec
         tokio::select! {
             () = stop.cancelled() => break,
             changed = timeout(wait, roster.changed()) => if let Ok(Err(_)) = changed {
-                // The roster's last handle is gone, so it does not change any more.
+                // No handle of the roster is left, so the roster cannot change any more.
                 stop.cancelled().await;
                 break;
             },
         }
     }
-    for known in stores.known.into_values() {
+    for known in stores.active.into_values() {
         let _ = known.task.await;
     }
     for stopping in stores.stopping {
@@ -75,10 +75,10 @@ pub(super) async fn supervise(common: Arc<SharedContext>, mut roster: watch::Rec
 }
 
 impl StoreSupervisor {
-    /// Starts and stops stores as the roster requires. Returns whether all could be started.
+    /// Starts and stops stores as required by the roster. Returns whether all stores could be started.
     fn apply_roster(&mut self, members: &[Member]) -> bool {
         let left = |known: &ActiveStore| known.task.is_finished() || !members.iter().any(|member| member.is_same(&known.member));
-        let removed: Vec<ActiveStore> = self.known.extract_if(.., |_, known| left(known)).map(|(_, known)| known).collect();
+        let removed: Vec<ActiveStore> = self.active.extract_if(.., |_, known| left(known)).map(|(_, known)| known).collect();
         for ActiveStore { member, number, database, removed, task } in removed {
             if task.is_finished() {
                 tracing::error!(store = member.name(), "the task that supervises this store has ended unexpectedly; restarting it");
@@ -95,7 +95,7 @@ impl StoreSupervisor {
         self.stopping.retain(|task| !task.is_finished());
         let mut all = true;
         for member in members {
-            if !self.known.contains_key(member.name()) {
+            if !self.active.contains_key(member.name()) {
                 all &= self.start_store(member);
             }
         }
@@ -127,7 +127,7 @@ impl StoreSupervisor {
         database.join(Arc::clone(&entry), engine);
         let store_loop = StoreLoop { common: Arc::clone(&self.common), database: Arc::clone(&database), entry, removed: removed.clone() };
         let task = engine.handle().spawn(store_loop.run());
-        self.known.insert(member.name().to_owned(), ActiveStore { member: member.clone(), number, database, removed, task });
+        self.active.insert(member.name().to_owned(), ActiveStore { member: member.clone(), number, database, removed, task });
         true
     }
 }

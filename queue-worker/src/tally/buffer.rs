@@ -1,7 +1,7 @@
-//! Buffered counts of a process, by queue and job type, since the last flush. Does not access the database.
+//! Counts of a process by queue and job type, buffered since the last flush. Pure: no database access.
 //!
-//! The settle loop records most of them, under one lock for all verdicts of a statement: handlers wait neither for it nor for each other.
-//! For a known queue and type, an attempt costs a search among the few types of its queue and some additions.
+//! The settle loop records most counts, under one lock for all verdicts of a statement. Handlers wait neither for this lock nor for each
+//! other. For a known queue and job type, recording an attempt takes a search among the few types of the queue and some additions.
 
 use std::{
     collections::HashMap,
@@ -15,20 +15,20 @@ use super::counts::{ALL_OTHERS, CountedAttempt, CounterRow, OutcomeCounters, Que
 #[cfg(any(feature = "metrics", feature = "otel"))]
 use super::totals::Totals;
 
-/// Counts of this process that have not been flushed.
+/// Counts of this process that have not been flushed yet.
 #[derive(Clone, Default)]
 pub(crate) struct MetricsBuffer(Arc<Mutex<BufferState>>);
 
 #[derive(Default)]
 struct BufferState {
     numbers: HashMap<String, QueueNumber>,
-    /// By number.
+    /// Counters of each queue, indexed by queue number.
     queues: Vec<QueueCounters>,
     /// Counts of jobs that did not run in this process.
     others: HashMap<(String, String), OutcomeCounters>,
-    /// Expired jobs, whose queue and type are not known here.
+    /// Expired jobs. Their queues and types are loaded at the next flush.
     expired: Vec<JobId>,
-    /// Sums since the start of the process, if metrics are exported.
+    /// Sums since the start of the process. Set only if metrics are exported.
     #[cfg(any(feature = "metrics", feature = "otel"))]
     totals: Option<Box<Totals>>,
 }
@@ -42,26 +42,27 @@ struct TypeCounters {
     name: &'static str,
     counts: Box<OutcomeCounters>,
     any: bool,
-    /// Consecutive flushes without counts.
+    /// Number of consecutive flushes without counts.
     idle: u8,
 }
 
-/// Counts taken for a flush.
+/// Counts and expired jobs taken from the buffer for a flush.
 #[derive(Default)]
 pub(super) struct BufferSnapshot {
     pub(super) rows: Vec<CounterRow>,
     pub(super) expired: Vec<JobId>,
 }
 
-/// Limits on separate entries until the next flush: queues and types of jobs that ran elsewhere, and expired jobs.
+/// Maximum number of separate entries between two flushes, for queues and types of jobs that ran elsewhere, and for expired jobs. Further
+/// jobs are counted under [`ALL_OTHERS`].
 const MAX_OTHERS: usize = 1000;
 const MAX_EXPIRED: usize = 10_000;
 
-/// Number of consecutive flushes without counts after which a type is removed until it has counts again.
+/// Number of consecutive flushes without counts after which a type's counters are removed. The type is added again when it has counts.
 const MAX_IDLE_FLUSHES: u8 = 6;
 
 impl MetricsBuffer {
-    /// Returns the number of this queue, and assigns one to a new queue.
+    /// Returns the number of a queue. A new queue is assigned a number.
     pub(crate) fn queue(&self, name: &str) -> QueueNumber {
         let mut state = self.state();
         if let Some(known) = state.numbers.get(name) {
@@ -73,7 +74,7 @@ impl MetricsBuffer {
         number
     }
 
-    /// Records attempts whose verdicts are written, with their durations.
+    /// Records attempts whose verdicts have been written, with their outcomes and durations.
     pub(crate) fn record(&self, attempts: impl Iterator<Item = (CountedAttempt, HistoryOutcome, Duration)>) {
         let mut state = self.state();
         for (attempt, counted, ran) in attempts {
@@ -93,8 +94,8 @@ impl MetricsBuffer {
         }
     }
 
-    /// Records attempts that ended with their process: all of them, those whose jobs became dead letters, and those whose jobs were
-    /// cancelled.
+    /// Records attempts that ended with a crash of their process. `jobs` counts all of these attempts, `dead` and `cancelled` those whose
+    /// jobs became dead letters or were cancelled.
     pub(crate) fn record_crashed(&self, queue: &str, job_type: &str, [jobs, dead, cancelled]: [i64; 3]) {
         let mut state = self.state();
         let counts = state.other(queue, job_type);
@@ -124,12 +125,12 @@ impl MetricsBuffer {
         BufferSnapshot { rows, expired: std::mem::take(&mut state.expired) }
     }
 
-    /// Adds counts that could be attributed to a queue and type only after they were taken.
+    /// Adds counts to the totals whose queue and type were determined only after they were taken.
     pub(super) fn add_late(&self, rows: &[CounterRow]) {
         self.state().add_to_totals(rows);
     }
 
-    /// Ignores poisoning: no panic leaves partial updates under this lock.
+    /// Locks the counts. A poisoned lock stays usable, because a panic leaves no partial update under the lock.
     fn state(&self) -> MutexGuard<'_, BufferState> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -137,12 +138,13 @@ impl MetricsBuffer {
 
 #[cfg(any(feature = "metrics", feature = "otel"))]
 impl MetricsBuffer {
-    /// Starts to sum up all counts that are taken.
+    /// Enables the totals, which sum up all counts.
     pub(crate) fn enable_totals(&self) {
         self.state().totals.get_or_insert_default();
     }
 
-    /// Returns the sums since [`Self::enable_totals`], by queue and type. Expired jobs are included once their queue and type are known.
+    /// Returns the sums since [`Self::enable_totals`], by queue and type. Expired jobs are included once their queue and type have been
+    /// loaded.
     pub(crate) fn totals(&self) -> Vec<(String, String, OutcomeCounters)> {
         let state = self.state();
         let mut totals = state.totals.as_deref().cloned().unwrap_or_default();
@@ -160,7 +162,7 @@ impl MetricsBuffer {
 }
 
 impl BufferState {
-    /// Returns `None` for a number that was never assigned.
+    /// Returns the counters for an attempt, or `None` if the queue number was never assigned.
     fn counts(&mut self, attempt: &CountedAttempt) -> Option<&mut OutcomeCounters> {
         let types = &mut self.queues.get_mut(attempt.queue.0 as usize)?.types;
         let position = types.iter().position(|of| of.name == attempt.job_type).unwrap_or_else(|| {
@@ -205,7 +207,7 @@ mod tests {
         CountedAttempt { queue, job_type, end_kind: AttemptEndKind::Normal, start: Duration::from_millis(3) }
     }
 
-    /// Returns the only row of this queue.
+    /// Returns the only row of `queue`.
     fn row(snapshot: &BufferSnapshot, queue: &str) -> OutcomeCounters {
         let mut rows = snapshot.rows.iter().filter(|row| row.queue == queue);
         let row = rows.next().unwrap();
@@ -269,7 +271,7 @@ mod tests {
         assert!(snapshot.rows.len() <= MAX_OTHERS + 1);
     }
 
-    /// `cargo test -p queue-worker --release -- --ignored --nocapture what_an_attempt_costs`
+    /// Run with `cargo test -p queue-worker --release -- --ignored --nocapture what_an_attempt_costs`.
     #[test]
     #[ignore = "by hand: measures the cost of an attempt"]
     fn what_an_attempt_costs() {

@@ -1,4 +1,4 @@
-//! Counters of attempts. No I/O.
+//! Counters of attempts. Pure: no I/O.
 
 use std::time::Duration;
 
@@ -6,25 +6,25 @@ use queue_core::{Outcome, runner::HistoryOutcome};
 
 use crate::live::Timings;
 
-/// Name of the entry for all queues and types without one of their own.
+/// Queue and type name of the entry that stands for all queues and types without an entry of their own.
 pub(super) const ALL_OTHERS: &str = "*";
 
-/// Number of a queue within this process.
+/// Number that identifies a queue within this process.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct QueueNumber(pub(super) u32);
 
-/// How an attempt ended, besides its verdict.
+/// Way in which an attempt ended, in addition to its verdict.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum AttemptEndKind {
     Normal,
     TimedOut,
     Panicked,
-    /// Another worker has the job.
+    /// The worker lost the lease, so the job belongs to another worker.
     LeaseLost,
 }
 
 impl AttemptEndKind {
-    /// Derives it from the handler's outcome.
+    /// Returns the kind for the outcome of a handler.
     pub(crate) fn of(outcome: Outcome) -> Self {
         match outcome {
             Outcome::TimedOut => Self::TimedOut,
@@ -34,7 +34,7 @@ impl AttemptEndKind {
     }
 }
 
-/// An attempt, as counted once its verdict is written.
+/// Properties of an attempt that are counted once its verdict has been written.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct CountedAttempt {
     pub(crate) queue: QueueNumber,
@@ -44,7 +44,7 @@ pub(crate) struct CountedAttempt {
     pub(crate) start: Duration,
 }
 
-/// Counters of a set of attempts.
+/// Counters of attempts by outcome, with their durations.
 #[derive(Clone, Default)]
 pub(crate) struct OutcomeCounters {
     pub(super) completed: i64,
@@ -63,11 +63,11 @@ pub(crate) struct OutcomeCounters {
 }
 
 impl OutcomeCounters {
-    /// Label of all queues and types without metrics of their own.
+    /// Label for all queues and types without metrics of their own.
     #[cfg(any(feature = "metrics", feature = "otel"))]
     pub(crate) const OTHER: &str = "other";
 
-    /// Counts an attempt with its duration.
+    /// Counts one attempt with its outcome and duration.
     pub(super) fn add(&mut self, attempt: &CountedAttempt, counted: HistoryOutcome, ran: Duration) {
         if attempt.end_kind == AttemptEndKind::LeaseLost {
             self.lease_lost += 1;
@@ -79,9 +79,9 @@ impl OutcomeCounters {
             HistoryOutcome::Dead => &mut self.dead,
             HistoryOutcome::Cancelled => &mut self.cancelled,
             HistoryOutcome::Snoozed => &mut self.snoozed,
-            // Interrupted, or not started because of a rate limit: the duration is meaningless.
+            // The attempt was interrupted, or not started because of a rate limit. Its duration is meaningless.
             HistoryOutcome::Released => return self.released += 1,
-            // Counted by the worker that ends the job.
+            // The worker that ends the job counts it.
             HistoryOutcome::NoAttempt => return,
         };
         *count += 1;
@@ -91,7 +91,6 @@ impl OutcomeCounters {
         self.start.record(attempt.start);
     }
 
-    /// Adds all counters of `other`.
     pub(super) fn add_all(&mut self, other: &Self) {
         self.completed += other.completed;
         self.retried += other.retried;
@@ -108,7 +107,7 @@ impl OutcomeCounters {
         self.start.add(&other.start);
     }
 
-    /// Returns the number of attempts by outcome.
+    /// Returns the number of attempts by outcome, as pairs of label and count.
     #[cfg(any(feature = "metrics", feature = "otel"))]
     pub(crate) fn outcomes(&self) -> [(&'static str, i64); 7] {
         let Self { completed, retried, dead, cancelled, snoozed, released, lease_lost, .. } = *self;
@@ -123,20 +122,20 @@ impl OutcomeCounters {
         ]
     }
 
-    /// Returns the number of failures without an error from the handler.
+    /// Returns the number of failures without an error from the handler, as pairs of label and count.
     #[cfg(any(feature = "metrics", feature = "otel"))]
     pub(crate) fn failures(&self) -> [(&'static str, i64); 2] {
         [("timeout", self.timed_out), ("panic", self.panicked)]
     }
 
-    /// Returns the number of counted events.
+    /// Returns the total number of counted events, by which rows are ranked.
     pub(super) fn size(&self) -> i64 {
         let Self { completed, retried, dead, cancelled, snoozed, released, expired, lease_lost, .. } = self;
         completed + retried + dead + cancelled + snoozed + released + expired + lease_lost
     }
 }
 
-/// Counters of one queue and type.
+/// Counters of one queue and job type.
 #[derive(Clone)]
 pub(super) struct CounterRow {
     pub(super) queue: String,

@@ -1,14 +1,14 @@
-//! Reports expired jobs: counts them, and logs one line for each statement.
+//! Reports expired jobs by counting them and logging one line per statement.
 
 use queue_core::JobId;
 
 use super::buffer::MetricsBuffer;
 
-/// Maximum number of job ids in a log line.
+/// Maximum number of job ids per log line.
 const MAX_IDS: usize = 20;
 
 impl MetricsBuffer {
-    /// Reports jobs whose expiry is committed.
+    /// Counts and logs jobs whose expiry has been committed.
     pub(crate) fn report_expired(&self, jobs: &[JobId]) {
         if !jobs.is_empty() {
             self.record_expired(jobs);

@@ -1,7 +1,7 @@
 //! Writes the outcomes of this process's attempts every ten seconds. A process without attempts writes nothing.
 //!
-//! A batch that could not be written is retried under its number, and counted once even if the first try succeeded. No job waits for this,
-//! and failures here affect none.
+//! A batch that could not be written is retried under its number, so that it is counted once even if the first try succeeded. No job waits
+//! for a flush, and failures of a flush affect no job.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -24,19 +24,19 @@ use crate::{
     live::{StoreConnection, bounded},
 };
 
-/// Interval between two writes of the counts.
+/// Interval between two flushes.
 pub(crate) const FLUSH_INTERVAL: Duration = Duration::from_secs(10);
 
-/// Maximum number of separate batches while nothing can be written. Later counts become one batch.
+/// Maximum number of separate batches while nothing can be written. Later counts are collected in one batch.
 const MAX_PENDING: usize = 6;
 
-/// Maximum age of a batch. Older ones are dropped: the server may have deleted the record that they were written.
+/// Maximum age of a batch. Older batches are dropped, because the server may have deleted the record that they were written.
 const MAX_AGE: Duration = Duration::from_hours(12);
 
-/// Counts of one interval, under a number.
+/// Numbered batch of counts of one interval.
 struct FlushBatch {
     number: i64,
-    /// Middle of the interval.
+    /// Middle of the interval in which the attempts were counted.
     at: Instant,
     rows: Vec<CounterRow>,
 }
@@ -45,17 +45,17 @@ struct MetricsFlusher {
     metrics: MetricsBuffer,
     link: StoreConnection,
     store: Store,
-    /// Identifies this process.
+    /// Id of this process.
     source: Uuid,
     number: i64,
     /// Start of the current interval.
     since: Instant,
     pending: VecDeque<FlushBatch>,
-    /// Resolves stored names of types to their current names.
+    /// Registry that maps stored type names to current names.
     registry: Registry,
 }
 
-/// Writes the counts every `interval` until `closing` fires, and then the rest.
+/// Writes the counts every `interval` until `closing` is cancelled, and then the remaining counts.
 pub(crate) async fn flush_metrics(
     metrics: MetricsBuffer,
     link: StoreConnection,
@@ -66,7 +66,7 @@ pub(crate) async fn flush_metrics(
 ) {
     let (source, since, pending) = (Uuid::new_v4(), Instant::now(), VecDeque::new());
     let mut flusher = MetricsFlusher { metrics, link, store, source, number: 0, since, pending, registry };
-    // Spreads the writes of processes that were started together.
+    // The random pause distributes the writes of processes that were started together.
     let mut pause = interval.mul_f64(0.5 + 0.5 * fastrand::f64());
     while tokio::time::timeout(pause, closing.cancelled()).await.is_err() {
         pause = interval;
@@ -79,7 +79,7 @@ pub(crate) async fn flush_metrics(
 }
 
 impl MetricsFlusher {
-    /// Returns whether there were counts and all of them are written.
+    /// Writes all pending batches. Returns whether there were counts and all of them have been written.
     async fn flush(&mut self) -> bool {
         if self.pending.len() < MAX_PENDING {
             self.make_batch().await;
@@ -101,7 +101,7 @@ impl MetricsFlusher {
         any
     }
 
-    /// Makes a batch of the counts recorded since the last call.
+    /// Creates a batch from the counts recorded since the last call.
     async fn make_batch(&mut self) {
         let (mut snapshot, now) = (self.metrics.take(), Instant::now());
         let at = self.since + now.saturating_duration_since(self.since) / 2;
@@ -117,7 +117,7 @@ impl MetricsFlusher {
         }
     }
 
-    /// Returns a row for each queue and type of these expired jobs, and one for all jobs whose type cannot be determined.
+    /// Returns one row for each queue and type of the expired jobs, and one row for all jobs whose type cannot be determined.
     async fn load_types(&mut self, expired: &[JobId]) -> Vec<CounterRow> {
         let row = |queue: String, job_type: String, expired| CounterRow {
             queue,
@@ -142,7 +142,7 @@ impl MetricsFlusher {
         found.into_iter().map(|(queue, job_type, jobs)| row(queue, present(job_type), jobs)).chain(rest).collect()
     }
 
-    /// Sends the first batch.
+    /// Writes the oldest pending batch.
     async fn send(&mut self) -> sqlx::Result<()> {
         let Some(batch) = self.pending.front() else { return Ok(()) };
         let statement = bind(self.store.sql(include_str!("../../sql/tally.sql")), self.source, batch);
@@ -164,13 +164,13 @@ impl MetricsFlusher {
     }
 }
 
-/// Returns whether the server rejects the data, so that a retry would fail again.
+/// Returns whether the server rejects the data. A retry would then fail again.
 fn is_data_error(error: &sqlx::Error) -> bool {
     let code = error.as_database_error().and_then(sqlx::error::DatabaseError::code);
     code.is_some_and(|code| ["22", "23", "54"].iter().any(|class| code.starts_with(class)))
 }
 
-/// Merges rows of the same queue and type.
+/// Merges rows with the same queue and type.
 fn merge(rows: Vec<CounterRow>) -> Vec<CounterRow> {
     let mut merged: HashMap<(String, String), OutcomeCounters> = HashMap::with_capacity(rows.len());
     for CounterRow { queue, job_type, counts } in rows {

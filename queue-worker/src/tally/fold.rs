@@ -1,13 +1,13 @@
-//! Bounds the number of rows of a flush, independent of the number of queues. No I/O.
+//! Limits the number of rows per flush, regardless of the number of queues. Pure: no I/O.
 
 use std::cmp::Reverse;
 
 use super::counts::{ALL_OTHERS, CounterRow};
 
-/// Maximum rows per flush with names of their own.
+/// Maximum number of rows per flush that keep their queue and type.
 const MAX_ROWS: usize = 100;
 
-/// Keeps the rows with the most events, and merges the others into one.
+/// Keeps the rows with the most events, and merges the remaining rows into one.
 pub(super) fn fold(rows: Vec<CounterRow>) -> Vec<CounterRow> {
     let (mut named, mut rest): (Vec<CounterRow>, Vec<CounterRow>) = rows.into_iter().partition(|row| row.queue != ALL_OTHERS);
     named.sort_by_key(|row| Reverse(row.counts.size()));

@@ -1,17 +1,17 @@
-//! Adds up the counts that processes have written, and deletes old totals. Any worker may run this.
+//! Rolls up the counts that processes have written, and deletes old totals. Any worker may do this.
 
 use queue_core::Store;
 use sqlx::PgConnection;
 
 use crate::live::bounded;
 
-/// Maximum rows per statement, which takes about a tenth of a second.
+/// Maximum number of rows per statement. A statement with that many rows takes about a tenth of a second.
 const MAX_ROWS: i32 = 5000;
 
-/// Maximum statements per call. A larger backlog means that earlier calls have failed; it is left to the next calls.
+/// Maximum number of statements per call. A larger backlog means that earlier calls have failed, and is left to the next calls.
 const MAX_STATEMENTS: usize = 20;
 
-/// Adds up counts that were written some time ago.
+/// Rolls up written counts into the totals, by queue, type and time. Does nothing if all counts are less than half a minute old.
 pub(crate) async fn roll_up(connection: &mut PgConnection, store: Store) -> sqlx::Result<()> {
     for _ in 0..MAX_STATEMENTS {
         let statement = sqlx::query_as(store.sql(include_str!("../../sql/roll_up.sql"))).bind(MAX_ROWS);

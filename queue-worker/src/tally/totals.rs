@@ -1,13 +1,15 @@
-//! Sums of a process since its start, for monitoring systems: a limited number of queues and types by name, and all others as one. No I/O.
+//! Sums since the start of a process, for monitoring systems. A limited number of queues and types have sums of their own, and all others
+//! share one. Pure: no I/O.
 
 use std::collections::BTreeMap;
 
 use super::counts::{ALL_OTHERS, CounterRow, OutcomeCounters};
 
-/// Maximum queues and types with metrics of their own: the first ones that have counts. A monitoring system keeps each series forever.
+/// Maximum number of pairs of queue and type with metrics of their own. The first pairs that have counts are chosen, because a monitoring
+/// system keeps each series forever.
 const MAX_NAMED: usize = 50;
 
-/// By queue and type.
+/// Sums by queue and type.
 #[derive(Clone, Default)]
 pub(super) struct Totals {
     named: BTreeMap<(String, String), OutcomeCounters>,
@@ -16,7 +18,7 @@ pub(super) struct Totals {
 }
 
 impl Totals {
-    /// Adds a row.
+    /// Adds the counts of a row.
     pub(super) fn add(&mut self, row: &CounterRow) {
         self.of(&row.queue, &row.job_type).add_all(&row.counts);
     }
@@ -31,7 +33,7 @@ impl Totals {
         &mut self.other
     }
 
-    /// Returns the sums with their queue and type.
+    /// Returns the sums, each with its queue and type.
     pub(super) fn into_rows(self) -> Vec<(String, String, OutcomeCounters)> {
         let Self { named, other, any_other } = self;
         let other = any_other.then(|| (OutcomeCounters::OTHER.to_owned(), OutcomeCounters::OTHER.to_owned(), other));

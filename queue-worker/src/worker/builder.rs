@@ -1,4 +1,4 @@
-//! Settings of a worker as builder methods: those listed in `live`, and those with a signature of their own.
+//! Builder methods for the settings of a worker. The settings are listed in `live`; methods with a signature of their own are defined here.
 
 use std::time::Duration;
 
@@ -8,20 +8,22 @@ use super::Worker;
 use crate::live::{Config, OnStandby, each_setting};
 
 impl Worker {
-    /// Replaces all settings. Later calls change single ones.
+    /// Replaces all settings. Later calls of other methods change single settings.
     pub fn config(mut self, config: Config) -> Self {
         self.config = config;
         self
     }
 
-    /// Serves this queue with at most `concurrency` handlers at a time. Once a queue is named, the worker serves only named queues.
+    /// Serves a queue with at most `concurrency` concurrent handlers. If any queue is named, the worker serves only named queues.
     pub fn queue(mut self, queue: impl Into<String>, concurrency: usize) -> Self {
         self.config.queues.push((queue.into(), concurrency));
         self
     }
 
-    /// Declares a schedule. It is in force while a worker that declares it lives, and all workers fire its ticks. If several releases declare a
-    /// schedule of this name, the newest release wins. A schedule that no worker declares any more is withdrawn after one lease TTL.
+    /// Declares a schedule.
+    ///
+    /// The schedule is in force while any worker that declares it is alive, and all workers fire its ticks. If several releases declare a
+    /// schedule with the same name, the newest release wins. A schedule that no worker declares any more is withdrawn after one lease TTL.
     ///
     /// ```no_run
     /// # use queue_core::{Context, Handler, JobResult, job};
@@ -40,9 +42,11 @@ impl Worker {
         self
     }
 
-    /// Limits the concurrency or the start rate of this queue over all workers, including those that do not declare the limit. The worker that
-    /// started last wins; a limit set by an operator takes precedence. A worker that names the queue ([`Worker::queue`]) without declaring a
-    /// limit removes it. Transactional jobs are not counted.
+    /// Limits the concurrency or the start rate of a queue over all workers.
+    ///
+    /// The limit also applies to workers that do not declare it. If workers declare different limits, the worker that started last wins. A
+    /// limit set by an operator takes precedence. A worker that names the queue ([`Worker::queue`]) without declaring a limit removes the
+    /// limit. Transactional jobs are not counted.
     ///
     /// ```no_run
     /// # async fn example(pool: sqlx::PgPool) -> Result<(), queue_worker::Error> {
@@ -57,19 +61,20 @@ impl Worker {
         self
     }
 
-    /// Works on this store instead of the default one.
+    /// Sets the store that the worker serves, instead of the default store.
     pub fn store(mut self, store: Store) -> Self {
         self.config.store = store;
         self
     }
 
-    /// Sets whether settling a job waits for the disk. Default [`Durability::Full`]. See [`Durability::Relaxed`] for its risks.
+    /// Sets whether settling a job waits for the disk. Default: [`Durability::Full`]. See [`Durability::Relaxed`] for the risks of not
+    /// waiting.
     pub fn durability(mut self, durability: Durability) -> Self {
         self.config.durability = durability;
         self
     }
 
-    /// Sets how the span of an attempt relates to the span in which its job was enqueued. Default [`TraceRelation::Link`]. Has an effect
+    /// Sets how the span of an attempt relates to the span in which the job was enqueued. Default: [`TraceRelation::Link`]. Has an effect
     /// only with the feature `otel` of `queue-core`; see `docs/TRACES.md`.
     pub fn trace(mut self, relation: TraceRelation) -> Self {
         self.config.trace = relation;

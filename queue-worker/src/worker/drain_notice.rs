@@ -1,5 +1,5 @@
-//! Drain notice: notifies the store that a worker which is shutting down starts no more jobs, so that an operator's pause does not wait for it
-//! while its handlers finish. Nothing waits for this notice.
+//! Drain notice of a worker that is shutting down. It tells the store that the worker starts no more jobs. Without the notice, an
+//! operator's pause would wait for the worker while its handlers finish. No task waits for this notice.
 
 use std::time::Duration;
 
@@ -21,10 +21,10 @@ pub(super) struct DrainNotice {
     pauses: Pauses,
 }
 
-/// A worker that stops sooner needs no notice.
+/// Delay before the notice. A worker that stops sooner does not need one.
 const INITIAL_DELAY: Duration = Duration::from_millis(50);
 
-/// Interval of repetitions, because a crash of the server may have lost the notice.
+/// Interval between repetitions of the notice, because a crash of the server may have lost it.
 const REPEAT_INTERVAL: Duration = Duration::from_secs(3);
 
 /// Sentinel greater than every pause number.
@@ -35,10 +35,10 @@ impl DrainNotice {
         Self { link, store, identity, pauses: pauses.clone() }
     }
 
-    /// Sends the notice under each identity, forever. Call it when no more claims are made, and every claimed job has started or was given
-    /// back.
+    /// Sends the notice under each identity of the worker, periodically. Must be called after the last claim, when every claimed job has
+    /// started or was given back.
     pub(super) async fn run(mut self) {
-        // Transactional jobs that were polled before may still start.
+        // Transactional jobs that were polled before this point may still start.
         self.pauses.forget();
         loop {
             sleep(INITIAL_DELAY).await;

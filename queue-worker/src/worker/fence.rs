@@ -1,4 +1,4 @@
-//! Reactions to the worker's identity: ready hooks, and fencing.
+//! Reactions to changes of the worker's identity: ready hooks and fencing.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use crate::{
     run::Queues,
 };
 
-/// Calls the hooks once this worker is registered; never, if it ends before.
+/// Calls the hooks once the worker is registered. If the worker ends before that, the hooks are never called.
 pub(super) async fn call_ready_hooks(mut identity: watch::Receiver<Identity>, hooks: Vec<Box<dyn FnOnce() + Send>>) {
     if identity.wait_for(Identity::is_some).await.is_ok() {
         for hook in hooks {
@@ -18,20 +18,20 @@ pub(super) async fn call_ready_hooks(mut identity: watch::Receiver<Identity>, ho
     }
 }
 
-/// Drops all handlers and claims when this worker loses its lease.
+/// Drops all handlers and claims when the worker loses its lease.
 pub(super) async fn fence((mut identity, queues, notifier): (watch::Receiver<Identity>, Arc<Queues>, Arc<Notifier>)) {
     while identity.changed().await.is_ok() {
         if identity.borrow_and_update().is_none() {
             queues.abandon();
-            // Pauses do not wait for a silent worker.
+            // Without a lease, the worker may have missed pauses, because pauses do not wait for such a worker.
             queues.pauses().forget();
         }
-        // Under the next identity, all loops poll immediately.
+        // All loops poll immediately under the next identity.
         notifier.request_probe();
     }
 }
 
-/// Drops all handlers if the worker is dropped without being stopped.
+/// Guard that drops all handlers if the worker is dropped without being stopped.
 pub(super) struct AbandonOnDrop(pub(super) Arc<Queues>);
 
 impl Drop for AbandonOnDrop {

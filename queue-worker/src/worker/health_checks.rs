@@ -13,15 +13,17 @@ use crate::{
 };
 
 impl Worker {
-    /// Serves health checks at this address while [`Worker::run`] runs: `GET /livez` and `GET /readyz` return 200, or 503 with the reasons as
-    /// JSON. `[::]` means all addresses of both families. Port 0 means any free port, which is logged. There is no authentication. Default: off.
+    /// Serves health checks over HTTP at `address` while [`Worker::run`] runs. Default: off.
     ///
-    /// While another process has the address, the worker runs, warns, and retries every two seconds. An address that does not belong to this
-    /// machine keeps the worker from running: [`Error::Health`].
+    /// `GET /livez` and `GET /readyz` return 200, or 503 with the reasons as JSON. The address `[::]` stands for all addresses of both
+    /// families. Port 0 selects a free port, which is logged. There is no authentication.
     ///
-    /// - *livez*: the worker's loops make progress, whether or not the database is reachable. If it fails, restart the process.
-    /// - *readyz*: the worker is registered, sends heartbeats, claims jobs and writes their outcomes, and is not shutting down.
-    /// - *metrics*, with the feature of that name: metrics in Prometheus' text format. They take one more connection to the database.
+    /// While another process uses the address, the worker runs without health checks, logs warnings, and retries every two seconds. If the
+    /// address does not belong to this machine, the worker does not start and returns [`Error::Health`].
+    ///
+    /// - *livez*: the loops of the worker make progress, whether or not the database is reachable. If the check fails, restart the process.
+    /// - *readyz*: the worker is registered, sends heartbeats, claims jobs and writes verdicts, and is not shutting down.
+    /// - *metrics*, with the feature `metrics`: metrics in the Prometheus text format. They require an additional database connection.
     ///
     /// ```no_run
     /// # async fn example(pool: sqlx::PgPool) -> Result<(), queue_worker::Error> {
@@ -35,7 +37,7 @@ impl Worker {
         self
     }
 
-    /// Starts the listener, if an address is set. Dropping the returned engine stops it.
+    /// Starts the listener, if an address is set. The listener stops when the returned engine is dropped.
     #[cfg_attr(not(feature = "metrics"), expect(unused_variables, reason = "only metrics need these arguments"))]
     pub(super) fn start_health_checks(
         &self,

@@ -14,7 +14,7 @@ use crate::{
     tally::MetricsBuffer,
 };
 
-/// Task that exports metrics, on a thread of its own.
+/// Task that exports metrics on a thread of its own.
 pub(super) struct ExportTask {
     task: JoinHandle<()>,
     closing: CancellationToken,
@@ -25,8 +25,10 @@ pub(super) struct ExportTask {
 const LAST_EXPORT: Duration = Duration::from_secs(1);
 
 impl Worker {
-    /// Exports the worker's metrics to this meter every ten seconds while [`Worker::run`] runs; docs/METRICS.md lists them. The meter's provider
-    /// determines the reader and the destination. Takes one more connection to the database. Default: no export.
+    /// Exports the worker's metrics to `meter` every ten seconds while [`Worker::run`] runs. Default: no export.
+    ///
+    /// The metrics are listed in `docs/METRICS.md`. The provider of the meter determines the reader and the destination. The export
+    /// requires an additional database connection.
     ///
     /// ```no_run
     /// # async fn example(pool: sqlx::PgPool) -> Result<(), queue_worker::Error> {
@@ -56,7 +58,7 @@ impl Worker {
 }
 
 impl ExportTask {
-    /// Exports once more and ends. Call it when nothing is counted any more.
+    /// Exports once more and ends the task. Must be called after the last event has been counted.
     pub(super) async fn end(self) {
         self.closing.cancel();
         let _ = timeout(LAST_EXPORT, self.task).await;

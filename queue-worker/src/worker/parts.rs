@@ -1,4 +1,4 @@
-//! Components of a worker besides its settings.
+//! Components of a worker other than its settings.
 
 use std::{sync::Arc, time::Duration};
 
@@ -11,19 +11,19 @@ use crate::{
     tally::MetricsBuffer,
 };
 
-/// Validated parts of a worker.
+/// Settings and components of a worker whose configuration has been checked.
 pub(crate) struct CheckedWorker {
-    /// Pool of the handlers.
+    /// Pool shared with the handlers.
     pub(crate) pool: PgPool,
     /// Pool for the worker's own connections.
     pub(crate) direct: PgPool,
     pub(crate) config: Config,
-    /// Called once the worker is registered.
+    /// Hooks that are called once the worker is registered.
     pub(crate) ready: Vec<Box<dyn FnOnce() + Send>>,
     pub(crate) parts: WorkerParts,
 }
 
-/// Components of a worker.
+/// Registry, hooks, limits and metrics with which a worker is started.
 pub(crate) struct WorkerParts {
     pub(super) registry: Registry,
     pub(super) states: States,
@@ -36,33 +36,33 @@ pub(crate) struct WorkerParts {
     pub(super) loop_health: LoopHealth,
     pub(super) lease_deadline: LeaseDeadline,
     pub(super) metrics: MetricsBuffer,
-    /// Set if the worker is one of many in its process.
+    /// Resources shared with the workers of other stores. Set if the process serves many stores.
     pub(super) resources: Option<SharedResources>,
 }
 
 impl WorkerParts {
-    /// Returns all names of the job types that it runs.
+    /// Returns all names of the job types that the worker runs.
     pub(crate) fn job_types(&self) -> Vec<String> {
         self.registry.names().map(|(name, _)| name.to_owned()).collect()
     }
 }
 
-/// Resources that a worker shares with those of other stores.
+/// Resources that a worker shares with the workers of other stores.
 pub(crate) struct SharedResources {
-    /// Share of the process' slots.
+    /// The store's share of the process's slots.
     pub(crate) share: StoreSlots,
-    /// Thread of all heartbeats, and the connection for this worker's.
+    /// Thread that sends the heartbeats of all workers, and the connection for this worker's heartbeats.
     pub(crate) heartbeats: Engine,
     pub(crate) heartbeat: ConnectionFactory,
     /// Connection for pruning.
     pub(crate) prune: ConnectionFactory,
-    /// Listener for all stores of the database, if there is one.
+    /// Listener shared by all stores of the database, if there is one.
     pub(crate) listen_handle: Option<ListenHandle>,
     /// Delay before the first pruning.
     pub(crate) prune_in: Duration,
 }
 
-/// Warns about a type that is left to workers with its keyring.
+/// Warns that jobs of a type are left to workers that have the type's keyring.
 pub(super) fn warn_missing_keyring(job_type: &str, keyring: &str) {
     tracing::warn!(
         job_type,

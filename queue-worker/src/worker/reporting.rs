@@ -1,4 +1,4 @@
-//! Loops that send or receive information: notifications, hints for keys and expiries, finished jobs, progress reports, outcomes of
+//! Loops that send or receive information: notifications, hints for keys and expiries, finished jobs, progress reports, and outcomes of
 //! attempts.
 
 use std::{sync::Arc, time::Duration};
@@ -19,7 +19,7 @@ use crate::{
     tally::{FLUSH_INTERVAL, MetricsBuffer, flush_metrics},
 };
 
-/// Context of these loops.
+/// Parameters of the reporting loops.
 pub(super) struct ReportingLoops<'a> {
     pub(super) engine: &'a Engine,
     pub(super) factory: &'a ConnectionFactory,
@@ -28,11 +28,11 @@ pub(super) struct ReportingLoops<'a> {
     pub(super) metrics: &'a MetricsBuffer,
     pub(super) registry: Registry,
     pub(super) pace: u32,
-    /// Listener shared by many stores, this one among them.
+    /// Listener shared with other stores, if the process serves many stores.
     pub(super) listen_handle: Option<ListenHandle>,
 }
 
-/// Flushes counted outcomes until it is ended.
+/// Handle of the task that flushes counted outcomes.
 pub(super) struct FlusherHandle {
     task: JoinHandle<()>,
     closing: CancellationToken,
@@ -42,7 +42,7 @@ pub(super) struct FlusherHandle {
 const LAST_FLUSH: Duration = Duration::from_secs(1);
 
 impl ReportingLoops<'_> {
-    /// Starts the loops that are aborted with the worker.
+    /// Starts the loops that are aborted when the worker stops.
     pub(super) fn start(
         &self,
         pauses: Pauses,
@@ -68,7 +68,7 @@ impl ReportingLoops<'_> {
         ]
     }
 
-    /// Receives notifications, over a connection of its own or through the shared listener.
+    /// Creates the loop that receives notifications, through a connection of its own or through the shared listener.
     fn receive_notifications(&self, pauses: Pauses) -> impl FnMut() -> BoxFuture<'static, ()> + Send + use<> {
         let (listen_handle, pool, store, notifier) =
             (self.listen_handle.clone(), self.factory.pool().clone(), self.store, Arc::clone(self.notifier));
@@ -81,7 +81,7 @@ impl ReportingLoops<'_> {
         }
     }
 
-    /// Starts the flusher, which writes a last time when the worker stops.
+    /// Starts the flusher, which flushes a last time when the worker stops.
     pub(super) fn start_flusher(&self) -> FlusherHandle {
         let (closing, link) = (CancellationToken::new(), StoreConnection::new(self.factory, "history").relaxed().impatient().brief());
         let (metrics, registry, interval) = (self.metrics.clone(), self.registry.clone(), FLUSH_INTERVAL / self.pace);
@@ -92,13 +92,14 @@ impl ReportingLoops<'_> {
     }
 }
 
-/// State of a loop that survives a restart after a panic.
+/// Wraps the state of a loop so that it survives a restart after a panic.
 pub(super) fn shared_state<T>(state: T) -> Arc<Mutex<T>> {
     Arc::new(Mutex::new(state))
 }
 
 impl FlusherHandle {
-    /// Writes the rest and ends. Call it when nothing is counted any more. If the database does not answer in time, the rest is lost.
+    /// Flushes the remaining counts and ends the task. Must be called after the last event has been counted. If the database does not
+    /// respond in time, the remaining counts are lost.
     pub(super) async fn end(self) {
         let abort = self.task.abort_handle();
         self.closing.cancel();

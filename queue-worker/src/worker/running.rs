@@ -1,4 +1,4 @@
-//! A running worker: its loops, and starting and stopping them in the right order.
+//! Running worker. This module starts the loops of a worker, and stops them in the right order.
 
 use std::{
     sync::Arc,
@@ -35,7 +35,7 @@ use crate::{
     settle::{DatabaseBackend, JournalSender, LogSender, SignalSender, settle_all},
 };
 
-/// A running worker.
+/// Handles of a running worker's loops.
 pub(crate) struct RunningWorker {
     queues: Arc<Queues>,
     stop: CancellationToken,
@@ -49,17 +49,17 @@ pub(crate) struct RunningWorker {
     _abandon: AbandonOnDrop,
 }
 
-/// Maximum verdicts queued for the settle loop before slots wait for it.
+/// Maximum number of verdicts queued for the settle loop. Slots wait while the queue is full.
 const MAX_UNSETTLED: usize = 4096;
 
-/// Time for verdicts to reach the settle loop. Takes no time unless the machine stalls.
+/// Timeout for verdicts to reach the settle loop. They arrive immediately unless the machine stalls.
 const LAST_VERDICTS: Duration = Duration::from_secs(1);
 
 /// Time limit for writing the last verdicts.
 const LAST_WRITES: Duration = Duration::from_secs(2);
 
 impl RunningWorker {
-    /// Starts the loops on the engine, with connections of their own. Handlers share theirs, and run on the runtime of the caller.
+    /// Starts the loops on `engine`, with connections of their own. Handlers share the pool `theirs`, and run on the runtime of the caller.
     pub(crate) fn start(
         engine: &Engine,
         (theirs, factory): (&PgPool, &ConnectionFactory),
@@ -69,7 +69,8 @@ impl RunningWorker {
         let WorkerParts { registry, states, observer, middleware, declares, limits, days, loop_health, lease_deadline, metrics, resources } =
             parts;
         let ((settle, verdicts), notifier) = (mpsc::channel(MAX_UNSETTLED), Arc::new(Notifier::of(loop_health.clone())));
-        let known: Vec<(&'static str, Options)> = registry.names().map(|(name, known)| (name, *known.options())).collect();
+        let job_types: Vec<(&'static str, Options)> =
+            registry.names().map(|(name, registration)| (name, *registration.options())).collect();
         let ((reports, received_reports), (logger, logs)) = (ReportSender::open(), LogSender::open());
         let ((journal, steps), (signals, signal_requests)) = (JournalSender::open(), SignalSender::open());
         let (store, served, pauses) =
@@ -89,20 +90,20 @@ impl RunningWorker {
             cancel_grace: config.cancel_grace,
             observer,
             metrics: metrics.clone(),
-            takes_batches: known.iter().any(|(_, options)| options.batch.is_some()),
+            takes_batches: job_types.iter().any(|(_, options)| options.batch.is_some()),
             share: resources.as_ref().map(|resources| resources.share.clone()),
             hand: PayloadMemory::new(config.payload_memory, &notifier),
             slow_downs: Arc::default(),
         };
         let queues = Arc::new(Queues::new(context, config));
         let connection = heartbeat_link(factory, resources.as_ref());
-        let heartbeat = start_heartbeat(connection, config, &known, &queues, loop_health.clone())?;
+        let heartbeat = start_heartbeat(connection, config, &job_types, &queues, loop_health.clone())?;
         let (link, leases) = (StoreConnection::new(factory, "claim").relaxed(), LeaseRegistry::default());
-        let poller = Poller::new((config, limits), &known, Arc::clone(&queues), leases.clone(), link, heartbeat.identity());
+        let poller = Poller::new((config, limits), &job_types, Arc::clone(&queues), leases.clone(), link, heartbeat.identity());
         let link = StoreConnection::new(factory, "housekeeping");
         let housekeeper = Housekeeper { link, config: config.clone(), queues: Arc::clone(&queues), leases, identity: heartbeat.identity() };
         let ticks = ScheduleLoop::new(StoreConnection::new(factory, "schedules"), config, &notifier, heartbeat.identity(), declares);
-        let prune = prune((factory, resources.as_ref(), days), config.clone(), known, loop_health);
+        let prune = prune((factory, resources.as_ref(), days), config.clone(), job_types, loop_health);
         let fenced = (heartbeat.identity(), Arc::clone(&queues), Arc::clone(&notifier));
         let (listen_handle, pace) = (resources.and_then(|resources| resources.listen_handle), config.pace);
         let loops =
@@ -130,31 +131,31 @@ impl RunningWorker {
         })
     }
 
-    /// Calls these hooks once the worker is registered.
+    /// Calls `hooks` once the worker is registered.
     pub(crate) fn call_ready_hooks(&self, hooks: Vec<Box<dyn FnOnce() + Send>>) {
         if !hooks.is_empty() {
             tokio::spawn(call_ready_hooks(self.identity(), hooks));
         }
     }
 
-    /// Returns the worker's identity; `None` while it has no lease.
+    /// Returns the worker's identity, which is `None` while the worker has no lease.
     pub(crate) fn identity(&self) -> watch::Receiver<Identity> {
         self.heartbeat.identity()
     }
 
-    /// Returns whether no job is queued here or running.
+    /// Returns whether no job of the worker is queued or running.
     pub(crate) fn is_idle(&self) -> bool {
         self.queues.load().busy == 0 && self.queues.all().iter().all(|slots| slots.is_idle())
     }
 
-    /// Stops claiming.
+    /// Stops claiming jobs. Running handlers are not affected.
     pub(crate) fn stop_claiming(&self) {
         self.stop.cancel();
         self.queues.context.notifier.request_probe();
     }
 
-    /// Stops the worker: requests handlers to shut down, stops claiming, waits for handlers, releases and settles the remaining jobs, and
-    /// ends the heartbeat last.
+    /// Stops the worker. Handlers are requested to shut down, claiming stops, and running handlers get `grace` to finish. Then the
+    /// remaining jobs are released and settled, and the heartbeat ends last.
     pub(crate) async fn stop(self, grace: Duration) {
         let Self { queues, stop, closing, claims, settles, helpers, flusher, drain_notice, heartbeat, _abandon } = self;
         let until = Instant::now() + grace;
@@ -184,7 +185,7 @@ impl RunningWorker {
             helper.abort();
         }
         closing.cancel();
-        // A database that does not answer must not delay the exit. Unwritten verdicts are recovered like those of a silent worker.
+        // A database that does not respond must not delay the exit. Jobs with unwritten verdicts are recovered after the lease has expired.
         let abort = settles.abort_handle();
         if tokio::time::timeout(LAST_WRITES, settles).await.is_err() {
             abort.abort();
@@ -194,7 +195,7 @@ impl RunningWorker {
     }
 }
 
-/// Runs the poller, whose state survives a panic.
+/// Creates the loop of the poller. The poller's state survives a panic.
 fn claim(poller: Poller, stop: CancellationToken) -> impl FnMut() -> BoxFuture<'static, ()> + Send {
     let poller = shared_state(poller);
     move || {
@@ -203,51 +204,51 @@ fn claim(poller: Poller, stop: CancellationToken) -> impl FnMut() -> BoxFuture<'
     }
 }
 
-/// Returns the types with their newest versions.
-fn newest(known: &[(&'static str, Options)]) -> Vec<(&'static str, u16)> {
-    known.iter().map(|(name, options)| (*name, options.version)).collect()
+/// Returns the job types with their newest versions.
+fn newest(job_types: &[(&'static str, Options)]) -> Vec<(&'static str, u16)> {
+    job_types.iter().map(|(name, options)| (*name, options.version)).collect()
 }
 
-/// Writes slow-downs requested by handlers to the store.
+/// Creates the loop that writes slow-downs requested by handlers to the store.
 fn slow_downs(context: &Arc<SlotContext>, link: StoreConnection) -> impl FnMut() -> BoxFuture<'static, ()> + Send + use<> {
     let context = Arc::clone(context);
     move || write_slow_downs(Arc::clone(&context.slow_downs), link.another(), context.shared.store, Arc::clone(&context.notifier)).boxed()
 }
 
-/// Starts the heartbeat of a worker of these types, which reports the load of these queues.
+/// Starts the heartbeat of the worker. It announces the job types in `job_types` and reports the load of `queues`.
 fn start_heartbeat(
     connection: (StoreConnection, Option<&Handle>),
     config: &Config,
-    known: &[(&'static str, Options)],
+    job_types: &[(&'static str, Options)],
     queues: &Arc<Queues>,
     loop_health: LoopHealth,
 ) -> Result<Heartbeat, Error> {
     let (lease_deadline, queues) = (queues.context.lease_deadline.clone(), Arc::clone(queues));
-    Heartbeat::start(connection, config, stored_types(&newest(known)), (lease_deadline, loop_health), Box::new(move || queues.load()))
+    Heartbeat::start(connection, config, stored_types(&newest(job_types)), (lease_deadline, loop_health), Box::new(move || queues.load()))
 }
 
-/// Returns the connection for heartbeats, and the thread to run them on if it is shared.
+/// Returns the connection for heartbeats, and the thread that runs them if the thread is shared.
 fn heartbeat_link<'b>(factory: &ConnectionFactory, resources: Option<&'b SharedResources>) -> (StoreConnection, Option<&'b Handle>) {
     match resources {
-        // Other stores wait for the connection.
+        // The connection is returned promptly, because other stores are waiting for it.
         Some(resources) => (StoreConnection::new(&resources.heartbeat, "heartbeat").prompt(), Some(resources.heartbeats.handle())),
         // No other statement uses the connection.
         None => (StoreConnection::new(factory.pool(), "heartbeat"), None),
     }
 }
 
-/// Prunes, on connections of its own.
+/// Creates the loop that prunes the store, on connections of its own.
 fn prune(
     (factory, resources, days): (&ConnectionFactory, Option<&SharedResources>, Option<StoreConnection>),
     config: Config,
-    known: Vec<(&'static str, Options)>,
+    job_types: Vec<(&'static str, Options)>,
     loop_health: LoopHealth,
 ) -> impl FnMut() -> BoxFuture<'static, ()> + Send + use<> {
     let (factory, begin) = resources.map_or((factory, Duration::ZERO), |resources| (&resources.prune, resources.prune_in));
     let link = StoreConnection::new(factory, "prune");
     move || {
         let links = (link.another(), days.as_ref().map(StoreConnection::another));
-        run_pruning(links, config.clone(), known.clone(), (loop_health.clone(), begin)).boxed()
+        run_pruning(links, config.clone(), job_types.clone(), (loop_health.clone(), begin)).boxed()
     }
 }
 

@@ -1,4 +1,4 @@
-//! Schedules that a worker declares.
+//! Declarations of the schedules in a worker's code.
 
 use queue_core::{
     Store,
@@ -7,8 +7,8 @@ use queue_core::{
 
 use crate::error::Error;
 
-/// Checks the schedules. Sorts them by name, so that workers that start together lock them in the same order. The last schedule of a name
-/// wins, so that a type's own schedule can be replaced.
+/// Checks schedules and returns their declarations, sorted by name. The order ensures that workers which start together lock the schedules
+/// in the same order. The last schedule of a name wins, so that a job type's own schedule can be replaced.
 pub(super) fn declarations(schedules: impl Iterator<Item = (String, Schedule)>, store: Store) -> Result<Vec<(String, Declaration)>, Error> {
     let mut declared: Vec<(String, Declaration)> = Vec::new();
     for (name, schedule) in schedules {

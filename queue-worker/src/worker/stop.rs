@@ -1,4 +1,4 @@
-//! End of a worker: gives jobs back, and waits for handlers.
+//! Shutdown of a worker: gives jobs back and waits for handlers.
 
 use std::{
     sync::Arc,
@@ -9,12 +9,12 @@ use tokio::sync::mpsc;
 
 use crate::{run::Slots, settle::Settlement};
 
-/// Time for handlers to finish after a stop request, and again to disappear after they are dropped.
+/// Timeout for handlers to finish after a stop request, and for dropped handlers to disappear.
 pub(super) const STOP_TIMEOUT: Duration = Duration::from_millis(250);
 
 pub(super) async fn give_back(settle: &mpsc::Sender<Settlement>, released: Vec<Settlement>) {
     for settlement in released {
-        // Fails if the settle loop has ended or cannot write. The jobs are then recovered like those of a silent worker.
+        // Fails if the settle loop has ended or cannot write. The jobs are then recovered after the lease has expired.
         let _ = settle.send_timeout(settlement, STOP_TIMEOUT).await;
     }
 }

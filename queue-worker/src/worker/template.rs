@@ -1,4 +1,4 @@
-//! Template of a worker, from which one is created for each of many stores.
+//! Template from which a worker is created for each of many stores.
 
 use queue_core::{
     Limit, Middleware, Registry, Store,
@@ -16,7 +16,8 @@ use crate::{
     tally::MetricsBuffer,
 };
 
-/// A worker without its pool. All workers created from it share its state, hooks and middleware.
+/// Settings, state, hooks and middleware of a worker without its pool. All workers created from a template share state, hooks and
+/// middleware.
 pub(crate) struct WorkerTemplate {
     config: Config,
     states: States,
@@ -32,7 +33,7 @@ pub(crate) struct WorkerTemplate {
 pub(crate) type ReadyHooks = Vec<Box<dyn FnOnce() + Send>>;
 
 impl Worker {
-    /// Performs the checks of a start.
+    /// Checks the worker and converts it to a template. Also returns the ready hooks.
     pub(crate) fn into_template(self) -> Result<(WorkerTemplate, ReadyHooks), Error> {
         let Self { pool, config, states, registry, observer, middleware, ready, broken, declared, schedules, limits, .. } = self;
         if let Some(error) = broken {
@@ -45,14 +46,14 @@ impl Worker {
 }
 
 impl WorkerTemplate {
-    /// Warns of queues that get no jobs in any of these stores.
+    /// Warns about queues that receive no jobs in any of the stores.
     pub(crate) async fn warn_of_unused(&self, stores: &[(&PgPool, Store)]) {
-        // The types were checked when the template was created.
+        // The job types were checked when the template was created.
         let registry = self.registry.clone().map_or_else(Registry::linked, Ok).unwrap_or_default();
         warn_of_unused(&self.config, &registry, stores).await;
     }
 
-    /// Creates a worker that uses this pool.
+    /// Creates a worker with the given pool.
     pub(crate) fn worker(&self, pool: PgPool) -> Worker {
         Worker {
             config: self.config.clone(),

@@ -1,4 +1,4 @@
-//! Warns of queues that get no jobs, such as a misspelt one.
+//! Warns about queues that receive no jobs, such as misspelled queues.
 
 use std::collections::BTreeSet;
 
@@ -7,14 +7,13 @@ use sqlx::PgPool;
 
 use crate::live::Config;
 
-/// Warns of each served queue that is not the default queue of a registered job type, and into which no job of these stores was ever
-/// enqueued.
+/// Warns about each served queue that is not the default queue of a registered job type and has never received a job in any of the stores.
 pub(super) async fn warn_of_unused(config: &Config, registry: &Registry, stores: &[(&PgPool, Store)]) {
     let own: BTreeSet<&str> = registry.names().map(|(_, known)| known.options().queue).collect();
     for (queue, _) in config.queues.iter().filter(|(queue, _)| !own.contains(queue.as_str())) {
         let mut is_used = false;
         for (pool, store) in stores {
-            // Failures of a store are reported elsewhere.
+            // Database errors are ignored here, because other checks report them.
             is_used = is_used || operate::is_queue(*pool, *store, queue).await.unwrap_or(false);
         }
         if !is_used {

@@ -1,4 +1,5 @@
-//! W5: drains the first of many jobs. Jobs behind them must not cost anything, whether ready, scheduled or served by other workers.
+//! W5: drains the first jobs of a large store. The jobs behind them must not slow down the drain, whether they are ready, scheduled or not
+//! served by the worker.
 
 use std::time::Duration;
 
@@ -13,11 +14,11 @@ use crate::{
     report::Record,
 };
 
-/// W5: the first 20,000 jobs, alone, with 1,000,000 ready behind them, with 1,000,000 scheduled for later, and with 1,000,000 in the same
-/// queue that this worker does not serve.
+/// W5: drains 20,000 jobs alone, then with 1,000,000 more jobs in the store. These jobs are ready behind the drained jobs, scheduled for
+/// later, or in the same queue but not served by this worker.
 pub(crate) async fn run(database: &BenchDatabase, plan: Plan, sink: &mut FigureSink<'_>) -> Result<(), BenchError> {
     let (first, behind) = (plan.jobs(20_000), plan.jobs(1_000_000));
-    // Measured before each of them, so that a temporarily busy machine is not mistaken for a slow queue.
+    // The baseline is measured before each case, so that a temporarily busy machine is not mistaken for a slow queue.
     let mut alone = by_themselves(database, plan.runs, first).await?;
     let ready = with_ready_behind(database, plan.runs, first, behind).await?;
     alone.extend(by_themselves(database, plan.runs, first).await?);
@@ -38,7 +39,8 @@ async fn by_themselves(database: &BenchDatabase, runs: usize, jobs: u64) -> Resu
     Ok(rates)
 }
 
-/// One fill serves all runs: each drains the next jobs, and its worker releases the jobs it has claimed beyond them.
+/// Drains the first jobs while `behind` jobs are ready behind them. The store is filled once for all runs: each run drains the next jobs,
+/// and its worker releases claimed jobs that it has not run.
 async fn with_ready_behind(database: &BenchDatabase, runs: usize, first: u64, behind: u64) -> Result<Vec<f64>, BenchError> {
     let from = database.reset().await?;
     let all = runs as u64 * first + behind;

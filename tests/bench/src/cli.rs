@@ -1,4 +1,4 @@
-//! The command line: selects the workloads, and prints figures as soon as they are known.
+//! Command line: selects the workloads, and prints figures as soon as they are known.
 
 use std::{
     io::{self, ErrorKind, IsTerminal as _, Write as _, stderr, stdout},
@@ -27,7 +27,7 @@ Examples:
 The database queue_bench_<pid> is created on the server and dropped at the end. The server must have no other clients. docs/PERFORMANCE.md
 explains the figures.";
 
-/// Measures this queue on a server, each figure beside the same shape in plain SQL.
+/// Measures this queue on a server. Each figure is compared with the same workload in plain SQL.
 #[derive(Parser)]
 #[command(
     name = "queue-bench",
@@ -45,26 +45,26 @@ struct Args {
     /// Print a line of JSON for each figure
     #[arg(long)]
     json: bool,
-    /// How often each figure is measured; the median is shown. Default 3
+    /// Number of runs per figure; the median is shown. Default 3
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=100))]
     runs: Option<u16>,
     /// Scale of all sizes and durations, as a share of the full ones. Default 1
     #[arg(long, value_name = "SHARE", value_parser = scale)]
     scale: Option<f64>,
-    /// A hundredth of every size, one run: checks counts, its times mean nothing
+    /// Run once with a hundredth of every size. Only checks counts; the figures mean nothing
     #[arg(long, conflicts_with_all = ["runs", "scale"])]
     quick: bool,
-    /// The server, as `postgres://user:password@host:5432/name`; without one, an embedded PostgreSQL is used
+    /// URL of the server, as `postgres://user:password@host:5432/name`; without one, an embedded PostgreSQL is used
     #[arg(long, env = "DATABASE_URL", hide_env_values = true, value_name = "URL")]
     database_url: Option<String>,
     #[command(subcommand)]
     role: Option<Role>,
 }
 
-/// Environment variable that makes this binary the command line of a store, as `sizes` starts it.
+/// Environment variable that makes this binary act as the command line of a store, which `sizes` measures.
 pub(crate) const AS_COMMAND: &str = "QUEUE_BENCH_AS_COMMAND";
 
-/// Roles of a process of this program besides the bench itself.
+/// Roles of a process of this program other than the benchmark itself.
 #[derive(Clone, Subcommand)]
 enum Role {
     /// Measure the latency of each dashboard page, each API response and each command on a large store, which is created first
@@ -72,26 +72,26 @@ enum Role {
         /// Scale of a store with 10,000,000 finished, 1,000,000 ready, 100,000 dead and 100,000 scheduled jobs in 10,000 queues
         #[arg(long, value_name = "SHARE", default_value = "1", value_parser = scale)]
         scale: f64,
-        /// How often each request is measured; the median is shown
+        /// Number of runs per request; the median is shown
         #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u16).range(1..=100))]
         runs: u16,
         /// Only requests whose name contains this text, such as `list` or `GET /`
         #[arg(long, value_name = "TEXT", default_value = "")]
         only: String,
-        /// Use the store that exists in the database, and do not change it
+        /// Use the existing store in the database, and do not change it
         #[arg(long, conflicts_with = "scale")]
         here: bool,
-        /// The server; without one, an embedded PostgreSQL is used
+        /// URL of the server; without one, an embedded PostgreSQL is used
         #[arg(long, env = "DATABASE_URL", hide_env_values = true, value_name = "URL")]
         database_url: Option<String>,
     },
-    /// A worker process of the bench
+    /// Worker process of the benchmark
     #[command(hide = true)]
     Worker {
-        /// Report when this number of jobs has run
+        /// Number of job runs after which to report
         #[arg(long)]
         goal: u64,
-        /// Tune the worker for jobs that take no time, with this number of jobs per claim
+        /// Tune the worker for jobs that take no time, with the given number of jobs per claim
         #[arg(long)]
         batch: Option<usize>,
     },
@@ -108,7 +108,7 @@ pub fn main() -> ExitCode {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
     let done = runtime.map_err(|error| BenchError::Process(format!("cannot be set up: {error}"))).and_then(|runtime| {
         let done = runtime.block_on(run_command(&args));
-        // Does not wait for the thread that reads a worker's stdin: it ends only with the worker.
+        // Does not wait for the thread that reads a worker's stdin, because that thread ends only with the worker.
         runtime.shutdown_background();
         done
     });
@@ -143,7 +143,7 @@ fn plan(args: &Args) -> Plan {
     Plan { runs: args.runs.unwrap_or(3).into(), scale: args.scale.unwrap_or(1.0) }
 }
 
-/// Returns each workload once, in the order in which they were named.
+/// Returns each selected workload once, in the order of the arguments.
 fn selected(args: &Args) -> Vec<Workload> {
     let mut selected: Vec<Workload> = Vec::new();
     for (_, workload) in args.workloads.iter().copied().flatten() {
@@ -163,7 +163,7 @@ fn show(report: &Report, as_json: bool) -> Result<(), BenchError> {
     self::line(&line)
 }
 
-/// A reader that closes stdout early (`| head`) is not an error.
+/// Prints a line. A reader that closes stdout early (`| head`) is not an error.
 fn line(text: &str) -> Result<(), BenchError> {
     match writeln!(stdout(), "{text}") {
         Err(error) if error.kind() != ErrorKind::BrokenPipe => Err(error.into()),
@@ -171,14 +171,15 @@ fn line(text: &str) -> Result<(), BenchError> {
     }
 }
 
-/// The driver warns of statements that take a second. Here such statements are what is measured. `RUST_LOG` enables more.
+/// Installs the logger. The driver's warnings about slow statements are disabled, because such statements are what is measured. `RUST_LOG`
+/// enables more.
 fn log() {
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("warn,sqlx::query=error"));
     let log = tracing_subscriber::fmt().with_writer(stderr).with_ansi(stderr().is_terminal()).log_internal_errors(false);
     log.with_env_filter(filter).init();
 }
 
-/// Parses the names in any case. Each selects one workload, `all` selects every one.
+/// Returns the parser of workload names, which ignores case. Each name selects one workload, and `all` selects every workload.
 fn workloads() -> impl TypedValueParser<Value = &'static [(&'static str, Workload)]> {
     let names = Workload::ALL.iter().map(|(name, _)| *name).chain(["all"]);
     PossibleValuesParser::new(names).map(|name| {

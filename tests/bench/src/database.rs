@@ -1,4 +1,4 @@
-//! The bench's own database: created, filled, truncated, counted and dropped here.
+//! Database of the benchmark: created, filled, truncated, counted and dropped here.
 
 use std::time::{Duration, Instant};
 
@@ -18,7 +18,7 @@ use crate::{
     report::Server,
 };
 
-/// A database for exclusive use.
+/// Database that only the benchmark uses.
 #[derive(Debug)]
 pub(crate) struct BenchDatabase {
     admin: PgConnection,
@@ -28,7 +28,7 @@ pub(crate) struct BenchDatabase {
     pub(crate) postmaster: Option<Postmaster>,
 }
 
-/// Connections of producers and of the bench itself. The worker is a separate process.
+/// Maximum number of connections for the producers and the benchmark itself. The worker is a separate process with its own pool.
 const MOST_CONNECTIONS: u32 = 12;
 
 /// Number of jobs per state in the store, counted from the id at which a measurement began. Blocked jobs count as ready.
@@ -97,7 +97,7 @@ impl BenchDatabase {
         Ok(database)
     }
 
-    /// Drops the database, including any remaining connections.
+    /// Drops the database, and closes any remaining connections.
     pub(crate) async fn drop(mut self) -> Result<(), BenchError> {
         self.pool.close().await;
         let statement = format!("drop database {} with (force)", self.name);
@@ -105,12 +105,12 @@ impl BenchDatabase {
         Ok(self.admin.close().await?)
     }
 
-    /// Returns the server and its settings.
+    /// Returns the version and the settings of the server.
     pub(crate) async fn describe(&self) -> Result<Server, BenchError> {
         let server: String = sqlx::query_scalar(DESCRIBE).fetch_one(&self.pool).await?;
         let cores = std::thread::available_parallelism().map_or(0, usize::from);
-        let whose = if self.postmaster.is_some() { "on this machine" } else { "elsewhere, so its processor time is not known" };
-        Ok(Server { server: format!("{server}; {whose}; {cores} cores here") })
+        let location = if self.postmaster.is_some() { "on this machine" } else { "elsewhere, so its processor time is not known" };
+        Ok(Server { server: format!("{server}; {location}; {cores} cores here") })
     }
 
     pub(crate) fn url(&self) -> &str {
@@ -121,20 +121,20 @@ impl BenchDatabase {
         &self.pool
     }
 
-    /// Acquires a connection to keep: acquiring one per statement costs more than a short statement.
+    /// Returns a pooled connection, to be kept for many statements. Acquiring a connection costs more than a short statement.
     pub(crate) async fn connection(&self) -> Result<PoolConnection<Postgres>, BenchError> {
         Ok(self.pool.acquire().await?)
     }
 
-    /// Truncates every table. Then runs a checkpoint, if permitted, so that none occurs during the measurement. Returns the lowest id of
-    /// later jobs.
+    /// Truncates every table, then runs a checkpoint if permitted, so that no checkpoint occurs during the measurement. Returns the lowest
+    /// id of later jobs.
     pub(crate) async fn reset(&self) -> Result<i64, BenchError> {
         sqlx::raw_sql(TRUNCATE).execute(&self.pool).await?;
         let _ = sqlx::raw_sql("checkpoint").execute(&self.pool).await;
         self.next_id().await
     }
 
-    /// Runs the vacuum that autovacuum would run within the next minute, so that it does not run during the measurement.
+    /// Runs a vacuum and a checkpoint. Otherwise autovacuum would run within a minute, during the measurement.
     pub(crate) async fn vacuum(&self) -> Result<(), BenchError> {
         sqlx::raw_sql("vacuum").execute(&self.pool).await?;
         let _ = sqlx::raw_sql("checkpoint").execute(&self.pool).await;
@@ -146,12 +146,12 @@ impl BenchDatabase {
         Ok(sqlx::query_scalar("select queue.next_id()").fetch_one(&self.pool).await?)
     }
 
-    /// Makes this number of jobs ready, in one lane and one transaction.
+    /// Enqueues `jobs` ready jobs into one lane, in one transaction.
     pub(crate) async fn fill(&self, jobs: u64) -> Result<(), BenchError> {
         self.fill_later(jobs, Duration::ZERO).await
     }
 
-    /// As above, with jobs scheduled after `wait`.
+    /// Enqueues `jobs` jobs into one lane, in one transaction. The jobs are due after `wait`.
     pub(crate) async fn fill_later(&self, jobs: u64, wait: Duration) -> Result<(), BenchError> {
         if jobs > MOST_JOBS {
             return Err(self.wrong_result("bench", format!("{jobs} jobs exceed the maximum of {MOST_JOBS}; use a smaller --scale")));
@@ -160,7 +160,7 @@ impl BenchDatabase {
         Ok(())
     }
 
-    /// Waits until this number of jobs with ids from `from` on are durably completed.
+    /// Waits until `jobs` jobs with ids from `from` on are durably completed.
     pub(crate) async fn until_completed(&self, from: i64, jobs: u64) -> Result<(), BenchError> {
         let mut connection = self.connection().await?;
         let began = Instant::now();
@@ -190,7 +190,7 @@ impl BenchDatabase {
         Ok(())
     }
 
-    /// Waits until the connections of a stopped worker are closed, and their activity is in the statistics.
+    /// Waits until the server has closed the connections of a stopped worker, so that the statistics include their activity.
     pub(crate) async fn until_alone(&self) -> Result<(), BenchError> {
         const OTHERS: &str =
             "select count(*) from pg_stat_activity where datname = current_database() and application_name like 'queue-worker%'";
@@ -201,8 +201,8 @@ impl BenchDatabase {
         Ok(())
     }
 
-    /// Checks all jobs with ids from `from` on: each has exactly one entry, the counts per state are the expected ones, and each finished
-    /// job has run once.
+    /// Checks all jobs with ids from `from` on. The counts per state must equal the expected ones, and each finished job must have run
+    /// once.
     pub(crate) async fn check(
         &self,
         workload: &'static str,
@@ -213,10 +213,10 @@ impl BenchDatabase {
         let Expected { completed, ready, scheduled } = expected;
         let counts: JobCounts = sqlx::query_as(JOB_COUNTS).bind(from).fetch_one(&self.pool).await?;
         let enqueued = (completed + ready + scheduled) as i64;
-        let wanted =
+        let required =
             JobCounts { enqueued, ready: ready as i64, scheduled: scheduled as i64, completed: completed as i64, ..JobCounts::default() };
-        if counts != wanted {
-            return Err(self.wrong_result(workload, format!("the jobs per state are {counts:?} instead of {wanted:?}")));
+        if counts != required {
+            return Err(self.wrong_result(workload, format!("the jobs per state are {counts:?} instead of {required:?}")));
         }
         match seen {
             Some(seen) if seen.runs != completed || seen.distinct != completed => {

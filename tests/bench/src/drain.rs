@@ -10,17 +10,18 @@ use crate::{
     report::Record,
 };
 
-/// One measurement.
+/// Result of draining a queue.
 pub(crate) struct DrainResult {
-    /// Jobs per second, from the first handler's first line until the last job was durably completed.
+    /// Jobs per second, from the first line of the first handler until the last job was durably completed.
     pub(crate) rate: f64,
-    /// Cost over the whole life of the worker. Its own CPU time counts as the client's.
+    /// Resources used while the worker process existed. `client` is the CPU time of the worker.
     pub(crate) cost: Cost,
-    /// Counts reported by the worker.
+    /// Counts reported by the worker process.
     pub(crate) seen: RunCounts,
 }
 
-/// Starts a worker process, waits until it has completed `jobs` jobs with ids from `from` on, besides `before` earlier ones, and stops it.
+/// Starts a worker process, waits until `jobs` jobs with ids from `from` on have completed, and stops the process. `before` jobs of these
+/// ids were already completed.
 pub(crate) async fn drain(database: &BenchDatabase, shape: Shape, from: i64, before: u64, jobs: u64) -> Result<DrainResult, BenchError> {
     let begin = Moment::now(database).await?;
     let mut worker = WorkerProcess::start(database, shape, jobs)?;
@@ -34,7 +35,7 @@ pub(crate) async fn drain(database: &BenchDatabase, shape: Shape, from: i64, bef
     Ok(DrainResult { rate: jobs as f64 * 1e9 / elapsed_ns as f64, cost, seen })
 }
 
-/// Fills an empty store and drains all of it.
+/// Fills an empty store with `jobs` jobs, and drains all of them.
 pub(crate) async fn fill_and_drain(
     database: &BenchDatabase,
     workload: &'static str,
@@ -44,7 +45,7 @@ pub(crate) async fn fill_and_drain(
     fill_by_and_drain(database, workload, shape, async || database.fill(jobs).await, (jobs, jobs)).await
 }
 
-/// As above, with another way to fill: `all` jobs are filled, of which the wanted number is drained. The rest remains ready.
+/// Fills an empty store by calling `fill`, which enqueues `all` jobs, and drains `jobs` of them. The remaining jobs stay ready.
 pub(crate) async fn fill_by_and_drain(
     database: &BenchDatabase,
     workload: &'static str,
@@ -98,7 +99,7 @@ pub(crate) async fn run(database: &BenchDatabase, plan: Plan, sink: &mut FigureS
     ])
 }
 
-/// Returns the size of our tables and of their indexes in bytes. Dead rows that are not reused yet are included.
+/// Returns the sizes in bytes of the store's tables and of their indexes. The sizes include dead rows that are not reused yet.
 async fn sizes_of(database: &BenchDatabase) -> Result<(f64, f64), BenchError> {
     const SIZES: &str = "
         select sum(pg_table_size(c.oid))::float8, sum(pg_indexes_size(c.oid))::float8

@@ -1,4 +1,5 @@
-//! F4 to F6: the cost of the parts of a map compared with plain jobs, the cost of counting their ends, and the cost of waking a parked job.
+//! F4 to F6: the cost of the parts of a map compared with plain jobs, the cost of counting the ends of parts, and the cost of waking a
+//! parked job.
 
 use std::{
     sync::{
@@ -23,7 +24,7 @@ use crate::{
     report::Record,
 };
 
-/// A durable job that maps this number of jobs, and joins them.
+/// Durable job that maps `parts` jobs and joins them.
 #[derive(Debug, Serialize, Deserialize)]
 struct Fan {
     parts: u64,
@@ -35,7 +36,7 @@ impl JobType for Fan {
     const OPTIONS: Options = Options::new("bench_fan").queue("bench_fan").durable();
 }
 
-/// Time at which a handler continued after joining all its parts, as [`unix_ns`].
+/// Time at which a handler of `Fan` continued after all parts were joined, as returned by [`unix_ns`].
 static JOINED: AtomicU64 = AtomicU64::new(0);
 
 impl Handler for Fan {
@@ -46,7 +47,7 @@ impl Handler for Fan {
     }
 }
 
-/// A durable job that waits for a signal.
+/// Durable job that waits for a signal.
 #[derive(Debug, Serialize, Deserialize)]
 struct Waits;
 
@@ -92,7 +93,7 @@ pub(crate) async fn run(database: &BenchDatabase, plan: Plan, sink: &mut FigureS
     sink.figure(Record::new("F6", "wakes", "wakes/s", rates))
 }
 
-/// Compares the record with the same figure of plain jobs.
+/// Sets the same figure of plain jobs as the baseline of the record.
 fn against(record: Record, plain: &[Cost], jobs: u64) -> Record {
     let line = per_job("F4", "", "worker us/job", jobs, plain).into_iter().find(|line| line.unit == record.unit);
     match line {
@@ -101,7 +102,7 @@ fn against(record: Record, plain: &[Cost], jobs: u64) -> Record {
     }
 }
 
-/// A worker in this process, for parents.
+/// Worker in this process that runs the parents.
 struct Parents {
     ended: Arc<Notify>,
     working: JoinHandle<Result<(), queue_worker::Error>>,
@@ -122,7 +123,8 @@ impl Parents {
     }
 }
 
-/// Enqueues a parent, and waits until all its parts are enqueued and it is parked. Returns its id and the lowest id of its parts.
+/// Enqueues a parent, and waits until all its parts are enqueued and the parent is parked. Returns the id of the parent and the lowest id
+/// of the parts.
 async fn fanned(database: &BenchDatabase, parts: u64) -> Result<(JobId, i64), BenchError> {
     database.reset().await?;
     let parent = Fan { parts }.enqueue(database.pool()).await?.id();
@@ -141,7 +143,7 @@ async fn until(database: &BenchDatabase, is_so: &'static str, what: &'static str
     Err(database.wrong_result("F4 to F6", format!("timed out after two minutes: {what}")))
 }
 
-/// F4: as W3, but the jobs are parts. The worker that runs them also counts their ends.
+/// F4: drains the parts of a map like the jobs of W3. The worker that runs the parts also counts their ends.
 async fn drained_parts(database: &BenchDatabase, parts: u64) -> Result<DrainResult, BenchError> {
     let parents = Parents::start(database);
     let (_, from) = fanned(database, parts).await?;
@@ -153,7 +155,7 @@ async fn drained_parts(database: &BenchDatabase, parts: u64) -> Result<DrainResu
 }
 
 struct FanInResult {
-    /// Time spent in the functions that count and wake; `None` if the server does not report it.
+    /// Time spent in the functions that count ends and wake parents, in milliseconds. `None` if the server does not report the time.
     counted_ms: Option<f64>,
     late_ms: f64,
 }
@@ -161,9 +163,9 @@ struct FanInResult {
 const COUNTED: &str = "select coalesce(sum(total_time), 0)::float8 from pg_stat_user_functions
     where schemaname = 'queue' and funcname in ('count_gathers', 'wake_parked')";
 
-/// F5: as F4, but with the worker of the parent, until the parent continues.
+/// F5: drains the parts of a map as in F4, but beside the worker of the parent, until the parent continues.
 async fn fan_in(database: &BenchDatabase, parts: u64) -> Result<FanInResult, BenchError> {
-    // Applies to later sessions. Without the privilege to set it, this figure is missing.
+    // Applies to sessions that start later. If the role lacks the privilege for the setting, the figure is missing.
     let track = "do $$ begin execute format('alter database %I set track_functions = ''pl''', current_database()); end $$";
     let tracks = sqlx::raw_sql(track).execute(database.pool()).await.is_ok();
     let counted = async || sqlx::query_scalar::<_, f64>(COUNTED).fetch_one(database.pool()).await;
@@ -181,7 +183,7 @@ async fn fan_in(database: &BenchDatabase, parts: u64) -> Result<FanInResult, Ben
     Ok(FanInResult { counted_ms, late_ms: (JOINED.load(Relaxed) as f64 - last) / 1e6 })
 }
 
-/// F6: sends signals to parked jobs, then measures the cost of waking them. Also returns the number of wake-ups per second.
+/// F6: sends signals to parked jobs, then measures the cost of waking the jobs. Returns the cost and the number of wake-ups per second.
 async fn wakes_of(database: &BenchDatabase, jobs: u64) -> Result<(Cost, f64), BenchError> {
     let from = database.reset().await?;
     Waits::enqueue_all((0..jobs).map(|_| Waits), database.pool()).await?;
@@ -189,10 +191,10 @@ async fn wakes_of(database: &BenchDatabase, jobs: u64) -> Result<(Cost, f64), Be
     let count = async || {
         sqlx::query_scalar::<_, i64>("select count(*) from queue.parked where id >= $1").bind(from).fetch_one(database.pool()).await
     };
-    let mut looks = 0;
+    let mut polls = 0;
     while count().await? < jobs.cast_signed() {
-        looks += 1;
-        if looks > 6_000 {
+        polls += 1;
+        if polls > 6_000 {
             return Err(database.wrong_result("F6", "the jobs were not parked within ten minutes".to_owned()));
         }
         tokio::time::sleep(Duration::from_millis(100)).await;

@@ -1,4 +1,5 @@
-//! F1 to F3: the cost of a journaled step: one at a time, of many concurrent jobs, and in one transaction with its writes.
+//! F1 to F3: the cost of a journaled step. Measured in one job at a time, in many concurrent jobs, and in one transaction with the step's
+//! writes.
 
 use std::{sync::Arc, time::Duration};
 
@@ -15,7 +16,7 @@ use crate::{
     report::{Record, median},
 };
 
-/// A durable job with this number of steps.
+/// Durable job with `steps` steps.
 #[derive(Debug, Serialize, Deserialize)]
 struct Stepping {
     steps: u64,
@@ -68,7 +69,7 @@ pub(crate) async fn run(database: &BenchDatabase, plan: Plan, sink: &mut FigureS
     sink.figures(per_step("F3", "a step in one", steps, &costs[4], Some((&costs[3], steps))))
 }
 
-/// Enqueues this number of jobs, each in a transaction of its own.
+/// Enqueues `jobs` jobs, each in its own transaction. Returns the cost.
 async fn enqueues(database: &BenchDatabase, jobs: u64) -> Result<Cost, BenchError> {
     let mut connection = database.connection().await?;
     let begin = Moment::now(database).await?;
@@ -79,7 +80,7 @@ async fn enqueues(database: &BenchDatabase, jobs: u64) -> Result<Cost, BenchErro
     cost(begin, database).await
 }
 
-/// The cost of a step transaction without its step.
+/// Returns the cost of `count` transactions that make the writes of a step transaction, but without a step.
 async fn transactions(database: &BenchDatabase, count: u64) -> Result<Cost, BenchError> {
     let begin = Moment::now(database).await?;
     for n in 0..count {
@@ -90,13 +91,13 @@ async fn transactions(database: &BenchDatabase, count: u64) -> Result<Cost, Benc
     cost(begin, database).await
 }
 
-/// The server adds up the activity of its sessions once a second.
+/// Returns the cost since `begin`. Waits first, because the server adds up the activity of its sessions once a second.
 async fn cost(begin: Moment, database: &BenchDatabase) -> Result<Cost, BenchError> {
     tokio::time::sleep(Duration::from_millis(1200)).await;
     begin.cost(database).await
 }
 
-/// Runs jobs with this number of steps on a worker in this process, and checks the counts afterwards.
+/// Runs `jobs` jobs with `steps` steps each on a worker in this process, and checks the counts. Returns the cost.
 async fn stepped(database: &BenchDatabase, (jobs, steps): (u64, u64), within: bool) -> Result<Cost, BenchError> {
     let from = database.next_id().await?;
     let ended = Arc::new(Notify::new());

@@ -1,4 +1,4 @@
-//! W7: a session holds a snapshot, so that no dead row can be removed, while a million jobs run.
+//! W7: runs a million jobs while a session holds a snapshot, so that vacuum cannot remove dead rows.
 
 use sqlx::PgConnection;
 
@@ -11,7 +11,8 @@ use crate::{
     trickle,
 };
 
-/// W7: W3 and W4 before, and again while a REPEATABLE READ snapshot is held over 1,000,000 jobs that have run since.
+/// W7: measures W3 and W4 without a held snapshot. Measures them again while a REPEATABLE READ snapshot is held, after 1,000,000 more jobs
+/// have run.
 pub(crate) async fn run(database: &BenchDatabase, plan: Plan, sink: &mut FigureSink<'_>) -> Result<(), BenchError> {
     let (jobs, passed) = (plan.jobs(200_000), plan.jobs(1_000_000));
     let (mut before, mut held) = (Vec::new(), Vec::new());
@@ -49,7 +50,7 @@ async fn hold_snapshot(connection: &mut PgConnection) -> Result<(), BenchError> 
     Ok(())
 }
 
-/// Runs this number of further jobs through the same tables. Returns jobs per second.
+/// Runs `jobs` more jobs through the same tables. Returns the number of jobs per second.
 async fn pass(database: &BenchDatabase, jobs: u64) -> Result<f64, BenchError> {
     let from = database.next_id().await?;
     database.fill(jobs).await?;

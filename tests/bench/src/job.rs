@@ -1,6 +1,6 @@
-//! The job type of the bench: about 100 bytes of JSON, and a handler that only counts.
+//! Job type of the benchmark: about 100 bytes of JSON, and a handler that only counts.
 //!
-//! It is not in the global registry, so that workers of users do not know it. A worker process registers it explicitly.
+//! The type is not in the global registry, so that workers of users do not know the type. A worker process registers it explicitly.
 
 use std::{
     sync::{
@@ -13,17 +13,17 @@ use std::{
 use queue_core::{Context, Handler, JobResult, JobType, Options};
 use serde::{Deserialize, Serialize};
 
-/// A job that does nothing.
+/// Job that does nothing.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Noop {
-    /// Its number within one measurement.
+    /// Number of the job within one measurement.
     pub(crate) n: u64,
-    /// Time just before its enqueue, as [`unix_ns`]; 0 if its latency is not measured.
+    /// Time just before the enqueue, as returned by [`unix_ns`]; 0 if the latency is not measured.
     pub(crate) sent: u64,
     text: String,
 }
 
-/// Generates a hundred names. A worker serves all of them.
+/// Generates a hundred names, all of which a worker serves.
 macro_rules! names {
     ($($ten:literal)*) => {
         [$(
@@ -34,7 +34,7 @@ macro_rules! names {
     };
 }
 
-/// The names under which it may be stored.
+/// Names under which the type may be stored.
 pub(crate) const NAMES: [&str; 100] = names!("0" "1" "2" "3" "4" "5" "6" "7" "8" "9");
 
 impl JobType for Noop {
@@ -43,7 +43,7 @@ impl JobType for Noop {
     const OPTIONS: Options = Options::new("bench").queue("bench").aliases(&NAMES);
 }
 
-/// The same for producers, but with a name that no worker serves, in the same queue and with a higher priority.
+/// Same job for producers, under a name that no worker serves. The queue is the same, but the priority is higher.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Unserved(pub(crate) Noop);
 
@@ -61,23 +61,23 @@ impl Handler for Noop {
 }
 
 impl Noop {
-    /// Returns the job of this number.
+    /// Returns the job with number `n`.
     pub(crate) fn numbered(n: u64) -> Self {
         Self { n, sent: 0, text: "some sixty bytes of text, so that all in all it has a hundred".to_owned() }
     }
 
-    /// Returns the job of this number with the current time.
+    /// Returns the job with number `n` and the current time.
     pub(crate) fn sent_now(n: u64) -> Self {
         Self { sent: unix_ns(), ..Self::numbered(n) }
     }
 
-    /// Returns its JSON, for plain SQL.
+    /// Returns the JSON of the job with number `n`, for plain SQL.
     pub(crate) fn text(n: u64) -> String {
         serde_json::to_string(&Self::numbered(n)).expect("numbers and strings serialize to JSON")
     }
 }
 
-/// Returns the time of the clock that the bench and its worker processes share.
+/// Returns the time in nanoseconds since 1970, by the clock that the benchmark and its worker processes share.
 pub(crate) fn unix_ns() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO);
     u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
@@ -96,18 +96,18 @@ pub(crate) static RUN_COUNTER: RunCounter = RunCounter {
     goal: OnceLock::new(),
 };
 
-/// Counts handler runs.
+/// Counts handler runs and distinct jobs.
 pub(crate) struct RunCounter {
     runs: AtomicU64,
     first: OnceLock<u64>,
-    /// One bit per job.
+    /// Bit set with one bit per job number.
     seen: [AtomicU64; WORDS],
     waits: Mutex<Vec<u64>>,
     goal: OnceLock<(u64, fn(u64))>,
 }
 
 impl RunCounter {
-    /// Calls `reached` with the time of the first run when this number of runs is reached.
+    /// Sets the number of runs at which `reached` is called with the time of the first run.
     pub(crate) fn set_goal(&self, runs: u64, reached: fn(u64)) {
         let _ = self.goal.set((runs, reached));
     }
@@ -128,7 +128,7 @@ impl RunCounter {
         }
     }
 
-    /// Returns the number of runs.
+    /// Returns the number of handler runs.
     pub(crate) fn runs(&self) -> u64 {
         self.runs.load(Relaxed)
     }
@@ -138,7 +138,7 @@ impl RunCounter {
         self.seen.iter().map(|word| u64::from(word.load(Relaxed).count_ones())).sum()
     }
 
-    /// Returns the latencies from just before the enqueue to the first line of the handler, in nanoseconds.
+    /// Removes and returns the latencies from just before the enqueue to the first line of the handler, in nanoseconds.
     pub(crate) fn take_waits(&self) -> Vec<u64> {
         std::mem::take(&mut *self.waits.lock().unwrap_or_else(PoisonError::into_inner))
     }

@@ -1,4 +1,4 @@
-//! W10: jobs with ordering keys: many keys with equal load, and one key in front with a third of all jobs, which run one at a time.
+//! W10: jobs with ordering keys. Measures many keys with equal load, and a hot key with 30 % of all jobs, which run one at a time.
 
 use queue_core::Batch;
 
@@ -11,10 +11,11 @@ use crate::{
     report::Record,
 };
 
-/// Number of keys besides the hot one.
+/// Number of keys besides the hot key.
 const KEYS: u64 = 2000;
 
-/// W10: W3 with 2,000 keys of equal load. Then the same behind 30 % of jobs with a hot key, until as many jobs have run as the others have.
+/// W10: measures W3 with 2,000 keys of equal load. Then puts 30 % of all jobs with a hot key in front, and measures W3 until as many jobs
+/// have run as there are jobs with other keys.
 pub(crate) async fn run(database: &BenchDatabase, plan: Plan, sink: &mut FigureSink<'_>) -> Result<(), BenchError> {
     let jobs = plan.jobs(200_000);
     let hot = jobs * 3 / 10;
@@ -31,7 +32,7 @@ pub(crate) async fn run(database: &BenchDatabase, plan: Plan, sink: &mut FigureS
     sink.figure(Record::new("W10", "hot", "jobs/s", behind).against(&uniform))
 }
 
-/// Enqueues `jobs` jobs. The first `hot` of them have the same key.
+/// Enqueues `jobs` jobs. The first `hot` jobs share the hot key.
 async fn fill(database: &BenchDatabase, hot: u64, jobs: u64) -> Result<(), BenchError> {
     let mut batch = Batch::new();
     for n in 0..jobs {

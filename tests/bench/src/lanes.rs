@@ -1,4 +1,4 @@
-//! W9: jobs spread over many queues and types, and the cost of polling all of them when they are empty.
+//! W9: jobs in many queues and of many types, and the cost of polling many lanes that are empty.
 
 use std::time::{Duration, Instant};
 
@@ -15,7 +15,7 @@ use crate::{
     report::Record,
 };
 
-/// Number of queues and types that jobs are spread over.
+/// Numbers of queues and types among which the jobs are distributed.
 #[derive(Clone, Copy, Debug)]
 struct Spread {
     queues: i32,
@@ -29,7 +29,7 @@ const SPREADS: [(&str, Spread); 4] = [
     ("100 types", Spread { queues: 1, types: 100 }),
 ];
 
-/// W9: W3 over 1, 100 and 10,000 queues and over 100 types, then the polls of an idle worker that knows all these lanes.
+/// W9: measures W3 with 1, 100 and 10,000 queues and with 100 types. Then measures the polls of an idle worker that knows all these lanes.
 pub(crate) async fn run(database: &BenchDatabase, plan: Plan, sink: &mut FigureSink<'_>) -> Result<(), BenchError> {
     let jobs = plan.jobs(50_000);
     let mut one = Vec::new();
@@ -59,7 +59,7 @@ pub(crate) async fn run(database: &BenchDatabase, plan: Plan, sink: &mut FigureS
     Ok(())
 }
 
-/// Uses the SQL function behind an enqueue.
+/// Enqueues the jobs with the SQL function on which enqueues are based.
 async fn fill(database: &BenchDatabase, jobs: u64, spread: Spread) -> Result<(), BenchError> {
     const FILL: &str = "
         select count(queue.insert_job(($2::text[])[1 + n % $3], jsonb_build_object('n', n, 'sent', 0, 'text', repeat('x', 60)), 'bench' || n % $4))
@@ -69,24 +69,24 @@ async fn fill(database: &BenchDatabase, jobs: u64, spread: Spread) -> Result<(),
     Ok(())
 }
 
-/// Server cost of an idle worker, in ms of CPU time.
+/// Server cost of an idle worker, as CPU time in milliseconds.
 struct IdleCost {
     /// CPU time of the claiming connection per poll.
     poll: f64,
     /// CPU time of a connection that executes `select 1` at the same rate.
     line: f64,
-    /// CPU time of all its connections per second.
+    /// CPU time per second of all connections of the worker.
     second: f64,
 }
 
-/// `None` where the server's processes are not visible.
+/// Measures an idle worker. Returns `None` if the server's processes are not visible.
 async fn idle(database: &BenchDatabase, plan: Plan) -> Result<Option<IdleCost>, BenchError> {
     if database.postmaster.is_none() {
         return Ok(None);
     }
     let worker = WorkerProcess::start(database, Shape::Defaults, u64::MAX)?;
     database.until_asleep().await?;
-    // The first polls prepare their statements.
+    // The first polls prepare their statements, so they are not measured.
     tokio::time::sleep(2 * Config::default().poll_interval).await;
     let mut line = database.pool().connect_options().as_ref().clone().application_name("queue-bench line").connect().await?;
     sqlx::query("select 1").execute(&mut line).await?;
@@ -109,7 +109,7 @@ async fn idle(database: &BenchDatabase, plan: Plan) -> Result<Option<IdleCost>, 
     Ok(Some(IdleCost { poll: ms(claims) / polls, line: ms(select) / polls, second: ms(all) / passed }))
 }
 
-/// Returns the CPU time of the server processes of the connections with this name.
+/// Returns the CPU time of the server processes whose connections have the application name `name`.
 async fn cpu(database: &BenchDatabase, name: &str) -> Result<Duration, BenchError> {
     const BACKENDS: &str = "select pid from pg_stat_activity where datname = current_database() and application_name like $1";
     let pids: Vec<i32> = sqlx::query_scalar(BACKENDS).bind(name).fetch_all(database.pool()).await?;

@@ -1,9 +1,9 @@
-//! The benchmark: measures the cost of this queue. Each figure is compared with the same shape in plain SQL, measured in the same run.
+//! Benchmark that measures the cost of this queue. Each figure is compared with the same operations in plain SQL, measured in the same run.
 //!
-//! Uses a database of its own, which it creates on the given server and drops at the end. Every workload counts its jobs afterwards: a
-//! missing job or one that ran twice is an error. It uses only what any user of the queue can use.
+//! Uses its own database, which it creates on the given server and drops at the end. Every workload counts its jobs afterwards: a missing
+//! job, or a job that ran twice, is an error. The benchmark uses only what any user of the queue can use.
 
-// The command line, then the workloads, then their tools.
+// The modules are in the order command line, workloads, tools.
 mod cli;
 mod produce;
 mod drain;
@@ -38,61 +38,61 @@ use crate::{
 pub(crate) struct Plan {
     /// Number of runs per figure.
     pub(crate) runs: usize,
-    /// Scale of the sizes and durations below.
+    /// Scale of the sizes and durations.
     pub(crate) scale: f64,
 }
 
 impl Plan {
-    /// Returns a scaled number of jobs, at least enough to fill a batch.
+    /// Returns `full` scaled, but at least enough jobs to fill a batch.
     fn jobs(&self, full: u64) -> u64 {
         ((full as f64 * self.scale) as u64).max(200)
     }
 
-    /// Returns a scaled duration, at least half a second.
+    /// Returns the duration of `full` seconds scaled, but at least half a second.
     fn seconds(&self, full: f64) -> std::time::Duration {
         std::time::Duration::from_secs_f64((full * self.scale).max(0.5))
     }
 }
 
-/// The workloads by name.
+/// Workloads of the benchmark.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Workload {
-    /// W1
+    /// W1: enqueues one job per transaction.
     EnqueueOne,
-    /// W2
+    /// W2: enqueues many jobs per call.
     EnqueueMany,
-    /// W3 and W6
+    /// W3 and W6: drains ready jobs, and measures the cost of a job.
     Drain,
-    /// W4
+    /// W4: measures the latency on an idle worker.
     Trickle,
-    /// W5
+    /// W5: drains the first jobs of a large store.
     Behind,
-    /// W7
+    /// W7: runs jobs while a session holds a snapshot.
     HeldSnapshot,
-    /// W8
+    /// W8: runs producers and a worker together.
     Steady,
-    /// W9
+    /// W9: drains and polls many lanes.
     Lanes,
-    /// W10
+    /// W10: drains jobs with ordering keys.
     Keyed,
-    /// W11
+    /// W11: enqueues jobs in transactions that stay open.
     HeldTransactions,
-    /// L1
+    /// L1: drains jobs under one limit.
     Limited,
-    /// L2
+    /// L2: drains jobs under limits by key.
     ByKey,
-    /// L4
+    /// L4: drains jobs under a rate limit by key.
     RatedByKey,
-    /// L3
+    /// L3: drains jobs from a fair queue.
     Fair,
-    /// F1, F2 and F3
+    /// F1, F2 and F3: journals steps.
     Steps,
-    /// F4, F5 and F6
+    /// F4, F5 and F6: runs maps, and wakes parked jobs.
     Fans,
 }
 
 impl Workload {
-    /// The workloads in the order of their numbers. W6 is the cost of W3.
+    /// Workloads by name, ordered by number. W6 is the cost of W3, so W3 includes it.
     pub(crate) const ALL: [(&str, Self); 21] = [
         ("W1", Self::EnqueueOne),
         ("W2", Self::EnqueueMany),
@@ -139,7 +139,7 @@ impl Workload {
     }
 }
 
-/// Error of a measurement.
+/// Reasons why a measurement fails.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum BenchError {
     /// The queue did not run each job exactly once.
@@ -148,7 +148,7 @@ pub(crate) enum BenchError {
     /// The worker process could not be started, or exited by itself.
     #[error("the worker process {0}")]
     Process(String),
-    /// A shutdown signal arrived.
+    /// A shutdown signal was received.
     #[error("interrupted; the database of the bench was dropped")]
     Interrupted,
     /// A figure could not be printed.
@@ -157,7 +157,7 @@ pub(crate) enum BenchError {
     /// The store failed.
     #[error(transparent)]
     Queue(#[from] queue_worker::Error),
-    /// A statement of the bench failed.
+    /// A statement of the benchmark failed.
     #[error("{}", queue_core::message(.0))]
     Database(#[from] sqlx::Error),
 }
@@ -168,7 +168,7 @@ impl From<queue_core::Error> for BenchError {
     }
 }
 
-/// Output of figures as soon as they are known.
+/// Prints each figure as soon as the figure is known.
 struct FigureSink<'s>(&'s mut (dyn FnMut(Report) -> Result<(), BenchError> + Send));
 
 impl FigureSink<'_> {
@@ -181,7 +181,7 @@ impl FigureSink<'_> {
     }
 }
 
-/// Runs the workloads in the given order, in a separate database on this server.
+/// Runs the workloads in the given order, in a separate database on the server.
 ///
 /// # Errors
 /// If a workload lost, duplicated or left a job, or if the server or a worker process failed.

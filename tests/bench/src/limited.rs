@@ -1,5 +1,5 @@
-//! L1 to L4: drains jobs under limits that are never reached, and fair-queued jobs. Each is compared with an unlimited queue of the same
-//! run, at several batch sizes.
+//! L1 to L4: drains jobs under limits that are never reached, and jobs in fair queues. Each case is compared with an unlimited queue in the
+//! same run, at several batch sizes.
 
 use std::time::Duration;
 
@@ -14,13 +14,13 @@ use crate::{
     report::Record,
 };
 
-/// Number of keys with queued jobs, where jobs have keys.
+/// Number of different keys, if the jobs have keys.
 const KEYS: u64 = 10_000;
 
 /// Maximum numbers of jobs per claim.
 const BATCHES: [usize; 3] = [20, 100, 500];
 
-/// A queue to be drained.
+/// Queue to be drained, with its limit.
 struct LimitedQueue {
     name: &'static str,
     /// Whether each job has one of the keys.
@@ -46,24 +46,24 @@ impl LimitedQueue {
     }
 }
 
-/// L1: under one limit for all jobs.
+/// L1: drains jobs under one limit for all jobs.
 pub(crate) async fn run(database: &BenchDatabase, plan: Plan, sink: &mut FigureSink<'_>) -> Result<(), BenchError> {
     let limit = Limit::new().concurrency(Limit::MOST);
     against_free(database, plan, sink, "L1", &[LimitedQueue { name: "limited", keyed: false, limit: Some(limit) }]).await
 }
 
-/// L2: concurrency 1 and 5 for each of 10,000 keys.
+/// L2: drains jobs under limits by key, with concurrency 1 and 5 for each of 10,000 keys.
 pub(crate) async fn run_by_key(database: &BenchDatabase, plan: Plan, sink: &mut FigureSink<'_>) -> Result<(), BenchError> {
     let each = |name, most| LimitedQueue { name, keyed: true, limit: Some(Limit::new().concurrency(most).keyed()) };
     against_free(database, plan, sink, "L2", &[each("1 of each key", 1), each("5 of each key", 5)]).await
 }
 
-/// L3: fair queueing of 10,000 tenants.
+/// L3: drains jobs of 10,000 tenants from a fair queue.
 pub(crate) async fn run_fair(database: &BenchDatabase, plan: Plan, sink: &mut FigureSink<'_>) -> Result<(), BenchError> {
     against_free(database, plan, sink, "L3", &[LimitedQueue { name: "fair", keyed: true, limit: None }]).await
 }
 
-/// L4: a rate limit by key that allows more starts than there are jobs.
+/// L4: drains jobs under a rate limit by key. The limit allows more starts than there are jobs.
 pub(crate) async fn run_rated(database: &BenchDatabase, plan: Plan, sink: &mut FigureSink<'_>) -> Result<(), BenchError> {
     let rate = Limit::new().rate(1000, Duration::from_mins(1)).keyed();
     against_free(database, plan, sink, "L4", &[LimitedQueue { name: "1000/1m of each key", keyed: true, limit: Some(rate) }]).await

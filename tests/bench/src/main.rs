@@ -1,4 +1,4 @@
-//! `cargo bench-queue`.
+//! `cargo bench-queue`: runs the benchmark.
 
 use std::process::ExitCode;
 

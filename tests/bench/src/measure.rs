@@ -1,6 +1,6 @@
 //! Resources used between two points in time: WAL, transactions, changed rows, and CPU time if the server runs on this machine.
 //!
-//! WAL and the CPU time of the server are those of the whole server, so it must not serve other clients.
+//! WAL and the server's CPU time are totals of the whole server, so the server must not serve other clients.
 
 use std::{fs, time::Duration};
 
@@ -8,12 +8,13 @@ use sqlx::PgConnection;
 
 use crate::{BenchError, database::BenchDatabase, report::Record};
 
-/// The server's postmaster, the parent of its other processes.
+/// Process id of the server's postmaster, which is the parent of the other server processes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Postmaster(u32);
 
 impl Postmaster {
-    /// Returns the postmaster of the server behind this connection; `None` if it runs on another machine, or its processes are not visible.
+    /// Returns the postmaster of the server behind the connection. `None` if the server runs on another machine, or if its processes are
+    /// not visible.
     pub(crate) async fn of(connection: &mut PgConnection) -> sqlx::Result<Option<Self>> {
         const HERE: &str = "select case when inet_server_addr() is not distinct from inet_client_addr() then pg_backend_pid() end";
         let pid: Option<i32> = sqlx::query_scalar(HERE).fetch_one(connection).await?;
@@ -21,7 +22,7 @@ impl Postmaster {
         Ok(backend.map(|process| Self(process.parent)))
     }
 
-    /// Returns the CPU time of all its processes, including exited ones.
+    /// Returns the CPU time of all server processes, including those that have exited.
     fn cpu(self) -> Option<Duration> {
         let own = Process::read(self.0)?;
         let children = fs::read_dir("/proc").ok()?.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok());
@@ -30,7 +31,7 @@ impl Postmaster {
     }
 }
 
-/// Process statistics from `/proc`.
+/// Statistics of a process from `/proc`.
 struct Process {
     name: String,
     parent: u32,
@@ -43,7 +44,7 @@ impl Process {
         Self::parse(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
     }
 
-    /// Format: `pid (name) state parent ..`. Times are in hundredths of a second on every Linux.
+    /// Parses `pid (name) state parent ..`. Times are in hundredths of a second on every Linux.
     fn parse(stat: &str) -> Option<Self> {
         let (head, tail) = stat.rsplit_once(") ")?;
         let (_, name) = head.split_once(" (")?;
@@ -61,7 +62,8 @@ pub(crate) fn cpu_of(pid: u32) -> Option<Duration> {
     Process::read(pid).map(|process| process.cpu)
 }
 
-/// As above, with nanosecond resolution where the kernel reports it. Covers only the first thread: server processes have one.
+/// Returns the CPU time of a process, with nanosecond resolution if the kernel reports it. Covers only the first thread, which is
+/// sufficient for server processes.
 pub(crate) fn exact_cpu_of(pid: u32) -> Option<Duration> {
     let exact = fs::read_to_string(format!("/proc/{pid}/schedstat")).ok();
     let exact = exact.and_then(|text| text.split(' ').next()?.parse().ok()).map(Duration::from_nanos);
@@ -91,7 +93,7 @@ impl Moment {
         Ok(Self { wal, transactions, dead, server, bench: cpu_of(std::process::id()) })
     }
 
-    /// Returns the resources used since then.
+    /// Returns the resources used since this point in time.
     pub(crate) async fn cost(self, database: &BenchDatabase) -> Result<Cost, BenchError> {
         let now = Self::now(database).await?;
         let between = |before: Option<Duration>, after: Option<Duration>| Some(after?.saturating_sub(before?));
@@ -105,21 +107,21 @@ impl Moment {
     }
 }
 
-/// Used resources.
+/// Resources used by a measurement.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Cost {
-    /// Bytes.
+    /// Amount of WAL in bytes.
     pub(crate) wal: f64,
     pub(crate) transactions: f64,
-    /// Row versions updated or deleted.
+    /// Number of row versions that were updated or deleted.
     pub(crate) dead: f64,
     pub(crate) server: Option<Duration>,
-    /// CPU time of the bench's own producers or of the worker.
+    /// CPU time of the benchmark's own producers or of the worker.
     pub(crate) client: Option<Duration>,
 }
 
 impl Cost {
-    /// Returns the sum of both costs.
+    /// Returns the sum of two costs.
     pub(crate) fn and(&self, other: &Self) -> Self {
         let sum = |one: Option<Duration>, two: Option<Duration>| Some(one? + two?);
         Self {

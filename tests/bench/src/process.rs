@@ -1,7 +1,8 @@
-//! The worker as a separate process, so that its cost is distinguished from the cost of the bench.
+//! Runs the worker as a separate process, so that its cost is measured separately from the cost of the benchmark.
 //!
-//! The process is this binary with the hidden command `worker`. It runs until its stdin is closed, which also happens when the bench is
-//! killed. It writes one line of JSON to stdout when it has run the given number of jobs, and another with its counts at the end.
+//! The process is this binary with the hidden command `worker`. The process runs until its stdin is closed, which also happens when the
+//! benchmark is killed. It writes one line of JSON to stdout when it has run the given number of jobs, and another line with its counts at
+//! the end.
 
 use std::{
     io::{BufRead as _, BufReader, Read as _, Write as _},
@@ -21,14 +22,14 @@ use crate::{
     measure,
 };
 
-/// Worker settings.
+/// Settings of the worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Shape {
     /// Default settings.
     Defaults,
-    /// Tuned for jobs that take no time.
+    /// Settings for jobs that take no time.
     Tuned,
-    /// Tuned, with this number of jobs per claim.
+    /// Settings for jobs that take no time, with the given maximum number of jobs per claim.
     Batch(usize),
 }
 
@@ -41,7 +42,7 @@ impl Shape {
         }
     }
 
-    /// Maximum number of jobs per claim, if not the default.
+    /// Returns the maximum number of jobs per claim, or `None` for the default.
     fn batch(self) -> Option<usize> {
         match self {
             Self::Defaults => None,
@@ -51,10 +52,10 @@ impl Shape {
     }
 }
 
-/// Message of a worker process.
+/// Message from a worker process, written as a line of JSON.
 #[derive(Debug, Serialize, Deserialize)]
 enum WorkerMessage {
-    /// The given number of runs was reached. Contains the time of the first run.
+    /// The requested number of runs was reached. Contains the time of the first run.
     Reached { first: u64 },
     /// Final counts.
     RunCounts(RunCounts),
@@ -71,7 +72,7 @@ pub(crate) struct RunCounts {
     pub(crate) waits: Vec<u64>,
 }
 
-/// Runs a worker process until stdin is closed, then reports its counts.
+/// Runs a worker process until stdin is closed, then reports the counts.
 pub(crate) async fn work(pool: &PgPool, batch: Option<usize>, goal: u64) -> Result<(), Error> {
     RUN_COUNTER.set_goal(goal, |first| send_message(&WorkerMessage::Reached { first }));
     let (ended, end) = oneshot::channel::<()>();
@@ -93,12 +94,12 @@ pub(crate) async fn work(pool: &PgPool, batch: Option<usize>, goal: u64) -> Resu
 
 fn send_message(message: &WorkerMessage) {
     if let Ok(line) = serde_json::to_string(message) {
-        // Without a reader, the bench has exited.
+        // A failed write means that the benchmark has exited.
         let _ = writeln!(std::io::stdout(), "{line}");
     }
 }
 
-/// A worker process as seen by the bench. Killed when dropped.
+/// Handle of a worker process, which is killed when the handle is dropped.
 #[derive(Debug)]
 pub(crate) struct WorkerProcess {
     child: Child,
@@ -131,7 +132,7 @@ impl WorkerProcess {
         Ok(Self { child, stdin, message })
     }
 
-    /// Waits until the worker has run the given number of jobs. Returns the time of the first run.
+    /// Waits until the worker has run the requested number of jobs. Returns the time of the first run.
     pub(crate) async fn reached(&mut self) -> Result<u64, BenchError> {
         match self.listen().await? {
             WorkerMessage::Reached { first } => Ok(first),
@@ -139,12 +140,12 @@ impl WorkerProcess {
         }
     }
 
-    /// Returns the CPU time used so far.
+    /// Returns the CPU time that the worker process has used so far.
     pub(crate) fn cpu(&self) -> Option<Duration> {
         measure::cpu_of(self.child.id())
     }
 
-    /// Stops the worker gracefully.
+    /// Stops the worker gracefully, and returns its final counts.
     pub(crate) async fn stop(mut self) -> Result<RunCounts, BenchError> {
         drop(self.stdin.take());
         let seen = loop {

@@ -1,4 +1,4 @@
-//! W1, W2, W11: enqueues one job per transaction, in bulk, and in transactions that stay open.
+//! W1, W2 and W11: enqueues one job per transaction, many jobs per call, and jobs in transactions that stay open.
 
 use std::time::{Duration, Instant};
 
@@ -17,7 +17,7 @@ use crate::{
 
 const PRODUCERS: u64 = 8;
 
-/// W1: one job per transaction, by 8 producers: without a worker, with relaxed durability, and while a worker drains.
+/// W1: 8 producers enqueue one job per transaction. Measured without a worker, with relaxed durability, and while a worker drains.
 pub(crate) async fn one(database: &BenchDatabase, plan: Plan, sink: &mut FigureSink<'_>) -> Result<(), BenchError> {
     let jobs = plan.jobs(20_000) / PRODUCERS * PRODUCERS;
     let (mut plain, mut alone, mut costs) = (Vec::new(), Vec::new(), Vec::new());
@@ -63,7 +63,7 @@ async fn enqueue_singly(database: &BenchDatabase, jobs: u64, durability: Durabil
     Ok(jobs as f64 / elapsed.as_secs_f64())
 }
 
-/// W2: many jobs per call.
+/// W2: enqueues many jobs per call.
 pub(crate) async fn many(database: &BenchDatabase, plan: Plan, sink: &mut FigureSink<'_>) -> Result<(), BenchError> {
     let jobs = plan.jobs(200_000);
     let (mut plain, mut ours, mut costs): (Vec<f64>, Vec<f64>, Vec<Cost>) = (Vec::new(), Vec::new(), Vec::new());
@@ -83,10 +83,10 @@ pub(crate) async fn many(database: &BenchDatabase, plan: Plan, sink: &mut Figure
     sink.figures(per_job("W2", "enqueue_all", "producer us/job", jobs, &costs))
 }
 
-/// Time for which a transaction of W11 stays open after its enqueue.
+/// Time for which a transaction of W11 stays open after the enqueue.
 const OPEN: Duration = Duration::from_millis(20);
 
-/// W11: producers that keep their transactions open. Any further delay is time that they wait for each other.
+/// W11: producers enqueue in transactions that stay open. Any additional delay is time that the producers wait for each other.
 pub(crate) async fn slowly(database: &BenchDatabase, plan: Plan, sink: &mut FigureSink<'_>) -> Result<(), BenchError> {
     let each = (plan.seconds(4.0).as_secs_f64() / OPEN.as_secs_f64()) as u64;
     let jobs = each * PRODUCERS;

@@ -1,40 +1,40 @@
-//! Figures: median, spread, and ratio to their baseline. No I/O.
+//! Figures with median, spread and ratio to a baseline. No I/O.
 
 use std::fmt;
 
 use serde::Serialize;
 
-/// A report to print.
+/// Line of output.
 #[derive(Clone, Debug, Serialize)]
 #[serde(untagged)]
 pub(crate) enum Report {
-    /// The server that was measured, for humans.
+    /// Description of the measured server, for humans.
     Server(Server),
-    /// A figure.
+    /// Measured figure.
     Figure(Record),
 }
 
-/// Properties that affect how the figures transfer to other machines.
+/// Properties of the server that limit how far the figures apply to other machines.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Server {
     /// Version and relevant settings.
     pub(crate) server: String,
 }
 
-/// One figure.
+/// Figure of a workload, with all measured values.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Record {
-    /// `W1` to `W11`, `L1` to `L4`, `F1` to `F6`.
+    /// Workload: `W1` to `W11`, `L1` to `L4` or `F1` to `F6`.
     pub(crate) workload: &'static str,
-    /// Variant of the workload, or `line`: the same shape in plain SQL.
+    /// Variant of the workload. `line` is the same workload in plain SQL.
     pub(crate) variant: String,
-    /// The median of the runs.
+    /// Median of the runs.
     pub(crate) value: f64,
     /// Unit of the value.
     pub(crate) unit: &'static str,
     /// Baseline from the same run.
     pub(crate) limit: Option<f64>,
-    /// The value as a share of the limit.
+    /// Ratio of the value to the baseline.
     pub(crate) ratio: Option<f64>,
     /// Measured values in chronological order.
     pub(crate) runs: Vec<f64>,
@@ -45,7 +45,7 @@ impl Record {
         Self { workload, variant: variant.into(), value: median(&runs), unit, limit: None, ratio: None, runs }
     }
 
-    /// Sets the median of these values as the baseline.
+    /// Sets the median of `line` as the baseline.
     pub(crate) fn against(self, line: &[f64]) -> Self {
         let limit = median(line);
         Self { limit: Some(limit), ratio: Some(self.value / limit), ..self }
@@ -76,7 +76,7 @@ impl fmt::Display for Record {
     }
 }
 
-/// Formats small figures with three decimals, and large ones without decimals but with a thousands separator.
+/// Formats a small value with three decimals, and a large value without decimals but with thousands separators.
 fn short(value: f64) -> String {
     let decimals = match value.abs() {
         least if least < 1.0 => 4,
@@ -108,7 +108,7 @@ pub(crate) fn median(values: &[f64]) -> f64 {
     }
 }
 
-/// Returns the value that this share of all values does not exceed, or 0 for no values.
+/// Returns the value that the given share of all values does not exceed, or 0 for no values.
 pub(crate) fn percentile(sorted: &[u64], share: f64) -> u64 {
     let rank = (sorted.len() as f64 * share).ceil() as usize;
     sorted.get(rank.saturating_sub(1)).copied().unwrap_or(0)

@@ -1,4 +1,4 @@
-//! W8: producers and a worker together, at half of the worker's drain rate.
+//! W8: producers and a worker run together, at half of the worker's drain rate.
 
 use std::time::{Duration, Instant};
 
@@ -15,16 +15,16 @@ use crate::{
     trickle::ms,
 };
 
-/// Interval of bulk enqueues.
+/// Interval between bulk enqueues.
 const EVERY: Duration = Duration::from_millis(20);
 
-/// One job in this many has its latency measured.
+/// Sampling interval of latencies: the latency of every 50th job is measured.
 const SAMPLE: u64 = 50;
 
-/// The backlog is sampled once in this many enqueues.
+/// Sampling interval of the backlog: the backlog is measured after every 25th enqueue.
 const LOOK: u64 = 25;
 
-/// W8: 60 s in total. Jobs are enqueued in bulk every 20 ms, because the producers have only half of the machine.
+/// W8: runs for 60 s in total. Enqueues jobs in bulk every 20 ms, because the producers have only half of the machine's CPU time.
 pub(crate) async fn run(database: &BenchDatabase, plan: Plan, sink: &mut FigureSink<'_>) -> Result<(), BenchError> {
     let span = plan.seconds(60.0).div_f64(plan.runs as f64).max(Duration::from_secs(1));
     let drained = fill_and_drain(database, "W8", Shape::Defaults, plan.jobs(100_000)).await?;

@@ -1,4 +1,4 @@
-//! W4: how soon a job starts on an idle worker.
+//! W4: the latency from an enqueue until the job starts on an idle worker.
 
 use std::time::Duration;
 
@@ -13,10 +13,11 @@ use crate::{
     report::{Record, percentile},
 };
 
-/// Interval between two jobs.
+/// Interval between two enqueues.
 const EVERY: Duration = Duration::from_millis(20);
 
-/// W4: an idle worker, and a job every 20 ms for 20 s. Measured from just before the enqueue to the first line of the handler.
+/// W4: enqueues a job every 20 ms for 20 s, with an idle worker. Measures the time from just before the enqueue to the first line of the
+/// handler.
 pub(crate) async fn run(database: &BenchDatabase, plan: Plan, sink: &mut FigureSink<'_>) -> Result<(), BenchError> {
     let (mut plain, mut ours) = (Vec::new(), Vec::new());
     for _ in 0..plan.runs {
@@ -36,7 +37,7 @@ fn jobs(plan: Plan) -> u64 {
     (plan.seconds(20.0).as_secs_f64() / EVERY.as_secs_f64()) as u64
 }
 
-/// Returns the latency of each job, sorted, in nanoseconds.
+/// Returns the sorted latencies of the jobs in nanoseconds.
 pub(crate) async fn waits(database: &BenchDatabase, workload: &'static str, plan: Plan) -> Result<Vec<u64>, BenchError> {
     let jobs = jobs(plan);
     let from = database.next_id().await?;
@@ -55,7 +56,7 @@ pub(crate) async fn waits(database: &BenchDatabase, workload: &'static str, plan
     Ok(seen.waits)
 }
 
-/// Returns the latency in milliseconds that this share of the jobs did not exceed.
+/// Returns the latency in milliseconds that the given share of the jobs did not exceed.
 pub(crate) fn ms(waits: &[u64], share: f64) -> f64 {
     percentile(waits, share) as f64 / 1e6
 }

@@ -1,4 +1,4 @@
-//! The programs of `docs/ANY_LANGUAGE.md`, run with the clients installed on this machine; psql is required.
+//! Runs the programs of `docs/ANY_LANGUAGE.md` with the clients installed on this machine. psql is required.
 
 use std::{
     env, fs,
@@ -10,7 +10,7 @@ use tests::{TestDb, skipped};
 
 use super::Greet;
 
-/// Output that each of them must print.
+/// Output that each client program must print.
 const SAID: &str = "\
 rolled back: 0 jobs
 completed: hello, ada
@@ -33,22 +33,27 @@ fn succeeds(command: &mut Command) -> bool {
     command.stdin(Stdio::null()).output().is_ok_and(|output| output.status.success())
 }
 
-/// Finds psql beside the server's binaries, otherwise on PATH.
+/// Finds psql next to the server's binaries, or else on PATH.
 fn psql() -> Option<PathBuf> {
-    let told = env::var_os("QUEUE_PG_BIN").map(PathBuf::from);
+    let configured = env::var_os("QUEUE_PG_BIN").map(PathBuf::from);
     let versions = fs::read_dir("/usr/lib/postgresql").into_iter().flatten().flatten().map(|version| version.path().join("bin"));
     let path = env::split_paths(&env::var_os("PATH").unwrap_or_default()).collect::<Vec<_>>();
-    told.into_iter().chain(path).chain(versions).map(|bin| bin.join("psql")).find(|psql| succeeds(Command::new(psql).arg("--version")))
+    configured
+        .into_iter()
+        .chain(path)
+        .chain(versions)
+        .map(|bin| bin.join("psql"))
+        .find(|psql| succeeds(Command::new(psql).arg("--version")))
 }
 
-/// Returns the first Python with psycopg 3: the one on PATH, or the system's, for which distributions package it.
+/// Returns the first Python that has psycopg 3: the one on PATH, or the system's Python, for which distributions package psycopg.
 fn python() -> Option<&'static str> {
     let probe = "from psycopg.types.json import Jsonb";
     ["python3", "/usr/bin/python3"].into_iter().find(|python| succeeds(Command::new(python).args(["-c", probe])))
 }
 
-/// Returns a folder whose `node_modules` has `pg`, with the client beside it, because `import` searches no other place. CI creates one in
-/// `target`.
+/// Returns a folder whose `node_modules` has `pg`, after copying the client there: `import` resolves packages only from the program's own
+/// folder. CI creates such a folder in `target`.
 fn node() -> Option<PathBuf> {
     let elsewhere = env::join_paths([root().join("target/any_language/node_modules")]).unwrap();
     let mut find = Command::new("node");
@@ -62,7 +67,7 @@ fn node() -> Option<PathBuf> {
     Some(folder)
 }
 
-/// Runs a client beside a worker that greets.
+/// Runs a client while a worker of the `greet` jobs is running.
 async fn run(db: &TestDb, mut client: Command) -> Output {
     client.env("DATABASE_URL", &db.url).stdin(Stdio::null());
     let running = tokio::task::spawn_blocking(move || client.output().unwrap());
@@ -95,9 +100,9 @@ async fn the_clients_in_the_document_print_its_output() {
     let mut ran = Vec::new();
     for (name, client) in clients {
         let output = run(&db, client).await;
-        let (said, complained) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-        assert_eq!(said, SAID, "{name} complained: {complained}");
-        assert!(output.status.success(), "{name} ended with {}: {complained}", output.status);
+        let (stdout, stderr) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+        assert_eq!(stdout, SAID, "{name} complained: {stderr}");
+        assert!(output.status.success(), "{name} ended with {}: {stderr}", output.status);
         ran.push(name);
     }
     println!("clients that ran: {}", ran.join(", "));

@@ -1,4 +1,4 @@
-//! Events during a batch: jobs are cancelled, the worker stops or loses its lease, jobs commit by themselves.
+//! Tests events during a batch: jobs are cancelled, the worker stops or loses its lease, or a handler commits its jobs itself.
 
 use std::{
     sync::{Arc, Mutex},
@@ -20,7 +20,7 @@ async fn cancel(db: &TestDb, job: JobId) -> Acted {
     JobRef::from_id(job).cancel(&mut PgConnection::connect(&db.url).await.unwrap()).await.unwrap()
 }
 
-/// Runs until the test opens the gate, then sets the results in its payload.
+/// Batch job that runs until the test opens the gate, and then sets the result that its payload names.
 #[job(name = "batch_gated", batch = 10, batch_wait = "100ms", max_attempts = 3, backoff = fixed("30ms"), output = String, key = self.key)]
 #[derive(Serialize, Deserialize)]
 struct Gated {
@@ -87,8 +87,8 @@ impl BatchHandler for Gated {
                     job.complete(format!("{last:?}"));
                 }
                 name => {
-                    let said = format!("{name} {} {:?}", job.attempt(), job.meta().get("tenant"));
-                    job.complete(said);
+                    let output = format!("{name} {} {:?}", job.attempt(), job.meta().get("tenant"));
+                    job.complete(output);
                 }
             }
         }
@@ -151,7 +151,7 @@ async fn a_cancelled_job_without_a_result_is_not_completed_by_the_others() {
     db.run_while(worker(&db).grace(Duration::from_secs(5)), async {
         eventually("it runs", async || effects(&db.pool, jobs[0]).await.unwrap() == 1).await;
         assert_eq!(cancel(&db, jobs[1]).await, Acted::Cancelling);
-        // The handler waits for an event that ends the whole batch and does not happen, until its timeout.
+        // The handler waits for an event that would end the whole batch. The event does not happen, so the handler waits until its timeout.
         db.until(jobs[1], JobState::Cancelled).await;
         db.until(jobs[2], JobState::Completed).await;
         db.until(jobs[0], JobState::Completed).await;
@@ -196,7 +196,7 @@ async fn a_batch_whose_lease_is_lost_writes_nothing_and_other_workers_run_its_jo
     db.run_while(config, async {
         eventually("it runs", async || gate.has("began a b")).await;
         db.pool.execute("update queue.worker set expires_at = now() - interval '1 second'").await.unwrap();
-        // The same process under another worker id: quarantined jobs run alone.
+        // The same process re-registers under another worker id. Quarantined jobs run alone.
         eventually("each runs again, alone", async || gate.has("began a") && gate.has("began b")).await;
         gate.open.add_permits(10);
         eventually("both have finished", async || in_state(&db, "completed").await == 2).await;
@@ -274,7 +274,7 @@ async fn a_payload_that_cannot_be_decoded_delays_no_other() {
     db.finish().await;
 }
 
-/// Treats each attempt as its metadata say.
+/// Middleware that treats each attempt as the job's metadata specify.
 struct Interfering(Gate);
 
 #[async_trait]
@@ -306,8 +306,8 @@ async fn middleware_runs_around_the_attempt_of_each_job() {
     let seen = gate.seen.lock().unwrap().clone();
     assert_eq!(seen[..5], ["before a", "before refused", "before panics", "before spoilt", "before silent"]);
     assert_eq!(seen[5], "began a spoilt silent", "those whose middleware let them through");
-    for wanted in ["after a true", "after spoilt true", "after silent false"] {
-        assert!(seen[6..].iter().any(|seen| seen == wanted), "{wanted}: {seen:?}");
+    for expected in ["after a true", "after spoilt true", "after silent false"] {
+        assert!(seen[6..].iter().any(|seen| seen == expected), "{expected}: {seen:?}");
     }
     assert_eq!(db.state(jobs[0]).await, Some(JobState::Completed));
     let errors: Vec<String> = sqlx::query_scalar("select error from queue.dead order by id").fetch_all(&db.pool).await.unwrap();

@@ -1,4 +1,4 @@
-//! Batch handlers in the test kit, and registries that refuse incompatible options.
+//! Tests batch handlers in the test kit, and registries that reject incompatible options.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use queue_core::{
 use serde::{Deserialize, Serialize};
 use tests::TestDb;
 
-/// Adds numbers.
+/// Batch job that adds numbers.
 #[job(name = "batch_inline", batch = 5, max_attempts = 4, backoff = fixed("1s"), output = i64, timeout = "200ms")]
 #[derive(Serialize, Deserialize)]
 struct Add {
@@ -56,7 +56,7 @@ async fn results_stay_after_a_timeout_and_after_a_cancellation() {
     assert!(ran.iter().all(|attempt| attempt.outcome == Outcome::Interrupted), "a failure after a cancellation is not a failure");
 }
 
-/// Lets every second attempt pass.
+/// Middleware that fails every attempt whose id ends in 2.
 struct EverySecond;
 
 #[async_trait]
@@ -85,7 +85,7 @@ async fn a_drain_runs_each_job_in_a_batch_of_one() {
     db.finish().await;
 }
 
-/// Implements a job type without the macro, with incompatible options.
+/// Implements a job type by hand, with options that the macro would reject.
 macro_rules! by_hand {
     ($($name:ident: $options:expr;)*) => {
         $(
@@ -125,7 +125,7 @@ impl Handler for Fine {
 
 #[test]
 fn a_registry_refuses_incompatible_options() {
-    let said = [
+    let registries = [
         Registry::new().register_batch::<NoBatch>(),
         Registry::new().register_batch::<OfOne>(),
         Registry::new().register_batch::<Huge>(),
@@ -134,7 +134,7 @@ fn a_registry_refuses_incompatible_options() {
         Registry::new().register_batch::<Once>(),
         Registry::new().register::<Fine>(),
     ];
-    for refused in said {
+    for refused in registries {
         let why = refused.unwrap_err().to_string();
         assert!(why.contains("batch"), "{why}");
     }

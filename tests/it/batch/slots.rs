@@ -1,4 +1,4 @@
-//! When a batch begins: when it is full, or after its wait; and what happens to jobs that wait for one.
+//! Tests when a batch begins (when it is full, or after its maximum wait), and what happens to jobs that are waiting for a batch.
 
 use std::{
     sync::{Arc, Mutex},
@@ -15,27 +15,27 @@ use sqlx::{Connection as _, PgConnection};
 use tests::{TestDb, eventually, within};
 use tokio::sync::Semaphore;
 
-/// Number of jobs of each call.
+/// Number of jobs in each call.
 type Sizes = Arc<Mutex<Vec<usize>>>;
 
-/// Waits long for two other jobs.
+/// Batch job that waits up to a minute for a full batch of three.
 #[job(name = "batch_three", batch = 3, batch_wait = "1m", aliases = ["batch_drei"])]
 #[derive(Serialize, Deserialize)]
 struct Three;
 
-/// Waits a short time for others.
+/// Batch job that waits 300 ms for a fuller batch.
 #[job(name = "batch_moment", batch = 100, batch_wait = "300ms", max_attempts = 2, backoff = fixed("30ms"))]
 #[derive(Serialize, Deserialize)]
 struct Moment {
     fails: bool,
 }
 
-/// Does not wait.
+/// Batch job without a wait.
 #[job(name = "batch_now", batch = 40)]
 #[derive(Serialize, Deserialize)]
 struct Now;
 
-/// A job without batches.
+/// Job type without batches.
 #[job(name = "batch_single")]
 #[derive(Serialize, Deserialize)]
 struct Single;
@@ -98,7 +98,7 @@ async fn a_batch_begins_when_it_is_full_and_not_before() {
         let first = three(&db, 2).await;
         eventually("both are claimed", async || held(&db).await == 2).await;
         assert_eq!(db.state(first[0]).await, Some(JobState::Running));
-        // Jobs without batches, and other batches, do not wait for it.
+        // Single jobs and other batches do not wait for the batch that is not full.
         let single = Single.enqueue(&db.pool).await.unwrap().id();
         db.until(single, JobState::Completed).await;
         let moment = Moment { fails: false }.enqueue(&db.pool).await.unwrap().id();
@@ -145,8 +145,8 @@ async fn the_last_attempt_of_each_job_runs_alone() {
     let (db, sizes) = (TestDb::new().await, Sizes::default());
     Moment::enqueue_all((0..6).map(|number| Moment { fails: number == 2 }), &db.pool).await.unwrap();
     Moment { fails: false }.enqueue(&db.pool).max_attempts(1).await.unwrap();
-    let over = "select count(*) from queue.jobs where state in ('completed', 'dead')";
-    db.run_while(worker(&db, &sizes), eventually("all have finished", async || db.count(over).await == 7)).await;
+    let finished = "select count(*) from queue.jobs where state in ('completed', 'dead')";
+    db.run_while(worker(&db, &sizes), eventually("all have finished", async || db.count(finished).await == 7)).await;
     assert_eq!(completed(&db).await, 6);
     let mut sizes = sizes.lock().unwrap().clone();
     sizes.sort_unstable();
@@ -158,7 +158,7 @@ async fn the_last_attempt_of_each_job_runs_alone() {
 async fn a_shutdown_does_not_wait_for_a_fuller_batch() {
     let (db, sizes) = (TestDb::new().await, Sizes::default());
     three(&db, 2).await;
-    // The shutdown would wait for longer than a test may take.
+    // If the shutdown waited for a fuller batch, it would take longer than a test may take.
     db.run_while(worker(&db, &sizes).grace(Duration::from_hours(1)), async {
         eventually("both are claimed", async || held(&db).await == 2).await;
     })
@@ -181,7 +181,7 @@ async fn paused_and_cancelled_jobs_leave_the_batch_that_they_wait_for() {
         operate::pause(&db.pool, Store::default(), &scope, None).await.unwrap();
         let stopped = tokio::time::timeout(Duration::from_secs(30), operate::until_paused(&db.pool, Store::default(), &scope)).await;
         assert!(stopped.unwrap().unwrap());
-        // The worker acknowledges immediately that it starts no more jobs; the job is released with the next settle.
+        // The worker acknowledges immediately that it starts no more jobs. It releases the waiting job with the next settle.
         db.until(jobs[1], JobState::Ready).await;
         assert_eq!(db.count("select count(*) from queue.ready where attempts = 0").await, 1, "uncharged");
         assert!(operate::resume(&db.pool, Store::default(), &scope).await.unwrap());
@@ -200,7 +200,7 @@ async fn a_worker_that_loses_its_lease_forgets_what_waits_for_a_batch() {
         three(&db, 2).await;
         eventually("both are claimed", async || held(&db).await == 2).await;
         sqlx::query("update queue.worker set expires_at = now() - interval '1 second'").execute(&db.pool).await.unwrap();
-        // Recovered jobs run alone.
+        // Recovered jobs run alone, not in a batch.
         eventually("both have finished", async || completed(&db).await == 2).await;
     })
     .await;
@@ -217,7 +217,7 @@ async fn single_jobs_and_batches_of_one_slot_take_turns() {
         Single::enqueue_all((0..count).map(|_| Single), &mut *tx).await.unwrap();
         tx.commit().await.unwrap();
     };
-    // The cost of either kind's first claim does not count as a turn.
+    // Warms up both kinds: the first claim of each kind is slow and must not distort the turns.
     both(50).await;
     db.run_while(worker(&db, &sizes).concurrency(1), async {
         eventually("the first have finished", async || completed(&db).await == 100).await;
@@ -228,7 +228,7 @@ async fn single_jobs_and_batches_of_one_slot_take_turns() {
     .await;
     let sizes = sizes.lock().unwrap().clone();
     let batches = sizes.iter().filter(|size| **size > 1).count();
-    // Counts the other jobs that have run by the time all but two hundred of these have.
+    // Counts the jobs of the other kind that have run by the time only 200 jobs of the selected kind remain.
     let by_then = |of_batches: bool| {
         let (mut these, mut others) = (0, 0);
         for size in &sizes {

@@ -1,4 +1,4 @@
-//! Bulk enqueues in every state of the connection, and with futures that are dropped.
+//! Tests bulk enqueues in every state of the connection, and futures that are dropped.
 
 use std::{
     future::{Future, poll_fn},
@@ -17,7 +17,7 @@ use tests::TestDb;
 
 use super::{MANY, Note, connect, jobs, notes};
 
-/// Creates a schema that defines every name our statements use; each of them fails.
+/// Creates a schema that defines every name our statements use. Each of these objects fails when used.
 fn hostile() -> String {
     const FAIL: &str = "language plpgsql as $$ begin raise exception 'hijacked'; end $$;";
     const CALLS: &str =
@@ -68,7 +68,7 @@ async fn a_transaction_begun_in_sql_is_the_callers_too() {
     db.finish().await;
 }
 
-/// Drops the future after this number of polls; returns whether it had finished.
+/// Drops the future after `polls` polls. Returns whether it had finished.
 async fn dropped_after<T>(polls: usize, future: impl Future<Output = T>) -> bool {
     let mut future = pin!(future);
     for _ in 0..polls {

@@ -1,4 +1,4 @@
-//! Attacks on capacities: two queues at a time, capacities that change during a wait, old tickets, old snapshots.
+//! Tests attacks on capacities: two queues at a time, capacities that change during a wait, old tickets, and old snapshots.
 
 use std::future::IntoFuture as _;
 
@@ -18,7 +18,7 @@ async fn set_other(db: &TestDb, capacity: Option<u64>) {
     set_capacity(&mut db.connect().await, Store::default(), "other", capacity).await.unwrap();
 }
 
-/// Returns how many of ten jobs, enqueued one after another, a queue accepts.
+/// Enqueues ten jobs one after another. Returns the number that the queue accepts.
 async fn count_accepted(db: &TestDb, queue: &str) -> usize {
     let mut taken = 0;
     for _ in 0..10 {
@@ -31,7 +31,7 @@ async fn count_accepted(db: &TestDb, queue: &str) -> usize {
     taken
 }
 
-/// Begins a transaction whose snapshot sees no later commit.
+/// Begins a transaction whose snapshot is older than all later commits.
 async fn old_snapshot(db: &TestDb) -> Transaction<'static, Postgres> {
     let mut old = db.pool.begin().await.unwrap();
     old.run("set transaction isolation level repeatable read").await;
@@ -39,7 +39,7 @@ async fn old_snapshot(db: &TestDb) -> Transaction<'static, Postgres> {
     old
 }
 
-async fn looks_again(db: &TestDb) {
+async fn wait_until_retrying(db: &TestDb) {
     let sleeps = "select count(*) from pg_stat_activity where datname = current_database() and wait_event = 'PgSleep'";
     db.until_count(sleeps, 1).await;
 }
@@ -48,7 +48,7 @@ async fn looks_again(db: &TestDb) {
 async fn the_capacity_of_one_queue_is_not_that_of_another() {
     let db = with_capacity(100).await;
     set_other(&db, Some(3)).await;
-    // Tickets of one queue are not valid for the other.
+    // A ticket of one queue is not valid for the other queue.
     assert_eq!((count_accepted(&db, "default").await, count_accepted(&db, "other").await), (10, 3));
     set(&db, None).await;
     assert_eq!((count_accepted(&db, "default").await, count_accepted(&db, "other").await), (10, 0));
@@ -56,7 +56,7 @@ async fn the_capacity_of_one_queue_is_not_that_of_another() {
     assert_eq!((count_accepted(&db, "default").await, count_accepted(&db, "other").await, count_accepted(&db, "third").await), (1, 0, 10));
     set(&db, Some(22)).await;
     set_other(&db, Some(4)).await;
-    // Open transactions of one queue do not count in the other.
+    // An open transaction with jobs in one queue does not count in the other queue.
     let mut near = db.pool.begin().await.unwrap();
     quick().enqueue(&mut near).await.unwrap();
     let mut beside = db.pool.begin().await.unwrap();
@@ -77,17 +77,17 @@ async fn ready_scheduled_and_blocked_jobs_count_once_each() {
         quick().enqueue(&db.pool).key("key").await.unwrap();
     }
     assert_eq!(db.count("select count(*) from queue.blocked").await, 1);
-    // As written by two producers that create a lane at the same time.
+    // Duplicate the lane row, as two producers do that create the lane at the same time.
     db.run("insert into queue.lane select * from queue.lane").await;
     assert_eq!(db.count("select queue.count_waiting('default', null)").await, 4);
     assert_eq!(db.count("select queue.count_waiting('default', 3)").await, 3, "counted no further");
     assert_eq!(db.count("select queue.count_waiting('other', null)").await, 0);
-    // For readers: the number of jobs, and whether there are more.
-    for (asked, seen) in
+    // `depth` returns the number of jobs, and whether there are more.
+    for (arguments, seen) in
         [("'default'", "4 f"), ("'default', 4", "4 f"), ("'default', 3", "3 t"), ("'default', null", "4 f"), ("'other'", "0 f")]
     {
-        let depth = format!("select count(*) from queue.depth({asked}) d where format('%s %s', d.waiting, d.partial) = '{seen}'");
-        assert_eq!(db.count(&depth).await, 1, "depth({asked}) is {seen}");
+        let depth = format!("select count(*) from queue.depth({arguments}) d where format('%s %s', d.waiting, d.partial) = '{seen}'");
+        assert_eq!(db.count(&depth).await, 1, "depth({arguments}) is {seen}");
     }
     let all = operate::capacities_exactly(&db.pool, Store::default()).await.unwrap();
     assert_eq!((all[0].waiting, all[0].partial), (4, false));
@@ -95,7 +95,7 @@ async fn ready_scheduled_and_blocked_jobs_count_once_each() {
         let shown = format!("select count(*) from queue.capacities({most}) c where format('%s %s', c.waiting, c.partial) = '{seen}'");
         assert_eq!(db.count(&shown).await, 1, "capacities({most}) shows {seen}");
     }
-    // For many queues together, at most ten times that.
+    // `depths` counts at most ten times the bound in total, however many queues it is asked for.
     let many = "select count(*) from queue.depths(array_append(array_fill('other'::text, array[19]), 'default'), 4) d
       where d.queue = 'default' and d.waiting = 2 and d.partial or d.queue = 'other' and d.waiting = 0 and not d.partial";
     assert_eq!(db.count(many).await, 2);
@@ -141,7 +141,7 @@ async fn tickets_that_only_an_old_snapshot_shows_are_void() {
     db.finish().await;
 }
 
-/// A waiter waits for another transaction's ticket, not for its own.
+/// A producer waits for the tickets of other transactions, never for its own.
 #[tokio::test]
 async fn uncommitted_jobs_count_while_their_transaction_waits_for_another() {
     let db = with_capacity(100).await;
@@ -161,7 +161,8 @@ async fn uncommitted_jobs_count_while_their_transaction_waits_for_another() {
     db.finish().await;
 }
 
-/// A waiter that fits only if another transaction rolls back checks again, and uses what it finds then: free space, or another capacity.
+/// A producer waits for an uncommitted transaction that may free capacity. When that transaction ends, the producer rechecks both the free
+/// space and the configured capacity.
 #[tokio::test]
 async fn a_producer_that_waited_for_another_transaction_uses_its_outcome() {
     let db = with_capacity(100).await;
@@ -176,7 +177,7 @@ async fn a_producer_that_waited_for_another_transaction_uses_its_outcome() {
         if rolls_back {
             let patient = quick().enqueue(&db.pool).wait_for_capacity(std::time::Duration::from_secs(30)).into_future();
             let (late, ()) = tokio::join!(patient, async {
-                looks_again(&db).await;
+                wait_until_retrying(&db).await;
                 counting.rollback().await.unwrap();
             });
             late.unwrap();
@@ -192,7 +193,8 @@ async fn a_producer_that_waited_for_another_transaction_uses_its_outcome() {
     db.finish().await;
 }
 
-/// While the row is locked, counts are recorded beside it: otherwise an old snapshot would not see the jobs counted meanwhile.
+/// While the counter row is locked, counts are written to separate rows. Otherwise a transaction with an older snapshot would miss the jobs
+/// counted since.
 #[tokio::test]
 async fn jobs_counted_beside_a_locked_row_count_under_an_old_snapshot() {
     let db = with_capacity(100).await;
@@ -278,7 +280,7 @@ async fn a_capacity_does_not_wait_forever_for_a_lane_that_is_being_created() {
 async fn a_producer_that_creates_a_lane_does_not_deadlock_with_a_new_capacity() {
     let db = with_capacity(100).await;
     quick().enqueue(&db.pool).await.unwrap();
-    // Without tickets the transaction counts, and locks the row until its end.
+    // Without tickets, the transaction counts the jobs and locks the counter row until it ends.
     set(&db, Some(100)).await;
     let mut producer = db.pool.begin().await.unwrap();
     quick().enqueue(&mut producer).await.unwrap();

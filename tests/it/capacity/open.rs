@@ -1,4 +1,4 @@
-//! Producers with open transactions: their jobs count, no other producer waits for them, and a full queue refuses immediately.
+//! Tests producers with open transactions: their jobs count, no other producer waits for them, and a full queue rejects immediately.
 
 use std::{
     sync::{
@@ -19,7 +19,7 @@ use tokio::{task::JoinSet, time::timeout};
 
 use super::{is_full, quick, waiting, with_capacity};
 
-/// Uncommitted jobs count. A producer that fits beside them does not wait, far from the capacity or near it.
+/// Uncommitted jobs count. A producer does not wait if its jobs fit in addition to the uncommitted ones, far from the capacity or near it.
 #[tokio::test]
 async fn producers_do_not_wait_for_each_other_and_their_uncommitted_jobs_count() {
     let db = with_capacity(100).await;
@@ -32,7 +32,8 @@ async fn producers_do_not_wait_for_each_other_and_their_uncommitted_jobs_count()
     let mut near = db.pool.begin().await.unwrap();
     near.execute("set local lock_timeout = '2s'").await.unwrap();
     assert_eq!(Do::enqueue_all((0..90).map(|_| quick()), &mut near).await.unwrap(), 90);
-    // 1 committed job and 92 uncommitted ones: 7 more fit, an 8th does not, because the outcome of the others is unknown.
+    // There are 1 committed job and 92 uncommitted ones. Seven more fit. An eighth is rejected, because the outcome of the open
+    // transactions is unknown.
     for tx in [&mut first, &mut second] {
         assert_eq!(Do::enqueue_all((0..3).map(|_| quick()), &mut *tx).await.unwrap(), 3);
     }
@@ -48,7 +49,7 @@ async fn producers_do_not_wait_for_each_other_and_their_uncommitted_jobs_count()
     db.finish().await;
 }
 
-/// No producer waits for another, so there are no deadlocks: two queues in either order, jobs with keys, bulk enqueues, savepoints.
+/// No producer waits for another, so there are no deadlocks: with two queues in either order, jobs with keys, bulk enqueues, or savepoints.
 #[tokio::test]
 #[ignore = "deep"]
 async fn of_forty_producers_with_mixed_transactions_near_their_capacities_none_is_a_deadlock() {
@@ -75,7 +76,7 @@ async fn of_forty_producers_with_mixed_transactions_near_their_capacities_none_i
                     Err(Error::AtCapacity { .. }) => {
                         refused.fetch_add(1, Ordering::SeqCst);
                         tx.rollback().await.unwrap();
-                        // The job that frees space needs CPU time as well.
+                        // The claims that free capacity need CPU time as well.
                         tokio::time::sleep(Duration::from_millis(2)).await;
                     }
                     Err(error) => panic!("{error:?}"),
@@ -94,7 +95,7 @@ async fn of_forty_producers_with_mixed_transactions_near_their_capacities_none_i
         assert!(waiting <= 100, "{waiting} waited at the same time");
         on.run("select queue.unblock(0, 1000)").await;
         if waiting < 90 {
-            // Claims that are faster than the enqueues keep the queues far from their capacities.
+            // If claims outpaced the enqueues, the queues would never come near their capacities.
             continue;
         }
         let lease = claim(&mut on, worker, 10).await.unwrap();
@@ -106,7 +107,7 @@ async fn of_forty_producers_with_mixed_transactions_near_their_capacities_none_i
     assert!(committed >= taken, "{committed} entered and {taken} were taken");
     on.run("select pg_stat_force_next_flush()").await;
     assert_eq!(db.count("select deadlocks from pg_stat_database where datname = current_database()").await, 0);
-    // Finished jobs no longer count, however they ended: a queue accepts as many as are missing.
+    // Finished jobs no longer count, regardless of their outcome. Each queue accepts as many jobs as it has free capacity.
     for queue in ["default", "other"] {
         let mut more = 0;
         while quick().enqueue(&mut on).queue(queue).unless_at_capacity().await.unwrap().is_some() {
@@ -118,7 +119,7 @@ async fn of_forty_producers_with_mixed_transactions_near_their_capacities_none_i
     db.finish().await;
 }
 
-/// Runs one of several transactions; returns the number of jobs it enqueued.
+/// Runs one of several kinds of transactions. Returns the number of jobs it enqueued.
 async fn mix(tx: &mut PgConnection, kind: usize) -> Result<usize, Error> {
     let (one, other) = if kind.is_multiple_of(2) { ("default", "other") } else { ("other", "default") };
     match kind % 6 {
@@ -142,7 +143,7 @@ async fn mix(tx: &mut PgConnection, kind: usize) -> Result<usize, Error> {
     }
 }
 
-/// Returns whether a transaction whose enqueues are all refused gets a transaction id.
+/// Returns whether a transaction whose enqueues are all rejected is assigned a transaction id.
 async fn writes(db: &TestDb) -> bool {
     let mut tx = db.pool.begin().await.unwrap();
     assert!(quick().enqueue(&mut tx).unless_at_capacity().await.unwrap().is_none());
@@ -158,14 +159,14 @@ async fn writes(db: &TestDb) -> bool {
     wrote
 }
 
-/// Full with committed jobs, or with those of an idle transaction: refused either way, soon, and without writes.
+/// A full queue rejects immediately and without writes, whether it is full of committed jobs or of the jobs of an idle transaction.
 #[tokio::test]
 async fn a_full_queue_refuses_immediately_and_writes_nothing_beside_an_idle_transaction() {
     let db = with_capacity(100).await;
     Do::enqueue_all((0..99).map(|_| quick()), &db.pool).await.unwrap();
     let mut idle = db.pool.begin().await.unwrap();
     quick().enqueue(&mut idle).await.unwrap();
-    // A producer that waited for the transaction would wait forever: it ends only after all were refused.
+    // A producer that waited for the idle transaction would wait forever, because the transaction ends only after all rejections.
     let refuse = async || {
         for _ in 0..10 {
             let refused = timeout(Duration::from_mins(1), quick().enqueue(&db.pool)).await.expect("it waits for a transaction");
@@ -177,8 +178,8 @@ async fn a_full_queue_refuses_immediately_and_writes_nothing_beside_an_idle_tran
     let mut idle = db.pool.begin().await.unwrap();
     assert!(quick().enqueue(&mut idle).unless_at_capacity().await.unwrap().is_none());
     refuse().await;
-    // A transaction without writes has no id. A sequence writes once after each checkpoint, and each test that ends on this server triggers
-    // one.
+    // A transaction without writes has no id. However, a sequence writes once after each checkpoint, and every finished test on this server
+    // triggers a checkpoint.
     let mut tries = 0;
     while writes(&db).await {
         tries += 1;
@@ -188,7 +189,7 @@ async fn a_full_queue_refuses_immediately_and_writes_nothing_beside_an_idle_tran
     db.finish().await;
 }
 
-/// Jobs of a transaction in one store do not count in another store with a queue of the same name.
+/// Uncommitted jobs in one store do not count in another store with a queue of the same name.
 #[tokio::test]
 async fn a_transaction_that_enqueues_in_two_stores_is_counted_in_each_by_itself() {
     let db = with_capacity(10).await;
@@ -215,7 +216,7 @@ async fn a_transaction_that_enqueues_in_two_stores_is_counted_in_each_by_itself(
     db.finish().await;
 }
 
-/// The count of a transaction is undone by a rollback to a savepoint, and grows with each job, for any number of jobs.
+/// A rollback to a savepoint also restores the transaction's count. The count grows with each job, for any number of jobs.
 #[tokio::test]
 async fn a_transaction_that_enqueues_many_jobs_one_by_one_holds_few_locks_and_is_counted() {
     let db = with_capacity(2000).await;

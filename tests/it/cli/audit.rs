@@ -1,4 +1,4 @@
-//! The audit log of the command line: who changed what. Refused operations and reads are not recorded.
+//! Tests the audit log of the command line, which records who changed what. Rejected operations and reads are not recorded.
 
 use queue_core::{JobId, Store, operate};
 use tests::{Act, TestDb};
@@ -47,7 +47,7 @@ async fn each_operation_of_the_command_line_is_audited_with_its_actor_and_target
     }
     let noted = db.count("select count(*) from queue.audit").await;
     assert_eq!(noted, acts.len() as i64 - 1, "an act that was on no job is no act");
-    // Neither refused operations nor reads are recorded.
+    // The rejected operation and the reads below add no entries.
     assert_eq!(by_ada(&db, &["run-now", second]), Some(3));
     assert_eq!(by_ada(&db, &["resume", "--queue", "default"]), Some(3));
     assert_eq!(by_ada(&db, &["limits", "unset", "nothing"]), Some(3));
@@ -65,7 +65,7 @@ async fn an_operation_under_strict_isolation_is_audited_beside_concurrent_entrie
     sqlx::query(old).execute(&db.pool).await.unwrap();
     let mut strict = db.pool.begin_with("begin isolation level repeatable read").await.unwrap();
     let note = |what: &str| operate::Note { actor: "ada".into(), act: "cancelled".into(), what: what.into() };
-    // A serialisable transaction sees the old entries; then another transaction deletes them.
+    // The serializable transaction reads the old entries before another transaction deletes them.
     assert_eq!(sqlx::query_scalar::<_, i64>("select count(*) from queue.audit").fetch_one(&mut *strict).await.unwrap(), 10_050);
     operate::note_act(&db.pool, Store::default(), &note("first"), 0).await.unwrap();
     operate::note_act(&mut *strict, Store::default(), &note("second"), 0).await.unwrap();

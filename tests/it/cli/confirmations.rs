@@ -1,4 +1,4 @@
-//! What the command line reports and asks before an operation that may be a mistake.
+//! Tests the warnings and confirmation prompts of the command line before an operation that may be a mistake.
 
 use std::{fs, os::unix::fs::PermissionsExt as _, path::PathBuf};
 
@@ -7,7 +7,7 @@ use tests::{Act, TestDb};
 
 use super::{CLI, command, enqueue, failed, folder, json, on, text};
 
-/// Creates a folder with a settings file that names another database.
+/// Creates a folder whose settings file names another database.
 fn folder_with_settings(name: &str, mode: u32) -> PathBuf {
     let folder = folder().join(name);
     fs::create_dir_all(&folder).unwrap();
@@ -25,23 +25,23 @@ async fn f83_a_settings_file_that_others_may_write_is_ignored_with_a_warning() {
         command(CLI, &[&["stats"], arguments].concat()).current_dir(folder).env("DATABASE_URL", &db.url).output().unwrap()
     };
     let ours = folder_with_settings("ours", 0o600);
-    let (code, said) = failed(&stats(&ours, &[]));
-    assert!(code == Some(1) && said.contains("elsewhere"), "it is read: {said}");
+    let (code, message) = failed(&stats(&ours, &[]));
+    assert!(code == Some(1) && message.contains("elsewhere"), "it is read: {message}");
 
     let open = folder_with_settings("open", 0o666);
     let passed_over = stats(&open, &[]);
-    let said = text(&passed_over.stderr);
-    assert_eq!(passed_over.status.code(), Some(0), "{said}");
-    assert!(said.contains("queue.toml is ignored: other users may write it") && said.contains("--config"), "{said}");
-    let (code, said) = failed(&stats(&open, &["--config", "queue.toml"]));
-    assert!(code == Some(1) && said.contains("elsewhere"), "a file named explicitly is read: {said}");
+    let message = text(&passed_over.stderr);
+    assert_eq!(passed_over.status.code(), Some(0), "{message}");
+    assert!(message.contains("queue.toml is ignored: other users may write it") && message.contains("--config"), "{message}");
+    let (code, message) = failed(&stats(&open, &["--config", "queue.toml"]));
+    assert!(code == Some(1) && message.contains("elsewhere"), "a file named explicitly is read: {message}");
 
     let theirs = folder_with_settings("theirs", 0o644);
-    // Only root can change the owner of a file.
+    // Only root can change a file's owner.
     if std::os::unix::fs::chown(theirs.join("queue.toml"), Some(4321), Some(4321)).is_ok() {
         let passed_over = stats(&theirs, &[]);
-        let said = text(&passed_over.stderr);
-        assert!(passed_over.status.success() && said.contains("belongs to another user (uid 4321)"), "{said}");
+        let message = text(&passed_over.stderr);
+        assert!(passed_over.status.success() && message.contains("belongs to another user (uid 4321)"), "{message}");
     }
     let linked = folder().join("linked");
     fs::create_dir_all(&linked).unwrap();
@@ -51,10 +51,10 @@ async fn f83_a_settings_file_that_others_may_write_is_ignored_with_a_warning() {
     assert_eq!(failed(&stats(&linked, &[])).0, Some(1), "the user's own link is followed");
     if std::os::unix::fs::lchown(&link, Some(4321), Some(4321)).is_ok() {
         let passed_over = stats(&linked, &[]);
-        let said = text(&passed_over.stderr);
+        let message = text(&passed_over.stderr);
         assert!(
-            passed_over.status.success() && said.contains("belongs to another user (uid 4321)"),
-            "the owner of the link counts: {said}"
+            passed_over.status.success() && message.contains("belongs to another user (uid 4321)"),
+            "the owner of the link counts: {message}"
         );
     }
     let piped = folder().join("piped");
@@ -76,11 +76,11 @@ async fn a_misspelt_variable_is_reported() {
     stats.envs([("DATABASE_URL", db.url.as_str()), ("QUEUE_CONCURENCY", "5"), ("QUEUE_COLOUR", "red"), ("QUEUE_GRACE", "1s")]);
     stats.envs([("QUEUE_PG_DATA", "/nowhere"), ("QUEUES", "1"), ("QUEUE_SCHEMA", "queue")]);
     let output = stats.output().unwrap();
-    let said = text(&output.stderr);
-    assert_eq!(output.status.code(), Some(0), "{said}");
-    assert!(said.contains("QUEUE_CONCURENCY is not a setting; did you mean QUEUE_CONCURRENCY?"), "{said}");
-    assert!(said.contains("QUEUE_COLOUR is not a setting; `--help`"), "{said}");
-    assert_eq!(said.lines().count(), 2, "the others are known, or none of ours: {said}");
+    let message = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(0), "{message}");
+    assert!(message.contains("QUEUE_CONCURENCY is not a setting; did you mean QUEUE_CONCURRENCY?"), "{message}");
+    assert!(message.contains("QUEUE_COLOUR is not a setting; `--help`"), "{message}");
+    assert_eq!(message.lines().count(), 2, "the others are known, or none of ours: {message}");
     db.finish().await;
 }
 
@@ -93,19 +93,26 @@ async fn a_queue_that_does_not_exist_is_reported() {
         &["cancel", "--all", "--queue", "mial", "--yes"][..],
         &["requeue", "--all", "--queue", "mial", "--dry-run"],
         &["list", "--queue", "mial"],
-        // The setting is applied nevertheless: jobs may follow.
+        // The setting is applied anyway, because jobs of this queue may follow.
         &["capacity", "mial", "7"],
     ] {
         let output = on(&db, arguments);
-        let said = text(&output.stderr);
-        assert_eq!(output.status.code(), Some(0), "{arguments:?}: {said}");
-        assert!(said.contains("no job has ever been enqueued into the queue `mial`") && said.contains("did you mean `mail`?"), "{said}");
+        let message = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(0), "{arguments:?}: {message}");
+        assert!(
+            message.contains("no job has ever been enqueued into the queue `mial`") && message.contains("did you mean `mail`?"),
+            "{message}"
+        );
     }
     for arguments in [&["capacity", "mail", "7"][..], &["list", "--queue", "mail"], &["cancel", "--all", "--queue", "mail", "--yes"]] {
         assert_eq!(text(&on(&db, arguments).stderr), "", "{arguments:?}");
     }
-    let (code, said) = failed(&on(&db, &["list", "--queue", "no; such\nname"]));
-    assert_eq!((code, said.matches("no such").count(), said.contains("warning")), (Some(2), 0, false), "refused, and not reported: {said}");
+    let (code, message) = failed(&on(&db, &["list", "--queue", "no; such\nname"]));
+    assert_eq!(
+        (code, message.matches("no such").count(), message.contains("warning")),
+        (Some(2), 0, false),
+        "refused, and not reported: {message}"
+    );
     db.finish().await;
 }
 
@@ -113,8 +120,8 @@ async fn a_queue_that_does_not_exist_is_reported() {
 async fn bulk_operations_show_the_number_of_jobs_and_need_confirmation() {
     let db = TestDb::new().await;
     let waiting = [enqueue(&db, Act::Hang).await, enqueue(&db, Act::Hang).await];
-    let (code, said) = failed(&on(&db, &["cancel", "--all"]));
-    assert!(code == Some(2) && said.contains("2 jobs would be cancelled") && said.contains("--yes"), "{code:?}: {said}");
+    let (code, message) = failed(&on(&db, &["cancel", "--all"]));
+    assert!(code == Some(2) && message.contains("2 jobs would be cancelled") && message.contains("--yes"), "{code:?}: {message}");
     for id in waiting {
         assert_eq!(db.state(id).await, Some(JobState::Ready));
     }
@@ -122,14 +129,14 @@ async fn bulk_operations_show_the_number_of_jobs_and_need_confirmation() {
     let dead = enqueue(&db, Act::Terminal("no way".into())).await;
     db.run_until_idle(db.worker()).await;
     for act in ["requeue", "discard"] {
-        let (code, said) = failed(&on(&db, &[act, "--all"]));
-        assert!(code == Some(2) && said.contains("1 job would be"), "{act}: {code:?}: {said}");
+        let (code, message) = failed(&on(&db, &[act, "--all"]));
+        assert!(code == Some(2) && message.contains("1 job would be"), "{act}: {code:?}: {message}");
         assert_eq!(db.state(dead).await, Some(JobState::Dead));
     }
     assert_eq!(json(&db, &["requeue", "--all", "--yes"])["requeued"], 1);
     assert_eq!(json(&db, &["discard", "--all"])["discarded"], 0, "there is nothing to ask for");
-    let (code, said) = failed(&on(&db, &["cancel", &dead.to_string(), "--yes"]));
-    assert!(code == Some(2) && said.contains("--all"), "{said}");
+    let (code, message) = failed(&on(&db, &["cancel", &dead.to_string(), "--yes"]));
+    assert!(code == Some(2) && message.contains("--all"), "{message}");
     db.finish().await;
 }
 
@@ -145,7 +152,7 @@ fn shell_completions_and_man_pages_have_every_command_under_the_name_of_the_bina
         let script = output(&["completions", shell]);
         assert!(["test-cli", "requeue", "dry-run"].iter().all(|word| script.contains(word)), "{shell}");
     }
-    // Checked by the one shell that is certainly installed.
+    // Bash checks the syntax, because it is the only shell that is certainly installed.
     let checked = std::process::Command::new("bash").args(["-n", "/dev/stdin"]).stdin(std::process::Stdio::piped()).spawn();
     let mut checked = checked.unwrap();
     std::io::Write::write_all(&mut checked.stdin.take().unwrap(), output(&["completions", "bash"]).as_bytes()).unwrap();
@@ -158,6 +165,6 @@ fn shell_completions_and_man_pages_have_every_command_under_the_name_of_the_bina
         let page = fs::read_to_string(pages.join(name)).unwrap();
         assert!(page.contains(".SH SYNOPSIS"), "{name}");
     }
-    let (code, said) = failed(&command(CLI, &["man", "--dir", "/dev/null/pages"]).output().unwrap());
-    assert!(code == Some(1) && said.contains("/dev/null/pages"), "{said}");
+    let (code, message) = failed(&command(CLI, &["man", "--dir", "/dev/null/pages"]).output().unwrap());
+    assert!(code == Some(1) && message.contains("/dev/null/pages"), "{message}");
 }

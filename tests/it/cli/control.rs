@@ -1,4 +1,4 @@
-//! Job operations, dead letters at a rate, and exports on the command line.
+//! Tests job operations, rate-limited operations on dead letters, and exports on the command line.
 
 use std::{
     collections::BTreeSet,
@@ -26,8 +26,8 @@ async fn waiting_jobs_are_postponed_hurried_prioritised_and_cancelled_one_by_one
     assert_eq!(json(&db, &["show", &second])["priority"], -7);
     assert_eq!(json(&db, &["priority", "--all", "--state", "ready", "--to", "9", "--dry-run"])["found"], 1);
     assert_eq!(json(&db, &["priority", "--all", "--state", "ready", "--to", "9"])["changed"], 1);
-    let (code, said) = failed(&on(&db, &["run-now", &first]));
-    assert!(code == Some(3) && said.contains("is ready"), "{said}");
+    let (code, message) = failed(&on(&db, &["run-now", &first]));
+    assert!(code == Some(3) && message.contains("is ready"), "{message}");
     let all = json(&db, &["cancel", "--all", "--queue", "default", "--yes"]);
     assert_eq!((all["cancelled"].clone(), all["cancelling"].clone()), (2.into(), 0.into()));
     assert_eq!(text(&on(&db, &["cancel", "--all"]).stdout), "cancelled 0 jobs\n");
@@ -46,8 +46,8 @@ async fn waiting_jobs_are_postponed_hurried_prioritised_and_cancelled_one_by_one
         (vec!["discard", &first, "--error", "x"], "--all"),
         (vec!["cancel"], "ID"),
     ] {
-        let (code, said) = failed(&on(&db, &arguments));
-        assert!(code == Some(2) && said.contains(what), "{arguments:?}: {code:?} {said}");
+        let (code, message) = failed(&on(&db, &arguments));
+        assert!(code == Some(2) && message.contains(what), "{arguments:?}: {code:?} {message}");
     }
     db.finish().await;
 }
@@ -114,31 +114,35 @@ async fn pauses_are_shown_with_their_reason_until_they_are_resumed() {
     let other = other.enqueue(&db.pool).queue("other").await.unwrap().id().to_string();
     let paused = json(&db, &["pause", "--queue", "default", "--reason", "moving\u{1b}[31m", "--wait"]);
     assert_eq!((paused["paused"]["queue"].clone(), paused["stopped"].clone()), ("default".into(), true.into()), "no worker is alive");
-    let said = |arguments: &[&str]| text(&on(&db, arguments).stdout).to_owned();
-    assert!(said(&["show", &mail]).contains("waits      paused (moving\\u{1b}[31m): queue default since "), "{}", said(&["show", &mail]));
-    assert!(!said(&["show", &other]).contains("paused"));
+    let printed = |arguments: &[&str]| text(&on(&db, arguments).stdout).to_owned();
+    assert!(
+        printed(&["show", &mail]).contains("waits      paused (moving\\u{1b}[31m): queue default since "),
+        "{}",
+        printed(&["show", &mail])
+    );
+    assert!(!printed(&["show", &other]).contains("paused"));
     assert_eq!(json(&db, &["show", &mail])["paused"]["queue"], "default");
     assert!(json(&db, &["list"])["jobs"].as_array().unwrap().iter().any(|job| job["id"] == other.as_str() && job["paused"].is_null()));
-    let list = said(&["list"]);
+    let list = printed(&["list"]);
     for (id, is_paused) in [(&mail, true), (&other, false)] {
         let line = list.lines().find(|line| line.starts_with(id.as_str())).unwrap();
         assert_eq!(line.contains("paused (moving"), is_paused, "{list}");
     }
-    assert_eq!(said(&["pause", "--type", "do", "--queue", "other"]), "paused type do in queue other\n");
-    for shown in [said(&["stats"]), said(&["pauses"])] {
+    assert_eq!(printed(&["pause", "--type", "do", "--queue", "other"]), "paused type do in queue other\n");
+    for shown in [printed(&["stats"]), printed(&["pauses"])] {
         for what in ["PAUSED", "SINCE", "queue default", "moving", "type do in queue other", "postgres", "stopped"] {
             assert!(shown.contains(what), "{what}: {shown}");
         }
     }
     let stats = json(&db, &["stats"]);
     assert_eq!((stats["paused"][0]["ready"].clone(), stats["paused"][0]["queue"].clone()), (1.into(), "default".into()));
-    assert_eq!(said(&["pause", "--all"]), "paused everything\n");
-    assert!(said(&["resume", "--queue", "default"]).starts_with("resumed queue default\nstill paused (no reason given): everything"));
+    assert_eq!(printed(&["pause", "--all"]), "paused everything\n");
+    assert!(printed(&["resume", "--queue", "default"]).starts_with("resumed queue default\nstill paused (no reason given): everything"));
     let (code, why) = failed(&on(&db, &["resume", "--queue", "default"]));
     assert!(code == Some(3) && why.contains("not paused") && why.contains("type do in queue other, everything"), "{why}");
     assert_eq!(json(&db, &["resume", "--all"])["paused"][0]["job_type"], "do");
-    assert_eq!(said(&["resume", "--type", "do", "--queue", "other"]), "resumed type do in queue other\n");
-    assert_eq!(said(&["pauses"]), "nothing is paused\n");
+    assert_eq!(printed(&["resume", "--type", "do", "--queue", "other"]), "resumed type do in queue other\n");
+    assert_eq!(printed(&["pauses"]), "nothing is paused\n");
     for (arguments, what) in [
         (vec!["pause"], "--all"),
         (vec!["pause", "--all", "--queue", "mail"], "--all"),
@@ -174,13 +178,13 @@ async fn a_wait_names_the_awaited_workers_and_a_signal_ends_the_wait_but_not_the
     let why = text(&ended.stderr);
     assert!(ended.status.code() == Some(1) && why.matches("deaf (far:7)").count() >= 2 && why.contains("it stays paused"), "{why}");
     assert_eq!(db.count("select count(*) from queue.paused").await, 1);
-    // Resumed by another operator, it would wait forever.
+    // When another operator resumes, `pause --wait` must end, because it would wait forever.
     let child = waits(&["pause", "--all", "--wait"]);
     eventually("it is paused again", async || db.count("select max(id) from queue.paused").await == 2).await;
     sqlx::query("select queue.resume('*')").execute(&db.pool).await.unwrap();
     let ended = child.wait_with_output().unwrap();
     assert!(ended.status.code() == Some(1) && text(&ended.stderr).contains("resumed by another operator"));
-    // The last worker acknowledges.
+    // `pause --wait` ends when the last worker acknowledges.
     let child = waits(&["pause", "--all", "--wait"]);
     eventually("it is paused again", async || db.count("select coalesce(max(id), 0) from queue.paused").await == 3).await;
     sqlx::query("update queue.worker set paused_seen = 3").execute(&db.pool).await.unwrap();

@@ -1,4 +1,4 @@
-//! `flow`: draws the nodes of a flow, and cancels them together.
+//! Tests `flow`, which draws the nodes of a flow and can cancel the whole flow.
 
 use queue_core::{Flow, JobState};
 use tests::{Act, Do, TestDb};
@@ -31,7 +31,7 @@ async fn a_flow_is_drawn_as_a_tree_and_as_a_graph_and_cancelled_whole() {
     assert_eq!(text(&on(&db, &["flow", &ids[1], "--cancel"]).stdout), "cancelled 4 jobs\n");
     assert_eq!(db.state(flow.job(&last).id()).await, Some(JobState::Cancelled));
     assert_eq!(db.count("select jobs from queue.audit where act = 'cancelled'").await, 4);
-    let (code, said) = failed(&on(&db, &["flow", "7"]));
-    assert!(code == Some(3) && said.contains("there is no job 7"), "{code:?}: {said}");
+    let (code, message) = failed(&on(&db, &["flow", "7"]));
+    assert!(code == Some(3) && message.contains("there is no job 7"), "{code:?}: {message}");
     db.finish().await;
 }

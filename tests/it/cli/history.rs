@@ -1,4 +1,4 @@
-//! `history`: the outcomes of attempts, as text and as JSON.
+//! Tests `history`, which prints the outcomes of attempts as text and as JSON.
 
 use queue_core::Job as _;
 use tests::{Act, Do, TestDb};
@@ -43,8 +43,8 @@ async fn invalid_options_of_history_are_refused() {
     for wrong in
         [&["history", "--step", "1m"][..], &["history", "--last", "0s"], &["history", "--by", "queue"], &["history", "--last", "x"]]
     {
-        let (code, said) = failed(&on(&db, wrong));
-        assert_eq!(code, Some(2), "{wrong:?}: {said}");
+        let (code, message) = failed(&on(&db, wrong));
+        assert_eq!(code, Some(2), "{wrong:?}: {message}");
     }
     db.finish().await;
 }

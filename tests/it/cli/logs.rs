@@ -1,4 +1,4 @@
-//! `show --logs`: the logs of attempts, as text and as JSON.
+//! Tests `show --logs`, which prints the logs of attempts as text and as JSON.
 
 use tests::{Act, TestDb};
 
@@ -22,8 +22,8 @@ async fn show_prints_the_logs_of_each_attempt_on_request() {
     assert!(!text(&on(&db, &["show", &id]).stdout).contains("logged"), "only then");
     assert!(text(&on(&db, &["show", &other, "--logs"]).stdout).contains("logged     nothing kept"));
 
-    let said = json(&db, &["show", &id, "--logs"]);
-    assert_eq!((&said["logs"][0]["text"], &said["logs"][1]["cut"]), (&"first".into(), &7.into()));
+    let document = json(&db, &["show", &id, "--logs"]);
+    assert_eq!((&document["logs"][0]["text"], &document["logs"][1]["cut"]), (&"first".into(), &7.into()));
     assert_eq!(json(&db, &["show", &id]).get("logs"), None);
     db.finish().await;
 }

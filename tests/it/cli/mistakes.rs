@@ -1,4 +1,4 @@
-//! Mistakes of operators, each with the expected answer: an exit code, and a message that names what failed, where, and what to do.
+//! Tests operator mistakes. For each mistake the CLI must return the expected exit code and name what failed, where, and what to do.
 
 use std::{
     collections::BTreeMap,
@@ -27,10 +27,11 @@ mod rights;
 mod run;
 mod stores;
 
-/// A command line, its exit code, and texts that its answer contains, separated by ` | `. `{name}` is an item of the [`Fixture`].
+/// A command line, its expected exit code, and texts that its output must contain, separated by ` | `. `{name}` is replaced by a name of
+/// the [`Fixture`].
 type Row = (&'static str, i32, &'static str);
 
-/// All tables, for checks of every row.
+/// All tables, for checks that apply to every row.
 const TABLES: [&[Row]; 17] = [
     operations::ROWS,
     changes::ROWS,
@@ -51,12 +52,12 @@ const TABLES: [&[Row]; 17] = [
     stores::WORK,
 ];
 
-/// Schemas that look like stores of an older release and of a newer one.
+/// SQL that creates two schemas: one looks like a store of an older release, the other like a store of a newer release.
 const OTHER_RELEASES: &str = "create schema older; create table older.migration as select * from queue.migration where version <= 20;
     create schema newer; create table newer.migration as select * from queue.migration;
     insert into newer.migration values (9999, 'later', 1, 9999, now())";
 
-/// A database with a job in each of several states, and names for the items that command lines need.
+/// Database with a job in each of several states, and the names that command lines refer to.
 struct Fixture {
     db: TestDb,
     names: BTreeMap<&'static str, String>,
@@ -95,39 +96,42 @@ impl Fixture {
         sqlx::raw_sql(AssertSqlSafe(statement.to_owned())).execute(&self.db.pool).await.unwrap();
     }
 
-    /// Replaces the names in a text.
-    fn told(&self, text: &str) -> String {
+    /// Replaces each `{name}` in a text.
+    fn fill_in(&self, text: &str) -> String {
         self.names.iter().fold(text.to_owned(), |text, (name, value)| text.replace(&format!("{{{name}}}"), value))
     }
 
     fn answer(&self, url: &str, line: &str) -> Output {
-        let arguments: Vec<String> = arguments(line).iter().map(|argument| self.told(argument)).collect();
+        let arguments: Vec<String> = arguments(line).iter().map(|argument| self.fill_in(argument)).collect();
         let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
         command(CLI, &arguments).env("DATABASE_URL", url).output().unwrap()
     }
 
-    /// Runs the rows one after the other, and reports each with an unexpected answer.
+    /// Runs the rows one after the other, and reports all rows with an unexpected result.
     fn play(&self, url: &str, rows: &[Row]) {
         let wrong: Vec<String> = rows.iter().filter_map(|row| self.fault(url, row)).collect();
         assert!(wrong.is_empty(), "{} of {} answers are other ones:\n{}", wrong.len(), rows.len(), wrong.join("\n"));
     }
 
-    fn fault(&self, url: &str, (line, code, wanted): &Row) -> Option<String> {
+    fn fault(&self, url: &str, (line, code, expected): &Row) -> Option<String> {
         let output = self.answer(url, line);
         let (out, err) = (text(&output.stdout), text(&output.stderr));
-        // Errors are printed on stderr; only `why` and `doctor` print them as their answer. Of several jobs, some may succeed.
+        // Errors are printed on stderr, except by `why` and `doctor`, which print them as their result. An operation on several jobs may
+        // succeed for some of them.
         let is_answer = *code == 0 || ["why", "doctor", "stores why"].iter().any(|command| line.starts_with(command));
-        let said = if is_answer { format!("{out}{err}") } else { err.to_owned() };
-        let has_words = wanted.split(" | ").all(|words| said.contains(&self.told(words)));
-        // An option is not a value, and neither is a duration: ignores clap's suggestions.
-        let is_foreign =
-            said.contains("queue-worker ") || said.contains("use '-- -") || said.contains("panicked") || said.contains("RUST_BACKTRACE");
+        let printed = if is_answer { format!("{out}{err}") } else { err.to_owned() };
+        let has_words = expected.split(" | ").all(|words| printed.contains(&self.fill_in(words)));
+        // Messages must not contain a bare command name, clap's suggestion to use `--`, or a panic.
+        let is_foreign = printed.contains("queue-worker ")
+            || printed.contains("use '-- -")
+            || printed.contains("panicked")
+            || printed.contains("RUST_BACKTRACE");
         let is_right = output.status.code() == Some(*code) && has_words && !is_foreign && (is_answer || *code == 3 || out.is_empty());
-        (!is_right).then(|| format!("{line}\n    wanted {code}: {wanted}\n    was {:?}: {out}{err}", output.status.code()))
+        (!is_right).then(|| format!("{line}\n    wanted {code}: {expected}\n    was {:?}: {out}{err}", output.status.code()))
     }
 }
 
-/// Returns database URLs, each wrong in one way.
+/// Returns invalid database URLs, each with a different fault.
 fn addresses(url: &str) -> impl Iterator<Item = (&'static str, String)> {
     let options = PgConnectOptions::from_str(url).unwrap();
     let with = |parameter: &str| format!("{url}{}{parameter}", if url.contains('?') { "&" } else { "?" });
@@ -144,14 +148,14 @@ fn addresses(url: &str) -> impl Iterator<Item = (&'static str, String)> {
     .into_iter()
 }
 
-/// Starts a server that refuses every login with this error; returns its URL.
+/// Starts a server that rejects every login with this error. Returns its URL.
 fn refusing(code: &str, message: &str) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = format!("postgres://u:p@{}/d?sslmode=disable", listener.local_addr().unwrap());
     let fields = format!("SFATAL\0VFATAL\0C{code}\0M{message}\0\0");
     thread::spawn(move || {
         while let Ok((mut client, _)) = listener.accept() {
-            // Ignores the startup packet; the answer is always the same.
+            // The startup packet is ignored, because the response is always the same.
             let _ = client.read(&mut [0; 1024]);
             let length = u32::try_from(fields.len() + 4).unwrap();
             client.write_all(&[&b"E"[..], &length.to_be_bytes(), fields.as_bytes()].concat()).unwrap();
@@ -160,7 +164,7 @@ fn refusing(code: &str, message: &str) -> String {
     address
 }
 
-/// Splits a line into words; text between `'` is one word.
+/// Splits a line into arguments. Text in single quotes is one argument.
 fn arguments(line: &str) -> Vec<String> {
     let (mut words, mut is_quoted) = (vec![None::<String>], false);
     for letter in line.chars() {

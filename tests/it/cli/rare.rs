@@ -1,5 +1,5 @@
-//! `list` with a rare match: at a terminal it shows how far it has searched and continues until a match or Ctrl-C; elsewhere the search is
-//! bounded.
+//! Tests `list` with a rare match. On a terminal it shows how far it has searched, and continues until a match or Ctrl-C. Otherwise the
+//! search is bounded.
 
 use std::process::Command;
 
@@ -12,7 +12,7 @@ use crate::operate::rare::FILL;
 
 const TERMINAL: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/it/top/terminal.py");
 
-/// Runs the command in a terminal with these steps; returns the exit code, and the screen.
+/// Runs the command in a terminal with these steps. Returns the exit code and the screen contents.
 async fn at_terminal(db: &TestDb, steps: Value, arguments: &'static [&'static str]) -> (i64, String) {
     let mut command = Command::new("python3");
     command.arg(TERMINAL).arg(steps.to_string()).arg(CLI).args(arguments).env("DATABASE_URL", &db.url);
@@ -31,13 +31,13 @@ async fn a_search_for_a_rare_job_shows_progress_at_a_terminal_and_is_bounded_els
     let until = json!([["until", "searching further back"]]);
     let (code, shown) = at_terminal(&db, until.clone(), &["list", "--type", "rare"]).await;
     let row = shown.find(" rare ").unwrap_or_else(|| panic!("none is shown: {shown}"));
-    assert!(code == 0 && shown.find("no matching job back to 20").is_some_and(|said| said < row), "{shown}");
+    assert!(code == 0 && shown.find("no matching job back to 20").is_some_and(|at| at < row), "{shown}");
     let (code, shown) = at_terminal(&db, until, &["list", "--type", "absent"]).await;
     assert!(code == 0 && shown.trim_end().ends_with("no jobs"), "to the end: {shown}");
-    let (said, in_place) = (shown.matches("searching further back").count(), shown.matches("\u{1b}[2A").count());
-    assert_eq!(in_place, said - 1, "each but the first replaces the one before it: {shown:?}");
+    let (notes, in_place) = (shown.matches("searching further back").count(), shown.matches("\u{1b}[2A").count());
+    assert_eq!(in_place, notes - 1, "each but the first replaces the one before it: {shown:?}");
 
-    // Each scan is slow now, so that the search can be interrupted.
+    // From now on each scan is slow, so that the search can be interrupted.
     sqlx::raw_sql(
         "create or replace function queue.type_of(stored text) returns text language plpgsql immutable strict parallel safe as
          $$begin perform pg_catalog.pg_sleep(0.3); return stored; end$$",
@@ -54,10 +54,10 @@ async fn a_search_for_a_rare_job_shows_progress_at_a_terminal_and_is_bounded_els
         move || piped.env("DATABASE_URL", url).output().unwrap()
     });
     let output = output.await.unwrap();
-    let said: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let answer: Value = serde_json::from_slice(&output.stdout).unwrap();
     let as_before = "create or replace function queue.type_of(stored text) returns text language sql immutable strict parallel safe
         return pg_catalog.split_part(stored, '@', 1)";
     sqlx::raw_sql(as_before).execute(&db.pool).await.unwrap();
-    assert!(said["jobs"] == json!([]) && said["next"].is_string() && !text(&output.stderr).contains("searching"), "{said}");
+    assert!(answer["jobs"] == json!([]) && answer["next"].is_string() && !text(&output.stderr).contains("searching"), "{answer}");
     db.finish().await;
 }

@@ -1,4 +1,4 @@
-//! Schedules on the command line.
+//! Tests schedules on the command line.
 
 use queue_core::{Store, schedule};
 use serde_json::Value;
@@ -63,8 +63,8 @@ async fn a_schedule_is_created_shown_paused_run_skipped_and_deleted() {
         (vec!["cron", "add", "a", "--type", "do", "--every", "1h", "--missed", "all"], 2, "catch_up(1)"),
         (vec!["cron", "add", "a", "--type", "do", "--every", "1h", "--payload", "{"], 2, "not JSON"),
     ] {
-        let (ended, said) = failed(&on(&db, &arguments));
-        assert!(ended == Some(code) && said.contains(what), "{arguments:?}: {ended:?} {said}");
+        let (ended, message) = failed(&on(&db, &arguments));
+        assert!(ended == Some(code) && message.contains(what), "{arguments:?}: {ended:?} {message}");
     }
     db.finish().await;
 }
@@ -77,8 +77,8 @@ async fn a_schedule_is_made_for_a_payload_of_a_later_version() {
     assert_eq!(text(&on(&db, &add).stdout), "mail is scheduled\n");
     let job: queue_core::JobId = json(&db, &["cron", "run", "mail"])["enqueued"].as_str().unwrap().parse().unwrap();
     assert_eq!(json(&db, &["show", &job.to_string()])["version"], 2);
-    let (ended, said) = failed(&on(&db, &["cron", "add", "a", "--type", "do", "--every", "1h", "--payload-version", "0"]));
-    assert!(ended == Some(2) && said.contains("from 1 to 9999"), "{said}");
+    let (ended, message) = failed(&on(&db, &["cron", "add", "a", "--type", "do", "--every", "1h", "--payload-version", "0"]));
+    assert!(ended == Some(2) && message.contains("from 1 to 9999"), "{message}");
     db.finish().await;
 }
 

@@ -1,4 +1,4 @@
-//! Signals from the command line: sent, shown, recorded in the audit log, and refused if no job could receive them.
+//! Tests signals on the command line: they are sent, shown, recorded in the audit log, and rejected if no job could receive them.
 
 use std::io::Write as _;
 
@@ -9,7 +9,7 @@ use tests::TestDb;
 use super::{CLI, command, text};
 use crate::durable::{Part, Plan, plan};
 
-/// Returns the exit code, the output and the error output.
+/// Runs the command. Returns the exit code, the output and the error output.
 fn run(db: &TestDb, arguments: &[&str]) -> (Option<i32>, String, String) {
     let output = command(CLI, arguments).env("DATABASE_URL", &db.url).output().unwrap();
     (output.status.code(), text(&output.stdout).to_owned(), text(&output.stderr).to_owned())
@@ -29,14 +29,14 @@ async fn a_signal_is_sent_by_the_command_line_and_seen_until_it_is_received() {
     assert!(why.contains(&format!("`test-cli signal {id} paid`")) && why.contains("it waits for the signal `paid` since"), "{why}");
     let (_, shown, _) = run(&db, &["show", &id]);
     assert!(shown.contains(", paid: attempt 1, waits for a signal until") && !shown.contains("sleeps"), "{shown}");
-    // As an argument, from a file, from stdin; and a signal that no job waits for.
+    // The payload comes from an argument, a file or stdin. The last signal is one that no job is waiting for.
     let file = std::env::temp_dir().join(format!("payload-{id}.json"));
     std::fs::write(&file, "\n\"by file\"\n").unwrap();
     let of_file = format!("@{}", file.display());
     assert_eq!(run(&db, &["signal", &id, "paid", "--payload", "\"secret\""]).0, Some(0));
-    let (code, said, wrong) = run(&db, &["signal", &id, "sh ip", "--payload", &of_file, "--json"]);
+    let (code, stdout, wrong) = run(&db, &["signal", &id, "sh ip", "--payload", &of_file, "--json"]);
     assert_eq!(
-        (code, serde_json::from_str::<serde_json::Value>(&said).unwrap()),
+        (code, serde_json::from_str::<serde_json::Value>(&stdout).unwrap()),
         (Some(0), json!({ "signalled": id, "name": "sh ip" })),
         "{wrong}"
     );
@@ -95,7 +95,7 @@ async fn a_signal_named_like_an_option_is_sent_by_the_command_that_why_prints() 
     db.run_while(db.worker().register::<Plan>(), async {
         db.until(job.id(), JobState::Parked).await;
         let (_, why, _) = run(&db, &["why", &id]);
-        let fix = why.split('`').find_map(|said| said.strip_prefix("test-cli ")).unwrap_or_else(|| panic!("{why}")).to_owned();
+        let fix = why.split('`').find_map(|part| part.strip_prefix("test-cli ")).unwrap_or_else(|| panic!("{why}")).to_owned();
         assert!(fix == format!("signal {id} -- --now") && why.contains("with --payload JSON before `--`"), "{why}");
         let mut words: Vec<&str> = fix.split(' ').collect();
         words.splice(2..2, ["--payload", "\"x\""]);

@@ -1,4 +1,4 @@
-//! The commands for many stores, on two healthy ones, one that was dropped, and one whose database is unreachable.
+//! Tests the commands for many stores. Two stores are healthy, one was dropped, and the database of another is unreachable.
 
 use std::process::{Command, Output, Stdio};
 
@@ -12,7 +12,7 @@ use tests::{Act, Do, TestDb, eventually};
 
 use super::{CLI, RunningCommand, command, failed, folder, text};
 
-/// No server listens there, and the password must not be shown.
+/// Database on a port without a server. Its password must not appear in any output.
 const AWAY: &str = "away=postgres://u:swordfish@127.0.0.1:1/d";
 
 fn stores(db: &TestDb, arguments: &[&str]) -> Command {
@@ -25,7 +25,7 @@ fn on(db: &TestDb, arguments: &[&str]) -> Output {
     stores(db, arguments).output().unwrap()
 }
 
-/// Returns the exit code, the output and the error output.
+/// Runs the command. Returns the exit code, the output and the error output.
 fn run_command(db: &TestDb, arguments: &[&str]) -> (Option<i32>, String, String) {
     let output = on(db, arguments);
     let (out, err) = (text(&output.stdout).to_owned(), text(&output.stderr).to_owned());
@@ -33,20 +33,20 @@ fn run_command(db: &TestDb, arguments: &[&str]) -> (Option<i32>, String, String)
     (output.status.code(), out, err)
 }
 
-/// Returns the JSON document and the exit code.
+/// Runs the command. Returns the JSON document and the exit code.
 fn answer(db: &TestDb, arguments: &[&str]) -> (Value, Option<i32>) {
     let (code, out, err) = run_command(db, &[arguments, &["--json"]].concat());
     (serde_json::from_str(&out).unwrap_or_else(|error| panic!("{arguments:?}: {error}: {out}{err}")), code)
 }
 
-/// Returns the document of a command that all stores have answered.
+/// Runs the command, which must succeed. Returns the JSON document.
 fn json_of(db: &TestDb, arguments: &[&str]) -> Value {
     let (document, code) = answer(db, arguments);
     assert_eq!(code, Some(0), "{arguments:?}: {document}");
     document
 }
 
-/// Returns the stores as a program opens them.
+/// Opens the stores as a program does.
 fn open_stores(db: &TestDb) -> Stores {
     Stores::new(&db.pool, Store::new("homes").unwrap()).rule(Rule::Explicit).database("main", &db.pool).unwrap()
 }
@@ -57,7 +57,7 @@ async fn run_sql(db: &TestDb, sql: &str) {
 
 /// Creates two healthy stores.
 async fn create_two(db: &TestDb) -> [Member; 2] {
-    // Skips the database that is unreachable.
+    // `migrate` skips the unreachable database.
     let mut migrate = stores(db, &["migrate"]);
     assert!(migrate.env_remove("QUEUE_DATABASES").status().unwrap().success());
     assert_eq!(json_of(db, &["add", "one", "main", "one", "--migrate"])["added"]["store"], "one");
@@ -67,7 +67,7 @@ async fn create_two(db: &TestDb) -> [Member; 2] {
     ["one", "two"].map(|name| stores.roster().get(name).unwrap())
 }
 
-/// Adds three faulty ones: one was dropped, one is in an unreachable database, one in a database that is not configured.
+/// Adds three faulty stores: one was dropped, one is in an unreachable database, and one is in a database that is not configured.
 async fn with_others(db: &TestDb) -> [Member; 2] {
     let members = create_two(db).await;
     json_of(db, &["add", "gone", "main", "gone", "--migrate"]);
@@ -119,7 +119,7 @@ async fn stores_that_do_not_answer_are_reported_beside_the_answers_of_the_others
     let (code, out, _) = run_command(&db, &["jobs"]);
     assert!(code == Some(1) && jobs.iter().all(|job| out.contains(job)), "{out}");
 
-    // Only the store in question is queried.
+    // Only the store named in the id is queried.
     let shown = json_of(&db, &["show", &jobs[0]]);
     assert_eq!((&shown["store_job"], &shown["store"], &shown["payload"]), (&jobs[0].as_str().into(), &"one".into(), &Value::Null));
     assert_eq!(json_of(&db, &["show", &jobs[0], "--payload"])["payload"]["act"], "Hang");
@@ -129,7 +129,7 @@ async fn stores_that_do_not_answer_are_reported_beside_the_answers_of_the_others
     assert!(code == Some(0) && out.contains(&format!("job {}: do", jobs[1])) && out.contains("`main`"), "{out}");
     assert_eq!(run_command(&db, &["why", "one/7"]).0, Some(3), "there is no such job, which is an answer");
 
-    for (job, code, wanted) in [
+    for (job, code, expected) in [
         ("one/7", 3, "in the store `one`: there is no job 7"),
         ("nowhere/7", 3, "`test-cli stores list`"),
         ("gone/7", 1, "holds no job queue"),
@@ -138,7 +138,7 @@ async fn stores_that_do_not_answer_are_reported_beside_the_answers_of_the_others
         ("7", 2, "store/123"),
     ] {
         let (ended, out, err) = run_command(&db, &["show", job]);
-        assert!(ended == Some(code) && out.is_empty() && err.contains(wanted), "{job}: {ended:?}: {err}");
+        assert!(ended == Some(code) && out.is_empty() && err.contains(expected), "{job}: {ended:?}: {err}");
     }
     db.finish().await;
 }
@@ -150,10 +150,10 @@ async fn a_list_of_all_stores_has_no_gaps_and_no_doubles_from_page_to_page() {
     let members = create_two(&db).await;
     let mut all = Vec::new();
     for nth in 0..20 {
-        // One of them has most of the jobs.
+        // One of the two stores has most of the jobs.
         all.push(enqueue(&members[usize::from(nth % 5 == 0)], Act::Hang).await);
     }
-    // Ids are built from the clock and a sequence: those of two stores may be equal.
+    // Ids are built from the clock and a sequence, so two stores may have equal ids.
     let id = all[10].split_once('/').unwrap().1.to_owned();
     let (from, to) = if all[10].starts_with("one") { ("one", "two") } else { ("two", "one") };
     run_sql(&db, &format!("insert into {to}.job select * from {from}.job where id = {id}")).await;
@@ -200,7 +200,7 @@ async fn operations_run_in_every_store_that_answers_after_a_confirmation() {
     }
     assert_eq!(run_command(&db, &["cancel", "--all", "--state", "dead", "--yes"]).0, Some(2), "what is wrong is wrong for all");
 
-    // By name: refusals and a failing store do not delay the others.
+    // Rejected ids and unreachable stores do not delay the other jobs of the command.
     let (done, code) = answer(&db, &["cancel", &jobs[0], "gone/7", "two/7", "far/8", &jobs[1]]);
     assert_eq!((code, &done["cancelled"]), (Some(1), &json!([jobs[0], jobs[1]])), "{done}");
     assert_eq!(done["refused"][0]["id"], "two/7");
@@ -250,14 +250,14 @@ async fn stores_are_added_closed_and_removed_and_errors_name_the_fix() {
     assert_eq!((code, &migrated["homes"], migrated["lost"].as_array().unwrap().len()), (Some(1), &"homes".into(), 1), "{migrated}");
     assert!(run_command(&db, &["list"]).1.contains("stores add"));
     let secret = "postgres://u:swordfish@h/d";
-    for (arguments, code, wanted) in [
+    for (arguments, code, expected) in [
         (&["add", "one", "main", "one"][..], 1, "pass `--migrate`"),
         (&["add", "one", secret, "one"], 2, "NAME=URL"),
         (&["add", "one", "nowhere", "one"], 2, "--database nowhere=URL"),
         (&["add", "one", "away", "one"], 1, "out of reach"),
         (&["add", "a b", "main", "one"], 2, "name of a store"),
         (&["add", "one", "main", "a\"b"], 2, "schema"),
-        (&["add", "one", "main", "homes", "--migrate"], 2, "placements"),
+        (&["add", "one", "main", "homes", "--migrate"], 2, "placement tables"),
         (&["list", "--database", secret], 2, "eu=postgres://"),
         (&["list", "--database", "eu=a", "--database", "eu=b"], 2, "`eu`"),
         (&["list", "--homes", "a\"b"], 2, "schema"),
@@ -268,12 +268,12 @@ async fn stores_are_added_closed_and_removed_and_errors_name_the_fix() {
         (&["move", "acme", "one"], 3, "stores list"),
     ] {
         let (ended, out, err) = run_command(&db, arguments);
-        assert!(ended == Some(code) && out.is_empty() && err.contains(wanted), "{arguments:?}: {ended:?}: {out}{err}");
+        assert!(ended == Some(code) && out.is_empty() && err.contains(expected), "{arguments:?}: {ended:?}: {out}{err}");
     }
     let [one, _] = create_two(&db).await;
-    for (arguments, wanted) in [(&["add", "one", "main", "two"][..], "another name"), (&["add", "three", "main", "two"], "already")] {
+    for (arguments, expected) in [(&["add", "one", "main", "two"][..], "another name"), (&["add", "three", "main", "two"], "already")] {
         let (ended, _, err) = run_command(&db, arguments);
-        assert!(ended == Some(2) && err.contains(wanted), "{err}");
+        assert!(ended == Some(2) && err.contains(expected), "{err}");
     }
     assert_eq!(json_of(&db, &["place", "acme", "one"])["is_new"], true);
     assert_eq!(json_of(&db, &["place", "acme", "one"])["is_new"], false);
@@ -325,13 +325,13 @@ async fn one_process_runs_jobs_of_all_stores_and_completes_a_move() {
     let job = enqueue(&two, Act::Ok("y".into())).await;
     eventually("and that in the other", async || state(&two, &job).await == Some(JobState::Completed)).await;
     eventually("the move has finished", async || stores.go_on("acme").await.unwrap() == MoveState::Over).await;
-    // A store added while it runs.
+    // A store is added while the program is running.
     json_of(&db, &["add", "three", "main", "three", "--migrate"]);
     stores.refresh().await.unwrap();
     let three = stores.roster().get("three").unwrap();
     let job = enqueue(&three, Act::Ok("z".into())).await;
     eventually("a store that is added is worked on", async || state(&three, &job).await == Some(JobState::Completed)).await;
-    // A move that is waited for.
+    // `--wait` returns after the move has finished.
     let moved = json_of(&db, &["move", "acme", "three", "--wait"]);
     assert_eq!(moved["is_over"], true);
     assert_eq!(json_of(&db, &["where", "acme"])["store"], "three");
@@ -341,8 +341,8 @@ async fn one_process_runs_jobs_of_all_stores_and_completes_a_move() {
     let unused: Vec<&str> = log.lines().filter(|line| line.contains("gets no jobs")).collect();
     assert!(unused.len() == 1 && unused[0].contains("nosuch"), "{log}");
     assert!(log.contains("database unavailable") && log.contains("slots=7") && !log.contains("swordfish"), "{log}");
-    let (code, said) = failed(&stores_run(&db).arg("--health").arg("127.0.0.1:0").output().unwrap());
-    assert!(code == Some(2) && said.contains("--health"), "{said}");
+    let (code, message) = failed(&stores_run(&db).arg("--health").arg("127.0.0.1:0").output().unwrap());
+    assert!(code == Some(2) && message.contains("--health"), "{message}");
     db.finish().await;
 }
 
@@ -366,7 +366,7 @@ async fn a_store_of_a_second_database_works_like_any_other() {
     let swept = with(&["cancel", "--all", "--yes"]);
     assert!(swept.status.success() && text(&swept.stdout).contains("three: cancelled 1 job"), "{}", text(&swept.stdout));
     assert_eq!(other.state(id).await, Some(JobState::Cancelled));
-    // The database of the home store under another name.
+    // Configure the database of the home store under another name.
     let named = stores(&db, &["counts"]).env("QUEUE_DATABASES", format!("main {eu}")).output().unwrap();
     assert!(named.status.success(), "{}", text(&named.stderr));
     migrate::verify(&mut other.pool.acquire().await.unwrap(), Store::default()).await.unwrap();

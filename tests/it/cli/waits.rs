@@ -1,4 +1,4 @@
-//! The output of `show` for a ready job that waits for a limit.
+//! Tests the output of `show` for a ready job that is waiting for a limit.
 
 use queue_core::{Job as _, JobId};
 use tests::{Act, Do, TestDb, eventually};
@@ -27,22 +27,22 @@ async fn a_job_that_waits_for_a_limit_shows_the_limit_and_others_show_none() {
         let acme = [hang("acme").await, hang("acme").await, hang("acme").await];
         let other = [hang("other").await, hang("other").await];
         runs(3).await;
-        let mut said: Vec<String> = Vec::new();
+        let mut permits: Vec<String> = Vec::new();
         for job in acme.into_iter().chain(other) {
-            said.extend(waits(&db, job));
+            permits.extend(waits(&db, job));
         }
-        said.sort_unstable();
+        permits.sort_unstable();
         let line = db.count("select queue.line_id('other')").await;
-        assert_eq!(said, ["permit type:do/acme: 2 of 2".to_owned(), format!("permit type:do/line {line}: 1 of 1")]);
+        assert_eq!(permits, ["permit type:do/acme: 2 of 2".to_owned(), format!("permit type:do/line {line}: 1 of 1")]);
         assert!(on(&db, &["limits", "set", "queue:default", "--concurrency", "9", "--rate", "1/1h"]).status.success());
         let (last, next) = (hang("third").await, hang("fourth").await);
         runs(4).await;
         let mut waiting: Vec<JobId> = [last, next].into_iter().filter(|job| !waits(&db, *job).is_empty()).collect();
         let waiting = waiting.pop().unwrap();
-        let said = waits(&db, waiting);
-        assert!(said.len() == 1 && said[0].starts_with("rate queue:default: next 2"), "{said:?}");
+        let permits = waits(&db, waiting);
+        assert!(permits.len() == 1 && permits[0].starts_with("rate queue:default: next 2"), "{permits:?}");
         let shown = async || json(&db, &["show", &waiting.to_string()]);
-        // Jobs that ran before the limit was set are counted once their worker has seen it.
+        // Jobs that were running before the limit was set are counted once their worker has read the limit.
         eventually("all that run are counted", async || shown().await["waits_for"][0]["used"] == 4).await;
         let shown = shown().await;
         let limit = &shown["waits_for"][0];

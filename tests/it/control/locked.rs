@@ -1,4 +1,5 @@
-//! Rows locked by another transaction: an operation reports them or skips them, and does not wait for an open transaction.
+//! Tests operations on rows that another transaction has locked: the operation reports or skips the rows, and does not wait for the open
+//! transaction.
 
 use std::{future::IntoFuture as _, time::Duration};
 
@@ -25,14 +26,14 @@ async fn a_job_that_an_open_transaction_has_locked_is_reported_as_locked() {
         let error = act(&mut connect(&db).await, job, what).await.unwrap_err();
         assert!(matches!(error, Error::Locked { state: JobState::Ready, .. }), "{error}");
     }
-    let said = sqlx::query("select queue.cancel($1)").bind(job).execute(&db.pool).await.unwrap_err();
-    assert!(said.to_string().contains("another transaction has it locked"), "{said}");
+    let refusal = sqlx::query("select queue.cancel($1)").bind(job).execute(&db.pool).await.unwrap_err();
+    assert!(refusal.to_string().contains("another transaction has it locked"), "{refusal}");
     tx.rollback().await.unwrap();
     assert_eq!(act(&mut connect(&db).await, job, Control::Cancel).await.unwrap(), Acted::Done);
     db.finish().await;
 }
 
-/// Rows and keys that an open transaction may have locked, and the operation that would wait for it.
+/// Each case names a row or key locked by an open transaction, and an operation that must not wait for that transaction.
 #[tokio::test]
 #[ignore = "deep"]
 async fn no_operation_waits_forever_for_an_open_transaction() {
@@ -63,7 +64,7 @@ async fn no_operation_waits_forever_for_an_open_transaction() {
         assert!(matches!(error, Error::Locked { job: named, .. } if named == job), "{error}");
         let all = act_all(&mut operator, Store::default(), &Filter::default(), what).into_future();
         let all = tokio::time::timeout(Duration::from_secs(10), all).await.unwrap_or_else(|_| panic!("{what:?} of all waits"));
-        assert_eq!(all.unwrap(), Swept::default(), "what is locked is passed over");
+        assert_eq!(all.unwrap(), Swept::default(), "locked jobs are skipped");
         tx.rollback().await.unwrap();
         act(&mut operator, job, what).await.unwrap();
         db.pool.execute("select queue.unblock(0, 10)").await.unwrap();

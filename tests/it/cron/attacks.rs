@@ -1,4 +1,4 @@
-//! Workers that are killed, stopped and duplicated, with wrong clocks: each tick fires once.
+//! Tests killed, stopped and duplicated workers with wrong clocks: each tick fires exactly once.
 
 use std::time::{Duration, Instant};
 
@@ -10,7 +10,7 @@ use super::{STORE, check_each_second, each_second};
 const WORKER: &str = env!("CARGO_BIN_EXE_test-worker");
 const SCHEDULES: usize = 20;
 
-/// Starts a worker with one of these clocks.
+/// Starts a worker with a randomly chosen clock.
 fn worker(db: &TestDb, clocks: &[Clock]) -> WorkerProcess {
     let clock = fastrand::choice(clocks).map(Clock::environment);
     let by = clock.iter().flatten().map(|(name, value)| (*name, value.as_str()));
@@ -18,10 +18,10 @@ fn worker(db: &TestDb, clocks: &[Clock]) -> WorkerProcess {
     WorkerProcess::start(WORKER, &db.url, &settings)
 }
 
-/// Duration of the test; `QUEUE_TEST_CRON_SECONDS=600` makes it longer.
+/// Returns the duration of the test, which `QUEUE_TEST_CRON_SECONDS=600` extends.
 fn how_long() -> Duration {
-    let said = std::env::var("QUEUE_TEST_CRON_SECONDS").ok().and_then(|seconds| seconds.parse().ok());
-    Duration::from_secs(said.unwrap_or(12))
+    let configured = std::env::var("QUEUE_TEST_CRON_SECONDS").ok().and_then(|seconds| seconds.parse().ok());
+    Duration::from_secs(configured.unwrap_or(12))
 }
 
 #[tokio::test]
@@ -44,7 +44,7 @@ async fn no_tick_is_missed_or_doubled_while_workers_are_killed_and_stopped() {
             kills += 1;
         } else {
             workers[victim].signal("STOP");
-            // A zombie: it continues when other workers have its ticks.
+            // The stopped worker becomes a zombie: it continues after other workers have fired its ticks.
             let fired = db.count("select count(*) from queue.fire").await;
             eventually("others continue", async || db.count("select count(*) from queue.fire").await > fired + 20).await;
             workers[victim].signal("CONT");

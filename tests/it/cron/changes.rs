@@ -1,4 +1,5 @@
-//! Changes of schedules: recreated, paused, resumed, skipped, deleted; concurrently; and refused changes.
+//! Tests changes of schedules: they are recreated, paused, resumed, skipped and deleted, also concurrently. Also tests changes that are
+//! rejected.
 
 use sqlx::{Connection as _, PgConnection, error::DatabaseError};
 use tests::{TestDb, eventually, protocol::register, timetable};
@@ -11,7 +12,7 @@ async fn run(on: &mut PgConnection, text: &'static str) {
     sqlx::raw_sql(text).execute(on).await.unwrap();
 }
 
-/// Returns the SQLSTATE and the message of a refusal.
+/// Runs the statement, which must be rejected. Returns the SQLSTATE and the error message.
 async fn refused(on: &mut PgConnection, text: &'static str) -> (String, String) {
     let error = sqlx::raw_sql(text).execute(on).await.unwrap_err();
     let code = error.as_database_error().and_then(DatabaseError::code).unwrap_or_default().into_owned();
@@ -30,8 +31,8 @@ async fn the_table_accepts_no_invalid_schedule() {
         ("update queue.schedule set every = null", "schedule_has_one_timing"),
         ("update queue.schedule set source = 'nobody'", "schedule_source_is_known"),
     ] {
-        let (code, said) = refused(&mut on, change).await;
-        assert!(code == "23514" && said.contains(constraint), "{change}: {said}");
+        let (code, message) = refused(&mut on, change).await;
+        assert!(code == "23514" && message.contains(constraint), "{change}: {message}");
     }
     db.finish().await;
 }
@@ -45,13 +46,13 @@ async fn of_two_concurrent_changes_of_a_schedule_the_second_wins() {
     timetable::put(&mut other, 60).await.unwrap();
     let mut first = one.begin().await.unwrap();
     timetable::put(&mut first, 7).await.unwrap();
-    // In the state that other sessions see.
+    // The second session waits, because it does not see the first session's uncommitted schedule.
     let second = tokio::spawn(async move { timetable::put(&mut other, 60).await.map(|()| other) });
     eventually("it waits", async || db.count(waits).await == 1).await;
     first.commit().await.unwrap();
     let mut other = second.await.unwrap().unwrap();
     assert_eq!(db.count(grace).await, 1);
-    // While the first session deletes it.
+    // The second session now waits for the deletion by the first one.
     let mut first = one.begin().await.unwrap();
     assert!(timetable::unschedule(&mut first).await.unwrap());
     let second = tokio::spawn(async move { timetable::put(&mut other, 60).await });
@@ -69,9 +70,9 @@ async fn a_schedule_with_an_error_is_planned_again_by_an_identical_declaration()
     timetable::put(&mut on, 60).await.unwrap();
     run(&mut on, "update queue.schedule set error = 'wrong', next_at = now(), skip_at = now(), since = now() - interval '1 h'").await;
     timetable::put(&mut on, 60).await.unwrap();
-    let anew = "select count(*) from queue.schedule
+    let planned = "select count(*) from queue.schedule
       where error is null and next_at is null and skip_at is null and since > now() - interval '1 minute'";
-    assert_eq!(db.count(anew).await, 1);
+    assert_eq!(db.count(planned).await, 1);
     db.finish().await;
 }
 
@@ -85,12 +86,12 @@ async fn a_missing_schedule_is_neither_paused_nor_resumed_nor_skipped() {
         "select queue.skip_schedule('none')",
         "select queue.run_schedule('none')",
     ] {
-        let (code, said) = refused(&mut on, act).await;
-        assert!(code == "P0002" && said.contains("there is no schedule \"none\""), "{act}: {said}");
+        let (code, message) = refused(&mut on, act).await;
+        assert!(code == "P0002" && message.contains("there is no schedule \"none\""), "{act}: {message}");
     }
     timetable::put(&mut on, 60).await.unwrap();
-    let (code, said) = refused(&mut on, "select queue.skip_schedule('due')").await;
-    assert!(code == "55000" && said.contains("is unknown until"), "{said}");
+    let (code, message) = refused(&mut on, "select queue.skip_schedule('due')").await;
+    assert!(code == "55000" && message.contains("is unknown until"), "{message}");
     assert!(timetable::unschedule(&mut on).await.unwrap() && !timetable::unschedule(&mut on).await.unwrap());
     db.finish().await;
 }
@@ -133,16 +134,17 @@ async fn a_pause_begins_once_and_after_its_end_can_begin_again() {
     run(&mut on, "update queue.schedule set paused_at = paused_at - interval '1 h'").await;
     run(&mut on, "select queue.pause_schedule('due')").await;
     assert_eq!(db.count("select count(*) from queue.schedule where paused_at < now() - interval '1 minute'").await, 1, "since it began");
-    let mut told = db.listen("wake").await;
+    let mut notifications = db.listen("wake").await;
     run(&mut on, "select queue.resume_schedule('due')").await;
-    let heard = tokio::time::timeout(std::time::Duration::from_secs(30), told.recv()).await.expect("no session is notified");
-    assert_eq!(heard.unwrap().payload(), "!schedule");
-    let anew = "select count(*) from queue.schedule where since > now() - interval '1 minute' and next_at is null and paused_at is null";
-    assert_eq!(db.count(anew).await, 1, "the ticks of the pause have passed");
+    let notification =
+        tokio::time::timeout(std::time::Duration::from_secs(30), notifications.recv()).await.expect("no session is notified");
+    assert_eq!(notification.unwrap().payload(), "!schedule");
+    let resumed = "select count(*) from queue.schedule where since > now() - interval '1 minute' and next_at is null and paused_at is null";
+    assert_eq!(db.count(resumed).await, 1, "the ticks of the pause have passed");
     db.finish().await;
 }
 
-/// Counts the rows of a static schedule that match.
+/// Counts the matching rows of a schedule declared by workers.
 async fn declared(db: &TestDb, what: &str) -> i64 {
     let count = format!("select count(*) from queue.schedule where name = 'told' and {what}");
     sqlx::query_scalar(sqlx::AssertSqlSafe(count)).fetch_one(&db.pool).await.unwrap()

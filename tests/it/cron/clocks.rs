@@ -1,5 +1,5 @@
-//! Clocks that are wrong by 90 seconds: workers' clocks are never read, and with a server clock that steps both ways each tick has its job
-//! once.
+//! Tests clocks that are wrong by 90 seconds. Workers' clocks are never read. While the server's clock steps in both directions, each tick
+//! has exactly one job.
 
 use std::time::{Duration, Instant};
 
@@ -16,7 +16,7 @@ use super::{STORE, check_each_second, each_second};
 const WORKER: &str = env!("CARGO_BIN_EXE_test-worker");
 const SCHEDULES: usize = 20;
 
-/// Starts a worker with a wrong clock, and checks in its log that it is wrong.
+/// Starts a worker with a wrong clock, and checks in its log that the clock is wrong.
 async fn worker(url: &str, clock: &Clock, wrong: i64) -> WorkerProcess {
     let began = Instant::now();
     let by = clock.environment();
@@ -24,10 +24,10 @@ async fn worker(url: &str, clock: &Clock, wrong: i64) -> WorkerProcess {
     let settings: Vec<(&str, &str)> = [("TTL_MS", "1500"), ("QUEUE_LOG", "info"), ("NO_COLOR", "1")].into_iter().chain(by).collect();
     let worker = WorkerProcess::start_with(WORKER, url, &[], &settings);
     eventually("it logs that it has started", async || worker.log_since(began).iter().any(|line| line.contains("worker started"))).await;
-    let said = worker.log_since(began)[0].clone();
-    let said: DateTime<Utc> = said.split_whitespace().next().unwrap().parse().unwrap();
-    let off = (said - Utc::now()).num_seconds() - wrong;
-    assert!((-20..=5).contains(&off), "it says {said}");
+    let logged = worker.log_since(began)[0].clone();
+    let logged: DateTime<Utc> = logged.split_whitespace().next().unwrap().parse().unwrap();
+    let off = (logged - Utc::now()).num_seconds() - wrong;
+    assert!((-20..=5).contains(&off), "it logged {logged}");
     worker
 }
 
@@ -41,7 +41,7 @@ async fn count(database: &Database, query: &str) -> i64 {
     database.count(query).await.unwrap()
 }
 
-/// Waits until all ticks until now have fired, and each schedule has fired some after that time.
+/// Waits until all ticks up to now have fired, and each schedule has fired at least one tick later than `after`.
 async fn caught_up(database: &Database, after: DateTime<Utc>) {
     within(Duration::from_secs(90), "all schedules have caught up", async || {
         let behind =
@@ -77,14 +77,14 @@ async fn a_server_whose_clock_steps_by_90_seconds_both_ways_misses_and_doubles_n
     caught_up(&database, began + Duration::from_secs(2)).await;
     assert_eq!(server_is_off(&database).await, 0);
 
-    // All leases end immediately, and 90 ticks of each schedule are due.
+    // The step expires all leases, and 90 ticks of each schedule become due.
     clock.set(90).unwrap();
     assert_eq!(server_is_off(&database).await, 90);
     workers.remove(0).kill();
     workers.push(worker(&url, &wrong[0].1, -90).await);
     caught_up(&database, began + Duration::from_secs(95)).await;
 
-    // The times of 90 ticks come again. Schedules resumed meanwhile are planned from the current time.
+    // The clock reaches the times of 90 ticks again. Schedules resumed meanwhile are planned from the current time.
     clock.set(0).unwrap();
     assert_eq!(server_is_off(&database).await, 0);
     let last = last_tick(&database).await;
@@ -92,8 +92,8 @@ async fn a_server_whose_clock_steps_by_90_seconds_both_ways_misses_and_doubles_n
     for name in &resumed {
         schedule::pause(&database.pool, STORE(), name).await.unwrap();
     }
-    // A tick that a worker was about to fire when the clock stepped finds a changed schedule, if it was resumed. The other schedules may
-    // fire it once.
+    // A worker that was about to fire a tick when the clock stepped finds a changed schedule if the schedule was resumed. The other
+    // schedules may fire that tick once.
     let of_resumed = format!("select count(*) from queue.fire where name in ('{}')", resumed.join("','"));
     let fired = count(&database, &of_resumed).await;
     for name in &resumed {
@@ -102,7 +102,7 @@ async fn a_server_whose_clock_steps_by_90_seconds_both_ways_misses_and_doubles_n
     workers.remove(0).kill();
     workers.push(worker(&url, &wrong[2].1, 90).await);
     let again = count(&database, "select extract(epoch from clock_timestamp())::bigint").await;
-    within(Duration::from_mins(1), "they come to ticks that have fired", async || {
+    within(Duration::from_mins(1), "they reach ticks that have fired", async || {
         let past = format!(
             "select count(*) from queue.schedule where next_at < to_timestamp({again} + 60) and next_at > to_timestamp({again} + 2)"
         );

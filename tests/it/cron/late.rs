@@ -1,4 +1,4 @@
-//! Lateness of ticks: one-second schedules with one otherwise idle worker.
+//! Measures the lateness of ticks of one-second schedules, with one otherwise idle worker.
 
 use std::time::Duration;
 
@@ -26,7 +26,7 @@ async fn of_ten_schedules_of_a_second_99_of_100_ticks_are_at_most_50_ms_late() {
     }
     let ended = "select count(*) from queue.jobs where state <> 'completed'";
     within(patience, "their jobs have ended", async || db.count(ended).await == 0).await;
-    // The first second of a schedule has passed when it is created.
+    // The first tick is not measured, because its second has passed when the schedule is created.
     let late = async |of: &str, moment: &str| {
         let all = format!(
             "select extract(epoch from {moment} - f.tick)::float8 * 1000 from queue.fire f join effect e on e.job = f.job

@@ -1,4 +1,4 @@
-//! The jobs that a tick overlaps with: unfinished jobs of its own schedule, from earlier ticks and manual runs.
+//! Tests which jobs a tick overlaps with: unfinished jobs of its own schedule, from earlier ticks and from manual runs.
 
 use queue_core::{
     JobId, JobRef, JobState,
@@ -17,7 +17,7 @@ async fn make(db: &TestDb, names: &[&str]) {
     sqlx::query("update queue.schedule set next_at = date_trunc('second', now()) - interval '30 s'").execute(&db.pool).await.unwrap();
 }
 
-/// Fires the tick of a schedule; the next one is a second later.
+/// Fires the current tick of a schedule. The next tick is a second later.
 async fn fire(on: &mut PgConnection, name: &str) -> String {
     let fire = "select f.outcome from queue.schedule s,
       queue.fire_ticks(s.name, s.definition, s.next_at, array[s.next_at], 'enqueue', s.next_at + interval '1 s', null) f where s.name = $1";
@@ -61,7 +61,7 @@ async fn jobs_of_a_later_release_do_not_overlap() {
             .await
             .unwrap();
     assert_eq!(overlaps, (false, true));
-    // Another job than the one the tick had.
+    // Delete the recorded ticks: the invariant would report that the recorded job is not the one that the tick created.
     sqlx::query("delete from queue.fire").execute(&mut *on).await.unwrap();
     drop(on);
     db.finish().await;

@@ -1,4 +1,4 @@
-//! Schedules that fail repeatedly, or that another session has locked: the others fire in time, and the failure ends visibly.
+//! Tests schedules that fail repeatedly or that another session has locked: the other schedules fire in time, and the failure ends visibly.
 
 use std::time::{Duration, Instant};
 
@@ -8,7 +8,7 @@ use tests::{TestDb, WorkerProcess, eventually, within};
 
 use super::{STORE, check_each_second, each_second, fires, outcomes, quick, sleeper, without_workers};
 
-/// Returns a schedule that fires every second, under an ordering key.
+/// Returns a schedule that fires every second and whose jobs have an ordering key.
 fn keyed(key: &str, grace: Duration) -> Schedule {
     Schedule::every(Duration::from_secs(1)).grace(grace).overlap(Overlap::Allow).job_with(&quick(), |options| {
         options.key(key);
@@ -40,7 +40,7 @@ async fn schedules_fire_in_time_beside_twenty_whose_jobs_cannot_be_enqueued() {
     for place in 0..5 {
         check_each_second(&db.pool, &format!("good{place}")).await;
     }
-    // The first ticks have passed when they are planned.
+    // The first ticks are not measured, because they have passed when they are planned.
     let late = "select extract(epoch from fired_at - tick)::float8 * 1000 from queue.fire
       where name like 'good%' and tick > (select min(tick) + interval '2 s' from queue.fire) order by 1";
     let late: Vec<f64> = sqlx::query_scalar(late).fetch_all(&db.pool).await.unwrap();
@@ -51,7 +51,8 @@ async fn schedules_fire_in_time_beside_twenty_whose_jobs_cannot_be_enqueued() {
     db.finish().await;
 }
 
-/// A tick whose statement is cancelled by another session, and one whose statement does not end by itself: its writes are rolled back.
+/// The statement of one tick is cancelled as by another session, and the statement of a second tick does not end by itself. The writes of
+/// both ticks are rolled back.
 #[tokio::test]
 #[ignore = "deep"]
 async fn a_tick_whose_statement_is_cancelled_stops_no_other_and_ends_visibly() {
@@ -85,7 +86,7 @@ async fn a_tick_whose_statement_is_cancelled_stops_no_other_and_ends_visibly() {
     db.finish().await;
 }
 
-/// Each failed try is a line in the log. At the first try, the tick comes after others in one statement.
+/// Each failed attempt to fire the tick is a line in the log. At the first attempt, other ticks precede this tick in the same statement.
 #[tokio::test]
 #[ignore = "deep"]
 async fn a_late_tick_behind_a_lock_fires_once_the_lock_is_gone() {
@@ -125,7 +126,7 @@ async fn hundreds_of_locked_schedules_delay_no_other() {
     let mut open = other.begin().await.unwrap();
     sqlx::query("select from queue.schedule where name like 'stuck%' for update").execute(&mut *open).await.unwrap();
     db.run_while(sleeper(&db), async {
-        // Planned after the known ones, it is the last of all.
+        // This schedule was planned after the existing ones, so it comes last.
         eventually("it fires", async || fires(&db, "good").await.len() >= 4).await;
         assert_eq!(db.count("select count(*) from queue.fire where name <> 'good'").await, 0);
         open.rollback().await.unwrap();
@@ -137,10 +138,10 @@ async fn hundreds_of_locked_schedules_delay_no_other() {
     db.finish().await;
 }
 
-/// Index of the schedule, its tick, the outcome, the job, and the reason.
+/// Row of a fired tick: index of the schedule, tick, outcome, job, and reason.
 type FireRow = (i64, Option<chrono::DateTime<chrono::Utc>>, String, Option<i64>, Option<String>);
 
-/// One statement for all schedules: the work of a failing one is rolled back, and reported.
+/// One statement fires all schedules. The work of a failing schedule is rolled back and reported.
 #[tokio::test]
 async fn what_fails_in_a_statement_for_several_schedules_is_rolled_back_alone() {
     let db = TestDb::new().await;
@@ -153,7 +154,7 @@ async fn what_fails_in_a_statement_for_several_schedules_is_rolled_back_alone() 
     }
     let due = "update queue.schedule set next_at = date_trunc('second', now()) returning definition, next_at";
     let due: Vec<(i64, chrono::DateTime<chrono::Utc>)> = sqlx::query_as(due).fetch_all(&mut on).await.unwrap();
-    // All columns except the time of the try.
+    // Selects all columns except the times that record the attempt to fire.
     let row = "select (to_jsonb(s) - '{tried_at,again_at}'::text[])::text from queue.schedule s where name = 'b'";
     let before: Vec<String> = sqlx::query_scalar(row).fetch_all(&mut on).await.unwrap();
     let tick = due[0].1;
@@ -173,7 +174,7 @@ async fn what_fails_in_a_statement_for_several_schedules_is_rolled_back_alone() 
     assert_eq!(came, [(1, "enqueued", true), (2, "raised", false), (3, "enqueued", true)]);
     assert!(fired[1].4.as_deref().unwrap().contains("55P03"), "{fired:?}");
     let after: Vec<String> = sqlx::query_scalar(row).fetch_all(&mut on).await.unwrap();
-    assert_eq!(after, before, "as it was");
+    assert_eq!(after, before, "unchanged");
     assert_eq!((outcomes(&db, "a").await.len(), outcomes(&db, "b").await.len(), outcomes(&db, "c").await.len()), (1, 0, 1));
     open.rollback().await.unwrap();
     db.finish().await;
@@ -203,7 +204,7 @@ async fn one_declaration_that_is_wrong_keeps_no_other_from_being_declared() {
     let db = TestDb::new().await;
     let mut on = PgConnection::connect(&db.url).await.unwrap();
     let worker = tests::protocol::register(&mut on).await.unwrap();
-    let said: Vec<(String, String)> = sqlx::query_as(include_str!("../../../queue-worker/sql/declare.sql"))
+    let answers: Vec<(String, String)> = sqlx::query_as(include_str!("../../../queue-worker/sql/declare.sql"))
         .bind(worker)
         .bind(["nul", "no_json", "no_options", "good"])
         .bind(["do"; 4])
@@ -212,8 +213,8 @@ async fn one_declaration_that_is_wrong_keeps_no_other_from_being_declared() {
         .fetch_all(&mut on)
         .await
         .unwrap();
-    let names: Vec<&str> = said.iter().map(|(name, _)| name.as_str()).collect();
-    assert!(names == ["nul", "no_json", "no_options"] && said.iter().all(|(_, became)| became.starts_with("refused: ")), "{said:?}");
+    let names: Vec<&str> = answers.iter().map(|(name, _)| name.as_str()).collect();
+    assert!(names == ["nul", "no_json", "no_options"] && answers.iter().all(|(_, became)| became.starts_with("refused: ")), "{answers:?}");
     assert_eq!(db.count("select count(*) from queue.declaration where name = 'good'").await, 1);
     assert_eq!(db.count("select count(*) from queue.worker where cardinality(declares) = 1").await, 1);
     db.finish().await;

@@ -1,4 +1,4 @@
-//! Invalid schedules are refused with a fix, or end visibly, and stop nothing else.
+//! Tests invalid schedules: they are rejected with a fix, or end visibly, and stop nothing else.
 
 use std::time::Duration;
 
@@ -51,7 +51,7 @@ async fn a_bad_schedule_stops_no_other_and_names_its_error() {
     assert!(full.iter().all(|fire| fire.outcome == "failed" && fire.error.as_deref().unwrap().contains("at its capacity")), "{full:?}");
     let conflict = fires(&db, "a_conflict").await;
     assert!(conflict[0].outcome == "enqueued" && conflict[1..].iter().all(|fire| fire.outcome == "kept"), "{conflict:?}");
-    // Once corrected, it continues.
+    // Once corrected, the schedule continues.
     schedule::create(&db.pool, STORE(), "a_word", &each_second()).await.unwrap();
     db.run_while(sleeper(&db), async { eventually("it fires", async || !fires(&db, "a_word").await.is_empty()).await }).await;
     sqlx::query("delete from queue.schedule").execute(&db.pool).await.unwrap();
@@ -104,9 +104,9 @@ async fn a_wrong_call_is_refused_and_named_in_sql_and_in_rust() {
         ("a", "do it", "{\"every\": \"1 h\"}", "the job type has"),
     ] {
         let call = sqlx::query("select queue.schedule($1, $2, '{}', $3::text::jsonb)").bind(name).bind(job_type).bind(options);
-        let said = call.execute(&db.pool).await.unwrap_err();
-        let said = said.as_database_error().unwrap();
-        assert!(said.code().as_deref() == Some("22023") && said.message().contains(why), "{options}: {}", said.message());
+        let error = call.execute(&db.pool).await.unwrap_err();
+        let error = error.as_database_error().unwrap();
+        assert!(error.code().as_deref() == Some("22023") && error.message().contains(why), "{options}: {}", error.message());
     }
     let long = sqlx::query("select queue.schedule('a', 'do', '{}', jsonb_build_object('cron', repeat('x', 300)))").execute(&db.pool).await;
     assert!(long.unwrap_err().to_string().contains("256 bytes"));
@@ -132,8 +132,8 @@ async fn a_wrong_call_is_refused_and_named_in_sql_and_in_rust() {
             "left to the schedule",
         ),
     ] {
-        let said = schedule::create(&db.pool, Store::default(), "a", &schedule).await.unwrap_err().to_string();
-        assert!(said.contains(why), "{said}");
+        let error = schedule::create(&db.pool, Store::default(), "a", &schedule).await.unwrap_err().to_string();
+        assert!(error.contains(why), "{error}");
     }
     let wrong = sleeper(&db).schedule("a", Schedule::cron("x").job(&Do { act: tests::Act::Panic }));
     assert!(wrong.run(std::future::pending()).await.unwrap_err().to_string().contains("five fields"), "before it begins");

@@ -1,4 +1,4 @@
-//! Schedules declared by workers: the newest of several releases decides, and a schedule that none declares is withdrawn.
+//! Tests schedules declared by workers: the newest of several releases decides, and a schedule that no worker declares is withdrawn.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use tokio::{sync::oneshot, task::JoinHandle};
 
 use super::{STORE, each_second, quick, sleeper};
 
-/// A job that its type schedules, with a queue and a priority.
+/// Job type that declares its own schedule, with a queue and a priority.
 #[job(cron = "30 4 * * MON-FRI", tz = "Europe/Berlin", queue = "reports", priority = 7)]
 #[derive(Default, Serialize, Deserialize)]
 struct Nightly {
@@ -34,7 +34,7 @@ async fn a_test_passes_a_tick_to_a_handler() {
     testing::run(Nightly::default()).tick("nightly", chrono::DateTime::UNIX_EPOCH).await.output();
 }
 
-/// A worker in the background, and the handle that stops it.
+/// Worker running in the background, and the handle that stops it.
 struct Release {
     stop: oneshot::Sender<()>,
     worker: JoinHandle<()>,
@@ -100,7 +100,7 @@ async fn the_newest_release_that_lives_wins_and_an_older_one_that_starts_late_do
     let second = Release::start(release(&db, new));
     in_force(&db, new).await;
     assert!(schedule::find(&db.pool, STORE(), "report").await.unwrap().paused_at.is_some(), "a pause stays");
-    // Another worker of the old release, as an autoscaler starts one during a deployment.
+    // An autoscaler may start another worker of the old release during the deployment.
     let late = Release::start(release(&db, old));
     eventually("it has declared", async || db.count("select count(*) from queue.worker where cardinality(declares) = 1").await == 3).await;
     let changed = "select xmin::text::bigint from queue.schedule where name = 'report'";
@@ -111,7 +111,7 @@ async fn the_newest_release_that_lives_wins_and_an_older_one_that_starts_late_do
     }
     assert_eq!(db.count(changed).await, before, "nothing goes to and fro");
     in_force(&db, new).await;
-    // Rollback: no worker of the new release is alive.
+    // Roll the deployment back, so that no worker of the new release is alive.
     second.end().await;
     in_force(&db, old).await;
     first.end().await;
@@ -141,7 +141,7 @@ async fn a_schedule_that_no_living_worker_declares_is_withdrawn_and_returns_unch
     db.finish().await;
 }
 
-/// Two concurrent elections, one of which has seen a release that the other has not.
+/// Two elections run concurrently, and one of them has seen a release that the other has not.
 #[tokio::test]
 async fn an_election_that_knew_less_does_not_undo_one_that_was_first() {
     let db = TestDb::new().await;
@@ -172,13 +172,13 @@ async fn an_election_that_knew_less_does_not_undo_one_that_was_first() {
     let mut on = late.await.unwrap();
     assert_eq!(schedule::find(&db.pool, STORE(), "report").await.unwrap().cron.as_deref(), Some("0 3 * * *"));
 
-    // It does not wait forever for a session that has locked a schedule.
+    // An election does not wait forever for a session that has locked a schedule.
     sqlx::query(gone).bind(third).execute(&mut on).await.unwrap();
     let mut held = other.begin().await.unwrap();
     sqlx::query("select from queue.schedule for update").execute(&mut *held).await.unwrap();
     sqlx::query("set statement_timeout = '15s'").execute(&mut on).await.unwrap();
-    let said: Vec<String> = sqlx::query_scalar(elect).fetch_all(&mut on).await.unwrap();
-    assert!(said.len() == 1 && said[0].contains("lock timeout"), "{said:?}");
+    let answers: Vec<String> = sqlx::query_scalar(elect).fetch_all(&mut on).await.unwrap();
+    assert!(answers.len() == 1 && answers[0].contains("lock timeout"), "{answers:?}");
     held.rollback().await.unwrap();
     assert_eq!(sqlx::query_scalar::<_, String>(elect).fetch_all(&mut on).await.unwrap(), ["in force"]);
     sqlx::query("delete from queue.schedule").execute(&db.pool).await.unwrap();
@@ -199,7 +199,7 @@ async fn a_schedule_that_one_release_could_not_read_is_restored_by_one_that_can(
     db.finish().await;
 }
 
-/// Schedules that workers of an unknown release declare.
+/// Workers of a newer release declare schedules that this release cannot read.
 #[tokio::test]
 async fn a_schedule_of_a_newer_release_that_this_one_cannot_read_is_left_to_it() {
     let db = TestDb::new().await;
@@ -213,7 +213,7 @@ async fn a_schedule_of_a_newer_release_that_this_one_cannot_read_is_left_to_it()
     let wrong = "select queue.schedule('anybody', 'do', '{}', '{\"cron\": \"x\"}')";
     sqlx::query(wrong).execute(&db.pool).await.unwrap();
     db.run_while(sleeper(&db), async {
-        eventually("it has looked", async || super::fires(&db, "good").await.len() >= 2).await;
+        eventually("it has polled", async || super::fires(&db, "good").await.len() >= 2).await;
         let marked = async || schedule::find(&db.pool, STORE(), "anybody").await.unwrap().error.is_some();
         eventually("a dynamic schedule shows its error", marked).await;
         let found = schedule::find(&db.pool, STORE(), "newer").await.unwrap();
@@ -224,7 +224,7 @@ async fn a_schedule_of_a_newer_release_that_this_one_cannot_read_is_left_to_it()
     db.finish().await;
 }
 
-/// Declarations of a silent worker no longer count, although its row still exists; those of a living one do.
+/// Declarations of a worker whose lease has expired no longer count, although its row still exists. Declarations of a living worker do.
 #[tokio::test]
 async fn only_declarations_of_living_workers_are_elected_and_remembered() {
     let db = TestDb::new().await;

@@ -1,4 +1,4 @@
-//! `queue.fire_ticks` and related functions, one call at a time.
+//! Tests `queue.fire_ticks` and related functions, one call at a time.
 
 use queue_core::schedule;
 use sqlx::{Connection as _, PgConnection};
@@ -6,14 +6,14 @@ use tests::TestDb;
 
 use super::{STORE, each_second, fires};
 
-/// Creates a schedule whose tick was a second ago.
+/// Creates a schedule whose tick was due a second ago.
 async fn due(db: &TestDb, name: &str) -> i64 {
     schedule::create(&db.pool, STORE(), name, &each_second()).await.unwrap();
     let made = "update queue.schedule set next_at = now() - interval '1 s' where name = $1 returning definition";
     sqlx::query_scalar(made).bind(name).fetch_one(&db.pool).await.unwrap()
 }
 
-/// Fires the tick of a schedule as it was read; returns the rows.
+/// Fires the tick with the schedule's current values. Returns the outcomes.
 async fn fire(on: &mut PgConnection, name: &str, verb: &str) -> Vec<String> {
     let fire = "select f.outcome from queue.schedule s, queue.fire_ticks(s.name, s.definition, s.next_at, array[s.next_at], $2, now() + interval '1 h', null) f where s.name = $1";
     sqlx::query_scalar(fire).bind(name).bind(verb).fetch_all(on).await.unwrap()
@@ -55,7 +55,7 @@ async fn a_tick_fires_once_and_only_if_its_schedule_is_unchanged() {
     db.finish().await;
 }
 
-/// A definition is a hash: two schedules may have the same one.
+/// A definition is identified by a hash, and two schedules may have the same definition.
 #[tokio::test]
 async fn of_schedules_with_one_definition_and_one_tick_each_fires_its_own() {
     let db = TestDb::new().await;
@@ -119,7 +119,7 @@ async fn a_tick_is_skipped_or_missed_without_a_job() {
     let mut on = PgConnection::connect(&db.url).await.unwrap();
     for (name, verb, outcome) in [("a", "enqueue", "skipped"), ("b", "miss", "missed")] {
         due(&db, name).await;
-        // A worker may have read the schedule before the skip.
+        // A worker may have read the schedule before it was told to skip the tick.
         sqlx::query("update queue.schedule set skip_at = next_at where name = 'a'").execute(&mut on).await.unwrap();
         assert_eq!(fire(&mut on, name, verb).await, [outcome]);
         assert_eq!(fires(&db, name).await[0].job, None);
@@ -213,7 +213,7 @@ async fn a_tick_waits_for_no_lock_forever_and_the_callers_lock_timeout_is_kept()
     db.finish().await;
 }
 
-/// Each of several ticks has its own outcome, not that of the previous one.
+/// Each of several ticks has its own outcome instead of repeating the previous one.
 #[tokio::test]
 async fn each_of_several_ticks_has_its_own_job_and_reason() {
     let db = TestDb::new().await;

@@ -1,4 +1,5 @@
-//! Retries of a tick whose job cannot be enqueued now: until a grace period after the first try, however late that is.
+//! Tests retries of a tick whose job cannot be enqueued now. The retries end one grace period after the first attempt, however late the
+//! first attempt is.
 
 use queue_core::schedule;
 use sqlx::{AssertSqlSafe, Connection as _, PgConnection};
@@ -6,13 +7,13 @@ use tests::TestDb;
 
 use super::{STORE, each_second, fires, outcomes};
 
-/// Creates a schedule whose tick was an hour ago, with a grace of one minute.
+/// Creates a schedule whose tick was due an hour ago, with a grace of one minute.
 async fn create_late(db: &TestDb, name: &str) {
     schedule::create(&db.pool, STORE(), name, &each_second()).await.unwrap();
     super::without_workers(db, name, "1 h").await;
 }
 
-/// Fires the tick of a schedule as it was read, or several ticks; returns the outcomes.
+/// Fires `ticks` consecutive ticks, starting with the schedule's current tick. Returns the outcomes.
 async fn fire(on: &mut PgConnection, name: &str, ticks: i32) -> Vec<String> {
     let fire = "select f.outcome from queue.schedule s, queue.fire_ticks(s.name, s.definition, s.next_at,
       array(select s.next_at + n * interval '1 s' from generate_series(0, $2 - 1) n), 'enqueue', s.next_at + interval '1 h', null, 1) f
@@ -20,18 +21,18 @@ async fn fire(on: &mut PgConnection, name: &str, ticks: i32) -> Vec<String> {
     sqlx::query_scalar(fire).bind(name).bind(ticks).fetch_all(on).await.unwrap()
 }
 
-/// Counts the schedules that match.
+/// Counts the matching schedules.
 async fn count_schedules(db: &TestDb, what: &str) -> i64 {
     db.count(&format!("select count(*) from queue.schedule where {what}")).await
 }
 
-/// Dates the first try this long ago.
+/// Moves the first attempt to fire this far into the past.
 async fn date_first_try(db: &TestDb, ago: &str) {
     let moved = format!("update queue.schedule set tried_at = now() - interval '{ago}' where tried_at is not null");
     assert_eq!(sqlx::query(AssertSqlSafe(moved)).execute(&db.pool).await.unwrap().rows_affected(), 1);
 }
 
-/// Simulates that this time has passed since the last try, without a try.
+/// Simulates that `time` has passed since the last attempt to fire.
 async fn pass_time(db: &TestDb, time: &str) {
     let moved = format!(
         "update queue.schedule set tried_at = tried_at - interval '{time}', again_at = again_at - interval '{time}' where tried_at is not null"
@@ -67,7 +68,7 @@ async fn a_late_tick_is_tried_until_a_grace_after_its_first_try_and_then_it_has_
     db.finish().await;
 }
 
-/// The server was unavailable, or every worker: the tick still gets its grace. But a tick tried once an hour ends as well.
+/// If the server or all workers were unavailable, the tick still gets its grace. A tick that is tried only once an hour ends as well.
 #[tokio::test]
 async fn of_time_without_tries_a_tenth_of_the_grace_counts_and_a_rest_counts_whole() {
     let db = TestDb::new().await;
@@ -96,7 +97,7 @@ async fn of_time_without_tries_a_tenth_of_the_grace_counts_and_a_rest_counts_who
     db.finish().await;
 }
 
-/// The failed statement leaves no writes, so its caller reports the failure.
+/// The cancelled statement leaves no writes, so its caller records the failure.
 #[tokio::test]
 async fn a_cancelled_try_is_recorded_and_retried_until_a_grace_after_the_first_try() {
     let db = TestDb::new().await;
@@ -107,9 +108,9 @@ async fn a_cancelled_try_is_recorded_and_retried_until_a_grace_after_the_first_t
         let fire =
             "select f.outcome, f.why from queue.schedule s, queue.fire_ticks(s.name, s.definition, s.next_at, array[s.next_at], 'fail',
           s.next_at + $1::text::interval, 'cancelled') f where s.name = 'a'";
-        let said: Vec<(String, Option<String>)> = sqlx::query_as(fire).bind(next).fetch_all(&mut on).await.unwrap();
-        assert!(said.len() == 1 && said[0].1.as_deref() == Some("cancelled"), "{said:?}");
-        said[0].0.clone()
+        let answers: Vec<(String, Option<String>)> = sqlx::query_as(fire).bind(next).fetch_all(&mut on).await.unwrap();
+        assert!(answers.len() == 1 && answers[0].1.as_deref() == Some("cancelled"), "{answers:?}");
+        answers[0].0.clone()
     };
     assert_eq!(in_vain(Some("1 h")).await, "raised");
     assert_eq!(count_schedules(&db, "name = 'a' and tried_at > now() - interval '20 s' and error is null").await, 1);
@@ -124,7 +125,7 @@ async fn a_cancelled_try_is_recorded_and_retried_until_a_grace_after_the_first_t
     db.finish().await;
 }
 
-/// A lock costs one wait, not one per tick.
+/// All ticks together wait for the lock once.
 #[tokio::test]
 async fn hundreds_of_ticks_at_their_last_try_wait_for_a_lock_once() {
     let db = TestDb::new().await;
@@ -154,13 +155,13 @@ async fn a_resumed_or_recreated_schedule_starts_with_a_first_try() {
 
     sqlx::query(tried).execute(&mut on).await.unwrap();
     schedule::create(&db.pool, STORE(), "a", &each_second()).await.unwrap();
-    assert_eq!(count_schedules(&db, "tried_at is not null").await, 1, "it is as it was");
+    assert_eq!(count_schedules(&db, "tried_at is not null").await, 1, "it is unchanged");
     schedule::create(&db.pool, STORE(), "a", &each_second().jitter(std::time::Duration::from_secs(1))).await.unwrap();
     assert_eq!(count_schedules(&db, "tried_at is null").await, 1);
     db.finish().await;
 }
 
-/// Whatever prevents the record of the failure: the other schedule of the statement fires.
+/// Whatever prevents the failure from being recorded, the other schedule of the statement fires.
 #[tokio::test]
 async fn a_first_try_that_cannot_be_recorded_stops_no_other() {
     let db = TestDb::new().await;

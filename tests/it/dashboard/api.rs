@@ -1,4 +1,4 @@
-//! The JSON API as a client sees it that knows only the OpenAPI document: calls every operation, and checks every answer against the
+//! Tests the JSON API as a client does that knows only the OpenAPI document: calls every operation, and checks every response against the
 //! document.
 
 use std::collections::BTreeMap;
@@ -9,7 +9,7 @@ use tests::{Act, Do, TestDb};
 
 use super::{Served, client::Client, some_jobs};
 
-/// One operation of the document.
+/// One operation of the OpenAPI document.
 pub(super) struct Operation {
     method: String,
     path: String,
@@ -19,7 +19,7 @@ pub(super) struct Operation {
     pub(super) answer: Value,
 }
 
-/// The parsed document.
+/// Parsed OpenAPI document.
 pub(super) struct ApiDocument {
     document: Value,
     pub(super) operations: Vec<Operation>,
@@ -31,8 +31,8 @@ impl ApiDocument {
         assert!(document["openapi"].as_str().unwrap().starts_with("3.1"));
         let mut operations = Vec::new();
         for (path, methods) in document["paths"].as_object().unwrap() {
-            for (method, said) in methods.as_object().unwrap() {
-                let parameters = said["parameters"].as_array().cloned().unwrap_or_default();
+            for (method, operation) in methods.as_object().unwrap() {
+                let parameters = operation["parameters"].as_array().cloned().unwrap_or_default();
                 let parts: Vec<String> =
                     parameters.iter().filter(|of| of["in"] == "path").map(|of| of["name"].as_str().unwrap().to_owned()).collect();
                 let named = path.matches('{').count();
@@ -40,13 +40,13 @@ impl ApiDocument {
                 assert!(
                     parameters.iter().filter(|of| of["in"] == "query").all(|of| of["required"] != true && of["description"].is_string())
                 );
-                assert!(said["summary"].as_str().is_some_and(|text| !text.is_empty()), "{method} {path} has a description");
+                assert!(operation["summary"].as_str().is_some_and(|text| !text.is_empty()), "{method} {path} has a description");
                 operations.push(Operation {
                     method: method.to_uppercase(),
                     path: path.clone(),
                     parts,
-                    body: Some(said["requestBody"]["content"]["application/json"]["schema"].clone()).filter(Value::is_object),
-                    answer: said["responses"]["200"]["content"]["application/json"]["schema"].clone(),
+                    body: Some(operation["requestBody"]["content"]["application/json"]["schema"].clone()).filter(Value::is_object),
+                    answer: operation["responses"]["200"]["content"]["application/json"]["schema"].clone(),
                 });
             }
         }
@@ -121,7 +121,7 @@ impl ApiDocument {
     }
 }
 
-/// Creates a store with something of every kind.
+/// Creates a store that contains at least one object of every kind. Returns the values for the path parameters.
 async fn full(db: &TestDb) -> BTreeMap<&'static str, String> {
     let [done, ..] = some_jobs(db).await;
     sqlx::query("insert into queue.log (id, attempt, at, cut, text) values ($1, 1, now(), 0, 'said')")
@@ -154,7 +154,7 @@ async fn the_document_alone_suffices_to_call_every_operation() {
     sqlx::raw_sql(step).execute(&db.pool).await.unwrap();
     let served = Served::new(&db).await;
     let described = ApiDocument::fetch(&served.client).await;
-    let (mut looked, mut refused) = (0, 0);
+    let (mut checked, mut refused) = (0, 0);
     for operation in &described.operations {
         let place = names.iter().find(|(place, _)| operation.path.starts_with(**place)).map_or("mail", |(_, name)| name.as_str());
         let path = operation.parts.iter().fold(operation.path.clone(), |path, part| path.replace(&format!("{{{part}}}"), place));
@@ -168,17 +168,17 @@ async fn the_document_alone_suffices_to_call_every_operation() {
                 !is_empty || ["/api/v1/acts", "/api/v1/audit", "/api/v1/workers"].contains(&path.as_str()) || path.ends_with("/keys"),
                 "{path} answers with something to check"
             );
-            looked += 1;
+            checked += 1;
         } else {
-            // Each operation requires a body, and refuses one of the wrong type.
+            // Each operation requires a body, and rejects a body of the wrong type.
             let answer = served.client.post(&path, &json!([1])).await;
-            let wanted = if operation.body.is_some() { vec![400] } else { vec![200, 404] };
-            assert!(wanted.contains(&answer.status), "{path}: {} {}", answer.status, answer.text());
+            let expected = if operation.body.is_some() { vec![400] } else { vec![200, 404] };
+            assert!(expected.contains(&answer.status), "{path}: {} {}", answer.status, answer.text());
             refused += 1;
         }
     }
-    println!("{looked} operations look, {refused} act");
-    assert!(looked >= 11 && refused >= 11, "{looked} {refused}");
+    println!("{checked} operations read, {refused} write");
+    assert!(checked >= 11 && refused >= 11, "{checked} {refused}");
     db.finish().await;
 }
 

@@ -1,4 +1,4 @@
-//! Attacks by users without access or without the required privilege.
+//! Tests attacks by users who have no access or lack the required privilege.
 
 use std::{
     io::Write,
@@ -28,8 +28,8 @@ async fn f59_on_a_public_address_nothing_is_served_without_a_token() {
     assert!(short.to_string().contains("at least 16 characters") && !short.to_string().contains("0123456789"), "{short}");
     assert!(listen("0.0.0.0:0".parse().unwrap(), Options::default().token(TOKEN)).await.is_ok());
     assert!(listen("127.0.0.1:0".parse().unwrap(), Options::default()).await.is_ok());
-    let said = format!("{:?}", Options::default().token(TOKEN));
-    assert!(!said.contains("horse"), "{said}");
+    let shown = format!("{:?}", Options::default().token(TOKEN));
+    assert!(!shown.contains("horse"), "{shown}");
 }
 
 #[tokio::test]
@@ -136,7 +136,7 @@ async fn no_request_is_served_without_the_token_or_its_cookie() {
     let cookie = cookie.split(';').next().unwrap();
     assert_eq!(client.ask("GET", "/", &[("Cookie", cookie)], "").await.status, 200);
     assert_eq!(client.ask("GET", "/", &[("Cookie", &cookie[..cookie.len() - 1])], "").await.status, 303);
-    // With the cookie alone, a page of another site still cannot change anything.
+    // Even with the cookie, a page of another site cannot change anything.
     let forged = [("Cookie", cookie), ("Content-Type", "text/plain"), ("Origin", "http://evil.example")];
     assert_eq!(client.ask("POST", &format!("/api/v1/jobs/{job}/act"), &forged, r#"{"act":"cancel"}"#).await.status, 403);
     assert_eq!(db.state(job).await, Some(JobState::Ready));
@@ -150,7 +150,7 @@ async fn every_answer_forbids_scripts_frames_and_guesses() {
     let db = TestDb::new().await;
     let served = Served::with(&db, Options::default().token(TOKEN)).await;
     let bearer = ("Authorization", "Bearer correct horse battery staple");
-    let asked: [(&str, &str, Headers); 8] = [
+    let requests: [(&str, &str, Headers); 8] = [
         ("GET", "/", &[bearer]),
         ("GET", "/", &[]),
         ("GET", "/login", &[]),
@@ -160,10 +160,10 @@ async fn every_answer_forbids_scripts_frames_and_guesses() {
         ("GET", "/", &[("Host", "evil.example")]),
         ("DELETE", "/jobs", &[bearer]),
     ];
-    for (method, path, headers) in asked {
+    for (method, path, headers) in requests {
         let answer = served.client.ask(method, path, headers, "").await;
         let policy = answer.header("content-security-policy").unwrap_or_default();
-        let wanted = [
+        let expected = [
             "default-src 'none'",
             "script-src 'self'",
             "style-src 'self'",
@@ -171,9 +171,9 @@ async fn every_answer_forbids_scripts_frames_and_guesses() {
             "base-uri 'none'",
             "form-action 'self'",
         ];
-        assert!(wanted.iter().all(|wanted| policy.contains(wanted)) && !policy.contains("unsafe"), "{path}: {policy}");
-        let said = ["x-content-type-options", "x-frame-options", "referrer-policy"].map(|name| answer.header(name));
-        assert_eq!(said, [Some("nosniff"), Some("DENY"), Some("same-origin")], "{path}");
+        assert!(expected.iter().all(|expected| policy.contains(expected)) && !policy.contains("unsafe"), "{path}: {policy}");
+        let values = ["x-content-type-options", "x-frame-options", "referrer-policy"].map(|name| answer.header(name));
+        assert_eq!(values, [Some("nosniff"), Some("DENY"), Some("same-origin")], "{path}");
         assert!(path.starts_with("/assets/") || answer.header("cache-control") == Some("no-store"), "{path}");
         assert_eq!(answer.header("access-control-allow-origin"), None);
     }
@@ -290,7 +290,7 @@ async fn hidden_parts_of_a_payload_are_in_no_answer() {
     db.finish().await;
 }
 
-/// Collects log output.
+/// Collects log output in memory.
 #[derive(Clone, Default)]
 struct Log(Arc<Mutex<Vec<u8>>>);
 
@@ -328,9 +328,9 @@ async fn neither_the_token_nor_a_payload_is_in_the_log() {
     let wrong = served.client.ask("POST", &format!("/api/v1/jobs/{job}/act"), &[bearer, ("Content-Type", "application/json")], body).await;
     assert_eq!(wrong.status, 400);
     drop(guard);
-    let said = String::from_utf8_lossy(&log.0.lock().unwrap()).into_owned();
-    assert!(said.contains("queue.find") || said.contains("find("), "the statements were logged: {said}");
-    assert!(!said.contains("horse") && !said.contains("the secret"), "{said}");
+    let output = String::from_utf8_lossy(&log.0.lock().unwrap()).into_owned();
+    assert!(output.contains("queue.find") || output.contains("find("), "the statements were logged: {output}");
+    assert!(!output.contains("horse") && !output.contains("the secret"), "{output}");
     db.finish().await;
 }
 
@@ -343,7 +343,7 @@ async fn silent_clients_do_not_block_others_and_disconnected_ones_leave_no_trans
         silent.push(tokio::net::TcpStream::connect(served.client.address).await.unwrap());
     }
     assert_eq!(served.client.get("/").await.status, 200);
-    // The client is gone before the answer: the transaction ends nevertheless.
+    // The client disconnects before the response, and the transaction ends nevertheless.
     for stream in &mut silent {
         tokio::io::AsyncWriteExt::write_all(stream, format!("GET / HTTP/1.1\r\nHost: {}\r\n\r\n", served.client.address).as_bytes())
             .await

@@ -1,4 +1,4 @@
-//! The pages in a headless browser: real clicks and keys, two widths, both themes.
+//! Drives the pages in a headless browser: real clicks and key presses, two window widths, and both themes.
 
 use std::{
     io::{BufRead as _, BufReader},
@@ -11,7 +11,7 @@ use tests::{beyond_tier_one, skipped};
 
 use super::client::Client;
 
-/// A browser session; the browser and its driver end with the test.
+/// Browser session. The browser and its driver end with the test.
 pub(super) struct Browser {
     driver: Child,
     client: Client,
@@ -19,7 +19,7 @@ pub(super) struct Browser {
     profile: PathBuf,
 }
 
-/// Suppress the browser's own messages.
+/// Flags that suppress the browser's own messages.
 const FLAGS: [&str; 9] = [
     "--headless",
     "--no-sandbox",
@@ -41,7 +41,7 @@ fn binary(names: &[&str]) -> Option<PathBuf> {
 }
 
 impl Browser {
-    /// Starts a browser. Returns `None`, and reports the skip, if none is installed.
+    /// Starts a browser. If none is installed, reports the skipped test and returns `None`.
     pub(super) async fn start(what: &str) -> Option<Self> {
         beyond_tier_one("starts a browser");
         let found = binary(&["chromedriver"]).zip(binary(&["chromium", "chromium-browser", "google-chrome"]));
@@ -60,13 +60,13 @@ impl Browser {
         let profile = std::env::temp_dir().join(format!("queue-browser-{}-{port}", std::process::id()));
         let arguments: Vec<String> =
             FLAGS.map(str::to_owned).into_iter().chain([format!("--user-data-dir={}", profile.display())]).collect();
-        let wanted = json!({ "capabilities": { "alwaysMatch": {
+        let expected = json!({ "capabilities": { "alwaysMatch": {
             "browserName": "chrome",
             "goog:chromeOptions": { "binary": browser, "args": arguments },
             "goog:loggingPrefs": { "browser": "ALL" },
         } } });
         let mut this = Self { driver, client, session: String::new(), profile };
-        let made = this.send("POST", "/session", &wanted).await;
+        let made = this.send("POST", "/session", &expected).await;
         made["sessionId"].as_str().unwrap_or_else(|| panic!("{made}")).clone_into(&mut this.session);
         Some(this)
     }
@@ -116,33 +116,33 @@ impl Browser {
         self.send("GET", &format!("/session/{}/url", self.session), &Value::Null).await.as_str().unwrap_or_default().to_owned()
     }
 
-    /// Accepts the open dialog; returns its text.
+    /// Accepts the open dialog. Returns its text.
     pub(super) async fn accept(&self) -> String {
-        let asked = self.send("GET", &format!("/session/{}/alert/text", self.session), &Value::Null).await;
+        let response = self.send("GET", &format!("/session/{}/alert/text", self.session), &Value::Null).await;
         self.post("alert/accept", json!({})).await;
-        asked.as_str().unwrap_or_default().to_owned()
+        response.as_str().unwrap_or_default().to_owned()
     }
 
-    pub(super) async fn is_asked(&self) -> bool {
+    pub(super) async fn has_dialog(&self) -> bool {
         self.send("GET", &format!("/session/{}/alert/text", self.session), &Value::Null).await.is_string()
     }
 
     /// Sets the window width and the theme.
-    pub(super) async fn look(&self, width: u32, theme: &str) {
+    pub(super) async fn set_view(&self, width: u32, theme: &str) {
         let cdp = async |cmd: &str, params: Value| self.post("goog/cdp/execute", json!({ "cmd": cmd, "params": params })).await;
         let metrics = json!({ "width": width, "height": 844, "deviceScaleFactor": 1, "mobile": width < 600 });
         cdp("Emulation.setDeviceMetricsOverride", metrics).await;
         cdp("Emulation.setEmulatedMedia", json!({ "features": [{ "name": "prefers-color-scheme", "value": theme }] })).await;
     }
 
-    /// Returns the errors of the browser's console.
+    /// Returns the errors on the browser's console.
     pub(super) async fn complaints(&self) -> Vec<String> {
         let log = self.post("se/log", json!({ "type": "browser" })).await;
-        let said = log.as_array().unwrap().iter().filter(|entry| entry["level"] == "SEVERE" || entry["level"] == "WARNING");
-        said.map(|entry| entry["message"].as_str().unwrap_or_default().to_owned()).collect()
+        let errors = log.as_array().unwrap().iter().filter(|entry| entry["level"] == "SEVERE" || entry["level"] == "WARNING");
+        errors.map(|entry| entry["message"].as_str().unwrap_or_default().to_owned()).collect()
     }
 
-    /// Saves a screenshot in a folder of the build, for inspection.
+    /// Saves a screenshot in the build folder for inspection.
     pub(super) async fn picture(&self, name: &str) {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/screenshots");
         std::fs::create_dir_all(&folder).unwrap();
@@ -157,7 +157,7 @@ impl Browser {
 
 impl Drop for Browser {
     fn drop(&mut self) {
-        // The driver ends its browser when it is asked to, but not when it is killed.
+        // The driver ends its browser on request, but not when the driver is killed.
         let request = format!("DELETE /session/{} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n", self.session);
         if let Ok(mut stream) = std::net::TcpStream::connect(self.client.address) {
             let _ = std::io::Write::write_all(&mut stream, request.as_bytes());

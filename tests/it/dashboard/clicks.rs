@@ -1,4 +1,4 @@
-//! Interactions of users with the pages, and the layout of the pages.
+//! Tests user interactions with the pages, and the layout of the pages.
 
 use std::{path::Path, time::Duration};
 
@@ -16,7 +16,7 @@ fn on(served: &Served, path: &str) -> String {
     format!("http://{}{path}", served.client.address)
 }
 
-/// Creates a store with something on every page.
+/// Creates a store that has something to show on every page. Returns three of its jobs.
 async fn furnished(db: &TestDb) -> [JobId; 3] {
     let store = Store::default();
     let jobs = some_jobs(db).await;
@@ -34,7 +34,7 @@ async fn furnished(db: &TestDb) -> [JobId; 3] {
     jobs
 }
 
-/// Returns the accessibility violations of the page, if the checker is installed.
+/// Returns the accessibility violations of the page if the checker is installed.
 async fn violations(browser: &Browser, axe: Option<&str>) -> Vec<String> {
     let Some(axe) = axe else { return Vec::new() };
     browser.script(&format!("if (!window.axe) {{ {axe} ; window.axe = window.axe || axe }}")).await;
@@ -90,7 +90,7 @@ async fn every_page_renders_on_small_and_large_screens_in_both_themes() {
     for (name, url) in &pages {
         browser.open(url).await;
         for (width, theme) in [(390, "light"), (390, "dark"), (1280, "light"), (1280, "dark")] {
-            browser.look(width, theme).await;
+            browser.set_view(width, theme).await;
             let wide = browser.script("return document.documentElement.scrollWidth - innerWidth").await.as_i64().unwrap();
             let landmarks = browser.script("return document.querySelectorAll('main h1').length").await;
             if wide > 0 || landmarks != 1 {
@@ -99,10 +99,13 @@ async fn every_page_renders_on_small_and_large_screens_in_both_themes() {
             faults.extend(violations(&browser, axe.as_deref()).await.into_iter().map(|of| format!("{name} {theme} {width}: {of}")));
             browser.picture(&format!("{name}-{width}-{theme}")).await;
         }
-        // The browser reports the missing page as well.
+        // The browser reports the missing page on its console as well.
         let complaints = browser.complaints().await;
         faults.extend(
-            complaints.into_iter().filter(|said| !(*name == "missing" && said.contains("404"))).map(|said| format!("{name}: {said}")),
+            complaints
+                .into_iter()
+                .filter(|complaint| !(*name == "missing" && complaint.contains("404")))
+                .map(|complaint| format!("{name}: {complaint}")),
         );
     }
     assert!(faults.is_empty(), "{}", faults.join("\n"));
@@ -124,7 +127,7 @@ async fn clicks_and_keys_run_their_operations() {
     browser.keys(&format!("{TOKEN}{ENTER}")).await;
     within(Duration::from_secs(20), "the overview", async || browser.script("return document.title").await == json!("Overview · queue"))
         .await;
-    // By keyboard only to a job.
+    // Navigate to a job by keyboard only.
     browser.keys("/").await;
     browser.keys(&format!("no way{ENTER}")).await;
     at("/jobs?q=no").await;
@@ -136,20 +139,20 @@ async fn clicks_and_keys_run_their_operations() {
     browser.keys("\u{e00c}").await;
     browser.click("form.act button.strong").await;
     db.until(dead, JobState::Ready).await;
-    let said = "return document.getElementById('notice').innerText + document.querySelector('#live .state').innerText";
-    within(Duration::from_secs(20), "the page says so", async || {
-        let said = browser.script(said).await.as_str().unwrap_or_default().to_owned();
-        said.contains(&format!("job {dead} is requeued")) && said.ends_with("ready")
+    let script = "return document.getElementById('notice').innerText + document.querySelector('#live .state').innerText";
+    within(Duration::from_secs(20), "the page shows it", async || {
+        let shown = browser.script(script).await.as_str().unwrap_or_default().to_owned();
+        shown.contains(&format!("job {dead} is requeued")) && shown.ends_with("ready")
     })
     .await;
     browser.click("button.danger").await;
-    within(Duration::from_secs(20), "it asks", async || browser.is_asked().await).await;
+    within(Duration::from_secs(20), "a dialog opens", async || browser.has_dialog().await).await;
     assert_eq!(browser.accept().await, "Cancel this job?");
     db.until(dead, JobState::Cancelled).await;
-    // A group of dead letters, with a preview of their number.
+    // Requeue a group of dead letters; the dialog shows the number of jobs.
     browser.open(&on(&served, "/dead")).await;
     browser.click("#live button.strong").await;
-    within(Duration::from_secs(20), "it asks", async || browser.is_asked().await).await;
+    within(Duration::from_secs(20), "a dialog opens", async || browser.has_dialog().await).await;
     assert_eq!(browser.accept().await, "12 jobs would be requeued. Continue?");
     eventually("the group is requeued, and the other one stays", async || db.count("select count(*) from queue.dead").await == 1).await;
     assert_eq!(browser.complaints().await, Vec::<String>::new());

@@ -1,4 +1,4 @@
-//! A minimal HTTP client, which can send what no browser and no library would.
+//! Minimal HTTP client that can send requests which no browser and no library would send.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -11,7 +11,7 @@ use tokio::{
 #[derive(Clone, Debug)]
 pub(super) struct Client {
     pub(super) address: SocketAddr,
-    /// Local address from which it connects.
+    /// Local address that the client connects from.
     from: Option<IpAddr>,
 }
 
@@ -21,7 +21,7 @@ pub(super) struct Answer {
     pub(super) status: u16,
     pub(super) headers: Vec<(String, String)>,
     pub(super) body: Vec<u8>,
-    /// Number of bytes received, head and body.
+    /// Number of bytes received, including the head.
     pub(super) bytes: usize,
 }
 
@@ -35,7 +35,7 @@ impl Client {
         Self { from: Some(ip), ..*self }
     }
 
-    /// Sends the request verbatim, and reads to the end of the response.
+    /// Sends the request verbatim, and reads until the end of the response.
     pub(super) async fn raw(&self, request: &[u8]) -> Answer {
         let socket = TcpSocket::new_v4().unwrap();
         if let Some(ip) = self.from {
@@ -43,10 +43,10 @@ impl Client {
         }
         let mut stream = socket.connect(self.address).await.unwrap();
         stream.write_all(request).await.unwrap();
-        let mut said = Vec::new();
-        // Not every server closes the connection when asked to.
-        while !is_whole(&said) && stream.read_buf(&mut said).await.unwrap() > 0 {}
-        Answer::read(&said)
+        let mut response = Vec::new();
+        // Not every server closes the connection when requested.
+        while !is_whole(&response) && stream.read_buf(&mut response).await.unwrap() > 0 {}
+        Answer::read(&response)
     }
 
     pub(super) async fn ask(&self, method: &str, path: &str, headers: &[(&str, &str)], body: &str) -> Answer {
@@ -66,29 +66,30 @@ impl Client {
         self.ask("GET", path, &[], "").await
     }
 
-    /// Sends a POST request as the API expects it.
+    /// Sends a POST request in the form that the API expects.
     pub(super) async fn post(&self, path: &str, body: &Value) -> Answer {
         self.ask("POST", path, &[("Content-Type", "application/json")], &body.to_string()).await
     }
 }
 
 /// Returns whether the response is complete according to its head.
-fn is_whole(said: &[u8]) -> bool {
-    let Some(end) = said.windows(4).position(|bytes| bytes == b"\r\n\r\n") else { return false };
-    let head = String::from_utf8_lossy(&said[..end]).to_lowercase();
+fn is_whole(response: &[u8]) -> bool {
+    let Some(end) = response.windows(4).position(|bytes| bytes == b"\r\n\r\n") else { return false };
+    let head = String::from_utf8_lossy(&response[..end]).to_lowercase();
     let length = head.lines().find_map(|line| line.strip_prefix("content-length:")?.trim().parse::<usize>().ok());
-    length.is_some_and(|length| said.len() >= end + 4 + length)
+    length.is_some_and(|length| response.len() >= end + 4 + length)
 }
 
 impl Answer {
-    fn read(said: &[u8]) -> Self {
-        let end = said.windows(4).position(|bytes| bytes == b"\r\n\r\n").unwrap_or_else(|| panic!("{:?}", String::from_utf8_lossy(said)));
-        let head = std::str::from_utf8(&said[..end]).unwrap();
+    fn read(response: &[u8]) -> Self {
+        let end =
+            response.windows(4).position(|bytes| bytes == b"\r\n\r\n").unwrap_or_else(|| panic!("{:?}", String::from_utf8_lossy(response)));
+        let head = std::str::from_utf8(&response[..end]).unwrap();
         let mut lines = head.split("\r\n");
         let status = lines.next().unwrap().split(' ').nth(1).unwrap().parse().unwrap();
         let headers: Vec<(String, String)> =
             lines.filter_map(|line| line.split_once(':')).map(|(name, value)| (name.to_lowercase(), value.trim().to_owned())).collect();
-        let answer = Self { status, headers, body: said[end + 4..].to_vec(), bytes: said.len() };
+        let answer = Self { status, headers, body: response[end + 4..].to_vec(), bytes: response.len() };
         assert_ne!(answer.header("transfer-encoding"), Some("chunked"), "a response has a length");
         answer
     }

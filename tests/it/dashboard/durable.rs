@@ -1,4 +1,4 @@
-//! Durable jobs on the dashboard and its API: their children and maps, their signals, and sending a signal.
+//! Tests durable jobs on the dashboard and in its API: their children, maps and signals, and sending a signal.
 
 use queue_core::{Job as _, JobId, JobState, Store, operate};
 use queue_worker::dashboard::Options;
@@ -34,11 +34,11 @@ async fn a_page_shows_the_children_of_a_job_and_the_parent_of_a_child_and_sends_
         let second = family["children"][1]["id"].as_str().unwrap().to_owned();
         assert_eq!(served.client.post(&format!("/api/v1/jobs/{second}/act"), &json!({ "act": "cancel" })).await.status, 200);
         db.until_count("select count(*) from queue.child where state is not null", 1).await;
-        let wanted = json!({ "parent": null, "children": [
+        let expected = json!({ "parent": null, "children": [
             { "name": "leaf/0", "id": child.to_string(), "state": null, "now": "ready" },
             { "name": "leaf/1", "id": second, "state": "cancelled", "now": null },
         ] });
-        assert_eq!(served.client.get(&api(parent, "children")).await.json(), wanted);
+        assert_eq!(served.client.get(&api(parent, "children")).await.json(), expected);
         assert_eq!(served.client.get(&api(child, "children")).await.json(), json!({ "parent": parent.to_string(), "children": [] }));
         let shown = page(&served, parent).await;
         assert!(shown.contains("<bdi>leaf/0</bdi>") && shown.contains(&format!("<a href=\"/jobs/{child}\">{child}</a>")), "{shown}");
@@ -59,8 +59,8 @@ async fn a_page_shows_the_children_of_a_job_and_the_parent_of_a_child_and_sends_
         assert!(cause.says.starts_with(&format!("it waits for its child `leaf/0` (job {child}, ready) since")), "{}", cause.says);
         assert_eq!(cause.fix, Some(format!("see why the child has not finished: `queue-worker why {child}`")));
         assert_eq!(cause.facts["children"][0]["wait"], "leaf/0 (join)");
-        let says: String = sqlx::query_scalar("select says from queue.why($1)").bind(parent).fetch_one(&db.pool).await.unwrap();
-        assert_eq!(says, format!("it waits for its child \"leaf/0\" (job {child}, ready)"));
+        let message: String = sqlx::query_scalar("select says from queue.why($1)").bind(parent).fetch_one(&db.pool).await.unwrap();
+        assert_eq!(message, format!("it waits for its child \"leaf/0\" (job {child}, ready)"));
         let shown = page(&served, parent).await;
         assert!(shown.contains("name=\"name\" value=\"\""), "a child is no signal: {shown}");
     })
@@ -123,10 +123,10 @@ async fn a_signal_by_the_api_is_stored_verbatim_and_refused_where_operations_are
     }
     assert_eq!(post(json!({ "name": "x", "payload": "y".repeat(300_000) })).await, 413);
     let (json, text) = (("Content-Type", "application/json"), "{\"name\":\"x\"}");
-    for (headers, wanted) in
+    for (headers, expected) in
         [(vec![], 403), (vec![json, ("Origin", "http://evil.example")], 403), (vec![json, ("Sec-Fetch-Site", "cross-site")], 403)]
     {
-        assert_eq!(served.client.ask("POST", &path, &headers, text).await.status, wanted, "{headers:?}");
+        assert_eq!(served.client.ask("POST", &path, &headers, text).await.status, expected, "{headers:?}");
     }
     let closed = Served::with(&db, Options::default().token("correct horse battery staple")).await;
     assert_eq!(closed.client.post(&path, &json!({ "name": "x" })).await.status, 401);
@@ -140,11 +140,11 @@ async fn a_signal_by_the_api_is_stored_verbatim_and_refused_where_operations_are
     }
     assert_eq!(db.count("select count(*) from queue.signal").await, 3, "nothing else was sent");
 
-    let over = enqueue(&db, Act::Ok("x".into())).await;
-    let refused = served.client.post(&format!("/api/v1/jobs/{over}/signals"), &json!({ "name": "x" })).await;
+    let finished = enqueue(&db, Act::Ok("x".into())).await;
+    let refused = served.client.post(&format!("/api/v1/jobs/{finished}/signals"), &json!({ "name": "x" })).await;
     assert_eq!((refused.status, refused.json()["error"].as_str().unwrap().contains("not durable")), (409, true));
-    db.run_while(db.worker(), db.until(over, JobState::Completed)).await;
-    let refused = served.client.post(&format!("/api/v1/jobs/{over}/signals"), &json!({ "name": "x" })).await;
+    db.run_while(db.worker(), db.until(finished, JobState::Completed)).await;
+    let refused = served.client.post(&format!("/api/v1/jobs/{finished}/signals"), &json!({ "name": "x" })).await;
     assert_eq!((refused.status, refused.json()["error"].as_str().unwrap().contains("has finished")), (409, true));
     let noted = operate::audit(&db.pool, Store::default(), None, 10).await.unwrap();
     assert_eq!(noted.len(), 3, "what was refused is not noted: {noted:?}");

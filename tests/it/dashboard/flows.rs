@@ -1,4 +1,4 @@
-//! A flow on the dashboard and its API: its graph on the page of each of its jobs, and its cancellation.
+//! Tests flows on the dashboard and in its API: the graph on the page of each job, and the cancellation of a flow.
 
 use queue_core::{Flow, JobState, Store, operate};
 use serde_json::json;

@@ -1,4 +1,4 @@
-//! Streams of live updates: few messages, and one query for all clients.
+//! Tests the streams of live updates: few messages, and one query for all clients.
 
 use std::time::Duration;
 
@@ -12,32 +12,32 @@ use tokio::{
 
 use super::{Served, enqueue};
 
-/// A client of a stream.
+/// Client of a stream.
 pub(super) struct Viewer {
     stream: TcpStream,
-    pub(super) heard: String,
+    pub(super) received: String,
 }
 
 impl Viewer {
     pub(super) async fn new(served: &Served, path: &str) -> Self {
         let mut stream = TcpStream::connect(served.client.address).await.unwrap();
         stream.write_all(format!("GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n").as_bytes()).await.unwrap();
-        Self { stream, heard: String::new() }
+        Self { stream, received: String::new() }
     }
 
     pub(super) async fn until(&mut self, what: &str) {
-        let heard = tokio::time::timeout(Duration::from_secs(30), async {
-            while !self.heard.contains(what) {
+        let received = tokio::time::timeout(Duration::from_secs(30), async {
+            while !self.received.contains(what) {
                 let mut bytes = [0; 4096];
                 let many = self.stream.read(&mut bytes).await.unwrap();
-                assert!(many > 0, "the stream has ended: {}", self.heard);
-                self.heard += &String::from_utf8_lossy(&bytes[..many]);
+                assert!(many > 0, "the stream has ended: {}", self.received);
+                self.received += &String::from_utf8_lossy(&bytes[..many]);
             }
         });
-        assert!(heard.await.is_ok(), "never heard {what}: {}", self.heard);
+        assert!(received.await.is_ok(), "never received {what}: {}", self.received);
     }
 
-    /// Reads until the stream sends its last chunk.
+    /// Reads until the stream has sent its last chunk.
     pub(super) async fn until_end(&mut self) {
         self.until("\r\n0\r\n\r\n").await;
     }
@@ -55,7 +55,7 @@ async fn streams_send_updates_and_their_number_is_limited() {
     viewers.push(Viewer::new(&served, &format!("/live?job={job}")).await);
     for viewer in &mut viewers {
         viewer.until("event: part").await;
-        assert!(viewer.heard.contains("text/event-stream") && viewer.heard.contains("content-security-policy"));
+        assert!(viewer.received.contains("text/event-stream") && viewer.received.contains("content-security-policy"));
     }
     viewers[31].until("no worker is alive").await;
     assert_eq!(served.client.get("/live").await.status, 503);
@@ -77,9 +77,9 @@ async fn streams_send_updates_and_their_number_is_limited() {
 #[ignore = "deep"]
 async fn all_streams_share_one_query_and_no_stream_means_none() {
     let db = TestDb::new().await;
-    // Statements of other sessions do not count: each session has its own numbers.
+    // Statements of other sessions do not count, because each session has its own statistics.
     let served = Served::new(&db).await;
-    let looks = "select xact_commit + xact_rollback from pg_stat_database where datname = current_database()";
+    let transactions = "select xact_commit + xact_rollback from pg_stat_database where datname = current_database()";
     let mut viewers = Vec::new();
     for _ in 0..20 {
         viewers.push(Viewer::new(&served, "/live").await);
@@ -87,18 +87,18 @@ async fn all_streams_share_one_query_and_no_stream_means_none() {
     for viewer in &mut viewers {
         viewer.until("event: part").await;
     }
-    let mut parts = viewers[0].heard.matches("event: part").count();
-    let before = db.count(looks).await;
-    while viewers[0].heard.matches("event: part").count() < parts + 3 {
-        let known = viewers[0].heard.len();
-        viewers[0].heard.push(' ');
+    let mut parts = viewers[0].received.matches("event: part").count();
+    let before = db.count(transactions).await;
+    while viewers[0].received.matches("event: part").count() < parts + 3 {
+        let known = viewers[0].received.len();
+        viewers[0].received.push(' ');
         let mut bytes = [0; 4096];
         let many = viewers[0].stream.read(&mut bytes).await.unwrap();
-        viewers[0].heard += &String::from_utf8_lossy(&bytes[..many]);
-        assert!(viewers[0].heard.len() > known);
+        viewers[0].received += &String::from_utf8_lossy(&bytes[..many]);
+        assert!(viewers[0].received.len() > known);
     }
-    parts = viewers[0].heard.matches("event: part").count() - parts;
-    let taken = db.count(looks).await - before;
+    parts = viewers[0].received.matches("event: part").count() - parts;
+    let taken = db.count(transactions).await - before;
     assert!(taken <= 5 * parts as i64 + 10, "{taken} transactions for {parts} updates of 20 viewers");
     drop(viewers);
     let mut alone = PgConnection::connect(&db.url).await.unwrap();

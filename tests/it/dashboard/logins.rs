@@ -1,4 +1,4 @@
-//! Repeated failed logins, redirects to other sites, and requests refused before they are served.
+//! Tests repeated failed logins, redirects to other sites, and requests that are rejected before they are processed.
 
 use std::process::Stdio;
 
@@ -63,12 +63,12 @@ async fn wrong_tokens_from_one_address_do_not_block_others_despite_forged_header
         assert_eq!(ask(&served.client, "wrong", &format!("192.0.2.{wrong}")).await, 401);
     }
     assert_eq!(ask(&served.client, TOKEN, "192.0.2.99").await, 429, "it is the same client, with any forged address");
-    // On Linux, all addresses of 127.0.0.0/8 are local without configuration.
+    // On Linux, all addresses in 127.0.0.0/8 are local without configuration.
     if cfg!(target_os = "linux") {
         let other = served.client.coming_from("127.0.0.2".parse().unwrap());
         assert_eq!((ask(&other, TOKEN, "127.0.0.1").await, ask(&other, "wrong", "127.0.0.1").await), (200, 401));
     }
-    // A server that does not report client addresses: all requests count as one client.
+    // This server does not report client addresses, so all requests count as one client.
     let (client, task) = nested(&db, "/q", Options::default().token(TOKEN)).await;
     for _ in 0..20 {
         assert_eq!(client.ask("GET", "/q/api/v1/overview", &[("Authorization", "Bearer wrong")], "").await.status, 401);
@@ -81,7 +81,7 @@ async fn wrong_tokens_from_one_address_do_not_block_others_despite_forged_header
     db.finish().await;
 }
 
-/// Starts a nested dashboard where the client's request contains a part of the path.
+/// Starts a nested dashboard at `place`, which is part of the path that the client requests.
 async fn nested(db: &TestDb, place: &str, options: Options) -> (Client, tokio::task::JoinHandle<()>) {
     let inside = service(db.pool.clone(), Store::default(), options).unwrap();
     let app = Router::new().nest_service(place, inside);
@@ -124,14 +124,14 @@ async fn a_request_that_names_its_host_as_the_authority_alone_is_answered_and_a_
     db.finish().await;
 }
 
-/// A proxy passes another host, or the host without its port.
+/// A proxy passes another host name, or the host name without its port.
 #[tokio::test]
 async fn behind_a_proxy_a_browser_logs_in_and_a_rejected_request_names_the_setting() {
     let db = TestDb::new().await;
     let served = Served::with(&db, Options::default().token(TOKEN).host("admin.example.com")).await;
     let form = ("Content-Type", "application/x-www-form-urlencoded");
     let compared = "origin `https://admin.example.com:8443` does not match host `";
-    for (host, origin, site, wanted) in [
+    for (host, origin, site, expected) in [
         ("127.0.0.1:7070", "https://admin.example.com", Some("same-origin"), Ok(())),
         ("admin.example.com", "https://admin.example.com:8443", Some("same-origin"), Ok(())),
         ("admin.example.com:443", "https://admin.example.com", None, Ok(())),
@@ -145,14 +145,14 @@ async fn behind_a_proxy_a_browser_logs_in_and_a_rejected_request_names_the_setti
         let headers = [Some(form), Some(("Host", host)), Some(("Origin", origin)), site.map(|site| ("Sec-Fetch-Site", site))];
         let headers: Vec<(&str, &str)> = headers.into_iter().flatten().collect();
         let answer = served.client.ask("POST", "/login", &headers, "token=correct+horse+battery+staple").await;
-        match wanted {
+        match expected {
             Ok(()) => assert_eq!(answer.status, 303, "{headers:?}: {}", answer.text()),
             Err(part) => assert!(answer.status == 403 && answer.text().contains(&part), "{headers:?}: {}", answer.text()),
         }
     }
     let unknown = served.client.ask("GET", "/api/v1/overview", &[("Host", "queue.example.com:8443")], "").await;
-    let said = unknown.text();
-    assert!(unknown.status == 421 && said.contains("`queue.example.com`") && said.contains("--dashboard-host"), "{said}");
+    let text = unknown.text();
+    assert!(unknown.status == 421 && text.contains("`queue.example.com`") && text.contains("--dashboard-host"), "{text}");
     db.finish().await;
 }
 
@@ -167,13 +167,13 @@ async fn a_token_that_could_be_guessed_is_refused_before_anything_is_served() {
     }
     let long = service(db.pool.clone(), Store::default(), Options::default().token("x".repeat(Options::LONGEST_TOKEN + 1))).unwrap_err();
     assert!(matches!(long, Error::Config { key: "dashboard_token", .. }) && !long.to_string().contains("xx"), "{long}");
-    // An environment variable without a value.
+    // The environment variable of the token is set but empty.
     for arguments in [["dashboard", "--addr", "127.0.0.1:0"], ["run", "--dashboard", "127.0.0.1:0"]] {
         let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_test-cli"));
         command.args(arguments).env_clear().env("DATABASE_URL", &db.url).env("QUEUE_DASHBOARD_TOKEN", "").stdin(Stdio::null());
         let refused = command.output().unwrap();
-        let said = String::from_utf8_lossy(&refused.stderr).into_owned();
-        assert!(refused.status.code() == Some(2) && said.contains("at least 16 characters"), "{said}");
+        let message = String::from_utf8_lossy(&refused.stderr).into_owned();
+        assert!(refused.status.code() == Some(2) && message.contains("at least 16 characters"), "{message}");
     }
     db.finish().await;
 }

@@ -1,4 +1,4 @@
-//! Operations on many jobs, on queues, schedules and limits; and their audit entries.
+//! Tests operations on many jobs, on queues, schedules and limits, and the audit entries of these operations.
 
 use std::time::Duration;
 
@@ -73,7 +73,7 @@ async fn a_long_operation_is_answered_and_continues() {
 async fn a_running_operation_is_shown_and_stopped_and_frees_its_slot() {
     let db = TestDb::new().await;
     dead_letters(&db, 60).await;
-    let (served, looks) = (Served::new(&db).await, Served::with(&db, Options::default().read_only(true)).await);
+    let (served, reader) = (Served::new(&db).await, Served::with(&db, Options::default().read_only(true)).await);
     assert_eq!(served.client.get("/api/v1/acts").await.json(), json!([]));
     let body = json!({ "act": "requeue", "filter": { "state": "dead" }, "at_most": 61, "rate": 1 });
     for _ in 0..4 {
@@ -86,7 +86,7 @@ async fn a_running_operation_is_shown_and_stopped_and_frees_its_slot() {
     let page = served.client.get("/audit").await;
     let page = page.text();
     assert!(page.contains("In progress") && page.matches("/api/v1/acts/stop").count() == 4, "{page}");
-    assert_eq!(looks.client.post("/api/v1/acts/stop", &json!({ "number": going[0]["number"] })).await.status, 403);
+    assert_eq!(reader.client.post("/api/v1/acts/stop", &json!({ "number": going[0]["number"] })).await.status, 403);
     for act in going.as_array().unwrap() {
         assert_eq!(served.client.post("/api/v1/acts/stop", &json!({ "number": act["number"] })).await.status, 200);
     }
@@ -108,7 +108,7 @@ async fn an_operation_that_waits_for_a_locked_table_ends_and_frees_its_slot() {
     let mut holder = db.pool.acquire().await.unwrap();
     holder.execute("begin; lock table queue.scheduled in access exclusive mode").await.unwrap();
     let body = json!({ "act": "cancel", "filter": { "queue": "mail" }, "at_most": 61, "rate": 1 });
-    // The count reads the table as well, and times out.
+    // The count reads the locked table as well, and times out.
     assert_eq!(served.client.post("/api/v1/jobs/act", &body).await.status, 503);
     let all = operate::Filter::default();
     let error = operate::cancel_all(&db.pool, Store::default(), &all).await.unwrap_err();
@@ -159,7 +159,7 @@ async fn an_invalid_filter_does_not_match_all_jobs() {
         assert_eq!(answer.status, 400, "{path} {body}: {}", answer.text());
     }
     assert_eq!(db.count("select count(*) from queue.dead").await, 4);
-    // There are more by now: only as many as were confirmed are changed.
+    // More jobs match by now, but only as many as were confirmed are changed.
     let all = operate::Filter { state: Some(queue_core::JobState::Dead), ..operate::Filter::default() };
     let swept = operate::discard_all(&db.pool, Store::default(), &all).at_most(2).await.unwrap();
     assert_eq!((swept.done, db.count("select count(*) from queue.dead").await), (2, 2));
@@ -202,8 +202,8 @@ async fn queues_schedules_and_limits_are_changed() {
     assert_eq!(post("/api/v1/limits/type:do/unset", json!({})).await, 200);
     assert_eq!(post("/api/v1/limits/type:do/unset", json!({})).await, 404);
     let acts: Vec<Value> = audit(&served.client).await.iter().rev().map(|of| of["act"].clone()).collect();
-    let wanted = ["paused", "resumed", "capacity", "paused", "resumed", "run", "limited", "unlimited"];
-    assert_eq!(acts, wanted, "what was refused is not noted");
+    let expected = ["paused", "resumed", "capacity", "paused", "resumed", "run", "limited", "unlimited"];
+    assert_eq!(acts, expected, "what was refused is not noted");
     db.finish().await;
 }
 
@@ -252,7 +252,7 @@ async fn pages_show_all_objects() {
     let ping = schedule::Schedule::every(Duration::from_hours(2)).job(&Do { act: Act::Ok("tick".into()) });
     schedule::create(&db.pool, store, "ping", &ping).await.unwrap();
     let served = Served::new(&db).await;
-    for (path, wanted) in [
+    for (path, expected) in [
         ("/dead", "timeout after … ms at …"),
         ("/queues", "the &#60;b&#62;move"),
         ("/workers", "No worker"),
@@ -262,7 +262,7 @@ async fn pages_show_all_objects() {
         ("/jobs?state=dead", "Requeue all"),
     ] {
         let page = served.client.get(path).await;
-        assert!(page.status == 200 && page.text().contains(wanted) && !page.text().contains("<b>move"), "{path}: {}", page.text());
+        assert!(page.status == 200 && page.text().contains(expected) && !page.text().contains("<b>move"), "{path}: {}", page.text());
     }
     db.finish().await;
 }

@@ -1,4 +1,4 @@
-//! The contents of pages, and their cost.
+//! Tests the contents of the pages, and their cost.
 
 use std::{
     io::Write,
@@ -17,7 +17,7 @@ use tracing_subscriber::util::SubscriberInitExt as _;
 
 use super::{Served, client::Client, enqueue, some_jobs};
 
-/// Counts the statements of this thread, as the driver logs them.
+/// Counts this thread's statements in the driver's log.
 #[derive(Clone, Default)]
 struct Statements(Arc<Mutex<String>>);
 
@@ -33,13 +33,13 @@ impl Write for Statements {
 }
 
 impl Statements {
-    /// Includes the beginning of the transaction, which the driver does not log.
+    /// Returns the number of statements, including the beginning of the transaction, which the driver does not log.
     fn count(&self) -> usize {
         std::mem::take(&mut *self.0.lock().unwrap()).matches("sqlx::query").count() + 1
     }
 }
 
-/// Returns the URLs of the pages of a store in use.
+/// Returns the URLs of all pages of a store with jobs.
 fn addresses(jobs: &[queue_core::JobId]) -> Vec<String> {
     let own = jobs.iter().map(|job| format!("/jobs/{job}"));
     let pages = ["/dead", "/history", "/history?last=30d&type=do", "/queues", "/workers", "/schedules", "/limits", "/audit"];
@@ -92,7 +92,7 @@ async fn the_first_page_of_ten_thousand_queues_takes_as_few() {
     db.finish().await;
 }
 
-/// Checks that each of these pages takes at most fifteen statements and, with all resources, 60 kB.
+/// Checks that each page takes at most fifteen statements and, with all resources, 60 kB.
 async fn cost_little(db: &TestDb, pages: &[String]) {
     let served = Served::new(db).await;
     let statements = Statements::default();
@@ -183,8 +183,8 @@ async fn operations_on_a_job_succeed_or_name_the_reason() {
         let answer = served.client.post(&format!("/api/v1/jobs/{job}/act"), &body).await;
         (answer.status, answer.json())
     };
-    let (status, said) = act(dead, json!({ "act": "requeue" })).await;
-    assert_eq!((status, said["acted"].as_str(), db.state(dead).await), (200, Some("done"), Some(JobState::Ready)), "{said}");
+    let (status, reply) = act(dead, json!({ "act": "requeue" })).await;
+    assert_eq!((status, reply["acted"].as_str(), db.state(dead).await), (200, Some("done"), Some(JobState::Ready)), "{reply}");
     assert_eq!(act(waiting, json!({ "act": "snooze", "seconds": 3600 })).await.0, 200);
     assert_eq!(db.state(waiting).await, Some(JobState::Scheduled));
     assert_eq!(act(waiting, json!({ "act": "run_now" })).await.0, 200);
@@ -192,8 +192,8 @@ async fn operations_on_a_job_succeed_or_name_the_reason() {
     assert_eq!(act(waiting, json!({ "act": "reschedule", "at": "2100-01-01T00:00:00Z" })).await.0, 200);
     assert_eq!(act(waiting, json!({ "act": "cancel" })).await.0, 200);
     assert_eq!(db.state(waiting).await, Some(JobState::Cancelled));
-    let (status, said) = act(done, json!({ "act": "cancel" })).await;
-    assert!(status == 409 && said["error"].as_str().unwrap().contains("completed"), "{said}");
+    let (status, reply) = act(done, json!({ "act": "cancel" })).await;
+    assert!(status == 409 && reply["error"].as_str().unwrap().contains("completed"), "{reply}");
     for body in [
         json!({ "act": "snooze", "seconds": -1 }),
         json!({ "act": "explode" }),

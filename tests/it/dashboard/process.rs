@@ -1,4 +1,4 @@
-//! The dashboard served by the command line.
+//! Tests the dashboard as served by the command line.
 
 use std::{
     io::{BufRead as _, BufReader},
@@ -10,14 +10,14 @@ use tests::{Act, TestDb};
 
 use super::{client::Client, enqueue};
 
-/// Returns a command with an empty environment.
+/// Creates a command with an empty environment.
 fn command(db: &TestDb, arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_test-cli"));
     command.args(arguments).env_clear().env("DATABASE_URL", &db.url).current_dir(env!("CARGO_TARGET_TMPDIR")).stdin(Stdio::null());
     command
 }
 
-/// Kills the process when dropped.
+/// Child process, killed when dropped.
 struct Process(Child);
 
 impl Drop for Process {
@@ -27,7 +27,7 @@ impl Drop for Process {
     }
 }
 
-/// Returns the address in the first line with this mark.
+/// Returns a client for the address in the first line that contains `mark`.
 fn address(lines: impl std::io::Read, mark: &str) -> Client {
     let line = BufReader::new(lines).lines().map_while(Result::ok).find(|line| line.contains(mark)).expect("it prints its address");
     let address: String = line.split(mark).nth(1).unwrap().chars().take_while(|c| c.is_ascii_digit() || ".:".contains(*c)).collect();
@@ -39,14 +39,14 @@ async fn f59_the_command_refuses_a_public_address_without_a_token_and_never_show
     let db = TestDb::new().await;
     for arguments in [["dashboard", "--addr", "0.0.0.0:0"], ["run", "--dashboard", "0.0.0.0:0"]] {
         let refused = command(&db, &arguments).output().unwrap();
-        let said = String::from_utf8_lossy(&refused.stderr).into_owned();
-        assert_eq!(refused.status.code(), Some(2), "{said}");
-        assert!(said.contains("requires a token") && said.contains("help: set QUEUE_DASHBOARD_TOKEN"), "{said}");
+        let message = String::from_utf8_lossy(&refused.stderr).into_owned();
+        assert_eq!(refused.status.code(), Some(2), "{message}");
+        assert!(message.contains("requires a token") && message.contains("help: set QUEUE_DASHBOARD_TOKEN"), "{message}");
     }
     let short = command(&db, &["dashboard", "--addr", "0.0.0.0:0"]).env("QUEUE_DASHBOARD_TOKEN", "topsecret").output().unwrap();
     let help = command(&db, &["dashboard", "--help"]).env("QUEUE_DASHBOARD_TOKEN", "topsecret").output().unwrap();
-    let said = [&short.stderr, &short.stdout, &help.stdout].map(|bytes| String::from_utf8_lossy(bytes).into_owned()).concat();
-    assert!(short.status.code() == Some(2) && !said.contains("topsecret"), "{said}");
+    let message = [&short.stderr, &short.stdout, &help.stdout].map(|bytes| String::from_utf8_lossy(bytes).into_owned()).concat();
+    assert!(short.status.code() == Some(2) && !message.contains("topsecret"), "{message}");
     db.finish().await;
 }
 
@@ -58,8 +58,8 @@ async fn the_command_serves_a_store_with_three_connections() {
     let stdout = served.stdout.take().unwrap();
     let _process = Process(served);
     let client = address(stdout, "http://");
-    let asked = (0..40).map(|_| client.get("/"));
-    assert!(futures_util::future::join_all(asked).await.iter().all(|answer| answer.status == 200));
+    let requests = (0..40).map(|_| client.get("/"));
+    assert!(futures_util::future::join_all(requests).await.iter().all(|answer| answer.status == 200));
     assert!(client.get("/jobs").await.text().contains(&job.to_string()));
     let others =
         db.count("select count(*) from pg_stat_activity where datname = current_database() and application_name = 'queue-worker'").await;

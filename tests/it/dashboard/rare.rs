@@ -1,4 +1,4 @@
-//! A search for a rare match: the page appears immediately, shows how far back it has searched, and continues.
+//! Tests a search for a rare match: the page appears immediately, shows how far back it has searched, and continues.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ async fn a_search_for_a_rare_job_shows_its_progress_and_continues_by_a_link_or_b
     let db = TestDb::new().await;
     sqlx::raw_sql(sqlx::AssertSqlSafe(FILL.replace("24000", "120000"))).execute(&db.pool).await.unwrap();
     let served = Served::new(&db).await;
-    let (mut path, mut looks, mut found) = ("/jobs?q=type:rare".to_owned(), 0, 0);
+    let (mut path, mut pages, mut found) = ("/jobs?q=type:rare".to_owned(), 0, 0);
     loop {
         let page = served.client.get(&path).await.text().to_owned();
         found += page.matches("<th scope=\"row\">").count();
@@ -23,18 +23,18 @@ async fn a_search_for_a_rare_job_shows_its_progress_and_continues_by_a_link_or_b
         if page.contains("<th scope=\"row\">") {
             assert!(page.contains(">Older jobs</a>") && !page.contains("hx-get"), "what was found is not pushed away: {page}");
         } else {
-            let is_said = page.contains("No matching jobs back to <time") && page.contains(">Search further back</a>");
-            assert!(is_said && page.contains(&format!("hx-get=\"{next}\" hx-trigger=\"load")), "{page}");
+            let is_shown = page.contains("No matching jobs back to <time") && page.contains(">Search further back</a>");
+            assert!(is_shown && page.contains(&format!("hx-get=\"{next}\" hx-trigger=\"load")), "{page}");
         }
         path = next.replace("&#38;", "&").replace("&amp;", "&");
-        looks += 1;
+        pages += 1;
     }
-    assert!(found == 3 && looks > 1, "{found} after {looks} pages");
+    assert!(found == 3 && pages > 1, "{found} after {pages} pages");
     assert!(served.client.get("/jobs?q=queue:nowhere&before=1").await.text().contains("No older jobs."));
     if let Some(browser) = Browser::start("a search that goes on by itself").await {
         browser.open(&format!("http://{}/jobs?q=type:rare", served.client.address)).await;
         let rows = "return document.querySelectorAll('#live tbody tr').length > 0";
-        within(Duration::from_secs(30), "it has looked far enough", async || browser.script(rows).await == json!(true)).await;
+        within(Duration::from_secs(30), "it has searched far enough", async || browser.script(rows).await == json!(true)).await;
         assert_eq!(browser.complaints().await, Vec::<String>::new());
     }
     db.finish().await;

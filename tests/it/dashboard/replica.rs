@@ -1,4 +1,4 @@
-//! With a standby, reads go to the standby and writes to the primary.
+//! Tests the dashboard with a standby: reads go to the standby, writes to the primary.
 
 use std::process::{Command, Output};
 
@@ -11,7 +11,7 @@ use super::client::Client;
 
 const CLI: &str = env!("CARGO_BIN_EXE_test-cli");
 
-/// Runs a command that knows both servers.
+/// Runs a command with both servers configured.
 fn command(primary: &str, standby: &str, arguments: &[&str]) -> Output {
     let mut command = Command::new(CLI);
     command.args(arguments).env_clear().env("DATABASE_URL", primary).env("QUEUE_READ_URL", standby).output().unwrap()
@@ -33,7 +33,7 @@ async fn commands_and_pages_read_from_a_standby_and_write_to_the_primary() {
         sqlx::query_scalar("select exists (select from queue.job where id = $1)").bind(job).fetch_one(&reads).await.unwrap()
     };
     eventually("the standby has the job", async || seen(old).await).await;
-    // From here on the standby receives nothing.
+    // From here on the standby replays nothing.
     sqlx::query("select pg_wal_replay_pause()").execute(&reads).await.unwrap();
     let paused = "select count(*) from pg_get_wal_replay_pause_state() s where s = 'paused'";
     eventually("it is paused", async || sqlx::query_scalar::<_, i64>(paused).fetch_one(&reads).await.unwrap() == 1).await;
@@ -43,10 +43,10 @@ async fn commands_and_pages_read_from_a_standby_and_write_to_the_primary() {
     let (old_id, new_id) = (old.to_string(), new.to_string());
     for arguments in [vec!["list"], vec!["stats"], vec!["history"], vec!["export"], vec!["show", &old_id], vec!["why", &old_id]] {
         let output = run(&arguments);
-        let said = String::from_utf8_lossy(&output.stdout).into_owned();
+        let stdout = String::from_utf8_lossy(&output.stdout).into_owned();
         assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
-        assert!(!said.contains(&new_id), "{arguments:?} has queried the primary: {said}");
-        assert!(["stats", "history"].contains(&arguments[0]) || said.contains(&old_id), "{arguments:?}: {said}");
+        assert!(!stdout.contains(&new_id), "{arguments:?} has queried the primary: {stdout}");
+        assert!(["stats", "history"].contains(&arguments[0]) || stdout.contains(&old_id), "{arguments:?}: {stdout}");
     }
     assert_eq!(run(&["show", &new_id]).status.code(), Some(3), "the standby does not know it yet");
 
@@ -63,7 +63,7 @@ async fn commands_and_pages_read_from_a_standby_and_write_to_the_primary() {
     }
     assert_eq!(client.get(&format!("/jobs/{new}")).await.status, 404);
 
-    // The operation succeeds on the primary, although the standby does not show it.
+    // The operation succeeds on the primary, although the standby does not show the change.
     assert!(run(&["cancel", &old_id]).status.success());
     let acted = client.post(&format!("/api/v1/jobs/{new}/act"), &json!({ "act": "cancel" })).await;
     assert_eq!(acted.status, 200, "{}", acted.text());

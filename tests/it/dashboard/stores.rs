@@ -1,4 +1,4 @@
-//! Many stores behind one login: their statistics together, and the dashboard of each below its name.
+//! Tests many stores behind one login: there is an overview of all stores. Each store has its dashboard under a path with the store's name.
 
 mod logins;
 
@@ -21,7 +21,7 @@ use super::{Served, api::ApiDocument, client::Client, live::Viewer};
 use crate::stores::make;
 
 /// Serves the stores of a roster until the end of the test.
-async fn over(roster: &Roster, options: Options) -> Served {
+async fn serve_stores(roster: &Roster, options: Options) -> Served {
     let listening = listen("127.0.0.1:0".parse().unwrap(), options).await.unwrap();
     let client = Client::new(listening.address());
     let roster = roster.clone();
@@ -29,7 +29,7 @@ async fn over(roster: &Roster, options: Options) -> Served {
     Served { client, task }
 }
 
-/// Creates a store of this name, in a schema with another name.
+/// Creates a store named `name` in the schema `schema`.
 async fn store(db: &TestDb, name: &str, schema: &str) -> Member {
     make(&db.pool, schema).await;
     Member::new(name, &db.pool, Store::new(schema).unwrap()).unwrap()
@@ -74,7 +74,7 @@ async fn the_first_page_has_the_statistics_of_all_stores_and_the_error_of_a_miss
     drop_schema(&gone).await;
     let nowhere = PgPool::connect_lazy("postgres://nobody@127.0.0.1:1/nothing").unwrap();
     let roster = roster_of(&[&acme, &globex, &gone, &Member::new("nowhere", &nowhere, Store::default()).unwrap()]);
-    let served = over(&roster, Options::default()).await;
+    let served = serve_stores(&roster, Options::default()).await;
 
     let described = ApiDocument::fetch(&served.client).await;
     assert_eq!(described.operations.len(), 1);
@@ -100,7 +100,7 @@ async fn the_first_page_has_the_statistics_of_all_stores_and_the_error_of_a_miss
     }
     assert!(text.matches("class=\"error\"").count() == 2 && !text.contains("id=\"find\"") && !text.contains("href=\"/jobs\""), "{text}");
 
-    // A missing page is a 404, and pages of a removed store say so.
+    // An unknown page is a 404. Pages of a removed store report that the store is gone.
     for path in ["/jobs", "/live", "/api/v1/overview", "/api/v1/jobs", "/stores", "/stores/"] {
         assert_eq!(served.client.get(path).await.status, 404, "{path}");
     }
@@ -116,7 +116,7 @@ async fn a_silent_database_takes_no_more_than_its_timeout_and_delays_no_other() 
     let db = TestDb::new().await;
     let acme = store(&db, "acme", "s_a").await;
     enqueue(&acme).await;
-    // Accepts connections, and never answers.
+    // This listener accepts connections and never answers.
     let deaf = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let port = deaf.local_addr().unwrap().port();
     let listening = tokio::spawn(async move {
@@ -131,7 +131,7 @@ async fn a_silent_database_takes_no_more_than_its_timeout_and_delays_no_other() 
     for number in 0..60 {
         roster.put(Member::new(&format!("deaf{number}"), &pool, Store::default()).unwrap());
     }
-    let served = over(&roster, Options::default()).await;
+    let served = serve_stores(&roster, Options::default()).await;
     let client = served.client.clone();
     let first = tokio::spawn(async move { client.get("/").await.text().to_owned() });
     let client = served.client.clone();
@@ -158,7 +158,7 @@ async fn stores_whose_tables_are_locked_delay_the_others_only_once() {
     }
     let mut held = db.pool.begin().await.unwrap();
     sqlx::query("lock table s_l.ready, s_l.lease, s_l.scheduled in access exclusive mode").execute(&mut *held).await.unwrap();
-    let served = over(&roster, Options::default()).await;
+    let served = serve_stores(&roster, Options::default()).await;
     let first = served.client.get("/api/v1/stores").await.json();
     assert_eq!(first["silent"], 15, "the silent one is not known yet: {first}");
     eventually("it is queried before those that were silent", async || {
@@ -177,7 +177,7 @@ async fn stores_are_added_and_removed_while_the_dashboard_runs() {
     let (acme, other) = (store(&db, "acme", "s_a").await, store(&db, "other", "s_o").await);
     let job = enqueue(&acme).await;
     let roster = roster_of(&[&acme]);
-    let served = over(&roster, Options::default()).await;
+    let served = serve_stores(&roster, Options::default()).await;
     let client = &served.client;
     assert_eq!(client.get("/stores/other").await.status, 404);
     roster.put(other.clone());
@@ -186,7 +186,7 @@ async fn stores_are_added_and_removed_while_the_dashboard_runs() {
 
     let mut watching = Viewer::new(&served, &format!("/stores/acme/live?job={job}")).await;
     watching.until("event: part").await;
-    assert!(watching.heard.contains("text/event-stream"));
+    assert!(watching.received.contains("text/event-stream"));
     assert!(roster.remove("acme"));
     watching.until_end().await;
     assert!(!client.get("/").await.text().contains("/stores/acme"));
@@ -195,7 +195,7 @@ async fn stores_are_added_and_removed_while_the_dashboard_runs() {
     }
     assert_eq!(client.post("/stores/acme/api/v1/pause", &json!({ "everything": true })).await.status, 404);
 
-    // Another store under the same name, and then the first again, through another pool.
+    // Replace the store by another store of the same name. Later the first store returns with another pool.
     roster.put(Member::new("acme", &db.pool, other.store()).unwrap());
     assert_eq!(client.get(&format!("/stores/acme/jobs/{job}")).await.status, 404, "it is another store");
     let mut watching = Viewer::new(&served, "/stores/acme/live").await;
@@ -218,7 +218,7 @@ async fn the_stream_of_a_store_shows_what_its_workers_do() {
     let acme = Member::new("acme", &db.pool, Store::default()).unwrap();
     let other = store(&db, "other", "s_o").await;
     let job = enqueue(&acme).await;
-    let served = over(&roster_of(&[&acme, &other]), Options::default()).await;
+    let served = serve_stores(&roster_of(&[&acme, &other]), Options::default()).await;
     let page = served.client.get(&format!("/stores/acme/jobs/{job}")).await;
     assert!(page.text().contains(&format!("data-live=\"?job={job}\"")) && page.text().contains("data-base=\"/stores/acme\""));
     let mut watching = Viewer::new(&served, &format!("/stores/acme/live?job={job}")).await;
@@ -227,8 +227,8 @@ async fn the_stream_of_a_store_shows_what_its_workers_do() {
     watching.until("no worker is alive").await;
     db.run_until_idle(db.worker()).await;
     watching.until("completed").await;
-    assert!(!figures.heard.contains("\"/jobs"), "{}", figures.heard);
-    // Stream clients are counted together for all stores.
+    assert!(!figures.received.contains("\"/jobs"), "{}", figures.received);
+    // The limit on stream clients applies to all stores together.
     let mut others = Vec::new();
     for number in 0..30 {
         others.push(Viewer::new(&served, if number % 2 == 0 { "/stores/acme/live" } else { "/stores/other/live" }).await);
@@ -246,7 +246,7 @@ async fn any_number_of_viewed_stores_share_three_connections_per_database() {
     let db = TestDb::new().await;
     let options = db.pool.connect_options().as_ref().clone().application_name("looked-at");
     let pool = PgPoolOptions::new().max_connections(40).connect_with(options.clone()).await.unwrap();
-    // Another pool to the same database counts as the same database.
+    // Another pool of the same database counts as the same database.
     let another = PgPoolOptions::new().max_connections(40).connect_with(options).await.unwrap();
     let roster = Roster::default();
     for number in 0..8 {
@@ -254,8 +254,8 @@ async fn any_number_of_viewed_stores_share_three_connections_per_database() {
         make(&db.pool, &name).await;
         roster.put(Member::new(&name, if number % 2 == 0 { &pool } else { &another }, Store::new(&name).unwrap()).unwrap());
     }
-    let served = over(&roster, Options::default()).await;
-    // No query finishes for a while, so that all permitted ones are running.
+    let served = serve_stores(&roster, Options::default()).await;
+    // No query finishes for a while, so the maximum number of queries is running.
     let mut holder = db.pool.begin().await.unwrap();
     for number in 0..8 {
         let lock = format!("lock table s_{number}.job, s_{number}.ready, s_{number}.lane in access exclusive mode");
@@ -293,7 +293,7 @@ async fn bulk_operations_are_shown_and_stopped_in_their_own_store_and_counted_fo
     for member in [&acme, &other] {
         Do::enqueue_all((0..50).map(|_| Do { act: Act::Ok("x".into()) }), member.pool()).store(member.store()).await.unwrap();
     }
-    let served = over(&roster_of(&[&acme, &other]), Options::default()).await;
+    let served = serve_stores(&roster_of(&[&acme, &other]), Options::default()).await;
     let client = &served.client;
     let slowly = json!({ "act": "cancel", "filter": {}, "at_most": 50, "rate": 1.0 });
     let begin = async |store: &str| client.post(&format!("/stores/{store}/api/v1/jobs/act"), &slowly).await;
@@ -323,7 +323,7 @@ async fn bulk_operations_are_shown_and_stopped_in_their_own_store_and_counted_fo
 async fn a_roster_without_stores_has_a_page_and_a_guessable_token_is_refused() {
     let roster = Roster::default();
     assert!(service_over(&roster, Options::default().token("short")).is_err());
-    let served = over(&roster, Options::default()).await;
+    let served = serve_stores(&roster, Options::default()).await;
     assert!(served.client.get("/").await.text().contains("There are no stores yet."));
     assert_eq!(served.client.get("/api/v1/stores").await.json(), json!({ "stores": [], "totals": [], "silent": 0 }));
 }

@@ -1,11 +1,12 @@
-//! Claims of jobs that were enqueued long before the other jobs of their lanes.
+//! Tests claims of jobs that were enqueued long before the other jobs of their lanes.
 
 use queue_core::{Job as _, JobState};
 use tests::{Do, TestDb};
 
 use super::make_past_day;
 
-/// Forty jobs that were enqueued `$1` days ago and are retried now; each returns its number, which its metadata contain as well.
+/// Statement that creates forty jobs which were enqueued `$1` days ago and are retried now. Each job returns its number, which its metadata
+/// contain as well.
 const COME_BACK: &str = "with j as (
     insert into queue.job (id, lane, max_attempts, payload, meta)
     select queue.id_at(now() - $1 * interval '1 day') + n, queue.lane_id('default', 'do', 100::smallint, false), 3,
@@ -20,7 +21,7 @@ async fn jobs_retried_after_days_run_beside_new_ones_and_a_deleted_one_is_report
     let db = TestDb::new().await;
     make_past_day(&db.pool, 3).await;
     db.run_while(db.worker(), async {
-        // From then on the claims begin at the lane's floor.
+        // After these jobs, claims begin at the lane's floor.
         for _ in 0..3 {
             let job = Do::ok().enqueue(&db.pool).await.unwrap();
             db.until(job.id(), JobState::Completed).await;
@@ -38,8 +39,8 @@ async fn jobs_retried_after_days_run_beside_new_ones_and_a_deleted_one_is_report
         db.until_count("select count(*) from queue.lease", 0).await;
     })
     .await;
-    let told = "select count(*) from queue.jobs where state = 'completed' and attempts = 2 and output #>> '{}' = meta ->> 'n'";
-    assert_eq!(db.count(told).await, 80);
+    let completed = "select count(*) from queue.jobs where state = 'completed' and attempts = 2 and output #>> '{}' = meta ->> 'n'";
+    assert_eq!(db.count(completed).await, 80);
     assert_eq!(db.count("select count(*) from queue.failure where id <> 17").await, 0);
     sqlx::query("delete from queue.dead where id = 17").execute(&db.pool).await.unwrap();
     db.finish().await;

@@ -1,4 +1,4 @@
-//! The boundaries of a day, the locks that a drop waits for, and changes during a drop.
+//! Tests the boundaries of a day, the locks that a drop waits for, and changes during a drop.
 
 use sqlx::{Connection as _, PgConnection};
 use tests::{TestDb, eventually, operate};
@@ -15,7 +15,7 @@ async fn in_zone(db: &TestDb, zone: &str) -> PgConnection {
     on
 }
 
-/// At any time of day, one of these zones has another date than the database's clock in UTC.
+/// Time zones of which, at any time of day, one has a different date than UTC.
 const ZONES: [&str; 2] = ["Etc/GMT+12", "Etc/GMT-14"];
 
 #[tokio::test]
@@ -49,7 +49,7 @@ async fn a_day_ends_in_utc_regardless_of_the_sessions_time_zone() {
         let since =
             "select extract(epoch from clock_timestamp() - (to_date(right($1, 8), 'YYYYMMDD') + 1)::timestamp at time zone 'UTC')::float8";
         let since: f64 = sqlx::query_scalar(since).bind(day).fetch_one(&mut on).await.unwrap();
-        // An hour after the end of the day, or before it.
+        // The retention ends an hour after the end of the day, or an hour before it.
         assert_eq!(drop_day(&mut on, (since - hours * 3600.0) / 86_400.0).await.unwrap(), dropped, "{zone}");
         db.finish().await;
     }
@@ -86,7 +86,7 @@ async fn a_job_that_is_brought_back_while_its_day_is_dropped_is_kept() {
     let db = TestDb::new().await;
     make_past_day(&db.pool, 9).await;
     let (mut operator, mut dropper) = (connect(&db).await, connect(&db).await);
-    // Waits for the operator without a timeout.
+    // Lets the drop wait for the operator instead of timing out.
     sqlx::query("alter function queue.drop_day set lock_timeout = '60s'").execute(&db.pool).await.unwrap();
     let jobs = [past_job(&db.pool, 9, DONE_LONG_AGO).await, past_job(&db.pool, 9, DONE_LONG_AGO).await];
     let mut tx = operator.begin().await.unwrap();

@@ -1,4 +1,4 @@
-//! Days that many jobs outlive, and days that cannot be created or dropped.
+//! Tests days that many jobs outlive, and days that cannot be created or dropped.
 
 use queue_core::{JobId, JobState};
 use sqlx::{AssertSqlSafe, Connection as _, PgConnection};
@@ -6,8 +6,8 @@ use tests::{TestDb, operate, protocol::register};
 
 use super::{DEAD, DONE_LATELY, DONE_LONG_AGO, READY, RUNNING, SCHEDULED, add_days, connect, days, drop_day, make_past_day, past_job};
 
-/// Calls it as a worker does, with other maximums: jobs that may outlive a dropped day, retained days, and jobs that may outlive the oldest
-/// of them.
+/// Drops a day as a worker does, with other bounds: `most` jobs may outlive the day, `days` days are retained, and `at_most` jobs may
+/// outlive the oldest retained day.
 async fn drop_with(on: &mut PgConnection, most: i32, days: i32, at_most: i32) -> bool {
     let dropped = "select queue.drop_day('7 days', $1, $2, $3) is not null";
     sqlx::query_scalar(dropped).bind(most).bind(days).bind(at_most).fetch_one(on).await.unwrap()
@@ -74,28 +74,28 @@ async fn a_day_stays_until_it_is_nearly_empty_and_its_finished_jobs_are_pruned_b
     for entry in [READY, SCHEDULED, DEAD, DONE_LATELY] {
         stay.push(past_job(&db.pool, 9, entry).await);
     }
-    let mut over = Vec::new();
+    let mut finished = Vec::new();
     for _ in 0..10 {
-        over.push(past_job(&db.pool, 9, DONE_LONG_AGO).await);
+        finished.push(past_job(&db.pool, 9, DONE_LONG_AGO).await);
     }
     let plain = "insert into queue.done_many select $1, $1, now() - interval '9 days', 1, array[$1]";
-    over.push(past_job(&db.pool, 9, plain).await);
+    finished.push(past_job(&db.pool, 9, plain).await);
     let recent = past_job(&db.pool, 3, DONE_LONG_AGO).await;
     let before = days(&db).await;
     assert!(drop_with(&mut on, 3, 30, 30).await, "the day after it, which is empty");
     assert_eq!(days(&db).await, [&before[..1], &before[2..]].concat());
     assert!(!drop_with(&mut on, 3, 30, 30).await);
     thin(&mut on).await;
-    for job in &over {
+    for job in &finished {
         assert_eq!(db.state(*job).await, None);
     }
     let left = "select count(*) from queue.failure where id = any ($1)";
-    assert_eq!(sqlx::query_scalar::<_, i64>(left).bind(&over).fetch_one(&mut on).await.unwrap(), 0, "with their failures");
+    assert_eq!(sqlx::query_scalar::<_, i64>(left).bind(&finished).fetch_one(&mut on).await.unwrap(), 0, "with their failures");
     let kept = [JobState::Ready, JobState::Scheduled, JobState::Dead, JobState::Completed];
     for (job, state) in stay.iter().zip(kept) {
         assert_eq!(db.state(*job).await, Some(state));
     }
-    assert_eq!(db.state(recent).await, Some(JobState::Completed), "of a day that is not over");
+    assert_eq!(db.state(recent).await, Some(JobState::Completed), "of a day that has not ended");
     operate::discard(&mut on, &stay[2..3]).await.unwrap();
     assert!(drop_with(&mut on, 3, 30, 30).await, "nearly empty");
     for (job, state) in stay.iter().zip(kept).filter(|(job, _)| **job != stay[2]) {
@@ -166,7 +166,7 @@ async fn a_day_that_cannot_be_dropped_stops_no_other() {
         make_past_day(&db.pool, days_ago).await;
     }
     let past = days(&db).await[..3].to_vec();
-    // A user's view depends on one, and another lacks a partition.
+    // A user's view depends on the first day, and the second day lacks a partition.
     let view = format!("create view public.report as select * from queue.{}", past[0]);
     sqlx::raw_sql(AssertSqlSafe(view)).execute(&mut on).await.unwrap();
     let part = format!("drop table queue.{}", past[1].replace("job_", "failure_"));

@@ -1,4 +1,4 @@
-//! A healthy store.
+//! Tests that a healthy store has no findings.
 
 use std::str::FromStr as _;
 
@@ -42,13 +42,13 @@ async fn nothing_is_wrong_with_a_fresh_store_that_a_worker_serves() {
     assert_eq!((diagnosis.login.as_deref(), diagnosis.schema.as_str()), (Some("ops"), "queue"));
     assert_eq!(diagnosis.roles, ["queue_operator", "queue_reader"]);
     assert!(diagnosis.at.is_some() && diagnosis.server.is_some_and(|version| !version.is_empty()));
-    let said = cli(&server.url("app").replace("postgres@", "ops@"), &["doctor", "--strict"]);
-    assert_eq!(said.status.code(), Some(0));
-    assert!(String::from_utf8(said.stdout).unwrap().trim().ends_with("no problems found"));
+    let output = cli(&server.url("app").replace("postgres@", "ops@"), &["doctor", "--strict"]);
+    assert_eq!(output.status.code(), Some(0));
+    assert!(String::from_utf8(output.stdout).unwrap().trim().ends_with("no problems found"));
     let _ = stop.send(());
     worker.await.unwrap().unwrap();
 
-    // Each of the store's other roles runs the check without an error; hidden parts are notes.
+    // Each other role of the store runs the check without an error. Parts that the role may not see are notes.
     make(&db.pool, "create role web login; grant queue_producer to web").await;
     let kinds = |diagnosis: &queue_core::operate::Diagnosis| -> Vec<String> {
         diagnosis.findings.iter().map(|finding| finding.kind.to_string()).collect()
@@ -56,14 +56,14 @@ async fn nothing_is_wrong_with_a_fresh_store_that_a_worker_serves() {
     assert_eq!(kinds(&ask(&pool_of(&server, "runner"), &Checkup::default()).await), ["not_permitted"]);
     assert_eq!(kinds(&ask(&pool_of(&server, "web"), &Checkup::default()).await), ["not_permitted"]);
     assert_eq!(kinds(&ask(&ops, &Checkup::default()).await), ["no_worker"]);
-    // A login without privileges gets an error that names the missing grant.
+    // The check of a login without privileges returns an error that names the missing grant.
     let denied = ask(&pool_of(&server, "web"), &Checkup::default()).await.findings.remove(0);
     super::paste(&server.url("app"), &denied).await;
     assert_eq!(kinds(&ask(&pool_of(&server, "web"), &Checkup::default()).await), ["no_worker"]);
     server.stop().unwrap();
 }
 
-/// A member of a role has its privileges only if it inherits them: another grant changes nothing.
+/// A member of a role has the role's privileges only if it inherits them. Another grant would not help.
 #[tokio::test]
 #[ignore = "deep"]
 async fn a_login_that_does_not_inherit_gets_the_fix() {

@@ -1,4 +1,4 @@
-//! Foreign objects on the search path, and privileges of PUBLIC.
+//! Tests findings about foreign objects on the search path, and about privileges of PUBLIC.
 
 use queue_core::operate::{Checkup, FindingKind};
 use tests::TestDb;

@@ -1,4 +1,4 @@
-//! Sessions that keep vacuum from cleaning up, that lock a table, or that are superusers.
+//! Tests findings about sessions that prevent vacuum from cleaning up, that lock a table, or that are superusers.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use tests::{TestDb, eventually, server::TestServer};
 
 use super::{ask, connect, found_by, is_cured, is_gone, make, one, run};
 
-/// Thresholds under which every open transaction is long, and every snapshot old.
+/// Returns thresholds under which every open transaction counts as long, and every snapshot as old.
 fn impatient() -> Checkup {
     Checkup { transaction: Duration::ZERO, transactions: 50, ..Checkup::default() }
 }
@@ -53,7 +53,7 @@ async fn a_standby_and_a_slot_that_hold_rows_are_found() {
     run(&mut there, "select pg_reload_conf()").await;
     let mut reader = PgConnection::connect(&standby.url("app")).await.unwrap();
     run(&mut reader, "begin isolation level repeatable read; select from queue.job").await;
-    // A hundred transactions later.
+    // Consume a hundred transaction ids.
     let later = "do $$ begin for i in 1..100 loop begin insert into effect (job) values (i); exception when others then null; end; end loop; end $$";
     make(&db.pool, later).await;
     eventually("the standby has reported its position", async || {
@@ -63,7 +63,7 @@ async fn a_standby_and_a_slot_that_hold_rows_are_found() {
     run(&mut reader, "rollback").await;
     is_gone(&db.pool, &impatient(), FindingKind::StandbyFeedback).await;
 
-    // The same through a slot whose standby is then stopped.
+    // A replication slot has the same effect, even after its standby is stopped.
     run(&mut there, "alter system set primary_slot_name = 'forgotten'").await;
     run(&mut there, "select pg_reload_conf()").await;
     run(&mut reader, "begin isolation level repeatable read; select from queue.job").await;

@@ -1,4 +1,4 @@
-//! Settings of the server, the database and the login.
+//! Tests findings about settings of the server, the database and the login.
 
 use std::{str::FromStr as _, time::Duration};
 
@@ -61,7 +61,7 @@ async fn each_harmful_setting_is_found_and_cured() {
     server.stop().unwrap();
 }
 
-/// A payload that is invalid in the encoding, or a character that another encoding lacks, would stop claims or lose outputs.
+/// A payload that is invalid in the database encoding would stop claims. An output with a character that the encoding lacks would be lost.
 #[tokio::test]
 async fn a_database_of_another_encoding_is_refused_by_all_that_meet_it() {
     let db = TestDb::new().await;
@@ -113,7 +113,7 @@ async fn a_remote_connection_must_be_encrypted() {
     let server = TestServer::start_encrypted().await.unwrap();
     server.database("app").await.unwrap();
     let here = Checkup::default();
-    // For a check that trusts no network, this machine is remote.
+    // To a check that trusts no other network, this machine is remote.
     let nowhere = Checkup { trusted_networks: vec!["10.0.0.0/8".to_owned()], ..Checkup::default() };
     let plain = pool_at(&server.url("app"));
     assert!(found_by(&plain, &here, FindingKind::NotEncrypted).await.is_empty());

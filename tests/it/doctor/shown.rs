@@ -1,4 +1,4 @@
-//! The command: its text, its JSON, its exit codes; and the document with all findings.
+//! Tests the command `doctor`: its text, its JSON, its exit codes, and the document that lists all findings.
 
 use std::{collections::BTreeSet, fs, path::Path};
 
@@ -17,9 +17,9 @@ async fn the_exit_code_shows_the_severity() {
     let db = TestDb::new().await;
     let broken = cli(&db.url, &["doctor"]);
     assert_eq!((broken.status.code(), text(&broken.stderr)), (Some(2), ""), "no worker is alive");
-    let said = text(&broken.stdout);
-    assert!(said.contains("broken: no worker is alive [no_worker]\n  ") && said.contains("fix: start one"), "{said}");
-    assert!(said.lines().last().unwrap().starts_with("schema queue on PostgreSQL "), "{said}");
+    let output = text(&broken.stdout);
+    assert!(output.contains("broken: no worker is alive [no_worker]\n  ") && output.contains("fix: start one"), "{output}");
+    assert!(output.lines().last().unwrap().starts_with("schema queue on PostgreSQL "), "{output}");
 
     let ignored = ["--ignore", "no_worker", "--ignore", "fsync_off", "--ignore", "full_page_writes_off"];
     let name: String = sqlx::query_scalar("select current_database()::text").fetch_one(&db.pool).await.unwrap();
@@ -37,8 +37,11 @@ async fn the_exit_code_shows_the_severity() {
     assert!(first["means"].as_str().is_some_and(|means| !means.is_empty()) && json["schema"] == "queue");
 
     let nowhere = cli(&db.url, &["doctor", "--schema", "nowhere"]);
-    let said = text(&nowhere.stdout);
-    assert!(said.contains("run `test-cli migrate --schema nowhere`") && said.contains("fix: test-cli migrate --schema nowhere"), "{said}");
+    let output = text(&nowhere.stdout);
+    assert!(
+        output.contains("run `test-cli migrate --schema nowhere`") && output.contains("fix: test-cli migrate --schema nowhere"),
+        "{output}"
+    );
     db.finish().await;
 }
 
@@ -61,14 +64,14 @@ async fn foreign_names_are_inert_on_a_terminal() {
     let mut holder = super::connect(&db).await;
     super::run(&mut holder, "set application_name = 'evil'; begin isolation level repeatable read; select from queue.job").await;
     super::make(&db.pool, "create function public.\"now\"(\"a\u{1b}[31mb\" int) returns int language sql return 1").await;
-    let said = cli(&db.url, &["doctor", "--transaction", "0s"]);
-    let said = text(&said.stdout);
-    assert!(said.contains("long_transaction") && said.contains("planted") && !said.contains('\u{1b}'), "{said}");
+    let output = cli(&db.url, &["doctor", "--transaction", "0s"]);
+    let output = text(&output.stdout);
+    assert!(output.contains("long_transaction") && output.contains("planted") && !output.contains('\u{1b}'), "{output}");
     drop(holder);
     db.finish().await;
 }
 
-/// Returns the rows of the table, as (kind, severity).
+/// Returns the rows of the documented table, as (kind, severity).
 fn documented_findings() -> BTreeSet<(String, String)> {
     let page = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().join("docs/DOCTOR.md");
     let page = fs::read_to_string(page).unwrap();
@@ -90,7 +93,7 @@ fn each_finding_is_provoked_in_a_test() {
     let tests: String = fs::read_dir(folder).unwrap().map(|file| fs::read_to_string(file.unwrap().path()).unwrap()).collect();
     let core = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().join("queue-core/src/operate/doctor/checks.rs");
     let tests = tests + fs::read_to_string(core).unwrap().split_once("mod tests").unwrap().1;
-    let said = |kind: &FindingKind| tests.contains(&format!("FindingKind::{kind:?}")) || tests.contains(&format!("\"{kind}\""));
-    let missing: Vec<&FindingKind> = FindingKind::ALL.iter().filter(|kind| !said(kind)).collect();
+    let is_provoked = |kind: &FindingKind| tests.contains(&format!("FindingKind::{kind:?}")) || tests.contains(&format!("\"{kind}\""));
+    let missing: Vec<&FindingKind> = FindingKind::ALL.iter().filter(|kind| !is_provoked(kind)).collect();
     assert!(missing.is_empty(), "{missing:?}");
 }

@@ -1,4 +1,4 @@
-//! The store's tables: migrations, days, indexes, dead rows, sequences, audit entries and counts.
+//! Tests findings about the store's tables: migrations, days, indexes, dead rows, sequences, audit entries and counts.
 
 use queue_core::{
     Store,
@@ -112,7 +112,7 @@ async fn invalid_indexes_are_found_and_rebuilt() {
     make(&db.pool, "update pg_index set indisvalid = false where indexrelid = 'queue.scheduled_by_lane'::regclass").await;
     assert!(one(&db.pool, &Checkup::default(), FindingKind::InvalidIndex).await.says.contains("scheduled_by_lane"));
     is_cured(&db.url, &db.pool, &Checkup::default(), FindingKind::InvalidIndex).await;
-    // The remains of a concurrent index build are dropped.
+    // The fix drops the remains of a concurrent index build.
     make(&db.pool, "create index ready_moved_ccnew on queue.ready (id)").await;
     make(&db.pool, "update pg_index set indisvalid = false where indexrelid = 'queue.ready_moved_ccnew'::regclass").await;
     assert!(one(&db.pool, &Checkup::default(), FindingKind::InvalidIndex).await.fix.starts_with("drop index"));
@@ -176,12 +176,12 @@ async fn leftover_audit_entries_and_counts_are_found_and_cured() {
         "run",
         "start",
     ];
-    let said = format!(
+    let statement = format!(
         "insert into queue.tallied (at, queue, job_type, {}) select to_timestamp(floor(extract(epoch from now() - interval '1 hour') / 10) * 10), 'q', 't', {}",
         zeros.join(", "),
         zeros.map(|_| "0").join(", ")
     );
-    make(&db.pool, &said).await;
+    make(&db.pool, &statement).await;
     is_cured(&db.url, &db.pool, &Checkup::default(), FindingKind::TalliesWaiting).await;
     db.finish().await;
 }

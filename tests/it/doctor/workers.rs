@@ -1,4 +1,4 @@
-//! Workers, and jobs that wait for one.
+//! Tests findings about workers, and about jobs that are waiting for a worker.
 
 use queue_core::{
     Job as _, Limit, Store,
@@ -12,7 +12,7 @@ async fn ok(db: &TestDb) -> queue_core::JobId {
     Do { act: Act::Ok("done".into()) }.enqueue(&db.pool).await.unwrap().id()
 }
 
-/// Creates the row of a worker whose lease lasts until then.
+/// Creates the row of a worker whose lease expires `until` from now.
 async fn worker(db: &TestDb, name: &str, until: &str) {
     let insert = format!(
         "insert into queue.worker (id, expires_at, started_at, name, host, pid, version, queues)
@@ -59,7 +59,7 @@ async fn silent_workers_with_jobs_late_heartbeats_and_workers_without_listeners_
     let silent = one(&db.pool, &checkup, FindingKind::SilentWorker).await;
     assert_eq!((&silent.facts["name"], &silent.facts["jobs"]), (&"gone".into(), &1.into()));
     make(&db.pool, "delete from queue.worker where name <> 'gone'").await;
-    // A living worker with a listener recovers it.
+    // A living worker with a listener recovers the job.
     db.run_while(db.worker(), async {
         db.until(job, queue_core::JobState::Completed).await;
         for kind in [FindingKind::SilentWorker, FindingKind::LateHeartbeat, FindingKind::NoListener] {
@@ -94,7 +94,7 @@ async fn a_queue_at_its_capacity_and_a_limit_without_room_are_found() {
     db.finish().await;
 }
 
-/// Lets the matching ready jobs have waited for an hour, or undoes that.
+/// Makes the matching ready jobs look as if they had been waiting for an hour, or reverts that.
 async fn wait_for_an_hour(db: &TestDb, which: &str, they_do: bool) {
     let place = if they_do { "queue.id_at(now() - interval '1 hour') + (r.id & 1023)" } else { "r.id" };
     make(&db.pool, &format!("update queue.ready r set seq = {place} where {which}")).await;
@@ -140,7 +140,7 @@ async fn a_key_that_an_operator_has_stopped_is_found_among_many_that_have_more_j
         }
     }
     few("acme".to_owned()).await.unwrap();
-    // Before it, its lane has more jobs of one key than are scanned.
+    // The lane has more jobs of one key before this job than the check scans.
     let many = "insert into queue.job (id, lane, max_attempts, payload, line)
           select j.id + 100000 + n, j.lane, 3, j.payload, j.line
           from (select j.* from queue.job j where j.line = queue.line_id('key 7') order by j.id limit 1) j, generate_series(1, 1500) n;
@@ -170,9 +170,9 @@ async fn a_failed_check_of_limits_is_reported_and_capacities_are_still_checked()
     let mut lock = db.pool.begin().await.unwrap();
     sqlx::query("lock table queue.bound in access exclusive mode").execute(&mut *lock).await.unwrap();
     let found = ask(&db.pool, &checkup).await.findings;
-    let says = |kind: FindingKind| found.iter().filter(|one| one.kind == kind).map(|one| one.says.as_str()).collect::<Vec<_>>();
-    assert_eq!(says(FindingKind::CapacityFull).len(), 1, "{found:#?}");
-    let failed = says(FindingKind::NotLookedAt);
+    let messages = |kind: FindingKind| found.iter().filter(|one| one.kind == kind).map(|one| one.says.as_str()).collect::<Vec<_>>();
+    assert_eq!(messages(FindingKind::CapacityFull).len(), 1, "{found:#?}");
+    let failed = messages(FindingKind::NotLookedAt);
     assert!(failed.len() == 1 && failed[0].starts_with("limits could not be checked: "), "{failed:?}");
     lock.rollback().await.unwrap();
     db.finish().await;

@@ -1,5 +1,5 @@
-//! Children: a step name has one child, however its parent's attempts end; its end is reported once, whatever the cause; and a parent that
-//! waits holds no resources.
+//! Tests child jobs: a step name has one child, however the parent's attempts end. The child's end is reported once, whatever its cause,
+//! and a waiting parent holds no resources.
 
 mod inline;
 mod statements;
@@ -9,10 +9,10 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     db, db_by_hand,
-    family::{Act, Leaf, Parent, given, parents, say},
+    family::{Act, Leaf, Parent, describe_end, given, parents},
 };
 
-/// A child that runs in one transaction.
+/// Child job that runs in one transaction.
 #[job(name = "child_tx", transactional, max_attempts = 1, output = u32)]
 #[derive(Serialize, Deserialize)]
 struct LeafTx(u32);
@@ -23,7 +23,7 @@ impl Handler for LeafTx {
     }
 }
 
-/// Completes itself, and keeps no record.
+/// Child job that completes itself in its own transaction and keeps no record.
 #[job(name = "child_own", retain = "none", output = u32)]
 #[derive(Serialize, Deserialize)]
 struct LeafOwn(u32);
@@ -36,7 +36,7 @@ impl Handler for LeafOwn {
     }
 }
 
-/// Spawns a child of each kind.
+/// Parent job that spawns a child of each kind.
 #[job(name = "parent_of_kinds", durable, output = Vec<String>)]
 #[derive(Serialize, Deserialize)]
 struct OfKinds(u32);
@@ -45,7 +45,7 @@ impl Handler for OfKinds {
     async fn run(self, cx: &Durable) -> JobResult<Vec<String>> {
         let (tx, own) = (cx.spawn("tx", LeafTx(self.0)).await?, cx.spawn("own", LeafOwn(self.0)).await?);
         let (tx, own) = tokio::join!(tx.outcome(), own.outcome());
-        Ok(vec![say(tx?), say(own?)])
+        Ok(vec![describe_end(tx?), describe_end(own?)])
     }
 }
 
@@ -93,7 +93,7 @@ async fn a_dead_child_ends_its_parent_and_both_start_again_once_requeued() {
         assert_eq!(db.count(&errors).await, 1, "another attempt would get the same");
         let child = async || operate::children(&db.pool, Store::default(), parent.id()).await.unwrap().remove(0);
         let first = child().await.id;
-        // Corrected, it completes.
+        // With a corrected payload, the child completes.
         db.run(&format!("update queue.job set payload = '{{\"number\": 5, \"act\": \"Complete\"}}' where id = {first}")).await;
         JobHandle::<Leaf>::from_id(first).requeue(&db.pool).await.unwrap();
         db.until(first, JobState::Completed).await;

@@ -1,5 +1,5 @@
-//! A job that lives for a year, while its workers are replaced three times a day: half of the deployments shut the worker down, the others
-//! kill it.
+//! Tests a job that lives for a year while its workers are replaced three times a day. Half of the deployments shut the worker down, and
+//! the other half kill it.
 
 use std::{convert::Infallible, future::pending, time::Duration};
 
@@ -12,7 +12,7 @@ use tokio::{runtime::Runtime, sync::oneshot};
 
 use super::{db, journal};
 
-/// In each third of a day it begins a step, is interrupted, completes it, and sleeps until the next.
+/// Durable job. In each third of a day it begins a step and is interrupted. It then completes the step and sleeps until the next third.
 #[job(name = "yearly", durable, max_attempts = 3, backoff = fixed("1ms"), output = u32)]
 #[derive(Serialize, Deserialize)]
 struct Yearly {
@@ -41,7 +41,7 @@ impl Handler for Yearly {
     }
 }
 
-/// A worker that shares only memory with this process.
+/// Worker that shares only memory with the test process.
 struct Process {
     runtime: Runtime,
     stop: oneshot::Sender<()>,
@@ -62,14 +62,14 @@ impl Process {
         Self { runtime, stop, ended }
     }
 
-    /// Releases its jobs.
+    /// Shuts the worker down, which releases its jobs.
     async fn leave(self) {
         self.stop.send(()).unwrap();
         self.ended.await.unwrap();
         self.runtime.shutdown_background();
     }
 
-    /// Nothing of it runs any more, and it writes nothing; its lease ends immediately.
+    /// Simulates a kill: all tasks stop immediately, nothing more is written, and the lease ends.
     async fn die(self, db: &TestDb) {
         self.runtime.shutdown_background();
         db.run("update queue.worker set expires_at = now() - interval '1 second'").await;
@@ -79,7 +79,7 @@ impl Process {
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "deep"]
 async fn a_job_outlives_the_deploys_of_a_year() {
-    // `QUEUE_TEST_DEPLOYS=1095` is a year.
+    // `QUEUE_TEST_DEPLOYS=1095` tests a whole year.
     let deploys: u32 = std::env::var("QUEUE_TEST_DEPLOYS").ok().and_then(|value| value.parse().ok()).unwrap_or(12);
     let db = db().await;
     let job = Yearly { thirds: deploys }.enqueue(&db.pool).await.unwrap().id();
@@ -87,7 +87,7 @@ async fn a_job_outlives_the_deploys_of_a_year() {
         let process = Process::start(&db.url);
         let begun = format!("select count(*) from queue.step where id = {job} and name = 'begun/{n}'");
         eventually("it has begun the next", async || {
-            // The eight hours have passed.
+            // Simulate that the eight hours have passed.
             let pass = "update queue.scheduled set run_at = now() where run_at > now();
                 update queue.step set until = now() where until > now()";
             db.run(pass).await;

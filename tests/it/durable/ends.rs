@@ -1,4 +1,4 @@
-//! Ends of jobs: their notifications to a parent, a gather or a flow; and what is kept for later.
+//! Tests the ends of jobs: how they are reported to a parent, a gather or a flow, and which reports are kept for later.
 
 use queue_core::JobId;
 use sqlx::PgConnection;
@@ -10,8 +10,8 @@ use tests::{
 
 use super::{db_by_hand, signals::races::leased};
 
-/// The ways in which jobs wait for another: the table, the row with which the job $2 waits for the job $1, and the condition that shows
-/// that the end was reported.
+/// The ways in which a job can wait for another: the table, the statement with which job `$2` waits for job `$1`, and the condition that is
+/// true once the end was reported.
 const WAYS: [(&str, &str, &str); 3] = [
     ("child", "insert into queue.child (parent, name, id) values ($2, $1, $1)", "state is not null"),
     ("gather_part", "insert into queue.gather_part (id, parent, born, nr, name, held) values ($1, $2, 1, $1, 'map', false)", "false"),
@@ -19,7 +19,7 @@ const WAYS: [(&str, &str, &str); 3] = [
 ];
 const HINTS: &str = "select count(*) from queue.end_hint";
 
-/// Enqueues this number of jobs, for which another job waits in that way.
+/// Enqueues `count` jobs that another job waits for in the given way.
 async fn waited_for(on: &mut PgConnection, row: &str, parent: JobId, count: i32) -> Vec<JobId> {
     let jobs: Vec<JobId> = on.all(&format!("select queue.enqueue('child', '{{}}') from generate_series(1, {count})")).await;
     for job in &jobs {
@@ -28,15 +28,15 @@ async fn waited_for(on: &mut PgConnection, row: &str, parent: JobId, count: i32)
     jobs
 }
 
-/// Writes one hint that these jobs have reached this state.
+/// Writes one hint that `jobs` have reached this state.
 async fn hint(on: &mut PgConnection, state: &str, jobs: &[JobId]) {
     let hint = sqlx::query("insert into queue.end_hint (state, ids) values ($1, $2)").bind(state).bind(jobs);
     hint.execute(on).await.unwrap();
 }
 
-/// Returns those of these jobs whose end was reported.
-async fn reported_jobs(on: &mut PgConnection, (table, _, told): (&str, &str, &str), jobs: &[JobId]) -> Vec<JobId> {
-    let statement = format!("select u from unnest($1) u where not exists (select from queue.{table} where id = u and not ({told}))");
+/// Returns those of `jobs` whose end was reported.
+async fn reported_jobs(on: &mut PgConnection, (table, _, condition): (&str, &str, &str), jobs: &[JobId]) -> Vec<JobId> {
+    let statement = format!("select u from unnest($1) u where not exists (select from queue.{table} where id = u and not ({condition}))");
     sqlx::query_scalar(sqlx::AssertSqlSafe(statement)).bind(jobs).fetch_all(on).await.unwrap()
 }
 
@@ -57,7 +57,7 @@ async fn a_hint_is_left_for_each_awaited_finished_job_and_for_no_other() {
         note_ends(&mut on, &jobs).await.unwrap();
         let hints = "select state || unnest(ids) from queue.end_hint order by 1";
         let states = [("completed", jobs[0]), ("completed", jobs[2]), ("dead", jobs[1])].map(|(state, job)| format!("{state}{job}"));
-        assert_eq!(on.all::<String>(hints).await, states, "{table}: one is not over, and one kept no record");
+        assert_eq!(on.all::<String>(hints).await, states, "{table}: one has not finished, and one kept no record");
         tell_ends(&mut on).await.unwrap();
         assert_eq!(reported_jobs(&mut on, way, &jobs).await, jobs[..3], "{table}");
     }
@@ -79,11 +79,11 @@ async fn a_job_requeued_since_its_hint_is_not_reported_and_an_end_is_reported_on
             (jobs[..1].to_vec(), 0),
             "{table}: one is ready again"
         );
-        let heard = "select (select count(*) from queue.signal_hint) + (select count(*) from queue.gather_hint)";
-        let before: i64 = on.one(heard).await;
+        let hints = "select (select count(*) from queue.signal_hint) + (select count(*) from queue.gather_hint)";
+        let before: i64 = on.one(hints).await;
         hint(&mut on, "completed", &jobs[..1]).await;
         tell_ends(&mut on).await.unwrap();
-        assert_eq!(on.one::<i64>(heard).await, before, "{table}: reported twice, it counts once");
+        assert_eq!(on.one::<i64>(hints).await, before, "{table}: reported twice, it counts once");
     }
     drop(on);
     db.finish().await;
@@ -109,7 +109,7 @@ async fn an_end_locked_by_another_session_is_reported_later_and_delays_no_other(
         tell_ends(&mut on).await.unwrap();
         assert_eq!((reported_jobs(&mut on, way, &jobs).await, on.one::<i64>(HINTS).await), (jobs, 0), "{table}");
     }
-    // A hint that another consumer has locked.
+    // One of two hints is locked by another consumer.
     let way = WAYS[0];
     let jobs = waited_for(&mut on, way.1, parent.id(), 2).await;
     for job in &jobs {
@@ -119,7 +119,7 @@ async fn an_end_locked_by_another_session_is_reported_later_and_delays_no_other(
     let mut held = db.pool.begin().await.unwrap();
     held.run(&format!("select from queue.end_hint where ids = array[{}::bigint] for update", jobs[0])).await;
     assert_eq!((tell_ends(&mut on).await.unwrap(), reported_jobs(&mut on, way, &jobs).await), (1, jobs[1..].to_vec()));
-    // A table locked by another session stops the scan for children of deleted jobs, but not for long.
+    // While another session locks the table, the scan for children of deleted jobs fails after a short lock timeout.
     held.run("lock table queue.child in access exclusive mode").await;
     let error = prune_children(&mut on).await.unwrap_err();
     assert_eq!(error.as_database_error().unwrap().code().as_deref(), Some("55P03"), "lock_not_available: {error}");

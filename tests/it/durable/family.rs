@@ -1,4 +1,4 @@
-//! A parent and its family: jobs that it spawns one by one, or maps.
+//! A parent job and its leaves, which the parent spawns one by one or as a map.
 
 mod cases;
 
@@ -8,7 +8,7 @@ use queue_core::{Child, Context, Durable, Handler, JobHandle, JobId, JobResult, 
 use serde::{Deserialize, Serialize};
 use tests::TestDb;
 
-/// Runs its act, and returns its number.
+/// Leaf job that performs its act and returns its number.
 #[job(name = "child", max_attempts = 2, backoff = fixed("1ms"), output = u32)]
 #[derive(Clone, Serialize, Deserialize)]
 pub(crate) struct Leaf {
@@ -20,7 +20,7 @@ pub(crate) struct Leaf {
 pub(crate) enum Act {
     Complete,
     Fail,
-    /// Runs until it is cancelled.
+    /// Runs until cancelled.
     Hang,
 }
 
@@ -38,13 +38,13 @@ impl Handler for Leaf {
     }
 }
 
-/// Spawns or maps its leaves, joins them, and returns the outcome of each.
+/// Parent job that spawns or maps its leaves, joins them, and returns the outcome of each.
 #[job(name = "parent", durable, max_attempts = 3, backoff = fixed("1ms"), output = FamilyReport)]
 #[derive(Clone, Default, Serialize, Deserialize)]
-#[allow(clippy::struct_excessive_bools, reason = "each is said by the test that needs it")]
+#[allow(clippy::struct_excessive_bools, reason = "each is set by the test that needs it")]
 pub(crate) struct Parent {
     pub(crate) by_map: bool,
-    /// Acts of the first leaves; the number of leaves after them that complete.
+    /// Acts of the first leaves. They are followed by `count` leaves that complete.
     pub(crate) acts: Vec<Act>,
     pub(crate) count: u32,
     pub(crate) in_queue: Option<String>,
@@ -52,17 +52,17 @@ pub(crate) struct Parent {
     pub(crate) fair: Option<String>,
     pub(crate) unique: Option<String>,
     pub(crate) expired: bool,
-    /// The first attempt fails between the spawns and the joins.
+    /// Whether the first attempt fails between the spawns and the joins.
     pub(crate) fail_between: bool,
-    /// Waits for this signal first.
+    /// Signal that the parent waits for first.
     pub(crate) signal: Option<String>,
-    /// A leaf that does not complete fails the parent.
+    /// Whether a leaf that does not complete fails the parent.
     pub(crate) strict: bool,
     pub(crate) in_flight: Option<u32>,
     pub(crate) at: bool,
-    /// In the first attempt the iterator panics at this index.
+    /// Index at which the iterator panics in the first attempt.
     pub(crate) panics_at: Option<u32>,
-    /// Number of leaves omitted in later attempts.
+    /// Number of leaves that later attempts omit.
     pub(crate) fewer: u32,
 }
 
@@ -78,12 +78,12 @@ impl FamilyReport {
     fn add(&mut self, end: Result<u32, WaitError>) {
         self.sum += end.as_ref().map_or(0, |number| u64::from(*number));
         if self.first.len() < 10 {
-            self.first.push(say(end));
+            self.first.push(describe_end(end));
         }
     }
 }
 
-pub(super) fn say(end: Result<u32, WaitError>) -> String {
+pub(super) fn describe_end(end: Result<u32, WaitError>) -> String {
     match end {
         Ok(number) => number.to_string(),
         Err(WaitError::Dead { error, attempts, .. }) => format!("dead after {attempts}: {error}"),
@@ -131,16 +131,16 @@ impl Parent {
         let total = parts.total();
         let ended = parts.join().await?;
         assert_eq!(total, ended.total);
-        let (mut said, mut outputs, mut places) = (FamilyReport::default(), ended.outputs(), 0..);
+        let (mut report, mut outputs, mut places) = (FamilyReport::default(), ended.outputs(), 0..);
         while let Some(page) = outputs.next_page().await? {
             for (place, output) in page {
                 assert_eq!(Some(place), places.next());
-                said.add(output);
+                report.add(output);
             }
         }
         assert_eq!(places.next(), Some(total));
-        said.counts = [ended.total, ended.completed, ended.dead, ended.cancelled];
-        Ok(said)
+        report.counts = [ended.total, ended.completed, ended.dead, ended.cancelled];
+        Ok(report)
     }
 
     async fn spawn(self, cx: &Durable, leaves: impl Iterator<Item = Leaf>) -> JobResult<FamilyReport> {
@@ -170,13 +170,13 @@ impl Parent {
         if let Some(name) = &self.signal {
             let _: String = cx.receive(name.as_str()).await;
         }
-        let mut said = FamilyReport::default();
+        let mut report = FamilyReport::default();
         if self.strict {
             let joined = futures_util::future::try_join_all(children.into_iter().map(Child::join)).await?;
             for number in joined {
-                said.add(Ok(number));
+                report.add(Ok(number));
             }
-            return Ok(said);
+            return Ok(report);
         }
         for end in futures_util::future::try_join_all(children.into_iter().map(Child::outcome)).await? {
             let place = match &end {
@@ -184,11 +184,11 @@ impl Parent {
                 Err(WaitError::Dead { .. }) => 2,
                 Err(_) => 3,
             };
-            said.counts[0] += 1;
-            said.counts[place] += 1;
-            said.add(end);
+            report.counts[0] += 1;
+            report.counts[place] += 1;
+            report.add(end);
         }
-        Ok(said)
+        Ok(report)
     }
 }
 
@@ -216,12 +216,12 @@ pub(super) async fn gather(db: &TestDb, parent: JobId) -> operate::JobGather {
     operate::gathers(&db.pool, Store::default(), parent).await.unwrap().remove(0)
 }
 
-/// Returns all leaves in order.
+/// Returns all leaves, ordered by id.
 pub(super) async fn family(db: &TestDb) -> Vec<JobHandle<Leaf>> {
     db.all("select id from queue.jobs where job_type = 'child' order by id").await.into_iter().map(JobHandle::from_id).collect()
 }
 
-/// Checks that nothing remains to be counted.
+/// Waits until no end remains to be counted.
 pub(super) async fn all_is_counted(db: &TestDb) {
     let left = "select (select count(*) from queue.gather_part) + (select count(*) from queue.gather_hint) + (select count(*) from queue.gather where need > 0)";
     db.until_count(left, 0).await;

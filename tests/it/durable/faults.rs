@@ -1,5 +1,5 @@
-//! Workers killed between a step's effect and its journal entry, and commits whose replies are lost: an effect committed with its journal
-//! entry happens once; one beside it is repeated only if it was in progress.
+//! Tests workers that are killed between a step's effect and its journal entry, and commits whose replies are lost. An effect committed
+//! with its journal entry happens once. An effect outside of that transaction is repeated only if the step was in progress.
 
 use queue_core::{Durable, Failure, Handler, Job as _, JobId, JobResult, JobState, job};
 use queue_worker::Worker;
@@ -15,17 +15,17 @@ const STAGES: i32 = 12;
 #[tokio::test]
 #[ignore = "deep"]
 async fn repeated_kills_double_no_effect_that_is_committed_with_its_step() {
-    // Number of steps; set with `QUEUE_TEST_STEPS=20000`.
-    let wanted: i64 = std::env::var("QUEUE_TEST_STEPS").ok().and_then(|value| value.parse().ok()).unwrap_or(1);
+    // `QUEUE_TEST_STEPS=20000` sets the number of steps.
+    let steps: i64 = std::env::var("QUEUE_TEST_STEPS").ok().and_then(|value| value.parse().ok()).unwrap_or(1);
     let (mut done, mut repeated) = (0, 0);
-    while done < wanted {
+    while done < steps {
         repeated += kill_again_and_again().await;
         done += JOBS * i64::from(STAGES);
     }
     println!("{done} steps with their effects, each once; {repeated} outside of them done again");
 }
 
-/// Returns the number of effects outside of transactions that were repeated.
+/// Kills workers repeatedly. Returns the number of repeated effects that were outside of a transaction.
 async fn kill_again_and_again() -> i64 {
     let db = TestDb::new().await;
     let mut jobs = Vec::new();
@@ -68,12 +68,12 @@ async fn a_commit_of_a_step_whose_reply_is_lost_is_resolved() {
     }
 }
 
-/// Another session journals its step while the step runs, as after a reply that was lost before the retry.
+/// Durable job whose step is journaled by another session while the step is running, as if the reply to a first commit had been lost.
 #[job(durable, max_attempts = 1)]
 #[derive(serde::Serialize, serde::Deserialize)]
 struct SaidTwice {
     within: bool,
-    /// Number of other steps that end with it.
+    /// Number of other steps that end at the same time.
     beside: usize,
 }
 
@@ -134,7 +134,7 @@ async fn a_step_in_a_transaction_of_an_attempt_that_has_lost_its_job_is_rolled_b
     .await;
     let one = "select count(*) from effect where attempt = 0";
     assert_eq!(db.count(one).await, 1);
-    // The end of the worker released it; the holder of the old token writes nothing.
+    // The stopping worker has released the job, so the holder of the old token can write nothing.
     db.run("update queue.scheduled set run_at = now()").await;
     let quick = "update queue.job set payload = payload || '{\"ms\": 1}'";
     db.run(quick).await;

@@ -1,4 +1,4 @@
-//! Durable jobs in the test kit: the journal is in memory, or in the test's own transaction, and the test advances time.
+//! Tests durable jobs in the test kit: the journal is in memory or in the test's own transaction, and the test advances the time.
 
 use std::time::Duration;
 use tests::Sql as _;

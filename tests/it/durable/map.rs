@@ -1,5 +1,5 @@
-//! Maps: each job is spawned once, however the parent's attempts end; each counts once, whatever ended it; and the parent is woken once all
-//! have finished.
+//! Tests maps: each job is spawned once, however the parent's attempts end. Each job counts once, whatever ended it, and the parent is
+//! woken once all jobs have finished.
 
 mod inline;
 mod races;
@@ -17,7 +17,7 @@ use super::{
     family::{Act, FamilyReport, Leaf, Parent, all_is_counted, gather, given, leaves, parents},
 };
 
-/// Returns the jobs of all maps in order.
+/// Returns the jobs of all maps, ordered by map and index.
 async fn parts(db: &TestDb) -> Vec<JobId> {
     db.all("select id from queue.gather_part order by parent, nr").await
 }
@@ -39,8 +39,8 @@ async fn an_attempt_that_ends_between_chunks_goes_on_after_the_last() {
             "select count(*) from queue.gather_part p join queue.job j using (id) where p.nr <> (j.payload ->> 'number')::bigint";
         assert_eq!(db.count(out_of_order).await, 0);
         db.run_while(leaves(&db, "leaves"), async {
-            let said = given(&db, &parent).await;
-            assert_eq!((said.counts, said.sum), ([2500, 2500, 0, 0], (0..2500).sum::<u64>()));
+            let report = given(&db, &parent).await;
+            assert_eq!((report.counts, report.sum), ([2500, 2500, 0, 0], (0..2500).sum::<u64>()));
         })
         .await;
     })
@@ -69,7 +69,7 @@ async fn a_dead_mapped_job_that_is_requeued_does_not_change_the_reported_outcome
     let requeued = Box::pin(async {
         db.until(parent.id(), JobState::Parked).await;
         let all = parts(&db).await;
-        // The others wait: the dead one is requeued before they end.
+        // The other jobs are postponed, so that the dead job is requeued before they end.
         for other in &all[1..] {
             JobHandle::<Leaf>::from_id(*other).snooze(&db.pool, Duration::from_hours(1)).await.unwrap();
         }
@@ -83,8 +83,8 @@ async fn a_dead_mapped_job_that_is_requeued_does_not_change_the_reported_outcome
             for other in &all[1..] {
                 JobHandle::<Leaf>::from_id(*other).run_now(&db.pool).await.unwrap();
             }
-            let said = given(&db, &parent).await;
-            assert_eq!((said.counts, said.first), ([4, 3, 1, 0], ["0", "1", "2", "3"].map(str::to_owned).to_vec()));
+            let report = given(&db, &parent).await;
+            assert_eq!((report.counts, report.first), ([4, 3, 1, 0], ["0", "1", "2", "3"].map(str::to_owned).to_vec()));
         })
         .await;
     });

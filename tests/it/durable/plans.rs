@@ -1,4 +1,4 @@
-//! The outcome of plans, case by case.
+//! Tests the outcomes of plans, case by case.
 
 use queue_core::{
     Job as _,
@@ -8,11 +8,11 @@ use tests::eventually;
 
 use super::{Part, Plan, db, done, journal, pairs, plan, step};
 
-/// Name, parts, final state, effects with their attempts, names of the steps unless there are too many, and the output or a part of the
-/// error.
+/// Test case: name, parts, final state, effects with their attempt numbers, step names (unless there are too many), and the output or a
+/// part of the error.
 type Case = (&'static str, Vec<Part>, JobState, &'static [(&'static str, i64)], Option<&'static [&'static str]>, &'static [&'static str]);
 
-/// Runs all cases concurrently, each with two signals to receive.
+/// Runs all cases concurrently. Each job is sent two signals.
 async fn play(cases: Vec<Case>) {
     let (db, mut jobs) = (db().await, Vec::new());
     for (_, parts, ..) in &cases {
@@ -25,16 +25,16 @@ async fn play(cases: Vec<Case>) {
         }
     })
     .await;
-    for (job, (name, _, state, expected, steps, says)) in jobs.into_iter().zip(cases) {
+    for (job, (name, _, state, expected, steps, texts)) in jobs.into_iter().zip(cases) {
         assert_eq!(done(&db, job).await, pairs(expected), "{name}");
         if let Some(steps) = steps {
             assert_eq!(journal(&db, job).await, steps, "{name}");
         }
         if state == Completed {
-            assert_eq!(db.output(job).await, serde_json::json!(says), "{name}");
+            assert_eq!(db.output(job).await, serde_json::json!(texts), "{name}");
         } else if state == Dead {
             let error = db.dead_error(job).await;
-            assert!(says.iter().all(|says| error.contains(says)), "{name}: {error}");
+            assert!(texts.iter().all(|text| error.contains(text)), "{name}: {error}");
         }
     }
     db.finish().await;
@@ -51,7 +51,7 @@ fn tx(name: &str) -> Part {
 #[tokio::test]
 async fn plans_have_their_expected_outcomes() {
     let vote = || Part::Votes("vote".into(), 1);
-    // Four attempts of two at most: each made progress.
+    // Four attempts succeed although two are the maximum, because each attempt made progress.
     let again = vec![step("a"), fails("x"), step("b"), fails("y"), fails("z"), step("c")];
     let at_once = vec![Part::Many(300), fails("x")];
     let (long, longer) = (vec![Part::Receive("x".repeat(195))], vec![step(&"x".repeat(201))]);

@@ -1,4 +1,4 @@
-//! Restarted jobs: the same job with another payload and an empty journal, all or nothing.
+//! Tests restarted jobs: the same job continues with another payload and an empty journal. A restart happens completely or not at all.
 
 mod kept;
 mod kit;
@@ -12,7 +12,7 @@ use tests::{Laps, TestDb, kill_three};
 
 use super::{db, db_by_hand, done, effect, journal, pairs, plan};
 
-/// Restarts from round to round, and runs the act of each.
+/// Durable job that restarts from round to round and performs the act of each round.
 #[job(name = "durable_round", durable, max_attempts = 2, backoff = fixed("1ms"), output = Vec<String>)]
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct Round {
@@ -23,13 +23,13 @@ pub(super) struct Round {
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) enum Act {
-    /// The first attempt of each round fails after a step.
+    /// Fails the first attempt of each round after a step.
     FailFirst,
     /// Receives a signal.
     Receive,
-    /// The first round spawns a child without waiting for it; later rounds wait for a signal.
+    /// Spawns a child in the first round without waiting for it. Later rounds wait for a signal.
     Spawn,
-    /// Restarts while concurrent futures never end.
+    /// Restarts while concurrent futures are pending forever.
     Beside,
     /// Restarts with a payload of another type.
     Other,
@@ -39,15 +39,15 @@ pub(super) enum Act {
 
 impl Handler for Round {
     async fn run(self, cx: &Durable) -> JobResult<Vec<String>> {
-        let mut said = vec![cx.step("work", effect(cx, &format!("round {}", self.number))).await?];
+        let mut results = vec![cx.step("work", effect(cx, &format!("round {}", self.number))).await?];
         match &self.act {
             Act::FailFirst if cx.attempt() == 1 => return Err("as told".into()),
             Act::Spawn if self.number == 1 => drop(cx.spawn("child", Round { act: Act::FailFirst, ..self.clone() }).queue("nobody").await?),
-            Act::Receive | Act::Spawn => said.push(cx.receive("go").await),
+            Act::Receive | Act::Spawn => results.push(cx.receive("go").await),
             Act::FailFirst | Act::Beside | Act::Other | Act::TooLarge(_) => {}
         }
         if self.number == self.last {
-            return Ok(said);
+            return Ok(results);
         }
         let next = Self { number: self.number + 1, ..self };
         match next.act.clone() {
@@ -56,7 +56,7 @@ impl Handler for Round {
             Act::Beside => {
                 let step = cx.step("beside", pending::<Result<(), std::fmt::Error>>());
                 tokio::join!(async { cx.restart(next).await }, step, pending::<()>());
-                Ok(said)
+                Ok(results)
             }
             _ => cx.restart(next).await,
         }
@@ -67,7 +67,7 @@ pub(super) fn rounds(last: u32, act: Act) -> Round {
     Round { number: 1, last, act }
 }
 
-/// Runs the job until this state.
+/// Runs a worker until the job has this state.
 async fn run_to(db: &TestDb, job: JobId, state: JobState) {
     db.run_while(db.worker().register::<Round>(), db.until(job, state)).await;
 }
@@ -82,7 +82,7 @@ async fn each_round_begins_with_an_empty_journal_and_all_its_attempts_and_the_jo
     let job = rounds(3, Act::FailFirst).enqueue(&db.pool).key("k").meta("tenant", "t").await.unwrap().id();
     let behind = rounds(1, Act::Beside).enqueue(&db.pool).key("k").await.unwrap().id();
     run_to(&db, behind, JobState::Completed).await;
-    // Two attempts are the maximum, and each round used both; the second one found the step of the first.
+    // Each round used both of its two permitted attempts, and the second attempt found the step of the first.
     assert_eq!(done(&db, job).await, pairs(&[("round 1", 1), ("round 2", 1), ("round 3", 1)]));
     assert_eq!((db.output(job).await, journal(&db, job).await), (serde_json::json!(["round 3"]), vec!["work".to_owned()]));
     assert_eq!(db.count("select attempts::bigint from queue.done where output = '[\"round 3\"]'").await, 2);
@@ -184,7 +184,7 @@ async fn killed_workers_lose_and_double_no_round() {
     db.finish().await;
 }
 
-/// Creates a job under a lease; returns it with the token.
+/// Creates a job under a lease. Returns the job and the lease token.
 async fn leased(db: &TestDb) -> (JobHandle<super::Plan>, uuid::Uuid) {
     super::signals::races::leased(db).await
 }

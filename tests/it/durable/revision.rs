@@ -1,4 +1,4 @@
-//! The code revision under which a job began: the first attempt that reads it stores it permanently.
+//! Tests the code revision under which a job began: the first attempt that reads the revision stores it permanently.
 
 use queue_core::{Durable, Handler, Job as _, JobId, JobResult, JobState, job, testing};
 use serde::{Deserialize, Serialize};
@@ -6,7 +6,7 @@ use tests::{TestDb, eventually};
 
 use super::{db, done, effect, journal, pairs};
 
-/// Reads its revision, and waits for a signal. Its payload names the release.
+/// Durable job that reads its revision and waits for a signal. The payload contains the release.
 #[job(name = "durable_revised", durable, max_attempts = 3, backoff = fixed("1ms"), output = Vec<u32>)]
 #[derive(Serialize, Deserialize)]
 struct Revised {

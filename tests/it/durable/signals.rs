@@ -1,4 +1,5 @@
-//! Signals: received once and in order, whenever they arrive; a job that waits for one holds no resources, and no wake-up is lost.
+//! Tests signals: each is received once and in order, whenever it arrives. A job that is waiting for a signal holds no resources, and no
+//! wake-up is lost.
 
 mod crowd;
 pub(super) mod races;
@@ -18,12 +19,12 @@ fn within(name: &str, ms: u64) -> Part {
     Part::Within(name.to_owned(), ms)
 }
 
-/// Sends a text.
+/// Sends a signal with a text as its payload.
 async fn send(db: &TestDb, job: JobHandle<Plan>, name: &str, text: &str) {
     assert_eq!(job.signal(&db.pool, name, text).await.unwrap(), Signalled::Sent, "{name}");
 }
 
-/// Returns the signals that were sent and not received.
+/// Returns the names of the signals that were sent and not received.
 async fn unreceived(db: &TestDb, job: JobId) -> Vec<String> {
     let signals = operate::signals(&db.pool, Store::default(), job).await.unwrap();
     signals.into_iter().map(|signal| signal.name).collect()
@@ -45,7 +46,7 @@ async fn a_job_that_waits_for_a_signal_holds_nothing_and_continues_with_it() {
     })
     .await;
     assert_eq!(db.output(job.id()).await, serde_json::json!(["before", "yes", "after"]));
-    // The third attempt found it in the journal.
+    // The third attempt found the received signal in the journal.
     assert_eq!(done(&db, job.id()).await, [("after".to_owned(), 2), ("before".to_owned(), 1)]);
     assert_eq!((journal(&db, job.id()).await.len(), unreceived(&db, job.id()).await), (4, vec!["other".to_owned()]));
     db.finish().await;
@@ -62,7 +63,7 @@ async fn signals_that_arrive_before_the_receive_are_received_in_order() {
     send(&db, job, "vote", "second").await;
     db.run_while(db.worker().register::<Plan>(), async {
         db.until(job.id(), JobState::Parked).await;
-        // From SQL, with any JSON as payload.
+        // SQL can send any JSON as the payload.
         let sent: String = db.one(&format!("select queue.signal({0}, 'vote', '\"third\"')", job.id())).await;
         assert_eq!(sent, "sent");
         db.until(job.id(), JobState::Completed).await;
@@ -101,7 +102,7 @@ async fn a_wait_ends_at_its_timeout_and_an_existing_signal_comes_first() {
         let due = "select count(*) from queue.parked p join queue.step s on s.id = p.id and s.name = 'paid (timeout)'
             where abs(extract(epoch from p.run_at - s.until)) < 10";
         assert_eq!(db.count(due).await, 2, "they are due when their waits end");
-        // Woken before its timeout, it waits for the rest of it.
+        // A job that is woken before its timeout waits for the remaining time.
         late.run_now(&db.pool).await.unwrap();
         eventually("it waits again", async || {
             let waits = "select count(*) from queue.parked where since > (select max(at) from queue.step)
@@ -111,7 +112,7 @@ async fn a_wait_ends_at_its_timeout_and_an_existing_signal_comes_first() {
         .await;
     })
     .await;
-    // Both at the same time: the timeout has passed, and a signal has arrived.
+    // One job's timeout has passed when its signal arrives.
     db.run("update queue.parked set run_at = now(); update queue.step set until = now() where until is not null").await;
     send(&db, just, "paid", "in the end").await;
     for job in [late, just] {
@@ -131,7 +132,7 @@ async fn an_end_that_was_journaled_stays_though_a_signal_comes_later() {
         db.until(job.id(), JobState::Scheduled).await;
         send(&db, job, "paid", "late").await;
         db.run("update queue.scheduled set run_at = now(); update queue.step set until = now() where name = 'on'").await;
-        // The same name twice is an error; a late signal is not received under it.
+        // Using the same name twice is an error. A late signal is not received under that name.
         db.until(job.id(), JobState::Dead).await;
     })
     .await;

@@ -1,4 +1,4 @@
-//! Sleeps: they hold no slot, end in time, and let concurrent work finish first.
+//! Tests sleeps: they hold no slot, end in time, and let concurrent work finish first.
 
 use std::time::Duration;
 
@@ -53,10 +53,10 @@ async fn a_job_that_has_begun_does_not_expire_in_its_sleep() {
     db.run_while(db.worker().register::<Plan>().queue("default", 5), async {
         db.until(asleep, JobState::Scheduled).await;
         let late = plan([]).enqueue(&db.pool).queue("unserved").expires_in(Duration::from_mins(5)).await.unwrap().id();
-        let over = "update queue.expiry set at = now() - interval '1 s';
+        let statement = "update queue.expiry set at = now() - interval '1 s';
             update queue.job set system = jsonb_set(system, '{expires_at}', to_jsonb(queue.expiry_text(now() - interval '1 s')))
             where system ? 'expires_at'";
-        db.run(over).await;
+        db.run(statement).await;
         db.run("select from queue.expire_due('-infinity', 100)").await;
         db.until(late, JobState::Expired).await;
         sqlx::query("select queue.run_now($1)").bind(asleep).execute(&db.pool).await.unwrap();
@@ -75,15 +75,16 @@ async fn a_query_beside_a_sleep_may_become_a_step_before_the_attempt_ends() {
     db.finish().await;
 }
 
-/// Records the end of each attempt. When a durable job sleeps, the middleware around its handler is dropped with it.
+/// Middleware that records the end of each attempt. When a durable job sleeps, the middleware's future is dropped together with the
+/// handler.
 struct Counts;
 
 #[async_trait]
 impl Middleware for Counts {
     async fn attempt(&self, cx: &Context, next: Next<'_>) -> Result<AttemptOutput, Failure> {
-        let said = next.run().await;
+        let result = next.run().await;
         sqlx::query("insert into done_by (job, what, attempt) values ($1, 'after', 0)").bind(cx.id()).execute(cx.pool()).await?;
-        said
+        result
     }
 }
 
@@ -103,20 +104,20 @@ async fn middleware_runs_around_each_attempt_of_a_durable_job() {
     db.finish().await;
 }
 
-/// Records `is_last_attempt` as the middleware of each attempt sees it.
+/// Middleware that records `is_last_attempt` for each attempt.
 struct RecordsLastAttempt;
 
 #[async_trait]
 impl Middleware for RecordsLastAttempt {
     async fn attempt(&self, cx: &Context, next: Next<'_>) -> Result<AttemptOutput, Failure> {
-        let said = if cx.is_last_attempt() { "last" } else { "not last" };
-        let statement = sqlx::query("insert into done_by (job, what, attempt) values ($1, $2, $3)").bind(cx.id()).bind(said);
+        let text = if cx.is_last_attempt() { "last" } else { "not last" };
+        let statement = sqlx::query("insert into done_by (job, what, attempt) values ($1, $2, $3)").bind(cx.id()).bind(text);
         statement.bind(i64::from(cx.attempt())).execute(cx.pool()).await?;
         next.run().await
     }
 }
 
-/// Waits until these jobs sleep, and lets the time pass.
+/// Waits until `jobs` jobs are sleeping, then simulates that the time has passed.
 async fn pass(db: &tests::TestDb, jobs: i64) {
     let asleep = "select count(*) from queue.scheduled where run_at > now() + interval '1 min'";
     db.until_count(asleep, jobs).await;
@@ -127,7 +128,7 @@ async fn pass(db: &tests::TestDb, jobs: i64) {
 #[tokio::test]
 async fn middleware_knows_as_the_handler_does_whether_an_attempt_is_the_last() {
     let db = db().await;
-    // The second attempt continues from its own sleep: it has used up none since.
+    // The second attempt continues after its own sleep, and has used up no attempt since.
     let parts = [Part::FailOnce("a".into()), Part::Sleep("trial".into(), 3_600_000)];
     let job = plan(parts).enqueue(&db.pool).await.unwrap().id();
     db.run_while(db.worker().register::<Plan>().middleware(RecordsLastAttempt), async {
@@ -161,7 +162,7 @@ async fn a_job_that_may_expire_has_as_many_tries_as_any_other_whether_it_slept_o
     for job in &jobs {
         failures.push(db.count(&format!("select count(*) from queue.failure where id = {job}")).await);
     }
-    // Failures of the jobs that sleep in their second attempt: one before, and two from there on.
+    // The jobs that sleep in the second attempt fail three times: once before the sleep and twice afterwards.
     assert_eq!(failures, [2, 2, 3, 3, 2, 2]);
     db.finish().await;
 }

@@ -1,4 +1,4 @@
-//! The SQL statements that journal steps: under the job's lease, once, and without harm to other jobs.
+//! Tests the SQL statements that journal steps: under the job's lease, once, and without harm to other jobs.
 
 use queue_core::{Job as _, JobId};
 use sqlx::{Executor as _, PgConnection};
@@ -12,7 +12,7 @@ const FRESH: &str = include_str!("../../../queue-worker/sql/journal_fresh.sql");
 
 const ALONE: &str = include_str!("../../../queue-worker/sql/journal_one.sql");
 
-/// Journals with this statement, one entry per call if it takes only one; returns the names of the accepted ones.
+/// Journals entries with `statement`, one per call if the statement takes only one. Returns the names of the accepted entries.
 async fn try_journal(db: &TestDb, statement: &'static str, entries: &[Entry<'_>]) -> sqlx::Result<Vec<String>> {
     let mut names = Vec::new();
     if statement == ALONE {
@@ -40,7 +40,7 @@ async fn journal(db: &TestDb, entries: &[Entry<'_>]) -> Vec<String> {
     try_journal(db, TOGETHER, entries).await.unwrap()
 }
 
-/// Returns the id of the transaction if it was accepted.
+/// Journals a single entry. Returns the transaction id if the entry was accepted.
 async fn journal_one(connection: &mut PgConnection, (token, job, name, output): Entry<'_>) -> sqlx::Result<Option<String>> {
     let statement = sqlx::query_scalar(ALONE).bind(token).bind(job).bind(name).bind(1_i16).bind(5);
     statement.bind(output.is_none().then_some(1500.0)).bind(output).fetch_optional(connection).await
@@ -50,7 +50,7 @@ async fn job(db: &TestDb) -> JobId {
     Do::ok().enqueue(&db.pool).await.unwrap().id()
 }
 
-/// Creates a lease of this job.
+/// Creates a lease that holds the job.
 async fn lease(db: &TestDb, job: JobId) -> Uuid {
     let token = Uuid::new_v4();
     let statement = "with gone as (delete from queue.ready where id = $2 returning lane)
@@ -60,21 +60,21 @@ async fn lease(db: &TestDb, job: JobId) -> Uuid {
     token
 }
 
-/// Removes the job completely.
+/// Deletes the job and everything that belongs to it.
 async fn forget(db: &TestDb, job: JobId) {
     for statement in ["delete from queue.lease where $1 = any (ids)", "delete from queue.job where id = $1"] {
         sqlx::query(statement).bind(job).execute(&db.pool).await.unwrap();
     }
 }
 
-/// Returns its steps as text: `name=output`, and for sleeps their duration in tenths of a second.
+/// Returns the job's steps as `name=output`. A sleep shows its duration in tenths of a second instead.
 async fn steps(db: &TestDb, job: JobId) -> Vec<String> {
     let shown = "select name || '=' || coalesce(output::text, (extract(epoch from until - at) * 10)::int::text)
         from queue.step where id = $1 order by name";
     sqlx::query_scalar(shown).bind(job).fetch_all(&db.pool).await.unwrap()
 }
 
-/// By each statement: several steps, new steps, one step.
+/// Covers each statement: several steps, new steps, one step.
 #[tokio::test]
 async fn a_step_counts_only_under_the_lease_that_has_its_job_and_once() {
     for statement in [TOGETHER, FRESH, ALONE] {
@@ -84,7 +84,7 @@ async fn a_step_counts_only_under_the_lease_that_has_its_job_and_once() {
         let (mine, alien, lost) = ((token, ours, "a", Some("1")), (token, theirs, "b", Some("2")), (Uuid::new_v4(), ours, "c", Some("3")));
         assert_eq!(try_journal(&db, statement, &[mine, alien, lost, (token, ours, "z", None)]).await.unwrap(), ["a", "z"]);
         assert_eq!((steps(&db, ours).await, steps(&db, theirs).await), (vec!["a=1".to_owned(), "z=15".to_owned()], vec![]));
-        // Repeated, as after a lost reply, and beside a new one.
+        // An entry is repeated, as after a lost reply, together with a new entry.
         match try_journal(&db, statement, &[(token, ours, "a", Some("9")), (other, theirs, "b", Some("2"))]).await {
             Ok(names) => assert!(statement == TOGETHER && names == ["a", "b"], "{statement}: {names:?}"),
             Err(again) => assert!(statement != TOGETHER && again.as_database_error().unwrap().is_unique_violation(), "{again}"),
@@ -119,7 +119,7 @@ async fn neither_comes_between(db: &TestDb, statement: &'static str) {
             sqlx::query(statement).bind([token]).bind([ours]).bind(["a"]).bind([1_i16]).bind([5]).bind([None::<f64>]).bind(["1"]);
         assert_eq!(writing.execute(statement).await.unwrap().rows_affected(), 1);
     }
-    // While the step is uncommitted, no session can take the lease away.
+    // While the step is uncommitted, no other session can take the lease away.
     let mut other = db.pool.acquire().await.unwrap();
     other.run("set lock_timeout = '100ms'").await;
     let taken = sqlx::query("delete from queue.lease where token = $1").bind(token).execute(&mut *other).await;
@@ -149,18 +149,18 @@ async fn a_commit_without_a_reply_is_resolved_by_its_transaction_id() {
             number
         }
     };
-    let asked = |number: String, name: &'static str, attempt: i16| {
+    let resolve = |number: String, name: &'static str, attempt: i16| {
         let statement = sqlx::query_scalar::<_, Option<bool>>(include_str!("../../../queue-worker/sql/step_written.sql"));
         statement.bind(ours).bind(name).bind(attempt).bind(number).fetch_one(&db.pool)
     };
     let (kept, undone) = (number("kept", true).await, number("undone", false).await);
-    assert_eq!(asked(kept.clone(), "kept", 1).await.unwrap(), Some(true));
-    assert_eq!(asked(undone, "undone", 1).await.unwrap(), Some(false));
-    assert_eq!(asked(kept.clone(), "undone", 1).await.unwrap(), None, "a number that another has got since");
-    assert_eq!(asked(kept, "kept", 2).await.unwrap(), None);
+    assert_eq!(resolve(kept.clone(), "kept", 1).await.unwrap(), Some(true));
+    assert_eq!(resolve(undone, "undone", 1).await.unwrap(), Some(false));
+    assert_eq!(resolve(kept.clone(), "undone", 1).await.unwrap(), None, "a number that another has got since");
+    assert_eq!(resolve(kept, "kept", 2).await.unwrap(), None);
     let mut open = db.pool.begin().await.unwrap();
     let number: String = open.one("select pg_current_xact_id()::text").await;
-    assert_eq!(asked(number, "kept", 1).await.unwrap(), None, "it is under way");
+    assert_eq!(resolve(number, "kept", 1).await.unwrap(), None, "it is under way");
     open.rollback().await.unwrap();
     db.finish().await;
 }

@@ -1,4 +1,4 @@
-//! Where the server puts its data, and when it refuses to start.
+//! Tests where the server stores its data, and when it refuses to start.
 
 use std::{fs, path::Path};
 
@@ -12,9 +12,9 @@ fn without_a_setting_the_folder_depends_on_the_environment_and_the_version() {
     let base = scratch_folder("default");
     let mut command = User::command(Path::new(""));
     command.env("QUEUE_PG_DATA", base.join("told"));
-    let told = User::spawn(command).unwrap();
-    let major = sql(&told.url, "select current_setting('server_version_num')::int / 10000");
-    told.kill();
+    let user = User::spawn(command).unwrap();
+    let major = sql(&user.url, "select current_setting('server_version_num')::int / 10000");
+    user.kill();
     gone(&base.join("told"));
     assert!(base.join("told/data/PG_VERSION").exists());
     let mut command = User::command(Path::new(""));

@@ -1,4 +1,4 @@
-//! As root: `PostgreSQL` refuses to run as root, so another user is chosen. These tests require root.
+//! Tests the server started by root: `PostgreSQL` refuses to run as root, so another user is chosen. These tests require root.
 
 use std::{
     fs,
@@ -43,7 +43,7 @@ fn a_plain_user_can_do_the_same_and_shares_the_server_with_no_other() {
         return skipped("another user's server", "not run as root");
     }
     let (folder, copy) = (scratch_folder("plain"), copy_of_ourselves());
-    // A uid without an account: `initdb` alone would refuse it.
+    // `initdb` alone would reject a uid without an account.
     let uid = 12345;
     let first = User::spawn(User::command_as(uid, &copy, &folder)).unwrap();
     assert_eq!(sql(&first.url, "select 1"), "1");
@@ -78,9 +78,9 @@ fn root_behind_a_closed_folder_uses_a_user_namespace() {
         }
         let user = match User::spawn(command) {
             Ok(user) => user,
-            // Forbidden in some containers; then the error must say so.
+            // Some containers forbid user namespaces; the error must report that.
             Err(error) => {
-                assert!(error.contains("nor are user namespaces allowed here"), "{error}");
+                assert!(error.contains("and user namespaces are not allowed"), "{error}");
                 return skipped("a server behind a folder that only root may enter", "no user namespaces here");
             }
         };

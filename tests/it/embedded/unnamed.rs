@@ -1,4 +1,4 @@
-//! A worker without a configured database.
+//! Tests a worker without a configured database.
 
 use std::{process::Command, time::Instant};
 
@@ -17,9 +17,9 @@ fn a_worker_on_an_embedded_server_reports_it_unless_configured() {
         let since = Instant::now();
         let settings = [("QUEUE_PG_DATA", place), ("QUEUE_LOG", "info"), ("NO_COLOR", "1")];
         let mut worker = WorkerProcess::start_with(env!("CARGO_BIN_EXE_test-cli"), "", arguments, &settings);
-        let says = |what: &str| worker.log_since(since).into_iter().find(|line| line.contains(what));
-        eventually("it has started", || says("worker started").is_some());
-        let warning = says("nobody elsewhere sees");
+        let find_line = |what: &str| worker.log_since(since).into_iter().find(|line| line.contains(what));
+        eventually("it has started", || find_line("worker started").is_some());
+        let warning = find_line("only programs on this machine can see");
         assert_eq!(warning.is_some(), warns, "{arguments:?}");
         if let Some(warning) = warning {
             assert!(["WARN", place, "schema=\"queue\"", "set DATABASE_URL"].iter().all(|part| warning.contains(part)), "{warning}");
@@ -30,7 +30,7 @@ fn a_worker_on_an_embedded_server_reports_it_unless_configured() {
     remove(&folder);
 }
 
-/// The path of a development store of an older release is not configured, so the error names it.
+/// An older release created the embedded store, and the user has not configured its path, so the error must name the path.
 #[tokio::test]
 #[ignore = "deep"]
 async fn an_embedded_store_that_this_release_cannot_use_is_reported_with_its_folder() {
@@ -41,9 +41,9 @@ async fn an_embedded_store_that_this_release_cannot_use_is_reported_with_its_fol
     for arguments in [&["migrate"][..], &["stats"]] {
         let command =
             Command::new(env!("CARGO_BIN_EXE_test-cli")).args(arguments).env("QUEUE_PG_DATA", &folder).env_remove("DATABASE_URL").output();
-        let said = String::from_utf8(command.unwrap().stderr).unwrap();
-        let wanted = ["error: the schema `queue` holds no store", "help: ", folder.to_str().unwrap(), "QUEUE_PG_DATA"];
-        assert!(wanted.iter().all(|part| said.contains(part)), "{arguments:?}: {said}");
+        let message = String::from_utf8(command.unwrap().stderr).unwrap();
+        let expected = ["error: the schema `queue` holds no store", "help: ", folder.to_str().unwrap(), "QUEUE_PG_DATA"];
+        assert!(expected.iter().all(|part| message.contains(part)), "{arguments:?}: {message}");
     }
     connection.close().await.unwrap();
     drop(server);

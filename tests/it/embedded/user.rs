@@ -1,4 +1,4 @@
-//! Another process that uses a server: this test binary, run again.
+//! A separate process that uses a server: this test binary, run again.
 
 use std::{
     any::Any,
@@ -16,7 +16,7 @@ use queue_worker::embedded::{Embedded, EmbeddedOptions};
 use sqlx::{AssertSqlSafe, Connection as _, PgConnection, Row as _};
 use tests::beyond_tier_one;
 
-/// Not a test: the body of the process that [`User::start`] runs. It holds the server until its standard input is closed.
+/// Not a test, but the body of the process that [`User::start`] starts. It keeps the server in use until its standard input is closed.
 #[test]
 #[ignore = "by hand: a process that other tests start"]
 fn user() {
@@ -32,16 +32,16 @@ fn user() {
     }
 }
 
-/// This binary, even if a newer one has been built meanwhile.
+/// Path of this binary, valid even if a newer one has been built meanwhile.
 const OURSELVES: &str = "/proc/self/exe";
 
-/// Arguments that run this binary as a user.
+/// Arguments that make this binary run as a user of the server.
 pub(super) const AS_USER: [&str; 5] = ["--exact", "embedded::user::user", "--ignored", "--nocapture", "--test-threads=1"];
 
-/// A process that uses a server.
+/// Process that uses a server.
 pub(super) struct User {
     pub(super) process: Child,
-    /// Kept open, because the test harness of that process continues to print.
+    /// Kept open because the test harness of that process continues to print.
     _output: Box<dyn Any + Send>,
     pub(super) url: String,
     pub(super) attached: bool,
@@ -58,8 +58,8 @@ impl User {
         command
     }
 
-    /// Returns the command for another account, which may not be allowed to read our working folder or the test binary: `copy` comes from
-    /// [`copy_of_ourselves`].
+    /// Returns the command that runs as another account. That account may not be allowed to read the working folder or the test binary, so
+    /// it runs `copy`, made by [`copy_of_ourselves`].
     pub(super) fn command_as(uid: u32, copy: &Path, folder: &Path) -> Command {
         let mut command = Command::new(copy);
         command.args(AS_USER).env("TEST_USER_FOLDER", folder).uid(uid).gid(uid).current_dir("/");
@@ -90,11 +90,11 @@ impl User {
     }
 }
 
-/// Copies this binary to where every account can run it; the caller removes it.
+/// Copies this binary to a path where every account can run it. The caller removes the copy.
 pub(super) fn copy_of_ourselves() -> PathBuf {
     let copy = scratch_folder("exe");
-    // Copied by another process. Otherwise a process that another test starts could inherit the open file: "text file busy". It gets our
-    // pid, because `OURSELVES` would be `cp` there.
+    // Another process makes the copy. Otherwise a process started by another test could inherit the open file, and the copy could not be
+    // executed ("text file busy"). The path contains this process's pid, because `OURSELVES` would name `cp` in that process.
     let ourselves = format!("/proc/{}/exe", std::process::id());
     assert!(Command::new("cp").arg(ourselves).arg(&copy).status().unwrap().success());
     copy
@@ -106,7 +106,7 @@ pub(super) fn scratch_folder(name: &str) -> PathBuf {
     std::env::temp_dir().join(format!("embedded-{name}-{}-{}", std::process::id(), NUMBER.fetch_add(1, Relaxed)))
 }
 
-/// Returns the first value of a statement as text.
+/// Returns the first value of a query as text.
 pub(super) fn try_sql(url: &str, statement: &str) -> sqlx::Result<String> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
@@ -130,7 +130,7 @@ pub(super) fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
     panic!("not within a minute: {what}");
 }
 
-/// Returns all processes that name the folder, with their command lines, except users.
+/// Returns all processes whose command line contains the folder, except users of the server.
 pub(super) fn processes(folder: &Path) -> Vec<(u32, String)> {
     let entries = fs::read_dir("/proc").unwrap().flatten();
     let named = entries.filter_map(|entry| {
@@ -142,7 +142,7 @@ pub(super) fn processes(folder: &Path) -> Vec<(u32, String)> {
     named.collect()
 }
 
-/// Returns the script and its watcher, the script first.
+/// Returns the pids of the supervisor script and its watcher, the script first.
 pub(super) fn scripts(folder: &Path) -> Vec<u32> {
     let mut pids: Vec<u32> = processes(folder).into_iter().filter(|(_, line)| line.contains("supervise.sh")).map(|(pid, _)| pid).collect();
     pids.sort_unstable();
@@ -154,7 +154,7 @@ pub(super) fn postmaster(folder: &Path) -> u32 {
     text.lines().next().and_then(|line| line.parse().ok()).unwrap()
 }
 
-/// Kills a process and waits until its files are closed.
+/// Kills a process, and waits until its files are closed.
 pub(super) fn kill(pid: u32) {
     assert!(Command::new("kill").args(["-KILL", &pid.to_string()]).status().unwrap().success());
     eventually("it is dead", || {
@@ -163,7 +163,7 @@ pub(super) fn kill(pid: u32) {
     });
 }
 
-/// Waits until a server has stopped by itself.
+/// Waits until a server has stopped on its own.
 pub(super) fn gone(folder: &Path) {
     eventually("the server and its script are gone", || processes(folder).is_empty());
     assert!(!folder.join("data/postmaster.pid").exists(), "it did not stop cleanly");

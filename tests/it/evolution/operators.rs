@@ -1,4 +1,4 @@
-//! Operations on a job type apply to all its versions.
+//! Tests that operations on a job type apply to all of its versions.
 
 use std::time::Duration;
 
@@ -61,7 +61,7 @@ async fn a_pause_of_a_type_covers_all_its_versions() {
     db.finish().await;
 }
 
-/// A job of another type.
+/// Job of another type.
 #[job(send_only, name = "evolution_beside", version = 2)]
 #[derive(Serialize, Deserialize)]
 struct Beside;

@@ -1,4 +1,4 @@
-//! An old and a new worker at the same time, as processes: in both directions of a deployment, and with one that is killed.
+//! Tests an old and a new worker running at the same time as processes, in both directions of a deployment, and one worker that is killed.
 
 use std::time::{Duration, Instant};
 
@@ -65,7 +65,7 @@ async fn two_concurrent_releases_run_all_jobs_each_only_its_known_ones() {
     assert_eq!(of("second: b%").await, 150);
     assert_eq!(of("first: a%").await + of("second: a%").await, 150);
 
-    // The deployment is rolled back: the new jobs wait, and none is lost.
+    // The deployment is rolled back: jobs of the new version wait, and none is lost.
     drop(new);
     let waits = to_all(&["late"]).enqueue(&db.pool).await.unwrap().id();
     let runs = to("early").enqueue(&db.pool).await.unwrap().id();
@@ -94,16 +94,16 @@ async fn a_quarantined_job_of_a_newer_version_is_left_to_workers_that_know_it() 
     let beside = to("ada").enqueue(&db.pool).await.unwrap().id();
     db.until(beside, JobState::Completed).await;
     assert_eq!(db.state(job).await, Some(JobState::Ready));
-    // A worker reports such jobs one lease duration after it began, then each minute.
-    let (began, told) = (Instant::now(), release(&db, "1"));
+    // A worker reports jobs of unknown versions one lease duration after its start, and then once a minute.
+    let (began, second) = (Instant::now(), release(&db, "1"));
     eventually("the old release reports it", async || {
-        let log = told.log_since(began.checked_sub(Duration::from_mins(1)).unwrap()).join("\n");
+        let log = second.log_since(began.checked_sub(Duration::from_mins(1)).unwrap()).join("\n");
         log.contains("with this version of the job type") && log.contains("version=2")
     })
     .await;
     let third = release(&db, "3");
     db.until(job, JobState::Completed).await;
     assert_eq!(output(&db, job).await, "third: hang about none from 2");
-    drop((old, told, third));
+    drop((old, second, third));
     db.finish().await;
 }

@@ -1,4 +1,4 @@
-//! Versions in SQL: the option, and uniqueness keys of payloads of another version.
+//! Tests payload versions in SQL: the option `version`, and uniqueness keys of payloads of another version.
 
 use queue_core::{Job as _, JobId, JobState, OnConflict};
 use sqlx::{AssertSqlSafe, Connection as _, PgConnection};
@@ -36,8 +36,8 @@ async fn an_enqueue_in_sql_names_its_version_or_gets_the_first() {
     }
     for arguments in ["'release_mail@2', '{}', '{\"queue\": \"q\"}'", "'release_mail@2', '{}', '{}'", "'release_mail@2', '{}'"] {
         let error = enqueue(&mut on, arguments).await.unwrap_err();
-        let said = error.to_string();
-        assert!(said.contains("the version of a job type is set with the option version, not in its name"), "{arguments}: {said}");
+        let message = error.to_string();
+        assert!(message.contains("the version of a job type is set with the option version, not in its name"), "{arguments}: {message}");
     }
     for name in ["a@", "a@1", "a@02", "a@10000", "a@x", "@2", "a@2@3"] {
         let error = enqueue(&mut on, &format!("'{name}', '{{}}'")).await.unwrap_err();
@@ -60,21 +60,21 @@ async fn a_uniqueness_key_spans_all_versions_and_a_replaced_job_has_its_payloads
     let head = to("ada").enqueue(&mut on).key("line").await.unwrap().id();
     let blocked = to("ada").enqueue(&mut on).unique("blocked").key("line").await.unwrap().id();
     assert_eq!(to_all(&["bea"]).enqueue(&mut on).unique("ready").await.unwrap().id(), ready, "kept");
-    assert_eq!(stored(&db, ready).await, "release_mail", "and as it was");
+    assert_eq!(stored(&db, ready).await, "release_mail", "and unchanged");
     for (key, job) in [("ready", ready), ("scheduled", scheduled), ("blocked", blocked)] {
         assert_eq!(to_all(&["bea"]).enqueue(&mut on).unique(key).on_conflict(replace).await.unwrap().id(), job);
         assert_eq!(stored(&db, job).await, "release_mail@2", "{key}");
         assert_eq!(db.count(&format!("select version::bigint from queue.jobs where id = {job}")).await, 2, "{key}: its entry has the same");
     }
-    // The reverse: from a release that is not deployed yet.
+    // The reverse: a payload of an older version replaces one of a release that is not deployed yet.
     assert_eq!(to("cid").enqueue(&mut on).unique("ready").on_conflict(replace).await.unwrap().id(), ready);
     assert_eq!(stored(&db, ready).await, "release_mail");
     assert_eq!(db.count(&format!("select count(*) from queue.ready where id = {ready} and seq = id")).await, 1, "in its place");
     assert_eq!(db.state(scheduled).await, Some(JobState::Scheduled));
     queue_core::JobRef::from_id(scheduled).run_now(&mut on).await.unwrap();
     db.run_until_idle(of_third(&db)).await;
-    for (job, said) in [(ready, "cid about none from 1"), (scheduled, "bea about none from 2"), (blocked, "bea about none from 2")] {
-        assert_eq!(output(&db, job).await, format!("third: {said}"));
+    for (job, expected) in [(ready, "cid about none from 1"), (scheduled, "bea about none from 2"), (blocked, "bea about none from 2")] {
+        assert_eq!(output(&db, job).await, format!("third: {expected}"));
     }
     assert_eq!(output(&db, head).await, "third: ada about none from 1");
     db.finish().await;

@@ -1,4 +1,4 @@
-//! Killed processes, cut connections, lost leases and hostile settings around a handler's own transaction.
+//! Tests killed processes, cut connections, lost leases and hostile settings during a handler's own transaction.
 
 use std::{
     sync::atomic::{AtomicUsize, Ordering::SeqCst},
@@ -23,7 +23,7 @@ async fn f33_a_zombies_writes_are_rolled_back_and_its_completion_is_refused() {
     let db = TestDb::new().await;
     let job = enqueue(&db, "hold first").await;
     let mut connection = PgConnection::connect(&db.url).await.unwrap();
-    // Its next heartbeat, which would notice, is far away.
+    // The next heartbeat, which would detect the lost lease, is far in the future.
     db.run_while(worker(&db).lease_ttl(Duration::from_mins(2)).grace(Duration::from_secs(20)), async {
         in_the_middle(&db).await;
         connection.execute("update queue.worker set expires_at = now() - interval '1 second'").await.unwrap();
@@ -167,7 +167,7 @@ async fn f43_settings_of_the_users_connections_do_not_reach_the_verdict() {
 
 #[tokio::test]
 async fn a_begin_that_is_dropped_leaves_no_connection_in_a_transaction() {
-    /// Begins a transaction, and fails immediately.
+    /// Job whose handler begins a transaction and fails immediately.
     #[job(send_only)]
     #[derive(Serialize, Deserialize)]
     struct GiveUp;
@@ -201,7 +201,7 @@ async fn a_begin_that_is_dropped_leaves_no_connection_in_a_transaction() {
 
 #[tokio::test]
 async fn a_completed_job_without_a_record_is_deleted_by_its_commit_even_in_doubt() {
-    /// Keeps no record.
+    /// Job that keeps no record.
     #[job(send_only, retain = "none")]
     #[derive(Serialize, Deserialize)]
     struct Gone;

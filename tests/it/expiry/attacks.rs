@@ -1,4 +1,4 @@
-//! Concurrent expiry sweeps, beside claims, operators, open sessions, bad rows, and killed processes.
+//! Tests concurrent expiry sweeps together with claims, operators, open sessions, bad rows and killed processes.
 
 use std::time::Duration;
 
@@ -11,9 +11,9 @@ use tests::{
     within,
 };
 
-use super::{HOUR, connect, count_entries, delete_entries, expire_now, statements::look_again};
+use super::{HOUR, connect, count_entries, delete_entries, expire_now, statements::expire_all_due};
 
-/// Enqueues this number of expired jobs.
+/// Enqueues `jobs` jobs whose expiry time has passed.
 async fn many(db: &TestDb, jobs: usize) -> Vec<JobId> {
     let jobs =
         Do::enqueue_all((0..jobs).map(|_| Do { act: Act::Ok(String::new()) }), &db.pool).expires_in(HOUR).returning_ids().await.unwrap();
@@ -50,7 +50,7 @@ async fn of_a_cancel_and_an_expiry_the_first_wins() {
     assert_eq!(operate::cancel(&mut other, &jobs[..2]).await.unwrap().len(), 2);
     assert_eq!(expire_due(&mut on).await.unwrap(), 2);
     other.execute("commit").await.unwrap();
-    assert_eq!((look_again(&mut on).await, expired(&db).await), (0, 2));
+    assert_eq!((expire_all_due(&mut on).await, expired(&db).await), (0, 2));
     assert_eq!(operate::cancel(&mut on, &jobs).await.unwrap(), [], "they have finished");
     assert_eq!(db.count("select count(*) from queue.expiry").await, 0);
     db.finish().await;
@@ -62,7 +62,8 @@ async fn an_extended_expiry_is_not_overtaken_by_a_sweep() {
     let (mut on, mut other) = (connect(&db).await, connect(&db).await);
     let unique = || Do { act: Act::Ok(String::new()) }.enqueue(&db.pool).unique("u").expires_in(HOUR);
     let job = unique().await.unwrap().id();
-    // Under the key, which is held until the commit; by a scheduled job, whose entry is only locked.
+    // The open transaction enqueues under the same key. It holds the key until its commit if the job is ready, and only locks the entry if
+    // the job is scheduled.
     for step in ["ready", "scheduled"] {
         if step == "scheduled" {
             assert_eq!(operate::reschedule(&mut on, &[job]).await.unwrap(), [job]);
@@ -73,17 +74,17 @@ async fn an_extended_expiry_is_not_overtaken_by_a_sweep() {
         assert_eq!(again.await.unwrap().id(), job);
         assert_eq!(expire_due(&mut on).await.unwrap(), 0, "{step}: its entry is locked");
         tx.commit().await.unwrap();
-        assert_eq!(look_again(&mut on).await, 0, "{step}: it has more time now");
+        assert_eq!(expire_all_due(&mut on).await, 0, "{step}: it has more time now");
         assert_eq!(db.state(job).await.map(|state| state.to_string()).as_deref(), Some(step));
     }
-    // A sweep that saw the old time and reaches the job's row just after the commit.
+    // A sweep has read the old expiry time and reaches the job's row just after the commit of a later one.
     expire_now(&db, &[job]).await;
     let mut tx = other.begin().await.unwrap();
     sqlx::query("select from queue.job where id = $1 for update").bind(job).execute(&mut *tx).await.unwrap();
     sqlx::query("select queue.set_expiry($1, now() + interval '1 hour')").bind(job).execute(&mut *tx).await.unwrap();
     assert_eq!(expire_due(&mut on).await.unwrap(), 0);
     tx.commit().await.unwrap();
-    assert_eq!(look_again(&mut on).await, 0);
+    assert_eq!(expire_all_due(&mut on).await, 0);
     db.finish().await;
 }
 
@@ -92,15 +93,15 @@ async fn one_job_with_bad_rows_stops_no_other_and_is_reported() {
     let db = TestDb::new().await;
     let mut on = connect(&db).await;
     let jobs = many(&db, 9).await;
-    let over = "insert into queue.done (id, finished_at, ran_ms, attempts) values ($1, now(), 1, 1)";
-    sqlx::query(over).bind(jobs[4]).execute(&mut on).await.unwrap();
+    let statement = "insert into queue.done (id, finished_at, ran_ms, attempts) values ($1, now(), 1, 1)";
+    sqlx::query(statement).bind(jobs[4]).execute(&mut on).await.unwrap();
     let (expired, refused): (Vec<JobId>, Vec<JobId>) =
         sqlx::query_as("select expired, refused from queue.expire_due('-infinity', 100)").fetch_one(&mut on).await.unwrap();
     assert_eq!((expired.len(), refused), (8, vec![jobs[4]]));
     assert_eq!(count_entries(&db, jobs[4]).await, 1, "it may be mended");
     sqlx::query("delete from queue.done where id = $1").bind(jobs[4]).execute(&mut on).await.unwrap();
-    assert_eq!(look_again(&mut on).await, 1);
-    // Nor does a job that a user's trigger refuses.
+    assert_eq!(expire_all_due(&mut on).await, 1);
+    // A job that a user's trigger rejects does not stop the sweep either.
     let jobs = many(&db, 9).await;
     let trigger = format!(
         "create function no() returns trigger language plpgsql as 'begin raise exception $m$no$m$; end';
@@ -156,7 +157,7 @@ async fn tens_of_thousands_due_at_the_same_time_delay_no_other_work() {
             left
         })
         .await;
-    assert!(left > 0, "both were over before the last of those that expired");
+    assert!(left > 0, "both had finished before the last of those that expired");
     assert_eq!(db.count("select count(*) from effect").await, 2);
     db.finish().await;
 }
@@ -167,7 +168,7 @@ async fn workers_that_are_killed_let_no_job_begin_late_and_none_expire_twice() {
     let db = TestDb::new().await;
     let start = || WorkerProcess::start(env!("CARGO_BIN_EXE_test-worker"), &db.url, &[("TTL_MS", "1000")]);
     let jobs = many(&db, 4000).await;
-    // Half of them are found only by claims.
+    // Only claims can find the jobs without an expiry entry.
     sqlx::query("delete from queue.expiry where id % 2 = 0").execute(&db.pool).await.unwrap();
     let mut begun = 0;
     while begun < 3 {
@@ -178,9 +179,9 @@ async fn workers_that_are_killed_let_no_job_begin_late_and_none_expire_twice() {
         begun += 1;
     }
     let last = start();
-    let over = "select count(*) from queue.jobs where state in ('expired', 'completed')";
-    within(Duration::from_mins(2), "all have finished", async || db.count(over).await == jobs.len() as i64).await;
-    // A job that a killed worker had claimed counts as begun.
+    let finished = "select count(*) from queue.jobs where state in ('expired', 'completed')";
+    within(Duration::from_mins(2), "all have finished", async || db.count(finished).await == jobs.len() as i64).await;
+    // A job that a killed worker had claimed counts as started.
     let late = "select count(*) from effect e join queue.job j on j.id = e.job join queue.done d on d.id = j.id where d.expired";
     assert_eq!(db.count(late).await, 0, "what has expired has not run");
     let fresh = "select count(*) from queue.done_many m cross join lateral unnest(m.ids)";

@@ -1,4 +1,4 @@
-//! Operations on jobs that expire, and what else lets them wait.
+//! Tests operations on jobs that expire, and other reasons for such jobs to wait.
 
 use std::time::Duration;
 
@@ -25,7 +25,7 @@ async fn a_job_that_is_requeued_may_begin_at_any_time() {
     let keyed = Do { act: Act::Ok(String::new()) }.enqueue(&db.pool).key("a").meta("b", 1).expires_in(HOUR).await.unwrap().id();
     expire_now(&db, &[keyed]).await;
     assert_eq!(expire_due(&mut on).await.unwrap(), 1);
-    // A dead letter had begun, but a requeue resets that.
+    // A dead letter has started, but a requeue resets that.
     let dead = enqueue(&db, Act::FailUntil(2)).await.id();
     let worker = register(&mut on).await.unwrap();
     let lease = claim(&mut on, worker, 1).await.unwrap();
@@ -38,12 +38,13 @@ async fn a_job_that_is_requeued_may_begin_at_any_time() {
     assert_eq!(db.count("select count(*) from queue.job where meta = '{\"b\": 1}'").await, 1, "its other metadata stay");
     assert_eq!(expire_due(&mut on).await.unwrap(), 0);
     assert!(stored_expiry(&db, other).await.is_some(), "only theirs are forgotten");
-    let over = async || db.count("select count(*) from queue.jobs where state in ('ready', 'blocked', 'running', 'scheduled')").await == 0;
+    let are_finished =
+        async || db.count("select count(*) from queue.jobs where state in ('ready', 'blocked', 'running', 'scheduled')").await == 0;
     sqlx::query("delete from queue.worker").execute(&mut on).await.unwrap();
     db.run_while(db.worker(), async {
         eventually("they are begun", async || db.count("select count(distinct job) from effect").await == 3).await;
         sqlx::query("update queue.scheduled set run_at = now()").execute(&db.pool).await.unwrap();
-        eventually("they have finished", over).await;
+        eventually("they have finished", are_finished).await;
     })
     .await;
     assert_eq!((effects(&db.pool, expired).await.unwrap(), effects(&db.pool, other).await.unwrap()), (1, 0));

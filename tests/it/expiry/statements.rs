@@ -1,4 +1,4 @@
-//! The SQL statements: what they expire, what they leave, and what they check again.
+//! Tests the SQL statements for expiry: which jobs they expire, leave alone, and check again.
 
 use queue_core::{Job as _, JobId, JobState};
 use sqlx::{Connection as _, PgConnection, Row as _};
@@ -15,8 +15,8 @@ async fn lease(on: &mut PgConnection, most: i32) -> Lease {
     claim(on, worker, most).await.unwrap()
 }
 
-/// Makes all checks due now.
-pub(super) async fn look_again(on: &mut PgConnection) -> i64 {
+/// Makes all recorded checks due now, and runs a sweep. Returns the number of expired jobs.
+pub(super) async fn expire_all_due(on: &mut PgConnection) -> i64 {
     sqlx::query("update queue.expiry set at = now() - (1 + random()) * interval '1 s' where looks > 0").execute(&mut *on).await.unwrap();
     expire_due(on).await.unwrap()
 }
@@ -103,12 +103,12 @@ async fn a_job_claimed_in_time_is_checked_until_it_has_begun() {
     expire_now(&db, &[released, completed, retried]).await;
     assert_eq!(expire_due(&mut on).await.unwrap(), 0, "they run");
     assert_eq!(db.count("select count(*) from queue.expiry where at > now() and looks = 1").await, 3);
-    assert_eq!(look_again(&mut on).await, 0);
+    assert_eq!(expire_all_due(&mut on).await, 0);
     assert_eq!(db.count("select count(*) from queue.expiry where at > now() + interval '1.1 s' and looks = 2").await, 3, "later each time");
     let place = |job| held.jobs.iter().position(|one| one.id == job).unwrap();
-    let said = [held.one(place(released), "release"), held.one(place(completed), "complete"), held.one(place(retried), "retry")];
-    assert_eq!(settle(&mut on, &said).await.unwrap(), []);
-    assert_eq!(look_again(&mut on).await, 1, "what was given back uncharged has not begun");
+    let verdicts = [held.one(place(released), "release"), held.one(place(completed), "complete"), held.one(place(retried), "retry")];
+    assert_eq!(settle(&mut on, &verdicts).await.unwrap(), []);
+    assert_eq!(expire_all_due(&mut on).await, 1, "what was given back uncharged has not begun");
     assert_eq!(db.state(released).await, Some(JobState::Expired));
     assert_eq!(db.count("select count(*) from queue.expiry").await, 0);
     db.finish().await;
@@ -130,9 +130,9 @@ async fn a_holder_expires_only_due_jobs_by_the_databases_clock_and_releases_the_
     expire_now(&db, &[due, second, cancelled, untouched, head, there, left]).await;
     operate::cancel_running(&mut on, &[cancelled]).await.unwrap();
     let one = |job| held.one(held.jobs.iter().position(|one| one.id == job).unwrap(), "release");
-    let said = [one(due), one(early), one(second), one(cancelled), one(head), one(free), other.one(0, "release")];
+    let verdicts = [one(due), one(early), one(second), one(cancelled), one(head), one(free), other.one(0, "release")];
     let foreign = tests::protocol::JobVerdict { token: uuid::Uuid::new_v4(), ..one(untouched) };
-    assert_eq!(expire_held(&mut on, &[&said[..], &[foreign]].concat()).await.unwrap(), [(foreign.token, Some(untouched))]);
+    assert_eq!(expire_held(&mut on, &[&verdicts[..], &[foreign]].concat()).await.unwrap(), [(foreign.token, Some(untouched))]);
     for (what, job, state) in [
         ("due", due, JobState::Expired),
         ("not due", early, JobState::Ready),
@@ -154,8 +154,8 @@ async fn a_holder_expires_only_due_jobs_by_the_databases_clock_and_releases_the_
     assert_eq!(db.count("select sum(cardinality(ids))::bigint from queue.lease").await, 2);
     assert_eq!(operate::unblock(&mut on).await.unwrap(), 1);
     assert_eq!(db.state(behind).await, Some(JobState::Ready));
-    // Repeated, as after a lost reply; and from a zombie.
-    assert_eq!(expire_held(&mut on, &said).await.unwrap().len(), 7);
+    // The request is repeated, as after a lost reply or from a zombie.
+    assert_eq!(expire_held(&mut on, &verdicts).await.unwrap().len(), 7);
     db.finish().await;
 }
 
@@ -176,8 +176,8 @@ async fn a_silent_holder_expires_no_job_that_is_being_recovered() {
         tests::eventually("the zombie waits", async || db.count(waits).await > 0).await;
         tx.commit().await.unwrap();
     };
-    let said = held.all("release");
-    let (refused, ()) = tokio::join!(expire_held(&mut on, &said), ends);
+    let verdicts = held.all("release");
+    let (refused, ()) = tokio::join!(expire_held(&mut on, &verdicts), ends);
     assert_eq!(refused.unwrap().len(), 1);
     assert_eq!(db.state(job).await, Some(JobState::Ready), "it had begun, as far as the store knows");
     db.finish().await;
@@ -196,7 +196,7 @@ async fn a_manually_written_time_expires_nothing_and_stops_nothing() {
         sqlx::query("update queue.expiry set at = '1970-01-01+00' where id = $1").bind(job).execute(&mut on).await.unwrap();
         bad.push(job);
     }
-    // Metadata belong to the user, with any keys.
+    // Metadata with the key `expires_at` belong to the user and do not expire the job.
     bad.push(Do { act: Act::Ok(String::new()) }.enqueue(&db.pool).meta("expires_at", "2020-01-01T00:00:00.000000Z").await.unwrap().id());
     expire_now(&db, &[good]).await;
     assert_eq!(expire_due(&mut on).await.unwrap(), 1);
@@ -215,7 +215,7 @@ async fn a_manually_written_time_expires_nothing_and_stops_nothing() {
 async fn with_any_table_statistics_no_sweep_reads_a_whole_table() {
     let db = TestDb::new().await;
     let mut on = connect(&db).await;
-    // Planned while the tables are empty.
+    // The statement is planned while the tables are empty.
     for _ in 0..6 {
         let job = ok(&db).await;
         expire_now(&db, &[job]).await;

@@ -1,4 +1,4 @@
-//! Which jobs a sweep checks again, how often, and when.
+//! Tests which jobs a sweep checks again, how often, and when.
 
 use queue_core::{Batch, Job as _};
 use sqlx::PgConnection;
@@ -60,7 +60,7 @@ async fn after_any_number_of_checks_a_job_is_checked_again_within_minutes() {
     let worker = register(&mut on).await.unwrap();
     let held = claim(&mut on, worker, 1).await.unwrap();
     expire_now(&db, &[job]).await;
-    // Recorded twice, and both are due.
+    // The job has two entries, and both are due.
     run(&mut on, "update queue.expiry set looks = 32767; insert into queue.expiry (at, id, looks) select at - interval '1 s', id, 32767 from queue.expiry").await;
     assert_eq!(expire_due(&mut on).await.unwrap(), 0, "it runs");
     let later = "select count(*) from queue.expiry where looks = 32767 and at between now() + interval '5 minutes' and now() + interval '6 minutes'";
@@ -102,8 +102,8 @@ async fn an_expiry_time_is_set_per_job_and_may_be_set_again() {
     assert_eq!((count_entries(&db, job).await, count_entries(&db, other).await), (2, 1), "of each time once");
     assert_eq!(db.count("select count(distinct system) from queue.job").await, 2);
     for wrong in ["update queue.expiry set at = '1969-01-01+00'", "update queue.expiry set at = 'infinity'"] {
-        let said = sqlx::query(wrong).execute(&mut on).await.unwrap_err().to_string();
-        assert!(said.contains("expiry_at_in_range"), "{said}");
+        let message = sqlx::query(wrong).execute(&mut on).await.unwrap_err().to_string();
+        assert!(message.contains("expiry_at_in_range"), "{message}");
     }
     db.finish().await;
 }

@@ -1,4 +1,4 @@
-//! Every way to enqueue a job that expires, and what is refused.
+//! Tests every way to enqueue a job that expires, and what is rejected.
 
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ fn quick() -> Do {
     Do { act: Act::Ok(String::new()) }
 }
 
-/// Expires by default.
+/// Job that expires by default.
 #[job(name = "expires_by_type", expires = "1h")]
 #[derive(Serialize, Deserialize)]
 struct ByType;
@@ -29,7 +29,7 @@ impl queue_core::Handler for ByType {
     }
 }
 
-/// Returns the seconds from the enqueue, or from the due time, to the expiry; checks that there is an expiry entry for it.
+/// Returns the time from the enqueue, or from the due time, to the expiry in seconds. Checks that an expiry entry exists.
 async fn seconds(db: &TestDb, job: JobId) -> i64 {
     let text = "select round(extract(epoch from e.at - coalesce(s.run_at, queue.enqueued_at(j.id))))::bigint
       from queue.job j join queue.expiry e on e.id = j.id and queue.expiry_text(e.at) = j.system ->> 'expires_at'
@@ -84,7 +84,7 @@ async fn a_job_expires_whichever_way_it_was_enqueued() {
     }
     tx.commit().await.unwrap();
     for (way, job) in &jobs {
-        // A large enqueue takes a while after it read the clock.
+        // A large enqueue reads the clock at its beginning, so less than an hour may remain.
         let seconds = seconds(&db, *job).await;
         assert!(if way.ends_with("many") { (3480..=3600).contains(&seconds) } else { seconds == 3600 }, "{way}: {seconds}");
     }
@@ -186,7 +186,7 @@ async fn an_invalid_expiry_or_one_before_the_due_time_is_refused_and_named() {
     assert!(refused.to_string().contains("before it may run"), "{refused}");
     assert_eq!(db.count("select count(*) from queue.job").await, 0, "nothing was enqueued");
 
-    // A job with a time in the past expires at the next sweep, whether or not it is scheduled for the past too.
+    // A job with an expiry time in the past expires at the next sweep, even if it is scheduled for the past too.
     let past = quickly().at(now - HOUR).expires_at(now - HOUR).await.unwrap().id();
     assert_eq!(count_entries(&db, past).await, 1);
     assert_eq!(expire_due(&mut on).await.unwrap(), 1);
@@ -208,7 +208,7 @@ async fn replacing_or_debouncing_a_job_sets_its_expiry_and_keeping_it_does_not()
     assert_eq!(again(OnConflict::Replace, Some(2)).await, job);
     let second = stored_expiry(&db, job).await;
     assert!(second > first && count_entries(&db, job).await == 2, "{second:?} {first:?}");
-    // The row written for the first time is obsolete.
+    // The entry of the first expiry time is obsolete.
     sqlx::query("update queue.expiry set at = now() - interval '1 s' where queue.expiry_text(at) = $1")
         .bind(first)
         .execute(&mut on)
@@ -217,8 +217,8 @@ async fn replacing_or_debouncing_a_job_sets_its_expiry_and_keeping_it_does_not()
     assert_eq!((expire_due(&mut on).await.unwrap(), count_entries(&db, job).await), (0, 1));
     let same = Utc::now() + 3 * HOUR;
     for _ in 0..2 {
-        let said_again = quick().enqueue(&db.pool).unique("u").on_conflict(OnConflict::Replace).expires_at(same);
-        assert_eq!(said_again.await.unwrap().id(), job, "the same time may be set again");
+        let set_again = quick().enqueue(&db.pool).unique("u").on_conflict(OnConflict::Replace).expires_at(same);
+        assert_eq!(set_again.await.unwrap().id(), job, "the same time may be set again");
     }
     assert_eq!(again(OnConflict::Debounce, Some(4)).await, job);
     assert!(stored_expiry(&db, job).await > second);

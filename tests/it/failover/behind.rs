@@ -1,4 +1,4 @@
-//! A standby that lags: what it lacks is lost, and jobs that it has are not skipped by workers that remember newer ids.
+//! Tests a lagging standby: jobs that the standby lacks are lost. Workers that remember newer ids do not skip the jobs that it has.
 
 use tests::{
     proxy::{Mode, Proxy},
@@ -23,7 +23,7 @@ async fn f70_after_a_failover_that_lost_a_thousand_transactions_no_job_stays_rea
     let behind = number(&database).await;
     upstream.set(Mode::Drop);
     let before = load.count();
-    // Each consumes transaction ids and places in lanes.
+    // Each enqueue consumes transaction ids and positions in lanes.
     let gone = async || number(&database).await >= behind + 1_500 && load.count() >= before + 300;
     within(PATIENCE, "much is done that is about to be lost", gone).await;
     let reached = number(&database).await;
@@ -52,7 +52,7 @@ async fn f70_after_a_failover_that_lost_a_thousand_transactions_no_job_stays_rea
     address.close().await;
 }
 
-/// A primary is often slow before it fails. A full scan that took over a second is not repeated for twenty times as long.
+/// A primary is often slow before it fails. A full scan that took over a second is not repeated until twenty times its duration has passed.
 #[tokio::test]
 #[ignore = "deep"]
 async fn f70_jobs_below_the_floors_remembered_from_a_failed_slow_server_are_found() {

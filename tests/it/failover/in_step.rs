@@ -1,4 +1,4 @@
-//! A synchronous standby: no acknowledged job is lost.
+//! Tests a synchronous standby: no acknowledged job is lost.
 
 use super::*;
 
@@ -30,8 +30,8 @@ async fn f86_with_a_synchronous_standby_nothing_is_lost_and_work_continues_withi
     for mut worker in workers {
         assert!(!worker.has_ended());
         let lines = worker.log_since(since);
-        let told = |text: &str| lines.iter().any(|line| line.contains(text));
-        assert!(told("looking at its other hosts") && told("works on this host"), "{lines:#?}");
+        let is_logged = |text: &str| lines.iter().any(|line| line.contains(text));
+        assert!(is_logged("querying its other hosts") && is_logged("connected to another host"), "{lines:#?}");
     }
     address.close().await;
 }

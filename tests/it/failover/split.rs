@@ -1,4 +1,4 @@
-//! Two servers that both accept writes, because one does not know that the other was promoted.
+//! Tests a split brain: two servers accept writes, because the old primary does not know that the standby was promoted.
 
 use tests::proxy::{Mode, Proxy};
 
@@ -13,7 +13,7 @@ async fn f87_without_its_synchronous_standby_the_old_side_acknowledges_nothing_a
     let upstream = Proxy::start(old.port()).await.unwrap();
     let new = old.standby(upstream.port).await.unwrap();
     wait_for_standby(&database).await;
-    // Each side knows its own server only.
+    // Each worker knows only the server on its own side.
     let here = worker(&old.url(NAME), TTL);
     announced(&database, 1).await;
     let load = Load::begin(database.pool.clone());
@@ -24,10 +24,10 @@ async fn f87_without_its_synchronous_standby_the_old_side_acknowledges_nothing_a
     new.promote().await.unwrap();
     let there = on(&new).await;
     let promoted = now(&there).await;
-    // Messages in flight at the split may still arrive.
+    // Messages in flight at the time of the split may still arrive.
     tokio::time::sleep(Duration::from_millis(200)).await;
     let before = load.count();
-    let stopped = async || here.log_since(since).iter().any(|line| line.contains("drops its jobs"));
+    let stopped = async || here.log_since(since).iter().any(|line| line.contains("abandoning all jobs"));
     within(PATIENCE, "the worker of the old side stops", stopped).await;
     let took = since.elapsed();
     let other = worker(&new.url(NAME), TTL);
@@ -42,13 +42,13 @@ async fn f87_without_its_synchronous_standby_the_old_side_acknowledges_nothing_a
         acknowledged.len()
     );
     assert_eq!((on_old_side, lost), (0, 0));
-    // Jobs that it claimed meanwhile cannot be settled: no commit succeeded.
+    // The old side's worker cannot have settled jobs that it claimed after the split, because no commit succeeded.
     let late = "select count(*) from queue.done where finished_at > now() - interval '1 second'";
-    // On a separate connection: those of the pool wait for the standby.
+    // Uses a separate connection, because the pool's connections are waiting for the standby.
     assert_eq!(on(&old).await.count(late).await.unwrap(), 0);
     drop((here, other));
 
-    // A worker that knows both uses the one promoted last, whichever comes first in the URL.
+    // With both servers in its URL, a worker uses the most recently promoted one, regardless of their order.
     for url in [both(&old, &new), both(&new, &old)] {
         let address = Address::connect(&url).await.unwrap();
         assert_eq!(address.pool().connect_options().get_port(), new.port());
@@ -74,7 +74,7 @@ async fn f87_a_worker_on_the_old_side_that_knows_the_new_one_moves_there_by_itse
     within(PATIENCE, "the pool is led there", async || address.pool().connect_options().get_port() == new.port()).await;
     println!("split: moved {:?} after the promotion", moved.elapsed());
     drop(held);
-    // No old connection is reused.
+    // No connection to the old server is reused.
     for _ in 0..5 {
         let port: i32 = sqlx::query_scalar("select current_setting('port')::int").fetch_one(address.pool()).await.unwrap();
         assert_eq!(port, i32::from(new.port()));

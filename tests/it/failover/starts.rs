@@ -1,4 +1,4 @@
-//! A worker that starts where no server accepts writes.
+//! Tests a worker that starts while no server accepts writes.
 
 use tests::Act;
 
@@ -24,7 +24,7 @@ async fn f85_a_worker_on_a_standby_reports_it_at_its_start_and_waits_or_exits_as
     let standby = primary.standby(primary.port()).await.unwrap();
     let caught_up = "select count(*) from pg_stat_replication where replay_lsn >= pg_current_wal_lsn()";
     within(PATIENCE, "the standby has all", async || database.count(caught_up).await.unwrap() == 1).await;
-    // Alone, and among hosts of which none accepts writes.
+    // The standby is the only host in one URL. The other URL lists several hosts, none of which accepts writes.
     let alone = standby.url(NAME);
     let among = format!("postgres://postgres@127.0.0.1:{0},127.0.0.1:{0}/{NAME}?sslmode=disable", standby.port());
     for url in [&alone, &among] {
@@ -34,14 +34,14 @@ async fn f85_a_worker_on_a_standby_reports_it_at_its_start_and_waits_or_exits_as
     }
     let mut waiting = [run(&alone, &[]), run(&among, &[("QUEUE_ON_STANDBY", "wait"), ("QUEUE_MIGRATE", "true")])];
     for worker in &waiting {
-        within(PATIENCE, "it logs that it waits", async || has_logged(worker, since, "this worker waits")).await;
+        within(PATIENCE, "it logs that it waits", async || has_logged(worker, since, "waiting until it does")).await;
         assert!(!has_logged(worker, since, "worker started"));
     }
-    // A waiting worker ends when asked to.
-    let mut asked = run(&alone, &[]);
-    within(PATIENCE, "it logs that it waits", async || has_logged(&asked, since, "this worker waits")).await;
-    asked.signal("TERM");
-    asked.wait();
+    // A worker that is waiting for a server stops on SIGTERM.
+    let mut waiter = run(&alone, &[]);
+    within(PATIENCE, "it logs that it waits", async || has_logged(&waiter, since, "waiting until it does")).await;
+    waiter.signal("TERM");
+    waiter.wait();
     standby.promote().await.unwrap();
     let promoted = Instant::now();
     let there = on(&standby).await;

@@ -1,4 +1,5 @@
-//! One flow stops no other: how much a pass does, what a cancel locks, and what is refused because no operator could end it.
+//! Tests that no flow stops another: the amount of work per pass, the locks of a cancellation, and flows that are rejected because no
+//! operator could end them.
 
 use std::time::Duration;
 
@@ -24,20 +25,20 @@ async fn a_flow_that_would_become_gigabytes_is_refused_before_it_is_built() {
     let flow = flow.enqueue(&db.pool).await.unwrap();
     let mut on = db.pool.acquire().await.unwrap();
     end(&mut on, flow.job(&large).id(), "to_jsonb(repeat('x', 200000))").await;
-    // A gigabyte of text would take longer, and far more memory.
+    // If the pass copied a gigabyte of text, it would exceed the timeout and need far more memory.
     on.run("set statement_timeout = '15s'").await;
     let moved: i32 = on.one("select moved from queue.release_nodes(0, 1000)").await;
     on.run("reset statement_timeout").await;
     drop(on);
     assert_eq!(moved, 2);
     assert_eq!(states(&db, &flow).await, ["large completed", "huge dead", "fine ready"]);
-    let said: String = db.one(&format!("select error from queue.dead where id = {0}", flow.job(&huge).id())).await;
-    assert!(said.contains("its payload has 9") && said.contains("the limit is"), "{said}");
+    let error: String = db.one(&format!("select error from queue.dead where id = {0}", flow.job(&huge).id())).await;
+    assert!(error.contains("its payload has 9") && error.contains("the limit is"), "{error}");
     let _ = flow.job(&fine);
     db.finish().await;
 }
 
-/// How much a pass does of a wide flow: where it fills payloads, and where it does not.
+/// A pass over a wide flow releases at most 64 nodes if it fills their payloads, and otherwise up to `most` nodes.
 #[tokio::test]
 async fn a_pass_takes_some_edges_fills_few_payloads_and_reports_that_there_are_more() {
     for (nodes, filled, most, expected) in
@@ -103,7 +104,7 @@ async fn a_locked_node_of_many_jobs_delays_no_other() {
     db.finish().await;
 }
 
-/// Nodes cancelled before their turn: more than a pass fills payloads. Another session has locked the edge of the first.
+/// The cancelled nodes outnumber the payloads that a pass fills. Another session has locked the edge of the first node.
 #[tokio::test]
 async fn nodes_that_no_longer_wait_take_no_share_of_a_pass() {
     let db = db().await;
@@ -119,10 +120,10 @@ async fn nodes_that_no_longer_wait_take_no_share_of_a_pass() {
     let mut other = db.connect().await;
     let mut held = other.begin().await.unwrap();
     sqlx::query("select from queue.edge where target = $1 for update").bind(gone[0]).execute(&mut *held).await.unwrap();
-    let mut look = db.pool.begin().await.unwrap();
-    look.run("set local lock_timeout = '1s'").await;
-    let seen: (i32, bool) = sqlx::query_as("select moved, more from queue.release_nodes(0, 1000)").fetch_one(&mut *look).await.unwrap();
-    look.commit().await.unwrap();
+    let mut tx = db.pool.begin().await.unwrap();
+    tx.run("set local lock_timeout = '1s'").await;
+    let seen: (i32, bool) = sqlx::query_as("select moved, more from queue.release_nodes(0, 1000)").fetch_one(&mut *tx).await.unwrap();
+    tx.commit().await.unwrap();
     assert_eq!(seen, (10, false));
     held.rollback().await.unwrap();
     drop(other);
@@ -132,7 +133,7 @@ async fn nodes_that_no_longer_wait_take_no_share_of_a_pass() {
     db.finish().await;
 }
 
-/// Leases of two running nodes; another session has locked the second.
+/// Two nodes are running, each under its own lease. Another session has locked the second lease.
 #[tokio::test]
 async fn the_cancellation_of_a_flow_delays_no_verdict() {
     let db = db().await;
@@ -151,7 +152,8 @@ async fn the_cancellation_of_a_flow_delays_no_verdict() {
     held.run(&format!("select from queue.lease where {0} = any (ids) for update", flow.job(&b).id())).await;
     let cancelling = operate::cancel_flow(&db.pool, Store::default(), flow.id());
     let settling = async {
-        // As often as a settle may occur: none waits for the lease of the other.
+        // A settle may occur at any time. It never waits, because the cancellation does not hold the lease of the first node while it waits
+        // for the second.
         for _ in 0..20 {
             let mut tx = settler.begin().await.unwrap();
             tx.run("set local lock_timeout = '400ms'").await;
@@ -162,14 +164,14 @@ async fn the_cancellation_of_a_flow_delays_no_verdict() {
         }
     };
     let (count, ()) = tokio::join!(cancelling, settling);
-    assert!(count.unwrap() <= 1, "a lease that is locked at that moment is passed over, as a settle may have the first");
+    assert!(count.unwrap() <= 1, "a lease that is locked at that moment is skipped, as a settle may have the first");
     assert_eq!(operate::cancel_flow(&db.pool, Store::default(), flow.id()).await.unwrap(), 1, "and the second is");
     held.rollback().await.unwrap();
     assert_eq!(operate::cancel_flow(&db.pool, Store::default(), flow.id()).await.unwrap(), 2);
     drop((holder, settler));
-    let over = "with gone as (delete from queue.lease returning ids)
+    let statement = "with gone as (delete from queue.lease returning ids)
         insert into queue.done (id, finished_at, ran_ms, attempts, cancelled) select u.id, now(), 1, 1, true from gone cross join unnest(gone.ids) u (id)";
-    db.run(over).await;
+    db.run(statement).await;
     db.finish().await;
 }
 
@@ -188,7 +190,7 @@ async fn a_node_is_no_existing_job() {
     db.finish().await;
 }
 
-/// Only a producer with its own SQL statements can cause this.
+/// Only a producer with its own SQL statements can cause these errors.
 #[tokio::test]
 async fn a_job_is_one_node_of_a_flow_with_a_bounded_number_of_edges() {
     let db = db().await;
@@ -213,17 +215,17 @@ async fn a_job_is_one_node_of_a_flow_with_a_bounded_number_of_edges() {
     db.finish().await;
 }
 
-/// Returns the error of `queue.enqueue_flow` for these nodes.
+/// Returns the error of `queue.enqueue_flow` for `nodes`, or an empty text.
 async fn flow_error(db: &TestDb, nodes: &str) -> String {
-    let said = sqlx::query("select queue.enqueue_flow('said', $1::text::jsonb)").bind(nodes).execute(&db.pool).await;
-    said.map_or_else(|error| error.to_string(), |_| String::new())
+    let result = sqlx::query("select queue.enqueue_flow('said', $1::text::jsonb)").bind(nodes).execute(&db.pool).await;
+    result.map_or_else(|error| error.to_string(), |_| String::new())
 }
 
 #[tokio::test]
 async fn an_unknown_option_of_a_flow_is_refused() {
     let db = db().await;
     let after = |rest: &str| format!(r#"[{{"name": "a", "job_type": "t", "payload": 1}}, {{"name": "b", "job_type": "t", {rest}}}]"#);
-    for (rest, says) in [
+    for (rest, expected) in [
         (r#""payload": 1, "aftr": ["a"]"#, "unknown key \"aftr\""),
         (r#""payload": 1, "after": ["c"]"#, "waits for \"c\""),
         (r#""payload": 1, "if_dead": "weep""#, "other than hold"),
@@ -242,7 +244,7 @@ async fn an_unknown_option_of_a_flow_is_refused() {
         (r#""payload": {}, "after": ["z"]}, {"name": "z", "job_type": "t", "payload": 1"#, "precedes"),
     ] {
         let error = flow_error(&db, &after(rest)).await;
-        assert!(error.contains(says) && error.is_empty() == says.is_empty(), "{rest}: {error}");
+        assert!(error.contains(expected) && error.is_empty() == expected.is_empty(), "{rest}: {error}");
     }
     let mut flow = Flow::new("expires");
     flow.add_all("many", (0..2).map(|_| give("many", []))).with(|job| job.expires_in(Duration::from_secs(1)));
@@ -261,7 +263,7 @@ async fn the_jobs_of_a_node_that_never_begins_are_cancelled_without_running() {
     assert_eq!(db.count("select count(*) from queue.jobs where queue = 'imports'").await, 4, "the node goes where its jobs go");
     let ids: Vec<JobId> = db.all("select id from queue.parked").await;
     assert_eq!((ids.len(), db.count("select count(*) from queue.run_now_all(array(select id from queue.parked))").await), (4, 0));
-    // Dead before it began, and discarded.
+    // The node dies before it began, and is discarded.
     die(&mut db.pool.acquire().await.unwrap(), many).await;
     queue_core::JobRef::from_id(many).discard(&db.pool).await.unwrap();
     assert_eq!(db.count("select count(*) from queue.done where cancelled").await, 3);
@@ -269,7 +271,7 @@ async fn the_jobs_of_a_node_that_never_begins_are_cancelled_without_running() {
     db.finish().await;
 }
 
-/// A consumer is about to release jobs while their node is cancelled.
+/// A node is cancelled while a consumer is about to release some of its jobs.
 #[tokio::test]
 async fn a_job_released_during_a_cancel_is_cancelled() {
     let db = db().await;

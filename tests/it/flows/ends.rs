@@ -1,4 +1,4 @@
-//! Other ends of nodes: cancelled, expired, discarded, crashed, and ends without a notification.
+//! Tests the other ends of nodes: cancelled, expired, discarded, crashed, and ends without a notification.
 
 use std::time::Duration;
 
@@ -133,7 +133,7 @@ async fn an_unreported_end_is_found_and_nodes_are_deleted_with_their_jobs() {
     settle(&db, &[(flow.job(&next).id(), JobState::Completed)]).await;
     assert_eq!(output(&db, &flow, &next).await, "next(by hand)");
     db.run("delete from queue.job; delete from queue.done; delete from queue.done_many").await;
-    // Rows locked by a transaction of the stopping worker are skipped.
+    // The pruning skips rows that a transaction of the stopping worker still has locked.
     eventually("they go", async || {
         db.count(prune).await;
         db.count("select count(*) from queue.node").await == 0

@@ -1,4 +1,4 @@
-//! Invalid flows: the error names the node, and nothing is enqueued.
+//! Tests invalid flows: the error names the node, and nothing is enqueued.
 
 use queue_core::{Error, Flow, Job as _};
 
@@ -30,7 +30,7 @@ async fn an_impossible_flow_names_the_node_and_leaves_nothing() {
         ["first", "second", "third", "third", "third"]
     );
     assert!(faults[0].contains("added later") && faults[1].contains("of another flow"), "{faults:?}");
-    for (fault, says) in [
+    for (fault, expected) in [
         (0, "cannot have an ordering key"),
         (1, "cannot have an ordering key"),
         (2, "appears twice"),
@@ -50,7 +50,7 @@ async fn an_impossible_flow_names_the_node_and_leaves_nothing() {
             }));
         }
         let error = flow.enqueue(&db.pool).await.unwrap_err().to_string();
-        assert!(error.contains(says), "{fault}: {error}");
+        assert!(error.contains(expected), "{fault}: {error}");
     }
     assert_eq!(db.count("select (select count(*) from queue.job) + (select count(*) from queue.node)").await, 0);
     // The output of a node has no meaning outside of its flow.

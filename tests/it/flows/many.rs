@@ -1,4 +1,4 @@
-//! Nodes of many jobs, flows in flows, and a job after another.
+//! Tests nodes of many jobs, flows within flows, and a job that runs after another.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use tests::{TestDb, eventually, within};
 
 use super::{Act, db, give, output, part, settle, states};
 
-/// Receives the counts of the jobs.
+/// Node job that receives the counts of another node's jobs.
 #[job(name = "flow_report", output = Counts)]
 #[derive(Serialize, Deserialize)]
 struct Report {
@@ -31,7 +31,7 @@ async fn counted<J>(db: &TestDb, flow: &FlowHandle, node: &Node<J>) -> serde_jso
     db.one(&format!("select output from queue.done where id = {0}", flow.job(node).id())).await
 }
 
-async fn over<J>(db: &TestDb, flow: &FlowHandle, node: &Node<J>, state: JobState) {
+async fn wait_for_state<J>(db: &TestDb, flow: &FlowHandle, node: &Node<J>, state: JobState) {
     let job = flow.job(node).id();
     db.run_while(worker(db), async {
         within(Duration::from_mins(2), "it has finished", async || db.state(job).await == Some(state)).await;
@@ -52,16 +52,16 @@ async fn a_node_of_many_jobs_has_completed_once_all_have_finished() {
     let last = flow.add("last", give("last", [])).after(&report).after(&none);
     let flow = flow.enqueue(&db.pool).await.unwrap();
     assert_eq!(db.count("select count(*) from queue.parked").await, 2500 - 40 + 2, "what has no room, and two nodes");
-    over(&db, &flow, &last, JobState::Completed).await;
-    let said = counted(&db, &flow, &report).await;
-    assert_eq!(said, serde_json::json!({"total": 2500, "completed": 2475, "dead": 25, "cancelled": 0}));
+    wait_for_state(&db, &flow, &last, JobState::Completed).await;
+    let counts = counted(&db, &flow, &report).await;
+    assert_eq!(counts, serde_json::json!({"total": 2500, "completed": 2475, "dead": 25, "cancelled": 0}));
     assert_eq!(db.count("select count(distinct job) from ran").await, 2502, "each ran");
     let ends = ["rows completed", "report completed", "beside ready", "none completed", "last completed"];
     assert_eq!(states(&db, &flow).await, ends);
     let nodes = operate::flow(&db.pool, Store::default(), flow.id()).await.unwrap();
     let jobs: Vec<_> = nodes.iter().map(|node| (node.jobs, node.over)).collect();
     assert_eq!(jobs, [(Some(2500), Some(2500)), (None, None), (Some(3), Some(0)), (Some(0), Some(0)), (None, None)]);
-    // Cancelling the node cancels its jobs.
+    // Cancelling a node also cancels the jobs of the node.
     flow.job(&beside).cancel(&db.pool).await.unwrap();
     assert_eq!(db.count("select count(*) from queue.jobs where state = 'cancelled'").await, 4);
     db.finish().await;
@@ -90,14 +90,14 @@ async fn a_node_of_many_jobs_begins_once_the_node_before_it_has_completed() {
     assert_eq!(db.count("select count(*) from queue.jobs where state = 'cancelled'").await, 31);
     db.run("insert into mended default values").await;
     first.requeue(&db.pool).await.unwrap();
-    over(&db, &flow, &report, JobState::Completed).await;
+    wait_for_state(&db, &flow, &report, JobState::Completed).await;
     assert_eq!(counted(&db, &flow, &all).await["completed"], 1200);
     assert_eq!(counted(&db, &flow, &report).await["completed"], 30);
     assert_eq!(db.count("select count(*) from (select job from ran group by job having count(*) > 1) twice").await, 1, "first alone");
     db.finish().await;
 }
 
-/// Opened twice, by two attempts, it runs no more than its maximum.
+/// Two attempts open the node. It nevertheless runs at most its maximum number of jobs.
 #[tokio::test]
 async fn a_node_is_opened_once_and_runs_at_most_its_maximum() {
     let db = db().await;
@@ -159,7 +159,7 @@ async fn a_job_of_another_transaction_or_one_that_would_not_wait_is_refused_as_a
         };
         if which != "marked as no part" {
             let mark = sqlx::query("update queue.job set system = coalesce(system, '{}') || '{\"part_of\": \"1/jobs\"}' where id = $1");
-            // Rows written by another transaction do not count.
+            // Rows marked by another transaction do not count.
             let marked = if part == other { mark.bind(part).execute(&db.pool).await } else { mark.bind(part).execute(&mut *tx).await };
             marked.unwrap();
         }
@@ -207,7 +207,7 @@ async fn a_nested_flow_is_waited_for_as_one_and_waits_as_one() {
         "ship: bill/stamp bill/receipt bill/inner/deep",
     ];
     assert_eq!(edges, expected);
-    over(&db, &flow, &ship, JobState::Completed).await;
+    wait_for_state(&db, &flow, &ship, JobState::Completed).await;
     assert_eq!(output(&db, &flow, &ship).await, "ship(receipt(charge()))");
 
     let mut empty = Flow::new("empty");
@@ -231,13 +231,13 @@ async fn jobs_run_one_after_another() {
     let names: Vec<(String, JobId)> = flow.jobs().map(|(name, job)| (name.to_owned(), job)).collect();
     assert_eq!(names.iter().map(|(name, _)| &**name).collect::<Vec<_>>(), ["flow_part", "flow_part-2", "flow_report", "flow_part-3"]);
     db.run_while(worker(&db), db.until(names[2].1, JobState::Dead)).await;
-    let said = sqlx::query("select output #>> '{}' as said from queue.done where id = $1").bind(names[1].1).fetch_one(&db.pool).await;
-    assert_eq!(said.unwrap().get::<String, _>("said"), "b(a())");
+    let row = sqlx::query("select output #>> '{}' as said from queue.done where id = $1").bind(names[1].1).fetch_one(&db.pool).await;
+    assert_eq!(row.unwrap().get::<String, _>("said"), "b(a())");
     assert_eq!(db.state(names[3].1).await, Some(JobState::Parked));
     db.finish().await;
 }
 
-/// The graph stays complete while any job of the flow exists.
+/// The graph stays complete while at least one job of the flow exists.
 #[tokio::test]
 async fn the_rows_of_a_flow_are_deleted_with_its_last_job() {
     let db = db().await;

@@ -1,4 +1,4 @@
-//! Concurrent ends of parents, in every order: a node is released once, and no release is lost.
+//! Tests concurrent ends of predecessors in every order: a node is released once, and no release is lost.
 
 use queue_core::{Flow, FlowHandle, JobId, JobState};
 use sqlx::{Connection as _, PgConnection};
@@ -23,7 +23,7 @@ async fn two_workers_release_every_node_once() {
         worker(&db),
         db.run_while(worker(&db), async {
             db.until_count("select count(*) from queue.jobs where state <> 'completed'", 0).await;
-            // A full pass leaves its hints for the next one.
+            // A full pass leaves the remaining hints for the next pass.
             db.until_count("select count(*) from queue.node_hint", 0).await;
         }),
     )
@@ -38,7 +38,7 @@ async fn two_workers_release_every_node_once() {
     db.finish().await;
 }
 
-/// Creates a node after two others; returns all three.
+/// Creates a flow with a node that depends on two others. Returns the three jobs.
 async fn fan_in(db: &TestDb) -> (FlowHandle, [JobId; 3]) {
     let mut flow = Flow::new("fan in");
     let (a, b) = (flow.add("a", give("a", [])), flow.add("b", give("b", [])));
@@ -48,7 +48,7 @@ async fn fan_in(db: &TestDb) -> (FlowHandle, [JobId; 3]) {
     (flow, ids)
 }
 
-/// Returns the number of nodes moved.
+/// Runs one pass. Returns the number of released nodes.
 async fn release(on: &mut PgConnection) -> i32 {
     let statement = sqlx::query_as(include_str!("../../../queue-worker/sql/release_nodes.sql")).bind(0_i64).bind(1000);
     let row: (i32, Option<i64>, i32, bool) = statement.fetch_one(on).await.unwrap();
@@ -62,22 +62,22 @@ async fn ends_and_consumers_in_open_transactions_release_a_node_once() {
     for _ in 0..4 {
         on.push(db.connect().await);
     }
-    let [one, other, look, again] = &mut on[..] else { unreachable!("four were made") };
+    let [one, other, probe, again] = &mut on[..] else { unreachable!("four were made") };
     for rounds in 0..6 {
         let (_, [a, b, both]) = fan_in(&db).await;
         let (mut first, mut second) = (one.begin().await.unwrap(), other.begin().await.unwrap());
         end(&mut first, a, "'\"x\"'").await;
         end(&mut second, b, "'\"x\"'").await;
-        assert_eq!(release(look).await, 0, "neither is committed");
+        assert_eq!(release(probe).await, 0, "neither is committed");
         if rounds % 2 == 0 {
             first.commit().await.unwrap();
-            assert_eq!(release(look).await, 0, "one of two");
+            assert_eq!(release(probe).await, 0, "one of two");
             second.commit().await.unwrap();
-            assert_eq!(release(look).await, 1);
+            assert_eq!(release(probe).await, 1);
         } else {
-            // A consumer of the one runs while the other ends.
+            // A consumer processes the end of the first node while the second node ends.
             first.commit().await.unwrap();
-            let mut slow = look.begin().await.unwrap();
+            let mut slow = probe.begin().await.unwrap();
             assert_eq!(release(&mut slow).await, 0);
             second.commit().await.unwrap();
             assert_eq!(release(again).await, 0, "the other consumer has its entry");
@@ -95,7 +95,7 @@ async fn ends_and_consumers_in_open_transactions_release_a_node_once() {
     let mut first = one.begin().await.unwrap();
     end(&mut first, a, "'\"x\"'").await;
     first.rollback().await.unwrap();
-    assert_eq!((release(look).await, db.state(both).await), (0, Some(JobState::Parked)));
+    assert_eq!((release(probe).await, db.state(both).await), (0, Some(JobState::Parked)));
     drop(on);
     db.run("delete from queue.edge; delete from queue.node").await;
     db.finish().await;

@@ -1,4 +1,4 @@
-//! The statements that report ends.
+//! Tests the SQL statements that report the ends of nodes.
 
 use queue_core::{Flow, JobState};
 
@@ -13,22 +13,22 @@ async fn only_a_finished_awaited_job_leaves_a_hint() {
     let flow = flow.enqueue(&db.pool).await.unwrap();
     let (a, b, next) = (flow.job(&a).id(), flow.job(&b).id(), flow.job(&next).id());
     let hints = "select count(*) from queue.node_hint";
-    let tell = async || {
+    let report = async || {
         db.run(&format!("select queue.note_ends(array[{a}, {b}, {next}])")).await;
         db.run("select queue.tell_ends(0, 1000)").await;
         db.count(hints).await
     };
-    assert_eq!(tell().await, 0, "none has finished");
-    // A zombie, whose lease is lost, settles nothing and therefore reports nothing.
+    assert_eq!(report().await, 0, "none has finished");
+    // A zombie whose lease is lost settles nothing, and therefore reports nothing.
     db.run(&format!("delete from queue.ready where id in ({a}, {b});
         insert into queue.lease (token, worker, ids, attempts, crashes) values (gen_random_uuid(), gen_random_uuid(), '{{{a}, {b}}}', '{{1, 1}}', '{{0, 0}}')")).await;
-    assert_eq!(tell().await, 0, "they run");
+    assert_eq!(report().await, 0, "they run");
     db.run(&format!(
         "delete from queue.lease; insert into queue.done (id, finished_at, ran_ms, attempts) values ({a}, now(), 1, 1), ({b}, now(), 1, 1)"
     ))
     .await;
-    assert_eq!((tell().await, tell().await), (1, 2), "only a is waited for; reported twice, it is checked twice");
+    assert_eq!((report().await, report().await), (1, 2), "only a is waited for; reported twice, it is checked twice");
     assert_eq!(db.count("select moved::bigint from queue.release_nodes(0, 1000)").await, 1);
-    assert_eq!((tell().await, db.state(next).await), (0, Some(JobState::Ready)));
+    assert_eq!((report().await, db.state(next).await), (0, Some(JobState::Ready)));
     db.finish().await;
 }

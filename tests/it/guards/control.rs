@@ -1,4 +1,4 @@
-//! Job operations: on the named jobs, in every state, and on no other; skipping what other sessions have locked.
+//! Tests job operations: an operation changes the named jobs in every state, changes no other job, and skips jobs locked by other sessions.
 
 use std::time::Duration;
 
@@ -13,10 +13,10 @@ use super::{MIDNIGHT, connect, enqueue, leased};
 
 const HOUR: Duration = Duration::from_hours(1);
 
-/// The states of a job, in the order in which it is easiest to bring one there.
+/// The places where a job can be, in the order in which it is easiest to bring a job there.
 const PLACES: [&str; 10] = ["over", "dead", "running", "moved", "given back", "recovered", "ready", "scheduled", "head", "blocked"];
 
-/// For each state two such jobs, of two queues; running ones and heads have ordering keys.
+/// Creates two jobs of different queues for each place. Running jobs and heads have ordering keys.
 async fn spread(db: &TestDb, on: &mut PgConnection) -> Vec<[JobId; 2]> {
     let (mut jobs, worker) = (Vec::new(), register(on).await.unwrap());
     for place in PLACES {
@@ -62,7 +62,7 @@ async fn spread(db: &TestDb, on: &mut PgConnection) -> Vec<[JobId; 2]> {
 
 const ACTS: [&str; 7] = ["cancel", "put off", "run now", "rank", "requeue", "discard", "reopen"];
 
-/// Runs this operation; returns the changed jobs.
+/// Runs an operation by name. Returns the changed jobs.
 async fn act(on: &mut PgConnection, what: &str, jobs: &[JobId]) -> Vec<JobId> {
     let done = match what {
         "cancel" => operate::cancel(on, jobs).await,
@@ -84,7 +84,8 @@ async fn act(on: &mut PgConnection, what: &str, jobs: &[JobId]) -> Vec<JobId> {
     done.unwrap()
 }
 
-/// The state and priority of a job there after an operation, and whether it is at the end of its lane; `None` if it does not change.
+/// Returns the state and priority of a job after an operation, and whether the job is at the end of its lane. `None` if the operation does
+/// not change it.
 fn becomes(what: &str, place: &str) -> Option<(&'static str, i16, bool)> {
     match (what, place) {
         ("discard", "dead") => Some(("gone", 0, false)),
@@ -98,14 +99,14 @@ fn becomes(what: &str, place: &str) -> Option<(&'static str, i16, bool)> {
     }
 }
 
-/// A job's state and priority, whether it is at the end of its lane, its attempts and crashes, and whether it is in a solo lane.
+/// Query for a job's state and priority, whether it is at the end of its lane, its attempts and crashes, and whether it is in a solo lane.
 const STATE: &str =
     "select j.state, j.priority, exists (select from queue.ready r where r.id = j.id and r.seq <> r.id), j.attempts, j.crashes,
     coalesce((select bool_or(l.solo) from (select id, lane from queue.ready union all select id, lane from queue.scheduled) e
       join queue.lane l on l.lane = e.lane where e.id = j.id), false)
   from queue.jobs j where j.id = $1";
 
-/// Entries in a lane that is neither their job's own nor its solo twin.
+/// Query for the number of entries in a lane that is neither the job's own lane nor its solo twin.
 const ASTRAY: &str = "select count(*) from (select id, lane from queue.ready union all select id, lane from queue.scheduled) e
   join queue.job j on j.id = e.id join queue.lane l on l.lane = e.lane where queue.lane_id(l.queue, l.job_type, l.priority, false) <> j.lane";
 
@@ -114,7 +115,7 @@ async fn an_operation_changes_its_job_in_every_state_and_no_other() {
     let db = TestDb::new().await;
     let mut on = connect(&db).await;
     let jobs = spread(&db, &mut on).await;
-    // Producers that create a lane concurrently write it more than once.
+    // Producers that create a lane concurrently write the lane more than once.
     sqlx::raw_sql("insert into queue.lane select * from queue.lane").execute(&mut on).await.unwrap();
     let before = contents(&mut on).await.unwrap();
     for what in ACTS {
@@ -162,7 +163,7 @@ async fn a_job_is_requeued_from_a_row_of_history_that_keeps_the_others() {
     let db = TestDb::new().await;
     let mut on = connect(&db).await;
     let of = operate::meet_lanes(&mut on, &[("a", 100)]).await.unwrap();
-    // Rows of several jobs in the same span, one of which spans the other, and one of a single job between them.
+    // Two rows of several jobs overlap in the same span, and a row of a single job lies between them.
     let rows = [&[1, 3, 5, 9][..], &[2, 4, 6], &[7]].map(|row| row.iter().map(|n| MIDNIGHT + n).collect::<Vec<_>>());
     for row in &rows {
         let lease = leased(&mut on, row, &of).await;
@@ -182,8 +183,8 @@ async fn a_job_is_requeued_from_a_row_of_history_that_keeps_the_others() {
         assert_eq!(left, expected);
         let spans = "select count(*) from queue.done_many where first_id <> ids[1] or last_id <> ids[cardinality(ids)]";
         let wrong: i64 = sqlx::query_scalar(spans).fetch_one(&mut *tx).await.unwrap();
-        let said: i64 = sqlx::query_scalar("select count(*) from queue.progress").fetch_one(&mut *tx).await.unwrap();
-        assert_eq!((wrong, said), (0, i64::try_from(all.len() - 1).unwrap()));
+        let found: i64 = sqlx::query_scalar("select count(*) from queue.progress").fetch_one(&mut *tx).await.unwrap();
+        assert_eq!((wrong, found), (0, i64::try_from(all.len() - 1).unwrap()));
         let places: Vec<(i64, bool)> = sqlx::query_as("select id, seq <> id from queue.ready").fetch_all(&mut *tx).await.unwrap();
         assert_eq!(places, [(*id, true)]);
         assert_eq!(act(&mut tx, "reopen", &[JobId(*id), waiting.jobs[0].id]).await, []);

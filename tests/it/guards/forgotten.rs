@@ -1,4 +1,4 @@
-//! Jobs that completed and leave no record: only they are deleted, and only under their own lease or entry.
+//! Tests jobs that complete and leave no record: only these jobs are deleted, and only under their own lease or entry.
 
 use queue_core::{JobId, runner::OrderingKey};
 use sqlx::{Connection as _, PgConnection};
@@ -9,7 +9,7 @@ use tests::{
 
 use super::{connect, enqueue};
 
-/// Creates another job with a failure, which no statement names.
+/// Creates a job with a failure that no statement names.
 async fn bystander(on: &mut PgConnection) -> JobId {
     let job = enqueue(on, &["beside"]).await[0];
     failed(on, job).await;
@@ -20,16 +20,16 @@ async fn failed(on: &mut PgConnection, job: JobId) {
     sqlx::query("insert into queue.failure select $1, 1, now(), 1, 'once'").bind(job).execute(on).await.unwrap();
 }
 
-/// Creates an ordering key whose head is that job.
+/// Creates the ordering key `key` with `job` as its head.
 async fn headed(on: &mut PgConnection, key: i64, job: JobId) {
     sqlx::query("insert into queue.active_key (key, id, seq) values ($1, $2, $2)").bind(key).bind(job).execute(on).await.unwrap();
 }
 
-/// Returns a verdict with that key.
+/// Returns a verdict for a job with the ordering key `key`.
 fn keyed(lease: &Lease, index: usize, key: i64) -> JobVerdict {
-    let mut said = lease.one(index, "forget");
-    said.job.key = Some(OrderingKey { id: key, skips_dead: false });
-    said
+    let mut verdict = lease.one(index, "forget");
+    verdict.job.key = Some(OrderingKey { id: key, skips_dead: false });
+    verdict
 }
 
 async fn remaining_rows(db: &TestDb) -> (i64, i64, i64) {
@@ -51,7 +51,7 @@ async fn a_lease_drops_jobs_without_a_record_and_keeps_the_rest() {
         leases.push(protocol::claim_of(&mut c, worker, &lanes, &[0], &[3], 3).await.unwrap());
     }
     let (first, second) = (&leases[0], &leases[1]);
-    // The remaining job keeps its own attempts and crashes, wherever it is in the array.
+    // The remaining job keeps its own attempts and crashes, regardless of its position in the arrays.
     let apart = "update queue.lease set ids = array[ids[3], ids[2], ids[1]], attempts = '{3,2,1}', crashes = '{6,5,4}' where token = $1";
     sqlx::query(apart).bind(first.token).execute(&mut c).await.unwrap();
     failed(&mut c, first.jobs[1].id).await;
@@ -84,8 +84,8 @@ async fn a_job_recovered_meanwhile_is_refused_and_kept() {
     let mut taking = c.begin().await.unwrap();
     let tokens = protocol::lock_silent(&mut taking).await.unwrap();
     protocol::take_back(&mut taking, &tokens).await.unwrap();
-    let said = lease.all("forget");
-    let settling = tokio::spawn(async move { settle_forgotten(&mut zombie, &said).await.unwrap() });
+    let verdicts = lease.all("forget");
+    let settling = tokio::spawn(async move { settle_forgotten(&mut zombie, &verdicts).await.unwrap() });
     tests::eventually("it waits for the lease", async || {
         db.count("select count(*) from pg_stat_activity where wait_event_type = 'Lock' and datname = current_database()").await == 1
     })

@@ -1,4 +1,4 @@
-//! Claims of late commits: below the floors of their lanes, in some blocks of the table.
+//! Tests claims of late commits, which look below the floors of their lanes, in some blocks of the table.
 
 use sqlx::{Connection as _, Row as _};
 use tests::{
@@ -9,7 +9,7 @@ use uuid::Uuid;
 
 use super::{connect, enqueue, lanes};
 
-/// All blocks of a small table.
+/// Range that covers all blocks of a small table.
 const ALL: [(i64, i64); 1] = [(0, 9)];
 
 #[tokio::test]

@@ -1,4 +1,4 @@
-//! Recipients of notifications. A missing notification costs a sleeping worker only a poll, so no test of a worker notices it.
+//! Tests who is notified. A missing notification only delays a sleeping worker until its next poll, so no test of a worker would detect it.
 
 use std::time::Duration;
 
@@ -15,14 +15,14 @@ fn quick() -> Do {
     Do { act: Act::Ok(String::new()) }
 }
 
-/// Listens, and optionally writes an idle row for the queue `default`.
+/// Starts to listen, and optionally writes an idle row for the queue `default`.
 async fn listen(db: &TestDb, asleep: bool) -> PgListener {
     let listener = db.listen("wake").await;
     sqlx::query("insert into queue.idle select 'default', gen_random_uuid() where $1").bind(asleep).execute(&db.pool).await.unwrap();
     listener
 }
 
-/// Returns the notifications since the last call. They arrive in commit order, so ours is the last.
+/// Returns the notifications since the last call. They arrive in commit order, so the marker sent by this function is the last one.
 async fn received(db: &TestDb, listener: &mut PgListener) -> Vec<String> {
     sqlx::query("select queue.notify('wake', 'that was all')").execute(&db.pool).await.unwrap();
     let mut payloads = Vec::new();
@@ -115,19 +115,19 @@ async fn a_sleeping_worker_is_notified_of_changed_times_and_priorities_and_all_w
     db.finish().await;
 }
 
-/// Processes that wait for jobs are notified of cancelled ones, if there are any.
+/// Waiting processes are notified of a cancelled job only if there are any.
 #[tokio::test]
 async fn a_waiter_is_notified_of_a_cancelled_job() {
-    for (expires, told) in [("1 minute", true), ("-1 second", false)] {
+    for (expires, is_notified) in [("1 minute", true), ("-1 second", false)] {
         let db = TestDb::new().await;
         let job = quick().enqueue(&db.pool).await.unwrap().id();
         let mut listener = listen(&db, false).await;
-        let over: String = sqlx::query_scalar("select queue.channel('over')").fetch_one(&db.pool).await.unwrap();
-        listener.listen(&over).await.unwrap();
+        let channel: String = sqlx::query_scalar("select queue.channel('over')").fetch_one(&db.pool).await.unwrap();
+        listener.listen(&channel).await.unwrap();
         let waiter = format!("insert into queue.waiter (id, expires_at) values (gen_random_uuid(), now() + interval '{expires}')");
         sqlx::raw_sql(AssertSqlSafe(waiter)).execute(&db.pool).await.unwrap();
         assert_eq!(operate::cancel(&mut connect(&db).await, &[job]).await.unwrap(), [job]);
-        assert_eq!(received(&db, &mut listener).await, if told { &[""][..] } else { &NOTHING });
+        assert_eq!(received(&db, &mut listener).await, if is_notified { &[""][..] } else { &NOTHING });
         assert_eq!(operate::cancel(&mut connect(&db).await, &[job]).await.unwrap(), []);
         assert_eq!(received(&db, &mut listener).await, NOTHING, "it was cancelled before");
         db.finish().await;

@@ -1,4 +1,4 @@
-//! Orders that must not depend on the physical order of rows: of a lane, of jobs released together, and of locks.
+//! Tests orders that must not depend on the physical order of rows: of a lane, of jobs released together, and of locks.
 
 use queue_core::{JobId, Store};
 use sqlx::{Connection as _, PgConnection};
@@ -85,8 +85,8 @@ async fn jobs_released_together_are_queued_in_the_order_of_their_ids() {
     let jobs = enqueue(&mut connection, &["default"; 6]).await;
     let worker = register(&mut connection).await.unwrap();
     let lease = claim(&mut connection, worker, 10).await.unwrap();
-    let said: Vec<_> = (0..3).map(|at| lease.one(at, "dead")).collect();
-    assert_eq!(settle(&mut connection, &said).await.unwrap(), []);
+    let verdicts: Vec<_> = (0..3).map(|at| lease.one(at, "dead")).collect();
+    assert_eq!(settle(&mut connection, &verdicts).await.unwrap(), []);
     turn(&mut connection, "dead", "id").await;
     operate::requeue(&mut connection, &jobs).await.unwrap();
     let backwards = "update queue.lease set ids = (select array_agg(id order by id desc) from unnest(ids) id)";
@@ -99,8 +99,8 @@ async fn jobs_released_together_are_queued_in_the_order_of_their_ids() {
     db.finish().await;
 }
 
-/// Creates two rows; the second one is locked by another session and comes first physically. A statement that locks in order holds the
-/// first when it has to wait.
+/// Checks that `act` locks rows in order. Of two rows, the second is locked by another session and comes first physically. A statement that
+/// locks in order has locked the first row when it has to wait.
 pub(super) async fn locks_in_order(db: &TestDb, rows: &'static str, act: impl AsyncFnOnce(&mut PgConnection)) {
     let (mut holder, mut watch, mut waiter) = (connect(db).await, connect(db).await, without_indexes(db).await);
     let mut held = holder.begin().await.unwrap();
@@ -128,8 +128,8 @@ async fn leases_are_locked_in_the_order_of_their_tokens() {
     let worker = register(&mut connection).await.unwrap();
     let leases = [claim(&mut connection, worker, 1).await.unwrap(), claim(&mut connection, worker, 1).await.unwrap()];
     turn(&mut connection, "lease", "token").await;
-    let said = leases.map(|lease| lease.one(0, "retry"));
-    locks_in_order(&db, "select from queue.lease order by token", async |on| assert_eq!(settle(on, &said).await.unwrap(), [])).await;
+    let verdicts = leases.map(|lease| lease.one(0, "retry"));
+    locks_in_order(&db, "select from queue.lease order by token", async |on| assert_eq!(settle(on, &verdicts).await.unwrap(), [])).await;
     db.finish().await;
 }
 

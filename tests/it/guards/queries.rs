@@ -1,4 +1,4 @@
-//! Queries of one job, with others in every table beside it: each returns only the job's own rows.
+//! Tests queries of one job while every table also has rows of other jobs: each query returns only the job's own rows.
 
 use queue_core::JobId;
 use sqlx::{Connection as _, PgConnection};
@@ -6,8 +6,9 @@ use tests::TestDb;
 
 use super::connect;
 
-/// Jobs of one span, independent of the clock, by place: 1 and 9 completed together, 2 and 12 completed, 3 and 13 cancelled, 4 and 14 dead,
-/// 5 and 15 scheduled, 6 and 16 running, 7 and 17 blocked, 8 ready. Each has failed twice, and has reported progress.
+/// Creates jobs in one span of ids, independent of the clock. Each job has failed twice and has reported progress.
+/// Jobs 1 and 9 completed together, and 2 and 12 completed separately. Jobs 3 and 13 were cancelled, 4 and 14 died. Jobs 5 and 15 are
+/// scheduled, 6 and 16 are running, 7 and 17 are blocked, and 8 is ready.
 async fn crowd(on: &mut PgConnection) -> i64 {
     let text = "do $$ declare
         base bigint := (queue.id_at(now()) >> 33) << 33;
@@ -39,7 +40,7 @@ async fn a_query_returns_the_requested_jobs_and_of_each_its_own_rows() {
     let db = TestDb::new().await;
     let mut on = connect(&db).await;
     let base = crowd(&mut on).await;
-    let look = "select state, attempts, error, output, stage from queue.look(array[$1])";
+    let query = "select state, attempts, error, output, stage from queue.look(array[$1])";
     for (places, state) in [
         ([1, 9], "completed"),
         ([2, 12], "completed"),
@@ -51,7 +52,7 @@ async fn a_query_returns_the_requested_jobs_and_of_each_its_own_rows() {
         ([8, 8], "live"),
     ] {
         for place in places {
-            let rows: Vec<Row> = sqlx::query_as(look).bind(base + i64::from(place)).fetch_all(&mut on).await.unwrap();
+            let rows: Vec<Row> = sqlx::query_as(query).bind(base + i64::from(place)).fetch_all(&mut on).await.unwrap();
             let attempts = if [1, 9].contains(&place) { Some(1) } else { Some(place).filter(|_| state != "live") };
             let error = match state {
                 "dead" => Some(format!("dead {place}")),
@@ -106,16 +107,16 @@ async fn a_wait_ends_at_its_timeout_and_not_with_a_requeued_job() {
     let job: JobId = sqlx::query_scalar("select queue.enqueue('do', '{}')").fetch_one(&mut on).await.unwrap();
     let other: JobId = sqlx::query_scalar("select queue.enqueue('do', '{}')").fetch_one(&mut on).await.unwrap();
     let wait = "select state from queue.wait($1, '20 ms')";
-    for looks in ["", DIED_AND_CAME_BACK] {
-        sqlx::raw_sql(looks).execute(&mut on).await.unwrap();
-        let over: Option<String> = sqlx::query_scalar(wait).bind(job).fetch_optional(&mut on).await.unwrap();
-        assert_eq!(over, None, "no worker runs: {looks}");
+    for statement in ["", DIED_AND_CAME_BACK] {
+        sqlx::raw_sql(statement).execute(&mut on).await.unwrap();
+        let state: Option<String> = sqlx::query_scalar(wait).bind(job).fetch_optional(&mut on).await.unwrap();
+        assert_eq!(state, None, "no worker runs: {statement}");
     }
     sqlx::raw_sql("drop function queue.look(bigint[]); alter function queue.looked(bigint[]) rename to look")
         .execute(&mut on)
         .await
         .unwrap();
-    // A transaction that has written a job's row may wait for any other job.
+    // A transaction that has written one job's row may wait for any other job.
     let mut tx = on.begin().await.unwrap();
     let own: JobId = sqlx::query_scalar("select queue.enqueue('do', '{}')").fetch_one(&mut *tx).await.unwrap();
     let ours = sqlx::query_as::<_, (bool, bool, bool)>("select queue.is_ours($1), queue.is_ours($2), queue.is_ours($3)");
@@ -124,6 +125,6 @@ async fn a_wait_ends_at_its_timeout_and_not_with_a_requeued_job() {
     db.finish().await;
 }
 
-/// Every query of the state finds the job dead, and before the next query it has been requeued.
+/// Replaces `look`, so that every query of the state finds the job dead although it has been requeued meanwhile.
 const DIED_AND_CAME_BACK: &str = "alter function queue.look(bigint[]) rename to looked;
   create function queue.look(ids bigint[]) returns table (id bigint, state text) language sql as $$ select i, 'dead' from unnest(ids) i $$";

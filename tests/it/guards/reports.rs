@@ -1,4 +1,5 @@
-//! Progress reports, statement by statement: fenced like verdicts, and cleared only as they were seen.
+//! Tests progress reports, statement by statement: a report is fenced like a verdict, and is deleted only if it has not changed since it
+//! was read.
 
 use queue_core::{JobId, Store};
 use sqlx::Connection as _;
@@ -63,8 +64,9 @@ async fn reports_lock_leases_in_the_order_of_their_tokens() {
     let worker = register(&mut on).await.unwrap();
     let leases = [claim(&mut on, worker, 1).await.unwrap(), claim(&mut on, worker, 1).await.unwrap()];
     turn(&mut on, "lease", "token").await;
-    let said = leases.map(|lease| (lease.token, lease.jobs[0], "here"));
-    locks_in_order(&db, "select from queue.lease order by token", async |on| assert_eq!(note_all(on, &said).await.unwrap().len(), 2)).await;
+    let reports = leases.map(|lease| (lease.token, lease.jobs[0], "here"));
+    locks_in_order(&db, "select from queue.lease order by token", async |on| assert_eq!(note_all(on, &reports).await.unwrap().len(), 2))
+        .await;
     db.finish().await;
 }
 
@@ -78,10 +80,10 @@ async fn a_jobs_reports_are_cleared_once_it_has_finished_and_never_before() {
     for job in &lease.jobs {
         assert!(note(&mut on, lease.token, *job, "said").await.unwrap());
     }
-    // The first and the third are in one row of history, which spans the second.
+    // The first and the third job share a row of history, whose id range includes the second job.
     let verdicts = ["plain", "retry", "plain", "cancel", "forget"];
-    let said: Vec<_> = verdicts.into_iter().enumerate().map(|(at, verdict)| lease.one(at, verdict)).collect();
-    assert_eq!(settle(&mut on, &said).await.unwrap(), []);
+    let settled: Vec<_> = verdicts.into_iter().enumerate().map(|(at, verdict)| lease.one(at, verdict)).collect();
+    assert_eq!(settle(&mut on, &settled).await.unwrap(), []);
     assert_eq!(clear_progress(&mut on, &jobs[..1]).await.unwrap(), 1);
     assert_eq!(stages(&db).await.len(), 5, "those that were not named are left");
     assert_eq!(clear_progress(&mut on, &jobs).await.unwrap(), 3);
@@ -99,7 +101,7 @@ async fn reports_of_an_attempt_while_its_job_is_requeued_are_not_cleared() {
     let lease = claim(&mut on, worker, 1).await.unwrap();
     assert!(note(&mut on, lease.token, lease.jobs[0], "before").await.unwrap());
     assert_eq!(settle(&mut on, &lease.all("complete")).await.unwrap(), []);
-    // As the next attempt's report would: the clearing sees that the job has completed meanwhile.
+    // The report of a next attempt arrives while the deletion already sees the job as completed.
     let mut reporting = other.begin().await.unwrap();
     sqlx::query("update queue.progress set updated_at = clock_timestamp(), stage = 'after'").execute(&mut *reporting).await.unwrap();
     sqlx::query("set lock_timeout = '2s'").execute(&mut on).await.unwrap();

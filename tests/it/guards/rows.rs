@@ -1,4 +1,4 @@
-//! Limits of a row of history, of a lease and of the tables.
+//! Tests the size limits of a row of history, of a lease, and of the tables.
 
 use tests::{
     TestDb, operate,
@@ -17,12 +17,12 @@ async fn a_row_of_history_is_of_one_lane_one_day_and_one_span() {
     let span = 1_i64 << 33;
     let spans = (MIDNIGHT >> 33 << 33) + 5 * span;
     let mut shift = 0;
-    // Large leases become rows unchanged; the jobs of small ones are sorted first.
+    // Large leases become rows unchanged. The jobs of small leases are sorted first.
     for (whole, half) in [(true, 60), (true, 3), (false, 3)] {
         for (border, of) in [(MIDNIGHT, &of[..1]), (spans, &of[..1]), (spans + span / 2, &of[..])] {
             shift += 1000;
             let ids: Vec<i64> = (-half..half).map(|n| border + n * 4_000 + if n < 0 { -shift } else { shift }).collect();
-            // Jobs that are sorted first may be in any order.
+            // Jobs that will be sorted may be in any order.
             let lying: Vec<i64> = if half < 60 { ids.iter().rev().copied().collect() } else { ids.clone() };
             let mut lease = leased(&mut connection, &lying, of).await;
             let refused = if whole {
@@ -69,8 +69,8 @@ async fn the_rest_of_a_lease_keeps_its_order_each_job_with_its_own_attempts_and_
     let numbers = "update queue.lease set attempts = (select array_agg(id - $1 order by id) from unnest(ids) id),
       crashes = (select array_agg(100 + id - $1 order by id) from unnest(ids) id)";
     sqlx::query(numbers).bind(MIDNIGHT).execute(&mut connection).await.unwrap();
-    let said: Vec<_> = [0, 7, 20, 39].map(|at| lease.one(at, "retry")).to_vec();
-    assert_eq!(settle(&mut connection, &said).await.unwrap(), []);
+    let verdicts: Vec<_> = [0, 7, 20, 39].map(|at| lease.one(at, "retry")).to_vec();
+    assert_eq!(settle(&mut connection, &verdicts).await.unwrap(), []);
     let left: (Vec<i64>, Vec<i16>, Vec<i16>) =
         sqlx::query_as("select ids, attempts, crashes from queue.lease").fetch_one(&mut connection).await.unwrap();
     let expected: Vec<i16> = (1..=40).filter(|n| ![1, 8, 21, 40].contains(n)).collect();

@@ -1,4 +1,4 @@
-//! Operations on one job by id: its state changes meanwhile, or it does not exist.
+//! Tests operations on one job by id: the job's state changes meanwhile, or the job does not exist.
 
 use sqlx::{Connection as _, PgConnection};
 use tests::{
@@ -74,9 +74,9 @@ async fn a_waiting_job_is_cancelled_and_a_running_one_is_cancelling() {
     let worker = register(&mut on).await.unwrap();
     assert_eq!(claim(&mut on, worker, 1).await.unwrap().ids(), [runs]);
     let waits = operate::enqueue(&mut on, "default", 100, false).await.unwrap();
-    for (job, said) in [(waits, "cancelled"), (runs, "cancelling")] {
+    for (job, expected) in [(waits, "cancelled"), (runs, "cancelling")] {
         let cancel = sqlx::query_scalar::<_, String>("select queue.cancel($1)").bind(job);
-        assert_eq!(cancel.fetch_one(&mut on).await.unwrap(), said);
+        assert_eq!(cancel.fetch_one(&mut on).await.unwrap(), expected);
     }
     assert_eq!(db.count("select count(*) from queue.lease where cancelling = ids").await, 1);
     assert_eq!(db.count("select count(*) from queue.done where cancelled").await, 1);

@@ -1,10 +1,10 @@
-//! Jobs, by their entries and rows: statements that move or end them skip those locked by another session.
+//! Tests jobs by their entries and rows: statements that move or end jobs skip those locked by another session.
 
 use super::{cases, sql};
 
 const STATES: &str = "select id, state from queue.jobs order by id";
 
-/// Jobs that have expired, and a sweep of those that are due, including repeated checks.
+/// Creates expired jobs, and a function that expires the due jobs and makes all repeated checks due.
 macro_rules! expiring {
     ($given:literal) => {
         concat!(
@@ -19,7 +19,7 @@ macro_rules! expiring {
     };
 }
 
-/// Claims from the lines of the default queue, the first free job of each: whether they are in turn order, and which.
+/// Claims the first free job of each line of the default queue. Returns whether the jobs are in turn order, and the jobs.
 const CLAIM_LINES: &str = "select array_agg(c.line) = array_agg(c.line order by c.line), array_agg(c.id order by c.id)
   from queue.claim_lines(gen_random_uuid(), token('worker'), array[queue.lane_id('default', 'do', 100, false)],
     array[-9223372036854775808], array[$1::int], $1, 1000) c";
@@ -28,7 +28,7 @@ const CLAIM_LINES: &str = "select array_agg(c.line) = array_agg(c.line order by 
 const DECLARE: &str = "select d.name, d.became from queue.declare_schedules(
     token('worker'), '{good,new}', '{do,do}', '{\"{}\",\"{}\"}', array_fill('{\"every\": 60}'::text, array[2])) d";
 
-/// Job operations by name.
+/// Defines a function that runs a job operation by name.
 macro_rules! acts {
     ($given:literal) => {
         concat!(
@@ -46,7 +46,7 @@ macro_rules! acts {
 }
 
 cases! {
-    /// Locked by the rows that an expiry touches: of a claim, an operator, an enqueue with its key, and of an uncommitted end.
+    /// The locks that an expiry needs are held by a claim, an operator, an enqueue with the same key, and an uncommitted end.
     fn jobs_expire_beside_those_that_are_locked {
         given: expiring!(
             "select put('head', '{\"key\": \"k\", \"expires_in\": 60}'), put('blocked', '{\"key\": \"k\", \"expires_in\": 60}');
@@ -96,7 +96,7 @@ cases! {
             "a ready, b ready",
         ),
     }
-    /// Behind a locked job the next one of its line has its turn.
+    /// If the first job of a line is locked, the next job of the line gets its turn.
     fn lines_give_their_first_free_job_in_turn {
         given: "select live(); select put(k || n, jsonb_build_object('fair', k))
            from (values ('a', 2), ('b', 1), ('c', 1), ('d', 2), ('e', 1)) l (k, jobs), generate_series(1, jobs) n",
@@ -145,7 +145,7 @@ cases! {
           queue.fire_ticks(s.name, s.definition, s.next_at, array[s.next_at], 'enqueue', now() + interval '1 h', null) f",
         meanwhile: &[("", "")], after: &[("", "enqueued")],
     }
-    /// The worker still declares what it declared before.
+    /// The worker's earlier declaration remains in effect.
     fn schedules_are_declared_beside_one_that_is_locked {
         given: "select live(); select queue.declare_schedules(token('worker'), '{good}', '{do}', '{\"{}\"}', array['{\"every\": 60}'])",
         held: "select from queue.declaration for update", act: DECLARE,

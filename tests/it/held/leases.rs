@@ -1,11 +1,11 @@
-//! Leases: writes under one wait for no other, and claims under limits read locked ones.
+//! Tests leases: writes under one lease wait for no other lease, and claims under limits read locked leases.
 
 use super::{cases, sql};
 
 const STATES: &str = "select id, state from queue.jobs order by id";
 const STEPS: &str = "select id, name from queue.step order by id, name";
 
-/// Claims of the type under its limit by key, with these tokens as ended leases.
+/// Claims jobs of the type under its limit by key. `$1` lists the tokens of ended leases.
 const CLAIM_KEYED: &str = "select array_agg(c.id order by c.id)
   from queue.claim_keyed(gen_random_uuid(), token('worker'), array[queue.hash('type:do')],
     array[queue.lane_id('default', 'do', 100, false)], array[0], array[true], array[50], 50, $1, 0, null) c where c.id is not null";
@@ -37,7 +37,7 @@ cases! {
         meanwhile: &[("array[token('B')], jobs('b'), '{1}', '{null}', '{here}', '{\"{}\"}', '{null}'", "B b")],
         left: ("select id, stage from queue.progress", "b here", ""),
     }
-    /// A job whose lease is locked is reported as such.
+    /// The result reports that the lease of the job is locked.
     fn signals_are_received_beside_a_lease_that_is_locked {
         given: "select put('a'), put('b'); select lease('A', 'a'), lease('B', 'b'); select queue.signal(id, 'go', '1') from queue.job",
         held: "select from queue.lease where token = token('A') for update", act: sql!("receive"),
@@ -63,7 +63,7 @@ cases! {
         held: "select from queue.ready where id = job('a1') for update", act: CLAIM_KEYED,
         meanwhile: &[("'{}'", "{a2,b,c}")], after: &[("'{}'", "{a1}")],
     }
-    /// Read unchanged, although it is named as ended.
+    /// The claim reads the lease unchanged, although the caller reports the lease as ended.
     fn claims_by_key_read_a_lease_that_is_locked {
         given: "select live(); select queue.set_limit('type:do', 2, keyed => true);
            select put(n, jsonb_build_object('fair', left(n, 1))) from unnest('{a1,a2,b,c}'::text[]) n;

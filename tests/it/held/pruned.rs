@@ -1,8 +1,9 @@
-//! Pruning of finished jobs and other expired rows: up to the requested number, and nothing that another session has locked.
+//! Tests the pruning of finished jobs and other expired rows: it deletes up to the requested number, and nothing that another session has
+//! locked.
 
 use super::{cases, sql};
 
-/// Jobs of a day without a partition, finished for this number of hours, each with a failure.
+/// Defines functions that create a job of a day without a partition, finished for a number of hours and with one failure.
 macro_rules! past {
     ($given:literal) => {
         concat!(
@@ -29,7 +30,7 @@ macro_rules! past {
     };
 }
 
-/// Jobs, and failures, which belong to the same jobs.
+/// Query for the jobs, and for the jobs with failures. Both results must be equal.
 const JOBS: &str = "select array_agg(id order by id) from queue.job union all select array_agg(id order by id) from queue.failure";
 
 const HISTORY: &str = past!(
@@ -42,7 +43,7 @@ const LEFT_OF_HISTORY: (&str, &str, &str) =
     (JOBS, "{d1,p1,recent,recent, too}, {d1,p1,recent,recent, too}", "{recent,recent, too}, {recent,recent, too}");
 
 cases! {
-    /// Plain ones are in rows of about ten.
+    /// Jobs without a record of their own are stored in rows of about ten jobs.
     fn history_is_deleted_up_to_the_given_number {
         given: HISTORY,
         held: HELD_HISTORY, act: sql!("prune_done"),
@@ -69,7 +70,7 @@ cases! {
         meanwhile: &[("7 * 86400, 2", "2"), ("7 * 86400, 2", "1")], beside: Some("0"), after: &[("7 * 86400, 2", "1")],
         left: (JOBS, "{dead for 1,dead for 500}, {dead for 1,dead for 500}", "{dead for 1}, {dead for 1}"),
     }
-    /// The oldest of them first.
+    /// Among the unlocked dead letters, the oldest are deleted first.
     fn the_oldest_dead_letters_are_deleted_first {
         given: past!("select dead('dead for ' || h, h) from unnest('{200,300,400,500}'::int[]) h"),
         held: "select from queue.dead where id = job('dead for 500') for update", act: sql!("prune_dead"),
@@ -125,7 +126,7 @@ cases! {
         held: "lock table queue.log in access exclusive mode", act: sql!("prune_logs"),
         meanwhile: &[("0, 10", "55P03")], after: &[("0, 10", "-")],
     }
-    /// Each scan begins at a random one of them.
+    /// Each scan begins at a random key.
     fn keys_of_finished_jobs_are_deleted {
         given: "select put(n::text, jsonb_build_object('unique_key', n::text)) from generate_series(1, 6) n; select over(name) from named",
         held: "select from queue.unique_key for update", act: sql!("forget_keys"),

@@ -1,4 +1,4 @@
-//! A running worker while another session has locked tables or rows: jobs that need none of them end, and so does the worker.
+//! Tests a running worker while another session has locked tables or rows: jobs that need none of them finish, and so does the worker.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ fn worker(db: &TestDb) -> Worker {
     db.worker().register::<Marked>().register::<Steps>().register::<Stages>().register::<UntilGo>().register::<Refused>()
 }
 
-/// Runs jobs that end in every way: with an output and without, dead, with checkpoints, and with steps.
+/// Runs jobs with every outcome: with and without an output, dead, with checkpoints, and with steps.
 async fn others_end(db: &TestDb) {
     async fn enqueued<J: Job>(db: &TestDb, job: J) -> queue_core::JobId {
         job.enqueue(&db.pool).await.as_ref().map(JobHandle::id).unwrap()
@@ -30,14 +30,14 @@ async fn others_end(db: &TestDb) {
     }
 }
 
-/// Returns a session that has run this in a transaction that stays open.
+/// Returns a session that has run `sql` in a transaction that stays open.
 async fn holder(db: &TestDb, sql: &str) -> PgConnection {
     let mut holder = connect(db).await;
     run(&mut holder, &format!("begin; {sql}")).await;
     holder
 }
 
-/// Generates a test per table, locked by another session from before the worker starts until after its end.
+/// Generates a test per set of tables. Another session locks the tables before the worker starts and until after it has stopped.
 macro_rules! tables {
     ($(fn $name:ident: $tables:literal;)+) => {$(
         #[tokio::test]
@@ -77,7 +77,7 @@ async fn jobs_of_other_leases_end_while_one_lease_is_locked() {
     db.finish().await;
 }
 
-/// Sets a limit, and waits until the worker knows it.
+/// Sets a limit, and waits until the worker knows the limit.
 async fn limited(db: &TestDb, limit: &str) {
     operate::set_limit(&db.pool, Store::default(), limit, Limit::new().concurrency(5), None).await.unwrap();
     let known = "select count(*) from queue.worker w join queue.bound b on b.number <= w.paused_seen";
@@ -99,7 +99,7 @@ async fn jobs_that_a_limit_does_not_cover_end_while_its_gate_is_locked() {
         let waits = UntilGo {}.enqueue(&db.pool).await.unwrap().id();
         let claims = "select count(*) from pg_stat_activity
           where datname = current_database() and wait_event_type = 'Lock' and application_name = 'queue-worker limits'";
-        // One claim after the other, because each gives up after a while.
+        // The claims are tested one after another because a blocked claim times out.
         for claim in ["a claim waits", "the next claim waits"] {
             eventually(claim, async || db.count(claims).await == 1).await;
             others_end(&db).await;
@@ -113,7 +113,7 @@ async fn jobs_that_a_limit_does_not_cover_end_while_its_gate_is_locked() {
     db.finish().await;
 }
 
-/// Asks to slow down once the table `go` exists.
+/// Job that asks to slow down once the table `go` exists.
 #[job(name = "held_refused")]
 #[derive(Serialize, Deserialize)]
 struct Refused;

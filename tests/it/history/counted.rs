@@ -1,4 +1,4 @@
-//! Workers count the outcome of each attempt exactly, and its duration.
+//! Tests that workers count the outcome of each attempt exactly, and its duration.
 
 use std::{
     collections::BTreeMap,
@@ -16,7 +16,7 @@ use tests::{Act, Do, Own, TestDb, Within, WorkerProcess, effects, eventually};
 
 use super::{apart, together};
 
-/// Takes longer than its timeout.
+/// Job that takes longer than its timeout.
 #[job(name = "history_slow", max_attempts = 1, timeout = "30ms", aliases = ["history_slow_before"])]
 #[derive(Serialize, Deserialize)]
 struct Slow;
@@ -39,14 +39,15 @@ fn all(db: &TestDb) -> Worker {
     db.worker().register::<Slow>().register::<Within>().register::<Own>().concurrency(30)
 }
 
-/// Completed, retried, dead, cancelled, snoozed, released, expired, lease lost; and of them timed out, panicked, crashed.
+/// Returns two groups of counts. The first has completed, retried, dead, cancelled, snoozed, released, expired and lost attempts. The
+/// second has attempts that timed out, panicked or crashed.
 fn counts(figures: &Figures) -> ([u64; 8], [u64; 3]) {
     let Figures { completed, retried, dead, cancelled, snoozed, released, expired, lease_lost, timed_out, panicked, crashed, .. } =
         *figures;
     ([completed, retried, dead, cancelled, snoozed, released, expired, lease_lost], [timed_out, panicked, crashed])
 }
 
-/// Enqueues jobs that end in every way that a handler can choose.
+/// Enqueues jobs with every outcome that a handler can choose.
 async fn enqueue_all_kinds(db: &TestDb) {
     for nth in 0..200 {
         Do { act: ok() }.enqueue(&db.pool).queue(if nth % 2 == 0 { "even" } else { "odd" }).await.unwrap();
@@ -140,7 +141,7 @@ async fn expired_jobs_are_counted_under_the_present_name_of_their_type() {
     db.finish().await;
 }
 
-/// Returns the only bucket with counts.
+/// Returns the index of the only bucket with counts.
 fn only(histogram: &Histogram) -> usize {
     let full: Vec<usize> = (0..24).filter(|place| histogram.buckets()[*place] > 0).collect();
     assert_eq!(full.len(), 1, "{histogram:?}");
@@ -231,8 +232,8 @@ async fn a_worker_that_lost_its_lease_counts_its_lost_attempts() {
 #[ignore = "deep"]
 async fn statistics_are_written_while_a_worker_runs_and_not_by_an_idle_one() {
     let db = TestDb::new().await;
-    let told = Arc::new(Mutex::new(0_u64));
-    let count = Arc::clone(&told);
+    let counted = Arc::new(Mutex::new(0_u64));
+    let count = Arc::clone(&counted);
     let mut config = Config::default();
     (config.pace, config.grace) = (20, Duration::from_secs(2));
     let worker = Worker::new(db.pool.clone()).config(config).register::<Do>().on_outcome(move |_| *count.lock().unwrap() += 1);
@@ -242,8 +243,8 @@ async fn statistics_are_written_while_a_worker_runs_and_not_by_an_idle_one() {
         eventually("they are reported", async || together(&db).await.is_some_and(|sum| sum.completed == 50)).await;
     })
     .await;
-    let told = *told.lock().unwrap();
-    assert_eq!((told, together(&db).await.unwrap().completed), (50, 50), "and once");
+    let counted = *counted.lock().unwrap();
+    assert_eq!((counted, together(&db).await.unwrap().completed), (50, 50), "and once");
     db.finish().await;
 
     let idle = TestDb::new().await;

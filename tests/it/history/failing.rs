@@ -1,4 +1,4 @@
-//! Statistics that cannot be written now stop no job, are reported, and are written later.
+//! Tests statistics that cannot be written now: they stop no job, the failure is reported, and the statistics are written later.
 
 use std::time::{Duration, Instant};
 
@@ -29,7 +29,7 @@ async fn while_the_table_is_locked_jobs_continue_a_warning_is_logged_and_nothing
     within(Duration::from_mins(1), "it is reported", async || process.log_since(since).iter().any(|line| line.contains(FAILED))).await;
     enqueue(&db, 10).await;
     open.execute("rollback").await.unwrap();
-    within(Duration::from_mins(1), "all is told of", async || together(&db).await.is_some_and(|sum| sum.completed == 20)).await;
+    within(Duration::from_mins(1), "all are reported", async || together(&db).await.is_some_and(|sum| sum.completed == 20)).await;
     db.finish().await;
 }
 

@@ -1,4 +1,4 @@
-//! Statistics are stored once: despite repeated writes, concurrent aggregation and kills.
+//! Tests that statistics are stored once, despite repeated writes, concurrent roll-ups and kills.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use tests::{
 };
 use uuid::Uuid;
 
-use super::{apart, check_totals, say, together};
+use super::{apart, check_totals, together, write_tallies};
 
 const MINUTE: Duration = Duration::from_mins(1);
 
@@ -28,13 +28,13 @@ async fn completed(db: &TestDb) -> u64 {
 async fn statistics_sent_twice_under_a_number_are_written_once_even_after_aggregation() {
     let db = TestDb::new().await;
     let (mut on, source) = (connect(&db).await, Uuid::new_v4());
-    let said = [Tally::one("a"), Tally::one("b")];
-    assert_eq!(tallies::write(&mut on, (source, 1), 60.0, &said).await.unwrap(), 2);
-    assert_eq!(tallies::write(&mut on, (source, 1), 61.0, &said).await.unwrap(), 0, "the answer was lost");
+    let tallies = [Tally::one("a"), Tally::one("b")];
+    assert_eq!(tallies::write(&mut on, (source, 1), 60.0, &tallies).await.unwrap(), 2);
+    assert_eq!(tallies::write(&mut on, (source, 1), 61.0, &tallies).await.unwrap(), 0, "the answer was lost");
     assert_eq!(tallies::roll_up(&mut on, 100).await.unwrap(), (2, 0));
-    assert_eq!(tallies::write(&mut on, (source, 1), 90.0, &said).await.unwrap(), 0, "its rows are gone, and it is not counted again");
-    assert_eq!(tallies::write(&mut on, (source, 2), 60.0, &said[..1]).await.unwrap(), 1, "the next number");
-    assert_eq!(tallies::write(&mut on, (Uuid::new_v4(), 1), 60.0, &said[..1]).await.unwrap(), 1, "another process");
+    assert_eq!(tallies::write(&mut on, (source, 1), 90.0, &tallies).await.unwrap(), 0, "its rows are gone, and it is not counted again");
+    assert_eq!(tallies::write(&mut on, (source, 2), 60.0, &tallies[..1]).await.unwrap(), 1, "the next number");
+    assert_eq!(tallies::write(&mut on, (Uuid::new_v4(), 1), 60.0, &tallies[..1]).await.unwrap(), 1, "another process");
     assert_eq!(completed(&db).await, 4);
     tallies::roll_up(&mut on, 100).await.unwrap();
     assert_eq!((completed(&db).await, db.count("select count(*) from queue.tallied").await), (4, 0));
@@ -47,7 +47,7 @@ async fn statistics_that_arrive_after_their_minute_was_aggregated_are_counted_on
     let db = TestDb::new().await;
     let mut on = connect(&db).await;
     for ago in [1, 1, 3, 50, 2, 55] {
-        say(&mut on, ago * MINUTE, &[Tally::one("a")]).await;
+        write_tallies(&mut on, ago * MINUTE, &[Tally::one("a")]).await;
         tallies::roll_up(&mut on, 100).await.unwrap();
     }
     check_totals(&db, 6).await;
@@ -61,10 +61,10 @@ async fn statistics_that_arrive_after_their_minute_was_aggregated_are_counted_on
 async fn recent_statistics_wait_for_others_of_their_minute_and_are_already_readable() {
     let db = TestDb::new().await;
     let mut on = connect(&db).await;
-    say(&mut on, Duration::from_secs(5), &[Tally::one("a")]).await;
+    write_tallies(&mut on, Duration::from_secs(5), &[Tally::one("a")]).await;
     assert_eq!(tallies::roll_up(&mut on, 100).await.unwrap(), (0, 0));
     assert_eq!((completed(&db).await, apart(&db, MINUTE).await.len()), (1, 1));
-    say(&mut on, MINUTE, &[Tally::one("a")]).await;
+    write_tallies(&mut on, MINUTE, &[Tally::one("a")]).await;
     assert_eq!(tallies::roll_up(&mut on, 100).await.unwrap(), (2, 0));
     assert_eq!(completed(&db).await, 2);
     db.finish().await;
@@ -78,8 +78,8 @@ async fn totals_are_written_in_the_order_of_their_names_so_that_housekeepers_do_
     let db = TestDb::new().await;
     let mut on = connect(&db).await;
     let queues: Vec<String> = (0..200).map(|nth| format!("q{}", nth * 79 % 200)).collect();
-    let said: Vec<Tally<'_>> = queues.iter().map(|queue| Tally::one(queue)).collect();
-    say(&mut on, 2 * MINUTE, &said).await;
+    let tallies: Vec<Tally<'_>> = queues.iter().map(|queue| Tally::one(queue)).collect();
+    write_tallies(&mut on, 2 * MINUTE, &tallies).await;
     assert_eq!(tallies::roll_up(&mut on, 1000).await.unwrap(), (200, 0));
     assert_eq!(db.count("select count(*) from queue.tally_total").await, 4 * 201);
     assert_eq!(db.count(IN_ORDER).await, 1);
@@ -92,8 +92,8 @@ async fn concurrent_housekeepers_aggregate_everything_once() {
     let mut on = connect(&db).await;
     let queues: Vec<String> = (0..20).map(|nth| format!("q{nth}")).collect();
     for minute in 1..=30 {
-        let said: Vec<Tally<'_>> = queues.iter().map(|queue| Tally::one(queue)).collect();
-        say(&mut on, minute * MINUTE, &said).await;
+        let tallies: Vec<Tally<'_>> = queues.iter().map(|queue| Tally::one(queue)).collect();
+        write_tallies(&mut on, minute * MINUTE, &tallies).await;
     }
     let keepers = (0..6).map(|_| {
         let url = db.url.clone();
@@ -121,7 +121,7 @@ async fn concurrent_housekeepers_aggregate_everything_once() {
 async fn a_killed_housekeeper_has_changed_nothing_and_another_skips_its_locked_rows() {
     let db = TestDb::new().await;
     let (mut on, mut killed) = (connect(&db).await, connect(&db).await);
-    say(&mut on, MINUTE, &[Tally::one("a"), Tally::one("b")]).await;
+    write_tallies(&mut on, MINUTE, &[Tally::one("a"), Tally::one("b")]).await;
     killed.execute("begin").await.unwrap();
     assert_eq!(tallies::roll_up(&mut killed, 1).await.unwrap(), (1, 0));
     assert_eq!(tallies::roll_up(&mut on, 100).await.unwrap(), (0, 1), "what is left shares totals with it, and is tried again");
@@ -138,9 +138,9 @@ async fn a_killed_housekeeper_has_changed_nothing_and_another_skips_its_locked_r
 async fn locked_totals_stop_no_others() {
     let db = TestDb::new().await;
     let (mut on, mut open) = (connect(&db).await, connect(&db).await);
-    say(&mut on, 2 * MINUTE, &[Tally::one("a"), Tally::one("b")]).await;
+    write_tallies(&mut on, 2 * MINUTE, &[Tally::one("a"), Tally::one("b")]).await;
     tallies::roll_up(&mut on, 100).await.unwrap();
-    say(&mut on, 2 * MINUTE, &[Tally::one("a"), Tally::one("b"), Tally::one("c")]).await;
+    write_tallies(&mut on, 2 * MINUTE, &[Tally::one("a"), Tally::one("b"), Tally::one("c")]).await;
     open.execute("begin; select from queue.tally_total where queue = 'b' for update").await.unwrap();
     assert_eq!(tallies::roll_up(&mut on, 100).await.unwrap(), (2, 1));
     assert_eq!(completed(&db).await, 5, "what waits is read from where it is");
@@ -156,15 +156,15 @@ async fn a_bounded_number_of_queues_a_day_have_names_and_the_others_share_one() 
     let mut on = connect(&db).await;
     let queues: Vec<String> = (0..1200).map(|nth| format!("q{nth:04}")).collect();
     for some in queues.chunks(100) {
-        let said: Vec<Tally<'_>> = some.iter().map(|queue| Tally::one(queue)).collect();
-        say(&mut on, MINUTE, &said).await;
+        let tallies: Vec<Tally<'_>> = some.iter().map(|queue| Tally::one(queue)).collect();
+        write_tallies(&mut on, MINUTE, &tallies).await;
         tallies::roll_up(&mut on, 1000).await.unwrap();
     }
     let named = "select count(distinct queue) from queue.tally_total where step = 86400 and queue <> '' and queue <> '*'";
     assert_eq!(db.count(named).await, 500);
     assert_eq!(db.count("select sum(completed)::bigint from queue.tally_total where step = 60 and queue = '*'").await, 700);
     check_totals(&db, 1200).await;
-    say(&mut on, MINUTE, &[Tally::one("q0000"), Tally::one("q1199")]).await;
+    write_tallies(&mut on, MINUTE, &[Tally::one("q0000"), Tally::one("q1199")]).await;
     tallies::roll_up(&mut on, 1000).await.unwrap();
     assert_eq!(
         db.count("select sum(completed)::bigint from queue.tally_total where step = 60 and queue = 'q0000'").await,
@@ -184,7 +184,7 @@ async fn totals_are_retained_for_as_long_as_their_resolution_is_read() {
     for hours in [0.5, 1.5, 24.0, 26.0, 24.0 * 30.0, 24.0 * 31.5, 24.0 * 33.0] {
         sqlx::query(row).bind(hours).execute(&mut on).await.unwrap();
     }
-    say(&mut on, MINUTE, &[Tally::one("a")]).await;
+    write_tallies(&mut on, MINUTE, &[Tally::one("a")]).await;
     on.execute("insert into queue.tally_source values (gen_random_uuid(), 1, now() - interval '25 hours')").await.unwrap();
     let mut open = connect(&db).await;
     open.execute("begin; select from queue.tally_total where step = 10 and at > now() - interval '2 hours' and at < now() - interval '1 hour' for update")

@@ -1,4 +1,4 @@
-//! Reading: in steps or as one total, of all or some, together or separate; and the same from SQL.
+//! Tests reading statistics: in steps or as one total, for all or some queues and types, and also from SQL.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use tests::{
     tallies::{self, Tally},
 };
 
-use super::{apart, say, together};
+use super::{apart, together, write_tallies};
 
 const MINUTE: Duration = Duration::from_mins(1);
 const HOUR: Duration = Duration::from_hours(1);
@@ -21,13 +21,13 @@ async fn read(db: &TestDb, past: Past) -> Vec<Figures> {
     operate::history(&db.pool, Store::default(), &past).await.unwrap()
 }
 
-/// Creates two queues with two types each over two days; occasionally a third.
+/// Creates statistics of two queues with two types each over two days, and occasionally of a third queue.
 async fn fill(db: &TestDb) {
     let mut on = PgConnection::connect(&db.url).await.unwrap();
     for hours in 0..48 {
         let (a, b) = (Tally { completed: 10, ..Tally::one("a") }, Tally { job_type: "other", completed: 5, ..Tally::one("a") });
-        let said = [a, b, Tally { completed: 2, ..Tally::one("b") }, Tally { completed: 1, ..Tally::one("rare") }];
-        say(&mut on, hours * HOUR + MINUTE, if hours % 8 == 0 { &said } else { &said[..3] }).await;
+        let tallies = [a, b, Tally { completed: 2, ..Tally::one("b") }, Tally { completed: 1, ..Tally::one("rare") }];
+        write_tallies(&mut on, hours * HOUR + MINUTE, if hours % 8 == 0 { &tallies } else { &tallies[..3] }).await;
     }
     while tallies::roll_up(&mut on, 50).await.unwrap().0 > 0 {}
 }
@@ -89,9 +89,9 @@ async fn at_most_two_thousand_rows_are_read_and_omitted_ones_are_reported() {
     let mut on = PgConnection::connect(&db.url).await.unwrap();
     let queues: Vec<String> = (0..300).map(|nth| format!("q{nth:03}")).collect();
     for minute in 1..=30 {
-        let said: Vec<Tally<'_>> =
+        let tallies: Vec<Tally<'_>> =
             queues.iter().enumerate().map(|(nth, queue)| Tally { completed: 300 - nth as i64, ..Tally::one(queue) }).collect();
-        say(&mut on, minute * MINUTE, &said).await;
+        write_tallies(&mut on, minute * MINUTE, &tallies).await;
         while tallies::roll_up(&mut on, 5000).await.unwrap().0 > 0 {}
     }
     let steps = read(&db, Past { step: Some(MINUTE), apart: true, ..Past::default() }).await;
@@ -120,8 +120,8 @@ async fn sql_returns_the_same_including_its_quantiles() {
     }
     ran.record(Duration::from_hours(30));
     let packed = ran.packed();
-    say(&mut on, MINUTE, &[Tally { histogram: &packed, ..Tally::one("a") }]).await;
-    say(&mut on, MINUTE, &[Tally { histogram: &packed, ..Tally::one("b") }]).await;
+    write_tallies(&mut on, MINUTE, &[Tally { histogram: &packed, ..Tally::one("a") }]).await;
+    write_tallies(&mut on, MINUTE, &[Tally { histogram: &packed, ..Tally::one("b") }]).await;
     tallies::roll_up(&mut on, 100).await.unwrap();
     let mut twice = ran;
     twice.add(&ran);
@@ -129,10 +129,10 @@ async fn sql_returns_the_same_including_its_quantiles() {
     let (completed, run): (i64, Vec<i64>) = sqlx::query_as("select completed, run from queue.history()").fetch_one(&mut on).await.unwrap();
     assert_eq!((completed, run), (2, twice.buckets().iter().map(|jobs| *jobs as i64).collect()));
     for share in [0.0, 0.001, 0.1, 0.5, 0.75, 0.95, 0.99, 0.999, 1.0] {
-        let told: Option<f64> =
+        let found: Option<f64> =
             sqlx::query_scalar("select queue.quantile(run, $1) from queue.history()").bind(share).fetch_one(&mut on).await.unwrap();
-        let (told, ours) = (told.unwrap(), twice.quantile(share).unwrap().as_secs_f64() * 1000.0);
-        assert!((told - ours).abs() <= ours * 1e-6 + 1e-6, "{share}: {told} and {ours}");
+        let (found, ours) = (found.unwrap(), twice.quantile(share).unwrap().as_secs_f64() * 1000.0);
+        assert!((found - ours).abs() <= ours * 1e-6 + 1e-6, "{share}: {found} and {ours}");
     }
     let none: Option<f64> = sqlx::query_scalar("select queue.quantile('{0,0}', 0.5)").fetch_one(&mut on).await.unwrap();
     assert_eq!(none, None);

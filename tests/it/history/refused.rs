@@ -1,4 +1,4 @@
-//! Verdicts that could not be written until other workers had the jobs: their statistics are not counted.
+//! Tests verdicts that could not be written until other workers had taken over the jobs: these verdicts are not counted.
 
 use std::time::Duration;
 
@@ -8,13 +8,13 @@ use tests::{Act, Do, TestDb, WorkerProcess, effects, within};
 
 use super::together;
 
-/// Simulates a disk that is full for completions, and for nothing else.
+/// Simulates a disk that is full only for rows of completed jobs.
 const FULL: &str =
     "create function full_disk() returns trigger language plpgsql as $$ begin raise exception using errcode = '53100'; end $$;
   create trigger full_disk before insert on queue.done for each row execute function full_disk();
   create trigger full_disk before insert on queue.done_many for each row execute function full_disk()";
 
-/// Frees the disk; dropping the triggers instead would lock tables against verdicts.
+/// Frees the simulated disk. Dropping the triggers instead would need a lock that conflicts with verdicts.
 const ROOM: &str = "create or replace function full_disk() returns trigger language plpgsql as 'begin return new; end'";
 
 #[tokio::test]
@@ -26,9 +26,9 @@ async fn verdicts_refused_after_an_outage_longer_than_a_lease_are_counted_once()
     let mut first = start();
     let job = Do { act: Act::Ok(String::new()) }.enqueue(&db.pool).await.unwrap().id();
     within(Duration::from_secs(30), "it has run", async || effects(&db.pool, job).await.unwrap() == 1).await;
-    // While the outcome is in doubt, a refused verdict may have been written.
+    // During this time the worker cannot know whether a rejected verdict was written after all.
     tokio::time::sleep(Duration::from_secs(4)).await;
-    // The verdict is tried while the lease is lost; the job runs again, elsewhere.
+    // The worker retries the verdict after its lease is lost. The job runs again in another worker.
     db.pool.execute("delete from queue.worker").await.unwrap();
     let mut second = start();
     within(Duration::from_mins(2), "it has run again", async || effects(&db.pool, job).await.unwrap() == 2).await;

@@ -1,4 +1,5 @@
-//! A month of two hundred queues and types, written by twenty workers: how much of it is read, and how long that takes.
+//! Tests a month of statistics of two hundred queues and types, written by twenty workers: how much of it a query reads, and how long the
+//! query takes.
 
 use std::time::Duration;
 
@@ -11,7 +12,7 @@ use tests::TestDb;
 
 const HOUR: Duration = Duration::from_hours(1);
 
-/// 512,000 totals, and the writes of twenty workers in the last half minute.
+/// Writes 512,000 totals, and the statistics of twenty workers in the last half minute.
 const FILL: &str = "
 insert into queue.tally_total
 select s.step, at, case when q = 0 then '' else 'queue' || (q - 1) / 10 end, case when q = 0 then '' else 'type' || (q - 1) % 10 end,
@@ -48,7 +49,7 @@ async fn statistics_of_any_duration_read_few_rows_by_an_index() {
     ];
     for (what, past, most) in pasts {
         let rows = operate::history(&mut on, Store::default(), &past).await.unwrap().len();
-        // The server publishes read counts between transactions only.
+        // The server publishes read counts only between transactions, so a single transaction makes the difference exact.
         on.execute("begin").await.unwrap();
         let before = read(&mut on).await;
         operate::history(&mut on, Store::default(), &past).await.unwrap();
@@ -61,7 +62,7 @@ async fn statistics_of_any_duration_read_few_rows_by_an_index() {
     db.finish().await;
 }
 
-/// Returns how many statistics tables were read completely, and how many rows were fetched.
+/// Returns the number of full scans of statistics tables, and the number of rows fetched.
 async fn read(on: &mut PgConnection) -> (i64, i64) {
     let read = "select sum(seq_scan)::bigint, sum(idx_tup_fetch)::bigint from pg_stat_xact_user_tables where relname in ('tallied', 'tally_total')";
     sqlx::query_as(read).fetch_one(on).await.unwrap()

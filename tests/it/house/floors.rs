@@ -1,17 +1,17 @@
-//! Rooms and floors as drawn in ARCHITECTURE.md: imports go down only, rooms of one floor do not import each other, and within a room no
-//! two files import each other.
+//! Checks the rooms and floors drawn in ARCHITECTURE.md: imports only go down, rooms of one floor do not import each other, and within a
+//! room no two files import each other.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{assert_none, code, files, imports::Tree, read};
 
-/// The crates with floors, with the first line of their drawing.
+/// Crates with floors, and the first word of each crate's drawing.
 const DRAWN: [(&str, &str); 2] = [("queue-core", "testing"), ("queue-worker", "main")];
 
-/// Modules outside of the floors: the crate root, and what only the macro's expansion names.
+/// Modules outside of the floors: the crate root, and modules that only the macro's expansion or `cargo guards` uses.
 const BESIDE: [&str; 3] = ["lib", "private", "mutants"];
 
-/// Returns the floor of each room, from the top. Rooms are the first words of a line, before its description.
+/// Returns the floor of each room, counted from the top. Rooms are the words of a line before its description.
 fn floors(begins: &str) -> BTreeMap<String, usize> {
     let text = read("ARCHITECTURE.md");
     let drawn = |block: &&str| block.lines().next().is_some_and(|line| line.split_whitespace().next() == Some(begins));
@@ -40,7 +40,7 @@ fn imports_go_down_only() {
                 continue;
             };
             met.insert(here.clone());
-            // The only place where `cargo guards` replaces statements.
+            // `cargo guards` replaces statements only in `schema/store.rs`.
             let allowed = |path: &[String]| path[0] == here || (file == "schema/store.rs" && path[0] == "mutants");
             for path in tree.paths(file).iter().filter(|path| !allowed(path)) {
                 seen += 1;
@@ -69,14 +69,14 @@ fn no_two_files_of_a_room_import_each_other() {
         let tree = tree(member);
         let needs: BTreeMap<&str, BTreeSet<String>> = tree.files().map(|file| (file, tree.needs(file))).collect();
         seen += needs.values().map(BTreeSet::len).sum::<usize>();
-        let mut told = BTreeSet::new();
+        let mut reported = BTreeSet::new();
         for file in tree.files().filter(|file| *file != "lib.rs") {
-            // The transitive imports of a file must not contain the file.
+            // The transitive imports of a file must not contain the file itself.
             let mut reached = BTreeMap::from([(file.to_owned(), String::new())]);
             let mut left = vec![file.to_owned()];
             while let Some(next) = left.pop() {
                 for other in needs.get(next.as_str()).into_iter().flatten() {
-                    if other == file && told.insert(BTreeSet::from([file.to_owned(), next.clone()])) {
+                    if other == file && reported.insert(BTreeSet::from([file.to_owned(), next.clone()])) {
                         let mut way = vec![next.clone()];
                         while let Some(before) = reached.get(way.last().unwrap()).filter(|before| !before.is_empty()) {
                             way.push(before.clone());

@@ -1,11 +1,11 @@
-//! The imports of a file, parsed from its text: paths that begin with `crate`, `super` or `self`, in `use` or in expressions, followed
-//! through the re-exports of rooms.
+//! Parses the imports of a file from its text: paths that begin with `crate`, `super` or `self`, in `use` items or in expressions. The
+//! paths are followed through the re-exports of rooms.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::first_word;
 
-/// The files of a crate, by their paths below `src`, without comments and unit tests.
+/// Files of a crate by their path below `src`, without comments and unit tests.
 pub(super) struct Tree(BTreeMap<String, String>);
 
 impl Tree {
@@ -17,13 +17,13 @@ impl Tree {
         self.0.keys().map(String::as_str)
     }
 
-    /// Returns the paths that a file names, from the root of the crate.
+    /// Returns the paths that a file names, starting at the crate root.
     pub(super) fn paths(&self, file: &str) -> Vec<Vec<String>> {
         let code = if is_room(file) { without_exports(&self.0[file]) } else { self.0[file].clone() };
         named(&code).into_iter().filter_map(|path| absolute(&module(file), &path)).filter(|path| !path.is_empty()).collect()
     }
 
-    /// Returns the other files that it imports: those that define the names it uses.
+    /// Returns the other files that a file imports, that is, the files that define the names it uses.
     pub(super) fn needs(&self, file: &str) -> BTreeSet<String> {
         let found = self.paths(file).into_iter().filter_map(|path| self.defines(&path, 0));
         found.filter(|other| other != file && other != "lib.rs").collect()
@@ -34,7 +34,7 @@ impl Tree {
         [flat, room].iter().find_map(|name| self.0.get_key_value(name)).map(|(name, _)| name.as_str())
     }
 
-    /// Returns the file of the deepest module on the path; re-exports of a room are resolved there.
+    /// Returns the file of the deepest module on the path. Re-exports of a room are resolved.
     fn defines(&self, path: &[String], depth: usize) -> Option<String> {
         let (length, file) = (1..=path.len()).rev().find_map(|length| Some((length, self.file(&path[..length])?)))?;
         let Some(item) = path.get(length).filter(|_| is_room(file) && depth < 5) else { return Some(file.to_owned()) };
@@ -63,7 +63,7 @@ fn absolute(module: &[String], path: &[String]) -> Option<Vec<String>> {
     Some(at)
 }
 
-/// Splits off `pub use ..;` and the like, which begin a line.
+/// Separates `pub use ..;` and similar re-exports, which begin a line, from the rest of the code.
 fn split_exports(code: &str) -> (String, String) {
     let (mut exports, mut rest, mut inside) = (String::new(), String::new(), false);
     for line in code.lines() {
@@ -85,7 +85,7 @@ fn without_exports(code: &str) -> String {
     split_exports(code).1
 }
 
-/// Returns every path in the text that begins with one of the three words. Each name of a group gets the prefix of the group.
+/// Returns every path in the text that begins with one of the three keywords. Each name of a group gets the prefix of the group.
 pub(super) fn named(code: &str) -> Vec<Vec<String>> {
     let mut paths = Vec::new();
     for first in ["crate", "super", "self"] {
@@ -100,7 +100,7 @@ pub(super) fn named(code: &str) -> Vec<Vec<String>> {
     paths
 }
 
-/// Parses what follows `before::`; returns the length of the path.
+/// Parses the text after `before::`. Returns the length of the parsed path.
 fn follow(before: Vec<String>, text: &str, paths: &mut Vec<Vec<String>>) -> usize {
     let word = first_word(text);
     if !word.is_empty() {
@@ -115,7 +115,7 @@ fn follow(before: Vec<String>, text: &str, paths: &mut Vec<Vec<String>>) -> usiz
         };
     }
     if !text.starts_with('{') {
-        // `*`, and what follows `::` in an expression.
+        // The path ends here, at `*` or in an expression.
         paths.push(before);
         return 0;
     }

@@ -1,5 +1,5 @@
-//! The libraries as users get them: the contents of each package, and the compiler it needs. `scripts/check-packages.sh` builds them from
-//! there.
+//! Checks the libraries as users get them: the contents of each package, and the compiler that it needs. `scripts/check-packages.sh` builds
+//! the packages.
 
 use std::{collections::BTreeSet, path::Path, process::Command};
 
@@ -20,9 +20,9 @@ fn each_package_has_all_included_files_its_readme_and_its_licences() {
         let manifest = format!("{library}/Cargo.toml");
         let listed = cargo(&["package", "--list", "--offline", "--allow-dirty", "--manifest-path", &manifest]);
         let listed: BTreeSet<&str> = listed.lines().collect();
-        for wanted in ["README.md", "LICENSE-MIT", "LICENSE-APACHE", "Cargo.toml", "src/lib.rs"] {
-            if !listed.contains(wanted) {
-                faults.push(format!("{library} is packaged without {wanted}"));
+        for expected in ["README.md", "LICENSE-MIT", "LICENSE-APACHE", "Cargo.toml", "src/lib.rs"] {
+            if !listed.contains(expected) {
+                faults.push(format!("{library} is packaged without {expected}"));
             }
         }
         for (path, text) in files(&format!("{library}/src"), "rs") {
@@ -40,7 +40,7 @@ fn each_package_has_all_included_files_its_readme_and_its_licences() {
     assert_eq!(packed, LIBRARIES.len(), "each library is built from its package");
 }
 
-/// Resolves a path relative to this folder, if it stays in the crate.
+/// Resolves a path relative to `folder`, or returns `None` if the path leaves the crate.
 fn inside(folder: &Path, path: &str) -> Option<String> {
     let mut parts: Vec<&str> = folder.iter().map(|part| part.to_str().unwrap()).collect();
     for part in path.split('/') {
@@ -61,12 +61,12 @@ fn each_package_has_a_description() {
         let manifest = root().join(library).join("Cargo.toml");
         let packages = metadata["packages"].as_array().unwrap();
         let package = packages.iter().find(|package| Path::new(package["manifest_path"].as_str().unwrap()) == manifest).unwrap();
-        for wanted in ["description", "license", "rust_version", "readme"] {
-            if package[wanted].as_str().is_none_or(str::is_empty) {
-                faults.push(format!("{library} has no {wanted}"));
+        for expected in ["description", "license", "rust_version", "readme"] {
+            if package[expected].as_str().is_none_or(str::is_empty) {
+                faults.push(format!("{library} has no {expected}"));
             }
         }
-        let counts = ["keywords", "categories"].map(|wanted| package[wanted].as_array().map_or(0, Vec::len));
+        let counts = ["keywords", "categories"].map(|key| package[key].as_array().map_or(0, Vec::len));
         if counts.iter().any(|count| !(1..=5).contains(count)) {
             faults.push(format!("{library} has {counts:?} keywords and categories"));
         }
@@ -74,10 +74,10 @@ fn each_package_has_a_description() {
             faults.push(format!("{library}: its pages are to show all features"));
         }
         if !read(format!("{library}/README.md")).contains("Apache 2.0") {
-            faults.push(format!("{library}: its README says nothing of its licence"));
+            faults.push(format!("{library}: its README does not name its licence"));
         }
     }
-    assert_none(&faults, "a package says what it is");
+    assert_none(&faults, "a package describes itself");
 }
 
 /// Parses a version such as 1.95.
@@ -88,8 +88,8 @@ fn version(text: &str) -> (u64, u64) {
 
 /// Returns the version of the compiler in use.
 fn compiler() -> String {
-    let said = Command::new(std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into())).arg("-vV").output().unwrap();
-    String::from_utf8(said.stdout).unwrap()
+    let output = Command::new(std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into())).arg("-vV").output().unwrap();
+    String::from_utf8(output.stdout).unwrap()
 }
 
 /// Returns the `rust-version` of the workspace.
@@ -104,7 +104,7 @@ fn the_promised_compiler_is_tested() {
     let release = compiler.lines().find_map(|line| line.strip_prefix("release: ")).unwrap();
     assert!(version(release) >= version(&promised), "this is built by {release}, where {promised} is promised");
     assert!(read("README.md").contains(&format!("Rust {promised}")), "the README names another compiler than {promised}");
-    // On a later compiler, `cargo matrix` compiles the libraries with the promised one too.
+    // If the installed compiler is newer, `cargo matrix` also compiles the libraries with the oldest supported one.
     assert!(read("tests/it/matrix.rs").contains("rustc {oldest}."), "Rust {promised} is not tested");
     for library in LIBRARIES {
         assert!(read(format!("{library}/Cargo.toml")).contains("\nrust-version.workspace = true\n"), "{library} promises another compiler");
@@ -119,15 +119,15 @@ fn no_dependency_needs_a_later_compiler_than_is_promised() {
     let all = ["metadata", "--offline", "--locked", "--all-features", "--format-version", "1", "--filter-platform", platform];
     let metadata: Value = serde_json::from_str(&cargo(&all)).unwrap();
     let promised = promised();
-    let mut asked = 0;
+    let mut checked = 0;
     let mut faults = Vec::new();
     for package in metadata["packages"].as_array().unwrap() {
         let Some(needs) = package["rust_version"].as_str() else { continue };
-        asked += 1;
+        checked += 1;
         if version(needs) > version(&promised) {
             faults.push(format!("{} {} needs {needs}", package["name"], package["version"]));
         }
     }
-    assert!(asked > 50, "only {asked} packages name the compiler they need");
+    assert!(checked > 50, "only {checked} packages name the compiler they need");
     assert_none(&faults, &format!("Rust {promised} is promised"));
 }

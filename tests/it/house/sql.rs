@@ -1,10 +1,11 @@
-//! SQL statements: one per file, each loaded, headed and explained, every name of ours with its schema.
+//! Checks the SQL statements: each has its own file, which has a header, is loaded and is explained. Every name of ours is qualified with
+//! its schema.
 
 use std::collections::BTreeSet;
 
 use super::{LIBRARIES, assert_none, files, first_word, library_code};
 
-/// Our tables, views and functions, which must never be named without their schema.
+/// Returns our tables, views and functions, which must always be named with their schema.
 fn names_of_ours() -> BTreeSet<String> {
     let mut names = BTreeSet::new();
     for (_, text) in files("queue-core/migrations", "sql") {
@@ -38,11 +39,11 @@ fn every_sql_file_is_loaded_and_explained_and_names_its_tables_in_full() {
         if text.lines().any(|line| line.chars().count() > 150) {
             faults.push(format!("{path} has lines of more than 150 characters"));
         }
-        // The meaning of a backslash there depends on the session's standard_conforming_strings.
+        // The meaning of a backslash in a plain string depends on the session's `standard_conforming_strings`.
         if text.lines().any(|line| line.split("--").next().is_some_and(|code| code.contains('\\') && !code.contains("E'"))) {
             faults.push(format!("{path} has a backslash in a string that is not E'..'"));
         }
-        // Their operators are those of the session's search_path, because statements cannot name operators with their schema.
+        // `between` uses operators from the session's `search_path`, because a statement cannot qualify them.
         let is_statement = !path.contains("/migrations/");
         let between = |line: &str| line.split("--").next().is_some_and(|code| code.contains(" between ") && !code.contains("rows between"));
         if is_statement && text.lines().any(between) {
@@ -68,10 +69,10 @@ fn every_function_of_a_store_is_called_or_documented() {
         }
     }
     assert!(seen > 50, "only {seen} functions were found");
-    assert_none(&faults, "nothing stands in the store that nobody uses");
+    assert_none(&faults, "the store has no unused objects");
 }
 
-/// Returns names of ours without `queue.` that follow a keyword for tables, or are called as functions.
+/// Returns names of ours without `queue.` that follow a table keyword or are called as functions.
 fn unqualified(text: &str, ours: &BTreeSet<String>) -> Vec<String> {
     let text: String = text.lines().map(|line| line.split("--").next().unwrap_or_default().to_owned() + "\n").collect();
     let mut found = Vec::new();
@@ -81,7 +82,7 @@ fn unqualified(text: &str, ours: &BTreeSet<String>) -> Vec<String> {
         let before = std::mem::replace(&mut last, word);
         let as_table = matches!(before, "from" | "join" | "into" | "update" | "using" | "table") && !word.contains(&format!("{name}."));
         let as_call = word.trim_start_matches('(').strip_prefix(&name).is_some_and(|rest| rest.starts_with('('));
-        // The arguments of a dynamic statement are variables.
+        // The arguments of a dynamic statement are variables, not tables.
         let as_argument = before == "using" && word.ends_with(';');
         if ours.contains(&name) && !as_argument && (as_table || as_call) {
             found.push(word.to_owned());
@@ -99,7 +100,7 @@ fn the_scanner_of_statements_finds_unqualified_names() {
     assert!(unqualified("select queue.next_id() from queue.ready r using held h", &ours).is_empty());
 }
 
-/// A statement that is planned at each call pays for planning each time, so a measurement must show that it is better.
+/// A statement that is planned at each call pays for the planning each time. A measurement must show that the plan is worth it.
 #[test]
 fn no_statement_is_planned_at_each_call_without_a_measured_reason() {
     let (mut faults, mut seen) = (Vec::new(), 0);

@@ -1,4 +1,4 @@
-//! Where the outcome of an attempt is decided, and which code must not know outcomes.
+//! Checks where the outcome of an attempt is decided, and which code must not know outcomes.
 
 use queue_core::runner::Ending;
 
@@ -21,24 +21,24 @@ fn an_attempt_never_touches_the_database() {
 fn f29_the_protocol_never_reads_the_clock_of_the_worker() {
     let rooms =
         ["queue-worker/src/", "queue-core/src/attempt/", "queue-core/src/context/", "queue-core/src/define/", "queue-core/src/finish.rs"];
-    // For people only: log lines and pages show times, and nothing depends on them.
+    // Log lines and pages show times to people only, so nothing depends on these times.
     let shown = ["queue-worker/src/cli/", "queue-worker/src/logs.rs"];
     let protocol = library_code()
         .filter(|(path, _)| rooms.iter().any(|room| path.starts_with(room)) && !shown.iter().any(|shown| path.starts_with(shown)));
-    let (mut asked, mut seen) = (Vec::new(), 0);
+    let (mut uses, mut seen) = (Vec::new(), 0);
     for (path, text) in protocol {
         seen += 1;
         let clocks = ["SystemTime", "Utc::now", "Local::now"];
-        asked.extend(clocks.iter().filter(|clock| text.contains(**clock)).map(|clock| format!("{path}: {clock}")));
+        uses.extend(clocks.iter().filter(|clock| text.contains(**clock)).map(|clock| format!("{path}: {clock}")));
     }
     assert!(seen > 20, "only {seen} files were read");
-    assert_none(&asked, "take the time from the database, or measure with `Instant`");
+    assert_none(&uses, "take the time from the database, or measure with `Instant`");
 }
 
-/// Turns an outcome into a retry or a dead letter.
+/// File that turns an outcome into a retry or a dead letter.
 const RETRY: &str = "queue-core/src/define/retry.rs";
 
-/// Turns a verdict into words and columns.
+/// File that turns a verdict into the words and columns of a settle.
 const ENDING: &str = "queue-core/src/define/ending.rs";
 
 #[test]
@@ -47,7 +47,7 @@ fn only_retry_decides_between_a_retry_and_a_dead_letter() {
     for (path, text) in library_code().filter(|(path, _)| path != RETRY) {
         for (number, line) in text.lines().enumerate().filter(|(_, line)| line.contains("Verdict::Retry") || line.contains("Verdict::Dead"))
         {
-            // On the left of an arrow, or in `matches!`, it is matched, not created.
+            // Left of an arrow or in `matches!`, the verdict is a pattern and is not created.
             let last = line.rfind("Verdict::Retry").max(line.rfind("Verdict::Dead")).unwrap_or_default();
             if line[last..].contains("=>") || line.contains("matches!(") || line.contains("let Verdict::") {
                 patterns += 1;
@@ -72,7 +72,7 @@ fn only_an_ending_has_a_word_for_a_verdict_and_no_match_skips_one() {
                     faults.push(format!("{path}: `{pattern} =>` would stand for a verdict that is added"));
                 }
                 if path != ENDING && pattern.contains("Verdict::") && value.starts_with('"') {
-                    faults.push(format!("{path}: {value} is said of {pattern}: ask its ending"));
+                    faults.push(format!("{path}: {value} is matched on {pattern}: use its ending"));
                 }
             }
         }
@@ -81,7 +81,7 @@ fn only_an_ending_has_a_word_for_a_verdict_and_no_match_skips_one() {
     assert_none(&faults, "adding a verdict must not compile until all that must know it do");
 }
 
-/// Returns the arms of every `match`, as the pattern and the start of the expression.
+/// Returns the arms of every `match`, each as its pattern and the start of its expression.
 fn matches(text: &str) -> impl Iterator<Item = Vec<(String, String)>> {
     text.match_indices("match ").filter_map(|(at, _)| {
         let body = &text[at + text[at..].find('{')? + 1..];
@@ -99,7 +99,7 @@ fn matches(text: &str) -> impl Iterator<Item = Vec<(String, String)>> {
                 }
                 _ => {}
             }
-            // After an arm in braces there is no comma.
+            // An arm in braces is not followed by a comma.
             if depth == 0 && (letter == ',' || letter == '}') { pattern.clear() } else { pattern.push(letter) }
         }
         Some(arms)
@@ -116,12 +116,12 @@ fn the_scanner_of_matches_finds_arms_that_skip_a_verdict() {
     assert!(arms[1].1.starts_with("\"dead\""), "{arms:?}");
 }
 
-/// A word that a statement does not know would delete a job's lease or entry without a new one.
+/// If a statement does not know a word, it would delete a job's lease or entry without writing a new one.
 #[test]
 fn the_statements_that_end_jobs_know_every_word_of_a_verdict() {
     for path in ["queue-worker/sql/settle.sql", "queue-core/testing/finish_one.sql"] {
         let text = read(path);
-        // Jobs without a record have separate statements, which take no word.
+        // Jobs without a record are settled by separate statements, which take no word.
         let words = Ending::VERDICT_NAMES.into_iter().filter(|word| *word != "forget");
         let unknown: Vec<&str> = words.filter(|word| !text.contains(&format!("'{word}'"))).collect();
         assert!(unknown.is_empty(), "{path} knows nothing of {unknown:?}");

@@ -1,16 +1,21 @@
-//! Words that are gone, and the readability of pages: short paragraphs, links with a target, tests that exist.
+//! Checks that removed words do not return, and that pages are readable: short paragraphs, links with a target, and tests that exist.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{DOCUMENTS, LIBRARIES, assert_none, files, first_word, read, root, sources};
 
-/// Words with several meanings or none, each with its replacement: one word, one meaning.
-const GONE: [(&str, &str); 16] = [
+/// Words with several meanings or none, each with its replacement.
+const GONE: [(&str, &str); 21] = [
     ("he", "the noun"),
     ("him", "the noun"),
     ("his", "the noun's"),
     ("she", "the noun"),
     ("her", "the noun's"),
+    ("whoever", "the noun"),
+    ("whomever", "the noun"),
+    ("anew", "again"),
+    ("lest", "so that .. not"),
+    ("begun_anew", "restarted"),
     ("herald", "notify_waiters"),
     ("stir", "changed"),
     ("called_off", "cancelling"),
@@ -24,8 +29,8 @@ const GONE: [(&str, &str); 16] = [
     ("md5", "sha256: FIPS servers refuse the other"),
 ];
 
-/// As names of types, which must say what is held, found or running.
-const NO_TYPES: [(&str, &str); 15] = [
+/// Rejected type names, each with its replacement. A type name must say what the type holds, has found or runs.
+const NO_TYPES: [(&str, &str); 56] = [
     ("Desk", "ReportSender"),
     ("Rig", "TestBackend"),
     ("Ground", "TestServer, DrainConnection or BenchDatabase"),
@@ -41,6 +46,59 @@ const NO_TYPES: [(&str, &str); 15] = [
     ("Found", "ClaimResult, GuardReport, or what was found"),
     ("Running", "HandlerFuture, RunningJob or RunningWorker"),
     ("Keys", "LockedKeys or Unblocker"),
+    ("Said", "Report, Response or Message"),
+    ("Told", "Notice or Report"),
+    ("Taken", "what was taken"),
+    ("Asked", "Request or Query"),
+    ("Wanted", "Filter or Request"),
+    ("Known", "State, Cache or Registry"),
+    ("Seen", "State or Snapshot"),
+    ("Given", "Parts or Arguments"),
+    ("Kept", "what is kept"),
+    ("Noted", "Record"),
+    ("Checked", "what was checked"),
+    ("Left", "what is left"),
+    ("Which", "Kind or Filter"),
+    ("Can", "the capability"),
+    ("Look", "Query, Probe or Check"),
+    ("Feed", "ClaimLoop"),
+    ("Flight", "InFlightClaim"),
+    ("Lineup", "FairQueue"),
+    ("Vigil", "PauseWatcher"),
+    ("Trial", "TrialResult"),
+    ("Bell", "Notifier"),
+    ("Ears", "ListenHandle"),
+    ("Lookout", "Poller"),
+    ("Scout", "Poller"),
+    ("Crew", "TaskPool"),
+    ("Life", "LeaseDeadline"),
+    ("Pulse", "Heartbeat"),
+    ("Heart", "HeartbeatLoop"),
+    ("Vitals", "LoopHealth"),
+    ("Link", "StoreConnection"),
+    ("Wires", "ConnectionFactory"),
+    ("Exchange", "ConnectionBroker"),
+    ("Tallies", "MetricsBuffer"),
+    ("Speaker", "MetricsFlusher"),
+    ("Teller", "OutcomeObserver"),
+    ("Farewell", "DrainNotice"),
+    ("Keyhole", "TokenAuth"),
+    ("House", "Housekeeper"),
+    ("Hands", "the counter"),
+    ("Brood", "MapBatch"),
+    ("Aside", "RejectedVerdicts"),
+];
+
+/// Phrases that a sentence with a noun replaces.
+const PHRASES: [(&str, &str); 8] = [
+    ("so many", "the count"),
+    ("so long", "the duration"),
+    ("what came of", "the outcome of"),
+    ("begun anew", "restarted"),
+    ("held back", "deferred"),
+    ("it is over", "it has finished"),
+    ("is said of", "applies to"),
+    ("as it were", "nothing"),
 ];
 
 /// Splits a text into words of letters, digits and underscores.
@@ -48,7 +106,7 @@ fn words(text: &str) -> impl Iterator<Item = &str> {
     text.split(|letter: char| !letter.is_alphanumeric() && letter != '_')
 }
 
-/// Returns the type that the line defines.
+/// Returns the name of the type that the line defines.
 fn defined(line: &str) -> Option<&str> {
     let mut words = words(line);
     words.find(|word| ["struct", "enum", "type", "trait"].contains(word)).and_then(|_| words.next())
@@ -65,6 +123,8 @@ fn removed_words_do_not_return() {
             for (gone, instead) in words(line).filter_map(|word| gone.get_key_value(word)) {
                 faults.push(format!("{path}:{}: `{gone}`: say {instead}", number + 1));
             }
+            let phrase = PHRASES.iter().filter(|(gone, _)| line.contains(&format!(" {gone} ")));
+            faults.extend(phrase.map(|(gone, instead)| format!("{path}:{}: `{gone}`: say {instead}", number + 1)));
             let defined = defined(line).and_then(|name| no_types.get_key_value(name));
             faults.extend(defined.map(|(name, instead)| format!("{path}:{}: a type `{name}`: say {instead}", number + 1)));
         }
@@ -125,7 +185,7 @@ fn links_have_targets_and_tests_named_in_pages_exist() {
                 faults.extend((!folder.join(to).exists()).then(|| format!("{path}: a link to {to}")));
             }
         }
-        // As `module::name_of_the_test`, or abbreviated with `..`.
+        // A test is named as `module::name_of_the_test`, or abbreviated with `..`.
         for name in text.split('`').skip(1).step_by(2).filter(|code| path.starts_with("docs/protocol/") && code.contains("::")) {
             let name = name.rsplit("::").next().unwrap_or_default();
             let (short, is_short) = name.strip_suffix("..").map_or((name, false), |short| (short, true));

@@ -1,5 +1,5 @@
-//! Many keys, many producers with delayed commits, failures, dead letters, and killed workers: no job of a key begins before every job of
-//! it that was committed earlier has ended.
+//! Tests many keys and producers with delayed commits, failures, dead letters and killed workers. No job of a key begins before every
+//! earlier committed job of the key has ended.
 
 use std::{
     collections::BTreeMap,
@@ -15,7 +15,7 @@ use tests::{Ordered, RUNS, TestDb, WorkerProcess, violations, within};
 
 use sqlx::Connection as _;
 
-/// Size of the test.
+/// Parameters of the test.
 #[derive(Clone, Copy)]
 struct Size {
     keys: u32,
@@ -44,7 +44,7 @@ async fn jobs_of_a_key_run_in_commit_order_even_if_workers_crash() {
     .await;
 }
 
-/// `cargo test -p tests --test it keys::crowd -- --ignored --nocapture`
+/// Run with `cargo test -p tests --test it keys::crowd -- --ignored --nocapture`.
 #[tokio::test]
 #[ignore = "by hand: takes a minute or two"]
 async fn the_same_with_200_keys_200_jobs_each_and_6_workers() {
@@ -60,7 +60,7 @@ async fn the_same_with_200_keys_200_jobs_each_and_6_workers() {
     .await;
 }
 
-/// Commit order of the jobs: recorded just before the commit, while the key is locked.
+/// Commit order of the jobs. It is recorded just before the commit, while the key is locked.
 #[derive(Default)]
 struct Commits {
     next: AtomicU64,
@@ -90,7 +90,7 @@ async fn crowd(size: Size) {
     for producer in producers {
         producer.await.unwrap();
     }
-    // The operator requeues dead letters that block their keys; the others stay.
+    // The operator requeues dead letters that block their keys. Other dead letters stay.
     within(size.patience, "every key has gone on to its end", async || {
         raise(&db).await;
         db.count("select count(*) from queue.blocked").await
@@ -112,7 +112,7 @@ async fn crowd(size: Size) {
     db.finish().await;
 }
 
-/// Enqueues the remaining jobs, a few per transaction, each open for a while; some are rolled back and retried.
+/// Enqueues the remaining jobs, a few per transaction. Each transaction stays open for a while; some are rolled back and retried.
 async fn produce(url: String, left: Arc<Mutex<Vec<u32>>>, commits: Arc<Commits>) {
     let mut connection = sqlx::PgConnection::connect(&url).await.unwrap();
     loop {
@@ -149,7 +149,7 @@ async fn enqueue(tx: &mut sqlx::PgConnection, keys: &[u32]) -> Vec<JobId> {
         let handle = job(*key).enqueue(tx).key_policy(Ordered::policy(*key)).await.unwrap();
         return vec![handle.id()];
     }
-    // In one batch, so that their locks are taken in a consistent order.
+    // A batch takes the locks of its keys in a consistent order.
     let mut batch = Batch::new();
     for key in keys {
         batch.add(job(*key)).unwrap().key_policy(Ordered::policy(*key));

@@ -1,4 +1,4 @@
-//! Cases that only a second transaction, another order of rows or a wrong argument reveals.
+//! Tests ordering keys in cases that only a second transaction, another row order or a wrong argument reveals.
 
 use std::time::{Duration, Instant};
 
@@ -8,7 +8,7 @@ use tests::{Do, Sql as _, TestDb, WorkerProcess, operate, protocol};
 
 use super::{claim, enqueue, enqueue_skipping, step, unblock};
 
-/// Returns a connection that does not wait for locks.
+/// Returns a connection with a short lock timeout.
 async fn impatient(db: &TestDb) -> PgConnection {
     let mut connection = db.connect().await;
     connection.run("set lock_timeout = '10s'").await;
@@ -61,7 +61,7 @@ async fn neither_producers_nor_promoters_wait_for_a_session_that_is_releasing_a_
     db.finish().await;
 }
 
-/// Reverses the physical order of a table's rows, and reads them in that order.
+/// Reverses the physical order of a table's rows, and makes the session read them in that order.
 async fn turn(on: &mut PgConnection, table: &str, order: &str) {
     let text = format!(
         "set enable_indexscan = off; set enable_bitmapscan = off; set enable_indexonlyscan = off;
@@ -105,25 +105,25 @@ async fn a_dead_letter_whose_key_continued_frees_nothing_and_is_requeued_behind_
     let db = TestDb::new().await;
     let (mut c, mut producer, mut operator) = (db.connect().await, db.connect().await, db.connect().await);
     let dead = [enqueue_skipping(&mut c, "a").await, enqueue_skipping(&mut c, "a").await, enqueue_skipping(&mut c, "a").await];
-    let over = enqueue(&mut c, "a").await;
+    let finished = enqueue(&mut c, "a").await;
     for job in dead {
         assert_eq!(step(&mut c, "dead").await, [job]);
     }
-    assert_eq!(step(&mut c, "plain").await, [over]);
+    assert_eq!(step(&mut c, "plain").await, [finished]);
     let head = enqueue(&mut c, "a").await;
     JobRef::from_id(dead[0]).discard(&mut c).await.unwrap();
     assert_eq!(db.count("select count(*) from queue.active_key").await, 1, "the key is another's");
-    // The statement waits for a key locked by a producer, and then skips its jobs.
+    // The statement waits for the key that a producer has locked, and then skips the jobs of the key.
     let mut tx = producer.begin().await.unwrap();
     let last = enqueue(&mut tx, "a").await;
     assert_eq!(operate::requeue(&mut operator, &dead).await.unwrap(), []);
-    assert!(!operate::reopen(&mut operator, over).await.unwrap());
+    assert!(!operate::reopen(&mut operator, finished).await.unwrap());
     tx.commit().await.unwrap();
     turn(&mut operator, "dead", "id").await;
     assert_eq!(operate::requeue(&mut operator, &dead).await.unwrap().len(), 2);
-    assert!(operate::reopen(&mut operator, over).await.unwrap());
+    assert!(operate::reopen(&mut operator, finished).await.unwrap());
     db.check_invariant().await;
-    for job in [head, last, dead[1], dead[2], over] {
+    for job in [head, last, dead[1], dead[2], finished] {
         assert_eq!(step(&mut c, "complete").await, [job]);
     }
     db.finish().await;
@@ -189,7 +189,7 @@ async fn an_invalid_job_is_refused_under_a_key_too() {
     db.finish().await;
 }
 
-/// Rows left behind by manual deletes. A worker checks when it starts, and each minute.
+/// Manual deletes leave rows behind. A worker looks for such rows when it starts, and then each minute.
 #[tokio::test]
 async fn a_worker_frees_the_key_whose_head_is_missing_and_no_other() {
     let (db, mut c, mut other) = TestDb::with_connections().await;

@@ -1,4 +1,4 @@
-//! Statement by statement: two transactions in every order that could block a key permanently, or let it continue twice.
+//! Tests the statements for ordering keys in every order of two transactions that could block a key permanently or let two of its jobs run.
 
 use queue_core::{Batch, Error, Job as _, JobRef, JobState, Store, operate as operator};
 use sqlx::Connection as _;
@@ -33,7 +33,7 @@ async fn a_commit_that_comes_after_the_settle_of_the_job_before_it_is_not_forgot
     let lease = claim(&mut c).await;
     let mut tx = producer.begin().await.unwrap();
     let late = enqueue(&mut tx, "a").await;
-    // Neither waits for the producer.
+    // Neither statement waits for the producer.
     assert!(protocol::settle(&mut c, &lease.all("complete")).await.unwrap().is_empty());
     assert_eq!(unblock(&mut c).await, 0);
     assert_eq!(db.state(first).await, Some(JobState::Completed));
@@ -51,7 +51,7 @@ async fn a_settle_that_commits_after_the_hint_of_a_producer_was_consumed_leaves_
     let mut tx = settling.begin().await.unwrap();
     assert!(protocol::settle(&mut tx, &lease.all("complete")).await.unwrap().is_empty());
     let second = enqueue(&mut c, "a").await;
-    assert_eq!(db.state(second).await, Some(JobState::Blocked), "the first is not seen to be over");
+    assert_eq!(db.state(second).await, Some(JobState::Blocked), "the first is not seen to have finished");
     assert_eq!(unblock(&mut c).await, 0, "nor is the key free");
     tx.commit().await.unwrap();
     assert_eq!(unblock(&mut c).await, 1);
@@ -65,7 +65,7 @@ async fn two_promoters_do_not_wait_and_lose_no_key() {
     enqueue(&mut c, "a").await;
     let second = enqueue(&mut c, "a").await;
     step(&mut c, "complete").await;
-    // The second job is ready. Restores the earlier state: two hints, and no running job.
+    // The second job is ready now. Restore the earlier state with two hints and no running job.
     let back = "with gone as (delete from queue.ready returning id, lane), free as (delete from queue.active_key returning key, seq)
       insert into queue.blocked (key, seq, id, lane) select key, seq, id, lane from gone, free";
     c.run(back).await;

@@ -1,4 +1,4 @@
-//! The ways in which a job gets its ordering key, and how workers treat them.
+//! Tests the ways in which a job gets its ordering key, and how workers treat the key.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use tests::{Act, Do, Ordered, Own, RUNS, Sql as _, TestDb, Within, violations};
 
 use super::{claim, enqueue, step};
 
-/// A job in the order of the whole queue.
+/// Job whose ordering key is its whole queue.
 #[job(name = "keys_fifo", fifo)]
 #[derive(Serialize, Deserialize)]
 struct Fifo {
@@ -70,7 +70,7 @@ async fn a_bulk_enqueue_keeps_the_given_order_within_each_key() {
     db.finish().await;
 }
 
-/// The first jobs have no key, so that the set begins with COPY.
+/// The first jobs have no key, so the set begins with COPY.
 #[tokio::test]
 #[ignore = "deep"]
 async fn a_set_that_is_too_large_for_one_statement_keeps_its_order_too() {
@@ -84,7 +84,7 @@ async fn a_set_that_is_too_large_for_one_statement_keeps_its_order_too() {
     assert_eq!(claim(&mut c).await.ids(), [ids[0].id()]);
     c.run("truncate queue.blocked, queue.lease, queue.active_key, queue.key_hint, queue.job").await;
 
-    // Implemented without the macro: some jobs have a key, the first ten thousand have none.
+    // The job type is implemented by hand. The first ten thousand jobs have no key, and the remaining jobs have one.
     let some = (0..20_000).map(|n| Sometimes { key: (n >= 10_000).then(|| format!("{}", n % 3)) });
     assert_eq!(Sometimes::enqueue_all(some, &db.pool).await.unwrap(), 20_000);
     assert_eq!(db.count("select count(*) from queue.ready").await, 10_000);
@@ -142,7 +142,7 @@ async fn an_idle_worker_is_notified_of_a_key_that_continues() {
     db.run_while(db.worker(), async {
         let first = enqueue(&mut c, "a").await;
         db.until(first, JobState::Completed).await;
-        // Behind a job that waits for an hour, and is then cancelled.
+        // The jobs are behind a job that waits for an hour and is then cancelled.
         let head = Do::ok().enqueue(&mut c).key("a").after(Duration::from_hours(1)).await.unwrap().id();
         let (next, last) = (enqueue(&mut c, "a").await, enqueue(&mut c, "a").await);
         db.until_asleep().await;

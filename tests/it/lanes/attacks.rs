@@ -1,9 +1,9 @@
-//! Every interleaving of a producer with the steps that delete its lane, statement by statement: no job is left without its lane.
+//! Tests every interleaving of a producer with the steps that delete its lane, statement by statement: no job is left without its lane.
 
 use sqlx::{Connection as _, Executor as _, PgConnection};
 use tests::{Sql as _, TestDb, lanes, operate};
 
-/// Statements of a producer between two commits.
+/// Names of producers, and the statements of each, which end with a commit.
 const PRODUCERS: [(&str, &[&str]); 6] = [
     ("plain", &["begin", "select queue.enqueue('do', '{}')", "commit"]),
     (
@@ -19,7 +19,7 @@ const PRODUCERS: [(&str, &[&str]); 6] = [
     ("to a priority", &["begin; select queue.enqueue('do', '{}', '{\"queue\": \"default\", \"priority\": 7}')", "RANK", "commit"]),
 ];
 
-/// Steps of housekeeping, each in a transaction that stays open for one step.
+/// Housekeeping steps, each in a transaction that stays open until the next step.
 #[derive(Clone, Copy, Debug)]
 enum Step {
     Leave,
@@ -63,7 +63,7 @@ async fn housekeep(on: &mut PgConnection, step: Step) {
     }
 }
 
-/// Returns all interleavings of this number of steps of one and of the other: `true` is a step of the first.
+/// Returns all interleavings of two sequences of steps. `true` is a step of the first sequence.
 fn orders(one: usize, other: usize) -> Vec<Vec<bool>> {
     if one == 0 || other == 0 {
         return vec![[vec![true; one], vec![false; other]].concat()];

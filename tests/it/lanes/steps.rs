@@ -1,18 +1,18 @@
-//! Each step that deletes a lane, by itself: which rows it takes, how many, and which it leaves to other sessions.
+//! Tests each step that deletes a lane by itself: which rows the step changes, how many, and which it leaves to other sessions.
 
 use sqlx::{Connection as _, PgConnection};
 use tests::{Sql as _, TestDb, eventually, lanes, operate};
 
 use super::{forget, rows};
 
-/// Returns a connection that does not wait for locks.
+/// Returns a connection with a short lock timeout.
 async fn hasty(db: &TestDb) -> PgConnection {
     let mut on = db.connect().await;
     on.run("set lock_timeout = '2s'").await;
     on
 }
 
-/// Creates four lanes, one queue each.
+/// Creates four lanes, each in its own queue.
 async fn four(on: &mut PgConnection) {
     operate::meet_lanes(on, &[("a", 1), ("b", 1), ("c", 1), ("d", 1)]).await.unwrap();
 }
@@ -21,7 +21,7 @@ async fn leave(on: &mut PgConnection) -> i64 {
     lanes::leave_lanes(on, -1.0, 100).await.unwrap()
 }
 
-/// Returns the unseen ones once no other session's snapshot delays them.
+/// Returns the unseen transactions, once no other session's snapshot delays them.
 async fn unseen_marks(on: &mut PgConnection) -> Vec<String> {
     eventually("no session has an old snapshot", async || !lanes::unseen_lanes(on).await.unwrap().is_empty()).await;
     lanes::unseen_lanes(on).await.unwrap()
@@ -32,7 +32,7 @@ async fn pass(on: &mut PgConnection) {
     lanes::pass_lanes(on, &unseen, 100).await.unwrap();
 }
 
-/// Waits until no transaction remains that may have seen them before.
+/// Waits until no transaction is left that may have seen the lanes before they were marked.
 async fn done_with(on: &mut PgConnection) {
     pass(on).await;
     eventually("those who saw them have ended", async || {
@@ -60,7 +60,7 @@ async fn lanes_leave_after_the_retention_up_to_the_given_number_except_locked_on
     assert_eq!(leave(&mut on).await, 1);
     held.rollback().await.unwrap();
     assert_eq!((leave(&mut on).await, leave(&mut on).await), (1, 0));
-    // Of two concurrent sessions, one has the lock.
+    // Of two concurrent sessions, only one gets the lock.
     on.run("delete from queue.lane").await;
     four(&mut on).await;
     let mut first = holder.begin().await.unwrap();
@@ -84,7 +84,7 @@ async fn lanes_move_on_when_no_snapshot_and_no_transaction_sees_their_earlier_st
     seen.run("select count(*) from queue.lane").await;
     leave(&mut on).await;
     assert!(lanes::unseen_lanes(&mut on).await.unwrap().is_empty(), "a session has an old snapshot");
-    // Its id is higher than that of the transaction in which they began to leave.
+    // The session's transaction id is higher than that of the transaction that marked the lanes as leaving.
     seen.run("select pg_current_xact_id()").await;
     assert!(lanes::unseen_lanes(&mut on).await.unwrap().is_empty());
     seen.rollback().await.unwrap();
@@ -143,7 +143,7 @@ async fn a_row_replaced_by_a_new_one_of_its_lane_is_deleted() {
         first.commit().await.unwrap();
     }
     assert_eq!((db.count(LEAVING).await, rows(&db, "d").await), (1, 1), "a lane without a new row keeps what it has");
-    // Two rows that are leaving do not replace each other.
+    // Two rows that are both leaving do not replace each other.
     on.run("insert into queue.lane select * from queue.lane where queue = 'd'").await;
     assert_eq!(lanes::replaced_lanes(&mut on, 100).await.unwrap(), 0);
     db.finish().await;

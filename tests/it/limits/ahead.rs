@@ -1,4 +1,4 @@
-//! Jobs claimed under limits do not start before the claim is durable, but the next claim is sent meanwhile.
+//! Tests that jobs claimed under limits do not start before their claim is durable, and that the next claim is sent meanwhile.
 
 use queue_core::{
     Job as _, Limit, Store,
@@ -16,7 +16,7 @@ async fn the_next_claim_does_not_wait_for_the_disk_and_no_job_begins_before() {
     let mut config = Config::default();
     (config.concurrency, config.batch) = (100, 10);
     let test = async {
-        // The first claim under a limit counts running jobs: it reads their rows.
+        // The first claim under a limit reads the rows of running jobs in order to count them, so it must happen before the lock.
         Unlimited { ms: 0 }.enqueue(&db.pool).await.unwrap();
         let ended = "select count(*) from effect_span where ended is not null";
         db.until_count(ended, 1).await;
@@ -24,7 +24,7 @@ async fn the_next_claim_does_not_wait_for_the_disk_and_no_job_begins_before() {
         operate::pause(&db.pool, Store::default(), &all, None).await.unwrap();
         operate::until_paused(&db.pool, Store::default(), &all).await.unwrap();
         Unlimited::enqueue_all((0..100).map(|_| Unlimited { ms: 5 }), &db.pool).await.unwrap();
-        // The confirmation of a claim reads its jobs; the claim itself does not.
+        // The lock blocks the confirmation of a claim, which reads the jobs, but not the claim itself.
         let mut held = db.pool.begin().await.unwrap();
         held.run("lock table queue.job in access exclusive mode").await;
         assert!(operate::resume(&db.pool, Store::default(), &all).await.unwrap());

@@ -1,4 +1,4 @@
-//! Failures under one limit stop nothing else; and ready jobs under a limit are found, however they became ready.
+//! Tests that failures under one limit stop nothing else, and that ready jobs under a limit are found, however they became ready.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use tests::{Sql as _, TestDb, eventually};
 
 use super::{BEGUN, Limited, UNTIL_GO, Unlimited, begun, fresh, narrow, span, worker};
 
-/// Each enqueues the next.
+/// Job that enqueues the next job of its type.
 #[job(name = "limits_free", send_only)]
 #[derive(Serialize, Deserialize)]
 struct Free {
@@ -26,7 +26,7 @@ impl Handler for Free {
     }
 }
 
-/// Runs jobs without a limit, one after the other: so many that they would be late if each waited for a second.
+/// Runs a hundred jobs without a limit, one after the other. If each waited for a second, the test would time out.
 async fn free_jobs(db: &TestDb) {
     Free { left: 99 }.enqueue(&db.pool).await.unwrap();
     db.until_count(&begun("job_type = 'limits_free'"), 100).await;
@@ -36,7 +36,7 @@ async fn free_jobs(db: &TestDb) {
 #[ignore = "deep"]
 async fn claims_that_fail_under_one_limit_stop_nothing_else() {
     let db = fresh().await;
-    // Like a full disk or a corrupt page, for this limit only.
+    // Claims under this limit fail, as on a full disk or a corrupt page.
     db.run("alter table queue.permit add constraint broken check (gate <> queue.hash('type:limited'))").await;
     db.run_while(worker(&db).register::<Free>(), async {
         let waits = Limited { ms: 0 }.enqueue(&db.pool).await.unwrap().id();
@@ -49,7 +49,7 @@ async fn claims_that_fail_under_one_limit_stop_nothing_else() {
     db.finish().await;
 }
 
-/// Asks to slow down at its first attempt, once the table `go` exists.
+/// Job that asks to slow down at its first attempt, once the table `go` exists.
 #[job(name = "limits_refused", send_only, limit(concurrency = 5))]
 #[derive(Serialize, Deserialize)]
 struct Refused;
@@ -69,16 +69,16 @@ async fn enqueue_four(db: &TestDb) {
     Refused::enqueue_all((0..4).map(|_| Refused), &db.pool).await.unwrap();
 }
 
-/// The limit of the refused jobs is closed.
+/// Query that is 1 if the limit of the job that slowed down is closed.
 const TOLD: &str = "select count(*) from queue.gate where gate = queue.hash('type:limits_refused') and not_before > now() + interval '5 s'";
 
-/// Reports to slow down always fail; each try is counted.
+/// Makes every request to slow down fail, and counts the requests.
 const UNTELLABLE: &str = "create sequence tries;
     create function refuse() returns trigger language plpgsql as $$ begin perform nextval('public.tries'); raise exception 'not now'; end $$;
     create trigger refuse before update of not_before on queue.gate for each row execute function refuse()";
 const TRIES: &str = "select case when is_called then last_value else 0 end from tries";
 
-/// Also if a claim is in flight when the handler asks, and waits for the limit.
+/// The limit is also avoided if a claim is in flight when the handler asks to slow down, and is waiting for the limit.
 #[tokio::test]
 #[ignore = "deep"]
 async fn a_limit_that_cannot_be_slowed_down_is_avoided_by_the_worker_that_knows() {
@@ -125,7 +125,7 @@ async fn due_jobs_become_ready_while_all_slots_of_a_worker_with_limits_are_taken
         db.until_asleep().await;
         Unlimited { ms: UNTIL_GO }.enqueue(&db.pool).await.unwrap();
         db.until_count(BEGUN, 2).await;
-        // Only a query shows when the next ones are due.
+        // Only a query can find out when the next scheduled jobs are due.
         for n in 1..=3 {
             Unlimited { ms: 0 }.enqueue(&db.pool).after(Duration::from_millis(300 * n)).await.unwrap();
         }
@@ -158,7 +158,7 @@ async fn a_late_commit_under_a_limit_is_found_by_a_sleeping_worker() {
     db.finish().await;
 }
 
-/// A claim that only reports ended leases waits for the limit first, and then one that takes jobs.
+/// First a claim that only reports ended leases waits for the limit, and then a claim that takes jobs.
 #[tokio::test]
 #[ignore = "deep"]
 async fn a_claim_that_reports_ended_leases_delays_no_other_while_a_limit_is_locked() {
@@ -182,7 +182,7 @@ async fn a_claim_that_reports_ended_leases_delays_no_other_while_a_limit_is_lock
     db.finish().await;
 }
 
-/// Takes turns under a limit, and fails at first.
+/// Fair job under a limit that fails at first.
 #[job(name = "limits_fair_retried", send_only, fair = self.tenant, limit(concurrency = 5), max_attempts = 100, backoff = fixed("1ms"))]
 #[derive(Serialize, Deserialize)]
 struct FairRetried {
@@ -196,7 +196,7 @@ impl Handler for FairRetried {
     }
 }
 
-/// A retry that waited for the next poll would wait for a second each time.
+/// If a retry waited for the next poll, it would take a second each time.
 #[tokio::test]
 async fn retries_of_fair_jobs_under_a_limit_begin_without_a_poll() {
     let db = fresh().await;

@@ -1,4 +1,4 @@
-//! Limits with workers that are killed or frozen, claims that are never confirmed, and a server crash.
+//! Tests limits with workers that are killed or frozen, claims that are never confirmed, and a server crash.
 
 use std::time::{Duration, Instant};
 
@@ -16,7 +16,7 @@ fn start(db: &TestDb) -> WorkerProcess {
     WorkerProcess::start(env!("CARGO_BIN_EXE_test-worker"), &db.url, &[])
 }
 
-/// A concurrency limit of one, for all jobs or per key, whose holder is a process that is killed, or frozen and continued later.
+/// A limit of one concurrent job, in total or per key. The process of that job is killed, or frozen and continued later.
 #[tokio::test]
 #[ignore = "deep"]
 async fn permits_of_a_killed_or_stopped_worker_count_until_recovery_and_others_continue() {
@@ -61,7 +61,7 @@ async fn a_claim_that_is_never_confirmed_is_released_while_its_worker_lives() {
     db.run_while(worker(&db), async {
         let first = Limited { ms: 0 }.enqueue(&db.pool).await.unwrap().id();
         db.until(first, JobState::Completed).await;
-        // Under the worker's id, as if its reply had been lost.
+        // The claim uses the worker's id, as if the worker had not received the reply.
         let id: uuid::Uuid = db.one("select id from queue.worker").await;
         let mut tx = db.pool.begin().await.unwrap();
         let job = Limited { ms: 0 }.enqueue(&mut tx).await.unwrap().id();
@@ -81,7 +81,7 @@ async fn a_claim_that_is_never_confirmed_is_released_while_its_worker_lives() {
 #[tokio::test]
 #[ignore = "deep"]
 async fn what_was_confirmed_survives_a_server_crash_and_lost_claims_are_not_confirmed() {
-    // The server may flush its WAL on its own just between the claim and the crash.
+    // The test is repeated, because the server may flush its WAL between the claim and the crash.
     for _ in 0..4 {
         if lose_a_claim().await {
             return;
@@ -90,9 +90,9 @@ async fn what_was_confirmed_survives_a_server_crash_and_lost_claims_are_not_conf
     panic!("no crash lost a claim that was not confirmed");
 }
 
-/// Confirms one claim, leaves another unconfirmed, and crashes the server; returns whether the second claim was lost.
+/// Confirms one claim, leaves another unconfirmed, and crashes the server. Returns whether the second claim was lost.
 async fn lose_a_claim() -> bool {
-    // The WAL is not flushed automatically for ten seconds.
+    // The server does not flush the WAL automatically for ten seconds.
     let server = TestServer::start_with(&["wal_writer_delay=10s", "synchronous_commit=on", "fsync=on"]).await.unwrap();
     let db = server.database("limits").await.unwrap();
     let mut on = connect(&server.url("limits")).await;

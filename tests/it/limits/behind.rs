@@ -1,5 +1,5 @@
-//! Jobs behind others without permits still get their turn: behind many that are not in a line yet, behind the other kind of a type's jobs,
-//! and behind those of their own lease.
+//! Tests that jobs behind other jobs without permits still get their turn: behind many jobs that are not in a line yet, behind the other
+//! kind of a type's jobs, and behind jobs of their own lease.
 
 use queue_core::{BatchContext, BatchHandler, Context, Handler, Job as _, JobBatch, JobResult, JobState, Limit, Store, job, operate};
 use serde::{Deserialize, Serialize};
@@ -14,14 +14,15 @@ use super::{
     fresh, set, span, worker,
 };
 
-/// More than a claim scans, or than are moved into lines at a time.
+/// More jobs than a claim scans, and more than are moved into lines at a time.
 const MANY: u32 = 8000;
 
-/// As left by a promotion, or by an enqueue of an earlier release: jobs of one key, and then one of another.
+/// Statement that takes all jobs out of their lines, as a promotion or an enqueue of an earlier release leaves them.
 const OUTSIDE_OF_LINES: &str = "with taken as (delete from queue.ready returning id, lane)
     insert into queue.ready (lane, seq, id) select queue.twin_of(lane), queue.next_id(), id from taken order by id";
 
-/// Each of all that are moved at a time precedes the last one: it gets its turn while the one before it runs.
+/// The jobs that precede the last one outnumber the jobs moved in one pass. The last job nevertheless gets its turn, while a job of the
+/// other key is running.
 #[tokio::test]
 #[ignore = "deep"]
 async fn a_job_behind_many_others_outside_of_lines_is_moved_in() {
@@ -43,14 +44,14 @@ async fn a_job_behind_many_others_outside_of_lines_is_moved_in() {
     db.finish().await;
 }
 
-/// A batch type under a limit by key.
+/// Batch type under a limit by key.
 #[job(name = "limits_mixed_together", send_only, batch = 10, limit(name = "mixed", key = self.key, concurrency = 1))]
 #[derive(Serialize, Deserialize)]
 struct MixedTogether {
     key: u32,
 }
 
-/// A single type, under the limit of the batches.
+/// Job type without batches, under the same limit.
 #[job(name = "limits_mixed_alone", send_only, limit(name = "mixed", key = self.key))]
 #[derive(Serialize, Deserialize)]
 struct MixedAlone {
@@ -69,7 +70,7 @@ impl Handler for MixedAlone {
     }
 }
 
-/// Jobs of one kind have no permit, and one of the other kind has.
+/// Only one of the two kinds has jobs without a permit.
 #[tokio::test]
 async fn jobs_of_many_keys_without_permits_delay_no_other_kind_under_their_limit() {
     for together in [true, false] {
@@ -94,7 +95,7 @@ async fn jobs_of_many_keys_without_permits_delay_no_other_kind_under_their_limit
     }
 }
 
-/// Claimed with others that the limit does not cover, before it existed.
+/// The lease existed before the limit, and also holds jobs that the limit does not cover.
 #[tokio::test]
 async fn jobs_of_an_adopted_lease_release_the_permit_of_their_key_one_by_one() {
     let (db, mut on, worker) = with(0).await;

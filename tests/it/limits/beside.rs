@@ -1,4 +1,4 @@
-//! Limits together with other reasons to wait: batches, and expiry times.
+//! Tests limits together with other reasons to wait: batches and expiry times.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use tests::{TestDb, eventually};
 
 use super::{BEGUN, Limited, fresh, held_equals_the_leases, most_at_once, most_within, set, span, worker};
 
-/// Records when each of its jobs begins and ends, and follows their scripts.
+/// Batch job that records when each of its jobs begins and ends, and that follows their scripts.
 #[job(batch = 10, batch_wait = "100ms", limit(name = "together", concurrency = 6), max_attempts = 4, backoff = fixed("10ms"))]
 #[derive(Serialize, Deserialize)]
 struct Together {
@@ -19,9 +19,9 @@ struct Together {
 #[derive(Clone, Copy, PartialEq, Serialize, Deserialize)]
 enum How {
     Fine,
-    /// Asks to slow down for itself at its first attempt.
+    /// The job asks to slow down at its first attempt.
     Refused,
-    /// Asks to slow down for the whole batch.
+    /// The job asks to slow down for the whole batch.
     AllRefused,
 }
 
@@ -70,7 +70,7 @@ async fn each_job_of_a_batch_holds_a_permit() {
     db.finish().await;
 }
 
-/// A single type, under the limit of the batches.
+/// Job type without batches, under the limit of the batches.
 #[job(name = "limits_beside_batches", send_only, limit(name = "together"))]
 #[derive(Serialize, Deserialize)]
 struct Beside;
@@ -81,7 +81,7 @@ impl Handler for Beside {
     }
 }
 
-/// Waits for a full batch for longer than a busy machine takes to claim one.
+/// Batch job that waits for a full batch longer than a busy machine takes to claim one.
 #[job(name = "limits_full_batches", batch = 10, batch_wait = "10s", limit(name = "together"))]
 #[derive(Serialize, Deserialize)]
 struct Full;
@@ -126,7 +126,7 @@ async fn under_a_rate_the_jobs_of_a_batch_handler_run_alone_and_no_window_has_mo
     db.finish().await;
 }
 
-/// A job or a batch asks to slow down: all jobs under its limit wait.
+/// If a job or a batch asks to slow down, all jobs under the limit wait.
 #[tokio::test]
 async fn a_batch_or_a_job_of_it_that_slows_down_slows_its_limit() {
     for how in [How::Refused, How::AllRefused] {
@@ -140,7 +140,7 @@ async fn a_batch_or_a_job_of_it_that_slows_down_slows_its_limit() {
             db.until_count("select count(*) from queue.jobs where state = 'completed'", 8).await;
         })
         .await;
-        // Jobs that began before the limit was closed are in one batch.
+        // The jobs that began before the limit was closed are one batch.
         let early = "select count(*) from queue.gate g, effect_span s where s.began < g.not_before";
         let waits = "select count(*) from queue.gate g, (select min(ended) as at from effect_span) s
             where g.not_before >= s.at + interval '1500 ms'";
@@ -157,14 +157,14 @@ async fn a_job_that_expires_before_it_begins_releases_its_permit_to_the_next() {
         Limited { ms: 0 }.enqueue(&db.pool).expires_in(Duration::from_hours(1)).await.unwrap();
     }
     let last = Limited { ms: 0 }.enqueue(&db.pool).await.unwrap().id();
-    // They have expired, and only claims check them.
+    // The jobs have expired, and their entries are deleted, so only claims can check them.
     let late = "update queue.job set system = queue.with_expiry(system, clock_timestamp() - interval '1 s') where system is not null";
     db.run(late).await;
     db.run("delete from queue.expiry").await;
     db.run_while(worker(&db), async {
         db.until(last, JobState::Completed).await;
-        let over = async || db.count("select count(*) from queue.jobs where state = 'expired'").await == 5;
-        eventually("the others have finished", over).await;
+        let finished = async || db.count("select count(*) from queue.jobs where state = 'expired'").await == 5;
+        eventually("the others have finished", finished).await;
         db.until_count("select coalesce(sum(n), 0)::bigint from queue.permit", 0).await;
     })
     .await;

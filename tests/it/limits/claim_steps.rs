@@ -1,4 +1,4 @@
-//! Claims under limits, one statement at a time: what they take, what they return, and cases of them as lists of steps.
+//! Claims under limits, one statement at a time: what they take and return. A test case is a list of steps.
 
 use std::collections::BTreeMap;
 
@@ -15,7 +15,7 @@ use uuid::Uuid;
 pub(super) struct LimitedClaim {
     pub(super) token: Uuid,
     pub(super) ids: Vec<i64>,
-    /// Number of jobs per fair key; those without one have the empty key.
+    /// Number of jobs by fair key. Jobs without a fair key count under the empty key.
     pub(super) of: BTreeMap<String, i64>,
     pub(super) reached: Option<i64>,
     pub(super) closed: Option<String>,
@@ -24,7 +24,7 @@ pub(super) struct LimitedClaim {
     pub(super) floors: Option<Vec<i64>>,
 }
 
-/// The lane of the type `t` in a queue, whether it is fair; its floor, and the maximum number of jobs.
+/// Queue of a lane of the type `t`, whether the lane is fair, its floor, and the maximum number of jobs.
 pub(super) type LaneOf<'a> = (&'a str, bool, i64, i32);
 
 /// Arguments of a claim.
@@ -34,11 +34,11 @@ pub(super) struct ClaimArguments<'a> {
     pub(super) limits: &'a [&'a str],
     pub(super) lanes: &'a [LaneOf<'a>],
     pub(super) most: i32,
-    /// Ended leases.
+    /// Tokens of ended leases.
     pub(super) freed: &'a [Uuid],
-    /// Expected time in ms until the jobs start.
+    /// Expected time in ms until the claimed jobs start.
     pub(super) slack: i64,
-    /// First permits to read.
+    /// First permits to read, one per limit.
     pub(super) floors: Option<&'a [i64]>,
 }
 
@@ -51,7 +51,7 @@ pub(super) async fn ask(on: &mut PgConnection, worker: Uuid, ask: ClaimArguments
     };
     let gates = "select queue.hash(n) from unnest($1::text[]) n order by 1";
     let gates: Vec<i64> = sqlx::query_scalar(gates).bind(ask.limits).fetch_all(&mut *on).await?;
-    // Under a limit by key, jobs in no line are quarantined.
+    // Under a limit by key, only quarantined jobs are outside of lines.
     let ids = "select queue.lane_id(q, 't', 100, $3 and not l) from unnest($1::text[], $2::bool[]) with ordinality u (q, l, n) order by n";
     let in_lines: Vec<bool> = lanes.iter().map(|lane| lane.1).collect();
     let ids = sqlx::query_scalar(ids).bind(lanes.iter().map(|lane| lane.0).collect::<Vec<_>>()).bind(&in_lines).bind(ask.by_key);
@@ -61,23 +61,23 @@ pub(super) async fn ask(on: &mut PgConnection, worker: Uuid, ask: ClaimArguments
     let claim = claim.bind(lanes.iter().map(|lane| lane.3).collect::<Vec<_>>()).bind(ask.most).bind(ask.freed).bind(ask.slack);
     let rows = claim.bind(ask.floors).fetch_all(&mut *on).await?;
     let (ids, of) = (Vec::new(), BTreeMap::new());
-    let mut said = LimitedClaim { token, ids, of, reached: None, closed: None, wait_ms: None, within_ms: None, floors: None };
+    let mut claimed = LimitedClaim { token, ids, of, reached: None, closed: None, wait_ms: None, within_ms: None, floors: None };
     for row in rows {
         match (row.get::<Option<i64>, _>("id"), row.get::<Option<i64>, _>("lane")) {
-            (Some(id), _) => said.ids.push(id),
-            (None, Some(_)) => said.reached = row.get("line"),
+            (Some(id), _) => claimed.ids.push(id),
+            (None, Some(_)) => claimed.reached = row.get("line"),
             _ => {
-                (said.closed, said.wait_ms, said.within_ms) = (row.get("closed"), row.get("wait_ms"), row.get("within_ms"));
-                said.floors = row.get("permit_floors");
+                (claimed.closed, claimed.wait_ms, claimed.within_ms) = (row.get("closed"), row.get("wait_ms"), row.get("within_ms"));
+                claimed.floors = row.get("permit_floors");
             }
         }
     }
     let of = "select coalesce(payload ->> 'k', ''), count(*) from queue.job where id = any ($1) group by 1";
-    said.of = sqlx::query_as(of).bind(&said.ids).fetch_all(&mut *on).await?.into_iter().collect();
-    Ok(said)
+    claimed.of = sqlx::query_as(of).bind(&claimed.ids).fetch_all(&mut *on).await?.into_iter().collect();
+    Ok(claimed)
 }
 
-/// Claims up to `most` jobs of these queues under limits of all jobs.
+/// Claims up to `most` jobs from the queues under unkeyed limits.
 pub(super) async fn claim(
     on: &mut PgConnection,
     worker: Uuid,
@@ -90,7 +90,7 @@ pub(super) async fn claim(
     ask(on, worker, ClaimArguments { by_key: false, limits, lanes: &lanes, most, freed, slack: 0, floors: None }).await
 }
 
-/// Claims up to `most` jobs from the lines of a queue under limits by key, starting after this line.
+/// Claims up to `most` jobs from the lines of a queue under limits by key, starting after line `after`.
 pub(super) async fn claim_from(
     on: &mut PgConnection,
     (worker, queue, after): (Uuid, &str, i64),
@@ -102,7 +102,7 @@ pub(super) async fn claim_from(
     ask(on, worker, ClaimArguments { by_key: true, limits, lanes, most, freed, slack: 0, floors: None }).await
 }
 
-/// The same for the default queue.
+/// Like [`claim_from`], from the beginning of the default queue.
 pub(super) async fn claim_keyed(
     on: &mut PgConnection,
     worker: Uuid,
@@ -113,14 +113,14 @@ pub(super) async fn claim_keyed(
     claim_from(on, (worker, "default", 0), limits, most, freed).await
 }
 
-/// Returns a connection that scans no table, and waits a second for a lock.
+/// Returns a connection that avoids table scans and has a lock timeout of one second.
 pub(super) async fn connect(url: &str) -> PgConnection {
     let mut on = <PgConnection as sqlx::Connection>::connect(url).await.unwrap();
     on.run("set synchronous_commit = off; set lock_timeout = '1s'; set enable_seqscan = off").await;
     on
 }
 
-/// Creates a database with this number of jobs of the type `t`, and a worker that knows every limit set before and later.
+/// Creates a database with `jobs` jobs of the type `t`, and a worker that counts as knowing every limit.
 pub(super) async fn with(jobs: i32) -> (TestDb, PgConnection, Uuid) {
     let db = TestDb::new().await;
     let mut on = connect(&db.url).await;
@@ -134,7 +134,7 @@ pub(super) async fn knows(on: &mut PgConnection, worker: Uuid) {
     on.run(&format!("update queue.worker set paused_seen = 9223372036854775807 where id = '{worker}'")).await;
 }
 
-/// Enqueues jobs of the type `t` in a queue, one for each of these keys.
+/// Enqueues one job of the type `t` for each of the keys.
 pub(super) async fn fill(on: &mut PgConnection, queue: &str, keys: impl IntoIterator<Item = &str>) {
     for key in keys {
         let enqueue = format!("select queue.enqueue('t', '{{\"k\": \"{key}\"}}', '{{\"fair\": \"{key}\", \"queue\": \"{queue}\"}}')");
@@ -146,7 +146,7 @@ pub(super) fn counts<const N: usize>(of: [(&str, i64); N]) -> BTreeMap<String, i
     of.into_iter().map(|(key, count)| (key.to_owned(), count)).collect()
 }
 
-/// Parses `a4 c2` as four of `a` and two of `c`; `3` as three without a key.
+/// Parses the expected jobs: `a4 c2` means four of key `a` and two of `c`, and `3` means three without a key.
 fn parse(keys: &str) -> BTreeMap<String, i64> {
     let split = |part: &str| {
         let at = part.find(|letter: char| letter.is_ascii_digit()).expect("each key has its count");
@@ -155,12 +155,12 @@ fn parse(keys: &str) -> BTreeMap<String, i64> {
     keys.split_whitespace().map(split).collect()
 }
 
-/// Counts the permits in use.
+/// Returns the number of permits in use.
 pub(super) async fn held(db: &TestDb) -> i64 {
     db.count("select coalesce(sum(n), 0)::bigint from queue.permit").await
 }
 
-/// Returns the constraint that refuses a statement.
+/// Runs a statement that must fail. Returns the violated constraint.
 pub(super) async fn refused(on: &mut PgConnection, statement: &'static str) -> String {
     let error = on.execute(statement).await.unwrap_err();
     error.as_database_error().and_then(|error| error.constraint()).unwrap_or_default().to_owned()
@@ -170,23 +170,24 @@ pub(super) async fn refused(on: &mut PgConnection, statement: &'static str) -> S
 pub(super) enum Step {
     /// Runs statements.
     Run(&'static str),
-    /// Enqueues jobs in a queue, this number for each fair key.
+    /// Enqueues jobs in a queue. The second text contains the number of jobs for each fair key.
     Fill(&'static str, &'static str),
-    /// Moves jobs with a key, or with the common key of all others, into lines.
+    /// Moves jobs into the lines of their keys. Jobs without a key share one line.
     LineUp,
-    /// Expected jobs of a claim of this size from the default queue, and what closes it, under the limit of the type.
+    /// Claims up to this number of jobs from the default queue under the limit of the type. Contains the expected jobs, and the reason why
+    /// the limit is closed afterwards.
     Takes(i32, &'static str, Option<&'static str>),
-    /// The same under a limit by key.
+    /// Like `Takes`, under a limit by key.
     TakesByKey(i32, &'static str, Option<&'static str>),
-    /// The same for a queue under these limits, by key if the flag is set.
+    /// Like `Takes`, from any queue and under the given limits, which are by key if the flag is set.
     TakesUnder(bool, &'static [&'static str], &'static str, i32, &'static str, Option<&'static str>),
-    /// Ends the lease of the claim with this number, and reports it to the next claim.
+    /// Ends the lease of the claim with this index, and reports the lease to the next claim.
     Ends(usize),
-    /// Expected value of a query.
+    /// Checks that a query returns this value.
     Count(&'static str, i64),
 }
 
-/// Runs these steps on a separate database.
+/// Runs the steps on a new database.
 pub(super) async fn play(name: &str, steps: &[Step]) {
     let (db, mut on, worker) = with(0).await;
     let (mut tokens, mut freed) = (Vec::new(), Vec::new());
@@ -225,10 +226,10 @@ pub(super) async fn play(name: &str, steps: &[Step]) {
             Step::TakesUnder(by_key, limits, queue, most, of, closed) => (*by_key, *limits, *queue, *most, of, closed),
         };
         let lanes = &[(queue, by_key, if by_key { i64::MIN } else { 0 }, most)];
-        let said =
+        let claimed =
             ask(&mut on, worker, ClaimArguments { by_key, limits, lanes, most, freed: &freed, slack: 0, floors: None }).await.unwrap();
-        assert_eq!((&said.of, said.closed.as_deref()), (&parse(of), *closed), "{name}, step {number}");
-        tokens.push(said.token);
+        assert_eq!((&claimed.of, claimed.closed.as_deref()), (&parse(of), *closed), "{name}, step {number}");
+        tokens.push(claimed.token);
         freed.clear();
     }
     db.finish().await;

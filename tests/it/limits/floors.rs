@@ -1,4 +1,4 @@
-//! The first permit to read: released permits leave dead index entries while a snapshot is held, and no claim reads them.
+//! Tests the first permit to read: while a snapshot is held, released permits leave dead index entries, which no claim must read.
 
 use sqlx::{Connection as _, PgConnection};
 use tests::{Sql as _, protocol::settle_leases};
@@ -12,13 +12,13 @@ async fn claim(on: &mut PgConnection, worker: Uuid, freed: &[Uuid], floors: Opti
     ask(on, worker, ClaimArguments { by_key: false, limits: &["type:t"], lanes, most: 1, freed, slack: 0, floors }).await.unwrap()
 }
 
-/// The same by key, up to this number of lines of its queue.
+/// Claims up to `most` jobs under the limit by key, one per line.
 async fn claim_by_key(on: &mut PgConnection, worker: Uuid, most: i32, freed: &[Uuid], floors: Option<&[i64]>) -> LimitedClaim {
     let lanes = &[("default", true, 0, most)];
     ask(on, worker, ClaimArguments { by_key: true, limits: &["type:t"], lanes, most, freed, slack: 0, floors }).await.unwrap()
 }
 
-/// Counts the index entries of permits that a claim reads to count the free ones.
+/// Returns the number of index entries that a claim reads to count the free permits.
 async fn walked(on: &mut PgConnection, floors: Option<&[i64]>) -> i64 {
     let entries = "select pg_stat_get_xact_tuples_returned('queue.permit_pkey'::regclass)";
     let mut open = on.begin().await.unwrap();
@@ -41,7 +41,7 @@ async fn a_claim_from_a_floor_sees_all_permits_in_use() {
     settle_leases(&mut on, &[first.token]).await.unwrap();
     let third = claim(&mut on, worker, &[first.token], second.floors.as_deref()).await;
     assert!(third.floors > second.floors, "only released permits are below it");
-    // Starting at any of them.
+    // A claim may start at any of the floors.
     for floors in [&third.floors, &first.floors, &None] {
         let one = claim(&mut on, worker, &[], floors.as_deref()).await;
         let none = claim(&mut on, worker, &[], floors.as_deref()).await;
@@ -62,10 +62,10 @@ async fn a_claim_does_not_read_dead_permits_while_a_snapshot_is_held() {
     holder.run("begin isolation level repeatable read; select from queue.job limit 1").await;
     let (mut freed, mut floors) = (Vec::new(), None);
     for _ in 0..CLAIMS {
-        let said = claim(&mut on, worker, &freed, floors.as_deref()).await;
-        assert_eq!(said.ids.len(), 1);
-        settle_leases(&mut on, &[said.token]).await.unwrap();
-        (freed, floors) = (vec![said.token], said.floors);
+        let claimed = claim(&mut on, worker, &freed, floors.as_deref()).await;
+        assert_eq!(claimed.ids.len(), 1);
+        settle_leases(&mut on, &[claimed.token]).await.unwrap();
+        (freed, floors) = (vec![claimed.token], claimed.floors);
     }
     let (all, few) = (walked(&mut on, None).await, walked(&mut on, floors.as_deref()).await);
     assert!(all >= CLAIMS && few <= 10, "{all} and {few}");
@@ -82,12 +82,12 @@ async fn a_permit_held_for_long_is_moved_to_a_later_place_and_still_counts() {
     on.run("select setval('queue.permit_seq', 100000)").await;
     let (mut freed, mut floors, mut moved) = (Vec::new(), long.floors.clone(), false);
     for _ in 1..CLAIMS {
-        let said = claim(&mut on, worker, &freed, floors.as_deref()).await;
-        assert_eq!(said.ids.len(), 1);
-        let none = claim(&mut on, worker, &[], said.floors.as_deref()).await;
-        assert_eq!(none.ids.len(), 0, "the one that is held for long counts: {floors:?} {said:?}");
-        settle_leases(&mut on, &[said.token]).await.unwrap();
-        (freed, floors) = (vec![said.token], said.floors);
+        let claimed = claim(&mut on, worker, &freed, floors.as_deref()).await;
+        assert_eq!(claimed.ids.len(), 1);
+        let none = claim(&mut on, worker, &[], claimed.floors.as_deref()).await;
+        assert_eq!(none.ids.len(), 0, "the one that is held for long counts: {floors:?} {claimed:?}");
+        settle_leases(&mut on, &[claimed.token]).await.unwrap();
+        (freed, floors) = (vec![claimed.token], claimed.floors);
         moved = floors.as_deref().is_some_and(|floors| floors[0] > 100_000);
         if moved {
             break;
@@ -109,9 +109,9 @@ async fn a_floor_is_below_all_permits_of_several_leases() {
         };
         let mut floors = None;
         for _ in 0..3 {
-            let said = claims(&mut on, 1, floors.as_deref()).await;
-            assert_eq!(said.ids.len(), 1);
-            floors = said.floors;
+            let claimed = claims(&mut on, 1, floors.as_deref()).await;
+            assert_eq!(claimed.ids.len(), 1);
+            floors = claimed.floors;
         }
         let none = claims(&mut on, 9, floors.as_deref()).await;
         assert_eq!((none.ids.len(), none.closed.as_deref()), (0, Some(closed)), "by key: {by_key}");

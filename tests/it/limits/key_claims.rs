@@ -1,4 +1,4 @@
-//! Claims under limits by key, on separate connections: what they take of which key, what they skip, and what that costs.
+//! Tests claims under limits by key on separate connections: which jobs of which keys they take, what they skip, and what that costs.
 
 use std::collections::BTreeMap;
 
@@ -18,7 +18,7 @@ use super::{
     key_costs::buffers,
 };
 
-/// Counts the permits of each key, by leases and by the limit.
+/// Returns the number of permits in use. Checks that each permit row lists one job and one line per permit.
 async fn held(db: &TestDb) -> i64 {
     assert_eq!(db.count("select count(*) from queue.permit where n <> cardinality(ids) or n <> cardinality(lines)").await, 0);
     super::claim_steps::held(db).await
@@ -45,12 +45,12 @@ async fn of_each_key_a_claim_takes_at_most_the_free_permits_and_a_waiting_one_se
     }
     assert_eq!(all, counts([("a", 3), ("b", 3), ("c", 2)]));
     assert_eq!((second.closed.as_deref(), held(&db).await), (Some("lines"), 8));
-    // Permits are released with the leases, each to its key.
+    // Permits are released with their leases, each to its own key.
     settle_leases(&mut one, &[first.token]).await.unwrap();
     let third = claim(&mut two, worker, limits, 20, &[first.token]).await.unwrap();
     let freed: BTreeMap<String, i64> = first.of.into_iter().filter(|(key, _)| key != "c").collect();
     assert_eq!(third.of, freed);
-    // A part of a lease that ended releases its permits once a claim reads it.
+    // If a part of a lease has ended, its permits are released once a claim reads the lease.
     let cut = "with cut as (select token, ids[1] as id from queue.lease order by cardinality(ids) desc limit 1)
         update queue.lease l set ids = ids[2:], attempts = attempts[2:], crashes = crashes[2:] from cut where cut.token = l.token";
     let back = "insert into queue.ready (lane, seq, id, line)
@@ -96,25 +96,25 @@ async fn a_limit_that_becomes_keyed_waits_for_all_workers_and_counts_running_job
     db.finish().await;
 }
 
-/// Jobs without a key have a common one, and limits by key combine with others.
+/// Jobs without a key share one key, and limits by key can be combined with other limits.
 #[tokio::test]
 async fn claims_by_key_take_keys_in_turn() {
     play(
-        "what is said of a key goes first, up and down, and ends",
+        "the limit set for a key comes first, raises and lowers, and ends",
         &[
             Fill("default", "a9 b9 c9"),
             Run("select queue.set_limit('type:t', 2, keyed => true), queue.set_limit_key('type:t', 'a', 4), queue.set_limit_key('type:t', 'b', 0)"),
             Run("select queue.set_limit_key('other', 'c', 9)"),
             TakesByKey(50, "a4 c2", Some("lines")),
             Run("select queue.set_limit_key('type:t', 'b', 5), queue.set_limit_key('type:t', 'a', 1)"),
-            // Running jobs continue.
+            // Key `a` is over its new limit, and its running jobs continue.
             TakesByKey(50, "b5", Some("lines")),
             Ends(0),
             TakesByKey(50, "a1 c2", Some("lines")),
             Run("select queue.set_limit_key('type:t', 'a', null), queue.set_limit_key('type:t', 'b')"),
-            // Two of each again.
+            // Both keys have a limit of two again.
             TakesByKey(50, "a1", Some("lines")),
-            // No permits, except for the named keys.
+            // There are no permits except for the named keys.
             Run("select queue.set_limit('type:t', 0), queue.set_limit_key('type:t', 'c', 4)"),
             TakesByKey(50, "c2", Some("lines")),
         ],
@@ -151,13 +151,13 @@ async fn claims_by_key_take_keys_in_turn() {
         "once an operator's word is gone, what was counted by it counts by key again",
         &[
             Fill("default", "2 a3"),
-            // From now on the limit of the code.
+            // From now on the limit counts as declared in code.
             Run("select queue.set_limit('type:t', 1, keyed => true); update queue.bound set by_operator = false where name = 'type:t'"),
             TakesByKey(1, "a1", None),
             Run("select queue.set_limit('type:t', 2, keyed => false)"),
-            // All running jobs count, of every key.
+            // All running jobs count, whatever their key.
             Takes(2, "1", Some("full")),
-            // No claim uses this declaration.
+            // The operator's limit is removed, and no claim uses the one declared in code.
             Run("select queue.set_limit('type:t', 2, keyed => true); select queue.unset_limit('type:t')"),
             TakesByKey(9, "", Some("lines")),
         ],
@@ -204,7 +204,7 @@ async fn of_a_key_in_several_lanes_a_claim_takes_no_more_than_in_one() {
         for queue in ["default", "other"] {
             fill(&mut on, queue, ["a"; 4].into_iter().chain(["b"; 4])).await;
         }
-        // Half of them are quarantined after crashes.
+        // Half of the jobs are quarantined after crashes.
         let suspect = "update queue.ready set lane = queue.lane_id(q, 't', 100, true), line = null, crashes = 1
             from unnest(array['default', 'other']) q where lane = queue.twin_of(queue.lane_id(q, 't', 100, false)) and seq % 2 = 0";
         on.run(suspect).await;
@@ -233,7 +233,7 @@ async fn a_worker_without_a_permit_of_a_key_waits_without_its_gate_and_is_notifi
     let none = claim_from(&mut on, waits, &["shared"], 5, &[]).await.unwrap();
     assert_eq!((none.ids.len(), none.closed.as_deref()), (0, Some("lines")));
     assert_eq!(db.count("select cardinality(lines)::bigint from queue.gate").await, 1);
-    // Now it knows, and reads again without the gate.
+    // Now the worker knows, so it reads again without locking the gate.
     let mut holder = connect(&db.url).await;
     let mut open = holder.begin().await.unwrap();
     open.run("select from queue.gate for update").await;
@@ -241,22 +241,22 @@ async fn a_worker_without_a_permit_of_a_key_waits_without_its_gate_and_is_notifi
     assert_eq!((none.ids.len(), none.closed.as_deref()), (0, Some("lines")));
     open.rollback().await.unwrap();
     let mut listener = db.listen("wake").await;
-    let mut told = async || {
+    let mut received = async || {
         db.run("select pg_notify(queue.channel('wake'), 'the last')").await;
-        let mut told = 0;
+        let mut received = 0;
         loop {
             match next_payload(&mut listener).await {
-                last if last == "the last" => return told,
-                one => told += i32::from(one.starts_with("!room")),
+                last if last == "the last" => return received,
+                one => received += i32::from(one.starts_with("!room")),
             }
         }
     };
     settle_leases(&mut on, &[of_b.token, of_a.token]).await.unwrap();
     claim(&mut on, worker, &["shared"], 0, &[of_b.token]).await.unwrap();
-    assert_eq!(told().await, 0, "no worker waits for that key");
+    assert_eq!(received().await, 0, "no worker waits for that key");
     claim(&mut on, worker, &["shared"], 0, &[of_a.token]).await.unwrap();
     claim(&mut on, worker, &["shared"], 0, &[of_a.token]).await.unwrap();
-    assert_eq!(told().await, 1, "once");
+    assert_eq!(received().await, 1, "once");
     let some = claim_from(&mut on, waits, &["shared"], 5, &[]).await.unwrap();
     assert_eq!((some.of, some.closed), (counts([("a", 1)]), None));
     db.finish().await;
@@ -305,7 +305,7 @@ async fn starts_are_counted_once_in_any_order() {
     on.run("select queue.set_limit('type:t', null, 8, '1 h', keyed => true)").await;
     claim(&mut on, worker, &["type:t"], 50, &[]).await.unwrap();
     assert_eq!(db.count(&of_each.replace('6', "8")).await, 2);
-    // Ended windows are deleted, and the others count as before.
+    // Expired windows are deleted, and the remaining ones count as before.
     on.run("delete from queue.rate r where at_ms = (select min(at_ms) from queue.rate o where o.line = r.line)").await;
     let gone = 16 - db.count("select sum(n)::bigint from queue.rate").await;
     assert_eq!(claim(&mut on, worker, &["type:t"], 50, &[]).await.unwrap().ids.len() as i64, gone);

@@ -1,4 +1,4 @@
-//! The cost of keys without permits for the others, regardless of their number and of the jobs that wait behind them.
+//! Tests the cost that keys without permits cause for other keys, regardless of their number and of the jobs waiting behind them.
 
 use std::collections::BTreeMap;
 use tests::Sql as _;
@@ -9,7 +9,7 @@ use uuid::Uuid;
 
 use super::claim_steps::{claim_from, claim_keyed as claim, counts, fill, with};
 
-/// Enqueues this number of jobs of each of these keys in one statement.
+/// Enqueues `each` jobs of each of the keys in one statement.
 async fn pour(on: &mut PgConnection, keys: &str, each: i32) {
     let filled = format!(
         "with fresh as (
@@ -24,7 +24,7 @@ async fn pour(on: &mut PgConnection, keys: &str, each: i32) {
     on.execute(AssertSqlSafe(filled)).await.unwrap();
 }
 
-/// Returns the number of buffers that a claim of ten touches, and its jobs; it is rolled back.
+/// Returns the number of buffers that a claim of ten jobs touches. The claim is rolled back.
 pub(super) async fn buffers(on: &mut PgConnection, worker: Uuid) -> i64 {
     let mut tx = on.begin().await.unwrap();
     let explain = format!(
@@ -68,16 +68,16 @@ async fn of_thousands_of_keys_without_permits_the_one_with_permits_is_found_from
         taken += claim(&mut on, worker, &["type:t"], 500, &[]).await.unwrap().ids.len();
     }
     pour(&mut on, "select 'k' || n from generate_series(1, 2500) n", 2).await;
-    // No claim has found a key without permits yet: a claim that does not know them reads them in vain, once.
+    // No claim knows yet which keys have no permits, so the first claim reads these keys once in vain.
     for after in [i64::MIN, -1 << 62, 0, 1 << 62, i64::MAX] {
         let mut tx = on.begin().await.unwrap();
         fill(&mut tx, "default", ["free"]).await;
         let (mut after, mut claims, mut of) = (after, 0, BTreeMap::new());
         while of.is_empty() {
-            let said = claim_from(&mut tx, (worker, "default", after), &["type:t"], 10, &[]).await.unwrap();
+            let claimed = claim_from(&mut tx, (worker, "default", after), &["type:t"], 10, &[]).await.unwrap();
             claims += 1;
-            assert!(!said.of.is_empty() || said.closed.as_deref() == Some("more"), "{said:?}");
-            (after, of) = (said.reached.unwrap(), said.of);
+            assert!(!claimed.of.is_empty() || claimed.closed.as_deref() == Some("more"), "{claimed:?}");
+            (after, of) = (claimed.reached.unwrap(), claimed.of);
             assert!(claims <= 5, "after {claims} claims from {after} nothing is found");
         }
         assert_eq!(of, counts([("free", 1)]));

@@ -1,4 +1,4 @@
-//! Limits by key, one function at a time: which bound of a key ends, and what is reported of each key's permits.
+//! Tests limits by key, one function at a time: when the limit of a key ends, and what is reported about each key's permits.
 
 use sqlx::{Connection as _, FromRow, PgConnection};
 use tests::{
@@ -19,7 +19,7 @@ async fn a_bound_of_a_key_ends_under_one_limit_and_for_one_key() {
     db.finish().await;
 }
 
-/// The permits of a key under a limit.
+/// Free permits of a key under a limit.
 #[derive(Debug, FromRow)]
 struct Room {
     free: Option<i64>,
@@ -32,7 +32,7 @@ async fn room(on: &mut PgConnection, limit: &str, key: &str) -> Room {
     sqlx::query_as(room).bind(limit).bind(key).fetch_one(on).await.unwrap()
 }
 
-/// Returns whether a key waits for this number of seconds, as far as a slow machine can tell.
+/// Returns whether a key has to wait for `seconds`, with a tolerance for slow machines.
 fn waits(room: &Room, seconds: f64) -> bool {
     let least = (seconds - 8.0) * 1000.0;
     room.free.is_some_and(|free| free <= 0) && room.wait_ms.is_some_and(|ms| ms > least && ms <= seconds * 1000.0)
@@ -42,14 +42,14 @@ fn waits(room: &Room, seconds: f64) -> bool {
 async fn starts_of_a_key_leave_its_windows_gradually_and_count_for_no_other() {
     let (db, mut on, _) = with(0).await;
     on.run("select queue.set_limit('rated', null, 6, '60 s', 2, keyed => true)").await;
-    // By key: how many began how many seconds ago.
+    // For each key: how many seconds ago jobs began, and how many.
     let began = "insert into queue.rate (gate, line, at_ms, n, total)
         select queue.hash('rated'), queue.line_id(b.key), queue.clock_ms() - b.ago * 1000, b.n, sum(b.n) over (partition by b.key order by b.ago desc)
         from (values ('short', 30, 3), ('short', 5, 2), ('long', 50, 1), ('long', 30, 7), ('some', 40, 1), ('some', 3, 1)) b (key, ago, n)";
     on.run(began).await;
     let short = room(&mut on, "rated", "short").await;
     assert!(waits(&short, 15.0), "two began within a third of a minute: {short:?}");
-    // As after a rate was lowered: enough starts must have left the window, not just one.
+    // After a rate was lowered, enough starts must have left the window, not just one.
     let long = room(&mut on, "rated", "long").await;
     assert!(waits(&long, 30.0), "eight began within a minute: {long:?}");
     let some = room(&mut on, "rated", "some").await;
@@ -73,8 +73,7 @@ async fn permits_of_a_key_count_for_no_other_and_its_own_bound_takes_precedence(
     db.finish().await;
 }
 
-/// Returns the positions of the jobs that would be claimed from these lanes under the limit of their type, in the order of all, two per
-/// turn.
+/// Returns the positions in `all` of the jobs that a claim would take from the lanes under the limit of their type, two per turn.
 async fn chosen(on: &mut PgConnection, all: &[i64], lanes: &[LaneOf<'_>], most: i32) -> Vec<usize> {
     let choose =
         "select array(select r.id from unnest(c.ats) with ordinality u (at, nth) join queue.ready r on r.ctid = u.at order by u.nth)
@@ -88,7 +87,7 @@ async fn chosen(on: &mut PgConnection, all: &[i64], lanes: &[LaneOf<'_>], most: 
     ids.into_iter().map(|id| all.iter().position(|other| *other == id).unwrap()).collect()
 }
 
-/// The place of a quarantined job is not its id: starting with the last, as they are ordered.
+/// Quarantines jobs in reverse order, so that a job's position differs from its id.
 const SUSPECTS: &str = "select queue.meet_lane(q, 't', 100, true) from unnest('{default,other}'::text[]) q;
     update queue.ready r set lane = queue.lane_id(q, 't', 100, true), line = null, crashes = 1, seq = 1000 - n.nth
     from unnest('{default,other}'::text[]) q, (select id, row_number() over (order by id) as nth from queue.ready) n
@@ -101,7 +100,8 @@ async fn of_each_key_the_first_free_jobs_are_chosen_in_order_up_to_the_lanes_max
     let three = || vec![("other", false, 0, 1), ("default", true, i64::MIN, 2), ("default", false, 0, 3)];
     let two = || vec![("default", true, i64::MIN, 9), ("other", true, i64::MIN, 9)];
     let (of_two, a) = ((&["d", "d", "d"][..], &[][..]), ["a"; 12]);
-    // Quarantined jobs of two queues, queued jobs of two queues, the limit; lanes, maximum, jobs locked by others; expected jobs.
+    // The cases contain: quarantined jobs of two queues, queued jobs of two queues, the limit, lanes, the maximum, locked jobs, and the
+    // expected jobs.
     for (name, (first, others), (fair, far), limit, lanes, most, held, expected) in [
         (
             "of a key with much room the first",
@@ -144,7 +144,7 @@ async fn of_each_key_the_first_free_jobs_are_chosen_in_order_up_to_the_lanes_max
     }
 }
 
-/// Claimed before the limit existed, with others that the limit of the queue does not cover.
+/// The lease existed before the limit, and also holds jobs of another queue, which the limit does not cover.
 #[tokio::test]
 async fn a_lease_holds_permits_of_an_unkeyed_limit_only_for_covered_jobs() {
     let (db, mut on, worker) = with(0).await;

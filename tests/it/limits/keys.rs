@@ -1,4 +1,5 @@
-//! Limits by key: no more jobs of one key than the limit allows, in any load of the others, and jobs that wait for one key delay no other.
+//! Tests limits by key: no more jobs of one key run than the limit allows, under any load of other keys. Jobs that are waiting for one key
+//! delay no other key.
 
 use std::time::Duration;
 
@@ -9,17 +10,17 @@ use tests::{Act, Do, Sql as _, TestDb, within};
 
 use super::{BEGUN, UNTIL_GO, begun, fresh, held_equals_the_leases, most_at_once, rates::RatedByKey, set, span_of};
 
-/// Two types that share a limit by account.
+/// Two job types that share a limit by account.
 #[job(limit(name = "account", key = self.account, concurrency = 2), backoff = fixed("20ms"), max_attempts = 20)]
 #[derive(Serialize, Deserialize)]
 pub(super) struct OfAccount {
     pub(super) account: u32,
     pub(super) ms: u64,
-    /// Number of times it first fails, is snoozed, or panics.
+    /// How often the job fails, is snoozed or panics before it succeeds.
     pub(super) fails: u32,
 }
 
-/// Each enqueues the next.
+/// Job that enqueues the next job of its type.
 #[job(limit(name = "account", key = self.of))]
 #[derive(Serialize, Deserialize)]
 struct AlsoOfAccount {
@@ -73,7 +74,7 @@ async fn no_more_of_a_key_run_concurrently_than_the_limit_and_each_attempt_begin
     db.finish().await;
 }
 
-/// Jobs of another account, one after the other: so many that they would be late if each waited for a second.
+/// The jobs of the other account run one after the other. If each waited for a second, they would be late.
 #[tokio::test]
 #[ignore = "deep"]
 async fn a_key_whose_jobs_hang_delays_no_other_and_an_operator_can_raise_its_limit() {

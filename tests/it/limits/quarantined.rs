@@ -1,4 +1,5 @@
-//! Quarantined jobs under limits: one that another crash would convict runs beside no other, and while some are tried nothing spins.
+//! Tests quarantined jobs under limits: a job that another crash would turn into a dead letter runs alone. While jobs are waiting to be
+//! tried, no worker spins.
 
 use std::{fs, time::Duration};
 
@@ -8,13 +9,13 @@ use tests::{Act, Do, Sql as _, TestDb, WorkerProcess, eventually};
 
 use super::{BEGUN, UNTIL_GO, Unlimited, begun, fresh, set, worker};
 
-/// As after crashes: one of the first job, two of the last.
+/// Statement that quarantines the jobs, as after one crash of the first job and two crashes of the last.
 const SUSPECTED: &str = "with taken as (delete from queue.ready returning id)
     insert into queue.ready (lane, seq, id, crashes)
     select queue.meet_lane('default', 'unlimited', 100::smallint, true), queue.next_id(), id, (row_number() over (order by id))::smallint
     from taken";
 
-/// Beside a running job, two quarantined ones: the first, with one crash, cannot be claimed, so a claim takes the second one.
+/// Creates two quarantined jobs while another job is running. The first has one crash and cannot be claimed, so a claim takes the second.
 async fn suspects(db: &TestDb, keys: [&str; 2]) -> [JobId; 2] {
     Unlimited { ms: UNTIL_GO }.enqueue(&db.pool).fair("a").await.unwrap();
     db.until_count(BEGUN, 1).await;
@@ -31,12 +32,12 @@ async fn has_begun(db: &TestDb, job: JobId) -> bool {
     db.count(&begun(&format!("job = {job}"))).await > 0
 }
 
-/// Counts the claims under limits that took jobs.
+/// Returns the number of claims under limits that took jobs.
 async fn took(db: &TestDb) -> i64 {
     db.count("select case when is_called then last_value else 0 end from queue.permit_seq").await
 }
 
-/// It is claimed and released, because others run; and then it runs alone.
+/// Checks that the job is claimed and released while other jobs are running, and then runs alone. `end` ends the other jobs.
 async fn runs_alone(db: &TestDb, job: JobId, before: i64, end: impl AsyncFnOnce()) {
     eventually("it is claimed", async || took(db).await > before).await;
     eventually("it is begun or given back", async || has_begun(db, job).await || db.state(job).await == Some(JobState::Ready)).await;
@@ -50,7 +51,7 @@ async fn runs_alone(db: &TestDb, job: JobId, before: i64, end: impl AsyncFnOnce(
     assert_eq!(db.count(&beside).await, 0, "it ran beside another");
 }
 
-/// The first one cannot be claimed: its key has no permit, or another session has locked it.
+/// The first job cannot be claimed, because its key has no permit or because another session has locked the job.
 #[tokio::test]
 async fn a_quarantined_job_of_several_crashes_behind_an_unclaimable_one_runs_beside_no_other() {
     for (limit, is_held) in [(Limit::new().concurrency(1).keyed(), false), (Limit::new().concurrency(5), true)] {
@@ -72,7 +73,7 @@ async fn a_quarantined_job_of_several_crashes_behind_an_unclaimable_one_runs_bes
     }
 }
 
-/// Returns the CPU time of a process, to a hundredth of a second.
+/// Returns the CPU time of a process, with a resolution of 10 ms.
 fn cpu(pid: u32) -> Duration {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
     let fields: Vec<u64> = stat.rsplit_once(") ").unwrap().1.split(' ').skip(11).take(2).map(|ticks| ticks.parse().unwrap()).collect();
@@ -85,7 +86,7 @@ async fn a_worker_that_waits_to_try_a_quarantined_job_does_not_spin_for_due_limi
     const QUEUES: [&str; 4] = ["one", "two", "three", "four"];
     let db = TestDb::new().await;
     let process = WorkerProcess::start(env!("CARGO_BIN_EXE_test-worker"), &db.url, &[]);
-    // In each of these queues one job runs, and others wait: each gate is tried once a second.
+    // In each of these queues one job is running and other jobs are waiting, so each gate is tried once a second.
     for queue in QUEUES {
         set(&db, &format!("queue:{queue}"), Limit::new().concurrency(1)).await;
         for _ in 0..3 {
@@ -104,7 +105,7 @@ async fn a_worker_that_waits_to_try_a_quarantined_job_does_not_spin_for_due_limi
     );
     tx.run(&suspected).await;
     tx.commit().await.unwrap();
-    // Until other jobs have ended, it claims nothing at all, and the first gates become due.
+    // Until other jobs have ended, the worker claims nothing at all, and the first gates become due.
     let before = cpu(process.pid());
     eventually("the first of them have finished", async || db.rows_of(&["done", "done_many"]).await > 0).await;
     let spent = cpu(process.pid()).saturating_sub(before);

@@ -1,4 +1,4 @@
-//! Rate limits: exact for the jobs that began, over every window; and handlers that ask to slow down.
+//! Tests rate limits, which are exact over every window for the jobs that began. Also tests handlers that ask to slow down.
 
 use std::{
     sync::atomic::{AtomicUsize, Ordering::Relaxed},
@@ -12,7 +12,7 @@ use tests::{Marked, TestDb, WorkerProcess, eventually};
 
 use super::{BEGUN, ENDED, Unlimited, begun, fresh, most_within, set, span, worker};
 
-/// Asks to slow down at its first attempt, like a service that answers 429.
+/// Job that asks to slow down at its first attempt, like a service that returns status 429.
 #[job(limit(name = "service", concurrency = 5), backoff = fixed("10ms"), max_attempts = 3)]
 #[derive(Serialize, Deserialize)]
 struct Refused {
@@ -28,7 +28,7 @@ impl Handler for Refused {
     }
 }
 
-/// Ten starts in half a second of each key.
+/// Job with a rate limit for each key.
 #[job(limit(key = self.key, rate = "6/600ms", burst = 3))]
 #[derive(Serialize, Deserialize)]
 pub(super) struct RatedByKey {
@@ -45,7 +45,7 @@ fn rated(db: &TestDb) -> Worker {
     worker(db).register::<RatedByKey>()
 }
 
-/// Across three workers, by the handlers' own times: they share this machine's clock with the database.
+/// Measured across three workers by the handlers' own times, because the handlers share the machine's clock with the database.
 #[tokio::test]
 #[ignore = "deep"]
 async fn no_window_has_more_starts_than_the_rate_nor_a_short_one_more_than_the_burst_of_all_or_of_each_key() {
@@ -53,7 +53,7 @@ async fn no_window_has_more_starts_than_the_rate_nor_a_short_one_more_than_the_b
     for (limit, rate, jobs, each, windows) in [
         ("type:unlimited", Limit::new().rate(10, second), 35, "true", &[(1000, 10)][..]),
         ("queue:default", Limit::new().rate(20, 2 * second).burst(2), 16, "true", &[(2000, 20), (200, 2)]),
-        // As declared in code.
+        // This limit concerns none of the jobs, so only the keyed rate declared in code applies.
         ("another", Limit::new().rate(1, second), 48, "line", &[(600, 6), (300, 3)]),
     ] {
         let db = fresh().await;
@@ -76,7 +76,7 @@ async fn no_window_has_more_starts_than_the_rate_nor_a_short_one_more_than_the_b
     }
 }
 
-/// Delays the first attempts before their handlers, for longer than a rate counts them.
+/// Middleware that delays the first attempts before their handlers for longer than a rate counts them.
 struct DelayingMiddleware(AtomicUsize);
 
 #[async_trait]
@@ -119,7 +119,7 @@ async fn no_window_has_more_starts_than_the_rate_while_processes_freeze_repeated
     let mut stops = 0;
     while begun().await < JOBS {
         workers[stops % 2].signal("STOP");
-        // Longer than the time from a claim to the start of its jobs, and at another point of the window each time.
+        // The pause is longer than the time from a claim to the start of its jobs, and ends at another point of the window each time.
         tokio::time::sleep(Duration::from_millis(120 + fastrand::u64(..100))).await;
         workers[stops % 2].signal("CONT");
         tokio::time::sleep(Duration::from_millis(fastrand::u64(..150))).await;

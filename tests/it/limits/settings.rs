@@ -1,4 +1,5 @@
-//! Limits of names, queues and operators, changed while jobs run; and together with pauses, ordering keys, unique jobs and capacities.
+//! Tests limits of names, queues and operators that change while jobs are running. Also tests limits together with pauses, ordering keys,
+//! unique jobs and capacities.
 
 use queue_core::{Job as _, JobState, Limit, Store, operate};
 use tests::{TestDb, eventually};
@@ -39,7 +40,7 @@ async fn an_operators_limit_overrides_code_immediately_and_across_deploys_until_
     db.finish().await;
 }
 
-/// Checks that no job starts from now on while this number of others run, by observing some more.
+/// Checks that no job starts from now on while `others` other jobs are running, by observing some more claims.
 async fn none_begins_beside(db: &TestDb, others: i64) {
     let now = "select clock_timestamp()";
     let set_at: chrono::DateTime<chrono::Utc> = db.one(now).await;
@@ -47,11 +48,11 @@ async fn none_begins_beside(db: &TestDb, others: i64) {
     let from: chrono::DateTime<chrono::Utc> = db.one(now).await;
     let before = db.count(BEGUN).await;
     eventually("some more have run", async || db.count(BEGUN).await >= before + 8).await;
-    let over = format!(
+    let query = format!(
         "select count(*) from effect_span s where s.began > '{from}' and {others} <=
            (select count(*) from effect_span o where o.n <> s.n and o.began < s.began and coalesce(o.ended, 'infinity') > s.began)"
     );
-    assert_eq!(db.count(&over).await, 0, "began while {others} others ran");
+    assert_eq!(db.count(&query).await, 0, "began while {others} others ran");
 }
 
 #[tokio::test]
@@ -118,12 +119,12 @@ async fn a_limit_removed_from_code_is_deleted_by_the_next_worker_of_that_release
         let found = operate::limits(&db.pool, Store::default()).await.unwrap();
         found.into_iter().map(|limit| limit.name).collect::<Vec<_>>()
     };
-    let said = async |count: usize| eventually("the limit in code is published", async || names().await.len() == count).await;
-    db.run_while(worker(&db).queue("render", 2).limit("render", Limit::queue().concurrency(1)), said(4)).await;
+    let published = async |count: usize| eventually("the limit in code is published", async || names().await.len() == count).await;
+    db.run_while(worker(&db).queue("render", 2).limit("render", Limit::queue().concurrency(1)), published(4)).await;
     assert_eq!(names().await, ["queue:render", "shared", "type:limited", "type:shared_two"]);
-    db.run_while(worker(&db), said(4)).await;
-    db.run_while(worker(&db).queue("render", 2), said(3)).await;
-    // It declares nothing for types that it does not know.
+    db.run_while(worker(&db), published(4)).await;
+    db.run_while(worker(&db).queue("render", 2), published(3)).await;
+    // A worker declares no limits for types that it does not know.
     let other = queue_worker::Worker::new(db.pool.clone()).register::<Unlimited>();
     db.run_while(other, async {
         db.until_count("select count(*) from queue.worker where paused_seen > 0", 1).await;
@@ -146,7 +147,7 @@ async fn a_limit_on_an_earlier_name_of_a_type_counts_what_runs_under_the_new_one
         db.until_count(adopted, 1).await;
         let limits = operate::limits(&db.pool, Store::default()).await.unwrap();
         let limit = limits.into_iter().find(|limit| limit.name == "type:limited_before").unwrap();
-        // On a busy machine the first may have finished, and the next be running.
+        // On a busy machine the first job may have finished, so that the next one is running.
         assert!(limit.used == 1 && limit.waiting <= 1, "{limit:?}");
         db.until(next, JobState::Completed).await;
     })

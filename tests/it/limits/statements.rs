@@ -1,5 +1,5 @@
-//! Claims under limits of all jobs, on separate connections: what they take of which lanes, what they count, what they wait for, and what
-//! they report.
+//! Tests claims under unkeyed limits on separate connections: which lanes they take jobs from, what they count, what they wait for, and
+//! what they report.
 
 use std::time::Duration;
 
@@ -35,7 +35,7 @@ async fn a_claim_takes_at_most_the_free_permits_and_a_waiting_one_sees_the_first
     assert!(first.ids.iter().all(|id| *id < second.ids[0]), "in the order of their places");
     assert_eq!(held(&db).await, 3);
     assert_eq!(db.count("select count(*) from queue.lease where lane is not null and attempts[1] = 1").await, 2);
-    // Permits are released with the leases: immediately for the worker that ended the jobs, within a second for the others.
+    // Permits are released with their leases: immediately for the worker that ended the jobs, and within a second for other workers.
     settle_leases(&mut one, &[first.token]).await.unwrap();
     let third = claim(&mut two, worker, &["type:t"], &["default"], 5, &[first.token]).await.unwrap();
     assert_eq!((third.ids.len(), held(&db).await), (2, 3));
@@ -76,7 +76,7 @@ async fn a_new_limit_waits_until_every_living_worker_knows_it_and_counts_in_what
     assert_eq!((one.ids.len(), one.closed.as_deref()), (1, Some("full")));
     let found = limit().await;
     assert_eq!((found.name.as_str(), found.used, found.waiting, found.by_operator, found.awaits), ("type:t", 5, 4, true, 0));
-    // Other values are not other lanes: no worker is waited for.
+    // The change of a value does not affect other lanes, so it waits for no worker.
     register(&mut on).await.unwrap();
     on.run("select queue.set_limit('type:t', 6)").await;
     assert_eq!(claim(&mut on, worker, &["type:t"], &["default"], 9, &[]).await.unwrap().ids.len(), 1);
@@ -92,7 +92,7 @@ async fn of_several_limits_each_must_have_a_permit() {
         Fill("default", "9"),
         Run("select queue.set_limit('type:t', 5), queue.set_limit('queue:default', 2), queue.set_limit('queue:other', 1)"),
         TakesUnder(false, &["type:t", "queue:default"], "default", 9, "2", Some("full")),
-        // Only the one without permits is marked as wanted.
+        // Only the limit without free permits is marked as wanted.
         Count("select count(*) from queue.gate where wanted", 1),
         Fill("other", "3"),
         TakesUnder(false, &["type:t", "queue:other"], "other", 9, "1", Some("full")),
@@ -101,21 +101,21 @@ async fn of_several_limits_each_must_have_a_permit() {
     play("of several limits", &steps).await;
 }
 
-/// As after a limit was lowered: enough starts must have left the window, not just one.
+/// After a rate was lowered, enough starts must have left the window, not just one.
 #[tokio::test]
 async fn above_a_rate_the_claim_reports_when_enough_starts_will_have_left_the_window() {
     let (db, mut on, worker) = with(1).await;
     let began = "select queue.set_limit('type:t', null, 3, '1 h'); insert into queue.rate (gate, at_ms, n)
       select queue.hash('type:t'), queue.clock_ms() - ago, 3 from unnest('{1800000,600000}'::bigint[]) ago";
     on.run(began).await;
-    let said = claim(&mut on, worker, &["type:t"], &["default"], 9, &[]).await.unwrap();
-    assert!(said.ids.is_empty() && said.wait_ms.unwrap() > 2_700_000.0, "{said:?}");
+    let claimed = claim(&mut on, worker, &["type:t"], &["default"], 9, &[]).await.unwrap();
+    assert!(claimed.ids.is_empty() && claimed.wait_ms.unwrap() > 2_700_000.0, "{claimed:?}");
     db.finish().await;
 }
 
 #[tokio::test]
 async fn a_worker_without_a_permit_is_notified_once_of_one_that_no_other_needs() {
-    // Also if others are by key and the one without permits is not.
+    // The result is the same if other limits are by key and the limit without permits is not.
     for by_key in [false, true] {
         let (db, mut on, worker) = with(0).await;
         let mut listener = db.listen("wake").await;
@@ -139,11 +139,11 @@ async fn a_worker_without_a_permit_is_notified_once_of_one_that_no_other_needs()
             claim(&mut on, 0, &[first.token]).await;
         }
         on.run("select pg_notify(queue.channel('wake'), 'the last')").await;
-        let (room, mut told) = (format!("!room {}", db.count("select queue.hash('shared')").await), Vec::new());
-        while told.last().is_none_or(|last| last != "the last") {
-            told.push(next_payload(&mut listener).await);
+        let (room, mut received) = (format!("!room {}", db.count("select queue.hash('shared')").await), Vec::new());
+        while received.last().is_none_or(|last| last != "the last") {
+            received.push(next_payload(&mut listener).await);
         }
-        assert_eq!(told.iter().filter(|told| **told == room).count(), 1, "by key: {by_key}: {told:?}");
+        assert_eq!(received.iter().filter(|payload| **payload == room).count(), 1, "by key: {by_key}: {received:?}");
         db.finish().await;
     }
 }
@@ -162,17 +162,17 @@ async fn no_window_has_more_starts_than_its_rate_nor_a_short_one_more_than_its_b
         on.run(&format!("select queue.set_limit('type:t', null, 6, '600 ms', 2, keyed => {by_key})")).await;
         let (mut taken, closes) = (0, if by_key { "lines" } else { "rate" });
         while taken < 14 * keys.len() {
-            let said = if by_key {
+            let claimed = if by_key {
                 claim_keyed(&mut on, worker, &["type:t"], 50, &[]).await.unwrap()
             } else {
                 claim(&mut on, worker, &["type:t"], &["default"], 9, &[]).await.unwrap()
             };
-            assert!(said.of.values().all(|count| *count <= 2), "{said:?}");
-            taken += said.ids.len();
+            assert!(claimed.of.values().all(|count| *count <= 2), "{claimed:?}");
+            taken += claimed.ids.len();
             if taken < 14 * keys.len() {
-                assert_eq!((said.closed.as_deref(), said.within_ms.is_none_or(|ms| ms == 10)), (Some(closes), true), "{said:?}");
-                // No other permit is free before the reported time.
-                let wait = said.wait_ms.unwrap().max(0.0);
+                assert_eq!((claimed.closed.as_deref(), claimed.within_ms.is_none_or(|ms| ms == 10)), (Some(closes), true), "{claimed:?}");
+                // No further permit becomes free before the reported time.
+                let wait = claimed.wait_ms.unwrap().max(0.0);
                 tokio::time::sleep(Duration::from_secs_f64(wait / 1000.0) + Duration::from_millis(1)).await;
             }
         }
@@ -194,16 +194,16 @@ async fn a_start_is_counted_no_earlier_than_it_may_be_and_the_later_the_longer_i
         ask(on, worker, ClaimArguments { by_key, limits: &["type:t"], lanes, most: 1, freed: &[], slack, floors: None }).await.unwrap()
     };
     for (by_key, slack, counted) in [(false, 0, 250), (false, 2000, 2000), (true, 0, 250), (true, 20_000, 20_000)] {
-        // Times are recorded with a resolution of a thousandth of the window, 3.6 seconds.
+        // Starts are recorded with a resolution of a thousandth of the window, here 3.6 seconds.
         on.run(&format!("delete from queue.rate; select queue.set_limit('type:t', null, 100, '1 h', keyed => {by_key})")).await;
         let before = db.count("select queue.clock_ms()").await;
-        let said = of(&mut on, by_key, slack).await;
+        let claimed = of(&mut on, by_key, slack).await;
         let after = db.count("select queue.clock_ms()").await;
-        assert_eq!((said.ids.len(), said.within_ms), (1, Some(counted)));
+        assert_eq!((claimed.ids.len(), claimed.within_ms), (1, Some(counted)));
         let latest = db.count("select max(at_ms) from queue.rate").await;
         assert!((before + counted..=after + counted + 3600).contains(&latest), "{latest} between {before} and {after}, by key: {by_key}");
     }
-    // Without a rate there is no such time.
+    // Without a rate, no such time is reported.
     on.run("select queue.set_limit('type:t', 9, keyed => false)").await;
     assert_eq!(of(&mut on, false, 2000).await.within_ms, None);
     db.finish().await;
@@ -260,7 +260,7 @@ async fn limits_are_checked_and_become_visible_in_the_order_of_their_numbers() {
         ("select queue.set_limit('x', 2)", 0),
         ("select queue.set_limit('x', 1, keyed => true)", 1),
         ("select queue.set_limit_key('x', 'k', 2)", 1),
-        // It stays by key.
+        // The limit stays keyed.
         ("select queue.set_limit('x', 3)", 1),
         ("select queue.unset_limit('x')", 0),
     ] {
@@ -294,11 +294,11 @@ async fn a_claim_takes_up_to_each_lanes_maximum_from_its_floor_and_skips_locked_
     let jobs: Vec<i64> = on.all("select queue.enqueue('t', '{}') from generate_series(1, 6)").await;
     let others: Vec<i64> = on.all("select queue.enqueue('t', '{}', '{\"queue\": \"other\"}') from generate_series(1, 3)").await;
     let take = async |on: &mut PgConnection, lanes: &[LaneOf<'_>], most| {
-        let said =
+        let claimed =
             ask(on, worker, ClaimArguments { by_key: false, limits: &["type:t"], lanes, most, freed: &[], slack: 0, floors: None }).await;
-        let mut said = said.unwrap();
-        said.ids.sort_unstable();
-        (said.ids, said.closed)
+        let mut claimed = claimed.unwrap();
+        claimed.ids.sort_unstable();
+        (claimed.ids, claimed.closed)
     };
     let mut other = connect(&db.url).await;
     let mut open = other.begin().await.unwrap();
@@ -308,12 +308,12 @@ async fn a_claim_takes_up_to_each_lanes_maximum_from_its_floor_and_skips_locked_
     open.rollback().await.unwrap();
     let (taken, _) = take(&mut on, &[("default", false, 0, 1), ("other", false, 0, 5)], 9).await;
     assert_eq!(taken, [&jobs[..1], &others[..]].concat(), "one of this lane, all of that");
-    // With two permits left, a claim of two is not limited.
+    // Two permits are left, so a claim of two jobs is not limited.
     on.run("select queue.set_limit('type:t', 8)").await;
     let (taken, closed) = take(&mut on, &[("default", false, 0, 5)], 2).await;
     assert_eq!((taken, closed), (vec![jobs[1], jobs[4]], None));
     on.run("select queue.set_limit('type:t', 100)").await;
-    // From a line only queued jobs, and from a lane only jobs that are not queued.
+    // A line provides only queued jobs, and a lane only jobs that are not queued.
     let plain: Vec<i64> = on.all("select id from queue.ready order by id").await;
     let fair: Vec<i64> = on.all("select queue.enqueue('t', '{}', '{\"fair\": \"a\"}') from generate_series(1, 4)").await;
     let lined = ("default", true, i64::MIN, 9);
@@ -339,7 +339,7 @@ async fn a_claim_takes_the_first_of_a_lane_in_any_order_of_rows() {
     db.finish().await;
 }
 
-/// The lease also has jobs of other lanes.
+/// The lease of the test also holds jobs of other lanes.
 #[tokio::test]
 async fn a_lease_that_is_read_again_holds_no_more_permits_than_before() {
     let (db, mut on, worker) = with(3).await;
@@ -348,7 +348,7 @@ async fn a_lease_that_is_read_again_holds_no_more_permits_than_before() {
     let lease = tests::protocol::claim(&mut on, worker, 9).await.unwrap();
     on.run(&format!("{others}(1, 5); select queue.set_limit('queue:other', 3)")).await;
     knows(&mut on, worker).await;
-    let said = claim(&mut on, worker, &["queue:other"], &["other"], 9, &[lease.token]).await.unwrap();
-    assert_eq!((lease.ids().len(), said.ids.len(), said.closed.as_deref()), (4, 2, Some("full")), "one of its jobs is of that queue");
+    let claimed = claim(&mut on, worker, &["queue:other"], &["other"], 9, &[lease.token]).await.unwrap();
+    assert_eq!((lease.ids().len(), claimed.ids.len(), claimed.closed.as_deref()), (4, 2, Some("full")), "one of its jobs is of that queue");
     db.finish().await;
 }

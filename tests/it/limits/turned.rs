@@ -1,4 +1,5 @@
-//! A claim in progress while a limit changes between counting all jobs and counting by key: it takes nothing by the old meaning.
+//! Tests a claim in progress while a limit changes between counting all jobs and counting by key: the claim takes nothing by the old
+//! meaning.
 
 use sqlx::{Connection as _, Executor as _, PgConnection};
 use tests::{Sql as _, TestDb, protocol::settle_leases};
@@ -6,7 +7,8 @@ use uuid::Uuid;
 
 use super::claim_steps::{claim, claim_keyed, connect, fill, with};
 
-/// Runs a claim that has locked its limits, and waits for a permit that another session has locked.
+/// Runs a claim that has locked its limits and is waiting for a permit that another session has locked. Runs `meanwhile`, and then lets the
+/// claim continue.
 async fn held_up<T: Send + 'static>(
     db: &TestDb,
     freed: Uuid,
@@ -26,7 +28,7 @@ async fn held_up<T: Send + 'static>(
     under_way.await.unwrap()
 }
 
-/// Returns a connection that waits for locks without a timeout.
+/// Returns a connection with a long lock timeout.
 async fn patient(db: &TestDb) -> PgConnection {
     let mut on = connect(&db.url).await;
     on.run("set lock_timeout = '30s'").await;
@@ -37,8 +39,8 @@ async fn patient(db: &TestDb) -> PgConnection {
 async fn a_claim_in_progress_while_a_limit_becomes_keyed_or_unkeyed_takes_nothing_by_the_old_meaning() {
     const TWO: &str = "select queue.set_limit('type:t', 1, keyed => true), queue.set_limit('queue:default', 1, keyed => true)";
     const OF_ALL: &str = "set statement_timeout = '20s'; select queue.set_limit('type:t', 1, keyed => false)";
-    // The number of jobs that the claim in progress takes, and the next one, and what closes each.
-    for (name, keys, limits, set, is_told, turns, taken, next) in [
+    // `taken` and `next` are the numbers of jobs that the claim in progress and the next claim take, and what closes each claim.
+    for (name, keys, limits, set, is_freed, turns, taken, next) in [
         (
             "neither two in all nor two of their key, which is that of those without one",
             &[][..],
@@ -59,9 +61,9 @@ async fn a_claim_in_progress_while_a_limit_becomes_keyed_or_unkeyed_takes_nothin
             (1, "full"),
             (0, "full"),
         ),
-        // It reads all leases once it knows the meaning of its limits: no operator waits for it.
+        // The claim reads all leases once it knows the meaning of its limits, and no operator waits for it.
         (
-            "nothing where nobody says what has ended",
+            "nothing where no worker reports what has ended",
             &["a"; 3],
             &["type:t", "queue:default"],
             TWO,
@@ -84,18 +86,18 @@ async fn a_claim_in_progress_while_a_limit_becomes_keyed_or_unkeyed_takes_nothin
         };
         let first = claims(&mut on, by_key, if by_key { 1 } else { 2 }, &[]).await;
         settle_leases(&mut on, &[first.token]).await.unwrap();
-        let (mut two, freed) = (patient(&db).await, if is_told { vec![first.token] } else { vec![] });
+        let (mut two, freed) = (patient(&db).await, if is_freed { vec![first.token] } else { vec![] });
         let under_way = async move { claims(&mut two, by_key, 9, &freed).await };
-        let said = held_up(&db, first.token, under_way, async |operator| operator.run(turns).await).await;
-        assert_eq!((said.ids.len(), said.closed.as_deref()), (taken.0, Some(taken.1)), "{name}");
+        let claimed = held_up(&db, first.token, under_way, async |operator| operator.run(turns).await).await;
+        assert_eq!((claimed.ids.len(), claimed.closed.as_deref()), (taken.0, Some(taken.1)), "{name}");
         tests::lines::line_up(&mut on, 100).await.unwrap();
-        let said = claims(&mut on, true, 9, &[]).await;
-        assert_eq!((said.ids.len(), said.closed.as_deref()), (next.0, Some(next.1)), "{name}");
+        let claimed = claims(&mut on, true, 9, &[]).await;
+        assert_eq!((claimed.ids.len(), claimed.closed.as_deref()), (next.0, Some(next.1)), "{name}");
         db.finish().await;
     }
 }
 
-/// Above read committed, an operator sees a gate that another one deletes meanwhile.
+/// Under an isolation level above read committed, an operator sees a gate that another operator deletes meanwhile.
 #[tokio::test]
 async fn a_limit_that_is_set_again_while_it_is_unset_has_a_gate() {
     let (db, mut on, worker) = with(1).await;
@@ -108,15 +110,15 @@ async fn a_limit_that_is_set_again_while_it_is_unset_has_a_gate() {
     db.until_waiting(1).await;
     one.commit().await.unwrap();
     if sets.await.unwrap().is_err() {
-        // It may get an error that asks for a retry, and retries.
+        // The second operator may get an error that asks for a retry.
         on.run("select queue.set_limit('type:t', 1)").await;
     }
-    let said = claim(&mut on, worker, &["type:t"], &["default"], 1, &[]).await.unwrap();
-    assert_eq!((said.ids.len(), said.closed), (1, None));
+    let claimed = claim(&mut on, worker, &["type:t"], &["default"], 1, &[]).await.unwrap();
+    assert_eq!((claimed.ids.len(), claimed.closed), (1, None));
     db.finish().await;
 }
 
-/// A claim of a worker that was silent: it does not know that the limit is by key now.
+/// A worker whose lease expired claims without knowing that the limit is by key now.
 #[tokio::test]
 async fn a_late_claim_of_all_does_not_change_permits_of_keys() {
     let (db, mut on, worker) = with(0).await;

@@ -1,4 +1,4 @@
-//! Claim order: lanes under limits beside lanes without, lanes under one limit, limits beside each other, and empty lanes.
+//! Tests the claim order: lanes with and without limits, lanes under one limit, several limits, and empty lanes.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use tests::{Sql as _, TestDb, eventually};
 
 use super::{BEGUN, CLAIMS, ENDED, begun, count_claims, fresh, narrow, set, span, worker};
 
-/// Jobs of a type, a queue and a priority: their number, and the duration of each in ms.
+/// A lot of equal jobs: type, queue, priority, number of jobs, and duration of each job in ms.
 #[derive(Clone, Copy)]
 struct Lot(&'static str, &'static str, i16, i64, u64);
 
@@ -20,7 +20,7 @@ async fn enqueue(on: &mut PgConnection, Lot(job_type, queue, priority, count, ms
     .await
 }
 
-/// Enqueues all in one transaction; returns the first one.
+/// Enqueues all lots in one transaction. Returns the first job.
 async fn enqueue_all(db: &TestDb, lots: &[Lot]) -> JobId {
     let (mut tx, mut jobs) = (db.pool.begin().await.unwrap(), Vec::new());
     for lot in lots {
@@ -38,15 +38,15 @@ async fn with_limits(limits: &[&str]) -> TestDb {
     db
 }
 
-/// Jobs of this duration in ms are not claimed in advance.
+/// Duration in ms of jobs that are too slow to be claimed in advance.
 const SLOW: u64 = 200;
 
-/// A job that had to wait for probes of empty lanes would wait for a claim under each of their limits.
+/// If the job had to wait until the empty lanes were probed, it would wait for a claim under each of their limits.
 #[tokio::test]
 async fn empty_lanes_delay_no_job_while_their_worker_sleeps() {
     let many: Vec<String> = (0..16).map(|n| format!("q{n}")).collect();
-    // Queues with their own limits, a type whose better lane is empty, and the job that does not wait.
-    for (name, queues, empty, asked) in [
+    // Each case has queues with limits, a type whose better lane is empty, and the job that must not wait.
+    for (name, queues, empty, job) in [
         ("those under a limit, a job without one", &[][..], "limited", Lot("unlimited", "default", 100, 1, SLOW)),
         ("those under a limit, one under another", &[], "shared_one", Lot("limited", "default", 100, 1, SLOW)),
         ("those of many limits, one under the last", &many, "limited", Lot("unlimited", "last", 100, 1, 0)),
@@ -58,13 +58,13 @@ async fn empty_lanes_delay_no_job_while_their_worker_sleeps() {
             db.run(&format!("select queue.enqueue('unlimited', '{{\"ms\": 0}}', '{{\"queue\": \"{queue}\", \"priority\": 200}}')")).await;
         }
         enqueue_all(&db, &[Lot(empty, "default", 200, 1, SLOW)]).await;
-        enqueue_all(&db, &[asked]).await;
+        enqueue_all(&db, &[job]).await;
         let worker = if queues.is_empty() { narrow(&db, 1) } else { worker(&db) };
         db.run_while(worker, async {
             for _ in 0..3 {
                 db.until_asleep().await;
                 let before = db.count(CLAIMS).await;
-                db.until(enqueue_all(&db, &[asked]).await, JobState::Completed).await;
+                db.until(enqueue_all(&db, &[job]).await, JobState::Completed).await;
                 db.until_asleep().await;
                 let between = db.count(CLAIMS).await - before;
                 let most = 100 * (1 + queues.len() as i64);
@@ -76,10 +76,10 @@ async fn empty_lanes_delay_no_job_while_their_worker_sleeps() {
     }
 }
 
-/// Jobs claimed already when a worker learns of better ones.
+/// Number of jobs that may be claimed already when a worker learns of better ones.
 const IN_THE_AIR: i64 = 9;
 
-/// With one slot: how many jobs of a lower priority begin before the last of a better one.
+/// `lower` is the maximum number of lower-priority jobs that begin before the last better job, with one slot.
 #[tokio::test]
 async fn better_jobs_begin_before_lower_ones_beside_an_empty_better_lane() {
     for (name, limits, lots, lower, better) in [
@@ -115,13 +115,13 @@ async fn better_jobs_begin_before_lower_ones_beside_an_empty_better_lane() {
     }
 }
 
-/// Of this number that begin first, at least this number are of each kind.
+/// At least `least` of the `first` jobs that begin are of each kind.
 #[tokio::test]
 #[ignore = "deep"]
 async fn kinds_of_equal_priority_take_turns() {
     let types = ["job_type = 'limited'", "job_type in ('unlimited', 'shared_one')"];
     let queues = ["queue = 'a'", "queue = 'b'", "queue = 'c'"];
-    // Both take longer than a claim, so that some of each always wait.
+    // Jobs of both kinds take longer than a claim, so that some of each kind are always waiting.
     let with_and_without = [Lot("limited", "default", 100, 40, 30), Lot("unlimited", "default", 100, 40, 30)];
     let of_two_limits = [Lot("limited", "default", 100, 40, 5), Lot("shared_one", "default", 100, 40, 5)];
     let lanes = ["a", "b", "c"].map(|queue| Lot("unlimited", queue, 100, 20, 5));
@@ -149,7 +149,7 @@ async fn kinds_of_equal_priority_take_turns() {
     }
 }
 
-/// How many others begin between the enqueue of an urgent job and its start, with one slot.
+/// `most` is the maximum number of other jobs that begin between the enqueue and the start of an urgent job, with one slot.
 #[tokio::test]
 async fn an_urgent_job_with_a_limit_or_without_one_begins_before_others_that_wait() {
     for (name, crowd, urgent, most) in [
@@ -175,7 +175,7 @@ async fn an_urgent_job_with_a_limit_or_without_one_begins_before_others_that_wai
     }
 }
 
-/// Enqueues another of its type before it ends, so that there is always one more.
+/// Job that enqueues another job of its type before it ends, so that there is always one more.
 #[job(name = "limits_once_more", send_only, priority = 200)]
 #[derive(Serialize, Deserialize)]
 struct Once {
@@ -213,12 +213,12 @@ async fn with_aging_better_jobs_starve_none_with_or_without_a_limit() {
     }
 }
 
-/// The others never run out, with more slots than they all fill.
+/// Jobs of the better priority never run out, even if the worker has many slots.
 #[tokio::test]
 async fn better_jobs_of_one_queue_delay_limited_ones_of_their_own_queue_and_of_no_other() {
     for slots in [1, 50] {
         let db = with_limits(&["type:limited"]).await;
-        // The worker knows these lanes already.
+        // Let the worker learn about these lanes.
         enqueue_all(&db, &["a", "b"].map(|queue| Lot("limited", queue, 100, 1, 0))).await;
         db.run_while(narrow(&db, slots).register::<Once>(), async {
             db.until_count(ENDED, 2).await;

@@ -1,4 +1,4 @@
-//! Fair queues under kills, zombies, races and old snapshots.
+//! Tests fair queues with kills, zombies, races and old snapshots.
 
 use std::{collections::HashSet, time::Duration};
 
@@ -69,7 +69,7 @@ async fn concurrent_workers_claim_each_job_once() {
     all.sort_unstable();
     let count = all.len();
     all.dedup();
-    // A claimer that finds the rest locked by all others gets nothing, and ends.
+    // A claimer gets nothing and stops if other claimers have locked all remaining jobs.
     assert_eq!((all.len(), db.count("select count(*) from queue.ready").await), (count, 3000 - i64::try_from(count).unwrap()));
     assert_eq!(count, 3000);
     db.finish().await;
@@ -155,8 +155,8 @@ async fn workers_that_are_killed_while_they_serve_lines_lose_no_job() {
         batch.add(Do { act }).unwrap().fair((n % 12).to_string());
     }
     let jobs = batch.enqueue(&db.pool).await.unwrap();
-    let over = "select count(*) from queue.jobs where state in ('ready', 'scheduled', 'running')";
-    kill_three(&db, env!("CARGO_BIN_EXE_test-worker"), ("select count(*) from effect", 5), (over, 0)).await;
+    let unfinished = "select count(*) from queue.jobs where state in ('ready', 'scheduled', 'running')";
+    kill_three(&db, env!("CARGO_BIN_EXE_test-worker"), ("select count(*) from effect", 5), (unfinished, 0)).await;
     for job in jobs {
         assert_eq!(db.state(job).await, Some(JobState::Completed));
         assert!(effects(&db.pool, job).await.unwrap() >= 1);

@@ -1,4 +1,4 @@
-//! One claim from fair queues at a time: the order of turns.
+//! Tests the order of turns in single claims from fair queues.
 
 use queue_core::JobId;
 use sqlx::{Connection as _, PgConnection};
@@ -8,7 +8,7 @@ use tests::{
     protocol::{register, settle, silence},
 };
 
-/// Enqueues this number of jobs of each of these keys; returns the keys in line order, with their jobs.
+/// Enqueues the given number of jobs of each key. Returns the keys in line order, with their jobs.
 async fn fill(on: &mut PgConnection, counts: &[(&str, usize)]) -> Vec<(String, i64, Vec<JobId>)> {
     let mut filled = Vec::new();
     for (key, count) in counts {

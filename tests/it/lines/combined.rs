@@ -1,4 +1,4 @@
-//! Fair queues together with other features of a type: limits and batches.
+//! Tests fair queues together with other features of a job type: limits and batches.
 
 use std::{
     sync::{
@@ -13,10 +13,10 @@ use queue_worker::{Config, Worker};
 use serde::{Deserialize, Serialize};
 use tests::{TestDb, eventually};
 
-/// Jobs that ran.
+/// Record of the jobs that ran.
 #[derive(Clone, Default)]
 struct RanJobs {
-    /// Their tenants, in order.
+    /// Tenants of the jobs, in the order in which the jobs ran.
     order: Arc<Mutex<Vec<u32>>>,
     running: Arc<AtomicUsize>,
     most: Arc<AtomicUsize>,
@@ -27,7 +27,7 @@ impl RanJobs {
         self.order.lock().unwrap().len()
     }
 
-    /// Returns the spread of the numbers of jobs of these tenants among the first ones.
+    /// Returns the difference between the largest and the smallest number of jobs per tenant among the `first` jobs that ran.
     fn spread(&self, first: usize, tenants: u32) -> usize {
         let order = self.order.lock().unwrap();
         let of = |tenant| order[..first].iter().filter(|other| **other == tenant).count();
@@ -36,7 +36,7 @@ impl RanJobs {
     }
 }
 
-/// Takes turns, under a limit.
+/// Fair job under a limit.
 #[job(name = "lines_limited", fair = self.tenant, limit(concurrency = 3), send_only, state(RanJobs))]
 #[derive(Serialize, Deserialize)]
 struct Limited {
@@ -69,12 +69,12 @@ async fn jobs_under_a_limit_take_turns_within_the_limit() {
     })
     .await;
     assert!(seen.most.load(SeqCst) <= 3, "no more than the limit lets, over both workers");
-    // Each worker has its own turns, and queued jobs fill slots of both.
+    // Each worker takes turns independently, and queued jobs fill slots of both workers.
     assert!(seen.spread(60, 5) <= 12, "{:?}", seen.order.lock().unwrap());
     db.finish().await;
 }
 
-/// Takes turns, in batches.
+/// Fair batch job.
 #[job(name = "lines_batched", fair = self.tenant, batch = 10, send_only, state(RanJobs))]
 #[derive(Serialize, Deserialize)]
 struct Batched {
@@ -101,7 +101,7 @@ async fn batches_consist_of_jobs_in_turn_order() {
     db.finish().await;
 }
 
-/// Jobs without a fair key, of several types, so that each has a lane of its own.
+/// Defines job types without a fair key. Each has a lane of its own.
 macro_rules! plain {
     ($($name:ident),*) => {$(
         #[job(send_only, state(RanJobs))]
@@ -119,7 +119,7 @@ macro_rules! plain {
 
 plain!(LinesPlainOne, LinesPlainTwo, LinesPlainThree, LinesPlainFour, LinesPlainFive);
 
-/// Takes turns only.
+/// Fair job without other features.
 #[job(name = "lines_turning", fair = self.tenant, send_only, state(RanJobs))]
 #[derive(Serialize, Deserialize)]
 struct Turning {
@@ -133,13 +133,13 @@ impl Handler for Turning {
     }
 }
 
-/// Regression test: the lane order rotated between two claims of a pass, so that the second claim began after the fair lanes.
+/// Regression test: the lane order was rotated between two claims of a pass, so that the second claim began after the fair lanes.
 #[tokio::test]
 async fn beside_lanes_of_the_same_priority_fair_ones_are_claimed_from_whenever_there_is_a_slot() {
     let db = TestDb::new().await;
     let seen = RanJobs::default();
     let mut config = Config::default();
-    // No job is found by a poll.
+    // The poll interval is too long for any job to be found by a poll.
     (config.concurrency, config.poll_interval) = (1, Duration::from_mins(1));
     let worker = Worker::new(db.pool.clone()).config(config).state(seen.clone()).register::<Turning>();
     let worker = worker.register::<LinesPlainOne>().register::<LinesPlainTwo>().register::<LinesPlainThree>();

@@ -1,5 +1,5 @@
-//! Fair queueing one statement at a time: notifications of an enqueue, counts, and orders that must not depend on the physical order of
-//! rows.
+//! Tests fair queueing one statement at a time: notifications of an enqueue, counts, and orders that must not depend on the physical order
+//! of rows.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use tests::{
     protocol::sleep,
 };
 
-/// Enqueues this number of jobs of this number of keys, the first of each before the second of any; returns them by line, in order.
+/// Enqueues `each` jobs of each of `keys` keys, the first jobs of all keys before the second ones. Returns the jobs by line, in line order.
 async fn fill(on: &mut PgConnection, keys: usize, each: usize) -> Vec<(i64, Vec<JobId>)> {
     let mut filled = Vec::new();
     for key in 0..keys {
@@ -30,13 +30,13 @@ async fn fill(on: &mut PgConnection, keys: usize, each: usize) -> Vec<(i64, Vec<
 #[tokio::test]
 async fn a_sleeping_worker_is_notified_of_a_fair_job() {
     let (db, mut on, worker) = TestDb::with_worker().await;
-    // The lane exists, so that its creation causes no notification.
+    // The lane must exist already, because its creation would send a notification.
     enqueue_fair(&mut on, "a").await.unwrap();
     let mut listener = db.listen("wake").await;
     sleep(&mut on, worker, &["default"]).await.unwrap();
     enqueue_fair(&mut on, "a").await.unwrap();
-    let told = tokio::time::timeout(Duration::from_secs(10), listener.recv()).await.expect("a worker is notified").unwrap();
-    assert_eq!(told.payload(), "default");
+    let notification = tokio::time::timeout(Duration::from_secs(10), listener.recv()).await.expect("a worker is notified").unwrap();
+    assert_eq!(notification.payload(), "default");
     db.finish().await;
 }
 
@@ -77,7 +77,7 @@ async fn a_large_payload_is_omitted_and_a_job_without_one_is_reported() {
     db.finish().await;
 }
 
-/// Each line has one job per turn, or more with a weight.
+/// Each line gets one job per turn, or more if it has a weight.
 #[tokio::test]
 async fn a_weight_counts_where_there_are_as_many_lines_as_jobs_wanted() {
     let (db, mut on, worker) = TestDb::with_worker().await;
@@ -102,7 +102,7 @@ async fn the_order_of_a_line_is_not_that_of_its_rows() {
       insert into queue.ready select * from turned order by seq desc; drop table turned;
       set enable_indexscan = off; set enable_bitmapscan = off; set enable_indexonlyscan = off; set enable_seqscan = on";
     on.run(turned).await;
-    // One of each line, and then two of each.
+    // The first claim takes one job of each line, the second takes two.
     for (most, from) in [(2, 0), (4, 1)] {
         let taken = claim_lines(&mut on, worker, i64::MIN, most).await.unwrap();
         let mut expected: Vec<JobId> = filled.iter().flat_map(|(_, jobs)| jobs[from..from + most as usize / 2].to_vec()).collect();

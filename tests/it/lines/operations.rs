@@ -1,4 +1,4 @@
-//! Every operation on waiting jobs handles those in fair queues.
+//! Tests that every operation on waiting jobs handles jobs in fair queues.
 
 use std::time::Duration;
 

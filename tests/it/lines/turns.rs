@@ -1,4 +1,4 @@
-//! Workers serve fair queues in turn: no tenant waits for another's backlog.
+//! Tests that workers serve fair queues in turn: no tenant waits for the backlog of another.
 
 use std::{
     collections::HashMap,
@@ -11,10 +11,10 @@ use queue_worker::{Config, Worker};
 use serde::{Deserialize, Serialize};
 use tests::{TestDb, eventually};
 
-/// Tenants and jobs in the order in which they ran.
+/// Tenants and jobs in the order in which the jobs ran.
 type ServedJobs = Arc<Mutex<Vec<(u32, u32)>>>;
 
-/// A job of a tenant, of this duration in ms.
+/// Fair job of a tenant, with a duration of `ms` milliseconds.
 #[job(name = "lines_served", fair = self.tenant, send_only, state(ServedJobs))]
 #[derive(Clone, Serialize, Deserialize)]
 struct Serve {
@@ -80,7 +80,7 @@ async fn a_higher_priority_goes_first_and_within_it_lines_take_turns() {
     db.finish().await;
 }
 
-/// A job that takes no turns.
+/// Job without a fair key.
 #[job(name = "lines_plain", send_only, state(ServedJobs))]
 #[derive(Serialize, Deserialize)]
 struct Plain {
@@ -105,7 +105,7 @@ async fn plain_and_fair_jobs_of_one_queue_follow_their_priorities_and_starve_no_
     Serve::enqueue_all((0..50).map(|n| serve(8, n)), &db.pool).priority(30).await.unwrap();
     db.run_while(worker(&db, &ran, 1, 10).register::<Plain>(), until_ran(&ran, 750)).await;
     let ran: Vec<u32> = ran.lock().unwrap().iter().map(|(tenant, ..)| *tenant).collect();
-    // Each kind has a claimer: one claim, of ten, may have been in flight when the other kind's came.
+    // Each kind of job has its own claimer, so one claim of ten jobs may have been in flight before a claim of the other kind.
     assert!(ran[..60].iter().filter(|tenant| **tenant == 7).count() == 50, "200 first: {ran:?}");
     assert!(ran[..110].iter().filter(|tenant| **tenant == u32::MAX).count() >= 50, "then 150: {ran:?}");
     assert!(ran[690..].iter().filter(|tenant| **tenant == 8).count() == 50, "30 last: {ran:?}");
@@ -137,7 +137,7 @@ async fn of_ten_thousand_tenants_each_is_served_as_often_as_any_other() {
     db.finish().await;
 }
 
-/// Small tenants arrive one after the other while a large one has many waiting jobs and all slots are taken.
+/// Small tenants arrive one after the other while a large tenant has a backlog and occupies all slots.
 #[tokio::test]
 #[ignore = "deep"]
 async fn beside_a_large_tenant_small_ones_wait_at_most_for_their_turn() {

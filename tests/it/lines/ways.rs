@@ -1,4 +1,4 @@
-//! The ways in which a job enters its line, and how it is shown there.
+//! Tests the ways in which a job enters its line, and how it is shown there.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use tests::{Act, Do, Sql as _, TestDb, lines::line_up};
 
 use super::key_of;
 
-/// A job of a tenant.
+/// Fair job of a tenant.
 #[job(name = "lines_rendered", fair = self.tenant, send_only, backoff = fixed("1ms"), max_attempts = 3)]
 #[derive(Serialize, Deserialize)]
 struct Rendered {

@@ -1,5 +1,5 @@
-//! The same beside another worker, a stream of jobs of the same kinds, and a session that locks other rows of the table for longer: the log
-//! names the holder of the row, and the job that waits for it.
+//! Tests locked tables together with another worker, a stream of similar jobs, and a session that locks other rows of the table for longer.
+//! The log names the holder of the row and the job that waits for it.
 
 use std::time::Duration;
 
@@ -11,8 +11,8 @@ use tokio::sync::oneshot;
 
 use super::{Keyed, Mapper, Of, Parent, Plain, Warnings, count_left, enqueue_flow, gate, left, worker};
 
-/// A row of this table, by job, that is locked while its waiters must continue; and whether it is locked within a savepoint: then the
-/// holder is unknown, and all candidates are named.
+/// Table, statement that locks the rows of the jobs `$1`, and whether the lock is taken within a savepoint. In a savepoint the holder is
+/// unknown, so all candidates are named.
 const CASES: [(&str, &str, bool); 8] = [
     ("blocked", "select from queue.blocked b where b.id = any ($1) for update", false),
     ("blocked", "select from queue.blocked b where b.id = any ($1) for update", true),
@@ -24,7 +24,7 @@ const CASES: [(&str, &str, bool); 8] = [
     ("parked", "select from queue.parked p where p.id = any ($1) for update", false),
 ];
 
-/// Enqueues jobs that wait for others, all of which wait for this gate.
+/// Enqueues jobs that wait for other jobs, which in turn wait for the gate `name`.
 async fn enqueue(pool: &PgPool, name: &str) -> Vec<JobId> {
     let of = || Of { gate: name.to_owned(), fails: false };
     let mut ids = Vec::new();
@@ -37,11 +37,11 @@ async fn enqueue(pool: &PgPool, name: &str) -> Vec<JobId> {
     ids
 }
 
-/// The state of all of them before the gate opens: one key waits, two parents do, and a node.
+/// Query for the number of waiting jobs before the gate opens: one behind its key, two parents, and one node.
 const WAIT: &str =
     "select (select count(*) from queue.blocked b where b.id = any ($1)) + (select count(*) from queue.parked p where p.id = any ($1))";
 
-/// These jobs, and those that they have created.
+/// Query for the ids of the jobs and of all jobs that they have created.
 const FAMILY: &str = "select u.id::text from unnest($1::bigint[]) u (id)
     union select c.id::text from queue.child c where c.parent = any ($1)
     union select p.id::text from queue.gather_part p where p.parent = any ($1)";
@@ -135,7 +135,7 @@ async fn the_log_names_a_prepared_transaction() {
     server.stop().unwrap();
 }
 
-/// More keys than one pass handles.
+/// There are more keys than one pass handles.
 #[tokio::test]
 #[ignore = "deep"]
 async fn a_key_continues_behind_a_thousand_locked_by_one_transaction_which_is_named() {
@@ -154,7 +154,8 @@ async fn a_key_continues_behind_a_thousand_locked_by_one_transaction_which_is_na
     let pid = lock(&mut holder, "select from queue.blocked b where b.id = any ($1) for update", false, &kept).await;
     gate(&name).add_permits(10 * KEPT);
     let test = async {
-        within(Duration::from_mins(1), "the first of each key are over", async || count_left(&db.pool, &kept).await as usize == KEPT).await;
+        within(Duration::from_mins(1), "the first of each key have finished", async || count_left(&db.pool, &kept).await as usize == KEPT)
+            .await;
         let mut new = Vec::new();
         for _ in 0..2 {
             new.push(Plain(of()).enqueue(&db.pool).key("new").await.unwrap().id());

@@ -1,4 +1,4 @@
-//! Handlers that log too much or harmful text; and a table that cannot be written.
+//! Tests handlers that log too much or harmful text, and a log table that cannot be written.
 
 use std::{
     fmt,
@@ -13,7 +13,7 @@ use tests::{Act, Do, TestDb, eventually};
 
 use super::{Say, collect, logs, say};
 
-/// Logs while it is formatted, and then panics.
+/// Value that logs while it is being formatted, and then panics.
 struct Nested(bool);
 
 impl fmt::Debug for Nested {
@@ -145,15 +145,15 @@ async fn the_wait_for_writing_a_log_is_not_part_of_the_attempts_duration() {
         jobs.push(say(&db, "ok", "late", 1).await);
     }
     let ran = Arc::new(Mutex::new(Vec::new()));
-    let told = Arc::clone(&ran);
-    let worker = db.worker().register::<Say>().concurrency(1).on_outcome(move |attempt| told.lock().unwrap().push(attempt.ran));
+    let durations = Arc::clone(&ran);
+    let worker = db.worker().register::<Say>().concurrency(1).on_outcome(move |attempt| durations.lock().unwrap().push(attempt.ran));
     db.run_while(worker, async {
         for job in jobs {
             db.until(job, JobState::Completed).await;
         }
     })
     .await;
-    // Each waited for a quarter of a second at least, and logged one line before.
+    // Each job waited at least a quarter of a second for its log to be written. The attempt's duration must not include that wait.
     let shortest = ran.lock().unwrap().iter().min().copied();
     assert!(shortest < Some(Duration::from_millis(200)) && ran.lock().unwrap().len() == 5, "{ran:?}");
     holder.execute("rollback").await.unwrap();

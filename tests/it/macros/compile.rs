@@ -1,5 +1,5 @@
-//! Compiles cases with rustc directly, against the libraries that this test binary was built from, so nothing is built twice as in a
-//! separate project. Relies on one fact about cargo: libraries are beside test binaries.
+//! Compiles test cases with rustc directly, against the libraries that this test binary was built from. Nothing is built twice, as it would
+//! be in a separate project. This relies on cargo placing libraries next to test binaries.
 
 use std::{
     env, fs,
@@ -11,24 +11,24 @@ use std::{
 
 use tests::beyond_tier_one;
 
-/// rustc, and the libraries that cases are linked with.
+/// Invokes rustc with the libraries that the cases are linked with.
 pub(super) struct Compiler {
     libraries: PathBuf,
-    /// The named libraries, as arguments of rustc.
+    /// Named libraries as rustc arguments.
     externs: [String; NAMED.len()],
-    /// Output folder, removed at the end.
+    /// Output folder, which is removed at the end.
     folder: PathBuf,
 }
 
 /// Crates that a case may name.
 const NAMED: [&str; 4] = ["queue_core", "serde", "serde_json", "queue_worker"];
 
-/// Cases that name all of them: they compile only with libraries that match.
+/// Cases that name all crates, so they compile only with libraries that match each other.
 const PROBES: [&str; 2] = ["ui/pass/serde_attributes.rs", "ui/pass/worker.rs"];
 
 impl Compiler {
-    /// This folder may contain libraries of several builds, with other features or older. Ours were built before this binary: takes the
-    /// newest of these that match.
+    /// Finds the libraries of this build. The folder may also contain older libraries, or libraries with other features. The right
+    /// libraries are older than this binary, so this takes the newest libraries among these that match each other.
     pub(super) fn find() -> Self {
         beyond_tier_one("runs rustc");
         let ours = env::current_exe().unwrap();
@@ -37,32 +37,32 @@ impl Compiler {
         let folder = env::temp_dir().join(format!("queue-ui-{}", uuid::Uuid::new_v4().simple()));
         fs::create_dir(&folder).unwrap();
         let mut found = Self { libraries, externs: Default::default(), folder };
-        let mut said = "there are none".to_owned();
+        let mut reason = "there are none".to_owned();
         let [cores, serdes, jsons, workers] = NAMED.map(|name| candidates(&found.libraries, name, built));
         let pairs = cores.iter().flat_map(|core| serdes.iter().map(move |serde| (core, serde)));
         for (core, serde, json) in pairs.flat_map(|(core, serde)| jsons.iter().map(move |json| (core, serde, json))) {
             found.externs = [core.clone(), serde.clone(), json.clone(), String::new()];
             if let Err(error) = found.check(PROBES[0]) {
-                said = error;
+                reason = error;
                 continue;
             }
             for worker in &workers {
                 found.externs[3].clone_from(worker);
                 match found.check(PROBES[1]) {
                     Ok(()) => return found,
-                    Err(error) => said = error,
+                    Err(error) => reason = error,
                 }
             }
         }
-        panic!("no libraries in {} that {PROBES:?} compile with: {said}", found.libraries.display());
+        panic!("no libraries in {} that {PROBES:?} compile with: {reason}", found.libraries.display());
     }
 
-    /// Checks types and lifetimes only.
+    /// Checks the types and lifetimes of a case without building it.
     pub(super) fn check(&self, case: &str) -> Result<(), String> {
         self.rustc(case, &["--emit=metadata"], "rmeta").map(drop)
     }
 
-    /// Compiles the case; returns the program.
+    /// Compiles the case. Returns the path of the program.
     pub(super) fn build(&self, case: &str) -> Result<PathBuf, String> {
         self.rustc(case, &["--emit=link", "-Cdebuginfo=0"], "run")
     }
@@ -75,7 +75,7 @@ impl Compiler {
             .args(["--edition=2024", "--crate-type=bin", "--color=never", "--diagnostic-width=140"])
             .args(args)
             .arg(format!("-Ldependency={}", self.libraries.display()))
-            // rustc's lists of similar types must not depend on crates that a case does not name.
+            // A case is linked only with crates that it names, because rustc lists similar types of all linked crates.
             .args(self.externs.iter().zip(NAMED).filter(|(_, name)| *name != NAMED[3] || text.contains(name)).map(|(one, _)| one))
             .args(["--crate-name", name])
             .arg("-o")
@@ -94,7 +94,7 @@ impl Drop for Compiler {
     }
 }
 
-/// Returns the libraries of that name built by then, newest first, as arguments of rustc.
+/// Returns the libraries named `name` that were built by `until`, newest first, as rustc arguments.
 fn candidates(folder: &Path, name: &str, until: SystemTime) -> Vec<String> {
     let prefix = format!("lib{name}-");
     let mut found: Vec<(SystemTime, PathBuf)> = fs::read_dir(folder)
@@ -109,12 +109,12 @@ fn candidates(folder: &Path, name: &str, until: SystemTime) -> Vec<String> {
     found.into_iter().map(|(_, path)| format!("--extern={name}={}", path.display())).collect()
 }
 
-/// Removes machine-dependent parts from rustc's output: the checkout's path, line numbers of files that are not cases, the summary.
-fn normal(said: &str) -> String {
+/// Removes machine-dependent parts from rustc's output: the checkout's path, line numbers of files that are not cases, and the summary.
+fn normal(message: &str) -> String {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
     let mut text = String::new();
     let mut elsewhere = false;
-    for line in said.lines() {
+    for line in message.lines() {
         if ["error: aborting due to", "For more information about", "Some errors have detailed"].iter().any(|end| line.starts_with(end)) {
             continue;
         }
@@ -139,7 +139,7 @@ fn normal(said: &str) -> String {
     text.trim_end().to_owned() + "\n"
 }
 
-/// Runs all cases of a folder, as many concurrently as there are cores; reports the failures.
+/// Runs all cases of a folder, one per core at a time. Returns the failures.
 pub(super) fn each(folder: &str, try_one: impl Fn(&str) -> Result<(), String> + Sync) -> Vec<String> {
     let paths = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
     let mut cases: Vec<String> =
@@ -162,7 +162,7 @@ pub(super) fn each(folder: &str, try_one: impl Fn(&str) -> Result<(), String> + 
     faults.into_inner().unwrap()
 }
 
-/// Runs a program that must succeed.
+/// Runs a program, which must succeed.
 pub(super) fn run(program: &Path) -> Result<(), String> {
     let Output { status, stderr, .. } = Command::new(program).output().unwrap();
     if status.success() { Ok(()) } else { Err(format!("{status}: {}", String::from_utf8_lossy(&stderr))) }

@@ -1,4 +1,5 @@
-//! The files of `deploy`: those that cannot run here are parsed as their consumers do, and each metric and label that they name exists.
+//! Checks the files of `deploy`. Files that cannot run here are parsed as their consumers parse them, and each metric and label they name
+//! must exist.
 
 use std::{collections::BTreeSet, fs, process::Command};
 
@@ -25,7 +26,7 @@ fn panels() -> Vec<Value> {
     dashboard["panels"].as_array().unwrap().clone()
 }
 
-/// Returns the words that have the form of our names.
+/// Returns the words of an expression that look like our metric names.
 fn names(expression: &str) -> BTreeSet<String> {
     let words = expression.split(|c: char| !(c.is_ascii_alphanumeric() || c == '_'));
     words
@@ -45,14 +46,14 @@ fn alerts_and_dashboard_query_only_existing_metrics() {
             known.insert(row.prometheus);
         }
     }
-    let asked: Vec<String> = alerts().iter().map(|rule| rule["expr"].as_str().unwrap().to_owned()).collect();
+    let expressions: Vec<String> = alerts().iter().map(|rule| rule["expr"].as_str().unwrap().to_owned()).collect();
     let drawn: Vec<String> = panels()
         .iter()
         .flat_map(|panel| panel["targets"].as_array().unwrap().clone())
         .map(|target| target["expr"].as_str().unwrap().to_owned())
         .collect();
-    assert!(asked.len() >= 10 && drawn.len() >= 20, "{} {}", asked.len(), drawn.len());
-    for expression in asked.iter().chain(&drawn).chain([&text("grafana.json"), &text("alerts.yaml")]) {
+    assert!(expressions.len() >= 10 && drawn.len() >= 20, "{} {}", expressions.len(), drawn.len());
+    for expression in expressions.iter().chain(&drawn).chain([&text("grafana.json"), &text("alerts.yaml")]) {
         let named = names(expression);
         let unknown: Vec<&String> = named.difference(&known).collect();
         assert!(unknown.is_empty() && !named.is_empty(), "{unknown:?} in {expression}");
@@ -93,7 +94,7 @@ fn each_panel_has_its_position() {
     }
 }
 
-/// Parses seconds and minutes; returns milliseconds.
+/// Parses a duration in seconds or minutes. Returns milliseconds.
 fn ms(written: &str) -> u64 {
     let number: u64 = written.trim_end_matches(|c: char| c.is_ascii_alphabetic()).parse().unwrap();
     number
@@ -111,8 +112,8 @@ fn the_manifests_fit_together_and_a_worker_has_time_to_drain() {
     let documents = yaml("kubernetes.yaml");
     let of = |kind: &str| documents.iter().find(|document| document["kind"] == kind).unwrap_or_else(|| panic!("no {kind}"));
     for document in &documents {
-        let said = ["apiVersion", "kind"].iter().all(|key| document[*key].is_string());
-        assert!(said && document["metadata"]["name"].is_string() && document["spec"].is_object(), "{document}");
+        let has_kind = ["apiVersion", "kind"].iter().all(|key| document[*key].is_string());
+        assert!(has_kind && document["metadata"]["name"].is_string() && document["spec"].is_object(), "{document}");
     }
     let deployment = &of("Deployment")["spec"];
     let labels = &deployment["template"]["metadata"]["labels"];
@@ -169,15 +170,15 @@ fn the_unit_is_valid_for_systemd() {
     let folder = std::env::temp_dir().join(format!("queue-unit-{}", std::process::id()));
     fs::create_dir_all(&folder).unwrap();
     let unit = folder.join("queue-worker.service");
-    // The worker is not installed here, nor are its manual pages.
+    // Neither the worker nor its manual pages are installed here, so the unit file must not refer to them.
     let here =
         text("queue-worker.service").replace("/usr/local/bin/queue-worker", "/bin/true").replace("Documentation=man:queue-worker(1)\n", "");
     fs::write(&unit, here).unwrap();
     let verified = Command::new(name).args(["verify", "--man=no", unit.to_str().unwrap()]).output().unwrap();
-    let said = String::from_utf8_lossy(&verified.stderr).into_owned();
+    let message = String::from_utf8_lossy(&verified.stderr).into_owned();
     fs::remove_dir_all(folder).unwrap();
-    if !verified.status.success() && !said.contains("queue-worker.service") {
+    if !verified.status.success() && !message.contains("queue-worker.service") {
         return skipped("deploy/queue-worker.service", "systemd-analyze does not work on this machine");
     }
-    assert!(verified.status.success() && !said.contains("queue-worker.service:"), "{said}");
+    assert!(verified.status.success() && !message.contains("queue-worker.service:"), "{message}");
 }

@@ -1,4 +1,4 @@
-//! Metrics for an OpenTelemetry meter, as a program's reader receives them.
+//! Tests metrics for an OpenTelemetry meter, as a program's reader receives them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -55,8 +55,8 @@ async fn a_meter_gets_the_same_metrics_and_the_last_ones_when_the_worker_ends() 
 
 /// Returns the reported number of completed attempts.
 fn completed(exporter: &InMemoryMetricExporter) -> f64 {
-    let told = exporter.get_finished_metrics().unwrap();
-    let metrics = told
+    let exported = exporter.get_finished_metrics().unwrap();
+    let metrics = exported
         .iter()
         .flat_map(opentelemetry_sdk::metrics::data::ResourceMetrics::scope_metrics)
         .flat_map(opentelemetry_sdk::metrics::data::ScopeMetrics::metrics);
@@ -72,7 +72,7 @@ async fn a_store_that_does_not_answer_does_not_block_the_last_metrics() {
     let db = TestDb::new().await;
     let exporter = InMemoryMetricExporter::default();
     let provider = SdkMeterProvider::builder().with_reader(PeriodicReader::builder(exporter.clone()).build()).build();
-    // Locks nothing that a job without a key needs.
+    // The lock does not affect jobs without a key.
     let mut holder = PgConnection::connect(&db.url).await.unwrap();
     holder.execute("begin; lock table queue.blocked in access exclusive mode").await.unwrap();
     Do { act: Act::Ok("x".into()) }.enqueue(&db.pool).await.unwrap();

@@ -1,4 +1,4 @@
-//! Jobs of paused queues wait on purpose: no metric calls for more workers or for an operator.
+//! Tests that jobs of paused queues wait on purpose: no metric calls for more workers or for an operator.
 
 use std::collections::BTreeSet;
 
@@ -11,7 +11,7 @@ use tests::{Act, Do, TestDb, eventually, within};
 use super::{REMEMBERED, Scrape};
 use crate::health::{free_address, get};
 
-/// More than have metrics of their own.
+/// Number of paused queues, which is more than have metrics of their own.
 const PAUSED: usize = 55;
 
 /// Returns the queues with a reported waiting time.
@@ -36,16 +36,16 @@ async fn jobs_of_a_paused_queue_are_not_reported_as_waiting_and_those_of_a_pause
     pause(&db.pool, store, &of_a_type, None).await.unwrap();
     db.run_while(db.worker().queue("default", 5).health(address), async {
         eventually("it listens", async || get(address, "/livez").await.is_some()).await;
-        let told = async |wanted: &[&str]| {
-            let wanted: BTreeSet<&str> = wanted.iter().copied().collect();
-            within(6 * REMEMBERED, "it tells of these and no others", async || waiting(&Scrape::of(address).await) == wanted).await;
+        let until_reported = async |expected: &[&str]| {
+            let expected: BTreeSet<&str> = expected.iter().copied().collect();
+            within(6 * REMEMBERED, "it reports these and no others", async || waiting(&Scrape::of(address).await) == expected).await;
         };
-        told(&["of-a-type", "unserved"]).await;
+        until_reported(&["of-a-type", "unserved"]).await;
         assert_eq!(Scrape::of(address).await.sum("queue_jobs", &[]), Some((PAUSED + 2) as f64), "they are counted as ready all the same");
         resume(&db.pool, store, &Scope::queue("paused-7")).await.unwrap();
-        told(&["of-a-type", "paused-7", "unserved"]).await;
+        until_reported(&["of-a-type", "paused-7", "unserved"]).await;
         pause(&db.pool, store, &Scope::EVERYTHING, None).await.unwrap();
-        told(&[]).await;
+        until_reported(&[]).await;
     })
     .await;
     db.finish().await;

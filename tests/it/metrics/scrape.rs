@@ -1,4 +1,4 @@
-//! The results of scrapes: of workers that ran jobs, and of one whose database is unreachable.
+//! Tests the results of scrapes, from workers that ran jobs and from a worker whose database is unreachable.
 
 use std::{
     collections::BTreeSet,
@@ -26,7 +26,7 @@ fn outcome(scrape: &Scrape, job_type: &str, outcome: &str) -> Option<f64> {
     scrape.sum(CONSUMED, &[("messaging_system", "queue"), ("queue_job_type", job_type), ("queue_outcome", outcome)])
 }
 
-/// Creates a job whose worker was killed while it ran.
+/// Creates a job whose worker was killed while running it.
 async fn orphan(db: &TestDb) -> JobId {
     let job = UntilGo {}.enqueue(&db.pool).await.unwrap().id();
     let killed = WorkerProcess::start(env!("CARGO_BIN_EXE_test-worker"), &db.url, &[]);
@@ -47,7 +47,7 @@ async fn each_metric_of_a_worker_that_ran_jobs_equals_the_database() {
     enqueue(&db, Act::Panic, 1).await;
     Do { act: Act::Ok("late".into()) }.enqueue(&db.pool).after(Duration::from_hours(9)).await.unwrap();
     Do { act: Act::Ok("elsewhere".into()) }.enqueue(&db.pool).queue("unserved").await.unwrap();
-    // Another session holds a snapshot, while transactions continue.
+    // Another session holds a snapshot while transactions continue.
     let mut other = PgConnection::connect(&db.url).await.unwrap();
     let mut held = other.begin().await.unwrap();
     sqlx::raw_sql("set transaction isolation level repeatable read; select 1").execute(&mut *held).await.unwrap();
@@ -62,7 +62,7 @@ async fn each_metric_of_a_worker_that_ran_jobs_equals_the_database() {
         let pruned = async || Scrape::of(address).await.sum("queue_prune_age_seconds", &[]).is_some();
         within(Duration::from_mins(1), "it has pruned", pruned).await;
         let is_seen = async || Scrape::of(address).await.sum("queue_jobs", &[("queue_state", "dead")]) == Some(3.0);
-        within(4 * REMEMBERED, "the store was asked anew", is_seen).await;
+        within(4 * REMEMBERED, "the store was queried again", is_seen).await;
         let scrape = Scrape::of(address).await;
         of_attempts(&db, &scrape).await;
         of_the_store(&db, &scrape).await;
@@ -128,12 +128,12 @@ async fn each_metric_is_documented_and_each_documented_one_exists() {
     let job = Do { act: Act::Ok("over".into()) }.enqueue(&db.pool).expires_in(Duration::from_millis(1)).await.unwrap().id();
     db.run_while(db.worker().health(address), async {
         within(Duration::from_mins(1), "a job is dead", async || db.count("select count(*) from queue.dead").await == 1).await;
-        within(Duration::from_mins(1), "one is over", async || db.state(job).await != Some(JobState::Ready)).await;
+        within(Duration::from_mins(1), "one has finished", async || db.state(job).await != Some(JobState::Ready)).await;
         let scrape = Scrape::of(address).await;
         let documented = documented();
         let page: BTreeSet<(&str, &str)> = documented.iter().map(|row| (row.prometheus.as_str(), row.kind.as_str())).collect();
-        let told: BTreeSet<(&str, &str)> = scrape.types.iter().map(|(name, kind)| (name.as_str(), kind.as_str())).collect();
-        assert_eq!(page, told);
+        let scraped: BTreeSet<(&str, &str)> = scrape.types.iter().map(|(name, kind)| (name.as_str(), kind.as_str())).collect();
+        assert_eq!(page, scraped);
         for row in &documented {
             let unit = if row.unit == "s" { "_seconds" } else { "" };
             let total = if row.kind == "counter" { "_total" } else { "" };
@@ -143,8 +143,8 @@ async fn each_metric_is_documented_and_each_documented_one_exists() {
                 rest.is_some_and(|rest| rest.is_empty() || row.kind == "histogram" && ["_bucket", "_sum", "_count"].contains(&rest))
             };
             for (name, labels, _) in scrape.values.iter().filter(|(name, ..)| ours(name)) {
-                let said: BTreeSet<&str> = labels.iter().map(|(label, _)| label.as_str()).filter(|label| *label != "le").collect();
-                assert_eq!(said, row.labels.iter().map(String::as_str).collect(), "{name}");
+                let found: BTreeSet<&str> = labels.iter().map(|(label, _)| label.as_str()).filter(|label| *label != "le").collect();
+                assert_eq!(found, row.labels.iter().map(String::as_str).collect(), "{name}");
             }
         }
     })
@@ -170,7 +170,7 @@ async fn while_the_database_is_unreachable_a_process_exports_its_own_metrics_in_
         assert_eq!(outcome(&scrape, "do", "completed"), Some(1.0));
         scrape.sum("queue_store_reachable", &[]) == Some(0.0) && scrape.sum("queue_jobs", &[]).is_none()
     };
-    within(Duration::from_mins(1), "it says so", is_away).await;
+    within(Duration::from_mins(1), "it reports it", is_away).await;
     server.restart().await.unwrap();
     let is_back = async || Scrape::of(address).await.sum("queue_store_reachable", &[]) == Some(1.0);
     within(Duration::from_mins(1), "it is back", is_back).await;
@@ -206,19 +206,19 @@ async fn the_error_of_querying_the_store_is_logged_once_per_change() {
     let is_reachable = async || Scrape::of(address).await.sum("queue_store_reachable", &[]) == Some(1.0);
     within(Duration::from_mins(1), "it can be asked", is_reachable).await;
     server.kill().unwrap();
-    let told = |what: &str| worker.log_since(began).into_iter().filter(|line| line.contains(what)).collect::<Vec<_>>();
-    let away = || told("cannot query the store for metrics");
-    within(Duration::from_mins(1), "it says so", async || !is_reachable().await && !away().is_empty()).await;
-    // Four queries, and possibly one more, to a server that stays unreachable.
+    let lines_with = |what: &str| worker.log_since(began).into_iter().filter(|line| line.contains(what)).collect::<Vec<_>>();
+    let away = || lines_with("cannot query the store for metrics");
+    within(Duration::from_mins(1), "it reports it", async || !is_reachable().await && !away().is_empty()).await;
+    // In this time the worker sends four queries, and possibly one more, to the unreachable server.
     let gone = Instant::now();
     while gone.elapsed() < 4 * REMEMBERED {
         assert_eq!(Scrape::of(address).await.sum("queue_store_reachable", &[]), Some(0.0));
         tokio::time::sleep(REMEMBERED / 10).await;
     }
     assert!(away().len() <= 2, "a connection that was cut, and one that is refused: {:?}", away());
-    assert!(told("can be queried for metrics again").is_empty());
+    assert!(lines_with("can be queried for metrics again").is_empty());
     server.restart().await.unwrap();
-    let is_told = async || is_reachable().await && told("can be queried for metrics again").len() == 1;
-    within(Duration::from_mins(1), "it says that it is back", is_told).await;
+    let is_reported = async || is_reachable().await && lines_with("can be queried for metrics again").len() == 1;
+    within(Duration::from_mins(1), "it reports that the store is back", is_reported).await;
     worker.kill();
 }

@@ -1,4 +1,4 @@
-//! Audit entries of operations: who, how many, and for how long.
+//! Tests the audit entries of operations: who did something, how many jobs it affected, and how long the entries are kept.
 
 use queue_core::{
     Job as _, Store,

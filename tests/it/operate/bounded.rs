@@ -1,16 +1,16 @@
-//! Queries of operators read no more of a store that is twice as large.
+//! Tests that operators' queries read no more rows if the store is twice as large.
 //!
-//! Counts rows of tables and entries of indexes. It does not see how many jobs are taken out of the arrays of a row (`unnest` of a lease,
-//! or of completed jobs of one second, of `done_many`), nor sorts and computations: a row counts as one, however long its arrays are.
-//! Arrays are therefore equally long in both stores, and the jobs read from them are bounded by the number of rows read, times the jobs
-//! that a row can hold: those of a claim, or of a settle.
+//! Counts rows of tables and entries of indexes. A row counts as one, however long its arrays are. Sorts and computations are not counted.
+//! Neither are the jobs taken out of the arrays of a row by `unnest`: of a lease, of completed jobs of one second, or of `done_many`. The
+//! arrays are therefore equally long in both stores. The number of jobs that a query reads is bounded by the number of rows read times the
+//! jobs that a row can hold, which is a claim or a settle.
 
 use sqlx::{AssertSqlSafe, Connection as _, Executor as _, PgConnection};
 use tests::TestDb;
 
-/// More of everything than is scanned, of 200 lanes; for the queue `few` and the type `rare` there is nothing, or only rows older than all
-/// others. Running jobs are held in batches of several lanes. All are of one second, so that the end of a scan does not depend on the time
-/// of the test.
+/// Fills a store with more rows of every kind than a query scans, in 200 lanes. The queue `few` and the type `rare` have no jobs, or only
+/// jobs older than all others. Running jobs are held in batches of several lanes. All jobs are of one second, so that the end of a scan
+/// does not depend on the time of the test.
 const FILL: &str = "
   insert into queue.lane (lane, queue, job_type, priority, solo)
   select queue.lane_id('q' || n, 't' || n % 10, 100, false), 'q' || n, 't' || n % 10, 100, false from generate_series(1, 200) n
@@ -57,17 +57,17 @@ const FIGURES: [&str; 7] = [
     "queue.capacities(500)",
 ];
 
-/// Returns the number of rows and index entries of the store that a query reads.
-async fn read_by(on: &mut PgConnection, look: &str) -> i64 {
+/// Returns the number of the store's rows and index entries that a query reads.
+async fn read_by(on: &mut PgConnection, query: &str) -> i64 {
     const READ: &str = "
       select sum(pg_stat_get_xact_tuples_returned(c.oid))::bigint
       from pg_class c
       where c.relnamespace = 'queue'::regnamespace and c.relkind in ('r', 'i')";
-    let mut look_once = on.begin().await.unwrap();
-    let before: i64 = sqlx::query_scalar(READ).fetch_one(&mut *look_once).await.unwrap();
-    sqlx::query(AssertSqlSafe(format!("select count(*) from {look}"))).persistent(false).execute(&mut *look_once).await.unwrap();
-    let after: i64 = sqlx::query_scalar(READ).fetch_one(&mut *look_once).await.unwrap();
-    look_once.rollback().await.unwrap();
+    let mut session = on.begin().await.unwrap();
+    let before: i64 = sqlx::query_scalar(READ).fetch_one(&mut *session).await.unwrap();
+    sqlx::query(AssertSqlSafe(format!("select count(*) from {query}"))).persistent(false).execute(&mut *session).await.unwrap();
+    let after: i64 = sqlx::query_scalar(READ).fetch_one(&mut *session).await.unwrap();
+    session.rollback().await.unwrap();
     after - before
 }
 
@@ -76,25 +76,25 @@ async fn read_by(on: &mut PgConnection, look: &str) -> i64 {
 async fn the_reads_of_lists_and_statistics_do_not_grow_with_the_store() {
     let db = TestDb::new().await;
     let lists = STATES.into_iter().flat_map(|state| FILTERS.map(|filter| format!("queue.reader_list(in_state => {state}, {filter})")));
-    let looks: Vec<String> = lists.chain(FIGURES.map(str::to_owned)).collect();
+    let queries: Vec<String> = lists.chain(FIGURES.map(str::to_owned)).collect();
     let mut read = Vec::new();
-    // History of one span, of eight seconds, is read as a whole: the second half is of another.
+    // History of one span of eight seconds is read as a whole, so the second half belongs to another span.
     for back in [9_i64 << 33, 1 << 33] {
         let mut on = PgConnection::connect(&db.url).await.unwrap();
         for statement in FILL.split(';') {
             on.execute(AssertSqlSafe(statement.replace("BACK", &back.to_string()))).await.unwrap();
         }
         let mut of_size = Vec::new();
-        for look in &looks {
-            of_size.push(read_by(&mut on, look).await);
+        for query in &queries {
+            of_size.push(read_by(&mut on, query).await);
         }
         read.push(of_size);
     }
-    let grown: Vec<String> = looks
+    let grown: Vec<String> = queries
         .iter()
         .zip(read[0].iter().zip(&read[1]))
         .filter(|(_, (small, large))| **large > **small * 11 / 10 + 500 || **large > 200_000)
-        .map(|(look, (small, large))| format!("{look} reads {small} of the store, and {large} of one that is twice as large"))
+        .map(|(query, (small, large))| format!("{query} reads {small} of the store, and {large} of one that is twice as large"))
         .collect();
     assert!(read[0].iter().all(|read| *read >= 0) && read[0].iter().sum::<i64>() > 1_000_000, "reads are counted");
     assert!(grown.is_empty(), "{}", grown.join("\n"));

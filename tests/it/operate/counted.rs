@@ -1,4 +1,4 @@
-//! Counts and their bounds: a count is exact, or reports that there may be more.
+//! Tests counts and their bounds: a count is exact, or reports that there may be more jobs.
 
 use std::process::Command;
 
@@ -11,7 +11,7 @@ use super::ok;
 
 const CLI: &str = env!("CARGO_BIN_EXE_test-cli");
 
-/// Jobs of four lanes in every state, most of them of the first; leases of one lane and of several.
+/// Fills four lanes with jobs in every state, most of them in the first lane. Some leases hold jobs of one lane, others of several.
 const FILL: &str = "
   insert into queue.lane (lane, queue, job_type, priority, solo)
     select queue.lane_id(q, t, 100::smallint, false), q, t, 100, false
@@ -53,17 +53,17 @@ async fn a_count_is_exact_or_reports_that_there_may_be_more() {
             sqlx::query_as("select * from queue.counts($1)").bind(most).fetch_all(&db.pool).await.unwrap();
         for (queue, job_type, state, jobs, partial) in &counts {
             let there = exact.iter().find(|count| (&count.0, &count.1, &count.2) == (queue, job_type, state)).map_or(0, |count| count.3);
-            let said = format!("{queue} {job_type} {state}, counted up to {most:?}: {jobs}, of {there}; partial: {partial}");
-            assert!(if *partial { *jobs <= there } else { *jobs == there && there > 0 }, "{said}");
-            // Where lanes are counted separately, only the excess over each share is cut, and all shares together are two and a half times
-            // the bound.
+            let counted = format!("{queue} {job_type} {state}, counted up to {most:?}: {jobs}, of {there}; partial: {partial}");
+            assert!(if *partial { *jobs <= there } else { *jobs == there && there > 0 }, "{counted}");
+            // Where lanes are counted separately, each lane is counted up to its share. All shares together are two and a half times the
+            // bound.
             let is_by_lane = ["ready", "scheduled", "blocked", "parked"].contains(&state.as_str());
             let share = most.map_or(i64::MAX, |most| (most * 5 / 2 / 4).clamp(1, most.max(1)));
-            assert!(!is_by_lane || *partial != (there <= share || exact_of(&exact, state) <= most.unwrap_or(i64::MAX)), "{said}");
+            assert!(!is_by_lane || *partial != (there <= share || exact_of(&exact, state) <= most.unwrap_or(i64::MAX)), "{counted}");
         }
         for (queue, job_type, state, there) in &exact {
-            let is_told = counts.iter().any(|count| (&count.0, &count.1, &count.2) == (queue, job_type, state));
-            assert!(is_told, "counted up to {most:?}, {queue} {job_type} {state} would be none, and is {there}");
+            let is_counted = counts.iter().any(|count| (&count.0, &count.1, &count.2) == (queue, job_type, state));
+            assert!(is_counted, "counted up to {most:?}, {queue} {job_type} {state} would be none, and is {there}");
         }
         partials.push(counts.iter().filter(|count| count.4).count());
     }
@@ -80,7 +80,7 @@ fn exact_of(exact: &[(String, String, String, i64)], state: &str) -> i64 {
     exact.iter().filter(|count| count.2 == state).map(|count| count.3).sum()
 }
 
-/// With a small lane beside a large one: the former is counted exactly, the latter is reported as more.
+/// The store has a small and a large lane. The small lane is counted exactly, and the large one is reported as having more jobs.
 #[tokio::test]
 #[ignore = "deep"]
 async fn stats_report_where_there_may_be_more_and_count_all_on_request() {
@@ -93,14 +93,14 @@ async fn stats_report_where_there_may_be_more_and_count_all_on_request() {
       insert into queue.ready (lane, seq, id) select lane, id, id from made";
     db.pool.execute(more).await.unwrap();
     operate::set_capacity(&db.pool, Store::default(), "large", Some(50_000)).await.unwrap();
-    let said = async |arguments: &'static [&'static str]| {
+    let print = async |arguments: &'static [&'static str]| {
         let url = db.url.clone();
         let run = move || Command::new(CLI).args(arguments).env("DATABASE_URL", url).env("NO_COLOR", "1").output().unwrap();
         let output = tokio::task::spawn_blocking(run).await.unwrap();
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
         String::from_utf8(output.stdout).unwrap()
     };
-    let json = async |arguments| serde_json::from_str::<Value>(&said(arguments).await).unwrap();
+    let json = async |arguments| serde_json::from_str::<Value>(&print(arguments).await).unwrap();
     let counted = |counts: &Value| {
         let count = |count: &Value| format!("{} {} {}", count["queue"].as_str().unwrap(), count["jobs"], count["partial"]);
         counts.as_array().unwrap().iter().map(count).collect::<Vec<_>>()
@@ -116,14 +116,14 @@ async fn stats_report_where_there_may_be_more_and_count_all_on_request() {
     };
     assert_eq!(capacity(&["capacity", "--json"]).await, "50000 10000 true");
     assert_eq!(capacity(&["capacity", "--json", "--exact"]).await, "50000 20001 false");
-    // The same as text.
+    // The text output contains the same counts.
     let has_row = |text: &str, words: &[&str]| text.lines().any(|line| line.split_whitespace().take(words.len()).eq(words.iter().copied()));
-    let (stats, exactly) = (said(&["stats"]).await, said(&["stats", "--exact"]).await);
+    let (stats, exactly) = (print(&["stats"]).await, print(&["stats", "--exact"]).await);
     let rows: [&[&str]; 4] =
         [&["large", "do", "-", "-", "5000+"], &["small", "do", "-", "-", "1"], &["large", "do", "10000+"], &["small", "do", "1"]];
     assert!(rows.iter().all(|row| has_row(&stats, row)), "{stats}");
     assert!(has_row(&exactly, &["large", "do", "-", "-", "20001"]) && has_row(&exactly, &["small", "do", "-", "-", "1"]), "{exactly}");
-    let (capacity, exactly) = (said(&["capacity"]).await, said(&["capacity", "--exact"]).await);
+    let (capacity, exactly) = (print(&["capacity"]).await, print(&["capacity", "--exact"]).await);
     assert!(has_row(&capacity, &["large", "50000", "10000+"]) && has_row(&exactly, &["large", "50000", "20001"]), "{capacity}{exactly}");
     db.finish().await;
 }

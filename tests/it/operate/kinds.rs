@@ -1,4 +1,4 @@
-//! Jobs of one kind: stored under any name of their type, or with the same metadata, in every state.
+//! Tests operations on jobs of one kind in every state: stored under any name of their type, or with the same metadata.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use tests::{
 
 use super::{connect, enqueue, ok};
 
-/// Had other names before.
+/// Job type that had other names before.
 #[job(name = "renamed", aliases = ["renamed_from", "renamed_first"])]
 #[derive(Serialize, Deserialize)]
 struct Renamed;
@@ -60,17 +60,17 @@ async fn jobs_under_any_name_of_their_type_are_listed_counted_and_changed_togeth
     let one = Filter::default().job_type("renamed_from");
     assert_eq!(operate::snooze_all(&db.pool, store, &one, Duration::from_hours(1)).await.unwrap().done, 3);
     assert_eq!(operate::run_now_all(&db.pool, store, &one).await.unwrap().done, 3);
-    // Of a type that no worker knows, it would wait forever.
+    // No worker knows the type of this job, so the job would wait forever.
     assert_eq!(operate::cancel_all(&db.pool, store, &Filter::default().job_type("renamed_not")).await.unwrap().done, 1);
     db.run_until_idle(db.worker().register::<Renamed>()).await;
     let counts = operate::counts(&db.pool, store).await.unwrap();
-    let over = counts.iter().filter(|count| count.state == JobState::Completed).map(|count| (count.job_type.as_str(), count.jobs));
-    assert_eq!(over.collect::<Vec<_>>(), [("renamed", 3)]);
+    let finished = counts.iter().filter(|count| count.state == JobState::Completed).map(|count| (count.job_type.as_str(), count.jobs));
+    assert_eq!(finished.collect::<Vec<_>>(), [("renamed", 3)]);
     assert!(Registry::linked().unwrap().get("renamed_first").is_some(), "otherwise this test proves nothing");
     db.finish().await;
 }
 
-/// Enqueues a job of a tenant, in this queue.
+/// Enqueues a job of a tenant in the queue `queue`.
 async fn of(on: &mut PgConnection, tenant: &str, queue: &str, key: Option<&str>) -> JobId {
     let options = serde_json::json!({ "queue": queue, "key": key, "meta": { "tenant": tenant, "tags": ["a", "b"] } });
     let payload = serde_json::to_value(Do { act: ok() }).unwrap();
@@ -101,7 +101,7 @@ async fn metadata_choose_jobs_in_every_state() {
         sqlx::query(back).bind(late).execute(&mut on).await.unwrap();
         sqlx::query("select queue.expire_all(array[$1])").bind(late).execute(&mut on).await.unwrap();
         jobs.push(late);
-        // The head of a key, and one behind it.
+        // One job is the head of a key, and the other is blocked behind it.
         jobs.push(of(&mut on, tenant, "default", Some(tenant)).await);
         jobs.push(of(&mut on, tenant, "default", Some(tenant)).await);
         if tenant == "acme" {
@@ -124,7 +124,7 @@ async fn metadata_choose_jobs_in_every_state() {
         assert_eq!(found.jobs.len(), want, "{state}");
         assert!(want > 0 || state == JobState::Ready, "{state}");
     }
-    // One is blocked, one scheduled, one parked, two run.
+    // One job is blocked, one scheduled, one parked, and two are running.
     assert_eq!(operate::count_matching(&db.pool, store, &filter, Act::Cancel).await.unwrap(), 5);
     assert_eq!(operate::requeue_all(&db.pool, store, &filter).await.unwrap().done, 1);
     let swept = operate::cancel_all(&db.pool, store, &filter).await.unwrap();

@@ -1,12 +1,12 @@
-//! Lists in a large store: every job once, newest first, page by page, for every filter.
+//! Tests lists in a large store: for every filter, all pages together contain every job exactly once, newest first.
 
 use sqlx::{AssertSqlSafe, Connection as _, PgConnection};
 use tests::TestDb;
 
 use super::connect;
 
-/// More ready jobs than fit a table that is read whole, and behind them newer jobs in every other state. One lane has half of all. The
-/// place of every hundredth ready job is not its id, in a separate lane too.
+/// Fills a store with more ready jobs than a table that is read whole may have, and with newer jobs in every other state. Half of the jobs
+/// are in one lane. Every hundredth ready job has a position that differs from its id, and such jobs are also in a separate lane.
 const FILL: &str = "
   insert into queue.lane (lane, queue, job_type, priority, solo)
     select queue.lane_id('q' || n, 't' || n % 3, 100::smallint, false), 'q' || n, 't' || n % 3, 100, false from generate_series(0, 149) n;
@@ -38,7 +38,7 @@ const FILL: &str = "
   analyze;
 ";
 
-/// Filters, and the equivalent condition on the view.
+/// Filters, each with the equivalent condition on the view.
 const ASKED: [(&str, &str); 16] = [
     ("", "true"),
     ("state => 'ready'", "state = 'ready'"),
@@ -58,11 +58,11 @@ const ASKED: [(&str, &str); 16] = [
     ("meta => '{\"tag\": \"blue\"}'", "meta @> '{\"tag\": \"blue\"}'"),
 ];
 
-/// Returns the pages of a list below a job, fifteen at most, and whether they were all.
-async fn pages(connection: &mut PgConnection, asked: &str, mut before: i64, most: i32, looked: i32) -> (Vec<i64>, bool) {
+/// Returns up to fifteen pages of a list, starting below the job `before`, and whether the list ended.
+async fn pages(connection: &mut PgConnection, arguments: &str, mut before: i64, most: i32, scanned: i32) -> (Vec<i64>, bool) {
     let mut found = Vec::new();
-    let comma = if asked.is_empty() { "" } else { ", " };
-    let sql = format!("select horizon, id from queue.list({asked}{comma}before => $1, most => {most}, looked => {looked})");
+    let comma = if arguments.is_empty() { "" } else { ", " };
+    let sql = format!("select horizon, id from queue.list({arguments}{comma}before => $1, most => {most}, looked => {scanned})");
     for _ in 0..15 {
         let rows: Vec<(Option<i64>, Option<i64>)> =
             sqlx::query_as(AssertSqlSafe(sql.as_str())).bind(before).persistent(false).fetch_all(&mut *connection).await.unwrap();
@@ -71,7 +71,7 @@ async fn pages(connection: &mut PgConnection, asked: &str, mut before: i64, most
         let next = if ids.len() == most as usize { ids.last().copied() } else { rows[0].0 };
         found.extend(ids);
         let Some(next) = next else { return (found, true) };
-        assert!(next < before, "{asked}: a page continues");
+        assert!(next < before, "{arguments}: a page continues");
         before = next;
     }
     (found, false)
@@ -90,17 +90,17 @@ async fn a_list_of_a_large_store_shows_every_job_once_and_the_newest_first() {
     assert!(large, "it is not read whole");
     let seen = "create temporary table seen as select id, state, queue, job_type, error, meta from queue.jobs";
     sqlx::raw_sql(seen).execute(&mut connection).await.unwrap();
-    for (asked, means) in ASKED {
+    for (arguments, means) in ASKED {
         let sql = format!("select id from seen where {means} order by id desc");
         let there: Vec<i64> = sqlx::query_scalar(AssertSqlSafe(sql)).fetch_all(&mut connection).await.unwrap();
-        assert!(there.len() > 3 || means == "false", "{asked}: {}", there.len());
+        assert!(there.len() > 3 || means == "false", "{arguments}: {}", there.len());
         let middle = there.get(there.len() / 2).copied().unwrap_or_default();
-        for (before, most, looked) in [(i64::MAX, 1000, 5000), (i64::MAX, 70, 40), (middle, 300, 500)] {
+        for (before, most, scanned) in [(i64::MAX, 1000, 5000), (i64::MAX, 70, 40), (middle, 300, 500)] {
             let there = &there[there.partition_point(|id| *id >= before)..];
-            let (found, are_all) = pages(&mut connection, asked, before, most, looked).await;
-            assert!(found == there[..found.len()], "{asked}, {most} of {looked}: each once, in order");
-            assert!(!are_all || found.len() == there.len(), "{asked}, {most} of {looked}: {} of {}", found.len(), there.len());
-            assert!(are_all || looked < 5000 || found.len() > 100, "{asked}, {most} of {looked}: no more than {}", found.len());
+            let (found, are_all) = pages(&mut connection, arguments, before, most, scanned).await;
+            assert!(found == there[..found.len()], "{arguments}, {most} of {scanned}: each once, in order");
+            assert!(!are_all || found.len() == there.len(), "{arguments}, {most} of {scanned}: {} of {}", found.len(), there.len());
+            assert!(are_all || scanned < 5000 || found.len() > 100, "{arguments}, {most} of {scanned}: no more than {}", found.len());
         }
     }
     db.finish().await;

@@ -1,12 +1,12 @@
-//! A store retains a month of days: queries for the newest jobs open the newest days, and the others only if those lack the answer.
+//! Tests that queries for the newest jobs open only the newest days of a month, unless these lack the result.
 
 use sqlx::{Connection as _, PgConnection};
 use tests::TestDb;
 
 use super::connect;
 
-/// Ten days, each with 150 completed jobs with a record, 150 that completed plainly, 20 dead ones and five that are scheduled; and a row of
-/// completed jobs on both sides of the midnight before yesterday.
+/// Fills ten days. Each day has 150 completed jobs with a record, 150 completed jobs without one, 20 dead jobs and five scheduled jobs. One
+/// row of completed jobs spans the midnight before yesterday.
 const FILL: &str = "
   do $$
   declare
@@ -36,7 +36,7 @@ const FILL: &str = "
   insert into queue.scheduled (run_at, id, lane) select now() + interval '1 hour', id, lane from made where n > 320;
   analyze";
 
-/// Returns which days older than this number the statement opens, and its result as text.
+/// Runs the statement. Returns the opened days that are older than `days` days, and the result as text.
 async fn opened(on: &mut PgConnection, ask: &str, days: i32) -> (Vec<String>, Option<String>) {
     const OPEN: &str = "
       select coalesce(array_agg(distinct c.relname::text), '{}')
@@ -45,10 +45,10 @@ async fn opened(on: &mut PgConnection, ask: &str, days: i32) -> (Vec<String>, Op
       where l.pid = pg_backend_pid() and c.relname ~ '^(job|done|done_many|failure)_[0-9]{8}$'
         and right(c.relname, 8)::date < (now() at time zone 'UTC')::date - $1";
     let mut tx = on.begin().await.unwrap();
-    let said = sqlx::query_scalar(sqlx::AssertSqlSafe(ask)).persistent(false).fetch_one(&mut *tx).await.unwrap();
+    let value = sqlx::query_scalar(sqlx::AssertSqlSafe(ask)).persistent(false).fetch_one(&mut *tx).await.unwrap();
     let opened = sqlx::query_scalar(OPEN).bind(days).fetch_one(&mut *tx).await.unwrap();
     tx.rollback().await.unwrap();
-    (opened, said)
+    (opened, value)
 }
 
 #[tokio::test]
@@ -59,7 +59,7 @@ async fn queries_answered_by_the_newest_days_open_no_other() {
     let ids = |of: &str| format!("select string_agg(l.id || ' ' || l.state, ',' order by l.id desc) from {of} l");
     let there = |means: &str, most: u32| ids(&format!("(select id, state from queue.jobs where {means} order by id desc limit {most})"));
     let middle = "queue.id_at(now() - interval '5 days')";
-    for (asked, means, days) in [
+    for (arguments, means, days) in [
         (String::new(), "true", Some(1)),
         ("in_state => 'dead', most => 30, ".to_owned(), "state = 'dead'", Some(1)),
         ("in_state => 'completed', looked => 200, ".to_owned(), "state = 'completed'", Some(1)),
@@ -68,22 +68,22 @@ async fn queries_answered_by_the_newest_days_open_no_other() {
         ("most => 1000, ".to_owned(), "true", None),
         (format!("before => {middle}, most => 900, "), "id < queue.id_at(now() - interval '5 days')", None),
     ] {
-        let most = if asked.contains("900") {
+        let most = if arguments.contains("900") {
             900
-        } else if asked.contains("1000") {
+        } else if arguments.contains("1000") {
             1000
-        } else if asked.contains("30") {
+        } else if arguments.contains("30") {
             30
         } else {
             50
         };
-        let (wanted, list) = (there(means, most), format!("queue.reader_list({asked}in_queue => 'q')"));
-        let wanted = opened(&mut on, &wanted, 0).await.1;
+        let (expected, list) = (there(means, most), format!("queue.reader_list({arguments}in_queue => 'q')"));
+        let expected = opened(&mut on, &expected, 0).await.1;
         let (others, found) = opened(&mut on, &ids(&list), days.unwrap_or(1)).await;
-        assert!(found == wanted && found.is_some(), "{list}: {found:?} instead of {wanted:?}");
+        assert!(found == expected && found.is_some(), "{list}: {found:?} instead of {expected:?}");
         assert_eq!(others.is_empty(), days.is_some(), "{list} opens {others:?}");
         let (_, whole) = opened(&mut on, &ids(&list.replace("reader_list", "list").replace("in_", "")), 1).await;
-        assert_eq!(whole, wanted, "{list}, with payloads");
+        assert_eq!(whole, expected, "{list}, with payloads");
     }
     let payloads = "select count(payload)::text from queue.list(state => 'dead', payload => true, most => 100)";
     assert_eq!(opened(&mut on, payloads, 1).await.1.as_deref(), Some("100"));
@@ -110,11 +110,11 @@ async fn the_longest_waiting_jobs_are_found_among_thousands_of_lanes() {
     let db = TestDb::new().await;
     let mut on = connect(&db).await;
     sqlx::raw_sql(FILL).execute(&mut on).await.unwrap();
-    let told = |of: &str| format!("select string_agg(o.queue || ' ' || o.since, ',' order by o.since, o.queue) from {of} o");
+    let query = |of: &str| format!("select string_agg(o.queue || ' ' || o.since, ',' order by o.since, o.queue) from {of} o");
     for most in [1, 50, 1000, 2000] {
-        let (_, some) = opened(&mut on, &told(&format!("queue.oldest({most})")), 1).await;
-        let (_, wanted) = opened(&mut on, &told(&format!("(select * from queue.oldest() order by since, queue limit {most})")), 1).await;
-        assert!(some == wanted && some.is_some(), "{most}: {some:?} instead of {wanted:?}");
+        let (_, some) = opened(&mut on, &query(&format!("queue.oldest({most})")), 1).await;
+        let (_, expected) = opened(&mut on, &query(&format!("(select * from queue.oldest() order by since, queue limit {most})")), 1).await;
+        assert!(some == expected && some.is_some(), "{most}: {some:?} instead of {expected:?}");
     }
     db.finish().await;
 }

@@ -1,4 +1,4 @@
-//! Lists of rare jobs: how far the search goes.
+//! Tests lists of rare jobs: how far a search goes.
 
 use std::time::Duration;
 
@@ -8,7 +8,8 @@ use queue_core::{
 };
 use tests::TestDb;
 
-/// Behind more completed jobs than a page scans, there is one of another type, and behind as many again, two of it.
+/// Fills a store in which one job of the type `rare` is older than more completed jobs than a page scans. Two further jobs of that type are
+/// older than as many again.
 pub(crate) const FILL: &str = "
   insert into queue.lane (lane, queue, job_type, priority, solo)
     select queue.lane_id('default', t, 100, false), 'default', t, 100, false from unnest('{often,rare}'::text[]) t;

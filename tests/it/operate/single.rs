@@ -1,4 +1,4 @@
-//! Operations on one job by id and store, regardless of its type, as in a web server.
+//! Tests operations on one job by its id and store, regardless of its type, as a web server performs them.
 
 use std::time::Duration;
 
@@ -29,7 +29,7 @@ async fn a_job_of_an_unknown_type_is_queried_and_changed_in_its_own_store() {
     assert_eq!(operate::counts(&db.pool, store).await.unwrap().len(), 1);
     assert_eq!(operate::cancel_all(&db.pool, store, &Filter::default()).await.unwrap().done, 1);
 
-    // The default store has no such job.
+    // The default store has no job with this id.
     let elsewhere = JobRef::from_id(id);
     let error = elsewhere.cancel(&db.pool).await.unwrap_err();
     assert!(matches!(error, Error::NotFound { job } if job == id), "{error}");
@@ -77,8 +77,8 @@ async fn a_refusal_names_job_state_and_operation_and_shows_no_detail() {
     let db = TestDb::new().await;
     let job = enqueue(&db, ok()).await;
     let error = JobRef::from_id(job).requeue(&mut connect(&db).await).await.unwrap_err();
-    let said = format!("job {job} is ready; only a job that is dead, completed, cancelled or expired can be requeued");
-    assert_eq!(error.to_string(), said);
+    let expected = format!("job {job} is ready; only a job that is dead, completed, cancelled or expired can be requeued");
+    assert_eq!(error.to_string(), expected);
     let Error::WrongState { state: JobState::Ready, wanted, done, .. } = error else { panic!("{error}") };
     assert_eq!(
         (wanted.as_slice(), done.as_str()),
@@ -89,7 +89,7 @@ async fn a_refusal_names_job_state_and_operation_and_shows_no_detail() {
         let error = JobRef::from_id(JobId(7)).act(&db.pool, act).await.unwrap_err();
         assert!(matches!(error, Error::NotFound { job: JobId(7) }) && !error.to_string().contains('{'), "{act:?}: {error}");
     }
-    // A lock timeout has the SQLSTATE of a locked job, but is not one.
+    // A lock timeout has the SQLSTATE of a locked job, but must not be reported as one.
     let mut tx = db.pool.begin().await.unwrap();
     sqlx::query("lock table queue.dead in access exclusive mode").execute(&mut *tx).await.unwrap();
     let mut on = connect(&db).await;

@@ -1,4 +1,4 @@
-//! The cost of statistics, and what they omit: for monitors that query every few seconds.
+//! Tests the cost of statistics for monitors that query every few seconds, and what the statistics omit.
 
 use chrono::{DateTime, Utc};
 use queue_core::{
@@ -15,7 +15,7 @@ async fn run(connection: &mut PgConnection, statement: &str) {
     connection.execute(sqlx::raw_sql(AssertSqlSafe(statement.to_owned()))).await.unwrap();
 }
 
-/// Of these jobs, which are alike, most were processed; a moment ago, however long a test takes.
+/// Fills a lane with equal jobs, most of which finished just now, however long the test takes.
 const FILL: &str = "
   insert into queue.lane (lane, queue, job_type, priority, solo)
     select queue.lane_id('default', 'do', 100::smallint, false), 'default', 'do', 100, false from generate_series(1, 2);
@@ -34,7 +34,7 @@ const DRAIN: &str = "
   group by lane, id >> 33, batch;
 ";
 
-/// The later jobs are in another lane.
+/// Moves the later jobs to another lane.
 const OTHER: &str = "
   insert into queue.lane (lane, queue, job_type, priority, solo)
     values (queue.lane_id('other', 'do', 100::smallint, false), 'other', 'do', 100, false);
@@ -52,9 +52,9 @@ async fn publish_counts(connection: &mut PgConnection) {
     .await;
 }
 
-/// Returns the number of entries of the claim index that a function reads, including dead ones.
+/// Returns the number of entries of the claim index that a function reads, including dead entries.
 async fn read_by(connection: &mut PgConnection, function: &str) -> i64 {
-    // Returns the counts of this session that are not published yet.
+    // Returns this session's unpublished counts.
     async fn read(connection: &mut PgConnection) -> i64 {
         let read = "select pg_stat_get_xact_tuples_returned('queue.ready_claim'::regclass)";
         sqlx::query_scalar(read).fetch_one(connection).await.unwrap()
@@ -95,7 +95,7 @@ async fn statistics_of_a_queue_cost_no_more_for_a_million_jobs_and_a_held_snapsh
     let oldest = operate::oldest(&db.pool, Store::default()).await.unwrap();
     assert_eq!((since.unwrap().timestamp_millis(), oldest[0].since), (db.count(FIRST).await, since));
     assert!(waited <= oldest[0].waited && oldest[0].partial);
-    what_is_cancelled_or_long_over_says_nothing(&mut connection, since.unwrap()).await;
+    what_is_cancelled_or_finished_long_ago_counts_nothing(&mut connection, since.unwrap()).await;
     what_is_in_front_is_not_denied(&db, &mut connection).await;
     few_that_are_left_are_found_by_the_heap(&db, &mut connection).await;
     run(&mut other, "rollback").await;
@@ -122,11 +122,11 @@ async fn a_backlog_of_many_lanes_is_counted_up_to_the_bound_and_many_queues_comp
     db.finish().await;
 }
 
-/// Enqueue time of the first ready job in milliseconds.
+/// Query for the enqueue time of the first ready job in milliseconds.
 const FIRST: &str = "select (extract(epoch from queue.enqueued_at(min(seq))) * 1000)::bigint from queue.ready";
 
-async fn what_is_cancelled_or_long_over_says_nothing(connection: &mut PgConnection, since: DateTime<Utc>) {
-    // A finished later job does not imply that those before it are finished, if it was cancelled, or finished some time ago.
+async fn what_is_cancelled_or_finished_long_ago_counts_nothing(connection: &mut PgConnection, since: DateTime<Utc>) {
+    // A finished job does not prove that all earlier jobs are finished if it was cancelled, or finished some time ago.
     for how in [
         "insert into queue.done (id, finished_at, ran_ms, attempts, cancelled) values ($1, now(), 0, 0, true)",
         "insert into queue.done (id, finished_at, ran_ms, attempts) values ($1, now() - interval '11 s', 0, 2)",
@@ -145,7 +145,7 @@ async fn what_is_cancelled_or_long_over_says_nothing(connection: &mut PgConnecti
 }
 
 async fn what_is_in_front_is_not_denied(db: &TestDb, connection: &mut PgConnection) {
-    // A job released at the front is not among these, so they do not claim to be complete; a full count finds it.
+    // A job released to the front is not included, so the result must not claim to be complete. A full count finds the job.
     run(&mut *connection, "insert into queue.ready (lane, seq, id) select j.lane, j.id, j.id from queue.job j order by j.id limit 1").await;
     let (most, store) = (100_000, Store::default());
     let backlog = operate::backlog(&db.pool, store, "default", most).await.unwrap();
@@ -160,7 +160,7 @@ async fn what_is_in_front_is_not_denied(db: &TestDb, connection: &mut PgConnecti
         sqlx::query_as("select jobs, partial from queue.counts() where state = 'ready' order by queue").fetch_all(&mut *tx).await.unwrap();
     assert_eq!(counts, [(10_001, true), (15_000, false)], "each within its share, the one with perhaps more in front");
     tx.rollback().await.unwrap();
-    // Nor is a queue omitted if nothing else of it is ready.
+    // A queue is not omitted either if this job is its only ready one.
     let mut tx = connection.begin().await.unwrap();
     run(&mut tx, OTHER).await;
     let all =
@@ -177,13 +177,13 @@ async fn what_is_in_front_is_not_denied(db: &TestDb, connection: &mut PgConnecti
 
 async fn few_that_are_left_are_found_by_the_heap(db: &TestDb, connection: &mut PgConnection) {
     let store = Store::default();
-    // The rest of an unserved lane is counted without reading the index, where each dead entry is read.
+    // The remaining jobs of an unserved lane are counted without the index, because reading the index would read every dead entry.
     run(&mut *connection, "delete from queue.job where id in (select id from queue.ready order by id limit 24990)").await;
     run(&mut *connection, "delete from queue.ready where id in (select id from queue.ready order by id limit 24990)").await;
     assert_eq!(read_by(&mut *connection, "select * from queue.counts()").await, 0);
     let counts = operate::counts(&db.pool, store).await.unwrap();
     assert_eq!((counts[0].state, counts[0].jobs, counts[0].partial), (JobState::Ready, 10, false));
-    // From there the others know where it begins, and omit nothing.
+    // After that count, the other functions know where the jobs begin, and omit nothing.
     for function in ["queue.backlog('default')", "queue.oldest()", "queue.depth('default')", "queue.depths(array['default'])"] {
         let read = read_by(&mut *connection, &format!("select * from {function}")).await;
         assert!((1..=20).contains(&read), "{function} reads {read} entries");
@@ -210,7 +210,7 @@ async fn without_workers_every_ready_job_is_counted() {
     for _ in 0..2 {
         enqueue(&db, ok()).await;
     }
-    // Another queue's is not counted.
+    // A job of another queue is not counted.
     Do { act: ok() }.enqueue(&db.pool).queue("mail").await.unwrap();
     let seen = operate::backlog(&mut connection, store, "default", 2).await.unwrap();
     assert_eq!((seen.ready, seen.partial, seen.since), (2, true, first));
@@ -249,7 +249,7 @@ async fn statistics_are_planned_once_per_connection() {
     db.finish().await;
 }
 
-/// Functions that read an index of a million jobs plan themselves: a cached plan from when a day was empty would read it whole.
+/// Functions that read an index of a million jobs are planned per call. A plan cached while a day was empty would read the whole index.
 #[tokio::test]
 async fn functions_that_read_jobs_plan_themselves_regardless_of_the_callers_settings() {
     let db = TestDb::new().await;
@@ -257,7 +257,7 @@ async fn functions_that_read_jobs_plan_themselves_regardless_of_the_callers_sett
       where p.pronamespace = 'queue'::regnamespace and p.proname in ('find', 'passed', 'oldest', 'backlog', 'depths')
         and l.lanname = 'plpgsql' and '{enable_seqscan=off,plan_cache_mode=force_generic_plan,jit=off}' <@ p.proconfig";
     assert_eq!(db.count(themselves).await, 5);
-    // These are planned per call, because they open no more days than they need.
+    // These functions are planned per call because they open no more days than they need.
     let for_a_call = "select count(*) from pg_proc p where p.pronamespace = 'queue'::regnamespace
       and p.proname in ('counts', 'newest_ready', 'list_of') and '{plan_cache_mode=force_custom_plan,jit=off}' <@ p.proconfig";
     assert_eq!(db.count(for_a_call).await, 3);

@@ -1,4 +1,4 @@
-//! The server is killed, shut down, or refuses logins.
+//! Tests a server that is killed, shut down, or rejects logins.
 
 use std::time::{Duration, Instant};
 

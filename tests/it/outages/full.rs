@@ -1,4 +1,4 @@
-//! A full disk: a small file system under the database's tables, which requires root.
+//! Tests a full disk: a small file system contains the database's tables. Requires root.
 
 use std::{
     fs::{self, File},
@@ -31,7 +31,7 @@ async fn f46_a_full_disk_costs_no_attempt() {
     let database = server.database_with("narrow", "tablespace small").await.unwrap();
     let mut worker = worker(&server.url("narrow"));
     announced(&database, 1).await;
-    // Too long for the free pages, and incompressible.
+    // The output is incompressible and too long for the free pages.
     let output: String = (0..60_000).map(|_| fastrand::alphanumeric()).collect();
     begin(&database, 10, Act::Slowly(1500, Box::new(Act::Ok(output)))).await;
     let since = Instant::now();

@@ -1,4 +1,4 @@
-//! Half-open connections: the other end is gone without closing.
+//! Tests half-open connections, whose other end is gone without having closed them.
 
 use std::time::{Duration, Instant};
 
@@ -11,7 +11,7 @@ use tests::{
 
 use super::{announced, begin, enqueue, is_completed, nothing_is_charged_but, patient_worker, works};
 
-/// Timeout for the loops to notice, and for the worker to recover.
+/// Maximum time until the loops notice, and until the worker recovers.
 const PATIENCE: Duration = Duration::from_mins(1);
 
 #[tokio::test]
@@ -20,7 +20,7 @@ async fn f36_half_open_connections_are_replaced_and_work_continues() {
     let server = TestServer::start().await.unwrap();
     let database = server.database("silent").await.unwrap();
     let proxy = Proxy::start(server.port()).await.unwrap();
-    // It sends a heartbeat every third of this, and waits as long for the reply.
+    // The worker sends a heartbeat every third of this duration, and waits as long for the reply.
     let mut worker = patient_worker(&url(proxy.port, "silent"), Duration::from_secs(30));
     announced(&database, 1).await;
     begin(&database, 4, Act::Sleep(1000)).await;
@@ -32,11 +32,12 @@ async fn f36_half_open_connections_are_replaced_and_work_continues() {
     let connections = proxy.freeze();
     assert!(connections >= 4, "only {connections} connections");
 
-    // Its claim, its handler's statement and its settle each use a connection that may be frozen.
+    // The claim, the handler's statement and the settle may each use a frozen connection.
     let job = enqueue(&database.pool, Act::Ok(String::new())).await;
     within(PATIENCE, "a job is completed", async || is_completed(&database.pool, job).await).await;
     println!("a job was completed after {:?}", frozen.elapsed());
-    // Counts connections other than these, by their last application name.
+    // Counts new connections by their last application name. Connections for claims, heartbeats and listening count separately, all others
+    // together.
     let fresh =
         "select count(distinct case when application_name in ('queue-worker claim', 'queue-worker heartbeat', 'queue-worker listen')
            then application_name else '' end) from pg_stat_activity, frozen
@@ -47,6 +48,6 @@ async fn f36_half_open_connections_are_replaced_and_work_continues() {
     assert!(!worker.has_ended());
     let same: Vec<uuid::Uuid> = sqlx::query_scalar("select id from queue.worker").fetch_all(&database.pool).await.unwrap();
     assert_eq!(same, [identity], "it never lost its identity");
-    // A handler whose own statement is on a frozen connection is ended by its type's timeout, as at every other await.
+    // A handler whose own statement hangs on a frozen connection is ended by the timeout of its type, as at every other await.
     nothing_is_charged_but(&database, "timed out after 5s").await;
 }

@@ -1,4 +1,4 @@
-//! Transaction ids with another meaning than before: after a failover that lost some, and in a cluster that a dump was restored into.
+//! Tests transaction ids that have changed their meaning, after a failover that lost some, or in a cluster that a dump was restored into.
 
 use queue_core::{Job as _, JobId, JobState, Store};
 use sqlx::{Connection as _, PgConnection, PgPool, Row as _, postgres::PgPoolOptions};
@@ -35,7 +35,7 @@ async fn f70_a_lane_born_after_a_failover_that_lost_transactions_is_served() {
     eventually("the standby has the worker", async || database.count(announced_there).await.unwrap() == 1).await;
     let behind = number(&database.pool).await;
     upstream.set(Mode::Drop);
-    // These are lost; the worker sees them.
+    // These transaction ids are lost with the primary, but the worker has seen them.
     for _ in 0..2_000 {
         sqlx::query("select pg_current_xact_id()").execute(&database.pool).await.unwrap();
     }
@@ -78,7 +78,7 @@ async fn f70_a_worker_continues_in_a_cluster_into_which_its_database_was_restore
     assert!(!worker.has_ended());
 }
 
-/// A lane as a dump restores it, with a transaction id of another cluster.
+/// Statement that inserts a lane as a dump restores it, with a transaction id of another cluster.
 const RESTORED: &str = "insert into queue.lane (lane, queue, job_type, priority, solo, born)
    values (queue.lane_id($1, 'do', 100::smallint, false), $1, 'do', 100, false, $2::xid8)";
 
@@ -108,10 +108,10 @@ async fn a_lane_with_a_future_number_is_not_taken_for_new_at_every_scan() {
     let db = TestDb::new().await;
     let mut c = PgConnection::connect(&db.url).await.unwrap();
     sqlx::query(RESTORED).bind("to-come").bind("99999999999999").execute(&mut c).await.unwrap();
-    let look = Store::default().sql(include_str!("../../../queue-worker/sql/lanes.sql"));
+    let query = Store::default().sql(include_str!("../../../queue-worker/sql/lanes.sql"));
     let glance = Store::default().sql(include_str!("../../../queue-worker/sql/glance.sql"));
     let lanes = async |c: &mut PgConnection, since: Option<&str>| {
-        let found = sqlx::query_as::<_, (String, Option<i64>)>(look).bind(since).bind(vec!["do"]).bind(None::<Vec<String>>);
+        let found = sqlx::query_as::<_, (String, Option<i64>)>(query).bind(since).bind(vec!["do"]).bind(None::<Vec<String>>);
         let found = found.fetch_all(c).await.unwrap();
         (found[0].0.clone(), found.iter().filter(|(_, lane)| lane.is_some()).count())
     };
@@ -132,7 +132,7 @@ async fn a_lane_with_a_future_number_is_not_taken_for_new_at_every_scan() {
     transaction.commit().await.unwrap();
     assert!(born(&mut c, Some(&between)).await);
     assert_eq!(lanes(&mut c, Some(&between)).await.1, 1);
-    // Of a server with higher transaction ids.
+    // A snapshot of a server with higher transaction ids.
     let lost = "88888888888888:88888888888888:";
     assert!(born(&mut c, Some(lost)).await && born(&mut c, None).await);
     assert_eq!(lanes(&mut c, Some(lost)).await.1, 2);

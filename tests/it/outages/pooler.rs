@@ -1,4 +1,4 @@
-//! A pooler between the workers and the server.
+//! Tests a pooler between the workers and the server.
 
 use std::time::{Duration, Instant};
 
@@ -23,14 +23,14 @@ async fn f39_a_pooler_that_drops_the_settings_is_noticed_and_jobs_run_neverthele
         let ours = "select count(*) from pg_stat_activity where application_name like 'queue-worker %' and datname = current_database()";
         eventually("it is connected", async || database.count(ours).await.unwrap() >= 4).await;
         works(&database.pool).await;
-        // Behind a pooler, notifications of this job may never arrive.
+        // Behind a pooler, the notification of this job may never arrive.
         sqlx::query("delete from queue.idle").execute(&database.pool).await.unwrap();
         let job = enqueue(&database.pool, Act::Ok(String::new())).await;
         eventually("it is found by a poll", async || is_completed(&database.pool, job).await).await;
         nothing_is_charged(&database).await;
-        let said = worker.log_since(began);
-        let warnings = said.iter().filter(|line| line.contains("a pooler is in front of the database")).count();
-        assert!((1..=3).contains(&warnings), "{said:#?}");
+        let lines = worker.log_since(began);
+        let warnings = lines.iter().filter(|line| line.contains("a pooler is in front of the database")).count();
+        assert!((1..=3).contains(&warnings), "{lines:#?}");
         assert!(!worker.has_ended());
     }
 }

@@ -1,4 +1,4 @@
-//! Two servers, one of which follows the other: connections to the wrong one, and a failover.
+//! Tests two servers, one of which is a standby of the other: connections to the wrong server, and a failover.
 
 use std::time::{Duration, Instant};
 
@@ -13,7 +13,7 @@ use tests::{
 
 use super::{announced, begin, complains_with_restraint, enqueue, is_completed, nothing_is_charged, worker, works};
 
-/// Returns the same database on the other server.
+/// Returns the same database on the standby.
 async fn on(standby: &TestServer, database: &Database) -> Database {
     let pool = PgPoolOptions::new().max_connections(4).connect(&standby.url(&database.name)).await.unwrap();
     Database { name: database.name.clone(), pool }

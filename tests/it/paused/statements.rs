@@ -1,4 +1,4 @@
-//! The SQL statements: who is waited for, what is counted, and in which order pauses become visible.
+//! Tests the SQL statements for pauses: which workers a pause waits for, what it counts, and in which order pauses become visible.
 
 use std::time::Duration;
 
@@ -28,7 +28,7 @@ async fn a_pause_waits_for_each_living_worker_that_could_run_its_jobs_to_acknowl
     let db = TestDb::new().await;
     let mut on = connect(&db).await;
     let mut workers = Vec::new();
-    // Of any queue and type; of another queue; of another type; silent.
+    // The first three workers serve any queue and type, only another queue, and only another type. The lease of the fourth has expired.
     for change in ["name = 'a'", "name = 'b', queues = '{other}'", "name = 'c', types = '{other}'", "expires_at = now() - interval '1 s'"] {
         let worker = register(&mut on).await.unwrap();
         sqlx::query(sqlx::AssertSqlSafe(format!("update queue.worker set {change} where id = $1")))
@@ -51,7 +51,7 @@ async fn a_pause_waits_for_each_living_worker_that_could_run_its_jobs_to_acknowl
     assert_eq!(awaited(&db, &other).await.unwrap(), [workers[1]], "no word is taken back");
     vouch(&mut on, workers[2], second).await;
     assert!(awaited(&db, &mail).await.unwrap().is_empty());
-    // Paused again by another operator: all workers acknowledge again.
+    // Another operator pauses again, so all workers must acknowledge again.
     assert!(pause(&db, &mail).await > second);
     assert_eq!(awaited(&db, &mail).await.unwrap().len(), 2);
     resume(&db, &mail).await;
@@ -114,7 +114,7 @@ async fn pauses_are_shown_with_their_reason_and_waiting_jobs_and_end_one_by_one(
     db.finish().await;
 }
 
-/// Limits an operation that ends by itself, generously for a busy machine.
+/// Runs an operation that must end by itself, with a timeout that is generous for a busy machine.
 async fn soon<T>(act: impl Future<Output = T>) -> T {
     tokio::time::timeout(Duration::from_secs(40), act).await.expect("it waits forever")
 }
@@ -136,7 +136,7 @@ async fn pauses_become_visible_in_the_order_of_their_numbers_and_no_session_wait
     open.commit().await.unwrap();
     let (second, mut other) = second.await.unwrap();
     assert!(second.unwrap() > first);
-    // Readers do not wait for an operator who does not commit; other operators do for five seconds.
+    // Readers do not wait for an operator who does not commit. Other operators wait for five seconds.
     let mut open = one.begin().await.unwrap();
     operate::pause(&mut open, Store::default(), &Scope::queue("mail"), None).await.unwrap();
     assert_eq!(operate::pauses(&db.pool, Store::default()).await.unwrap().len(), 2);

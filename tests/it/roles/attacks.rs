@@ -1,4 +1,4 @@
-//! Malicious roles.
+//! Tests attacks by users who are members of a role.
 
 use queue_core::{
     Error, Job as _, Roles, Store,
@@ -107,7 +107,7 @@ async fn a_worker_creates_and_drops_only_days_and_writes_no_job() {
     store.server.stop().unwrap();
 }
 
-/// The search path and the temporary objects of an attacker who enqueues.
+/// Statements that set the search path and the temporary objects of an attacking producer.
 const SESSION: &str = "
     set search_path = web, public, pg_catalog;
     create temporary table job (id bigint, lane bigint, max_attempts smallint, payload jsonb, meta jsonb);
@@ -119,7 +119,7 @@ const SESSION: &str = "
     create temporary table secret (wake text, over text, marks text);
     create temporary table pg_roles (rolname name, oid oid);";
 
-/// Other objects of the attacker.
+/// Statements that create the attacker's other objects.
 const SHADOWS: &str = "
     create function web.take() returns void language plpgsql as $$ begin
       execute 'grant queue_owner to web'; raise exception 'taken'; end $$;
@@ -147,8 +147,8 @@ const SHADOWS: &str = "
     create function web.caught(pg_catalog.text) returns boolean language plpgsql as $$ begin perform web.take(); return true; end $$;
     create domain web.text as pg_catalog.text check (web.caught(value));";
 
-/// Objects of the attacker, named like what the SQL entry points use, first on the path and among temporary objects. Each of them grants
-/// the owner's privileges to the attacker if the owner uses it.
+/// The attacker's objects have the names of objects that the SQL entry points use. They come first on the path and among temporary objects.
+/// If the owner used one of them, it would grant the owner's privileges to the attacker.
 #[tokio::test]
 #[ignore = "deep"]
 async fn no_sql_entry_point_uses_objects_of_its_caller() {
@@ -156,7 +156,7 @@ async fn no_sql_entry_point_uses_objects_of_its_caller() {
     store.run("create schema web authorization web").await;
     store.tries("web", SHADOWS).await.unwrap();
     let job = ok().enqueue(&store.pool("web")).await.unwrap().id();
-    // There is a worker to wake.
+    // An idle row makes the enqueues notify a worker.
     store.run("insert into queue.idle values ('*', gen_random_uuid())").await;
     for sql in [
         "select queue.enqueue('do', '{}')".to_owned(),
@@ -176,7 +176,7 @@ async fn no_sql_entry_point_uses_objects_of_its_caller() {
         let done = store.tries("web", &format!("{SESSION} {sql}")).await;
         assert!(done.is_ok(), "{sql}: {done:?}");
     }
-    // A producer cannot give its job another's uniqueness key, or the tick of a schedule.
+    // A producer cannot give its job the uniqueness key of another job, or the tick of a schedule.
     for system in [
         r#"{"unique": "00000000-0000-0000-0000-000000000000"}"#,
         r#"{"schedule": "a", "tick": "b"}"#,
@@ -236,15 +236,15 @@ async fn a_producer_for_some_queues_enqueues_in_no_other_by_any_way() {
     assert!(refused.to_string().contains("the role mailer may not enqueue into the queue secret"), "{refused}");
     let refused = Do::enqueue_all((0..10).map(|_| ok()), &mailer).queue("secret").await.unwrap_err();
     assert!(matches!(&refused, Error::Database(error) if error.to_string().contains("may not enqueue")), "{refused}");
-    // The options published by its type's workers send it to another queue.
+    // The workers of the job's type have published options that would send the job to another queue.
     store.run("insert into queue.type_options values ('typed', 'secret', 100, 20)").await;
     store.is_denied("mailer", "select queue.enqueue('typed', '{}')").await;
     store.is_denied("mailer", "select queue.enqueue('typed', '{}', '{\"key\": \"k\"}')").await;
-    // Nor does it own another producer's jobs.
+    // The producer does not own the jobs of another producer either.
     store.run("insert into queue.producer_queue values ('nobody_else', 'private')").await;
     store.is_denied("mailer", "select queue.enqueue('do', '{}', '{\"queue\": \"private\"}')").await;
     assert_eq!(store.db.count("select count(*) from queue.job").await.unwrap(), jobs);
-    // Signals require the right to enqueue in the queue; a role that may operate on jobs may send them anywhere.
+    // A signal requires the privilege to enqueue in the job's queue. A role that may operate on jobs may signal any job.
     let own = ok().enqueue(&mailer).queue("mail").await.unwrap();
     assert_eq!(own.signal(&mailer, "go", &1).await.unwrap(), Signalled::Sent);
     let secret = ok().enqueue(&store.db.pool).queue("secret").await.unwrap();
@@ -257,7 +257,7 @@ async fn a_producer_for_some_queues_enqueues_in_no_other_by_any_way() {
         assert_eq!(secret.signal(&store.pool(anywhere), "go", &1).await.unwrap(), Signalled::Sent, "{anywhere}");
     }
     assert_eq!(store.db.count("select count(*) from queue.signal").await.unwrap(), 3);
-    // Options published for another type do not apply; those of its own type do.
+    // Options published for another type do not apply. Options of the job's own type do.
     store.run("insert into queue.type_options values ('mailed', 'mail', 100, 20)").await;
     store.tries("mailer", "select queue.enqueue('mailed', '{}')").await.unwrap();
     for (row, constraint) in [("'mailer', 'mail'", "producer_queue_pkey"), ("'mailer', ' '", "producer_queue_is_a_name")] {
@@ -266,7 +266,7 @@ async fn a_producer_for_some_queues_enqueues_in_no_other_by_any_way() {
         assert!(refused.contains(constraint), "{refused}");
     }
 
-    // The others are not restricted, and the last published options count.
+    // Other producers are not restricted, and the last assigned queues count.
     ok().enqueue(&store.pool("web")).queue("secret").await.unwrap();
     let roles = Roles::of_producer(Store::default(), "mailer", &["secret"]).unwrap();
     roles.apply(&mut store.db.pool.acquire().await.unwrap()).await.unwrap();
@@ -275,7 +275,7 @@ async fn a_producer_for_some_queues_enqueues_in_no_other_by_any_way() {
     store.server.stop().unwrap();
 }
 
-/// A caller of another user's function enqueues with that user's privileges.
+/// A caller of another user's security definer function enqueues with that user's privileges.
 #[tokio::test]
 #[ignore = "deep"]
 async fn a_function_of_another_user_enqueues_with_that_users_privileges() {

@@ -1,4 +1,4 @@
-//! A flow by a producer and a worker with only their own privileges.
+//! Tests a flow whose producer and worker have only the privileges of their roles.
 
 use queue_core::{Flow, JobId};
 use tests::WorkerProcess;
@@ -22,10 +22,10 @@ async fn a_producer_enqueues_a_flow_and_a_worker_completes_it() {
     until(&store, flow.job(&last).id(), "completed").await;
     let nodes = r#"[{"name": "a", "job_type": "do", "payload": {"act": {"Ok": "a"}}},
         {"name": "b", "job_type": "do", "jobs": [{"act": {"Ok": "b"}}], "after": ["a"]}]"#;
-    let said = sqlx::query_scalar("select queue.enqueue_flow('said', $1::text::jsonb)").bind(nodes).fetch_one(&web);
-    let said: JobId = said.await.unwrap();
+    let id = sqlx::query_scalar("select queue.enqueue_flow('said', $1::text::jsonb)").bind(nodes).fetch_one(&web);
+    let id: JobId = id.await.unwrap();
     let many: JobId =
-        sqlx::query_scalar("select id from queue.nodes($1) where name = 'b'").bind(said).fetch_one(&store.db.pool).await.unwrap();
+        sqlx::query_scalar("select id from queue.nodes($1) where name = 'b'").bind(id).fetch_one(&store.db.pool).await.unwrap();
     until(&store, many, "completed").await;
     drop(worker);
     store.server.stop().unwrap();

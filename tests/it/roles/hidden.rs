@@ -1,4 +1,4 @@
-//! Row level security: rows hidden from a worker are not mistaken for missing ones.
+//! Tests row-level security: rows that are hidden from a worker are not mistaken for missing rows.
 
 use std::time::Instant;
 
@@ -13,7 +13,8 @@ use super::{
     work::{WORKER, cli, ok, until},
 };
 
-/// Regression test: a policy on `job` alone killed each claimed job, because its payload was missing; one on `ready` left all jobs waiting.
+/// Regression test: a policy on `job` alone killed each claimed job, because its payload was missing. A policy on `ready` left all jobs
+/// waiting.
 #[tokio::test]
 #[ignore = "deep"]
 async fn hidden_rows_lead_to_no_verdict_and_their_table_is_named() {
@@ -30,8 +31,8 @@ async fn hidden_rows_lead_to_no_verdict_and_their_table_is_named() {
         // A quote is escaped in the log.
         let line = format!("row-level security policy for table \\\"{table}\\\"");
         eventually(&format!("the log names {table}"), async || worker.log_since(since).iter().any(|logged| logged.contains(&line))).await;
-        let (code, said) = cli(&store, "runner", &["stats"]);
-        assert!(code != Some(0) && said.contains("row level security") && said.contains(table), "{code:?} {said}");
+        let (code, output) = cli(&store, "runner", &["stats"]);
+        assert!(code != Some(0) && output.contains("row level security") && output.contains(table), "{code:?} {output}");
         let found = doctor(&store.db.pool, Store::default(), &Checkup::default()).await.findings;
         let found: Vec<_> = found.into_iter().filter(|finding| finding.kind == FindingKind::RowSecurity).collect();
         assert_eq!(found.len(), 1, "{found:?}");

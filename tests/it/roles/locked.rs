@@ -1,4 +1,4 @@
-//! Open transactions of an operator.
+//! Tests open transactions of an operator.
 
 use std::time::Duration;
 
@@ -23,8 +23,8 @@ async fn an_uncommitted_requeue_of_a_parent_stops_nothing() {
     operator.execute(AssertSqlSafe(format!("begin; select queue.requeue({})", jobs.fallen))).await.unwrap();
     gate("left open").add_permits(1000);
     assert_eq!((left(pool, &[child]).await, left(pool, &jobs.all).await, left(pool, &jobs.others).await), (0, 0, 0));
-    let told = "select count(*) from queue.child where id = $1 and state = 'completed'";
-    eventually("its end is noted", async || sqlx::query_scalar::<_, i64>(told).bind(child).fetch_one(pool).await.unwrap() == 1).await;
+    let completed = "select count(*) from queue.child where id = $1 and state = 'completed'";
+    eventually("its end is noted", async || sqlx::query_scalar::<_, i64>(completed).bind(child).fetch_one(pool).await.unwrap() == 1).await;
     operator.execute("commit").await.unwrap();
     assert_eq!(left(pool, &[jobs.fallen]).await, 0, "it has ended again");
     stop.send(()).unwrap();

@@ -1,15 +1,16 @@
-//! The matrices of roles by function and by table, compared with the expected ones below: a new object without a decision fails.
+//! Compares the privileges of the roles on functions and tables with the expected privileges below. A new object without an entry fails the
+//! test.
 
 use std::collections::BTreeMap;
 
 use super::RoledStore;
 use crate::search_path::QUALIFIED;
 
-/// The roles, with the letter of each below. The owner may do everything, a user without a role nothing.
+/// Roles, with the letter of each in the tables below. The owner may do everything, a user without a role nothing.
 const ROLES: [(&str, char); 5] =
     [("queue_producer", 'p'), ("mailer", 'm'), ("queue_worker", 'w'), ("queue_reader", 'r'), ("queue_operator", 'o')];
 
-/// Roles that may execute each function; a function for the owner only is on no line.
+/// Roles that may execute each function. A function for the owner only has no line.
 const FUNCTIONS: &str = "
 act_on_all o
 act_on_one o
@@ -210,7 +211,7 @@ workers ro
 write_logs w
 ";
 
-/// Privileges of roles on each table, view or sequence: select, insert, update, delete, usage. With columns, those that may be read.
+/// Privileges of roles on each table, view or sequence: select, insert, update, delete, usage. Column names limit the readable columns.
 const TABLES: &str = "
 active_key w:SIUD r:S o:S
 audit r:S o:S
@@ -361,7 +362,8 @@ async fn nothing_is_open_to_public_and_every_entry_point_pins_its_path_and_belon
         .await
         .unwrap();
     assert!(doors > 20, "only {doors} doors were found");
-    // Except those that `search_path` lists as naming all schemas; everything they call must do so, set a path or be bound.
+    // The functions that `search_path` lists as qualifying all names are excepted. Everything they call must do so too, set a path, or be
+    // bound.
     let loose = "select p.oid::regprocedure::text from pg_proc p
         where p.pronamespace = 'queue'::regnamespace and p.prosecdef and p.proname <> all ($1)
           and (p.proconfig @> '{\"search_path=pg_catalog, pg_temp\"}') is not true";

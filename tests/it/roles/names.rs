@@ -1,10 +1,11 @@
-//! The identity of the enqueuing role, and secrets of the store: neither can be obtained by a trick.
+//! Tests the identity of the enqueuing role and the secrets of the store: neither can be obtained by a trick.
 
 use sqlx::Executor as _;
 
 use super::RoledStore;
 
-/// A function of this user that enqueues with its privileges, and a table with a row for an index that calls it.
+/// Statements that create functions of this user which enqueue with the user's privileges, and a table with a row for an index that calls
+/// one of them.
 const BORROWED: &str = "
     create function shop.lend() returns bigint language sql volatile security definer as $$ select queue.insert_job('do', '{}', 'secret') $$;
     create function shop.lend_all() returns bigint language sql volatile security definer
@@ -20,7 +21,7 @@ async fn a_producer_for_some_queues_cannot_enqueue_as_another_role() {
     let store = RoledStore::new().await;
     store.run("create role guests; grant guests to mailer; create schema shop authorization mailer").await;
     store.tries("mailer", BORROWED).await.unwrap();
-    // As a role that it may assume and that has nothing to do with the store; as other users who call its functions.
+    // Other users call these functions, and the user itself may assume a role that has nothing to do with the store.
     for sql in ["select shop.lend()", "select shop.lend_all()"] {
         for user in ["mailer", "web", "nobody_else", "viewer"] {
             store.is_denied(user, sql).await;
@@ -28,9 +29,9 @@ async fn a_producer_for_some_queues_cannot_enqueue_as_another_role() {
         store.is_denied("mailer", &format!("set role guests; {sql}")).await;
         store.is_denied("postgres", sql).await;
     }
-    // As a user who maintains its tables: an index is built with the privileges of the table's owner.
+    // The index is built with the privileges of the table's owner, which must not help a user who maintains the table.
     store.is_denied("postgres", "create index on shop.trap (shop.told(n))").await;
-    // A caller can only name itself.
+    // A caller can only pass its own identity.
     for caller in ["null", "'web'", "'web'::queue.caller", "'postgres'", "('{web}'::queue.caller[])[1]", "''"] {
         for sql in [
             format!("select queue.insert_job('do', '{{}}', 'secret', caller => {caller})"),
@@ -49,7 +50,7 @@ async fn a_producer_for_some_queues_cannot_enqueue_as_another_role() {
     store.server.stop().unwrap();
 }
 
-/// A session may print the plans of all statements with their values, including those of the SQL entry points.
+/// A session may print the plans of all statements with their values, including statements inside the SQL entry points.
 #[tokio::test]
 #[ignore = "deep"]
 async fn no_secret_of_the_store_is_in_a_plan_that_its_caller_has_printed() {
@@ -57,7 +58,7 @@ async fn no_secret_of_the_store_is_in_a_plan_that_its_caller_has_printed() {
     store.run("alter role web set log_error_verbosity = verbose; select queue.set_capacity('bounded', 20)").await;
     let marks: String = sqlx::query_scalar("select marks from queue.secret").fetch_one(&store.db.pool).await.unwrap();
     let mut web = store.connect("web").await;
-    // The other format breaks lines within numbers.
+    // The pretty format breaks lines within numbers.
     web.execute(sqlx::raw_sql("set debug_print_plan = on; set debug_pretty_print = off")).await.unwrap();
     for sql in [
         "select queue.insert_job('do', '{}', 'bounded') from generate_series(1, 7)",
@@ -76,7 +77,7 @@ async fn no_secret_of_the_store_is_in_a_plan_that_its_caller_has_printed() {
     store.server.stop().unwrap();
 }
 
-/// Parses a byte as plans print it: a number with its sign.
+/// Parses a byte as plans print it, as a signed number.
 fn byte(number: &str) -> Option<u8> {
     number.parse::<i8>().ok().map(i8::cast_unsigned)
 }

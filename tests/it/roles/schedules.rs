@@ -1,4 +1,5 @@
-//! Schedules: an operator creates them, a worker declares and fires them, a reader sees them, and a producer has no access.
+//! Tests schedules with roles: an operator creates them, a worker declares and fires them, and a reader sees them. A producer has no
+//! access.
 
 use std::time::Duration;
 
@@ -38,8 +39,8 @@ async fn an_operator_creates_a_schedule_a_worker_fires_it_and_a_reader_sees_it_w
     eventually("its job now is completed", completed).await;
     schedule::resume(&ops, STORE(), "yearly").await.unwrap();
 
-    let (code, said) = cli(&store, "viewer", &["cron", "show", "second"]);
-    assert!(code == Some(0) && said.contains("enqueued") && !said.contains("secret"), "{said}");
+    let (code, output) = cli(&store, "viewer", &["cron", "show", "second"]);
+    assert!(code == Some(0) && output.contains("enqueued") && !output.contains("secret"), "{output}");
     for user in ["web", "mailer", "runner", "viewer", "nobody_else"] {
         store.is_denied(user, "select queue.schedule('mine', 'do', '{}', '{\"every\": 60}')").await;
         for act in ["unschedule", "pause_schedule", "resume_schedule", "skip_schedule", "run_schedule"] {

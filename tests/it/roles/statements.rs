@@ -1,4 +1,4 @@
-//! The matrix of roles by statement, compared with the expected one below: a new statement without a decision fails.
+//! Compares which roles may run each statement with the expected matrix below. A new statement without an entry fails the test.
 
 use std::{fs, path::Path};
 
@@ -6,7 +6,7 @@ use sqlx::{AssertSqlSafe, Connection as _, Executor as _};
 
 use super::RoledStore;
 
-/// Roles that may run each statement file. A statement for the owner only is on no line.
+/// Roles that may run each statement file. A statement for the owner only has no line.
 const STATEMENTS: &str = "
 act_on_all o
 act_on_one o
@@ -218,7 +218,8 @@ workers ro
 write_logs w
 ";
 
-/// Runs each file with nulls, as it is sent: privileges on the objects it names are checked before it does anything.
+/// Runs each file as it is sent, with nulls as parameters. The server checks the privileges on all named objects before the statement does
+/// anything.
 #[tokio::test]
 #[ignore = "deep"]
 async fn each_role_may_run_its_statements_and_no_others() {

@@ -1,4 +1,5 @@
-//! Why a job is not running, as a reader asks it: without payloads, and of other sessions only what a reader may see.
+//! Tests the diagnosis of a job that is not running as a reader sees it: without payloads, and of other sessions only what a reader may
+//! see.
 
 use queue_core::{
     JobId, Store,
@@ -37,10 +38,10 @@ async fn a_reader_is_shown_causes_without_payloads_and_only_visible_sessions() {
         store.is_denied(user, &format!("select * from queue.why({job})")).await;
         store.is_denied(user, &format!("select * from queue.why_causes({job})")).await;
     }
-    // The parts are for the owner only.
+    // The functions for the parts of a diagnosis are for the owner only.
     store.is_denied("viewer", "select queue.why_absent(7)").await;
     store.is_denied("viewer", &format!("select * from queue.why_running({job})")).await;
-    // The session that locks the table is shown to a reader as well.
+    // A reader also sees the session that locks the table.
     holder.execute("lock table queue.ready in access exclusive mode").await.unwrap();
     let why = operate::why(&store.pool("viewer"), Store::default(), job).await.unwrap();
     assert_eq!((why.first().kind, &why.first().facts["sessions"][0]["application"]), (CauseKind::TableLocked, &"by hand".into()));

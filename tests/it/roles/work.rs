@@ -1,4 +1,4 @@
-//! The regular work of each role, with only its own privileges.
+//! Tests the regular work of each role, with only its own privileges.
 
 use std::{process::Command, time::Duration};
 
@@ -23,11 +23,11 @@ async fn state(store: &RoledStore, id: JobId) -> Option<String> {
     sqlx::query_scalar("select state from queue.jobs where id = $1").bind(id).fetch_optional(&store.db.pool).await.unwrap()
 }
 
-pub(super) async fn until(store: &RoledStore, id: JobId, wanted: &str) {
-    eventually(&format!("job {id} is {wanted}"), async || state(store, id).await.as_deref() == Some(wanted)).await;
+pub(super) async fn until(store: &RoledStore, id: JobId, expected: &str) {
+    eventually(&format!("job {id} is {expected}"), async || state(store, id).await.as_deref() == Some(expected)).await;
 }
 
-/// Runs the command line as this user; returns the exit code and the output.
+/// Runs the command line as this user. Returns the exit code and the output.
 pub(super) fn cli(store: &RoledStore, user: &str, arguments: &[&str]) -> (Option<i32>, String) {
     let output = Command::new(CLI).args(arguments).env("DATABASE_URL", store.url(user)).env("NO_COLOR", "1").output().unwrap();
     let text = [output.stdout, output.stderr].concat();
@@ -90,13 +90,13 @@ async fn a_producer_enqueues_in_every_way_and_waits() {
     assert!(refused.contains("is set with the option version"), "{refused}");
     store.tries("web", "select queue.enqueue('do', '{\"act\": {\"Ok\": \"x\"}}', '{\"queue\": \"mail\"}')").await.unwrap();
     let id: JobId = sqlx::query_scalar("select queue.enqueue('do', '{\"act\": {\"Ok\": \"x\"}}')").fetch_one(&web).await.unwrap();
-    let over: Option<String> = sqlx::query_scalar("select w.state from queue.wait($1) w").bind(id).fetch_optional(&web).await.unwrap();
-    assert_eq!(over.as_deref(), Some("completed"));
+    let end_state: Option<String> = sqlx::query_scalar("select w.state from queue.wait($1) w").bind(id).fetch_optional(&web).await.unwrap();
+    assert_eq!(end_state.as_deref(), Some("completed"));
     drop(worker);
     store.server.stop().unwrap();
 }
 
-/// Its own work, and that of its handlers: everything as a role that may not create anything.
+/// The worker and its handlers run as a role that may not create anything.
 #[tokio::test]
 #[ignore = "deep"]
 async fn a_worker_starts_works_recovers_and_runs_housekeeping_without_the_privilege_to_create() {
@@ -104,8 +104,8 @@ async fn a_worker_starts_works_recovers_and_runs_housekeeping_without_the_privil
     let (own, none) = (Store::default(), Vec::<i32>::new());
     let runner = store.pool("runner");
     assert_eq!(migrate(&mut runner.acquire().await.unwrap(), own).await.unwrap(), none, "nothing to do takes no right to do it");
-    let (code, said) = cli(&store, "runner", &["migrate"]);
-    assert!(code == Some(0) && said.contains("is up to date"), "{said}");
+    let (code, output) = cli(&store, "runner", &["migrate"]);
+    assert!(code == Some(0) && output.contains("is up to date"), "{output}");
 
     let day = |days: i32| format!("job_' || queue.day_name((clock_timestamp() at time zone 'UTC')::date + {days})");
     let exists = |days: i32| format!("select (to_regclass('queue.{}) is not null)::int::bigint", day(days));
@@ -131,7 +131,7 @@ async fn a_worker_starts_works_recovers_and_runs_housekeeping_without_the_privil
     let worker =
         WorkerProcess::start_with(WORKER, &store.url("runner"), &[], &[("TTL_MS", "1000"), ("QUEUE_LOG", "warn"), ("NO_COLOR", "1")]);
     let began = std::time::Instant::now();
-    let mut wanted = vec![(stuck.id(), "completed")];
+    let mut expected = vec![(stuck.id(), "completed")];
     for (act, end) in [
         (Act::FailUntil(2), "completed"),
         (Act::Terminal("no use".into()), "dead"),
@@ -139,24 +139,24 @@ async fn a_worker_starts_works_recovers_and_runs_housekeeping_without_the_privil
         (Act::Panic, "dead"),
         (Act::Nul, "completed"),
     ] {
-        wanted.push((Do { act }.enqueue(&web).await.unwrap().id(), end));
+        expected.push((Do { act }.enqueue(&web).await.unwrap().id(), end));
     }
     for key in ["a", "b", "a", "a"] {
-        wanted.push((ok().enqueue(&web).key(key).await.unwrap().id(), "completed"));
+        expected.push((ok().enqueue(&web).key(key).await.unwrap().id(), "completed"));
     }
     let soon = ok().enqueue(&web).after(Duration::from_millis(200)).await.unwrap();
     let own = tests::Own { how: "child".into() }.enqueue(&web).await.unwrap();
     let within = tests::Within { how: "ok".into() }.enqueue(&web).await.unwrap();
-    wanted.extend([soon.id(), own.id(), within.id()].map(|id| (id, "completed")));
+    expected.extend([soon.id(), own.id(), within.id()].map(|id| (id, "completed")));
     let hanging = Do { act: Act::Hang }.enqueue(&web).await.unwrap();
     until(&store, hanging.id(), "running").await;
     hanging.job_ref().cancel(&store.pool("ops")).await.unwrap();
-    wanted.push((hanging.id(), "cancelled"));
-    for (id, end) in wanted {
+    expected.push((hanging.id(), "cancelled"));
+    for (id, end) in expected {
         until(&store, id, end).await;
     }
     eventually("days are made", async || store.db.count(&exists(7)).await.unwrap() == 1).await;
-    // It takes a lock that other sessions may hold at the time, so it is retried here too.
+    // A drop takes a lock that other sessions may hold, so it is retried here too.
     eventually("days are dropped", async || {
         let _ = sqlx::query("select queue.worker_drop_day('7 days')").execute(&runner).await;
         store.db.count(&exists(-9)).await.unwrap() == 0
@@ -167,12 +167,12 @@ async fn a_worker_starts_works_recovers_and_runs_housekeeping_without_the_privil
     store.server.stop().unwrap();
 }
 
-/// Every periodic chore, with something to do for each, on a store whose worker has only its own privileges.
+/// Every periodic task has something to do, on a store whose worker has only its own privileges.
 #[tokio::test]
 #[ignore = "deep"]
 async fn a_worker_prunes_with_its_own_privileges() {
     let store = RoledStore::new().await;
-    // Without days, all rows are in the partition for those that outlive their day.
+    // Without day partitions, all rows are in the partition for jobs that outlive their day.
     let no_days = "do $$ declare day text; begin
         for day in select i.inhrelid::regclass::text from pg_inherits i join pg_class c on c.oid = i.inhrelid
           where c.relnamespace = 'queue'::regnamespace and c.relkind = 'r' and c.relname ~ '[0-9]$' loop
@@ -190,7 +190,7 @@ async fn a_worker_prunes_with_its_own_privileges() {
         let _ = stop.send(());
         running.await.unwrap().unwrap();
     };
-    run(worker(), "both are over", "select count(*) from queue.jobs where state not in ('completed', 'dead')").await;
+    run(worker(), "both have finished", "select count(*) from queue.jobs where state not in ('completed', 'dead')").await;
     store
         .run("update queue.dead set died_at = now() - interval '3 days'; update queue.done set finished_at = now() - interval '30 days'")
         .await;
@@ -223,7 +223,7 @@ async fn an_operator_changes_and_a_reader_reads_without_payloads() {
     let (dead, done) = (dead.to_string(), done.id().to_string());
 
     for user in ["viewer", "ops"] {
-        for (arguments, wanted) in [
+        for (arguments, expected) in [
             (&["stats"][..], "mail"),
             (&["list", "--state", "dead"], "said in an error"),
             (&["list", "--meta", "tenant=acme"], &*dead),
@@ -236,8 +236,8 @@ async fn an_operator_changes_and_a_reader_reads_without_payloads() {
             (&["migrate", "status"], "doors"),
             (&["migrate"], "up to date"),
         ] {
-            let (code, said) = cli(&store, user, arguments);
-            assert!(code == Some(0) && said.contains(wanted) && !said.contains("secret"), "{user} {arguments:?}: {said}");
+            let (code, output) = cli(&store, user, arguments);
+            assert!(code == Some(0) && output.contains(expected) && !output.contains("secret"), "{user} {arguments:?}: {output}");
         }
         let shown: Vec<(String, Option<String>)> = sqlx::query_as("select state, error from queue.jobs where queue = 'mail' order by id")
             .fetch_all(&store.pool(user))
@@ -246,11 +246,11 @@ async fn an_operator_changes_and_a_reader_reads_without_payloads() {
         assert_eq!(shown.len(), 3);
     }
     for arguments in [&["show", &*done, "--payload"][..], &["export", "--payload"]] {
-        let (code, said) = cli(&store, "ops", arguments);
-        assert!(code == Some(0) && said.contains("secret"), "{arguments:?}: {said}");
+        let (code, output) = cli(&store, "ops", arguments);
+        assert!(code == Some(0) && output.contains("secret"), "{arguments:?}: {output}");
     }
-    let (code, said) = cli(&store, "viewer", &["show", &done, "--payload"]);
-    assert!(code == Some(1) && said.contains("permission denied") && !said.contains("secret"), "{said}");
+    let (code, output) = cli(&store, "viewer", &["show", &done, "--payload"]);
+    assert!(code == Some(1) && output.contains("permission denied") && !output.contains("secret"), "{output}");
 
     let acts: [(&[&str], &str); 10] = [
         (&["snooze", &*waiting[0], "--by", "1h"], "snoozed"),
@@ -264,11 +264,11 @@ async fn an_operator_changes_and_a_reader_reads_without_payloads() {
         (&["pause", "--queue", "mail"], "paused queue mail"),
         (&["resume", "--queue", "mail"], "resumed queue mail"),
     ];
-    for (arguments, wanted) in acts {
-        let (code, said) = cli(&store, "viewer", arguments);
-        assert!(code != Some(0) && said.contains("permission denied"), "viewer {arguments:?}: {said}");
-        let (code, said) = cli(&store, "ops", arguments);
-        assert!(code == Some(0) && said.contains(wanted), "ops {arguments:?}: {said}");
+    for (arguments, expected) in acts {
+        let (code, output) = cli(&store, "viewer", arguments);
+        assert!(code != Some(0) && output.contains("permission denied"), "viewer {arguments:?}: {output}");
+        let (code, output) = cli(&store, "ops", arguments);
+        assert!(code == Some(0) && output.contains(expected), "ops {arguments:?}: {output}");
     }
     let job = JobRef::from_id(dead.parse().unwrap());
     assert!(job.find(&store.pool("ops")).await.unwrap().payload.is_some());
@@ -276,7 +276,7 @@ async fn an_operator_changes_and_a_reader_reads_without_payloads() {
     store.server.stop().unwrap();
 }
 
-/// Separate roles, whose limits apply to them only.
+/// The roles of another store apply to that store only.
 #[tokio::test]
 #[ignore = "deep"]
 async fn a_store_of_another_name_has_roles_of_that_name() {
@@ -298,7 +298,7 @@ async fn a_store_of_another_name_has_roles_of_that_name() {
     store.server.stop().unwrap();
 }
 
-/// Assigning queues to one of the store's own roles does not remove its privileges.
+/// Assigning queues to one of the store's own roles does not remove the role's privileges.
 #[tokio::test]
 #[ignore = "deep"]
 async fn a_producer_for_some_queues_is_neither_a_role_of_the_store_nor_its_owner() {
@@ -313,7 +313,7 @@ async fn a_producer_for_some_queues_is_neither_a_role_of_the_store_nor_its_owner
     migrate(&mut admin, odd).await.unwrap();
     let refused = Roles::of_producer(odd, app, &["mail"]).unwrap().apply(&mut admin).await.unwrap_err();
     assert!(refused.to_string().contains("the role app owns the store"), "{refused}");
-    // A schema may have the name of a placeholder, and privileges revoked from its owner manually are restored.
+    // A schema may be named like a placeholder. Privileges that were manually revoked from its owner are restored.
     Roles::of(odd).apply(&mut admin).await.unwrap();
     store.run("revoke all on all tables in schema queue_role from queue_role_owner").await;
     Roles::of(odd).apply(&mut admin).await.unwrap();
@@ -322,7 +322,7 @@ async fn a_producer_for_some_queues_is_neither_a_role_of_the_store_nor_its_owner
     store.server.stop().unwrap();
 }
 
-/// In a schema created for a user, everything belongs to that user, independent of the migrating role.
+/// In a schema created for a user, everything belongs to that user, regardless of the migrating role.
 #[tokio::test]
 #[ignore = "deep"]
 async fn a_store_in_a_users_schema_belongs_to_that_user() {
@@ -335,7 +335,7 @@ async fn a_store_in_a_users_schema_belongs_to_that_user() {
     store.server.stop().unwrap();
 }
 
-/// The migrating role: a member of the owner, or a superuser.
+/// The migrating role is a member of the owner role, or a superuser.
 #[tokio::test]
 #[ignore = "deep"]
 async fn objects_of_later_migrations_belong_to_the_owner_and_are_closed() {
@@ -355,7 +355,7 @@ async fn objects_of_later_migrations_belong_to_the_owner_and_are_closed() {
         assert_eq!(done, [migrate::LATEST + i32::try_from(known).unwrap()]);
         let (path, role): (String, String) =
             sqlx::query_as("select current_setting('search_path'), current_user::text").fetch_one(&mut *on).await.unwrap();
-        assert_eq!((path.as_str(), role.as_str()), ("\"$user\", public", user), "as it was");
+        assert_eq!((path.as_str(), role.as_str()), ("\"$user\", public", user), "unchanged");
     }
     let owners = "select count(*) from pg_class c where c.oid in ('queue.later'::regclass, 'queue.later_still'::regclass) and c.relowner = 'queue_owner'::regrole";
     assert_eq!(store.db.count(owners).await.unwrap(), 2);
@@ -377,12 +377,12 @@ async fn a_workers_privileges_suffice_for_its_metrics() {
     let worker = Worker::new(store.pool("runner")).register::<Do>().queue("default", 5).health(address);
     let running = tokio::spawn(worker.run(async move { stopped.await.unwrap_or_default() }));
     ok().enqueue(&store.pool("web")).queue("elsewhere").await.unwrap();
-    let told = async || get(address, "/metrics").await.map(|(_, text)| text).unwrap_or_default();
-    let wanted =
+    let scrape = async || get(address, "/metrics").await.map(|(_, text)| text).unwrap_or_default();
+    let expected =
         ["\nqueue_store_reachable 1\n", "\nqueue_ready_oldest_seconds{messaging_destination_name=\"elsewhere\"} ", "\nqueue_snapshot_age "];
     within(Duration::from_mins(1), "the store is seen", async || {
-        let text = told().await;
-        wanted.iter().all(|line| text.contains(line))
+        let text = scrape().await;
+        expected.iter().all(|line| text.contains(line))
     })
     .await;
     stop.send(()).unwrap();

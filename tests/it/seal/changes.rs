@@ -1,4 +1,4 @@
-//! Key rotation and changes of types: older payloads are read, and the key of each payload is known.
+//! Tests key rotation and changes of types: older payloads stay readable, and the key of each payload is known.
 
 use queue_core::{Context, Handler, Job as _, JobId, JobResult, JobState, Keyring, Store, job, schedule::Schedule, use_keyring};
 use queue_worker::Worker;
@@ -10,7 +10,7 @@ use super::{CARD, dead, give, sealed, secret, stored, tamper};
 
 sealed!(Turned, "seal_turned", "turned");
 
-/// The statement from the documentation: which keys are still in use.
+/// Returns the documented statement that lists the keys still in use.
 fn in_use() -> String {
     let page = include_str!("../../../docs/SEALED.md");
     let (_, rest) = page.split_once("```sql\n").unwrap();
@@ -40,14 +40,14 @@ async fn after_a_change_of_keys_new_jobs_are_sealed_with_the_new_one_and_old_one
     db.finish().await;
 }
 
-/// The old version.
+/// Old version of the job type.
 #[job(send_only, name = "seal_version", seal = "versions", aliases = ["seal_version_before"])]
 #[derive(Serialize, Deserialize)]
 struct First {
     card: String,
 }
 
-/// The new version.
+/// New version of the job type.
 #[job(send_only, name = "seal_version", seal = "versions", version = 2, upgrade = from_first, output = usize, aliases = ["seal_version_before"])]
 #[derive(Serialize, Deserialize)]
 struct Second {
@@ -64,7 +64,7 @@ impl Handler for Second {
     }
 }
 
-/// Under its earlier name.
+/// Job type under its earlier name.
 #[job(send_only, name = "seal_version_before", seal = "versions")]
 #[derive(Serialize, Deserialize)]
 struct Before {
@@ -79,11 +79,11 @@ async fn each_version_is_opened_in_its_sealed_version_and_then_upgraded() {
     let second = Second { cards: vec![CARD.to_owned(); 2] }.enqueue(&db.pool).await.unwrap().id();
     let alias = Before { card: CARD.to_owned() }.enqueue(&db.pool).await.unwrap().id();
     let refused = First { card: String::new() }.enqueue(&db.pool).await.unwrap().id();
-    // A payload of another version that replaces one changes the job's version.
+    // A payload of another version that replaces the payload of a job changes the job's version.
     First { card: CARD.to_owned() }.enqueue(&db.pool).unique("one").await.unwrap();
     let replaces = Second { cards: vec![CARD.to_owned(); 3] }.enqueue(&db.pool).unique("one");
     let replaced = replaces.on_conflict(queue_core::OnConflict::Replace).await.unwrap().id();
-    // The first version's text, as if it were the second's.
+    // The payload of the first version is stored in a job of the second version.
     let moved = Second { cards: Vec::new() }.enqueue(&db.pool).await.unwrap().id();
     tamper(&db, &format!("update queue.job set payload = (select payload from queue.job where id = {first}) where id = {moved}")).await;
     db.run_until_idle(Worker::new(db.pool.clone()).register::<Second>()).await;

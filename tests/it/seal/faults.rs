@@ -1,4 +1,5 @@
-//! Faults of keys and sealed payloads: nothing is written in clear text, no job is lost, and the error names the fix and reveals nothing.
+//! Tests faults of keys and sealed payloads: nothing is written in clear text, no job is lost, and the error names the fix and reveals
+//! nothing.
 
 use std::time::Duration;
 
@@ -28,8 +29,11 @@ async fn without_the_keyring_an_enqueue_is_refused_and_nothing_is_written() {
             other => other,
         };
         assert!(matches!(error, Error::Sealing { job_type: "seal_no_keyring", .. }), "{error}");
-        let said = error.to_string();
-        assert!(said.contains("`never_given`") && said.contains("`queue_core::use_keyring`") && !said.contains("hunter2"), "{said}");
+        let message = error.to_string();
+        assert!(
+            message.contains("`never_given`") && message.contains("`queue_core::use_keyring`") && !message.contains("hunter2"),
+            "{message}"
+        );
     };
     let mut tx = db.pool.begin().await.unwrap();
     refused(NoKeyring::card().enqueue(&mut tx).await.unwrap_err());
@@ -95,9 +99,12 @@ async fn a_key_that_was_removed_too_early_costs_attempts_not_jobs() {
     })
     .await;
     let (attempts, error) = dead(&db, once).await;
-    for said in [error, failure(&db, patient).await] {
-        assert!(said.contains("the key `old`") && said.contains("the keyring `removed`") && said.contains("`Keyring::older`"), "{said}");
-        assert!(said.contains("requeue this job") && !said.contains("queue-sealed/1"), "{said}");
+    for message in [error, failure(&db, patient).await] {
+        assert!(
+            message.contains("the key `old`") && message.contains("the keyring `removed`") && message.contains("`Keyring::older`"),
+            "{message}"
+        );
+        assert!(message.contains("requeue this job") && !message.contains("queue-sealed/1"), "{message}");
     }
     assert_eq!(attempts, 1);
     let soon = "select count(*) from queue.scheduled where run_at > now() + interval '5 seconds' and run_at < now() + interval '1 minute'";
@@ -141,7 +148,8 @@ async fn a_changed_or_moved_payload_is_a_dead_letter_and_affects_no_other_job() 
     let refund = Refund::card().enqueue(&db.pool).await.unwrap().id();
     let fine = Charge::card().enqueue(&db.pool).await.unwrap().id();
     let set = |job: JobId, to: &str| format!("update queue.job set payload = {to} where id = {job}");
-    // From another type under the same key; shortened; with a byte changed; of no form; not in base64; under another keyring's name.
+    // One payload is that of another type under the same key. The others are shortened, have a changed byte, have no known form, are not in
+    // base64, or name another keyring.
     tamper(&db, &set(bad[0], &format!("(select payload from queue.job where id = {refund})"))).await;
     tamper(&db, &set(bad[1], "to_jsonb(left(payload #>> '{}', -9))")).await;
     let changed = "case substr(payload #>> '{}', 60, 1) when 'A' then 'B' else 'A' end";
@@ -157,7 +165,7 @@ async fn a_changed_or_moved_payload_is_a_dead_letter_and_affects_no_other_job() 
         for job in &bad[..5] {
             db.until(*job, JobState::Dead).await;
         }
-        // Whether that keyring is known here depends on the other tests of this process.
+        // Other tests of this process may register the other keyring, so the outcome of the last job is not checked.
         tests::eventually("the last has been tried", async || db.count("select count(*) from queue.failure").await == 6).await;
     })
     .await;
@@ -198,7 +206,7 @@ async fn of_a_batch_one_that_cannot_be_opened_is_a_dead_letter_alone() {
     db.finish().await;
 }
 
-/// As a release without `seal` knows it; all of its fields have defaults, so any object is a valid payload.
+/// The job type in a release without `seal`. All fields have defaults, so any object is a valid payload.
 #[job(send_only, name = "seal_charge", output = usize)]
 #[derive(Serialize, Deserialize)]
 struct Unsealing {
@@ -220,8 +228,8 @@ async fn a_release_without_seal_does_not_read_a_sealed_payload_as_empty_and_retr
     let before = Unsealing { card: "12".to_owned() }.enqueue(&db.pool).await.unwrap().id();
     assert_eq!(stored(&db, before).await, r#"{"card": "12"}"#);
     db.run_while(Worker::new(db.pool.clone()).register::<Unsealing>(), db.until(job, JobState::Scheduled)).await;
-    let said = failure(&db, job).await;
-    assert!(said.contains("it is sealed, but this release defines the type without `seal`"), "{said}");
+    let message = failure(&db, job).await;
+    assert!(message.contains("it is sealed, but this release defines the type without `seal`"), "{message}");
     queue_core::JobRef::from_id(job).run_now(&db.pool).await.unwrap();
     db.run_until_idle(Worker::new(db.pool.clone()).register::<Charge>()).await;
     for job in [job, before] {

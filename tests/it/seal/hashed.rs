@@ -1,4 +1,4 @@
-//! Keys derived from a sealed payload: they cannot be guessed from the store, and they work as usual.
+//! Tests keys derived from a sealed payload: they cannot be guessed from the store, and they work as usual.
 
 use queue_core::{Enqueued, Error, Job as _, Keyring, Store, job, schedule::Schedule, use_keyring};
 use serde::{Deserialize, Serialize};
@@ -43,10 +43,10 @@ async fn keys_derived_from_payloads_cannot_be_guessed_and_survive_a_key_rotation
     let behind = pay("hunter2").enqueue(&db.pool).unique("its own").await.unwrap();
     let ahead = "select count(*) from queue.blocked";
     assert_eq!(db.count(ahead).await, 1, "{} waits behind {}", behind.id(), first.id());
-    // The empty key is that of the whole queue, for every type.
+    // An empty ordering key means the whole queue, for every type.
     Line::card().enqueue(&db.pool).await.unwrap();
     assert_eq!(db.count("select count(*) from queue.job where key = queue.key_id('default', '')").await, 1);
-    // A schedule stores them in its options.
+    // A schedule stores the derived keys in its options.
     let schedule = Schedule::every(std::time::Duration::from_hours(1)).job(&pay("hunter2"));
     queue_core::schedule::create(&db.pool, Store::default(), "pay", &schedule).await.unwrap();
     assert_eq!(tables_with(&db, "hunter2").await, [""; 0]);
@@ -60,10 +60,12 @@ async fn without_a_hashing_key_no_sealed_job_with_a_key_is_enqueued() {
     use_keyring("unhashed", Keyring::new("k", secret(1))).unwrap();
     let refused = Unhashed { account: "hunter2".to_owned() }.enqueue(&db.pool).await.unwrap_err();
     assert!(matches!(refused, Error::Sealing { .. }), "{refused}");
-    let said = refused.to_string();
+    let message = refused.to_string();
     assert!(
-        said.contains("its uniqueness key is computed from it") && said.contains("`Keyring::hashing`") && !said.contains("hunter2"),
-        "{said}"
+        message.contains("its uniqueness key is computed from it")
+            && message.contains("`Keyring::hashing`")
+            && !message.contains("hunter2"),
+        "{message}"
     );
     assert_eq!(db.count("select count(*) from queue.job").await, 0);
     db.finish().await;

@@ -1,4 +1,4 @@
-//! Worker processes with different keys: their reports of jobs that they cannot decrypt, which others can.
+//! Tests worker processes with different keys, which report jobs that they cannot decrypt and others can.
 
 use std::time::Instant;
 
@@ -32,7 +32,7 @@ async fn a_worker_names_the_job_that_it_cannot_open_and_one_with_the_keys_runs_i
     let sealed = charge().enqueue(&db.pool).await.unwrap().id();
     let mail = async || first::Mail { to: "ada".to_owned() }.enqueue(&db.pool).await.unwrap().id();
 
-    // Without any key it does not claim the type, reports that, and runs others.
+    // Without any key, the worker does not claim the sealed type, reports that, and runs other jobs.
     let keyless = worker(&db, "");
     db.until(mail().await, JobState::Completed).await;
     let left = |line: &String| line.contains("release_charge") && line.contains("keyring") && line.contains("`queue_core::use_keyring`");
@@ -40,15 +40,16 @@ async fn a_worker_names_the_job_that_it_cannot_open_and_one_with_the_keys_runs_i
     assert_eq!(db.count("select count(*) from queue.ready where attempts = 0").await, 1);
     drop(keyless);
 
-    // With only the old key it tries, and reports the failed job.
+    // With only the old key, the worker tries the job and reports the failure.
     let old = worker(&db, &format!("old={OLD}"));
     db.until(sealed, JobState::Scheduled).await;
-    let told = |line: &String| line.contains(&sealed.to_string()) && line.contains("the key `new`") && line.contains("`Keyring::older`");
-    eventually("it reports the job", async || old.log_since(since).iter().any(told)).await;
+    let is_reported =
+        |line: &String| line.contains(&sealed.to_string()) && line.contains("the key `new`") && line.contains("`Keyring::older`");
+    eventually("it reports the job", async || old.log_since(since).iter().any(is_reported)).await;
     db.until(mail().await, JobState::Completed).await;
     assert!(failure(&db, sealed).await.contains("the key `new`"));
 
-    // With both, whichever is current, a worker runs it.
+    // With both keys, a worker runs the job, whichever key is current.
     let both = worker(&db, &format!("old={OLD},new={NEW}"));
     queue_core::JobRef::from_id(sealed).run_now(&db.pool).await.unwrap();
     drop(old);

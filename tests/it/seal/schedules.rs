@@ -1,4 +1,4 @@
-//! Schedules of sealed types: the stored payload is sealed, and another declaration of it changes nothing.
+//! Tests schedules of sealed types: the stored payload is sealed, and declaring the schedule again does not change it.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use super::{give, sealed, stored, tables_with};
 
 sealed!(Report, "seal_report", "schedules");
 
-/// Declared by its type, with its default as the payload.
+/// Job type that declares its own schedule, with its default value as the payload.
 #[job(send_only, name = "seal_nightly", seal = "schedules")]
 #[derive(Serialize, Deserialize)]
 struct Nightly {

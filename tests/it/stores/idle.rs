@@ -1,4 +1,4 @@
-//! The cost of idle stores.
+//! Tests the cost of idle stores.
 
 use std::time::{Duration, Instant};
 
@@ -11,11 +11,12 @@ use tests::{Act, server::TestServer, within};
 
 use super::{RunningWorker, enqueue, state, worker_over};
 
-/// Duration of the measurement.
+/// Duration of the measurement in seconds.
 const SECONDS: u32 = 10;
 const PATIENCE: Duration = Duration::from_mins(3);
 
-/// Returns the worker's statements so far. Each is a transaction, except those in an explicit one.
+/// Returns the number of transactions in this database so far. Each statement of an idle worker is a transaction, unless it is in an
+/// explicit one.
 async fn transactions(pool: &PgPool) -> i64 {
     let query = "select (xact_commit + xact_rollback)::bigint from pg_stat_database where datname = current_database()";
     sqlx::query_scalar(query).fetch_one(pool).await.unwrap()
@@ -32,7 +33,7 @@ async fn idle_stores_cost_less_than_a_statement_a_second_each_and_few_connection
     idle(32).await;
 }
 
-/// It creates a hundred schemas, which takes minutes.
+/// The test creates a hundred schemas, which takes minutes.
 #[tokio::test]
 #[ignore = "by hand: measures for docs/STORES.md"]
 async fn a_hundred_idle_stores_cost_as_little() {
@@ -40,11 +41,11 @@ async fn a_hundred_idle_stores_cost_as_little() {
 }
 
 async fn idle(stores: u32) {
-    // The transactions of autovacuum would count as well.
+    // Autovacuum is off, because its transactions would be counted as well.
     let server = TestServer::start_with(&["max_connections=40", "fsync=off", "full_page_writes=off", "autovacuum=off"]).await.unwrap();
     let db = server.database("stores").await.unwrap();
     let roster = Roster::default();
-    // The migration text once for all stores, because that is faster.
+    // Prints the migration only once for all stores, because that is faster.
     let text = migrate::print(Store::new("xx").unwrap());
     for nth in 0..stores {
         let name = format!("s{nth}");
@@ -53,7 +54,7 @@ async fn idle(stores: u32) {
         roster.put(Member::new(&name, &db.pool, Store::new(&name).unwrap()).unwrap());
     }
     let running = RunningWorker::start(worker_over(&roster));
-    // All concurrently; each also has its first maintenance meanwhile.
+    // All stores start concurrently, and each also runs its first maintenance meanwhile.
     let members = roster.all();
     let mut jobs = Vec::new();
     for member in members.iter() {

@@ -1,4 +1,4 @@
-//! Homes of tenants, and producers with outdated information about them.
+//! Tests the homes of tenants, and producers with outdated information about them.
 
 use std::{
     collections::BTreeSet,
@@ -19,7 +19,7 @@ use tests::{Act, Do, TestDb, eventually};
 
 use super::{RunningWorker, make, state, worker_over};
 
-/// Opens stores of these names, as one process does.
+/// Opens the stores in the first process, and creates the stores in `names`.
 async fn stores(db: &TestDb, names: &[&str]) -> Stores {
     let stores = another(db);
     stores.migrate().await.unwrap();
@@ -31,7 +31,7 @@ async fn stores(db: &TestDb, names: &[&str]) -> Stores {
     stores
 }
 
-/// Opens them as another process.
+/// Opens the stores again, as a second process would.
 fn another(db: &TestDb) -> Stores {
     Stores::new(&db.pool, Store::new("homes").unwrap()).database("main", &db.pool).unwrap()
 }
@@ -106,7 +106,7 @@ async fn new_tenants_are_placed_by_the_rule_and_not_in_closed_stores() {
     assert!(matches!(explicit.of("nobody").await, Err(Error::NotPlaced { .. })));
     assert!(explicit.place("somebody", "two").await.unwrap() && !explicit.place("somebody", "two").await.unwrap());
     assert_eq!(explicit.of("somebody").await.unwrap().member().name(), "two");
-    // A row that an operator wrote there manually is reported, and affects no other store.
+    // A row that an operator wrote there manually is reported and affects no other store.
     sqlx::raw_sql("insert into homes.store (name, database, schema) values ('a_wrong', 'main', 'no schema\"')")
         .execute(&db.pool)
         .await
@@ -133,7 +133,7 @@ async fn a_producer_with_an_outdated_home_of_a_tenant_cannot_enqueue_there() {
     here.move_tenant("acme", "two").await.unwrap();
     assert!(matches!(here.move_tenant("acme", "one").await, Err(Error::CannotMove { .. })), "it moves already");
     assert_eq!(here.go_on("acme").await.unwrap(), MoveState::Fencing, "it waits for who enqueues there");
-    // Cached homes are valid until the fence is set: jobs that arrive through them are drained with the rest.
+    // Cached homes stay valid until the fence is set. Jobs that arrive through them are drained with the other jobs.
     slow.commit().await.unwrap();
     assert_eq!(here.go_on("acme").await.unwrap(), MoveState::Draining(1));
     assert_eq!(here.moves().await.unwrap().iter().map(|moving| moving.key.as_str()).collect::<Vec<_>>(), ["acme"]);
@@ -144,7 +144,7 @@ async fn a_producer_with_an_outdated_home_of_a_tenant_cannot_enqueue_there() {
     assert_eq!(tx.store().schema(), "two");
     let second = job("new").enqueue(&mut tx).await.unwrap();
     tx.commit().await.unwrap();
-    // The process that began the move is gone: another one continues it.
+    // The process that began the move is gone, so another process continues the move.
     drop(here);
     let running = RunningWorker::start(worker_over(there.roster()));
     until_over(&there, "acme").await;
@@ -152,7 +152,7 @@ async fn a_producer_with_an_outdated_home_of_a_tenant_cannot_enqueue_there() {
     assert_eq!(state(&one, first.id()).await, Some(JobState::Completed));
     super::until_done(&two, second.id()).await;
     assert!(there.moves().await.unwrap().is_empty());
-    // And back: an older epoch is not valid there either.
+    // After the move back, an older epoch is not valid in the first store either.
     there.move_tenant("acme", "one").await.unwrap();
     until_over(&there, "acme").await;
     let mut own = db.pool.begin().await.unwrap();
@@ -163,7 +163,8 @@ async fn a_producer_with_an_outdated_home_of_a_tenant_cannot_enqueue_there() {
     db.finish().await;
 }
 
-/// Maintenance gives up on a store that hangs, and may then be at any point of a move. The pool belongs to the program.
+/// Maintenance abandons a store that hangs, possibly at any point of a move. The pool belongs to the program, so it must not keep an open
+/// transaction.
 #[tokio::test]
 #[ignore = "deep"]
 async fn a_step_of_a_move_that_is_abandoned_anywhere_leaves_no_open_transaction() {
@@ -187,7 +188,7 @@ async fn a_step_of_a_move_that_is_abandoned_anywhere_leaves_no_open_transaction(
     db.finish().await;
 }
 
-/// Producers of several processes, each with its own cache, one of which is killed occasionally, while the tenant moves back and forth.
+/// Several producer processes run, each with its own cache, and one is killed occasionally. Meanwhile the tenant moves back and forth.
 #[tokio::test]
 #[ignore = "deep"]
 async fn nothing_is_lost_or_left_behind_while_a_tenant_moves_back_and_forth_under_load() {
@@ -205,7 +206,7 @@ async fn nothing_is_lost_or_left_behind_while_a_tenant_moves_back_and_forth_unde
                 job(&format!("{nth}.{round}")).enqueue(&mut tx).await.unwrap();
                 round += 1;
                 match round % 7 {
-                    // Slow, and interrupted.
+                    // A slow producer, and one that is interrupted.
                     0 => tokio::time::sleep(Duration::from_millis(100)).await,
                     3 => continue,
                     _ => {}
@@ -223,7 +224,7 @@ async fn nothing_is_lost_or_left_behind_while_a_tenant_moves_back_and_forth_unde
         here.move_tenant("acme", to).await.unwrap();
         let other = another(&db);
         other.refresh().await.unwrap();
-        // Two processes continue it concurrently.
+        // Two processes continue the move concurrently.
         eventually("the move has finished", async || {
             let (one, two) = tokio::join!(here.go_on("acme"), other.go_on("acme"));
             one.unwrap() == MoveState::Over && two.unwrap() == MoveState::Over

@@ -1,4 +1,4 @@
-//! The distribution of work across stores, and interference between them.
+//! Tests how work is distributed across stores, and that stores do not interfere with each other.
 
 use std::{
     sync::{
@@ -40,7 +40,7 @@ async fn jobs_of_many_stores_run_in_one_worker_and_none_is_left_behind() {
             until_done(member, plain).await;
             until_done(member, retried).await;
         }
-        // Long enough for all to be released.
+        // The pause is long enough for all stores to be released.
         tokio::time::sleep(Duration::from_millis(900)).await;
     }
     let workers = async || {
@@ -83,7 +83,8 @@ async fn a_busy_store_takes_what_others_leave_and_starves_none() {
     let left: i64 =
         sqlx::query_scalar(busy.store().sql("select count(*) from queue.jobs where state = 'ready'")).fetch_one(&db.pool).await.unwrap();
     assert!(left > 50, "the busy store has been busy: {left}");
-    // No more run concurrently than there are slots: each of the busy store's jobs holds one for longer than that.
+    // Never do more jobs run concurrently than there are slots. Each of the busy store's jobs holds a slot for longer than the measured
+    // interval.
     let most: i64 = sqlx::query_scalar(
         "with held as (select at from public.effect where not job = any ($1))
          select max(n) from (select (select count(*) from held o where o.at <= e.at and o.at > e.at - interval '90 ms') as n from held e) x",
@@ -153,7 +154,7 @@ async fn a_store_whose_worker_cannot_be_created_stops_alone() {
     until_done(&bad, first).await;
     eventually("it has no worker", async || db.count("select count(*) from bad.worker").await == 0).await;
     is_bad.store(true, SeqCst);
-    // A statement sent before may be in flight.
+    // A statement sent before the fault may still be in flight.
     let mut waits = first;
     eventually("no worker is made for it", async || {
         waits = enqueue(&bad, Act::Ok("waits".into())).await;
@@ -187,7 +188,7 @@ async fn a_store_is_served_once_added_and_released_after_its_running_jobs_once_r
     assert!(roster.remove("late") && !roster.remove("late"));
     tokio::time::sleep(Duration::from_millis(300)).await;
     let never = enqueue(&late, Act::Ok("never".into())).await;
-    // The grace period of two seconds is for the end of the process.
+    // The grace period of two seconds applies only to the end of the process.
     until_done(&late, slow).await;
     tokio::time::sleep(Duration::from_secs(1)).await;
     assert_eq!(state(&late, never).await, Some(JobState::Ready));
@@ -197,7 +198,7 @@ async fn a_store_is_served_once_added_and_released_after_its_running_jobs_once_r
     until_done(&late, never).await;
     running.stop().await;
     let left = "select count(*) from pg_stat_activity where datname = current_database() and application_name like 'queue-worker%'";
-    // A server notices a dropped connection a moment later.
+    // The server notices a dropped connection with a delay.
     eventually("it leaves no connection", async || db.count(left).await == 0).await;
     db.finish().await;
 }

@@ -1,4 +1,4 @@
-//! Drains and assertions, each in a transaction of a separate database.
+//! Tests drains and assertions, each in a transaction of a separate database.
 
 use std::{
     sync::{Arc, Mutex},
@@ -15,9 +15,9 @@ use tests::TestDb;
 
 const HOUR: Duration = Duration::from_hours(1);
 
-// A `send_only` type is not linked into this binary's other workers, which have no such state.
+// `send_only` types are not linked into the other workers of this binary, which lack the state.
 
-/// The handlers called, in order.
+/// Names of the called handlers, in order.
 type CalledHandlers = Arc<Mutex<Vec<String>>>;
 
 #[job(name = "testing_step", send_only, max_attempts = 2, backoff = fixed("1h"), state(CalledHandlers), output = String)]
@@ -259,7 +259,7 @@ async fn a_drain_that_is_dropped_gives_the_transaction_back() {
     db.finish().await;
 }
 
-/// Without `Debug`.
+/// Job type without `Debug`.
 #[job(name = "testing_secret", send_only)]
 #[derive(Serialize, Deserialize)]
 struct Secret(u32);
@@ -293,19 +293,19 @@ async fn a_failed_assertion_lists_the_waiting_jobs() {
     step("ada", "yes").enqueue(&db.pool).await.unwrap();
     Secret(4).enqueue(&db.pool).await.unwrap();
     let pool = db.pool.clone();
-    let said = panic_of(async move { assert_enqueued!(&pool, Step { name, .. } if name == "bob") }).await;
+    let message = panic_of(async move { assert_enqueued!(&pool, Step { name, .. } if name == "bob") }).await;
     for part in
         ["`Step { name, .. } if name == \"bob\"` is not enqueued", "name: \"ada\"", "all waiting jobs: 1 testing_secret, 1 testing_step"]
     {
-        assert!(said.contains(part), "{said}");
+        assert!(message.contains(part), "{message}");
     }
     let pool = db.pool.clone();
-    let said = panic_of(async move { assert_not_enqueued!(&pool, Secret(_)) }).await;
-    assert!(said.contains("`Secret(_)` is enqueued") && said.contains("derive `Debug`"), "{said}");
+    let message = panic_of(async move { assert_not_enqueued!(&pool, Secret(_)) }).await;
+    assert!(message.contains("`Secret(_)` is enqueued") && message.contains("derive `Debug`"), "{message}");
     db.finish().await;
 }
 
-/// Returns the panic message of a failed test.
+/// Returns the panic message of a test that must fail.
 async fn panic_of(test: impl Future<Output = ()> + Send + 'static) -> String {
     tokio::spawn(test).await.unwrap_err().into_panic().downcast_ref::<String>().unwrap().clone()
 }

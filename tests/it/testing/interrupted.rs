@@ -1,4 +1,4 @@
-//! A handler that is interrupted at each of its awaits, and run again: exactly-once effects pass, and others are detected.
+//! Tests a handler that is interrupted at each of its awaits and run again: exactly-once effects pass, and other effects are detected.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -9,7 +9,7 @@ use sqlx::PgPool;
 use tests::TestDb;
 use tokio::task::yield_now;
 
-/// Effects of handlers outside of the database.
+/// Recorded effects outside of the database.
 #[derive(Clone, Default)]
 struct Done(Arc<Mutex<Vec<String>>>);
 
@@ -27,7 +27,7 @@ impl Done {
     }
 }
 
-/// Sends two mails, one after the other, and optionally remembers the first.
+/// Job that sends two mails, one after the other. With `remembers`, it records that the first mail was sent.
 #[job(name = "interrupted_mails", send_only, state(Done))]
 #[derive(Serialize, Deserialize)]
 struct Mails {
@@ -49,7 +49,7 @@ impl Handler for Mails {
     }
 }
 
-/// Returns how often ada and bob got a mail, for each point of interruption.
+/// Returns, for each point of interruption, how often ada and bob got a mail.
 async fn mailed(remembers: bool) -> Vec<(usize, usize)> {
     let (done, mut seen) = (Done::default(), Vec::new());
     let begin = async || {
@@ -76,7 +76,7 @@ async fn a_plain_handler_that_must_not_be_repeated_is_detected() {
     assert_eq!(remembers.last(), Some(&(1, 2)), "{remembers:?}");
 }
 
-/// Has one effect outside, one in the database, waits, and has another one.
+/// Durable job with an effect outside of the database, an effect in the database, a wait, and another effect.
 #[job(name = "interrupted_order", send_only, durable, max_attempts = 2, state(Done), output = u32)]
 #[derive(Serialize, Deserialize)]
 struct Order;
@@ -146,7 +146,7 @@ async fn a_durable_handlers_effects_happen_once_in_the_database_and_under_one_ke
     db.finish().await;
 }
 
-/// Writes in the transaction that it is given.
+/// Transactional job that writes in the worker's transaction.
 #[job(name = "interrupted_lent", send_only, transactional)]
 #[derive(Serialize, Deserialize)]
 struct WritesLent;
@@ -162,7 +162,7 @@ impl Handler for WritesLent {
     }
 }
 
-/// Writes in its own transaction, which completes the job.
+/// Job that writes in its own transaction, which also completes the job.
 #[job(name = "interrupted_own", send_only, output = u32)]
 #[derive(Serialize, Deserialize)]
 struct WritesOwn;
@@ -207,7 +207,7 @@ async fn writes_of_a_completing_transaction_happen_once() {
     db.finish().await;
 }
 
-/// Remembers before the effect, without an await in between.
+/// Job that records the effect before performing it, without an await in between.
 #[job(name = "interrupted_early", send_only, state(Done))]
 #[derive(Serialize, Deserialize)]
 struct Early;
@@ -235,7 +235,7 @@ async fn a_handler_is_dropped_between_a_checkpoint_and_its_next_line() {
     assert!(mails.contains(&(Some(testing::Place::Written(1)), 0)), "the mail that is never sent: {mails:?}");
 }
 
-/// Completes, and continues.
+/// Job that completes itself and then continues.
 #[job(name = "interrupted_after", send_only, state(Done), output = u32)]
 #[derive(Serialize, Deserialize)]
 struct After;
@@ -252,7 +252,7 @@ impl Handler for After {
 }
 
 async fn what_is_committed_is_over(db: &TestDb) {
-    let (done, mut told) = (Done::default(), Vec::new());
+    let (done, mut runs) = (Done::default(), Vec::new());
     let begin = async || {
         done.take();
         empty(&db.pool).await;
@@ -261,10 +261,10 @@ async fn what_is_committed_is_over(db: &TestDb) {
     let check = async |ran: testing::Ran<After>| {
         assert_eq!((ran.output(), ran.is_completed()), (7, true));
         assert_eq!(written(&db.pool).await, "one", "interrupted at {:?}", ran.interrupted_at());
-        told.push((ran.interrupted_at(), done.count("told")));
+        runs.push((ran.interrupted_at(), done.count("told")));
     };
     testing::interrupt_everywhere(begin, check).await.unwrap();
-    assert!(told.contains(&(Some(testing::Place::Written(1)), 0)), "what follows the commit may never happen: {told:?}");
+    assert!(runs.contains(&(Some(testing::Place::Written(1)), 0)), "what follows the commit may never happen: {runs:?}");
 }
 
 #[tokio::test]
@@ -281,7 +281,7 @@ async fn a_job_whose_own_transaction_committed_does_not_run_again_beside_other_t
     db.finish().await;
 }
 
-/// Continues after a statement of its transaction has failed.
+/// Job that continues after a statement of its own transaction has failed.
 #[job(name = "interrupted_aborted", send_only, max_attempts = 1)]
 #[derive(Serialize, Deserialize)]
 struct Aborted;
@@ -294,7 +294,7 @@ impl Handler for Aborted {
     }
 }
 
-/// The same with the transaction that it is given.
+/// Transactional job that continues after a statement of its transaction has failed.
 #[job(name = "interrupted_lent_aborted", send_only, transactional, max_attempts = 2)]
 #[derive(Serialize, Deserialize)]
 struct LentAborted;
@@ -334,7 +334,7 @@ async fn a_cancelled_job_does_not_run_again() {
     assert!(states[1..].iter().all(|(verdict, mails)| *verdict == Verdict::Cancel && *mails <= 1), "{states:?}");
 }
 
-/// Never ends: within an attempt, with another one, or after an interruption.
+/// Job that never ends: it waits within an attempt, snoozes repeatedly, or stays locked after an interruption.
 #[job(name = "interrupted_never", send_only, state(Done))]
 #[derive(Serialize, Deserialize)]
 struct Never {

@@ -1,4 +1,4 @@
-//! The payload lock file: which changes of a payload are detected, in which direction, and with which message.
+//! Tests the payload lock file: which changes of a payload are detected, in which direction, and with which message.
 
 use std::{collections::BTreeMap, fs, panic::catch_unwind, time::Duration};
 
@@ -21,17 +21,17 @@ fn lock_of<T: JobType>() -> String {
     Payloads::new().job_type::<T>().compare(None, false).unwrap().unwrap()
 }
 
-/// Returns the messages for a program with `B` after one with `A`.
+/// Returns the messages for a program with the type `B` after a program with the type `A`.
 fn changed<A: JobType, B: JobType>() -> Result<(), String> {
-    // The same for a type that does not change.
+    // An unchanged type causes no message.
     assert_eq!(Payloads::new().job_type::<A>().compare(Some(&lock_of::<A>()), false), Ok(None));
     Payloads::new().job_type::<B>().compare(Some(&lock_of::<A>()), false).map(|text| assert_eq!(text, None, "nothing is to be written"))
 }
 
-fn is_noticed<A: JobType, B: JobType>(says: &[&str]) {
-    let said = changed::<A, B>().expect_err("it is not noticed");
-    for part in says {
-        assert!(said.contains(part), "{part}: {said}");
+fn is_noticed<A: JobType, B: JobType>(parts: &[&str]) {
+    let error = changed::<A, B>().expect_err("it is not noticed");
+    for part in parts {
+        assert!(error.contains(part), "{part}: {error}");
     }
 }
 
@@ -70,14 +70,14 @@ form!(Signed { n: i64 });
 
 #[test]
 fn added_removed_renamed_and_retyped_fields() {
-    // Fields that may be omitted.
+    // The new fields may be omitted.
     assert_eq!(changed::<Plain, Strict>(), Ok(()));
     assert_eq!(changed::<Plain, WithOption>(), Ok(()));
     assert_eq!(changed::<Plain, WithDefault>(), Ok(()));
     assert_eq!(changed::<RequiredText, WithOption>(), Ok(()), "what was needed may be left out");
     assert_eq!(changed::<Plain, RenamedWithAlias>(), Ok(()));
     assert_eq!(changed::<Narrow, Wide>(), Ok(()));
-    // Fields that may not.
+    // The new fields must not be omitted.
     is_noticed::<Plain, Required>(&[
         "`locked`, version 1: {\"to\":\"text\"}",
         "missing field `cc` at `$`",
@@ -144,7 +144,7 @@ mod nested {
         Pigeon,
     }
 
-    /// A recursive type.
+    /// Recursive payload type.
     #[derive(Serialize, Deserialize)]
     struct Tree {
         name: String,
@@ -208,14 +208,14 @@ struct RestMore {
 #[test]
 fn values_with_known_formats_are_generated_and_others_need_examples() {
     assert_eq!(changed::<Kinds, Kinds>(), Ok(()));
-    let said = Payloads::new().job_type::<Flat>().compare(None, false).unwrap_err();
-    assert!(said.contains("`locked`: no example payload can be generated") && said.contains(".example(&job)"), "{said}");
+    let error = Payloads::new().job_type::<Flat>().compare(None, false).unwrap_err();
+    assert!(error.contains("`locked`: no example payload can be generated") && error.contains(".example(&job)"), "{error}");
     let flat = || Flat { to: "ada".to_owned(), rest: Rest { cc: 1 } };
     let lock = Payloads::new().example(&flat()).compare(None, false).unwrap().unwrap();
     assert_eq!(Payloads::new().example(&flat()).compare(Some(&lock), false), Ok(None));
     let more = FlatMore { to: "ada".to_owned(), rest: RestMore { cc: 1, bcc: 1 } };
-    let said = Payloads::new().example(&more).compare(Some(&lock), false).unwrap_err();
-    assert!(said.contains("missing field `bcc`"), "{said}");
+    let error = Payloads::new().example(&more).compare(Some(&lock), false).unwrap_err();
+    assert!(error.contains("missing field `bcc`"), "{error}");
 }
 
 form!(Second { to: Vec<String> } , version = 2, upgrade = from_v1);
@@ -248,11 +248,11 @@ fn versions_and_names() {
     is_noticed::<Plain, Refusing>(&["cannot be upgraded to version 2: never", "fix the upgrade from version 1"]);
     assert_eq!(changed::<Plain, NewName>(), Ok(()));
     is_noticed::<Plain, Elsewhere>(&["there is no job type `locked` any more", "aliases = [\"locked\"]"]);
-    // Both versions are in the file once the second is accepted, and both are readable from then on.
+    // Once the second version is accepted, both versions are in the file, and both must stay readable.
     let both = Payloads::new().job_type::<Second>().compare(Some(&lock_of::<Plain>()), true).unwrap().unwrap();
     assert!(both.contains("locked 1 {\"to\":\"text\"}\nlocked 2 {\"to\":[\"text\"]}\n"), "{both}");
-    let said = Payloads::new().job_type::<Refusing>().compare(Some(&both), false).unwrap_err();
-    assert!(said.contains("`locked`, version 1:") && !said.contains("`locked`, version 2:"), "{said}");
+    let error = Payloads::new().job_type::<Refusing>().compare(Some(&both), false).unwrap_err();
+    assert!(error.contains("`locked`, version 1:") && !error.contains("`locked`, version 2:"), "{error}");
 }
 
 #[test]
@@ -264,17 +264,17 @@ fn accepted_changes_are_recorded_and_unreadable_ones_are_never_accepted() {
     let less = Payloads::new().job_type::<Plain>().compare(Some(&more), true).unwrap().unwrap();
     assert!(!less.contains("cc\":\"text"), "a field that is lost was accepted: {less}");
     Payloads::new().job_type::<ToNumber>().compare(Some(&lock), true).unwrap_err();
-    let said = Payloads::new().job_type::<Plain>().compare(Some("locked 1\n"), false).unwrap_err();
-    assert!(said.contains("line 1 does not consist of job type"), "{said}");
+    let error = Payloads::new().job_type::<Plain>().compare(Some("locked 1\n"), false).unwrap_err();
+    assert!(error.contains("line 1 does not consist of job type"), "{error}");
 }
 
 #[test]
 fn a_type_that_does_not_read_its_own_output_is_reported() {
-    let said = Payloads::new().job_type::<WritesOtherwise>().compare(None, false).unwrap_err();
-    assert!(said.contains("`locked` writes") && said.contains("cannot read it: missing field `to`"), "{said}");
+    let error = Payloads::new().job_type::<WritesOtherwise>().compare(None, false).unwrap_err();
+    assert!(error.contains("`locked` writes") && error.contains("cannot read it: missing field `to`"), "{error}");
     let example = WritesOtherwise { to: "ada".into() };
-    let said = Payloads::new().example(&example).compare(None, false).unwrap_err();
-    assert!(said.contains("cannot read it"), "{said}");
+    let error = Payloads::new().example(&example).compare(None, false).unwrap_err();
+    assert!(error.contains("cannot read it"), "{error}");
 }
 
 #[test]
@@ -286,10 +286,10 @@ fn the_file_is_written_once_and_then_compared_with() {
     let written = fs::read_to_string(&path).unwrap();
     assert!(written.ends_with("locked 1 {\"to\":\"text\"}\n"), "{written}");
     Payloads::new().job_type::<WithOption>().check(&path);
-    assert_eq!(fs::read_to_string(&path).unwrap(), written, "left as it is");
+    assert_eq!(fs::read_to_string(&path).unwrap(), written, "left unchanged");
     let at = path.clone();
-    let said = catch_unwind(move || Payloads::new().job_type::<Renamed>().check(&at)).unwrap_err();
-    let said = said.downcast_ref::<String>().unwrap();
-    assert!(said.contains("jobs.lock") && said.contains("jobs that may be waiting"), "{said}");
+    let error = catch_unwind(move || Payloads::new().job_type::<Renamed>().check(&at)).unwrap_err();
+    let error = error.downcast_ref::<String>().unwrap();
+    assert!(error.contains("jobs.lock") && error.contains("jobs that may be waiting"), "{error}");
     fs::remove_dir_all(folder).unwrap();
 }

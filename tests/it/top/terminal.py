@@ -24,7 +24,7 @@ class Screen:
 
     def write(self, text):
         text = self.rest + text
-        # A sequence may come in two parts.
+        # An escape sequence may arrive in two parts.
         cut = re.search(r"\x1b(\[[0-9;?]*)?$", text)
         self.rest = cut.group() if cut else ""
         for sequence, kind, one in re.findall(r"\x1b\[([0-9;?]*)([A-Za-z])|(.)", text[: len(text) - len(self.rest)], re.S):

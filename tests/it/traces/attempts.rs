@@ -1,4 +1,4 @@
-//! The span of an attempt: the job's origin, its attributes, and its end.
+//! Tests the span of an attempt: the job's origin, its attributes, and its end.
 
 use std::{
     sync::atomic::{AtomicBool, Ordering::Relaxed},
@@ -15,9 +15,9 @@ use sqlx::Executor as _;
 use tests::{Act, Do, TestDb, Within};
 use tracing::Instrument as _;
 
-use super::{Collector, error_of, is_root, links, said};
+use super::{Collector, attribute, error_of, is_root, links};
 
-/// Enqueues another job.
+/// Job that enqueues another job.
 #[job(name = "traces_parent", send_only)]
 #[derive(Serialize, Deserialize)]
 struct Parent;
@@ -70,11 +70,11 @@ async fn each_attempt_begins_a_trace_with_a_link_to_the_enqueue() {
             ("messaging.message.delivery_attempt", number),
             ("job_type", "do"),
         ] {
-            assert_eq!(said(attempt, key).as_deref(), Some(value), "{key}");
+            assert_eq!(attribute(attempt, key).as_deref(), Some(value), "{key}");
         }
     }
     assert!(error_of(&attempts[0]).is_some() && error_of(&attempts[1]).is_none());
-    assert_eq!([&attempts[0], &attempts[1]].map(|attempt| said(attempt, "outcome")), [Some("failed".into()), Some("ok".into())]);
+    assert_eq!([&attempts[0], &attempts[1]].map(|attempt| attribute(attempt, "outcome")), [Some("failed".into()), Some("ok".into())]);
     db.finish().await;
 }
 
@@ -107,7 +107,7 @@ async fn a_span_records_how_its_attempt_ended_and_errors_only_for_failures() {
     db.run_until_idle(db.worker().register::<Do>()).await;
     let first = |queue: &str| {
         let span = collector.named(&format!("attempt {queue}")).remove(0);
-        (said(&span, "outcome").unwrap(), said(&span, "error.type"), error_of(&span).unwrap_or_default().to_owned())
+        (attribute(&span, "outcome").unwrap(), attribute(&span, "error.type"), error_of(&span).unwrap_or_default().to_owned())
     };
     assert_eq!(first("fail"), ("terminal".into(), Some("terminal".into()), "no way".into()));
     let (outcome, _, error) = first("panic");
@@ -141,10 +141,10 @@ async fn a_timeout_is_an_error_and_a_cancelled_attempt_is_none() {
     .await;
     let of = |job: queue_core::JobId| {
         let spans = collector.named("attempt default");
-        spans.into_iter().find(|span| said(span, "job") == Some(job.to_string())).unwrap()
+        spans.into_iter().find(|span| attribute(span, "job") == Some(job.to_string())).unwrap()
     };
-    assert_eq!((said(&of(slow), "outcome").unwrap(), error_of(&of(slow)).is_some()), ("timed_out".into(), true));
-    assert_eq!((said(&of(hang), "outcome").unwrap(), error_of(&of(hang))), ("cancelled".into(), None));
+    assert_eq!((attribute(&of(slow), "outcome").unwrap(), error_of(&of(slow)).is_some()), ("timed_out".into(), true));
+    assert_eq!((attribute(&of(hang), "outcome").unwrap(), error_of(&of(hang))), ("cancelled".into(), None));
     db.finish().await;
 }
 
@@ -192,7 +192,7 @@ async fn the_outcome_of_a_transactional_attempt_is_recorded_once_its_transaction
         async fn run(self, cx: &Context) -> JobResult {
             static IS_CUT: AtomicBool = AtomicBool::new(false);
             if !IS_CUT.swap(true, Relaxed) {
-                // It ignores the error.
+                // The handler ignores the error of its cut connection.
                 let _ = cx.transaction().await.execute("select pg_terminate_backend(pg_backend_pid())").await;
             }
             Ok(())
@@ -208,11 +208,11 @@ async fn the_outcome_of_a_transactional_attempt_is_recorded_once_its_transaction
         db.until(broken, JobState::Dead).await;
     })
     .await;
-    let outcomes = |name| collector.named(name).iter().map(|span| said(span, "outcome").unwrap_or_default()).collect::<Vec<_>>();
+    let outcomes = |name| collector.named(name).iter().map(|span| attribute(span, "outcome").unwrap_or_default()).collect::<Vec<_>>();
     assert_eq!(outcomes("attempt cut"), ["failed", "ok"]);
     assert!(error_of(&collector.named("attempt cut")[0]).is_some_and(|error| error.contains("cannot be committed")));
     assert_eq!(outcomes("attempt deferred"), ["failed", "failed"]);
-    // Once the handler has rolled back, another worker may have the job before its failure is written.
+    // Once the handler's transaction is rolled back, another worker may get the job before its failure is written.
     assert!(outcomes("attempt broken").len() >= 2 && outcomes("attempt broken").iter().all(|outcome| outcome == "failed"));
     let errors: Vec<_> = collector.named("attempt deferred").iter().map(|span| error_of(span).unwrap_or_default().to_owned()).collect();
     assert!(errors.iter().all(|error| error.contains("cannot be committed")), "{errors:?}");
@@ -257,5 +257,5 @@ async fn the_test_kit_runs_handlers_in_the_same_span() {
     let ran = testing::run(Refused).into_future().instrument(tracing::info_span!("test")).await;
     assert_eq!(ran.outcome, Outcome::Terminal);
     let span = collector.only("attempt default");
-    assert_eq!((error_of(&span), said(&span, "messaging.message.id").as_deref()), (Some("no way"), Some("1")));
+    assert_eq!((error_of(&span), attribute(&span, "messaging.message.id").as_deref()), (Some("no way"), Some("1")));
 }

@@ -1,11 +1,12 @@
-//! What of a trace goes with a job, and what does not: the caller's context before ours, unsampled spans, oversized and malformed values.
+//! Tests what of a trace a job carries: the caller's context takes precedence over ours, and unsampled spans, oversized and malformed
+//! values are not carried.
 
 use opentelemetry_sdk::trace::Sampler;
 use queue_core::{Job as _, JobState};
 use serde_json::{Value, json};
 use tests::{Act, Do, TestDb};
 
-use super::{Collector, links, meta, said};
+use super::{Collector, attribute, links, meta};
 
 const THEIRS: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
 
@@ -73,10 +74,10 @@ async fn an_invalid_trace_fails_no_job_and_is_no_link() {
     let attempts = collector.named("attempt default");
     assert_eq!(attempts.len(), wrong.len() + 1);
     for attempt in attempts {
-        let is_last = said(&attempt, "job") == Some(job.id().to_string());
+        let is_last = attribute(&attempt, "job") == Some(job.id().to_string());
         assert_eq!(links(&attempt).len(), usize::from(is_last), "{attempt:?}");
         assert!(attempt.links.iter().all(|link| link.span_context.trace_state().header().is_empty()), "a state too long is left out");
-        assert_eq!(said(&attempt, "outcome").as_deref(), Some("ok"));
+        assert_eq!(attribute(&attempt, "outcome").as_deref(), Some("ok"));
     }
     assert!(!format!("{:?}", collector.all()).contains("secret-nonsense"));
     assert_eq!(db.state(job.id()).await, Some(JobState::Completed));

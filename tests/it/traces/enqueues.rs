@@ -1,4 +1,4 @@
-//! The span of an enqueue: exactly one for every kind of enqueue, with correct attributes.
+//! Tests the span of an enqueue: exactly one for every kind of enqueue, with correct attributes.
 
 use opentelemetry::trace::SpanKind;
 use queue_core::{Batch, Handler, Job as _, JobResult, OnConflict, job};
@@ -7,7 +7,7 @@ use serde_json::json;
 use tests::{Act, Do, TestDb};
 use tracing::Instrument as _;
 
-use super::{Collector, error_of, is_root, meta, said, traceparent};
+use super::{Collector, attribute, error_of, is_root, meta, traceparent};
 
 #[job(name = "traces_secret", send_only)]
 #[derive(Serialize, Deserialize)]
@@ -40,9 +40,9 @@ async fn an_enqueue_has_a_span_that_its_job_carries() {
         ("messaging.message.id", &*job.id().to_string()),
         ("job_type", "do"),
     ] {
-        assert_eq!(said(&span, key).as_deref(), Some(value), "{key}");
+        assert_eq!(attribute(&span, key).as_deref(), Some(value), "{key}");
     }
-    assert_eq!(said(&span, "messaging.batch.message_count"), None);
+    assert_eq!(attribute(&span, "messaging.batch.message_count"), None);
     assert_eq!(meta(&db, job.id()).await, Some(json!({"traceparent": traceparent(&span)})));
     db.finish().await;
 }
@@ -58,14 +58,14 @@ async fn many_jobs_have_one_span_that_each_of_them_carries() {
     let again = batch.enqueue(&db.pool).await.unwrap();
 
     let span = collector.only("enqueue all");
-    assert_eq!(said(&span, "messaging.batch.message_count").as_deref(), Some("3"));
+    assert_eq!(attribute(&span, "messaging.batch.message_count").as_deref(), Some("3"));
     for job in all {
         assert_eq!(meta(&db, job.id()).await, Some(json!({"traceparent": traceparent(&span)})));
     }
     let [first, second] = <[_; 2]>::try_from(collector.named("enqueue")).unwrap();
-    assert_eq!((said(&first, "job_type"), said(&first, "messaging.destination.name")), (None, None), "they have none in common");
+    assert_eq!((attribute(&first, "job_type"), attribute(&first, "messaging.destination.name")), (None, None), "they have none in common");
     assert_eq!(meta(&db, mixed[1]).await, Some(json!({"a": 1, "traceparent": traceparent(&first)})));
-    assert_eq!(meta(&db, again[1]).await, Some(json!({"a": 1, "traceparent": traceparent(&second)})), "the batch is as it was");
+    assert_eq!(meta(&db, again[1]).await, Some(json!({"a": 1, "traceparent": traceparent(&second)})), "the batch is unchanged");
     assert!(!format!("{:?}", collector.all()).contains("hunter2"));
     db.finish().await;
 }
@@ -81,17 +81,17 @@ async fn a_failed_enqueue_records_its_error_and_one_without_a_new_job_names_none
     quick().enqueue(&db.pool).queue("full").max_attempts(0).await.unwrap_err();
 
     let spans = collector.named("enqueue full");
-    let said: Vec<_> =
-        spans.iter().map(|span| (said(span, "messaging.message.id").is_some(), error_of(span).unwrap_or_default())).collect();
-    assert!(said[0] == (true, "") && said[2] == (false, ""), "{said:?}");
-    assert!(!said[1].0 && said[1].1.contains("capacity") && said[3].1.contains("capacity"), "{said:?}");
-    assert!(said[4].1.contains("max_attempts"), "{said:?}");
+    let attributes: Vec<_> =
+        spans.iter().map(|span| (attribute(span, "messaging.message.id").is_some(), error_of(span).unwrap_or_default())).collect();
+    assert!(attributes[0] == (true, "") && attributes[2] == (false, ""), "{attributes:?}");
+    assert!(!attributes[1].0 && attributes[1].1.contains("capacity") && attributes[3].1.contains("capacity"), "{attributes:?}");
+    assert!(attributes[4].1.contains("max_attempts"), "{attributes:?}");
 
     for _ in 0..2 {
         quick().enqueue(&db.pool).queue("keyed").unique("a").on_conflict(OnConflict::Keep).await.unwrap();
     }
     let keyed: Vec<bool> =
-        collector.named("enqueue keyed").iter().map(|span| super::said(span, "messaging.message.id").is_some()).collect();
+        collector.named("enqueue keyed").iter().map(|span| super::attribute(span, "messaging.message.id").is_some()).collect();
     assert_eq!(keyed, [true, false], "the second is no new job");
     db.finish().await;
 }

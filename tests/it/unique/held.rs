@@ -1,4 +1,4 @@
-//! Locks of keys and their rows, which others wait for or skip.
+//! Tests locks of keys and key rows, which other sessions wait for or skip.
 
 use std::time::Duration;
 
@@ -61,7 +61,7 @@ async fn a_replaced_or_postponed_job_keeps_its_place_its_attempts_and_its_crashe
     let tried = "update queue.ready set seq = queue.next_id(), attempts = 2, crashes = 1 returning seq";
     let place = db.count(tried).await;
     let replaced = enqueue(OnConflict::Replace).after(Duration::from_hours(1)).await.unwrap();
-    assert_eq!(replaced.outcome(), Enqueued::Replaced, "its time is as it was");
+    assert_eq!(replaced.outcome(), Enqueued::Replaced, "its time is unchanged");
     let same = "select count(*) from queue.ready where attempts = 2 and crashes = 1 and id <> seq and seq =";
     assert_eq!(db.count(&format!("{same} {place}")).await, 1);
     let later = enqueue(OnConflict::Debounce).after(Duration::from_hours(1)).await.unwrap();
@@ -92,7 +92,7 @@ async fn the_tables_of_keys_refuse_rows_that_our_statements_never_write() {
     db.finish().await;
 }
 
-/// More than a round of housekeeping used to delete; the next round is a minute later.
+/// There are more keys than a round of housekeeping used to delete, and the next round is a minute later.
 #[tokio::test]
 #[ignore = "deep"]
 async fn keys_are_deleted_as_fast_as_they_are_created() {

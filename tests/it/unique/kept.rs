@@ -1,4 +1,4 @@
-//! Keys that are held as long as the history of their job.
+//! Tests keys that are held as long as the history of their job exists.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use tests::{
 
 use super::say;
 
-/// An invoice that is sent once.
+/// Job that sends an invoice once.
 #[job(send_only, unique(fields(number), while = kept))]
 #[derive(Clone, Serialize, Deserialize)]
 struct Invoice {
@@ -23,7 +23,7 @@ async fn enqueue(on: &mut PgConnection, text: &str, on_conflict: OnConflict) -> 
     say(text).enqueue(on).unique("key").unique_while(While::Kept).on_conflict(on_conflict).await.unwrap()
 }
 
-/// Runs housekeeping until it finds nothing to delete.
+/// Runs housekeeping until nothing is left to delete. Returns the number of deleted keys.
 async fn forget(on: &mut PgConnection) -> i32 {
     let mut all = 0;
     loop {
@@ -36,7 +36,7 @@ async fn forget(on: &mut PgConnection) -> i32 {
     }
 }
 
-/// Ages all jobs by this number of days.
+/// Ages all jobs by thirty days.
 async fn days_pass(on: &mut PgConnection) {
     for (table, ids) in [
         ("job", "id = id - (30::bigint * 86400000 << 20)"),
@@ -123,8 +123,8 @@ async fn a_key_is_held_for_its_period_however_its_job_ends() {
 
 #[tokio::test]
 async fn a_kept_key_is_free_once_its_history_is_deleted_in_any_way() {
-    let over = |way| ["complete", "plain", "cancel"].map(|verdict| (way, verdict));
-    for (way, verdict) in [over("its day").as_slice(), &over("without a day"), &[("discarded", "dead")]].concat() {
+    let ends = |way| ["complete", "plain", "cancel"].map(|verdict| (way, verdict));
+    for (way, verdict) in [ends("its day").as_slice(), &ends("without a day"), &[("discarded", "dead")]].concat() {
         let (db, mut on) = TestDb::with_connection().await;
         let first = enqueue(&mut on, "1", OnConflict::Keep).await;
         let worker = register(&mut on).await.unwrap();
@@ -156,7 +156,7 @@ async fn a_kept_key_is_set_by_a_type_and_in_sql() {
     let second = Invoice { number: 7 }.enqueue(&mut on).await.unwrap();
     assert_eq!((second.id(), second.outcome()), (first.id(), Enqueued::Kept));
     assert_eq!(Invoice { number: 8 }.enqueue(&mut on).await.unwrap().outcome(), Enqueued::New);
-    // An operator can requeue it explicitly.
+    // An operator can requeue the job explicitly.
     first.requeue(&mut on).await.unwrap();
     assert_eq!(Invoice { number: 7 }.enqueue(&mut on).await.unwrap().id(), first.id());
 
@@ -168,7 +168,7 @@ async fn a_kept_key_is_set_by_a_type_and_in_sql() {
     db.finish().await;
 }
 
-/// Many requests for one key while its job runs and ends: in every order there is one job.
+/// Many producers request one key while its job is running and finishing. In every order there is one job.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn producers_at_the_end_of_a_job_enqueue_no_other() {
     let db = TestDb::new().await;

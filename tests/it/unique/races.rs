@@ -1,4 +1,4 @@
-//! Many concurrent producers, claims and verdicts.
+//! Tests many concurrent producers, claims and verdicts.
 
 use std::{
     collections::BTreeMap,
@@ -18,7 +18,7 @@ use super::{end, jobs, say};
 
 const PRODUCERS: usize = 50;
 
-/// The answer that one producer got, if it committed.
+/// Enqueues in a transaction. Returns the result if the transaction committed.
 async fn produce(
     mut on: PgConnection,
     n: usize,
@@ -28,7 +28,7 @@ async fn produce(
 ) -> (PgConnection, Option<JobHandle<Do>>) {
     let mut tx = on.begin().await.unwrap();
     let handle = say(&n.to_string()).enqueue(&mut tx).unique(key).unique_while(held).on_conflict(on_conflict).await.unwrap();
-    // Others wait for a slow commit, and for one that never comes.
+    // Other producers wait for slow commits and for rollbacks.
     for _ in 0..n % 5 {
         tx.run("select 1").await;
         tokio::task::yield_now().await;
@@ -59,13 +59,13 @@ async fn of_fifty_producers_with_one_key_exactly_one_enqueues_in_every_mode() {
             for (n, on) in connections.drain(..).enumerate() {
                 producers.spawn(produce(on, n, key.clone(), held, on_conflict));
             }
-            let (back, told): (Vec<_>, Vec<_>) = producers.join_all().await.into_iter().unzip();
+            let (back, handles): (Vec<_>, Vec<_>) = producers.join_all().await.into_iter().unzip();
             connections = back;
-            let told: Vec<JobHandle<Do>> = told.into_iter().flatten().collect();
-            assert_eq!(told.len(), PRODUCERS - PRODUCERS.div_ceil(3));
-            assert!(told.iter().all(|handle| handle.id() == told[0].id()), "{key}: all got the same job");
-            let count = |outcome| told.iter().filter(|handle| handle.outcome() == outcome).count();
-            assert_eq!((count(Enqueued::New), count(other)), (1, told.len() - 1), "{key}");
+            let handles: Vec<JobHandle<Do>> = handles.into_iter().flatten().collect();
+            assert_eq!(handles.len(), PRODUCERS - PRODUCERS.div_ceil(3));
+            assert!(handles.iter().all(|handle| handle.id() == handles[0].id()), "{key}: all got the same job");
+            let count = |outcome| handles.iter().filter(|handle| handle.outcome() == outcome).count();
+            assert_eq!((count(Enqueued::New), count(other)), (1, handles.len() - 1), "{key}");
             expected += 1;
             assert_eq!(jobs(&db).await, expected, "{key}");
         }
@@ -73,27 +73,27 @@ async fn of_fifty_producers_with_one_key_exactly_one_enqueues_in_every_mode() {
     db.finish().await;
 }
 
-/// One after another the jobs of a key are enqueued, claimed, released or retried, and finished, while housekeeping deletes keys.
+/// The jobs of a key are enqueued, claimed, released or retried until they finish. Meanwhile housekeeping deletes keys.
 #[tokio::test]
 async fn a_live_key_never_has_two_live_jobs() {
     let db = TestDb::new().await;
-    let over = AtomicBool::new(false);
-    let (producers, workers) = (producers(&db, 10, 30), workers(&db, &over));
+    let stopped = AtomicBool::new(false);
+    let (producers, workers) = (producers(&db, 10, 30), workers(&db, &stopped));
     tokio::join!(
         async {
             producers.await;
-            over.store(true, Ordering::SeqCst);
+            stopped.store(true, Ordering::SeqCst);
         },
         workers,
-        forget(&db, &over)
+        forget(&db, &stopped)
     );
     db.check_invariant().await;
-    // An id contains the time at which its key was found free, rounded to a millisecond; a job is finished when its verdict was written.
+    // An id contains the time at which its key was found free, rounded to a millisecond. A job has finished when its verdict was written.
     let two = "select count(*) from (
         select id, lag(coalesce(finished_at, 'infinity')) over (partition by payload -> 'act' ->> 'Ok' order by id) as before from queue.jobs
       ) j where before > queue.enqueued_at(id) + interval '1 ms'";
     assert_eq!(db.count(two).await, 0);
-    assert!(jobs(&db).await > 20, "some were over in time: {}", jobs(&db).await);
+    assert!(jobs(&db).await > 20, "some finished in time: {}", jobs(&db).await);
     db.finish().await;
 }
 
@@ -113,11 +113,11 @@ async fn producers(db: &TestDb, count: usize, rounds: usize) {
     producers.join_all().await;
 }
 
-async fn workers(db: &TestDb, over: &AtomicBool) {
+async fn workers(db: &TestDb, stopped: &AtomicBool) {
     let mut on = db.connect().await;
     let worker = register(&mut on).await.unwrap();
     for verdict in ["plain", "release", "complete", "cancel", "plain", "dead"].into_iter().cycle() {
-        if over.load(Ordering::SeqCst) {
+        if stopped.load(Ordering::SeqCst) {
             return;
         }
         let lease = claim(&mut on, worker, 1).await.unwrap();
@@ -127,18 +127,18 @@ async fn workers(db: &TestDb, over: &AtomicBool) {
     }
 }
 
-async fn forget(db: &TestDb, over: &AtomicBool) {
+async fn forget(db: &TestDb, stopped: &AtomicBool) {
     let mut on = db.connect().await;
-    while !over.load(Ordering::SeqCst) {
+    while !stopped.load(Ordering::SeqCst) {
         sqlx::query(include_str!("../../../queue-worker/sql/forget_keys.sql")).bind(100).execute(&mut on).await.unwrap();
     }
 }
 
-/// If a producer gets the answer that it replaced a payload, the claim of that job returns the new payload.
+/// Once a producer is told that it replaced a payload, a claim of that job returns the new payload.
 #[tokio::test]
 async fn a_claim_never_returns_a_payload_that_was_replaced_before() {
     let db = TestDb::new().await;
-    let (over, next) = (AtomicBool::new(false), AtomicU64::new(0));
+    let (stopped, next) = (AtomicBool::new(false), AtomicU64::new(0));
     let produce = async || {
         let mut on = db.connect().await;
         let mut last: BTreeMap<JobId, u64> = BTreeMap::new();
@@ -154,7 +154,7 @@ async fn a_claim_never_returns_a_payload_that_was_replaced_before() {
         let worker = register(&mut on).await.unwrap();
         let mut given = BTreeMap::new();
         loop {
-            let last = over.load(Ordering::SeqCst);
+            let last = stopped.load(Ordering::SeqCst);
             given.extend(claim_payloads(&mut on, worker).await);
             if last {
                 return given;
@@ -164,7 +164,7 @@ async fn a_claim_never_returns_a_payload_that_was_replaced_before() {
     let (last, given) = tokio::join!(
         async {
             let last = produce().await;
-            over.store(true, Ordering::SeqCst);
+            stopped.store(true, Ordering::SeqCst);
             last
         },
         claimed
@@ -174,7 +174,7 @@ async fn a_claim_never_returns_a_payload_that_was_replaced_before() {
     db.finish().await;
 }
 
-/// As a worker does it, with what the claim itself read.
+/// Claims and reads the payloads as a worker does, from the result of the claim itself.
 async fn claim_payloads(on: &mut PgConnection, worker: uuid::Uuid) -> Vec<(JobId, u64)> {
     let lanes: Vec<i64> = on.all("select distinct lane from queue.lane").await;
     let token = uuid::Uuid::new_v4();
@@ -194,12 +194,12 @@ async fn claim_payloads(on: &mut PgConnection, worker: uuid::Uuid) -> Vec<(JobId
         |payload: String| serde_json::from_str::<serde_json::Value>(&payload).unwrap()["act"]["Ok"].as_str().unwrap().parse().unwrap();
     let given = rows.iter().map(|row| (row.get("id"), number(row.get("payload")))).collect();
     let held: Vec<ClaimedJob> = rows.iter().map(|row| sqlx::FromRow::from_row(row).unwrap()).collect();
-    let said: Vec<JobVerdict> = Lease { token, jobs: held }.all("plain");
-    assert_eq!(settle(on, &said).await.unwrap(), []);
+    let verdicts: Vec<JobVerdict> = Lease { token, jobs: held }.all("plain");
+    assert_eq!(settle(on, &verdicts).await.unwrap(), []);
     given
 }
 
-/// A claim in flight is waited for: its outcome decides.
+/// A producer waits for a claim in flight, whose outcome decides.
 #[tokio::test]
 async fn a_queued_key_waits_for_a_claim_that_is_not_committed() {
     let (db, mut on, worker) = TestDb::with_worker().await;
@@ -222,7 +222,7 @@ async fn a_queued_key_waits_for_a_claim_that_is_not_committed() {
     db.finish().await;
 }
 
-/// A transaction that found a job waiting keeps it waiting until its own end: the job sees its writes.
+/// A transaction that found a waiting job keeps it waiting until the transaction ends, so that the job sees the transaction's writes.
 #[tokio::test]
 async fn a_job_that_was_found_queued_is_not_claimed_before_the_transaction_that_found_it_ends() {
     let (db, mut on, worker) = TestDb::with_worker().await;

@@ -1,4 +1,4 @@
-//! A requeued job, and another that has taken its key meanwhile.
+//! Tests a requeued job whose key has been taken by another job meanwhile.
 
 use queue_core::{
     Enqueued, Error, Job as _, JobHandle, JobState, Store,
@@ -57,7 +57,7 @@ async fn of_dead_letters_of_one_key_one_is_requeued() {
         settle(&mut on, &lease.all("dead")).await.unwrap();
     }
     let other = say("2").enqueue(&mut on).await.unwrap();
-    // Written directly, it is the hash of no key.
+    // The value is written directly and is not the hash of any key.
     sqlx::query("update queue.job set system = '{\"unique\": \"2\"}' where id = $1").bind(other.id()).execute(&mut on).await.unwrap();
     let lease = claim(&mut on, worker, 1).await.unwrap();
     settle(&mut on, &lease.all("dead")).await.unwrap();

@@ -1,4 +1,4 @@
-//! It has finished, or does not exist.
+//! Tests the diagnosis of a job that has finished or does not exist.
 
 use queue_core::{
     Job as _, JobId, JobRef, JobState, Store, migrate,
@@ -47,14 +47,14 @@ async fn each_end_is_shown_with_its_attempts_and_requeued_by_the_command() {
 async fn a_missing_job_is_shown_with_the_possible_reasons() {
     let db = TestDb::new().await;
     let job = ok(&db).await;
-    let said = async |id: i64| first(&db, JobId(id), CauseKind::NoSuchJob).await.says;
+    let message = async |id: i64| first(&db, JobId(id), CauseKind::NoSuchJob).await.says;
     let hour = 3_600_000_i64 << 20;
-    assert!(said(7).await.contains("no store generates such an id"));
-    assert!(said(-1).await.contains("no store generates such an id"));
-    assert!(said(i64::MAX).await.contains("there is no job"));
-    assert!(said(job.0 + hour).await.contains("has not generated such an id yet"));
-    assert!(said(job.0 - hour).await.contains("deleted after the retention"));
-    assert!(said(job.0 + 1).await.contains("rolled back or in another store"));
+    assert!(message(7).await.contains("no store generates such an id"));
+    assert!(message(-1).await.contains("no store generates such an id"));
+    assert!(message(i64::MAX).await.contains("there is no job"));
+    assert!(message(job.0 + hour).await.contains("has not generated such an id yet"));
+    assert!(message(job.0 - hour).await.contains("deleted after the retention"));
+    assert!(message(job.0 + 1).await.contains("rolled back or in another store"));
     let why = ask(&db, JobId(7)).await;
     assert!(why.is_absent() && why.state.is_none() && why.queue.is_none());
     JobRef::from_id(job).cancel(&db.pool).await.unwrap();

@@ -1,4 +1,4 @@
-//! Another session has locked something.
+//! Tests the diagnosis of a job when another session holds a lock.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use tests::{Act, Do, eventually, server::TestServer};
 
 use super::{TestDb, ask, completes, connect, cure, fact, first, kinds, ok, run, until_first};
 
-/// Returns a session that has run this in a transaction that stays open.
+/// Returns a session that has run `sql` in a transaction that stays open, and the session's pid.
 async fn holder(db: &TestDb, sql: &str) -> (sqlx::PgConnection, i32) {
     let mut holder = connect(db).await;
     let pid = sqlx::query_scalar("select pg_backend_pid()").fetch_one(&mut holder).await.unwrap();
@@ -33,7 +33,7 @@ async fn a_session_that_has_the_entry_locked_in_any_way_is_named_and_ended_by_th
             "savepoint s; delete from queue.ready",
             "select from queue.ready for update; savepoint s; delete from queue.ready",
         ] {
-            // Enqueued and locked in one transaction, so that no claim is faster.
+            // The job is enqueued and locked in one transaction, so that no claim comes first.
             let mut beside = connect(&db).await;
             let mut tx = beside.begin().await.unwrap();
             run(&mut tx, "lock table queue.ready in exclusive mode").await;
@@ -145,7 +145,7 @@ async fn a_session_that_has_a_table_locked_or_waits_for_it_is_named_meanwhile() 
         // A session reports its end before its locks are released.
         until_first(&db, job, CauseKind::NoWorker).await;
     }
-    // A session that waits for it blocks all others, and the session that it waits for is the cause.
+    // A session that is waiting for the table blocks all later sessions. The cause is the session that holds the table.
     let (mut reads, pid) = holder(&db, "select from queue.ready").await;
     let mut waits = connect(&db).await;
     run(&mut waits, "begin").await;

@@ -1,4 +1,4 @@
-//! It runs, was asked to end, or its worker is silent.
+//! Tests the diagnosis of a job that is running, was asked to stop, or whose worker's lease has expired.
 
 use queue_core::{Job as _, JobState, operate::CauseKind};
 use tests::{Act, Do, WorkerProcess, eventually};

@@ -1,4 +1,4 @@
-//! No worker serves it.
+//! Tests the diagnosis of a job that no worker serves.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! The command: its output, its exit codes, and what it never shows.
+//! Tests the command `why`: its output, its exit codes, and what it never shows.
 
 use queue_core::{Job as _, JobState, Store, operate};
 use serde_json::Value;
@@ -15,9 +15,9 @@ async fn the_first_line_is_the_answer_and_the_last_ones_are_fixes() {
     let db = TestDb::new().await;
     let job = ok(&db).await.to_string();
     operate::pause(&db.pool, Store::default(), &operate::Scope::EVERYTHING, Some("moving house")).await.unwrap();
-    let said = cli(&db, &["why", &job]);
-    assert_eq!((said.status.code(), text(&said.stderr)), (Some(0), ""));
-    let lines: Vec<&str> = text(&said.stdout).lines().collect();
+    let output = cli(&db, &["why", &job]);
+    assert_eq!((output.status.code(), text(&output.stderr)), (Some(0), ""));
+    let lines: Vec<&str> = text(&output.stdout).lines().collect();
     assert_eq!(lines[0], "no worker is alive");
     assert_eq!(lines[1], format!("  job {job}: do, queue default, priority 100, ready"));
     assert!(lines[2].starts_with("also: everything is paused by ") && lines[2].ends_with(": moving house"), "{lines:?}");
@@ -65,19 +65,19 @@ async fn f62_foreign_texts_are_inert_and_no_payload_is_shown() {
     sqlx::query("select set_config('application_name', $1, false)").bind(HOSTILE).execute(&mut holder).await.unwrap();
     run(&mut holder, "begin; select from queue.ready for update").await;
     tokio::time::sleep(std::time::Duration::from_millis(1100)).await;
-    for (job, wanted) in [(waiting, 4), (dead, 3)] {
+    for (job, expected) in [(waiting, 4), (dead, 3)] {
         for arguments in [vec!["why", "--json"], vec!["why"]] {
             let job = job.to_string();
-            let said = cli(&db, &[arguments, vec![job.as_str()]].concat());
-            let out = text(&said.stdout);
-            assert!(said.status.success() && out.lines().count() >= wanted, "{out}");
+            let output = cli(&db, &[arguments, vec![job.as_str()]].concat());
+            let out = text(&output.stdout);
+            assert!(output.status.success() && out.lines().count() >= expected, "{out}");
             let acts = |letter: char| letter.is_control() && letter != '\n' || ('\u{202a}'..='\u{202e}').contains(&letter);
             assert!(!out.chars().any(acts), "{out:?}");
             assert!(!out.contains(secret), "{out}");
         }
     }
-    let said = cli(&db, &["why", &waiting.to_string()]);
-    assert!(text(&said.stdout).lines().all(|line| ["no worker", "  job", "also: ", "fix: "].iter().any(|begin| line.starts_with(begin))));
+    let output = cli(&db, &["why", &waiting.to_string()]);
+    assert!(text(&output.stdout).lines().all(|line| ["no worker", "  job", "also: ", "fix: "].iter().any(|begin| line.starts_with(begin))));
     run(&mut holder, "rollback").await;
     db.finish().await;
 }

@@ -1,4 +1,4 @@
-//! Duration of an answer, with many waiting and many finished jobs.
+//! Measures the duration of a diagnosis with many waiting and many finished jobs.
 
 use std::time::Instant;
 
@@ -6,7 +6,8 @@ use queue_core::{JobId, Store, operate};
 use sqlx::Executor as _;
 use tests::TestDb;
 
-/// A million ready jobs in 10,000 queues, a tenth of them in one; two million completed; and a thousand workers, one of which serves all.
+/// Fills a store with a million ready jobs in 10,000 queues, a tenth of them in one queue, and with two million completed jobs. One of its
+/// thousand workers serves all queues.
 const LARGE: &str = "
     insert into queue.lane (lane, queue, job_type, priority, solo)
     select queue.lane_id('q' || q, 'do', 100, false), 'q' || q, 'do', 100, false from generate_series(1, 10000) q;
@@ -27,7 +28,7 @@ const LARGE: &str = "
     from generate_series(1, 1000) n;
     analyze";
 
-/// `cargo test -p tests --test it why::size -- --ignored --nocapture`
+/// Run with `cargo test -p tests --test it why::size -- --ignored --nocapture`.
 #[tokio::test]
 #[ignore = "by hand: measures, and takes a minute"]
 async fn an_answer_takes_less_than_a_tenth_of_a_second_in_a_large_store() {

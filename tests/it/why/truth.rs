@@ -1,5 +1,5 @@
-//! No false causes: while workers, producers and operators are active, the reported causes of random jobs are compared with plain queries
-//! of the same snapshot.
+//! Tests that no reported cause is false: while workers, producers and operators are active, the causes of random jobs are compared with
+//! plain queries of the same snapshot.
 
 use std::time::{Duration, Instant};
 
@@ -10,7 +10,7 @@ use tests::{Act, Do};
 
 use super::{TestDb, connect, run};
 
-/// Condition that must hold for a job with this cause, over its id `$1`. `None` if no table shows it.
+/// Returns the condition that must hold for a job with this cause; `$1` is the job id. `None` if no table shows the condition.
 fn holds(kind: &str) -> Option<&'static str> {
     Some(match kind {
         "no_such_job" => "not exists (select from queue.job where id = $1)",
@@ -40,20 +40,20 @@ fn holds(kind: &str) -> Option<&'static str> {
     })
 }
 
-/// Queries the causes of one job; returns the first.
+/// Queries the causes of a job and checks each of them. Returns the first.
 async fn query_first_cause(on: &mut PgConnection, job: i64) -> String {
     let mut tx = on.begin().await.unwrap();
     run(&mut tx, "set transaction isolation level repeatable read").await;
-    let said: Vec<(String, Value)> = sqlx::query_as("select kind, facts from queue.why($1)").bind(job).fetch_all(&mut *tx).await.unwrap();
-    assert!(!said.is_empty(), "an answer");
-    for (kind, facts) in &said {
+    let causes: Vec<(String, Value)> = sqlx::query_as("select kind, facts from queue.why($1)").bind(job).fetch_all(&mut *tx).await.unwrap();
+    assert!(!causes.is_empty(), "an answer");
+    for (kind, facts) in &causes {
         let Some(condition) = holds(kind) else { continue };
         let statement = sqlx::query_scalar(sqlx::AssertSqlSafe(format!("select {condition}"))).bind(job);
         let is_so: bool = statement.fetch_one(&mut *tx).await.unwrap();
         assert!(is_so, "{kind} is reported for job {job} and is not true: {facts}");
     }
     tx.rollback().await.unwrap();
-    said[0].0.clone()
+    causes[0].0.clone()
 }
 
 async fn produce(db: &TestDb, random: &mut fastrand::Rng) -> JobId {
@@ -80,7 +80,7 @@ async fn operate_on(db: &TestDb, random: &mut fastrand::Rng, jobs: &[JobId]) {
     let store = Store::default();
     let scope = [operate::Scope::EVERYTHING, operate::Scope::queue("default"), operate::Scope::job_type("do")][random.usize(..3)].clone();
     let job = queue_core::JobRef::from_id(jobs[random.usize(..jobs.len())]);
-    // Operations that another session has overtaken, or that a state forbids, are refused.
+    // Operations that come too late, or that a state forbids, are rejected.
     match random.u8(..7) {
         0 => drop(operate::pause(&db.pool, store, &scope, None).await),
         1 | 2 => drop(operate::resume(&db.pool, store, &scope).await),
@@ -98,7 +98,7 @@ async fn the_reported_causes_of_jobs_are_always_true() {
     let mut random = fastrand::Rng::new();
     let seed = random.get_seed();
     println!("seed {seed}");
-    let mut looker = connect(&db).await;
+    let mut reader = connect(&db).await;
     let mut kinds = std::collections::BTreeMap::<String, u32>::new();
     let until = Instant::now() + Duration::from_secs(8);
     db.run_while(super::worker(&db).concurrency(2), async {
@@ -110,7 +110,7 @@ async fn the_reported_causes_of_jobs_are_always_true() {
             }
             let newest = jobs.len().saturating_sub(30);
             for job in [jobs[random.usize(..jobs.len())].0, jobs[random.usize(newest..jobs.len())].0, random.i64(..)] {
-                *kinds.entry(query_first_cause(&mut looker, job).await).or_default() += 1;
+                *kinds.entry(query_first_cause(&mut reader, job).await).or_default() += 1;
             }
         }
         for scope in [operate::Scope::EVERYTHING, operate::Scope::queue("default"), operate::Scope::job_type("do")] {

@@ -1,4 +1,4 @@
-//! Other jobs are before it, or nothing is.
+//! Tests the diagnosis of a job that has other jobs before it, or that nothing prevents from running.
 
 use std::time::Duration;
 
@@ -40,7 +40,7 @@ async fn jobs_queued_before_it_are_counted_and_those_of_higher_priority_first() 
         assert_eq!(*fact(&cause, "higher"), 1, "{cause:?}");
         assert_eq!(kinds(&ask(&db, job).await), [CauseKind::Starved, CauseKind::Behind]);
         assert_eq!(kinds(&ask(&db, higher).await), [CauseKind::Nothing], "the first of the highest priority");
-        // Two priorities above the other: it goes before that one.
+        // With priority 200, the job precedes the other one.
         let fix = cause.fix.as_deref().unwrap().replace("--to 101", "--to 200");
         assert!(super::shell(&db, fix.split('`').nth(1).unwrap()).status.success());
         assert!(!kinds(&ask(&db, job).await).contains(&CauseKind::Starved), "it goes first");
@@ -135,7 +135,7 @@ async fn the_next_one_waits_for_a_slot_of_workers_that_are_busy() {
     let db = TestDb::new().await;
     db.run_while(one_at_a_time(&db), async {
         let running = busy(&db).await;
-        // In the worker's memory, so that the next one is not.
+        // One of the two jobs is claimed into the worker's memory, so the other one stays ready.
         let job = of_priority(&db, 100).await;
         let last = of_priority(&db, 100).await;
         let waiting = async || db.count("select coalesce(min(id), 0) from queue.ready").await;
@@ -168,15 +168,15 @@ async fn without_a_cause_it_reports_that_and_after_a_while_that_this_is_unusual(
         insert into queue.ready select lane, seq - (20000::bigint << 20), id, attempts from r";
     run(&mut other, older).await;
     assert!(first(&db, job, CauseKind::Nothing).await.says.contains("see the logs of its workers"));
-    // An old snapshot is shown as an addition, and keeps no job from running.
+    // An old snapshot is reported in addition, although it prevents no job from running.
     run(&mut other, "begin isolation level repeatable read; select").await;
-    let said: Vec<(String, String)> =
+    let causes: Vec<(String, String)> =
         sqlx::query_as(sqlx::AssertSqlSafe(format!("select kind, says from queue.why({job}, span => '0 s')")))
             .fetch_all(&db.pool)
             .await
             .unwrap();
-    assert_eq!(said.iter().map(|(kind, _)| kind.as_str()).collect::<Vec<_>>(), ["nothing", "old_snapshot"], "{said:?}");
-    assert!(said[1].1.contains("prevents vacuum from cleaning up"));
+    assert_eq!(causes.iter().map(|(kind, _)| kind.as_str()).collect::<Vec<_>>(), ["nothing", "old_snapshot"], "{causes:?}");
+    assert!(causes[1].1.contains("prevents vacuum from cleaning up"));
     assert_eq!(kinds(&ask(&db, job).await), [CauseKind::Nothing], "it is not old enough");
     run(&mut other, "rollback").await;
     stands.signal("CONT");

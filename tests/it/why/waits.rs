@@ -1,4 +1,4 @@
-//! It is paused, waits for its time, or for another job of its key.
+//! Tests the diagnosis of a job that is paused, scheduled for later, or blocked behind another job of its key.
 
 use std::time::Duration;
 
@@ -48,11 +48,11 @@ async fn a_scheduled_job_is_shown_with_its_last_error_and_hurried_by_the_command
         let retried = Do { act: Act::First(Box::new(Act::RetryIn(3_600_000)), Box::new(Act::Ok(String::new()))) };
         let retried = retried.enqueue(&db.pool).await.unwrap().id();
         let snoozed = Do { act: Act::Snooze(3_600_000, 2) }.enqueue(&db.pool).await.unwrap().id();
-        for (job, attempts, said) in [(retried, 1, "attempt 1 of 3 failed: later"), (snoozed, 0, "it is due at 2")] {
+        for (job, attempts, expected) in [(retried, 1, "attempt 1 of 3 failed: later"), (snoozed, 0, "it is due at 2")] {
             db.until(job, JobState::Scheduled).await;
             let cause = first(&db, job, CauseKind::Scheduled).await;
             assert_eq!(*fact(&cause, "attempts"), attempts, "{cause:?}");
-            assert!(cause.says.contains(said), "{}", cause.says);
+            assert!(cause.says.contains(expected), "{}", cause.says);
             cure(&db, &cause).await;
             completes(&db, job).await;
         }

@@ -1,14 +1,14 @@
-//! The subset of PostgreSQL's protocol needed to detect a commit whose reply has not reached the client.
+//! The subset of PostgreSQL's protocol that is needed to detect a commit whose reply has not reached the client.
 
-/// Bytes from the server, split into messages.
+/// Parser that splits the bytes from the server into messages.
 #[derive(Default)]
 pub(super) struct Replies {
     buffer: Vec<u8>,
-    /// Withheld messages, from the end of a command until the server reports the transaction status.
+    /// Withheld messages, which begin at the end of a command and wait for the transaction status.
     held: Vec<u8>,
     /// Tags of the commands in `held`.
     tags: Vec<String>,
-    /// Application name that the server last reported for the client.
+    /// Application name that the server last reported to the client.
     renamed: Option<String>,
 }
 
@@ -16,7 +16,7 @@ pub(super) struct Replies {
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct Ready {
     pub(super) bytes: Vec<u8>,
-    /// Whether they report a commit at which to cut.
+    /// Whether the messages report a commit at which the connection has to be cut.
     pub(super) committed: bool,
 }
 
@@ -25,7 +25,7 @@ impl Replies {
         self.buffer.extend_from_slice(bytes);
     }
 
-    /// Returns the complete messages. While `armed`, messages after the end of a command wait for the transaction status.
+    /// Returns the complete messages. If `armed`, messages from the end of a command on wait for the transaction status.
     pub(super) fn ready(&mut self, armed: bool, application: &str) -> Ready {
         let mut ready = Ready::default();
         let mut at = 0;
@@ -55,14 +55,14 @@ impl Replies {
     }
 }
 
-/// Returns the length of the first message in these bytes, if it is complete.
+/// Returns the length of the first message, if it is complete.
 fn length(bytes: &[u8]) -> Option<usize> {
     let length = 1 + u32::from_be_bytes(bytes.get(1..5)?.try_into().ok()?) as usize;
     (length <= bytes.len()).then_some(length)
 }
 
-/// Returns whether a command with this tag has written something. Of a worker's statements only claims and settles count, one statement
-/// each.
+/// Returns whether a command with this tag has written something. Of a worker's statements only claims and settles count, which are one
+/// statement each.
 fn changes(tag: &str, application: &str) -> bool {
     match application {
         "queue-worker settle" => true,
@@ -72,10 +72,10 @@ fn changes(tag: &str, application: &str) -> bool {
     }
 }
 
-/// Returns the new application name, if a message reports one: a worker's connection is passed between its loops.
+/// Returns the new application name if a message reports one. A worker's connection is passed between its loops, which change the name.
 fn renamed(message: &[u8]) -> Option<String> {
-    let said = message.strip_prefix(b"S")?.get(4..)?;
-    let mut words = said.strip_prefix(b"application_name\0")?.split(|byte| *byte == 0);
+    let rest = message.strip_prefix(b"S")?.get(4..)?;
+    let mut words = rest.strip_prefix(b"application_name\0")?.split(|byte| *byte == 0);
     words.next().map(|name| String::from_utf8_lossy(name).into_owned())
 }
 

@@ -1,6 +1,6 @@
-//! Plays every pair of writing statements on the same jobs: one before the other, or one inside the open transaction of the other, which
-//! then commits or rolls back. Also plays triples (`triples`) and zombies between two other statements (`zombie`). Waits are read from the
-//! server's lock tables, so no test depends on timing.
+//! Plays every pair of writing statements on the same jobs. The second statement starts after the first transaction, or while that
+//! transaction is open and later commits or rolls back. Also plays triples (`triples`), and zombies between two other statements
+//! (`zombie`). Waits are read from the server's lock tables, so no test depends on timing.
 
 mod statement;
 mod side_statement;
@@ -19,7 +19,8 @@ use side_statement::SideStatement;
 use statement::Statement;
 use tests::TestDb;
 
-/// Plays `first` against every statement in every form. The invariant must hold after each play, and no verdict may take effect twice.
+/// Plays each statement of `first` against every statement in every form. The invariant must hold after each play, and no two verdicts may
+/// take effect.
 async fn against_all(first: &'static [Statement]) {
     let db = TestDb::new().await;
     let mut player = PairPlayer::new(&db).await;
@@ -112,7 +113,7 @@ async fn map_statements_race_and_each_part_counts_once() {
     against_all(side_statement::MAPS).await;
 }
 
-/// Bulk forms of the statement behind `enqueue_with`. `keys::crowd` plays them against everything.
+/// Bulk forms of the statement behind `enqueue_with`, which `keys::crowd` plays against all statements.
 const MANY: [&str; 2] = ["insert_with", "enqueue_each"];
 
 #[test]
@@ -152,7 +153,7 @@ fn every_writing_statement_is_played() {
                 "queue.prune_gathers(",
             ];
             let name = path.file_stem().unwrap().to_str().unwrap();
-            // Fixes that the doctor proposes are text.
+            // The statements in a doctor query are proposed fixes, which are only text.
             let only_reads = MANY.contains(&name) || name.starts_with("doctor_");
             if writes.iter().any(|word| code.contains(word)) && !only_reads {
                 assert!(played.contains(&name), "{name}.sql writes, but is not played against the others");
@@ -268,9 +269,9 @@ async fn every_side_statement_affects_rows() {
         };
         let outcome = player.play(other, *statement, form).await;
         let expected = match statement {
-            // Two parts of a chunk.
+            // The chunk has two parts.
             Statement::Side(SideStatement::AddChunk) => 2,
-            // A head disappears only when rows are deleted outside of the protocol. `keys::edges` covers that.
+            // A head without a job exists only if rows are deleted outside of the protocol. `keys::edges` covers that case.
             Statement::Side(SideStatement::FreeKeys) => 0,
             _ => 1,
         };

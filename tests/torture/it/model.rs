@@ -1,4 +1,4 @@
-//! Runs random operations with the real statements beside a small in-memory model. After every step the tables must match the model.
+//! Executes random operations with the real statements and in a small in-memory model. After every step the tables must match the model.
 //!
 //! Plays a few hundred sequences by default; `PROPTEST_CASES=5000` plays more. A failing sequence is shrunk and saved in
 //! `model.regressions`.
@@ -22,10 +22,10 @@ use tests::TestDb;
 use op::steps;
 use play::Player;
 
-/// Default number of sequences, unless `PROPTEST_CASES` is set.
+/// Number of sequences, unless `PROPTEST_CASES` is set.
 const SEQUENCES: u32 = 400;
 
-/// Seeds of failed sequences, tried first.
+/// File with the seeds of failed sequences, which are tried first.
 const REGRESSIONS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/it/model.regressions");
 
 #[test]
@@ -33,7 +33,7 @@ fn the_tables_match_the_model_after_every_operation() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let db = runtime.block_on(TestDb::new());
     let cases = std::env::var("PROPTEST_CASES").ok().map_or(SEQUENCES, |cases| cases.parse().unwrap());
-    // Failures of a seeded bug are not saved.
+    // Failures caused by an intentional bug are not saved.
     let seeded = std::env::var_os("QUEUE_MUTANTS").is_some();
     let config = Config {
         cases,
@@ -41,7 +41,8 @@ fn the_tables_match_the_model_after_every_operation() {
         max_shrink_iters: if seeded { 0 } else { 2000 },
         ..Config::default()
     };
-    // The rows of a sequence are deleted before the next one, and its connection is reused. A failure opens a new connection.
+    // The rows of a sequence are deleted before the next one, and the connection is reused. After a failure the next sequence opens a new
+    // connection.
     let idle = Cell::new(None);
     let (sequences, did) = (Cell::new(0), RefCell::new(BTreeMap::new()));
     let outcome = TestRunner::new(config).run(&steps(), |steps| {

@@ -1,5 +1,5 @@
-//! Model checker of the protocol itself, without tables. Explores every order of its steps with a bounded number of faults. Broken variants
-//! of the protocol must be detected.
+//! Model checker of the protocol itself, without tables. Explores every order of steps with a bounded number of faults. The checker must
+//! find the violations of broken variants of the protocol.
 
 mod state;
 mod step;
@@ -45,7 +45,7 @@ impl Model for Protocol {
         properties
     }
 
-    /// Sequence numbers grow without bound.
+    /// Excludes high sequence numbers and attempts, because both grow without bound.
     fn within_boundary(&self, state: &State) -> bool {
         state.db.next <= 4 && state.db.attempts.iter().all(|attempts| *attempts <= 4)
     }
@@ -73,7 +73,7 @@ fn holds(protocol: Protocol) {
     checked.assert_properties();
 }
 
-/// Returns the shortest path that violates a property.
+/// Returns the shortest path to a state that violates `property`.
 fn broken(protocol: Protocol, property: &'static str) -> Vec<Step> {
     let checked = protocol.checker().finish_when(HasDiscoveries::AnyOf([property].into())).spawn_bfs().join();
     let way = checked.discovery(property).unwrap_or_else(|| panic!("no violation found in {protocol:?}")).into_actions();
@@ -81,7 +81,8 @@ fn broken(protocol: Protocol, property: &'static str) -> Vec<Step> {
     way
 }
 
-/// Returns a state from which the jobs can no longer complete even without further faults, and the number of states.
+/// Returns the number of states, and a stuck state if there is one. From a stuck state the jobs can no longer complete, even without
+/// further faults.
 fn stuck(protocol: Protocol) -> (Option<State>, usize) {
     let first = State::new(protocol.faults);
     let mut numbers = HashMap::from([(first.clone(), 0)]);
@@ -115,7 +116,7 @@ fn stuck(protocol: Protocol) -> (Option<State>, usize) {
     (good.iter().position(|good| !good).map(|at| states[at].clone()), states.len())
 }
 
-/// Default maximum number of faults on a path, unless `PROTOCOL_FAULTS` is set. Chosen for the duration of a test.
+/// Maximum number of faults on a path, unless `PROTOCOL_FAULTS` is set. Small enough for a test of acceptable duration.
 const FAULTS: u8 = 2;
 
 fn protocol(variant: Variant) -> Protocol {
@@ -161,7 +162,7 @@ fn a_sequence_gives_out_a_token_again_after_a_commit_was_lost() {
 #[test]
 fn a_recovery_that_reads_before_it_locks_requeues_a_completed_job() {
     let way = broken(protocol(Variant::RecoversAtOnce), COMPLETED_ONLY);
-    let at = |wanted: fn(&Step) -> bool| way.iter().position(wanted);
+    let at = |predicate: fn(&Step) -> bool| way.iter().position(predicate);
     let settled = at(|step| matches!(step, Step::Settle(..) | Step::Retry(..) | Step::LateSettle(_, true)));
     assert!(at(|step| *step == Step::Find) < settled && settled < at(|step| *step == Step::TakeBack), "{way:?}");
 }

@@ -1,6 +1,6 @@
-//! Attacks on the statements and the protocol. They take minutes, so they are separate from the test suite: fault injection (`cargo
-//! chaos`), removal of each guard of each statement (`cargo guards`), concurrent statements and models of the protocol (`cargo torture`).
-//! Also the check of what works on a given server (`cargo conformance`).
+//! Attacks on the statements and the protocol. They take minutes, so they are separate from the test suite. The programs are fault
+//! injection (`cargo chaos`), removal of each guard of each statement (`cargo guards`), and concurrent statements and models of the
+//! protocol (`cargo torture`). Another program tests which operations work on a given server (`cargo conformance`).
 
 pub mod chaos;
 pub mod conformance;
@@ -9,12 +9,12 @@ pub mod seeded;
 
 use std::path::{Path, PathBuf};
 
-/// Returns the root of the workspace.
+/// Returns the root directory of the workspace.
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
-/// Returns cargo's target directory, which also has the artifacts of these programs.
+/// Returns cargo's target directory, which also contains the artifacts of these programs.
 fn target() -> PathBuf {
     std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), PathBuf::from)
 }

@@ -190,7 +190,7 @@ pub const BUGS: [Bug; 19] = [
     },
     // A start deadline that was met at the claim is not checked again.
     Bug {
-        name: "expiry looked at before the claim only",
+        name: "expiry checked before the claim only",
         scene: "expiry",
         edits: &[edit("queue-core/src/attempt/claimed.rs", "self.attempt == 1 && self.crashes == 0", "self.attempt == 0")],
     },

@@ -1,4 +1,5 @@
-//! `cargo stress`: runs tier 1 five times beside four busy loops, without retries. A failure here depends on the speed of the machine.
+//! `cargo stress`: runs the tests of tier 1 five times, beside four busy loops and without retries. A test that fails here depends on the
+//! speed of the machine.
 
 use std::{
     env, hint,
@@ -19,7 +20,7 @@ fn main() -> ExitCode {
         }
         let mut cargo = Command::new(env!("CARGO"));
         cargo.args(["nextest", "run", "--workspace", "--profile", "ci", "--retries", "0", "--stress-count", "5"]);
-        // With this package's variables in the environment, cargo would rebuild crates that read them.
+        // Removes this package's variables from the environment. Otherwise cargo would rebuild the crates that read them.
         for (name, _) in env::vars_os() {
             if name.to_str().is_some_and(|name| name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_")) {
                 cargo.env_remove(name);

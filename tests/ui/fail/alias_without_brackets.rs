@@ -1,4 +1,4 @@
-//! Aliases are a list, even a single one.
+//! Aliases are listed in brackets, even if there is only one.
 
 use queue_core::{Context, Handler, JobResult, job};
 use serde::{Deserialize, Serialize};

@@ -1,4 +1,4 @@
-//! A string is not accepted as a number.
+//! The number of attempts cannot be a string.
 
 use queue_core::{Context, Handler, JobResult, job};
 use serde::{Deserialize, Serialize};

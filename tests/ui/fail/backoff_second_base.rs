@@ -1,4 +1,4 @@
-//! Only the base is positional.
+//! Only the base of a backoff is a positional argument.
 
 use queue_core::{Context, Handler, JobResult, job};
 use serde::{Deserialize, Serialize};

@@ -1,4 +1,4 @@
-//! A misspelt option of a backoff.
+//! A misspelt option of a backoff is rejected.
 
 use queue_core::{Context, Handler, JobResult, job};
 use serde::{Deserialize, Serialize};

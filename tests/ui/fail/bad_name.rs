@@ -1,4 +1,4 @@
-//! A name with an invalid character.
+//! A name with an invalid character is rejected.
 
 use queue_core::{Context, Handler, JobResult, job};
 use serde::{Deserialize, Serialize};

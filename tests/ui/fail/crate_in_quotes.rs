@@ -1,4 +1,4 @@
-//! A path is not a string.
+//! `crate` takes a path, not a string.
 
 use queue_core::{Context, Handler, JobResult, job};
 use serde::{Deserialize, Serialize};

@@ -1,4 +1,4 @@
-//! A fair key uses fields of the payload.
+//! A fair key can only use fields of the payload.
 
 use queue_core::job;
 use serde::{Deserialize, Serialize};

@@ -1,4 +1,4 @@
-//! A key uses fields of the payload.
+//! A key can only use fields of the payload.
 
 use queue_core::job;
 use serde::{Deserialize, Serialize};

@@ -1,4 +1,4 @@
-//! A type has only one limit of its own.
+//! A job type can have only one limit of its own.
 
 use queue_core::job;
 use serde::{Deserialize, Serialize};

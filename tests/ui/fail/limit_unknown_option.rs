@@ -1,4 +1,4 @@
-//! The error lists the known options.
+//! The error for an unknown option of a limit lists the known options.
 
 use queue_core::job;
 use serde::{Deserialize, Serialize};

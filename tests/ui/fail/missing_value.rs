@@ -1,4 +1,4 @@
-//! An option without its value.
+//! An option that takes a value needs one.
 
 use queue_core::{Context, Handler, JobResult, job};
 use serde::{Deserialize, Serialize};

@@ -1,4 +1,4 @@
-//! An option with `=` but no value.
+//! An option with `=` needs a value.
 
 use queue_core::{Context, Handler, JobResult, job};
 use serde::{Deserialize, Serialize};

@@ -1,4 +1,4 @@
-//! The name is a named option, not a positional argument.
+//! The name of a job type is a named option, not a positional argument.
 
 use queue_core::{Context, Handler, JobResult, job};
 use serde::{Deserialize, Serialize};

@@ -1,4 +1,4 @@
-//! A keyring is named. Keys do not belong in source code.
+//! `seal` takes the name of a keyring, because keys do not belong in source code.
 
 use queue_core::{Context, Handler, JobResult, job};
 use serde::{Deserialize, Serialize};

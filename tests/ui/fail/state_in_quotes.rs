@@ -1,4 +1,4 @@
-//! States are types.
+//! A state is a type, not a string.
 
 use queue_core::{Context, Handler, JobResult, job};
 use serde::{Deserialize, Serialize};

@@ -1,4 +1,4 @@
-//! States are a list.
+//! States are listed in parentheses.
 
 use queue_core::{Context, Handler, JobResult, job};
 use serde::{Deserialize, Serialize};

@@ -1,4 +1,4 @@
-//! `unique` without options is refused too.
+//! `unique` without options is rejected too.
 
 use queue_core::job;
 use serde::{Deserialize, Serialize};

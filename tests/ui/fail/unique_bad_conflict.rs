@@ -1,4 +1,4 @@
-//! An unknown conflict policy.
+//! An unknown conflict policy is rejected.
 
 use queue_core::job;
 use serde::{Deserialize, Serialize};

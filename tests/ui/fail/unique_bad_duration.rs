@@ -1,4 +1,4 @@
-//! An invalid duration.
+//! An invalid duration in `unique` is rejected.
 
 use queue_core::job;
 use serde::{Deserialize, Serialize};

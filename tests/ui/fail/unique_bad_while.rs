@@ -1,4 +1,4 @@
-//! An unknown lifetime of a uniqueness key.
+//! An unknown lifetime of a uniqueness key is rejected.
 
 use queue_core::job;
 use serde::{Deserialize, Serialize};

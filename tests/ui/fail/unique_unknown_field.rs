@@ -1,4 +1,4 @@
-//! rustc reports the unknown field at its name.
+//! rustc reports an unknown field of `unique` at the name of the field.
 
 use queue_core::job;
 use serde::{Deserialize, Serialize};

@@ -1,4 +1,4 @@
-//! An unknown durability.
+//! An unknown durability is rejected.
 
 use queue_core::{Context, Handler, JobResult, job};
 use serde::{Deserialize, Serialize};

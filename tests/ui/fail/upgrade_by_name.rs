@@ -1,4 +1,4 @@
-//! An earlier version is a number.
+//! An upgrade identifies the earlier version by number.
 
 use queue_core::{Context, Handler, JobResult, job};
 use serde::{Deserialize, Serialize};

@@ -1,4 +1,4 @@
-//! The error of an upgrade is `&'static str`: another type might contain the payload.
+//! The error of an upgrade is `&'static str`, because another type might contain the payload.
 
 use queue_core::{Context, Handler, JobResult, job};
 use serde::{Deserialize, Serialize};

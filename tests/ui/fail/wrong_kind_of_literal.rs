@@ -1,4 +1,4 @@
-//! A number is not accepted as a string, nor a string as a number.
+//! A string is rejected where a number is required, and a number is rejected where a string is required.
 
 use queue_core::{Context, Handler, JobResult, job};
 use serde::{Deserialize, Serialize};

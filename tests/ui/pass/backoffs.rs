@@ -1,4 +1,4 @@
-//! Each kind of backoff, with and without its options.
+//! Each kind of backoff can be used with and without options.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! A job type with a batch handler.
+//! A job type can have a batch handler.
 
 use std::time::Duration;
 

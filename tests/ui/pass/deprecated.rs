@@ -1,4 +1,4 @@
-//! A job type may be deprecated. Only its users are warned, not the expansion.
+//! A job type can be deprecated. Only its users are warned, not the expansion.
 
 #![deny(warnings)]
 

@@ -1,4 +1,4 @@
-//! Job types of the same name in two modules are distinct; only their stored names must differ.
+//! Two modules can have job types of the same name. Only the stored names must differ.
 
 use queue_core::{JobType, Registry};
 
@@ -17,7 +17,7 @@ mod mail {
     }
 
     pub(crate) mod deep {
-        /// No imports here: the expansion uses full paths.
+        /// The module has no imports, because the expansion uses full paths.
         #[queue_core::job(name = "deep.send")]
         #[derive(serde::Serialize, serde::Deserialize)]
         pub(crate) struct Send;

@@ -1,4 +1,4 @@
-//! Ordering keys: from any expression over the payload, one for the queue, or set per job.
+//! An ordering key can be an expression over the payload, be shared by a queue, or be set per job.
 
 use std::fmt;
 

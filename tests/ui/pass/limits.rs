@@ -1,4 +1,4 @@
-//! Limits of one type, limits shared by types, and limits by key.
+//! A limit can belong to one type, be shared by types, or apply per key.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! A priority is a literal or any constant expression.
+//! A priority can be a literal or any constant expression.
 
 use queue_core::{JobType, Priority, job};
 use serde::{Deserialize, Serialize};

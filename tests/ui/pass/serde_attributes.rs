@@ -1,4 +1,4 @@
-//! The struct's tokens are unchanged: serde attributes and other derives work above and below.
+//! The struct's tokens are unchanged, so serde attributes and other derives work above and below the job attribute.
 
 use queue_core::{Context, Handler, JobResult, JobType, Registry, job};
 use serde::{Deserialize, Serialize};

@@ -1,4 +1,4 @@
-//! A payload may have no fields, or unnamed fields.
+//! A payload can have no fields, or unnamed fields.
 
 use queue_core::{Context, Handler, JobResult, JobType, Registry, job};
 use serde::{Deserialize, Serialize};

@@ -7,7 +7,7 @@
 use queue_core::{Context, Handler, JobResult, JobType, Priority, Registry, job};
 use serde::{Deserialize, Serialize};
 
-/// Does nothing.
+/// Job that does nothing.
 #[job(priority = Priority::BACKFILL, max_attempts = 3, backoff = fixed("1s", jitter = 1), timeout = "10s", state(u8))]
 #[derive(Debug, Serialize, Deserialize)]
 struct Strict {

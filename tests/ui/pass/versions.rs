@@ -1,4 +1,4 @@
-//! Each earlier version has its own upgrade: a function of a type, of JSON, of the impl, or a closure.
+//! Each earlier version has its own upgrade, which can be a function of a type, of JSON or of the impl, or a closure.
 
 use queue_core::{Context, Handler, JobResult, JobType, Options, job};
 use serde::{Deserialize, Serialize};

@@ -1,4 +1,4 @@
-//! A job enqueued in a transaction of diesel-async.
+//! Enqueues a job in a transaction of diesel-async.
 
 use diesel::{
     QueryableByName, sql_query,

@@ -1,4 +1,4 @@
-//! A job enqueued in a transaction of sea-orm.
+//! Enqueues a job in a transaction of sea-orm.
 
 use drivers::{Confirm, Example};
 use queue_core::{Job as _, JobHandle};

@@ -1,4 +1,4 @@
-//! A job enqueued in a transaction of sqlx 0.8.
+//! Enqueues a job in a transaction of sqlx 0.8.
 
 use drivers::{Confirm, Example};
 use queue_core::{Job as _, JobHandle};

@@ -1,4 +1,4 @@
-//! A job enqueued in a transaction of tokio-postgres.
+//! Enqueues a job in a transaction of tokio-postgres.
 
 use drivers::{Confirm, Example};
 use queue_core::{Job as _, JobHandle, Priority};

@@ -1,4 +1,4 @@
-//! The job: reads one file and stores its digest.
+//! The demo's job type, which reads one file and stores its digest.
 
 use std::{
     fs::{self, File},
@@ -16,19 +16,19 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{table, walk};
 
-/// Stores the digest of one file of a run. An unreadable file is tried three times in total; then its job becomes a dead letter.
+/// Job that stores the digest of one file. A file that cannot be read is tried three times; then the job becomes a dead letter.
 #[job(name = "demo_hash_file", queue = "demo", max_attempts = 3, backoff = fixed("200ms"), state(Folder, Stored))]
 #[derive(Serialize, Deserialize)]
 pub(crate) struct HashFile {
     pub(crate) run: i64,
-    /// The path as encoded by `walk::text`.
+    /// File path, encoded by `walk::text`.
     pub(crate) path: String,
 }
 
-/// The folder to which paths are relative.
+/// Folder that paths are relative to.
 pub(crate) struct Folder(pub(crate) PathBuf);
 
-/// Number of digests that this process has stored.
+/// Number of digests stored by this process.
 #[derive(Clone, Default)]
 pub(crate) struct Stored(pub(crate) Arc<AtomicU64>);
 
@@ -36,9 +36,9 @@ impl Handler for HashFile {
     async fn run(self, cx: &Context) -> JobResult {
         let path = cx.state::<Folder>().0.join(walk::path(&self.path));
         let stop = cx.cancelled().clone();
-        // Reading files blocks the thread, which a handler must not do.
+        // Reading a file blocks the thread, so it must not happen on the handler's own thread.
         let (digest, bytes) = tokio::task::spawn_blocking(move || hash(&path, &stop)).await??;
-        // An attempt may be repeated, its effect must not: the statement does not overwrite an existing digest.
+        // An attempt may be repeated, so the statement does not overwrite an existing digest.
         if table::store(cx.pool(), &self, digest, bytes).await? {
             cx.state::<Stored>().0.fetch_add(1, Relaxed);
         }
@@ -46,7 +46,7 @@ impl Handler for HashFile {
     }
 }
 
-/// Returns the digest of a file of any size, and its length.
+/// Returns the BLAKE3 digest of a file of any size, and the file's length.
 fn hash(path: &Path, stop: &CancellationToken) -> Result<([u8; 32], u64), Failure> {
     if !fs::metadata(path)?.is_file() {
         return Err(Failure::terminal("is no longer a file")); // opening a pipe would wait for its writer

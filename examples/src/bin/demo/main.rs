@@ -1,6 +1,7 @@
-//! `cargo demo [FOLDER]` finds duplicate files. Each file is a job, enqueued in the transaction that writes its row.
+//! `cargo demo [FOLDER]` finds duplicate files. Each file is a job, enqueued in the transaction that writes the file's row.
 //!
-//! The program flow is `find_duplicates` below; `hash` has the job and its handler, `table` the SQL, `walk` the files, `report` the output.
+//! `find_duplicates` below is the program flow. `hash` has the job and its handler, `table` the SQL, `walk` the search for files, and
+//! `report` the output.
 
 mod hash;
 mod report;
@@ -58,7 +59,7 @@ fn main() -> ExitCode {
         }
     };
     let result = runtime.block_on(find_duplicates(&folder));
-    // A read that hangs (a network drive) must not block the exit.
+    // A read that hangs, for example on a network drive, must not block the exit.
     runtime.shutdown_background();
     result.unwrap_or_else(|error| {
         eprintln!("error: {error}"); // errors of the queue contain their causes
@@ -66,7 +67,7 @@ fn main() -> ExitCode {
     })
 }
 
-/// Returns the requested folder, or `None` if help was requested.
+/// Parses the arguments. Returns the requested folder, or `None` if help was requested.
 fn folder(arguments: &[OsString]) -> Result<Option<PathBuf>, String> {
     let asked = match arguments {
         [] => {
@@ -120,7 +121,7 @@ async fn find_duplicates(folder: &Path) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Checks that the jobs, the handlers and the table agree on the number of files.
+/// Checks that the jobs, the handlers and the table report the same number of files.
 fn check(run: &Run, counts: &Counts, stored: u64, digests: u64) -> anyhow::Result<()> {
     let Counts { completed, dead, .. } = *counts;
     let same = completed + dead == run.files && completed == stored && stored == digests;
@@ -138,9 +139,10 @@ enum End {
     Interrupted,
 }
 
-/// Runs a worker until every job of the run is finished, or until Ctrl-C: then running jobs finish, and the others stay in the queue.
+/// Runs a worker until every job of the run is finished or the user presses Ctrl-C. After Ctrl-C running jobs finish, and all other jobs
+/// stay in the queue.
 async fn hash_all(pool: &PgPool, run: &Run, folder: &Path, stored: &Stored, bar: &ProgressBar) -> anyhow::Result<End> {
-    // A few handlers per core, because they also wait for the disk and the database.
+    // Uses a few handlers per core, because handlers also wait for the disk and the database.
     let handlers = 4 * thread::available_parallelism().map_or(1, NonZero::get).min(4);
     let mut end = Ok(End::Interrupted);
     Worker::new(pool.clone())
@@ -159,7 +161,7 @@ async fn hash_all(pool: &PgPool, run: &Run, folder: &Path, stored: &Stored, bar:
     Ok(end?)
 }
 
-/// Polls the handlers' counter, which is cheap. The database is queried every second, and at the end.
+/// Waits until the run is finished. Polls the handlers' counter, which is cheap, and queries the database once a second and at the end.
 async fn wait_until_over(pool: &PgPool, run: &Run, stored: &Stored, bar: &ProgressBar) -> sqlx::Result<()> {
     for tick in 1_u64.. {
         let troubles = run.troubles(pool).await?;

@@ -1,4 +1,4 @@
-//! Output of the demo. Has no access to the database or to jobs.
+//! Terminal output of the demo. This module does not access the database or jobs.
 
 use std::{
     io::{self, Write as _},
@@ -19,7 +19,7 @@ const SHOWN: usize = 10;
 /// Maximum number of paths shown per group.
 const PATHS: usize = 3;
 
-/// Prints a line. Ignores a closed output (`| head`): the work continues.
+/// Prints a line. A closed output (`| head`) is ignored, because the work continues.
 pub(crate) fn line(text: &str) {
     let _ = writeln!(io::stdout(), "{text}");
 }
@@ -61,12 +61,12 @@ pub(crate) fn checked(digests: u64) -> String {
     format!("{} stored, each exactly once", count(digests, "digest"))
 }
 
-/// Formats the message beside the bar's numbers.
+/// Formats the failure counts shown next to the progress bar.
 pub(crate) fn troubles(counts: &Counts) -> String {
     if counts.scheduled == 0 { String::new() } else { format!("({} to be tried again)", HumanCount(counts.scheduled)) }
 }
 
-/// Creates the progress bar. It draws nothing when standard error is not a terminal.
+/// Creates the progress bar, which draws nothing if standard error is not a terminal.
 pub(crate) fn bar(files: u64) -> ProgressBar {
     let style = ProgressStyle::with_template("{prefix:<9} {wide_bar} {human_pos}/{human_len} {msg}");
     ProgressBar::new(files).with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar())).with_prefix("hashing")

@@ -1,11 +1,11 @@
-//! The demo's own tables, in the same database as the queue, like an application's.
+//! The demo's own tables. As in an application, they are in the same database as the queue.
 
 use queue_core::{Job as _, JobHandle, JobId};
 use sqlx::PgPool;
 
 use crate::hash::HashFile;
 
-/// One row per run, and one per file of a run. Runs of the last day are kept for inspection.
+/// Tables of runs and of the files of each run. Runs of the last day are kept for inspection.
 const TABLES: &str = "
 select pg_advisory_xact_lock(hashtext('demo'));
 create schema if not exists demo;
@@ -27,12 +27,12 @@ create table if not exists demo.file (
 delete from demo.run where started_at < now() - interval '1 day';
 ";
 
-/// One run of the demo. Its jobs have their own queue, so that concurrent runs on one server are separate.
+/// A run of the demo. The jobs of a run have their own queue, so that concurrent runs on one server are separate.
 pub(crate) struct Run {
     pub(crate) id: i64,
     pub(crate) queue: String,
     pub(crate) files: u64,
-    /// Lowest and highest id of its jobs.
+    /// Lowest and highest job id of the run.
     jobs: (Option<JobId>, Option<JobId>),
 }
 
@@ -41,13 +41,13 @@ pub(crate) struct Run {
 pub(crate) struct Counts {
     pub(crate) completed: u64,
     pub(crate) dead: u64,
-    /// Waiting for a retry.
+    /// Jobs waiting for a retry.
     pub(crate) scheduled: u64,
-    /// Not finished: scheduled, ready or running.
+    /// Unfinished jobs: scheduled, ready or running.
     pub(crate) left: u64,
 }
 
-/// Files with the same contents.
+/// Group of files with the same contents.
 #[derive(sqlx::FromRow)]
 pub(crate) struct Group {
     pub(crate) bytes: i64,
@@ -56,7 +56,7 @@ pub(crate) struct Group {
     pub(crate) paths: Vec<String>,
 }
 
-/// A file that could not be read.
+/// File that could not be read.
 #[derive(sqlx::FromRow)]
 pub(crate) struct DeadLetter {
     pub(crate) path: String,
@@ -68,7 +68,7 @@ pub(crate) async fn create(pool: &PgPool) -> sqlx::Result<()> {
     sqlx::raw_sql(TABLES).execute(pool).await.map(drop)
 }
 
-/// Writes a row and enqueues a job for each file in one transaction: a job exists if and only if its row does.
+/// Writes a row and enqueues a job for each file in one transaction, so a job exists if and only if its row exists.
 pub(crate) async fn enqueue(pool: &PgPool, folder: &str, files: &[String]) -> anyhow::Result<Run> {
     let mut tx = pool.begin().await?;
     let id: i64 = sqlx::query_scalar("insert into demo.run (folder) values ($1) returning id").bind(folder).fetch_one(&mut *tx).await?;
@@ -80,7 +80,7 @@ pub(crate) async fn enqueue(pool: &PgPool, folder: &str, files: &[String]) -> an
     Ok(Run { id, queue, files: files.len() as u64, jobs: (ids().min(), ids().max()) })
 }
 
-/// Stores a digest unless there is one; returns whether it stored it.
+/// Stores a digest unless the file already has one. Returns whether the digest was stored.
 pub(crate) async fn store(pool: &PgPool, job: &HashFile, digest: [u8; 32], bytes: u64) -> sqlx::Result<bool> {
     let statement = "update demo.file set digest = $3, bytes = $4 where run = $1 and path = $2 and digest is null";
     let done = sqlx::query(statement).bind(job.run).bind(&job.path).bind(digest).bind(bytes.cast_signed()).execute(pool).await?;
@@ -88,13 +88,13 @@ pub(crate) async fn store(pool: &PgPool, job: &HashFile, digest: [u8; 32], bytes
 }
 
 impl Run {
-    /// Counts all jobs by state.
+    /// Counts all jobs of the run by state.
     pub(crate) async fn counts(&self, pool: &PgPool) -> sqlx::Result<Counts> {
-        // A range of ids is a range of time, so the database does not scan the whole history.
+        // A range of ids is also a range of time, so the database does not scan the whole history.
         self.count(pool, "select state, count(*) from queue.jobs where id between $1 and $2 and queue = $3 group by state").await
     }
 
-    /// Counts the jobs with failures. Cheap for any number of jobs, because few fail.
+    /// Counts the jobs with failures. The query is cheap for any number of jobs, because few jobs fail.
     pub(crate) async fn troubles(&self, pool: &PgPool) -> sqlx::Result<Counts> {
         let statement = "
             select state, count(*)
@@ -112,14 +112,14 @@ impl Run {
         Ok(Counts { completed: of("completed"), dead: of("dead"), scheduled, left: scheduled + of("ready") + of("running") })
     }
 
-    /// Counts its files with a digest, and their total size in bytes.
+    /// Returns the number of files with a digest, and the total size of these files in bytes.
     pub(crate) async fn digests(&self, pool: &PgPool) -> sqlx::Result<(u64, u64)> {
         let statement = "select count(*), coalesce(sum(bytes), 0)::bigint from demo.file where run = $1 and digest is not null";
         let (files, bytes): (i64, i64) = sqlx::query_as(statement).bind(self.id).fetch_one(pool).await?;
         Ok((files.unsigned_abs(), bytes.unsigned_abs()))
     }
 
-    /// Loads the groups of files with equal contents, the largest waste first.
+    /// Loads the groups of equal files, the largest waste of space first.
     pub(crate) async fn duplicates(&self, pool: &PgPool) -> sqlx::Result<Vec<Group>> {
         let statement = "
             select bytes, count(*) as copies, bytes * (count(*) - 1) as wasted, (array_agg(path order by path))[:4] as paths
@@ -131,7 +131,7 @@ impl Run {
         sqlx::query_as(statement).bind(self.id).fetch_all(pool).await
     }
 
-    /// Loads the dead letters.
+    /// Loads the dead letters of the run.
     pub(crate) async fn dead_letters(&self, pool: &PgPool) -> sqlx::Result<Vec<DeadLetter>> {
         let statement = "
             select payload ->> 'path' as path, attempts::smallint as attempts, error

@@ -1,4 +1,4 @@
-//! Finds the files of a folder as git sees them, each file once. Reads names and types only, and opens no file.
+//! Finds the files of a folder that git would consider, each file once. Reads names and types only, and opens no file.
 
 use std::{
     collections::HashSet,
@@ -10,14 +10,14 @@ use std::{
 
 use ignore::{DirEntry, WalkBuilder};
 
-/// Contents of a folder.
+/// Result of a walk.
 #[derive(Default)]
 pub(crate) struct FilesFound {
-    /// Files to read, relative to the folder, as [`text`].
+    /// Files to read, relative to the folder and encoded by [`text`].
     pub(crate) files: Vec<String>,
-    /// Number of symbolic links. Their targets are found in their own folders, if at all.
+    /// Number of symbolic links. A link's target is found in the target's own folder, if that folder is part of the walk.
     pub(crate) links: usize,
-    /// Number of further names of files already found (hard links), which waste no space.
+    /// Number of additional names of files already found (hard links), which waste no space.
     pub(crate) names: usize,
     /// Number of pipes, sockets and devices, which are never opened.
     pub(crate) special: usize,
@@ -25,7 +25,7 @@ pub(crate) struct FilesFound {
     pub(crate) unlisted: Vec<String>,
 }
 
-/// Walks `folder`. Honours a `.gitignore` in it but none above it, because the user named the folder explicitly.
+/// Walks `folder`. Applies a `.gitignore` in the folder but none above it, because the user named the folder explicitly.
 pub(crate) fn walk(folder: &Path) -> FilesFound {
     let (mut found, mut known) = (FilesFound::default(), HashSet::new());
     let mut entries = WalkBuilder::new(folder);
@@ -45,7 +45,7 @@ impl FilesFound {
         if kind.is_dir() {
             return;
         }
-        // A dangling link is an unreadable file, and gets a job like every file.
+        // A dangling link counts as an unreadable file and gets a job like every other file.
         if kind.is_symlink() && fs::metadata(entry.path()).is_ok() {
             self.links += 1;
         } else if !kind.is_file() && !kind.is_symlink() {
@@ -58,7 +58,7 @@ impl FilesFound {
     }
 }
 
-/// Returns device and inode of a file that has several names.
+/// Returns the device and the inode of a file that has several names.
 #[cfg(unix)]
 fn other_name(data: &fs::Metadata) -> Option<(u64, u64)> {
     use std::os::unix::fs::MetadataExt as _;
@@ -70,7 +70,7 @@ fn other_name(_: &fs::Metadata) -> Option<(u64, u64)> {
     None
 }
 
-/// Encodes a path as text that is valid in JSON and on a terminal: `%`, control characters and bytes that are not UTF-8 become `%XX`.
+/// Encodes a path as text that is valid in JSON and on a terminal. `%`, control characters and invalid UTF-8 bytes become `%XX`.
 pub(crate) fn text(path: &Path) -> String {
     let mut text = String::new();
     for chunk in path.as_os_str().as_encoded_bytes().utf8_chunks() {
@@ -115,7 +115,7 @@ fn os_string(bytes: Vec<u8>) -> OsString {
     String::from_utf8_lossy(&bytes).into_owned().into()
 }
 
-/// Removes the characters of a message that would control the terminal.
+/// Removes characters that would control the terminal from a message.
 pub(crate) fn printable(message: &str) -> String {
     message.chars().map(|char| if char.is_control() { ' ' } else { char }).collect()
 }

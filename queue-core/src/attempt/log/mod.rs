@@ -1,7 +1,8 @@
 //! Logs of attempts, for types with `keep_logs`.
 //!
-//! While the attempt's span is created, its log is offered to this thread. A log collector (`queue_worker::logs`) takes it, and writes
-//! events inside that span and its children to it. When the attempt ends, the log is closed and later events are dropped.
+//! While the attempt's span is created, the attempt's log is available through a thread-local variable. A log collector
+//! (`queue_worker::logs`) takes the log, and writes the events of that span and its children to it. When the attempt ends, the log is
+//! closed and later events are dropped.
 
 mod ring;
 
@@ -16,31 +17,31 @@ use std::{
 
 use self::ring::{LogExcerpt, LogRing, SanitizedWriter};
 
-/// Log of one attempt.
+/// Log of one running attempt, to which a collector writes lines.
 #[derive(Debug)]
 pub struct OpenLog {
-    /// `None` after the attempt has ended.
+    /// Log text; `None` after the attempt has ended.
     ring: Mutex<Option<LogRing>>,
     is_taken: AtomicBool,
 }
 
-/// Number of open logs. A collector has nothing to do while it is zero.
+/// Number of open logs. While the number is zero, a collector skips all work.
 static OPEN: AtomicUsize = AtomicUsize::new(0);
 
 thread_local! {
     static OFFERED: RefCell<Option<Arc<OpenLog>>> = const { RefCell::new(None) };
-    /// Whether this thread is writing to a log.
+    /// Whether the current thread is writing to a log.
     static IS_WRITING: Cell<bool> = const { Cell::new(false) };
 }
 
 impl OpenLog {
-    /// Opens a log with a limit in bytes.
+    /// Opens a log with a maximum size of `limit` bytes.
     pub(super) fn open(limit: usize) -> Arc<Self> {
         OPEN.fetch_add(1, Relaxed);
         Arc::new(Self { ring: Mutex::new(Some(LogRing::new(limit))), is_taken: AtomicBool::new(false) })
     }
 
-    /// Offers the log to the thread while `make` creates the span.
+    /// Makes the log available to collectors on the current thread while `make` creates the span.
     pub(super) fn offer<T>(self: &Arc<Self>, make: impl FnOnce() -> T) -> T {
         OFFERED.with(|offered| *offered.borrow_mut() = Some(Arc::clone(self)));
         let span = make();
@@ -48,7 +49,7 @@ impl OpenLog {
         span
     }
 
-    /// Takes the log of the attempt whose span is being created on this thread; `None` for other spans.
+    /// Takes the log of the attempt whose span is being created on the current thread. Returns `None` for other spans.
     pub fn take_offered() -> Option<Arc<Self>> {
         if !Self::any_open() {
             return None;
@@ -63,12 +64,12 @@ impl OpenLog {
         OPEN.load(Relaxed) > 0
     }
 
-    /// Returns whether a collector took the log.
+    /// Returns whether a collector has taken the log.
     pub(super) fn is_taken(&self) -> bool {
         self.is_taken.load(Relaxed)
     }
 
-    /// Writes one line. Events logged while writing, such as by a user's `Debug`, are dropped.
+    /// Writes one line. Events logged during the write, for example by a user's `Debug` implementation, are dropped.
     pub fn write(&self, line: impl FnOnce(&mut dyn fmt::Write) -> fmt::Result) {
         struct WriteGuard;
         impl Drop for WriteGuard {
@@ -80,23 +81,23 @@ impl OpenLog {
             return;
         }
         let _guard = WriteGuard;
-        // A panic during a write leaves a partial line, which is harmless.
+        // A panic during a write leaves a partial line, so the poisoned lock is safe to use.
         let mut ring = self.ring.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(ring) = &mut *ring {
-            // Fails only if a user's `Debug` does; the line is then partial.
+            // The write fails only if a user's `Debug` implementation fails. The line is then partial.
             let _ = line(&mut SanitizedWriter(ring));
             ring.push("\n");
         }
     }
 
-    /// Closes the log and returns its text, unless it is empty.
+    /// Closes the log. Returns the log's text, or `None` if the log is empty.
     pub(super) fn close(&self) -> Option<LogExcerpt> {
         let ring = self.ring.lock().unwrap_or_else(PoisonError::into_inner).take();
         ring.map(LogRing::finish).filter(|excerpt| !excerpt.text.is_empty())
     }
 }
 
-/// Warns once per process that a type keeps logs without a collector.
+/// Warns once per process that a job type keeps logs but no collector is installed.
 pub(super) fn warn_missing_collector(job_type: &str) {
     static WARNED: AtomicBool = AtomicBool::new(false);
     if !WARNED.swap(true, Relaxed) {

@@ -1,23 +1,23 @@
-//! Bounded text buffer that keeps the first and the last lines, and counts what it drops between them. Pure.
+//! Bounded text buffer that keeps the first and the last lines and counts the dropped lines.
 
 use std::{collections::VecDeque, fmt};
 
-/// Lines within a limit in bytes.
+/// Log text up to a size limit in bytes.
 #[derive(Debug)]
 pub(in crate::attempt) struct LogRing {
-    /// First half.
+    /// First half of the text.
     head: Vec<u8>,
-    /// Last half, once the first is full.
+    /// Last half of the text, used once the first half is full.
     tail: VecDeque<u8>,
     limit: usize,
     /// Number of bytes and line ends dropped from the tail.
     dropped: (u64, u64),
 }
 
-/// Finished text of a log.
+/// Text of a closed log, with the number of lines that are missing or truncated.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::attempt) struct LogExcerpt {
-    /// Lines with their ends. A marker replaces dropped lines.
+    /// Log lines, with a marker in place of the dropped lines.
     pub(in crate::attempt) text: String,
     /// Number of dropped or truncated lines.
     pub(in crate::attempt) cut: u64,
@@ -49,7 +49,7 @@ impl LogRing {
         self.dropped = (self.dropped.0 + count as u64, self.dropped.1 + lines);
     }
 
-    /// Returns the text, cut at whole lines around the gap where possible.
+    /// Returns the text. If the middle was dropped, the text is cut at line boundaries where possible.
     pub(in crate::attempt) fn finish(self) -> LogExcerpt {
         let Self { mut head, tail, dropped: (bytes, lines), .. } = self;
         let mut tail: Vec<u8> = tail.into();
@@ -70,7 +70,7 @@ impl LogRing {
     }
 }
 
-/// Returns the number of bytes that form whole characters.
+/// Returns the length of the longest prefix that is valid UTF-8.
 fn whole_chars_len(text: &[u8]) -> usize {
     match std::str::from_utf8(text) {
         Ok(_) => text.len(),
@@ -82,8 +82,8 @@ fn count_line_ends<'a>(bytes: impl Iterator<Item = &'a u8>) -> u64 {
     bytes.filter(|byte| **byte == b'\n').count() as u64
 }
 
-/// Writer that replaces characters which terminals, browsers or the database do not show literally. Continuation lines are indented, so
-/// that they cannot imitate a new entry.
+/// Writer that replaces control characters and characters that change the text direction. Continuation lines are indented, so that they
+/// cannot imitate a new entry.
 pub(in crate::attempt) struct SanitizedWriter<'a>(pub(in crate::attempt) &'a mut LogRing);
 
 impl fmt::Write for SanitizedWriter<'_> {
@@ -94,7 +94,7 @@ impl fmt::Write for SanitizedWriter<'_> {
             self.0.push(plain);
             match unsafe_char {
                 '\n' => self.0.push("\n    "),
-                // The symbols for control characters have the same order as the characters.
+                // The Unicode symbols for control characters are in the same order as the control characters.
                 '\0'..='\u{1f}' => {
                     self.0.push(char::from_u32(0x2400 + u32::from(unsafe_char)).unwrap_or('\u{fffd}').encode_utf8(&mut [0; 4]));
                 }
@@ -107,7 +107,7 @@ impl fmt::Write for SanitizedWriter<'_> {
     }
 }
 
-/// Returns whether the character is a control character or changes the text direction.
+/// Returns whether the character is a control character other than a tab, or changes the text direction.
 fn is_unsafe_char(letter: char) -> bool {
     (letter.is_control() && letter != '\t') || matches!(letter, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }

@@ -4,7 +4,7 @@ use chrono::{Datelike as _, Days, Duration, Months, NaiveDate, NaiveDateTime, Na
 
 use super::field::{DAY, HOUR, MINUTE, MONTH, SECOND, WEEKDAY, parse_number};
 
-/// Parsed expression: each field as a set of bits.
+/// Parsed expression. Each field is stored as a set of bits.
 #[derive(Clone)]
 pub(super) struct Expression {
     seconds: u64,
@@ -13,7 +13,7 @@ pub(super) struct Expression {
     months: u64,
     days: MonthDays,
     weekdays: Weekdays,
-    /// Whether a date must match both day fields. Otherwise one is enough.
+    /// Whether a date must match both day fields. Otherwise a date must match one of the day fields.
     needs_both: bool,
     /// Whether the minutes or the hours begin with `*`.
     pub(super) runs_at_intervals: bool,
@@ -22,24 +22,24 @@ pub(super) struct Expression {
 #[derive(Clone, Default)]
 struct MonthDays {
     plain: u64,
-    /// `15W`: the weekday (Monday to Friday) of the month that is nearest to a day.
+    /// Days of the entries such as `15W`, which match the weekday (Monday to Friday) of the month nearest to the day.
     nearest: u64,
-    /// `L`: the last day of the month.
+    /// Whether `L` is listed: the last day of the month.
     last: bool,
-    /// `LW`: the last weekday (Monday to Friday) of the month.
+    /// Whether `LW` is listed: the last weekday (Monday to Friday) of the month.
     last_weekday: bool,
 }
 
 #[derive(Clone, Default)]
 struct Weekdays {
-    /// `FRI#2`: the first to the fifth occurrence in a month. Without `#`, all of them are set.
+    /// Weekdays by occurrence in the month, such as `FRI#2`. An entry without `#` sets all five occurrences.
     nth: [u64; 5],
-    /// `FRIL`: the last occurrence in a month.
+    /// Weekdays whose last occurrence in the month matches, such as `FRIL`.
     last: u64,
 }
 
 impl Expression {
-    /// Parses an expression without surrounding spaces.
+    /// Parses an expression. The text must have no leading or trailing spaces.
     pub(super) fn new(text: &str) -> Result<Self, String> {
         let fields: Vec<&str> = match text.strip_prefix('@') {
             Some(nickname) => expand_nickname(nickname)?,
@@ -54,7 +54,7 @@ impl Expression {
                 return Err(format!("it has {} fields; write five fields, or six with seconds first, as in `30 4 * * MON-FRI`", all.len()));
             }
         };
-        // As in Debian's cron, a field that begins with a star counts as a star.
+        // As in Debian's cron, a field that begins with `*` counts as `*`.
         let any_day = [day, weekday].iter().any(|field| field.starts_with(['*', '?']));
         let (both, weekday) = weekday.strip_prefix('+').map_or((false, weekday), |weekday| (true, weekday));
         Ok(Self {
@@ -69,7 +69,7 @@ impl Expression {
         })
     }
 
-    /// Returns the first matching civil time after the given one, up to the horizon.
+    /// Returns the first matching civil time after `after`. Returns `None` if no time up to `horizon` matches.
     pub(super) fn next(&self, after: NaiveDateTime, horizon: NaiveDateTime) -> Option<NaiveDateTime> {
         let from = after.with_nanosecond(0)?.checked_add_signed(Duration::seconds(1))?;
         let (mut date, mut earliest) = (from.date(), from.time());
@@ -86,13 +86,13 @@ impl Expression {
         None
     }
 
-    /// Whether a date of a matching month matches the day fields.
+    /// Returns whether a date of a matching month matches the day fields.
     fn matches_date(&self, date: NaiveDate) -> bool {
         let (day, weekday) = (self.days.has(date), self.weekdays.has(date));
         if self.needs_both { day && weekday } else { day || weekday }
     }
 
-    /// Returns the first matching time of a day, starting with the given one.
+    /// Returns the first matching time of a day that is not before `from`.
     fn next_time(&self, from: NaiveTime) -> Option<NaiveTime> {
         let (hour, minute, second) = (from.hour(), from.minute(), from.second());
         let in_minute = || Some((hour, minute, next_bit(self.seconds, second)?)).filter(|_| has(self.minutes, minute));
@@ -135,13 +135,13 @@ impl MonthDays {
     }
 }
 
-/// Whether this is `L`, `LW` or a day such as `15W`. None of them is allowed in a range.
+/// Returns whether the text is `L`, `LW` or a day such as `15W`. Such a text is not allowed in a range.
 fn is_special(day: &str) -> bool {
     let plain = day.strip_suffix(['W', 'w']);
     plain.unwrap_or(day).eq_ignore_ascii_case("L") || plain.is_some_and(|plain| parse_number(plain).is_some())
 }
 
-/// Returns the weekday (Monday to Friday) of a date's month that is nearest to the date.
+/// Returns the weekday (Monday to Friday) that is nearest to `date` within the month.
 fn nearest_weekday(date: NaiveDate) -> u32 {
     let day = date.day();
     match date.weekday() {
@@ -166,7 +166,7 @@ impl Weekdays {
                 _ => (span, nth.is_some_and(|nth| nth.eq_ignore_ascii_case("L"))),
             };
             let bits = WEEKDAY.parse_entry(span)?;
-            // Sunday is also 7.
+            // Both 0 and 7 are Sunday.
             let bits = bits & 0x7F | bits >> 7;
             match nth.map(parse_number) {
                 _ if is_last => days.last |= bits,
@@ -190,7 +190,7 @@ impl Weekdays {
     }
 }
 
-/// Returns the expression of a nickname such as `@daily`.
+/// Returns the expression that a nickname such as `@daily` stands for.
 fn expand_nickname(name: &str) -> Result<&'static str, String> {
     Ok(match name.to_ascii_lowercase().as_str() {
         "yearly" | "annually" => "0 0 1 1 *",
@@ -208,8 +208,8 @@ fn expand_nickname(name: &str) -> Result<&'static str, String> {
     })
 }
 
-/// Whether both `--every` and the option `every` accept this text, such as `1h30m`. The option has no weeks, and rejects intervals below
-/// one second.
+/// Returns whether `text` is an interval, such as `1h30m`, that both `--every` and the option `every` accept. The option accepts neither
+/// weeks nor intervals below one second.
 fn is_interval(text: &str) -> bool {
     let mut units = text.split(|letter: char| letter.is_ascii_digit()).filter(|unit| !unit.is_empty());
     text.starts_with(|first: char| ('1'..='9').contains(&first))
@@ -221,7 +221,7 @@ fn has(bits: u64, value: u32) -> bool {
     bits >> value & 1 == 1
 }
 
-/// Returns the lowest value in the set that is not below `from`, which is at most 60.
+/// Returns the lowest value of the set that is at least `from`. `from` is at most 60.
 fn next_bit(bits: u64, from: u32) -> Option<u32> {
     let rest = bits >> from << from;
     (rest != 0).then(|| rest.trailing_zeros())

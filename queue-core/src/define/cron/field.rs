@@ -1,16 +1,16 @@
-//! Field of a cron expression: lists, ranges and steps of numbers or names, as a set of bits.
+//! Parser of one field of a cron expression: lists, ranges and steps of numbers or names, stored as a set of bits.
 
-/// Kind of field: its name, its range and the names of its values.
+/// Kind of field, with its name, its range and the names of its values.
 pub(super) struct Field {
     pub(super) name: &'static str,
     first: u32,
-    /// Last value of `*`.
+    /// Last value that `*` includes.
     last: u32,
     /// Highest accepted number.
     highest: u32,
-    /// Names of the values, starting at `first`.
+    /// Names of the values. The first name stands for the value `first`.
     names: &'static [&'static str],
-    /// Unit of the interval to propose for a step beyond the field's range.
+    /// Time unit of the interval that error messages propose for a step beyond the range of the field.
     unit: Option<char>,
 }
 
@@ -19,19 +19,19 @@ pub(super) const MINUTE: Field = Field { name: "minute", first: 0, last: 59, hig
 pub(super) const HOUR: Field = Field { name: "hour", first: 0, last: 23, highest: 23, names: &[], unit: Some('h') };
 pub(super) const DAY: Field = Field { name: "day of the month", first: 1, last: 31, highest: 31, names: &[], unit: Some('d') };
 pub(super) const MONTH: Field = Field { name: "month", first: 1, last: 12, highest: 12, names: &MONTHS, unit: None };
-/// Sunday is both 0 and 7.
+/// Both 0 and 7 are Sunday.
 pub(super) const WEEKDAY: Field = Field { name: "day of the week", first: 0, last: 6, highest: 7, names: &WEEKDAYS, unit: Some('d') };
 
 const MONTHS: [&str; 12] = ["JAN", "FEB", "MAR", "APR", "MAY", "JUN", "JUL", "AUG", "SEP", "OCT", "NOV", "DEC"];
 const WEEKDAYS: [&str; 7] = ["SUN", "MON", "TUE", "WED", "THU", "FRI", "SAT"];
 
 impl Field {
-    /// Parses a whole field.
+    /// Parses the text of a whole field, which is a list of entries.
     pub(super) fn parse_list(&self, text: &str) -> Result<u64, String> {
         self.split_entries(text)?.try_fold(0, |bits, entry| Ok(bits | self.parse_entry(entry)?))
     }
 
-    /// Splits a field at its commas.
+    /// Splits the text of a field at its commas.
     pub(super) fn split_entries<'t>(&self, text: &'t str) -> Result<impl Iterator<Item = &'t str> + use<'t>, String> {
         if text.split(',').any(str::is_empty) {
             return Err(format!(
@@ -42,7 +42,7 @@ impl Field {
         Ok(text.split(','))
     }
 
-    /// Parses a value, `*` or a range, each with an optional step.
+    /// Parses a value, a range or `*`, each with an optional step.
     pub(super) fn parse_entry(&self, text: &str) -> Result<u64, String> {
         let (span, step) = text.split_once('/').map_or((text, None), |(span, step)| (span, Some(step)));
         let (first, last) = match span.split_once('-') {
@@ -64,7 +64,7 @@ impl Field {
         Ok((first..=last).step_by(step).fold(0, |bits, value| bits | 1 << value))
     }
 
-    /// Parses the step of a range with `most` values.
+    /// Parses the step of a range of `most` values.
     fn parse_step(&self, text: &str, span: &str, most: u32) -> Result<usize, String> {
         let step = parse_number(text).filter(|step| *step > 0);
         match (step, self.unit) {
@@ -77,7 +77,7 @@ impl Field {
         }
     }
 
-    /// Parses a number or a name. Sunday at the end of a range is 7.
+    /// Parses a number or a name. `SUN` at the end of a range is 7.
     fn parse_value(&self, text: &str, ends_range: bool) -> Result<u32, String> {
         if let Some(position) = position(self.names, text) {
             return Ok(if ends_range && position == 0 && self.highest > self.last { self.highest } else { self.first + position });
@@ -98,12 +98,12 @@ impl Field {
     }
 }
 
-/// Returns the position of a name in a list, in either case.
+/// Returns the position of a name in a list, ignoring case.
 fn position(names: &[&str], text: &str) -> Option<u32> {
     (0..).zip(names).find(|(_, name)| name.eq_ignore_ascii_case(text)).map(|(position, _)| position)
 }
 
-/// Parses digits without a sign.
+/// Parses a number that consists of digits only.
 pub(super) fn parse_number(text: &str) -> Option<u32> {
     text.bytes().all(|letter| letter.is_ascii_digit()).then(|| text.parse().ok())?
 }

@@ -1,4 +1,4 @@
-//! Tests against an oracle: an independent matcher, applied to every minute around each clock change.
+//! Tests that compare the schedule times with an independent matcher, at every minute around each clock change.
 
 use std::{collections::BTreeSet, ops::Range};
 
@@ -81,7 +81,7 @@ const EXPRESSIONS: [&str; 50] = [
     "*/7 0,30 * L,1 * ?",
 ];
 
-/// Civil time of every minute from `begin` on. Both are in minutes since 1970.
+/// Civil time of every minute from `begin` on. Both fields are in minutes since 1970.
 struct Clock {
     begin: i64,
     civil: Vec<i64>,
@@ -95,14 +95,14 @@ impl Clock {
         Self { begin, civil: (begin..end).map(civil).collect() }
     }
 
-    /// Returns the two days before and after each clock change.
+    /// Returns the ranges of minutes from two days before to two days after each clock change.
     fn changes(&self) -> Vec<Range<usize>> {
         const SPAN: usize = 2 * 1440;
         let all = SPAN + 1..self.civil.len() - SPAN;
         all.filter(|at| self.civil[*at] != self.civil[at - 1] + 1).map(|at| at - SPAN..at + SPAN).collect()
     }
 
-    /// Returns the Unix times in seconds at which the expression runs. Clocks change at whole minutes.
+    /// Returns the times at which the expression runs, as Unix times in seconds. Clocks change only at whole minutes.
     fn runs(&self, pattern: &Pattern, span: &Range<usize>) -> Vec<i64> {
         let mut runs = BTreeSet::new();
         let (mut highest, mut before) = (i64::MIN, None);
@@ -123,21 +123,21 @@ impl Clock {
     }
 }
 
-/// Returns the first difference from the oracle in this span of minutes, and how often the expression runs in it.
+/// Returns the first difference from the independent matcher within `span`, and the number of runs within `span`.
 fn compare(clock: &Clock, zone: &str, expression: &str, span: &Range<usize>) -> (Option<String>, usize) {
     let cron = Cron::new(expression, zone).unwrap();
     let moment = |at: usize| DateTime::from_timestamp((clock.begin + at as i64) * 60, 0).unwrap();
     let first = cron.next(moment(span.start) - Duration::nanoseconds(1));
     let ticks = std::iter::successors(first, |tick| cron.next(*tick)).take_while(|tick| *tick < moment(span.end));
     let ticks: Vec<i64> = ticks.map(|tick| tick.timestamp()).collect();
-    let wanted = clock.runs(&Pattern::new(expression).unwrap(), span);
-    let wrong = ticks.iter().zip(&wanted).find(|(tick, wanted)| tick != wanted);
-    let fault = (ticks != wanted).then(|| format!("{zone} `{expression}`: {} and not {}, first {wrong:?}", ticks.len(), wanted.len()));
-    (fault, wanted.len())
+    let expected = clock.runs(&Pattern::new(expression).unwrap(), span);
+    let wrong = ticks.iter().zip(&expected).find(|(tick, expected)| tick != expected);
+    let fault = (ticks != expected).then(|| format!("{zone} `{expression}`: {} and not {}, first {wrong:?}", ticks.len(), expected.len()));
+    (fault, expected.len())
 }
 
-/// Compares all expressions in these zones with the oracle, around clock changes or at every minute of five years. Returns the numbers of
-/// clock changes and of runs.
+/// Compares all expressions in `zones` with the independent matcher. Covers every minute of five years if `all` is set, otherwise the
+/// minutes around clock changes. Returns the numbers of clock changes and of runs.
 fn agree_with_the_oracle(zones: &[&str], all: bool) -> (usize, usize) {
     let (mut faults, mut runs, mut changes) = (Vec::new(), 0, 0);
     for zone in zones {
@@ -160,7 +160,7 @@ fn fifty_expressions_match_the_oracle_in_one_zone() {
     assert!(changes > 0 && runs > 10_000, "{changes} changes, {runs} runs");
 }
 
-/// With `QUEUE_TEST_DST=1`, compares every minute of five years instead of those around clock changes only.
+/// Compares the minutes around clock changes. With `QUEUE_TEST_DST=1`, compares every minute of five years.
 #[test]
 #[ignore = "deep"]
 fn fifty_expressions_match_the_oracle_in_eleven_zones() {
@@ -168,7 +168,7 @@ fn fifty_expressions_match_the_oracle_in_eleven_zones() {
     assert!(changes >= 70 && runs > 500_000, "{changes} changes, {runs} runs");
 }
 
-/// Apia skipped 30 December 2011.
+/// Covers Apia, which skipped 30 December 2011.
 #[test]
 fn a_skipped_day_runs_at_its_end() {
     let clock = Clock::of("Pacific/Apia".parse().unwrap(), 2011..2013);
@@ -177,8 +177,8 @@ fn a_skipped_day_runs_at_its_end() {
     assert!(faults.is_empty(), "{}", faults.join("\n"));
 }
 
-/// Generates the entries of one field. Most are valid, some of them in the field's `forms`, where `1` is replaced with a value. Others have
-/// a value or a step out of range, a name from any field, a reversed range, or nothing.
+/// Generates the entries of one field. Most entries are valid. Some valid entries have one of the `forms` of the field, in which a value
+/// replaces `1`. Invalid entries have a value or a step out of range, a name from another field or a reversed range, or are empty.
 fn entries((first, last): (u32, u32), names: &'static [&'static str], forms: &'static [&'static str]) -> impl Strategy<Value = String> {
     let right = (first..=last, first..=last, 0..60u32, any::<bool>(), 0..5).prop_map(move |(one, other, step, named, form)| {
         let shown = |value: u32| match names.get((value - first) as usize) {
@@ -211,7 +211,7 @@ fn entries((first, last): (u32, u32), names: &'static [&'static str], forms: &'s
     prop::collection::vec(prop_oneof![20 => right, 10 => own, 1 => wrong], 1..4).prop_map(|entries| entries.join(","))
 }
 
-/// Generates expressions of five and of six fields, and nicknames, in either case.
+/// Generates expressions of five and of six fields, and nicknames, in upper and lower case.
 fn expressions() -> impl Strategy<Value = String> {
     let seconds = prop_oneof![2 => Just(String::new()), 1 => entries((0, 59), &[], &[]).prop_map(|second| second + " ")];
     let days = entries((1, 31), &[], &["L", "LW", "1W", "?"]);
@@ -226,13 +226,13 @@ fn expressions() -> impl Strategy<Value = String> {
     (all, any::<bool>()).prop_map(|(text, is_lower)| if is_lower { text.to_ascii_lowercase() } else { text.to_ascii_uppercase() })
 }
 
-/// Number of ticks compared for each expression.
+/// Number of ticks that are compared for each expression.
 const TICKS: usize = 7;
 
-/// Forms of expressions whose occurrences are counted, by the text that distinguishes them.
+/// Forms of expressions whose occurrences are counted. Each text identifies a form.
 const FORMS: [&str; 9] = ["L ", "LW", "W", "#", "#L", "?", "+", "@", "six"];
 
-/// The seed is fixed.
+/// The random seed is fixed, so each run tests the same expressions.
 #[test]
 fn ten_thousand_expressions_match_the_oracle() {
     let (mut counts, mut ran) = ([0; 3], [0; FORMS.len()]);
@@ -241,21 +241,21 @@ fn ten_thousand_expressions_match_the_oracle() {
     let counted = std::cell::RefCell::new((&mut counts, &mut ran));
     let cases = (expressions(), 0..20 * 525_960i64).prop_map(|(expression, from)| (expression, from / 1440 * 1440));
     let agree = runner.run(&cases, |(expression, from)| {
-        let wanted = Pattern::new(&expression).map(|pattern| pattern.first(from, TICKS));
+        let expected = Pattern::new(&expression).map(|pattern| pattern.first(from, TICKS));
         let at = DateTime::from_timestamp(from * 60, 0).unwrap() - Duration::seconds(1);
         let read = Cron::new(&expression, "UTC");
         let ticks = read.as_ref().ok().map(|cron| {
             let ticks = std::iter::successors(cron.next(at), |tick| cron.next(*tick)).map(|tick| tick.timestamp());
             ticks.take(TICKS).take_while(|tick| *tick < (from + 3653 * 1440) * 60).collect::<Vec<_>>()
         });
-        let is_date = !wanted.as_ref().is_some_and(Vec::is_empty);
+        let is_date = !expected.as_ref().is_some_and(Vec::is_empty);
         let (counts, ran) = &mut *counted.borrow_mut();
-        counts[if wanted.is_none() { 0 } else { usize::from(is_date) + 1 }] += 1;
+        counts[if expected.is_none() { 0 } else { usize::from(is_date) + 1 }] += 1;
         if is_date {
-            prop_assert_eq!(&ticks, &wanted, "{}", expression);
+            prop_assert_eq!(&ticks, &expected, "{}", expression);
             let upper = expression.to_ascii_uppercase();
             let has = |form: &str| upper.contains(form) || form == "six" && upper.split_whitespace().count() == 6;
-            ran.iter_mut().zip(FORMS).for_each(|(count, form)| *count += usize::from(wanted.is_some() && has(form)));
+            ran.iter_mut().zip(FORMS).for_each(|(count, form)| *count += usize::from(expected.is_some() && has(form)));
         }
         prop_assert!(
             read.is_ok() || read.is_err_and(|why| ["; write ", "; use ", "; enqueue "].iter().any(|fix| why.contains(fix))),

@@ -1,4 +1,4 @@
-//! Builder of flows.
+//! Builder of flows, to which nodes and nested flows are added.
 
 use std::{
     fmt, mem,
@@ -25,10 +25,10 @@ use crate::{
     trace,
 };
 
-/// Jobs that are enqueued together, some of which wait for the ends of others. Each job is a node and has a name.
+/// Jobs that are enqueued together, some of which wait until other jobs have ended. Each job is a node and has a name.
 ///
-/// Nodes that wait for no other node are ready immediately; the others are parked until the nodes before them have finished. A node can only wait
-/// for nodes that were added before it, so there are no cycles.
+/// Nodes that wait for no other node are ready immediately. All other nodes are parked until the nodes for which they wait have finished. A
+/// node can only wait for nodes that were added before it, so cycles are impossible.
 ///
 /// ```no_run
 /// # use queue_core::{Counts, Flow, IfDead, Of, job};
@@ -73,8 +73,8 @@ pub struct Flow {
 }
 
 impl Flow {
-    /// Creates an empty flow for the default store. The name is informational: it is stored with each of the jobs, and `queue-worker show` prints
-    /// it.
+    /// Creates an empty flow for the default store. The name is informational: every job of the flow stores it, and `queue-worker show`
+    /// prints it.
     pub fn new(name: impl Into<String>) -> Self {
         static FLOWS: AtomicU64 = AtomicU64::new(0);
         let name = name.into();
@@ -84,20 +84,22 @@ impl Flow {
 
     enqueue_methods!();
 
-    /// Adds a job under a name of 1 to 200 bytes that no other node of the flow has. Errors are reported by [`enqueue`](Self::enqueue).
+    /// Adds a job as a node. The name has 1 to 200 bytes and must be unique within the flow. [`enqueue`](Self::enqueue) reports an invalid
+    /// name.
     pub fn add<J: JobType>(&mut self, name: impl Into<String>, job: J) -> Node<J> {
         Node::add(&self.plan, None, name.into(), job)
     }
 
-    /// Adds many jobs of one type as one node. The node completes once all of them have finished, regardless of their outcomes; its output is the
-    /// number of jobs by outcome.
+    /// Adds many jobs of one type as one node. The node completes once all jobs have finished, regardless of their outcomes. The output of
+    /// the node is the number of jobs by outcome.
     ///
-    /// The jobs are encoded as they are written, a thousand at a time, so there may be a hundred thousand. They run in parallel, at most
-    /// [`in_flight`](Node::in_flight) of them at the same time. A node that waits for this one waits for all of them; if this node waits, so do
-    /// they. Use [`each`](Node::each) to set options of each job that differ from the type's. Their payloads cannot contain an [`Of`](crate::Of).
+    /// The jobs are encoded and written a thousand at a time, so a node may have a hundred thousand jobs. The jobs run in parallel, at most
+    /// [`in_flight`](Node::in_flight) at the same time. A node that waits for this node waits for all its jobs. If this node waits for
+    /// another node, its jobs wait as well. Use [`each`](Node::each) to set options of each job that differ from the type's. The payloads
+    /// of the jobs cannot contain an [`Of`](crate::Of).
     ///
-    /// The node is a job of its own, of the type `queue:gather`, in the queue of the many jobs. It holds no slot while they run. A dead letter
-    /// among them counts as finished, and is counted once: requeuing it does not change the counts.
+    /// The node itself is a job of the type `queue:gather`, in the queue of the many jobs. This job holds no slot while the many jobs run.
+    /// A dead letter among the many jobs counts as finished, and requeuing it does not change the counts.
     ///
     /// ```no_run
     /// # use queue_core::{Counts, Flow, Of, job};
@@ -130,12 +132,12 @@ impl Flow {
         Node::add_all(&self.plan, None, &name.into(), jobs.into_iter())
     }
 
-    /// Adds a nested flow, whose nodes have this name and a slash as prefix. See [`Nested`].
+    /// Adds a nested flow. The names of its nodes have `name` and a slash as prefix. See [`Nested`].
     pub fn nested(&mut self, name: impl Into<String>) -> Nested {
         Nested::within(&self.plan, None, &name.into())
     }
 
-    /// Returns the number of nodes, including those of nested flows.
+    /// Returns the number of nodes, including the nodes of nested flows.
     pub fn len(&self) -> usize {
         self.plan.graph().nodes.len()
     }
@@ -145,12 +147,14 @@ impl Flow {
         self.len() == 0
     }
 
-    /// Enqueues the flow in your transaction, in which it exists if and only if that commits, or in a transaction of its own.
+    /// Enqueues the flow in your transaction, or in its own transaction. In your transaction, the flow exists if and only if the
+    /// transaction commits.
     ///
     /// # Errors
-    /// [`Error::Node`] names the node at fault and the cause: an error of its enqueue; a wait for a node of another flow, or for one that was
-    /// added later; or an output of another node in a payload that is stored encrypted. The database rejects an empty flow, an invalid name, a
-    /// waiting node with an ordering key, a fair key or a time to run at, and a node whose uniqueness key is held.
+    /// Returns [`Error::Node`], which names the invalid node and the cause. A node is invalid if its job cannot be enqueued, or if it waits
+    /// for a node of another flow or a node that was added later. A payload that is stored encrypted must not contain the output of another
+    /// node. The database rejects an empty flow, an invalid name, a node whose uniqueness key is held, and a waiting node with an ordering
+    /// key, a fairness key or a start time.
     pub async fn enqueue<'c>(self, on: impl IntoConnection<'c>) -> Result<FlowHandle, Error> {
         let FlowGraph { mut nodes, nested } = mem::take(&mut *self.plan.graph());
         let (tenant, mut store) = (on.tenant(), self.store);

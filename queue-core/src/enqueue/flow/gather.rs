@@ -1,4 +1,4 @@
-//! Nodes with many jobs: a built-in durable job waits until they have finished, and returns their number by outcome.
+//! Nodes with many jobs. A built-in durable job waits until the jobs have finished, and returns the numbers of jobs by outcome.
 
 use queue_macros::job;
 use serde::{Deserialize, Serialize};
@@ -10,30 +10,30 @@ use crate::{
     error::Error,
 };
 
-/// Name of the gather that counts the jobs, and of the step that stores their number.
+/// Name of the gather that counts the jobs, and of the step that stores the counts.
 const GATHER_NAME: &str = "jobs";
 
-/// Job of a node with many jobs; see [`Flow::add_all`](crate::Flow::add_all). Every worker runs it.
+/// Job of a node with many jobs; see [`Flow::add_all`](crate::Flow::add_all). Every worker runs this type.
 #[job(name = "queue:gather", durable, output = Counts)]
 #[derive(Debug, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Gather {}
 
-/// Number of jobs of a node, by outcome.
+/// Numbers of jobs of a node, by outcome.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Counts {
-    /// Number of jobs.
+    /// Total number of jobs.
     pub total: u64,
-    /// Number of completed jobs.
+    /// Number of jobs that completed.
     pub completed: u64,
-    /// Number of dead letters.
+    /// Number of jobs that became dead letters.
     pub dead: u64,
-    /// Number of cancelled or expired jobs.
+    /// Number of jobs that were cancelled or expired.
     pub cancelled: u64,
 }
 
-// Keeps this type out of the compiler's suggestions for types that lack a handler.
+// This attribute keeps the type out of the compiler's suggestions for types without a handler.
 #[diagnostic::do_not_recommend]
 impl Handler for Gather {
     async fn run(self, cx: &Durable) -> JobResult<Counts> {
@@ -47,7 +47,7 @@ impl Handler for Gather {
     }
 }
 
-/// The jobs of a node with many jobs, and their options.
+/// Jobs of a node with many jobs, and their options.
 pub(super) struct ManyJobs {
     pub(super) jobs: Box<dyn Iterator<Item = Result<EncodedJob, Error>> + Send>,
     pub(super) options: EnqueueOptions,

@@ -8,7 +8,7 @@ use crate::{
     schema::Store,
 };
 
-/// Handle of an enqueued flow. The flow exists once its transaction has committed.
+/// Handle of an enqueued flow. The flow exists once the transaction in which it was enqueued has committed.
 #[derive(Clone, Debug)]
 pub struct FlowHandle {
     pub(super) store: Store,
@@ -18,7 +18,7 @@ pub struct FlowHandle {
 }
 
 impl FlowHandle {
-    /// Returns the flow's id, which is that of its first job.
+    /// Returns the id of the flow, which is the id of its first job.
     pub fn id(&self) -> JobId {
         self.ids[0]
     }

@@ -1,4 +1,4 @@
-//! Flows: jobs that are enqueued together, some of which wait for the ends of others.
+//! Flows: jobs that are enqueued together, some of which wait until other jobs have ended.
 
 mod builder;
 mod gather;

@@ -1,4 +1,4 @@
-//! Nested flows.
+//! Nested flows: groups of nodes within a flow.
 
 use std::{fmt, sync::Arc};
 
@@ -10,12 +10,13 @@ use super::{
 };
 use crate::define::JobType;
 
-/// Flow within a [`Flow`](crate::Flow); from [`Flow::nested`](crate::Flow::nested). It prefixes the names of its nodes, and can wait and be
-/// waited for as a whole.
+/// Flow within a [`Flow`](crate::Flow). Created by [`Flow::nested`](crate::Flow::nested). The name of the nested flow is a prefix of the
+/// names of its nodes. Edges can lead from and to a nested flow as a whole.
 ///
-/// It is enqueued with the outer flow, and its nodes are nodes of that flow. A node that runs [`after`](Node::after) a nested flow waits for its
-/// last nodes, those that no other of its nodes waits for. If the nested flow itself is [`after`](Self::after) something, its first nodes wait
-/// for that, those that wait for no other of its nodes.
+/// A nested flow is enqueued with the outer flow, and its nodes are nodes of the outer flow. A node that runs [`after`](Node::after) a
+/// nested flow waits for the last nodes of the nested flow, for which no other node of the nested flow waits. If the nested flow itself
+/// runs [`after`](Self::after) a node, the first nodes of the nested flow wait for that node. First nodes wait for no other node of the
+/// nested flow.
 ///
 /// ```
 /// # use queue_core::{Flow, Nested, job};
@@ -41,12 +42,12 @@ impl Nested {
         Self { plan: Arc::clone(plan), at: plan.add_nested(within, name) }
     }
 
-    /// Adds a job, as [`Flow::add`](crate::Flow::add).
+    /// Adds a job as a node; see [`Flow::add`](crate::Flow::add).
     pub fn add<J: JobType>(&mut self, name: impl Into<String>, job: J) -> Node<J> {
         Node::add(&self.plan, Some(self.at), name.into(), job)
     }
 
-    /// Adds many jobs as one node, as [`Flow::add_all`](crate::Flow::add_all).
+    /// Adds many jobs as one node; see [`Flow::add_all`](crate::Flow::add_all).
     pub fn add_all<J, I>(&mut self, name: impl Into<String>, jobs: I) -> Node<Gather>
     where
         J: JobType,
@@ -56,14 +57,14 @@ impl Nested {
         Node::add_all(&self.plan, Some(self.at), &name.into(), jobs.into_iter())
     }
 
-    /// Adds a flow nested in this one.
+    /// Adds a flow nested in this nested flow.
     #[must_use = "its nodes are added to it"]
     pub fn nested(&mut self, name: impl Into<String>) -> Self {
         Self::within(&self.plan, Some(self.at), &name.into())
     }
 
-    /// Makes the flow's first nodes wait until that node, or all of that nested flow, has completed. First nodes are those that wait for no other
-    /// node of this flow.
+    /// Makes the first nodes of this flow wait until a node, or all nodes of another nested flow, have completed. First nodes are those
+    /// that wait for no other node of this flow.
     #[must_use = "returns the changed value"]
     pub fn after(self, source: &impl Source) -> Self {
         self.plan.add_edge(EdgeTarget::Nested(self.at), source.place(), Edge::default());

@@ -1,4 +1,4 @@
-//! Nodes of a flow that is not enqueued yet: what each waits for, and what happens to the nodes after it.
+//! Nodes of a flow that has not been enqueued yet: the sources for which a node waits, and the policy for its dependents.
 
 use std::{fmt, marker::PhantomData, sync::Arc};
 
@@ -12,7 +12,7 @@ use crate::{
     enqueue::{options::EnqueueOptions, row::EncodedJob},
 };
 
-/// Job of a [`Flow`](crate::Flow) that is not enqueued yet.
+/// Job of a [`Flow`](crate::Flow) that has not been enqueued yet.
 pub struct Node<J> {
     plan: Arc<FlowPlan>,
     name: Arc<str>,
@@ -39,8 +39,8 @@ impl<J: JobType> Node<J> {
         Self { plan: Arc::clone(plan), name: name.into(), at, job_type: PhantomData }
     }
 
-    /// Returns a placeholder for this node's output, for the payload of a node that is added later. That node also waits for this one, so do not
-    /// add the same edge with [`after`](Self::after).
+    /// Returns a placeholder for this node's output, for the payload of a node that is added later. That node then also waits for this
+    /// node, so do not add the same edge with [`after`](Self::after).
     pub fn output(&self) -> Of<J::Output> {
         Of::pending(Arc::clone(&self.name), NodeRef { flow: self.plan.flow, node: self.at })
     }
@@ -55,23 +55,24 @@ impl<J> Node<J> {
         self.plan.flow
     }
 
-    /// Makes this node wait until that node, or all of that nested flow, has completed. See [`IfDead`] for what happens if that dies. If it is
-    /// cancelled, expires or is discarded, the nodes after it are cancelled, unless it is set to [`Continue`](IfDead::Continue).
+    /// Makes this node wait until a node, or all nodes of a nested flow, have completed. If the other node becomes a dead letter, its
+    /// [`IfDead`] policy applies. If the other node is cancelled, expires or is discarded, this node is cancelled, unless the policy is
+    /// [`Continue`](IfDead::Continue).
     #[allow(clippy::return_self_not_must_use, reason = "usually the last call on a node")]
     pub fn after(self, source: &impl Source) -> Self {
         self.plan.add_edge(EdgeTarget::Node(self.at), source.place(), Edge::default());
         self
     }
 
-    /// Makes this node run only if that node dies, is cancelled or expires; if that node completes, this one is cancelled. This node runs at most
-    /// once: requeuing the dead letter afterwards does not run it again.
+    /// Makes this node run only if the other node becomes a dead letter, is cancelled or expires. If the other node completes, this node is
+    /// cancelled. This node runs at most once: requeuing the dead letter afterwards does not run this node again.
     #[allow(clippy::return_self_not_must_use, reason = "usually the last call on a node")]
     pub fn on_dead<K>(self, source: &Node<K>) -> Self {
         self.plan.add_edge(EdgeTarget::Node(self.at), source.place(), Edge { on_dead: true, passes_output: false });
         self
     }
 
-    /// Sets what happens to the nodes after this one if it dies. Default: [`IfDead::Hold`].
+    /// Sets the policy for the nodes that wait for this node, in case this node becomes a dead letter. Default: [`IfDead::Hold`].
     #[allow(clippy::return_self_not_must_use, reason = "usually the last call on a node")]
     pub fn if_dead(self, if_dead: IfDead) -> Self {
         if let Some(node) = self.plan.graph().nodes.get_mut(self.at) {
@@ -80,7 +81,7 @@ impl<J> Node<J> {
         self
     }
 
-    /// Changes options of the job that differ from its type's, such as its queue, priority or attempts.
+    /// Sets options of the job that differ from the type's, such as the queue, the priority or the number of attempts.
     ///
     /// ```
     /// # use queue_core::{Flow, job};
@@ -110,17 +111,18 @@ impl Node<Gather> {
         node
     }
 
-    /// Limits how many of its jobs are ready or running at the same time; at least 1. Default: unlimited.
+    /// Limits the number of the node's jobs that are ready or running at the same time; at least 1. Default: unlimited.
     ///
-    /// The other jobs are parked, in their order, until some have ended. Jobs that wait for a retry count, dead letters do not.
+    /// The other jobs are parked, in their order, until some jobs have ended. Jobs that are waiting for a retry count towards the limit,
+    /// dead letters do not.
     #[allow(clippy::return_self_not_must_use, reason = "usually the last call on a node")]
     pub fn in_flight(self, most: u32) -> Self {
         self.many(|many| many.in_flight = Some(most));
         self
     }
 
-    /// Changes options of each of its jobs that differ from their type's. The node itself uses the queue of its jobs. If the node waits for
-    /// others, its jobs cannot have an ordering key or a time to run at.
+    /// Sets options of each of the node's jobs that differ from the type's. The node itself uses the queue of its jobs. If the node waits
+    /// for other nodes, its jobs can have neither an ordering key nor a start time.
     ///
     /// ```
     /// # use queue_core::{Flow, job};
@@ -136,7 +138,8 @@ impl Node<Gather> {
         self
     }
 
-    /// Changes the jobs, and puts the node into their queue, so that the workers that serve the jobs run it too.
+    /// Changes the options of the many jobs, and moves the node into their queue, so that the workers that serve the jobs also run the
+    /// node.
     fn many(&self, change: impl FnOnce(&mut ManyJobs)) {
         let mut graph = self.plan.graph();
         let Some(node) = graph.nodes.get_mut(self.at) else { return };

@@ -1,4 +1,4 @@
-//! Plan of a flow: its nodes and what they wait for; checked when the flow is enqueued.
+//! Plan of a flow: its nodes and edges. The plan is checked when the flow is enqueued.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -13,16 +13,19 @@ use crate::{
     trace::TraceContext,
 };
 
-/// What happens to the nodes after one that becomes a dead letter. Default: [`Hold`](Self::Hold).
+/// Policy for the dependents of a node that became a dead letter. Dependents are the nodes that wait for the node. Default:
+/// [`Hold`](Self::Hold).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum IfDead {
-    /// They keep waiting, because the dead letter may be requeued and complete. If it is discarded, they are cancelled.
+    /// The dependents keep waiting, because the dead letter may be requeued and complete. If the dead letter is discarded, the dependents
+    /// are cancelled.
     #[default]
     Hold,
-    /// They are cancelled, and the nodes that wait for them in turn.
+    /// The dependents are cancelled, and so are the nodes that wait for the dependents.
     Cancel,
-    /// They run as if it had completed, also if it is cancelled or expires. Its output is missing then ([`Of::ended`](crate::Of::ended)).
+    /// The dependents run as if the node had completed. The same applies if the node is cancelled or expires. The output of the node is
+    /// then missing ([`Of::ended`](crate::Of::ended)).
     Continue,
 }
 
@@ -38,7 +41,7 @@ impl IfDead {
 
 /// State shared by a flow, its nested flows and its nodes.
 pub(super) struct FlowPlan {
-    /// Number of the flow, unique in this process.
+    /// Number of the flow, unique within this process.
     pub(super) flow: u64,
     name: String,
     graph: Mutex<FlowGraph>,
@@ -50,33 +53,32 @@ pub(super) struct FlowGraph {
     pub(super) nested: Vec<NestedFlow>,
 }
 
-/// Node that is not enqueued yet.
+/// Node that has not been enqueued yet.
 pub(super) struct PlannedNode {
     pub(super) name: String,
     pub(super) job: Result<EncodedJob, Error>,
     pub(super) options: EnqueueOptions,
     pub(super) if_dead: IfDead,
-    /// Nested flow that it belongs to.
+    /// Nested flow that contains the node.
     within: Option<usize>,
     pub(super) waits: Vec<(EdgeSource, Edge)>,
-    /// Error of an invalid wait.
+    /// Error of an invalid edge, reported when the flow is enqueued.
     fault: Option<Error>,
     pub(super) many: Option<ManyJobs>,
 }
 
-/// Nested flow.
 pub(super) struct NestedFlow {
     pub(super) name: String,
     pub(super) parent: Option<usize>,
-    /// What its first nodes wait for.
+    /// Sources of the edges to the first nodes of the nested flow.
     after: Vec<EdgeSource>,
 }
 
-/// Source of an edge.
+/// Source of an edge: a node, or all last nodes of a nested flow.
 #[derive(Clone, Copy)]
 pub(super) enum EdgeSource {
     Node(usize),
-    /// The last nodes of a nested flow: those that no other node of it waits for.
+    /// Last nodes of a nested flow: the nodes for which no other node of the nested flow waits.
     Nested(usize),
 }
 
@@ -86,7 +88,7 @@ pub(super) struct Edge {
     pub(super) passes_output: bool,
 }
 
-/// Number of a flow, and a position in it.
+/// Number of a flow, and a position within the flow.
 #[derive(Clone, Copy)]
 pub struct SourcePosition(pub(super) u64, pub(super) EdgeSource);
 
@@ -106,7 +108,7 @@ impl FlowPlan {
         self.graph.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Adds a node; returns its index, and its name with the names of its nested flows.
+    /// Adds a node. Returns the node's index and its full name, which includes the names of the enclosing flows.
     pub(super) fn add<J: JobType>(
         &self,
         within: Option<usize>,
@@ -131,14 +133,14 @@ impl FlowPlan {
         graph.nested.len() - 1
     }
 
-    /// Adds an edge. The source carries the number of its flow.
+    /// Adds an edge. `SourcePosition` contains the flow of the source, which must be this flow.
     pub(super) fn add_edge(&self, who: EdgeTarget, SourcePosition(flow, before): SourcePosition, edge: Edge) {
         let mut graph = self.graph();
         match who {
             EdgeTarget::Nested(at) if flow == self.flow => graph.nested[at].after.push(before),
             EdgeTarget::Node(at) if flow == self.flow => graph.nodes[at].waits.push((before, edge)),
             EdgeTarget::Node(at) => graph.nodes[at].fault = Some(invalid_source("of another flow")),
-            // Reported for each of its nodes, because a nested flow is not a node.
+            // Each node of the nested flow reports the error, because a nested flow is not a node.
             EdgeTarget::Nested(at) => graph.nested[at].after.push(EdgeSource::Node(usize::MAX)),
         }
     }
@@ -157,17 +159,17 @@ fn invalid_source(value: &str) -> Error {
     Error::OutOfRange { what, value: value.to_owned(), range }
 }
 
-/// Flow that is checked and ready to be written.
+/// Flow whose nodes and edges have been checked, ready to be written.
 pub(super) struct CheckedFlow {
     pub(super) names: Vec<String>,
     pub(super) jobs: Vec<EncodedJob>,
     pub(super) options: Vec<EnqueueOptions>,
     pub(super) edges: Edges,
-    /// The nodes with many jobs, by index.
+    /// Nodes with many jobs, with their indices.
     pub(super) many: Vec<(usize, ManyJobs)>,
 }
 
-/// Edges as parameters of the statement; indices start at 1.
+/// Edges as parameters of the SQL statement. Indices of nodes start at 1.
 #[derive(Default)]
 pub(super) struct Edges {
     pub(super) sources: Vec<i32>,
@@ -187,7 +189,7 @@ impl Edges {
     }
 }
 
-/// Resolves the edges, and checks all nodes.
+/// Resolves the edges and checks all nodes.
 pub(super) fn resolve(nodes: Vec<PlannedNode>, nested: &[NestedFlow], carried: Option<&TraceContext>) -> Result<CheckedFlow, Error> {
     let waits = edges(&nodes, nested)?;
     let mut checked = CheckedFlow { names: Vec::new(), jobs: Vec::new(), options: Vec::new(), edges: Edges::default(), many: Vec::new() };
@@ -213,7 +215,7 @@ pub(super) fn resolve(nodes: Vec<PlannedNode>, nested: &[NestedFlow], carried: O
     Ok(checked)
 }
 
-/// Returns the sources of each node.
+/// Returns the edges that lead to each node, by source.
 fn edges(nodes: &[PlannedNode], nested: &[NestedFlow]) -> Result<Vec<BTreeMap<usize, Edge>>, Error> {
     let of = |(at, node): (usize, &PlannedNode)| {
         let mut into = BTreeMap::new();
@@ -221,7 +223,7 @@ fn edges(nodes: &[PlannedNode], nested: &[NestedFlow]) -> Result<Vec<BTreeMap<us
             add_sources(&mut into, (*before, *edge), at, (nodes, nested))?;
         }
         for flow in enclosing_flows(node.within, nested) {
-            // Nodes that wait for another node of the nested flow come after its first ones.
+            // A node that waits for another node of the nested flow is not a first node.
             if !into.keys().any(|source| enclosing_flows(nodes[*source].within, nested).any(|within| within == flow)) {
                 for before in &nested[flow].after {
                     add_sources(&mut into, (*before, Edge::default()), at, (nodes, nested))?;
@@ -236,7 +238,7 @@ fn edges(nodes: &[PlannedNode], nested: &[NestedFlow]) -> Result<Vec<BTreeMap<us
     nodes.iter().enumerate().map(named).collect()
 }
 
-/// Adds sources to a node, which must have been added after them.
+/// Adds edges from the nodes of `before` to a node. Fails if a source was added after the node.
 fn add_sources(
     into: &mut BTreeMap<usize, Edge>,
     (before, edge): (EdgeSource, Edge),
@@ -253,12 +255,12 @@ fn add_sources(
     Ok(())
 }
 
-/// Returns the nested flows that contain a position, innermost first.
+/// Returns the nested flows that contain a position, from the innermost to the outermost.
 fn enclosing_flows(within: Option<usize>, nested: &[NestedFlow]) -> impl Iterator<Item = usize> {
     std::iter::successors(within, |within| nested[*within].parent)
 }
 
-/// Returns the nodes that are waited for.
+/// Returns the nodes that a source stands for.
 fn sources(before: EdgeSource, nodes: &[PlannedNode], nested: &[NestedFlow]) -> Result<Vec<usize>, Error> {
     let flow = match before {
         EdgeSource::Node(node) => return Ok(vec![node]),
@@ -282,7 +284,7 @@ fn sources(before: EdgeSource, nodes: &[PlannedNode], nested: &[NestedFlow]) -> 
     Ok(all.into_iter().collect())
 }
 
-/// Rejects outputs of other nodes in a sealed payload, which the database cannot change.
+/// Rejects a sealed payload that contains outputs of other nodes, because the database cannot insert an output into a sealed payload.
 fn check_seal(options: &EnqueueOptions, edges: &BTreeMap<usize, Edge>) -> Result<(), Error> {
     if options.sealing().is_some() && edges.values().any(|edge| edge.passes_output) {
         let why = "the output of another node cannot be inserted into a sealed payload; pass a reference instead".to_owned();

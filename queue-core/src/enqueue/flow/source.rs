@@ -1,11 +1,11 @@
-//! What a node can wait for.
+//! Sources of flow edges.
 
 use super::plan::SourcePosition;
 
-/// What a node can wait for: a [`Node`](crate::Node), or all of a [`Nested`](crate::Nested) flow.
+/// Source of a flow edge, for which a node can wait: a [`Node`](crate::Node), or all nodes of a [`Nested`](crate::Nested) flow.
 pub trait Source: Sealed {}
 
-/// Position of a source; keeps the trait from being implemented elsewhere.
+/// Position of a source within a flow. The trait is sealed, so other crates cannot implement it.
 pub trait Sealed {
     #[doc(hidden)]
     fn place(&self) -> SourcePosition;

@@ -1,4 +1,4 @@
-//! Chains: jobs that run one after the other.
+//! Chains of jobs that run one after the other.
 
 use std::{collections::BTreeSet, fmt};
 
@@ -10,7 +10,7 @@ use crate::{
     schema::Store,
 };
 
-/// Chain of jobs, each of which runs once the one before it has completed; from [`Job::then`](crate::Job::then).
+/// Chain of jobs, each of which runs once the previous job has completed. Created by [`Job::then`](crate::Job::then).
 #[must_use = "nothing is enqueued until `enqueue` is awaited"]
 pub struct Then<J> {
     flow: Flow,
@@ -25,7 +25,7 @@ impl<J: JobType> Then<J> {
         Self { last: flow.add(name, job), flow, names: BTreeSet::from([name.to_owned()]) }
     }
 
-    /// Adds the next job, whose payload may contain the output of the previous one.
+    /// Adds the next job. Its payload may contain the output of the previous job.
     pub fn then<N: JobType>(self, next: impl FnOnce(Of<J::Output>) -> N) -> Then<N> {
         let Self { mut flow, last, mut names } = self;
         let name = N::OPTIONS.name;
@@ -35,20 +35,20 @@ impl<J: JobType> Then<J> {
         Then { flow, last: next, names }
     }
 
-    /// Enqueues into this store instead of the default one.
+    /// Sets the store into which the jobs are enqueued, instead of the default store.
     pub fn store(self, store: Store) -> Self {
         Self { flow: self.flow.store(store), ..self }
     }
 
-    /// Sets the durability, as [`Flow::durability`].
+    /// Sets the durability of the enqueue; see [`Flow::durability`].
     pub fn durability(self, durability: Durability) -> Self {
         Self { flow: self.flow.durability(durability), ..self }
     }
 
-    /// Enqueues all jobs, as a [`Flow`] whose nodes are named after their types.
+    /// Enqueues all jobs as a [`Flow`]. Each node has the name of its job type.
     ///
     /// # Errors
-    /// As [`Flow::enqueue`].
+    /// Returns the errors of [`Flow::enqueue`].
     pub async fn enqueue<'c>(self, on: impl IntoConnection<'c>) -> Result<FlowHandle, Error> {
         self.flow.enqueue(on).await
     }

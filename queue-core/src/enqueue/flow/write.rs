@@ -1,4 +1,4 @@
-//! Writes a flow: its jobs, its edges, and the jobs of its nodes with many jobs.
+//! Writes a flow: the jobs of its nodes, its edges, and the parts of nodes with many jobs.
 
 use std::{borrow::Cow, mem, slice::from_ref};
 
@@ -21,10 +21,10 @@ use crate::{
     schema::{Connection, Session, Store},
 };
 
-/// Number of parts that share one row of `gather` in the database.
+/// Number of parts per row of the table `gather`.
 const CHUNK: usize = 1000;
 
-/// Writes the flow in one transaction; returns the ids of its nodes' jobs.
+/// Writes the flow in one transaction. Returns the ids of the nodes' jobs.
 pub(super) async fn write(
     on: Connection<'_>,
     (store, durability): (Store, Option<Durability>),
@@ -65,7 +65,7 @@ async fn write_all(session: &mut Session<'_>, store: Store, flow: &mut CheckedFl
     Ok(ids)
 }
 
-/// Returns the index of the first job that is not new, because its uniqueness key is held.
+/// Returns the index of the first job that was not created because another job holds its uniqueness key.
 fn find_conflict(written: &BulkResult) -> Option<usize> {
     written.outcomes.iter().position(|outcome| *outcome != Enqueued::New)
 }
@@ -98,7 +98,7 @@ async fn link(session: &mut Session<'_>, store: Store, ids: &[JobId], names: &[S
     link.execute(session.connection()).await.map(drop).map_err(|error| store_error(error, store))
 }
 
-/// Writes the jobs of a node with many jobs, and records them as its parts.
+/// Writes the jobs of a node with many jobs, and records them as parts of the node.
 async fn add_parts(session: &mut Session<'_>, store: Store, node: JobId, many: ManyJobs) -> Result<(), Error> {
     let ManyJobs { jobs, mut options, in_flight } = many;
     options.system = Some(Membership::PartOf(format!("{node}/jobs")));
@@ -118,7 +118,7 @@ async fn add_parts(session: &mut Session<'_>, store: Store, node: JobId, many: M
         return Err(one(index, key_held_error()));
     }
     let ids = written.ids.unwrap_or_default();
-    // At least once, so that a node without jobs can complete.
+    // The statement runs at least once, so that a node without jobs can complete.
     for chunk in 0..ids.len().div_ceil(CHUNK).max(1) {
         let (first, end) = (chunk * CHUNK, ids.len().min((chunk + 1) * CHUNK));
         let total = (end == ids.len()).then_some(ids.len() as i64);

@@ -1,4 +1,4 @@
-//! Checks of the doctor, and which of their results are findings.
+//! Checks of the doctor, and conversion of their results to findings.
 
 use chrono::{DateTime, Utc};
 use serde_json::{Map, Value, json};
@@ -16,7 +16,7 @@ use crate::{
     schema::{Roles, Store, migrate},
 };
 
-/// Subject of a check.
+/// Check of the doctor, named after its subject.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Check {
     Settings,
@@ -37,7 +37,7 @@ pub(super) enum Check {
 }
 
 impl Check {
-    /// All checks, in the order of execution.
+    /// All checks, in execution order.
     pub(super) const ALL: [Self; 15] = [
         Self::Settings,
         Self::Migrations,
@@ -56,7 +56,7 @@ impl Check {
         Self::Maintenance,
     ];
 
-    /// Returns the name shown to people.
+    /// Returns the name of the check as shown to people.
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::Settings => "settings",
@@ -77,13 +77,13 @@ impl Check {
         }
     }
 
-    /// Whether the check reads the store's tables, and not only the server's.
+    /// Returns whether the check reads tables of the store, rather than only the server's catalogs and settings.
     pub(super) fn needs_store(self) -> bool {
         !matches!(self, Self::Settings | Self::Migrations | Self::Sessions)
     }
 }
 
-/// Row of a `doctor_*.sql` statement.
+/// Row returned by a `doctor_*.sql` statement.
 #[derive(FromRow)]
 struct FindingRow {
     kind: String,
@@ -92,14 +92,14 @@ struct FindingRow {
     facts: Json<Map<String, Value>>,
 }
 
-/// Database role that runs the checks.
+/// Database role that runs the checks, and its memberships in store roles.
 #[derive(Debug, Default)]
 pub(super) struct Login {
     pub(super) name: Option<String>,
     pub(super) roles: Vec<String>,
 }
 
-/// Runs a check.
+/// Runs a check and returns its findings. The check of rights also sets `login`.
 pub(super) async fn run_check(
     check: Check,
     on: &mut PgConnection,
@@ -145,7 +145,8 @@ pub(super) async fn run_check(
     Ok(rows.into_iter().filter_map(to_finding).collect())
 }
 
-/// Maximum number of audit entries, including those of a transaction or two that have not pruned yet.
+/// Maximum number of audit entries without a finding. Allows for one or two transactions that have written entries but have not pruned the
+/// log yet.
 const MAX_AUDIT_ENTRIES: i32 = 11_000;
 
 fn to_finding(row: FindingRow) -> Option<Finding> {
@@ -172,7 +173,7 @@ async fn check_migrations(on: &mut PgConnection, store: Store) -> Result<Vec<Fin
     Ok(vec![build_finding(kind, error.to_string(), fix, json!({ "schema": store.schema() }))])
 }
 
-/// Formats a CLI command for this store.
+/// Formats a CLI command that applies to `store`.
 fn cli_command(store: Store, command: &str) -> String {
     if store == Store::default() {
         format!("queue-worker {command}")
@@ -194,12 +195,12 @@ async fn check_rights(on: &mut PgConnection, store: Store, checkup: &Checkup, lo
     if lacking.is_empty() {
         return Ok(Vec::new());
     }
-    let says =
+    let message =
         format!("{} may not execute all functions that this release grants, such as {}", lacking.join(", "), first.unwrap_or_default());
     let prefix = checkup.role_prefix.as_ref().map_or_else(String::new, |prefix| format!(" --prefix {prefix}"));
     Ok(vec![build_finding(
         FindingKind::RolesOutdated,
-        says,
+        message,
         Some(cli_command(store, &format!("roles{prefix}"))),
         json!({ "roles": lacking }),
     )])
@@ -210,8 +211,8 @@ async fn check_unserved(on: &mut PgConnection, store: Store) -> Result<Vec<Findi
     let findings = unserved.take(20).map(|one| {
         let version = if one.version > 1 { format!(" of version {}", one.version) } else { String::new() };
         let more = if one.partial { " or more" } else { "" };
-        let says = format!("no living worker serves {}{version} of queue {}: {}{more} wait", one.job_type, one.queue, one.jobs);
-        build_finding(FindingKind::Unserved, says, None, json!(one))
+        let message = format!("no living worker serves {}{version} of queue {}: {}{more} wait", one.job_type, one.queue, one.jobs);
+        build_finding(FindingKind::Unserved, message, None, json!(one))
     });
     Ok(findings.collect())
 }
@@ -219,22 +220,23 @@ async fn check_unserved(on: &mut PgConnection, store: Store) -> Result<Vec<Findi
 async fn check_capacities(on: &mut PgConnection, store: Store) -> Result<Vec<Finding>, Error> {
     let full = operate::capacities(on, store).await?.into_iter().filter(|queue| queue.waiting >= queue.capacity);
     let findings = full.take(20).map(|full| {
-        let says = format!("queue {} is at its capacity: {} jobs wait, the capacity is {}", full.queue, full.waiting, full.capacity);
-        build_finding(FindingKind::CapacityFull, says, None, json!(full))
+        let message = format!("queue {} is at its capacity: {} jobs wait, the capacity is {}", full.queue, full.waiting, full.capacity);
+        build_finding(FindingKind::CapacityFull, message, None, json!(full))
     });
     Ok(findings.collect())
 }
 
-/// Oldest server version that all statements work on.
+/// Oldest server version that supports all statements.
 const MIN_SERVER_VERSION: i32 = 150_000;
 
 /// Returns a finding if the server's version is not supported.
 pub(super) fn check_version(number: i32, name: &str) -> Option<Finding> {
-    let says = || format!("the server has version {name}, and 15 is the oldest supported");
-    (number < MIN_SERVER_VERSION).then(|| build_finding(FindingKind::ServerVersion, says(), None, json!({ "version": number })))
+    let message = || format!("the server has version {name}, and 15 is the oldest supported");
+    (number < MIN_SERVER_VERSION).then(|| build_finding(FindingKind::ServerVersion, message(), None, json!({ "version": number })))
 }
 
-/// Returns a finding if the clocks differ. The server's time was read between two times of this machine.
+/// Returns a finding if the clocks of this machine and of the server differ too much. The server read its clock between `sent_at` and
+/// `received_at`.
 pub(super) fn check_clocks(
     sent_at: DateTime<Utc>,
     server: DateTime<Utc>,
@@ -243,9 +245,9 @@ pub(super) fn check_clocks(
 ) -> Option<Finding> {
     let (behind, ahead) = ((server - received_at).to_std().ok(), (sent_at - server).to_std().ok());
     let (apart, here) = behind.map(|apart| (apart, "behind")).or(ahead.map(|apart| (apart, "ahead of")))?;
-    let says = || format!("the clock of this machine is {} ms {here} the server's", apart.as_millis());
+    let message = || format!("the clock of this machine is {} ms {here} the server's", apart.as_millis());
     let facts = || json!({ "apart_ms": apart.as_millis() as u64, "this_machine_is": if here == "behind" { "behind" } else { "ahead" } });
-    (apart > checkup.clock).then(|| build_finding(FindingKind::ClockApart, says(), None, facts()))
+    (apart > checkup.clock).then(|| build_finding(FindingKind::ClockApart, message(), None, facts()))
 }
 
 #[cfg(test)]

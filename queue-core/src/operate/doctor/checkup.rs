@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-/// Thresholds from which on a condition is a finding.
+/// Thresholds beyond which a condition becomes a finding.
 ///
 /// ```
 /// use std::time::Duration;
@@ -18,33 +18,35 @@ pub struct Checkup {
     pub patience: Duration,
     /// Maximum age of an open transaction. Default: 5 minutes.
     pub transaction: Duration,
-    /// Maximum age of a snapshot whose time is not known, in transactions. Default: 1,000,000.
+    /// Maximum age of a snapshot in transactions, if its age in time is not known. Default: 1,000,000.
     pub transactions: u32,
-    /// Maximum number of dead rows per table. Fewer than a fifth of the live rows are never a finding. Default: 500,000.
+    /// Maximum number of dead rows per table. A table with fewer dead rows than a fifth of its live rows is never a finding. Default:
+    /// 500,000.
     pub dead_rows: u32,
-    /// Maximum age of the oldest unfrozen transaction id, in transactions. Default: 1,200,000,000; at 2,147,000,000 a server stops.
+    /// Maximum age of the oldest unfrozen transaction id, in transactions. Default: 1,200,000,000. At 2,147,000,000 the server stops
+    /// accepting writes.
     pub oldest: u32,
-    /// Maximum used share of a sequence. Default: 0.8.
+    /// Maximum fraction of a sequence that is used up. Default: 0.8.
     pub sequence: f64,
     /// Minimum number of free sessions. Default: 10.
     pub sessions: u32,
-    /// Minimum timeout of the login's statements and locks. Default: 5 s.
+    /// Minimum value of the login's statement timeout and lock timeout. Default: 5 s.
     pub timeout: Duration,
-    /// Networks in which connections need no encryption. Default: this machine.
+    /// Networks from which unencrypted connections are accepted. Default: this machine.
     pub trusted_networks: Vec<String>,
-    /// Minimum number of day partitions that exist ahead. Default: 2; workers create 7.
+    /// Minimum number of day partitions for coming days. Default: 2; workers create 7.
     pub days_ahead: u16,
-    /// Maximum number of days of history. Default: 60.
+    /// Maximum number of days in the history. Default: 60.
     pub days: u16,
     /// Number of the newest dead letters that are checked for blocking an ordering key. Default: 1000.
     pub dead_letters: u16,
-    /// Maximum wait of the first job of a queue while a limit has no permit. Default: 10 minutes.
+    /// Maximum waiting time of the first job in a queue while a limit has no permit. Default: 10 minutes.
     pub waited: Duration,
-    /// Maximum time until counts of attempts are aggregated. Default: 15 minutes.
+    /// Maximum time until counts of attempts are rolled up. Default: 15 minutes.
     pub tallies: Duration,
-    /// Maximum difference between the clocks of this machine and of the server. Default: 2 s.
+    /// Maximum difference between this machine's clock and the server's clock. Default: 2 s.
     pub clock: Duration,
-    /// Prefix of the names of the store's roles. Default: the schema.
+    /// Prefix of the store's role names. Default: the schema name.
     pub role_prefix: Option<String>,
 }
 

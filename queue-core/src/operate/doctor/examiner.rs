@@ -1,4 +1,4 @@
-//! Runs the checks in sequence on a separate connection: each in a read-only transaction, with a timeout.
+//! Runs the checks in sequence on a separate connection. Each check runs in a read-only transaction with a timeout.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ use crate::{
     schema::{Store, is_refused_setting},
 };
 
-/// Timeout for connecting, after which the server counts as unreachable.
+/// Timeout for connecting. A server that exceeds the timeout is considered unreachable.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
 pub(super) struct Examiner<'a> {
@@ -29,9 +29,9 @@ pub(super) struct Examiner<'a> {
     server: Option<String>,
     login: Login,
     findings: Vec<Finding>,
-    /// Names of the checks that the login has no rights for.
+    /// Names of the checks for which the login lacks rights.
     denied: Vec<&'static str>,
-    /// Statement with which the login inherits the rights of a role that it has.
+    /// Statement that makes the login inherit the rights of a role that it already has.
     inherit: Option<String>,
 }
 
@@ -48,18 +48,18 @@ impl<'a> Examiner<'a> {
             return;
         }
         for check in Check::ALL {
-            // Without a store there is nothing to check in it.
+            // Checks of store tables are skipped if there is no usable store.
             if !(check.needs_store() && self.findings.iter().any(is_unusable_store)) {
                 self.run(check).await;
             }
         }
         self.check_pooler().await;
         if !self.denied.is_empty() {
-            let says = format!("this login lacks rights to check: {}", self.denied.join(", "));
+            let message = format!("this login lacks rights to check: {}", self.denied.join(", "));
             let reader = self.checkup.role_prefix.as_deref().unwrap_or(self.store.schema());
             let grant = |login: &String| format!("grant \"{reader}_reader\" to \"{}\"", login.replace('"', "\"\""));
             let fix = self.inherit.take().or_else(|| self.login.name.as_ref().map(grant));
-            self.findings.push(build_finding(FindingKind::NotPermitted, says, fix, serde_json::json!({ "what": self.denied })));
+            self.findings.push(build_finding(FindingKind::NotPermitted, message, fix, serde_json::json!({ "what": self.denied })));
         }
         if let Some(connection) = self.connection.take() {
             let _ = timeout(Duration::from_secs(1), connection.close()).await;
@@ -78,7 +78,7 @@ impl<'a> Examiner<'a> {
         }
     }
 
-    /// Connects and reads the server's version and time.
+    /// Connects to the server and reads its version and time.
     async fn identify_server(&mut self) -> Result<(), String> {
         let mut connection = connect(&self.options).await?;
         let sent_at = Utc::now();
@@ -95,14 +95,15 @@ impl<'a> Examiner<'a> {
     async fn run(&mut self, check: Check) {
         let result = match self.connection.take() {
             Some(connection) => Ok(connection),
-            // The previous check has broken the connection.
+            // The previous check broke the connection.
             None => connect(&self.options).await,
         };
         let mut connection = match result {
             Ok(connection) => connection,
             Err(why) => return self.record_failure(check, &why),
         };
-        // The server cancels the statement. If it does not respond to that either, the connection is abandoned.
+        // The server cancels a statement that exceeds its timeout. If the server does not respond to the cancellation either, the
+        // connection is abandoned.
         let running = timeout(self.checkup.patience + Duration::from_secs(1), self.run_in_transaction(check, &mut connection));
         match running.await {
             Ok(Ok(found)) => {
@@ -131,7 +132,7 @@ impl<'a> Examiner<'a> {
             "begin isolation level read committed, read only; set local statement_timeout = '{ms}ms'; set local lock_timeout = '{}ms'",
             ms.div_ceil(4)
         );
-        // Only numbers were interpolated.
+        // Only numbers are interpolated, so the statement is safe.
         sqlx::raw_sql(AssertSqlSafe(begin)).execute(&mut *on).await?;
         let found = checks::run_check(check, on, self.store, self.checkup, &mut self.login).await?;
         sqlx::raw_sql("rollback").execute(on).await?;
@@ -139,11 +140,11 @@ impl<'a> Examiner<'a> {
     }
 
     fn record_failure(&mut self, check: Check, why: &str) {
-        let says = format!("{} could not be checked: {why}", check.name());
-        self.findings.push(build_finding(FindingKind::NotLookedAt, says, None, serde_json::json!({ "what": check.name() })));
+        let message = format!("{} could not be checked: {why}", check.name());
+        self.findings.push(build_finding(FindingKind::NotLookedAt, message, None, serde_json::json!({ "what": check.name() })));
     }
 
-    /// Checks whether startup settings of a connection reach the server, as a worker needs.
+    /// Checks whether the server receives the startup settings of a connection, which workers rely on.
     async fn check_pooler(&mut self) {
         let options = self.options.clone().options([("plan_cache_mode", "force_generic_plan")]);
         let reached = async {
@@ -153,13 +154,13 @@ impl<'a> Examiner<'a> {
             let _ = connection.close().await;
             Ok::<_, sqlx::Error>(mode == "force_generic_plan")
         };
-        let says = match timeout(CONNECT_TIMEOUT, reached).await {
+        let message = match timeout(CONNECT_TIMEOUT, reached).await {
             Ok(Ok(false)) => "a pooler drops the startup settings of connections",
             Ok(Err(error)) if is_refused_setting(&error) => "a pooler rejects the startup settings of connections",
-            // The setting is in force, or a second session was not available, which is not the fault of a pooler.
+            // Either the setting is in force, or a second session was not available. Neither is the pooler's fault.
             _ => return,
         };
-        self.findings.push(build_finding(FindingKind::Pooler, says.to_owned(), None, serde_json::json!({})));
+        self.findings.push(build_finding(FindingKind::Pooler, message.to_owned(), None, serde_json::json!({})));
     }
 }
 
@@ -169,7 +170,7 @@ async fn connect(options: &PgConnectOptions) -> Result<PgConnection, String> {
     timeout(CONNECT_TIMEOUT, options.connect()).await.map_err(|_| NO_RESPONSE.to_owned())?.map_err(|error| database_message(&error))
 }
 
-/// Omits the server's DETAIL, which may contain rows.
+/// Returns the message of a database error without the server's DETAIL, which may contain row data.
 fn database_message(error: &sqlx::Error) -> String {
     error.as_database_error().map_or_else(|| error.to_string(), |error| error.message().to_owned())
 }

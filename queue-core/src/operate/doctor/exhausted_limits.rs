@@ -1,4 +1,4 @@
-//! Limits without permits, and the waiting time of the jobs under them.
+//! Finds limits without free permits whose jobs have waited too long.
 
 use serde::Serialize;
 use serde_json::json;
@@ -11,26 +11,26 @@ use super::{
 };
 use crate::{error::Error, schema::Store};
 
-/// Maximum number of findings, longest wait first.
+/// Maximum number of findings. The longest waits are kept.
 const MAX_FINDINGS: i32 = 20;
 
-/// Limit, or key of a limit, whose permits are used up.
+/// Limit, or one key of a limit, whose permits are all in use.
 #[derive(FromRow, Serialize)]
 struct ExhaustedLimit {
     name: String,
-    /// For a limit by key: the line number of the key, and its text if it has settings of its own.
+    /// Line number of the key, for a limit by key. `key` is the text of the key, if the key has settings of its own.
     line: Option<i64>,
     key: Option<String>,
     used: i64,
     concurrency: i32,
     waiting: i64,
-    /// Whether more may wait.
+    /// Whether more jobs may be waiting than were counted.
     partial: bool,
-    /// Waiting time of the first job, in milliseconds.
+    /// Waiting time of the first waiting job, in milliseconds.
     first_ms: f64,
 }
 
-/// Finds the limits whose jobs have waited too long.
+/// Returns a finding for each exhausted limit whose first job has waited longer than [`Checkup::waited`].
 pub(super) async fn find_exhausted_limits(on: &mut PgConnection, store: Store, checkup: &Checkup) -> Result<Vec<Finding>, Error> {
     let query = sqlx::query_as(store.sql(include_str!("../../../sql/doctor_limits.sql")));
     let query = query.bind(checkup.waited.as_secs_f64() * 1000.0).bind(MAX_FINDINGS);

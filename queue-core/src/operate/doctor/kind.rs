@@ -1,4 +1,4 @@
-//! Kinds of findings, with severity, consequence and advice.
+//! Kinds of findings, with their severity, consequence and advice.
 
 use std::{fmt, str::FromStr};
 
@@ -10,9 +10,9 @@ use serde_json::Value;
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Severity {
-    /// An improvement is possible. Nothing is wrong.
+    /// An improvement is possible, but nothing is wrong.
     Note,
-    /// Speed, safety or a guarantee is reduced, or will be.
+    /// Speed, safety or a guarantee is reduced, or soon will be.
     Warning,
     /// Jobs do not run, or a guarantee is void.
     Broken,
@@ -29,7 +29,7 @@ impl fmt::Display for Severity {
 }
 
 impl fmt::Display for FindingKind {
-    /// Writes the kind's name in JSON.
+    /// Writes the name of the kind as in JSON.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match serde_json::to_value(self) {
             Ok(Value::String(name)) => f.write_str(&name),
@@ -48,7 +48,7 @@ impl FromStr for FindingKind {
 
 macro_rules! kinds {
     ($($severity:ident $name:ident: $doc:literal, $means:literal, $advice:literal;)*) => {
-        /// Kind of a finding. In JSON and SQL `no_worker` and so on.
+        /// Kind of a finding. Written in snake case in JSON and SQL, such as `no_worker`.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
         #[serde(rename_all = "snake_case")]
         #[non_exhaustive]
@@ -60,21 +60,21 @@ macro_rules! kinds {
             /// All kinds, most severe first.
             pub const ALL: &[Self] = &[$(Self::$name,)*];
 
-            /// Returns the severity.
+            /// Returns the severity of findings of this kind.
             pub fn severity(self) -> Severity {
                 match self {
                     $(Self::$name => Severity::$severity,)*
                 }
             }
 
-            /// Returns the consequence.
+            /// Returns the consequence of findings of this kind.
             pub fn means(self) -> &'static str {
                 match self {
                     $(Self::$name => $means,)*
                 }
             }
 
-            /// Returns the advice.
+            /// Returns the advice for findings of this kind.
             pub fn advice(self) -> &'static str {
                 match self {
                     $(Self::$name => $advice,)*

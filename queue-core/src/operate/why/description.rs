@@ -1,4 +1,4 @@
-//! Descriptions of causes.
+//! Descriptions of causes, as sentences for people.
 
 use super::{
     CauseKind,
@@ -6,7 +6,7 @@ use super::{
 };
 use crate::{define::JobState, results};
 
-/// Returns the description on one line; `None` if this release does not know the cause.
+/// Returns the description of a cause on one line, or `None` if this release does not know the cause.
 pub(super) fn describe(kind: CauseKind, facts: Facts<'_>, context: &WhyContext<'_>) -> Option<String> {
     let description = match kind {
         CauseKind::NoSuchJob => absent(facts, context),
@@ -42,14 +42,14 @@ fn job_text<'a>(context: &'a WhyContext<'_>, of: &str) -> &'a str {
     context.job_facts.and_then(|job| job.text(of)).unwrap_or_default()
 }
 
-/// Formats the type with its version: `the type mail in version 2`.
+/// Formats the job type with its version, such as `the type mail in version 2`.
 fn versioned_type(context: &WhyContext<'_>) -> String {
     let version = context.job_facts.and_then(|job| job.number("version")).unwrap_or(1);
     let more = if version > 1 { format!(" in version {version}") } else { String::new() };
     format!("the type {}{more}", job_text(context, "job_type"))
 }
 
-/// Describes every session in the facts, as far as visible.
+/// Describes every session in the facts, as far as it is visible to the calling role.
 fn sessions(facts: Facts<'_>, context: &WhyContext<'_>) -> String {
     let described: Vec<String> = facts.objects("sessions").map(|session| one_session(session, context)).collect();
     if described.is_empty() { "a session that has since ended".to_owned() } else { described.join(" and ") }
@@ -144,7 +144,7 @@ fn running(kind: CauseKind, facts: Facts<'_>, context: &WhyContext<'_>) -> Strin
     format!("worker {place} {how}; it has had it{since}{beat}{}", reported.unwrap_or_default())
 }
 
-/// Formats the progress reported by a job.
+/// Formats the progress reported by a job. Returns `progress at ` if neither fraction nor stage was reported.
 fn progress(facts: Facts<'_>) -> String {
     let percent = facts.float("fraction").map(|fraction| format!("{}%", results::percent(fraction)));
     let stage = facts.text("stage").map(|stage| format!("`{}`", one_line(stage)));
@@ -180,7 +180,7 @@ fn scheduled(kind: CauseKind, facts: Facts<'_>, context: &WhyContext<'_>) -> Str
     format!("it {what} at {when}{after}{silent}")
 }
 
-/// Maximum number of signals, children or nodes listed.
+/// Maximum number of signals, children or nodes that a description lists.
 const MAX_LISTED: usize = 10;
 
 fn parked(facts: Facts<'_>, context: &WhyContext<'_>) -> String {
@@ -210,7 +210,7 @@ fn parked(facts: Facts<'_>, context: &WhyContext<'_>) -> String {
     format!("it waits for {}{since}{until}{mapped}", named.join(" or "))
 }
 
-/// Describes a node of a flow and the nodes it waits for.
+/// Describes the nodes of a flow for which the job is waiting.
 fn node(facts: Facts<'_>, context: &WhyContext<'_>) -> String {
     let all = facts.objects("parents").count();
     let mut names: Vec<String> = facts.objects("parents").take(MAX_LISTED).map(parent).collect();

@@ -1,4 +1,4 @@
-//! Facts of a cause by name, as returned by SQL, and their formatting for people.
+//! Facts of a cause by name, as returned by SQL, and formatting of facts for people.
 
 use std::time::Duration;
 
@@ -10,11 +10,11 @@ use crate::{
     schema::Store,
 };
 
-/// Facts of a cause or of a job.
+/// Facts of a cause or of a job, by name.
 #[derive(Clone, Copy)]
 pub(super) struct Facts<'a>(pub(super) &'a Map<String, Value>);
 
-/// The examined job, its state, and the time of the query.
+/// Job that is explained, with its state and the time of the query.
 pub(super) struct WhyContext<'a> {
     pub(super) store: Store,
     pub(super) job: JobId,
@@ -53,24 +53,24 @@ impl<'a> Facts<'a> {
         self.0.get(name).and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_object).map(Facts)
     }
 
-    /// Returns the strings of a list.
+    /// Returns the strings in the list `name`.
     pub(super) fn strings(self, name: &str) -> Vec<&'a str> {
         self.0.get(name).and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str).collect()
     }
 
-    /// Returns the process ids of the sessions that this one waits for.
+    /// Returns the process ids of the sessions for which this session is waiting.
     pub(super) fn blockers(self) -> Vec<i64> {
         self.0.get("waits_for").and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_i64).collect()
     }
 
-    /// Formats a count: `7`, or `10000+` if counting stopped there.
+    /// Formats a count: `7`, or `10000+` if counting stopped at that number.
     pub(super) fn format_count(self, name: &str) -> String {
         format!("{}{}", self.number(name).unwrap_or(0), if self.is_true("partial") { "+" } else { "" })
     }
 }
 
 impl WhyContext<'_> {
-    /// Formats a time with its distance from now: `2026-11-23 12:00:05Z (2m ago)`.
+    /// Formats a time with its distance from the time of the query, such as `2026-11-23 12:00:05Z (2m ago)`.
     pub(super) fn format_time(&self, time: DateTime<Utc>) -> String {
         let shown = time.round_subsecs(0).format("%Y-%m-%d %H:%M:%SZ");
         match (self.at - time).to_std() {
@@ -79,13 +79,13 @@ impl WhyContext<'_> {
         }
     }
 
-    /// Formats a time as ` since ..`; empty without such a fact.
+    /// Formats the time in fact `name` as ` since ..`. Returns an empty string if the fact does not exist.
     pub(super) fn format_since(&self, facts: Facts<'_>, name: &str) -> String {
         facts.time(name).map_or_else(String::new, |time| format!(" since {}", self.format_time(time)))
     }
 }
 
-/// Formats a duration for people, in its two largest units.
+/// Formats a duration for people in its two largest units, such as `2h 5m`.
 pub(super) fn format_duration(duration: Duration) -> String {
     if duration < Duration::from_secs(1) {
         return format!("{}ms", duration.as_millis());
@@ -107,7 +107,7 @@ fn format_seconds(seconds: u64) -> String {
     parts.join(" ")
 }
 
-/// Formats milliseconds as a duration; invalid values as zero.
+/// Formats milliseconds as a duration. Invalid values are formatted as zero.
 pub(super) fn format_ms(ms: f64) -> String {
     format_duration(Duration::try_from_secs_f64(ms.max(0.0) / 1000.0).unwrap_or_default())
 }

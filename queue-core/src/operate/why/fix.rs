@@ -5,7 +5,7 @@ use super::{
     facts::{Facts, WhyContext},
 };
 
-/// Returns the fix on one line; `None` if nothing needs to be done.
+/// Returns the fix for a cause on one line, or `None` if nothing needs to be done.
 pub(super) fn find_fix(kind: CauseKind, facts: Facts<'_>, context: &WhyContext<'_>) -> Option<String> {
     let id = context.job.to_string();
     let fix = match kind {
@@ -36,7 +36,7 @@ pub(super) fn find_fix(kind: CauseKind, facts: Facts<'_>, context: &WhyContext<'
     Some(fix)
 }
 
-/// Returns a command for each of the first few awaited jobs or signals.
+/// Returns commands for the first few jobs or signals for which the job is waiting.
 fn fix_parked(facts: Facts<'_>, context: &WhyContext<'_>) -> Option<String> {
     const MOST: usize = 3;
     let dead: Vec<&str> = facts
@@ -51,7 +51,7 @@ fn fix_parked(facts: Facts<'_>, context: &WhyContext<'_>) -> Option<String> {
     let id = context.job.to_string();
     let children: Vec<Facts<'_>> = facts.objects("children").collect();
     let is_child = |name: &&str| children.iter().any(|child| child.text("wait") == Some(name));
-    // The end of a map has a reserved suffix that no signal has.
+    // The end of a map has a reserved suffix, which signal names cannot have.
     let is_signal = |name: &&str| !is_child(name) && !name.ends_with(" (join)");
     let signals: Vec<&str> = facts.strings("signals").into_iter().filter(is_signal).collect();
     let first = |commands: Vec<String>| {
@@ -68,14 +68,14 @@ fn fix_parked(facts: Facts<'_>, context: &WhyContext<'_>) -> Option<String> {
     (!both.is_empty()).then(|| both.join("; or "))
 }
 
-/// Formats a CLI command for this store, quoted for a shell.
+/// Formats a CLI command that applies to the job's store, quoted for a shell.
 fn command(context: &WhyContext<'_>, words: &[&str]) -> String {
     cli_command(context.store.schema(), words)
 }
 
 fn cli_command(schema: &str, words: &[&str]) -> String {
     let schema_option: &[&str] = if schema == "queue" { &[] } else { &["--schema", schema] };
-    // A signal whose name begins with `-` would be parsed as an option, so it goes last, after `--`.
+    // A signal name that begins with `-` would be parsed as an option, so the name goes last, after `--`.
     let (words, last) = match words {
         ["signal", id, name] if name.starts_with('-') => (&["signal", *id][..], &["--", *name][..]),
         words => (words, &[][..]),
@@ -84,8 +84,8 @@ fn cli_command(schema: &str, words: &[&str]) -> String {
     format!("queue-worker {}", words.join(" "))
 }
 
-/// Quotes a word for a shell. Double quotes mean the same in POSIX shells and in both shells of Windows, unless the word has a character
-/// that one of them expands there. Such a word is quoted for POSIX only.
+/// Quotes a word for a shell. Double quotes have the same meaning in POSIX shells and in both Windows shells, unless the word contains a
+/// character that one of these shells expands. A word with such a character is quoted for POSIX shells only.
 fn shell_quoted(word: &str) -> String {
     let is_plain = |letter: char| letter.is_ascii_alphanumeric() || "_.:-/=".contains(letter);
     let expands_in_quotes = |letter: char| "\"$`\\!%^“”„".contains(letter) || letter.is_control();
@@ -116,7 +116,8 @@ fn fix_absent(facts: Facts<'_>) -> String {
     format!("try another store of this database with `--schema`: {}", stores.join(", "))
 }
 
-/// Returns the statements that end these sessions. For a session that waits for others, those that end the others.
+/// Returns SQL statements that end the sessions in the facts. If a session is waiting for other sessions, the statements end those sessions
+/// instead.
 fn terminate_sessions(facts: Facts<'_>) -> Option<String> {
     let literal = |text: &str| format!("'{}'", text.replace('\'', "''"));
     let end = |pid: i64| format!("select pg_terminate_backend({pid})");

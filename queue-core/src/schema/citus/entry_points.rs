@@ -1,16 +1,16 @@
-//! The functions of a distributed store, each in two versions. The local version, in a schema of its own, runs on the store's node and
-//! bypasses the cluster's planner. The entry point in the store's schema exists on every node and forwards to it.
+//! Functions of a distributed store, each in two versions. The local version, in a separate schema, runs on the store's node and bypasses
+//! the cluster's planner. The entry point, in the store's schema, exists on every node and forwards calls to the store's node.
 
 use sqlx::{AssertSqlSafe, PgConnection, Row as _, postgres::PgRow};
 
 use super::node_names::{LocalName, NodeNames, local_schema, writes};
 use crate::schema::store::Store;
 
-/// Functions that create and drop partitions. They run on the coordinator.
+/// Functions that create and drop partitions, which must run on the coordinator.
 pub(super) const COORDINATOR_FUNCTIONS: [&str; 4] = ["add_days", "drop_day", "worker_add_days", "worker_drop_day"];
 
-/// Over any node, a bulk enqueue uses entry points, with one call for each chunk: ids and sequence numbers are allocated on the store's
-/// node.
+/// Body of `meet_lanes` in a distributed store. A bulk enqueue then calls an entry point for each chunk, because ids and sequence numbers
+/// are allocated on the store's node.
 const MEET_LANES_BODY: &str = "
 -- A door to the node that the store is on.
 begin
@@ -20,13 +20,13 @@ begin
 end
 ";
 
-/// Makes a query count as a write.
+/// Prefix that makes a query count as a write.
 const AS_WRITER: &str = "with fence as (delete from queue.fence f where f.nothing operator(pg_catalog.=) -1 returning 1) ";
 
 /// First line of every entry point.
 const MARK: &str = "-- A door to the node that the store is on.";
 
-/// Returns the names on the store's node; `None` if the store is not distributed.
+/// Returns the names to use on the store's node; `None` if the store is not distributed.
 pub(super) async fn load_node_names(connection: &mut PgConnection, store: Store) -> sqlx::Result<Option<NodeNames>> {
     let tables = tables(connection, store).await?;
     let functions: Vec<String> = functions(connection, store).await?.iter().map(|row| row.try_get("name")).collect::<sqlx::Result<_>>()?;
@@ -56,7 +56,7 @@ async fn functions(connection: &mut PgConnection, store: Store) -> sqlx::Result<
         .await
 }
 
-/// Creates both versions of each function that does not have them yet.
+/// Creates both versions of every function that does not have both versions yet.
 pub(super) async fn create_functions(connection: &mut PgConnection, store: Store) -> sqlx::Result<()> {
     let Some(home) = load_node_names(connection, store).await? else { return Ok(()) };
     let here = local_schema(store.schema());
@@ -64,7 +64,7 @@ pub(super) async fn create_functions(connection: &mut PgConnection, store: Store
         let (name, definition): (String, Option<String>) = (row.try_get("name")?, row.try_get("definition")?);
         let Some(definition) = definition else { continue };
         let definition = home.replace_names(&restore_schema_name(&definition, store));
-        // A function with the rows of the view, which the planner inlines.
+        // The view becomes a function with the rows of the view. The planner inlines such a function.
         let text = format!(
             "create or replace function {here}.{name}() returns setof queue.{name} language sql stable as $body$ {} $body$",
             definition.trim_end().trim_end_matches(';')
@@ -80,7 +80,7 @@ pub(super) async fn create_functions(connection: &mut PgConnection, store: Store
         let whole = restore_schema_name(&whole, store);
         let Some((head, _)) = whole.split_once("\nAS $") else { continue };
         let head = head.replacen("FUNCTION queue.", &format!("FUNCTION {here}."), 1);
-        // A lock counts as a change, which the cluster refuses on a shard.
+        // The cluster treats a lock as a change, which it rejects on a shard by default.
         let head = if body.contains("lock table ") { format!("{head}\n SET citus.enable_manual_changes_to_shards TO 'on'") } else { head };
         let mut inner = home.replace_names(&restore_schema_name(&body, store));
         inner = inner.replace("pg_catalog.pg_notify(", "pg_notify(").replace("pg_notify(", &format!("{here}.tell("));
@@ -92,8 +92,8 @@ pub(super) async fn create_functions(connection: &mut PgConnection, store: Store
         let mut made = with_entry_point_body(&whole, &door);
         let row_type: Option<String> = row.try_get("row_type")?;
         if let Some(columns) = row_type {
-            // Its columns share names with its arguments, which only SQL functions allow. The entry point returns the same columns as a
-            // type of its own.
+            // The result columns have the same names as arguments, which only SQL functions allow. The entry point returns the columns as a
+            // composite type instead.
             let arguments: String = row.try_get("arguments")?;
             for text in [
                 format!("create type {here}.{name}_row as ({columns})"),
@@ -108,12 +108,13 @@ pub(super) async fn create_functions(connection: &mut PgConnection, store: Store
     Ok(())
 }
 
-/// Returns the body with the fence as its first statement.
+/// Adds the fence as the first statement of a function body.
 fn add_fence(body: &str, language: &str, here: &str) -> String {
     if language == "sql" {
         return format!("select {here}.held();\n{body}");
     }
-    // Before all declarations: a sequence number allocated there holds a lock that an arrival waits for.
+    // The fence comes before all other declarations. A sequence number allocated in a declaration would hold a lock for which the arrival
+    // of the store waits.
     let begins = if body.trim_start().starts_with("begin\n") { body.find("begin\n") } else { body.find("\nbegin\n").map(|at| at + 1) };
     let declares = body.find("declare\n").filter(|at| begins.is_some_and(|begins| *at < begins));
     match (declares, begins) {
@@ -126,22 +127,22 @@ fn add_fence(body: &str, language: &str, here: &str) -> String {
     }
 }
 
-/// Returns the function with the entry point as its body, with the rights and settings of the caller.
+/// Replaces the body of a function with an entry point, which runs with the caller's rights and settings.
 fn with_entry_point_body(whole: &str, door: &str) -> String {
     let head = whole.split_once("\nAS $").map_or(whole, |(head, _)| head);
     let kept = head.lines().filter(|line| !line.starts_with(" SET "));
     let head: Vec<String> = kept
         .map(|line| {
             let line = if line.starts_with(" LANGUAGE ") { line.replace("LANGUAGE sql", "LANGUAGE plpgsql") } else { line.to_owned() };
-            // Its definer's rights apply on the store's node, where it starts. Elsewhere, nodes would connect as its owner instead of the
-            // caller.
+            // The definer's rights apply to the local version on the store's node. If the entry point had these rights, nodes would connect
+            // as the owner instead of the caller.
             if line.starts_with(' ') { line.replace(" SECURITY DEFINER", "") } else { line }
         })
         .collect();
     format!("{}\nas $door${door}$door$", head.join("\n"))
 }
 
-/// Replaces the result of a function that returns a table with this type.
+/// Replaces the result of a function that returns a table with the type `row_type`.
 fn with_type(text: &str, row_type: &str) -> String {
     let lines =
         text.lines().map(|line| if line.starts_with(" RETURNS TABLE(") { format!(" RETURNS SETOF {row_type}") } else { line.to_owned() });
@@ -155,7 +156,7 @@ fn entry_point_body(row: &PgRow, name: &str, here: &str) -> sqlx::Result<String>
         (row.try_get("volatility")?, row.try_get("outputs")?, row.try_get("language")?);
     let arguments: Vec<String> = (1..=inputs).map(|nr| format!("${nr}")).collect();
     let call = format!("{here}.{name}({})", arguments.join(", "));
-    // PostgreSQL inlines SQL functions before the cluster plans the query, on a node without shards. It does not inline an entry point.
+    // PostgreSQL inlines SQL functions before the cluster plans the query, on a node without shards. Entry points are not inlined.
     let far_call = if language == "sql" { format!("queue.{name}({})", arguments.join(", ")) } else { call.clone() };
     let near = |what: &str, into: &str| format!("select {what}{into} from {call} t");
     let far = |what: &str, into: &str| format!("{AS_WRITER}select {what}{into} from queue.place p cross join lateral {far_call} t");
@@ -172,18 +173,18 @@ fn entry_point_body(row: &PgRow, name: &str, here: &str) -> sqlx::Result<String>
         (format!("declare\n  result {result};\n"), near("t", " into result"), far("t", " into result"), "return result")
     };
     let ways = if volatility == "v" {
-        // A writer holds the store on its node until its transaction ends, or waits for a move and follows it. A read-only transaction only
-        // reads.
-        let look = far.replace(AS_WRITER, "");
+        // A writing transaction keeps the store on its node until it ends, or waits for a move and then follows the store. A read-only
+        // transaction only reads.
+        let far_read = far.replace(AS_WRITER, "");
         let reads = "pg_catalog.current_setting('transaction_read_only') operator(pg_catalog.=) 'on'::pg_catalog.text";
-        format!("  if {here}.holds() then\n    {near};\n  elsif {reads} then\n    {look};\n  else\n    {far};\n  end if;\n")
+        format!("  if {here}.holds() then\n    {near};\n  elsif {reads} then\n    {far_read};\n  else\n    {far};\n  end if;\n")
     } else {
         format!("  if {here}.is_here() then\n    {near};\n  else\n    {};\n  end if;\n", far.replace(AS_WRITER, ""))
     };
     Ok(format!("\n{MARK}\n#variable_conflict use_column\n{declare}begin\n{ways}  {end};\nend\n"))
 }
 
-/// Restores the schema name of our own texts. The catalogs quote a schema's name only if necessary.
+/// Restores the schema name `queue` in texts from the catalogs. The catalogs quote a schema name only if necessary.
 fn restore_schema_name(text: &str, store: Store) -> String {
     let schema = store.schema();
     if schema == "queue" {

@@ -1,6 +1,6 @@
-//! A store in a distributed schema of a Citus cluster. All its tables are on one node, which may change. On that node its statements name
-//! the shards directly and cost as much as on plain PostgreSQL; on other nodes its functions forward calls to that node. Independent of
-//! jobs.
+//! Support for a store in a distributed schema of a Citus cluster. All tables of the store are on one node, which may change. On that node,
+//! statements name the shards directly and cost as much as on plain PostgreSQL. On other nodes, functions forward calls to that node. This
+//! module does not depend on jobs.
 
 mod entry_points;
 mod node_names;
@@ -26,11 +26,11 @@ where
         && sqlx::query_scalar(IS_DISTRIBUTED).bind(store.schema()).fetch_one(connection).await?)
 }
 
-/// Prepares the first migration of a distributed store.
+/// Prepares the session, and creates the schema of the local functions, before the first migration of a distributed store.
 pub(super) async fn prepare(connection: &mut PgConnection, store: Store) -> sqlx::Result<()> {
     const IS_THERE: &str = "select pg_catalog.to_regnamespace($1) is not null";
     apply_each(connection, "set local citus.multi_shard_modify_mode = 'sequential'; set local check_function_bodies = off").await?;
-    // The owner of the store may lack the privilege to create schemas.
+    // The schema is created only if missing, because the owner of the store may lack the privilege to create schemas.
     if sqlx::query_scalar(IS_THERE).bind(local_schema(store.schema())).fetch_one(&mut *connection).await? {
         return Ok(());
     }
@@ -39,7 +39,7 @@ pub(super) async fn prepare(connection: &mut PgConnection, store: Store) -> sqlx
     apply_each(connection, "set local citus.enable_schema_based_sharding = on").await
 }
 
-/// Executes a text one statement at a time.
+/// Executes the statements of a text one at a time.
 pub(crate) async fn apply_each(connection: &mut PgConnection, text: &str) -> sqlx::Result<()> {
     for statement in statements(text) {
         sqlx::raw_sql(AssertSqlSafe(statement)).execute(&mut *connection).await?;
@@ -47,10 +47,10 @@ pub(crate) async fn apply_each(connection: &mut PgConnection, text: &str) -> sql
     Ok(())
 }
 
-/// Applies one migration.
+/// Applies one migration, statement by statement.
 pub(super) async fn apply(connection: &mut PgConnection, text: &str) -> sqlx::Result<()> {
     for statement in statements(text) {
-        // Not supported in a cluster, and only affects compression.
+        // Skipped because a cluster does not support the statement, which only affects compression.
         if statement.contains(" set storage external") {
             continue;
         }
@@ -59,7 +59,7 @@ pub(super) async fn apply(connection: &mut PgConnection, text: &str) -> sqlx::Re
     Ok(())
 }
 
-/// Creates the additional objects of a distributed store after the last migration.
+/// Creates the additional objects of a distributed store, after the last migration.
 pub(super) async fn finish(connection: &mut PgConnection, store: Store, is_fresh: bool) -> sqlx::Result<()> {
     if is_fresh {
         apply(connection, store.text(include_str!("../../../citus/tables.sql"))).await?;
@@ -79,52 +79,52 @@ pub(super) async fn finish(connection: &mut PgConnection, store: Store, is_fresh
     let closed = include_str!("../../../citus/closed.sql").replace("queue_schema", store.schema());
     sqlx::raw_sql(AssertSqlSafe(closed)).execute(&mut *connection).await?;
     if is_fresh {
-        // Registers the node before the store is in use.
+        // Register the node before the store is in use.
         let arrive = format!("select h.held from queue.place p cross join lateral {}.held() h (held)", local_schema(store.schema()));
         sqlx::raw_sql(AssertSqlSafe(store.rewrite_text(&arrive))).execute(connection).await?;
     }
     Ok(())
 }
 
-/// A node of a cluster, as its catalogs name it.
+/// Node of a cluster, as named in the cluster's catalogs.
 #[derive(Clone, Debug, sqlx::FromRow)]
 pub struct ClusterNode {
     host: String,
     #[sqlx(try_from = "i32")]
     port: u16,
-    /// Whether this is the connected node. Its name may be valid only from other nodes.
+    /// Whether the connection is to this node. The node's name may be valid only from other nodes.
     is_here: bool,
 }
 
 impl ClusterNode {
-    /// Returns the port.
+    /// Returns the port of the node.
     pub fn port(&self) -> u16 {
         self.port
     }
 
-    /// Returns whether this is the connected node.
+    /// Returns whether the connection is to this node.
     pub fn is_here(&self) -> bool {
         self.is_here
     }
 
-    /// Returns whether both are the same node.
+    /// Returns whether `self` and `other` are the same node.
     pub fn is_same(&self, other: &Self) -> bool {
         (&self.host, self.port) == (&other.host, other.port)
     }
 
-    /// Returns the options to connect to this node, from those of the connected node.
+    /// Returns options to connect to this node, based on the options of the current connection.
     ///
     /// # Errors
-    /// A Unix socket cannot reach another node.
-    pub fn lead(&self, asked: PgConnectOptions) -> sqlx::Result<PgConnectOptions> {
+    /// An error if the current connection uses a Unix socket, which cannot reach another node.
+    pub fn lead(&self, options: PgConnectOptions) -> sqlx::Result<PgConnectOptions> {
         if self.is_here {
-            Ok(asked)
-        } else if asked.get_socket().is_some() {
+            Ok(options)
+        } else if options.get_socket().is_some() {
             Err(sqlx::Error::Configuration(
                 "the store is on another node of its cluster, which a Unix socket cannot reach: use a host name".into(),
             ))
         } else {
-            Ok(asked.host(&self.host).port(self.port))
+            Ok(options.host(&self.host).port(self.port))
         }
     }
 }
@@ -135,21 +135,21 @@ impl std::fmt::Display for ClusterNode {
     }
 }
 
-/// Location of a distributed store.
+/// Location of a distributed store in its cluster.
 #[derive(Clone, Debug)]
 pub struct StoreLocation {
-    /// The node that holds the store.
+    /// Node that holds the store.
     pub node: ClusterNode,
-    /// The node that creates partitions.
+    /// Node that creates partitions.
     pub coordinator: ClusterNode,
-    /// The store, with statements for its node.
+    /// Store whose statements are written for the node that holds the store.
     pub store: Store,
 }
 
-/// Locates the store, from any node of its cluster; `None` if it is not distributed.
+/// Locates the store, from any node of its cluster. Returns `None` if the store is not distributed.
 ///
 /// # Errors
-/// Database errors, and a cluster that does not name its coordinator.
+/// Database errors, and an error if the cluster does not name its coordinator.
 pub async fn locate(connection: &mut PgConnection, store: Store) -> sqlx::Result<Option<StoreLocation>> {
     const NO_COORDINATOR: &str = "the coordinator of the cluster is not configured: call citus_set_coordinator_host('HOST') on it";
     let Some(node) = place(connection, store).await? else { return Ok(None) };
@@ -160,7 +160,7 @@ pub async fn locate(connection: &mut PgConnection, store: Store) -> sqlx::Result
     Ok(Some(StoreLocation { node, coordinator, store: store.at(intern_names(home)) }))
 }
 
-/// Returns only the store's node.
+/// Returns the node that holds the store, or `None` if the store is not distributed.
 ///
 /// # Errors
 /// Database errors.
@@ -175,7 +175,8 @@ where
     statement.bind(store.text("queue.place")).fetch_optional(connection).await
 }
 
-/// Sends the notifications that transactions on other nodes have recorded. Must run on the store's node. Returns whether there were any.
+/// Sends the notifications that transactions on other nodes have recorded. Must run on the store's node. Returns whether any notifications
+/// were sent.
 ///
 /// # Errors
 /// Database errors.
@@ -183,7 +184,7 @@ pub async fn relay(connection: &mut PgConnection, store: Store) -> sqlx::Result<
     sqlx::query_scalar(AssertSqlSafe(format!("select {}.relay()", local_schema(store.schema())))).fetch_one(connection).await
 }
 
-/// Keeps one copy for the lifetime of the process.
+/// Returns a copy of the names that lives as long as the process. Equal names share one copy.
 fn intern_names(home: NodeNames) -> &'static NodeNames {
     static KEPT: Mutex<Vec<&'static NodeNames>> = Mutex::new(Vec::new());
     let mut kept = KEPT.lock().unwrap_or_else(PoisonError::into_inner);

@@ -1,30 +1,30 @@
-//! Rewrites statements for the node of a distributed store: they name the shards and the local functions directly, and so bypass the
-//! cluster's planner.
+//! Rewrites statements for the node of a distributed store. The statements name shards and local functions directly, and therefore bypass
+//! the cluster's planner.
 
 use std::collections::BTreeMap;
 
-/// Replacements for the names of a store on its node. Shard ids stay the same when the store moves.
+/// Replacements for the names of a store's objects on its node. Shard ids stay the same when the store moves.
 #[derive(Debug, Default, PartialEq)]
 pub(crate) struct NodeNames {
-    /// Replacements by the name after `queue.`: for a table or a view here, for a function in `calls`.
+    /// Replacements for tables and views, by the name after `queue.`. Replacements for functions are in `calls`.
     tables: BTreeMap<String, String>,
     calls: BTreeMap<String, String>,
     /// Schema of the local functions.
     functions: String,
-    /// Shard of the table that is always empty.
+    /// Name of the shard of the fence table, which is always empty.
     fence: String,
     /// Shard id of each table.
     shards: BTreeMap<String, String>,
-    /// Shard id of each key.
+    /// Shard id of each key constraint.
     keys: BTreeMap<String, String>,
 }
 
-/// An object with another name on the store's node.
+/// Kind of an object that has another name on the store's node.
 pub(super) enum LocalName {
     Shard(String),
     Function,
     View,
-    /// A key of a shard, with the shard id.
+    /// Key constraint of a shard, with the shard id.
     Constraint(String),
 }
 
@@ -52,7 +52,7 @@ impl NodeNames {
         &self.shards
     }
 
-    /// Replaces the names in a text; other names stay unchanged.
+    /// Replaces the names of the store's objects in a text. All other names stay unchanged.
     pub(super) fn replace_names(&self, text: &str) -> String {
         let mut out = String::with_capacity(text.len() + 256);
         let mut rest = text;
@@ -70,7 +70,7 @@ impl NodeNames {
                 Some(meant) => {
                     let is_table = !is_call && is_one_of(before, &["from", "join", "into", "update", "using"]);
                     out.push_str(meant);
-                    // Keeps the table's own name as an alias.
+                    // The alias keeps the table's own name valid.
                     if is_table && !has_alias(behind) {
                         out.push_str(" as ");
                         out.push_str(name);
@@ -84,7 +84,7 @@ impl NodeNames {
         self.replace_key_names(&out)
     }
 
-    /// Replaces the names of keys in `on constraint` clauses.
+    /// Replaces the names of key constraints in `on constraint` clauses.
     fn replace_key_names(&self, text: &str) -> String {
         let mut parts = text.split("on constraint ");
         let mut out = parts.next().unwrap_or_default().to_owned();
@@ -99,7 +99,7 @@ impl NodeNames {
         out
     }
 
-    /// Returns a statement for the store's node. A statement that writes gets a fence.
+    /// Returns the statement for the store's node. A statement that writes is prefixed with a fence.
     pub(crate) fn statement(&self, statement: &str) -> String {
         let text = self.replace_names(statement);
         if !writes(statement) {
@@ -118,12 +118,12 @@ impl NodeNames {
     }
 }
 
-/// Returns the schema of the functions that are local to the store's node.
+/// Returns the schema of the functions that exist only on the store's node.
 pub(super) fn local_schema(schema: &str) -> String {
     if schema == "queue" { "queue_here".to_owned() } else { format!("\"{schema}_here\"") }
 }
 
-/// Keywords that may follow a table's name and are not aliases.
+/// Keywords that may follow a table name and are not aliases.
 const NO_ALIAS: [&str; 24] = [
     "where",
     "set",
@@ -159,8 +159,8 @@ fn is_one_of(word: &str, words: &[&str]) -> bool {
     words.iter().any(|one| one.eq_ignore_ascii_case(word))
 }
 
-/// Whether the name is the type of a declared variable, on a line of its own. It stays the table's type: functions that take such a
-/// variable expect it, and other nodes do not have the shard's type.
+/// Returns whether the name is the type of a variable that is declared on a line of its own. Such a name stays the table's type, because
+/// functions that take the variable expect this type and other nodes do not have the shard's type.
 fn is_declared_type(before: &str, behind: &str) -> bool {
     let mut words = before.rsplit('\n').next().unwrap_or_default().split_whitespace();
     let (variable, more) = (words.next().unwrap_or_default(), words.next());
@@ -169,14 +169,14 @@ fn is_declared_type(before: &str, behind: &str) -> bool {
     more.is_none() && is_word && !is_clause && (behind.starts_with(';') || behind.starts_with(" :="))
 }
 
-/// Whether an alias follows the name of a table.
+/// Returns whether a table name is followed by an alias.
 fn has_alias(behind: &str) -> bool {
     let rest = behind.trim_start();
     let word = rest.split(|c: char| !c.is_ascii_alphanumeric() && c != '_').next().unwrap_or_default();
     rest.len() < behind.len() && !word.is_empty() && !is_one_of(word, &NO_ALIAS)
 }
 
-/// Returns whether a text itself writes to tables of the store.
+/// Returns whether the text itself writes to tables of the store.
 pub(super) fn writes(text: &str) -> bool {
     let code: String = text.lines().map(|line| line.split("--").next().unwrap_or_default()).collect::<Vec<_>>().join(" ");
     let words: Vec<&str> = code.split_whitespace().collect();
@@ -188,7 +188,7 @@ pub(super) fn writes(text: &str) -> bool {
     })
 }
 
-/// Returns where the comments before a statement end.
+/// Returns the position after the comments that precede a statement.
 fn code_start(text: &str) -> usize {
     let mut at = 0;
     loop {

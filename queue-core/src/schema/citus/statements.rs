@@ -1,9 +1,10 @@
-//! Splits a migration into statements, as a cluster requires. A function body parsed at creation depends on every object that it names, and
-//! these cannot be created on other nodes in a suitable order. Bodies are therefore turned into texts with schema-qualified names.
+//! Splits a migration into statements, as a cluster requires. A function body that is parsed at creation depends on every object that it
+//! names, and a cluster cannot create the objects on other nodes in a suitable order. For this reason, bodies are rewritten as string
+//! literals with schema-qualified names.
 
 use crate::schema::qualify::qualify;
 
-/// Returns the statements of a text.
+/// Splits a text into its statements.
 pub(super) fn statements(text: &str) -> Vec<String> {
     let (mut found, mut begin, mut at) = (Vec::new(), 0, 0);
     let mut is_atomic = false;
@@ -31,7 +32,7 @@ pub(super) fn statements(text: &str) -> Vec<String> {
     found.into_iter().map(|statement| as_text(&statement)).collect()
 }
 
-/// Turns the body of a function into a text.
+/// Rewrites the body of a function as a string literal with schema-qualified names. Other statements are returned unchanged.
 fn as_text(statement: &str) -> String {
     if !statement.contains("create function ") {
         return statement.to_owned();

@@ -1,19 +1,19 @@
-//! Rewrites a statement so that it does not depend on the caller's `search_path`: operators, functions and types get their schema.
+//! Rewrites a statement so that it does not depend on the caller's `search_path`: operators, functions and types are schema-qualified.
 //!
-//! Our files use plain SQL. Without this rewrite, a user who may create objects in a schema of another user's path could make that user run
-//! an operator of their choice. `operator(..)` has another precedence than the operator in it, so tighter operands get parentheses. It
-//! covers only the grammar that our statements use; a test compares what the server makes of each, before and after. It does not interpret
-//! statements.
+//! The SQL files use plain SQL. Without the rewrite, a user who may create objects in a schema of another user's path could make that user
+//! run a planted operator. `operator(..)` has a different precedence than the operator itself, so operands that bind more tightly get
+//! parentheses. The parser covers only the grammar that the store's statements use. A test compares how the server parses each statement
+//! before and after the rewrite. Statements are not interpreted.
 
 mod tokens;
 
 use self::tokens::{Token, TokenKind, tokens};
 
-/// Names followed by a parenthesis that are not functions.
+/// Names that are not functions although a parenthesis follows them.
 const SPECIAL_FORMS: &[&str] =
     &["all", "any", "array", "cast", "coalesce", "exists", "extract", "greatest", "least", "nullif", "operator", "row", "some"];
 
-/// Types that are keywords of the language, which no schema has.
+/// Type names that are SQL keywords and belong to no schema.
 const TYPES: &[&str] = &[
     "bigint",
     "bit",
@@ -32,7 +32,7 @@ const TYPES: &[&str] = &[
     "varchar",
 ];
 
-/// Types that may precede their literal.
+/// Types that may precede a literal.
 const LITERALS: &[&str] = &["date", "jsonb", "text", "timestamptz", "uuid", "xid8"];
 
 /// Keywords that delimit expressions.
@@ -108,7 +108,7 @@ const BOUNDARIES: &[&str] = &[
     "with",
 ];
 
-/// Precedence of operators, comparisons first. `in` and all operators without a level of their own are in between.
+/// Precedence levels of operators, lowest first: comparisons, `in`, operators without a level of their own, and arithmetic operators.
 const COMPARES: u8 = 1;
 const CONTAINS: u8 = 2;
 const OTHER: u8 = 3;
@@ -123,7 +123,7 @@ pub(super) fn qualify(statement: &str) -> String {
     let mut out = String::with_capacity(statement.len() * 2);
     while reader.peek().is_some() {
         reader.region(&mut out);
-        // An unmatched closing bracket is copied.
+        // Copy an unmatched closing bracket.
         reader.copy(&mut out, "");
     }
     out + rest
@@ -134,7 +134,7 @@ struct TokenReader<'t, 'a> {
     at: usize,
 }
 
-/// Text of an expression, and whether an operator is at its top level.
+/// Text of an expression, and whether its top level has an operator.
 type Expression = (String, bool);
 
 impl<'a> TokenReader<'_, 'a> {
@@ -146,8 +146,8 @@ impl<'a> TokenReader<'_, 'a> {
         self.tokens.get(self.at + 1).copied()
     }
 
-    fn next_if(&mut self, wanted: impl Fn(Token<'a>) -> bool) -> Option<Token<'a>> {
-        let token = self.peek().filter(|token| wanted(*token))?;
+    fn next_if(&mut self, accepts: impl Fn(Token<'a>) -> bool) -> Option<Token<'a>> {
+        let token = self.peek().filter(|token| accepts(*token))?;
         self.at += 1;
         Some(token)
     }
@@ -159,7 +159,7 @@ impl<'a> TokenReader<'_, 'a> {
             if token.kind == TokenKind::Close || token.is("end") {
                 return;
             } else if sets && begins {
-                // The target of an assignment is not an expression, and its `=` is not an operator.
+                // The target of an assignment is not an expression, and the `=` after it is not an operator.
                 while let Some(token) = self.next_if(|_| true) {
                     push(out, token);
                     if token.is("=") {
@@ -178,7 +178,7 @@ impl<'a> TokenReader<'_, 'a> {
         }
     }
 
-    /// Parses an expression of operators with at least this precedence.
+    /// Parses an expression whose operators have at least the precedence `least`.
     fn expression(&mut self, least: u8) -> Expression {
         let mut left = (self.operand(), false);
         while let Some(token) = self.peek() {
@@ -219,7 +219,7 @@ impl<'a> TokenReader<'_, 'a> {
         }
     }
 
-    /// Copies a bracket and its content.
+    /// Copies a bracketed group with its content.
     fn group(&mut self, out: &mut String) {
         if let Some(open) = self.next_if(|token| token.kind == TokenKind::Open) {
             push(out, open);
@@ -270,7 +270,7 @@ impl<'a> TokenReader<'_, 'a> {
         out
     }
 
-    /// Whether the next call has several arguments. `unnest` of several arrays is a keyword of the language, which no schema has.
+    /// Returns whether the next call has several arguments. `unnest` with several arrays is an SQL construct that belongs to no schema.
     fn has_many_arguments(&self) -> bool {
         let mut depth = 0;
         for token in &self.tokens[self.at + 1..] {
@@ -282,7 +282,7 @@ impl<'a> TokenReader<'_, 'a> {
         false
     }
 
-    /// Copies `::` and the type's name.
+    /// Copies `::` and the name of the type.
     fn cast(&mut self, out: &mut String) {
         self.copy(out, "");
         let has_schema = self.after().is_some_and(|next| next.text == ".");
@@ -291,7 +291,7 @@ impl<'a> TokenReader<'_, 'a> {
         }
     }
 
-    /// Copies the next token, with a prefix before its name.
+    /// Copies the next token, with the prefix `before` in front of its text.
     fn copy(&mut self, out: &mut String, before: &str) {
         if let Some(token) = self.next_if(|_| true) {
             out.push_str(token.space);
@@ -309,7 +309,7 @@ fn push(out: &mut String, token: Token<'_>) {
 }
 
 fn qualified(operator: &str) -> String {
-    // The only operator with two names.
+    // `!=` is an alias of `<>`, and does not exist as an operator in `pg_catalog`.
     format!("operator({CATALOG}{})", if operator == "!=" { "<>" } else { operator })
 }
 
@@ -322,7 +322,7 @@ fn wrap((text, is_compound): Expression) -> String {
     format!("{space}({body})")
 }
 
-/// Splits a text after its leading white space.
+/// Splits a text into its leading white space and the rest.
 fn split(text: &str) -> (&str, &str) {
     text.split_at(text.len() - text.trim_start().len())
 }

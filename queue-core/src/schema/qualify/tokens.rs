@@ -1,15 +1,16 @@
-//! Lexer for statements: words, operators and brackets, each with the white space before it. Independent of schemas.
+//! Lexer for SQL statements. Each word, operator and bracket is returned with the white space before it. This module does not depend on
+//! schemas.
 
 #[derive(Clone, Copy, PartialEq)]
 pub(super) enum TokenKind {
-    /// A name, a keyword, a parameter or a literal.
+    /// Name, keyword, parameter or literal.
     Word,
     Operator,
-    /// `operator(schema.+)`, which is already qualified.
+    /// Operator in the form `operator(schema.+)`, which is already qualified.
     Qualified,
     Open,
     Close,
-    /// `.`, `::` and other punctuation.
+    /// Punctuation such as `.` and `::`.
     Mark,
 }
 
@@ -31,7 +32,7 @@ impl Token<'_> {
     }
 }
 
-/// Returns the tokens of a text and the rest after the last one.
+/// Returns the tokens of a text, and the text after the last token.
 pub(super) fn tokens(text: &str) -> (Vec<Token<'_>>, &str) {
     let mut found = Vec::new();
     let mut rest = text;
@@ -85,7 +86,7 @@ fn literal(text: &str, quote: char) -> usize {
     text.len()
 }
 
-/// Returns the kind and length of a name, number or parameter, of an operator with its schema, or of a literal with a prefix.
+/// Returns the kind and length of a word: a name, a number, a parameter, a literal with a prefix, or an operator with its schema.
 fn word(text: &str) -> (TokenKind, usize) {
     let is_number = text.starts_with(|c: char| c.is_ascii_digit());
     let end = text.find(|c| !(is_word(c) || is_number && c == '.')).unwrap_or(text.len());
@@ -96,8 +97,8 @@ fn word(text: &str) -> (TokenKind, usize) {
     (TokenKind::Word, if end == 1 && rest.starts_with('\'') { end + literal(rest, '\'') } else { end })
 }
 
-/// Returns the kind and length of an operator. A comment ends an operator. So does a sign, unless one of the less common characters
-/// precedes it.
+/// Returns the kind and length of an operator. A comment ends the operator. A trailing sign also ends the operator, unless the operator
+/// contains one of the less common characters.
 fn operator(text: &str) -> (TokenKind, usize) {
     let mut end = text.find(|c| !is_operator(c)).unwrap_or(text.len());
     end = text[..end].find("--").unwrap_or(end);

@@ -1,4 +1,4 @@
-//! Operations on jobs of many stores: on named jobs, or on all jobs that match a filter in every store.
+//! Operations on jobs of many stores: on named jobs, or on all jobs that match a filter in each store.
 
 use std::{pin::pin, process::ExitCode, sync::Arc};
 
@@ -31,15 +31,15 @@ use crate::{
 };
 
 pub(super) async fn act(settings: &Settings, command: ActCommand<StoreJob>) -> Result<ExitCode, Problem> {
-    let asked = command.into_request()?;
-    if asked.chosen.all { all(settings, &asked).await } else { each(settings, asked.act, &asked.chosen).await }
+    let request = command.into_request()?;
+    if request.chosen.all { all(settings, &request).await } else { each(settings, request.act, &request.chosen).await }
 }
 
-/// Runs the operation on named jobs. A failed store does not affect jobs of other stores.
+/// Applies the operation to named jobs. A failed store does not affect the jobs of other stores.
 async fn each(settings: &Settings, act: Act, chosen: &JobSelection<StoreJob>) -> Result<ExitCode, Problem> {
     let names: Vec<&str> = chosen.ids.iter().map(StoreJob::store).collect();
     let opened = StoreSession::for_writing(settings, StoreScope::Stores(&names)).await?;
-    // Checked before any operation is run.
+    // The stores' names are checked before any operation is applied.
     let unknown = names.iter().find(|name| opened.record(name).is_err());
     if let Some(name) = unknown {
         opened.record(name)?;
@@ -65,15 +65,15 @@ async fn each(settings: &Settings, act: Act, chosen: &JobSelection<StoreJob>) ->
     Ok(code)
 }
 
-/// Matching jobs in a store.
+/// Number of matching jobs in a store.
 struct MatchCount {
     jobs: u64,
-    /// Names of the filter that the store does not know.
+    /// Filter names that the store does not know.
     unknown: UnknownNames,
 }
 
-async fn all(settings: &Settings, asked: &ActRequest<StoreJob>) -> Result<ExitCode, Problem> {
-    let ActRequest { act, chosen, .. } = asked;
+async fn all(settings: &Settings, request: &ActRequest<StoreJob>) -> Result<ExitCode, Problem> {
+    let ActRequest { act, chosen, .. } = request;
     let (act, filter) = (*act, chosen.filter());
     check_names(&filter)?;
     let mut opened = StoreSession::for_writing(settings, StoreScope::All).await?;
@@ -95,7 +95,7 @@ async fn all(settings: &Settings, asked: &ActRequest<StoreJob>) -> Result<ExitCo
         let stores = if stores == 1 { "1 store".to_owned() } else { format!("{stores} stores") };
         confirm(&format!("{jobs} would be {} in {stores}{silent}", act.done()), CONFIRM_HINT)?;
     }
-    sweep(opened, asked, &found).await
+    sweep(opened, request, &found).await
 }
 
 async fn find(member: Member, filter: Filter, act: Act, most: Option<u64>) -> Result<MatchCount, Error> {
@@ -126,10 +126,10 @@ async fn dry_run(opened: StoreSession, act: Act, found: &[(Member, MatchCount)],
     Ok(code)
 }
 
-/// Runs the operation in the stores that have answered. With a rate it runs in one store at a time, so that the rate holds for all. A
-/// signal stops it after the current batches.
-async fn sweep(mut opened: StoreSession, asked: &ActRequest<StoreJob>, found: &[(Member, MatchCount)]) -> Result<ExitCode, Problem> {
-    let ActRequest { act, chosen, rate } = asked;
+/// Applies the operation in all stores that have responded. With a rate, one store is processed at a time, so that the rate holds across
+/// all stores. A signal stops the operation after the current batches.
+async fn sweep(mut opened: StoreSession, request: &ActRequest<StoreJob>, found: &[(Member, MatchCount)]) -> Result<ExitCode, Problem> {
+    let ActRequest { act, chosen, rate } = request;
     let (act, rate, filter, noted, stop) = (*act, *rate, chosen.filter(), audit_note(act.done(), chosen.text()), CancellationToken::new());
     let stopped = shutdown_signal();
     let turn = Arc::new(Semaphore::new(if rate.is_some() { 1 } else { found.len().max(1) }));

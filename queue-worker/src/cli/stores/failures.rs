@@ -1,4 +1,4 @@
-//! Failures of single stores, reported beside the results of the others.
+//! Failures of single stores, which are reported beside the results of the other stores.
 
 use std::process::ExitCode;
 
@@ -11,7 +11,7 @@ use crate::{
     program::commands,
 };
 
-/// Why a store has not answered.
+/// Store that has not responded, with the error.
 #[derive(Debug, Serialize)]
 pub(super) struct FailedStore {
     pub(super) store: String,
@@ -23,7 +23,7 @@ impl FailedStore {
         Self { store: store.to_owned(), error: commands(&why.into()).into_owned() }
     }
 
-    /// Creates the report of an error with a fix for many stores.
+    /// Creates the failure from an error, with a fix for many stores.
     pub(super) fn from(store: &str, error: &Error) -> Self {
         Self::of(store, why(error))
     }
@@ -50,7 +50,7 @@ fn why(error: &Error) -> String {
     }
 }
 
-/// Prints the failed stores to stderr. Returns the exit code for a failure, or `code` if all stores have answered.
+/// Prints the failed stores to stderr. Returns the exit code for a failure, or `code` if all stores have responded.
 pub(super) fn report_failures(failed: &[FailedStore], code: ExitCode) -> ExitCode {
     for trouble in failed {
         trouble.problem().report();

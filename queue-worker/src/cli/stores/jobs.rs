@@ -1,4 +1,4 @@
-//! Jobs of many stores: `jobs`, `show` and `why`.
+//! `stores jobs`, `stores show` and `stores why`: show jobs of many stores.
 
 use std::{collections::HashSet, process::ExitCode};
 
@@ -29,27 +29,27 @@ use crate::{
     program::name_commands,
 };
 
-/// Jobs that one store contributes to a list.
+/// Jobs of one store in a list over all stores.
 pub(super) struct StoreJobs {
     jobs: Vec<JobRecord>,
-    /// Where the store's list continues.
+    /// Job id from which the store's next page continues.
     next: Option<JobId>,
     more: bool,
     unserved: HashSet<JobId>,
     pauses: Vec<Pause>,
-    /// Names of the filter that the store does not know.
+    /// Filter names that the store does not know.
     unknown: UnknownNames,
 }
 
-/// Query sent to each store.
+/// Query that is sent to each store.
 #[derive(Clone)]
 struct StoreJobsQuery {
     filter: Filter,
-    /// Queue, ordering key and maximum number, if the jobs of a key are requested.
+    /// Queue, ordering key and maximum number of jobs, if the jobs of an ordering key are requested.
     key: Option<(String, String, u32)>,
 }
 
-/// A job as `--json` shows it, with its store and its full name.
+/// Job in the format of `--json`, with its store and its full name.
 #[derive(Serialize)]
 struct JobInStore<T> {
     store: String,
@@ -58,15 +58,15 @@ struct JobInStore<T> {
     job: T,
 }
 
-/// `jobs`: lists jobs of all stores.
-pub(super) async fn jobs(settings: &Settings, asked: &ListArgs) -> Result<ExitCode, Problem> {
-    asked.check()?;
-    let filter = asked.filter();
+/// Runs `stores jobs`, which lists jobs of all stores.
+pub(super) async fn jobs(settings: &Settings, args: &ListArgs) -> Result<ExitCode, Problem> {
+    args.check()?;
+    let filter = args.filter();
     check_names(&filter)?;
-    if !asked.output.json && filter.limit > Filter::MOST {
+    if !args.output.json && filter.limit > Filter::MOST {
         warn(&format!("a list has at most {} jobs of a store", Filter::MOST));
     }
-    let key = asked.of_key().map(|(queue, key, most)| (queue.to_owned(), key.to_owned(), most));
+    let key = args.of_key().map(|(queue, key, most)| (queue.to_owned(), key.to_owned(), most));
     let question = StoreJobsQuery { filter: filter.clone(), key };
     let mut opened = StoreSession::for_reading(settings, StoreScope::All).await?;
     let answers = opened.query_all(false, |member| load_jobs(member, question.clone())).await?;
@@ -74,12 +74,12 @@ pub(super) async fn jobs(settings: &Settings, asked: &ListArgs) -> Result<ExitCo
     let (shown, next) = merge(&answers, filter.limit as usize, question.key.is_some());
     let more = next.is_some() || question.key.is_some() && answers.iter().any(|(_, part)| part.more);
     let rows = shown.into_iter().map(|(member, part, job)| (store_job(member, job.id), ListedJob::new(job, &part.pauses, &part.unserved)));
-    if asked.output.json {
+    if args.output.json {
         let rows: Vec<_> = rows.map(|(name, job)| JobInStore::new(&name, job)).collect();
         print::json(&json!({ "jobs": rows, "next": next, "more": more, "failed": opened.failed }))?;
     } else {
         let mut rows = rows.peekable();
-        let text = if rows.peek().is_none() { asked.empty_text() } else { table(rows) };
+        let text = if rows.peek().is_none() { args.empty_text() } else { table(rows) };
         let rest = match next {
             Some(next) => format!("\n\nolder jobs: --before {next}"),
             None if more => "\n\nand more after these: `--limit` shows more".to_owned(),
@@ -106,8 +106,8 @@ async fn load_jobs(member: Member, StoreJobsQuery { filter, key }: StoreJobsQuer
     Ok(StoreJobs { jobs, next, more, unserved, pauses: operate::pauses(pool, store).await?, unknown })
 }
 
-/// Merges the lists, newest first. Returns the jobs and where the list continues. Each store's list is complete down to its end. Below the
-/// highest such end the merged list would have gaps.
+/// Merges the lists of all stores, newest first. Returns the jobs, and the id from which the next page continues. Each store's list is
+/// complete down to its last job. Therefore the merged list ends at the highest of these jobs, below which it would have gaps.
 fn merge(parts: &[(Member, StoreJobs)], most: usize, is_of_key: bool) -> (Vec<(&Member, &StoreJobs, &JobRecord)>, Option<JobId>) {
     let mut all: Vec<_> = parts.iter().flat_map(|(member, part)| part.jobs.iter().map(move |job| (member, part, job))).collect();
     if is_of_key {
@@ -118,7 +118,7 @@ fn merge(parts: &[(Member, StoreJobs)], most: usize, is_of_key: bool) -> (Vec<(&
     all.retain(|(.., job)| end.is_none_or(|end| job.id >= end));
     let most = most.min(Filter::MOST as usize);
     if all.len() > most {
-        // Different stores may have jobs with the same id. These stay on one page.
+        // Jobs with the same id in different stores stay on one page.
         let last = all[most - 1].2.id;
         all.retain(|(.., job)| job.id >= last);
         end = Some(last);
@@ -136,7 +136,7 @@ impl<T> JobInStore<T> {
     }
 }
 
-/// `show`: one job.
+/// Runs `stores show`, which shows one job.
 pub(super) async fn show(settings: &Settings, job: &StoreJob, with: (bool, bool), as_json: bool) -> Result<(), Problem> {
     let opened = StoreSession::for_reading(settings, StoreScope::Stores(&[job.store()])).await?;
     let detail = opened.query_store(job, async |of| JobDetail::read(of.pool(), of.store(), job.id(), with).await).await?;
@@ -147,7 +147,7 @@ pub(super) async fn show(settings: &Settings, job: &StoreJob, with: (bool, bool)
     print::lines(&detail.text(job))
 }
 
-/// `why`: why a job is not running.
+/// Runs `stores why`, which explains why a job is not running.
 pub(super) async fn why(settings: &Settings, job: &StoreJob, as_json: bool) -> Result<ExitCode, Problem> {
     let opened = StoreSession::for_reading(settings, StoreScope::Stores(&[job.store()])).await?;
     let why = name_commands(opened.query_store(job, async |of| operate::why(of.pool(), of.store(), job.id()).await).await?);

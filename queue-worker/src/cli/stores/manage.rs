@@ -1,4 +1,4 @@
-//! Management of stores: `migrate`, `add`, `close` and `remove`.
+//! `stores migrate`, `stores add`, `stores close` and `stores remove`: manage the stores.
 
 use std::{process::ExitCode, time::Duration};
 
@@ -28,10 +28,10 @@ use crate::{
     program,
 };
 
-/// Timeout for migrating a store. A later run retries it.
+/// Timeout for migrating a store. A later run retries the migration.
 const MIGRATE_TIMEOUT: Duration = Duration::from_mins(2);
 
-/// Migrations applied to a store.
+/// Migrations that were applied to a store.
 #[derive(Serialize)]
 struct Migrated {
     store: String,
@@ -39,7 +39,7 @@ struct Migrated {
     applied: Vec<i32>,
 }
 
-/// `migrate`: creates or updates the placement tables and, with `--all`, those of all stores.
+/// Runs `stores migrate`, which creates or updates the placement tables and, with `--all`, the tables of all stores.
 pub(super) async fn migrate(settings: &Settings, all: bool, as_json: bool) -> Result<ExitCode, Problem> {
     let mut opened = StoreSession::without_records(settings, open_home(settings, false).await?)?;
     opened.connect_databases(settings, |_| true).await?;
@@ -47,7 +47,7 @@ pub(super) async fn migrate(settings: &Settings, all: bool, as_json: bool) -> Re
     let made = opened.stores.migrate().await;
     opened.records = match records(settings, &opened.stores).await {
         Ok(records) => records,
-        // The failed migration explains why the records cannot be read.
+        // The failed migration is the reason why the records cannot be read, so its error is returned.
         Err(problem) => return Err(made.err().map_or(problem, Problem::from)),
     };
     opened.load_roster(settings).await?;
@@ -55,7 +55,7 @@ pub(super) async fn migrate(settings: &Settings, all: bool, as_json: bool) -> Re
     let lost: Vec<String> = opened.lost.iter().map(|(name, why)| format!("the database `{name}` is out of reach: {why}")).collect();
     let mut stores: Vec<Migrated> = Vec::new();
     if all {
-        // One after the other: each migration needs time to wait for its locks.
+        // The stores are migrated one after another, because each migration needs time to wait for its locks.
         for member in opened.stores.roster().all().iter() {
             match migrate_store(member).await {
                 Ok(applied) => stores.push(Migrated { store: member.name().to_owned(), schema: member.store().schema(), applied }),
@@ -68,14 +68,14 @@ pub(super) async fn migrate(settings: &Settings, all: bool, as_json: bool) -> Re
     if as_json {
         print::json(&json!({ "homes": homes, "version": LATEST, "stores": stores, "lost": lost, "failed": opened.failed }))?;
     } else {
-        let told = stores.iter().map(|Migrated { store, schema, applied }| match applied.as_slice() {
+        let lines = stores.iter().map(|Migrated { store, schema, applied }| match applied.as_slice() {
             [] => format!("the store `{store}` in the schema `{schema}` is up to date at version {LATEST}"),
             applied => {
                 format!("the store `{store}` in the schema `{schema}` is now at version {LATEST}; applied {}", versions(applied))
             }
         });
         let homes = format!("the schema `{homes}` has the placement tables");
-        print::lines(&std::iter::once(homes).chain(told).collect::<Vec<_>>().join("\n"))?;
+        print::lines(&std::iter::once(homes).chain(lines).collect::<Vec<_>>().join("\n"))?;
     }
     let mut code = report_failures(&opened.failed, ExitCode::SUCCESS);
     if let Err(error) = made {
@@ -88,13 +88,13 @@ pub(super) async fn migrate(settings: &Settings, all: bool, as_json: bool) -> Re
     Ok(code)
 }
 
-/// Migrates the tables of a store, with a timeout so that locks in one store do not block the stores behind it.
+/// Migrates the tables of a store. The timeout keeps locks in one store from delaying the next stores.
 pub(super) async fn migrate_store(member: &Member) -> Result<Vec<i32>, Error> {
     let brought = async { migrate::migrate(&mut *member.pool().acquire().await?, member.store()).await };
     timeout(MIGRATE_TIMEOUT, brought).await.unwrap_or_else(|_| Err(Error::Database(sqlx::Error::PoolTimedOut)))
 }
 
-/// `add`: adds a store, creating its tables first if requested.
+/// Runs `stores add`, which adds a store and, if requested, creates its tables first.
 pub(super) async fn add(
     settings: &Settings,
     (name, database, schema): (&str, &str, &str),
@@ -129,7 +129,7 @@ pub(super) async fn add(
     if is_made {
         opened.stores.migrate().await?;
     }
-    // Checked before the store is added: from then on tenants are placed into it.
+    // The store is checked before it is added, because tenants are placed into it from then on.
     let member = Member::new(name, pool, store)?;
     if is_made {
         migrate_store(&member).await?;
@@ -143,7 +143,7 @@ pub(super) async fn add(
     print::lines(&format!("the store `{name}` takes new tenants; `stores run` workers serve it within seconds"))
 }
 
-/// Checks that workers can serve the store and that producers can enqueue for tenants there.
+/// Checks that workers can serve the store, and that producers can enqueue jobs of its tenants.
 async fn check_usable(member: &Member, homes: Store) -> Result<(), Problem> {
     let mut connection = member.pool().acquire().await?;
     migrate::verify(&mut connection, member.store()).await.map_err(|error| match error {
@@ -152,8 +152,8 @@ async fn check_usable(member: &Member, homes: Store) -> Result<(), Problem> {
         }
         error => error.into(),
     })?;
-    let asked = sqlx::query_scalar("select pg_catalog.to_regclass($1) is not null").bind(format!("\"{}\".tenant", homes.schema()));
-    let has_tenants: bool = asked.fetch_one(&mut *connection).await?;
+    let query = sqlx::query_scalar("select pg_catalog.to_regclass($1) is not null").bind(format!("\"{}\".tenant", homes.schema()));
+    let has_tenants: bool = query.fetch_one(&mut *connection).await?;
     if has_tenants {
         return Ok(());
     }
@@ -163,7 +163,7 @@ async fn check_usable(member: &Member, homes: Store) -> Result<(), Problem> {
     )))
 }
 
-/// `close`: stops a store from taking new tenants.
+/// Runs `stores close`, which stops a store from taking new tenants.
 pub(super) async fn close(settings: &Settings, name: &str, as_json: bool) -> Result<(), Problem> {
     let opened = StoreSession::for_writing(settings, StoreScope::Home).await?;
     let tenants = opened.record(name)?.tenants;
@@ -179,7 +179,8 @@ pub(super) async fn close(settings: &Settings, name: &str, as_json: bool) -> Res
     print::lines(&format!("the store `{name}` takes no new tenants; {stay}"))
 }
 
-/// `remove`: removes a store without tenants from the list. Asks for confirmation if jobs are left, since workers no longer run them.
+/// Runs `stores remove`, which removes a store without tenants from the list. Asks for confirmation if jobs are left, because workers no
+/// longer run them.
 pub(super) async fn remove(settings: &Settings, name: &str, is_meant: bool, as_json: bool) -> Result<(), Problem> {
     let opened = StoreSession::for_writing(settings, StoreScope::Stores(&[name])).await?;
     let tenants = opened.record(name)?.tenants;

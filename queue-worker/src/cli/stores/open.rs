@@ -1,4 +1,4 @@
-//! Opens the home database and the databases of the stores that a command needs. An unavailable database does not affect the others.
+//! Opens the home database, and the databases of the stores that a command needs. An unavailable database does not affect the other ones.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -24,35 +24,35 @@ use crate::{
     live::Database,
 };
 
-/// Timeout of queries to a database or a store.
+/// Timeout of a query to a database or a store.
 pub(super) const QUERY_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Timeout for closing connections in order, which an unresponsive database does not do.
+/// Timeout for closing connections gracefully. With an unresponsive database the close would hang.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Scope of a command.
+/// Stores and databases that a command needs.
 #[derive(Clone, Copy)]
 pub(super) enum StoreScope<'a> {
     /// Only the home database.
     Home,
-    /// All stores.
+    /// The databases of all stores.
     All,
-    /// The stores of these names.
+    /// The databases of the stores with these names.
     Stores(&'a [&'a str]),
-    /// The database of this name.
+    /// The database with this name.
     Database(&'a str),
 }
 
-/// The stores of a command, as far as their databases can be reached.
+/// Databases and stores that a command has opened, and those that it could not reach.
 pub(super) struct StoreSession {
     pub(super) stores: Stores,
     pub(super) records: Vec<StoreRecord>,
-    /// Stores that cannot be queried, and why.
+    /// Stores that cannot be queried, with the reasons.
     pub(super) failed: Vec<FailedStore>,
     pub(super) home: Database,
-    /// The other databases by name.
+    /// Databases other than the home database, by name.
     pub(super) others: BTreeMap<String, Database>,
-    /// Databases that cannot be reached, and why.
+    /// Names of the databases that cannot be reached, with the reasons.
     pub(super) lost: BTreeMap<String, String>,
 }
 
@@ -82,20 +82,20 @@ impl StoreSession {
                 opened.connect_stores(settings, &names).await?;
             }
             StoreScope::Stores(names) => opened.connect_stores(settings, names).await?,
-            StoreScope::Database(name) => opened.connect_databases(settings, |wanted| wanted == name).await?,
+            StoreScope::Database(name) => opened.connect_databases(settings, |database| database == name).await?,
         }
         Ok(opened)
     }
 
-    /// Connects to the databases of these stores.
+    /// Connects to the databases of the stores with these names.
     pub(super) async fn connect_stores(&mut self, settings: &Settings, names: &[impl AsRef<str>]) -> Result<(), Problem> {
         let named = |record: &&StoreRecord| names.iter().any(|name| name.as_ref() == record.name);
-        let wanted: BTreeSet<String> = self.records.iter().filter(named).map(|record| record.database.clone()).collect();
-        self.connect_databases(settings, |name| wanted.contains(name)).await?;
+        let databases: BTreeSet<String> = self.records.iter().filter(named).map(|record| record.database.clone()).collect();
+        self.connect_databases(settings, |name| databases.contains(name)).await?;
         self.load_roster(settings).await
     }
 
-    /// Creates the value before the list of stores is read.
+    /// Creates the session before the list of stores is read.
     pub(super) fn without_records(settings: &Settings, home: Database) -> Result<Self, Problem> {
         let mut stores = Stores::new(home.pool(), settings.stores.homes()?);
         for name in settings.stores.databases()?.home {
@@ -104,10 +104,10 @@ impl StoreSession {
         Ok(Self { stores, records: Vec::new(), failed: Vec::new(), home, others: BTreeMap::new(), lost: BTreeMap::new() })
     }
 
-    /// Connects to the databases of these names concurrently.
-    pub(super) async fn connect_databases(&mut self, settings: &Settings, is_wanted: impl Fn(&str) -> bool) -> Result<(), Problem> {
+    /// Connects concurrently to the databases selected by `is_wanted`.
+    pub(super) async fn connect_databases(&mut self, settings: &Settings, is_required: impl Fn(&str) -> bool) -> Result<(), Problem> {
         let mut connecting = JoinSet::new();
-        for (name, url) in settings.stores.databases()?.others.into_iter().filter(|(name, _)| is_wanted(name)) {
+        for (name, url) in settings.stores.databases()?.others.into_iter().filter(|(name, _)| is_required(name)) {
             let connect = settings.worker.pool(Database::options()).url(url).connect();
             connecting.spawn(async move { (name, timeout(QUERY_TIMEOUT, connect).await) });
         }
@@ -124,11 +124,11 @@ impl StoreSession {
         Ok(())
     }
 
-    /// Loads the list of stores and records those that cannot be queried.
+    /// Loads the list of stores, and records the stores that cannot be queried.
     pub(super) async fn load_roster(&mut self, settings: &Settings) -> Result<(), Problem> {
         query_home(settings, async {
             match self.stores.refresh().await {
-                // Somebody inserted a store with an invalid name; the check below reports which.
+                // An invalid store name was inserted by other means. The check below reports the name.
                 Ok(_) | Err(Error::InvalidName { .. }) => Ok(()),
                 Err(error) => Err(error),
             }
@@ -150,7 +150,7 @@ impl StoreSession {
         Ok(())
     }
 
-    /// Returns the pool of the database of this name.
+    /// Returns the pool of the database `name`.
     pub(super) fn pool(&self, settings: &Settings, name: &str) -> Result<&PgPool, Problem> {
         if let Some(why) = self.lost.get(name) {
             return Err(Problem::failed(format!("the database `{name}` is out of reach: {why}")));
@@ -162,7 +162,7 @@ impl StoreSession {
         self.others.get(name).map(Database::pool).ok_or_else(unknown)
     }
 
-    /// Returns the store of this name.
+    /// Returns the store `name`.
     pub(super) fn member(&self, name: &str) -> Result<Member, Problem> {
         if let Some(member) = self.stores.roster().get(name) {
             return Ok(member);
@@ -173,7 +173,7 @@ impl StoreSession {
         }
     }
 
-    /// Returns the store of this name after verifying its schema.
+    /// Returns the store `name`, after verifying its schema.
     pub(super) async fn store(&self, name: &str) -> Result<Member, Problem> {
         let member = self.member(name)?;
         let verified = with_timeout(async { migrate::verify(&mut *member.pool().acquire().await?, member.store()).await }).await;
@@ -181,36 +181,36 @@ impl StoreSession {
         Ok(member)
     }
 
-    /// Returns the record of a store at home.
+    /// Returns the home database's record of a store.
     pub(super) fn record(&self, name: &str) -> Result<&StoreRecord, Problem> {
         self.records.iter().find(|record| record.name == name).ok_or_else(|| no_store(name))
     }
 
-    /// Queries the store of a job.
+    /// Runs a query against the store of a job.
     pub(super) async fn query_store<T>(&self, job: &StoreJob, ask: impl AsyncFnOnce(Member) -> Result<T, Error>) -> Result<T, Problem> {
         let member = self.member(job.store())?;
-        let asked = async {
+        let query = async {
             migrate::verify(&mut *member.pool().acquire().await?, member.store()).await?;
             ask(member).await
         };
-        with_timeout(asked).await.map_err(|error| match error {
+        with_timeout(query).await.map_err(|error| match error {
             Error::NotFound { .. } => Problem::refused(job.refusal(&error.to_string())),
             error => FailedStore::from(job.store(), &error).problem(),
         })
     }
 
-    /// Queries all stores concurrently and returns the answers in the order of their names. A store that does not answer in time, unless
-    /// `is_patient`, is added to `failed`. An invalid query fails for all stores and is returned as an error.
+    /// Queries all stores concurrently, and returns the responses in the order of the stores' names. A store that does not respond in time
+    /// is added to `failed`, unless `is_patient` is set. An invalid query fails in all stores and is returned as an error.
     pub(super) async fn query_all<T, F>(&mut self, is_patient: bool, ask: impl Fn(Member) -> F) -> Result<Vec<(Member, T)>, Problem>
     where
         T: Send + 'static,
         F: Future<Output = Result<T, Error>> + Send + 'static,
     {
         let asking = |member: Member| {
-            let (asked, own) = (ask(member.clone()), member);
+            let (query, own) = (ask(member.clone()), member);
             async move {
                 with_timeout(async { migrate::verify(&mut *own.pool().acquire().await?, own.store()).await }).await?;
-                if is_patient { asked.await } else { with_timeout(asked).await }
+                if is_patient { query.await } else { with_timeout(query).await }
             }
         };
         let mut answers = Vec::new();
@@ -232,15 +232,15 @@ impl StoreSession {
     }
 }
 
-/// Turns a timeout into an error. Only for futures that can be dropped at any time without an effect.
-pub(super) async fn with_timeout<T>(asked: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
-    timeout(QUERY_TIMEOUT, asked).await.unwrap_or_else(|_| Err(Error::Database(sqlx::Error::PoolTimedOut)))
+/// Returns a timeout as an error. Only for futures that can be dropped at any time without side effects.
+pub(super) async fn with_timeout<T>(query: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
+    timeout(QUERY_TIMEOUT, query).await.unwrap_or_else(|_| Err(Error::Database(sqlx::Error::PoolTimedOut)))
 }
 
-/// Runs a query against the home database with a timeout and explains its errors.
-pub(super) async fn query_home<T>(settings: &Settings, asked: impl Future<Output = Result<T, Error>>) -> Result<T, Problem> {
+/// Runs a query against the home database with a timeout, and adds an explanation to its errors.
+pub(super) async fn query_home<T>(settings: &Settings, query: impl Future<Output = Result<T, Error>>) -> Result<T, Problem> {
     let homes = settings.stores.homes()?;
-    with_timeout(asked).await.map_err(|error| match &error {
+    with_timeout(query).await.map_err(|error| match &error {
         Error::Database(sqlx::Error::PoolTimedOut) => Problem::failed(format!(
             "the home database has not answered for ten seconds; check its server, and locks on tables of the schema `{}`",
             homes.schema()
@@ -256,7 +256,7 @@ pub(super) async fn query_home<T>(settings: &Settings, asked: impl Future<Output
     })
 }
 
-/// Loads the records of the stores at home.
+/// Loads the records of all stores from the home database.
 pub(super) async fn records(settings: &Settings, stores: &Stores) -> Result<Vec<StoreRecord>, Problem> {
     query_home(settings, stores.records()).await
 }

@@ -1,4 +1,4 @@
-//! `list` and `counts`: the stores and their job counts.
+//! `stores list` and `stores counts`: show the stores and their job counts.
 
 use std::process::ExitCode;
 
@@ -21,7 +21,7 @@ use crate::{
 
 const NONE: &str = "no stores; `queue-worker stores add` adds one";
 
-/// `list`: lists the stores recorded at home. Queries no store.
+/// Runs `stores list`, which lists the stores recorded in the home database. Queries no store.
 pub(super) async fn list(settings: &Settings, as_json: bool) -> Result<(), Problem> {
     let opened = StoreSession::for_reading(settings, StoreScope::Home).await?;
     let records = opened.records.clone();
@@ -39,11 +39,11 @@ pub(super) async fn list(settings: &Settings, as_json: bool) -> Result<(), Probl
     print::lines(&print::table(["store", "database", "schema", "new tenants", "tenants"], rows))
 }
 
-/// The document of `counts --json`.
+/// JSON document of `stores counts --json`.
 #[derive(Serialize)]
 struct CountsDocument<'a> {
     stores: Vec<CountsOfStore<'a>>,
-    /// Totals over the stores that have answered: lower bounds if others have not.
+    /// Totals over the stores that have responded. The totals are lower bounds if some stores have not responded.
     totals: Vec<StateCount>,
     failed: &'a [FailedStore],
 }
@@ -54,7 +54,7 @@ struct CountsOfStore<'a> {
     counts: &'a [StateCount],
 }
 
-/// `counts`: jobs by state, per store and in total.
+/// Runs `stores counts`, which counts jobs by state, per store and in total.
 pub(super) async fn counts(settings: &Settings, as_json: bool) -> Result<ExitCode, Problem> {
     let mut opened = StoreSession::for_reading(settings, StoreScope::All).await?;
     let ask = |member: queue_core::stores::Member| async move { operate::busiest(member.pool(), member.store(), 1).await };

@@ -1,4 +1,4 @@
-//! `run`: one worker process over all stores, which also maintains them, until a signal.
+//! `stores run`: runs one worker process for all stores, which also maintains them, until the process receives a signal.
 
 use std::{collections::BTreeMap, future::pending, sync::Arc, time::Duration};
 
@@ -24,7 +24,7 @@ use crate::{
 /// Default interval for reloading the list of stores.
 const DEFAULT_INTERVAL: Duration = Duration::from_secs(5);
 
-/// Minimum interval.
+/// Minimum interval for reloading the list of stores.
 const MIN_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Retry interval for databases that cannot be reached.
@@ -40,7 +40,7 @@ pub(super) async fn run(settings: &Settings, prepare: impl AsyncFnOnce(Worker) -
     opened.connect_databases(settings, |_| true).await?;
     let is_migrated = settings.worker.migrate() || opened.home.is_embedded();
     if is_migrated {
-        // Failures are logged with their database. If the home has no tables, reading them below fails.
+        // Errors are ignored, because they are logged with their database. If the home database has no tables, reading them below fails.
         let _ = opened.stores.migrate().await;
     }
     opened.records = records(settings, &opened.stores).await?;
@@ -55,7 +55,7 @@ pub(super) async fn run(settings: &Settings, prepare: impl AsyncFnOnce(Worker) -
     let (template, ready) = prepare(worker).await?.into_template()?;
     let (template, members) = (Arc::new(template), opened.stores.roster().all());
     let of_all = Arc::clone(&template);
-    // Among the stores, only those in the home database can be behind a pooler.
+    // Only stores in the home database can be behind a pooler.
     let (home, direct) = (opened.home.pool().clone(), opened.home.direct().clone());
     let worker = StoresWorker::new(opened.stores.roster(), move |member, _| {
         let is_home = Arc::ptr_eq(&home.connect_options(), &member.pool().connect_options());
@@ -66,9 +66,9 @@ pub(super) async fn run(settings: &Settings, prepare: impl AsyncFnOnce(Worker) -
     let worker = slots.iter().fold(worker, |worker, slots| worker.slots(slots.get() as usize));
     let worker = linger.iter().fold(worker, |worker, linger| worker.linger(linger.0));
     let worker = upkeep.iter().fold(worker, |worker, upkeep| worker.upkeep(upkeep.0.max(Duration::from_secs(1))));
-    // Handled from here on, as in `run`.
+    // Signals are handled from here on. An earlier signal ends the process immediately.
     let stopped = shutdown_signal();
-    let told = async move {
+    let stop = async move {
         stopped.await;
         notify_supervisor("STOPPING=1");
     };
@@ -81,15 +81,15 @@ pub(super) async fn run(settings: &Settings, prepare: impl AsyncFnOnce(Worker) -
     let tending = opened.stores.tend(tend.map_or(DEFAULT_INTERVAL, |tend| tend.0.max(MIN_INTERVAL)));
     let finding = reconnect_lost((settings, is_migrated), opened.stores.clone(), std::mem::take(&mut opened.lost));
     tokio::select! {
-        ran = worker.run(told) => ran?,
-        // The first two never end.
+        ran = worker.run(stop) => ran?,
+        // The first two futures never complete.
         _ = async { tokio::join!(tending, finding, checking) } => {}
     }
     opened.close().await;
     Ok(())
 }
 
-/// Migrates all stores. A failed one is logged and gets no worker; the others do.
+/// Migrates all stores. A store that fails is logged and gets no worker; the other stores get one.
 async fn migrate_all(stores: &Stores) {
     for member in stores.roster().all().iter() {
         match migrate_store(member).await {
@@ -100,7 +100,7 @@ async fn migrate_all(stores: &Stores) {
     }
 }
 
-/// Retries the databases that could not be reached at the start, and adds them once they can.
+/// Retries the databases that could not be reached at startup, and adds them once they can be reached.
 async fn reconnect_lost((settings, is_migrated): (&Settings, bool), stores: Stores, mut lost: BTreeMap<String, String>) {
     for (database, error) in &lost {
         tracing::warn!(database, error, "database unavailable: its stores wait, others continue; retrying");
@@ -118,7 +118,7 @@ async fn reconnect_lost((settings, is_migrated): (&Settings, bool), stores: Stor
                 lost.remove(&name);
                 found.push(database);
                 if is_migrated {
-                    // Failures are logged and retried with the stores.
+                    // Errors are ignored, because they are logged, and the migration is retried with the stores.
                     let _ = stores.migrate().await;
                     let _ = stores.refresh().await;
                     migrate_all(&stores).await;

@@ -1,6 +1,7 @@
 //! Settings of many stores, from options, environment and file: the home schema and the databases.
 //!
-//! URLs may contain passwords. None is shown, not even in errors. clap shows values that it cannot parse, so it parses none of them.
+//! URLs may contain passwords, so no URL is shown, not even in errors. clap shows values that it cannot parse, so URLs are not parsed by
+//! clap.
 
 use std::{collections::BTreeMap, num::NonZeroU32};
 
@@ -9,7 +10,7 @@ use serde::{Deserialize, Deserializer, de::Error as _};
 
 use crate::cli::{problem::Problem, span::Span, values::whole_in};
 
-/// Heading of the options of all `stores` commands.
+/// Help heading of the options that all `stores` commands have.
 const STORES_HEADING: &str = "Stores";
 
 /// Settings of all `stores` commands.
@@ -29,7 +30,7 @@ pub(in crate::cli) struct StoresSettings {
     pub(super) worker: StoresWorkerSettings,
 }
 
-/// Settings of a worker of many stores.
+/// Settings of a worker that serves many stores.
 #[derive(clap::Args, Clone, Default, Deserialize)]
 #[serde(default)]
 pub(in crate::cli) struct StoresWorkerSettings {
@@ -50,12 +51,12 @@ pub(in crate::cli) struct StoresWorkerSettings {
 /// Default name of the home database.
 const MAIN: &str = "main";
 
-/// Databases by name.
+/// Databases with their names.
 #[derive(PartialEq, Eq)]
 pub(super) struct DatabaseNames {
-    /// Names of the home database.
+    /// Names given to the home database.
     pub(super) home: Vec<String>,
-    /// URLs of the other databases.
+    /// URLs of the other databases, by name.
     pub(super) others: BTreeMap<String, String>,
 }
 
@@ -64,7 +65,7 @@ impl StoresSettings {
         let given = |text: &String| !text.is_empty();
         Self {
             homes: self.homes.filter(given).or(lower.homes),
-            databases: self.databases.filter(|said| said.iter().any(given)).or(lower.databases),
+            databases: self.databases.filter(|entries| entries.iter().any(given)).or(lower.databases),
             worker: StoresWorkerSettings {
                 slots: self.worker.slots.or(lower.worker.slots),
                 linger: self.worker.linger.or(lower.worker.linger),
@@ -74,7 +75,7 @@ impl StoresSettings {
         }
     }
 
-    /// Adds the settings of its worker.
+    /// Adds the settings of the worker.
     pub(super) fn with_worker(self, worker: StoresWorkerSettings) -> Self {
         Self { worker, ..self }
     }
@@ -86,8 +87,8 @@ impl StoresSettings {
 
     pub(super) fn databases(&self) -> Result<DatabaseNames, Problem> {
         let mut named = DatabaseNames { home: Vec::new(), others: BTreeMap::new() };
-        for said in self.databases.iter().flatten().flat_map(|said| said.split_whitespace()) {
-            let (name, url) = said.split_once('=').map_or((said, None), |(name, url)| (name, Some(url)));
+        for entry in self.databases.iter().flatten().flat_map(|entry| entry.split_whitespace()) {
+            let (name, url) = entry.split_once('=').map_or((entry, None), |(name, url)| (name, Some(url)));
             if check_name("name of a database", name).is_err() {
                 return Err(Problem::usage(
                     "a database is given without a valid name; write it like `eu=postgres://user@host/name` (`--database`, \
@@ -111,7 +112,8 @@ impl StoresSettings {
     }
 }
 
-/// Parses `[stores.databases]` of the file: a table of names and URLs. Errors do not show values, which may be URLs.
+/// Parses the table `[stores.databases]` of the settings file, which contains names and URLs. Errors do not contain values, which may be
+/// URLs.
 fn parse_table<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Vec<String>>, D::Error> {
     let wrong = || D::Error::custom("expected a table of names and URLs, as `eu = 'postgres://..'` below `[stores.databases]`");
     let toml::Value::Table(table) = toml::Value::deserialize(deserializer)? else { return Err(wrong()) };
@@ -123,8 +125,8 @@ fn parse_table<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Vec<
 mod tests {
     use super::*;
 
-    fn named(said: &[&str]) -> Result<DatabaseNames, String> {
-        let databases = Some(said.iter().map(|&said| said.to_owned()).collect());
+    fn named(entries: &[&str]) -> Result<DatabaseNames, String> {
+        let databases = Some(entries.iter().map(|&entry| entry.to_owned()).collect());
         StoresSettings { databases, ..StoresSettings::default() }.databases().map_err(|problem| problem.to_string())
     }
 
@@ -134,15 +136,15 @@ mod tests {
 
     #[test]
     fn the_home_database_is_called_main_unless_named() {
-        let home = |said: &[&str]| named(said).unwrap().home;
+        let home = |entries: &[&str]| named(entries).unwrap().home;
         assert_eq!(home(&[]), ["main"]);
         assert_eq!(home(&["eu=postgres://a,b/d us=postgres://c/d?x=y"]), ["main"]);
         assert_eq!(home(&["eu", "us=postgres://c/d"]), ["eu"]);
         assert!(home(&["main=postgres://c/d"]).is_empty());
         assert_eq!(named(&["eu=postgres://a,b/d\n us=postgres://c/d?x=y"]).unwrap().others["us"], "postgres://c/d?x=y");
         for wrong in [&["postgres://u:swordfish@h/d"][..], &["=postgres://u:swordfish@h/d"], &["eu=a", "eu=b"], &["eu", "eu=b"]] {
-            let said = named(wrong).err().unwrap();
-            assert!(!said.contains("swordfish"), "{said}");
+            let message = named(wrong).err().unwrap();
+            assert!(!message.contains("swordfish"), "{message}");
         }
     }
 
@@ -158,8 +160,8 @@ mod tests {
             "slotts = 7",
             "slots = 0",
         ] {
-            let said = file(wrong).err().unwrap_or_else(|| panic!("{wrong}: accepted"));
-            assert!(!said.contains("swordfish"), "{said}");
+            let message = file(wrong).err().unwrap_or_else(|| panic!("{wrong}: accepted"));
+            assert!(!message.contains("swordfish"), "{message}");
         }
     }
 }

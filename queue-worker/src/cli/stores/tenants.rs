@@ -1,4 +1,4 @@
-//! Placement and moves of tenants.
+//! `stores where`, `stores place`, `stores move` and `stores moves`: place and move tenants.
 
 use std::{
     io::{IsTerminal as _, stderr},
@@ -28,7 +28,7 @@ use crate::{
 /// Poll interval while waiting for a move.
 const POLL_INTERVAL: Duration = Duration::from_millis(500);
 
-/// `where`: shows the placement recorded at home. Places no tenant.
+/// Runs `stores where`, which shows the placement recorded in the home database. Places no tenant.
 pub(super) async fn find(settings: &Settings, key: &str, as_json: bool) -> Result<(), Problem> {
     let opened = StoreSession::for_reading(settings, StoreScope::Home).await?;
     let place = query_home(settings, opened.stores.look_up(key)).await?.ok_or_else(|| not_placed(key))?;
@@ -49,7 +49,7 @@ fn not_placed(key: &str) -> Problem {
     Problem::refused(format!("the tenant `{key}` is in no store; `queue-worker stores place` places it, and so does its first enqueue"))
 }
 
-/// `place`: places a new tenant.
+/// Runs `stores place`, which places a new tenant.
 pub(super) async fn place(settings: &Settings, key: &str, store: &str, as_json: bool) -> Result<(), Problem> {
     let opened = StoreSession::for_writing(settings, StoreScope::Home).await?;
     let record = opened.record(store)?;
@@ -73,7 +73,7 @@ pub(super) async fn place(settings: &Settings, key: &str, store: &str, as_json: 
     print::lines(&format!("the tenant `{key}` is in the store `{store}`{}", if is_new { "" } else { " already" }))
 }
 
-/// `moves`: lists moving tenants.
+/// Runs `stores moves`, which lists moving tenants.
 pub(super) async fn moves(settings: &Settings, as_json: bool) -> Result<(), Problem> {
     let opened = StoreSession::for_reading(settings, StoreScope::Home).await?;
     let moves = query_home(settings, opened.stores.moves()).await?;
@@ -91,9 +91,9 @@ pub(super) async fn moves(settings: &Settings, as_json: bool) -> Result<(), Prob
     print::lines(&print::table(["tenant", "from", "to", "since", "waits because"], rows))
 }
 
-/// `move`: starts or continues a move and, with `--wait`, waits until it is finished.
+/// Runs `stores move`, which starts or continues a move and, with `--wait`, waits until the move is finished.
 pub(super) async fn move_tenant(settings: &Settings, (key, to): (&str, &str), is_awaited: bool, as_json: bool) -> Result<(), Problem> {
-    // A signal ends the wait, not the move.
+    // A signal ends the wait but not the move.
     let stop = shutdown_signal();
     let mut opened = StoreSession::for_writing(settings, StoreScope::Home).await?;
     let is_open = opened.record(to)?.is_open;
@@ -117,7 +117,7 @@ pub(super) async fn move_tenant(settings: &Settings, (key, to): (&str, &str), is
             return Err(Problem::refused(format!("the store `{to}` is closed; `queue-worker stores add` opens it again")));
         }
         None => {
-            // Both stores must be available: the old one finishes its jobs, the new one takes over.
+            // Both stores must be available, because the old store finishes its jobs and the new store takes over.
             opened.store(to).await?;
             opened.store(&place.store).await?;
             opened.stores.move_tenant(key, to).await?;
@@ -128,10 +128,10 @@ pub(super) async fn move_tenant(settings: &Settings, (key, to): (&str, &str), is
     let mut state = advance(&opened, (key, &from), MoveState::Fencing).await?;
     if is_awaited {
         tokio::select! {
-            over = wait_until_finished(&opened, (key, &from), state) => state = over?,
+            result = wait_until_finished(&opened, (key, &from), state) => state = result?,
             () = stop => {
-                let said = format!("interrupted while waiting for the tenant `{key}`, whose move continues; see `queue-worker stores moves`");
-                return Err(Problem::failed(said));
+                let message = format!("interrupted while waiting for the tenant `{key}`, whose move continues; see `queue-worker stores moves`");
+                return Err(Problem::failed(message));
             }
         }
     }
@@ -148,7 +148,7 @@ pub(super) async fn move_tenant(settings: &Settings, (key, to): (&str, &str), is
     })
 }
 
-/// Advances a move by one step. A lock timeout only delays this step.
+/// Advances a move by one step. A lock timeout only delays the step.
 async fn advance(opened: &StoreSession, (key, from): (&str, &str), before: MoveState) -> Result<MoveState, Problem> {
     let passes = |error: &Error| match error {
         Error::Database(error) => error.as_database_error().and_then(sqlx::error::DatabaseError::code).is_some_and(|code| code == "55P03"),
@@ -165,15 +165,15 @@ async fn advance(opened: &StoreSession, (key, from): (&str, &str), before: MoveS
 }
 
 async fn wait_until_finished(opened: &StoreSession, (key, from): (&str, &str), mut state: MoveState) -> Result<MoveState, Problem> {
-    let (mut is_first, mut told) = (true, None);
+    let (mut is_first, mut reported) = (true, None);
     while state != MoveState::Over {
-        if told.as_ref() != Some(&state) && (is_first || stderr().is_terminal()) {
+        if reported.as_ref() != Some(&state) && (is_first || stderr().is_terminal()) {
             replace_note(&format!("{}; Ctrl-C ends the wait, not the move", describe_state(&state, from)), is_first);
             is_first = false;
         }
         sleep(POLL_INTERVAL).await;
         let next = advance(opened, (key, from), state.clone()).await?;
-        told = Some(std::mem::replace(&mut state, next));
+        reported = Some(std::mem::replace(&mut state, next));
     }
     Ok(state)
 }

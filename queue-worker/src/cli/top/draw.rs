@@ -1,4 +1,4 @@
-//! Renders the screen at any terminal size. Escapes control characters in names.
+//! Renders the screen of `top` at any terminal size. Escapes control characters in names.
 
 use std::time::Duration;
 
@@ -32,7 +32,7 @@ pub(super) fn draw(frame: &mut Frame<'_>, view: &mut View, state: &TopState) {
             Panel::Workers => workers(seen),
             Panel::Running => running(seen),
         };
-        // One line for the title, one for the header.
+        // The title and the header take one line each.
         let fit = usize::from(area.height.saturating_sub(2));
         let from = view.first(part, rows.len(), fit);
         let shown = rows.len().min(from + fit);
@@ -46,17 +46,17 @@ pub(super) fn draw(frame: &mut Frame<'_>, view: &mut View, state: &TopState) {
     }
 }
 
-/// Formats why a panel is not up to date.
+/// Formats the reasons why a panel is not up to date.
 fn format_refusals(seen: &StoreSnapshot, part: Panel) -> String {
     let of_part = seen.refused.iter().filter(|refused| refused.part == part);
-    let said = of_part.map(|refused| match refused.since {
+    let refusals = of_part.map(|refused| match refused.since {
         Some(since) => format!("  no {} for {}: {}", refused.what, span(since.elapsed()), refused.why),
         None => format!("  no {}: {}", refused.what, refused.why),
     });
-    said.collect()
+    refusals.collect()
 }
 
-/// Returns the area of each panel: stacked, or only the selected one if there is no space for more.
+/// Returns the areas of the visible panels. All panels are stacked, or only the selected one is shown if there is not enough space.
 fn panel_areas(chosen: Panel, area: Rect) -> Vec<(Panel, Rect)> {
     const EACH: u16 = 5;
     if area.height < EACH * 3 {
@@ -81,7 +81,7 @@ fn heading(view: &View, state: &TopState) -> Vec<Line<'static>> {
     vec![Line::from(first).bold(), second]
 }
 
-/// Formats the totals.
+/// Formats the totals over all queues.
 fn format_totals(seen: &StoreSnapshot) -> String {
     let sum = |of: fn(&QueueMetrics) -> i64| seen.queues.iter().map(of).sum::<i64>();
     let plus = if seen.more > 0 || seen.queues.iter().any(|queue| queue.partial) { "+" } else { "" };
@@ -145,12 +145,12 @@ fn workers(seen: &StoreSnapshot) -> Content {
 
 fn running(seen: &StoreSnapshot) -> Content {
     let rows = seen.running.iter().flatten().map(|job| {
-        let said = job.progress.as_ref().map(|progress| {
+        let text = job.progress.as_ref().map(|progress| {
             let done = progress.fraction.map_or_else(String::new, |fraction| format!("{:3}% ", percent(fraction)));
             done + progress.stage.as_deref().unwrap_or_default()
         });
         let attempt = format!("{}/{}", job.attempts, job.max_attempts);
-        vec![job.id.to_string(), escape::line(&job.job_type), escape::line(&job.queue), attempt, escape::line(&said.unwrap_or_default())]
+        vec![job.id.to_string(), escape::line(&job.job_type), escape::line(&job.queue), attempt, escape::line(&text.unwrap_or_default())]
     });
     let header = vec!["job", "type", "queue", "attempt", "progress"];
     ("Running", header, columns(20, &[20, 14, 8, 24]), rows.collect())
@@ -188,7 +188,7 @@ mod tests {
         TopState { schema: "queue", seen: Some(seen), away: None }
     }
 
-    /// Returns the lines of the screen.
+    /// Renders the state, and returns the lines of the screen.
     fn drawn(width: u16, height: u16, view: &mut View, state: &TopState) -> Vec<String> {
         let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
         terminal.draw(|frame| draw(frame, view, state)).unwrap();
@@ -208,9 +208,9 @@ mod tests {
         };
         let shown = first(&mut view);
         assert!(shown.starts_with('b') && shown.contains("70") && shown.contains("1m30s"), "{shown}");
-        for (times, wanted) in [(2, 'a'), (2, 'a')] {
+        for (times, expected) in [(2, 'a'), (2, 'a')] {
             (0..times).for_each(|_| view.sort_by_next());
-            assert!(first(&mut view).starts_with(wanted), "{:?}", view.order);
+            assert!(first(&mut view).starts_with(expected), "{:?}", view.order);
         }
         assert!(drawn(100, 30, &mut view, &state)[0].contains("ready 78"));
     }
@@ -248,8 +248,8 @@ mod tests {
         let lines = drawn(100, 30, &mut View::new("queue"), &state);
         assert!(lines[0].contains("ready 5") && lines[0].contains("workers ?"), "{lines:?}");
         let text = lines.join("\n");
-        for wanted in ["Workers  no workers: permission denied", "Queues  no oldest for 7s: too slow", "mail"] {
-            assert!(text.contains(wanted), "{wanted}: {text}");
+        for expected in ["Workers  no workers: permission denied", "Queues  no oldest for 7s: too slow", "mail"] {
+            assert!(text.contains(expected), "{expected}: {text}");
         }
         state.seen.as_mut().unwrap().is_counted = false;
         let text = drawn(100, 30, &mut View::new("queue"), &state).join("\n");

@@ -1,4 +1,4 @@
-//! Queries of `top`. Each query has its own transaction, interval and timeout. A refused or slow query does not delay the others.
+//! Queries of `top`. Each query has its own transaction, interval and timeout, so that a failed or slow query does not delay the others.
 
 use std::time::{Duration, Instant};
 
@@ -12,18 +12,19 @@ use tokio::{sync::watch, time::timeout};
 use super::state::{Panel, QueryResult, RefusedQuery, StoreSnapshot, TopState};
 use crate::{escape, program::commands};
 
-/// Interval between the starts of two runs of a query. A slow query rests for [`REST_FACTOR`] times its duration.
+/// Interval between the starts of two runs of a query. After a slow run, the query rests for [`REST_FACTOR`] times its duration.
 const INTERVAL: Duration = Duration::from_secs(1);
 const REST_FACTOR: u32 = 4;
 
-/// Timeout of a query, after which the connection is dropped. The server already ends statements after two seconds.
+/// Timeout of a query, after which the connection is dropped. The server already cancels statements after two seconds.
 const QUERY_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Starts the transaction and limits it in one round trip. The settings end with the transaction, so they work behind a pooler.
+/// Statements that begin a read-only transaction with timeouts, in one round trip. The settings end with the transaction, so that they work
+/// behind a pooler.
 const BEGIN: &str = "begin isolation level read committed, read only; set local statement_timeout = '2s'; set local lock_timeout = '500ms'; \
                      set local idle_in_transaction_session_timeout = '10s'";
 
-/// Maximum number of queues and types, and of running jobs.
+/// Maximum number of queues and types shown.
 const MAX_QUEUES: u16 = 50;
 const MAX_RUNNING: u32 = 20;
 
@@ -47,7 +48,7 @@ impl TopQuery {
         }
     }
 
-    /// Returns the name of the data that is missing without the query.
+    /// Returns the name of the data that the query loads.
     fn what(self) -> &'static str {
         match self {
             Self::Counts => "counts",
@@ -58,7 +59,7 @@ impl TopQuery {
         }
     }
 
-    /// Runs the query. Each statement is bounded, as those of `stats` and `history`.
+    /// Runs the query. Each statement is bounded, like those of `stats` and `history`.
     async fn query(self, on: &mut PgConnection, store: Store) -> Result<QueryResult, Error> {
         let past = Past { last: Duration::from_mins(1), ..Past::default() };
         Ok(match self {
@@ -80,7 +81,7 @@ async fn running(on: &mut PgConnection, store: Store) -> Result<Vec<JobRecord>, 
     for job in &mut running {
         match JobRef::from_id(job.id).in_store(store).find_without_payload(&mut *on).await {
             Ok(found) => job.progress = found.progress,
-            // Finished, and not kept.
+            // The job has finished and was not kept.
             Err(Error::NotFound { .. }) => {}
             Err(error) => return Err(error),
         }
@@ -88,7 +89,7 @@ async fn running(on: &mut PgConnection, store: Store) -> Result<Vec<JobRecord>, 
     Ok(running)
 }
 
-/// A query with its schedule and last result.
+/// Query with its schedule and its last result.
 struct ScheduledQuery {
     question: TopQuery,
     due: Instant,
@@ -100,10 +101,10 @@ struct ScheduledQuery {
 pub(super) async fn poll_store(pool: PgPool, store: Store, sender: watch::Sender<TopState>) {
     let mut all = TopQuery::ALL.map(|question| ScheduledQuery { question, due: Instant::now(), answer: None, refused: None });
     let mut connection: Option<PgConnection> = None;
-    // On the first round each result is shown immediately. Later rounds update the screen once.
+    // In the first round, each result is shown immediately. Later rounds update the screen once.
     let mut is_first = true;
     loop {
-        // The pool's options may lead to another host by now.
+        // The options are read again, because the pool may use another host by now.
         let options = (*pool.connect_options()).clone().application_name("queue-worker top").disable_statement_logging();
         let mut away = None;
         for at in 0..all.len() {
@@ -129,7 +130,7 @@ pub(super) async fn poll_store(pool: PgPool, store: Store, sender: watch::Sender
     }
 }
 
-/// Returns the combined results, if there are any.
+/// Returns the combined results of the queries, if there are any.
 fn snapshot(all: &[ScheduledQuery]) -> Option<StoreSnapshot> {
     let at = all.iter().filter_map(|query| query.answer.as_ref().map(|(at, _)| *at)).max();
     let refused = all.iter().filter_map(|query| {
@@ -144,7 +145,8 @@ fn snapshot(all: &[ScheduledQuery]) -> Option<StoreSnapshot> {
 }
 
 impl ScheduledQuery {
-    /// Runs the query and schedules its next run. A refusal by the server is a result. An error means that the database is unavailable.
+    /// Runs the query and schedules its next run. An error reported by the server becomes the query's result. Returns an error if the
+    /// database is unavailable.
     async fn run(&mut self, connection: &mut Option<PgConnection>, options: &PgConnectOptions, store: Store) -> Result<(), String> {
         let began = Instant::now();
         let mut on = match connection.take() {
@@ -176,12 +178,12 @@ impl ScheduledQuery {
     }
 }
 
-/// Returns whether the connection is unusable.
+/// Returns whether the error means that the connection is unusable.
 fn is_lost(error: &Error) -> bool {
     match error {
-        Error::Database(sqlx::Error::Database(said)) => {
-            // 57014 is a statement timeout, after which the connection is usable.
-            said.code().is_none_or(|code| code.starts_with("57P") || code.starts_with("08") || code == "25P03")
+        Error::Database(sqlx::Error::Database(database_error)) => {
+            // 57014 is not included: after a statement timeout, the connection is still usable.
+            database_error.code().is_none_or(|code| code.starts_with("57P") || code.starts_with("08") || code == "25P03")
         }
         Error::Database(error) => !matches!(error, sqlx::Error::RowNotFound | sqlx::Error::ColumnDecode { .. } | sqlx::Error::Decode(_)),
         _ => false,

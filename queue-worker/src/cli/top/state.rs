@@ -1,4 +1,4 @@
-//! State of `top`: the last result of each query, its time, and its error.
+//! State of `top`: the last result of each query, with its time and error.
 
 use std::{
     collections::BTreeMap,
@@ -10,7 +10,7 @@ use queue_core::{
     operate::{Busiest, Figures, Histogram, JobRecord, Oldest, WorkerRecord},
 };
 
-/// Panels, each a table.
+/// Panel of the screen, which shows one table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Panel {
     Queues,
@@ -22,45 +22,45 @@ impl Panel {
     pub(super) const ALL: [Self; 3] = [Self::Queues, Self::Workers, Self::Running];
 }
 
-/// State to show.
+/// State that is drawn on the screen.
 #[derive(Clone, Default)]
 pub(super) struct TopState {
     pub(super) schema: &'static str,
-    /// The last results.
+    /// Latest results, or `None` before the first ones.
     pub(super) seen: Option<StoreSnapshot>,
-    /// Why there are no newer results.
+    /// Reason why there are no newer results, if the database is unavailable.
     pub(super) away: Option<String>,
 }
 
-/// Results of the queries. A refused query keeps its previous result.
+/// Combined results of the queries. A failed query keeps its previous result.
 #[derive(Clone)]
 pub(super) struct StoreSnapshot {
     pub(super) at: Instant,
     pub(super) queues: Vec<QueueMetrics>,
-    /// Number of queues and types that are left out.
+    /// Number of queues and types that are not listed.
     pub(super) more: i64,
-    /// Whether jobs were counted.
+    /// Whether the job counts have been loaded.
     pub(super) is_counted: bool,
     pub(super) workers: Option<Vec<WorkerRecord>>,
     pub(super) running: Option<Vec<JobRecord>>,
-    /// Metrics of the last minute over all queues.
+    /// Metrics of all queues together in the last minute.
     pub(super) minute: Option<Figures>,
-    /// Queries refused on their last run.
+    /// Queries that failed on their last run.
     pub(super) refused: Vec<RefusedQuery>,
 }
 
-/// A refused query.
+/// Query that failed, with its error.
 #[derive(Clone)]
 pub(super) struct RefusedQuery {
     pub(super) part: Panel,
     pub(super) what: &'static str,
-    /// Control characters are escaped.
+    /// Error text, in which control characters are escaped.
     pub(super) why: String,
-    /// Time of the last result.
+    /// Time of the query's last result.
     pub(super) since: Option<Instant>,
 }
 
-/// A queue now and in the last minute.
+/// Current job counts of a queue, and its metrics of the last minute.
 #[derive(Clone, Debug, Default)]
 pub(super) struct QueueMetrics {
     pub(super) name: String,
@@ -68,7 +68,7 @@ pub(super) struct QueueMetrics {
     pub(super) later: i64,
     pub(super) running: i64,
     pub(super) dead: i64,
-    /// Whether there may be more jobs.
+    /// Whether there may be more jobs than counted.
     pub(super) partial: bool,
     pub(super) oldest: Option<Duration>,
     pub(super) completed: u64,
@@ -77,7 +77,7 @@ pub(super) struct QueueMetrics {
     pub(super) start: Histogram,
 }
 
-/// Result of a query.
+/// Rows that a query of `top` has loaded.
 pub(super) enum QueryResult {
     Counts(Busiest),
     Oldest(Vec<Oldest>),
@@ -87,7 +87,7 @@ pub(super) enum QueryResult {
 }
 
 impl StoreSnapshot {
-    /// Combines the results.
+    /// Combines the results of the queries into one snapshot.
     pub(super) fn of<'a>(at: Instant, answers: impl Iterator<Item = &'a QueryResult>, refused: Vec<RefusedQuery>) -> Self {
         let (queues, more, is_counted) = (Vec::new(), 0, false);
         let mut seen = Self { at, queues, more, is_counted, workers: None, running: None, minute: None, refused };

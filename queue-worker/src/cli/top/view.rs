@@ -1,10 +1,10 @@
-//! Selected panel, scroll positions and sort order.
+//! View of `top`: the selected panel, scroll positions and sort order.
 
 use std::cmp::Reverse;
 
 use super::state::{Panel, QueueMetrics};
 
-/// Sort order of queues.
+/// Sort order of the queues.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum QueueOrder {
     Ready,
@@ -56,7 +56,7 @@ impl View {
         *from = from.saturating_add_signed(rows);
     }
 
-    /// Returns the first row to show of a panel with `rows` rows, of which `fit` are visible.
+    /// Returns the first row to show of a panel that has `rows` rows, of which `fit` fit on the screen.
     pub(super) fn first(&mut self, part: Panel, rows: usize, fit: usize) -> usize {
         let from = &mut self.from[part as usize];
         *from = (*from).min(rows.saturating_sub(fit));
@@ -70,7 +70,7 @@ impl View {
             QueueOrder::Oldest => sorted.sort_by_key(|queue| Reverse(queue.oldest)),
             QueueOrder::Rate => sorted.sort_by(|a, b| b.rate.total_cmp(&a.rate)),
             QueueOrder::Failed => sorted.sort_by_key(|queue| Reverse(queue.failed)),
-            // Already sorted by name.
+            // The queues are already sorted by name.
             QueueOrder::Name => {}
         }
         sorted

@@ -1,4 +1,4 @@
-//! The audit log.
+//! Routes of the audit log.
 
 use axum::{Json, extract::State};
 use queue_core::operate::{self, AuditRecord};
@@ -11,13 +11,13 @@ use crate::dashboard::{
     problem::{ErrorResponse, HandlerResult},
 };
 
-/// Selects a page of the audit log.
+/// Query parameters that select a page of the audit log.
 #[derive(Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 #[serde(default)]
 #[derive(Default)]
 pub(in crate::dashboard) struct AuditQuery {
-    /// Only entries with a smaller id: the last id of the previous page.
+    /// Id below which entries are listed, which is the last id of the previous page.
     #[param(nullable = false)]
     pub(in crate::dashboard) before: Option<i64>,
 }

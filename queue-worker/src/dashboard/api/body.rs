@@ -1,4 +1,4 @@
-//! Extractors for query parameters, JSON bodies and the acting operator. Their rejections are error responses like any other.
+//! Extractors for query parameters, JSON bodies and the acting operator. Rejected requests get the same error responses as failed ones.
 
 use axum::{
     Json,
@@ -12,7 +12,7 @@ use utoipa::ToSchema;
 
 use crate::dashboard::{app::AppState, options::Actor, problem::Problem};
 
-/// Query parameters of the URL.
+/// Extractor for the query parameters of the URL.
 pub(in crate::dashboard) struct QueryParams<T>(pub(in crate::dashboard) T);
 
 impl<T: DeserializeOwned> FromRequestParts<AppState> for QueryParams<T> {
@@ -23,7 +23,7 @@ impl<T: DeserializeOwned> FromRequestParts<AppState> for QueryParams<T> {
     }
 }
 
-/// Name of the operator for the audit log: from the [`Actor`] that a middleware has set, or a fixed name.
+/// Name of the operator for the audit log. Taken from the [`Actor`] that a middleware has set, or else a fixed name.
 pub(in crate::dashboard) struct Operator(String);
 
 impl FromRequestParts<AppState> for Operator {
@@ -42,10 +42,10 @@ impl Operator {
     }
 }
 
-/// Response to an operation.
+/// Response to an operation, which describes what was done.
 #[derive(Serialize, ToSchema)]
 pub(super) struct OperationResponse {
-    /// What was done, in one sentence.
+    /// One sentence that describes what was done.
     pub(super) text: String,
 }
 
@@ -55,7 +55,7 @@ impl OperationResponse {
     }
 }
 
-/// JSON body of the request.
+/// Extractor for the JSON body of a request.
 pub(in crate::dashboard) struct JsonBody<T>(pub(in crate::dashboard) T);
 
 impl<T: DeserializeOwned> FromRequest<AppState> for JsonBody<T> {
@@ -63,7 +63,7 @@ impl<T: DeserializeOwned> FromRequest<AppState> for JsonBody<T> {
 
     async fn from_request(request: Request, app: &AppState) -> Result<Self, Problem> {
         let Json(body) = Json::<Value>::from_request(request, app).await?;
-        // Serde would accept an array as the fields in their order.
+        // Other values are rejected explicitly, because Serde would accept an array of the fields in their order.
         if !body.is_object() {
             return Err(Problem::bad_request("the body must be a JSON object"));
         }

@@ -1,4 +1,4 @@
-//! Dead letters, grouped by error.
+//! Routes of dead letters, grouped by error.
 
 use axum::{Json, extract::State};
 use queue_core::operate::{self, DeadGroups};

@@ -1,4 +1,4 @@
-//! Steps, children, maps and signals of durable jobs, and sending a signal.
+//! Routes of durable jobs: steps, children, maps and signals.
 
 use axum::{Json, extract::State};
 use queue_core::{
@@ -22,14 +22,14 @@ use crate::{
     program,
 };
 
-/// Loads a job in a new read-only transaction.
+/// Loads a job in a new read-only transaction, and returns both.
 async fn open_job(app: &AppState, id: &str) -> HandlerResult<(DbSession, JobRecord)> {
     let (id, mut session) = (job_id(id)?, app.begin_read().await?);
     let job = JobRef::from_id(id).in_store(app.store).find_without_payload(&mut *session).await?;
     Ok((session, job))
 }
 
-/// Lists the completed steps of a durable job without their results: the first thousand. Empty if the job is not durable.
+/// Lists the first thousand completed steps of a durable job, without results. The list is empty if the job is not durable.
 #[utoipa::path(
     get,
     path = "/api/v1/jobs/{id}/steps",
@@ -44,19 +44,19 @@ pub(super) async fn steps(State(app): State<AppState>, Path(id): Path<String>) -
 /// Parent and children of a job.
 #[derive(Serialize, ToSchema)]
 pub(super) struct JobRelations {
-    /// The job that spawned this one, if it is a child.
+    /// Job that spawned this job, if it is a child.
     parent: Option<JobId>,
-    /// Children in the order in which they were spawned: the first thousand.
+    /// First thousand children, in the order in which they were spawned.
     children: Vec<JobChild>,
 }
 
-/// Returns the id of the job that spawned this one, if it is a child.
+/// Returns the id of the job that spawned `job`, if `job` is a child.
 pub(in crate::dashboard) fn parent_of(job: &JobRecord) -> Option<JobId> {
     let system: Value = serde_json::from_str(job.system.as_ref()?.get()).ok()?;
     system.get("child_of")?.as_str()?.parse().ok()
 }
 
-/// Lists the children of a durable job, and the parent of this job.
+/// Lists the children of a durable job, and the job's parent.
 #[utoipa::path(
     get,
     path = "/api/v1/jobs/{id}/children",
@@ -68,7 +68,7 @@ pub(super) async fn children(State(app): State<AppState>, Path(id): Path<String>
     Ok(Json(JobRelations { parent: parent_of(&job), children: operate::children(&mut *session, app.store, job.id).await? }))
 }
 
-/// Lists the maps of a durable job with the outcomes of their jobs: the first thousand, ordered by step name.
+/// Lists the first thousand maps of a durable job with the outcomes of their jobs, ordered by step name.
 #[utoipa::path(
     get,
     path = "/api/v1/jobs/{id}/gathers",
@@ -80,7 +80,7 @@ pub(super) async fn gathers(State(app): State<AppState>, Path(id): Path<String>)
     Ok(Json(operate::gathers(&mut *session, app.store, job.id).await?))
 }
 
-/// Lists the signals sent to a durable job that it has not received yet, without their payloads: the first thousand, oldest first.
+/// Lists the first thousand signals that a durable job has not received yet, without payloads, oldest first.
 #[utoipa::path(
     get,
     path = "/api/v1/jobs/{id}/signals",
@@ -92,23 +92,23 @@ pub(super) async fn signals(State(app): State<AppState>, Path(id): Path<String>)
     Ok(Json(operate::signals(&mut *session, app.store, job.id).await?))
 }
 
-/// A signal to send.
+/// Name and payload of a signal to send.
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct SendSignalRequest {
-    /// Name that the job waits for: 1 to 200 bytes.
+    /// Name of the signal for which the job is waiting, 1 to 200 bytes.
     name: String,
-    /// Payload as JSON. Default: `null`.
+    /// Payload as a JSON value. Default: `null`.
     #[schema(nullable = false)]
     payload: Option<Value>,
-    /// Payload as a string that contains JSON, for clients that cannot represent every number exactly. A number that would lose precision
-    /// is rejected. Not together with `payload`.
+    /// Payload as a string that contains JSON, for clients that cannot represent every number exactly. Numbers that would lose precision
+    /// are rejected. Cannot be combined with `payload`.
     #[schema(nullable = false)]
     payload_json: Option<String>,
 }
 
 impl SendSignalRequest {
-    /// Returns the name and the payload as it is stored.
+    /// Returns the name, and the payload in the form in which it is stored.
     fn into_parts(self) -> HandlerResult<(String, Box<RawValue>)> {
         let text = match (self.payload, self.payload_json) {
             (Some(_), Some(_)) => return Err(Problem::bad_request("give either `payload` or `payload_json`, not both")),
@@ -123,7 +123,7 @@ impl SendSignalRequest {
     }
 }
 
-/// Sends a signal to a durable job. Each signal is received once, in the order in which the signals were sent.
+/// Sends a signal to a durable job. Signals are received once each, in the order in which they were sent.
 #[utoipa::path(
     post,
     path = "/api/v1/jobs/{id}/signals",
@@ -145,7 +145,7 @@ pub(super) async fn signal(
         Signalled::Over => return Err(Problem::conflict(format!("job {id} has finished and receives no signals"))),
         _ => return Err(Problem::not_found(format!("there is no job {id}"))),
     }
-    // The session's transaction is rolled back.
+    // Dropping the session rolls back its transaction.
     if program::ignores_signals(&job.find_without_payload(&mut *session).await?.job_type) {
         return Err(Problem::conflict(format!("job {id} is not durable and receives no signals")));
     }

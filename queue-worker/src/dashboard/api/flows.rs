@@ -1,4 +1,4 @@
-//! Flows, addressed by any of their jobs.
+//! Routes of flows. A flow is addressed by the id of any of its jobs.
 
 use axum::{Json, extract::State};
 use queue_core::operate::{self, FlowNode, JobRecord};
@@ -14,14 +14,14 @@ use crate::dashboard::{
     problem::{ErrorResponse, HandlerResult, Problem},
 };
 
-/// Whether the job is a node of a flow, according to its stored attributes.
+/// Returns whether the job is a node of a flow, according to the job's stored attributes.
 pub(in crate::dashboard) fn is_node(job: &JobRecord) -> bool {
     let system: Option<Value> = job.system.as_ref().and_then(|system| serde_json::from_str(system.get()).ok());
     system.is_some_and(|system| system.get("node_of").is_some())
 }
 
-/// Lists the nodes of the flow that a job belongs to, in the order in which they were added: the first ten thousand. Empty if the job
-/// belongs to no flow.
+/// Lists the first ten thousand nodes of a job's flow, in the order in which they were added. The list is empty if the job belongs to no
+/// flow.
 #[utoipa::path(
     get,
     path = "/api/v1/jobs/{id}/flow",
@@ -33,7 +33,7 @@ pub(super) async fn flow(State(app): State<AppState>, Path(id): Path<String>) ->
     Ok(Json(operate::flow(&mut *session, app.store, id).await?))
 }
 
-/// Cancels all unfinished jobs of the flow that a job belongs to.
+/// Cancels all unfinished jobs of a job's flow.
 #[utoipa::path(
     post,
     path = "/api/v1/jobs/{id}/flow/cancel",

@@ -1,4 +1,4 @@
-//! Attempt outcomes over time.
+//! Routes of stored attempt outcomes over time.
 
 use axum::{Json, extract::State};
 use queue_core::operate::{self, Figures, Past};
@@ -11,25 +11,25 @@ use crate::dashboard::{
     problem::{ErrorResponse, HandlerResult},
 };
 
-/// Selects a part of the history.
+/// Query parameters that select a part of the history.
 #[derive(Clone, Default, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 #[serde(default)]
 pub(in crate::dashboard) struct HistoryQuery {
-    /// Length of the period up to now, such as `1h` or `7d`; at most 30 days. Default: one hour.
+    /// Length of the period up to now, such as `1h` or `7d`, at most 30 days. Default: one hour.
     #[param(nullable = false)]
     pub(in crate::dashboard) last: Option<String>,
-    /// Length of a step, such as `10m`. Default: one step for the whole period.
+    /// Length of a step, such as `10m`. Default: a single step for the whole period.
     #[param(nullable = false)]
     pub(in crate::dashboard) step: Option<String>,
-    /// Only this queue.
+    /// Only attempts of jobs in this queue.
     #[param(nullable = false)]
     pub(in crate::dashboard) queue: Option<String>,
-    /// Only this job type.
+    /// Only attempts of jobs of this type.
     #[param(rename = "type", nullable = false)]
     #[serde(rename = "type")]
     pub(in crate::dashboard) job_type: Option<String>,
-    /// Reports each queue and job type separately.
+    /// Whether to report each queue and job type separately.
     #[param(nullable = false)]
     pub(in crate::dashboard) apart: Option<bool>,
 }
@@ -52,7 +52,7 @@ pub(in crate::dashboard) async fn load_history(app: &App, query: &HistoryQuery) 
     Ok(operate::history(&mut *app.begin_read().await?, app.store, &past).await?)
 }
 
-/// Reports attempt outcomes, run times and start latencies by step. With `apart`, also by queue and job type.
+/// Returns attempt outcomes, run times and start latencies by step. With `apart`, they are also reported by queue and job type.
 #[utoipa::path(
     get,
     path = "/api/v1/history",

@@ -1,4 +1,4 @@
-//! Job query parameters, parsed into a bounded filter. Pure.
+//! Job query parameters, which are parsed into a bounded filter. Performs no I/O.
 
 use std::time::Duration;
 
@@ -9,53 +9,54 @@ use utoipa::{IntoParams, ToSchema};
 
 use crate::dashboard::problem::{HandlerResult, Problem};
 
-/// Selects jobs. Parameters that are left out match any job.
+/// Query parameters that select jobs. Parameters that are left out match any job.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, IntoParams, ToSchema)]
 #[serde(default, deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(in crate::dashboard) struct JobQuery {
-    /// State: `blocked`, `scheduled`, `ready`, `running`, `parked`, `completed`, `dead`, `cancelled` or `expired`.
+    /// Job state: `blocked`, `scheduled`, `ready`, `running`, `parked`, `completed`, `dead`, `cancelled` or `expired`.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[param(nullable = false)]
     pub(in crate::dashboard) state: Option<String>,
-    /// Queue.
+    /// Name of the queue.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[param(nullable = false)]
     pub(in crate::dashboard) queue: Option<String>,
-    /// Job type. Jobs stored under an alias match as well.
+    /// Name of the job type. Jobs stored under an alias also match.
     #[serde(rename = "type", skip_serializing_if = "Option::is_none")]
     #[param(nullable = false)]
     pub(in crate::dashboard) job_type: Option<String>,
-    /// Metadata entry as `key=value`. The value is parsed as JSON, or else taken as text.
+    /// Metadata entry as `key=value`. The value is parsed as JSON, or taken as text if it is not valid JSON.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[param(nullable = false)]
     pub(in crate::dashboard) meta: Option<String>,
-    /// Text in the error. Selects dead letters only.
+    /// Text in the error. Only dead letters match.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[param(nullable = false)]
     pub(in crate::dashboard) error: Option<String>,
-    /// Maximum age: `30s`, `5m`, `12h`, `7d`. Finished jobs are aged by their finish time, others by their enqueue time.
+    /// Maximum age, such as `30s`, `5m`, `12h` or `7d`. The age of a finished job counts from its finish, that of any other job from its
+    /// enqueue.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[param(nullable = false)]
     pub(in crate::dashboard) since: Option<String>,
-    /// Minimum age, in the same form.
+    /// Minimum age, in the same format as `since`.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[param(nullable = false)]
     pub(in crate::dashboard) older_than: Option<String>,
-    /// Only jobs enqueued before this job id: the `next` of the previous page.
+    /// Only jobs enqueued before this job id, which is the `next` of the previous page.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[param(nullable = false)]
     pub(in crate::dashboard) before: Option<String>,
-    /// Maximum number of jobs on a page: 1 to 200, clamped. Default: 50.
+    /// Maximum number of jobs on a page, clamped to 1 to 200. Default: 50.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[param(nullable = false)]
     pub(in crate::dashboard) limit: Option<String>,
 }
 
-/// Maximum number of jobs on a page.
+/// Highest accepted page size in jobs.
 pub(in crate::dashboard) const MAX_PAGE_JOBS: u32 = 200;
 
-/// Maximum length of a parameter in bytes.
+/// Maximum length of a parameter value in bytes.
 const MAX_LENGTH: usize = 500;
 
 impl JobQuery {
@@ -107,7 +108,7 @@ impl JobQuery {
                 _ => None,
             };
             match place {
-                // A repeated key or one without a value is searched as text, so that the filter never matches more than was typed.
+                // A repeated key or a key without a value is searched as text. Ignoring it would let the filter match more than was typed.
                 Some((place @ None, value)) if !value.is_empty() => *place = Some(value),
                 _ => words.push(word),
             }
@@ -124,7 +125,7 @@ impl JobQuery {
     }
 }
 
-/// Parses a limit and clamps it to 1..=200. Returns 50 if it is not a number.
+/// Parses a page size and clamps it to 1..=200. Returns 50 if `text` is not a number.
 fn parse_limit(text: &str) -> u32 {
     let number = text.parse::<f64>().unwrap_or(50.0);
     if number.is_nan() { 50 } else { number.clamp(1.0, f64::from(MAX_PAGE_JOBS)) as u32 }

@@ -1,4 +1,4 @@
-//! Listing, inspecting and operating on jobs.
+//! Routes that list jobs, show one job, and apply operations to it.
 
 use std::time::Duration;
 
@@ -26,7 +26,7 @@ use crate::{
     program::name_commands,
 };
 
-/// Loads a page of jobs without payloads. The scan for a full page stops after `patience`.
+/// Loads a page of jobs without payloads. The scan ends after `patience`, even if the page is not full.
 pub(in crate::dashboard) async fn list_page(
     connection: &mut PgConnection,
     app: &App,
@@ -36,7 +36,7 @@ pub(in crate::dashboard) async fn list_page(
     Ok(operate::list_patiently(connection, app.store, &query.filter()?, patience).await?)
 }
 
-/// Loads a job with its history. Redacted values are removed.
+/// Loads a job with its history. Redacted values are replaced.
 pub(in crate::dashboard) async fn load_job(connection: &mut PgConnection, app: &App, id: JobId) -> HandlerResult<JobRecord> {
     let job = JobRef::from_id(id).in_store(app.store);
     if app.dashboard.options.hide_payloads {
@@ -47,8 +47,8 @@ pub(in crate::dashboard) async fn load_job(connection: &mut PgConnection, app: &
     Ok(found)
 }
 
-/// Lists jobs without payloads, newest first. The scan for rare jobs is bounded: a page may hold fewer jobs than requested, or none, and
-/// still have a next page.
+/// Lists jobs without payloads, newest first. The scan is bounded, so a page may contain fewer jobs than requested, or none, and still have
+/// a next page.
 #[utoipa::path(
     get,
     path = "/api/v1/jobs",
@@ -59,20 +59,20 @@ pub(super) async fn list(State(app): State<AppState>, QueryParams(query): QueryP
     Ok(Json(list_page(&mut *app.begin_read().await?, &app, &query, Patience::default()).await?))
 }
 
-/// Selects an ordering key.
+/// Query parameters that select an ordering key.
 #[derive(Default, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 #[serde(default, deny_unknown_fields)]
 pub(super) struct KeyQuery {
-    /// Queue. Default: `default`.
+    /// Queue of the ordering key. Default: `default`.
     #[param(nullable = false)]
     queue: Option<String>,
-    /// Ordering key, as given at enqueue. The list is empty without one.
+    /// Ordering key, as given at enqueue. Without a key, the list is empty.
     #[param(nullable = false)]
     key: Option<String>,
 }
 
-/// Lists the unfinished jobs of an ordering key in their order, without payloads: the first 200, and whether there are more.
+/// Lists the first 200 unfinished jobs of an ordering key in the key's order, without payloads, and whether there are more.
 #[utoipa::path(
     get,
     path = "/api/v1/keys",
@@ -99,7 +99,7 @@ pub(super) async fn find(State(app): State<AppState>, Path(id): Path<String>) ->
     Ok(Json(load_job(&mut *app.begin_read().await?, &app, job_id(&id)?).await?))
 }
 
-/// Loads the logs of a job's attempts. Redacted values are removed.
+/// Loads the logs of a job's attempts. Redacted logs are replaced.
 pub(in crate::dashboard) async fn load_logs(
     connection: &mut PgConnection,
     app: &App,
@@ -111,7 +111,7 @@ pub(in crate::dashboard) async fn load_logs(
     Ok(logs)
 }
 
-/// Lists the logs of a job's attempts in order. Empty if its type keeps no logs.
+/// Lists the logs of a job's attempts in order. The list is empty if the job type keeps no logs.
 #[utoipa::path(
     get,
     path = "/api/v1/jobs/{id}/logs",
@@ -124,8 +124,8 @@ pub(super) async fn logs(State(app): State<AppState>, Path(id): Path<String>) ->
     Ok(Json(load_logs(&mut session, &app, id, &job.job_type).await?))
 }
 
-/// Explains why a job is not running, or its outcome: the causes with their remedies, most likely first. An unknown job is explained as
-/// well, not rejected.
+/// Explains why a job is not running, or how it ended. Returns the causes with their remedies, most likely first. An unknown job is also
+/// explained instead of rejected.
 #[utoipa::path(
     get,
     path = "/api/v1/jobs/{id}/why",
@@ -136,18 +136,18 @@ pub(super) async fn why(State(app): State<AppState>, Path(id): Path<String>) -> 
     Ok(Json(name_commands(operate::why(&mut *app.begin_read().await?, app.store, job_id(&id)?).await?)))
 }
 
-/// An operation on a job.
+/// Operation on a job.
 #[derive(Clone, Copy, Debug, Deserialize, ToSchema)]
 #[serde(tag = "act", rename_all = "snake_case")]
 pub(in crate::dashboard) enum JobOperation {
-    /// Cancels the job. A waiting job will not run. A running job is asked to stop.
+    /// Cancels the job. A waiting job will not run. The handler of a running job is asked to stop.
     Cancel,
-    /// Makes a finished job ready again, with its attempt count reset. As a bulk operation: dead letters only. A job whose uniqueness key
-    /// is taken by another job is rejected; a bulk operation skips it.
+    /// Makes a finished job ready again, with its attempt count reset. A bulk operation requeues dead letters only. If another job has
+    /// taken the uniqueness key, a single job is rejected, and a bulk operation skips the job.
     Requeue,
     /// Requeues the job even if another job has taken its uniqueness key.
     ForceRequeue,
-    /// Deletes a dead letter with its payload and history, permanently.
+    /// Permanently deletes a dead letter with its payload and history.
     Discard,
     /// Makes a scheduled or parked job ready.
     RunNow,
@@ -156,7 +156,7 @@ pub(in crate::dashboard) enum JobOperation {
         /// Delay in seconds from now.
         seconds: f64,
     },
-    /// Sets the due time of a ready or scheduled job, later or earlier.
+    /// Moves the due time of a ready or scheduled job, to an earlier or later time.
     Reschedule {
         /// New due time.
         at: DateTime<Utc>,
@@ -184,18 +184,18 @@ impl JobOperation {
     }
 }
 
-/// A button on the page of a job, for an operation without parameters.
+/// Button on the page of a job, for an operation without parameters.
 pub(in crate::dashboard) struct Button {
     /// Tag of the [`JobOperation`] variant in JSON.
     pub(in crate::dashboard) act: &'static str,
     pub(in crate::dashboard) label: &'static str,
     /// Job states in which the operation is allowed.
     states: &'static [JobState],
-    /// Confirmation question, for an operation that cannot be undone.
+    /// Confirmation question. Set for operations that cannot be undone.
     pub(in crate::dashboard) question: Option<&'static str>,
 }
 
-/// All buttons, in the order of the page.
+/// Buttons in the order in which pages show them.
 const BUTTONS: [Button; 4] = {
     use JobState::{Blocked, Cancelled, Completed, Dead, Expired, Parked, Ready, Running, Scheduled};
     let discard_question = Some("Permanently delete this job with its payload and history?");
@@ -212,21 +212,21 @@ const BUTTONS: [Button; 4] = {
     ]
 };
 
-/// Returns the buttons for a job in this state.
+/// Returns the buttons for a job in `state`.
 pub(in crate::dashboard) fn buttons(state: JobState) -> Vec<&'static Button> {
     BUTTONS.iter().filter(|button| button.states.contains(&state)).collect()
 }
 
-/// Result of an operation on a job.
+/// Outcome of an operation on a job.
 #[derive(Serialize, ToSchema)]
 pub(super) struct JobOperationResponse {
-    /// `done`, or `cancelling` if the job is still running.
+    /// Outcome: `done`, or `cancelling` if the job is still running.
     acted: Acted,
-    /// The same in one sentence.
+    /// One sentence that describes the outcome.
     text: String,
 }
 
-/// Runs an operation on one job.
+/// Applies an operation to one job.
 #[utoipa::path(
     post,
     path = "/api/v1/jobs/{id}/act",
@@ -263,9 +263,9 @@ mod tests {
         for button in &BUTTONS {
             assert!(serde_json::from_value::<JobOperation>(serde_json::json!({ "act": button.act })).is_ok(), "{}", button.act);
         }
-        let acts = |state| buttons(state).iter().map(|button| button.act).collect::<Vec<_>>();
-        assert_eq!(acts(JobState::Dead), ["requeue", "discard"]);
-        assert_eq!(acts(JobState::Parked), ["run_now", "cancel"]);
-        assert_eq!((acts(JobState::Running), acts(JobState::Expired)), (vec!["cancel"], vec!["requeue"]));
+        let names = |state| buttons(state).iter().map(|button| button.act).collect::<Vec<_>>();
+        assert_eq!(names(JobState::Dead), ["requeue", "discard"]);
+        assert_eq!(names(JobState::Parked), ["run_now", "cancel"]);
+        assert_eq!((names(JobState::Running), names(JobState::Expired)), (vec!["cancel"], vec!["requeue"]));
     }
 }

@@ -1,4 +1,4 @@
-//! Limits: how many jobs may run at the same time or start within a period.
+//! Routes of limits on the number of jobs that run concurrently or start within a period.
 
 use std::time::Duration;
 
@@ -21,10 +21,10 @@ use crate::dashboard::{
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct SetLimitRequest {
-    /// Maximum number of jobs that run at the same time.
+    /// Maximum number of jobs that run concurrently.
     #[serde(default)]
     concurrency: Option<u32>,
-    /// Maximum number of jobs that start within the period.
+    /// Maximum number of jobs that start within `period`.
     #[serde(default)]
     starts: Option<u32>,
     /// Period of the rate in seconds.
@@ -33,7 +33,7 @@ pub(super) struct SetLimitRequest {
     /// Maximum number of jobs that may start at the same moment.
     #[serde(default)]
     burst: Option<u32>,
-    /// Reason, shown to other operators.
+    /// Reason for the limit, shown to other operators.
     #[serde(default)]
     reason: Option<String>,
 }
@@ -59,7 +59,7 @@ pub(super) async fn keys(State(app): State<AppState>, Path(name): Path<String>) 
     Ok(Json(operate::limit_keys(&mut *app.begin_read().await?, app.store, &name).await?))
 }
 
-/// Sets a limit for all workers. It overrides the limit declared in code.
+/// Sets a limit for all workers, which overrides the limit declared in code.
 #[utoipa::path(
     post,
     path = "/api/v1/limits/{name}",

@@ -1,4 +1,5 @@
-//! Bulk operations: counted first, confirmed, limited to the confirmed count, and recorded in the audit log.
+//! Bulk operations. The jobs are counted first, and the operator confirms the count. The operation is limited to the confirmed count and
+//! recorded in the audit log.
 
 use std::time::Duration;
 
@@ -21,17 +22,17 @@ use crate::dashboard::{
     problem::{ErrorResponse, HandlerResult, Problem},
 };
 
-/// Time after which the response is sent while the operation continues.
+/// Duration after which the response is sent, while the operation continues.
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// An operation on all jobs of a filter.
+/// Operation on all jobs that match a filter.
 #[derive(Deserialize, ToSchema)]
 pub(super) struct BulkRequest {
     #[serde(flatten)]
     operation: JobOperation,
-    /// Selects the jobs. `{}` selects all. `before` and `limit` are ignored.
+    /// Filter that selects the jobs; `{}` selects all. `before` and `limit` are ignored.
     filter: JobQuery,
-    /// Confirmed number of jobs. The operation is rejected if there are more by now. Ignored when counting.
+    /// Confirmed number of jobs. If more jobs match by now, the operation is rejected. Ignored when counting.
     #[serde(default)]
     at_most: Option<u64>,
     /// Maximum number of jobs per second. Default: unlimited.
@@ -39,16 +40,16 @@ pub(super) struct BulkRequest {
     rate: Option<f64>,
 }
 
-/// An operation on a group of dead letters.
+/// Operation on a group of dead letters.
 #[derive(Deserialize, ToSchema)]
 pub(super) struct GroupRequest {
     #[serde(flatten)]
     operation: JobOperation,
     /// Job type of the group.
     job_type: String,
-    /// Common part of the errors, as reported for the group.
+    /// Common part of the errors, as returned with the group.
     error: String,
-    /// Confirmed number of jobs. The operation is rejected if there are more by now. Ignored when counting.
+    /// Confirmed number of jobs. If the group has more jobs by now, the operation is rejected. Ignored when counting.
     #[serde(default)]
     at_most: Option<u64>,
     /// Maximum number of jobs per second. Default: unlimited.
@@ -59,15 +60,17 @@ pub(super) struct GroupRequest {
 /// Result of a count or of a bulk operation.
 #[derive(Serialize, ToSchema)]
 pub(super) struct BulkResponse {
-    /// Number of jobs that match, or that were changed.
+    /// Number of matching jobs, or number of changed jobs.
     jobs: u64,
-    /// Whether the operation continues in the background. Then `jobs` is the number to change, and the audit log reports the progress.
+    /// Whether the operation continues in the background. `jobs` is then the number of jobs to change, and the audit log reports the
+    /// progress.
     goes_on: bool,
-    /// The same in one sentence.
+    /// One sentence that describes the result.
     text: String,
 }
 
-/// Counts the jobs that an operation would change. More than a million jobs, or the configured maximum, are rejected.
+/// Counts the jobs that an operation would change. The request is rejected if there are more than a million jobs, or more than the
+/// configured maximum.
 #[utoipa::path(
     post,
     path = "/api/v1/jobs/count",
@@ -86,7 +89,8 @@ fn too_many(most: u64) -> Problem {
     Problem::new(StatusCode::UNPROCESSABLE_ENTITY, text)
 }
 
-/// Runs an operation on all jobs of a filter. After three seconds it continues in the background, with its progress in the audit log.
+/// Applies an operation to all jobs that match a filter. After three seconds the operation continues in the background, and the audit log
+/// shows its progress.
 #[utoipa::path(
     post,
     path = "/api/v1/jobs/act",
@@ -126,7 +130,7 @@ pub(super) async fn count_group(State(app): State<AppState>, JsonBody(group): Js
     Ok(preview(group.ids(&app).await?.len() as u64, act))
 }
 
-/// Requeues or discards the dead letters of a group, as far as they are among the most recent ones.
+/// Requeues or discards the dead letters of a group. Only the most recent dead letters are covered.
 #[utoipa::path(
     post,
     path = "/api/v1/dead/act",
@@ -156,15 +160,15 @@ pub(super) async fn list_running(State(app): State<AppState>) -> Json<Vec<BulkOp
     Json(app.dashboard.operations.list(&app.name))
 }
 
-/// Selects the operation to stop.
+/// Number of the operation to stop.
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct StopOperationRequest {
-    /// Number of the operation.
+    /// Number of the bulk operation.
     number: u64,
 }
 
-/// Stops a bulk operation after its current batch. Jobs already changed stay changed.
+/// Stops a bulk operation after its current batch. Jobs that were already changed stay changed.
 #[utoipa::path(
     post,
     path = "/api/v1/acts/stop",
@@ -211,7 +215,7 @@ fn job_count(jobs: u64) -> String {
     if jobs == 1 { "1 job".to_owned() } else { format!("{jobs} jobs") }
 }
 
-/// Rate, cancellation and audit log entry of a bulk operation.
+/// Rate, cancellation token and audit log entry of a bulk operation.
 struct RunControl {
     note: Note,
     rate: Option<f64>,
@@ -228,7 +232,7 @@ impl RunControl {
     }
 }
 
-/// A bulk operation whose number of jobs was confirmed by the operator.
+/// Bulk operation with the number of jobs that the operator has confirmed.
 struct ConfirmedOperation {
     /// Current number of jobs.
     jobs: u64,
@@ -252,7 +256,7 @@ impl ConfirmedOperation {
         Ok(())
     }
 
-    /// Checks the confirmation and starts the operation. Responds when it finishes, or after [`RESPONSE_TIMEOUT`].
+    /// Checks the confirmation and starts the operation. Returns the response when the operation finishes, or after [`RESPONSE_TIMEOUT`].
     async fn run<F>(self, app: &App, start: impl FnOnce(PgPool, RunControl) -> F) -> HandlerResult<Json<BulkResponse>>
     where
         F: Future<Output = Result<Swept, queue_core::Error>> + Send + 'static,

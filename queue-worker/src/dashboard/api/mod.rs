@@ -1,4 +1,4 @@
-//! JSON API over `queue_core::operate`. The pages load their data through the same functions.
+//! JSON API based on `queue_core::operate`. The pages load their data through the same functions.
 
 mod job_query;
 mod audit;

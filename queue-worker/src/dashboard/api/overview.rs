@@ -1,4 +1,4 @@
-//! Overview of a store.
+//! Route of the overview of a store.
 
 use axum::{Json, extract::State};
 use chrono::{DateTime, Utc};
@@ -12,28 +12,29 @@ use crate::dashboard::{
     problem::{ErrorResponse, HandlerResult},
 };
 
-/// Overview of a store.
+/// Job counts, longest waits, pauses and workers of a store.
 #[derive(Serialize, ToSchema)]
 pub(in crate::dashboard) struct Overview {
-    /// Time of the overview by the database's clock.
+    /// Database time at which the overview was loaded.
     pub(in crate::dashboard) now: DateTime<Utc>,
-    /// Number of jobs by queue, job type and state, for the 40 queues and types with the most jobs. A lower bound where `partial` is set.
+    /// Number of jobs by queue, job type and state, for the 40 pairs of queue and type with the most jobs. A count with `partial` is a
+    /// lower bound.
     pub(in crate::dashboard) counts: Vec<Count>,
     /// Total number of jobs by state.
     pub(in crate::dashboard) totals: Vec<StateCount>,
-    /// Number of further queues and types that were found.
+    /// Number of further pairs of queue and type.
     pub(in crate::dashboard) more: i64,
-    /// Oldest ready job of each of the 40 queues with the longest wait, longest first.
+    /// Oldest ready jobs of the 40 queues that have waited longest, longest wait first.
     pub(in crate::dashboard) oldest: Vec<Oldest>,
     /// Pauses in effect.
     pub(in crate::dashboard) paused: Vec<Pause>,
     /// Ready jobs that no live worker serves.
     pub(in crate::dashboard) unserved: Vec<Unserved>,
-    /// Workers.
+    /// Registered workers.
     pub(in crate::dashboard) workers: Vec<WorkerRecord>,
 }
 
-/// Maximum number of queues and types with counts, and of queues with their oldest job.
+/// Maximum number of pairs of queue and type with counts, and of queues with their oldest job.
 const MAX_QUEUES: u16 = 40;
 
 /// Loads the overview in a few bounded statements.
@@ -53,7 +54,7 @@ pub(in crate::dashboard) async fn load_overview(app: &App) -> HandlerResult<Over
     })
 }
 
-/// Loads the counts and the oldest jobs for at most `most` queues. These are the slowest statements in a large store, so they run in
+/// Loads the counts and the oldest jobs of at most `most` queues. In a large store these statements are the slowest ones, so they run in
 /// parallel if a connection is idle.
 pub(in crate::dashboard) async fn busiest_and_oldest(app: &App, on: &mut PgConnection, most: u16) -> HandlerResult<(Busiest, Vec<Oldest>)> {
     let store = app.store;

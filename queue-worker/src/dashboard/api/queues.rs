@@ -1,4 +1,4 @@
-//! Queues, their pauses and capacities, and the workers.
+//! Routes of queues, their pauses and capacities, and of workers.
 
 use axum::{Json, extract::State};
 use queue_core::operate::{self, Capacity, Scope, WorkerRecord};
@@ -12,16 +12,16 @@ use crate::dashboard::{
     problem::{ErrorResponse, HandlerResult, Problem},
 };
 
-/// Queues and their capacities.
+/// Names of the queues, and the capacities of those that have one.
 #[derive(Serialize, ToSchema)]
 pub(super) struct QueueList {
-    /// Names of the queues, ordered.
+    /// Names of the queues in alphabetical order.
     queues: Vec<String>,
-    /// Queues that have a capacity.
+    /// Capacities of the queues that have one.
     capacities: Vec<Capacity>,
 }
 
-/// Lists the queues by name. The overview reports their job counts.
+/// Lists the queues by name. Their job counts are part of the overview.
 #[utoipa::path(get, path = "/api/v1/queues", responses((status = 200, body = QueueList), (status = "default", body = ErrorResponse)))]
 pub(super) async fn queues(State(app): State<AppState>) -> HandlerResult<Json<QueueList>> {
     let mut session = app.begin_read().await?;
@@ -29,7 +29,7 @@ pub(super) async fn queues(State(app): State<AppState>) -> HandlerResult<Json<Qu
     Ok(Json(QueueList { queues, capacities: operate::capacities(&mut *session, app.store).await? }))
 }
 
-/// Lists the registered workers and the number of jobs that each holds.
+/// Lists the registered workers, each with the number of jobs that it holds.
 #[utoipa::path(
     get,
     path = "/api/v1/workers",
@@ -42,16 +42,16 @@ pub(super) async fn workers(State(app): State<AppState>) -> HandlerResult<Json<V
 /// Scope of a pause: a queue, a job type, both, or everything.
 #[derive(Deserialize, ToSchema)]
 pub(super) struct PauseRequest {
-    /// Only this queue.
+    /// Queue to pause. Default: all queues.
     #[serde(default)]
     queue: Option<String>,
-    /// Only this job type.
+    /// Job type to pause. Default: all job types.
     #[serde(default)]
     job_type: Option<String>,
-    /// The whole store. Required if neither a queue nor a job type is given.
+    /// Whether to pause the whole store. Required if neither a queue nor a job type is given.
     #[serde(default)]
     everything: bool,
-    /// Reason, shown to other operators.
+    /// Reason for the pause, shown to other operators.
     #[serde(default)]
     reason: Option<String>,
 }
@@ -66,7 +66,7 @@ impl PauseRequest {
     }
 }
 
-/// Pauses a queue, a job type or everything: workers start no more of its jobs. Running jobs continue.
+/// Pauses a queue, a job type or everything. Workers then start no more jobs in the scope, and running jobs continue.
 #[utoipa::path(
     post,
     path = "/api/v1/pause",
@@ -108,11 +108,11 @@ pub(super) async fn resume(
     Ok(OperationResponse::new(format!("{scope} is resumed")))
 }
 
-/// Capacity of a queue.
+/// Capacity to set for a queue.
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct CapacityRequest {
-    /// Maximum number of waiting jobs. Unlimited if `null`.
+    /// Maximum number of waiting jobs, or `null` for no maximum.
     #[serde(deserialize_with = "Option::deserialize")]
     #[schema(required)]
     capacity: Option<u64>,

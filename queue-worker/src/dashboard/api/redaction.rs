@@ -1,4 +1,4 @@
-//! Redaction of payloads, outputs and logs. Pure.
+//! Redaction of payloads, outputs and logs. Performs no I/O.
 
 use queue_core::{
     Registry,
@@ -8,7 +8,7 @@ use serde_json::{Value, value::RawValue};
 
 use crate::dashboard::options::Options;
 
-/// Replacement for redacted values.
+/// Text that replaces redacted values.
 const HIDDEN: &str = "(hidden)";
 
 /// Redacts the payload and the output of a job.
@@ -18,14 +18,14 @@ pub(super) fn redact(options: &Options, job: &mut JobRecord) {
         return;
     }
     for json in [&mut job.payload, &mut job.output].into_iter().flatten() {
-        // A document nested too deeply to be parsed is hidden completely.
+        // A document that is too deeply nested to be parsed is redacted completely.
         let mut value = serde_json::from_str(json.get()).unwrap_or_else(|_| Value::from(HIDDEN));
         hide(&mut value, &keys);
         *json = RawValue::from_string(value.to_string()).unwrap_or_default();
     }
 }
 
-/// Redacts logs if payloads are hidden or values of this type are redacted, since a handler may have logged them.
+/// Redacts logs if payloads are hidden, or if values of the job type are redacted, because a handler may have logged the values.
 pub(super) fn redact_logs(options: &Options, job_type: &str, logs: &mut [AttemptLog]) {
     if options.hide_payloads || !hidden(options, job_type).is_empty() {
         for log in logs {
@@ -34,7 +34,7 @@ pub(super) fn redact_logs(options: &Options, job_type: &str, logs: &mut [Attempt
     }
 }
 
-/// Returns the redacted keys of a job type. Aliases are resolved for the stored name and for the configured one.
+/// Returns the redacted keys of a job type. Aliases are resolved both for the stored name and for the configured name.
 fn hidden<'o>(options: &'o Options, job_type: &str) -> Vec<&'o str> {
     let registry = Registry::linked().unwrap_or_default();
     let name = |stored: &str| registry.get(stored).map_or_else(|| stored.to_owned(), |known| known.options().name.to_owned());

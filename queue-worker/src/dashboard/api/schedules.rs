@@ -1,4 +1,4 @@
-//! Schedules.
+//! Routes of schedules.
 
 use axum::{Json, extract::State};
 use queue_core::{
@@ -15,20 +15,20 @@ use crate::dashboard::{
     problem::{ErrorResponse, HandlerResult},
 };
 
-/// Maximum number of ticks in a list.
+/// Maximum number of ticks in a response.
 const MAX_TICKS: u16 = 50;
 
-/// An operation on a schedule.
+/// Operation on a schedule.
 #[derive(Clone, Copy, Deserialize, Serialize, ToSchema)]
 #[serde(tag = "act", rename_all = "snake_case")]
 pub(super) enum ScheduleOperation {
     /// Stops the ticks until the schedule is resumed.
     Pause,
-    /// Continues with the next tick.
+    /// Resumes the schedule with the next tick.
     Resume,
-    /// Enqueues a job immediately.
+    /// Enqueues a job of the schedule immediately.
     Run,
-    /// Enqueues no job at the next tick.
+    /// Skips the next tick, so that it enqueues no job.
     Skip,
 }
 
@@ -53,7 +53,7 @@ pub(super) async fn fires(State(app): State<AppState>, Path(name): Path<String>)
     Ok(Json(schedule::fires(&mut *app.begin_read().await?, app.store, &name, MAX_TICKS).await?))
 }
 
-/// Pauses or resumes a schedule, runs it now, or skips its next tick.
+/// Pauses or resumes a schedule, runs it immediately, or skips its next tick.
 #[utoipa::path(
     post,
     path = "/api/v1/schedules/{name}/act",

@@ -1,4 +1,4 @@
-//! Audit log page: bulk operations in progress and past operations.
+//! Audit log page, with past bulk operations and those in progress.
 
 use std::time::Duration;
 
@@ -42,7 +42,7 @@ struct AuditRow {
     jobs: String,
 }
 
-/// Maximum number of entries on a page.
+/// Maximum number of audit log entries on a page.
 const MAX_SHOWN: u32 = 100;
 
 pub(super) async fn page(

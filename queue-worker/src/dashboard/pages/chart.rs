@@ -1,4 +1,5 @@
-//! Charts rendered on the server, so that they need no scripts: attempts as bars, latencies as lines. Pure: maps statistics to coordinates.
+//! Charts of attempts (bars) and latencies (lines), rendered on the server so that they need no scripts. Maps statistics to coordinates,
+//! and performs no I/O.
 
 use std::{fmt::Write as _, time::Duration};
 
@@ -7,28 +8,28 @@ use queue_core::operate::Figures;
 
 use crate::dashboard::display;
 
-/// Size of the chart and y coordinate of the baseline.
+/// Width of the chart.
 const WIDTH: f64 = 960.0;
 const HEIGHT: f64 = 150.0;
 const BASELINE: f64 = HEIGHT - 18.0;
 const LEFT: f64 = 56.0;
 const TOP: f64 = 8.0;
 
-/// Elements of a chart.
+/// Elements of a chart with their coordinates.
 pub(super) struct Chart {
     pub(super) bars: Vec<Bar>,
     pub(super) lines: Vec<Polyline>,
-    /// Labels of the axes: maximum number of attempts per step, and maximum latency.
+    /// Axis labels: maximum number of attempts per step, and maximum latency.
     pub(super) most: String,
     pub(super) longest: String,
-    /// X coordinates and labels of the time axis.
+    /// X coordinates and labels on the time axis.
     pub(super) times: Vec<(String, String)>,
     /// Text alternative for screen readers.
     pub(super) label: String,
     pub(super) is_empty: bool,
 }
 
-/// A rectangle with its tooltip.
+/// Rectangle of a bar, with its tooltip.
 pub(super) struct Bar {
     pub(super) class: &'static str,
     pub(super) x: String,
@@ -38,13 +39,13 @@ pub(super) struct Bar {
     pub(super) label: String,
 }
 
-/// A polyline.
+/// Coordinates of a line.
 pub(super) struct Polyline {
     pub(super) class: &'static str,
     pub(super) points: String,
 }
 
-/// Lays out the chart of these steps, which cover the period `span` up to `until`.
+/// Lays out the chart of `steps`, for the period `span` that ends at `until`.
 pub(super) fn chart(steps: &[Figures], until: DateTime<Utc>, span: Duration) -> Chart {
     let from = until - span;
     let share = |at: DateTime<Utc>| (at - from).as_seconds_f64() / span.as_secs_f64();
@@ -53,7 +54,7 @@ pub(super) fn chart(steps: &[Figures], until: DateTime<Utc>, span: Duration) -> 
     let most = steps.iter().map(ended).max().unwrap_or(0).max(1);
     let waits = |of: &Figures, share: f64| of.start.quantile(share).map(|wait| wait.as_secs_f64() * 1000.0);
     let longest = steps.iter().filter_map(|of| waits(of, 0.99)).fold(1.0_f64, f64::max);
-    // Logarithmic scale, so that milliseconds and minutes are both visible.
+    // A logarithmic scale makes both milliseconds and minutes visible.
     let level = |ms: f64| BASELINE - (ms.max(1.0).ln() / longest.max(10.0).ln()).clamp(0.0, 1.0) * (BASELINE - TOP);
     let line = |class: &'static str, share: f64| {
         let point = |of: &Figures| {
@@ -74,7 +75,7 @@ pub(super) fn chart(steps: &[Figures], until: DateTime<Utc>, span: Duration) -> 
     }
 }
 
-/// Stacks the failed attempts on the completed ones.
+/// Returns a bar of completed attempts, and a bar of failed attempts stacked on it.
 fn bars(of: &Figures, x: &impl Fn(DateTime<Utc>) -> f64, most: u64) -> [Bar; 2] {
     let (left, right) = (x(of.at), x(of.at + of.lasted));
     let height = |jobs: u64| jobs as f64 / most as f64 * (BASELINE - TOP);
@@ -95,7 +96,7 @@ fn bars(of: &Figures, x: &impl Fn(DateTime<Utc>) -> f64, most: u64) -> [Bar; 2] 
     })
 }
 
-/// Returns four evenly spaced labels of the time axis.
+/// Returns four evenly spaced labels for the time axis.
 fn times(from: DateTime<Utc>, span: Duration, x: &impl Fn(DateTime<Utc>) -> f64) -> Vec<(String, String)> {
     let form = if span > Duration::from_hours(48) { "%m-%d" } else { "%H:%M" };
     let at = |nth: u32| from + span / 4 * nth;

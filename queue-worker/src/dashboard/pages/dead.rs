@@ -1,4 +1,4 @@
-//! Dead letters page, grouped by error.
+//! Dead letters page, which groups the dead letters by error.
 
 use askama::Template;
 use axum::{extract::State, response::Html};
@@ -23,7 +23,7 @@ struct DeadPage {
 
 struct DeadGroupRow {
     job_type: String,
-    /// Unescaped value for the hidden form field, which identifies the group.
+    /// Unescaped error for the hidden form field, which identifies the group.
     error: String,
     shown: String,
     jobs: u64,

@@ -1,4 +1,4 @@
-//! Layout shared by all pages.
+//! Page layout shared by all pages.
 
 use askama::Template;
 use axum::{
@@ -20,12 +20,12 @@ use crate::dashboard::{
 pub(super) struct Frame {
     /// Prefix of links within the current store.
     pub(super) base: String,
-    /// Prefix of links that are the same for all stores.
+    /// Prefix of links that do not depend on the store.
     pub(super) root: String,
     /// Path of the navigation link to the current page.
     pub(super) at: &'static str,
     pub(super) version: &'static str,
-    /// Name of the store, if it needs to be shown.
+    /// Name of the store, or empty if it need not be shown.
     pub(super) label: String,
     /// Whether the dashboard covers many stores.
     pub(super) has_stores: bool,
@@ -33,17 +33,17 @@ pub(super) struct Frame {
     pub(super) has_store_pages: bool,
     /// Whether operations are allowed.
     pub(super) allows_operations: bool,
-    /// Whether a token is required, so that the page offers a logout.
+    /// Whether a token is required, in which case the page offers a logout.
     pub(super) requires_token: bool,
 }
 
 impl Frame {
-    /// Link to the overview of the store.
+    /// Returns the link to the store's overview.
     pub(super) fn home(&self) -> &str {
         or_slash(&self.base)
     }
 
-    /// Link to the page of all stores.
+    /// Returns the link to the page of all stores.
     pub(super) fn top(&self) -> &str {
         or_slash(&self.root)
     }
@@ -85,7 +85,7 @@ impl<S: Sync> FromRequestParts<S> for Frame {
     }
 }
 
-/// Renders a page.
+/// Renders a page from its template.
 pub(super) fn render(template: &impl Template) -> HandlerResult<Html<String>> {
     template.render().map(Html).map_err(|error| Problem::unavailable(format!("cannot render this page: {error}")))
 }
@@ -98,7 +98,7 @@ struct FailedPage<'a> {
     text: &'a str,
 }
 
-/// Renders an error as a page. Omits the schema, since the client may not be authenticated.
+/// Renders an error as a page. Omits the schema, because the client may not be authenticated.
 pub(super) fn failed(context: &RequestContext, problem: &Problem) -> Response {
     let whole = Frame::new(context, "");
     let label = if whole.has_stores { whole.label } else { String::new() };

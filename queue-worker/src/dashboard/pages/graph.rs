@@ -1,5 +1,5 @@
-//! Flow graph rendered on the server, so that it needs no scripts. Each node is placed right of its dependencies. Pure: maps nodes to
-//! coordinates.
+//! Flow graph, rendered on the server so that it needs no scripts. Each node is placed to the right of its dependencies. Maps nodes to
+//! coordinates, and performs no I/O.
 
 use std::collections::HashMap;
 
@@ -7,16 +7,16 @@ use queue_core::operate::FlowNode;
 
 use crate::dashboard::display;
 
-/// Maximum number of nodes drawn. The command line lists all.
+/// Maximum number of nodes drawn. The command line lists all nodes.
 pub(super) const MAX_NODES: i32 = 200;
 
 const WIDTH: usize = 168;
 const HEIGHT: usize = 38;
-/// Distance between columns and between rows.
+/// Horizontal distance between columns.
 const COLUMN_STEP: usize = WIDTH + 56;
 const ROW_STEP: usize = HEIGHT + 14;
 const MARGIN: usize = 8;
-/// Maximum number of characters in a box.
+/// Maximum number of characters in the box of a node.
 const MAX_NAME: usize = 22;
 
 pub(super) struct Graph {
@@ -26,7 +26,7 @@ pub(super) struct Graph {
     pub(super) edges: Vec<GraphEdge>,
     /// Whether the flow has more nodes than are drawn.
     pub(super) is_cut: bool,
-    /// Whether the flow has unfinished jobs, as far as known.
+    /// Whether the flow has unfinished jobs among the loaded nodes.
     pub(super) is_unfinished: bool,
     /// Text alternative for screen readers.
     pub(super) label: String,
@@ -49,7 +49,7 @@ pub(super) struct GraphEdge {
     pub(super) path: String,
 }
 
-/// Lays out the flow of the job `this`.
+/// Lays out the flow, and highlights the job `this`.
 pub(super) fn graph(nodes: &[FlowNode], this: &str) -> Graph {
     let drawn = &nodes[..nodes.len().min(MAX_NODES as usize)];
     let at: HashMap<&str, usize> = drawn.iter().enumerate().map(|(at, node)| (&*node.name, at)).collect();
@@ -60,14 +60,14 @@ pub(super) fn graph(nodes: &[FlowNode], this: &str) -> Graph {
         before.iter().enumerate().flat_map(|(target, before)| before.iter().map(move |(source, on_dead)| (*source, target, *on_dead)));
     let edges =
         edges.map(|(source, target, on_dead)| line(&boxes[source], &boxes[target], on_dead, is_waiting(&drawn[target], &drawn[source])));
-    let over = drawn.iter().filter(|node| node.state.as_deref().is_some_and(is_finished)).count();
+    let finished = drawn.iter().filter(|node| node.state.as_deref().is_some_and(is_finished)).count();
     Graph {
         width: boxes.iter().map(|one| one.x).max().unwrap_or(0) + WIDTH + MARGIN,
         height: boxes.iter().map(|one| one.y).max().unwrap_or(0) + HEIGHT + MARGIN,
         edges: edges.collect(),
         is_cut: nodes.len() > drawn.len(),
         is_unfinished: nodes.len() > drawn.len() || drawn.iter().any(|node| node.state.as_deref().is_some_and(|state| !is_finished(state))),
-        label: format!("{} nodes, {over} finished", drawn.len()),
+        label: format!("{} nodes, {finished} finished", drawn.len()),
         boxes,
     }
 }
@@ -76,7 +76,7 @@ fn is_finished(state: &str) -> bool {
     matches!(state, "completed" | "dead" | "cancelled" | "expired")
 }
 
-/// Returns the dependencies of a node, and for each whether the node waits for its death.
+/// Returns the dependencies of a node, each with whether the node waits for the dependency's death.
 fn dependencies(node: &FlowNode, at: &HashMap<&str, usize>) -> Vec<(usize, bool)> {
     let of = |names: &'_ [String], on_dead| -> Vec<(usize, bool)> {
         names.iter().filter_map(|name| Some((*at.get(&**name)?, on_dead))).collect()
@@ -84,7 +84,7 @@ fn dependencies(node: &FlowNode, at: &HashMap<&str, usize>) -> Vec<(usize, bool)
     [of(&node.after, false), of(&node.on_dead, true)].concat()
 }
 
-/// Assigns a column and a row to each node: right of all its dependencies, and close to their average row. Expects dependencies before
+/// Assigns a column and a row to each node: to the right of all its dependencies, and close to their average row. Dependencies must precede
 /// their dependents.
 fn layout(before: &[Vec<(usize, bool)>]) -> Vec<(usize, usize)> {
     let mut columns: Vec<usize> = Vec::new();
@@ -126,7 +126,7 @@ fn node_box(node: &FlowNode, (column, row): (usize, usize), this: &str) -> NodeB
     }
 }
 
-/// Whether the target still waits for the source.
+/// Returns whether the target is still waiting for the source.
 fn is_waiting(target: &FlowNode, source: &FlowNode) -> bool {
     target.waits.contains(&source.name)
 }

@@ -1,4 +1,4 @@
-//! History page: charts of attempt outcomes and start latencies, and a table by queue and job type.
+//! History page, with charts of attempt outcomes and start latencies, and a table by queue and job type.
 
 use std::time::Duration;
 
@@ -28,25 +28,25 @@ struct HistoryPage {
     left_out: u32,
 }
 
-/// A link that selects the period.
+/// Link that selects a period.
 struct SpanLink {
     name: &'static str,
     at: String,
     is_shown: bool,
 }
 
-/// A row of the table: one queue and type, or all of them.
+/// Row of the table, for one queue and job type or for all of them.
 struct HistoryRow {
     queue: String,
     job_type: String,
     numbers: Vec<String>,
 }
 
-/// Periods: `last` parameter, label, step and length in seconds.
+/// Selectable periods, each with the `last` parameter, label, step and length in seconds.
 const SPANS: [(&str, &str, &str, u64); 4] =
     [("1h", "hour", "1m", 3600), ("24h", "day", "30m", 86_400), ("7d", "week", "4h", 604_800), ("30d", "30 days", "1d", 2_592_000)];
 
-/// Maximum number of queues and types in the table.
+/// Maximum number of pairs of queue and type in the table.
 const MAX_SHOWN: usize = 100;
 
 impl HistoryRow {

@@ -1,4 +1,4 @@
-//! Job page: attributes, progress, causes, failed attempts and the operations on one job.
+//! Job page, with attributes, progress, causes, failed attempts and the operations on the job.
 
 use std::time::Duration;
 
@@ -44,21 +44,21 @@ struct JobPage {
     logs: Vec<LogView>,
     steps: Vec<StepRow>,
     timeline: Option<Timeline>,
-    /// The flow that the job belongs to.
+    /// Flow of the job, if it belongs to one.
     flow: Option<Graph>,
     children: Vec<ChildRow>,
     gathers: Vec<GatherRow>,
     signals: Vec<SignalRow>,
-    /// Name of the signal that the job waits for, possibly empty, if the page offers to send one.
+    /// Name of the signal for which the job is waiting, possibly empty. `None` if the page does not offer to send a signal.
     signal: Option<String>,
-    /// Why the steps and logs could not be read.
+    /// Reason why the steps and logs could not be read.
     details_error: Option<String>,
     hidden: bool,
-    /// Whether the page updates live.
+    /// Whether the job is unfinished, so that the page is updated live.
     is_unfinished: bool,
 }
 
-/// Live part of the page.
+/// Part of the page that is updated live.
 #[derive(Template)]
 #[template(path = "job_live.html")]
 struct JobLive<'a> {
@@ -72,27 +72,27 @@ struct JobView {
     state: &'static str,
     cancelling: bool,
     facts: Vec<Fact>,
-    /// Why the job is not running, or its outcome.
+    /// Causes why the job is not running, or its outcome.
     causes: Vec<CauseRow>,
     progress: Option<ProgressView>,
     failures: Vec<FailureRow>,
     error: Option<String>,
     buttons: Vec<&'static Button>,
-    /// Whether the job can be postponed and its priority changed.
+    /// Whether the job can be postponed and its priority can be changed.
     can_snooze: bool,
     priority: i16,
 }
 
-/// State of a job as loaded from the database.
+/// Job with its causes and its worker, as loaded from the database.
 pub(super) struct JobPageData {
     job: JobRecord,
     why: Why,
-    /// Worker that runs the job.
+    /// Worker that is running the job.
     worker: Option<WorkerRecord>,
     now: DateTime<Utc>,
 }
 
-/// A labelled value: text, a link or a time.
+/// Labelled value: text, a link or a time.
 struct Fact {
     name: &'static str,
     value: String,
@@ -105,7 +105,7 @@ struct ProgressView {
     text: String,
 }
 
-/// A cause and its remedy.
+/// Cause with its remedy.
 struct CauseRow {
     text: String,
     fix: Option<String>,
@@ -117,35 +117,35 @@ impl CauseRow {
     }
 }
 
-/// A completed or waiting step of a durable job.
+/// Completed or waiting step of a durable job.
 struct StepRow {
     name: String,
     attempt: i16,
     at: Moment,
-    /// Run time of the step. Unused for waits.
+    /// Run time of the step, unused for waits.
     ran: String,
     until: Option<Moment>,
     /// Label of the time in `until`.
     until_label: &'static str,
 }
 
-/// A child job.
+/// Child of the job.
 struct ChildRow {
     name: String,
     id: JobId,
     state: String,
 }
 
-/// A map with the outcomes of its jobs.
+/// Map with the outcomes of its jobs.
 struct GatherRow {
     name: String,
-    /// Total number of jobs. Unknown while more are spawned.
+    /// Total number of jobs, or a placeholder while more jobs are being spawned.
     total: String,
     need: i64,
     completed: i64,
     dead: i64,
     cancelled: i64,
-    /// Maximum number of jobs that run at the same time.
+    /// Maximum number of concurrently running jobs.
     most: String,
 }
 
@@ -160,7 +160,7 @@ struct JobDetails {
     logs: Vec<AttemptLog>,
 }
 
-/// A signal that was sent and not yet received.
+/// Signal that was sent but not received yet.
 struct SignalRow {
     name: String,
     at: Moment,
@@ -210,7 +210,7 @@ struct LogView {
     text: String,
 }
 
-/// Page of a job that cannot be loaded, with the causes.
+/// Page that shows only the causes, for a job that cannot be loaded.
 #[derive(Template)]
 #[template(path = "job_unavailable.html")]
 struct UnavailableJobPage {
@@ -226,7 +226,7 @@ pub(super) async fn page(State(app): State<AppState>, frame: Frame, Path(id): Pa
         Ok(data) => data,
         Err(problem) => return unavailable(&app, frame, id, problem).await,
     };
-    // A failure to read the steps or logs does not hide the job.
+    // If the steps or logs cannot be read, the job is shown without them.
     let (read, details_error) = match load_details(&app, &data.job).await {
         Ok(read) => (read, None),
         Err(problem) => (JobDetails::default(), Some(problem.text)),
@@ -273,12 +273,12 @@ async fn load_details(app: &App, job: &JobRecord) -> HandlerResult<JobDetails> {
         gathers: operate::gathers(&mut *session, app.store, id).await?,
         signals: operate::signals(&mut *session, app.store, id).await?,
         logs: load_logs(&mut session, app, id, &job.job_type).await?,
-        // Last, because it may be large.
+        // The flow is loaded last, because it may be large.
         flow: if is_node(job) { operate::first_nodes(&mut *session, app.store, id, MAX_NODES + 1).await? } else { Vec::new() },
     })
 }
 
-/// Returns the first signal that the job waits for, other than the end of a child.
+/// Returns the first signal for which the job is waiting, ignoring waits for children.
 fn awaited(why: &Why) -> Option<&str> {
     let facts = &why.causes.iter().find(|cause| cause.kind == CauseKind::Parked)?.facts;
     let children = facts.get("children").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
@@ -286,7 +286,7 @@ fn awaited(why: &Why) -> Option<&str> {
     signals.find(|name| children.iter().all(|child| child["wait"] != **name))
 }
 
-/// Renders a page for a job that is missing or cannot be read, for example because its table is locked. The causes explain why.
+/// Renders the page of a job that does not exist or cannot be read, for example because its table is locked. The causes explain why.
 async fn unavailable(app: &App, frame: Frame, id: JobId, problem: Problem) -> HandlerResult<Response> {
     let Ok(mut session) = app.begin_read().await else { return Err(problem) };
     let Ok(why) = operate::why(&mut *session, app.store, id).await else { return Err(problem) };
@@ -330,7 +330,7 @@ fn view(frame: &Frame, JobPageData { job, why, worker, now }: &JobPageData) -> J
         progress: job.progress.as_ref().map(progress_view),
         failures: job.failures.iter().rev().map(failure).collect(),
         error: job.error.as_deref().filter(|_| job.failures.is_empty()).map(display::lines),
-        // A job that is being cancelled allows no further operation.
+        // A job that is being cancelled permits no further operation.
         buttons: if job.cancelling { Vec::new() } else { buttons(job.state) },
         can_snooze: matches!(job.state, JobState::Scheduled | JobState::Ready),
         priority: job.priority,

@@ -1,4 +1,4 @@
-//! Job list with its search field.
+//! Page with the job list and its search field.
 
 use std::time::Duration;
 
@@ -25,36 +25,36 @@ use crate::dashboard::{
 #[template(path = "jobs.html")]
 struct JobsPage {
     frame: Frame,
-    /// Text of the search field.
+    /// Content of the search field.
     typed: String,
     problem: Option<String>,
     tabs: Vec<Tab>,
     rows: Vec<JobRow>,
-    /// Names and values of the filter fields, for bulk operations.
+    /// Names and values of the filter's form fields, for bulk operations.
     filter: Vec<(&'static str, String)>,
-    /// Bulk operations allowed for the listed jobs.
+    /// Bulk operations that the listed jobs permit.
     acts: Vec<&'static Button>,
     /// URL of the next page.
     next: Option<String>,
-    /// How far back the search has found nothing. The page continues automatically from there.
+    /// Time back to which the search has found nothing. The page continues the search from there automatically.
     back: Option<Moment>,
-    /// Whether this is not the first page.
+    /// Whether the page is not the first one.
     is_later_page: bool,
-    /// Whether the ordering key has more jobs. They have no next page.
+    /// Whether the ordering key has more jobs than are shown. The further jobs are on no other page.
     more: bool,
 }
 
-/// Time limit for a page. Shows what was found so far, and the page then continues the search automatically.
+/// Maximum duration of the search for one page. The page shows the jobs found so far, and then continues the search automatically.
 const SCAN_TIME: Duration = Duration::from_millis(40);
 
-/// A tab that selects a state.
+/// Tab that selects a state.
 struct Tab {
     name: &'static str,
     address: String,
     is_chosen: bool,
 }
 
-/// A job in the list.
+/// Row of a job in the list.
 pub(super) struct JobRow {
     id: String,
     state: &'static str,
@@ -63,13 +63,13 @@ pub(super) struct JobRow {
     queue: String,
     attempts: String,
     enqueued: Moment,
-    /// Label and time of the due date or the finish.
+    /// Label and value of the due time or the finish time.
     when: Option<(&'static str, Moment)>,
     error: Option<String>,
     meta: Option<String>,
 }
 
-/// Query parameters of the page.
+/// Query parameters of the job list page.
 #[derive(Default, Deserialize)]
 #[serde(default)]
 pub(super) struct ListParams {
@@ -116,7 +116,7 @@ pub(super) async fn page(
     let chosen = Some(address.state).filter(|state| !state.is_empty()).or_else(|| query.state.clone());
     let query = JobQuery { state: chosen, before: Some(address.before).filter(|before| !before.is_empty()), ..query };
     let is_later_page = query.before.is_some();
-    // Invalid input is reported beside the search field.
+    // Invalid input is reported next to the search field.
     let problem = query.filter().err().map(|problem| problem.text);
     let mut session = app.begin_read().await?;
     let now = operate::now(&mut *session, app.store).await?;
@@ -141,7 +141,7 @@ pub(super) async fn page(
     drop(session);
     let state = query.state.clone().unwrap_or_default();
     let filter = form_fields(&query);
-    // The list of an ordering key shows all states in order, so it has no tabs.
+    // No tabs for an ordering key, because its list shows all states in the key's order.
     let states = [""].into_iter().chain(JobState::ALL.map(JobState::name)).filter(|_| key.is_none());
     let acts = if key.is_none() { bulk_buttons(&state) } else { Vec::new() };
     let named = key.as_ref().map(|key| format!("key:{key}"));
@@ -157,7 +157,7 @@ pub(super) async fn page(
     Ok(render(&JobsPage { frame, typed, problem, tabs, rows, filter, acts, next, back, is_later_page, more })?.into_response())
 }
 
-/// Splits the search text into an ordering key, given as `key:acme`, and the rest.
+/// Splits the search text into an ordering key, written as `key:acme`, and the remaining text.
 fn split_key(typed: &str) -> (Option<String>, String) {
     let of = |word: &str| word.strip_prefix("key:").filter(|key| !key.is_empty()).map(str::to_owned);
     let Some(key) = typed.split_whitespace().find_map(of) else { return (None, typed.to_owned()) };
@@ -165,7 +165,7 @@ fn split_key(typed: &str) -> (Option<String>, String) {
     (Some(key), rest.join(" "))
 }
 
-/// Loads the jobs of an ordering key in their order. Only a queue may be given besides.
+/// Loads the jobs of an ordering key in the key's order. The only other filter permitted is a queue.
 async fn in_line(on: &mut sqlx::PgConnection, app: &App, key: &str, query: &JobQuery) -> HandlerResult<InLine> {
     let queue = query.queue.clone().unwrap_or_else(|| "default".to_owned());
     if *query != (JobQuery { queue: query.queue.clone(), ..JobQuery::default() }) {
@@ -181,7 +181,7 @@ fn form_fields(query: &JobQuery) -> Vec<(&'static str, String)> {
     named.filter_map(|(name, value)| Some((name, value.clone()?))).collect()
 }
 
-/// Returns the bulk operations for jobs of this state. Jobs that ended without an error are requeued individually only.
+/// Returns the bulk operations that jobs in this state permit. Jobs that ended without an error can only be requeued individually.
 fn bulk_buttons(state: &str) -> Vec<&'static Button> {
     use JobState::{Cancelled, Completed, Expired};
     state.parse().ok().filter(|state| ![Completed, Cancelled, Expired].contains(state)).map_or_else(Vec::new, buttons)

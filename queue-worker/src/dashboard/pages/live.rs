@@ -1,4 +1,4 @@
-//! Server-sent events with the live part of a page, rendered after each poll.
+//! Server-sent events that contain the live part of a page, rendered after each poll.
 
 use std::{convert::Infallible, time::Duration};
 
@@ -26,17 +26,17 @@ use crate::dashboard::{
     problem::{HandlerResult, Problem},
 };
 
-/// Selects what to watch: a job, or by default the overview.
+/// Query parameters that select the page to watch: a job, or by default the overview.
 #[derive(Default, Deserialize)]
 #[serde(default)]
 pub(super) struct LiveQuery {
     job: Option<String>,
 }
 
-/// Placeholder for the base path. It cannot occur elsewhere in a page, because control characters are escaped.
+/// Placeholder for the base path. The character occurs nowhere else in a page, because control characters are escaped.
 const BASE_PLACEHOLDER: char = '\u{1a}';
 
-/// Keep-alive interval. Proxies close silent connections.
+/// Keep-alive interval of streams. Without it, proxies would close silent connections.
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
 
 pub(super) async fn stream(
@@ -55,11 +55,11 @@ pub(super) async fn stream(
         let html = watching.next().await?.replace(BASE_PLACEHOLDER, &base).replace('\r', " ");
         Some((Ok(Event::default().event("part").data(html)), (watching, base)))
     });
-    // The stream ends when its store leaves the roster, even if the store is added again.
+    // The stream ends when the store is removed from the roster, even if a store of the same name is added again.
     Ok(Sse::new(events.take_until(app.removed())).keep_alive(KeepAlive::new().interval(KEEP_ALIVE)))
 }
 
-/// Renders the live part once for all viewers, independently of where their router is nested.
+/// Renders the live part once for all viewers, regardless of the path at which their router is nested.
 async fn render_live(app: &App, topic: LiveTopic, frame: Frame) -> HandlerResult<String> {
     let written = match topic {
         LiveTopic::Overview => {

@@ -1,4 +1,4 @@
-//! HTML pages over the data of the API. Each is complete without scripts.
+//! HTML pages that show the data of the API. Every page works without scripts.
 
 mod audit;
 mod chart;
@@ -27,7 +27,7 @@ use axum::{
 
 use crate::dashboard::{app::AppState, problem::Problem, request_context::RequestContext, stores::StoresState};
 
-/// Navigation links: path and label.
+/// Paths and labels of the navigation links.
 pub(super) const LINKS: [(&str, &str); 8] = [
     ("/jobs", "Jobs"),
     ("/dead", "Dead letters"),

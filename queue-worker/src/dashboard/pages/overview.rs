@@ -1,4 +1,4 @@
-//! Overview page: jobs by state and queue, the longest waits, and the workers.
+//! Overview page, with jobs by state and queue, the longest waits, and the workers.
 
 use std::collections::BTreeMap;
 
@@ -21,7 +21,7 @@ pub(super) struct OverviewPage {
     pub(super) figures: OverviewFigures,
 }
 
-/// Live part of the page.
+/// Part of the page that is updated live.
 #[derive(Template)]
 #[template(path = "figures.html")]
 pub(super) struct OverviewLive {
@@ -29,14 +29,14 @@ pub(super) struct OverviewLive {
     pub(super) figures: OverviewFigures,
 }
 
-/// Contents of the live part.
+/// Contents of the page's live part.
 pub(super) struct OverviewFigures {
     states: Vec<StateTile>,
     queues: Vec<QueueCounts>,
-    /// Number of queues and types that are not shown.
+    /// Number of further queues and types that are not shown.
     more: i64,
     unserved: Vec<[String; 3]>,
-    /// Number of unserved queues and types that are not shown, as far as found.
+    /// Number of unserved queues and types that were found but are not shown.
     more_unserved: usize,
     everything: Option<String>,
     alive: usize,
@@ -45,14 +45,14 @@ pub(super) struct OverviewFigures {
     at: Moment,
 }
 
-/// Number of jobs in a state.
+/// Number of jobs in one state.
 struct StateTile {
     name: &'static str,
     count: String,
     is_some: bool,
 }
 
-/// A queue with its job counts.
+/// Job counts of one queue.
 struct QueueCounts {
     name: String,
     counts: Vec<(&'static str, String, bool)>,
@@ -63,7 +63,7 @@ struct QueueCounts {
 /// Maximum number of unserved queues and types on the page.
 const MAX_UNSERVED: usize = 20;
 
-/// States shown for each queue.
+/// Job states shown for each queue.
 const QUEUE_STATES: [JobState; 7] =
     [JobState::Ready, JobState::Running, JobState::Scheduled, JobState::Blocked, JobState::Parked, JobState::Completed, JobState::Dead];
 

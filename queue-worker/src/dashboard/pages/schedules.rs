@@ -1,4 +1,4 @@
-//! Schedules page: the next tick of each schedule and the outcome of its last one.
+//! Schedules page, with the next tick of each schedule and the outcome of its last tick.
 
 use askama::Template;
 use axum::{extract::State, response::Html};

@@ -1,4 +1,4 @@
-//! First page over many stores: job counts per store and state.
+//! First page of a dashboard with many stores, with job counts by store and state.
 
 use askama::Template;
 use axum::{extract::State, response::Html};
@@ -16,7 +16,7 @@ struct StoresPage {
     silent: usize,
 }
 
-/// Number of jobs in a state.
+/// Number of jobs in one state of a store.
 struct StateCell {
     state: &'static str,
     count: String,

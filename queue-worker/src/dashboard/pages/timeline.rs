@@ -1,11 +1,11 @@
-//! Timeline of the steps of a durable job: when each step ran or waited. Pure: maps steps to coordinates.
+//! Timeline that shows when each step of a durable job ran or waited. Maps steps to coordinates, and performs no I/O.
 
 use chrono::{DateTime, TimeDelta, Utc};
 use queue_core::operate::JobStep;
 
 use crate::dashboard::display;
 
-/// Maximum number of steps drawn. The table lists up to a thousand.
+/// Maximum number of steps drawn. The table next to the timeline lists up to a thousand.
 const MAX_STEPS: usize = 100;
 
 const WIDTH: f64 = 960.0;
@@ -24,7 +24,7 @@ pub(super) struct Timeline {
 
 pub(super) struct TimelineBar {
     pub(super) name: String,
-    /// Y coordinate of the name's baseline.
+    /// Y coordinate of the baseline of the name.
     pub(super) text_y: usize,
     pub(super) class: &'static str,
     pub(super) x: String,
@@ -68,7 +68,7 @@ pub(super) fn timeline(steps: &[JobStep], now: DateTime<Utc>) -> Option<Timeline
     })
 }
 
-/// Returns the time range of a step: its run time, or its wait until it ended or until now.
+/// Returns the time range of a step: its run time, or its wait until the end of the wait or until now.
 fn span(step: &JobStep, now: DateTime<Utc>) -> (DateTime<Utc>, DateTime<Utc>) {
     match step.until {
         Some(until) if !step.is_timed_out() => (step.at, until.min(now).max(step.at)),

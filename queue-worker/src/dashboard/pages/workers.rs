@@ -1,4 +1,4 @@
-//! Workers page: state, jobs, slots and queues of each worker.
+//! Workers page, with the state, jobs, slots and queues of each worker.
 
 use askama::Template;
 use axum::{extract::State, response::Html};

@@ -1,4 +1,4 @@
-//! Declares this worker's schedules, and elects the definitions in force. Failures are logged and retried; no tick waits for them.
+//! Declares this worker's schedules, and elects the definitions in force. Failures are logged and retried. No tick waits for this.
 
 use std::{
     collections::HashSet,
@@ -15,26 +15,26 @@ use crate::{
 
 pub(super) struct Declarations {
     store: Store,
-    /// By name.
+    /// Schedules that this worker declares, by name.
     pub(super) own: Vec<(String, Declaration)>,
-    /// Identities under which this worker has declared them, and last tried to.
+    /// Identity under which this worker has declared its schedules, and identity of the last try.
     declared_as: Identity,
     tried_as: Identity,
-    /// Time of the next election, its interval, and the delay after a failure.
+    /// Time of the next election, interval between elections, and delay after a failure.
     refresh_at: Instant,
     period: Duration,
     retry: Duration,
-    /// Warnings that were logged already.
+    /// Warnings that have already been logged.
     warned: HashSet<(String, String)>,
 }
 
-/// Maximum interval of elections.
+/// Maximum interval between elections.
 const MAX_INTERVAL: Duration = Duration::from_secs(10);
 
-/// Delay after a failure. Doubles each time, up to the maximum interval.
+/// Delay after the first failure. The delay doubles with each further failure, up to the maximum interval.
 const MIN_RETRY: Duration = Duration::from_millis(500);
 
-/// Schedule name, and the outcome of its declaration.
+/// Name of a schedule, and the outcome of its declaration.
 type DeclarationOutcome = (String, String);
 
 impl Declarations {
@@ -53,8 +53,8 @@ impl Declarations {
         self.refresh_at.saturating_duration_since(Instant::now())
     }
 
-    /// Declares this worker's schedules, if that has not been done, and puts the newest definitions in force. Does nothing before the time
-    /// is due.
+    /// Declares this worker's schedules under the current identity, and puts the newest definitions in force. Does nothing before the next
+    /// election is due, unless the identity is new.
     pub(super) async fn refresh(&mut self, link: &mut StoreConnection, own: Identity) {
         if !self.due_in().is_zero() && (own.is_none() || own == self.tried_as) {
             return;

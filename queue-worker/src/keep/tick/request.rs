@@ -1,4 +1,4 @@
-//! A schedule as loaded, the ticks to fire for it, and their outcome.
+//! Loaded schedules, requests to fire their ticks, and the outcomes of the ticks.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use sqlx::FromRow;
 
 use crate::live::{StoreConnection, after_ms, bounded};
 
-/// A schedule that has ticks.
+/// Schedule that has ticks, as loaded from the store.
 #[derive(Clone, FromRow)]
 pub(super) struct LoadedSchedule {
     pub(super) name: String,
@@ -26,24 +26,24 @@ pub(super) struct LoadedSchedule {
     since: DateTime<Utc>,
     pub(super) next_at: Option<DateTime<Utc>>,
     skip_at: Option<DateTime<Utc>>,
-    /// First failed try of that tick, by any worker.
+    /// Time of the first failed try of the next tick, by any worker.
     pub(super) tried_at: Option<DateTime<Utc>>,
     now: DateTime<Utc>,
 }
 
-/// Ticks to fire for a schedule.
+/// Request to fire the due ticks of a schedule.
 #[derive(Clone)]
 pub(super) struct FireRequest {
     pub(super) plan: LoadedSchedule,
     due: DueTicks,
-    /// Reason why the schedule has no ticks from now on.
+    /// Reason why the schedule has no further ticks, or why the tick failed.
     pub(super) why: Option<String>,
 }
 
-/// Outcome of a tick.
+/// Outcome of one tick.
 #[derive(FromRow)]
 pub(super) struct FireOutcome {
-    /// Position in the request, from 1.
+    /// Position of the schedule in the request, starting at 1.
     pub(super) place: i64,
     pub(super) tick: Option<DateTime<Utc>>,
     pub(super) outcome: String,
@@ -52,7 +52,7 @@ pub(super) struct FireOutcome {
 }
 
 impl LoadedSchedule {
-    /// Loads at most `most` schedules after `after`, in the order of their next ticks.
+    /// Loads at most `limit` schedules after `after`, in the order of their next ticks.
     pub(super) async fn page(link: &mut StoreConnection, store: Store, limit: usize, after: Option<&Self>) -> sqlx::Result<Vec<Self>> {
         let statement = sqlx::query_as(store.sql(include_str!("../../../sql/ticks.sql")))
             .bind(i64::try_from(limit).unwrap_or(i64::MAX))
@@ -65,25 +65,25 @@ impl LoadedSchedule {
         Timing::new(self.cron.as_deref(), self.every_ms.map(|ms| Duration::try_from_secs_f64(ms / 1000.0).unwrap_or_default()), &self.tz)
     }
 
-    /// Returns the time until the next tick, or `None` if it is due or not yet computed.
+    /// Returns the time until the next tick, or `None` if the tick is due or has not been computed.
     pub(super) fn due_in(&self) -> Option<Duration> {
         let tick = self.next_at.filter(|tick| *tick > self.now)?;
         Some(after_ms((tick - self.now).as_seconds_f64() * 1000.0))
     }
 
-    /// Returns how late a tick may be.
+    /// Returns how late a tick may be fired.
     pub(super) fn grace(&self) -> Duration {
         Duration::from_secs_f64((self.grace_ms.max(0.0) / 1000.0).min(1e9))
     }
 
-    /// Returns the rest of the grace period after the first try, as of the time of loading.
+    /// Returns the remaining grace period after the first try, as of the time of loading.
     pub(super) fn grace_left(&self) -> Duration {
         let tried_for = self.tried_at.and_then(|tried_at| (self.now - tried_at).to_std().ok()).unwrap_or_default();
         self.grace().saturating_sub(tried_for)
     }
 
-    /// Returns the ticks to fire, or `None` if the schedule is left to other workers: a declared schedule must not be rejected by another
-    /// release.
+    /// Returns the request to fire the due ticks. Returns `None` for a declared schedule that this release cannot read: it is left to other
+    /// workers, and must not be marked as invalid.
     pub(super) fn request(&self, timing: &Result<Timing, String>) -> Option<FireRequest> {
         let nothing = |next| DueTicks { ticks: Vec::new(), action: "enqueue", next };
         let (due, why) = match (timing, self.next_at) {
@@ -108,7 +108,8 @@ impl FireRequest {
     }
 }
 
-/// Fires these ticks in one transaction and returns their outcomes. Omits schedules that were fired by others or are locked.
+/// Fires the requested ticks in one transaction and returns their outcomes. Schedules that are locked or were fired by other workers are
+/// omitted.
 pub(super) async fn send_requests(
     link: &mut StoreConnection,
     store: Store,

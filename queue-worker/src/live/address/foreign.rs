@@ -1,18 +1,18 @@
-//! Connection parameters of libpq and other drivers that ours does not know, but that providers put into their URLs.
+//! Connection parameters of libpq and other drivers that sqlx does not support, but that providers use in their URLs.
 
-/// Meaning of such a parameter here.
+/// Handling of a parameter that sqlx does not support.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum LibpqParameter {
-    /// Satisfied already, or without effect.
+    /// The parameter is already satisfied or has no effect.
     Met,
-    /// The equivalent in our driver's terms.
+    /// The parameter has the given equivalent in sqlx.
     Means(String),
-    /// Not supported: what to write instead.
+    /// The parameter is not supported. The text names the alternative.
     Refused(&'static str),
     Unknown,
 }
 
-/// Parameters and values that are satisfied already; any value if none is listed.
+/// Parameters with the values that are already satisfied. An empty list permits any value.
 const MET: [(&str, &[&str]); 23] = [
     ("channel_binding", &["disable", "prefer"]),
     ("client_encoding", &["auto", "utf8", "UTF8"]),
@@ -20,7 +20,7 @@ const MET: [(&str, &[&str]); 23] = [
     ("gssdelegation", &[]),
     ("gssencmode", &["disable", "prefer"]),
     ("gsslib", &[]),
-    // A worker drops silent connections by itself.
+    // A worker detects and drops silent connections on its own.
     ("keepalives", &[]),
     ("keepalives_count", &[]),
     ("keepalives_idle", &[]),
@@ -32,7 +32,7 @@ const MET: [(&str, &[&str]); 23] = [
     ("sslnegotiation", &["postgres"]),
     ("sslsni", &[]),
     ("uselibpqcompat", &[]),
-    // Prisma's. Pool sizes are configured elsewhere, and poolers are detected.
+    // These are parameters of Prisma. Pool sizes are configured elsewhere, and poolers are detected.
     ("connection_limit", &[]),
     ("pgbouncer", &[]),
     ("pool_timeout", &[]),
@@ -49,18 +49,18 @@ impl LibpqParameter {
         Self::Refused(match key {
             // System certificates are trusted if no file is named.
             "sslrootcert" if value == "system" => return Self::Means("sslmode=verify-full".to_owned()),
-            // Prisma's.
+            // This is a parameter of Prisma.
             "schema" => return Self::Means(format!("options[search_path]=%22{value}%22")),
             "channel_binding" => {
-                "channel_binding=require cannot be had; leave it out, and say `sslmode=verify-full`, so that the server is known by its certificate"
+                "channel_binding=require is not supported; remove it and set `sslmode=verify-full`, which verifies the server's certificate"
             }
-            "client_encoding" => "client_encoding must be UTF8; leave it out",
-            "gssencmode" => "gssencmode=require cannot be had; leave it out, and say `sslmode=verify-full`",
-            "load_balance_hosts" => "load_balance_hosts=random cannot be had: of the hosts that will do the first is taken; leave it out",
-            "passfile" => "passfile is not read from the URL; set PGPASSFILE",
-            "service" | "servicefile" => "service files are not read; write the service's host, user and database into the URL",
-            "sslaccept" => "sslaccept is another driver's; say `sslmode=verify-full` for strict, or `sslmode=require`",
-            "sslnegotiation" => "sslnegotiation=direct cannot be had; leave it out",
+            "client_encoding" => "client_encoding must be UTF8; remove it",
+            "gssencmode" => "gssencmode=require is not supported; remove it and set `sslmode=verify-full`",
+            "load_balance_hosts" => "load_balance_hosts=random is not supported: the first suitable host is used; remove it",
+            "passfile" => "passfile is not supported in the URL; set PGPASSFILE",
+            "service" | "servicefile" => "service files are not supported; put the service's host, user and database into the URL",
+            "sslaccept" => "sslaccept belongs to another driver; set `sslmode=verify-full` for strict, or `sslmode=require`",
+            "sslnegotiation" => "sslnegotiation=direct is not supported; remove it",
             _ => return Self::Unknown,
         })
     }

@@ -11,7 +11,7 @@ fn refused(url: &str) -> String {
 
 #[test]
 fn f86_a_url_names_one_host_or_several_in_the_form_of_libpq() {
-    for (url, wanted) in [
+    for (url, expected) in [
         ("postgres://u:p@one:1,two:2/d", &["one:1", "two:2"][..]),
         ("postgresql://one:1,two:2,10.0.0.3:3", &["one:1", "two:2", "10.0.0.3:3"]),
         ("postgres://u@[::1]:1,[fe80::2]:2/d", &["::1:1", "fe80::2:2"]),
@@ -21,7 +21,7 @@ fn f86_a_url_names_one_host_or_several_in_the_form_of_libpq() {
         ("postgres://u@one:5/d", &["one:5"]),
         ("postgres://u,x:p,q@one:5/d", &["one:5"]),
     ] {
-        assert_eq!(places(url), wanted, "{url}");
+        assert_eq!(places(url), expected, "{url}");
     }
     let sockets = Address::read("postgres://u@/d?host=/run/a,/run/b").unwrap().hosts;
     let sockets: Vec<_> = sockets.iter().map(|host| host.get_socket().unwrap().display().to_string()).collect();
@@ -35,10 +35,10 @@ fn f86_a_url_names_one_host_or_several_in_the_form_of_libpq() {
 
 #[test]
 fn of_several_hosts_one_that_takes_writes_is_wanted_and_of_one_it_is_enough_that_it_answers() {
-    let wanted = |url: &str| Address::read(url).unwrap().wanted;
-    assert_eq!((wanted("postgres://a,b/d"), wanted("postgres://a/d")), (TargetSession::ReadWrite, TargetSession::Any));
+    let target = |url: &str| Address::read(url).unwrap().wanted;
+    assert_eq!((target("postgres://a,b/d"), target("postgres://a/d")), (TargetSession::ReadWrite, TargetSession::Any));
     let (primary, standby) = (ServerState { standby: false, read_only: false }, ServerState { standby: true, read_only: true });
-    let told = ServerState { standby: false, read_only: true };
+    let set_read_only = ServerState { standby: false, read_only: true };
     for (word, takes) in [
         ("any", [true, true, true]),
         ("read-write", [true, false, false]),
@@ -47,22 +47,22 @@ fn of_several_hosts_one_that_takes_writes_is_wanted_and_of_one_it_is_enough_that
         ("standby", [false, true, false]),
         ("prefer-standby", [true, true, true]),
     ] {
-        let wanted = wanted(&format!("postgres://a,b/d?target_session_attrs={word}"));
-        assert_eq!([primary, standby, told].map(|state| wanted.takes(state)), takes, "{word}");
-        assert_eq!(wanted.prefers_other(primary), word == "prefer-standby");
+        let target = target(&format!("postgres://a,b/d?target_session_attrs={word}"));
+        assert_eq!([primary, standby, set_read_only].map(|state| target.takes(state)), takes, "{word}");
+        assert_eq!(target.prefers_other(primary), word == "prefer-standby");
     }
     assert!(refused("postgres://a/d?target_session_attrs=write").contains("read-write"));
 }
 
 #[test]
-fn what_is_not_understood_is_refused_by_its_name() {
+fn an_unknown_parameter_is_rejected_by_name() {
     let error = refused("postgres://u:secret@h/d?sslmode=require&channel_bindung=require");
     assert!(error.contains("`channel_bindung`") && error.contains("target_session_attrs") && !error.contains("secret"), "{error}");
     assert!(refused("postgres://h/d?Sslmode=require").contains("`Sslmode`"), "as the driver and libpq have it");
     for (url, why) in [
         ("postgres://a:1,b:2/d?port=1,2,3", "differ in length"),
-        ("postgres://a,,b/d", "empty place"),
-        ("postgres://a,/d", "empty place"),
+        ("postgres://a,,b/d", "empty entry"),
+        ("postgres://a,/d", "empty entry"),
         ("postgres://a/d?connect_timeout=soon", "connect_timeout"),
     ] {
         assert!(refused(url).contains(why), "{url}: {}", refused(url));
@@ -101,16 +101,16 @@ fn what_providers_hand_out_is_taken_where_it_is_met_and_else_told_how_to_write()
     ] {
         assert_eq!(places(&format!("postgres://u@h/d?sslmode=require&{taken}")), ["h:5432"], "{taken}");
     }
-    // The driver reads a file only where it is to check with it; a key itself may stand in its place.
+    // The driver reads a file only if the `sslmode` needs it. The value may also be the key itself.
     for taken in ["sslrootcert=/no/such/ca.pem&sslmode=require", "sslcert=&sslkey=&sslmode=disable", "sslkey=LS0tLS1&sslmode=require"] {
         assert_eq!(places(&format!("postgres://u@h/d?{taken}")), ["h:5432"], "{taken}");
     }
     for (not, instead) in [
         ("channel_binding=require", "sslmode=verify-full"),
         ("gssencmode=require", "sslmode=verify-full"),
-        ("sslnegotiation=direct", "leave it out"),
+        ("sslnegotiation=direct", "remove it"),
         ("client_encoding=LATIN1", "UTF8"),
-        ("load_balance_hosts=random", "leave it out"),
+        ("load_balance_hosts=random", "remove it"),
         ("passfile=/x", "PGPASSFILE"),
         ("service=app", "into the URL"),
         ("sslaccept=strict", "sslmode=verify-full"),

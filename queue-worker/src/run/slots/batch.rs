@@ -1,5 +1,5 @@
-//! Slots of a worker with handlers that take batches. A batch takes one slot. It waits in a buffer until it is full or has waited long
-//! enough. Single jobs and batches of such a worker alternate.
+//! Slots of a worker whose handlers take batches. A batch takes one slot. A batch is buffered until it is full or has waited long enough.
+//! Single jobs and batches alternate.
 
 use std::{
     sync::{Arc, MutexGuard},
@@ -12,7 +12,7 @@ use super::{SlotAttempt, Slots, jobs::SlotJobs, lock};
 use crate::{lanes::LeasedJob, run::running::RunningJob, settle::Settlement};
 
 impl Slots {
-    /// Like [`Slots::push`], but buffers the jobs that may run in a batch.
+    /// Queues jobs like [`Slots::push`], but buffers the jobs that may run in a batch.
     pub(super) fn push_batched(self: &Arc<Self>, leased: Vec<LeasedJob>) {
         let (now, mut jobs, mut singles) = (Instant::now(), lock(&self.jobs), Vec::new());
         for job in leased {
@@ -28,7 +28,7 @@ impl Slots {
         self.start_tasks(&mut jobs, count, now);
     }
 
-    /// Spawns a task for each single job and each ready batch, as far as slots are free, and a timer for the next batch.
+    /// Spawns a task for each single job and each ready batch while slots are free. Also starts a timer for the next batch.
     fn start_tasks(self: &Arc<Self>, jobs: &mut SlotJobs, singles: usize, now: Instant) {
         let count = singles + jobs.batches.ready(now);
         for _ in 0..count.min(self.concurrency.saturating_sub(jobs.slots())) {
@@ -38,7 +38,7 @@ impl Slots {
         self.start_batch_timer(jobs, now);
     }
 
-    /// Starts a timer for the time at which the next batch becomes ready. The timer does not keep the slots alive.
+    /// Starts a timer for the time at which the next batch is ready. The timer does not keep the slots alive.
     fn start_batch_timer(self: &Arc<Self>, jobs: &mut SlotJobs, now: Instant) {
         let Some(at) = jobs.batches.next_ready(now) else { return };
         if jobs.batches.timer_at.is_some_and(|timer| timer <= at) {
@@ -56,7 +56,8 @@ impl Slots {
         });
     }
 
-    /// Like [`Slots::next`], while jobs wait for a batch or a claimer waits for room.
+    /// Takes the slot's next job or batch. Used instead of [`Slots::next`] while jobs are buffered or a claimer is waiting for buffer
+    /// space.
     pub(super) fn next_with_batches(self: &Arc<Self>, jobs: &mut MutexGuard<'_, SlotJobs>, slot: usize) -> Option<SlotAttempt> {
         let now = Instant::now();
         let (mut expired, next, has_room) = jobs.next_in_time(now);
@@ -66,7 +67,8 @@ impl Slots {
             jobs.claimers.wake_first();
         }
         self.start_batch_timer(jobs, now);
-        // The slot itself sends the verdicts on expired jobs, which bounds the number of jobs that wait for the settle loop.
+        // If only expired jobs are left, the slot takes one as its job. Sending their verdicts from the slot bounds the number of jobs
+        // waiting for the settle loop.
         let Some((first, others)) = next.or_else(|| expired.pop().map(|last| (last, Vec::new()))) else {
             jobs.vacant.push(slot);
             return None;
@@ -77,7 +79,7 @@ impl Slots {
         Some(SlotAttempt { expired, ..self.begin(jobs, slot, first, others) })
     }
 
-    /// Sends verdicts on jobs whose start deadline has passed.
+    /// Sends the verdicts on jobs whose start deadline has passed.
     pub(super) async fn expire(&self, expired: Vec<Arc<LeasedJob>>) {
         for leased in expired {
             // Fails only if the worker has ended without waiting for this slot. Recovery then releases the job.
@@ -85,9 +87,9 @@ impl Slots {
         }
     }
 
-    /// Runs a batch in this slot. Each of its jobs gets a verdict of its own.
+    /// Runs a batch in a slot. Each job of the batch gets a verdict of its own.
     pub(super) async fn run_batch(&self, slot: usize, SlotAttempt { leased, others, start, halt, .. }: SlotAttempt) {
-        // Always registered: only jobs whose handler takes batches are buffered.
+        // The handler is always registered, because only jobs whose handler takes batches are buffered.
         let Some(registration) = self.context.registry.get(leased.job.job_type) else { return };
         let all: Vec<&Arc<LeasedJob>> = std::iter::once(&leased).chain(&others).collect();
         let jobs: Vec<&ClaimedJob> = all.iter().map(|leased| &leased.job).collect();
@@ -95,7 +97,7 @@ impl Slots {
         if !self.begin_settling_batch(slot) {
             return;
         }
-        // One jitter for all: jobs that failed together are due together, and are split into smaller batches.
+        // All jobs of the batch have the same jitter. Jobs that failed together are due together and then run in smaller batches.
         let (ran, jitter) = (start.elapsed(), fastrand::f64());
         for (leased, ended) in all.iter().zip(ended) {
             self.settle(leased, Some(registration), ended, (start, ran, jitter)).await;
@@ -107,7 +109,7 @@ impl Slots {
         }
     }
 
-    /// Like [`Slots::begin_settling`], for all jobs of the slot's batch.
+    /// Marks all jobs of the slot's batch as settling, like [`Slots::begin_settling`].
     fn begin_settling_batch(&self, slot: usize) -> bool {
         let mut jobs = lock(&self.jobs);
         let SlotJobs { running, batch_rest, .. } = &mut *jobs;

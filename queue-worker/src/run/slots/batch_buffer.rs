@@ -1,4 +1,5 @@
-//! Jobs that wait for a fuller batch, grouped by job type and batch size. Decides when a batch is ready; runs nothing.
+//! Jobs that are waiting for a fuller batch, grouped by job type and batch size. The buffer decides when a batch is ready, but runs
+//! nothing.
 
 use std::{
     collections::VecDeque,
@@ -11,30 +12,30 @@ use queue_core::{Options, most_together};
 use super::claimer_queue::ClaimerHandle;
 use crate::lanes::LeasedJob;
 
-/// Minimum wait of a retried job, so that it meets the jobs that failed with it and are due at the same time.
+/// Minimum time that a retried job waits for a batch. During this time, jobs that failed together and are due together join the same batch.
 const MIN_RETRY_WAIT: Duration = Duration::from_millis(250);
 
-/// Buffered jobs of one queue whose handlers take batches. An empty buffer is small, and the lock of the queue's jobs protects it.
+/// Buffered jobs of one queue whose handlers take batches. The lock of the queue's jobs protects the buffer. An empty buffer is small.
 #[derive(Default)]
 pub(super) struct BatchBuffer {
     groups: Vec<BatchGroup>,
-    /// Jobs that in-flight claims may bring.
+    /// Number of jobs that in-flight claims may return, by job type.
     reservations: Vec<BatchReservation>,
-    /// Claimers that found no room.
+    /// Claimers that found no space in the buffer.
     waiting: Vec<ClaimerHandle>,
-    /// While jobs arrive fast, the first claimer is woken when at most this many jobs remain.
+    /// Maximum number of remaining jobs at which the first claimer is woken. Set only while jobs arrive fast.
     pub(super) wake_at: Option<usize>,
     /// Time of the timer that checks whether a batch is ready.
     pub(super) timer_at: Option<Instant>,
-    /// Whether a batch goes before a single job next time.
+    /// Whether the next slot prefers a batch to a single job.
     pub(super) is_next: bool,
 }
 
-/// Jobs of one type with the same maximum batch size.
+/// Buffered jobs of one type with the same maximum batch size.
 struct BatchGroup {
     job_type: &'static str,
     batch_size: usize,
-    /// Each job with the end of its wait, in the order of those times.
+    /// Jobs with the end of their waiting time, in order of these times.
     jobs: VecDeque<(Instant, Arc<LeasedJob>)>,
 }
 
@@ -49,7 +50,7 @@ impl BatchGroup {
         self.jobs.len() >= self.batch_size || self.jobs.front().is_some_and(|(until, _)| *until <= now)
     }
 
-    /// Number of ready batches.
+    /// Returns the number of ready batches.
     fn ready(&self, now: Instant) -> usize {
         let full = self.jobs.len() / self.batch_size;
         full + usize::from(self.jobs.get(full * self.batch_size).is_some_and(|(until, _)| *until <= now))
@@ -57,16 +58,16 @@ impl BatchGroup {
 }
 
 impl BatchBuffer {
-    /// Buffers a job for a batch. Returns the job if it must run alone.
+    /// Buffers a job for a batch. Returns the job if the job must run alone.
     pub(super) fn push(&mut self, job: LeasedJob, options: &Options, now: Instant) -> Option<LeasedJob> {
         let (number, crashes) = (job.job.number(), job.job.crashes.unsigned_abs().into());
         let batch_size = options.batch.map_or(1, |max| most_together(max, number, job.job.most_attempts(), crashes));
-        // A rate permit expires soon, so its job does not wait for others.
+        // A rate permit expires soon, so a job with a permit does not wait for a batch.
         if batch_size < 2 || job.job.start_deadline.is_some() {
             return Some(job);
         }
         let wait = if number > 1 { options.batch_wait.max(MIN_RETRY_WAIT) } else { options.batch_wait };
-        // A job with a start deadline waits for at most half of the time until then, so that it can still start.
+        // A job with a start deadline waits for at most half of the remaining time, so that the job can still start.
         let until = job.begin_by.map_or(now + wait, |deadline| (now + wait).min(now + deadline.saturating_duration_since(now) / 2));
         let job = Arc::new(job);
         match self.groups.iter_mut().find(|group| group.job_type == options.name && group.batch_size == batch_size) {
@@ -79,7 +80,7 @@ impl BatchBuffer {
         None
     }
 
-    /// Takes the ready batch that has waited longest.
+    /// Takes the ready batch that has been waiting longest.
     pub(super) fn take(&mut self, now: Instant) -> Option<Vec<Arc<LeasedJob>>> {
         let ready = self.groups.iter().enumerate().filter(|(_, group)| group.is_ready(now));
         let (index, _) = ready.min_by_key(|(_, group)| group.jobs.front().map(|(until, _)| *until))?;
@@ -90,32 +91,32 @@ impl BatchBuffer {
         Some(batch)
     }
 
-    /// Number of ready batches.
+    /// Returns the number of ready batches.
     pub(super) fn ready(&self, now: Instant) -> usize {
         self.groups.iter().map(|group| group.ready(now)).sum()
     }
 
-    /// Time at which the next batch becomes ready.
+    /// Returns the time at which the next batch is ready.
     pub(super) fn next_ready(&self, now: Instant) -> Option<Instant> {
         let not_ready = self.groups.iter().filter_map(|group| group.jobs.get(group.ready(now) * group.batch_size));
         not_ready.map(|(until, _)| *until).min()
     }
 
-    /// Registers a claimer that found no room, to be woken when there is some.
+    /// Registers a claimer that found no space, to be woken when there is space.
     pub(super) fn add_waiting(&mut self, claimer: &ClaimerHandle) {
         if !self.waiting.contains(claimer) {
             self.waiting.push(claimer.clone());
         }
     }
 
-    /// Wakes the claimers that found no room. Returns whether there were any.
+    /// Wakes the claimers that found no space. Returns whether there were any.
     pub(super) fn wake_claimers(&mut self) -> bool {
         let has_waiting = !self.waiting.is_empty();
         self.waiting.drain(..).for_each(|claimer| claimer.wake());
         has_waiting
     }
 
-    /// Returns whether neither a job nor a claimer waits.
+    /// Returns whether no job is buffered and no claimer is waiting.
     pub(super) fn is_idle(&self) -> bool {
         self.groups.is_empty() && self.waiting.is_empty()
     }
@@ -128,7 +129,7 @@ impl BatchBuffer {
         self.groups.iter().flat_map(|group| group.jobs.iter().map(|(_, job)| job))
     }
 
-    /// Removes the jobs that match the predicate.
+    /// Removes and returns the jobs for which `is_removed` is true.
     pub(super) fn remove(&mut self, mut is_removed: impl FnMut(&LeasedJob) -> bool) -> Vec<Arc<LeasedJob>> {
         let mut removed = Vec::new();
         for group in &mut self.groups {
@@ -140,13 +141,13 @@ impl BatchBuffer {
         removed
     }
 
-    /// Number of slots that the buffered and reserved jobs need.
+    /// Returns the number of slots that the buffered and reserved jobs need.
     pub(super) fn slots(&self) -> usize {
         let buffered = self.groups.iter().map(|group| group.jobs.len().div_ceil(group.batch_size)).sum::<usize>();
         buffered + self.reservations.iter().map(|reservation| reservation.count.div_ceil(reservation.batch_size)).sum::<usize>()
     }
 
-    /// Number of buffered and reserved jobs of this type, and number of jobs that would complete its incomplete batch.
+    /// Returns the number of buffered and reserved jobs of a type, and the number of jobs that would complete the incomplete batch.
     pub(super) fn count_of(&self, job_type: &str, batch_size: usize) -> (usize, usize) {
         let reservations = self.reservations.iter().filter(|reservation| reservation.job_type == job_type);
         let reserved: usize = reservations.map(|reservation| reservation.count).sum();

@@ -1,4 +1,4 @@
-//! Claimers that wait for slots of a queue: highest priority first, and among equals the longest waiting.
+//! Queue of claimers that are waiting for slots, ordered by priority. Among claimers of equal priority, the longest waiting is first.
 
 use std::{
     cmp::Reverse,
@@ -10,29 +10,29 @@ use std::{
 
 use tokio::sync::Notify;
 
-/// Identity of a claimer in the queues, and its wake-up.
+/// Identity of a claimer in the queues of claimers, and the handle that wakes the claimer.
 #[derive(Clone, Debug)]
 pub(crate) struct ClaimerHandle {
     id: u64,
     notify: Arc<Notify>,
 }
 
-/// Queue of claimers for the slots of one queue.
+/// Queue of the claimers that are waiting for slots of one queue of jobs.
 #[derive(Default)]
 pub(super) struct ClaimerQueue {
     waiting: Vec<WaitingClaimer>,
-    /// Number of arrivals, which orders claimers of equal priority.
+    /// Number of arrivals so far. Arrival numbers order claimers of equal priority.
     arrivals: u64,
 }
 
 struct WaitingClaimer {
     claimer: ClaimerHandle,
     priority: i32,
-    /// Number of its arrival, or `IN_FLIGHT`.
+    /// Arrival number of the claimer, or [`IN_FLIGHT`].
     arrival: u64,
 }
 
-/// The claimer was granted slots, and its claim is in flight.
+/// Arrival number of a claimer that was granted slots and whose claim is in flight.
 const IN_FLIGHT: u64 = u64::MAX;
 
 impl PartialEq for ClaimerHandle {
@@ -42,7 +42,7 @@ impl PartialEq for ClaimerHandle {
 }
 
 impl ClaimerHandle {
-    /// Creates a handle that wakes its claimer through `notify` once a slot may be free.
+    /// Creates a handle that wakes the claimer through `notify` when a slot may be free.
     pub(crate) fn new(notify: &Arc<Notify>) -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         Self { id: NEXT.fetch_add(1, Relaxed), notify: Arc::clone(notify) }
@@ -54,7 +54,7 @@ impl ClaimerHandle {
 }
 
 impl ClaimerQueue {
-    /// Enqueues a claimer with this priority, unless it is already queued. Returns whether it is the first.
+    /// Enqueues a claimer with the given priority, unless the claimer is already queued. Returns whether the claimer is first.
     pub(super) fn enqueue(&mut self, claimer: &ClaimerHandle, priority: i32) -> bool {
         if let Some(queued) = self.waiting.iter_mut().find(|waiting| waiting.claimer.id == claimer.id) {
             queued.priority = priority;
@@ -69,19 +69,19 @@ impl ClaimerQueue {
         self.first().is_some_and(|first| first.claimer.id == claimer.id)
     }
 
-    /// Moves a claimer that was granted slots behind its equals, until it is enqueued again.
+    /// Moves a claimer that was granted slots behind all claimers of equal priority, until it is enqueued again.
     pub(super) fn grant(&mut self, claimer: &ClaimerHandle) {
         if let Some(queued) = self.waiting.iter_mut().find(|waiting| waiting.claimer.id == claimer.id) {
             queued.arrival = IN_FLIGHT;
         }
     }
 
-    /// Removes a claimer.
+    /// Removes a claimer from the queue.
     pub(super) fn remove(&mut self, claimer: &ClaimerHandle) {
         self.waiting.retain(|waiting| waiting.claimer.id != claimer.id);
     }
 
-    /// Highest priority of the other claimers.
+    /// Returns the highest priority among the other claimers.
     pub(super) fn max_priority_except(&self, claimer: &ClaimerHandle) -> Option<i32> {
         self.waiting.iter().filter(|waiting| waiting.claimer.id != claimer.id).map(|waiting| waiting.priority).max()
     }

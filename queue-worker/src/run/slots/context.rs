@@ -13,7 +13,7 @@ use crate::{
     tally::MetricsBuffer,
 };
 
-/// State shared by all slots of a worker.
+/// Registry, channels, limits and metrics that all slots of a worker share.
 pub(crate) struct SlotContext {
     pub(crate) registry: Registry,
     pub(crate) shared: Arc<Shared>,
@@ -21,9 +21,9 @@ pub(crate) struct SlotContext {
     pub(crate) notifier: Arc<Notifier>,
     pub(crate) pauses: Pauses,
     pub(crate) lease_deadline: LeaseDeadline,
-    /// Runtime of the handlers: the one on which the worker was started.
+    /// Runtime that runs the handlers: the runtime on which the worker was started.
     pub(crate) handlers: Handle,
-    /// How long the handler of a cancelled job may keep running.
+    /// Maximum time for which the handler of a cancelled job may keep running.
     pub(crate) cancel_grace: Duration,
     pub(crate) observer: OutcomeObserver,
     pub(crate) metrics: MetricsBuffer,

@@ -1,4 +1,4 @@
-//! Jobs that wait for the slots of a queue, and jobs that run in them.
+//! Jobs that are waiting for slots of a queue, and jobs that are running in these slots.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -13,32 +13,32 @@ use crate::{lanes::LeasedJob, run::running::RunningJob};
 #[derive(Default)]
 pub(super) struct SlotJobs {
     pub(super) queued: VecDeque<Arc<LeasedJob>>,
-    /// Jobs that wait for a batch.
+    /// Jobs that are waiting for a batch.
     pub(super) batches: BatchBuffer,
-    /// Number of slots and queue places reserved by in-flight claims.
+    /// Number of jobs for which in-flight claims have reserved a slot or a place in `queued`.
     pub(super) reserved: usize,
-    /// Claimers that want slots.
+    /// Claimers that are waiting for slots.
     pub(super) claimers: ClaimerQueue,
-    /// Jobs whose rate permit has expired. They are released.
+    /// Jobs to release, because their rate permit has expired.
     pub(super) late: Vec<Arc<LeasedJob>>,
-    /// Running jobs by slot. A slot is a task that runs one job or one batch at a time; of a batch, this is the first job. A job that was
-    /// inserted twice into the store runs twice, and both verdicts are sent.
+    /// Running job of each slot. If a slot runs a batch, this is the batch's first job. A job that was inserted twice into the store runs
+    /// twice, and both verdicts are sent.
     pub(super) running: Vec<Option<RunningJob>>,
-    /// The other jobs of each slot's batch.
+    /// Remaining jobs of each slot's batch.
     pub(super) batch_rest: HashMap<usize, Vec<RunningJob>>,
     /// Slots without a task.
     pub(super) vacant: Vec<usize>,
-    /// The first claimer found no free slot. It is woken when a slot is free and at most this many jobs are queued.
+    /// Maximum number of queued jobs at which the first claimer is woken. Set if that claimer found no free slot.
     pub(super) wake_at: Option<usize>,
 }
 
 impl SlotJobs {
-    /// Number of slots with a task.
+    /// Returns the number of slots with a task.
     pub(super) fn slots(&self) -> usize {
         self.running.len() - self.vacant.len()
     }
 
-    /// Opens a slot for another task.
+    /// Opens a slot for a new task, and returns the slot's number.
     pub(super) fn open(&mut self) -> usize {
         self.vacant.pop().unwrap_or_else(|| {
             self.running.push(None);
@@ -50,7 +50,8 @@ impl SlotJobs {
         self.running.iter_mut().flatten().chain(self.batch_rest.values_mut().flatten())
     }
 
-    /// Queues the jobs of one claim in order. Jobs with a rate permit go before all others, but after earlier ones with a permit.
+    /// Queues the jobs of one claim in order. Jobs with a rate permit go before all jobs without a permit, but after earlier jobs with a
+    /// permit.
     pub(super) fn push(&mut self, leased: Vec<LeasedJob>) {
         if leased.first().is_some_and(|job| job.job.start_deadline.is_some()) {
             let with_permit = self.queued.iter().take_while(|job| job.job.start_deadline.is_some()).count();
@@ -61,7 +62,7 @@ impl SlotJobs {
         }
     }
 
-    /// Takes the next queued job whose rate permit has not expired.
+    /// Takes the next queued job whose rate permit has not expired. Skipped jobs are added to `late`.
     pub(super) fn pop(&mut self) -> Option<Arc<LeasedJob>> {
         loop {
             let job = self.queued.pop_front()?;
@@ -72,12 +73,13 @@ impl SlotJobs {
         }
     }
 
-    /// Returns whether no job waits.
+    /// Returns whether no job is waiting.
     pub(super) fn has_no_waiting(&self) -> bool {
         self.queued.is_empty() && self.batches.is_empty()
     }
 
-    /// Like [`SlotJobs::next`], but separates the jobs whose start deadline has passed, which are returned first.
+    /// Takes the next job or batch like [`SlotJobs::next`], and separates the jobs whose start deadline has passed. The separated jobs are
+    /// returned first.
     pub(super) fn next_in_time(&mut self, now: Instant) -> (Vec<Arc<LeasedJob>>, Option<NextJobs>, bool) {
         let (mut expired, mut has_room) = (Vec::new(), false);
         loop {
@@ -94,8 +96,8 @@ impl SlotJobs {
         }
     }
 
-    /// Takes the job or batch that a slot runs next. Single jobs and batches alternate. Also returns whether there is now more room for
-    /// batches, for which a claimer waits.
+    /// Takes the job or batch that a slot runs next. Single jobs and batches alternate. Also returns whether there is now more space for
+    /// batches, for which a claimer is waiting.
     pub(super) fn next(&mut self, now: Instant) -> (Option<NextJobs>, bool) {
         let batch_first = std::mem::replace(&mut self.batches.is_next, false);
         let batch = if batch_first || self.queued.is_empty() { self.batches.take(now) } else { None };
@@ -116,5 +118,5 @@ impl SlotJobs {
     }
 }
 
-/// A job, and the other jobs of its batch.
+/// First job of a slot, and the remaining jobs if the slot runs a batch.
 pub(super) type NextJobs = (Arc<LeasedJob>, Vec<Arc<LeasedJob>>);

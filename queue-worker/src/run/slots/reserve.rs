@@ -1,4 +1,4 @@
-//! Reservation of slots for a claim: how many jobs it may bring, and which of the claimers of a queue is next.
+//! Reservation of slots for claims. A reservation decides how many jobs a claim may return and which claimer of a queue is next.
 
 use std::{
     sync::{
@@ -11,34 +11,36 @@ use std::{
 use super::{Slots, claimer_queue::ClaimerHandle, lock};
 use crate::lanes::LeasedJob;
 
-/// Request of a claimer for slots.
+/// Number and kind of jobs for which a claimer wants slots.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SlotRequest<'a> {
     /// Highest priority of the expected jobs.
     pub(crate) priority: i32,
-    /// Maximum number of jobs.
+    /// Maximum number of jobs to reserve slots for.
     pub(crate) most: usize,
-    /// The jobs are of a fair queue, so only a tenth as many are prefetched: later jobs of other keys wait behind the prefetched ones.
+    /// Whether the jobs come from fair queues. Then only a tenth as many jobs are prefetched, because later jobs with other keys have to
+    /// wait behind prefetched jobs.
     pub(crate) in_turn: bool,
     /// Job types whose handlers take batches, each with its maximum batch size. Empty for single jobs.
     pub(crate) batches: &'a [(&'static str, usize)],
 }
 
 impl Slots {
-    /// Maximum number of jobs that may run or wait, as far as other stores leave slots free.
+    /// Returns the maximum number of jobs that may run or wait. Other stores may leave fewer slots free than the queue's concurrency.
     fn max_jobs(&self) -> usize {
         self.context.share.as_ref().map_or(self.concurrency, |share| share.max_jobs().min(self.concurrency))
     }
 
-    /// Maximum number of jobs to prefetch: those of 100 ms, so that fast jobs are claimed in large batches and slow jobs are left to other
-    /// workers.
+    /// Returns the maximum number of jobs to prefetch: the number that finishes in 100 ms. Fast jobs are claimed in large batches, and slow
+    /// jobs are left to other workers.
     fn prefetch(&self, max: usize) -> usize {
         lock(&self.rate).prefetch(Instant::now(), self.finished.load(Relaxed)).min(4 * max)
     }
 
-    /// Reserves slots for the jobs of a claim if its claimer is the first in the queue: all free slots, and some jobs to prefetch unless
-    /// half of those already wait. A claimer without a grant waits in the queue and is woken. A claimer with a grant moves behind its
-    /// equals.
+    /// Reserves slots for the jobs of a claim, if the claimer is first in the queue.
+    ///
+    /// The reservation covers all free slots. It also covers jobs to prefetch, unless half of these are already waiting. A claimer without
+    /// a grant stays in the queue and is woken later. A claimer with a grant moves behind all claimers of equal priority.
     pub(crate) fn reserve(self: &Arc<Self>, claimer: &ClaimerHandle, request: SlotRequest<'_>) -> SlotReservation {
         let prefetch = self.prefetch(request.most);
         let prefetch = if request.in_turn { prefetch / 10 } else { prefetch };
@@ -57,7 +59,8 @@ impl Slots {
                 count = (free + prefetch - coming).min(request.most);
             }
         } else {
-            // Each type is offered all free slots, because its lane may be empty. The claim brings no more than the largest offer.
+            // Each job type is offered all free slots, because the lanes of other types may be empty. The claim returns no more jobs than
+            // the largest offer.
             let open = open.saturating_sub(jobs.batches.slots());
             for (job_type, batch_size) in request.batches {
                 let (waiting, missing) = jobs.batches.count_of(job_type, *batch_size);
@@ -73,7 +76,7 @@ impl Slots {
             }
             jobs.batches.wake_at = (prefetch > 0).then_some(prefetch / 2).max(jobs.batches.wake_at);
             if count == 0 && open > 0 {
-                // This claimer waits until a fuller batch starts, not for a slot. Others may use the free slots.
+                // This claimer is waiting for a fuller batch to start, not for a slot. Other claimers may use the free slots.
                 jobs.claimers.remove(claimer);
                 jobs.claimers.wake_first();
             }
@@ -98,52 +101,53 @@ impl Slots {
         }
     }
 
-    /// Removes a claimer that wants no more slots of this queue.
+    /// Removes a claimer that does not want slots of this queue any more.
     pub(crate) fn leave(&self, claimer: &ClaimerHandle) {
         let mut jobs = lock(&self.jobs);
         jobs.claimers.remove(claimer);
         jobs.claimers.wake_first();
     }
 
-    /// Returns whether one more job may be queued within the prefetch limit.
+    /// Returns whether another job may be queued within the prefetch limit.
     pub(crate) fn has_few_queued(&self) -> bool {
         let prefetch = self.prefetch(usize::MAX / 4);
         lock(&self.jobs).queued.len() <= prefetch
     }
 }
 
-/// Slots reserved for the jobs of a claim. Dropping it releases them.
+/// Slots reserved for the jobs of a claim. The slots are released when the reservation is dropped.
 pub(crate) struct SlotReservation {
     pub(crate) slots: Arc<Slots>,
-    /// Maximum number of jobs that the claim may bring.
+    /// Maximum number of jobs that the claim may return.
     pub(crate) count: usize,
-    /// Number of them that is still reserved.
+    /// Number of jobs whose slots are still reserved.
     reserved: AtomicUsize,
-    /// Highest priority of other claimers of the queue. Jobs of a lower priority must not be claimed before theirs.
+    /// Highest priority among the other claimers of the queue. Jobs of a lower priority must not be claimed before the jobs of that
+    /// claimer.
     pub(crate) above: Option<i32>,
-    /// Some lanes were left out because of `above`.
+    /// Whether some lanes were left out because of `above`.
     pub(crate) withholds: bool,
-    /// Number of jobs of each type whose handler takes batches.
+    /// Number of reserved jobs for each job type whose handler takes batches.
     by_type: Vec<(&'static str, usize)>,
 }
 
 impl SlotReservation {
-    /// Reserves nothing: jobs are queued beyond the slots.
+    /// Creates an empty reservation. Jobs pushed through it are queued beyond the slots.
     pub(crate) fn none(slots: Arc<Slots>) -> Self {
         Self { slots, count: 0, reserved: AtomicUsize::new(0), above: None, withholds: false, by_type: Vec::new() }
     }
 
-    /// Number of reserved jobs of this type, whose handler takes batches.
+    /// Returns the number of reserved jobs of a type whose handler takes batches.
     pub(crate) fn count_of(&self, job_type: &str) -> usize {
         self.by_type.iter().find(|(of, _)| *of == job_type).map_or(0, |(_, count)| *count)
     }
 
-    /// Passes the jobs of the claim to the slots.
+    /// Passes claimed jobs to the slots.
     pub(crate) fn push(&self, leased: Vec<LeasedJob>) {
         self.slots.push(leased);
     }
 
-    /// Releases the reservation early because the claim takes long. Its jobs are then queued beyond the slots.
+    /// Releases the reservation early, because the claim is taking long. Jobs that the claim returns later are queued beyond the slots.
     pub(crate) fn release(&self) {
         let reserved = self.reserved.swap(0, Relaxed);
         if reserved == 0 {

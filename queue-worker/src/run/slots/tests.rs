@@ -27,7 +27,7 @@ impl Handler for Hang {
     }
 }
 
-/// Returns one slot, and the receiver of its verdicts.
+/// Returns slots for one handler, and the receiver of the verdicts.
 fn slots() -> (Arc<Slots>, tokio::sync::mpsc::Receiver<Settlement>) {
     let pool = PgPoolOptions::new().connect_lazy_with(PgConnectOptions::new());
     let (settle, settled) = tokio::sync::mpsc::channel(1);
@@ -195,7 +195,7 @@ fn leased() -> LeasedJob {
         holding: LeaseRegistry::default().begin(),
         begin_by: None,
         waited: Duration::ZERO,
-        asked: Instant::now(),
+        requested_at: Instant::now(),
         held: None,
     }
 }

@@ -1,4 +1,4 @@
-//! Records of a trial about its handler.
+//! Record of what the handler of a trial has reported.
 
 use std::{
     collections::HashMap,
@@ -7,12 +7,12 @@ use std::{
 
 use queue_core::runner::Ending;
 
-/// Progress reported by the handler.
+/// Progress reported by the handler of a trial.
 #[derive(Clone, Default)]
 pub(crate) struct Progress {
     pub(crate) fraction: Option<f64>,
     pub(crate) stage: Option<String>,
-    /// JSON text.
+    /// Progress counts as JSON text.
     pub(crate) counts: String,
     pub(super) checkpoint: Option<String>,
 }
@@ -31,12 +31,12 @@ impl std::fmt::Debug for TrialRecord {
     }
 }
 
-/// End times of the waits of steps.
+/// End times of waits by step name.
 #[derive(Default)]
 pub(super) struct StepDeadlines(HashMap<String, Instant>);
 
 impl StepDeadlines {
-    /// Records a step with `left` seconds left, if it has a time.
+    /// Records the end time of a step's wait, `left` seconds from now. Does nothing if the step has no wait.
     pub(super) fn record(&mut self, step: String, left: Option<f64>) {
         if let Some(left) = left {
             let left = Duration::try_from_secs_f64(left.max(0.0)).unwrap_or(Duration::MAX);

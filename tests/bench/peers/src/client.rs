@@ -1,5 +1,5 @@
-//! Producer side: installs each queue, fills it, and counts the jobs left. One match arm per queue; the queues share only the job. Each
-//! uses the public API of its own library.
+//! Producer side: installs each queue, fills the queue, and counts the remaining jobs. Each queue has its own match arms and uses the
+//! public API of its library. The queues share only the job.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use sqlx::{PgConnection, PgPool};
 
 use crate::{database::BenchDatabase, job::Noop};
 
-/// A queue product.
+/// Queue product to be measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Peer {
     Ours,
@@ -20,16 +20,16 @@ pub(crate) enum Peer {
     Pgmq,
 }
 
-/// Default schema of graphile_worker.
+/// Default schema of `graphile_worker`.
 pub(crate) const SCHEMA: &str = "graphile_worker";
 
-/// Name of the only pgmq queue.
+/// Name of the only `pgmq` queue.
 pub(crate) const QUEUE: &str = "bench";
 
-/// Number of jobs per call where a library has no stream. Larger calls make neither of them faster.
+/// Number of jobs per call, for libraries that do not accept a stream. Larger calls are not faster.
 const CHUNK: usize = 1000;
 
-/// A queue, installed in a database of its own.
+/// Queue that is installed in its own database.
 #[derive(Clone)]
 pub(crate) enum Client {
     Ours,
@@ -38,8 +38,8 @@ pub(crate) enum Client {
 }
 
 impl Client {
-    /// Installs the queue. `wakes`: whether an enqueue wakes a waiting worker, where that is configurable. Ours and graphile_worker always
-    /// do.
+    /// Installs the queue. `wakes` selects whether an enqueue wakes a waiting worker, if that is configurable. In our queue and in
+    /// `graphile_worker` an enqueue always does.
     pub(crate) async fn install(peer: Peer, wakes: bool, database: &BenchDatabase) -> anyhow::Result<Self> {
         match peer {
             Peer::Ours => {
@@ -56,7 +56,7 @@ impl Client {
                 queue.install_sql_from_embedded().await?;
                 queue.create(QUEUE).await?;
                 if wakes {
-                    // Without throttling: otherwise most messages wake no worker.
+                    // Throttling is disabled, because otherwise most messages would wake no worker.
                     queue.enable_notify_insert(QUEUE, Duration::ZERO).await?;
                 }
                 Ok(Self::Pgmq(queue))
@@ -64,7 +64,7 @@ impl Client {
         }
     }
 
-    /// Enqueues one job in a transaction of its own.
+    /// Enqueues one job in its own transaction.
     pub(crate) async fn enqueue(&self, connection: &mut PgConnection, job: Noop) -> anyhow::Result<()> {
         match self {
             Self::Ours => drop(job.enqueue(connection).await?),
@@ -74,7 +74,7 @@ impl Client {
         Ok(())
     }
 
-    /// Makes this number of jobs ready, then analyzes the tables, as autovacuum would have done in an older store.
+    /// Makes `jobs` jobs ready, then analyzes the tables, as autovacuum would have done in an older store.
     pub(crate) async fn fill(&self, pool: &PgPool, jobs: u64) -> anyhow::Result<()> {
         let all: Vec<Noop> = (0..jobs).map(Noop::numbered).collect();
         match self {
@@ -110,7 +110,7 @@ impl Client {
         Ok(sqlx::query_scalar(count).fetch_one(pool).await?)
     }
 
-    /// Checks the history, where one is kept: it must contain this number of jobs, each once.
+    /// Checks that the history contains `jobs` jobs, each once. Does nothing if the queue keeps no history.
     pub(crate) async fn check_history(&self, pool: &PgPool, archived: bool, jobs: u64) -> anyhow::Result<()> {
         const OURS: &str = "
             select count(*), count(distinct id) from (

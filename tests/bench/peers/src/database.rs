@@ -1,4 +1,5 @@
-//! A database for one measurement of one queue. It is created empty and dropped afterwards, so that measurements do not affect each other.
+//! Database for one measurement of one queue. The database is created empty and dropped afterwards, so that measurements do not affect each
+//! other.
 
 use std::str::FromStr as _;
 
@@ -14,21 +15,21 @@ pub(crate) struct Server {
     options: PgConnectOptions,
 }
 
-/// A database for exclusive use.
+/// Database that only one measurement uses.
 #[derive(Debug)]
 pub(crate) struct BenchDatabase {
     server: Server,
     name: String,
-    /// Pool of the bench and its producers.
+    /// Pool of the benchmark and its producers.
     pub(crate) pool: PgPool,
-    /// Address for worker processes.
+    /// URL for worker processes.
     pub(crate) url: String,
 }
 
-/// Eight producers, the observer, and one spare.
+/// Maximum number of connections: eight producers, the observer, and one spare.
 const MOST_CONNECTIONS: u32 = 10;
 
-/// Creates a pool that does not test connections before use, which would cost a round trip.
+/// Creates a pool that does not test connections before use, because a test would cost a round trip.
 pub(crate) fn pool(url: &str, most: u32) -> anyhow::Result<PgPool> {
     let options = PgConnectOptions::from_str(url)?.application_name("queue-peers").disable_statement_logging();
     Ok(PgPoolOptions::new().max_connections(most).test_before_acquire(false).connect_lazy_with(options))
@@ -39,7 +40,7 @@ impl Server {
         Ok(Self { options: PgConnectOptions::from_str(url)?.application_name("queue-peers").disable_statement_logging() })
     }
 
-    /// Returns a description for humans.
+    /// Returns a description of the server for humans.
     pub(crate) async fn describe(&self) -> anyhow::Result<String> {
         const DESCRIBE: &str = "
             select format('PostgreSQL %s, shared_buffers %s, max_wal_size %s, fsync %s, synchronous_commit %s',
@@ -49,7 +50,7 @@ impl Server {
         Ok(sqlx::query_scalar(DESCRIBE).fetch_one(&mut connection).await?)
     }
 
-    /// Creates an empty database. Then runs a checkpoint, if permitted, so that none occurs during the measurement.
+    /// Creates an empty database, then runs a checkpoint if permitted, so that no checkpoint occurs during the measurement.
     pub(crate) async fn database(&self) -> anyhow::Result<BenchDatabase> {
         let name = format!("queue_peers_{}", std::process::id());
         self.run(&format!("drop database if exists {name} with (force)")).await?;
@@ -67,7 +68,7 @@ impl Server {
 }
 
 impl BenchDatabase {
-    /// Returns the WAL bytes written by the whole server so far.
+    /// Returns the number of WAL bytes that the whole server has written so far.
     pub(crate) async fn wal(&self) -> anyhow::Result<i64> {
         const WAL: &str = "select (pg_current_wal_insert_lsn() - '0/0'::pg_lsn)::bigint";
         Ok(sqlx::query_scalar(WAL).fetch_one(&self.pool).await?)

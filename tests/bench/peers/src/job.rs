@@ -1,5 +1,5 @@
-//! The job of the bench, one type for all queues: about 100 bytes of JSON, and a handler that only counts. Only the trait implementations
-//! are specific to a queue.
+//! Job of the benchmark, with one type for all queues: about 100 bytes of JSON, and a handler that only counts. Only the trait
+//! implementations are specific to a queue.
 
 use std::{
     sync::{
@@ -13,13 +13,13 @@ use graphile_worker::{IntoTaskHandlerResult, TaskHandler, WorkerContext};
 use queue_core::{Context, Handler, JobResult, job};
 use serde::{Deserialize, Serialize};
 
-/// A job that does nothing.
+/// Job that does nothing.
 #[job(name = "noop")]
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Noop {
-    /// Its number within one measurement.
+    /// Number of the job within one measurement.
     pub(crate) n: u64,
-    /// Time just before its enqueue, as [`unix_ns`]; 0 if its latency is not measured.
+    /// Time just before the enqueue, as returned by [`unix_ns`]; 0 if the latency is not measured.
     sent: u64,
     text: String,
 }
@@ -41,18 +41,18 @@ impl TaskHandler for Noop {
 }
 
 impl Noop {
-    /// Returns the job of this number.
+    /// Returns the job with number `n`.
     pub(crate) fn numbered(n: u64) -> Self {
         Self { n, sent: 0, text: "some sixty bytes of text, so that all in all it has a hundred".to_owned() }
     }
 
-    /// Returns the job of this number with the current time.
+    /// Returns the job with number `n` and the current time.
     pub(crate) fn sent_now(n: u64) -> Self {
         Self { sent: unix_ns(), ..Self::numbered(n) }
     }
 }
 
-/// Returns the time of the clock that the bench and its worker processes share.
+/// Returns the time in nanoseconds since 1970, by the clock that the benchmark and its worker processes share.
 pub(crate) fn unix_ns() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO);
     u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
@@ -66,18 +66,18 @@ struct RunCounter {
     reached: fn(u64),
     runs: AtomicU64,
     first: OnceLock<u64>,
-    /// One bit per job.
+    /// Bit set with one bit per job number.
     seen: Vec<AtomicU64>,
     waits: Mutex<Vec<u64>>,
 }
 
-/// Starts counting the runs of the jobs numbered below `goal`. Calls `reached` with the time of the first run after `goal` runs.
+/// Starts counting the runs of the jobs with numbers below `goal`. Calls `reached` with the time of the first run after `goal` runs.
 pub(crate) fn count(goal: u64, reached: fn(u64)) {
     let seen = (0..=goal / 64).map(|_| AtomicU64::new(0)).collect();
     let _ = TALLY.set(RunCounter { goal, reached, runs: AtomicU64::new(0), first: OnceLock::new(), seen, waits: Mutex::default() });
 }
 
-/// First statement of every handler.
+/// Counts a run of the job. Every handler calls this function first.
 pub(crate) fn note(job: &Noop) {
     let Some(tally) = TALLY.get() else { return };
     let first = *tally.first.get_or_init(unix_ns);
@@ -100,7 +100,7 @@ pub(crate) struct RunCounts {
     pub(crate) runs: u64,
     /// Number of distinct jobs.
     pub(crate) distinct: u64,
-    /// Latencies from just before each enqueue to the first line of the handler, in nanoseconds, sorted.
+    /// Sorted latencies in nanoseconds, from just before each enqueue to the first line of the handler.
     pub(crate) waits: Vec<u64>,
 }
 

@@ -1,12 +1,12 @@
-//! Measures other queues on PostgreSQL beside this one, alternating in one run: graphile_worker 0.14 (a full job queue in Rust) and pgmq
-//! (a message queue; its SQL on plain PostgreSQL, without the extension).
+//! Measures other queues on PostgreSQL beside this one, alternately in one run. The other queues are `graphile_worker` 0.14, which is a full
+//! job queue in Rust, and `pgmq`, which is a message queue. The SQL of `pgmq` runs on plain PostgreSQL, without the extension.
 //!
 //! ```sh
 //! cargo run --release --manifest-path tests/bench/peers/Cargo.toml -- --database-url postgres://user:password@host/name
 //! ```
 //!
-//! Each measurement has a database of its own, `queue_peers_<pid>`, which is created on that server and dropped. `README.md` explains
-//! the table. The crate is a workspace of its own, so that a build of the main workspace does not compile the peers.
+//! Each measurement has its own database, `queue_peers_<pid>`, which is created on the server and dropped afterwards. `README.md` explains
+//! the table. The crate is a separate workspace, so that a build of the main workspace does not compile the other queues.
 
 mod client;
 mod database;
@@ -29,10 +29,10 @@ use crate::{
 /// Measures other queues on PostgreSQL beside this one.
 #[derive(Debug, Parser)]
 struct Options {
-    /// The server; the role must be allowed to create databases.
+    /// URL of the server. The role must be allowed to create databases.
     #[arg(long, env = "DATABASE_URL")]
     database_url: String,
-    /// Number of drained jobs; slower queues get fewer, as the table shows.
+    /// Number of drained jobs. Slower queues drain fewer jobs, as shown in the table.
     #[arg(long, default_value_t = 50_000)]
     jobs: u64,
     /// Number of runs of each measurement.
@@ -41,7 +41,7 @@ struct Options {
     /// Number of seconds during which a job is enqueued every 20 ms.
     #[arg(long, default_value_t = 5)]
     seconds: u64,
-    /// Only these: W1, W3, W3-tuned, W3-defaults, W4. Default: all.
+    /// Only the given measurements: W1, W3, W3-tuned, W3-defaults, W4. Default: all.
     #[arg(long, value_delimiter = ',')]
     only: Vec<String>,
     #[command(subcommand)]
@@ -56,12 +56,12 @@ impl Options {
 
 #[derive(Debug, Subcommand)]
 enum Hidden {
-    /// A worker process.
+    /// Worker process of the benchmark.
     #[command(hide = true)]
     Work { peer: Peer, shape: Shape, goal: u64 },
 }
 
-/// A workload, its figures, and its participants. Ours is the first.
+/// Workload with its figures and participants. Our queue is the first participant.
 struct Group {
     name: &'static str,
     workload: Workload,
@@ -86,13 +86,13 @@ async fn main() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Returns the load of this machine, where the system reports it.
+/// Returns the load average of this machine, if the system reports it.
 fn load(when: &str) -> String {
     let load = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
     format!("load {when}: {}", load.split(' ').take(3).collect::<Vec<_>>().join(", "))
 }
 
-/// Runs the participants in turns, forwards and backwards, so that a temporarily slow machine affects all of them.
+/// Measures the participants in turns, alternately forwards and backwards, so that a temporarily slow machine affects all of them.
 async fn compare(server: &Server, group: &Group, runs: usize) -> anyhow::Result<Vec<Figure>> {
     let mut values = vec![Vec::new(); group.entries.len()];
     for run in 0..runs {
@@ -118,7 +118,8 @@ async fn compare(server: &Server, group: &Group, runs: usize) -> anyhow::Result<
     Ok(figures)
 }
 
-/// By default graphile_worker on two cores runs two jobs per second. This number takes ten seconds.
+/// Number of jobs for `graphile_worker` with default settings, which runs two jobs per second on two cores. Measuring this number of jobs
+/// takes ten seconds.
 const GRAPHILE_BY_DEFAULT: u64 = 20;
 
 fn groups(options: &Options) -> Vec<Group> {

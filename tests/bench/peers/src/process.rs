@@ -1,5 +1,6 @@
-//! A worker as a separate process: this binary with the hidden command `work`. It runs until its stdin is closed, which also happens when
-//! the bench is killed. It writes one line of JSON to stdout when all jobs have run, and another with its counts at the end.
+//! Runs a worker as a separate process, which is this binary with the hidden command `work`. The process runs until its stdin is closed,
+//! which also happens when the benchmark is killed. It writes one line of JSON to stdout when all jobs have run, and another line with its
+//! counts at the end.
 
 use std::{
     io::{BufRead as _, BufReader, Read as _, Write as _},
@@ -19,7 +20,7 @@ use crate::{
     worker::{self, Shape},
 };
 
-/// Message of a worker process.
+/// Message from a worker process, written as a line of JSON.
 #[derive(Debug, Serialize, Deserialize)]
 enum WorkerMessage {
     /// All jobs have run. Contains the time of the first run.
@@ -28,7 +29,7 @@ enum WorkerMessage {
     RunCounts(RunCounts),
 }
 
-/// Runs a worker process.
+/// Runs the worker of a queue until stdin is closed, then reports the counts.
 pub(crate) async fn live(peer: Peer, shape: Shape, goal: u64, url: &str) -> anyhow::Result<()> {
     job::count(goal, |first| send_message(&WorkerMessage::Reached { first }));
     let (end, ended) = watch::channel(false);
@@ -43,12 +44,12 @@ pub(crate) async fn live(peer: Peer, shape: Shape, goal: u64, url: &str) -> anyh
 
 fn send_message(message: &WorkerMessage) {
     if let Ok(line) = serde_json::to_string(message) {
-        // Without a reader, the bench has exited.
+        // A failed write means that the benchmark has exited.
         let _ = writeln!(std::io::stdout(), "{line}");
     }
 }
 
-/// A worker process as seen by the bench. Killed when dropped.
+/// Handle of a worker process, which is killed when the handle is dropped.
 #[derive(Debug)]
 pub(crate) struct WorkerProcess {
     child: Child,
@@ -68,11 +69,11 @@ impl WorkerProcess {
         command.env("DATABASE_URL", &database.url).stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut child = command.spawn().context("cannot start a worker process")?;
         let (stdin, stdout) = (child.stdin.take(), child.stdout.take());
-        let (tell, message) = mpsc::unbounded_channel();
+        let (sender, message) = mpsc::unbounded_channel();
         std::thread::spawn(move || {
             for line in stdout.into_iter().flat_map(|stdout| BufReader::new(stdout).lines()).map_while(Result::ok) {
                 if let Ok(message) = serde_json::from_str(&line) {
-                    let _ = tell.send(message);
+                    let _ = sender.send(message);
                 }
             }
         });
@@ -87,7 +88,7 @@ impl WorkerProcess {
         }
     }
 
-    /// Stops the worker gracefully.
+    /// Stops the worker gracefully, and returns its final counts.
     pub(crate) async fn stop(mut self) -> anyhow::Result<RunCounts> {
         drop(self.stdin.take());
         let WorkerMessage::RunCounts(seen) = self.listen().await? else { bail!("the worker reported twice that it had run all jobs") };

@@ -1,8 +1,8 @@
-//! The table: medians, spreads, and the ratio of ours to theirs. No I/O.
+//! Table of medians, spreads and ratios between our queue and the other queues. No I/O.
 
 use comfy_table::{Table, presets::ASCII_MARKDOWN};
 
-/// A line of the table.
+/// Line of the table.
 #[derive(Debug)]
 pub(crate) struct Figure {
     pub(crate) what: &'static str,
@@ -11,7 +11,7 @@ pub(crate) struct Figure {
     pub(crate) jobs: u64,
     /// Measured values in chronological order.
     pub(crate) runs: Vec<f64>,
-    /// Our median of the same figure; `None` for ours.
+    /// Median of our queue for the same figure; `None` for our own figures.
     pub(crate) ours: Option<f64>,
 }
 
@@ -44,7 +44,7 @@ pub(crate) fn median(runs: &[f64]) -> f64 {
     }
 }
 
-/// Formats large numbers without decimals, others with two.
+/// Formats a large number without decimals, and a small number with two.
 fn number(value: f64) -> String {
     if value < 100.0 {
         return format!("{value:.2}");

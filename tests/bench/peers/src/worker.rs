@@ -1,5 +1,5 @@
-//! Worker side: the worker of each queue, with default settings or tuned for jobs that take no time, in a separate process (`process.rs`).
-//! pgmq has no worker. Its loop here is the one in its documentation: read, handle, delete or archive.
+//! Worker side: runs the worker of each queue in a separate process (`process.rs`), with default settings or settings for jobs that take no
+//! time. `pgmq` has no worker, so the loop here follows its documentation: read, handle, delete or archive.
 
 use std::{sync::Arc, time::Duration};
 
@@ -16,18 +16,18 @@ use crate::{
     job::{Noop, note},
 };
 
-/// Worker settings.
+/// Settings of the worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Shape {
-    /// Default settings. For pgmq: one message at a time, by one client.
+    /// Default settings. For `pgmq`, one client that reads one message at a time.
     Defaults,
-    /// Tuned for jobs that take no time. Keeps no history, where that is configurable.
+    /// Settings for jobs that take no time, without a history if that is configurable.
     Tuned,
-    /// As above, but pgmq archives.
+    /// Settings for jobs that take no time, with archived messages in `pgmq`.
     Archived,
 }
 
-/// Works until `stop` becomes true.
+/// Runs the worker of a queue until `stop` becomes true.
 pub(crate) async fn work(peer: Peer, shape: Shape, url: &str, stop: watch::Receiver<bool>) -> anyhow::Result<()> {
     match peer {
         Peer::Ours => ours(shape, url, stop).await,
@@ -37,7 +37,7 @@ pub(crate) async fn work(peer: Peer, shape: Shape, url: &str, stop: watch::Recei
 }
 
 async fn stopped(mut stop: watch::Receiver<bool>) {
-    // An error means that the sender was dropped.
+    // An error means that the sender was dropped, which also stops the worker.
     let _ = stop.wait_for(|stop| *stop).await;
 }
 
@@ -62,16 +62,16 @@ async fn graphile(shape: Shape, url: &str, stop: watch::Receiver<bool>) -> anyho
     Ok(options.shutdown_signal(stopped(stop)).init().await?.run().await?)
 }
 
-/// One of the best of ten settings, each tried once or twice on two busy cores. Their differences were within the noise, so others may be
-/// better.
+/// Number of concurrent jobs in `graphile_worker`. One of the best of ten settings that were tried on two busy cores. Their differences
+/// were within the noise, so other settings may be better.
 const GRAPHILE_CONCURRENCY: usize = 24;
 const GRAPHILE_SIZE: usize = 1000;
 const GRAPHILE_QUEUES: usize = 4;
 
-/// Clients, and messages per read: the fastest of ten settings. Smaller reads scan the dead rows of earlier reads more often.
+/// Number of clients, and messages per read: the fastest of ten settings. Smaller reads scan the dead rows of earlier reads more often.
 const PGMQ_TUNED: (u32, i32) = (2, 5000);
 
-/// Visibility timeout of a read message in seconds: longer than any measurement.
+/// Visibility timeout of a read message in seconds, longer than any measurement.
 const HIDDEN: i32 = 600;
 
 async fn pgmq(shape: Shape, url: &str, stop: watch::Receiver<bool>) -> anyhow::Result<()> {
@@ -89,7 +89,7 @@ async fn pgmq(shape: Shape, url: &str, stop: watch::Receiver<bool>) -> anyhow::R
     Ok(())
 }
 
-/// Reads until the queue is empty, then waits for a notification or for pgmq's default poll interval.
+/// Reads messages until the queue is empty, then waits for a notification or for the default poll interval of `pgmq`.
 async fn consume(
     queue: Arc<PGMQueueExt>,
     mut listener: PgListener,

@@ -1,5 +1,5 @@
-//! The measurements, each of one queue: creates a database, installs the queue, runs the workload, and counts every job. A job that is lost
-//! or runs twice is an error, and yields no figure.
+//! Measurements of one queue each. A measurement creates a database, installs the queue, runs the workload and counts every job. A job that
+//! is lost or runs twice is an error, and yields no figure.
 
 use std::time::{Duration, Instant};
 
@@ -13,31 +13,31 @@ use crate::{
     worker::Shape,
 };
 
-/// The workload. `docs/PERFORMANCE.md` has the definitions.
+/// Workload, as defined in `docs/PERFORMANCE.md`.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Workload {
-    /// One job per transaction.
+    /// Enqueues one job per transaction.
     Enqueue,
-    /// Ready jobs, one worker process.
+    /// Drains ready jobs with one worker process.
     Drain,
-    /// An idle worker, one job every 20 ms.
+    /// Enqueues one job every 20 ms, with an idle worker.
     Trickle,
 }
 
-/// A queue in a workload, and its settings.
+/// Queue with its settings, as a participant of a workload.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Entry {
     pub(crate) peer: Peer,
     pub(crate) shape: Shape,
-    /// See [`Client::install`].
+    /// Whether an enqueue wakes a waiting worker, see [`Client::install`].
     pub(crate) wakes: bool,
     pub(crate) jobs: u64,
 }
 
-/// Result of one measurement: one value per figure of the workload, in the same order.
+/// Result of one measurement, with one value per figure of the workload, in the same order.
 pub(crate) type Values = [f64; 2];
 
-/// Runs one measurement.
+/// Measures a queue in a workload.
 pub(crate) async fn measure(server: &Server, workload: Workload, entry: Entry) -> anyhow::Result<Values> {
     let database = server.database().await?;
     let values = match workload {
@@ -51,7 +51,7 @@ pub(crate) async fn measure(server: &Server, workload: Workload, entry: Entry) -
 
 const PRODUCERS: u64 = 8;
 
-/// Jobs per second from the first call to the last commit, and bytes of WAL per job.
+/// Returns the number of jobs per second from the first call to the last commit, and the bytes of WAL per job.
 async fn enqueue(database: &BenchDatabase, entry: Entry) -> anyhow::Result<Values> {
     let client = Client::install(entry.peer, entry.wakes, database).await?;
     let each = entry.jobs / PRODUCERS;
@@ -82,8 +82,8 @@ async fn enqueue(database: &BenchDatabase, entry: Entry) -> anyhow::Result<Value
     Ok([jobs as f64 / elapsed.as_secs_f64(), wal as f64 / jobs as f64])
 }
 
-/// Jobs per second from the first line of the first handler until the queue is durably empty, and bytes of WAL per job over the life of the
-/// worker.
+/// Returns the number of jobs per second from the first line of the first handler until the queue is durably empty. Also returns the bytes
+/// of WAL per job while the worker process existed.
 async fn drain(database: &BenchDatabase, entry: Entry) -> anyhow::Result<Values> {
     let Entry { peer, shape, wakes, jobs } = entry;
     let client = Client::install(peer, wakes, database).await?;
@@ -98,18 +98,18 @@ async fn drain(database: &BenchDatabase, entry: Entry) -> anyhow::Result<Values>
     Ok([jobs as f64 * 1e9 / elapsed_ns as f64, wal as f64 / jobs as f64])
 }
 
-/// Time between two jobs.
+/// Interval between two enqueues.
 const EVERY: Duration = Duration::from_millis(20);
 
-/// The first jobs open all connections and prepare all plans. They are not counted.
+/// Number of warm-up jobs, which open all connections and prepare all plans. They are not counted.
 const WARM: u64 = 20;
 
-/// Milliseconds from just before the enqueue to the first line of the handler: p50 and p99.
+/// Returns the p50 and p99 latencies in milliseconds, from just before the enqueue to the first line of the handler.
 async fn trickle(database: &BenchDatabase, entry: Entry) -> anyhow::Result<Values> {
     let client = Client::install(entry.peer, entry.wakes, database).await?;
     let mut worker = WorkerProcess::start(database, entry.peer, entry.shape, entry.jobs)?;
     let mut connection = database.pool.acquire().await?;
-    // Waits until the worker has started and found nothing. No report of this is common to all queues.
+    // Gives the worker time to start and find no jobs. The queues have no common way to report that.
     tokio::time::sleep(Duration::from_secs(1)).await;
     let mut clock = tokio::time::interval(EVERY);
     for n in 0..entry.jobs {
@@ -124,7 +124,8 @@ async fn trickle(database: &BenchDatabase, entry: Entry) -> anyhow::Result<Value
     Ok([percentile(0.5), percentile(0.99)])
 }
 
-/// All handlers have run, but verdicts may be in flight. Counting a table full of dead rows is expensive, so the poll interval is long.
+/// Waits until the queue is empty. All handlers have run, but verdicts may be in flight. The poll interval is long, because counting rows
+/// in a table full of dead rows is expensive.
 async fn wait_until_empty(client: &Client, database: &BenchDatabase) -> anyhow::Result<()> {
     let began = Instant::now();
     loop {
@@ -137,7 +138,7 @@ async fn wait_until_empty(client: &Client, database: &BenchDatabase) -> anyhow::
     }
 }
 
-/// Stops the worker and checks that each job has run exactly once. Returns the latencies.
+/// Stops the worker, and checks that each job has run exactly once. Returns the latencies.
 async fn count(worker: WorkerProcess, client: &Client, database: &BenchDatabase, entry: Entry) -> anyhow::Result<Vec<u64>> {
     let seen = worker.stop().await?;
     let jobs = entry.jobs;

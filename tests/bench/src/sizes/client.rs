@@ -1,4 +1,4 @@
-//! Sends a request and waits for its response: a process for a command, an HTTP request for a page.
+//! Sends requests and measures their latency. A command is run as a process, a page is requested over HTTP.
 
 use std::{
     io::{BufRead as _, BufReader},
@@ -23,11 +23,11 @@ use crate::{BenchError, cli::AS_COMMAND};
 /// Time limit of a response.
 const PATIENCE: Duration = Duration::from_mins(1);
 
-/// Counts top-level statements only, without those inside of functions.
+/// Query for the number of executed statements. Counts only top-level statements, not those inside functions.
 const STATEMENTS: &str =
     "select sum(s.calls)::bigint from pg_stat_statements s where s.toplevel and s.query not like '%pg_stat_statements%'";
 
-/// Sends requests. Runs a dashboard until it is dropped.
+/// Client that sends requests. Runs a dashboard until the client is dropped.
 pub(super) struct RequestClient<'a> {
     pool: &'a PgPool,
     url: &'a str,
@@ -35,7 +35,7 @@ pub(super) struct RequestClient<'a> {
     at: SocketAddr,
 }
 
-/// A process. Killed when dropped.
+/// Child process, which is killed when the value is dropped.
 struct Spawned(Child);
 
 impl Drop for Spawned {
@@ -47,7 +47,7 @@ impl Drop for Spawned {
 
 impl<'a> RequestClient<'a> {
     pub(super) async fn start(pool: &'a PgPool, url: &'a str) -> Result<Self, BenchError> {
-        // Statements are counted only if the server has loaded `pg_stat_statements`.
+        // An error is ignored, because statements are counted only if the server has loaded `pg_stat_statements`.
         let _ = sqlx::query("create extension if not exists pg_stat_statements").execute(pool).await;
         let mut dashboard = Spawned(command(url, "dashboard --addr 127.0.0.1:0")?.stdout(Stdio::piped()).spawn().map_err(failed)?);
         let line = first_line(&mut dashboard)?;
@@ -56,12 +56,12 @@ impl<'a> RequestClient<'a> {
         Ok(Self { pool, url, _dashboard: dashboard, at })
     }
 
-    /// Returns the number of statements executed so far, if the server counts them.
+    /// Returns the number of statements executed so far, or `None` if the server does not count statements.
     pub(super) async fn statements(&self) -> Option<i64> {
         sqlx::query_scalar(STATEMENTS).fetch_one(self.pool).await.ok()
     }
 
-    /// Returns the latency of the response.
+    /// Sends a request, and returns the latency of the response.
     pub(super) async fn send(&self, request: &Request) -> Result<Duration, BenchError> {
         let began = Instant::now();
         match request {
@@ -89,7 +89,8 @@ impl<'a> RequestClient<'a> {
         Ok(began.elapsed())
     }
 
-    /// Returns the first line of the response once all of it has arrived. For a page that updates itself, its first part is enough.
+    /// Returns the status line of a page after the whole response has arrived. Of a page that updates itself, only the first update is
+    /// awaited.
     async fn get(&self, path: &str) -> std::io::Result<String> {
         let mut stream = tokio::io::BufReader::new(TcpStream::connect(self.at).await?);
         let request = format!("GET {path} HTTP/1.1\r\nHost: {}\r\nConnection: close\r\n\r\n", self.at);
@@ -107,7 +108,7 @@ impl<'a> RequestClient<'a> {
         Ok(status)
     }
 
-    /// As the command `top` does every second.
+    /// Executes the queries that the command `top` executes every second.
     async fn top(&self) -> Result<(), BenchError> {
         let (store, mut on) = (Store::default(), self.pool.acquire().await?);
         operate::busiest(&mut *on, store, 50).await?;
@@ -124,7 +125,7 @@ impl<'a> RequestClient<'a> {
     }
 }
 
-/// Runs this binary as the command line of a store, with an empty environment.
+/// Returns a command that runs this binary as the command line of a store, with an empty environment.
 fn command(url: &str, words: &str) -> Result<Command, BenchError> {
     let mut command = Command::new(std::env::current_exe().map_err(failed)?);
     command.args(words.split_whitespace()).env_clear().env(AS_COMMAND, "1").env("DATABASE_URL", url).stdin(Stdio::null());

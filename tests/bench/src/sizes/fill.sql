@@ -1,7 +1,7 @@
--- A large store: 30 days of jobs in 10,000 queues, inserted as a worker would have left them. The settings before this script give the numbers of
--- each kind.
--- Half of the plain completions are in bursts of 200 per lane, the others in twos. q1 has a twentieth of all jobs, and half of the queues have few.
--- Job type `rare` has one job in each finished state, weeks old.
+-- Fills a large store with 30 days of jobs in 10,000 queues, in the same form as a worker leaves them. Settings made before this script give the
+-- number of jobs of each kind.
+-- Half of the plain completions are in bursts of 200 per lane, the other half in pairs. q1 has 5 % of all jobs, and half of the queues have few jobs.
+-- Job type `rare` has one job in each finished state, which finished weeks ago.
 set synchronous_commit = off;
 set work_mem = '128MB';
 select setseed(0.5);
@@ -39,15 +39,15 @@ create temporary table lanes as
 create unique index on lanes (n);
 analyze lanes;
 
--- Skews the distribution: few lanes have most jobs.
+-- Returns the number of a lane, skewed so that few lanes have most jobs. `share` is uniformly distributed.
 create function pg_temp.lane_number(share double precision) returns int language sql immutable
   return 1 + floor(share * share * share * current_setting('sizes.queues')::int)::int;
 
--- Returns the id of a job of some time ago. `kind` keeps the ids of different statements apart.
+-- Returns the id of a job that was enqueued `ago` before now. `kind` is unique to a statement, so that the ids of different statements differ.
 create function pg_temp.id(ago interval, n bigint, kind bigint) returns bigint language sql stable
   return queue.id_at(now() - ago) + ((n * 16 + kind) & 1048575);
 
--- The jobs and their states.
+-- Jobs to create, with their states.
 create temporary table made (kind text, id bigint, lane bigint, n bigint);
 
 insert into made
@@ -138,7 +138,7 @@ join workers w on w.n = 1 + m.n / 20 % 100
 where m.kind = 'running'
 group by w.id, m.n / 20;
 
--- A twentieth of the queues have totals of their own, at each resolution for its whole retention.
+-- 5 % of the queues have their own totals, which cover the full retention period of each resolution.
 insert into queue.tally_total
 select k.step, t.at, p.queue, p.job_type, 100, 3, 1, 0, 0, 0, 0, 0, 0, 0, 0, trunc(power(10::numeric, 80)) * 60 + trunc(power(10::numeric, 96)) * 40,
   trunc(power(10::numeric, 112)) * 104

@@ -1,7 +1,7 @@
-//! `sizes`: the latency of each dashboard page, each response of the JSON API and each command on a large store.
+//! `sizes`: measures the latency of each dashboard page, each JSON API response and each command on a large store.
 //!
-//! The store is created by SQL (`fill.sql`), which takes minutes instead of hours. A command is a process, and its latency includes process
-//! start and connection. A page is a request to a running dashboard. Each is requested once before it is measured.
+//! `fill.sql` creates the store in minutes instead of hours. A command is run as a process, so its latency includes process start and
+//! connection. A page is requested from a running dashboard. Each request is sent once before it is measured.
 
 mod client;
 mod requests;
@@ -15,41 +15,41 @@ use sqlx::{AssertSqlSafe, ConnectOptions as _, PgPool};
 use self::{client::RequestClient, requests::requests};
 use crate::{BenchError, database::BenchDatabase, report::median};
 
-/// Goal for the latency of an operator's request.
+/// Target for the latency of an operator's request, in milliseconds.
 const GOAL_MS: f64 = 100.0;
 
-/// Numbers of created rows, before scaling.
+/// Numbers of rows to create, before scaling.
 const SIZES: [(&str, u64); 6] =
     [("done", 10_000_000), ("ready", 1_000_000), ("dead", 100_000), ("scheduled", 100_000), ("running", 10_000), ("queues", 10_000)];
 
 /// Settings of a run.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SizesOptions<'a> {
-    /// Scale of the sizes above; `None` uses the store in the given database and does not change it.
+    /// Scale of [`SIZES`]. `None` uses the existing store in the given database and does not change the store.
     pub(crate) share: Option<f64>,
     /// Number of runs per request.
     pub(crate) runs: usize,
-    /// Only requests whose name contains this text.
+    /// Text that a request's name must contain.
     pub(crate) only: &'a str,
 }
 
-/// Result of one request.
+/// Measured latency of one request.
 #[derive(Debug, Serialize)]
 struct RequestLatency {
     ask: String,
     median_ms: f64,
     worst_ms: f64,
-    /// Number of statements per request; `None` if the server does not count them.
+    /// Number of statements per request; `None` if the server does not count statements.
     statements: Option<f64>,
 }
 
-/// The last line.
+/// Report in the last line of output.
 #[derive(Debug, Serialize)]
 struct SizesReport<'a> {
     made: BTreeMap<&'static str, u64>,
     asked: usize,
     goal_ms: f64,
-    /// The slowest median.
+    /// Highest median of all requests.
     slowest_ms: f64,
     over_goal: Vec<&'a RequestLatency>,
 }
@@ -62,11 +62,11 @@ impl fmt::Display for RequestLatency {
     }
 }
 
-/// Creates the store and measures all requests. Prints for each the median and the maximum latency in ms, and the number of statements. The last line
-/// has the totals in JSON.
+/// Creates the store and measures all requests. Prints the median and maximum latency in ms and the number of statements of each request.
+/// The last line contains the totals in JSON.
 ///
 /// # Errors
-/// If a request fails, or the server does.
+/// If a request or the server fails.
 pub(crate) async fn run(
     server: &Database,
     options: SizesOptions<'_>,
@@ -97,7 +97,7 @@ async fn fill(pool: &PgPool, made: &BTreeMap<&'static str, u64>) -> Result<(), B
     for statements in [&settings.join("; "), include_str!("fill.sql"), "vacuum analyze"] {
         sqlx::raw_sql(AssertSqlSafe(statements.to_owned())).execute(&mut *connection).await?;
     }
-    // Its session settings must not leak to others.
+    // The script changes session settings, which must not affect later users of the connection.
     connection.close_on_drop();
     Ok(())
 }

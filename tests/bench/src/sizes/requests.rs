@@ -1,4 +1,4 @@
-//! The requests: everything an operator may type, click or scrape.
+//! Requests to be measured: the commands that an operator can run, and the pages and API responses that a client can request.
 
 use std::fmt;
 
@@ -6,16 +6,16 @@ use sqlx::PgPool;
 
 use crate::BenchError;
 
-/// One request.
+/// Request of an operator or a client.
 #[derive(Clone, Debug)]
 pub(super) enum Request {
-    /// A command, until it exits.
+    /// Command that runs until it exits.
     Command(String),
-    /// A command that follows the store, until its first line.
+    /// Command that follows the store. The command is measured until its first line.
     FirstLine(String),
-    /// A page of the dashboard, or a response of its JSON API.
+    /// Page of the dashboard, or response of the JSON API, by path.
     Page(String),
-    /// The query that `top` executes every second.
+    /// Queries that the command `top` executes every second.
     Top,
 }
 
@@ -108,7 +108,7 @@ const PAGES: [&str; 35] = [
     "/api/v1/openapi.json",
 ];
 
-/// A job in each state.
+/// Query for the id of one job in each state.
 const EXAMPLES: &str = "
 select e.id
 from (
@@ -122,7 +122,7 @@ from (
   (select id from queue.done where cancelled order by id limit 1)
 ) e";
 
-/// Returns all requests.
+/// Returns all requests that the benchmark measures. The example jobs are read from the store.
 pub(super) async fn requests(pool: &PgPool) -> Result<Vec<Request>, BenchError> {
     let examples: Vec<i64> = sqlx::query_scalar(EXAMPLES).fetch_all(pool).await?;
     let mut requests: Vec<Request> = COMMANDS.map(|words| Request::Command(words.to_owned())).into();

@@ -1,4 +1,4 @@
-//! Mistakes with `snooze`, `run-now`, `priority` and `discard`.
+//! Tests mistakes with `snooze`, `run-now`, `priority` and `discard`.
 
 use super::{Fixture, Row};
 

@@ -1,4 +1,4 @@
-//! Mistakes in URLs, schemas and settings.
+//! Tests mistakes in database URLs, schema names and settings.
 
 use super::{Fixture, Row};
 
@@ -29,7 +29,7 @@ pub(super) const ADDRESSES: &[Row] = &[
     ("stats --database-url {mode}", 2, "invalid database URL: sslmode must be one of disable, allow, prefer, require,"),
     ("stats --database-url {attrs}", 2, "invalid database URL: target_session_attrs must be any, read-write,"),
     ("stats --database-url {root}", 2, "invalid database URL: sslrootcert names the file `/nofile`, which cannot be"),
-    ("stats --database-url {unknown}", 2, "invalid database URL: it has | known are host, port, dbname, user,"),
+    ("stats --database-url {unknown}", 2, "invalid database URL: it contains | known parameters: host, port, dbname, user,"),
     ("stats --embedded", 2, "a database URL and the embedded PostgreSQL are both set | omit DATABASE_URL, or `--embedded`"),
     ("list --schema older", 1, "the schema `older` is at version 20, older than | run `test-cli migrate --schema older`, or call"),
     ("run --schema older", 1, "the schema `older` is at version 20, older than | run `test-cli migrate --schema older`, or call"),

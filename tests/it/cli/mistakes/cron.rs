@@ -1,4 +1,4 @@
-//! Mistakes with schedules.
+//! Tests mistakes with schedules.
 
 use super::{Fixture, Row};
 

@@ -1,4 +1,4 @@
-//! Mistakes with commands for a single job.
+//! Tests mistakes with commands for a single job.
 
 use super::{Fixture, Row};
 

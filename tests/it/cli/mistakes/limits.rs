@@ -1,4 +1,4 @@
-//! Mistakes with limits.
+//! Tests the CLI's error messages for invalid limits.
 
 use super::{Fixture, Row};
 

@@ -1,4 +1,4 @@
-//! Mistakes with lists, exports and statistics.
+//! Tests mistakes with lists, exports and statistics.
 
 use super::{Fixture, Row};
 

@@ -1,4 +1,4 @@
-//! Mistakes with `requeue`, `cancel` and `reschedule`.
+//! Tests mistakes with `requeue`, `cancel` and `reschedule`.
 
 use super::{Fixture, Row};
 

@@ -1,4 +1,4 @@
-//! Mistakes with pauses, and with the weights of queues and keys.
+//! Tests mistakes with pauses, and with the weights of queues and keys.
 
 use super::{Fixture, Row};
 

@@ -1,4 +1,4 @@
-//! Logins without the required privileges, or with settings that forbid writes.
+//! Tests logins without the required privileges, and logins whose settings forbid writes.
 
 use std::{fs::File, str::FromStr as _};
 
@@ -11,7 +11,7 @@ use super::{
     Fixture, Row,
 };
 
-/// A login without any privileges.
+/// Commands of a login without any privileges.
 const STRANGER: &[Row] = &[
     ("list", 1, "the login `{login}` lacks rights in the schema `queue` | grant \"queue_worker\" to \"{login}\""),
     ("cancel {ready}", 1, "lacks rights in the schema `queue` | grant"),
@@ -19,7 +19,7 @@ const STRANGER: &[Row] = &[
     ("migrate", 1, "lacks rights in the schema `queue` | grant"),
 ];
 
-/// A login that may only read.
+/// Commands of a login that may only read.
 const READER: &[Row] = &[
     ("cancel {ready}", 1, "permission denied for function act_on_one | such as `queue_operator` (`test-cli roles` creates them)"),
     ("requeue --all --yes", 1, "permission denied for function act_on_all | `queue_operator`"),
@@ -35,7 +35,7 @@ const READER: &[Row] = &[
     ("run", 1, "the login `{login}` lacks rights in the schema `queue` | grant \"queue_worker\" to \"{login}\""),
 ];
 
-/// A login whose transactions are read-only.
+/// Commands of a login whose transactions are read-only.
 const READ_ONLY: &[Row] = &[
     ("pause --queue default", 1, "read-only transaction (25006) | let this login write: `test-cli doctor` prints the statement"),
     ("cancel {ready}", 1, "read-only transaction (25006) | let this login write"),
@@ -43,7 +43,7 @@ const READ_ONLY: &[Row] = &[
     ("migrate", 0, "up to date"),
 ];
 
-/// Checks that a worker that loses its privileges while it runs names commands in its log by the name of its binary.
+/// Checks that a worker that loses its privileges while running logs commands with its binary's own name.
 async fn name_commands_in_log(fixture: &Fixture, url: &str, login: &str) {
     fixture.run(&format!("grant {login}_worker to {login}; alter role {login} reset default_transaction_read_only")).await;
     let file = folder().join("rights.log");

@@ -1,4 +1,4 @@
-//! Mistakes with `run`, `dashboard`, and the commands that print texts of the command line.
+//! Tests mistakes with `run`, `dashboard`, and the commands that print man pages, completions and similar texts.
 
 use super::{Fixture, Row};
 
@@ -8,7 +8,7 @@ pub(super) const RUN: &[Row] = &[
     ("run --queue mail=many", 2, "for '--queue <NAME[=CONCURRENCY]>' | after the `=`: expected a whole number from 1 to 10000;"),
     ("run --queue mail=-1", 2, "for '--queue <NAME[=CONCURRENCY]>' | after the `=`: expected a whole number from 1 to 10000; write"),
     ("run --queue mail=99999999999999999999", 2, "for '--queue <NAME[=CONCURRENCY]>' | after the `=`: expected a whole number from"),
-    ("run --queue mail,mail", 2, "queue is `mail` twice | it must be another name each time"),
+    ("run --queue mail,mail", 2, "queue is `mail` twice | it must be a name that appears once"),
     ("run --queue mail=0", 2, "for '--queue <NAME[=CONCURRENCY]>' | after the `=`: expected a whole number from 1 to 10000; write"),
     ("run --queue 'a b'", 2, "for '--queue <NAME[=CONCURRENCY]>' | `a b` is not a valid queue name: 1 to 64 of the characters A-Z"),
     ("run --queue m'\"'ail", 2, "for '--queue <NAME[=CONCURRENCY]>' | `m\\\"ail` is not a valid queue name: 1 to 64 of the characters"),

@@ -1,4 +1,4 @@
-//! Mistakes with many stores.
+//! Tests mistakes with many stores.
 
 use super::{Fixture, Row};
 

@@ -1,4 +1,4 @@
-//! Paths to a store, and attempts to bypass the login.
+//! Tests the paths to a store, and attempts to bypass the login.
 
 use std::collections::BTreeSet;
 
@@ -11,7 +11,7 @@ use tokio::net::TcpListener;
 
 use super::{
     super::client::{Answer, Client},
-    enqueue, over, roster_of, store, waits,
+    enqueue, roster_of, serve_stores, store, waits,
 };
 
 const TOKEN: &str = "correct horse battery staple";
@@ -86,7 +86,7 @@ async fn a_store_is_reached_by_its_name_alone_however_that_is_written() {
     for (number, name) in names.into_iter().enumerate() {
         roster.put(store(&db, name, &format!("s_{number}")).await);
     }
-    let served = over(&roster, Options::default()).await;
+    let served = serve_stores(&roster, Options::default()).await;
     let (page, overview) = (served.client.get("/").await, served.client.get("/api/v1/stores").await.json());
     for (number, name) in names.into_iter().enumerate() {
         let path = overview["stores"].as_array().unwrap().iter().find(|known| known["name"] == name).unwrap()["path"].as_str().unwrap();
@@ -136,7 +136,7 @@ async fn a_store_is_reached_by_its_name_alone_however_that_is_written() {
     db.finish().await;
 }
 
-/// Paths that might be requested of a store.
+/// Paths that a client might request of a store.
 const ASKED: [&str; 12] = [
     "",
     "/",
@@ -157,7 +157,7 @@ async fn no_store_is_reached_without_a_login() {
     let db = TestDb::new().await;
     let (acme, other) = (store(&db, "acme", "s_a").await, store(&db, "other", "s_o").await);
     let job = enqueue(&acme).await;
-    let served = over(&roster_of(&[&acme, &other]), Options::default().token(TOKEN)).await;
+    let served = serve_stores(&roster_of(&[&acme, &other]), Options::default().token(TOKEN)).await;
     let (client, own) = (&served.client, format!("http://{}", served.client.address));
     let is_refused = |answer: &Answer| match answer.status {
         303 => answer.header("location") == Some("/login"),
@@ -165,8 +165,8 @@ async fn no_store_is_reached_without_a_login() {
         _ => false,
     };
     for name in ["acme", "other", "nobody", "~acme", "%61cme"] {
-        for asked in ASKED {
-            let path = format!("/stores/{name}{asked}");
+        for rest in ASKED {
+            let path = format!("/stores/{name}{rest}");
             let tried = [&[][..], &[("Authorization", "Bearer wrong")], &[("Cookie", "queue_dashboard=00")]];
             for headers in tried.into_iter().take(if name == "acme" { 3 } else { 1 }) {
                 let answer = client.ask("GET", &path, headers, "").await;
@@ -175,7 +175,7 @@ async fn no_store_is_reached_without_a_login() {
         }
         let act = client.post(&format!("/stores/{name}/api/v1/jobs/{job}/act"), &json!({ "act": "cancel" })).await;
         assert_eq!(act.status, 401);
-        // A store has no login page of its own through which a form could bypass the check.
+        // A store has no login page of its own, so no form can bypass the check there.
         let form = [("Content-Type", "application/x-www-form-urlencoded"), ("Origin", own.as_str())];
         for path in ["login", "logout"] {
             let answer = client.ask("POST", &format!("/stores/{name}/{path}"), &form, "token=x").await;
@@ -200,7 +200,7 @@ async fn one_login_covers_all_stores_and_only_their_own_pages_may_change_anythin
     let (acme, other) = (store(&db, "acme", "s_a").await, store(&db, "other", "s_o").await);
     let (job, others) = (enqueue(&acme).await, enqueue(&other).await);
     let roster = roster_of(&[&acme, &other]);
-    let served = over(&roster, Options::default().token(TOKEN)).await;
+    let served = serve_stores(&roster, Options::default().token(TOKEN)).await;
     let (client, own) = (&served.client, format!("http://{}", served.client.address));
     let form = [("Content-Type", "application/x-www-form-urlencoded"), ("Origin", own.as_str())];
     let entered = client.ask("POST", "/login", &form, "token=correct+horse+battery+staple").await;
@@ -236,8 +236,8 @@ async fn one_login_covers_all_stores_and_only_their_own_pages_may_change_anythin
     let actor: String = sqlx::query_scalar(acme.store().sql("select actor from queue.audit limit 1")).fetch_one(acme.pool()).await.unwrap();
     assert!(actor.contains("with the token"), "{actor}");
 
-    let looking = over(&roster, Options::default().read_only(true)).await;
-    let refused = looking.client.post(&format!("/stores/other/api/v1/jobs/{others}/act"), &json!({ "act": "cancel" })).await;
+    let reader = serve_stores(&roster, Options::default().read_only(true)).await;
+    let refused = reader.client.post(&format!("/stores/other/api/v1/jobs/{others}/act"), &json!({ "act": "cancel" })).await;
     assert!(refused.status == 403 && waits(&other, others).await, "{}", refused.text());
     db.finish().await;
 }

@@ -1,4 +1,4 @@
-//! The SQL statements of children: their fencing, and their notifications.
+//! Tests the SQL statements for child jobs: their fencing and their notifications.
 
 use queue_core::{JobId, JobState};
 use sqlx::{Connection as _, PgConnection};
@@ -27,22 +27,22 @@ async fn spawn(on: &mut PgConnection, mine: (Uuid, JobId), name: &str) -> Option
     try_spawn(on, mine, name, "{}").await.unwrap()
 }
 
-/// Reports the ends of these jobs; returns how many children were reported for the first time.
+/// Reports the ends of `jobs`. Returns the number of children whose end was reported for the first time.
 async fn report_child_ends(on: &mut PgConnection, jobs: &[JobId]) -> i64 {
-    let told = "select count(state) from queue.child";
-    let before: i64 = on.one(told).await;
+    let query = "select count(state) from queue.child";
+    let before: i64 = on.one(query).await;
     note_ends(on, jobs).await.unwrap();
     tell_ends(on).await.unwrap();
-    on.one::<i64>(told).await - before
+    on.one::<i64>(query).await - before
 }
 
-/// Returns the state of a child as its parent reads it.
+/// Returns the state of a child as its parent sees it.
 async fn state(on: &mut PgConnection, parent: JobId, name: &str) -> Option<String> {
     let row: (JobId, Option<String>) = sqlx::query_as(JOIN).bind(parent).bind(name).fetch_one(on).await.unwrap();
     row.1
 }
 
-/// Parks the parent until that child has finished.
+/// Parks the parent until the child has finished.
 async fn park(db: &TestDb, job: JobId, child: &str) {
     let statement = "with gone as (delete from queue.lease where $1 = any (ids) returning lane)
         insert into queue.parked (id, lane, attempts, crashes, since, names) select $1, lane, 0, 0, now(), array[$2] from gone";
@@ -63,7 +63,7 @@ async fn a_name_spawns_one_child_and_a_cancelling_job_spawns_none() {
     assert!(first.is_some() && first == spawn(&mut on, mine, "a").await, "repeated, after a lost reply");
     assert_ne!(spawn(&mut on, mine, "b").await, first);
     assert_eq!(db.count("select count(*) from queue.step where attempt = 1 and output ? 'child'").await, 2);
-    // Refused as a whole: neither a child nor a step is written.
+    // The spawn is rejected as a whole: neither a child nor a step is written.
     let held = r#"{"unique_key": "k", "queue": "other"}"#;
     try_spawn(&mut on, mine, "c", held).await.unwrap();
     let error = try_spawn(&mut on, mine, "d", held).await.unwrap_err().to_string();
@@ -92,7 +92,7 @@ async fn two_identical_spawns_create_one_child_and_one_that_is_rolled_back_none(
         assert_eq!(second == first, end == "commit", "{first:?} {second:?}");
         assert!(second.is_some());
     }
-    // An uncommitted cancel blocks a spawn, which then spawns nothing.
+    // An uncommitted cancellation blocks a spawn. After its commit the spawn has no effect.
     one.run("begin").await;
     sqlx::query("select queue.cancel_running_all($1)").bind([job.id()]).execute(&mut *one).await.unwrap();
     let late = tokio::spawn(async move { spawn(&mut other, (token, job.id()), "late").await });

@@ -1,4 +1,4 @@
-//! Properties of a parent and its family, for spawned and for mapped jobs.
+//! Tests the properties of a parent and its leaves, for spawned and for mapped jobs.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use tests::{eventually, within};
 
 use super::{super::db, Act, FamilyReport, Leaf, Parent, all_is_counted, family, gather, given, leaves, parents};
 
-/// Number of leaves whose end was reported to their parent, or counted.
+/// Query for the number of leaves whose end was reported to the parent or counted.
 const TOLD: &str = "select (select count(*) from queue.child where state is not null)
     + (select coalesce(sum(completed + dead + cancelled), 0)::bigint from queue.gather)";
 
@@ -28,14 +28,14 @@ async fn a_parent_holds_nothing_until_all_have_finished_and_reads_outcomes_in_or
             db.until(parent.id(), JobState::Parked).await;
             assert_eq!(db.rows_of(&["lease"]).await, 0);
             assert_eq!(db.count(&format!("select count(*) from queue.parked where names = '{{{names}}}' and run_at is null")).await, 1);
-            // The second attempt spawned no other leaf.
+            // The second attempt has spawned no additional leaf.
             let metas = format!("select count(*) from queue.job where meta = '{{\"tenant\": \"t\"}}' and system = '{{{system}}}'");
             assert_eq!((family(&db).await.len(), db.count(&metas).await), (5, 5));
             if by_map {
                 let why = format!("select count(*) from queue.why({}) w where w::text like '%0 of 5 of%leaf%are over%'", parent.id());
                 assert_eq!(db.count(&why).await, 1);
-                let says: String = db.one(&format!("select says from queue.why({})", parent.id())).await;
-                assert_eq!(says, "it waits for the jobs of its map \"leaf\"");
+                let message: String = db.one(&format!("select says from queue.why({})", parent.id())).await;
+                assert_eq!(message, "it waits for the jobs of its map \"leaf\"");
             }
             let hangs = family(&db).await[2];
             db.run_while(leaves(&db, "leaves"), async {
@@ -52,10 +52,10 @@ async fn a_parent_holds_nothing_until_all_have_finished_and_reads_outcomes_in_or
             assert_eq!((gather.total, gather.need, gather.completed, gather.dead, gather.cancelled), (Some(5), 0, 3, 1, 1));
         } else {
             let children = operate::children(&db.pool, Store::default(), parent.id()).await.unwrap();
-            let told: Vec<_> = children.iter().map(|child| (child.name.as_str(), child.state.as_deref().unwrap())).collect();
+            let found: Vec<_> = children.iter().map(|child| (child.name.as_str(), child.state.as_deref().unwrap())).collect();
             let ends =
                 [("leaf/0", "completed"), ("leaf/1", "dead"), ("leaf/2", "cancelled"), ("leaf/3", "completed"), ("leaf/4", "completed")];
-            assert_eq!(told, ends);
+            assert_eq!(found, ends);
         }
         assert_eq!(
             db.count("select count(*) from done_by where what = 'leaf'").await,
@@ -78,8 +78,8 @@ async fn expired_and_cancelled_leaves_count_as_finished_and_an_empty_family_fini
         let empty = Parent { by_map, ..Parent::default() }.enqueue(&db.pool).await.unwrap();
         let keyed = Parent { by_map, count: 3, key: Some("k".into()), ..Parent::default() }.enqueue(&db.pool).await.unwrap();
         db.run_while(parents(&db).register::<Leaf>(), async {
-            let said = given(&db, &late).await;
-            assert_eq!((said.counts, said.first), ([3, 0, 0, 3], vec!["expired".to_owned(); 3]), "by map: {by_map}");
+            let report = given(&db, &late).await;
+            assert_eq!((report.counts, report.first), ([3, 0, 0, 3], vec!["expired".to_owned(); 3]), "by map: {by_map}");
             assert_eq!((given(&db, &empty).await.counts, given(&db, &keyed).await.counts), ([0; 4], [3, 3, 0, 0]), "by map: {by_map}");
             let waits = waiting(by_map, &[], 1).enqueue(&db.pool).await.unwrap();
             db.until(waits.id(), JobState::Parked).await;
@@ -163,7 +163,7 @@ async fn an_end_counts_once_it_is_committed_and_never_if_it_is_rolled_back() {
             let (mut kept, mut undone) = (db.pool.begin().await.unwrap(), db.pool.begin().await.unwrap());
             all[0].cancel(&mut kept).await.unwrap();
             all[1].cancel(&mut undone).await.unwrap();
-            // Meanwhile the parent is woken by an operator, queries its leaves, and waits again.
+            // An operator wakes the parent, which queries its leaves and waits again.
             parent.run_now(&db.pool).await.unwrap();
             eventually("it waits again", async || {
                 db.rows_of(&["parked"]).await == 1 && db.rows_of(&["signal_hint", "end_hint"]).await == 0
@@ -193,9 +193,9 @@ async fn the_end_of_a_leaf_whose_process_died_too_often_is_reported() {
         db.run_while(parents(&db), async {
             db.until(parent.id(), JobState::Parked).await;
             db.crash(family(&db).await[0].id()).await;
-            let said = given(&db, &parent).await;
-            assert_eq!(said.counts, [1, 0, 1, 0], "by map: {by_map}");
-            assert!(said.first[0].contains("the process ended during the attempt"), "{:?}", said.first);
+            let report = given(&db, &parent).await;
+            assert_eq!(report.counts, [1, 0, 1, 0], "by map: {by_map}");
+            assert!(report.first[0].contains("the process ended during the attempt"), "{:?}", report.first);
         })
         .await;
         db.finish().await;
@@ -230,7 +230,7 @@ async fn the_end_of_a_leaf_is_reported_whichever_statement_enqueues_and_claims_i
     db.finish().await;
 }
 
-/// Dead jobs of the map are requeued meanwhile, and die again: that no longer counts.
+/// Meanwhile dead jobs of the map are requeued and die again. The second death is not counted.
 #[tokio::test]
 #[ignore = "deep"]
 async fn two_workers_report_each_end_once_and_wake_each_parent_once() {
@@ -244,28 +244,29 @@ async fn two_workers_report_each_end_once_and_wake_each_parent_once() {
         }
         let worker = || db.worker().register::<Parent>().register::<Leaf>().queue("default", 16);
         let requeue = "select count(queue.requeue(id)) from (select d.id from queue.dead d limit 5) d";
-        let over = format!("select count(*) from queue.jobs where job_type = 'parent' and state = 'completed' having count(*) = {count}");
-        let test = within(Duration::from_mins(3), "all parents are over", async || {
+        let finished =
+            format!("select count(*) from queue.jobs where job_type = 'parent' and state = 'completed' having count(*) = {count}");
+        let test = within(Duration::from_mins(3), "all parents have finished", async || {
             if by_map {
                 db.count(requeue).await;
             }
-            db.all::<i64>(&over).await == [count]
+            db.all::<i64>(&finished).await == [count]
         });
         db.run_while(worker(), Box::pin(db.run_while(worker(), test))).await;
         for (n, parent) in (0..).zip(&all) {
-            let said = given(&db, parent).await;
+            let report = given(&db, parent).await;
             let dead = (0..each).filter(|leaf| act(n, *leaf) == Act::Fail).count() as u64;
-            assert_eq!(said.counts, [each as u64, each as u64 - dead, dead, 0], "parent {n}, by map: {by_map}");
+            assert_eq!(report.counts, [each as u64, each as u64 - dead, dead, 0], "parent {n}, by map: {by_map}");
             if !by_map {
                 let of = |leaf| if act(n, leaf) == Act::Fail { "dead after 2: as told".to_owned() } else { leaf.to_string() };
-                assert_eq!(said.first, (0..each).map(of).collect::<Vec<_>>(), "parent {n}");
+                assert_eq!(report.first, (0..each).map(of).collect::<Vec<_>>(), "parent {n}");
             }
         }
         let runs = db.count("select max(n) from (select count(*) as n from done_by where what = 'parent' group by job) r").await;
         if by_map {
             assert_eq!(runs, 2, "each was woken once");
         } else {
-            // Each leaf that did not fail ran once; the others twice.
+            // Each completed leaf ran once, each failed leaf twice.
             let ran =
                 "select count(*) from (select c.id, c.state, count(d.job) as runs from queue.child c left join done_by d on d.job = c.id
                 group by 1, 2) r where runs <> case state when 'completed' then 1 else 2 end";

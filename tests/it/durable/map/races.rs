@@ -1,4 +1,4 @@
-//! Concurrent maps.
+//! Tests concurrent maps.
 
 use queue_core::{Job as _, JobState};
 use tests::Sql as _;
@@ -31,7 +31,7 @@ async fn a_locked_gather_stops_no_other() {
     db.finish().await;
 }
 
-/// With the lock that `create index` on the table takes.
+/// The table is locked in the mode that `create index` uses.
 #[tokio::test]
 async fn a_locked_table_of_expiries_stops_no_map() {
     let db = db().await;

@@ -1,4 +1,4 @@
-//! The SQL statements of maps: their fencing, and their counts.
+//! Tests the SQL statements for maps: their fencing and their counts.
 
 use queue_core::{JobId, JobState};
 use sqlx::{PgConnection, Row as _};
@@ -22,7 +22,7 @@ const LOOK: &str = include_str!("../../../../queue-worker/sql/look_at_gather.sql
 const TOTAL: &str = include_str!("../../../../queue-worker/sql/gather_total.sql");
 const PARTS: &str = include_str!("../../../../queue-worker/sql/parts.sql");
 
-/// Enqueues this number of jobs as a chunk; rolls back if it is refused.
+/// Enqueues `count` jobs as a chunk of a map. Rolls back if the chunk is rejected.
 async fn add(db: &TestDb, (token, parent): (Uuid, JobId), chunk: i32, count: i32, most: Option<i32>) -> (Option<bool>, Vec<JobId>) {
     let mut tx = db.pool.begin().await.unwrap();
     let enqueue = "select queue.enqueue('child', '{\"number\": 1, \"act\": \"Complete\"}') from generate_series(1, $1)";
@@ -42,7 +42,7 @@ async fn close(on: &mut PgConnection, (token, parent): (Uuid, JobId), total: i64
     sqlx::query_scalar(CLOSE).bind(token).bind(parent).bind(1_i16).bind("map").bind(total).fetch_one(on).await.unwrap()
 }
 
-/// Reports the ends of these jobs; returns how many jobs of maps have finished.
+/// Reports the ends of `jobs`. Returns the number of mapped jobs that have finished.
 async fn report_map_ends(on: &mut PgConnection, jobs: &[JobId]) -> i64 {
     let parts = "select count(*) from queue.gather_part";
     let before: i64 = on.one(parts).await;
@@ -51,12 +51,12 @@ async fn report_map_ends(on: &mut PgConnection, jobs: &[JobId]) -> i64 {
     before - on.one::<i64>(parts).await
 }
 
-/// Returns how many jobs were released, and how many gathers have finished.
+/// Counts finished jobs. Returns the number of released jobs and the number of finished gathers.
 async fn count(on: &mut PgConnection) -> (i32, i32) {
-    let over = "select count(*) from queue.signal_hint";
-    let before: i64 = on.one(over).await;
+    let hints = "select count(*) from queue.signal_hint";
+    let before: i64 = on.one(hints).await;
     let row = sqlx::query(COUNT).bind(0_i64).bind(100).fetch_one(&mut *on).await.unwrap();
-    (row.get("moved"), i32::try_from(on.one::<i64>(over).await - before).unwrap())
+    (row.get("moved"), i32::try_from(on.one::<i64>(hints).await - before).unwrap())
 }
 
 async fn query_gather(on: &mut PgConnection, parent: JobId) -> (Option<i64>, i64, i64, i64, i64, i32, i64) {
@@ -155,7 +155,7 @@ async fn a_parent_is_cancelled_with_the_jobs_that_are_released_meanwhile() {
     db.finish().await;
 }
 
-/// A table locked by another session keeps all hints of that statement, and stops no other kind.
+/// While another session locks the table, all hints of that statement remain. Other kinds of hints are processed.
 #[tokio::test]
 async fn a_locked_table_of_children_or_nodes_delays_no_count_of_mapped_jobs() {
     let (db, mut on) = db_by_hand().await;
@@ -201,7 +201,7 @@ async fn an_unreported_end_of_a_mapped_job_is_found_and_a_wrong_count_is_correct
     assert_eq!(query_gather(&mut on, job.id()).await.1, 5, "four, and one of whose end there is a hint");
     assert_eq!((tell_ends(&mut on).await.unwrap(), count(&mut on).await), (1, (1, 0)));
     assert_eq!((query_gather(&mut on, job.id()).await.1, db.state(parts[1]).await), (4, Some(JobState::Ready)));
-    // Also woken if a recount leaves nothing.
+    // The parent is also woken if a recount finds no unfinished job.
     for part in &parts[1..] {
         db.run(&format!("with p as (delete from queue.parked where id = {part} returning id, lane) insert into queue.ready (lane, seq, id) select lane, id, id from p")).await;
         complete(&db, *part).await;
@@ -229,7 +229,7 @@ async fn a_restarted_parent_counts_no_earlier_end_and_waiting_mapped_jobs_are_re
         assert_eq!(db.state(*waiting).await, Some(JobState::Ready), "nothing would release it");
     }
     let (_, parts) = add(&db, mine, 0, 2, Some(1)).await;
-    // A hint that was kept, as when a session was ending the job and rolled back.
+    // Write a hint that was kept because the session that ended the job was still in progress, and then rolled back.
     let kept = "insert into queue.gather_part (id, parent, born, nr, name, held) select $1, $2, 1, -1, 'map', true";
     sqlx::query(kept).bind(before[1]).bind(job.id()).execute(&mut *on).await.unwrap();
     let parked = "with gone as (delete from queue.ready where id = $1 returning id, lane)

@@ -1,4 +1,4 @@
-//! Maps with a maximum number of concurrent jobs.
+//! Tests maps with a maximum number of concurrent jobs.
 
 use queue_core::{Job as _, JobHandle, JobState, testing};
 use tests::{eventually, within};
@@ -26,10 +26,10 @@ async fn at_most_the_window_is_ready_or_running_and_jobs_run_in_order() {
             db.until(parent.id(), JobState::Parked).await;
             let all = parts(&db).await;
             assert_eq!((db.count(AT_ONCE).await, all.len()), (4, 63));
-            let says: String = sqlx::query_scalar("select says from queue.why($1)").bind(all[10]).fetch_one(&db.pool).await.unwrap();
-            assert_eq!(says, "it waits for its turn in the map of a durable job");
+            let message: String = sqlx::query_scalar("select says from queue.why($1)").bind(all[10]).fetch_one(&db.pool).await.unwrap();
+            assert_eq!(message, "it waits for its turn in the map of a durable job");
             db.run_while(leaves(&db, "leaves"), async {
-                // Three jobs never end, so the others run one after the other.
+                // Three jobs never end, so the other jobs run one at a time.
                 within(std::time::Duration::from_mins(2), "the others have finished", async || {
                     assert!(db.count(AT_ONCE).await <= 4);
                     gather(&db, parent.id()).await.completed == 60
@@ -85,20 +85,20 @@ async fn jobs_cancelled_while_they_wait_count_and_free_no_slot() {
         Box::pin(async {
             db.until(parent.id(), JobState::Parked).await;
             let all = parts(&db).await;
-            // Two that wait, in a transaction that stays open for a while, and one that may run.
+            // Cancel two waiting jobs in a transaction that stays open for a while, and one job that may run.
             let mut open = db.pool.begin().await.unwrap();
             for waiting in [2, 9] {
                 JobHandle::<Leaf>::from_id(all[waiting]).cancel(&mut open).await.unwrap();
             }
             JobHandle::<Leaf>::from_id(all[0]).cancel(&db.pool).await.unwrap();
-            // The slot of the first is for the third, which another session has locked.
+            // The slot of the cancelled job goes to the third one, which another session has locked.
             eventually("the one that might run is counted", async || gather(&db, parent.id()).await.cancelled == 1).await;
             assert_eq!(db.count(AT_ONCE).await, 1);
             open.commit().await.unwrap();
             db.until_count(AT_ONCE, 2).await;
             eventually("all three are counted", async || gather(&db, parent.id()).await.cancelled == 3).await;
             assert_eq!((db.state(all[3]).await, db.state(all[4]).await), (Some(JobState::Ready), Some(JobState::Parked)));
-            // A job that an operator runs now is not limited by the window.
+            // The window does not limit a job that an operator runs explicitly.
             JobHandle::<Leaf>::from_id(all[8]).run_now(&db.pool).await.unwrap();
             assert_eq!(db.count(AT_ONCE).await, 3);
             db.run_while(leaves(&db, "leaves"), async {

@@ -1,18 +1,18 @@
-//! What a restarted job keeps, and how its payload is then stored.
+//! Tests what a restarted job keeps, and how its new payload is stored.
 
 use queue_core::{Durable, Enqueued, Handler, Job as _, JobResult, JobState, Keyring, Secret, job, testing};
 use serde::{Deserialize, Serialize};
 
 use super::{Act, Round, db, payload, rounds};
 
-/// The payload of an older release.
+/// Job type of an older release.
 #[job(send_only, name = "durable_pages", durable)]
 #[derive(Serialize, Deserialize)]
 struct Old {
     page: u32,
 }
 
-/// The payload of this release.
+/// Job type of this release.
 #[job(name = "durable_pages", durable, version = 2, upgrade = from_old, output = String)]
 #[derive(Serialize, Deserialize)]
 struct Pages {
@@ -37,7 +37,7 @@ impl Handler for Pages {
     }
 }
 
-/// A sealed payload that grows.
+/// Durable job whose sealed payload grows.
 #[job(name = "durable_secret", durable, seal = "durable_restart", output = usize)]
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 struct Sealed {
@@ -59,7 +59,7 @@ async fn a_payload_of_an_older_version_is_stored_in_the_current_version() {
     let job = Old { page: 7 }.enqueue(&db.pool).await.unwrap().id();
     db.run_while(db.worker().register::<Pages>(), db.until(job, JobState::Completed)).await;
     assert_eq!(payload(&db, job).await, serde_json::json!({ "pages": [7, 0, 0] }));
-    assert_eq!(db.output(job).await, "durable_pages@2", "older releases pass it over");
+    assert_eq!(db.output(job).await, "durable_pages@2", "older releases skip it");
     db.finish().await;
 }
 

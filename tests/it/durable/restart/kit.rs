@@ -1,4 +1,4 @@
-//! Restarted jobs in the test kit.
+//! Tests restarted jobs in the test kit.
 
 use queue_core::{Job as _, Outcome, Verdict, testing};
 

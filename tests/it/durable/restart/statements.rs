@@ -1,4 +1,5 @@
-//! The SQL statement that restarts jobs: under their lease, once, completely, and after everything committed under that lease.
+//! Tests the SQL statement that restarts jobs. A restart requires the job's lease, happens once and completely, and follows everything
+//! committed under that lease.
 
 use queue_core::{JobId, JobState};
 use sqlx::PgConnection;
@@ -10,14 +11,14 @@ use super::{db, db_by_hand, leased, payload};
 const RESTART: &str = include_str!("../../../../queue-worker/sql/restart.sql");
 const JOURNAL: &str = include_str!("../../../../queue-worker/sql/journal.sql");
 
-/// Restarts each job with its own payload; returns the refused ones.
-async fn restart(on: &mut PgConnection, said: &[(Uuid, JobId, &str)]) -> Vec<(Uuid, JobId)> {
+/// Restarts each job with its own payload. Returns the rejected jobs.
+async fn restart(on: &mut PgConnection, restarts: &[(Uuid, JobId, &str)]) -> Vec<(Uuid, JobId)> {
     let statement = sqlx::query_as(RESTART)
-        .bind(said.iter().map(|one| one.0).collect::<Vec<_>>())
-        .bind(said.iter().map(|one| one.1).collect::<Vec<_>>())
-        .bind(vec![1_i16; said.len()])
-        .bind(vec!["durable_plan"; said.len()])
-        .bind(said.iter().map(|one| format!("{{\"parts\": [], \"is\": \"{}\"}}", one.2)).collect::<Vec<_>>());
+        .bind(restarts.iter().map(|one| one.0).collect::<Vec<_>>())
+        .bind(restarts.iter().map(|one| one.1).collect::<Vec<_>>())
+        .bind(vec![1_i16; restarts.len()])
+        .bind(vec!["durable_plan"; restarts.len()])
+        .bind(restarts.iter().map(|one| format!("{{\"parts\": [], \"is\": \"{}\"}}", one.2)).collect::<Vec<_>>());
     statement.fetch_all(on).await.unwrap()
 }
 
@@ -42,7 +43,7 @@ async fn a_job_is_restarted_once_and_whole() {
     db.run(written).await;
     let rest = "select (select count(*) from queue.lease) + (select count(*) from queue.step) + (select count(*) from queue.child)
         + (select count(*) from queue.progress) + (select count(*) from queue.gather)";
-    // A rollback, as when the session ends before the commit, changes nothing.
+    // A rollback, as when the session ends before its commit, changes nothing.
     let mut open = db.pool.begin().await.unwrap();
     assert_eq!(restart(&mut open, &[(token, ours, "undone")]).await, []);
     open.rollback().await.unwrap();
@@ -84,7 +85,7 @@ async fn others_of_the_lease_stay_each_has_its_own_payload_and_a_cancelling_job_
     for (token, job) in [(first, jobs[2]), (second, jobs[3])] {
         assert_eq!(db.count(&format!("select count(*) from queue.lease where token = '{token}' and ids = '{{{job}}}'")).await, 1);
     }
-    // The head of an ordering key, cancelled while it ran.
+    // One job is the head of an ordering key and was cancelled while it was running.
     let head = format!(
         "update queue.job set key = 7 where id in ({0}, {1}); update queue.lease set cancelling = ids where token = '{2}';
         insert into queue.active_key (key, seq, id) values (7, 1, {0}), (8, 1, {1})",
@@ -116,7 +117,7 @@ async fn a_step_whose_commit_is_in_flight_is_deleted_with_the_journal() {
     open.commit().await.unwrap();
     assert_eq!(restarting.await.unwrap(), []);
     assert_eq!(db.count("select count(*) from queue.step").await, 0, "the new journal begins empty");
-    // A step journaled afterwards is refused.
+    // A step journaled after the restart is rejected.
     let journal = sqlx::query(JOURNAL).bind([token]).bind([id]).bind(["later"]).bind([1_i16]).bind([5]);
     let accepted = journal.bind([None::<f64>]).bind(["1"]).fetch_all(&db.pool).await.unwrap();
     assert_eq!((accepted.len(), db.count("select count(*) from queue.step").await), (0, 0));
@@ -131,8 +132,8 @@ async fn sleeping_workers_are_notified() {
     let mut listening = db.listen("wake").await;
     db.run("insert into queue.idle (queue, worker) values ('default', gen_random_uuid())").await;
     assert_eq!(restart(&mut on, &[(token, job.id(), "new")]).await, []);
-    let told = tokio::time::timeout(std::time::Duration::from_secs(30), listening.recv()).await.unwrap().unwrap();
-    assert_eq!(told.payload(), "default");
+    let notification = tokio::time::timeout(std::time::Duration::from_secs(30), listening.recv()).await.unwrap().unwrap();
+    assert_eq!(notification.payload(), "default");
     drop((on, listening));
     db.run("delete from queue.idle").await;
     forget(&db).await;

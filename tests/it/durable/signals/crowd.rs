@@ -1,4 +1,4 @@
-//! Many signals from transactions of any duration, to jobs that park repeatedly: none is lost.
+//! Tests many signals from transactions of any duration, to jobs that park repeatedly: no signal is lost.
 
 use std::{sync::Arc, time::Duration};
 
@@ -9,7 +9,7 @@ use tokio::{sync::Mutex, task::JoinSet};
 
 use super::{Part, Plan, db, plan};
 
-/// Signals per job, sent one after the other.
+/// Number of signals per job, received one after the other.
 const EACH: u32 = 10;
 
 /// Number of signals, and how they are sent.
@@ -24,8 +24,8 @@ struct Crowd {
 }
 
 impl Crowd {
-    /// `QUEUE_TEST_SIGNALS=100000` sends this number, from transactions of up to 30 seconds.
-    fn wanted() -> Self {
+    /// Returns the size of the test. `QUEUE_TEST_SIGNALS=100000` sends that number of signals, from transactions of up to 30 seconds.
+    fn from_env() -> Self {
         match std::env::var("QUEUE_TEST_SIGNALS").ok().and_then(|count| count.parse().ok()) {
             Some(signals) => Self { signals, held: Duration::from_secs(30), together: 40, senders: 60 },
             None => Self { signals: 3000, held: Duration::from_secs(1), together: 5, senders: 30 },
@@ -33,7 +33,7 @@ impl Crowd {
     }
 }
 
-/// Creates jobs that wait for all of them together.
+/// Creates jobs that together receive this number of signals.
 async fn wait_for(db: &TestDb, signals: usize) -> Vec<JobHandle<Plan>> {
     let mut jobs = Vec::new();
     for _ in 0..signals / EACH as usize {
@@ -42,7 +42,7 @@ async fn wait_for(db: &TestDb, signals: usize) -> Vec<JobHandle<Plan>> {
     jobs
 }
 
-/// Sends each job its signals, in random order, from transactions of random duration; each carries a unique number.
+/// Sends all signals to the jobs in random order, from transactions of random duration. Each signal carries a unique number.
 async fn send_all(db: &TestDb, jobs: &[JobHandle<Plan>], crowd: Crowd) {
     let mut deck: Vec<JobHandle<Plan>> = jobs.iter().flat_map(|job| std::iter::repeat_n(*job, EACH as usize)).collect();
     fastrand::shuffle(&mut deck);
@@ -76,7 +76,7 @@ const LEFT: &str = "select count(*) from queue.jobs where state <> 'completed'";
 #[tokio::test]
 #[ignore = "deep"]
 async fn of_thousands_of_signals_none_is_lost_in_any_commit_order() {
-    let (db, crowd) = (db().await, Crowd::wanted());
+    let (db, crowd) = (db().await, Crowd::from_env());
     let jobs = wait_for(&db, crowd.signals).await;
     let worker = || db.worker().register::<Plan>().queue("default", 64);
     db.run_while(

@@ -1,4 +1,5 @@
-//! Signals against parking, in every order: none is lost. A statement that checks and then parks without leaving a hint loses some.
+//! Tests signals against parking in every order: no signal is lost. A statement that checks for a signal and then parks without leaving a
+//! hint would lose some.
 
 use std::time::Duration;
 
@@ -13,14 +14,14 @@ const PARK: &str = include_str!("../../../../queue-worker/sql/park_held.sql");
 const WAKE: &str = include_str!("../../../../queue-worker/sql/wake_parked.sql");
 const RECEIVE: &str = include_str!("../../../../queue-worker/sql/receive.sql");
 
-/// The product's statement, and the same without its hint.
+/// Returns the product's statement, and the same statement without its hint.
 fn park_statements() -> [(&'static str, String); 2] {
     let hint = "insert into queue.signal_hint (id)\n  select f.id\n  from fenced f\n  where not f.cancelling";
     assert!(PARK.contains(hint), "the hint is found");
     [("ours", PARK.to_owned()), ("look, then park", PARK.replace(hint, &format!("{hint} and false")))]
 }
 
-/// Creates a job under a lease; returns it with the token.
+/// Creates a job under a lease. Returns the job and the lease token.
 pub(in super::super) async fn leased(db: &TestDb) -> (JobHandle<Plan>, Uuid) {
     let (job, token) = (plan([]).enqueue(&db.pool).await.unwrap(), Uuid::new_v4());
     let statement = "with gone as (delete from queue.ready where id = $2 returning lane)
@@ -30,7 +31,7 @@ pub(in super::super) async fn leased(db: &TestDb) -> (JobHandle<Plan>, Uuid) {
     (job, token)
 }
 
-/// Parks it until a signal called `go`; returns whether that was accepted.
+/// Parks the job until a signal named `go`. Returns whether the request was accepted.
 pub(super) async fn park(on: &mut PgConnection, statement: &str, job: JobId, token: Uuid) -> bool {
     let lane: i64 = on.one(&format!("select lane from queue.job where id = {job}")).await;
     let statement = sqlx::query(AssertSqlSafe(statement.to_owned())).bind([token]).bind([job]).bind([lane]).bind([1_i16]);
@@ -38,7 +39,7 @@ pub(super) async fn park(on: &mut PgConnection, statement: &str, job: JobId, tok
     refused.is_empty()
 }
 
-/// Returns whether there is a signal, as an attempt queries before it parks.
+/// Returns whether there is a signal, with the query that an attempt runs before it parks.
 async fn has_signal(on: &mut PgConnection, job: JobId, token: Uuid) -> bool {
     let statement = sqlx::query(RECEIVE).bind([token]).bind([job]).bind(["go"]).bind([1_i16]).bind(["go"]).bind([None::<String>]);
     statement.fetch_one(on).await.unwrap().get("is_journaled")
@@ -100,7 +101,7 @@ async fn a_worker_without_a_notification_finds_a_signal_by_polling() {
     let job = plan([receive("go")]).enqueue(&db.pool).await.unwrap();
     db.run_while(db.worker().register::<Plan>(), async {
         db.until(job.id(), JobState::Parked).await;
-        // As if its notification were lost, when no job was parked recently.
+        // Simulates a lost notification: the job has been parked for longer than the fast polls continue.
         tokio::time::sleep(Duration::from_secs(3)).await;
         let quietly = format!(
             "insert into queue.signal (id, name, payload) values ({0}, 'go', '\"now\"'); insert into queue.signal_hint (id) values ({0})",
@@ -113,13 +114,14 @@ async fn a_worker_without_a_notification_finds_a_signal_by_polling() {
     db.finish().await;
 }
 
-/// A receive whose reply is lost. The job is then rescheduled, not parked: the signal may already be a step, and no hint exists.
+/// The reply to a receive is lost. The job is rescheduled instead of parked, because the signal may already be journaled and no hint
+/// exists.
 #[tokio::test]
 async fn a_signal_whose_receive_got_no_reply_is_found() {
     let db = db().await;
     let job = plan([Part::Receive("go".into())]).enqueue(&db.pool).await.unwrap();
     send(&db, job, "go", "come").await;
-    // The statement that journals the step waits for this lock, which covers nothing else.
+    // The statement that journals the step waits for the lock of this insert, which blocks nothing else.
     let mut holder = db.connect().await;
     let mut open = holder.begin().await.unwrap();
     let other = "insert into queue.step (id, name, attempt, at, ran_ms) values ($1, 'go', 1, now(), 0)";

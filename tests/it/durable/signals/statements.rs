@@ -1,4 +1,4 @@
-//! The SQL statements of signals: their fencing, what they skip, and what they delete.
+//! Tests the SQL statements for signals: their fencing, what they skip, and what they delete.
 
 use queue_core::{JobId, JobState};
 use sqlx::PgConnection;
@@ -15,16 +15,16 @@ const PARK: &str = include_str!("../../../../queue-worker/sql/park_held.sql");
 const RECEIVE: &str = include_str!("../../../../queue-worker/sql/receive.sql");
 const PRUNE: &str = include_str!("../../../../queue-worker/sql/prune_signals.sql");
 
-/// Whether the wait has ended, the payload, and whether anything was journaled; `None` if it was refused.
+/// Outcome of a receive: whether the wait has ended, the payload, and whether anything was journaled. `None` if it was rejected.
 pub(super) type ReceiveOutcome = Option<(bool, Option<String>, bool)>;
 
-/// A lease, its job, a step, the name of its signal, and the deadline of the wait.
+/// Lease token, job, step name, signal name, and deadline of the wait.
 pub(super) type SignalRequest<'a> = (Uuid, JobId, &'a str, &'a str, Option<&'a str>);
 
-/// A row of the statement.
+/// Result row of the receive statement.
 type ReceiveRow = (Uuid, JobId, String, bool, bool, Option<String>, bool);
 
-/// Returns the step of each answered request, whether its lease was locked, and the outcomes by step name.
+/// Receives signals for all requests. Returns, for each answered request, the step, whether its lease was locked, and the outcome.
 pub(super) async fn receive_all(on: &mut PgConnection, asks: &[SignalRequest<'_>]) -> Vec<(String, bool, ReceiveOutcome)> {
     let statement = sqlx::query_as(RECEIVE)
         .bind(asks.iter().map(|ask| ask.0).collect::<Vec<_>>())
@@ -35,14 +35,14 @@ pub(super) async fn receive_all(on: &mut PgConnection, asks: &[SignalRequest<'_>
         .bind(asks.iter().map(|ask| ask.4).collect::<Vec<_>>());
     let mut rows: Vec<ReceiveRow> = statement.fetch_all(on).await.unwrap();
     rows.sort_by(|one, other| one.2.cmp(&other.2));
-    rows.into_iter().map(|(_, _, step, locked, over, output, journaled)| (step, locked, Some((over, output, journaled)))).collect()
+    rows.into_iter().map(|(_, _, step, locked, found, output, journaled)| (step, locked, Some((found, output, journaled)))).collect()
 }
 
 async fn receive(on: &mut PgConnection, (token, job): (Uuid, JobId), step: &str, end: Option<&str>) -> ReceiveOutcome {
     let answers = receive_all(on, &[(token, job, step, "go", end)]).await;
-    answers.into_iter().next().and_then(|(_, is_locked, heard)| {
+    answers.into_iter().next().and_then(|(_, is_locked, result)| {
         assert!(!is_locked, "no session has locked the lease");
-        heard
+        result
     })
 }
 
@@ -85,7 +85,7 @@ async fn a_signal_stays_if_another_answer_was_journaled() {
     let (job, token) = leased(&db).await;
     send(&db, job, "go", "first").await;
     send(&db, job, "go", "second").await;
-    // The first is requested twice concurrently: its reply was lost, and its commit is in progress.
+    // The first signal is requested twice concurrently: the first reply was lost while its commit is in progress.
     one.run("begin").await;
     assert_eq!(receive(&mut one, (token, job.id()), "a", None).await, text("first"));
     let again = tokio::spawn(async move { receive(&mut other, (token, job.id()), "a", None).await });
@@ -124,7 +124,7 @@ async fn the_timeout_of_a_wait_is_journaled_once_and_only_without_a_signal() {
 async fn one_job_of_a_lease_is_parked_and_a_cancelling_one_is_cancelled() {
     let (db, mut on) = db_by_hand().await;
     let ((ours, token), (theirs, other)) = (leased(&db).await, leased(&db).await);
-    // Of a lease with two jobs one is parked, and the other remains.
+    // One of the lease's two jobs is parked, and the other job remains in the lease.
     db.run(&format!("delete from queue.lease where token = '{other}'")).await;
     let both = "update queue.lease set ids = ids || $1, attempts = '{1,2}', crashes = '{0,3}' where token = $2";
     sqlx::query(both).bind(theirs.id()).bind(token).execute(&db.pool).await.unwrap();
@@ -179,11 +179,11 @@ async fn pruning_deletes_at_most_the_requested_number_of_signals_and_skips_none(
     let many = "insert into queue.signal (id, name) select j.id, 'go' from queue.job j, generate_series(1, 25)";
     db.run(many).await;
     db.run(&format!("delete from queue.lease where token = '{token}'; delete from queue.job where id = {}", gone.id())).await;
-    let (mut after, mut left, mut looks) = (JobId(0), 50, 0);
+    let (mut after, mut left, mut calls) = (JobId(0), 50, 0);
     while let Some(last) = sqlx::query_scalar::<_, Option<JobId>>(PRUNE).bind(after).bind(10).fetch_one(&db.pool).await.unwrap() {
         let now = db.count("select count(*) from queue.signal").await;
-        assert!(left - now <= 10 && looks < 10, "{left} were {now}");
-        (after, left, looks) = (last, now, looks + 1);
+        assert!(left - now <= 10 && calls < 10, "{left} were {now}");
+        (after, left, calls) = (last, now, calls + 1);
     }
     assert_eq!((left, super::unreceived(&db, there.id()).await.len()), (25, 25), "those of a job that is there stay");
     db.run(&format!("delete from queue.signal; delete from queue.lease where token = '{other}'")).await;

@@ -1,4 +1,4 @@
-//! Concurrent receives of signals: one statement, in which none waits for another's lock, and each receives its own signal.
+//! Tests concurrent receives of signals: in one statement, no receive waits for the lock of another, and each receives its own signal.
 
 use std::time::Duration;
 
@@ -32,10 +32,12 @@ async fn concurrent_receives_get_one_signal_each_in_order() {
         (other, ours.id(), "f", "go", None),
         (Uuid::new_v4(), theirs.id(), "g", "stop", None),
     ];
-    let heard =
-        |said: &[(&str, ReceiveOutcome)]| said.iter().map(|(name, heard)| ((*name).to_owned(), false, heard.clone())).collect::<Vec<_>>();
+    let received = |pairs: &[(&str, ReceiveOutcome)]| {
+        pairs.iter().map(|(name, received)| ((*name).to_owned(), false, received.clone())).collect::<Vec<_>>()
+    };
     let nothing = Some((false, None, false));
-    let expected = heard(&[("a", text("2")), ("b", Some((true, None, true))), ("c", text("1")), ("d", text("7")), ("e", nothing.clone())]);
+    let expected =
+        received(&[("a", text("2")), ("b", Some((true, None, true))), ("c", text("1")), ("d", text("7")), ("e", nothing.clone())]);
     assert_eq!(receive_all(&mut on, &asks).await, expected);
     assert_eq!(unreceived(&db, ours.id()).await, ["stop", "go"]);
     assert_eq!(receive_all(&mut on, &asks).await, expected, "repeated");
@@ -78,7 +80,7 @@ async fn jobs_whose_leases_are_locked_keep_no_other_from_its_signal_and_none_of_
         for job in &jobs {
             send(&db, *job, "go", "now").await;
         }
-        // Each retries after a second.
+        // Each receive is retried after a second.
         tokio::time::sleep(Duration::from_millis(1500)).await;
         let other = plan([step("a"), receive("go"), step("b")]).enqueue(&db.pool).await.unwrap();
         send(&db, other, "go", "at once").await;

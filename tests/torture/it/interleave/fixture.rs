@@ -1,4 +1,4 @@
-//! The fixture: jobs in every state, an ordering key and a uniqueness key. It is restored before every play.
+//! Fixture of the plays: jobs in every state, an ordering key and a uniqueness key. The fixture is restored before every play.
 
 use std::{fmt::Write as _, sync::Arc};
 
@@ -13,23 +13,23 @@ use uuid::Uuid;
 
 use super::{pair::retry_on_lock_timeout, statement::Statement};
 
-/// Jobs in every state, all past their start deadline, one in a fair queue. A dead letter blocks its ordering key, and a queued job holds a
-/// uniqueness key. A schedule is due.
+/// Jobs in every state, all past their start deadline, one of them in a fair queue. A dead letter blocks its ordering key, and a queued job
+/// holds a uniqueness key. A schedule is due.
 pub(super) struct Fixture {
     pub(super) jobs: Vec<JobId>,
     pub(super) dead: Vec<JobId>,
     pub(super) completed: JobId,
-    /// Two jobs in one history row.
+    /// Two completed jobs in one history row.
     pub(super) completed_plainly: [JobId; 2],
-    /// A parked job that has its signal already, and that is also a held part of a map.
+    /// Parked job that has a pending signal. The job is also a held part of a map.
     pub(super) parked: JobId,
-    /// The rest of a lease: two jobs. The heartbeat of its holder has expired.
+    /// Lease with the two jobs that remain unsettled. The heartbeat of the lease's worker has expired.
     pub(super) lease: Lease,
-    /// A live worker.
+    /// Worker with a valid heartbeat.
     pub(super) worker: Uuid,
 }
 
-/// Ordering key and uniqueness key.
+/// Key that the fixture uses both as ordering key and as uniqueness key.
 pub(super) const KEY: &str = "key";
 
 /// Name of the limit on all jobs.
@@ -41,7 +41,7 @@ const UNIQUE: &str = "insert into queue.unique_key (hash, id, held) values (queu
 
 const LATE: &str = "update queue.job set system = queue.with_expiry(system, now() - interval '1 minute');
   insert into queue.expiry (at, id) select now() - interval '1 minute', id from queue.job";
-/// Makes the tick of the schedule due and last week's tick missed. Adds an expired waiter, progress of finished jobs, expired metrics, and
+/// Makes the schedule due and adds a missed tick of last week. Also adds an expired waiter, progress of finished jobs, expired metrics and
 /// a published type.
 const BESIDE: &str = "update queue.schedule set next_at = now() where name = 'due';
   insert into queue.fire (name, tick, fired_at, outcome) select 'due', now() - interval '9 days', now() - interval '9 days', 'missed';
@@ -49,17 +49,17 @@ const BESIDE: &str = "update queue.schedule set next_at = now() where name = 'du
   insert into queue.progress (id, attempt) select id, 1 from queue.done;
   insert into queue.tally_total select 10, now() - interval '2 days', 'default', 'do', 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 1;
   insert into queue.type_options (job_type, queue, priority, max_attempts) values ('published', 'here', 100, 20)";
-/// A step of a finished job.
+/// Adds a step of a finished job.
 const STEP: &str = "insert into queue.step (id, name, attempt, at, ran_ms) values ($1, 'before', 1, now(), 0)";
-/// A parked job that is due and has a signal.
+/// Parks a scheduled job, with a timeout that has passed.
 const PARKED: &str = "with gone as (delete from queue.scheduled where id = $1 returning id, lane)
   insert into queue.parked (id, lane, attempts, crashes, since, run_at, names)
   select id, lane, 1, 0, now(), now() - interval '1 minute', '{go}' from gone";
-/// A finished child whose end is recorded as a hint.
+/// Adds a finished child whose end is recorded as a hint.
 const CHILD: &str = "with hint as (insert into queue.end_hint (state, ids) values ('completed', array[$2]))
   insert into queue.child (parent, name, id) values ($1, 'spawned', $2)";
-/// Two maps. The running job has an open one without recent progress: one finished part counted in a hint, one finished part not recorded
-/// yet, one ready part, one held part. The other map belongs to a job that no longer exists.
+/// Adds two maps. The running job has an open map without recent progress. One of its parts is finished and counted in a hint, another is
+/// finished but not recorded yet, one is ready and one is held. The other map belongs to a job that no longer exists.
 const MAP: &str = "with put (parent, name, ids) as (values ($1::bigint, 'map', $2::bigint[]), (1, 'gone', '{2}')), g as (
     insert into queue.gather (parent, name, born, at, need, most, room) select p.parent, p.name, 1, now() - interval '1 hour', case p.parent when 1 then 1 else 5 end, 2, 0 from put p
   ), b as (
@@ -73,15 +73,15 @@ const DUE: &str = "update queue.scheduled set run_at = now() - interval '1 minut
 const SILENT: &str = "update queue.worker set expires_at = now() - interval '2 hours' where id <> $1";
 
 impl Fixture {
-    /// Fills empty tables.
+    /// Creates the fixture in empty tables.
     async fn set(on: &mut PgConnection) -> sqlx::Result<Self> {
         let lane = operate::meet_lanes(on, &[("default", 100)]).await?[0];
         let mut jobs = vec![operate::enqueue_with(on, Some(KEY), None).await?.0];
         jobs.extend(operate::insert_all(on, &[(lane, false); 10]).await?);
         let [silent, _gone, worker] = [protocol::register(on).await?, protocol::register(on).await?, protocol::register(on).await?];
         let mut lease = protocol::claim(on, silent, 8).await?;
-        let said = ["dead", "complete", "plain", "plain", "dead", "dead"].into_iter().enumerate();
-        let refused = protocol::settle(on, &said.map(|(at, verdict)| lease.one(at, verdict)).collect::<Vec<_>>()).await?;
+        let verdicts = ["dead", "complete", "plain", "plain", "dead", "dead"].into_iter().enumerate();
+        let refused = protocol::settle(on, &verdicts.map(|(at, verdict)| lease.one(at, verdict)).collect::<Vec<_>>()).await?;
         assert_eq!(refused, []);
         lease.jobs.drain(..6);
         sqlx::query(SILENT).bind(worker).execute(&mut *on).await?;
@@ -112,13 +112,13 @@ impl Fixture {
         }
         timetable::pause(on).await?;
         sqlx::raw_sql(BESIDE).execute(&mut *on).await?;
-        sqlx::query(UNIQUE).bind(jobs[1]).bind("of one that is over").execute(&mut *on).await?;
+        sqlx::query(UNIQUE).bind(jobs[1]).bind("of one that has finished").execute(&mut *on).await?;
         let (completed, completed_plainly, dead) = (jobs[1], [jobs[2], jobs[3]], vec![jobs[0], jobs[4], jobs[5]]);
         Ok(Self { jobs, dead, completed, completed_plainly, parked, lease, worker })
     }
 }
 
-/// All tables that the fixture uses or that statements write to.
+/// Tables that the fixture uses or that statements write to.
 const TABLES: [&str; 41] = [
     "ready",
     "scheduled",
@@ -163,20 +163,20 @@ const TABLES: [&str; 41] = [
     "end_hint",
 ];
 
-/// Columns restored in a table whose other columns are generated by the server.
+/// Columns to restore in the table `bound`, whose other columns the server generates.
 const BOUND: &str = "(name, by_operator, number, revision, concurrency)";
 
-/// Restores the fixture before every play. The rows of the first fixture are saved and copied for the others, because creating them with
-/// the product's own statements takes longer than three plays.
+/// Restores the fixture before every play. The rows of the first fixture are saved, and copied for later plays. Creating the rows with the
+/// product's statements takes longer than three plays.
 #[derive(Default)]
 pub(super) struct Fixtures {
     kept: Option<Arc<Fixture>>,
-    /// Whether a partition for today exists. If so, history belongs to that day, and is dropped with it instead of pruned.
+    /// Whether a partition for today exists. If it exists, the history belongs to the partition and is dropped with it instead of pruned.
     today: bool,
 }
 
 impl Fixtures {
-    /// Restores the fixture for these statements. Creates a partition for today only if they need one.
+    /// Restores the fixture for the given statements. Creates a partition for today only if a statement requires the partition.
     pub(super) async fn set(&mut self, on: &mut PgConnection, statements: &[Statement]) -> sqlx::Result<Arc<Fixture>> {
         let today = statements.contains(&Statement::DropDay);
         if today {

@@ -1,4 +1,4 @@
-//! The statements, grouped by the process that runs them.
+//! Lists of the statements, grouped by the process that executes them.
 
 use super::{
     side_statement::{MAPS, PAUSES, REPORTS, SCHEDULES},

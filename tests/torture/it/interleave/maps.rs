@@ -1,4 +1,4 @@
-//! Statements on maps: spawning a chunk, ending a part, counting hints, and recounting, forgetting or cancelling a gather. Also the
+//! Statements on maps: adding a chunk, ending a part, counting hints, and recounting, forgetting or cancelling a gather. Also checks the
 //! invariants of gathers.
 
 use sqlx::{PgConnection, Row as _};
@@ -6,7 +6,7 @@ use tests::{holders, operate};
 
 use super::{fixture::Fixture, side_statement::SideStatement};
 
-/// Runs the statement on the map of the running job. Returns the number of affected jobs or rows.
+/// Executes a statement on the map of the running job. Returns the number of affected jobs or rows.
 pub(super) async fn run(statement: SideStatement, on: &mut PgConnection, fixture: &Fixture) -> sqlx::Result<i64> {
     let (token, parent) = (fixture.lease.token, fixture.lease.jobs[0].id);
     let count = |some: usize| i64::try_from(some).unwrap_or(i64::MAX);
@@ -45,9 +45,9 @@ pub(super) async fn run(statement: SideStatement, on: &mut PgConnection, fixture
     })
 }
 
-/// Finds violations of the invariants of gathers. `need` is one for an open gather, plus one per unfinished part, plus what hints report. A
-/// gather with room has no held part, unless a hint schedules another check. A held part is parked and belongs to a gather. A held part of
-/// a forgotten gather is released.
+/// Query for violations of the invariants of gathers. `need` is the number of unfinished parts and of uncounted ends in hints, plus one
+/// while the gather is open. A gather with room has no held part, unless a hint schedules another check. A held part is parked and belongs
+/// to a gather. If the gather is forgotten, the held part is released.
 const VIOLATIONS: &str = "
 select g.parent, g.name || ' needs ' || g.need as why
 from queue.gather g
@@ -68,7 +68,7 @@ join queue.gather g on g.parent = p.parent and g.born = p.born
 where not exists (select from queue.brood b where b.parent = p.parent and b.name = p.name and p.id = any (b.ids))
 order by 1";
 
-/// Returns the violations.
+/// Returns the violations of the invariants of gathers.
 pub(super) async fn violations(on: &mut PgConnection) -> sqlx::Result<Vec<(i64, String)>> {
     sqlx::query_as(VIOLATIONS).fetch_all(on).await
 }

@@ -1,4 +1,4 @@
-//! Two statements on two connections, and a third connection that watches which session waits for which.
+//! Plays two statements on two connections. A third connection observes which session waits for which.
 
 use std::cell::Cell;
 
@@ -14,7 +14,7 @@ use super::{
     tally::stuck_keys,
 };
 
-/// When the second statement starts.
+/// Time at which the second statement starts, relative to the end of the first transaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Form {
     After,
@@ -26,17 +26,17 @@ impl Form {
     pub(super) const ALL: [Self; 3] = [Self::After, Self::DuringThenCommit, Self::DuringThenRollback];
 }
 
-/// Outcome of a play.
+/// Effects and waits of the two statements in a play.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct PairOutcome {
-    /// Number of rows or jobs that the first statement affected, and the second.
+    /// Number of rows or jobs that the first statement affected.
     pub(super) first: i64,
     pub(super) second: i64,
     /// Whether the second statement waited for the end of the first transaction.
     pub(super) waited: bool,
 }
 
-/// The connections of a test.
+/// Connections and fixtures of a test.
 pub(super) struct PairPlayer {
     a: PgConnection,
     b: PgConnection,
@@ -45,14 +45,14 @@ pub(super) struct PairPlayer {
     fixtures: Fixtures,
 }
 
-/// SQLSTATE for a lock not acquired within `lock_timeout`.
+/// SQLSTATE for a lock that was not acquired within `lock_timeout`.
 pub(super) const NO_LOCK: &str = "55P03";
 
 pub(super) fn sqlstate(error: &sqlx::Error) -> Option<String> {
     error.as_database_error().and_then(DatabaseError::code).map(std::borrow::Cow::into_owned)
 }
 
-/// Retries while a lock times out, as housekeeping does.
+/// Retries a statement whose lock timed out, as housekeeping does.
 pub(super) async fn retry_on_lock_timeout<T>(mut statement: impl AsyncFnMut() -> sqlx::Result<T>) -> sqlx::Result<T> {
     loop {
         match statement().await {
@@ -73,7 +73,7 @@ impl PairPlayer {
         Self { a, b, watch, pids, fixtures: Fixtures::default() }
     }
 
-    /// Plays `b` against `a`. Panics unless every job is then in exactly one place and none is lost.
+    /// Plays statement `b` against statement `a`. Then panics unless every job is in exactly one place and no job is lost.
     pub(super) async fn play(&mut self, a: Statement, b: Statement, form: Form) -> PairOutcome {
         let fixture = self.fixtures.set(&mut self.watch, &[a, b]).await.unwrap();
         let outcome = self.both(a, b, form, &fixture).await;
@@ -101,7 +101,7 @@ impl PairPlayer {
 
     async fn both(&mut self, first: Statement, second: Statement, form: Form, fixture: &Fixture) -> PairOutcome {
         let Self { a, b, watch, pids, .. } = self;
-        // Keeps the first transaction open as the form requires.
+        // Starts the first transaction, which stays open as long as the form requires.
         let (open, count) = begin(a, first, fixture).await;
         if form == Form::After {
             open.commit().await.unwrap();
@@ -129,7 +129,7 @@ impl PairPlayer {
             waited
         };
         let (done, waited) = tokio::join!(running, ending);
-        // Statements with a short lock timeout are retried.
+        // A statement with a short lock timeout is retried.
         let done = match done {
             Err(error) if sqlstate(&error).as_deref() == Some(NO_LOCK) => {
                 retry_on_lock_timeout(async || run_committed(b, second, fixture).await).await
@@ -145,7 +145,7 @@ pub(super) async fn pid(on: &mut PgConnection) -> i32 {
     sqlx::query_scalar("select pg_backend_pid()").fetch_one(on).await.unwrap()
 }
 
-/// Runs one statement in a transaction of its own.
+/// Executes one statement in its own transaction, and commits.
 pub(super) async fn run_committed(on: &mut PgConnection, statement: Statement, fixture: &Fixture) -> sqlx::Result<i64> {
     let mut transaction = on.begin().await?;
     let count = statement.run(&mut transaction, fixture).await?;
@@ -153,7 +153,7 @@ pub(super) async fn run_committed(on: &mut PgConnection, statement: Statement, f
     Ok(count)
 }
 
-/// Runs one statement in a transaction that stays open. Retries if autovacuum holds a lock.
+/// Executes one statement in a transaction that stays open. Retries while autovacuum holds a lock.
 async fn begin<'a>(on: &'a mut PgConnection, statement: Statement, fixture: &Fixture) -> (sqlx::Transaction<'a, sqlx::Postgres>, i64) {
     let mut transaction = on.begin().await.unwrap();
     loop {

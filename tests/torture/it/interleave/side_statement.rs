@@ -1,5 +1,5 @@
-//! Statements that do not move jobs: schedules, pauses, reports of jobs and types, waiters. Also checks the schedule and the pause
-//! afterwards.
+//! Statements that do not move jobs: schedules, pauses, reports of jobs and types, and waiters. Also checks the state of the schedule and
+//! the pause after a play.
 
 use sqlx::PgConnection;
 use tests::{children, operate, protocol, signals, tallies, timetable};
@@ -7,22 +7,22 @@ use uuid::Uuid;
 
 use super::{fixture::Fixture, kinds::HEARTBEATS, statement::Statement};
 
-/// A statement on the schedule that is due, on the paused queue, or on the jobs and the lease of the fixture.
+/// Statement on the due schedule, on the paused queue, or on the jobs and the lease of the fixture.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum SideStatement {
-    /// Updates the options of the schedule and keeps its ticks.
+    /// Updates the options of the schedule. The ticks stay the same.
     PutSchedule,
     Unschedule,
     PauseSchedule,
     ResumeSchedule,
     SkipSchedule,
     RunSchedule,
-    /// Declares the schedule that is declared already, and another one.
+    /// Declares the schedule that is already declared, and another schedule.
     Declare,
     /// Elects the declaration that is not in force.
     Elect,
     PruneFires,
-    /// Pauses the queue once more.
+    /// Pauses the queue again.
     Pause,
     Resume,
     Vouch,
@@ -30,7 +30,7 @@ pub(super) enum SideStatement {
     ClearProgress,
     LockedRows,
     ForgetKeys,
-    /// Frees no key: the head of each key exists or is being enqueued.
+    /// Frees no key, because the head of each key exists or is being enqueued.
     FreeKeys,
     PublishTypes,
     AnnounceWaiter,
@@ -53,26 +53,26 @@ pub(super) enum SideStatement {
     /// Receives a signal in the running job.
     Receive,
     PruneSignals,
-    /// Spawns a child of the running job, under a step that no other call uses.
+    /// Spawns a child of the running job, in a step that no other call uses.
     Spawn,
-    /// Records the ends of several jobs. One of them is the finished child of the parked job.
+    /// Records the ends of several jobs, including the finished child of the parked job.
     NoteEnds,
-    /// Notifies the parent of the end of the child.
+    /// Notifies a parent that its child has ended.
     TellEnds,
     PruneChildren,
-    /// Adds two more parts to the map of the running job.
+    /// Adds two parts to the map of the running job.
     AddChunk,
     /// Closes the gather with its current number of parts.
     CloseGather,
-    /// Ends one of its parts as an operator would.
+    /// Cancels one part of the map, as an operator would.
     EndPart,
     CountGathers,
-    /// Recounts the gather while its map is running.
+    /// Recounts the gather of the running job.
     Recount,
-    /// Forgets the gather, as a restart of its parent does.
+    /// Forgets the gather, as a restart of the parent does.
     ForgetGathers,
     PruneGathers,
-    /// Cancels the parent and thereby the parts of its map.
+    /// Cancels the parent, and thereby the parts of the parent's map.
     CancelParent,
 }
 
@@ -134,7 +134,7 @@ pub(super) const REPORTS: &[Statement] = &[
 ];
 
 impl SideStatement {
-    /// Runs the statement. Returns the number of affected rows.
+    /// Executes the statement. Returns the number of affected rows.
     pub(super) async fn run(self, on: &mut PgConnection, fixture: &Fixture) -> sqlx::Result<i64> {
         let count = |some: usize| i64::try_from(some).unwrap_or(i64::MAX);
         let Fixture { jobs, lease, worker, .. } = fixture;
@@ -182,7 +182,7 @@ impl SideStatement {
         })
     }
 
-    /// Returns the files that contain the statement.
+    /// Returns the SQL files that contain the statement, without extension.
     pub(super) fn files(self) -> &'static [&'static str] {
         match self {
             PutSchedule => &["put_schedule"],
@@ -227,23 +227,23 @@ impl SideStatement {
             CountGathers => &["count_gathers"],
             PruneGathers => &["prune_gathers"],
             EndPart | CancelParent => &["act_on_all"],
-            // Functions that other statements call.
+            // Other statements call these functions, so no file contains them.
             Recount | ForgetGathers => &[],
         }
     }
 }
 
-/// State of the schedule and the pause of the fixture.
+/// State of the fixture's schedule and pause.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, sqlx::FromRow)]
 #[expect(clippy::struct_excessive_bools, reason = "one per compared column")]
 struct ScheduleState {
     there: bool,
     paused: bool,
-    /// Next tick: unknown (0), the one that is due (1), or the one after that (2).
+    /// Next tick: 0 if unknown, 1 for the due tick, 2 for the tick after that.
     next: i32,
-    /// The tick to be skipped, or 0.
+    /// Tick to be skipped, numbered like `next`; 0 for none.
     skip: i32,
-    /// Whether the queue is paused and some worker has not acknowledged the pause.
+    /// Whether the queue is paused. `awaits` is set if a worker has not acknowledged the pause.
     queue: bool,
     awaits: bool,
 }
@@ -257,7 +257,7 @@ const STATE: &str = "select s.name is not null as there, s.paused_at is not null
   left join queue.schedule s on s.name = 'due'
   left join queue.paused p on p.queue = 'default'";
 
-/// Returns the possible states after the statement reported this count. Empty if the count is impossible.
+/// Returns the possible states after a statement has reported `count`. Empty if the count is impossible.
 fn after(statement: Statement, count: i64, was: ScheduleState) -> Vec<ScheduleState> {
     let did = count > 0;
     let one = |possible: bool, is: ScheduleState| if possible { vec![is] } else { Vec::new() };
@@ -266,7 +266,7 @@ fn after(statement: Statement, count: i64, was: ScheduleState) -> Vec<ScheduleSt
             let due = was.there && !was.paused && was.next == 1;
             match (did, due && was.skip == 1) {
                 (true, skipped) => one(due && !skipped, ScheduleState { next: 2, ..was }),
-                // It skips rows that other transactions have locked.
+                // The statement skips rows that other transactions have locked, so the state may be unchanged.
                 (false, false) => vec![was],
                 (false, true) => vec![was, ScheduleState { next: 2, ..was }],
             }
@@ -289,7 +289,7 @@ fn after(statement: Statement, count: i64, was: ScheduleState) -> Vec<ScheduleSt
     }
 }
 
-/// Returns all permutations.
+/// Returns all permutations of the statements.
 fn orders(statements: &[(Statement, i64)]) -> Vec<Vec<(Statement, i64)>> {
     let Some((last, rest)) = statements.split_last() else { return vec![Vec::new()] };
     let shorter = orders(rest);
@@ -298,8 +298,8 @@ fn orders(statements: &[(Statement, i64)]) -> Vec<Vec<(Statement, i64)>> {
     shorter.iter().flat_map(insert).collect()
 }
 
-/// Checks that the state of the schedule and the pause is reachable by some order of the committed statements, and describes the violation.
-/// If workers may come and go, the pause acknowledgement is not checked.
+/// Describes a violation if no order of the committed statements leads to the current state of the schedule and the pause. Ignores the
+/// acknowledgement of the pause if a statement adds or removes workers.
 pub(super) async fn schedule_violation(on: &mut PgConnection, committed: &[(Statement, i64)]) -> sqlx::Result<Option<String>> {
     let minds = |statement: &Statement| *statement == Statement::FireTick || SCHEDULES.contains(statement) || PAUSES.contains(statement);
     if !committed.iter().any(|(statement, _)| minds(statement)) {

@@ -1,4 +1,4 @@
-//! The statements, each with rows to work on in a fixture that has jobs in every state.
+//! Statements to be played, each with rows to work on. The rows belong to a fixture with jobs in every state.
 
 use sqlx::PgConnection;
 use tests::{
@@ -13,46 +13,46 @@ use super::{
     side_statement::SideStatement,
 };
 
-/// A statement and the rows of the fixture it works on. Operator statements work on all jobs.
+/// Statement on certain rows of the fixture. Operator statements work on all jobs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Statement {
     Enqueue,
     EnqueueRelaxed,
     InsertAll,
     MeetLanes,
-    /// Enqueues a job behind others of its ordering key.
+    /// Enqueues a job behind other jobs with the same ordering key.
     EnqueueKeyed,
-    /// Replaces the payload of the job queued under the same uniqueness key.
+    /// Replaces the payload of the queued job with the same uniqueness key.
     EnqueueUnique,
     /// Enqueues a job into a fair queue.
     EnqueueFair,
     /// Fires the tick of a schedule that is due at the time of the call.
     FireTick,
     Claim,
-    /// Claims under a limit that has free permits.
+    /// Claims jobs under a limit that has free permits.
     ClaimLimited,
     ClaimKeyed,
     ClaimLines,
-    /// Moves all ready jobs that are not in a fair queue yet.
+    /// Moves all ready jobs that are not in a fair queue yet into their fair queues.
     LineUp,
-    /// Claims from one lane, as for a batch handler.
+    /// Claims jobs from one lane, as for a batch handler.
     ClaimBatch,
     /// Claims jobs below the floors, in all blocks.
     ClaimLate,
-    /// Claims transactional jobs, each under a lease of its own.
+    /// Claims transactional jobs, each under its own lease.
     ClaimEach,
     Settle,
-    /// Settles each job of the lease with a verdict of its own.
+    /// Settles each job of the lease with a different verdict.
     SettleBatch,
     SettlePart,
     SettleWhole,
     /// Settles jobs that leave no record.
     Forget,
-    /// Parks one job whose verdict is refused permanently.
+    /// Parks a job whose verdict is permanently rejected.
     Park,
-    /// Parks one job until a signal arrives.
+    /// Parks a job until a signal arrives.
     ParkHeld,
-    /// Restarts one job with another payload.
+    /// Restarts a job with a new payload.
     Restart,
     GiveBack,
     LockSilent,
@@ -62,7 +62,7 @@ pub(super) enum Statement {
     WakeParked,
     /// Expires all queued jobs that have not started.
     ExpireDue,
-    /// Expires one leased job, called by its holder.
+    /// Expires a leased job, as the worker that holds the job does.
     ExpireHeld,
     Requeue,
     Cancel,
@@ -96,22 +96,22 @@ pub(super) enum Statement {
     LeaveLanes,
     PassLanes,
     ReplacedLanes,
-    /// Visits lanes without jobs.
+    /// Visits the lanes without jobs.
     WalkLanes,
     SetLimit,
     UnsetLimit,
-    /// Declares limits as a worker does when it starts.
+    /// Declares limits, as a worker does when it starts.
     DeclareLimits,
     SlowDown,
     /// Confirms a lease that other statements recover.
     Confirm,
     PruneRates,
-    /// A statement that does not move jobs.
+    /// Executes a statement that does not move jobs.
     Side(SideStatement),
 }
 
 impl Statement {
-    /// Runs the statement. Returns the number of affected rows or jobs.
+    /// Executes the statement. Returns the number of affected rows or jobs.
     pub(super) async fn run(self, on: &mut PgConnection, fixture: &Fixture) -> sqlx::Result<i64> {
         let count = |some: usize| i64::try_from(some).unwrap_or(i64::MAX);
         let Fixture { jobs, lease, worker, .. } = fixture;
@@ -174,9 +174,9 @@ impl Statement {
         })
     }
 
-    /// Runs a statement on part of a lease or on one lane.
+    /// Executes a statement on part of a lease or on one lane.
     async fn batch(self, on: &mut PgConnection, Fixture { lease, worker, .. }: &Fixture) -> sqlx::Result<i64> {
-        let said = match self {
+        let verdicts = match self {
             Self::ClaimBatch => {
                 let lanes = operate::meet_lanes(on, &[("default", 100)]).await?;
                 return Ok(protocol::claim_of(on, *worker, &lanes, &[0], &[5], 5).await?.jobs.len() as i64);
@@ -192,10 +192,10 @@ impl Statement {
             Self::SettleBatch => &[lease.one(0, "complete"), lease.one(1, "retry")][..],
             _ => &[lease.one(0, "release")],
         };
-        Ok((said.len() - protocol::settle(on, said).await?.len()) as i64)
+        Ok((verdicts.len() - protocol::settle(on, verdicts).await?.len()) as i64)
     }
 
-    /// Runs a statement of housekeeping on queued jobs.
+    /// Executes a housekeeping statement on queued jobs.
     async fn keep(self, on: &mut PgConnection, lease: &Lease) -> sqlx::Result<i64> {
         match self {
             Self::Promote => operate::promote(on, 100).await,
@@ -205,7 +205,7 @@ impl Statement {
         }
     }
 
-    /// Runs a statement on jobs in fair queues or with ordering keys.
+    /// Executes a statement on jobs in fair queues or with ordering keys.
     async fn run_on_lines(self, on: &mut PgConnection, worker: Uuid) -> sqlx::Result<i64> {
         match self {
             Self::EnqueueFair => lines::enqueue_fair(on, KEY).await.map(|_| 1),
@@ -215,7 +215,7 @@ impl Statement {
         }
     }
 
-    /// Runs a statement on limits or on jobs that wait for signals.
+    /// Executes a statement on limits or on jobs that wait for signals.
     async fn limit(self, on: &mut PgConnection, lease: &Lease) -> sqlx::Result<i64> {
         match self {
             Self::ParkHeld => Ok(i64::from(signals::park_held(on, &[lease.one(0, "snooze")]).await?.is_empty())),
@@ -231,7 +231,7 @@ impl Statement {
         }
     }
 
-    /// Returns the files that contain the statement.
+    /// Returns the SQL files that contain the statement, without extension.
     pub(super) fn files(self) -> &'static [&'static str] {
         match self {
             Self::Enqueue => &["enqueue"],
@@ -294,17 +294,17 @@ impl Statement {
         }
     }
 
-    /// Whether the statement deletes history of finished jobs.
+    /// Returns whether the statement deletes the history of finished jobs.
     pub(super) fn forgets(self) -> bool {
         matches!(self, Self::PruneDone | Self::DropDay | Self::PruneKept | Self::PruneEarly | Self::PruneDead | Self::PruneDays)
     }
 
-    /// Whether the statement is a verdict on the whole lease.
+    /// Returns whether the statement is a verdict on the whole lease.
     pub(super) fn ends_the_lease(self) -> bool {
         matches!(self, Self::Settle | Self::SettleBatch | Self::SettleWhole | Self::Forget)
     }
 
-    /// Whether every job that it counts is deleted with its verdict.
+    /// Returns whether the statement deletes every job that it counts.
     pub(super) fn leaves_no_record(self) -> bool {
         matches!(self, Self::Forget)
     }

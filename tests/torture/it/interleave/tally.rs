@@ -1,12 +1,12 @@
-//! Compares the counts that statements report with the tables: each statement moves a number of jobs between states, and nothing else may
-//! have moved.
+//! Compares the counts that statements report with the tables. Each statement moves some jobs between states, and nothing else may have
+//! moved.
 
 use sqlx::PgConnection;
 use tests::operate;
 
 use super::{side_statement::SideStatement, statement::Statement};
 
-/// Counts of jobs: queued, running, finished, dead, blocked. Then the sum of all attempts, and the number of failure rows.
+/// Numbers of queued, running, finished, dead and blocked jobs, then the sum of all attempts and the number of failure rows.
 pub(super) type Tally = [i64; 7];
 
 const TALLY: &str = "
@@ -28,7 +28,7 @@ pub(super) async fn tally(on: &mut PgConnection) -> sqlx::Result<Tally> {
     Ok(found.try_into().unwrap_or_else(|found| panic!("{found:?}")))
 }
 
-/// Blocked keys without a head, heads that no longer exist, and jobs that have overtaken the head of their key.
+/// Query for blocked keys without a head, heads that no longer exist, and jobs that have overtaken the head of their key.
 const STUCK_KEYS: &str = "
 select b.id, 'the key has no head' as why from queue.blocked b where not exists (select from queue.active_key a where a.key = b.key)
 union all
@@ -39,16 +39,17 @@ select j.id, 'the job is not the head' from queue.living l join queue.job j on j
 where j.key is not null and not exists (select from queue.blocked b where b.id = j.id)
   and not exists (select from queue.active_key a where a.key = j.key and a.id = j.id)";
 
-/// Consumes all hints, then returns the violations of ordering keys.
+/// Processes all hints, then returns the violations of ordering keys.
 pub(super) async fn stuck_keys(on: &mut PgConnection) -> sqlx::Result<Vec<(i64, String)>> {
     operate::unblock(on).await?;
     sqlx::query_as(STUCK_KEYS).fetch_all(on).await
 }
 
-/// Whether `found` equals the counts before plus the effects that the committed statements reported.
+/// Returns whether `found` equals the counts before the play plus the effects that the committed statements reported.
 pub(super) fn matches_effects(before: Tally, statements: &[(Statement, i64)], found: Tally) -> bool {
     let among = |statement: &[Statement]| statements.iter().any(|(one, _)| statement.contains(one));
-    // The first group does not report how much history it deleted. Neither group reports the attempts and failures of deleted jobs.
+    // The statements in `vague` do not report how much history they deleted. None of the statements in `loose` reports the attempts and
+    // failures of deleted jobs.
     let vague = among(&[Statement::PruneEarly, Statement::PruneDays, Statement::DropDay]);
     let loose = vague || among(&[Statement::PruneDone, Statement::PruneKept]);
     let equal = |sum: &Tally| {
@@ -66,10 +67,10 @@ pub(super) fn matches_effects(before: Tally, statements: &[(Statement, i64)], fo
     sums.iter().any(equal)
 }
 
-/// Returns the possible changes of the tables when the statement reports the count `n`, given the concurrent statements.
+/// Returns the possible changes of the counts if the statement reported `n`. The changes depend on the concurrent statements.
 fn effects(statement: Statement, n: i64, others: &[(Statement, i64)]) -> Vec<Tally> {
     let among = |statement: Statement| others.iter().any(|(one, _)| *one == statement);
-    // Includes jobs cancelled while running.
+    // Numbers of jobs that a concurrent statement may have cancelled while they were running.
     let cancelling = among(Statement::CancelRunning) || among(Statement::Side(SideStatement::CancelParent));
     let off = || 0..=if cancelling { 2 } else { 0 };
     match statement {
@@ -83,7 +84,7 @@ fn effects(statement: Statement, n: i64, others: &[(Statement, i64)]) -> Vec<Tal
         }
         Statement::EnqueueKeyed => vec![[n, 0, 0, 0, 0, 0, 0], [0, 0, 0, 0, n, 0, 0]],
         Statement::Unblock => vec![[n, 0, 0, 0, -n, 0, 0]],
-        // Cancelling a parent finishes its queued parts. If its map is being counted, these may have started.
+        // Cancelling a parent finishes the queued parts of its map, including parts that a concurrent count has just made ready.
         Statement::CancelRunning | Statement::Side(SideStatement::CancelParent) if n > 0 => {
             (0..=4).map(|parts| [-parts, 0, parts, 0, 0, 0, 0]).collect()
         }
@@ -99,10 +100,10 @@ fn effects(statement: Statement, n: i64, others: &[(Statement, i64)]) -> Vec<Tal
             vec![[-n, n, 0, 0, 0, n, 0]]
         }
         Statement::Settle => vec![[0, -n, n, 0, 0, 0, 0]],
-        // A lease of one job or of two.
+        // The lease may contain one job or two.
         Statement::SettleWhole => (n..=2 * n).map(|jobs| [0, -jobs, jobs, 0, 0, 0, 0]).collect(),
         Statement::Forget => vec![[0, -n, 0, 0, 0, -n, 0]],
-        // A job being cancelled is neither parked nor restarted, and its attempt counts.
+        // A job that is being cancelled is neither parked nor restarted, and its attempt counts.
         Statement::SettlePart | Statement::ParkHeld | Statement::Restart => vec![[n, -n, 0, 0, 0, -n, 0], [0, -n, n, 0, 0, 0, 0]],
         Statement::Park => vec![[0, -n, 0, n, 0, 0, 0]],
         Statement::GiveBack => off().map(|off| [n, -n - off, off, 0, 0, -n - off, 0]).collect(),
@@ -116,7 +117,7 @@ fn effects(statement: Statement, n: i64, others: &[(Statement, i64)]) -> Vec<Tal
         Statement::Discard | Statement::PruneDead => {
             (0..=i64::from(among(Statement::Park))).map(|parked| [0, 0, 0, -n, 0, -n, parked - n]).collect()
         }
-        // A job that was cancelled after it was reopened has no attempt to lose.
+        // A job that was cancelled after its reopening has no attempt to lose.
         Statement::Reopen | Statement::ReopenPlain | Statement::ReopenTwin if among(Statement::Cancel) => {
             vec![[n, 0, -n, 0, 0, -n, 0], [n, 0, -n, 0, 0, 0, 0]]
         }
@@ -126,7 +127,7 @@ fn effects(statement: Statement, n: i64, others: &[(Statement, i64)]) -> Vec<Tal
     }
 }
 
-/// One completed job and one retried job, or one of them. A job being cancelled is not retried.
+/// Returns the possible changes if `n` jobs of a completed and a retried job were settled. A job that is being cancelled is not retried.
 fn batch(n: i64, off: bool) -> Vec<Tally> {
     let complete = [0, -1, 1, 0, 0, 0, 0];
     let mut retried: Vec<Tally> = vec![[1, -1, 0, 0, 0, 0, 1]];

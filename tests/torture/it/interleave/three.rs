@@ -1,4 +1,4 @@
-//! Three statements on three connections, and a fourth connection that watches which session waits for which.
+//! Plays three statements on three connections. A fourth connection observes which session waits for which.
 
 use std::{sync::Arc, time::Duration};
 
@@ -15,7 +15,7 @@ use super::{
     tally::{Tally, matches_effects, stuck_keys, tally},
 };
 
-/// The next event of the first, second or third transaction.
+/// Event of a script: transaction 0, 1 or 2 begins or ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Event {
     Begins(usize),
@@ -33,37 +33,38 @@ impl Event {
     }
 }
 
-/// All three statements run before any transaction ends. The transactions then end in order; the first one commits or rolls back.
+/// Scripts in which all three statements run before the first transaction ends. The transactions then end in order, and the first one
+/// commits or rolls back.
 pub(super) const MIDDLES: [[Event; 6]; 2] = [
     [Begins(0), Begins(1), Begins(2), Commits(0), Commits(1), Commits(2)],
     [Begins(0), Begins(1), Begins(2), RollsBack(0), Commits(1), Commits(2)],
 ];
 
-/// Outcome of a play.
+/// Effects and waits of the three statements in a play.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct TripleOutcome {
-    /// Number of rows or jobs that each statement affected, if it committed.
+    /// Number of rows or jobs that each statement affected; `None` if the transaction did not commit.
     pub(super) counts: [Option<i64>; 3],
-    /// Which statements waited for another.
+    /// Whether each statement waited for another one.
     pub(super) waited: [bool; 3],
-    /// Whether two of them waited at the same time.
+    /// Whether two statements waited at the same time.
     pub(super) queued: bool,
 }
 
-/// One of the three connections.
+/// Session in which one of the three statements runs.
 #[derive(Default)]
 struct Session {
     pid: i32,
-    /// The connection, unless a statement is using it.
+    /// Connection of the session, unless a statement is using it.
     on: Option<PgConnection>,
     running: Option<JoinHandle<(PgConnection, sqlx::Result<i64>)>>,
-    /// Number of affected rows or jobs after its statement returned. The transaction is open.
+    /// Number of affected rows or jobs, while the statement has returned and its transaction is open.
     open: Option<i64>,
-    /// Whether a lock timed out and the statement must be retried, as housekeeping does.
+    /// Whether a lock timed out, so that the statement must be retried as in housekeeping.
     must_retry: bool,
 }
 
-/// The connections of a test.
+/// Connections and fixtures of a test.
 pub(super) struct TriplePlayer {
     sessions: [Session; 3],
     watch: PgConnection,
@@ -73,7 +74,7 @@ pub(super) struct TriplePlayer {
     now: TripleOutcome,
 }
 
-/// Longer than any legitimate wait: the server resolves a deadlock after one second.
+/// Time limit of a play. The server resolves a deadlock after one second, so every legitimate wait is shorter.
 const MAX_WAIT: Duration = Duration::from_mins(5);
 
 impl TriplePlayer {
@@ -87,7 +88,7 @@ impl TriplePlayer {
         Self { sessions, watch, fixtures: Fixtures::default(), before: None, now: TripleOutcome::default() }
     }
 
-    /// Plays the statements. Panics unless every job is then in exactly one place, the counts match the reported effects, and no ordering
+    /// Plays the statements. Then panics unless every job is in exactly one place, the counts match the reported effects, and no ordering
     /// key is stuck.
     pub(super) async fn play(&mut self, statements: [Statement; 3], script: &[Event]) -> TripleOutcome {
         let fixture = self.fixtures.set(&mut self.watch, &statements).await.unwrap();
@@ -120,7 +121,7 @@ impl TriplePlayer {
                 }
                 end => pending.push(*end),
             }
-            // A waiting transaction cannot end. The one it waits for may end later than planned.
+            // A waiting transaction cannot end until another transaction ends, which may be later in the script.
             while self.end_one(&mut pending).await {
                 self.wait_until_settled(statements).await;
             }
@@ -147,7 +148,7 @@ impl TriplePlayer {
         }));
     }
 
-    /// Ends the first transaction that is due to end and whose statement has returned. Returns whether there was one.
+    /// Ends the first pending transaction whose statement has returned. Returns whether there was such a transaction.
     async fn end_one(&mut self, pending: &mut Vec<Event>) -> bool {
         let Some(at) = pending.iter().position(|end| self.sessions[end.transaction()].open.is_some()) else { return false };
         let end = pending.remove(at);
@@ -162,7 +163,7 @@ impl TriplePlayer {
         true
     }
 
-    /// Waits until every statement has returned or waits for a lock.
+    /// Waits until every statement has returned or is waiting for another one.
     async fn wait_until_settled(&mut self, statements: [Statement; 3]) {
         loop {
             for (session, statement) in self.sessions.iter_mut().zip(statements) {
@@ -185,7 +186,7 @@ impl TriplePlayer {
             if running.is_empty() {
                 return;
             }
-            // Only waits for one another count: locks of autovacuum are released soon.
+            // Only waits for another of the three sessions count, because autovacuum releases its locks soon.
             let waiting = sqlx::query_scalar("select pid from unnest($1::int[]) pid where pg_blocking_pids(pid) && $2");
             let all = self.sessions.each_ref().map(|session| session.pid);
             let waiting: Vec<i32> = waiting.bind(&running).bind(&all[..]).fetch_all(&mut self.watch).await.unwrap();

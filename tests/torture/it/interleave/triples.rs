@@ -1,5 +1,5 @@
-//! Three statements at once: a sample of triples that move the same job, and a sample of all triples. `QUEUE_TEST_TRIPLES=20000` plays all
-//! of the first kind in every order, and that many of the second. `QUEUE_TEST_SEED` changes the sample.
+//! Plays three statements at once: a sample of the triples that move the same job, and a sample of all triples. `QUEUE_TEST_TRIPLES=20000`
+//! plays all triples of the first kind in every order, and 20000 of the second kind. `QUEUE_TEST_SEED` selects the sample.
 
 use super::{
     kinds::all_statements,
@@ -9,11 +9,11 @@ use super::{
 use fastrand::Rng;
 use tests::TestDb;
 
-/// Totals over many plays.
+/// Totals of many plays.
 #[derive(Debug, Default)]
 struct Totals {
     plays: usize,
-    /// Plays in which some statement waited, and in which two waited at the same time.
+    /// Number of plays in which a statement waited. `queues` counts those in which two statements waited at the same time.
     waits: usize,
     queues: usize,
 }
@@ -27,18 +27,18 @@ impl Totals {
     }
 }
 
-/// One in this many triples is played unless all are requested. A play takes 50 ms.
+/// Share of the triples to play: one in seven, because a play takes 50 ms. `QUEUE_TEST_TRIPLES` selects all triples.
 const SHARE: usize = 7;
 
-/// Plays triples of these statements, all in open transactions, in both variants.
-async fn play_triples(statements: &[Statement], wanted: impl Fn([Statement; 3]) -> bool) -> Totals {
+/// Plays the wanted triples of these statements. All three transactions are open at the same time, and the first one commits or rolls back.
+async fn play_triples(statements: &[Statement], is_selected: impl Fn([Statement; 3]) -> bool) -> Totals {
     let db = TestDb::new().await;
     let (mut player, mut totals) = (TriplePlayer::new(&db).await, Totals::default());
     let share = if std::env::var_os("QUEUE_TEST_TRIPLES").is_some() { 1 } else { SHARE };
     let mut turn = usize::try_from(setting("QUEUE_TEST_SEED", 1)).unwrap();
     for a in statements {
         for b in statements {
-            for c in statements.iter().filter(|c| wanted([*a, *b, **c])) {
+            for c in statements.iter().filter(|c| is_selected([*a, *b, **c])) {
                 for script in MIDDLES {
                     turn += 1;
                     if turn.is_multiple_of(share) {
@@ -118,7 +118,8 @@ async fn one_of_three_statements_on_a_finished_job_wins() {
     assert!(totals.waits > 0 && totals.queues == 0, "operators skip locked rows: {totals:?}");
 }
 
-/// A producer, a claim, a verdict, a released claim, a recovery, a promotion, an operator, a controlling operator, and housekeeping.
+/// One statement of each kind: a producer, a claim, a verdict, a released claim, a recovery, a promotion, two operator statements and
+/// housekeeping.
 const CLASSES: [Statement; 9] = [
     Statement::EnqueueUnique,
     Statement::Claim,
@@ -141,7 +142,8 @@ fn setting(name: &str, default: u64) -> u64 {
     std::env::var(name).ok().map_or(default, |value| value.parse().unwrap())
 }
 
-/// Draws the events in random order. Each transaction begins before it ends; in half of the plays all begin before any ends.
+/// Returns the events in random order. Each transaction begins before it ends. In half of the plays all transactions begin before the first
+/// one ends.
 fn script(rng: &mut Rng) -> Vec<Event> {
     let mut left: Vec<usize> = [0, 1, 2, 0, 1, 2].into();
     if rng.bool() {
@@ -158,7 +160,7 @@ fn script(rng: &mut Rng) -> Vec<Event> {
     left.into_iter().map(event).collect()
 }
 
-/// Plays per database: its tables are never vacuumed often enough.
+/// Maximum number of plays per database. Autovacuum does not keep up with the plays, so the tables grow.
 const PLAYS_PER_DATABASE: u64 = 500;
 
 #[tokio::test]

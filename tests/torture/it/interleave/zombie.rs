@@ -1,4 +1,5 @@
-//! A former holder between two other workers: none of its verdicts may take effect, whatever statement of theirs it runs between.
+//! Tests a former lease holder, a zombie, between two other workers. No write of the zombie may take effect, at any point between the
+//! statements of the other workers.
 
 use std::cell::Cell;
 
@@ -11,20 +12,20 @@ use uuid::Uuid;
 
 use super::{pair::pid, tally::stuck_keys};
 
-/// What a holder can send for its jobs besides verdicts. Receiving signals is tested elsewhere, because it waits for no lock.
+/// Writes other than verdicts that a lease holder can send. Receiving a signal takes no lock, so it is tested elsewhere.
 const OTHER_WRITES: [&str; 10] = ["whole", "give back", "note", "step", "step alone", "park", "spawn", "chunk", "close", "restart"];
 
-/// Statements that do not end the attempt.
+/// Writes that do not end the attempt.
 const NON_FINAL_WRITES: [&str; 6] = ["note", "step", "step alone", "spawn", "chunk", "close"];
 
-/// Sends the statement for all jobs. Returns for how many it was accepted.
+/// Sends the write for all jobs of the lease. Returns the number of jobs for which the write was accepted.
 async fn send_all(on: &mut PgConnection, lease: &Lease, what: &'static str) -> usize {
     match what {
         "whole" => (1 - protocol::settle_leases(on, &[lease.token]).await.unwrap().len()) * lease.jobs.len(),
         "give back" => usize::try_from(operate::give_back(on, &[lease.token]).await.unwrap()).unwrap(),
         "note" => {
-            let said: Vec<_> = lease.jobs.iter().map(|job| (lease.token, *job, "half")).collect();
-            protocol::note_all(on, &said).await.unwrap().len()
+            let reports: Vec<_> = lease.jobs.iter().map(|job| (lease.token, *job, "half")).collect();
+            protocol::note_all(on, &reports).await.unwrap().len()
         }
         what if holders::HOLDER_WRITES.contains(&what) => {
             let mut accepted = 0;
@@ -37,7 +38,7 @@ async fn send_all(on: &mut PgConnection, lease: &Lease, what: &'static str) -> u
     }
 }
 
-/// Worker A holds two jobs and its heartbeat has expired. B, C and an observer have connections.
+/// Scene in which worker A holds two jobs under an expired heartbeat. B, C and an observer have connections.
 struct ZombieScene {
     db: TestDb,
     a: PgConnection,
@@ -57,7 +58,7 @@ impl ZombieScene {
         Self { db, a, b, c, watch, pids, held }
     }
 
-    /// Creates two jobs and nothing else.
+    /// Empties the tables, creates two jobs, and lets worker A claim both.
     async fn begin(&mut self) {
         let empty = "truncate queue.ready, queue.scheduled, queue.lease, queue.done, queue.done_many, queue.dead, queue.failure, queue.job,
           queue.worker, queue.progress, queue.parked, queue.step, queue.signal, queue.signal_hint, queue.child, queue.gather, queue.brood,
@@ -69,7 +70,7 @@ impl ZombieScene {
         self.held = claim_and_expire(&mut self.a).await;
     }
 
-    /// Checks that every job was completed once, at this attempt, and that each earlier attempt is recorded as a crash.
+    /// Checks that every job was completed once, on the given attempt, and that each earlier attempt is recorded as a crash.
     async fn completed_at(&mut self, attempt: i16, why: &str) {
         let attempts: Vec<i16> = sqlx::query_scalar("select attempts from queue.done").fetch_all(&mut self.watch).await.unwrap();
         assert_eq!(attempts, [attempt; 2], "{why}");
@@ -88,7 +89,7 @@ impl ZombieScene {
 
 async fn connect(db: &TestDb) -> PgConnection {
     let mut on = PgConnection::connect(&db.url).await.unwrap();
-    // A wait that never ends becomes an error.
+    // The lock timeout turns a wait that never ends into an error.
     sqlx::query("set lock_timeout = '20s'").execute(&mut on).await.unwrap();
     on
 }
@@ -105,7 +106,7 @@ async fn claim_and_expire(on: &mut PgConnection) -> Lease {
     lease
 }
 
-/// Waits until the first session waits for the other or has finished. Returns whether it waits.
+/// Waits until session `one` waits for session `other`, or until `ended` is set. Returns whether the session waits.
 async fn waits_for_session(watch: &mut PgConnection, [one, other]: [i32; 2], ended: &Cell<bool>) -> bool {
     while !ended.get() {
         let waits = sqlx::query_scalar("select $2 = any (pg_blocking_pids($1))").bind(one).bind(other);
@@ -180,7 +181,7 @@ async fn writes_of_a_holder_take_effect_if_its_recovery_rolls_back() {
         let (accepted, ()) = tokio::join!(saying, going_on);
         assert_eq!(accepted, 2, "`{what}` under a lease that was not recovered");
         let returned = match what {
-            // One part of each map is running and one is held.
+            // After `chunk`, one part of each of the two maps may run, and the other part is held.
             "release" | "give back" | "restart" | "spawn" | "chunk" => 2,
             _ => 0,
         };
@@ -222,7 +223,8 @@ async fn of_three_consecutive_holders_only_the_last_may_write() {
         assert_eq!(recover(b).await.unwrap(), 2);
         let second = claim_and_expire(b).await;
         assert_eq!(second.ids(), held.ids());
-        // The first holder sends its verdict while the second one's lease is recovered, and the second while the third one settles.
+        // The first holder sends its write while the second holder's lease is recovered. The second holder sends its write while the third
+        // one settles.
         let mut recovery = c.begin().await.unwrap();
         let tokens = lock_silent(&mut recovery).await.unwrap();
         assert_eq!(send_all(a, held, what).await, 0);
@@ -241,7 +243,7 @@ async fn of_three_consecutive_holders_only_the_last_may_write() {
     scene.finish().await;
 }
 
-/// A row of another transaction that blocks the verdict until it is rolled back.
+/// Rows that another transaction inserts without committing, so that they block a verdict until the rollback.
 const BLOCKERS: [(&str, &str); 4] = [
     ("complete", "insert into queue.done (id, finished_at, ran_ms, attempts) select max(id), now(), 0, 1 from queue.job"),
     ("cancel", "insert into queue.done (id, finished_at, ran_ms, attempts) select min(id), now(), 0, 1 from queue.job"),
@@ -258,7 +260,7 @@ async fn a_recovery_skips_a_lease_with_a_blocked_verdict() {
     for (what, row) in BLOCKERS {
         scene.begin().await;
         let ZombieScene { a, b, c, watch, pids, held, .. } = &mut scene;
-        // The verdict has locked its lease and waits.
+        // The verdict locks its lease, then waits for the row.
         let mut blocker = b.begin().await.unwrap();
         sqlx::raw_sql(row).execute(&mut *blocker).await.unwrap();
         let ended = Cell::new(false);

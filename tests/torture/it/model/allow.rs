@@ -1,4 +1,4 @@
-//! Model of pauses and of a limit: which workers have acknowledged them, and what may be claimed then.
+//! Model of pauses and of a limit: which workers have acknowledged the rules, and which jobs may be claimed.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,7 +11,8 @@ use super::{
 };
 
 impl Model {
-    /// Numbers only increase, so a worker that has seen one has seen all earlier ones.
+    /// Records the newest rule number, which must be higher than all earlier ones. A worker that has seen a number has therefore seen all
+    /// earlier rules.
     fn number(&mut self, number: i64) -> Result<(), String> {
         let before = std::mem::replace(&mut self.rules.newest, number);
         if number > before { Ok(()) } else { Err(format!("number {number} after {before}")) }
@@ -26,7 +27,7 @@ impl Model {
         self.rules.paused.remove(&scope).is_some()
     }
 
-    /// A limit that existed before keeps its number, because its lanes are the same.
+    /// Sets the limit. An existing limit keeps its number, because the limit still covers the same lanes.
     pub(super) fn set_limit(&mut self, most: usize, number: i64) -> Result<(), String> {
         match &mut self.rules.limit {
             Some(limit) if limit.number == number => limit.most = most,
@@ -43,7 +44,7 @@ impl Model {
         self.rules.limit.take().is_some()
     }
 
-    /// Returns what a worker must read: numbers, queues, types, and whether the row is the limit.
+    /// Returns the rules that a worker must read: number, queue, type, and whether the rule is the limit.
     pub(super) fn rules(&self) -> BTreeSet<(i64, String, String, bool)> {
         let paused =
             self.rules.paused.iter().map(|(scope, number)| (*number, SCOPES[*scope].0.to_owned(), SCOPES[*scope].1.to_owned(), false));
@@ -51,7 +52,7 @@ impl Model {
         paused.chain(limit).collect()
     }
 
-    /// Records that a worker acknowledges all rules up to this number. Returns whether that is new.
+    /// Records that a worker acknowledges all rules up to `number`. Returns whether the acknowledgement is new.
     pub(super) fn vouch(&mut self, worker: Uuid, number: i64) -> bool {
         let seen = self.rules.seen.entry(worker).or_insert(0);
         number > std::mem::replace(seen, number.max(*seen))
@@ -61,18 +62,18 @@ impl Model {
         self.rules.seen.get(&worker).is_some_and(|seen| *seen >= number)
     }
 
-    /// Returns the live workers that have not acknowledged the pause of this scope.
+    /// Returns the live workers that have not acknowledged the pause of a scope.
     pub(super) fn awaited(&self, scope: usize) -> BTreeSet<Uuid> {
         let Some(number) = self.rules.paused.get(&scope) else { return BTreeSet::new() };
         self.living().filter(|worker| !self.knows(*worker, *number)).collect()
     }
 
-    /// Whether no job of this lane may start: it is paused, and all workers have acknowledged the pause.
+    /// Returns whether a lane is paused and all live workers have acknowledged the pause, so that no job of the lane may start.
     pub(super) fn is_paused(&self, lane: usize) -> bool {
         self.rules.paused.keys().any(|scope| covers(*scope, lane) && self.awaited(*scope).is_empty())
     }
 
-    /// Whether the lane may not be claimed without permits: it is paused, or its limit counts running jobs.
+    /// Returns whether the lane may not be claimed without permits, because the lane is paused or its limit counts running jobs.
     pub(super) fn is_closed(&self, lane: usize) -> bool {
         self.is_paused(lane) || (lane == LIMITED && self.rules.limit.as_ref().is_some_and(|limit| limit.adopted))
     }
@@ -81,7 +82,8 @@ impl Model {
         self.jobs.values().filter(|job| job.lane == LIMITED && job.place == JobPlace::Running(token)).count()
     }
 
-    /// Refreshes the permits. A counted lease never grows, and has at most the jobs that it lists.
+    /// Lowers the permit count of each given lease, or of all leases, to the number of jobs that the lease still has. A permit count never
+    /// grows.
     fn read_permits(&mut self, tokens: Option<&[Uuid]>) {
         let Some(mut limit) = self.rules.limit.take() else { return };
         for (token, count) in &mut limit.permits {
@@ -93,11 +95,11 @@ impl Model {
         self.rules.limit = Some(limit);
     }
 
-    /// Returns how many jobs of the limited lane a worker may claim when `waiting` are ready. Records the permits that the claim reports as
-    /// freed.
+    /// Returns how many jobs of the limited lane a worker may claim if `waiting` jobs are ready. First lowers the permit counts of the
+    /// leases that the claim reports as freed.
     pub(super) fn room(&mut self, worker: Uuid, waiting: usize, claim: &LimitedClaim<'_>) -> usize {
-        let wanted = waiting.min(claim.most);
-        let Some(limit) = self.rules.limit.clone().filter(|_| wanted + claim.freed.len() > 0) else { return 0 };
+        let needed = waiting.min(claim.most);
+        let Some(limit) = self.rules.limit.clone().filter(|_| needed + claim.freed.len() > 0) else { return 0 };
         if !limit.adopted {
             if self.living().any(|worker| !self.knows(worker, limit.number)) {
                 return 0;
@@ -106,12 +108,12 @@ impl Model {
             self.rules.limit = Some(Bound { adopted: true, permits, ..limit });
         }
         self.read_permits(Some(claim.freed));
-        // More may run than the limit allows if the limit is new or was lowered.
-        let wanted = wanted.cast_signed();
-        if self.vacant() < wanted && claim.belt {
+        // More jobs may be running than the limit allows, if the limit is new or was lowered.
+        let needed = needed.cast_signed();
+        if self.vacant() < needed && claim.belt {
             self.read_permits(None);
         }
-        if self.lives(worker) { self.vacant().clamp(0, wanted).cast_unsigned() } else { 0 }
+        if self.lives(worker) { self.vacant().clamp(0, needed).cast_unsigned() } else { 0 }
     }
 
     fn vacant(&self) -> isize {
@@ -119,7 +121,7 @@ impl Model {
         limit.map_or(0, |limit| limit.most.cast_signed() - limit.permits.values().sum::<usize>().cast_signed())
     }
 
-    /// Records the number of jobs claimed in this lease under the limit.
+    /// Records that `count` jobs were claimed under the limit in a lease.
     pub(super) fn note_permits(&mut self, token: Uuid, count: usize) -> Result<(), String> {
         let running = self.jobs.values().filter(|job| job.lane == LIMITED && matches!(job.place, JobPlace::Running(_))).count();
         let Some(limit) = self.rules.limit.as_mut().filter(|_| count > 0) else { return Ok(()) };
@@ -127,7 +129,7 @@ impl Model {
         if running > limit.most { Err(format!("{running} run under a limit of {}", limit.most)) } else { Ok(()) }
     }
 
-    /// Returns the number of jobs that the limit counts per lease, once it is in force.
+    /// Returns the number of jobs that the limit counts per lease, or `None` if the limit is not in force yet.
     pub(super) fn permits(&self) -> Option<BTreeMap<Uuid, usize>> {
         self.rules.limit.as_ref().filter(|limit| limit.adopted).map(|limit| limit.permits.clone())
     }

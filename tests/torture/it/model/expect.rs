@@ -1,4 +1,4 @@
-//! The model: the expected state of each job, without tables. Nothing here depends on how the statements work.
+//! The model: the expected state of each job, without tables. The model does not depend on how the statements work.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,10 +8,10 @@ use uuid::Uuid;
 
 use super::{op::LANES, rules::Rules};
 
-/// State of a job.
+/// State of a job, as distinguished by the model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum JobPlace {
-    /// Ready since that step. Lower steps are claimed first.
+    /// Ready since the given step. Jobs with lower steps are claimed first.
     Ready(usize),
     Scheduled {
         due: bool,
@@ -26,7 +26,7 @@ pub(super) enum JobPlace {
     Gone,
 }
 
-/// One job. While it has crashes it is quarantined, and so in the solo twin of its lane.
+/// Expected state of one job. A job with crashes is quarantined, and therefore in the solo twin of its lane.
 #[derive(Clone, Debug)]
 pub(super) struct Job {
     pub(super) place: JobPlace,
@@ -34,25 +34,25 @@ pub(super) struct Job {
     pub(super) attempts: i16,
     pub(super) crashes: i16,
     pub(super) failures: i64,
-    /// Step of its enqueue, which is the position a released job returns to.
+    /// Step in which the job was enqueued. A released job returns to this position.
     born: usize,
-    /// Whether its rows are in the partition of its day, which may be dropped.
+    /// Whether the job's rows are in the partition of a day, which may be dropped.
     in_day: bool,
-    /// Whether it has a start deadline, and whether that has passed.
+    /// Whether the start deadline has passed; `None` without a start deadline.
     late: Option<bool>,
 }
 
-/// Number of crashes that make a job a dead letter.
+/// Number of crashes after which a job becomes a dead letter.
 const CONVICTED: i16 = 3;
 
-/// The whole state.
+/// Expected state of all jobs, leases and workers.
 #[derive(Clone, Debug)]
 pub(super) struct Model {
     pub(super) jobs: BTreeMap<JobId, Job>,
-    /// Holder of each lease, including ended ones.
+    /// Worker of each lease, including ended leases.
     holders: BTreeMap<Uuid, Uuid>,
     alive: BTreeSet<Uuid>,
-    /// Whether today has a partition.
+    /// Whether a partition for today exists.
     today: bool,
     now: usize,
     pub(super) rules: Rules,
@@ -67,7 +67,7 @@ impl Model {
         self.now += 1;
     }
 
-    /// Returns those of `ids` whose state satisfies `place`.
+    /// Returns the jobs of `ids` whose state satisfies `place`.
     pub(super) fn those(&self, ids: &[JobId], place: impl Fn(JobPlace) -> bool) -> BTreeSet<JobId> {
         ids.iter().copied().filter(|id| self.jobs.get(id).is_some_and(|job| place(job.place))).collect()
     }
@@ -84,7 +84,7 @@ impl Model {
         self.all(|place| place == JobPlace::Running(token))
     }
 
-    /// Whether this lease may be settled as a whole: all its remaining jobs are at their first attempt.
+    /// Returns whether a lease may be settled as a whole, because all its remaining jobs are on their first attempt.
     pub(super) fn may_be_whole(&self, token: Uuid) -> bool {
         self.held(token).iter().all(|id| self.jobs[id].attempts == 1)
     }
@@ -123,7 +123,8 @@ impl Model {
         self.holders.keys().copied().collect()
     }
 
-    /// Applies a claim: it must return as many jobs as requested, lane by lane in this order, and in each lane the oldest first.
+    /// Applies a claim. The claim must return `room` jobs if enough are ready. It must visit `lanes` in order, and take the oldest jobs of
+    /// each lane first.
     pub(super) fn claim(&mut self, worker: Uuid, mut room: usize, lease: &Lease, lanes: &[(usize, bool)]) -> Result<(), String> {
         let taken: BTreeSet<JobId> = lease.ids().into_iter().collect();
         if taken.len() != lease.jobs.len() {
@@ -163,7 +164,7 @@ impl Model {
         Ok(())
     }
 
-    /// Applies verdicts. Returns the refused ones.
+    /// Applies verdicts. Returns the rejected ones.
     pub(super) fn settle(&mut self, verdicts: &[JobVerdict], whole: &[Uuid]) -> BTreeSet<Refused> {
         let mut refused = BTreeSet::new();
         for one in verdicts {
@@ -209,7 +210,7 @@ impl Model {
         ids.len()
     }
 
-    /// Applies a recovery. Returns the number of recovered jobs, and how many of them are dead letters.
+    /// Applies a recovery. Returns the number of recovered jobs, and the number of those that became dead letters.
     pub(super) fn recover(&mut self) -> (usize, usize) {
         let silent: Vec<Uuid> = self.holders.iter().filter(|(_, worker)| !self.alive.contains(worker)).map(|(token, _)| *token).collect();
         let ids: Vec<JobId> = silent.iter().flat_map(|token| self.held(*token)).collect();
@@ -225,12 +226,12 @@ impl Model {
         (ids.len(), convicted)
     }
 
-    /// Sets a start deadline within an hour.
+    /// Records that a job has a start deadline, which has not passed.
     pub(super) fn set_start_deadline(&mut self, id: JobId) {
         self.job(id).late = Some(false);
     }
 
-    /// Returns the present jobs that have a start deadline.
+    /// Returns the existing jobs that have a start deadline.
     pub(super) fn expiring(&self) -> BTreeSet<JobId> {
         self.jobs.iter().filter(|(_, job)| job.late.is_some() && job.place != JobPlace::Gone).map(|(id, _)| *id).collect()
     }
@@ -246,19 +247,19 @@ impl Model {
         self.expiring().into_iter().filter(|id| self.jobs[id].late == Some(true)).collect()
     }
 
-    /// Expires queued jobs that are late and have not started. Returns the count.
+    /// Expires queued jobs that have not started before their deadline. Returns the number of expired jobs.
     pub(super) fn expire_due(&mut self) -> usize {
         let waits =
             |job: &Job| matches!(job.place, JobPlace::Ready(_) | JobPlace::Scheduled { .. }) && job.attempts == 0 && job.crashes == 0;
-        let over: BTreeSet<JobId> = self.late().into_iter().filter(|id| waits(&self.jobs[id])).collect();
-        self.put(&over, JobPlace::Expired);
-        over.len()
+        let expired: BTreeSet<JobId> = self.late().into_iter().filter(|id| waits(&self.jobs[id])).collect();
+        self.put(&expired, JobPlace::Expired);
+        expired.len()
     }
 
-    /// Applies the release of jobs that a holder does not start: those late and never started expire, others become ready again. Returns
-    /// the refused ones and the number of expired jobs.
+    /// Applies the release of jobs that a worker does not start. Late jobs that never started expire, other jobs become ready again.
+    /// Returns the rejected verdicts and the number of expired jobs.
     pub(super) fn expire_held(&mut self, verdicts: &[JobVerdict]) -> (BTreeSet<Refused>, usize) {
-        let (mut refused, mut over) = (BTreeSet::new(), 0);
+        let (mut refused, mut expired) = (BTreeSet::new(), 0);
         for one in verdicts {
             let id = one.job.id;
             match self.jobs.get(&id) {
@@ -267,16 +268,16 @@ impl Model {
                     self.verdict(id, "release");
                     if expires {
                         self.job(id).place = JobPlace::Expired;
-                        over += 1;
+                        expired += 1;
                     }
                 }
                 _ => drop(refused.insert((one.token, Some(id)))),
             }
         }
-        (refused, over)
+        (refused, expired)
     }
 
-    /// The model checks only how many jobs the statement promoted, not which ones.
+    /// Applies a promotion. Checks the number of promoted jobs, because the statement may choose any jobs that are due.
     pub(super) fn promote(&mut self, most: usize, chosen: &BTreeSet<JobId>) -> Result<(), String> {
         let due = self.all(|place| place == JobPlace::Scheduled { due: true });
         if chosen.len() != due.len().min(most) || !chosen.is_subset(&due) {
@@ -296,7 +297,7 @@ impl Model {
         }
     }
 
-    /// Requeues dead or finished jobs for an operator.
+    /// Applies an operator's requeue of dead or finished jobs.
     pub(super) fn requeue(&mut self, ids: &BTreeSet<JobId>) {
         let now = self.now;
         for id in ids {
@@ -311,27 +312,28 @@ impl Model {
         }
     }
 
-    /// Drops the day of today. Returns the number of jobs whose history is dropped; other history is kept.
+    /// Drops the partition of today. Returns the number of jobs whose history was dropped. History outside of the partition is kept.
     pub(super) fn drop_day(&mut self) -> usize {
         if !std::mem::replace(&mut self.today, false) {
             return 0;
         }
-        let over = self.prune(true);
+        let pruned = self.prune(true);
         for job in self.jobs.values_mut() {
             job.in_day = false;
         }
-        over
+        pruned
     }
 
-    /// Prunes history without a day, or history of today. Returns the number of jobs.
+    /// Prunes the history in today's partition if `in_day` is set, otherwise the history outside of any day. Returns the number of pruned
+    /// jobs.
     pub(super) fn prune(&mut self, in_day: bool) -> usize {
-        let over = self.all(|place| matches!(place, JobPlace::Completed { .. } | JobPlace::Cancelled | JobPlace::Expired));
-        let over: BTreeSet<JobId> = over.into_iter().filter(|id| self.jobs[id].in_day == in_day).collect();
-        self.put(&over, JobPlace::Gone);
-        over.len()
+        let finished = self.all(|place| matches!(place, JobPlace::Completed { .. } | JobPlace::Cancelled | JobPlace::Expired));
+        let finished: BTreeSet<JobId> = finished.into_iter().filter(|id| self.jobs[id].in_day == in_day).collect();
+        self.put(&finished, JobPlace::Gone);
+        finished.len()
     }
 
-    /// Whether the partition of today is created: not while rows of today are in the default partition.
+    /// Creates the partition of today, unless the default partition contains rows of today. Returns whether the partition was created.
     pub(super) fn add_days(&mut self) -> bool {
         let made = !self.today && self.jobs.values().all(|job| job.in_day || job.place == JobPlace::Gone);
         self.today |= made;
@@ -360,7 +362,7 @@ impl Model {
         present.map(row).collect()
     }
 
-    /// Returns what an operator must see: id, state, queue, attempts.
+    /// Returns what the operator's view must contain: id, state, queue and attempts of each job.
     pub(super) fn seen(&self) -> Vec<(JobId, String, String, i16)> {
         let present = self.jobs.iter().filter(|(_, job)| job.place != JobPlace::Gone);
         let state = |place| match place {

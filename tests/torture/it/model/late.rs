@@ -1,4 +1,4 @@
-//! Jobs with a start deadline, and the expiry of those that do not start in time.
+//! Jobs with a start deadline, and the expiry of jobs that do not start in time.
 
 use std::collections::BTreeSet;
 
@@ -11,7 +11,7 @@ use super::{
     play::{Outcome, Player, equal, fault},
 };
 
-/// Moves the start deadlines, and the hints when to check them, into the past.
+/// Moves start deadlines into the past. `DUE` moves the times at which housekeeping checks the deadlines.
 const LATE: &str = "update queue.job set system = queue.with_expiry(system, now() - interval '1 minute') where id = any ($1)";
 const DUE: &str = "update queue.expiry e set at = now() - interval '1 hour' + o.n * interval '1 us'
     from (select ctid, row_number() over () as n from queue.expiry where id = any ($1)) o where e.ctid = o.ctid";
@@ -32,7 +32,7 @@ impl Player {
     pub(super) async fn make_late(&mut self, jobs: &[Age]) -> Outcome {
         let picked = self.ids(jobs, |_| true);
         let expiring = self.model.expiring();
-        // Alternates between the named jobs and those that have a deadline.
+        // Adds a job that has a deadline, because the selected jobs rarely have one.
         let last = expiring.iter().rev().nth(jobs[0] % expiring.len().max(1));
         let late: Vec<JobId> = picked.into_iter().chain(last.copied()).filter(|id| expiring.contains(id)).collect();
         for text in [LATE, DUE] {
@@ -52,11 +52,11 @@ impl Player {
         Ok(if expected > 0 { "expired" } else { "expired nothing" })
     }
 
-    /// A holder expires or releases the jobs of a lease that it has not started.
+    /// Expires or releases the jobs of a lease that have not started, as their worker does.
     pub(super) async fn expire_held(&mut self, lease: Age) -> Outcome {
         let Some(lease) = self.lease(lease).cloned() else { return Ok("nothing") };
         let expiring = self.model.expiring();
-        // It sends only the jobs for which the claim reported a deadline.
+        // A worker sends only the jobs for which the claim returned a deadline.
         let mut verdicts = lease.all("release");
         verdicts.retain(|one| one.job.attempts == 1 && one.job.crashes == 0 && expiring.contains(&one.job.id));
         let refused = protocol::expire_held(&mut self.connection, &verdicts).await.map_err(fault)?;

@@ -1,37 +1,37 @@
-//! The operations. Jobs and leases are named by their age, so that a shrunk sequence remains meaningful.
+//! Operations of the model test. Jobs and leases are named by their age, so that a shrunk sequence remains meaningful.
 
 use proptest::{collection::vec, prelude::*};
 use tests::protocol::VERDICTS;
 
-/// One step of a sequence.
+/// Step of a sequence.
 #[derive(Clone, Debug)]
 pub(super) struct Step {
     pub(super) op: Op,
-    /// Whether its transaction is rolled back, as by a failover that loses it: the reply was sent, but the effect is lost.
+    /// Whether the transaction is rolled back after its response, as by a failover that loses the transaction.
     pub(super) lost: bool,
 }
 
-/// Index of a job or lease counted back from the newest, modulo the number of them. Operator statements alternate between all jobs and the
-/// jobs they apply to.
+/// Index of a job or lease, counted back from the newest and taken modulo their number. Operator statements choose alternately among all
+/// jobs and among the jobs to which they apply.
 pub(super) type Age = usize;
 
-/// An operation of a producer, a worker or an operator.
+/// Operation of a producer, a worker or an operator.
 #[derive(Clone, Debug)]
 pub(super) enum Op {
-    /// Enqueues one job: lane, and whether it is scheduled for later.
+    /// Enqueues one job: lane, and whether the job is scheduled for later.
     Enqueue(usize, bool),
-    /// Enqueues several jobs in one statement, each as above.
+    /// Enqueues several jobs in one statement: lane of each job, and whether the job is scheduled for later.
     EnqueueMany(Vec<(usize, bool)>),
-    /// Claims jobs: worker, and maximum number.
+    /// Claims jobs: worker, and maximum number of jobs.
     Claim(usize, i32),
-    /// Settles jobs of leases, including ended ones, and optionally completes a whole lease.
+    /// Settles jobs of any leases, including ended ones. Optionally completes a whole lease.
     Settle(Vec<VerdictOp>, Option<Age>),
     /// Settles all jobs that a lease ever had with the same verdict.
     SettleAll(Age, &'static str),
     GiveBack(Vec<Age>),
     Recover,
     Promote(i64),
-    /// Advances time until these jobs are due.
+    /// Advances the time until the given jobs are due.
     MakeDue(Vec<Age>),
     Requeue(Vec<Age>),
     Cancel(Vec<Age>),
@@ -39,39 +39,40 @@ pub(super) enum Op {
     Reopen(Age),
     /// Expires the heartbeat of a worker.
     Silence(usize),
-    /// Expires the heartbeat of the holder of a lease.
+    /// Expires the heartbeat of the worker that holds a lease.
     Orphan(Age),
     Beat(usize),
-    /// Registers a worker again, as after its heartbeat expired. It abandons its leases.
+    /// Registers a worker again, as after its heartbeat has expired. The worker abandons its leases.
     Register(usize),
     Retire(usize),
     PruneDone,
     PruneWorkers,
     AddDays,
     DropDay,
-    /// Enqueues a job in this lane with a start deadline within an hour.
+    /// Enqueues a job into the given lane, with a start deadline in an hour.
     EnqueueExpiring(usize),
-    /// Advances time past the start deadlines of these jobs.
+    /// Advances the time past the start deadlines of the given jobs.
     MakeLate(Vec<Age>),
     ExpireDue,
-    /// The holder of a lease reports all its jobs as expired.
+    /// Reports all jobs of a lease as expired, called by the worker that holds the lease.
     ExpireHeld(Age),
-    /// Pauses this scope.
+    /// Pauses a scope.
     Pause(usize),
     Resume(usize),
-    /// A worker reads pauses and limits, and acknowledges them.
+    /// Lets a worker read pauses and limits, and acknowledge them.
     Vouch(usize),
-    /// Sets the limit to this concurrency, or removes it.
+    /// Sets the concurrency of the limit, or removes the limit.
     Limit(Option<usize>),
-    /// Claims as above, under the limit: whether the worker reports ended leases, and whether it reads all permits again.
+    /// Claims jobs under the limit: worker, maximum number of jobs, whether the worker reports ended leases, and whether the claim reads
+    /// all permits again.
     ClaimLimited(usize, i32, (bool, bool)),
 }
 
-/// A verdict.
+/// Verdict on a job of a lease.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct VerdictOp {
     pub(super) lease: Age,
-    /// Index among the jobs of the lease, or among all jobs if the verdict is about a job of another lease.
+    /// Index among the jobs of the lease, or among all jobs for a verdict on a job of another lease.
     pub(super) job: Age,
     pub(super) of_another: bool,
     pub(super) verdict: &'static str,
@@ -80,14 +81,14 @@ pub(super) struct VerdictOp {
 /// Lanes: queue and priority.
 pub(super) const LANES: [(&str, i16); 4] = [("default", 100), ("mail", 100), ("default", 7), ("slow", 100)];
 
-/// The lane that may have a limit, and the scope of the limit.
+/// Lane that may have a limit. Also the scope of the limit.
 pub(super) const LIMITED: usize = 3;
 pub(super) const LIMIT: &str = "queue:slow";
 
 /// Scopes that may be paused: queue and type.
 pub(super) const SCOPES: [(&str, &str); 4] = [("mail", "*"), ("default", "do"), ("slow", "*"), ("*", "do")];
 
-/// Events that must occur in some sequence. Otherwise the test checks nothing.
+/// Events that must occur in some sequence. Without them the test would check nothing.
 pub(super) const EVENTS: [&str; 38] = [
     "added days",
     "beat",
@@ -141,14 +142,14 @@ pub(super) fn steps() -> impl Strategy<Value = Vec<Step>> {
         .prop_map(move |(days, first, rest)| once(days).chain(once(first)).chain(rest.into_iter().flatten()).collect())
 }
 
-/// Returns operations that random sequences combine too rarely.
+/// Returns fixed sequences of operations that random sequences contain too rarely.
 fn story() -> impl Strategy<Value = Vec<Op>> {
     let crash = (0..3_usize, 1..4_i32).prop_map(|(worker, most)| vec![Op::Claim(worker, most), Op::Register(worker), Op::Recover]);
     let letter = (0..3_usize, vec(0..3_usize, 3)).prop_map(|(worker, jobs)| {
         vec![Op::Register(worker), Op::Claim(worker, 4), Op::SettleAll(0, "dead"), Op::Requeue(jobs.clone()), Op::Discard(jobs)]
     });
     let delay = (0..LANES.len()).prop_map(|lane| vec![Op::Enqueue(lane, true), Op::MakeDue(vec![0]), Op::Promote(2)]);
-    // A claimed job starts in time or not. A started job no longer expires.
+    // A claimed job starts before or after its deadline. A started job no longer expires.
     let held = (0..LANES.len(), 0..3_usize, any::<bool>()).prop_map(|(lane, worker, is_late)| {
         let late = Some(Op::MakeLate(vec![0])).filter(|_| is_late);
         let held = [Op::EnqueueExpiring(lane), Op::Claim(worker, 9)].into_iter().chain(late);
@@ -166,10 +167,10 @@ fn story() -> impl Strategy<Value = Vec<Op>> {
     let jobs = || Op::EnqueueMany(vec![(LIMITED, false); 4]);
     let limit = (1..4_usize, 0..3_usize, 1..6_i32, any::<[bool; 3]>(), prop::bool::weighted(0.2)).prop_map(
         move |(most, worker, claimed, slow, ends)| {
-            let heard = (0..3).filter(move |other| *other == worker || !slow[*other]).map(Op::Vouch);
+            let acknowledgements = (0..3).filter(move |other| *other == worker || !slow[*other]).map(Op::Vouch);
             let claims = [(false, false), (true, false)].map(|how| Op::ClaimLimited(worker, claimed, how));
             let end = Some(Op::Limit(None)).filter(|_| ends);
-            let set = [Op::Limit(Some(most)), jobs()].into_iter().chain(heard).chain(claims.clone());
+            let set = [Op::Limit(Some(most)), jobs()].into_iter().chain(acknowledgements).chain(claims.clone());
             set.chain(vouched()).chain(claims).chain(end).collect()
         },
     );
@@ -214,7 +215,7 @@ fn op() -> impl Strategy<Value = Op> {
     ]
 }
 
-/// Returns operations on pauses and the limit.
+/// Returns the strategy for operations on pauses and the limit.
 fn rules() -> impl Strategy<Value = Op> {
     let worker = || 0..3_usize;
     prop_oneof![

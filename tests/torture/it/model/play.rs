@@ -1,4 +1,4 @@
-//! Runs a step on the tables and in the model, and compares both.
+//! Executes each step on the tables and in the model, then compares both.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -19,26 +19,26 @@ use super::{
     rules::KnownRules,
 };
 
-/// One sequence in progress.
+/// Sequence in progress.
 pub(super) struct Player {
     pub(super) connection: PgConnection,
     pub(super) model: Model,
-    /// Every claim that returned jobs, including lost ones: what a zombie knows.
+    /// Leases of all claims that returned jobs, including claims that were rolled back. A zombie may still use any of these leases.
     pub(super) leases: Vec<Lease>,
     workers: Vec<Uuid>,
-    /// What each worker has read of pauses and the limit.
+    /// Rules that each worker has read.
     pub(super) known: BTreeMap<Uuid, KnownRules>,
     /// Id of the limit.
     pub(super) gate: i64,
-    /// Whether a transaction is open that will be rolled back.
+    /// Whether the open transaction will be rolled back.
     losing: bool,
-    /// Lane and solo twin of each lane id, in the order in which claims visit them.
+    /// Model lane of each lane id, and whether the id is the lane's solo twin. Claims visit lanes in the order of their ids.
     pub(super) lanes: BTreeMap<i64, (usize, bool)>,
 }
 
 pub(super) type Outcome = Result<&'static str, String>;
 
-/// Returns one line per job, as `Model::rows` formats them. A job with two entries has two lines.
+/// Query for one line per job, in the format of `Model::rows`. A job with two entries has two lines.
 const ROWS: &str = "
 with entry as (
   select id, format('ready lane=%s %s %s', lane, attempts, crashes) as line from queue.ready
@@ -55,7 +55,7 @@ select format('%s %s failures=%s', j.id, coalesce(e.line, 'nowhere'), (select co
 from queue.job j left join entry e on e.id = j.id
 order by j.id, e.line";
 
-/// Rows of jobs that no longer exist.
+/// Query for the number of rows whose job no longer exists.
 const ORPHANS: &str = "select count(*) from queue.failure f where not exists (select from queue.job j where j.id = f.id)";
 
 const EMPTY: &str = "delete from queue.ready; delete from queue.scheduled; delete from queue.lease; delete from queue.done;
@@ -72,7 +72,7 @@ pub(super) fn equal<T: PartialEq + std::fmt::Debug>(what: &str, found: &T, expec
     if found == expected { Ok(()) } else { Err(format!("{what}:\n found    {found:?}\n expected {expected:?}")) }
 }
 
-/// Retries while autovacuum has a table locked.
+/// Retries the statement while autovacuum has a table locked.
 async fn retry_while_locked<T>(mut act: impl AsyncFnMut() -> sqlx::Result<T>) -> Result<T, String> {
     loop {
         match act().await {
@@ -82,8 +82,8 @@ async fn retry_while_locked<T>(mut act: impl AsyncFnMut() -> sqlx::Result<T>) ->
     }
 }
 
-/// Plans as a worker's connection does. Parallel workers are off because the tables are almost empty. For the same reason there is no
-/// partition after today's.
+/// Opens a connection with a worker's planner settings. Parallel workers are off, because the planner would use them on the almost empty
+/// tables. Drops the partitions after today's for the same reason.
 async fn connect(db: &TestDb) -> PgConnection {
     let planner = [("plan_cache_mode", "force_generic_plan"), ("jit", "off"), ("max_parallel_workers_per_gather", "0")];
     let mut connection = PgConnection::connect_with(&PgConnectOptions::from_str(&db.url).unwrap().options(planner)).await.unwrap();
@@ -115,12 +115,12 @@ impl Player {
         player
     }
 
-    /// Returns the connection for the next sequence.
+    /// Returns the connection, which the next sequence reuses.
     pub(super) fn leave(self) -> PgConnection {
         self.connection
     }
 
-    /// Runs one step and checks the tables against the model. Returns the name of the event.
+    /// Executes one step, and compares the tables with the model. Returns the name of the event.
     pub(super) async fn step(&mut self, step: &Step) -> Outcome {
         self.model.step();
         // Creating or dropping a day may need a retry, which an open transaction does not allow.
@@ -218,7 +218,7 @@ impl Player {
         }
     }
 
-    /// Registers a worker and reads pauses and limits, as workers do before their first claim.
+    /// Registers a worker that reads pauses and limits, as workers do before their first claim.
     async fn register(&mut self) -> Result<Uuid, String> {
         let worker = protocol::register(&mut self.connection).await.map_err(fault)?;
         self.model.register(worker);
@@ -255,7 +255,7 @@ impl Player {
                 let mine = lease.jobs.iter().find(|held| held.id == *id);
                 job = mine.copied().unwrap_or(ClaimedJob { id: *id, ..job });
             }
-            // A worker names a job once per statement, either with its whole lease or by itself.
+            // A worker names a job only once per statement, either with the whole lease or individually.
             let twice = verdicts.iter().any(|other| other.token == lease.token && other.job.id == job.id);
             if !twice && !whole.contains(&lease.token) {
                 verdicts.push(JobVerdict { token: lease.token, job, verdict: item.verdict });
@@ -326,16 +326,16 @@ impl Player {
         Ok("made due")
     }
 
-    /// Operator statements must affect the jobs in a suitable state, and no others.
+    /// Executes an operator statement, which must affect exactly the jobs in a suitable state.
     async fn operate(&mut self, op: &Op) -> Outcome {
         let dead = |place| place == JobPlace::Dead;
-        let over = |place| matches!(place, JobPlace::Completed { .. } | JobPlace::Cancelled | JobPlace::Expired);
+        let is_finished = |place| matches!(place, JobPlace::Completed { .. } | JobPlace::Cancelled | JobPlace::Expired);
         let waits = |place| matches!(place, JobPlace::Ready(_) | JobPlace::Scheduled { .. });
         let (ids, what) = match op {
             Op::Requeue(agos) => (self.ids(agos, dead), "requeued"),
             Op::Cancel(agos) => (self.ids(agos, waits), "cancelled"),
             Op::Discard(agos) => (self.ids(agos, dead), "discarded"),
-            Op::Reopen(ago) => (self.ids(&[*ago], over), "reopened"),
+            Op::Reopen(ago) => (self.ids(&[*ago], is_finished), "reopened"),
             other => panic!("not an operator statement: {other:?}"),
         };
         let on = &mut self.connection;
@@ -345,7 +345,10 @@ impl Player {
             "discarded" => (operate::discard(on, &ids).await, self.model.those(&ids, dead)),
             _ => {
                 let Some(id) = ids.first() else { return Ok("nothing") };
-                (operate::reopen(on, *id).await.map(|back| if back { vec![*id] } else { Vec::new() }), self.model.those(&[*id], over))
+                (
+                    operate::reopen(on, *id).await.map(|back| if back { vec![*id] } else { Vec::new() }),
+                    self.model.those(&[*id], is_finished),
+                )
             }
         };
         let changed = changed.map_err(fault)?;

@@ -1,4 +1,4 @@
-//! State of pauses and of a limit, and what each worker has read of it.
+//! State of the rules, which are pauses and a limit, and what each worker has read.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,10 +6,10 @@ use uuid::Uuid;
 
 use super::op::{LANES, LIMITED, SCOPES};
 
-/// Active pauses, and the concurrency of the limited lane.
+/// Active pauses, the limit, and the acknowledgements of the workers.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Rules {
-    /// Number of the pause of each scope.
+    /// Number of the pause of each paused scope.
     pub(super) paused: BTreeMap<usize, i64>,
     pub(super) limit: Option<Bound>,
     /// Highest number that each worker has acknowledged.
@@ -21,22 +21,23 @@ pub(super) struct Rules {
 pub(super) struct Bound {
     pub(super) most: usize,
     pub(super) number: i64,
-    /// Whether the limit also counts jobs that started before it. By then all live workers had acknowledged it.
+    /// Whether the limit is in force. From then on, jobs that started before the limit was set count too, because all live workers have
+    /// acknowledged the limit.
     pub(super) adopted: bool,
     /// Number of jobs that the limit counts per lease.
     pub(super) permits: BTreeMap<Uuid, usize>,
 }
 
-/// A claim under the limit.
+/// Claim under the limit, as requested by a worker.
 pub(super) struct LimitedClaim<'a> {
     pub(super) most: usize,
     /// Leases that the claim reports as having finished jobs.
     pub(super) freed: &'a [Uuid],
-    /// Whether to read all leases again if there is no free permit.
+    /// Whether to read the permits of all leases again if too few permits are free.
     pub(super) belt: bool,
 }
 
-/// What a worker has read.
+/// Rules that a worker has read.
 #[derive(Clone, Debug, Default)]
 pub(super) struct KnownRules {
     pub(super) paused: BTreeSet<usize>,
@@ -44,13 +45,13 @@ pub(super) struct KnownRules {
 }
 
 impl KnownRules {
-    /// Whether the worker may claim from this lane, with or without permits.
+    /// Returns whether the worker may claim from a lane, under the limit or without it.
     pub(super) fn may(&self, lane: usize, under_limit: bool) -> bool {
         !self.paused.iter().any(|scope| covers(*scope, lane)) && (self.limited && lane == LIMITED) == under_limit
     }
 }
 
-/// Whether a scope covers a lane.
+/// Returns whether a scope covers a lane.
 pub(super) fn covers(scope: usize, lane: usize) -> bool {
     SCOPES[scope].0 == "*" || SCOPES[scope].0 == LANES[lane].0
 }

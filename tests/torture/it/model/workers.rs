@@ -1,4 +1,5 @@
-//! Pauses and a limit on the worker's side: workers read them, stop claiming the covered lanes, and acknowledge. Also claims under them.
+//! Worker side of pauses and of a limit. Workers read the rules, stop claiming the covered lanes, and acknowledge the rules. Also includes
+//! claims under a limit.
 
 use std::collections::BTreeSet;
 
@@ -22,7 +23,7 @@ fn sql(text: &'static str) -> &'static str {
 }
 
 impl Player {
-    /// Reads what a worker reads before its first claim and after each notification.
+    /// Reads the rules that a worker reads before its first claim and after each notification. Returns the newest number.
     pub(super) async fn read_rules(&mut self, worker: Uuid) -> Result<i64, String> {
         let read = sqlx::query(sql(include_str!("../../../../queue-worker/sql/pauses.sql"))).bind(worker);
         let rows = read.fetch_all(&mut self.connection).await.map_err(fault)?;
@@ -41,7 +42,7 @@ impl Player {
         Ok(newest)
     }
 
-    /// A worker reads all rules and acknowledges them.
+    /// Lets a worker read all rules and acknowledge the newest number.
     pub(super) async fn vouch(&mut self, worker: Uuid) -> Outcome {
         let newest = self.read_rules(worker).await?;
         let there: bool = sqlx::query_scalar("select exists (select from queue.worker where id = $1)")
@@ -94,7 +95,7 @@ impl Player {
         self.model.set_limit(most, number).map(|()| "set a limit")
     }
 
-    /// Returns the lanes that a worker may claim from, in the order of their ids.
+    /// Returns the lanes that a worker may claim from, ordered by id.
     fn lanes_of(&self, worker: Uuid, under_limit: bool) -> Vec<(i64, (usize, bool))> {
         let known = self.known.get(&worker).cloned().unwrap_or_default();
         self.lanes.iter().filter(|(_, (lane, _))| known.may(*lane, under_limit)).map(|(id, of)| (*id, *of)).collect()
@@ -122,8 +123,8 @@ impl Player {
         })
     }
 
-    /// Claims under the limit, by a worker that knows of it. The worker reports all leases or none as freed, and reads all permits again or
-    /// none.
+    /// Claims under the limit, by a worker that knows the limit. `reports_freed` reports all leases as freed, and `belt` reads all permits
+    /// again if too few are free.
     pub(super) async fn claim_limited(&mut self, worker: Uuid, most: i32, (reports_freed, belt): (bool, bool)) -> Outcome {
         let lanes = self.lanes_of(worker, true);
         if lanes.is_empty() {

@@ -1,21 +1,21 @@
-//! State of the model: tables, the part of them that a failover would keep, and the local state of each process.
+//! State of the model: the tables, the contents that would survive a failover, and the local state of each process.
 
-/// Two jobs: the minimum for a partially settled lease.
+/// Number of jobs. A partially settled lease requires at least two.
 pub(super) const JOBS: usize = 2;
 
-/// Two workers: the minimum for one to be late and another to have replaced it.
+/// Number of workers. At least two are required, so that one worker can be late after another has replaced it.
 pub(super) const WORKERS: usize = 2;
 
-/// Set of jobs, one bit each.
+/// Set of jobs, with one bit per job.
 pub(super) type Ids = u8;
 
-/// Identifies a claim. Tokens are random, so a token that no process knows any more can be reused: see [`State::rename`].
+/// Token of a claim. Real tokens are random. Here, a token that no process knows any more is reused: see [`State::rename`].
 pub(super) type Token = u8;
 
-/// The set of all jobs.
+/// Set of all jobs.
 pub(super) const ALL: Ids = (1 << JOBS) - 1;
 
-/// The tables.
+/// Contents of the tables.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct Db {
     /// Number of entries in `ready`, per job.
@@ -23,28 +23,28 @@ pub(super) struct Db {
     /// Number of entries in `done`, per job.
     pub(super) done: [u8; JOBS],
     pub(super) leases: Vec<LeaseRow>,
-    /// Next value of a database sequence, and charged attempts per job. Only broken variants read them.
+    /// Next value of a database sequence. Only broken variants use the sequence and the attempts below.
     pub(super) next: u8,
     pub(super) attempts: [u8; JOBS],
 }
 
-/// A row of `lease`.
+/// Row of the table `lease`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct LeaseRow {
     pub(super) claim: Claim,
-    /// Worker whose heartbeat keeps the lease. `None` after the heartbeat has expired.
+    /// Worker whose heartbeat keeps the lease alive. `None` after the heartbeat has expired.
     pub(super) worker: Option<usize>,
     pub(super) ids: Ids,
 }
 
-/// Identifies a claim: its token, and per job the number by which a broken variant distinguishes claims.
+/// Identity of a claim: its token, and one number per job by which broken variants distinguish claims.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Claim {
     pub(super) token: Token,
     pub(super) number: [u8; JOBS],
 }
 
-/// A verdict on jobs.
+/// Verdict that a worker has sent for jobs of a claim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct SentVerdict {
     pub(super) claim: Claim,
@@ -58,46 +58,46 @@ pub(super) enum Verdict {
     Release,
 }
 
-/// A worker.
+/// Local state of a worker, and whether the worker's heartbeat row is alive.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Process {
     pub(super) up: bool,
-    /// Whether its heartbeat has not expired.
+    /// Whether the worker's heartbeat row has not expired.
     pub(super) alive: bool,
-    /// Running jobs and the claim they run under.
+    /// Running jobs, with their claims.
     pub(super) held: Vec<(Claim, Ids)>,
-    /// Claims without a reply.
+    /// Tokens of claims without a response.
     pub(super) strays: Vec<Token>,
-    /// Verdicts without a reply.
+    /// Verdict without a response.
     pub(super) sent: Option<SentVerdict>,
 }
 
-/// A recovery between its two statements.
+/// Recovery that has executed the first of its two statements.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Recovery {
     pub(super) locked: bool,
-    /// Each lease, and its jobs at the time it was found.
+    /// Leases with their jobs, as read by the first statement.
     pub(super) found: Vec<(Token, Ids)>,
 }
 
-/// The whole state.
+/// Complete state of the model.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct State {
-    /// The tables as visible to all sessions.
+    /// Tables as visible to all sessions.
     pub(super) db: Db,
-    /// The tables as synced: what remains after a failover.
+    /// Tables as synced to disk, which is what remains after a failover.
     pub(super) synced: Db,
     pub(super) workers: [Process; WORKERS],
-    /// Claims abandoned by their worker that the server may still execute.
+    /// Abandoned claims that the server may still execute, with their workers.
     pub(super) late_claims: Vec<(usize, Token)>,
-    /// Settles abandoned by their worker that the server may still execute.
+    /// Abandoned verdicts that the server may still execute.
     pub(super) late_settles: Vec<SentVerdict>,
     pub(super) recovery: Option<Recovery>,
     /// Jobs whose enqueue was acknowledged.
     pub(super) enqueued: Ids,
     /// Jobs whose completion was acknowledged.
     pub(super) completed: Ids,
-    /// Whether a verdict about another claim took effect, and whether one of a late worker was refused.
+    /// Whether a verdict took effect under another claim. The next field records whether a verdict was rejected.
     pub(super) wrong: bool,
     pub(super) refused: bool,
     /// Number of faults that may still occur.
@@ -159,7 +159,7 @@ impl State {
         }
     }
 
-    /// Returns every occurrence of a token.
+    /// Returns references to all tokens in the state.
     fn tokens(&mut self) -> Vec<&mut Token> {
         let mut all: Vec<&mut Token> = Vec::new();
         for worker in &mut self.workers {
@@ -180,7 +180,7 @@ impl State {
         (0..=u8::MAX).find(|token| !known.contains(token)).unwrap_or_default()
     }
 
-    /// Renumbers tokens in the order of their occurrence, so that states that differ only in token names are equal.
+    /// Renumbers tokens in the order of their occurrence, so that states that differ only in their tokens are equal.
     pub(super) fn rename(&mut self) {
         for worker in &mut self.workers {
             worker.held.retain(|(_, ids)| *ids != 0);

@@ -1,64 +1,66 @@
-//! Steps of the model and their effects. A statement is one step because it is one transaction. Recovery is two statements.
+//! Steps of the model and their effects. A statement is one step, because it is one transaction. A recovery is two steps, because it has
+//! two statements.
 
 use super::state::{ALL, Claim, Ids, JOBS, LeaseRow, Process, Recovery, SentVerdict, State, Token, Verdict, WORKERS, jobs, parts};
 
-/// The protocol and its broken variants.
+/// Protocol of the product, or a broken variant of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Variant {
     Ours,
-    /// A verdict does not need its own lease, only that the job has one.
+    /// A verdict takes effect if the job is in any lease, even in one of another claim.
     SettlesById,
-    /// Claims are distinguished by the attempts of their jobs.
+    /// Claims are identified by the attempt numbers of their jobs.
     SettlesByAttempt,
-    /// Claims are distinguished by a database sequence.
+    /// Claims are identified by a database sequence.
     SequenceTokens,
     /// Recovery reads the jobs of a lease before it locks the lease.
     RecoversAtOnce,
-    /// A claim without a reply is forgotten.
+    /// A worker forgets claims without a response.
     ForgetsStrays,
-    /// A claim without a reply is given back once, although the server may still execute it.
+    /// A worker gives back a claim without a response only once, although the server may still execute the claim.
     GivesBackOnce,
-    /// A worker without heartbeats continues while its row expires.
+    /// A worker that cannot send heartbeats keeps running while its heartbeat row expires.
     NeverFences,
 }
 
-/// One step.
+/// Step of the model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Step {
     Enqueue(usize),
     Claim(usize, Ids, Delivery),
-    /// The server executes a claim that its worker has abandoned, or it never does.
+    /// The server executes an abandoned claim for the given jobs, or drops the claim.
     LateClaim(usize, Option<Ids>),
     GiveBack(usize),
-    /// The claims without a reply are past their deadline: what was given back is on disk, and nothing is in flight.
+    /// A worker forgets its claims without a response, because they are past their deadline. By then the returned jobs are on disk, and no
+    /// request is in flight.
     DropStrays(usize),
-    /// Settles jobs of one of the worker's leases, named by its index.
+    /// A worker settles jobs of one of its claims: worker, index of the claim, jobs, verdict, delivery.
     Settle(usize, usize, Ids, Verdict, Delivery),
     Retry(usize, Delivery),
     LateSettle(usize, bool),
-    /// The two statements of a recovery.
+    /// First statement of a recovery. `TakeBack` is the second one.
     Find,
     TakeBack,
     AbortRecovery,
     /// Syncs everything to disk.
     Sync,
-    /// Another server takes over with what is on disk.
+    /// Another server takes over with the contents of the disk.
     Failover,
     Crash(usize),
     Restart(usize),
     /// A worker that could not send heartbeats abandons its jobs.
     Fence(usize),
-    /// Expires a worker's heartbeat row.
+    /// The heartbeat row of a worker expires.
     Expire(usize),
-    /// A worker learns that its row has expired, and registers again.
+    /// A worker notices that its heartbeat row has expired, and registers again.
     Notice(usize),
 }
 
-/// Outcome of a request.
+/// Fate of a request and its response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Delivery {
     Answered,
-    /// The request took effect, but the reply is lost.
+    /// The request took effect, but the response is lost.
     Unanswered,
     /// The worker gives up before the request takes effect.
     Late,
@@ -66,17 +68,18 @@ pub(super) enum Delivery {
 
 const DELIVERIES: [Delivery; 3] = [Delivery::Answered, Delivery::Unanswered, Delivery::Late];
 
-/// The protocol or a broken variant.
+/// Variant of the protocol and its environment.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Protocol {
     pub(super) variant: Variant,
     pub(super) faults: u8,
-    /// Whether clocks are accurate: a worker's row expires only after the worker has fenced itself. Then no commit is lost either.
+    /// Whether clocks are accurate, so that a worker's heartbeat row expires only after the worker has abandoned its jobs. No commit is
+    /// lost then.
     pub(super) punctual: bool,
 }
 
 impl Step {
-    /// Whether the step is a fault that need not ever happen.
+    /// Returns whether the step is a fault, which may never happen.
     pub(super) fn is_fault(self, state: &State) -> bool {
         match self {
             Self::Claim(.., delivery) | Self::Settle(.., delivery) | Self::Retry(_, delivery) => delivery != Delivery::Answered,
@@ -88,7 +91,7 @@ impl Step {
 }
 
 impl Protocol {
-    /// Returns the possible next steps.
+    /// Returns the steps that are possible in a state.
     pub(super) fn steps(self, state: &State) -> Vec<Step> {
         let mut steps: Vec<Step> = jobs(ALL & !state.enqueued).map(Step::Enqueue).collect();
         for worker in 0..WORKERS {
@@ -129,7 +132,7 @@ impl Protocol {
         }
         if process.alive {
             let claims = parts(state.db.waiting()).flat_map(|ids| DELIVERIES.map(|delivery| Step::Claim(worker, ids, delivery)));
-            // The jobs of a late claim are not known yet.
+            // The jobs of a late claim are chosen only when the server executes the claim, so one late claim per job is enough.
             steps.extend(claims.filter(|step| !matches!(step, Step::Claim(_, ids, Delivery::Late) if ids & (ids - 1) != 0)));
         } else {
             steps.push(Step::Notice(worker));
@@ -165,7 +168,7 @@ impl Protocol {
         steps.push(Step::Crash(worker));
     }
 
-    /// Returns the state after the step.
+    /// Returns the state after a step.
     pub(super) fn after(self, state: &State, step: Step) -> State {
         let mut next = state.clone();
         next.faults -= u8::from(step.is_fault(state));
@@ -180,13 +183,14 @@ impl State {
         self.recovery.as_ref().is_some_and(|recovery| recovery.locked && recovery.found.iter().any(|(found, _)| *found == token))
     }
 
-    /// Whether a claim is in flight or has left a lease.
+    /// Returns whether the server may still execute a claim, or has stored its lease.
     fn is_known(&self, token: Token) -> bool {
         let leases = self.db.leases.iter().chain(&self.synced.leases);
         self.late_claims.iter().any(|(_, late)| *late == token) || leases.into_iter().any(|row| row.claim.token == token)
     }
 
-    /// A settle waits for a recovery that has locked its lease. A late settle may not have started.
+    /// Returns whether a settle may run now. A settle waits for a recovery that has locked its lease, but a late settle may not have
+    /// reached the server yet.
     fn may_settle(&self, step: &Step, token: Token) -> bool {
         let late = matches!(step, Step::Settle(.., Delivery::Late) | Step::Retry(_, Delivery::Late));
         late || !self.is_locked(token)
@@ -270,7 +274,7 @@ impl State {
         }
     }
 
-    /// ready -> lease. Not synced.
+    /// ready -> lease: claims jobs. Not synced to disk.
     fn take(&mut self, variant: Variant, worker: usize, token: Token, ids: Ids) -> Claim {
         let mut number = [0; JOBS];
         for job in jobs(ids) {
@@ -315,7 +319,7 @@ impl State {
         }
     }
 
-    /// lease -> done | ready, synced. Returns the jobs whose verdict took effect.
+    /// lease -> done | ready: applies a verdict and syncs to disk. Returns the jobs for which the verdict took effect.
     fn settle(&mut self, variant: Variant, sent: SentVerdict) -> Ids {
         let mut counted = 0;
         for job in jobs(sent.ids) {
@@ -338,7 +342,8 @@ impl State {
         counted
     }
 
-    /// lease -> ready: the jobs that are in the leases now, or (in a broken variant) that were there when they were found. Not synced.
+    /// lease -> ready: releases the jobs that are in the leases now. A broken variant releases the jobs that its first statement read. Not
+    /// synced to disk.
     fn take_back(&mut self, variant: Variant) {
         let found = self.recovery.take().map(|recovery| recovery.found).unwrap_or_default();
         for (token, seen) in found {
@@ -350,7 +355,7 @@ impl State {
 }
 
 impl Process {
-    /// Returns the worker without any local state.
+    /// Returns the process without its claims and verdicts.
     fn without_local_state(&self) -> Self {
         Self { held: Vec::new(), strays: Vec::new(), sent: None, ..*self }
     }

@@ -1,4 +1,4 @@
-//! `cargo conformance`: runs every public operation against a server, and reports which of them work there.
+//! `cargo conformance`: runs every public operation against a server, and reports which operations work there.
 
 fn main() -> std::process::ExitCode {
     torture::conformance::main()

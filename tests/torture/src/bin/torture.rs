@@ -1,4 +1,5 @@
-//! `cargo torture`: runs statements concurrently and beside models, in a long form, or in a short one of a few minutes.
+//! `cargo torture`: runs statements concurrently and beside in-memory models. The long form plays many samples, the short form takes a few
+//! minutes.
 
 use std::process::{Command, ExitCode};
 
@@ -8,9 +9,9 @@ use clap::Parser;
 #[derive(Debug, Parser)]
 #[command(name = "cargo torture")]
 struct Args {
-    /// Only tests whose name contains one of these.
+    /// Only tests whose name contains one of the given texts.
     only: Vec<String>,
-    /// A seventh of the triples, and short models: about three minutes on two cores, as the CI runs it.
+    /// Play a seventh of the triples, and fewer model sequences. Takes about three minutes on two cores, and is run by the CI.
     #[arg(long)]
     quick: bool,
     /// Seed of the sample of triples.
@@ -18,13 +19,14 @@ struct Args {
     seed: u64,
 }
 
-/// Environment variables of the long form, unless set already: triples drawn from all statements, and sequences of the model.
+/// Environment variables of the long form, unless they are set already: the number of triples drawn from all statements, and the number of
+/// model sequences.
 const LONG: [(&str, &str); 2] = [("QUEUE_TEST_TRIPLES", "5000"), ("PROPTEST_CASES", "5000")];
 
 fn main() -> ExitCode {
     let args = Args::parse();
     let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    // Builds the whole workspace, so that nothing is compiled again that `cargo test --workspace` has built.
+    // Builds the whole workspace, so that cargo reuses what `cargo test --workspace` has built.
     cargo.args(["test", "--quiet", "--workspace", "--test", "attacks", "--"]).args(&args.only);
     cargo.env("QUEUE_TEST_SEED", args.seed.to_string());
     for (name, value) in LONG.iter().filter(|(name, _)| !args.quick && std::env::var_os(name).is_none()) {

@@ -1,5 +1,5 @@
-//! Validates the checker: puts typical queue bugs into a copy of this workspace, one at a time. The scene that provokes the bug must report
-//! it within a minute. Without a bug no scene may report anything.
+//! Validates the checker with typical queue bugs, which are put into a copy of this workspace one at a time. The scene that provokes the
+//! bug must report the bug within a minute. Without a bug no scene may report anything.
 
 use std::{
     path::Path,
@@ -16,10 +16,10 @@ use crate::{
     target,
 };
 
-/// Time limit for reporting a bug, including the start of its server.
+/// Time limit for reporting a bug, including the start of the server.
 const WITHIN: Duration = Duration::from_mins(1);
 
-/// Runs all scenes without a bug, then each bug. Returns whether the checker was right every time.
+/// Runs all scenes without a bug, then the scene of each bug. Returns whether every bug was reported and no scene reported a false one.
 pub(super) fn check_the_checker() -> Result<bool> {
     let copy = WorkspaceCopy::new()?;
     let sound = copy.build(None)?;
@@ -47,9 +47,9 @@ fn mark(good: bool) -> &'static str {
     if good { "ok " } else { "BAD" }
 }
 
-/// Outcome of a scene.
+/// Outcome of playing a scene.
 struct SceneResult {
-    /// Number of reports; `None` if the scene did not finish.
+    /// Number of reported violations; `None` if the scene did not finish.
     reports: Option<usize>,
     first: String,
     seconds: f64,
@@ -62,7 +62,7 @@ impl SceneResult {
     }
 }
 
-/// Plays a scene with this program as built in the copy.
+/// Plays a scene with the program that was built in the copy.
 fn play(program: &Path, scene: &str) -> Result<SceneResult> {
     let began = Instant::now();
     let mut child = Command::new(program);
@@ -75,11 +75,11 @@ fn play(program: &Path, scene: &str) -> Result<SceneResult> {
         std::thread::sleep(Duration::from_millis(20));
     }
     let output = child.wait_with_output()?;
-    let (said, wailed) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    let (stdout, stderr) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     let seconds = began.elapsed().as_secs_f64();
-    let last: Option<Value> = said.lines().last().and_then(|line| serde_json::from_str(line).ok());
+    let last: Option<Value> = stdout.lines().last().and_then(|line| serde_json::from_str(line).ok());
     let Some(report) = last else {
-        return Ok(SceneResult { reports: None, first: wailed.lines().last().unwrap_or("it took too long").to_owned(), seconds });
+        return Ok(SceneResult { reports: None, first: stderr.lines().last().unwrap_or("it took too long").to_owned(), seconds });
     };
     let first = report["reports"][0].as_str().unwrap_or_default().to_owned();
     Ok(SceneResult { reports: report["reported"].as_u64().map(|reports| reports as usize), first, seconds })

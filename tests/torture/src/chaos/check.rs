@@ -1,6 +1,6 @@
 //! Compares the histories of the processes with the final rows of the database and with the injected faults.
 //!
-//! Pure: takes histories, faults and rows, and returns findings.
+//! Performs no I/O: takes histories, faults and rows, and returns findings.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -23,11 +23,11 @@ pub(super) struct FinalState {
     pub(super) attempts: i32,
     pub(super) output: Option<String>,
     pub(super) error: Option<String>,
-    /// Time of that state in microseconds since 1970.
+    /// Time at which the job entered the state, in microseconds since 1970.
     pub(super) at: i64,
     /// Start deadline in microseconds since 1970.
     pub(super) expires_at: Option<i64>,
-    /// Whether it fails in every batch.
+    /// Whether the job is a poison job, which fails in every batch.
     pub(super) poison: bool,
 }
 
@@ -37,40 +37,39 @@ pub(super) struct Findings {
     pub(super) attempted: usize,
     pub(super) acknowledged: usize,
     pub(super) completed: usize,
-    /// Dead letters after three crashes, each explained by a fault.
+    /// Dead letters after three crashes.
     pub(super) dead: usize,
-    /// Dead letters of poison jobs, which is their expected end.
+    /// Dead letters of poison jobs, which are expected to end like this.
     pub(super) poison: usize,
     /// Jobs that expired because they did not start in time.
     pub(super) expired: usize,
     /// Acknowledged jobs that are neither completed nor expired, nor dead for an expected reason.
     pub(super) lost: usize,
-    /// Jobs that are in the database although never attempted, rolled back, or stored twice. Also jobs that ran but are not in the
-    /// database.
+    /// Stored jobs that were never attempted or were rolled back, jobs that are stored twice, and jobs that ran but are not stored.
     pub(super) unexpected: usize,
     pub(super) executions: usize,
-    /// Executions after the first that no failure explains.
+    /// Executions that followed an execution without a recorded failure.
     pub(super) duplicate_executions: usize,
-    /// Duplicate executions that no fault explains: the lease of the first one was valid.
+    /// Duplicate executions that no fault explains, so that the lease of the first execution was valid.
     pub(super) unexplained_executions: usize,
-    /// Jobs that started again, or continued under a later lease, although their completion was recorded under an earlier one.
+    /// Jobs that started again, or that continued under a later lease, after their completion was recorded under an earlier lease.
     pub(super) stale_completions: usize,
-    /// Jobs completed without a successful execution, or by another execution than the output names.
+    /// Jobs that completed without a successful execution, or whose output names another execution.
     pub(super) unfounded_completions: usize,
-    /// Attempts of killed processes whose number was given to the next attempt.
+    /// Attempts of killed processes whose attempt number was assigned again to the next attempt.
     pub(super) uncounted_attempts: usize,
-    /// Jobs that started after all workers had acknowledged a pause and before the pause ended.
+    /// Jobs that started while a pause was active that all workers had acknowledged.
     pub(super) begun_while_paused: usize,
     /// Jobs that expired although they had started or had time left.
     pub(super) expired_wrongly: usize,
     /// Jobs that started for the first time after their start deadline.
     pub(super) begun_too_late: usize,
-    /// The first findings of each kind, for humans.
+    /// Descriptions of the first findings, for humans.
     #[serde(skip)]
     pub(super) notes: Vec<String>,
 }
 
-/// One execution of a handler.
+/// Execution of a handler.
 #[derive(Clone, Debug)]
 struct Execution {
     who: String,
@@ -84,16 +83,17 @@ pub(super) struct FaultLookup<'a> {
     pub(super) faults: &'a [Fault],
 }
 
-/// Time in microseconds during which a fault may still have effects: a missed heartbeat, reconnects.
+/// Time in microseconds after a fault during which the fault may still have effects, such as missed heartbeats and reconnects.
 const AFTERMATH: u64 = 6_000_000;
 
-/// Maximum difference in microseconds between a verdict and its row: clocks are read separately.
+/// Maximum difference in microseconds between the time of a verdict and the time in its row, which come from different clock readings.
 pub(super) const SLACK: u64 = 5_000;
 
-/// Maximum time in microseconds between a worker's deadline check and the first line of a handler, on a busy machine.
+/// Maximum time in microseconds from a worker's deadline check to the first line of the handler, on a busy machine.
 const START_LATENCY: u64 = 500_000;
 
-/// Maximum time in microseconds between the start of an expiry scan, which becomes the end of the job, and the check of its deadline.
+/// Maximum time in microseconds between the start of an expiry scan and the check of a job's deadline. The start of the scan is recorded as
+/// the end of the job.
 const SCAN_DURATION: i64 = 1_000_000;
 
 pub(super) fn check(history: &[Entry], faults: &[Fault], jobs: &[FinalState]) -> Findings {
@@ -152,8 +152,8 @@ pub(super) fn check(history: &[Entry], faults: &[Fault], jobs: &[FinalState]) ->
     found
 }
 
-/// Returns violations of the order of jobs with the same key, whose numbers increase with their position: a job that started after a later
-/// one, or while another one ran.
+/// Returns the violations of the order within each key. A violation is a job that started after a later one, or while another one ran. Job
+/// numbers increase with the jobs' positions.
 pub(super) fn out_of_order(history: &[Entry], key: impl Fn(u64) -> u64) -> Vec<String> {
     let mut keys: BTreeMap<u64, Vec<(u64, Execution)>> = BTreeMap::new();
     for (n, runs) in executions(history) {
@@ -176,7 +176,7 @@ pub(super) fn out_of_order(history: &[Entry], key: impl Fn(u64) -> u64) -> Vec<S
 }
 
 impl FinalState {
-    /// Whether the final state is an expected one.
+    /// Returns whether the job ended in an expected state.
     fn is_concluded(&self) -> bool {
         matches!(self.state.as_str(), "completed" | "expired") || self.is_dead_of_crashes() || self.is_dead_of_poison()
     }
@@ -191,7 +191,7 @@ impl FinalState {
     }
 }
 
-/// Returns the executions of each job in the order of their starts.
+/// Returns the executions of each job, ordered by start.
 fn executions(history: &[Entry]) -> BTreeMap<u64, Vec<Execution>> {
     let mut all: BTreeMap<u64, Vec<Execution>> = BTreeMap::new();
     let mut open: HashMap<(u64, &str, u32), usize> = HashMap::new();
@@ -215,7 +215,7 @@ fn executions(history: &[Entry]) -> BTreeMap<u64, Vec<Execution>> {
     all
 }
 
-/// Checks why a job ran more than once.
+/// Checks that a fault or a failure explains each further execution of a job.
 fn check_repeats(found: &mut Findings, lookup: &FaultLookup<'_>, n: u64, runs: &[Execution]) {
     for pair in runs.windows(2) {
         let (first, next) = (&pair[0], &pair[1]);
@@ -228,7 +228,7 @@ fn check_repeats(found: &mut Findings, lookup: &FaultLookup<'_>, n: u64, runs: &
             found.unexplained_executions += 1;
             found.note(|| format!("unexplained: {n} ran again: {first:?} {next:?}"));
         }
-        // A crash of the server may lose a claim, and the attempt with it.
+        // A crash of the server may lose a claim, and the attempt number with it.
         let killed = lookup.kill_of(&first.who).is_some_and(|at| at < next.start);
         if killed && first.attempt == next.attempt && !lookup.on_server(first.start, next.start) {
             found.uncounted_attempts += 1;
@@ -237,8 +237,8 @@ fn check_repeats(found: &mut Findings, lookup: &FaultLookup<'_>, n: u64, runs: &
     }
 }
 
-/// Checks that an expired job was past its deadline and had not started. An execution may be lost with its worker or with data that the
-/// server lost.
+/// Checks that an expired job was past its deadline and had not started. A start does not count if the worker may have lost the job, or if
+/// the server may have lost the claim.
 fn check_expiry(found: &mut Findings, lookup: &FaultLookup<'_>, n: u64, job: &FinalState, runs: &[Execution]) {
     found.expired += 1;
     let at = job.at.unsigned_abs();
@@ -249,8 +249,8 @@ fn check_expiry(found: &mut Findings, lookup: &FaultLookup<'_>, n: u64, job: &Fi
     }
 }
 
-/// Checks whether a job started after its deadline. Later attempts may be late, and so may an attempt whose process was stopped before its
-/// first line.
+/// Checks that no first attempt started after the job's deadline. An attempt whose process was stopped before the handler's first line may
+/// be late.
 fn check_deadline(found: &mut Findings, lookup: &FaultLookup<'_>, n: u64, job: &FinalState, runs: &[Execution]) {
     let Some(expires) = job.expires_at else { return };
     let late = |run: &&Execution| run.attempt == 1 && run.start > expires.unsigned_abs() + START_LATENCY;
@@ -260,7 +260,7 @@ fn check_deadline(found: &mut Findings, lookup: &FaultLookup<'_>, n: u64, job: &
     }
 }
 
-/// Checks that a completion belongs to an execution whose lease was live.
+/// Checks that a completion belongs to an execution whose lease was valid.
 fn check_completion(found: &mut Findings, lookup: &FaultLookup<'_>, n: u64, job: &FinalState, runs: &[Execution]) {
     match job.state.as_str() {
         "completed" => found.completed += 1,
@@ -277,15 +277,15 @@ fn check_completion(found: &mut Findings, lookup: &FaultLookup<'_>, n: u64, job:
     }
     let (attempts, at) = (job.attempts.unsigned_abs(), job.at.unsigned_abs());
     let well = |run: &&Execution| run.attempt == attempts && run.end.is_some_and(|(end, good)| good && end <= at + SLACK);
-    let said = |run: &&Execution| job.output.as_ref().is_none_or(|output| *output == run.who);
-    let Some(settled) = runs.iter().filter(well).rfind(said) else {
+    let wrote_output = |run: &&Execution| job.output.as_ref().is_none_or(|output| *output == run.who);
+    let Some(settled) = runs.iter().filter(well).rfind(wrote_output) else {
         found.unfounded_completions += 1;
         found.note(|| format!("unfounded: {n} {job:?} {runs:?}"));
         return;
     };
     for run in runs.iter().filter(|run| run.start != settled.start) {
         let later_lease = run.attempt > attempts;
-        // It started under an earlier lease, in a process that did not know the lease was lost.
+        // The execution started under an earlier lease, in a process that did not know that the lease was lost.
         let zombie =
             run.attempt <= attempts && (lookup.on_worker(run, run.start) || lookup.on_server(settled.start.min(run.start), run.start));
         if later_lease || (run.start > at + SLACK && !zombie) {
@@ -296,12 +296,12 @@ fn check_completion(found: &mut Findings, lookup: &FaultLookup<'_>, n: u64, job:
 }
 
 impl FaultLookup<'_> {
-    /// Whether a fault hit the process of this execution or its connections before `by`, so that it may have lost its lease.
+    /// Returns whether a fault hit the execution's process or its connections before `by`, so that the execution may have lost its lease.
     fn on_worker(&self, run: &Execution, by: u64) -> bool {
         self.on_process(&run.who, run.start, by)
     }
 
-    /// Whether a fault hit this process in the given time span.
+    /// Returns whether a fault hit the process `who` between `from` and `by`.
     pub(super) fn on_process(&self, who: &str, from: u64, by: u64) -> bool {
         let concerns = |fault: &&Fault| match fault.kind {
             Kind::Kill | Kind::Stop => fault.who == who,
@@ -311,13 +311,14 @@ impl FaultLookup<'_> {
         self.faults.iter().filter(concerns).any(|fault| fault.from < by && fault.until + AFTERMATH > from)
     }
 
-    /// Whether the server was down during this time span, or shortly before.
+    /// Returns whether the server was down between `from` and `until`, or shortly before.
     pub(super) fn on_server(&self, from: u64, until: u64) -> bool {
         let mut away = self.faults.iter().filter(|fault| fault.kind == Kind::Server);
         away.any(|fault| fault.from < until + 1_000_000 && fault.until + AFTERMATH > from)
     }
 
-    /// Whether the execution started during a pause. A process may have been stopped between the start of a handler and its first line.
+    /// Returns whether the execution started during a pause. Ignores a process that was stopped between the start of a handler and the
+    /// first line of the handler.
     fn is_paused(&self, n: u64, run: &Execution) -> bool {
         let covers = |fault: &Fault| match fault.who.as_str() {
             "" => true,

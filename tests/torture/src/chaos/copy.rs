@@ -1,4 +1,4 @@
-//! A copy of the workspace into which bugs are put. It has its own target directory, so that each build compiles only what has changed.
+//! Copy of the workspace into which bugs are put. The copy has its own target directory, so that each build compiles only what has changed.
 
 use std::{
     collections::BTreeMap,
@@ -11,16 +11,16 @@ use anyhow::{Context as _, Result, ensure};
 
 use crate::{root, seeded::Bug, target};
 
-/// The copy.
+/// Copy of the workspace.
 pub(super) struct WorkspaceCopy {
     source: PathBuf,
     build: PathBuf,
-    /// The original files, by path from the workspace root.
+    /// Original files, by path relative to the workspace root.
     files: BTreeMap<String, Vec<u8>>,
 }
 
 impl WorkspaceCopy {
-    /// Copies the files that git tracks or would track. Unchanged files keep their timestamps, so that they are not built again.
+    /// Copies the files that git tracks or would track. Unchanged files keep their timestamps, so that cargo does not build them again.
     pub(super) fn new() -> Result<Self> {
         let listed =
             Command::new("git").args(["ls-files", "-z", "--cached", "--others", "--exclude-standard"]).current_dir(root()).output()?;
@@ -36,7 +36,7 @@ impl WorkspaceCopy {
         Ok(copy)
     }
 
-    /// Builds this program with or without a bug. Returns its path.
+    /// Builds this program, with the given bug if any. Returns the path of the binary.
     pub(super) fn build(&self, bug: Option<&Bug>) -> Result<PathBuf> {
         let mut changed: BTreeMap<&str, String> = BTreeMap::new();
         for edit in bug.iter().flat_map(|bug| bug.edits) {
@@ -57,7 +57,7 @@ impl WorkspaceCopy {
     fn cargo(&self) -> Result<PathBuf> {
         let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
         cargo.args(["build", "--quiet", "-p", "torture", "--bin", "chaos"]).current_dir(&self.source).env("CARGO_TARGET_DIR", &self.build);
-        // A bug may leave unused items.
+        // A bug may leave unused items, which must not fail the build.
         cargo.env("RUSTFLAGS", "--allow warnings").stdin(Stdio::null());
         ensure!(cargo.status()?.success(), "the build of the copy in {} failed", self.source.display());
         Ok(self.build.join("debug/chaos"))

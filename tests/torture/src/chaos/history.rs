@@ -1,6 +1,6 @@
-//! Histories of the processes: each appends lines to its own file, one write per line, so that they survive SIGKILL.
+//! Histories of the processes. Each process appends lines to its own file, with one write per line, so that the lines survive SIGKILL.
 //!
-//! Times are microseconds since 1970. Each process reads the wall clock once, and uses the monotonic clock from there.
+//! Times are in microseconds since 1970. Each process reads the wall clock once, and adds the elapsed monotonic time.
 
 use std::{
     fs::{self, File, OpenOptions},
@@ -12,35 +12,35 @@ use std::{
 use anyhow::{Context as _, Result};
 use serde::{Deserialize, Serialize};
 
-/// One line of a history.
+/// Event in a history.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) enum Line {
-    /// A producer is about to enqueue the job of this number.
+    /// A producer is about to enqueue the job with this number.
     Attempted(u64),
-    /// The commit was acknowledged.
+    /// The commit of the job's enqueue was acknowledged.
     Acked(u64),
-    /// The transaction was rolled back, and the rollback was acknowledged.
+    /// The transaction of the job's enqueue was rolled back, and the rollback was acknowledged.
     RolledBack(u64),
-    /// A handler started: number, job, attempt.
+    /// A handler started: job number, job id, attempt.
     Start(u64, i64, u32),
-    /// A handler returned: number, job, attempt, whether it succeeded.
+    /// A handler returned: job number, job id, attempt, whether the handler succeeded.
     End(u64, i64, u32, bool),
-    /// A handler was dropped before it returned: number, attempt.
+    /// A handler was dropped before it returned: job number, attempt.
     Dropped(u64, u32),
-    /// An action of an attempt of a durable job: number, attempt.
+    /// An attempt of a durable job performed an action: job number, attempt, action.
     DurableAction(u64, u32, DurableAction),
 }
 
-/// An action of an attempt of a durable job.
+/// Action of an attempt of a durable job.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) enum DurableAction {
-    /// The effect of a step: step and idempotency key.
+    /// A step executes its external effect: step name, idempotency key.
     Works(String, String),
-    /// The signal that a step received; `None` after its timeout.
+    /// A step received a signal: step name, payload. The payload is `None` after a timeout.
     Heard(String, Option<u64>),
-    /// The attempt reaches a point where it waits for others.
+    /// The attempt reaches a point where the attempt waits for other jobs: name of the point.
     Joins(String),
-    /// The attempt continues after that point.
+    /// The attempt continues after the wait: name of the point.
     Joined(String),
 }
 
@@ -59,13 +59,13 @@ impl Line {
     }
 }
 
-/// History of one process, open for appending for the life of the process.
+/// History of one process, with a file that stays open until the process exits.
 pub(super) struct History {
     file: File,
     clock: Clock,
 }
 
-/// One wall clock for all processes, monotonic within each of them.
+/// Wall clock that all processes share, monotonic within each process.
 #[derive(Clone, Copy)]
 pub(super) struct Clock {
     base: u64,
@@ -78,7 +78,7 @@ impl Clock {
         Self { base, since: Instant::now() }
     }
 
-    /// Returns microseconds since 1970.
+    /// Returns the current time in microseconds since 1970.
     pub(super) fn now(&self) -> u64 {
         self.base + self.since.elapsed().as_micros() as u64
     }
@@ -90,10 +90,10 @@ impl History {
         Ok(Self { file, clock: Clock::new() })
     }
 
-    /// Appends one line.
+    /// Appends a line to the history.
     ///
     /// # Panics
-    /// If the line cannot be written: an incomplete history proves nothing.
+    /// If the line cannot be written, because an incomplete history proves nothing.
     pub(super) fn write(&self, line: &Line) {
         let mut text = serde_json::to_string(&(self.clock.now(), line)).unwrap_or_else(|error| panic!("cannot write the history: {error}"));
         text.push('\n');
@@ -101,16 +101,16 @@ impl History {
     }
 }
 
-/// A line as read back.
+/// Line of a history as read back, with the name of the process.
 #[derive(Clone, Debug)]
 pub(super) struct Entry {
     pub(super) at: u64,
-    /// Name of the process: the stem of the file name.
+    /// Name of the process, which is the stem of the file name.
     pub(super) who: String,
     pub(super) line: Line,
 }
 
-/// Reads all lines of all processes. The last line of a killed process may be incomplete.
+/// Reads the lines of all processes in `folder`. The last line of a killed process may be incomplete.
 pub(super) fn read(folder: &Path) -> Result<Vec<Entry>> {
     let mut entries = Vec::new();
     for file in fs::read_dir(folder)? {

@@ -1,4 +1,4 @@
-//! Executes the planned faults on time, and records the target and the start and end of each.
+//! Injects the planned faults on time, and records the target, start and end of each fault.
 
 use std::{
     collections::BTreeMap,
@@ -25,25 +25,26 @@ use super::{
     server::lock,
 };
 
-/// A fault as it happened.
+/// Injected fault with its actual start and end.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Fault {
     pub(super) kind: Kind,
-    /// The process; empty for the server and its connections. For a pause: the job type, or empty for all.
+    /// Name of the process. Empty for the server and its connections. For a pause, the paused queue or job type, or empty if everything is
+    /// paused.
     pub(super) who: String,
     pub(super) from: u64,
     pub(super) until: u64,
-    /// Numbers of the jobs that a killed or stopped worker held.
+    /// Numbers of the jobs that the worker held when it was killed or stopped.
     pub(super) held: Vec<u64>,
-    /// For a pause: time from which all workers had acknowledged it.
+    /// For a pause, the time at which all workers had acknowledged the pause.
     #[serde(default)]
     pub(super) quiet: Option<u64>,
 }
 
-/// Injects faults into the processes, and records them.
+/// Injects faults into the processes, and records the faults.
 pub(super) struct Injector {
     pub(super) processes: ProcessGroup,
-    /// Proxies of the producers.
+    /// Proxies of the producers' connections.
     pub(super) producers: Vec<Proxy>,
     clock: Clock,
     server: tokio::sync::Mutex<()>,
@@ -64,7 +65,7 @@ impl Injector {
         })
     }
 
-    /// Executes all planned faults. Returns the faults as they happened.
+    /// Injects all planned faults. Returns the faults with their actual times.
     ///
     /// # Errors
     /// If a process or the server cannot be restarted.
@@ -141,8 +142,8 @@ impl Injector {
         Ok(())
     }
 
-    /// Returns the numbers of the jobs that a worker held when it was killed or stopped. Waits for statements of the worker that the server
-    /// still executes.
+    /// Returns the numbers of the jobs that a worker held when it was killed or stopped. First waits until the server has finished the
+    /// worker's last statements.
     async fn held(&self, label: &str) -> Vec<u64> {
         const HELD: &str = "select (j.payload->>'n')::bigint from queue.worker w join queue.lease l on l.worker = w.id
            cross join unnest(l.ids) u (id) join queue.job j on j.id = u.id where w.name = $1 and j.payload ? 'n'";
@@ -175,7 +176,8 @@ impl Injector {
         }
     }
 
-    /// Pauses one scope at a time. Each step is retried until it succeeds, because the server may be down.
+    /// Pauses a scope until the fault ends. Only one scope is paused at a time. Each operation is retried until it succeeds, because the
+    /// server may be down.
     async fn pause(&self, fault: PlannedFault) {
         let _alone = self.operator.lock().await;
         let (pool, store, from) = (&self.processes.database.pool, Store::default(), self.clock.now());
@@ -209,7 +211,7 @@ impl Injector {
                     tokio::time::sleep(Duration::from_millis(50)).await;
                 }
             }
-            // Cuts the next commit of any producer, in case the first one is stopped or idle.
+            // Cuts the next commit of any producer, because a single producer may be stopped or idle.
             Kind::CommitCut => {
                 while !proxy(target).cut_after_commit(Duration::from_secs(2)).await {
                     target = (target + 1) % (workers + self.producers.len());
@@ -233,7 +235,7 @@ impl Injector {
         self.note(fault.kind, who, from, Vec::new());
     }
 
-    /// Lets all traffic through again.
+    /// Removes all network faults.
     pub(super) fn clear_proxies(&self) {
         self.processes.proxies.iter().chain(&self.producers).for_each(|proxy| proxy.set(Mode::Pass));
     }

@@ -1,5 +1,5 @@
-//! Limits under faults: some of the jobs go into limited queues, and the recorded starts are compared with the limits. Pure, except for
-//! `set`.
+//! Limits under faults: some of the jobs go into limited queues, and the recorded starts are compared with the limits. Everything except
+//! `set` is pure.
 
 use std::{collections::HashMap, time::Duration};
 
@@ -13,17 +13,17 @@ use super::{
     server::Database,
 };
 
-/// Concurrency limit of `chaos_limited`.
+/// Concurrency limit of the queue `chaos_limited`.
 const MAX_CONCURRENT: u32 = 6;
 
-/// Rate limit of `chaos_rated`: starts per period.
+/// Rate limit of the queue `chaos_rated`: maximum number of starts per period.
 const RATE: (u32, Duration) = (60, Duration::from_secs(2));
 
-/// Limits per key of `chaos_keyed`: concurrency, and starts per period.
+/// Concurrency limit per key of the queue `chaos_keyed`.
 const MAX_CONCURRENT_OF_KEY: u32 = 2;
 const RATE_OF_KEY: (u32, Duration) = (20, Duration::from_secs(2));
 
-/// Returns the queue of the job of this number.
+/// Returns the queue of the job with number `n`.
 pub(super) fn queue(n: u64) -> &'static str {
     match n % 16 {
         0 | 8 => "chaos_limited",
@@ -33,12 +33,12 @@ pub(super) fn queue(n: u64) -> &'static str {
     }
 }
 
-/// Returns the key of the job if its limit is by key.
+/// Returns the key of the job with number `n`, if the job is in a queue with limits by key.
 pub(super) fn key(n: u64) -> Option<u64> {
     (queue(n) == "chaos_keyed").then_some(n / 16 % 4)
 }
 
-/// Whether a limit may delay the job.
+/// Returns whether a limit may delay the job with number `n`.
 pub(super) fn is_limited(n: u64) -> bool {
     queue(n) != "chaos"
 }
@@ -52,12 +52,12 @@ pub(super) async fn set(database: &Database) -> Result<()> {
     Ok(())
 }
 
-/// Violations of the limits.
+/// Numbers of starts, and violations of the limits.
 #[derive(Debug, Default)]
 pub(super) struct LimitViolations {
     pub(super) concurrency: usize,
     pub(super) rate: usize,
-    /// Number of starts under each limit.
+    /// Number of starts in each limited queue.
     pub(super) begun: [usize; 3],
     pub(super) notes: Vec<String>,
 }
@@ -69,19 +69,20 @@ struct Span {
     until: Option<u64>,
 }
 
-/// Counts starts while the concurrency limit was reached, and starts that end a period with too many starts.
+/// Checks all limited queues. Counts the starts that exceed the concurrency limit, and the starts that exceed the rate limit of their
+/// period.
 pub(super) fn check(history: &[Entry], faults: &[Fault]) -> LimitViolations {
-    let (mut spans, mut over) = (spans(history), LimitViolations::default());
-    // A process may have been stopped between the start of a handler and its first line.
+    let (mut spans, mut violations) = (spans(history), LimitViolations::default());
+    // A process may have been stopped between the start of a handler and the first line of the handler.
     let was_stopped_at_start = |span: &Span| {
         let near = |fault: &&Fault| fault.kind == Kind::Stop && fault.who == span.who && span.from.abs_diff(fault.until) < 100_000;
         faults.iter().any(|fault| near(&fault))
     };
     for span in &mut spans {
         let killed = faults.iter().find(|fault| fault.kind == Kind::Kill && fault.who == span.who).map(|fault| fault.from);
-        // An execution without an end was killed, or belongs to a process that was stopped at the end of the run.
+        // An execution without a recorded end was killed, or its process was stopped at the end of the run.
         let until = span.until.or(killed).unwrap_or(span.from);
-        // After its lease has expired, others may use the permit of a stopped process.
+        // After the lease of a stopped process has expired, other processes may take its permit.
         let stood_still = faults.iter().filter(|fault| fault.kind == Kind::Stop && fault.who == span.who);
         let lost = stood_still.map(|fault| fault.from).filter(|from| *from < until && *from + 100_000 > span.from).min();
         let lost = lost.map(|from| from + (TTL * 2 / 3).as_micros() as u64);
@@ -89,18 +90,18 @@ pub(super) fn check(history: &[Entry], faults: &[Fault]) -> LimitViolations {
     }
     let of = |name: &str| spans.iter().filter(|span| queue(span.n) == name && !was_stopped_at_start(span)).collect::<Vec<_>>();
     let (limited, rated, keyed) = (of("chaos_limited"), of("chaos_rated"), of("chaos_keyed"));
-    over.begun = [limited.len(), rated.len(), keyed.len()];
-    over.check_concurrency(&limited, MAX_CONCURRENT);
-    over.check_rate(&rated, RATE);
+    violations.begun = [limited.len(), rated.len(), keyed.len()];
+    violations.check_concurrency(&limited, MAX_CONCURRENT);
+    violations.check_rate(&rated, RATE);
     for key in 0..4 {
         let of_key: Vec<&Span> = keyed.iter().copied().filter(|span| self::key(span.n) == Some(key)).collect();
-        over.check_concurrency(&of_key, MAX_CONCURRENT_OF_KEY);
-        over.check_rate(&of_key, RATE_OF_KEY);
+        violations.check_concurrency(&of_key, MAX_CONCURRENT_OF_KEY);
+        violations.check_rate(&of_key, RATE_OF_KEY);
     }
-    over
+    violations
 }
 
-/// Returns the executions in the order of their starts.
+/// Returns all executions, ordered by start.
 fn spans(history: &[Entry]) -> Vec<Span> {
     let mut spans: Vec<Span> = Vec::new();
     let mut open: HashMap<(u64, &str, u32), usize> = HashMap::new();
@@ -122,7 +123,7 @@ fn spans(history: &[Entry]) -> Vec<Span> {
 }
 
 impl LimitViolations {
-    /// Checks the concurrency of these executions, which are sorted by start.
+    /// Checks that at most `most` of the executions run at the same time. The executions must be ordered by start.
     fn check_concurrency(&mut self, spans: &[&Span], most: u32) {
         for (place, span) in spans.iter().enumerate() {
             let beside = spans[..place].iter().filter(|other| other.until.is_some_and(|until| until > span.from)).count();
@@ -133,7 +134,7 @@ impl LimitViolations {
         }
     }
 
-    /// Checks the number of starts within any period.
+    /// Checks that at most `most` executions start within any period.
     fn check_rate(&mut self, spans: &[&Span], (most, period): (u32, Duration)) {
         let window = period.as_micros() as u64;
         for (place, span) in spans.iter().enumerate() {
@@ -176,7 +177,7 @@ mod tests {
             .collect();
         assert_eq!(check(&dropped, &[]).concurrency, 0);
         assert_eq!((check(&starts(60, 1), &[]).rate, check(&starts(61, 1), &[]).rate), (0, 1));
-        // Two jobs of each of four keys, then a third of one.
+        // Two jobs of each of four keys, then a third job of one key.
         let of_keys = |jobs: u64| (0..jobs).map(|n| line(0, Line::Start(16 * n + 2, 1, 1))).collect::<Vec<_>>();
         let found = |jobs| check(&of_keys(jobs), &[]);
         let ends = (0..9).map(|n| line(1, Line::End(16 * n + 2, 1, 1, true)));

@@ -1,14 +1,14 @@
-//! `cargo chaos`: a server, workers and producers of its own, faults drawn from a seed, and a check of what became of every job.
+//! `cargo chaos`: starts a server, workers and producers, injects faults drawn from a seed, and checks the outcome of every job.
 //!
 //! ```text
-//! plan (seed -> faults)  crate::server (server)  crate::proxy (network)  crew (processes)
+//! plan (seed -> faults)  crate::server (server)  crate::proxy (network)  processes (workers, producers)
 //!   run: inject the plan while producers enqueue; then drain; then
 //!     check (histories x faults x rows)  ticks  recoveries  zombies  saturate  durable
-//!   bugs: scenes, each with a seeded bug that the check must report
+//!   bugs: play scenes, each with a seeded bug that the check must report
 //! ```
 //!
-//! All processes are this binary in different roles. Nothing here depends on the implementation of the product, except `zombies`, which runs the
-//! product's own statements in other orders.
+//! All processes are this binary in different roles. Only `zombies` depends on the implementation of the product: it executes the product's
+//! own statements in other orders.
 
 mod bugs;
 mod check;
@@ -40,22 +40,22 @@ use tests::{proxy, server};
 #[derive(Debug, Parser)]
 #[command(name = "cargo chaos")]
 struct Args {
-    /// Seed of all faults and jobs. It is printed, so that a run can be repeated.
+    /// Seed of all faults and jobs. The seed is printed, so that a run can be repeated.
     #[arg(long)]
     seed: Option<u64>,
-    /// A short run: 5,000 jobs and 150 durable ones, about two minutes.
+    /// A short run of about two minutes, with 5,000 jobs and 150 durable jobs.
     #[arg(long)]
     quick: bool,
-    /// Validates the checker with seeded bugs, each of which must be reported.
+    /// Validates the checker with seeded bugs. The checker must report each bug.
     #[arg(long, conflicts_with_all = ["quick", "soak"])]
     bugs: bool,
-    /// Runs without faults for this long, and checks that memory, files and connections do not grow.
+    /// Runs without faults for the given duration, and checks that memory, files and connections do not grow.
     #[arg(long, value_parser = humantime::parse_duration)]
     soak: Option<Duration>,
-    /// Puts this many durable jobs to sleep, kills all workers, and lets another release continue.
+    /// Puts the given number of durable jobs to sleep, kills all workers, and lets another release continue.
     #[arg(long, conflicts_with_all = ["quick", "soak", "bugs"])]
     fleet: Option<u64>,
-    /// Only durable jobs, with as many faults as in a whole run; with `--quick` as in a short one.
+    /// Runs durable jobs only, with as many faults as a whole run. With `--quick`, with as many as a short run.
     #[arg(long, conflicts_with_all = ["soak", "bugs", "fleet"])]
     durable: bool,
     /// Plays one scene of `--bugs` in this process, without a bug.

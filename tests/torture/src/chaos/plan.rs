@@ -1,4 +1,4 @@
-//! The planned faults: kind, time and target are drawn from the seed before anything starts.
+//! Plans the faults: kind, time and target are drawn from the seed before anything starts.
 
 use std::time::Duration;
 
@@ -8,51 +8,51 @@ use serde::{Deserialize, Serialize};
 /// Lease duration of the workers in a run.
 pub(super) const TTL: Duration = Duration::from_secs(5);
 
-/// Kinds of faults.
+/// Kind of a fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Kind {
-    /// SIGKILL of a worker.
+    /// Kills a worker with SIGKILL.
     Kill,
-    /// SIGSTOP of a worker for longer than the TTL, then SIGCONT.
+    /// Stops a worker with SIGSTOP for longer than the TTL, then continues the worker with SIGCONT.
     Stop,
-    /// SIGKILL of the server, then a restart.
+    /// Kills the server with SIGKILL, then restarts the server.
     Server,
-    /// `pg_terminate_backend` of a connection of a worker or a producer.
+    /// Terminates a connection of a worker or a producer with `pg_terminate_backend`.
     Terminate,
     /// Cuts all connections of a process.
     Cut,
-    /// Cuts a connection after its commit, before the reply.
+    /// Cuts a connection after a commit, before the response.
     CommitCut,
-    /// Delays every chunk of a process.
+    /// Delays every chunk of a process's traffic.
     Delay,
-    /// Holds all traffic of a process without refusing it, then delivers everything.
+    /// Holds back all traffic of a process for a while, then delivers everything. No connection is refused.
     Hole,
-    /// Discards all traffic of a process, then cuts its connections.
+    /// Discards all traffic of a process, then cuts the connections.
     Drop,
-    /// Pauses everything, the queue or a job type until every worker has acknowledged it, and for this long afterwards. Nothing in scope
-    /// may start then.
+    /// Pauses everything, a queue or a job type. Once all workers have acknowledged the pause, no job in the scope may start for the
+    /// duration of the fault.
     Pause,
 }
 
-/// One planned fault.
+/// Fault to be injected, with its time, target and duration.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct PlannedFault {
     pub(super) at: Duration,
     pub(super) kind: Kind,
     /// Index of the target, modulo the number of candidates.
     pub(super) target: usize,
-    /// Duration of the fault, or delay until its target is restarted.
+    /// Duration of the fault, or delay until the target is restarted.
     pub(super) lasts: Duration,
 }
 
-/// Size of a run.
+/// Size and faults of a run.
 #[derive(Clone, Debug)]
 pub(super) struct Scale {
     pub(super) jobs: u64,
     pub(super) workers: usize,
     pub(super) producers: usize,
-    /// Schedules with one tick per second, besides the one that workers declare.
+    /// Number of schedules with one tick per second, in addition to the schedule that workers declare.
     pub(super) schedules: usize,
     /// Time during which faults are injected and jobs are enqueued.
     pub(super) span: Duration,
@@ -94,7 +94,7 @@ impl Scale {
     }
 }
 
-/// Returns the faults of a run in the order of their times. Each kind is spread evenly over the span, with jitter.
+/// Returns the planned faults, ordered by time. Each kind is spread evenly over `span`, with jitter.
 pub(super) fn plan(seed: u64, span: Duration, faults: &[(Kind, usize)]) -> Vec<PlannedFault> {
     let mut rng = Rng::with_seed(seed);
     let mut plan = Vec::new();
@@ -108,7 +108,7 @@ pub(super) fn plan(seed: u64, span: Duration, faults: &[(Kind, usize)]) -> Vec<P
                 Kind::Server => 1..300,
                 Kind::Terminate | Kind::Cut | Kind::CommitCut => 0..1,
                 Kind::Delay => 2000..4000,
-                // Every third lasts longer than a lease.
+                // Every third interruption lasts longer than a lease.
                 Kind::Hole if place % 3 == 1 => 6000..7500,
                 Kind::Hole | Kind::Drop => 300..1500,
                 Kind::Pause => 200..1000,

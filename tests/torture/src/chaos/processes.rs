@@ -1,4 +1,4 @@
-//! The processes of a run: workers that are killed, stopped and started again, and producers. Each process gets a unique name.
+//! Processes of a run: producers, and workers that are killed, stopped and restarted. Each process has a unique name.
 
 use std::{
     path::{Path, PathBuf},
@@ -14,11 +14,11 @@ use super::{
 };
 use tests::WorkerProcess;
 
-/// Where processes are started, and with which settings.
+/// Slots for the worker processes of a run, with the settings for new processes.
 pub(super) struct ProcessGroup {
     pub(super) server: TestServer,
     pub(super) database: Database,
-    /// Directory of their histories.
+    /// Directory of the processes' histories.
     pub(super) folder: PathBuf,
     /// One proxy per worker.
     pub(super) proxies: Vec<Proxy>,
@@ -31,12 +31,12 @@ struct Slot {
     process: Option<WorkerProcess>,
     label: String,
     started: usize,
-    /// Whether an injector is about to hit it, or has stopped it.
+    /// Whether a fault injector has reserved the worker.
     taken: bool,
 }
 
 impl ProcessGroup {
-    /// Creates places for this number of workers, each with its own proxy. Starts none.
+    /// Creates empty slots for `workers` workers, each with its own proxy.
     pub(super) async fn new(server: &TestServer, database: &Database, folder: &Path, workers: usize) -> Result<Self> {
         let mut proxies = Vec::new();
         for _ in 0..workers {
@@ -53,12 +53,12 @@ impl ProcessGroup {
         self
     }
 
-    /// Starts a worker in each empty place.
+    /// Starts a worker in each empty slot.
     pub(super) fn start_all(&self) -> Result<()> {
         (0..self.slots.len()).filter(|slot| lock(&self.slots[*slot]).process.is_none()).try_for_each(|slot| self.start(slot))
     }
 
-    /// Starts a worker in this place.
+    /// Starts a worker in the given slot.
     pub(super) fn start(&self, number: usize) -> Result<()> {
         let mut slot = lock(&self.slots[number]);
         slot.started += 1;
@@ -70,7 +70,7 @@ impl ProcessGroup {
         Ok(())
     }
 
-    /// Starts this binary in another role.
+    /// Starts this binary in the role that the settings select.
     fn spawn(&self, port: u16, settings: &[(&str, &str)]) -> Result<WorkerProcess> {
         let folder = self.folder.to_str().context("the directory name is not UTF-8")?;
         let all: Vec<(&str, &str)> = settings.iter().copied().chain([("CHAOS_FOLDER", folder)]).collect();
@@ -79,7 +79,7 @@ impl ProcessGroup {
         Ok(process)
     }
 
-    /// Starts a producer behind a proxy with its share of the jobs.
+    /// Starts a producer that enqueues `jobs` jobs through the proxy.
     pub(super) fn produce(&self, proxy: &Proxy, slot: usize, jobs: u64, span: Duration, seed: u64) -> Result<WorkerProcess> {
         let (slot, jobs, span, seed) = (slot.to_string(), jobs.to_string(), span.as_millis().to_string(), seed.to_string());
         let label = format!("p{slot}");
@@ -95,7 +95,8 @@ impl ProcessGroup {
         self.spawn(proxy.port, &settings)
     }
 
-    /// Reserves a running worker, searching from `from`. Leaves at least one to others, and waits until one is free.
+    /// Reserves a running worker, searching from slot `from`. Waits until at least two workers are free, so that one remains free for other
+    /// faults.
     pub(super) async fn take(&self, from: usize) -> usize {
         loop {
             let free: Vec<usize> =
@@ -113,22 +114,22 @@ impl ProcessGroup {
         !slot.taken && slot.process.is_some()
     }
 
-    /// Ends the reservation.
+    /// Ends the reservation of a worker.
     pub(super) fn leave(&self, number: usize) {
         lock(&self.slots[number]).taken = false;
     }
 
-    /// Returns the name of the worker in this place.
+    /// Returns the name of the worker in the given slot.
     pub(super) fn label(&self, number: usize) -> String {
         lock(&self.slots[number]).label.clone()
     }
 
-    /// Returns the pid of the worker in this place.
+    /// Returns the pid of the worker in the given slot.
     pub(super) fn pid(&self, number: usize) -> Option<u32> {
         lock(&self.slots[number]).process.as_ref().map(WorkerProcess::pid)
     }
 
-    /// Sends SIGKILL. The place is empty afterwards.
+    /// Kills a worker with SIGKILL, which leaves its slot empty.
     pub(super) fn kill(&self, number: usize) {
         if let Some(process) = lock(&self.slots[number]).process.take() {
             self.server.unwatch(process.pid());
@@ -136,14 +137,14 @@ impl ProcessGroup {
         }
     }
 
-    /// Sends a signal by name.
+    /// Sends the signal called `name` to a worker.
     pub(super) fn signal(&self, number: usize, name: &str) {
         if let Some(process) = &lock(&self.slots[number]).process {
             process.signal(name);
         }
     }
 
-    /// Empties the places of workers that exited by themselves. Returns their number.
+    /// Empties the slots of workers that exited without being killed. Returns the number of exited workers.
     pub(super) fn reap(&self) -> usize {
         let mut ended = 0;
         for slot in &self.slots {
@@ -157,7 +158,7 @@ impl ProcessGroup {
         ended
     }
 
-    /// Asks all workers to stop, and waits for them.
+    /// Requests all workers to stop, and waits until they have exited.
     pub(super) fn stop_all(&self) {
         (0..self.slots.len()).for_each(|number| self.signal(number, "TERM"));
         for slot in &self.slots {

@@ -1,4 +1,5 @@
-//! The producer process of a chaos run: single jobs, and transactions of several jobs, some held open for a while, some rolled back.
+//! Producer process of a chaos run. Enqueues single jobs, and several jobs per transaction. Some transactions stay open for a while, and
+//! some are rolled back.
 
 use std::{
     env,
@@ -16,13 +17,13 @@ use super::{
     work::{Behaviour, Chaos, ChaosBatch, own_file, setting},
 };
 
-/// Size of the number range of one producer.
+/// Size of the range of job numbers reserved for one producer.
 pub(super) const RANGE: u64 = 1_000_000_000;
 
-/// Offset in a range from which numbers belong to batch jobs.
+/// Offset in a producer's range at which the numbers of batch jobs begin.
 const BATCHED: u64 = 500_000_000;
 
-/// Whether the job of this number has a batch handler.
+/// Returns whether the job with number `n` has a batch handler.
 pub(super) fn is_batched(n: u64) -> bool {
     n % RANGE >= BATCHED
 }
@@ -47,7 +48,7 @@ async fn produce() -> Result<()> {
         let end = TransactionEnd::draw(&mut rng);
         next += count;
         let good = producer.enqueue(batch, end).await;
-        // Evenly over the time during which faults are injected.
+        // Spread evenly over the time during which faults are injected.
         let due = span.mul_f64(next as f64 / jobs as f64);
         let pause = due.saturating_sub(ends.elapsed()).max(if good { Duration::ZERO } else { Duration::from_millis(100) });
         tokio::time::sleep(pause).await;
@@ -55,11 +56,11 @@ async fn produce() -> Result<()> {
     Ok(())
 }
 
-/// How a transaction ends.
+/// End of a producer's transaction.
 #[derive(Clone, Copy, PartialEq)]
 enum TransactionEnd {
     Commit,
-    /// Commits after this many milliseconds. Its jobs then have lower positions than some jobs already claimed.
+    /// Commits after the given number of milliseconds. By then, workers have claimed jobs with higher positions.
     CommitLate(u64),
     RollBack,
 }
@@ -74,7 +75,7 @@ impl TransactionEnd {
     }
 }
 
-/// A drawn job and its start deadline.
+/// Randomly chosen job, with its optional start deadline.
 struct DrawnJob {
     n: u64,
     ms: u64,
@@ -85,8 +86,8 @@ struct DrawnJob {
 impl DrawnJob {
     async fn enqueue<'c>(self, on: impl IntoConnection<'c>) -> Result<(), queue_core::Error> {
         let Self { n, ms, act, expires_in } = self;
-        let said = (queue(n), key(n), expires_in);
-        if is_batched(n) { put(ChaosBatch { n, ms, act }, on, said).await } else { put(Chaos { n, ms, act }, on, said).await }
+        let options = (queue(n), key(n), expires_in);
+        if is_batched(n) { put(ChaosBatch { n, ms, act }, on, options).await } else { put(Chaos { n, ms, act }, on, options).await }
     }
 }
 
@@ -108,7 +109,7 @@ async fn put<'c, J: Job>(
 
 fn draw(rng: &mut Rng, n: u64) -> DrawnJob {
     let ms = if rng.u8(0..20) < 3 { rng.u64(100..400) } else { rng.u64(1..40) };
-    // Some deadlines are as short as a claim, most are as short as a fault.
+    // Half of the deadlines are about as short as a claim, the others are up to as long as a fault.
     let expires_in = (rng.u8(0..8) == 0).then(|| Duration::from_millis(if rng.bool() { rng.u64(5..60) } else { rng.u64(60..3000) }));
     if rng.u8(0..10) < 3 {
         let act = match rng.u8(0..100) {
@@ -133,7 +134,8 @@ struct Producer {
 }
 
 impl Producer {
-    /// Records each number before the enqueue, and the outcome afterwards. Returns whether the outcome is known.
+    /// Enqueues the jobs in one transaction. Records each number before the enqueue and the outcome afterwards. Returns whether the outcome
+    /// is known.
     async fn enqueue(&self, batch: Vec<DrawnJob>, end: TransactionEnd) -> bool {
         let numbers: Vec<u64> = batch.iter().map(|job| job.n).collect();
         for n in &numbers {
@@ -141,9 +143,9 @@ impl Producer {
         }
         let sent = self.send(batch, end).await;
         if sent.is_ok() {
-            let said = |n| if end == TransactionEnd::RollBack { Line::RolledBack(n) } else { Line::Acked(n) };
+            let line = |n| if end == TransactionEnd::RollBack { Line::RolledBack(n) } else { Line::Acked(n) };
             for n in numbers {
-                self.history.write(&said(n));
+                self.history.write(&line(n));
             }
         }
         sent.is_ok()

@@ -1,4 +1,5 @@
-//! Recovery times of jobs whose worker was killed or stopped: from the fault to their next start in another process.
+//! Measures the recovery times of jobs whose worker was killed or stopped. A recovery time is the time from the fault until the job starts
+//! in another process.
 
 use std::collections::{HashMap, HashSet};
 
@@ -10,21 +11,22 @@ use super::{
     plan::Kind,
 };
 
-/// Recovery times in milliseconds.
+/// Statistics of the recovery times.
 #[derive(Clone, Debug, Default, Serialize)]
 pub(super) struct Recoveries {
     pub(super) count: usize,
     pub(super) p50_ms: u64,
     pub(super) p99_ms: u64,
     pub(super) max_ms: u64,
-    /// Number of jobs for which the server was down or everything was paused meanwhile. Their time is not attributable to the queue.
+    /// Number of jobs whose recovery overlapped an outage of the server or a pause. The queue is not responsible for their recovery times.
     pub(super) count_with_outage: usize,
     pub(super) max_with_outage_ms: u64,
 }
 
 pub(super) fn measure(history: &[Entry], faults: &[Fault]) -> Recoveries {
     let mut starts: HashMap<u64, Vec<(u64, &str)>> = HashMap::new();
-    // A job that failed there, and whose verdict may have been in flight, waits at the end of the queue like any retry.
+    // Jobs that failed in a process. The verdict may have been in flight when the fault occurred, and the job then waits at the end of the
+    // queue like any retry.
     let mut failed: HashSet<(u64, &str)> = HashSet::new();
     for entry in history {
         match entry.line {
@@ -40,7 +42,7 @@ pub(super) fn measure(history: &[Entry], faults: &[Fault]) -> Recoveries {
     for fault in faults.iter().filter(|fault| matches!(fault.kind, Kind::Kill | Kind::Stop)) {
         for n in fault.held.iter().filter(|n| !failed.contains(&(**n, fault.who.as_str()))) {
             let elsewhere = |(at, who): &&(u64, &str)| *at > fault.from && *who != fault.who;
-            // No start is found if its verdict had already been sent.
+            // A job whose verdict had already been sent does not start elsewhere.
             let Some((at, _)) = starts.get(n).and_then(|starts| starts.iter().find(elsewhere)) else { continue };
             let ms = (at - fault.from) / 1000;
             if away(fault.from, *at) { with_outage.push(ms) } else { times.push(ms) }

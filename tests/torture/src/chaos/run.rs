@@ -1,4 +1,4 @@
-//! The chaos run: faults while jobs run, then a drain without faults, then the check.
+//! Runs a chaos test: faults while jobs run, then a drain without faults, then the checks.
 
 use std::{
     fs,
@@ -30,7 +30,7 @@ use crate::target;
 /// Maximum time without progress during a drain without faults.
 const DRAIN: Duration = Duration::from_secs(30);
 
-/// Goal for recovery times: lease duration plus two seconds.
+/// Target for the longest recovery time: the lease duration plus two seconds.
 const RECOVERED_WITHIN_MS: u64 = TTL.as_millis() as u64 + 2000;
 
 /// Executes a run. Returns whether no violation was found. Prints one JSON object as the last line.
@@ -41,28 +41,28 @@ pub(super) async fn run(seed: u64, scale: &Scale, quick: bool) -> Result<bool> {
     let server = TestServer::start().await?;
     let database = server.database("chaos").await?;
     let hurt = run_fault_phase(&server, &database, &folder, seed, scale).await?;
-    say(began, &format!("{} faults injected, {}", hurt.faults.len(), if hurt.drained { "drained" } else { "NOT drained" }));
+    print_progress(began, &format!("{} faults injected, {}", hurt.faults.len(), if hurt.drained { "drained" } else { "NOT drained" }));
     let entries = history::read(&folder)?;
     let found = check(&entries, &hurt.faults, &finals(&database).await?);
-    let over = limited::check(&entries, &hurt.faults);
-    // A job that waits for a permit resumes when one is free, so its recovery time is not measured.
+    let violations = limited::check(&entries, &hurt.faults);
+    // A job in a limited queue resumes only when a permit is free, so the recovery times of such jobs are not measured.
     let free: Vec<_> = entries.iter().filter(|entry| !limited::is_limited(entry.line.number())).cloned().collect();
     let recoveries = recoveries::measure(&free, &hurt.faults);
     let broken = broken(&database).await?;
     let effects = effects(&database).await?;
     let crashed = database.count("select count(*) from queue.failure where error like 'the process ended%'").await?;
     let undead = zombies::run_zombies(&server, &server.database("zombies").await?, scale.zombies).await?;
-    say(began, &format!("{} zombies attempted writes", scale.zombies));
+    print_progress(began, &format!("{} zombies attempted writes", scale.zombies));
     let load = Load { span: scale.saturation, long: if quick { 1 } else { 8 }, ..Load::default() };
     let saturation = saturate(&server, &folder.join("saturation"), "saturation", &load).await?;
 
     let size = if quick { DurableScale::quick() } else { DurableScale::full() };
     let durable = durable::run(&server, &folder.join("durable"), seed, &size).await?;
-    say(began, &format!("{} durable jobs, {} faults", size.parents, durable.faults.len()));
+    print_progress(began, &format!("{} durable jobs, {} faults", size.parents, durable.faults.len()));
     let fleet = durable::fleet(&server, &folder.join("fleet"), if quick { 200 } else { 10_000 }).await?;
-    say(began, &format!("{} durable jobs slept while all workers were killed", fleet.asleep));
+    print_progress(began, &format!("{} durable jobs slept while all workers were killed", fleet.asleep));
 
-    let notes = found.notes.iter().chain(&undead.notes).chain(&saturation.notes).chain(&over.notes);
+    let notes = found.notes.iter().chain(&undead.notes).chain(&saturation.notes).chain(&violations.notes);
     for note in notes.chain(&durable.notes).chain(&fleet.account.notes) {
         println!("  {note}");
     }
@@ -75,8 +75,8 @@ pub(super) async fn run(seed: u64, scale: &Scale, quick: bool) -> Result<bool> {
         + effects.missing
         + undead.accepted
         + saturation.false_recoveries
-        + over.concurrency
-        + over.rate
+        + violations.concurrency
+        + violations.rate
         + hurt.ticks.wrong()
         + durable.wrong()
         + fleet.account.wrong();
@@ -90,7 +90,7 @@ pub(super) async fn run(seed: u64, scale: &Scale, quick: bool) -> Result<bool> {
         "recoveries": recoveries.count, "recoveries_with_outage": recoveries.count_with_outage,
         "recovery_with_outage_max_ms": recoveries.max_with_outage_ms, "recovery_within_goal": !slow,
         "false_recoveries": saturation.false_recoveries, "saturated_executions": saturation.executions,
-        "over_concurrency": over.concurrency, "over_rate": over.rate, "begun_under_limits": over.begun,
+        "over_concurrency": violations.concurrency, "over_rate": violations.rate, "begun_under_limits": violations.begun,
         "processes_ended": hurt.ended, "faults": injected, "fewer_faults_than_asked": fewer,
     });
     merge(&mut report, serde_json::to_value(&found)?);
@@ -136,7 +136,7 @@ fn of_durable(durable: &DurableFindings) -> Result<Value> {
     Ok(report)
 }
 
-/// Formats the result of a fleet with its own field names.
+/// Returns the JSON report of a fleet run.
 fn of_fleet(fleet: &FleetResult) -> Result<Value> {
     let account = serde_json::to_value(&fleet.account)?;
     let of = |key: &str| account[key].clone();
@@ -146,11 +146,11 @@ fn of_fleet(fleet: &FleetResult) -> Result<Value> {
     }))
 }
 
-/// Result of the phase with faults.
+/// Injected faults and outcome of the phase with faults.
 struct FaultPhase {
     faults: Vec<Fault>,
     drained: bool,
-    /// Processes that exited although they were not killed, and failed producers.
+    /// Number of processes that exited without being killed, and of failed producers.
     ended: usize,
     ticks: TickCounts,
 }
@@ -198,11 +198,11 @@ pub(super) fn results(name: &str) -> Result<PathBuf> {
     Ok(folder.canonicalize()?)
 }
 
-/// Number of queued or running jobs.
+/// Query for the number of queued or running jobs.
 pub(super) const LEFT: &str = "select (select count(*) from queue.ready) + (select count(*) from queue.scheduled)
    + (select count(*) from queue.blocked) + (select count(*) from queue.parked) + (select coalesce(sum(cardinality(ids)), 0)::bigint from queue.lease)";
 
-/// Waits until no job is queued or running. Returns false if their number did not decrease for the given time.
+/// Waits until no job is queued or running. Returns false if the number of jobs did not decrease for `patience`.
 pub(super) async fn drain(database: &Database, patience: Duration) -> Result<bool> {
     let (mut least, mut until) = (i64::MAX, Instant::now() + patience);
     loop {
@@ -249,7 +249,7 @@ pub(super) async fn broken(database: &Database) -> Result<usize> {
     Ok(broken.len())
 }
 
-/// The ledger.
+/// Result of comparing the ledger with the completed jobs.
 pub(super) struct Effects {
     rows: i64,
     pub(super) duplicate: usize,
@@ -266,7 +266,7 @@ pub(super) async fn effects(database: &Database) -> Result<Effects> {
     Ok(Effects { rows, duplicate: (rows - distinct) as usize, missing: database.count(MISSING).await? as usize })
 }
 
-fn say(began: Instant, what: &str) {
+fn print_progress(began: Instant, what: &str) {
     println!("{:>4}s  {what}", began.elapsed().as_secs());
 }
 

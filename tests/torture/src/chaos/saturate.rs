@@ -1,4 +1,4 @@
-//! Keeps both cores busy with handlers that never await, without any fault: every recovery is a false one.
+//! Saturation without faults: handlers that never await keep both cores busy. Without a fault, every recovery is a false one.
 
 use std::{
     path::Path,
@@ -16,7 +16,7 @@ use super::{
     server::TestServer,
 };
 
-/// Result of a saturated run.
+/// Numbers of false recoveries and of executions under saturation.
 #[derive(Debug)]
 pub(super) struct Saturation {
     pub(super) false_recoveries: usize,
@@ -24,12 +24,12 @@ pub(super) struct Saturation {
     pub(super) notes: Vec<String>,
 }
 
-/// Size and duration of the load.
+/// Size and duration of a load of blocking handlers.
 #[derive(Debug)]
 pub(super) struct Load {
     /// Time during which short handlers are enqueued.
     pub(super) span: Duration,
-    /// Number of handlers at the start that block their thread for longer than a lease.
+    /// Number of initial handlers that block their thread for longer than a lease.
     pub(super) long: i64,
     pub(super) long_ms: i64,
     pub(super) ttl: Duration,
@@ -42,13 +42,13 @@ impl Default for Load {
 }
 
 impl Load {
-    /// Enough handlers to block all threads for longer than a short lease.
+    /// Returns a load with enough handlers to block all threads for longer than a short lease.
     pub(super) fn short() -> Self {
         Self { span: Duration::from_secs(1), long: 8, long_ms: 3000, ttl: Duration::from_secs(2) }
     }
 }
 
-/// Runs two workers of two threads each, with twice as many handlers as threads. Ends early after the first recovery.
+/// Runs two workers with two threads each, and with twice as many handlers as threads. Ends early after the first recovery.
 pub(super) async fn saturate(server: &TestServer, folder: &Path, name: &str, load: &Load) -> Result<Saturation> {
     const RECOVERED: &str = "select count(*) from queue.failure";
     const ENQUEUE: &str = "select queue.enqueue('chaos',
@@ -76,7 +76,7 @@ pub(super) async fn saturate(server: &TestServer, folder: &Path, name: &str, loa
         return Ok(Saturation { false_recoveries: recovered, executions: 0, notes: vec![format!("{recovered} false recoveries")] });
     }
     let mut entries = history::read(folder)?;
-    // This process is their producer, and all enqueues were acknowledged.
+    // This process is the only producer, and all enqueues were acknowledged.
     let acked = (1..=n.cast_unsigned()).flat_map(|n| [Line::Attempted(n), Line::Acked(n)]);
     entries.splice(0..0, acked.map(|line| history::Entry { at: 0, who: String::new(), line }));
     let found = check(&entries, &[], &finals(&database).await?);

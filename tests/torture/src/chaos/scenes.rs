@@ -1,4 +1,4 @@
-//! Short schedules, each of which provokes one kind of bug. A correct product produces no report.
+//! Short scenes, each of which provokes one kind of bug. Correct code produces no report.
 
 use std::{
     path::PathBuf,
@@ -46,7 +46,7 @@ pub(super) const SCENES: [&str; 15] = [
     "fleet",
 ];
 
-/// Plays a scene. Returns whether it had nothing to report. Prints one JSON object as the last line.
+/// Plays a scene. Returns whether the scene reported no violation. Prints one JSON object as the last line.
 pub(super) async fn play(name: &str) -> Result<bool> {
     let server = TestServer::start().await?;
     let folder = results(&format!("scene-{name}-{}", std::process::id()))?;
@@ -117,7 +117,7 @@ impl Scene {
         Ok(())
     }
 
-    /// Stops the workers, and returns the violations. Numbers up to `acked` were acknowledged, those up to `attempted` may exist.
+    /// Stops the workers, and returns the violations. Jobs with numbers up to `acked` were acknowledged, those up to `attempted` may exist.
     async fn conclude(
         &self,
         processes: &ProcessGroup,
@@ -142,7 +142,7 @@ impl Scene {
         Ok((found, reports))
     }
 
-    /// Workers are killed while their jobs run.
+    /// Kills workers while jobs run.
     async fn kills(&self) -> Result<Vec<String>> {
         let processes = self.processes(2, &[("CHAOS_TTL_MS", "1000"), ("CHAOS_CONCURRENCY", "5")]).await?;
         processes.start_all()?;
@@ -166,7 +166,7 @@ impl Scene {
         Ok(reports)
     }
 
-    /// One job ends its process repeatedly; ten others do not.
+    /// Runs one job that repeatedly crashes its process, beside ten jobs that do not.
     async fn poison(&self) -> Result<Vec<String>> {
         const MOST: usize = 3;
         let processes = self.processes(1, &[("CHAOS_TTL_MS", "1000")]).await?;
@@ -192,7 +192,7 @@ impl Scene {
         Ok(reports)
     }
 
-    /// A job is committed after jobs enqueued later have been claimed.
+    /// Commits a job after workers have claimed jobs that were enqueued later.
     async fn late(&self) -> Result<Vec<String>> {
         let processes = self.processes(1, &[]).await?;
         processes.start_all()?;
@@ -207,7 +207,7 @@ impl Scene {
         Ok(self.conclude(&processes, drained, 6, 6, &[]).await?.1)
     }
 
-    /// A job is committed after a worker announced that it sleeps, by a transaction whose snapshot is older.
+    /// Commits a job, in a transaction with an older snapshot, after a worker has announced that the worker sleeps.
     async fn sleep(&self) -> Result<Vec<String>> {
         let processes = self.processes(1, &[("CHAOS_POLL_MS", "30000")]).await?;
         let mut drained = true;
@@ -227,9 +227,9 @@ impl Scene {
         Ok(self.conclude(&processes, drained, 2, 2, &[]).await?.1)
     }
 
-    /// One payload of twenty cannot be deserialized.
+    /// Runs twenty jobs, and another one whose payload cannot be deserialized.
     async fn unreadable(&self) -> Result<Vec<String>> {
-        // An enqueue would refuse this payload.
+        // Payload that a regular enqueue would reject.
         const BAD: &str = r#"
             select queue.enqueue('chaos', '{"n": 21, "ms": 0, "act": "Wait"}', '{"queue": "chaos"}');
             update queue.job set payload = jsonb_set(payload, '{ms}', '1e400') where payload ->> 'n' = '21'"#;
@@ -247,7 +247,7 @@ impl Scene {
         Ok(reports)
     }
 
-    /// The first job of each key is committed while the second one is being enqueued.
+    /// Commits the first job of each key while the second job is being enqueued.
     async fn order(&self) -> Result<Vec<String>> {
         const KEYS: i64 = 5;
         let processes = self.processes(2, &[]).await?;
@@ -275,7 +275,7 @@ impl Scene {
         Ok(reports)
     }
 
-    /// Many schedules, and workers of which one is stopped for a while.
+    /// Runs many schedules, and stops one of the workers for a while.
     async fn ticks(&self) -> Result<Vec<String>> {
         let processes = self.processes(3, &[("CHAOS_TTL_MS", "1000"), ("CHAOS_DECLARES", "true")]).await?;
         ticks::make(&self.database, 30).await?;
@@ -295,7 +295,8 @@ impl Scene {
         Ok(reports)
     }
 
-    /// Jobs that run past their start deadline, claimed jobs not started in time, and jobs that expire before the worker starts.
+    /// Tests start deadlines: jobs that run past the deadline, claimed jobs that do not start in time, and jobs that expire before the
+    /// worker starts.
     async fn expiry(&self) -> Result<Vec<String>> {
         let processes = self.processes(1, &[("CHAOS_CONCURRENCY", "2")]).await?;
         let mut connection = self.database.pool.acquire().await?;
@@ -319,7 +320,7 @@ impl Scene {
         Ok(())
     }
 
-    /// The queue is paused while it works.
+    /// Pauses the queue while jobs run.
     async fn pauses(&self) -> Result<Vec<String>> {
         let processes = self.processes(2, &[("CHAOS_CONCURRENCY", "3")]).await?;
         self.enqueue(&mut *self.database.pool.acquire().await?, 1, 200, 50, "Wait").await?;
@@ -338,7 +339,7 @@ impl Scene {
         Ok(self.conclude(&processes, drained, 200, 200, &[fault]).await?.1)
     }
 
-    /// One job of thirty fails in every batch.
+    /// Runs batches in which one job of thirty always fails.
     async fn batches(&self) -> Result<Vec<String>> {
         const ENQUEUE: &str =
             "select queue.enqueue('chaos_batch', jsonb_build_object('n', n, 'ms', 1, 'act', case n when 7 then 'Poison' else 'Wait' end),
@@ -355,7 +356,7 @@ impl Scene {
         Ok(reports)
     }
 
-    /// The server crashes right after jobs have started under a limit. No other commit has flushed their claim to disk.
+    /// Crashes the server right after jobs have started under a limit, before another commit has flushed their claim to disk.
     async fn limits(&self) -> Result<Vec<String>> {
         const ROUNDS: u64 = 3;
         const JOBS: u64 = 6;
@@ -382,11 +383,11 @@ impl Scene {
         }
         let drained = drain(&self.database, Duration::from_secs(1)).await?;
         let mut reports = self.conclude(&processes, drained, 0, 8 * ROUNDS * JOBS, &faults).await?.1;
-        let over = limited::check(&history::read(&self.folder)?, &faults);
-        if over.begun[0] < usize::try_from(ROUNDS * JOBS)? {
-            reports.push(format!("{} of {} jobs started under the limit", over.begun[0], ROUNDS * JOBS));
+        let violations = limited::check(&history::read(&self.folder)?, &faults);
+        if violations.begun[0] < usize::try_from(ROUNDS * JOBS)? {
+            reports.push(format!("{} of {} jobs started under the limit", violations.begun[0], ROUNDS * JOBS));
         }
-        reports.extend(over.notes);
+        reports.extend(violations.notes);
         Ok(reports)
     }
 

@@ -1,4 +1,4 @@
-//! A long run without faults: memory, open files and connections must not grow, and no job may remain.
+//! Long run without faults: memory, open files and connections must not grow, and no job may remain.
 
 use std::{
     fs,
@@ -20,10 +20,10 @@ use super::{
 const WORKERS: usize = 2;
 const PRODUCERS: usize = 2;
 
-/// Enqueued jobs per second.
+/// Number of jobs enqueued per second.
 const RATE: u64 = 100;
 
-/// A sample of the workers' resources, summed over all workers.
+/// Sample of the resources that all workers use together.
 #[derive(Clone, Copy, Debug, Default)]
 struct Sample {
     memory_kib: u64,
@@ -31,7 +31,7 @@ struct Sample {
     connections: u64,
 }
 
-/// Runs for the given time. Returns whether all resources stayed flat. Prints one JSON object as the last line.
+/// Runs for the duration `span`. Returns whether no resource has grown. Prints one JSON object as the last line.
 pub(super) async fn soak(span: Duration) -> Result<bool> {
     let folder = results("soak")?;
     let server = TestServer::start().await?;
@@ -63,7 +63,7 @@ pub(super) async fn soak(span: Duration) -> Result<bool> {
     processes.stop_all();
     let found = check(&history::read(&folder)?, &[], &finals(&database).await?);
     let broken = broken(&database).await?;
-    // Caches and pools fill in the first quarter.
+    // Caches and pools fill during the first quarter.
     let quarter = samples.len() / 4;
     let (early, late) = (mean(&samples[quarter..2 * quarter]), mean(&samples[3 * quarter..]));
     let flat = late.memory_kib <= early.memory_kib * 115 / 100 + 4096

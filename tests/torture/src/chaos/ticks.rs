@@ -1,4 +1,4 @@
-//! The schedules of a run, and the check of their ticks: each due tick is in the history, and has at most one job.
+//! Creates the schedules of a run and checks their ticks: each due tick must be in the history and have at most one job.
 //!
 //! Reads only what users can read: schedules, fires and jobs.
 
@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use super::server::Database;
 
-/// The job of a tick. It has no number, so the other checks ignore it.
+/// Job of a tick. The job has no number, so the other checks ignore it.
 #[job(name = "chaos_tick", queue = "ticks", max_attempts = 1000, backoff = fixed("100ms"))]
 #[derive(Serialize, Deserialize)]
 pub(super) struct Tick {}
@@ -24,10 +24,10 @@ impl Handler for Tick {
     }
 }
 
-/// Name of the schedule that workers of a run declare.
+/// Name of the schedule that the workers of a run declare.
 pub(super) const DECLARED: &str = "declared";
 
-/// Each tick counts, even after a long outage.
+/// Grace period of the schedules, long enough that a tick is due even after a long outage.
 const GRACE: Duration = Duration::from_hours(1);
 
 /// Time limit for processing due ticks after the last fault.
@@ -38,20 +38,20 @@ pub(super) fn each_second() -> Schedule {
     Schedule::every(Duration::from_secs(1)).grace(GRACE).overlap(Overlap::Allow).job(&Tick {})
 }
 
-/// Counts of ticks.
+/// Numbers of due ticks and of violations.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, sqlx::FromRow)]
 pub(super) struct TickCounts {
     #[serde(rename = "cron_ticks")]
     pub(super) due: i64,
-    /// Due ticks without a fire, or with another outcome than a job.
+    /// Due ticks that were not fired, or that have an outcome other than a job.
     #[serde(rename = "cron_missed")]
     pub(super) missed: i64,
-    /// Jobs beyond the one of their tick.
+    /// Jobs of a tick beyond the first one.
     #[serde(rename = "cron_doubled")]
     pub(super) doubled: i64,
 }
 
-/// Creates this number of schedules, of three kinds.
+/// Creates `count` schedules of three kinds.
 pub(super) async fn make(database: &Database, count: usize) -> Result<()> {
     for place in 0..count {
         let schedule = match place % 3 {
@@ -64,11 +64,11 @@ pub(super) async fn make(database: &Database, count: usize) -> Result<()> {
     Ok(())
 }
 
-/// Waits until all due ticks are processed, pauses all schedules, and counts the ticks.
+/// Waits until all due ticks are processed, pauses all schedules, and returns the counts.
 pub(super) async fn account(database: &Database) -> Result<TickCounts> {
     const BEHIND: &str = "select count(*) from queue.schedule where next_at is null or next_at < now() - interval '1 s'";
     const END: &str = "update queue.schedule set paused_at = now()";
-    /// A schedule has one tick per second from its creation to its next tick. The latter is not far behind the time it was paused.
+    /// Counts the ticks. A schedule has one tick per second from its creation until its next tick, which is close to the time of the pause.
     const ACCOUNT: &str = "
       with due as (
         select s.name, greatest(floor(extract(epoch from s.paused_at)) - 3, floor(extract(epoch from s.next_at)) - 1)

@@ -1,4 +1,4 @@
-//! The worker process of a chaos run, and its job types.
+//! Worker process of a chaos run, with the job types.
 
 use std::{
     env,
@@ -24,7 +24,7 @@ use super::{
     ticks::{self, Tick},
 };
 
-/// A job with a number chosen by its producer, so that it is identifiable even if the result of its enqueue is unknown.
+/// Job with a number chosen by the producer, so that the job is identifiable even if the result of the enqueue is unknown.
 #[job(name = "chaos", queue = "chaos", max_attempts = 1000, backoff = fixed("100ms"), timeout = "60s", output = Option<String>)]
 #[derive(Serialize, Deserialize)]
 pub(super) struct Chaos {
@@ -33,22 +33,22 @@ pub(super) struct Chaos {
     pub(super) act: Behaviour,
 }
 
-/// Behaviour of its handler.
+/// Behaviour of a job's handler.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(super) enum Behaviour {
-    /// Waits.
+    /// Waits for the duration of the job.
     Wait,
-    /// Waits, and returns an identifier of the execution as its output.
+    /// Waits, and returns an identifier of the execution as the job's output.
     Say,
-    /// Waits, and writes its number to the ledger.
+    /// Waits, and writes the job's number to the ledger.
     Enter,
-    /// Fails at its first attempt.
+    /// Fails on the first attempt.
     FailOnce,
-    /// Blocks its thread.
+    /// Blocks the thread for the duration of the job.
     Spin,
     /// Aborts the process.
     Abort,
-    /// Fails, and with it the whole batch.
+    /// Fails, and thereby fails the whole batch.
     Poison,
 }
 
@@ -94,7 +94,7 @@ impl Handler for Chaos {
     }
 }
 
-/// Records when a handler is dropped before it returns.
+/// Records in the history if a handler is dropped before it returns.
 struct DropRecorder {
     n: u64,
     attempt: u32,
@@ -109,7 +109,7 @@ impl Drop for DropRecorder {
     }
 }
 
-/// The same job for a batch handler. Each job of a batch has one start and one end.
+/// Variant of `Chaos` with a batch handler. The history has one start and one end for each job of a batch.
 #[job(name = "chaos_batch", queue = "chaos", batch = 20, batch_wait = "50ms", max_attempts = 20, backoff = fixed("100ms"), timeout = "60s")]
 #[derive(Serialize, Deserialize)]
 pub(super) struct ChaosBatch {
@@ -140,7 +140,8 @@ impl BatchHandler for ChaosBatch {
 /// Error of a batch that contains a poison job.
 pub(super) const POISON: &str = "one of these is poison";
 
-/// The only place where an effect is written. The table has no unique key: only the transaction that completes the job prevents duplicates.
+/// Writes the job's number to the ledger, which no other code does. The table has no unique key, so only the transaction that completes the
+/// job prevents duplicates.
 async fn enter(cx: &Context, n: u64, end: impl Fn(bool)) -> JobResult<Option<String>> {
     let mut tx = cx.begin().await?;
     sqlx::query("insert into ledger (n) values ($1)").bind(n.cast_signed()).execute(&mut *tx).await.inspect_err(|_| end(false))?;
@@ -148,12 +149,12 @@ async fn enter(cx: &Context, n: u64, end: impl Fn(bool)) -> JobResult<Option<Str
     tx.complete(None).await
 }
 
-/// Returns the name of this process, unique within the run.
+/// Returns the name of this process, which is unique within the run.
 pub(super) fn label() -> String {
     env::var("CHAOS_LABEL").unwrap_or_default()
 }
 
-/// Returns the path of this process's file with the given extension.
+/// Returns the path of this process's file with the extension `ending`.
 pub(super) fn own_file(ending: &str) -> PathBuf {
     PathBuf::from(env::var_os("CHAOS_FOLDER").unwrap_or_default()).join(format!("{}.{ending}", label()))
 }
@@ -178,7 +179,7 @@ async fn work() -> Result<()> {
     config.lease_ttl = Duration::from_millis(setting("CHAOS_TTL_MS", 5000));
     config.concurrency = setting("CHAOS_CONCURRENCY", 10);
     config.grace = Duration::from_secs(2);
-    // The server may be down at this moment. A worker that is already running would wait too.
+    // The server may be down now. A worker that is already running would also wait.
     loop {
         let pool = PgPoolOptions::new().max_connections(4).test_before_acquire(false).connect_lazy(&url)?;
         let mut worker = Worker::new(pool).config(config.clone()).register::<Chaos>().register_batch::<ChaosBatch>().register::<Tick>();
@@ -196,7 +197,7 @@ async fn work() -> Result<()> {
     }
 }
 
-/// Reads a number from the environment.
+/// Returns a number from the environment, or `default` if the variable is not set.
 pub(super) fn setting<T: FromStr>(name: &str, default: T) -> T {
     env::var(name).ok().and_then(|value| value.parse().ok()).unwrap_or(default)
 }

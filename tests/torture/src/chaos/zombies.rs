@@ -1,4 +1,4 @@
-//! Writes under ended leases with the product's own statements. Each must change nothing and be refused.
+//! Executes the product's own statements under leases that have ended. Each write must change nothing and be rejected.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use tests::{
     signals,
 };
 
-/// Result of the zombies' writes.
+/// Counts of stale writes and of accepted ones.
 #[derive(Debug, Default)]
 pub(super) struct Zombies {
     pub(super) tried: usize,
@@ -20,27 +20,27 @@ pub(super) struct Zombies {
     pub(super) notes: Vec<String>,
 }
 
-/// State of the job after its first holder has lost it.
+/// State of a job after its first worker has lost the lease.
 #[derive(Clone, Copy, Debug)]
 enum Aftermath {
-    /// It is queued.
+    /// The job is queued.
     Recovered,
-    /// Another worker holds it.
+    /// Another worker holds the job.
     Reclaimed,
-    /// It was released without charging the attempt, so that another worker holds it with the same attempt number.
+    /// The job was released without charging the attempt. Another worker holds the job, with the same attempt number.
     Released,
-    /// Another worker has completed it.
+    /// Another worker has completed the job.
     Completed,
-    /// Its holder parked it, a signal woke it, and another worker holds it.
+    /// The first worker parked the job, a signal woke the job, and another worker holds it.
     Woken,
-    /// Its holder restarted it, and another worker holds it.
+    /// The first worker restarted the job, and another worker holds it.
     Restarted,
 }
 
 const AFTERMATHS: [Aftermath; 6] =
     [Aftermath::Recovered, Aftermath::Reclaimed, Aftermath::Released, Aftermath::Completed, Aftermath::Woken, Aftermath::Restarted];
 
-/// Makes this number of workers lose their jobs, and then write nevertheless.
+/// Makes `count` workers lose their jobs, and then executes every write that these workers could still send.
 pub(super) async fn run_zombies(server: &TestServer, database: &Database, count: usize) -> Result<Zombies> {
     let mut connection = PgConnection::connect(&url(server.port(), &database.name)).await?;
     let mut seen = Zombies::default();
@@ -48,16 +48,16 @@ pub(super) async fn run_zombies(server: &TestServer, database: &Database, count:
         let aftermath = AFTERMATHS[number % AFTERMATHS.len()];
         let (worker, lease) = lose_lease(&mut connection, aftermath).await?;
         for verdict in VERDICTS {
-            let said = JobVerdict { token: lease.token, job: lease.jobs[0], verdict };
+            let job_verdict = JobVerdict { token: lease.token, job: lease.jobs[0], verdict };
             let before = contents(&mut connection).await?;
-            // An error counts as a refusal: it would be retried forever, but writes nothing.
-            let refused = settle(&mut connection, &[said]).await.is_ok_and(|refused| refused.is_empty());
+            // An error counts as a rejection: a worker would retry the write forever, but the write changes nothing.
+            let refused = settle(&mut connection, &[job_verdict]).await.is_ok_and(|refused| refused.is_empty());
             seen.check_unchanged(&mut connection, &before, refused, &format!("{verdict} of a job that was {aftermath:?}")).await?;
         }
         for what in HOLDER_WRITES {
-            let said = JobVerdict { token: lease.token, job: lease.jobs[0], verdict: "complete" };
+            let job_verdict = JobVerdict { token: lease.token, job: lease.jobs[0], verdict: "complete" };
             let before = contents(&mut connection).await?;
-            let accepted = holders::write(&mut connection, said, what).await?;
+            let accepted = holders::write(&mut connection, job_verdict, what).await?;
             seen.check_unchanged(&mut connection, &before, accepted, &format!("{what} of a job that was {aftermath:?}")).await?;
         }
         let before = contents(&mut connection).await?;
@@ -101,14 +101,14 @@ impl Zombies {
     }
 }
 
-/// Returns a worker and the lease that it has lost.
+/// Returns a worker and a lease that the worker has lost.
 async fn lose_lease(connection: &mut PgConnection, aftermath: Aftermath) -> Result<(uuid::Uuid, Lease)> {
     sqlx::query("select queue.enqueue('chaos', '{}'::jsonb)").execute(&mut *connection).await?;
     let worker = register(connection).await?;
     let lease = claim(connection, worker, 1).await?;
     anyhow::ensure!(lease.jobs.len() == 1, "nothing was claimed");
     anyhow::ensure!(note(connection, lease.token, lease.jobs[0], "alive").await?, "a report under a valid lease was refused");
-    // One signal wakes the job. The other one remains for a zombie that must not receive it.
+    // One signal wakes the job. The other signal remains for a zombie, which must not receive it.
     for _ in 0..2 {
         signals::signal(connection, lease.jobs[0].id).await?;
     }

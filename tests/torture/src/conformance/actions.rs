@@ -1,4 +1,4 @@
-//! Operator actions on one job and on many.
+//! Operator actions on a single job and on many jobs.
 
 use std::{future::pending, time::Duration};
 
@@ -37,9 +37,9 @@ async fn idle(world: &World, text: &str) -> Result<JobHandle<Echo>> {
     Ok(echo(text).enqueue(world.pool()).store(world.store).queue(IDLE).await?)
 }
 
-async fn is(world: &World, job: JobRef, wanted: JobState) -> Result<()> {
+async fn is(world: &World, job: JobRef, expected: JobState) -> Result<()> {
     let state = job.state(world.pool()).await?;
-    ensure!(state == wanted, "the job is {state} instead of {wanted}");
+    ensure!(state == expected, "the job is {state} instead of {expected}");
     Ok(())
 }
 
@@ -90,7 +90,7 @@ async fn dead(world: &World) -> Result<()> {
     let calls = format!("try {}", job.id());
     job.requeue(world.pool()).await?;
     world.until("the job runs again", async || Ok(world.given.noted(&calls).len() == 2)).await?;
-    // The second call of the handler finishes the job, in one state or the other.
+    // When the handler runs for the second time, the job is finished, in one state or the other.
     world.until("the job is finished", async || Ok(matches!(job.state(world.pool()).await?, JobState::Dead | JobState::Completed))).await?;
     let job = dies(world).await?;
     job.discard(world.pool()).await?;
@@ -118,7 +118,7 @@ async fn refused(world: &World) -> Result<()> {
     Ok(())
 }
 
-/// Creates a queue without a worker, with twelve jobs.
+/// Creates a queue with twelve jobs and no worker. Returns a filter that selects these jobs.
 async fn twelve(world: &World, queue: &str) -> Result<Filter> {
     Echo::enqueue_all((0..12).map(|n| echo(n.to_string())), world.pool()).store(world.store).queue(queue).await?;
     Ok(Filter { queue: Some(queue.to_owned()), ..Filter::default() })

@@ -1,4 +1,4 @@
-//! Children and maps of durable jobs.
+//! Durable jobs that spawn children and maps.
 
 use anyhow::{Context as _, Result, ensure};
 use queue_core::{Job as _, JobRef, JobState, operate};
@@ -22,8 +22,8 @@ pub(super) const GROUP: OperationGroup = OperationGroup {
 
 async fn parent(world: &World) -> Result<()> {
     let job = Parent {}.enqueue(world.pool()).store(world.store).await?;
-    let said = world.output(job).await?;
-    ensure!(said[0] == "a child" && said[1].contains("intentional terminal failure") && said[2] == "true", "{said:?}");
+    let output = world.output(job).await?;
+    ensure!(output[0] == "a child" && output[1].contains("intentional terminal failure") && output[2] == "true", "{output:?}");
     let children = operate::children(world.read().await?, world.store, job.id()).await?;
     let ended: Vec<(&str, &str)> = children.iter().map(|child| (child.name.as_str(), child.whereabouts())).collect();
     ensure!(ended.contains(&("well", "completed")) && ended.contains(&("ill", "dead")), "{ended:?}");

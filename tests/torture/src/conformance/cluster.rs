@@ -1,5 +1,5 @@
-//! The Citus cluster of a run, if any. Stores are then distributed. They are created through the coordinator, as for any user. All other
-//! operations use the named node, and stores are moved to it if it may have shards.
+//! Citus cluster of a run, if any. Its stores are distributed. They are created through the coordinator, as any user would do. All other
+//! operations use the named node, and a store is moved to that node if the node may hold shards.
 
 use std::str::FromStr as _;
 
@@ -9,36 +9,36 @@ use sqlx::{
     postgres::{PgConnectOptions, PgPoolOptions},
 };
 
-/// The cluster of a run.
+/// Citus cluster of a run, with the role of the named node.
 #[derive(Debug)]
 pub(super) struct Cluster {
     coordinator: PgPool,
     /// Whether the named node is the coordinator.
     is_coordinator: bool,
-    /// The named node as the cluster knows it, if it may have shards.
+    /// Name and port by which the cluster knows the named node, if the node may hold shards.
     home: Option<(String, i32)>,
 }
 
-/// Whether new schemas are distributed.
+/// Query whether new schemas are distributed.
 const IS_ON: &str = "select coalesce(current_setting('citus.enable_schema_based_sharding', true), 'off') = 'on'
   and exists (select from pg_extension where extname = 'citus')";
 
 /// Connection option that makes new schemas distributed.
 const ON: &str = "options=-c%20citus.enable_schema_based_sharding%3Don";
 
-/// The coordinator and the connected node.
+/// Query for the coordinator and the connected node.
 const NODES: &str = "select n.nodename::text, n.nodeport, n.groupid, l.groupid, n.shouldhaveshards
   from pg_dist_node n cross join pg_dist_local_group l
   where n.noderole = 'primary' and n.groupid in (0, l.groupid) order by n.groupid";
 
-/// Returns the address with the option for distributed schemas.
+/// Returns the URL with the option that makes new schemas distributed.
 pub(super) fn with_distributed_schemas(url: &str) -> String {
     let joined = if url.contains('?') { '&' } else { '?' };
     format!("{url}{joined}{ON}")
 }
 
 impl Cluster {
-    /// Returns the cluster of the server at this address, if new schemas there are distributed.
+    /// Returns the cluster of the server at this URL, if new schemas there are distributed.
     pub(super) async fn find(url: &str, pool: &PgPool) -> Result<Option<Self>> {
         if !sqlx::query_scalar::<_, bool>(IS_ON).fetch_one(pool).await? {
             return Ok(None);
@@ -58,7 +58,7 @@ impl Cluster {
         &self.coordinator
     }
 
-    /// Returns the description for the head of the table.
+    /// Returns the description of the cluster for the head of the table.
     pub(super) fn description(&self) -> &'static str {
         match (self.is_coordinator, &self.home) {
             (true, _) => "Citus: distributed stores, through the coordinator",
@@ -67,7 +67,7 @@ impl Cluster {
         }
     }
 
-    /// Moves a store to the named node.
+    /// Moves a store to the named node, if that node may hold shards.
     pub(super) async fn move_to_node(&self, schema: &str) -> Result<()> {
         let Some((host, port)) = &self.home else { return Ok(()) };
         let is_there =

@@ -1,4 +1,4 @@
-//! Durable jobs: steps executed once, sleeps, signals, and restarts.
+//! Durable jobs: steps that run once, sleeps, signals and restarts.
 
 use std::time::Duration;
 
@@ -26,8 +26,8 @@ pub(super) const GROUP: OperationGroup = OperationGroup {
         "signal before the start, in a transaction" => signalled_before,
         "receive in time" => in_time,
         "receive too late" => too_late,
-        "signal a finished job" => over,
-        "restart" => anew,
+        "signal a finished job" => finished,
+        "restart" => restart,
     ],
 };
 
@@ -103,7 +103,7 @@ async fn too_late(world: &World) -> Result<()> {
     Ok(())
 }
 
-async fn over(world: &World) -> Result<()> {
+async fn finished(world: &World) -> Result<()> {
     let job = Receives { timeout_ms: Some(1) }.enqueue(world.pool()).store(world.store).await?;
     world.output(job).await?;
     ensure!(job.signal(world.pool(), "word", "late").await? == Signalled::Over);
@@ -112,7 +112,7 @@ async fn over(world: &World) -> Result<()> {
     Ok(())
 }
 
-async fn anew(world: &World) -> Result<()> {
+async fn restart(world: &World) -> Result<()> {
     let job = Restarting { left: 2, rounds: 0 }.enqueue(world.pool()).store(world.store).await?;
     ensure!(world.output(job).await? == 2);
     Ok(())

@@ -1,4 +1,4 @@
-//! Enqueues one job in each form and on each kind of connection. None of the jobs runs: no worker serves their queue.
+//! Enqueues one job in each form and on each kind of connection. The jobs never run, because no worker serves their queue.
 
 use std::time::Duration;
 
@@ -178,13 +178,13 @@ async fn meta(world: &World) -> Result<()> {
 }
 
 async fn relaxed(world: &World) -> Result<()> {
-    let said = echo("relaxed").enqueue(world.pool()).store(world.store).queue(IDLE).durability(Durability::Relaxed).await?;
+    let handle = echo("relaxed").enqueue(world.pool()).store(world.store).queue(IDLE).durability(Durability::Relaxed).await?;
     let by_type = Lax {}.enqueue(world.pool()).store(world.store).queue(IDLE).await?;
-    is_ready(world, said.job_ref()).await?;
+    is_ready(world, handle.job_ref()).await?;
     is_ready(world, by_type.job_ref()).await
 }
 
-/// Sends the rendered statement as a foreign driver would.
+/// Executes a rendered enqueue statement through sqlx, as another driver would.
 async fn send<J>(on: &mut PgConnection, rendered: &Rendered<J>) -> Result<JobHandle<J>> {
     let statement = rendered.parameters().into_iter().fold(sqlx::query_as(rendered.sql()), sqlx::query::QueryAs::bind);
     let (id, outcome): (i64, String) = statement.fetch_one(on).await?;

@@ -1,4 +1,4 @@
-//! Flows: jobs enqueued together, of which some wait for others and receive their results.
+//! Flows: jobs that are enqueued together, some of which wait for others and receive their results.
 
 use anyhow::{Context as _, Result, ensure};
 use queue_core::{Durability, Flow, IfDead, Job as _, JobState, Of, operate};
@@ -24,7 +24,7 @@ pub(super) const GROUP: OperationGroup = OperationGroup {
     ],
 };
 
-/// Returns the state of each node by name.
+/// Returns the name and state of each node of a flow.
 async fn states(world: &World, job: queue_core::JobId) -> Result<Vec<(String, String)>> {
     let nodes = operate::flow(world.read().await?, world.store, job).await?;
     Ok(nodes.into_iter().map(|node| (node.name, node.state.unwrap_or_default())).collect())

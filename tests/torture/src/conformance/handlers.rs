@@ -1,4 +1,4 @@
-//! Handlers of the jobs of a run. They leave rows in the user's table and notes in this process.
+//! Handlers of a run's jobs. They write rows to the user's table, and notes to the memory of this process.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -22,10 +22,10 @@ use super::{
     world::IDLE,
 };
 
-/// Panic message of a handler that panics on purpose.
+/// Message of intentional panics.
 pub(super) const PANIC: &str = "intentional panic";
 
-/// State passed to handlers. They record their calls in it.
+/// State passed to the handlers, in which they record their calls.
 #[derive(Clone, Debug)]
 pub(super) struct HandlerState {
     pub(super) store: Store,
@@ -38,12 +38,12 @@ impl HandlerState {
         Self { store, app, notes: Arc::default() }
     }
 
-    /// Schema of the user's tables.
+    /// Returns the schema of the user's tables.
     pub(super) fn app(&self) -> &str {
         &self.app
     }
 
-    /// Records a note. Returns how many there were before.
+    /// Adds a note under the name `of`. Returns the number of earlier notes under that name.
     pub(super) fn note(&self, of: &str, text: impl Into<String>) -> usize {
         let mut notes = lock(&self.notes);
         let notes = notes.entry(of.to_owned()).or_default();
@@ -117,7 +117,7 @@ impl Handler for Checkpointed {
 impl Handler for ContextReport {
     async fn run(self, cx: &Context) -> JobResult<BTreeMap<String, String>> {
         let one: i64 = queue_core::sqlx::query_scalar("select 1::bigint").fetch_one(cx.pool()).await?;
-        let said = [
+        let values = [
             ("id", cx.id().to_string()),
             ("job_type", cx.job_type().to_owned()),
             ("version", cx.version().to_string()),
@@ -130,7 +130,7 @@ impl Handler for ContextReport {
             ("state", cx.try_state::<HandlerState>().is_some().to_string()),
             ("no state", cx.try_state::<u8>().is_none().to_string()),
         ];
-        Ok(said.into_iter().map(|(name, value)| (name.to_owned(), value)).collect())
+        Ok(values.into_iter().map(|(name, value)| (name.to_owned(), value)).collect())
     }
 }
 
@@ -167,13 +167,13 @@ impl Handler for Own {
 impl BatchHandler for Together {
     async fn run(batch: &mut JobBatch<Self>, cx: &BatchContext) -> JobResult {
         let size = batch.len();
-        let is_told = cx.job_type() == "conf_batch" && cx.try_state::<HandlerState>().is_some() && cx.cancelled().reason().is_none();
+        let is_checked = cx.job_type() == "conf_batch" && cx.try_state::<HandlerState>().is_some() && cx.cancelled().reason().is_none();
         queue_core::sqlx::query("select 1").execute(cx.pool()).await?;
         cx.state::<HandlerState>().note("batch", size.to_string());
         for job in batch.iter_mut() {
             if job.payload().n < 0 {
                 job.fail(Failure::terminal("negative"));
-            } else if is_told && !job.is_judged() && !job.is_cancelled() {
+            } else if is_checked && !job.is_judged() && !job.is_cancelled() {
                 job.complete(size);
             }
         }

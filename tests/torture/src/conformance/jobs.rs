@@ -1,11 +1,11 @@
-//! The job types of a run. Their handlers are in `handlers`.
+//! Job types of a run. Their handlers are in `handlers`.
 
 use std::collections::BTreeMap;
 
 use queue_core::{Of, job};
 use serde::{Deserialize, Serialize};
 
-/// Returns its payload.
+/// Job that returns its payload.
 #[job(name = "conf_echo", output = String)]
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub(super) struct Echo {
@@ -16,14 +16,14 @@ pub(super) fn echo(text: impl Into<String>) -> Echo {
     Echo { text: text.into() }
 }
 
-/// Does not complete at its first attempt.
+/// Job whose first attempt behaves as `first` says.
 #[job(name = "conf_try", output = u32, max_attempts = 2, backoff = fixed("20ms"), timeout = "500ms", aliases = ["conf_tried_before"])]
 #[derive(Serialize, Deserialize)]
 pub(super) struct Try {
     pub(super) first: First,
 }
 
-/// What the first attempt does instead. `Always` applies to each attempt.
+/// Behaviour of the first attempt of `Try`. `Always` fails every attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum First {
     Complete,
@@ -37,24 +37,24 @@ pub(super) enum First {
     Always,
 }
 
-/// Reports progress until it is cancelled.
+/// Job that reports progress until the job is cancelled.
 #[job(name = "conf_slow", output = String, max_attempts = 3, backoff = fixed("20ms"))]
 #[derive(Serialize, Deserialize)]
 pub(super) struct Slow {
     pub(super) ms: u64,
 }
 
-/// Saves a checkpoint at its first attempt, and returns it at the next.
+/// Job that saves a checkpoint on the first attempt and returns the checkpoint on the second attempt.
 #[job(name = "conf_checkpoint", output = u32, max_attempts = 2, backoff = fixed("20ms"))]
 #[derive(Serialize, Deserialize)]
 pub(super) struct Checkpointed {}
 
-/// Returns what the context reports about its job.
+/// Job that returns the job properties reported by its context.
 #[job(name = "conf_context", output = BTreeMap<String, String>, max_attempts = 7)]
 #[derive(Serialize, Deserialize)]
 pub(super) struct ContextReport {}
 
-/// Writes a user row in the transaction of its claim and its completion.
+/// Transactional job that writes a user row in the transaction of its claim and completion.
 #[job(name = "conf_within", transactional, output = i64, max_attempts = 2, backoff = fixed("20ms"))]
 #[derive(Serialize, Deserialize)]
 pub(super) struct Within {
@@ -62,7 +62,7 @@ pub(super) struct Within {
     pub(super) fails_first: bool,
 }
 
-/// Writes a user row and enqueues another job in one commit with its completion.
+/// Job that completes in a transaction of its own, together with a user row and another job.
 #[job(name = "conf_own", output = i64, max_attempts = 2, backoff = fixed("20ms"))]
 #[derive(Serialize, Deserialize)]
 pub(super) struct Own {
@@ -70,33 +70,33 @@ pub(super) struct Own {
     pub(super) dies: bool,
 }
 
-/// Runs in batches. Jobs with a negative number die.
+/// Job that runs in batches. Jobs with a negative number die.
 #[job(name = "conf_batch", batch = 20, batch_wait = "100ms", output = usize, max_attempts = 2, backoff = fixed("20ms"))]
 #[derive(Serialize, Deserialize)]
 pub(super) struct Together {
     pub(super) n: i64,
 }
 
-/// Fails once between its steps.
+/// Durable job that fails once between two steps.
 #[job(name = "conf_steps", durable, output = Vec<u64>, max_attempts = 3, backoff = fixed("20ms"))]
 #[derive(Serialize, Deserialize)]
 pub(super) struct Steps {}
 
-/// Sleeps too long to wait in place.
+/// Durable job that sleeps for too long to keep its slot while asleep.
 #[job(name = "conf_sleeps", durable, output = u64)]
 #[derive(Serialize, Deserialize)]
 pub(super) struct Sleeps {
     pub(super) ms: u64,
 }
 
-/// Waits for a signal, with or without a timeout.
+/// Durable job that waits for a signal, with or without a timeout.
 #[job(name = "conf_receives", durable, output = Option<String>)]
 #[derive(Serialize, Deserialize)]
 pub(super) struct Receives {
     pub(super) timeout_ms: Option<u64>,
 }
 
-/// Restarts until no rounds are left.
+/// Durable job that restarts until no rounds are left.
 #[job(name = "conf_anew", durable, output = u32)]
 #[derive(Serialize, Deserialize)]
 pub(super) struct Restarting {
@@ -104,17 +104,17 @@ pub(super) struct Restarting {
     pub(super) rounds: u32,
 }
 
-/// Spawns a child that completes and one that dies.
+/// Durable job that spawns a child that completes and a child that dies.
 #[job(name = "conf_parent", durable, output = Vec<String>)]
 #[derive(Serialize, Deserialize)]
 pub(super) struct Parent {}
 
-/// Waits for a child that no worker runs.
+/// Durable job that waits for a child that no worker runs.
 #[job(name = "conf_waits", durable)]
 #[derive(Serialize, Deserialize)]
 pub(super) struct Waits {}
 
-/// Maps with a limited number of parts in flight. Every third part dies.
+/// Durable job that maps, with a maximum number of parts in flight. Every third part dies.
 #[job(name = "conf_mapper", durable, output = Mapped)]
 #[derive(Serialize, Deserialize)]
 pub(super) struct Mapper {
@@ -122,7 +122,7 @@ pub(super) struct Mapper {
     pub(super) most: u32,
 }
 
-/// Result of a map.
+/// Outcome counts that `Mapper` returns.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Mapped {
     pub(super) total: u64,
@@ -131,7 +131,7 @@ pub(super) struct Mapped {
     pub(super) outputs: Vec<Option<u32>>,
 }
 
-/// One part of a map, or of a node with many jobs.
+/// Part of a map, or job of a flow node with many jobs.
 #[job(name = "conf_piece", output = u32, max_attempts = 1)]
 #[derive(Serialize, Deserialize)]
 pub(super) struct Piece {
@@ -139,7 +139,7 @@ pub(super) struct Piece {
     pub(super) dies: bool,
 }
 
-/// Waits for two other jobs of a flow, and receives their results.
+/// Flow job that waits for two other jobs and receives their results.
 #[job(name = "conf_both", output = String)]
 #[derive(Serialize, Deserialize)]
 pub(super) struct Both {
@@ -147,21 +147,21 @@ pub(super) struct Both {
     pub(super) right: Of<String>,
 }
 
-/// Receives the result of the job before it, if that completed.
+/// Flow job that receives the result of the preceding job, if that job completed.
 #[job(name = "conf_after", output = String)]
 #[derive(Serialize, Deserialize)]
 pub(super) struct After {
     pub(super) before: Of<u32>,
 }
 
-/// Receives the outcome counts of a node with many jobs.
+/// Flow job that receives the outcome counts of a node with many jobs.
 #[job(name = "conf_counted", output = u64)]
 #[derive(Serialize, Deserialize)]
 pub(super) struct Counted {
     pub(super) counts: Of<queue_core::Counts>,
 }
 
-/// Fair queueing by tenant.
+/// Job of a fair queue with one share per tenant.
 #[job(name = "conf_fair", fair = self.tenant)]
 #[derive(Serialize, Deserialize)]
 pub(super) struct Fair {
@@ -169,7 +169,7 @@ pub(super) struct Fair {
     pub(super) n: u32,
 }
 
-/// Ordered by key.
+/// Job with an ordering key.
 #[job(name = "conf_keyed", key = self.key)]
 #[derive(Serialize, Deserialize)]
 pub(super) struct Keyed {
@@ -177,7 +177,7 @@ pub(super) struct Keyed {
     pub(super) n: u32,
 }
 
-/// One queued job per customer.
+/// Job with a uniqueness key: only one job per customer can be queued.
 #[job(name = "conf_unique", unique(fields(customer), while = queued, on_conflict = replace))]
 #[derive(Serialize, Deserialize)]
 pub(super) struct OneEach {
@@ -185,7 +185,7 @@ pub(super) struct OneEach {
     pub(super) text: String,
 }
 
-/// One running job across all workers.
+/// Job with two limits: one running job across all workers, and a shared limit per account.
 #[job(name = "conf_limited", limit(concurrency = 1), limit(name = "conf_service", key = self.account, concurrency = 2))]
 #[derive(Serialize, Deserialize)]
 pub(super) struct Limited {
@@ -193,12 +193,12 @@ pub(super) struct Limited {
     pub(super) n: u32,
 }
 
-/// Writes to its log.
+/// Job that writes to its log.
 #[job(name = "conf_logs", keep_logs = "4KiB", max_attempts = 1)]
 #[derive(Serialize, Deserialize)]
 pub(super) struct LogWriter {}
 
-/// Has a second version, which reads payloads of the first.
+/// Job type with a second version that also reads payloads of the first version.
 #[job(name = "conf_versioned", version = 2, upgrade = from_one, output = String)]
 #[derive(Serialize, Deserialize)]
 pub(super) struct Versioned {
@@ -214,29 +214,29 @@ fn from_one(one: One) -> Versioned {
     Versioned { words: vec![one.word] }
 }
 
-/// Stored encrypted.
+/// Job whose payload is stored encrypted.
 #[job(name = "conf_sealed", seal = "conformance", output = usize)]
 #[derive(Serialize, Deserialize)]
 pub(super) struct Sealed {
     pub(super) card: String,
 }
 
-/// Leaves no record.
+/// Job that leaves no record after its completion.
 #[job(name = "conf_gone", retain = "none")]
 #[derive(Serialize, Deserialize)]
 pub(super) struct Gone {}
 
-/// Relaxed durability and a start deadline.
+/// Job with relaxed durability and a start deadline.
 #[job(name = "conf_relaxed", durability = relaxed, expires = "1h", priority = 30)]
 #[derive(Serialize, Deserialize)]
 pub(super) struct Lax {}
 
-/// Scheduled every second by its type.
+/// Job with a schedule of its own, which fires every second.
 #[job(name = "conf_ticks", every = "1s", retain = "1h")]
 #[derive(Default, Serialize, Deserialize)]
 pub(super) struct Ticks {}
 
-/// Observed by a hook of this process.
+/// Job that a hook of this process observes.
 #[job(name = "conf_hooked", output = Option<String>)]
 #[derive(Serialize, Deserialize)]
 pub(super) struct Hooked {}

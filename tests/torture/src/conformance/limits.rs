@@ -1,4 +1,4 @@
-//! Bounds and order: capacities, limits, weights, pauses, priorities, keys.
+//! Bounds and order of jobs: capacities, limits, weights, pauses, priorities and keys.
 
 use std::time::Duration;
 
@@ -71,7 +71,7 @@ async fn patient(world: &World) -> Result<()> {
     Ok(())
 }
 
-/// Returns the maximum number of jobs that ran at the same time, according to these notes.
+/// Returns the maximum number of jobs that ran at the same time, computed from the notes of their handlers.
 fn max_concurrent(notes: &[String]) -> usize {
     let (mut now, mut most) = (0_usize, 0);
     for note in notes {
@@ -150,7 +150,7 @@ async fn weights(world: &World) -> Result<()> {
     Ok(())
 }
 
-/// Runs the enqueue while the only slot of the queue is occupied.
+/// Awaits `enqueue` while another job occupies the only slot of the queue.
 async fn held<T>(world: &World, enqueue: impl Future<Output = Result<T>>) -> Result<T> {
     let scope = Scope::queue(SINGLE);
     operate::pause(world.pool(), world.store, &scope, Some("a test")).await?;
@@ -223,7 +223,7 @@ async fn priorities(world: &World) -> Result<()> {
         }
         Ok(jobs)
     };
-    // A worker discovers a new lane after a moment. These lanes are known then.
+    // A worker discovers a new lane only after a while, so the lanes must be known before the comparison.
     for job in enqueue("before those of priority").await? {
         world.output(job).await?;
     }
@@ -246,7 +246,7 @@ async fn order(world: &World) -> Result<()> {
     Ok(())
 }
 
-/// A queue, type and priority that no worker has seen before.
+/// Enqueues a job with a queue, type and priority that no worker has seen before.
 async fn new_lane(world: &World) -> Result<()> {
     let began = std::time::Instant::now();
     let job = echo("of a new lane").enqueue(world.pool()).store(world.store).priority(fastrand::i16(1000..30_000)).await?;

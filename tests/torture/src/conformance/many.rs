@@ -1,4 +1,4 @@
-//! Enqueues many jobs together: by INSERT, by COPY, each on its own, and of several types.
+//! Enqueues many jobs together: by INSERT, by COPY, each in its own statement, and of several types.
 
 use std::time::Duration;
 
@@ -26,7 +26,7 @@ pub(super) const GROUP: OperationGroup = OperationGroup {
     ],
 };
 
-/// Counts the jobs of a queue without a worker. Each operation has its own queue.
+/// Returns the number of jobs in a queue without a worker. Each operation has its own queue.
 async fn waiting(world: &World, queue: &str) -> Result<u64> {
     let filter = operate::Filter { queue: Some(queue.to_owned()), ..operate::Filter::default() };
     Ok(operate::count_matching(world.pool(), world.store, &filter, operate::Act::Cancel).await?)
@@ -59,7 +59,8 @@ async fn keyed(world: &World) -> Result<()> {
     let jobs = (0..30).map(|n| Keyed { key: format!("k{}", n % 3), n });
     let count = Keyed::enqueue_all(jobs, world.pool()).store(world.store).queue("keyed").await?;
     ensure!(count == 30);
-    // The first job of each key may be moving from blocked to ready. A count then sees it twice or not at all.
+    // Waits, because the first job of each key may be moving from blocked to ready. Meanwhile, a count can include the job twice or not at
+    // all.
     world.until("all are there", async || Ok(waiting(world, "keyed").await? == 30)).await
 }
 

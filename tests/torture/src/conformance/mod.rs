@@ -1,12 +1,13 @@
 //! `cargo conformance`: runs every public operation against a given server, and prints a table of the outcomes.
 //!
 //! ```text
-//! setup (which server)  cluster (if it is Citus)  world (environment: pools, a store of its own, a worker)  jobs (job types)
+//! setup (server)  cluster (Citus, if any)  world (environment: pools, stores, a worker)  jobs (job types)
 //!   groups of operations: store  enqueue  many  wait  run  durable  children  flows  schedule  limits  queries  actions  sql  serve  stores
-//!     play (each isolated, with a time limit)  report (table, JSON)  then the world is removed
+//!     play (each isolated, with a time limit)  report (table, JSON)  then remove the world
 //! ```
 //!
-//! Everything it creates is in three schemas and under roles with names unique to the run, which are removed at the end. It reads no other schemas.
+//! A run creates objects only in three schemas, and roles with names that are unique to the run. The schemas and roles are removed at the
+//! end. A run reads no other schemas.
 
 mod actions;
 mod children;
@@ -47,21 +48,21 @@ use self::{
     world::World,
 };
 
-/// Runs every public operation against a server, and reports which of them work there.
+/// Runs every public operation against a server, and reports which operations work there.
 #[derive(Debug, Parser)]
 #[command(name = "cargo conformance")]
 struct Args {
-    /// The server: a database in which the login may create schemas. Default: an embedded server that is removed afterwards.
+    /// URL of the server: a database in which the login may create schemas. Default: an embedded server that is removed afterwards.
     #[arg(long, conflicts_with = "on")]
     database_url: Option<String>,
-    /// Address of the server without a pooler in transaction mode, for the worker and for waiters.
+    /// URL of the server without a pooler in transaction mode, for the worker and for waiters.
     #[arg(long, requires = "database_url")]
     direct_url: Option<String>,
-    /// Address of a standby, for read-only operations.
+    /// URL of a standby, for read-only operations.
     #[arg(long, requires = "database_url")]
     read_url: Option<String>,
-    /// The server is a node of a Citus cluster: use distributed stores. Without this option, stores are distributed if the database sets
-    /// `citus.enable_schema_based_sharding`.
+    /// Use distributed stores, because the server is a node of a Citus cluster. Without this option, stores are distributed if the database
+    /// sets `citus.enable_schema_based_sharding`.
     #[arg(long, requires = "database_url")]
     citus: bool,
     /// Start servers for the run.
@@ -70,19 +71,20 @@ struct Args {
     /// Time limit of each operation.
     #[arg(long, default_value = "30s", value_parser = humantime::parse_duration)]
     bound: Duration,
-    /// Only the operations whose name contains one of these texts, with a store and a worker. Some depend on others of their group: name
-    /// the group.
+    /// Only operations whose name contains one of the given texts. The store and the worker are always created. Some operations depend on
+    /// others of their group: name the group.
     #[arg(long)]
     only: Vec<String>,
-    /// Print no table, only the last line.
+    /// Print only the last line, not the table.
     #[arg(long)]
     json: bool,
-    /// Show warnings of the worker too.
+    /// Also show warnings of the worker.
     #[arg(long)]
     verbose: bool,
 }
 
-/// The groups in the order in which they are played. The first creates the store, the second starts the worker, the last stops it.
+/// Groups of operations in the order in which they are played. The first group creates the store, the second starts the worker, and the
+/// last stops the worker.
 const GROUPS: [&OperationGroup; 16] = [
     &store::MADE,
     &run::STARTED,
@@ -110,7 +112,7 @@ pub fn main() -> ExitCode {
     tracing_subscriber::registry().with(print).with(queue_worker::logs()).init();
     let shown = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {
-        // A handler panics on purpose.
+        // Intentional panics of handlers are not printed.
         if panic.payload_as_str() != Some(handlers::PANIC) {
             shown(panic);
         }
@@ -132,7 +134,7 @@ pub fn main() -> ExitCode {
     }
 }
 
-/// Runs the operations. Returns whether none failed.
+/// Runs the operations. Returns whether no operation failed.
 async fn conform(args: &Args) -> Result<bool> {
     let setup = match (&args.database_url, args.on) {
         (Some(url), _) => {
@@ -159,7 +161,7 @@ async fn conform(args: &Args) -> Result<bool> {
     if !is_whole {
         report.note("interrupted", "ctrl-c".to_owned());
     }
-    // Also runs after a failure or a panic of an operation.
+    // The cleanup also runs after an operation has failed or panicked.
     play::end(world, &mut report, args.bound).await;
     report.print();
     Ok(is_whole && report.holds())

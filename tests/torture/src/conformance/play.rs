@@ -1,4 +1,5 @@
-//! Plays operations one after the other, each isolated and with a time limit: one that hangs, panics or fails does not stop the others.
+//! Plays the operations one after another. Each operation is isolated and has a time limit, so an operation that hangs, panics or fails
+//! does not stop the run.
 
 use std::{
     error::Error as StdError,
@@ -24,7 +25,7 @@ pub(super) struct OperationGroup {
     pub(super) operations: &'static [Operation],
 }
 
-/// What an operation requires.
+/// Prerequisite of an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Need {
     Nothing,
@@ -32,7 +33,7 @@ pub(super) enum Need {
     Worker,
 }
 
-/// One user-visible operation, with the check of its effect.
+/// User-visible operation, with a function that performs the operation and checks its effect.
 pub(super) struct Operation {
     pub(super) name: &'static str,
     pub(super) play: for<'w> fn(&'w World) -> OperationFuture<'w>,
@@ -40,7 +41,7 @@ pub(super) struct Operation {
 
 pub(super) type OperationFuture<'w> = Pin<Box<dyn Future<Output = Result<()>> + 'w>>;
 
-/// The operations of a group: name, and the function that plays it.
+/// Creates a list of operations from their names and the functions that play them.
 macro_rules! operations {
     ($($name:literal => $play:expr,)*) => {
         &[$($crate::conformance::play::Operation { name: $name, play: |world| Box::pin(($play)(world)) },)*]
@@ -48,7 +49,7 @@ macro_rules! operations {
 }
 pub(super) use operations;
 
-/// An operation does not apply to this setup.
+/// Error of an operation that does not apply to this setup.
 #[derive(Debug)]
 pub(super) struct Skip(pub(super) String);
 
@@ -60,20 +61,20 @@ impl fmt::Display for Skip {
 
 impl StdError for Skip {}
 
-/// Skips an operation that does not apply to this setup, with a reason.
+/// Skips the current operation, because the operation does not apply to this setup.
 pub(super) fn skip<T>(why: impl Into<String>) -> Result<T> {
     Err(Skip(why.into()).into())
 }
 
-/// Skips an operation that does not apply to distributed stores, with a reason. Otherwise returns.
+/// Skips the current operation if the stores are distributed.
 pub(super) fn not_on_citus(world: &World, why: &str) -> Result<()> {
     if world.setup.cluster.is_some() { skip(format!("not on Citus: {why}")) } else { Ok(()) }
 }
 
-/// Number of consecutive timeouts after which the run stops.
+/// Number of consecutive timeouts after which the remaining operations are skipped.
 const MAX_TIMEOUTS: u32 = 10;
 
-/// Plays all operations.
+/// Plays the operations of all groups that `only` selects, and reports their outcomes.
 pub(super) async fn all(world: &World, groups: &[&OperationGroup], (bound, only): (Duration, &[String]), report: &mut Report) {
     let mut timeouts = 0;
     for group in groups {
@@ -82,9 +83,9 @@ pub(super) async fn all(world: &World, groups: &[&OperationGroup], (bound, only)
         let slower = if makes && world.setup.cluster.is_some() { 4 } else { 1 };
         for operation in group.operations {
             let name = format!("{}: {}", group.name, operation.name);
-            let is_wanted =
+            let is_selected =
                 only.is_empty() || only.iter().any(|only| name.contains(only.as_str())) || matches!(group.name, "store" | "worker");
-            if !is_wanted {
+            if !is_selected {
                 continue;
             }
             let began = Instant::now();
@@ -117,10 +118,10 @@ fn panic_message(panic: &(dyn std::any::Any + Send)) -> &str {
     text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("with a payload that is not a string")
 }
 
-/// Time limit of the cleanup, for slow servers too.
+/// Minimum time limit of the cleanup, which also suffices for slow servers.
 const REMOVAL: Duration = Duration::from_mins(2);
 
-/// Stops the worker, and removes everything that was created.
+/// Stops the worker, and removes everything that the run has created.
 pub(super) async fn end(world: World, report: &mut Report, bound: Duration) {
     let began = Instant::now();
     let stopped = timeout(bound, world.stop()).await.unwrap_or_else(|_| Err(anyhow::anyhow!("did not finish within {bound:?}")));

@@ -1,4 +1,4 @@
-//! What operators see: lists, counts, history, explanations, findings. Read from the standby if there is one.
+//! Read-only operations of operators: lists, counts, history, explanations and findings. Uses the standby if there is one.
 
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ pub(super) const GROUP: OperationGroup = OperationGroup {
     operations: operations![
         "list" => list,
         "list by metadata, error, age" => filtered,
-        "list completed and dead jobs" => over,
+        "list completed and dead jobs" => finished,
         "list with patience" => patiently,
         "find" => find,
         "counts" => counts,
@@ -66,7 +66,7 @@ async fn filtered(world: &World) -> Result<()> {
     Ok(())
 }
 
-async fn over(world: &World) -> Result<()> {
+async fn finished(world: &World) -> Result<()> {
     let dead = Try { first: First::Always }.enqueue(world.pool()).store(world.store).await?;
     world.wait_for_state(dead.job_ref(), JobState::Dead).await?;
     let done = echo("listed").enqueue(world.pool()).store(world.store).await?;
@@ -133,7 +133,7 @@ async fn workers(world: &World) -> Result<()> {
     Ok(())
 }
 
-/// Workers write their counters every ten seconds.
+/// Checks the history of completed jobs. Waits for the counts, because workers flush counts only every ten seconds.
 async fn history(world: &World) -> Result<()> {
     let last_hour = Past { job_type: Some("conf_echo".to_owned()), ..Past::default() };
     let mut figures = None;
@@ -204,7 +204,7 @@ async fn audit(world: &World) -> Result<()> {
     Ok(())
 }
 
-/// Findings depend on the server. Only a finding of severity `Broken` is an error.
+/// Runs the doctor. The findings depend on the server, so only a finding of severity `Broken` is an error.
 async fn doctor(world: &World) -> Result<()> {
     let prefix = format!("{}_group", world.store.schema());
     let checkup = Checkup { role_prefix: Some(prefix), ..Checkup::default() };
@@ -218,7 +218,7 @@ async fn doctor(world: &World) -> Result<()> {
     if world.setup.read.is_none() {
         return Ok(());
     }
-    // A standby is reported as such.
+    // The doctor must report whether the server is a standby.
     let read = world.read().await?;
     let is_standby: bool = sqlx::query_scalar("select pg_is_in_recovery()").fetch_one(read).await?;
     if !is_standby {

@@ -1,4 +1,4 @@
-//! Outcome of each operation: a table for humans, a line of JSON for programs.
+//! Reports the outcome of each operation, as a table for humans and as a line of JSON for programs.
 
 use std::time::Duration;
 
@@ -7,11 +7,11 @@ use serde::Serialize;
 
 use super::play::Skip;
 
-/// Outcome of one operation.
+/// Outcome of one operation, with a reason unless the operation succeeded.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Outcome {
     Ok,
-    /// The server or the queue reports that this is not supported here.
+    /// The server or the queue reports that the operation is not supported here.
     Refused(String),
     Failed(String),
     Skipped(String),
@@ -31,7 +31,7 @@ struct Line {
 pub(super) struct Report {
     server: Option<String>,
     setup: String,
-    /// Why no operation was played.
+    /// Reason why no operation was played.
     #[serde(skip_serializing_if = "Option::is_none")]
     skipped_because: Option<String>,
     passed: usize,
@@ -40,7 +40,7 @@ pub(super) struct Report {
     skipped: usize,
     ms: u64,
     operations: Vec<Line>,
-    /// Whether to print no table.
+    /// Whether to print only the line of JSON.
     #[serde(skip)]
     only_json: bool,
 }
@@ -85,7 +85,7 @@ fn one_line(text: &str) -> String {
 }
 
 impl Report {
-    /// Prints the head of the table, unless only the line of JSON is wanted.
+    /// Creates an empty report. Prints the head of the table unless `only_json` is set.
     pub(super) fn new(setup: &str, server: String, only_json: bool) -> Self {
         if !only_json {
             println!("{setup} on {server}\n{:WIDTH$} | {:>6} | result", "operation", "ms");
@@ -93,7 +93,7 @@ impl Report {
         Self { server: Some(server), only_json, ..Self::none(setup) }
     }
 
-    /// Report for a setup that is not available here. The reason was printed already.
+    /// Creates the report for a setup that is not available here. The reason was printed already.
     pub(super) fn skipped(setup: &str, why: &str) -> Self {
         Self { skipped_because: Some(why.to_owned()), only_json: true, ..Self::none(setup) }
     }
@@ -132,17 +132,17 @@ impl Report {
         self.operations.push(Line { operation, result, why, ms });
     }
 
-    /// Records why the run did not finish.
+    /// Records the reason why the run did not finish.
     pub(super) fn note(&mut self, operation: &str, why: String) {
         self.add(operation.to_owned(), Outcome::Failed(why), Duration::ZERO);
     }
 
-    /// Whether no operation failed or was refused.
+    /// Returns whether no operation failed or was refused.
     pub(super) fn holds(&self) -> bool {
         self.failed == 0 && self.refused == 0
     }
 
-    /// Prints the last lines: the totals for humans, and everything as JSON.
+    /// Prints the totals for humans, then the whole report as a line of JSON.
     pub(super) fn print(&self) {
         if !self.only_json {
             let Self { passed, refused, failed, skipped, ms, .. } = self;

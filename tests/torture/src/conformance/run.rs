@@ -1,4 +1,4 @@
-//! A worker runs jobs of each kind: completion, retries, final failures, and writes in their transactions.
+//! A worker runs jobs of each kind: completions, retries, final failures, and writes in job transactions.
 
 use std::time::Duration;
 
@@ -47,12 +47,12 @@ pub(super) const GROUP: OperationGroup = OperationGroup {
         "sealed payload" => sealed,
         "retain none" => gone,
         "enqueue hook" => hooked,
-        "worker middleware and hooks" => told,
+        "worker middleware and hooks" => hooks,
         "many jobs" => many,
     ],
 };
 
-/// Records each attempt.
+/// Hook that records each attempt in the handler state.
 struct Noting(HandlerState);
 
 #[async_trait]
@@ -133,7 +133,7 @@ async fn complete(world: &World) -> Result<()> {
     Ok(())
 }
 
-/// Checks that the job completes at its second call, with this attempt number.
+/// Checks that the job completes when its handler runs for the second time, and that this attempt has the number `attempt`.
 async fn retried(world: &World, first: First, attempt: u32) -> Result<()> {
     let job = Try { first }.enqueue(world.pool()).store(world.store).await?;
     let completed = world.output(job).await?;
@@ -152,9 +152,9 @@ async fn dies(world: &World, first: First, attempts: i16) -> Result<()> {
 
 async fn context(world: &World) -> Result<()> {
     let job = ContextReport {}.enqueue(world.pool()).store(world.store).meta("tenant", "acme").await?;
-    let told = world.output(job).await?;
+    let facts = world.output(job).await?;
     let id = job.id().to_string();
-    let wanted = [
+    let expected = [
         ("id", id.as_str()),
         ("job_type", "conf_context"),
         ("version", "1"),
@@ -167,8 +167,8 @@ async fn context(world: &World) -> Result<()> {
         ("state", "true"),
         ("no state", "true"),
     ];
-    for (name, value) in wanted {
-        ensure!(told.get(name).is_some_and(|told| told == value), "{name} is {:?}", told.get(name));
+    for (name, value) in expected {
+        ensure!(facts.get(name).is_some_and(|fact| fact == value), "{name} is {:?}", facts.get(name));
     }
     Ok(())
 }
@@ -224,8 +224,8 @@ async fn upgraded(world: &World) -> Result<()> {
     let id: i64 = sqlx::query_scalar(world.store.sql(old)).fetch_one(world.pool()).await?;
     let old = queue_core::JobHandle::<Versioned>::from_id(queue_core::JobId(id)).in_store(world.store);
     let new = Versioned { words: vec!["new".to_owned()] }.enqueue(world.pool()).store(world.store).await?;
-    let said = (world.output(old).await?, world.output(new).await?);
-    ensure!(said.0 == "old of version 1" && said.1 == "new of version 2", "{said:?}");
+    let outputs = (world.output(old).await?, world.output(new).await?);
+    ensure!(outputs.0 == "old of version 1" && outputs.1 == "new of version 2", "{outputs:?}");
     Ok(())
 }
 
@@ -258,7 +258,7 @@ async fn hooked(world: &World) -> Result<()> {
     Ok(())
 }
 
-async fn told(world: &World) -> Result<()> {
+async fn hooks(world: &World) -> Result<()> {
     let job = echo("told").enqueue(world.pool()).store(world.store).await?;
     world.output(job).await?;
     ensure!(world.given.noted("middleware").contains(&"conf_echo".to_owned()), "the middleware was not called");

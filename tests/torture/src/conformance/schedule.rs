@@ -1,4 +1,4 @@
-//! Schedules: created, declared by types and by the worker, listed, paused, run early and removed.
+//! Schedules that are created by calls, or declared by job types and by the worker. They are listed, paused, run early and removed.
 
 use std::time::Duration;
 
@@ -50,7 +50,7 @@ async fn create(world: &World) -> Result<()> {
     Ok(())
 }
 
-/// Waits until a schedule has enqueued its job, and returns the job.
+/// Waits until a schedule has enqueued a job, and returns the job's id.
 async fn fired(world: &World, name: &str) -> Result<JobId> {
     let mut job = None;
     world

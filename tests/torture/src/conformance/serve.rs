@@ -1,4 +1,4 @@
-//! HTTP endpoints of a worker and a dashboard.
+//! HTTP endpoints of a worker and of a dashboard.
 
 use std::net::SocketAddr;
 
@@ -22,13 +22,13 @@ pub(super) const GROUP: OperationGroup = OperationGroup {
     operations: operations![
         "dashboard pages" => pages,
         "dashboard API: queries" => answers,
-        "dashboard API: operations" => acts,
+        "dashboard API: operations" => change_jobs,
     ],
 };
 
 const TOKEN: &str = "conformance-conformance-conformance";
 
-/// Sends a request with the token. Returns the status and the body.
+/// Sends a request with the access token. Returns the status and the body of the response.
 async fn ask(address: SocketAddr, method: &str, path: &str, body: &str) -> Result<(u16, String)> {
     let mut stream = TcpStream::connect(address).await?;
     let request = format!(
@@ -44,7 +44,7 @@ async fn ask(address: SocketAddr, method: &str, path: &str, body: &str) -> Resul
     Ok((status, answer.split_once("\r\n\r\n").map(|(_, body)| body.to_owned()).unwrap_or_default()))
 }
 
-/// Runs the test with a dashboard that stops afterwards.
+/// Runs `test` with a dashboard that stops afterwards.
 async fn with_dashboard<T>(world: &World, test: impl AsyncFnOnce(SocketAddr) -> Result<T>) -> Result<T> {
     let options = Options::default().token(TOKEN).most_jobs(1000).read_only(false).hide_payloads(false).redact("conf_echo", ["card"]);
     let mut listening = dashboard::listen(([127, 0, 0, 1], 0).into(), options).await?;
@@ -88,7 +88,7 @@ async fn answers(world: &World) -> Result<()> {
     are_there(world, &of_job.iter().chain(&of_store).map(String::as_str).collect::<Vec<_>>()).await
 }
 
-async fn acts(world: &World) -> Result<()> {
+async fn change_jobs(world: &World) -> Result<()> {
     let job = echo("to be cancelled").enqueue(world.pool()).store(world.store).queue(IDLE).await?;
     let path = format!("/api/v1/jobs/{}/act", job.id());
     let (status, body) = with_dashboard(world, async |address| ask(address, "POST", &path, r#"{"act": "cancel"}"#).await).await?;

@@ -1,4 +1,4 @@
-//! The servers of a run: a named one, an embedded one, or several of its own with a pooler or a standby.
+//! Servers of a run: a given server, an embedded server, or servers that the run starts with a pooler or a standby.
 
 use std::{fmt, time::Duration};
 
@@ -18,17 +18,18 @@ use super::cluster::{Cluster, with_distributed_schemas};
 /// Servers that the run starts itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(super) enum On {
-    /// One server.
+    /// Single server.
     Plain,
-    /// A server with a synchronous standby. Read-only operations use the standby.
+    /// Server with a synchronous standby, which read-only operations use.
     Standby,
-    /// A server behind a `PgBouncer` in session mode.
+    /// Server behind a `PgBouncer` in session mode.
     PgbouncerSession,
-    /// A server behind a `PgBouncer` in transaction mode. The worker and waiters bypass it.
+    /// Server behind a `PgBouncer` in transaction mode, which the worker and waiters bypass.
     PgbouncerTransaction,
-    /// A server whose database sets unexpected defaults for sessions: time zone, formats of values, planner, timeouts.
+    /// Server whose database has unusual session defaults, such as time zone, output formats, planner settings and timeouts.
     Settings,
-    /// The same defaults for the login only. It is no superuser and inherits nothing: it uses the role that is set for it.
+    /// Server on which the login has the same unusual defaults. The login is no superuser and inherits no privileges: its sessions use the
+    /// role that is set for the login.
     Role,
 }
 
@@ -52,11 +53,11 @@ pub(super) struct Setup {
     pub(super) url: String,
     pub(super) direct_url: Option<String>,
     pub(super) database: Database,
-    /// A standby for read-only operations.
+    /// Standby for read-only operations.
     pub(super) read: Option<Database>,
-    /// The cluster if stores are distributed.
+    /// Cluster, if the stores are distributed.
     pub(super) cluster: Option<Cluster>,
-    /// Servers that stop with the run.
+    /// Started servers, which stop when the run ends.
     servers: Vec<Started>,
 }
 
@@ -70,9 +71,8 @@ enum Started {
 
 const NAME: &str = "conformance";
 
-/// Values different from the defaults. Settings that forbid operations are left out, such as `default_transaction_read_only`. So is
-/// `default_transaction_isolation`: above read committed `queue.wait` is refused, and concurrent updates fail with 40001, in this database
-/// as in any other.
+/// Settings with unusual values. Settings that forbid operations are left out, such as `default_transaction_read_only`.
+/// `default_transaction_isolation` is left out too: above read committed, `queue.wait` is rejected and concurrent updates fail with 40001.
 const SETTINGS: [(&str, &str); 34] = [
     ("array_nulls", "off"),
     ("backslash_quote", "off"),
@@ -110,15 +110,15 @@ const SETTINGS: [(&str, &str); 34] = [
     ("work_mem", "64kB"),
 ];
 
-/// A login that has rights only as its role, which is set at the start of each session.
+/// Creates a login that has privileges only as its role. The role is set at the start of each session.
 const MEMBER: &str = "create role maker createrole; grant create, temporary on database conformance to maker;
     create role member login noinherit; grant maker to member; alter role member set role = 'maker'";
 
-/// Handlers share the pool with the played operations.
+/// Pool size. The handlers share the pool with the played operations.
 const POOL_SIZE: u32 = 10;
 
 impl Setup {
-    /// Uses a given server: its address, its address without a pooler, and that of a standby. `citus` requests distributed stores.
+    /// Uses a given server, which has a URL, a URL without a pooler, and the URL of a standby. `citus` requests distributed stores.
     pub(super) async fn given([url, direct_url, read_url]: [Option<&str>; 3], citus: bool) -> Result<Self> {
         let led = |url: &str| if citus { with_distributed_schemas(url) } else { url.to_owned() };
         let url = url.map(led).unwrap_or_default();
@@ -131,14 +131,14 @@ impl Setup {
         Ok(setup)
     }
 
-    /// Starts an embedded server that is removed afterwards.
+    /// Starts an embedded server, which is removed afterwards.
     pub(super) async fn embedded() -> Result<Self> {
         let server = embedded::start(EmbeddedOptions { durable: true, ..EmbeddedOptions::temporary() }).await?;
         let url = server.url().to_owned();
         Self::at("embedded", url, None, None, vec![Started::Embedded(server)]).await
     }
 
-    /// Starts servers for the run. Returns the reason if they are not available here.
+    /// Starts the servers for the run. Returns the reason if the servers are not available here.
     pub(super) async fn on(on: On) -> Result<std::result::Result<Self, String>> {
         let pooling = match on {
             On::Plain | On::Standby | On::Settings | On::Role => None,
@@ -175,7 +175,7 @@ impl Setup {
         let Some(pooling) = pooling else {
             return Ok(Ok(Self::at(&name, direct, None, None, servers).await?));
         };
-        // In session mode each client occupies a server connection: the worker, the waiters, and the pool.
+        // In session mode each client occupies a server connection: the worker, the waiters and the pool.
         let mut settings = vec!["default_pool_size = 60"];
         if carries_prepared() {
             settings.push("max_prepared_statements = 200");
@@ -231,7 +231,7 @@ impl Setup {
     }
 }
 
-/// Makes each further commit wait for the standby.
+/// Makes every later commit wait for the standby.
 async fn wait_for_standby(admin: &mut PgConnection) -> Result<()> {
     for statement in ["alter system set synchronous_standby_names = '*'", "select pg_reload_conf()"] {
         sqlx::raw_sql(statement).execute(&mut *admin).await?;

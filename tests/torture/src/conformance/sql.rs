@@ -1,4 +1,4 @@
-//! The SQL functions for all languages, as `docs/ANY_LANGUAGE.md` and `docs/OPERATIONS.md` describe them.
+//! SQL functions for other languages, as described in `docs/ANY_LANGUAGE.md` and `docs/OPERATIONS.md`.
 
 use anyhow::{Context as _, Result, bail, ensure};
 use queue_core::{JobId, JobRef, JobState};
@@ -25,7 +25,7 @@ pub(super) const GROUP: OperationGroup = OperationGroup {
         "signal, signals, steps" => signal,
         "children, gathers" => children,
         "enqueue_flow, nodes, cancel_flow" => flow,
-        "cancel, reschedule, snooze, run_now, set_priority" => acts,
+        "cancel, reschedule, snooze, run_now, set_priority" => change_jobs,
         "requeue, discard" => dead,
         "operations on many jobs" => many,
         "pause, pauses, pause_awaits, resume" => pause,
@@ -34,12 +34,12 @@ pub(super) const GROUP: OperationGroup = OperationGroup {
         "schedule, pause, resume, skip, run, unschedule" => schedule,
         "list, find, counts, oldest, backlog, workers" => views,
         "depth, depths, line_id" => depths,
-        "history, quantile, why, logs" => told,
+        "history, quantile, why, logs" => reports,
         "error codes" => refused,
     ],
 };
 
-/// Builds a statement on the store of the run.
+/// Builds a query on the store of the run.
 fn query<'q>(world: &World, statement: &'static str, values: &[&'q str]) -> Query<'q, Postgres, PgArguments> {
     values.iter().fold(sqlx::query(world.store.sql(statement)), |query, value| query.bind(*value))
 }
@@ -70,7 +70,7 @@ async fn run(world: &World, statement: &'static str, values: &[&str]) -> Result<
     query(world, statement, values).execute(world.pool()).await.map(drop).context(statement)
 }
 
-/// Enqueues a job into a queue without a worker.
+/// Enqueues a job into a queue without a worker. Returns the job's id.
 async fn idle(world: &World) -> Result<String> {
     value(world, r#"select queue.enqueue('conf_echo', '{"text": "sql"}', '{"queue": "idle"}')::text"#, &[]).await
 }
@@ -133,7 +133,7 @@ async fn endless(world: &World) -> Result<()> {
     let code = refused.err().and_then(|error| error.as_database_error().and_then(DatabaseError::code).map(std::borrow::Cow::into_owned));
     match code.as_deref() {
         Some("25000") => Ok(()),
-        // On its own node, a distributed store refuses these calls.
+        // A distributed store rejects these calls on its own node.
         Some("0A000") => not_on_citus(world, "the store's own node refuses writes under repeatable read"),
         _ => bail!("{code:?}"),
     }
@@ -147,8 +147,8 @@ async fn signal(world: &World) -> Result<()> {
     let output: String = value(world, "select output #>> '{}' from queue.wait($1::bigint, '20 s')", &[&id]).await?;
     ensure!(output == "by SQL");
     ensure!(rows(world, "select name, at from queue.steps($1::bigint)", &[&id]).await? == 1);
-    let over: String = value(world, "select queue.signal($1::bigint, 'word')", &[&id]).await?;
-    ensure!(over == "over");
+    let outcome: String = value(world, "select queue.signal($1::bigint, 'word')", &[&id]).await?;
+    ensure!(outcome == "over");
     Ok(())
 }
 
@@ -182,7 +182,7 @@ async fn flow(world: &World) -> Result<()> {
     is(world, &id, "cancelled").await
 }
 
-async fn acts(world: &World) -> Result<()> {
+async fn change_jobs(world: &World) -> Result<()> {
     let id = idle(world).await?;
     run(world, "select queue.reschedule($1::bigint, now() + interval '1 hour')", &[&id]).await?;
     is(world, &id, "scheduled").await?;
@@ -214,7 +214,7 @@ async fn dead(world: &World) -> Result<()> {
 
 async fn many(world: &World) -> Result<()> {
     let ids = format!("{{{},{}}}", idle(world).await?, idle(world).await?);
-    for (statement, wanted) in [
+    for (statement, expected) in [
         ("select count(*) from queue.set_priority_all($1::bigint[], 3)", 2),
         ("select count(*) from queue.reschedule_all($1::bigint[], now() + interval '1 hour')", 2),
         ("select count(*) from queue.run_now_all($1::bigint[])", 2),
@@ -224,7 +224,7 @@ async fn many(world: &World) -> Result<()> {
         ("select count(*) from queue.requeue_all($1::bigint[])", 0),
     ] {
         let done: i64 = value(world, statement, &[&ids]).await?;
-        ensure!(done == wanted, "{statement}: {done}");
+        ensure!(done == expected, "{statement}: {done}");
     }
     let ids = format!("{{{},{}}}", dies(world).await?, dies(world).await?);
     let requeued: i64 = value(world, "select count(*) from queue.requeue_all($1::bigint[])", &[&ids]).await?;
@@ -295,7 +295,7 @@ async fn depths(world: &World) -> Result<()> {
     Ok(())
 }
 
-async fn told(world: &World) -> Result<()> {
+async fn reports(world: &World) -> Result<()> {
     let history = "select queue.quantile(run, 0.99) from queue.history()";
     world.until("workers have written their counters", async || Ok(rows(world, history, &[]).await? > 0)).await?;
     let id = idle(world).await?;
@@ -306,14 +306,14 @@ async fn told(world: &World) -> Result<()> {
 
 async fn refused(world: &World) -> Result<()> {
     let id = idle(world).await?;
-    for (statement, wanted) in [
+    for (statement, expected) in [
         ("select queue.requeue($1::bigint)", "55000"),
         ("select queue.cancel($1::bigint - $1::bigint)", "P0002"),
         (r"select queue.enqueue('conf_echo', '{}', jsonb_build_object('no option', $1))", "22023"),
         (r#"select queue.enqueue('conf_echo', jsonb_build_object('text', $1), '{"queue": "sql_full"}')"#, "QCAPA"),
     ] {
         let Err(error) = run(world, statement, &[&id]).await else { anyhow::bail!("{statement} was not refused") };
-        ensure!(code(&error).as_deref() == Some(wanted), "{statement}: {error:#}");
+        ensure!(code(&error).as_deref() == Some(expected), "{statement}: {error:#}");
     }
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! A store is created, inspected and granted to roles. A second store is in the same database.
+//! Creates a store, inspects the store, and grants roles on it. Creates a second store in the same database.
 
 use std::time::Duration;
 
@@ -21,7 +21,7 @@ pub(super) const MADE: OperationGroup = OperationGroup {
         "connect" => connect,
         "migrate" => make,
         "migrate again" => make_again,
-        "status, verify and print" => look,
+        "status, verify and print" => inspect,
         "name" => names,
         "roles" => roles,
         "a producer for some queues" => producer,
@@ -63,7 +63,7 @@ async fn make_again(world: &World) -> Result<()> {
     Ok(())
 }
 
-async fn look(world: &World) -> Result<()> {
+async fn inspect(world: &World) -> Result<()> {
     let mut on = world.direct().acquire().await?;
     let found = migrate::status(&mut on, world.store).await?;
     ensure!(found.iter().all(|one| one.applied_at.is_some()), "{found:?}");
@@ -79,7 +79,7 @@ async fn names(world: &World) -> Result<()> {
     Ok(())
 }
 
-/// Whether the login may create roles.
+/// Returns whether the login may create roles.
 async fn may_make_roles(world: &World) -> Result<bool> {
     let may = "select rolcreaterole or rolsuper from pg_roles where rolname = current_user";
     Ok(sqlx::query_scalar(may).fetch_one(world.pool()).await?)
@@ -111,7 +111,7 @@ async fn producer(world: &World) -> Result<()> {
         sqlx::raw_sql(AssertSqlSafe(format!("grant {role} to current_user"))).execute(world.maker()).await?;
     }
     if world.setup.cluster.is_some() {
-        // The nodes of a cluster connect to each other as the current role.
+        // The nodes of a cluster connect to each other as the current role, so the role must be able to log in.
         sqlx::raw_sql(AssertSqlSafe(format!("alter role {role} login"))).execute(world.maker()).await?;
     }
     let mut tx = world.pool().begin().await?;

@@ -1,4 +1,4 @@
-//! Multiple stores: tenants are placed in two stores, one worker serves both, and a tenant moves.
+//! Multiple stores: tenants are placed in two stores, one worker serves both stores, and a tenant moves between the stores.
 
 use std::time::Duration;
 
@@ -29,9 +29,9 @@ pub(super) const GROUP: OperationGroup = OperationGroup {
     ],
 };
 
-/// Opens stores whose tables are in the user's schema.
+/// Opens the stores, with their registry in the user's schema.
 async fn stores(world: &World) -> Result<Stores> {
-    // Creates its tables too.
+    // The pool of the registry must be able to create the registry's tables.
     let home = world.maker();
     let stores = Stores::new(home, Store::new(world.given.app())?).rule(Rule::Fewest).database("main", home)?;
     stores.migrate().await?;
@@ -156,7 +156,7 @@ async fn query_all(world: &World) -> Result<()> {
     ensure!(ready == 1, "{ready}");
     let names = roster.each(|member| async move { Ok(member.name().to_owned()) }).await;
     ensure!(names.len() == 2);
-    // Never returns.
+    // `tend` never returns, so the call must time out.
     let tending = stores.tend(Duration::from_millis(50));
     ensure!(tokio::time::timeout(Duration::from_millis(300), tending).await.is_err());
     Ok(())

@@ -1,4 +1,4 @@
-//! Waiting for a job, querying its outcome, and following its progress.
+//! Waits for jobs, queries their outcomes and follows their progress.
 
 use std::{fmt::Debug, time::Duration};
 
@@ -41,7 +41,7 @@ async fn on_waiter(world: &World) -> Result<()> {
     let own = Waiter::start_on(world.direct(), world.store);
     let job = echo("on a waiter").enqueue(world.pool()).store(world.store).await?;
     ensure!(job.wait(&own).timeout(LONG).await? == "on a waiter");
-    // A waiter of the default store does not see jobs of this one.
+    // A waiter on the default store does not see jobs of the run's store.
     let others = Waiter::start(world.direct());
     ensure!(matches!(job.wait(&others).timeout(LONG).await, Err(WaitError::OtherStore { .. })));
     Ok(())
@@ -59,8 +59,8 @@ async fn many(world: &World) -> Result<()> {
     Ok(())
 }
 
-fn is<T: Debug>(waited: &Result<T, WaitError>, wanted: impl Fn(&WaitError) -> bool) -> Result<()> {
-    ensure!(waited.as_ref().is_err_and(wanted), "{waited:?}");
+fn is<T: Debug>(waited: &Result<T, WaitError>, is_expected: impl Fn(&WaitError) -> bool) -> Result<()> {
+    ensure!(waited.as_ref().is_err_and(is_expected), "{waited:?}");
     Ok(())
 }
 

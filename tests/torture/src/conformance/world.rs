@@ -16,15 +16,15 @@ use tokio::{sync::oneshot, task::JoinHandle, time::sleep};
 
 use super::{cluster::Cluster, handlers::HandlerState, setup::Setup};
 
-/// Everything that a run has created and uses.
+/// Objects that a run creates and uses.
 #[derive(Debug)]
 pub(super) struct World {
     pub(super) setup: Setup,
     pub(super) store: Store,
     pub(super) second: Store,
-    /// State passed to handlers.
+    /// State passed to the handlers.
     pub(super) given: HandlerState,
-    /// Created group roles.
+    /// Names of the group roles that the run has created.
     roles: Mutex<Vec<String>>,
     is_migrated: AtomicBool,
     worker: Mutex<Option<RunningWorker>>,
@@ -32,7 +32,7 @@ pub(super) struct World {
     marks: AtomicI64,
 }
 
-/// A worker in this process.
+/// Worker that runs in this process.
 #[derive(Debug)]
 pub(super) struct RunningWorker {
     pub(super) stop: oneshot::Sender<()>,
@@ -40,15 +40,16 @@ pub(super) struct RunningWorker {
 }
 
 impl RunningWorker {
-    /// Stops the worker as a shutdown does.
+    /// Stops the worker gracefully, as a shutdown does.
     pub(super) async fn end(self) -> Result<()> {
         let _ = self.stop.send(());
         Ok(self.task.await??)
     }
 }
 
-/// Queues: one that the worker serves with one slot, one that it serves normally, and one that it does not serve.
+/// Queue that the worker serves with a single slot.
 pub(super) const SINGLE: &str = "single";
+/// Queue that no worker serves.
 pub(super) const IDLE: &str = "idle";
 
 impl World {
@@ -58,7 +59,7 @@ impl World {
         let store = Store::new(&run)?;
         let given = HandlerState::new(store, format!("{run}_app"));
         let app = given.app();
-        // The text is executed as one transaction, so an error leaves nothing to remove.
+        // The statements are executed as one transaction, so an error leaves nothing to remove.
         let made = format!(
             "create schema {app}; create table {app}.effect (job bigint not null, n bigint not null); create table {app}.mark (n bigint not null)"
         );
@@ -76,12 +77,13 @@ impl World {
         self.setup.database.direct()
     }
 
-    /// Returns the pool for creating and dropping objects: the coordinator of a cluster.
+    /// Returns the pool for creating and dropping objects. In a cluster, the pool connects to the coordinator.
     pub(super) fn maker(&self) -> &PgPool {
         maker(&self.setup)
     }
 
-    /// Creates or migrates a store. In a cluster, moves it to the named node if that may have shards.
+    /// Creates or migrates a store, and returns the applied migrations. In a cluster, moves the store to the named node if that node may
+    /// hold shards.
     pub(super) async fn migrate_store(&self, store: Store) -> Result<Vec<i32>> {
         let applied = migrate(&mut *self.maker().acquire().await?, store).await?;
         if let Some(cluster) = &self.setup.cluster {
@@ -90,7 +92,7 @@ impl World {
         Ok(applied)
     }
 
-    /// Returns the pool for read-only operations. Waits until the standby has replayed all commits so far.
+    /// Returns the pool for read-only operations. First waits until the standby has replayed all commits so far.
     pub(super) async fn read(&self) -> Result<&PgPool> {
         let Some(read) = &self.setup.read else { return Ok(self.pool()) };
         let (mark, app) = (self.marks.fetch_add(1, Ordering::Relaxed), self.given.app());
@@ -106,12 +108,12 @@ impl World {
         bail!("the server of the read URL has not replayed the commits after 10 s")
     }
 
-    /// Returns the shared waiter.
+    /// Returns the shared waiter, which is started on first use.
     pub(super) fn waiter(&self) -> &Waiter {
         self.waiter.get_or_init(|| Waiter::start_on(self.direct(), self.store))
     }
 
-    /// Returns what is missing for an operation with this requirement.
+    /// Returns what is missing for an operation that requires `need`.
     pub(super) fn missing_requirement(&self, need: super::play::Need) -> Option<String> {
         use super::play::Need;
         let is_migrated = self.is_migrated.load(Ordering::Relaxed);
@@ -131,12 +133,12 @@ impl World {
         *lock(&self.worker) = Some(running);
     }
 
-    /// Registers roles to be dropped at the end.
+    /// Registers roles that are dropped at the end of the run.
     pub(super) fn made_roles(&self, names: Vec<String>) {
         lock(&self.roles).extend(names);
     }
 
-    /// Stops the worker. Returns whether there was one.
+    /// Stops the worker. Returns whether a worker was running.
     pub(super) async fn stop(&self) -> Result<bool> {
         let running = lock(&self.worker).take();
         match running {
@@ -145,16 +147,16 @@ impl World {
         }
     }
 
-    /// Drops everything that was created.
+    /// Drops all schemas and roles that the run has created.
     pub(super) async fn remove(&self) -> Result<()> {
         let mut left = Vec::new();
         let stores = [self.second.schema(), self.store.schema()];
-        // On a Citus cluster a store has a second schema.
+        // On a Citus cluster each store has a second schema.
         let beside = stores.map(|store| format!("{store}_here"));
         for schema in beside.iter().map(String::as_str).chain(stores).chain([self.given.app()]) {
             self.drop_one(format!("drop schema if exists {schema} cascade"), &mut left).await;
         }
-        // The roles had privileges only in these schemas. Dropping objects that a role owns requires its privileges, which a login with
+        // The roles had privileges only in the dropped schemas. `drop owned` would require the privileges of the role, which a login with
         // `createrole` may not have.
         let roles = lock(&self.roles).clone();
         for role in roles.iter().rev() {
@@ -174,12 +176,12 @@ impl World {
     }
 
     pub(super) async fn close(self) {
-        // Its task returns its connection first.
+        // Dropping the waiter lets its task return its connection to the pool.
         drop(self.waiter);
         self.setup.close().await;
     }
 
-    /// Waits until the condition holds.
+    /// Waits until the condition `holds`, for at most 20 seconds.
     pub(super) async fn until(&self, what: &str, mut holds: impl AsyncFnMut() -> Result<bool>) -> Result<()> {
         const PATIENCE: u32 = 500;
         for _ in 0..PATIENCE {
@@ -191,12 +193,12 @@ impl World {
         bail!("timed out after 20 s: {what}")
     }
 
-    /// Returns the output of a job of the run.
+    /// Waits for a job, and returns the job's output.
     pub(super) async fn output<J: JobType>(&self, job: JobHandle<J>) -> Result<J::Output> {
         Ok(job.wait(self.waiter()).timeout(Duration::from_secs(25)).await?)
     }
 
-    /// Waits until a job is in this state.
+    /// Waits until a job is in the given state.
     pub(super) async fn wait_for_state(&self, job: JobRef, state: JobState) -> Result<()> {
         let mut last = None;
         for _ in 0..500 {
@@ -216,7 +218,7 @@ impl World {
     }
 }
 
-/// Returns the pool for creating objects.
+/// Returns the pool for creating and dropping objects.
 fn maker(setup: &Setup) -> &PgPool {
     setup.cluster.as_ref().map_or_else(|| setup.database.direct(), Cluster::coordinator)
 }

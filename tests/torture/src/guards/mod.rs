@@ -1,6 +1,6 @@
-//! Guards of writing statements: conditions, locks, orders, limits, attempt counts. A statement without one of its guards is a mutation.
-//! The mutations are in `tests/torture/guards` (see `mutation`). `cargo guards` applies them in turn, and a test must fail each time
-//! (`docs/RELIABILITY.md`).
+//! Guards of writing statements: conditions, locks, orders, limits and attempt counts. A mutation is a statement without one of its guards.
+//! The mutations are in `tests/torture/guards` (see `mutation`). `cargo guards` applies the mutations in turn, and a test must fail each
+//! time (`docs/RELIABILITY.md`).
 
 mod mutation;
 mod noticed;
@@ -22,19 +22,19 @@ pub use mutation::Mutation;
 use mutation::code;
 pub use remove::main;
 
-/// Directories of statements, relative to the workspace root.
+/// Directories that contain statements, relative to the workspace root.
 const FOLDERS: [&str; 3] = ["queue-core/migrations", "queue-core/sql", "queue-worker/sql"];
 
-/// A file of SQL: one statement, or the functions and tables of a migration.
+/// SQL file that contains one statement, or the functions and tables of a migration.
 #[derive(Debug)]
 pub struct Statement {
-    /// The file name.
+    /// Path of the file.
     pub file: String,
-    /// The text of the file.
+    /// Text of the file.
     pub text: String,
-    /// One mutation per guard.
+    /// Mutations of the statement, one per guard.
     pub mutations: Vec<Mutation>,
-    /// Whether it is a migration, which is applied once and not prepared.
+    /// Whether the file is a migration, which is applied once instead of prepared.
     pub is_migration: bool,
 }
 
@@ -58,24 +58,25 @@ pub fn statements() -> Result<Vec<Statement>> {
     Ok(found)
 }
 
-/// Returns the directory of the mutations. Its layout mirrors that of the statements.
+/// Returns the directory of the mutations, whose layout mirrors that of the statements.
 fn mutations_folder() -> PathBuf {
     root().join("tests/torture/guards")
 }
 
-/// Reads the mutations of the statement at this path.
+/// Reads the mutations of the statement at `path`.
 fn mutations_of(path: &Path) -> Result<Vec<Mutation>> {
     let file = mutations_folder().join(path.strip_prefix(root())?).with_extension("diff");
     if file.exists() { mutation::parse(&fs::read_to_string(file)?) } else { Ok(Vec::new()) }
 }
 
 impl Statement {
-    /// Returns the tests that must fail without a guard, as parts of their names: one run each, in this order. Empty if none is listed.
+    /// Returns the tests that must fail without a guard. Each entry is part of a test name and is run separately, in this order. Empty if
+    /// no test is listed.
     pub fn noticed_by(&self, mutation: &Mutation) -> &'static [&'static str] {
         noticed::tests_for(mutation.object.as_deref().unwrap_or(&self.file))
     }
 
-    /// Returns its lines without comments.
+    /// Returns the statement's lines without comments.
     pub fn code(&self) -> impl Iterator<Item = &str> {
         self.text.lines().map(code).filter(|line| !line.trim().is_empty())
     }

@@ -1,9 +1,10 @@
-//! Mutations: the text of a statement without one of its guards. Pure.
+//! Mutations. A mutation is the text of a statement without one of its guards. No I/O.
 //!
-//! The mutations of `queue-worker/sql/claim.sql` are in `tests/torture/guards/queue-worker/sql/claim.diff`, in the form of a diff:
+//! The mutations of `queue-worker/sql/claim.sql` are in `tests/torture/guards/queue-worker/sql/claim.diff`. The file has the form of a
+//! diff:
 //!
 //! ```diff
-//! @@ no more than so many in all
+//! @@ the total is at most the limit
 //! -limit $6
 //! +limit $6::int * 2
 //!
@@ -13,32 +14,32 @@
 //!  for update skip locked
 //! ```
 //!
-//! The header states the promise of the guard, unique in its file. The lines with ` ` and `-` must occur exactly once. Comments and indentation are
-//! ignored. A bare `@@` begins another hunk of the same mutation. `redundant` gives the reason why no test can fail. In the file of a migration,
-//! `--- queue.NAME` limits the following mutations to the table, view or function of that name.
+//! The header states the promise of the guard, which must be unique in the file. The lines with ` ` and `-` must occur exactly once in the
+//! statement. Comments and indentation are ignored. A bare `@@` begins another hunk of the same mutation. `redundant` gives the reason why
+//! no test can fail. In the file of a migration, `--- queue.NAME` limits the following mutations to the table, view or function `NAME`.
 
 use anyhow::{Context as _, Result, bail, ensure};
 
-/// A statement or migration without one guard.
+/// Statement or migration without one of its guards.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mutation {
-    /// What the guard promises. Unique in its file.
+    /// Property that the guard promises. Unique in the mutation's file.
     pub promise: String,
-    /// Why no test can fail without the guard, if it is redundant.
+    /// Reason why no test can fail without the guard, if the guard is redundant.
     pub redundant: Option<String>,
-    /// Qualified name of the object that contains the guard, in a migration: `queue.enqueue`.
+    /// Qualified name of the object that contains the guard, such as `queue.enqueue`. Only for migrations.
     pub object: Option<String>,
     hunks: Vec<Hunk>,
 }
 
-/// Lines of code without indentation, and their replacement.
+/// Lines of code without indentation, and the lines that replace them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Hunk {
     old: Vec<String>,
     new: Vec<String>,
 }
 
-/// Parses the mutations of one file.
+/// Parses the mutations in the text of a diff file.
 ///
 /// # Errors
 /// If a line cannot be parsed. The error names the line.
@@ -87,7 +88,7 @@ fn parse_line(line: &str, mutations: &mut Vec<Mutation>, object: &mut Option<Str
 }
 
 impl Mutation {
-    /// Returns the text without this guard.
+    /// Returns `text` without this guard.
     ///
     /// # Errors
     /// If a hunk does not match exactly once, or changes nothing.
@@ -110,7 +111,7 @@ impl Hunk {
     }
 }
 
-/// Returns the lines of code with their numbers, without comments and indentation. With an object, only those that follow its creation.
+/// Returns the numbered lines of code, without comments and indentation. If `object` is given, only lines after its creation are returned.
 fn code_of<'a>(lines: &[&'a str], object: Option<&str>) -> Vec<(usize, &'a str)> {
     let mut current = None;
     let lines = lines.iter().enumerate().filter(|(_, line)| {
@@ -120,7 +121,7 @@ fn code_of<'a>(lines: &[&'a str], object: Option<&str>) -> Vec<(usize, &'a str)>
     lines.map(|(number, line)| (number, code(line).trim_start())).filter(|(_, line)| !line.is_empty()).collect()
 }
 
-/// Returns the qualified name of the object that the line creates. For an index, returns that of its table.
+/// Returns the qualified name of the object that the line creates, or of an index's table.
 pub(super) fn created(line: &str) -> Option<String> {
     let definition = line.strip_prefix("create ")?;
     let name = definition.split(' ').find(|word| word.starts_with("queue."))?;

@@ -1,4 +1,4 @@
-//! Lists the tests that detect the removal of a guard, by parts of their names: one run each, the fastest first.
+//! Lists the tests that detect the removal of each guard, by parts of test names. Each part is run separately, the fastest first.
 
 const MODEL: &str = "model::the_tables_match";
 const PAIRS: &str = "interleave::a_second interleave::claims interleave::a_transactional";
@@ -99,7 +99,7 @@ const LINES: &[&str] = &[
 const HISTORY: &[&str] = &["history::kept", "history::read history::failing"];
 const PRUNING: &[&str] = &["guards::prune held::pruned", "retention::"];
 
-/// Tests by name of a statement file, or of an object that a migration creates.
+/// Tests by the name of a statement file or of an object that a migration creates.
 const NOTICED_BY: &[(&[&str], &[&str])] = &[
     (
         &["settle.sql"],
@@ -281,12 +281,12 @@ const NOTICED_BY: &[(&[&str], &[&str])] = &[
     (&["queue.producer_enqueue_with", "queue.worker_add_days", "queue.worker_drop_day"], ROLES),
 ];
 
-/// Returns the tests for this file, or for this object of a migration.
+/// Returns the tests for a statement file, or for an object that a migration creates.
 pub(super) fn tests_for(name: &str) -> &'static [&'static str] {
     NOTICED_BY.iter().find(|(names, _)| names.contains(&name)).map_or(&[], |(_, tests)| tests)
 }
 
-/// Returns all names.
+/// Returns all names that have tests.
 #[cfg(test)]
 pub(super) fn names() -> impl Iterator<Item = &'static str> {
     NOTICED_BY.iter().flat_map(|(names, _)| names.iter().copied())

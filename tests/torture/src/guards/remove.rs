@@ -1,5 +1,5 @@
-//! Removes the guards one at a time and runs the tests that must detect it. The tests are built once with `--cfg queue_mutants`: statements
-//! are then replaced at run time.
+//! Removes the guards one at a time, and runs the tests that must detect each removal. The tests are built once with `--cfg queue_mutants`,
+//! so that statements can be replaced at run time.
 
 use std::{
     collections::{BTreeSet, HashSet},
@@ -25,22 +25,22 @@ use super::{
 };
 use crate::target;
 
-/// Removes each guard of each statement in turn; a test must fail every time.
+/// Removes each guard of each statement in turn. A test must fail every time.
 #[derive(Debug, Parser)]
 #[command(name = "cargo guards")]
 struct Args {
-    /// Only guards whose file or promise contains one of these.
+    /// Only guards whose file or promise contains one of the given texts.
     only: Vec<String>,
-    /// How many guards to remove at the same time, each with a server of its own.
+    /// Number of guards to remove at the same time, each with its own server.
     #[arg(long, default_value_t = 2)]
     jobs: usize,
-    /// Sequences of the model test per guard.
+    /// Number of model test sequences per guard.
     #[arg(long, default_value_t = 150)]
     sequences: u32,
     /// Also removes guards that are known to be redundant.
     #[arg(long)]
     redundant: bool,
-    /// Runs the tests of each statement without removing anything: none may fail.
+    /// Runs the tests of each statement without removing a guard. No test may fail.
     #[arg(long)]
     intact: bool,
 }
@@ -48,16 +48,16 @@ struct Args {
 /// Time limit for the tests of one guard.
 const PATIENCE: Duration = Duration::from_mins(5);
 
-/// Number of leftover databases above which they are dropped.
+/// Maximum number of leftover databases. If there are more, they are dropped.
 const MAX_LEFTOVERS: usize = 30;
 
 /// Outcome of removing one guard.
 enum GuardResult {
     Killed(String),
     Survived,
-    /// Its tests did not finish in time.
+    /// The tests did not finish within the time limit.
     Late,
-    /// The mutated statement is not valid SQL.
+    /// The mutated statement is not valid SQL, for the given reason.
     Invalid(String),
     Redundant(String),
 }
@@ -114,7 +114,7 @@ fn run(args: &Args) -> Result<bool> {
     })
 }
 
-/// A guard to remove. Without one, the tests run on the unchanged statement.
+/// Guard to remove, with its statement. Without a guard, the tests run on the unchanged statement.
 struct Task<'a> {
     name: String,
     statement: &'a Statement,
@@ -123,7 +123,7 @@ struct Task<'a> {
 }
 
 impl Task<'_> {
-    /// Returns a listed test that does not exist.
+    /// Returns the first listed test that does not exist.
     fn unknown_test(&self, suites: &[Suite]) -> Option<&'static str> {
         self.tests.iter().copied().find(|filter| !suites.iter().any(|suite| suite.has(filter)))
     }
@@ -151,7 +151,7 @@ fn select_tasks<'a>(args: &Args, statements: &'a [Statement]) -> Result<Vec<Task
     Ok(tasks)
 }
 
-/// Prints a line for each task, and the totals.
+/// Prints a line for each task, then the totals.
 fn print_reports(reports: mpsc::Receiver<Result<GuardReport>>) -> Result<bool> {
     let (mut killed, mut total, mut redundant, mut invalid, mut survivors) = (0, 0, 0, Vec::new(), Vec::new());
     for report in reports {
@@ -186,7 +186,7 @@ fn print_reports(reports: mpsc::Receiver<Result<GuardReport>>) -> Result<bool> {
     Ok(killed == total && invalid.is_empty())
 }
 
-/// A server on which guards are removed, one after another.
+/// Server on which guards are removed, one after another.
 struct GuardRunner<'a> {
     args: &'a Args,
     suites: &'a [Suite],
@@ -209,7 +209,7 @@ impl<'a> GuardRunner<'a> {
         Ok(Self { args, suites, change, server, runtime })
     }
 
-    /// Runs the tests without this guard.
+    /// Removes the task's guard and runs the tests.
     fn remove(&self, task: &Task) -> Result<GuardResult> {
         let mut instead = serde_json::Map::new();
         if let Some(mutation) = task.mutation {
@@ -231,7 +231,7 @@ impl<'a> GuardRunner<'a> {
         Ok(result)
     }
 
-    /// Runs the tests until one fails twice.
+    /// Runs the tests until the same test has failed twice.
     fn test(&self, filters: &[&str]) -> Result<GuardResult> {
         let until = Instant::now() + PATIENCE;
         let settings = [
@@ -246,7 +246,7 @@ impl<'a> GuardRunner<'a> {
                     if Instant::now() >= until {
                         return Ok(GuardResult::Late);
                     }
-                    // On a busy machine a test may fail because of a timeout. Only a repeated failure counts.
+                    // On a busy machine a test may fail because of a timeout, so only a repeated failure counts.
                     if suite.first_failure(&format!("--exact {failed}"), &HashSet::new(), &settings, until)?.is_some() {
                         return Ok(GuardResult::Killed(failed));
                     }
@@ -257,7 +257,7 @@ impl<'a> GuardRunner<'a> {
         Ok(GuardResult::Survived)
     }
 
-    /// Checks that the statement is valid: prepares it, or applies the migration and calls its functions.
+    /// Checks that a statement is valid. Prepares the statement, or applies the migration and calls its functions.
     async fn check(&self, statement: &Statement, text: &str) -> Result<()> {
         let url = self.server.url().replacen("/postgres?", "/checked?", 1);
         if !statement.is_migration {
@@ -278,10 +278,10 @@ impl<'a> GuardRunner<'a> {
         outcome
     }
 
-    /// Drops the databases of tests that were killed.
+    /// Drops the leftover databases of killed tests.
     async fn clear(&self, templates: bool) -> Result<()> {
         let mut admin = PgConnection::connect(self.server.url()).await?;
-        // A template of another schema version is never used again.
+        // A template with another schema version is never used again.
         let left = "select datname::text from pg_database where datname like 't\\_%' or datname like 'queue\\_template%' and $1";
         let left = sqlx::query_scalar::<_, String>(left).bind(templates).fetch_all(&mut admin).await?;
         for name in left.iter().filter(|_| left.len() > MAX_LEFTOVERS) {
@@ -296,7 +296,7 @@ async fn run_all(on: &mut PgConnection, text: &str) -> Result<()> {
     Ok(())
 }
 
-/// Drops the eight days of a new store before creating those ahead.
+/// Calls that drop the eight days of a new store, then create the days ahead.
 const CALLS: &str = "select queue.drop_day('-30 days') from generate_series(1, 8); select queue.add_days(9);
   select queue.enqueue('do', '{}'), queue.enqueue('do', '{}', '{\"after\": \"1 hour\", \"meta\": {\"a\": 1}}'), queue.wake('default'),
     queue.meet_lane('default', 'do', 7::smallint, true); select queue.drop_day('-2 days');
@@ -306,7 +306,7 @@ const CALLS: &str = "select queue.drop_day('-30 days') from generate_series(1, 8
     queue.reschedule_all('{}', now()), queue.set_priority_all('{}', 7), queue.requeue_all('{}'), queue.discard_all('{}'), queue.reopen(7);
   select queue.tell_waiters(), queue.set_capacity('default', 9); select queue.look('{7}'); select queue.status(7)";
 
-/// Returns the parameter numbers of a statement.
+/// Returns the parameter numbers that occur in a statement.
 fn parameters(text: &str) -> BTreeSet<u32> {
     let behind = text.lines().flat_map(|line| code(line).split('$').skip(1));
     behind.filter_map(|rest| rest.split(|c: char| !c.is_ascii_digit()).next()?.parse().ok()).collect()

@@ -1,4 +1,4 @@
-//! The test binaries that must detect mutations. They are built with `--cfg queue_mutants` in their own directory, and run until one test
+//! Test binaries that must detect mutations. They are built with `--cfg queue_mutants` in their own directory, and run until one test
 //! fails.
 
 use std::{
@@ -16,7 +16,7 @@ use serde_json::Value;
 
 use crate::{root, target};
 
-/// Tests that use no statements of the product, that fail by themselves on a busy machine, or that are run manually.
+/// Skipped tests: they use no statements of the product, fail by themselves on a busy machine, or are run manually.
 const SKIPPED: [&str; 8] = [
     "a_worker_runs_housekeeping_by_itself",
     "heartbeats_race_without",
@@ -28,16 +28,16 @@ const SKIPPED: [&str; 8] = [
     "an_answer_takes_less_than_a_tenth_of_a_second_in_a_large_store",
 ];
 
-/// A test binary.
+/// Test binary with its tests.
 pub(super) struct Suite {
     binary: PathBuf,
-    /// Its working directory.
+    /// Working directory of the test binary.
     folder: PathBuf,
-    /// Names of its tests.
+    /// Names of the tests.
     tests: Vec<String>,
 }
 
-/// Builds the test suite, and the attacks on statements.
+/// Builds the test suite, including the attacks on statements.
 pub(super) fn build() -> Result<Vec<Suite>> {
     let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     cargo.args([
@@ -58,8 +58,8 @@ pub(super) fn build() -> Result<Vec<Suite>> {
     let flags = std::env::var("RUSTFLAGS").unwrap_or_default();
     cargo.env("RUSTFLAGS", format!("{flags} --cfg queue_mutants")).env("CARGO_TARGET_DIR", target().join("mutants"));
     let output = cargo.current_dir(root()).stderr(Stdio::inherit()).output()?;
-    let said = String::from_utf8_lossy(&output.stdout).into_owned();
-    let messages = said.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+    let stdout = String::from_utf8_lossy(&output.stdout).into_owned();
+    let messages = stdout.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
     let of_tests = messages.filter(|message| message["target"]["kind"][0] == "test");
     let suites: Vec<Suite> = of_tests.filter_map(|message| Suite::of(&message).transpose()).collect::<Result<_>>()?;
     if suites.len() != 2 {
@@ -69,7 +69,7 @@ pub(super) fn build() -> Result<Vec<Suite>> {
 }
 
 impl Suite {
-    /// Parses a build message of cargo.
+    /// Creates the suite of a test binary from cargo's build message. Returns `None` if the message names no binary.
     fn of(message: &Value) -> Result<Option<Self>> {
         let (Some(binary), Some(manifest)) = (message["executable"].as_str(), message["manifest_path"].as_str()) else { return Ok(None) };
         let folder = PathBuf::from(manifest).parent().context("the manifest has no directory")?.to_owned();
@@ -79,7 +79,7 @@ impl Suite {
         Ok(Some(Self { binary: binary.into(), folder, tests }))
     }
 
-    /// Whether the filter selects a test of this binary.
+    /// Returns whether the filter selects a test of this binary.
     pub(super) fn has(&self, filter: &str) -> bool {
         filter.split(' ').take_while(|word| *word != "--skip").any(|part| self.tests.iter().any(|test| test.contains(part)))
     }
@@ -111,7 +111,7 @@ impl Suite {
         let reader =
             std::thread::spawn(move || BufReader::new(output).lines().map_while(Result::ok).for_each(|text| drop(line.send(text))));
         let failed = wait(&lines, until);
-        // Also kills the processes that tests have started.
+        // Kills the whole process group, including processes that tests have started.
         let _ = Command::new("kill").args(["-9", "--", &format!("-{group}")]).stderr(Stdio::null()).status();
         let status = tests.wait()?;
         let _ = reader.join();
@@ -122,7 +122,7 @@ impl Suite {
     }
 }
 
-/// Returns the first test that these lines report as failed.
+/// Returns the first test that the output lines report as failed.
 fn wait(lines: &mpsc::Receiver<String>, until: Instant) -> Option<String> {
     loop {
         match lines.recv_timeout(until.saturating_duration_since(Instant::now())) {

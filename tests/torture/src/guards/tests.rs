@@ -1,4 +1,4 @@
-//! Checks the mutations against the statements: one that no longer applies would never be tested.
+//! Checks that each mutation still applies to its statement. A mutation that does not apply would never be tested.
 
 #![allow(clippy::unwrap_used, reason = "a test that fails may panic")]
 
@@ -27,7 +27,7 @@ fn every_mutation_applies_and_belongs_to_a_statement() {
 #[test]
 fn every_statement_that_writes_has_guards() {
     for statement in statements().unwrap() {
-        // String literals are text, for example a fix that `doctor` proposes.
+        // String literals are not statements, for example a fix that `doctor` proposes.
         let code = statement.code().collect::<Vec<_>>().join("\n");
         let code: String = code.split('\'').step_by(2).collect();
         let writes = ["insert into", "delete from", "update queue", "for update", "queue.insert_job(", "queue.meet_lane("];
@@ -52,7 +52,7 @@ fn every_guard_has_tests_and_every_listed_object_has_guards() {
     assert!(gone.is_empty(), "`noticed.rs` names {gone:?}, which have no guards");
 }
 
-/// Returns the SQL that creates this function, table or view again, from a mutated migration.
+/// Returns SQL that creates the function, table or view again, from the text of a mutated migration.
 fn recreate_sql(text: &str, object: &str) -> String {
     let begins = |line: &&str| line.starts_with("create ");
     let is_it = |line: &str| mutation::created(line).as_deref() == Some(object);
@@ -74,7 +74,7 @@ async fn the_server_takes_every_statement_without_a_guard() {
         for mutation in mutations {
             let without = mutation.apply(&text).unwrap();
             let take = match mutation.object.as_deref().filter(|_| is_migration) {
-                // The rest is on a new line, because the definition may end with a comment.
+                // The rollback is on a new line, because the definition may end with a comment.
                 Some(object) => format!("begin; {}\n; rollback", recreate_sql(&without, object)),
                 None => format!("prepare without_it as {}; deallocate without_it", Store::default().sql(without.leak())),
             };
@@ -88,7 +88,7 @@ async fn the_server_takes_every_statement_without_a_guard() {
     assert!(refused.is_empty(), "{refused:#?}");
 }
 
-/// Applies the only mutation of a file to a text.
+/// Applies a diff that contains a single mutation to `text`.
 fn apply(diff: &str, text: &str) -> String {
     let mutations = mutation::parse(diff).unwrap();
     assert_eq!(mutations.len(), 1);

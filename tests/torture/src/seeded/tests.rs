@@ -1,4 +1,4 @@
-//! Checks each bug against the files. A bug whose text has changed would not be applied, and only a full run would notice.
+//! Checks that each bug still applies to the files. A bug whose text has changed would not be applied, and only a full run would notice.
 
 #![allow(clippy::unwrap_used, reason = "a test that fails may panic")]
 
@@ -19,7 +19,7 @@ fn ends(file: &str, ending: &str) -> bool {
     std::path::Path::new(file).extension().is_some_and(|found| found == ending)
 }
 
-/// Returns the files of a bug after its edits.
+/// Returns the files of a bug after the bug's edits.
 fn with_it(bug: &Bug) -> BTreeMap<&'static str, String> {
     let mut files = BTreeMap::new();
     for edit in bug.edits {

@@ -1,4 +1,4 @@
-//! Rejected expressions with the proposed fix, and forms that Debian's cron does not support.
+//! Tests of rejected expressions with the proposed fix, and of forms that Debian's cron does not support.
 
 use chrono::{DateTime, TimeZone as _, Utc};
 
@@ -62,7 +62,7 @@ fn invalid_expressions_are_rejected_with_the_field_and_a_fix() {
     assert!(why.contains("256 bytes; write"), "{why}");
     let why = Cron::new("* * * * *", "Mars/Base").unwrap_err();
     assert!(why.contains("time zone `Mars/Base`; write"), "{why}");
-    // Every year the clock change skips this hour, so the search ends at the horizon.
+    // The clock change skips this hour every year, so the search ends at the horizon.
     let never = Cron::new("* * 2 25-31 3 +SUN", "Europe/Berlin").unwrap();
     assert_eq!(never.next(Utc.with_ymd_and_hms(2026, 1, 1, 0, 0, 0).unwrap()), None);
 }

@@ -1,4 +1,4 @@
-//! Independent matcher of cron expressions: gives each date of a calendar all names that the day fields may use for it, by counting days.
+//! Independent matcher of cron expressions. Counts days to find all names that the day fields may use for each date of a calendar.
 
 use std::{collections::BTreeSet, ops::Range, sync::OnceLock};
 
@@ -17,7 +17,7 @@ const NICKNAMES: [(&str, &str); 7] = [
     ("@HOURLY", "0 * * * *"),
 ];
 
-/// Name of a date in the day fields.
+/// Name by which the day fields can refer to a date.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum DateName {
     Day(u32),
@@ -29,7 +29,7 @@ enum DateName {
     LastWeekday(u32),
 }
 
-/// Expression with the values that each field lists.
+/// Parsed expression, with the values that each field lists.
 pub(super) struct Pattern {
     pub(super) seconds: BTreeSet<u32>,
     minutes: BTreeSet<u32>,
@@ -42,7 +42,7 @@ pub(super) struct Pattern {
 }
 
 impl Pattern {
-    /// Parses an expression; `None` if it must be rejected.
+    /// Parses an expression. Returns `None` if the expression must be rejected.
     pub(super) fn new(expression: &str) -> Option<Self> {
         let upper = expression.to_ascii_uppercase();
         let text = match NICKNAMES.iter().find(|(name, _)| *name == upper) {
@@ -66,8 +66,8 @@ impl Pattern {
         })
     }
 
-    /// Returns the first `most` matching times after a midnight, in seconds since 1970. Tries each minute of the matching hours of ten
-    /// years.
+    /// Returns the first `most` matching times from the midnight `from` on, in seconds since 1970. Tries each minute of the matching hours
+    /// of ten years.
     pub(super) fn first(&self, from: i64, most: usize) -> Vec<i64> {
         let days = (0..3653).map(|day| from + day * 1440).filter(|day| self.names_date(*day));
         let hours = days.flat_map(|day| (0..24).map(move |hour| day + hour * 60)).filter(|hour| self.names_hour(*hour));
@@ -75,7 +75,7 @@ impl Pattern {
         minutes.flat_map(|minute| self.seconds.iter().map(move |second| minute * 60 + i64::from(*second))).take(most).collect()
     }
 
-    /// Whether it matches this civil time, in minutes since 1970.
+    /// Returns whether the expression matches the civil time `civil`, in minutes since 1970.
     pub(super) fn names(&self, civil: i64) -> bool {
         self.minutes.contains(&(civil.rem_euclid(60) as u32)) && self.names_hour(civil) && self.names_date(civil)
     }
@@ -99,7 +99,7 @@ impl Pattern {
 /// Month and names of each date from 1970 to 2030, computed on first use.
 static CALENDAR: [OnceLock<(u32, Vec<DateName>)>; 22_000] = [const { OnceLock::new() }; 22_000];
 
-/// Returns all names of a date.
+/// Returns all names by which the day fields can refer to a date.
 fn names_of(date: NaiveDate) -> Vec<DateName> {
     let day_of = |date: NaiveDate| date.weekday().num_days_from_sunday();
     let in_month = |other: &NaiveDate| (other.year(), other.month()) == (date.year(), date.month());
@@ -111,8 +111,8 @@ fn names_of(date: NaiveDate) -> Vec<DateName> {
     names.extend(around(7).is_none().then_some(DateName::LastWeekday(day_of(date))));
     if is_workday(date) {
         names.extend((1..4).filter_map(around).all(|later| !is_workday(later)).then_some(DateName::LastWorkday));
-        // A workday is nearest to itself, and to a Saturday or Sunday, at most two days away, to which no other workday of the month is
-        // nearer.
+        // A workday is the nearest workday to itself. A workday is also the nearest workday to a Saturday or Sunday if no other workday of
+        // the month is nearer. The distance is at most two days.
         for to in (-2..3).filter_map(around).filter(|to| *to == date || !is_workday(*to)) {
             let nearest = (-4..5).filter_map(around).filter(|day| is_workday(*day)).min_by_key(|day| (*day - to).num_days().abs());
             names.extend((nearest == Some(date)).then_some(DateName::WorkdayNearest(to.day())));
@@ -121,7 +121,7 @@ fn names_of(date: NaiveDate) -> Vec<DateName> {
     names
 }
 
-/// Returns the names that a field lists, entry by entry.
+/// Returns the names that the entries of a field list.
 fn each(text: &str, names: impl Fn(&str) -> Option<Vec<DateName>>) -> Option<BTreeSet<DateName>> {
     text.split(',').map(names).collect::<Option<Vec<_>>>().map(|names| names.into_iter().flatten().collect())
 }
@@ -148,7 +148,7 @@ fn names_of_weekdays(entry: &str) -> Option<Vec<DateName>> {
     }
 }
 
-/// Returns the values of a list of values, ranges and steps; `None` if it must be rejected.
+/// Returns the values of a list of values, ranges and steps. Returns `None` if the list must be rejected.
 fn field(text: &str, range: Range<u32>, names: &[&str]) -> Option<BTreeSet<u32>> {
     let number = |text: &str| {
         let named = names.iter().position(|name| *name == text).map(|at| at as u32 + range.start);

@@ -1,6 +1,6 @@
 //! Compares the histories of durable jobs with the final rows of the database and with the injected faults.
 //!
-//! Pure, except for reading the rows.
+//! Performs no I/O, except for reading the rows.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -20,14 +20,14 @@ use crate::chaos::{
     server::Database,
 };
 
-/// Final contents of the database.
+/// Rows of the database at the end of a run.
 pub(super) struct FinalRows {
     pub(super) jobs: Vec<FinalState>,
-    /// The steps: number of the job, name, time of the journal entry, output.
+    /// Journaled steps: job number, name, time of the journal entry, output.
     pub(super) steps: Vec<Step>,
-    /// The ledger.
+    /// Entries of the ledger.
     pub(super) effects: Vec<i64>,
-    /// Payloads of unreceived signals.
+    /// Payloads of the signals that no job has received.
     pub(super) left: Vec<i64>,
 }
 
@@ -64,7 +64,7 @@ pub(in crate::chaos) struct DurableFindings {
     dead: usize,
     #[serde(rename = "durable_steps")]
     steps: usize,
-    /// External effects executed again, each in flight when a fault hit its process.
+    /// External effects that were executed again because a fault hit the process meanwhile.
     #[serde(rename = "durable_repeats")]
     repeats: usize,
     #[serde(rename = "signals_received")]
@@ -79,32 +79,32 @@ pub(in crate::chaos) struct DurableFindings {
     /// Jobs that were spawned twice, or that no execution spawned.
     #[serde(rename = "durable_doubled")]
     doubled: usize,
-    /// Steps executed again after they had been journaled, or whose execution no process recorded.
+    /// Steps that were executed again after they had been journaled, and journaled steps whose execution no process recorded.
     #[serde(rename = "steps_wrong")]
     steps_wrong: usize,
-    /// Steps executed again although no fault explains it.
+    /// Steps that were executed again although no fault explains the repetition.
     #[serde(rename = "steps_unexplained")]
     unexplained: usize,
-    /// Effects with a different key than before.
+    /// Steps whose idempotency key changed between two executions.
     #[serde(rename = "step_keys_changed")]
     keys: usize,
-    /// Effects of step transactions: too many or too few.
+    /// Missing or duplicate effects of step transactions.
     #[serde(rename = "step_effects_wrong")]
     effects: usize,
     #[serde(rename = "signals_lost")]
     lost: usize,
-    /// Signals received twice, received differently by two attempts, or received although never sent.
+    /// Signals that were received twice, received differently by two attempts, or received although never sent.
     #[serde(rename = "signals_wrong")]
-    heard: usize,
-    /// Parents that continued before everything they waited for was finished.
+    signals: usize,
+    /// Parents that continued before all jobs they waited for were finished.
     #[serde(rename = "woken_early")]
     early: usize,
-    /// Parents that waited again at the same point although no fault explains it.
+    /// Parents that waited again at the same point although no fault explains the second wait.
     #[serde(rename = "woken_in_vain")]
     in_vain: usize,
     #[serde(rename = "durable_invariant_broken")]
     pub(super) broken: usize,
-    /// Processes that exited although they were not killed.
+    /// Processes that exited without being killed.
     #[serde(rename = "durable_processes_ended")]
     pub(super) ended: usize,
     /// Whether jobs were unfinished at the end.
@@ -112,7 +112,7 @@ pub(in crate::chaos) struct DurableFindings {
     pub(super) left: bool,
     #[serde(skip)]
     pub(in crate::chaos) faults: Vec<Fault>,
-    /// The first findings of each kind, for humans.
+    /// Descriptions of the first findings, for humans.
     #[serde(skip)]
     pub(in crate::chaos) notes: Vec<String>,
 }
@@ -127,7 +127,7 @@ impl DurableFindings {
             + self.keys
             + self.effects
             + self.lost
-            + self.heard
+            + self.signals
             + self.early
             + self.in_vain
             + self.broken
@@ -142,19 +142,19 @@ impl DurableFindings {
     }
 }
 
-/// An effect of a step, with its process and key.
+/// Execution of a step's effect, with the process and the idempotency key.
 struct StepEffect<'a> {
     at: u64,
     who: &'a str,
     key: &'a str,
 }
 
-/// A parent at a point where it waits.
+/// Wait of a parent for other jobs.
 struct ParentWait<'a> {
     at: u64,
     who: &'a str,
     attempt: u32,
-    /// When it continued.
+    /// Time at which the parent continued.
     until: Option<u64>,
 }
 
@@ -174,7 +174,7 @@ pub(super) fn check(
     found
 }
 
-/// Checks that each job exists once and is finished. Returns the completed parents.
+/// Checks that each job exists once and is finished. Returns the numbers of the completed parents.
 fn check_jobs(found: &mut DurableFindings, rows: &FinalRows, parents: u64, leaves: u64) -> BTreeSet<u64> {
     let mut jobs: BTreeMap<u64, Vec<&FinalState>> = BTreeMap::new();
     for job in &rows.jobs {
@@ -185,7 +185,7 @@ fn check_jobs(found: &mut DurableFindings, rows: &FinalRows, parents: u64, leave
         let is = |n: &u64, state: &str| jobs.get(n).is_some_and(|there| there[0].state == state);
         for number in n..=n + leaves {
             let dead = |n: &u64| jobs.get(n).is_some_and(|there| there[0].is_dead_of_crashes());
-            // A dead letter may not have spawned all of its jobs.
+            // A parent that is a dead letter may not have spawned all of its jobs.
             let may_lack = number > n && !is(&n, "completed") && !jobs.contains_key(&number);
             match (is(&number, "completed"), dead(&number)) {
                 (true, _) => found.completed += 1,
@@ -210,7 +210,7 @@ fn check_jobs(found: &mut DurableFindings, rows: &FinalRows, parents: u64, leave
     completed
 }
 
-/// Checks that each step was executed until it was journaled, and not afterwards.
+/// Checks that each step was executed until the step was journaled, and never afterwards.
 fn check_steps(found: &mut DurableFindings, lookup: &FaultLookup<'_>, history: &[Entry], rows: &FinalRows) {
     let mut works: BTreeMap<(u64, &str), Vec<StepEffect<'_>>> = BTreeMap::new();
     for Entry { at, who, line } in history {
@@ -243,7 +243,7 @@ fn check_steps(found: &mut DurableFindings, lookup: &FaultLookup<'_>, history: &
             }
             continue;
         };
-        // A process may not know that it has lost the job meanwhile.
+        // After a fault a process may not know that the process has lost the job.
         let late = done.iter().filter(|one| one.at > journaled + SLACK);
         for one in late.filter(|one| !lookup.on_process(one.who, journaled, one.at) && !lookup.on_server(journaled, one.at)) {
             found.steps_wrong += 1;
@@ -254,7 +254,7 @@ fn check_steps(found: &mut DurableFindings, lookup: &FaultLookup<'_>, history: &
     }
 }
 
-/// Checks that each effect of a step transaction exists exactly once.
+/// Checks that no effect of a step transaction is duplicated, and that completed parents have all their effects.
 fn check_effects(found: &mut DurableFindings, rows: &FinalRows, completed: &BTreeSet<u64>) {
     let mut counts: BTreeMap<i64, usize> = BTreeMap::new();
     for one in &rows.effects {
@@ -270,7 +270,7 @@ fn check_effects(found: &mut DurableFindings, rows: &FinalRows, completed: &BTre
     }
 }
 
-/// Checks that each signal with an acknowledged send was received once or is still stored once.
+/// Checks that each signal with an acknowledged send was received once, or is still stored once.
 fn check_signals(found: &mut DurableFindings, history: &[Entry], rows: &FinalRows, sent: &[SentSignal]) {
     let is_received = |step: &&Step| step.name == "late" || step.name.starts_with("go/");
     let mut there: BTreeMap<u64, usize> = BTreeMap::new();
@@ -291,23 +291,23 @@ fn check_signals(found: &mut DurableFindings, history: &[Entry], rows: &FinalRow
     let may_be: BTreeSet<u64> =
         sent.iter().filter(|one| matches!(one.outcome, SendOutcome::Acked | SendOutcome::Unknown)).map(|one| one.payload).collect();
     for (payload, count) in there.iter().filter(|(payload, count)| **count > 1 || !may_be.contains(payload)) {
-        found.heard += 1;
+        found.signals += 1;
         found.note(|| format!("signal {payload} exists {count} times"));
     }
-    let mut heard: BTreeMap<(u64, &str), Option<u64>> = BTreeMap::new();
+    let mut received: BTreeMap<(u64, &str), Option<u64>> = BTreeMap::new();
     for entry in history {
         if let Line::DurableAction(n, _, DurableAction::Heard(step, come)) = &entry.line
-            && heard.insert((*n, step), *come).is_some_and(|before| before != *come)
+            && received.insert((*n, step), *come).is_some_and(|before| before != *come)
         {
-            found.heard += 1;
+            found.signals += 1;
             found.note(|| format!("{step} of {n} was received differently by two attempts, the second time by {}: {come:?}", entry.who));
         }
     }
 }
 
-/// Checks that each parent continued after everything it waited for had finished, and waited once.
+/// Checks that each parent waited once, and continued only after all jobs that the parent waited for had finished.
 fn check_joins(found: &mut DurableFindings, lookup: &FaultLookup<'_>, history: &[Entry], rows: &FinalRows, leaves: u64) {
-    let over: BTreeMap<u64, u64> = rows.jobs.iter().map(|job| (job.n.cast_unsigned(), job.at.unsigned_abs())).collect();
+    let finished_at: BTreeMap<u64, u64> = rows.jobs.iter().map(|job| (job.n.cast_unsigned(), job.at.unsigned_abs())).collect();
     let mut waits: BTreeMap<(u64, &str), Vec<ParentWait<'_>>> = BTreeMap::new();
     for Entry { at, who, line } in history {
         match line {
@@ -325,20 +325,20 @@ fn check_joins(found: &mut DurableFindings, lookup: &FaultLookup<'_>, history: &
     }
     for ((n, name), all) in &waits {
         let waited_for = if *name == "child" { n + 1..n + 2 } else { n + 2..n + leaves + 1 };
-        let all_over = waited_for.filter_map(|leaf| over.get(&leaf)).max().copied().unwrap_or(u64::MAX);
+        let all_finished_at = waited_for.filter_map(|leaf| finished_at.get(&leaf)).max().copied().unwrap_or(u64::MAX);
         for (wait, until) in all.iter().filter_map(|wait| Some((wait, wait.until?))) {
             found.joins += 1;
-            // An end that the server lost is recorded again.
-            if until + SLACK < all_over && !lookup.on_server(until, all_over) {
+            // If the server loses the record of an end, the end is recorded again with a later time.
+            if until + SLACK < all_finished_at && !lookup.on_server(until, all_finished_at) {
                 found.early += 1;
-                found.note(|| format!("woken early: {n} continued after {name} at {until} in {}, finished at {all_over}", wait.who));
+                found.note(|| format!("woken early: {n} continued after {name} at {until} in {}, finished at {all_finished_at}", wait.who));
             }
         }
         let in_vain: Vec<&ParentWait<'_>> = all.iter().filter(|wait| wait.until.is_none()).collect();
         for pair in in_vain.windows(2) {
             let (one, next) = (pair[0], pair[1]);
             let cut = |fault: &Fault| fault.kind == Kind::Terminate && fault.until + 1_000_000 > one.at && fault.from < next.at + 1_000_000;
-            // The second one may be hit after it reached this point, and then reaches it again.
+            // A fault may hit the second process after it has reached the point, and the next attempt then reaches the point again.
             let hurt = [one, next].iter().any(|wait| lookup.on_process(wait.who, wait.at.min(one.at), next.at + 1_000_000));
             if !hurt && !lookup.on_server(one.at, next.at + 1_000_000) && !lookup.faults.iter().any(cut) {
                 found.in_vain += 1;

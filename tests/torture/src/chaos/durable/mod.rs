@@ -1,4 +1,4 @@
-//! Durable jobs under faults: steps, sleeps, signals, children and maps in processes that are killed, stopped and disconnected.
+//! Durable jobs under faults. Steps, sleeps, signals, children and maps run in processes that are killed, stopped and disconnected.
 //!
 //! ```text
 //! run: inject a plan while jobs are enqueued and signals are sent (send); then drain; then account (histories x faults x rows)
@@ -32,23 +32,23 @@ pub(super) use account::DurableFindings;
 pub(super) use fleet::{FleetResult, fleet};
 pub(super) use work::{Leaf, Parent, Sleeper};
 
-/// Size of a run.
+/// Size and faults of a run with durable jobs.
 #[derive(Clone)]
 pub(super) struct DurableScale {
     pub(super) parents: u64,
-    /// Parts per map. Each parent also has one child.
+    /// Number of parts per map. Each parent also has one child.
     parts: u64,
-    /// Signals per parent, besides one that may arrive too late.
+    /// Number of signals per parent, in addition to one that may arrive too late.
     signals: u32,
     workers: usize,
-    /// Concurrency per worker, low enough that no worker has all jobs.
+    /// Concurrency per worker, low enough that no single worker can hold all jobs.
     concurrency: u32,
     /// Time during which faults are injected and jobs are enqueued.
     span: Duration,
-    /// Maximum time that a sender keeps its transaction open.
+    /// Maximum time for which a sender keeps a transaction open.
     held: Duration,
     pub(super) faults: Vec<(Kind, usize)>,
-    /// Maximum time without progress at the end.
+    /// Maximum time without progress during the final drain.
     patience: Duration,
 }
 
@@ -83,7 +83,7 @@ impl DurableScale {
         }
     }
 
-    /// Size of the scene of `--bugs`.
+    /// Returns the size for the durable scene of `--bugs`.
     pub(super) fn scene() -> Self {
         Self {
             parents: 80,
@@ -103,7 +103,8 @@ impl DurableScale {
     }
 }
 
-/// Injects faults while durable jobs run, in a separate database. Then waits without faults until all are finished, and checks them.
+/// Injects faults while durable jobs run in a separate database. Then waits without faults until all jobs are finished, and checks the
+/// jobs.
 pub(super) async fn run(server: &TestServer, folder: &Path, seed: u64, size: &DurableScale) -> Result<DurableFindings> {
     let database = server.database("durable").await?;
     let processes = ProcessGroup::new(server, &database, folder, size.workers).await?;
@@ -127,8 +128,8 @@ pub(super) async fn run(server: &TestServer, folder: &Path, seed: u64, size: &Du
     Ok(account)
 }
 
-/// Waits until no job is queued or running. Returns false if for the given time no step was journaled and no job finished. Jobs that spawn
-/// others increase the number of jobs at first.
+/// Waits until no job is queued or running. Returns false if no step was journaled and no job finished for `patience`. The number of queued
+/// jobs is no measure of progress, because jobs spawn other jobs.
 async fn drain(database: &Database, patience: Duration) -> Result<bool> {
     const DONE: &str =
         "select (select count(*) from queue.step) + (select count(*) from queue.done) + (select count(*) from queue.done_many)
@@ -147,7 +148,7 @@ async fn drain(database: &Database, patience: Duration) -> Result<bool> {
     Ok(false)
 }
 
-/// Checks the given number of parents, each with this number of children and parts.
+/// Checks `parents` parents, each of which spawns `leaves` jobs.
 async fn account(
     database: &Database,
     folder: &Path,

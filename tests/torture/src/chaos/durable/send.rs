@@ -1,5 +1,5 @@
-//! Enqueues durable jobs, and sends them signals in transactions that stay open for a while. Some are rolled back, and the outcome of some
-//! is unknown.
+//! Enqueues durable jobs, and sends signals to the jobs in transactions that stay open for a while. Some transactions are rolled back, and
+//! the outcome of others is unknown.
 
 use std::time::Duration;
 
@@ -21,33 +21,33 @@ use crate::chaos::server::{Database, url};
 /// Maximum number of open sender transactions.
 const SENDERS: u32 = 40;
 
-/// Timeout for the reply of a commit. Only a connection whose bytes are lost exceeds it.
+/// Timeout for the response to a commit. Only a connection whose bytes are lost exceeds the timeout.
 const ANSWER: Duration = Duration::from_secs(10);
 
-/// A signal that its sender recorded.
+/// Signal that a sender has sent or tried to send, with the outcome.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct SentSignal {
     pub(super) payload: u64,
     pub(super) outcome: SendOutcome,
 }
 
-/// What the sender knows of the outcome.
+/// Outcome of a send as known to the sender.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum SendOutcome {
     Acked,
     RolledBack,
-    /// The job was finished.
+    /// The receiving job was already finished.
     Over,
     Unknown,
 }
 
-/// Creates the pool of the senders, behind their proxy.
+/// Creates the connection pool of the senders, which connects through their proxy.
 pub(super) fn pool(port: u16, database: &str) -> Result<PgPool> {
     let options = url(port, database).parse::<sqlx::postgres::PgConnectOptions>()?.application_name("producer");
     Ok(PgPoolOptions::new().max_connections(SENDERS).acquire_timeout(ANSWER).connect_lazy_with(options))
 }
 
-/// Enqueues all jobs evenly over the time span, and sends each its signals at random times.
+/// Enqueues all jobs evenly over the time span, and sends signals to each job at random times.
 pub(super) async fn produce(database: Database, pool: PgPool, seed: u64, size: DurableScale) -> Result<Vec<SentSignal>> {
     let mut rng = Rng::with_seed(seed ^ 0x5157);
     let (began, mut senders, mut sent) = (Instant::now(), JoinSet::new(), Vec::new());
@@ -56,7 +56,7 @@ pub(super) async fn produce(database: Database, pool: PgPool, seed: u64, size: D
         let parent = Parent { n: nr * STRIDE, ms: rng.u64(1..15), signals: size.signals, parts: size.parts };
         let job = enqueue(&database, parent).await?;
         for which in 0..=size.signals {
-            // The last signal may arrive too late or never.
+            // The last signal may arrive too late, and one in four is never sent.
             if which == size.signals && rng.u8(0..4) == 0 {
                 continue;
             }
@@ -75,7 +75,7 @@ pub(super) async fn produce(database: Database, pool: PgPool, seed: u64, size: D
     Ok(sent)
 }
 
-/// Enqueues the job exactly once, whatever happens to the server.
+/// Enqueues the job exactly once, even if the server crashes.
 async fn enqueue(database: &Database, parent: Parent) -> Result<JobId> {
     let there = format!("select id from queue.job where payload @> '{{\"n\": {}}}'", parent.n);
     let mut parent = Some(parent);
@@ -96,17 +96,17 @@ async fn enqueue(database: &Database, parent: Parent) -> Result<JobId> {
     }
 }
 
-/// One signal that a job waits for.
+/// Sender of one signal that a job waits for.
 struct SignalSender {
     job: JobId,
     name: &'static str,
     held: Duration,
-    /// Its first payload.
+    /// Payload of the first send.
     base: u64,
 }
 
 impl SignalSender {
-    /// Sends it with a new payload each time, until it is known to be sent.
+    /// Sends the signal, with a new payload on each try, until a send is known to have succeeded.
     async fn send(self, pool: PgPool, mut rng: Rng) -> Result<Vec<SentSignal>> {
         let mut sent = Vec::new();
         sleep(Duration::from_millis(rng.u64(0..2000))).await;
@@ -134,14 +134,14 @@ impl SignalSender {
 
     async fn once(&self, pool: &PgPool, payload: u64, open: Duration, rolls_back: bool) -> Result<SendOutcome> {
         let mut tx = pool.begin().await?;
-        let said = JobHandle::<Parent>::from_id(self.job).signal(&mut tx, self.name, &payload).await?;
+        let outcome = JobHandle::<Parent>::from_id(self.job).signal(&mut tx, self.name, &payload).await?;
         sleep(open).await;
         if rolls_back {
             tx.rollback().await?;
             return Ok(SendOutcome::RolledBack);
         }
         tx.commit().await?;
-        Ok(match said {
+        Ok(match outcome {
             Signalled::Sent => SendOutcome::Acked,
             _ => SendOutcome::Over,
         })

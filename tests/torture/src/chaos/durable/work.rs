@@ -1,4 +1,5 @@
-//! The durable jobs of a chaos run: a parent that uses every durable operation, its children, and a job that sleeps while its code changes.
+//! Durable job types of a chaos run: a parent that uses every durable operation, its children, and a job whose code changes while the job
+//! sleeps.
 
 use std::time::Duration;
 
@@ -11,23 +12,23 @@ use crate::chaos::{
     work::{history, setting},
 };
 
-/// The number of a parent is a multiple of this. The numbers of its children and parts follow it.
+/// Distance between the numbers of two parents. The numbers of a parent's children and parts follow the parent's number.
 pub(super) const STRIDE: u64 = 1000;
 
-/// Transactions per job that write to the ledger.
+/// Number of transactions per job that write to the ledger.
 pub(super) const EFFECTS: u64 = 2;
 
-/// Returns the ledger entry of one of them.
+/// Returns the ledger entry of the effect `which` of job `n`.
 pub(super) fn effect(n: u64, which: u64) -> i64 {
     (n * EFFECTS + which).cast_signed()
 }
 
-/// Uses every durable operation once.
+/// Parent job that uses every durable operation once.
 #[job(name = "chaos_parent", durable, queue = "durable", max_attempts = 1000, backoff = fixed("100ms"), timeout = "60s")]
 #[derive(Serialize, Deserialize)]
 pub(in crate::chaos) struct Parent {
     pub(super) n: u64,
-    /// Duration of each step in milliseconds. The second step takes twenty times as long, the sleep a hundred times.
+    /// Duration of the first step in milliseconds. The second step takes twenty times as long, the sleep a hundred times.
     pub(super) ms: u64,
     pub(super) signals: u32,
     pub(super) parts: u64,
@@ -51,7 +52,7 @@ impl Handler for Parent {
         log.record(DurableAction::Joins("child".to_owned()));
         match child.join().await {
             Ok(number) if number != n + 1 => return Err(Failure::terminal(format!("the child of {n} returned {number}"))),
-            // The expected end of a job whose process was killed three times.
+            // A job whose process was killed three times is expected to end like this.
             Err(failure) if !failure.to_string().contains("the process ended during the attempt") => return Err(failure),
             Ok(_) | Err(_) => log.record(DurableAction::Joined("child".to_owned())),
         }
@@ -69,7 +70,7 @@ impl Handler for Parent {
     }
 }
 
-/// A child or a part. Every fifth fails at its first attempt.
+/// Child or part. Every fifth job fails on the first attempt.
 #[job(name = "chaos_leaf", queue = "durable", max_attempts = 1000, backoff = fixed("100ms"), timeout = "60s", output = u64)]
 #[derive(Serialize, Deserialize)]
 pub(in crate::chaos) struct Leaf {
@@ -88,7 +89,7 @@ impl Handler for Leaf {
     }
 }
 
-/// Falls asleep in one release and wakes in another, which has the steps in another order and one more step.
+/// Job that falls asleep in one release and wakes in another one, which has the steps in another order and one more step.
 #[job(name = "chaos_sleeper", durable, queue = "durable", max_attempts = 1000, backoff = fixed("100ms"), timeout = "60s")]
 #[derive(Serialize, Deserialize)]
 pub(in crate::chaos) struct Sleeper {
@@ -121,12 +122,12 @@ impl Handler for Sleeper {
     }
 }
 
-/// The only place where an effect is written. Only the transaction that journals its step prevents duplicates.
+/// Writes an effect to the ledger, which no other code does. Only the transaction that journals the step prevents duplicates.
 async fn enter(on: &mut PgConnection, n: u64, which: u64) -> Result<(), sqlx::Error> {
     sqlx::query("insert into ledger (n) values ($1)").bind(effect(n, which)).execute(on).await.map(drop)
 }
 
-/// Writes the history of an attempt.
+/// Writes the actions of an attempt to the history.
 struct AttemptHistory<'a> {
     n: u64,
     cx: &'a Durable,
@@ -144,7 +145,7 @@ impl<'a> AttemptHistory<'a> {
         self.history.write(&Line::DurableAction(self.n, self.cx.attempt(), did));
     }
 
-    /// Records an external effect. The process may end before its step is journaled.
+    /// Records an external effect in the history, then sleeps. The process may end before the step is journaled.
     async fn work(&self, step: &'static str, ms: u64) -> JobResult<u64> {
         self.record(DurableAction::Works(step.to_owned(), self.cx.key(step)));
         tokio::time::sleep(Duration::from_millis(ms)).await;
