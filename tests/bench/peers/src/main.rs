@@ -1,5 +1,5 @@
-//! Measures other queues on PostgreSQL beside this one, alternately in one run. The other queues are `graphile_worker` 0.14, which is a full
-//! job queue in Rust, and `pgmq`, which is a message queue. The SQL of `pgmq` runs on plain PostgreSQL, without the extension.
+//! Measures other queues on PostgreSQL beside this one, alternately in one run. The other queues are `graphile_worker` 0.14, which is a
+//! full job queue in Rust, and `pgmq`, which is a message queue. The SQL of `pgmq` runs on plain PostgreSQL, without the extension.
 //!
 //! ```sh
 //! cargo run --release --manifest-path tests/bench/peers/Cargo.toml -- --database-url postgres://user:password@host/name

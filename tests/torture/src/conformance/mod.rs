@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! setup (server)  cluster (Citus, if any)  world (environment: pools, stores, a worker)  jobs (job types)
-//!   groups of operations: store  enqueue  many  wait  run  durable  children  flows  schedule  limits  queries  actions  sql  serve  stores
+//!   operation groups: store  enqueue  many  wait  run  durable  children  flows  schedule  limits  queries  actions  sql  serve  stores
 //!     play (each isolated, with a time limit)  report (table, JSON)  then remove the world
 //! ```
 //!
