@@ -54,7 +54,7 @@ async fn jobs_of_a_key_are_found_in_order_with_the_blocking_one_and_none_of_anot
     let page = get("/jobs?q=key:acme").await;
     assert!(page.contains(&behind[1].to_string()) && !page.contains(&elsewhere.to_string()) && page.contains("key:acme"), "{page}");
     assert!(get("/jobs?q=key:acme+queue:mail").await.contains(&elsewhere.to_string()));
-    assert!(get("/jobs?q=key:acme+state:dead").await.contains("a key is searched alone"));
+    assert!(get("/jobs?q=key:acme+state:dead").await.contains("can only be combined with a queue"));
     assert!(!page.contains("aria-label=\"States\"") && !page.contains("and more"), "no state is to be chosen: {page}");
     assert!(get("/jobs").await.contains("aria-label=\"States\""));
     for _ in 0..200 {
@@ -62,7 +62,7 @@ async fn jobs_of_a_key_are_found_in_order_with_the_blocking_one_and_none_of_anot
     }
     let api: Value = serde_json::from_str(&get("/api/v1/keys?queue=default&key=acme").await).unwrap();
     assert_eq!((api["jobs"].as_array().unwrap().len(), &api["more"]), (200, &Value::Bool(true)));
-    assert!(get("/jobs?q=key:acme").await.contains("and more behind these 200"));
+    assert!(get("/jobs?q=key:acme").await.contains("and more after these 200"));
     task.abort();
     db.finish().await;
 }
