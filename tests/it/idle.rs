@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use queue_core::{
-    BatchContext, BatchHandler, Context, Durable, Handler, Job as _, JobBatch, JobResult, Store, job,
+    BatchContext, BatchHandler, Context, Durable, Handler, Job as _, JobBatch, JobResult, JobState, Store, job,
     operate::{self, Scope},
     schedule::Schedule,
 };
@@ -92,6 +92,7 @@ const BY_THE_CLOCK: [&str; 11] = [
 const OF_NO_JOB: [&str; 2] = [include_str!("../../queue-worker/sql/glance.sql"), include_str!("../../queue-worker/sql/extent.sql")];
 const SETTINGS: [&str; 2] = ["set synchronous_commit", "reset synchronous_commit"];
 
+const PROMOTE: &str = include_str!("../../queue-worker/sql/promote.sql");
 const UNBLOCK: &str = include_str!("../../queue-worker/sql/unblock.sql");
 
 /// Maximum number of statements that a job may cost in addition to its cost on a worker without features.
@@ -240,6 +241,32 @@ async fn an_ordering_key_whose_next_job_is_locked_is_polled_a_few_times_a_second
         held.rollback().await.unwrap();
         db.until_count("select count(*) from queue.blocked", 0).await;
         all_are_over(&db).await;
+    })
+    .await;
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn a_due_job_that_a_session_has_locked_is_polled_a_few_times_a_second() {
+    let db = TestDb::new().await;
+    let counted = Counted::start(&db.url);
+    let locked = Plain::default().enqueue(&db.pool).after(Duration::from_hours(1)).await.unwrap().id();
+    let mut held = db.pool.begin().await.unwrap();
+    sqlx::query("update queue.scheduled set run_at = now() - interval '1 s'").execute(&db.pool).await.unwrap();
+    held.execute("select from queue.scheduled for update").await.unwrap();
+    let worker = Worker::new(counted.pool.clone()).register::<Plain>();
+    db.run_while(worker, async {
+        // A job that is ready is not delayed.
+        let other = Plain::default().enqueue(&db.pool).await.unwrap().id();
+        db.until(other, JobState::Completed).await;
+        eventually("it polls a few times a second", async || {
+            counted.take();
+            tokio::time::sleep(Duration::from_millis(500)).await;
+            counted.take().iter().filter(|(text, _)| is_of(&[PROMOTE], text)).map(|(_, count)| count).sum::<usize>() <= 4
+        })
+        .await;
+        held.rollback().await.unwrap();
+        db.until(locked, JobState::Completed).await;
     })
     .await;
     db.finish().await;

@@ -70,6 +70,26 @@ async fn a_worker_that_sleeps_until_a_far_job_wakes_for_a_nearer_one() {
 }
 
 #[tokio::test]
+async fn a_job_whose_time_moves_while_a_worker_waits_for_it_runs_at_the_later_time() {
+    let db = TestDb::new().await;
+    // To the worker, a later time looks like a clock that was set back.
+    let later = "update queue.scheduled set run_at = run_at + interval '20 ms'";
+    db.run_while(sleeper(&db), async {
+        asleep(&db).await;
+        for ms in 0..20 {
+            let job = quick().enqueue(&db.pool).after(Duration::from_millis(20)).await.unwrap().id();
+            let ready = quick().enqueue(&db.pool).await.unwrap().id();
+            tokio::time::sleep(Duration::from_millis(ms)).await;
+            sqlx::query(later).execute(&db.pool).await.unwrap();
+            db.until(job, JobState::Completed).await;
+            db.until(ready, JobState::Completed).await;
+        }
+    })
+    .await;
+    db.finish().await;
+}
+
+#[tokio::test]
 async fn a_retry_waits_its_backoff_after_the_failure() {
     let db = TestDb::new().await;
     let (job, patient) = (Act::FailUntil(3), Act::First(Box::new(Act::RetryIn(300)), Box::new(Act::Ok(String::new()))));

@@ -6,11 +6,11 @@ use uuid::Uuid;
 
 use super::{
     claimers::{notify_all, notify_holding},
-    poller::Poller,
+    poller::{PROMOTE_AGAIN, Poller, Promotion},
 };
 use crate::{
     lanes::{Probe, ProbeMode, ProbeResult},
-    live::SleepState,
+    live::{SleepState, after_ms},
 };
 
 /// Poll interval of a worker that is falling asleep. It doubles from the first to the second value, until older transactions have ended.
@@ -40,7 +40,9 @@ impl Poller {
         let seen = self.lanes.probe(self.link.get().await?, self.context.store, request).await;
         let seen = self.link.note(seen)?;
         if let Some(wait) = seen.next_run {
-            self.context.notifier.record_due(wait);
+            // A due job that the last promotion skipped is locked by a session.
+            let is_locked = wait <= after_ms(0.0) && self.promotion == Promotion::NothingDue && self.promoted_at.elapsed() < PROMOTE_AGAIN;
+            self.context.notifier.record_due(if is_locked { PROMOTE_AGAIN } else { wait });
         }
         if seen.born {
             self.refresh().await?;

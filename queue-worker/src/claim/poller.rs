@@ -27,6 +27,17 @@ use crate::{
     run::Queues,
 };
 
+/// Outcome of the last promotion of due jobs.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Promotion {
+    /// No job was due, or sessions had all due jobs locked.
+    NothingDue,
+    /// All due jobs were promoted.
+    Done,
+    /// Some due jobs are left for the next promotion.
+    MoreDue,
+}
+
 /// Poll loop of a worker.
 pub(crate) struct Poller {
     pub(super) context: Arc<ClaimContext>,
@@ -55,9 +66,8 @@ pub(crate) struct Poller {
     pub(super) has_notified: bool,
     /// Time of the last notification of claimers without a probe.
     notified_at: Instant,
-    promoted_at: Instant,
-    /// Whether the last promotion left due jobs behind.
-    has_more_due: bool,
+    pub(super) promoted_at: Instant,
+    pub(super) promotion: Promotion,
     refreshed_at: Instant,
     pub(super) quarantine: CrashQuarantine,
     pub(super) pause_watcher: PauseWatcher,
@@ -74,6 +84,9 @@ const ACTIVE_PROBE_INTERVAL: Duration = Duration::from_millis(10);
 
 /// Probe interval while jobs arrive in quick succession.
 const DENSE_PROBE_INTERVAL: Duration = Duration::from_millis(2);
+
+/// Time until the next promotion while the next due time is unknown, or while a session has the due jobs locked.
+pub(super) const PROMOTE_AGAIN: Duration = BUSY_PROBE_INTERVAL;
 
 /// Maximum time that one iteration spends on promoting due jobs.
 const MAX_PROMOTE_TIME: Duration = Duration::from_millis(50);
@@ -129,7 +142,7 @@ impl Poller {
             has_notified: false,
             notified_at: now,
             promoted_at: now,
-            has_more_due: false,
+            promotion: Promotion::Done,
             refreshed_at: now,
             quarantine: CrashQuarantine::new(),
             pause_watcher: PauseWatcher::new(),
@@ -230,7 +243,7 @@ impl Poller {
         }
         let (any_awaits_notice, is_active) = (self.lanes.groups.any_awaits_notice(), self.lanes.groups.any_is_active());
         match is_active {
-            _ if self.has_more_due => Ok(None),
+            _ if self.promotion == Promotion::MoreDue => Ok(None),
             _ if self.fair_queues.more => Ok(Some(self.until(DENSE_PROBE_INTERVAL))),
             _ if self.has_wakeup => Ok(Some(self.until(ACTIVE_PROBE_INTERVAL))),
             false if any_awaits_notice && self.lanes.has_more_holding() => Ok(None),
@@ -293,7 +306,7 @@ impl Poller {
         let dozes = self.sleep == SleepState::Asleep || self.idle_interval > Duration::ZERO;
         let knows = dozes && self.may_sleep();
         let (now, mut any) = (Instant::now(), false);
-        if !self.has_more_due
+        if self.promotion != Promotion::MoreDue
             && self.context.notifier.due().is_none_or(|due| now < due)
             && (knows || now.duration_since(self.promoted_at) < BUSY_PROBE_INTERVAL)
         {
@@ -308,13 +321,19 @@ impl Poller {
                 let woken = wake_others(self.link.get().await?, self.context.store, &queues).await;
                 self.link.note(woken)?;
             }
-            self.has_more_due = more;
+            self.promotion = match more {
+                true => Promotion::MoreDue,
+                false if any => Promotion::Done,
+                false => Promotion::NothingDue,
+            };
             // Many due jobs must not delay claims or shutdown, so the next iteration continues the promotion.
             if !more || now.elapsed() > MAX_PROMOTE_TIME {
                 break;
             }
         }
         self.promoted_at = Instant::now();
+        // The next probe reads the exact time. If no probe follows, the worker must not sleep longer than this.
+        self.context.notifier.record_due(PROMOTE_AGAIN);
         Ok(any)
     }
 
