@@ -1,4 +1,4 @@
-//! Any program that can call a SQL function can enqueue jobs: job types are defined in Rust, but the queue is in the database.
+//! Enqueues jobs through SQL functions, as any program with a PostgreSQL client can. The job types are defined in Rust.
 
 use queue_core::{Context, Handler, JobId, JobResult, Store, job};
 use queue_worker::{Database, Worker};
@@ -25,7 +25,7 @@ const MANY: &str = "
 select queue.enqueue('example_greet', jsonb_build_object('name', name), '{\"priority\": 150}')
 from unnest(array['ada', 'bob']) name";
 
-/// Call whose payload does not fit the job type. Such a job is retried, because a release that can read the payload may be deployed later.
+/// Call whose payload does not fit the job type. The job is retried, because a release that can read the payload may be deployed later.
 /// After the last attempt the job is a dead letter, whose error names the mismatch.
 const WRONG: &str = r#"select queue.enqueue('example_greet', '{"nom": "psql"}', '{"max_attempts": 1}')"#;
 

@@ -1,5 +1,5 @@
-//! Batches: one handler call runs many jobs, here notifications that are sent in one request. Each job has its own result. A job that makes
-//! the whole request fail does not fail the other jobs.
+//! Batches: one handler call runs many jobs. In this example, the jobs are push notifications that are sent in one request. Each job has
+//! its own result. If one job makes the whole request fail, the other jobs still complete.
 
 use std::time::{Duration, Instant};
 
@@ -18,7 +18,7 @@ impl BatchHandler for Push {
     async fn run(batch: &mut JobBatch<Self>, _: &BatchContext) -> JobResult {
         println!("a request with {} notifications", batch.len());
         let devices: Vec<&str> = batch.iter().map(|job| job.payload().device.as_str()).collect();
-        let receipts = request(&devices)?; // an error: all are retried, in smaller batches, the last time alone
+        let receipts = request(&devices)?; // after an error, all jobs are retried: in smaller batches, finally alone
         for (job, receipt) in batch.iter_mut().zip(receipts) {
             match receipt {
                 Some(receipt) => job.complete(receipt),

@@ -1,4 +1,4 @@
-//! Bulk enqueue of jobs of one type from an iterator, or of several types in one batch. Either all of the jobs are enqueued, or none.
+//! Bulk enqueues: an iterator of jobs of one type, and a batch of jobs of several types. Each bulk enqueue is atomic.
 
 use queue_core::{Batch, Context, Handler, Job, JobResult, Priority, Store, job};
 use queue_worker::{Database, Worker};

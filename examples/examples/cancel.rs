@@ -1,8 +1,8 @@
-//! Cancels a running job: its handler is asked to stop, cleans up, and the job is not retried.
+//! Cancels a running job. The handler notices the cancellation and cleans up. The job is not retried.
 
 use std::time::Duration;
 
-use queue_core::{Context, Handler, Job, JobResult, Store, job, operate::Acted};
+use queue_core::{Context, Handler, Job, JobResult, Store, job, operate::OperationOutcome};
 use queue_worker::{Database, Worker};
 use serde::{Deserialize, Serialize};
 
@@ -35,14 +35,14 @@ async fn main() -> anyhow::Result<()> {
     let running = Render { frames: 10_000 }.enqueue(pool).await?;
     let waiting = Render { frames: 1 }.enqueue(pool).after(Duration::from_hours(1)).await?;
 
-    // A waiting job is cancelled immediately, here by the program. `select queue.cancel(id)` does the same from any language.
-    assert_eq!(waiting.cancel(pool).await?, Acted::Done, "it will not run");
+    // Cancelling a waiting job takes effect immediately. `select queue.cancel(id)` does the same from any language.
+    assert_eq!(waiting.cancel(pool).await?, OperationOutcome::Done, "it will not run");
 
     let stop = async {
         while examples::find_job(pool, running.id()).await?.state.name() != "running" {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
-        assert_eq!(running.cancel(pool).await?, Acted::Cancelling, "it runs, so its handler is cancelled");
+        assert_eq!(running.cancel(pool).await?, OperationOutcome::Cancelling, "it runs, so its handler is cancelled");
         while examples::find_job(pool, running.id()).await?.state.name() == "running" {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }

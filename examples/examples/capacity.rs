@@ -1,4 +1,4 @@
-//! Back pressure: a queue at its capacity rejects jobs. The producer drops the job, fails, or waits.
+//! Back pressure: a queue at its capacity rejects jobs. The producer then drops the job, fails, or waits.
 
 use std::{future::IntoFuture as _, time::Duration};
 
@@ -40,7 +40,7 @@ async fn main() -> anyhow::Result<()> {
     assert!(Resize { photo: 4 }.enqueue(&mut tx).unless_at_capacity().await?.is_none());
     tx.commit().await?;
 
-    // The waiting producer enqueues its job as soon as a worker has claimed another one.
+    // The waiting producer enqueues its job as soon as a worker has claimed another job.
     let worker = examples::run_until_finished(Worker::new(pool.clone()), pool, &jobs);
     let waits = Resize { photo: 5 }.enqueue(pool).wait_for_capacity(Duration::from_secs(30));
     let (done, last) = tokio::join!(worker, waits.into_future());

@@ -1,5 +1,5 @@
-//! Schedules: one is declared by the worker, another is created at run time. The program shows the next ticks, a pause, and an immediate
-//! run.
+//! Schedules: the worker declares one schedule, and the program creates another at run time. The program shows the next ticks, a pause,
+//! and an immediate run.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use queue_core::{
 use queue_worker::{Database, Worker};
 use serde::{Deserialize, Serialize};
 
-/// Runs at 4:30 in Berlin, Monday to Friday. The payload is the default value of the type.
+/// Job that runs at 4:30 in Berlin, Monday to Friday. The payload is the type's default value.
 #[job(name = "example_nightly", cron = "30 4 * * MON-FRI", tz = "Europe/Berlin")]
 #[derive(Default, Serialize, Deserialize)]
 struct Nightly {}

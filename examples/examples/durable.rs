@@ -1,5 +1,5 @@
-//! A durable job of several steps is interrupted halfway and continues there: completed steps are not repeated. Before the order ships, a
-//! person has to approve. Until then the job is parked and holds no resources.
+//! A durable job fails halfway. Its next attempt continues at the failed step and does not repeat completed steps. The job also waits for
+//! a person's approval. While it waits, the job is parked and holds no resources.
 
 use std::{
     sync::atomic::{AtomicUsize, Ordering::Relaxed},
@@ -8,13 +8,13 @@ use std::{
 
 use queue_core::{
     Durable, Handler, Job as _, JobResult, JobState, Store, job,
-    operate::{self, Signalled},
+    operate::{self, SignalOutcome},
     sqlx,
 };
 use queue_worker::{Database, Worker};
 use serde::{Deserialize, Serialize};
 
-/// Ships an order: charges the card, reserves the stock, sleeps, waits for approval, and notifies the customer.
+/// Job that charges the card for an order, books the receipt, sleeps, waits for approval, and notifies the customer.
 #[job(name = "example_ship_in_steps", durable, max_attempts = 3, backoff = fixed("10ms"), output = String)]
 #[derive(Serialize, Deserialize)]
 struct Ship {
@@ -68,7 +68,7 @@ async fn main() -> anyhow::Result<()> {
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
     let mut tx = pool.begin().await?;
-    assert_eq!(job.signal(&mut tx, "approved", "Ada").await?, Signalled::Sent); // with the other writes of the transaction
+    assert_eq!(job.signal(&mut tx, "approved", "Ada").await?, SignalOutcome::Sent); // with the other writes of the transaction
     tx.commit().await?;
     println!("{}", job.wait(pool).await?);
     for step in operate::steps(pool, Store::default(), job.id()).await? {

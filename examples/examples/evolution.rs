@@ -1,11 +1,11 @@
-//! A payload that changes between releases. The new release reads the jobs of the old one. The old release leaves the jobs of the new one
+//! A payload that changes between releases. The new release reads jobs of the old release. The old release leaves jobs of the new release
 //! in the queue.
 
 use queue_core::{Context, Handler, Job, JobResult, JobState, Store, job, operate};
 use queue_worker::{Database, Worker};
 use serde::{Deserialize, Serialize};
 
-/// Job type of the previous release. A real program defines only one of the two types; this example needs both.
+/// Job type of the previous release. A real program defines only its current type; this example needs both types.
 mod before {
     use super::{Context, Deserialize, Handler, JobResult, Serialize, job};
 
@@ -30,7 +30,7 @@ struct InvoiceV1 {
     euros: f64,
 }
 
-/// Amounts are now in cents, which the old struct cannot represent. Therefore the payload has a new version.
+/// Invoice with several recipients, which the old struct cannot represent. The payload therefore has a new version.
 #[job(send_only, name = "example_invoice", version = 2, upgrade = from_v1, output = String)]
 #[derive(Serialize, Deserialize)]
 struct Invoice {

@@ -1,10 +1,10 @@
-//! A transactional job: the writes in the job's own transaction take effect exactly once, however often the attempt is repeated.
+//! A transactional job: the writes in the job's own transaction take effect exactly once, even if the attempt is repeated.
 
 use queue_core::{Context, Handler, Job, JobResult, Store, job};
 use queue_worker::{Database, Worker};
 use serde::{Deserialize, Serialize};
 
-/// Moves money. The claim, the two updates, the enqueue of the receipt and the completion are one commit.
+/// Job that moves money. The claim, the two updates, the enqueue of the receipt and the completion are one commit.
 #[job(name = "example_transfer", transactional, backoff = fixed("50ms"))]
 #[derive(Serialize, Deserialize)]
 struct Transfer {
@@ -27,7 +27,7 @@ impl Handler for Transfer {
     }
 }
 
-/// Receipt of a transfer. Exactly one is enqueued for each committed transfer.
+/// Receipt for a transfer. Exactly one receipt is enqueued for each committed transfer.
 #[job(name = "example_receipt")]
 #[derive(Serialize, Deserialize)]
 struct Receipt {

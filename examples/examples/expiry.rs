@@ -26,7 +26,7 @@ async fn main() -> anyhow::Result<()> {
     database.migrate(Store::default()).await?;
     let (pool, store) = (database.pool(), Store::default());
 
-    // No worker is running yet. The first code is valid for a millisecond, the second for the minute that its type declares.
+    // No worker is running yet. The first code is valid for one millisecond. The second code is valid for one minute, as its type declares.
     let late = SendCode { to: "Ada".into() }.enqueue(pool).expires_in(Duration::from_millis(1)).await?;
     let in_time = SendCode { to: "Bob".into() }.enqueue(pool).await?;
     // The equivalent in SQL: select queue.enqueue('example_code', '{"to": "Ada"}', '{"expires_in": "10 minutes"}')

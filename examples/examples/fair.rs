@@ -6,7 +6,7 @@ use queue_core::{Context, Handler, Job, JobResult, Store, job, operate};
 use queue_worker::{Database, Worker};
 use serde::{Deserialize, Serialize};
 
-/// Tenants in the order in which their jobs ran.
+/// Tenants in the order their jobs ran.
 type Served = Arc<Mutex<Vec<String>>>;
 
 #[job(name = "example_page", fair = self.tenant, state(Served))]

@@ -1,6 +1,6 @@
-//! A flow: several jobs are enqueued in one transaction. Some of the jobs wait for other jobs and receive their outputs.
+//! A flow: several jobs are enqueued in one transaction. Some of the jobs wait for other jobs and receive the outputs of these jobs.
 
-use queue_core::{Context, Flow, Handler, JobResult, Of, Store, job, operate};
+use queue_core::{Context, Flow, Handler, JobResult, NodeOutput, Store, job, operate};
 use queue_worker::{Database, Worker};
 use serde::{Deserialize, Serialize};
 
@@ -16,12 +16,12 @@ impl Handler for Fetch {
     }
 }
 
-/// Compares the outputs of two jobs. Runs after both jobs; their outputs are in its payload.
+/// Job that compares the outputs of two other jobs. It runs after both jobs, and its payload contains their outputs.
 #[job(name = "example_compare", output = bool)]
 #[derive(Serialize, Deserialize)]
 struct Compare {
-    before: Of<String>,
-    after: Of<String>,
+    before: NodeOutput<String>,
+    after: NodeOutput<String>,
 }
 
 impl Handler for Compare {
@@ -65,7 +65,7 @@ async fn main() -> anyhow::Result<()> {
     examples::run_until_finished(Worker::new(pool.clone()), pool, &jobs).await?;
     for node in operate::flow(pool, Store::default(), flow.id()).await? {
         println!("{}: {}", node.name, node.state.as_deref().unwrap_or("gone"));
-        // `compare` has not died, so the job that depends on its death is cancelled.
+        // `sorry` runs only if `compare` becomes a dead letter. `compare` has completed, so `sorry` is cancelled.
         assert_eq!(node.state.as_deref(), Some(if node.name == "sorry" { "cancelled" } else { "completed" }));
     }
     Ok(())

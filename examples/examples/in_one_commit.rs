@@ -1,18 +1,17 @@
-//! A handler begins its own transaction: the slow work runs first, then the handler's writes, the follow-up job and the completion are one
-//! commit.
+//! A handler begins its own transaction after the slow work. The handler's writes, the follow-up job and the completion are one commit.
 
 use queue_core::{Context, Handler, Job, JobResult, Store, job};
 use queue_worker::{Database, Worker};
 use serde::{Deserialize, Serialize};
 
-/// Measures a parcel and removes it from stock. The output is the number of parcels left.
+/// Job that measures a parcel and removes it from stock. The output is the number of parcels left in stock.
 #[job(name = "example_ship", output = i64, backoff = fixed("50ms"))]
 #[derive(Serialize, Deserialize)]
 struct Ship {
     parcel: String,
 }
 
-/// Notifies the customer. Exactly one job is enqueued for each shipped parcel.
+/// Job that notifies the customer. Exactly one job is enqueued for each shipped parcel.
 #[job(name = "example_shipped")]
 #[derive(Serialize, Deserialize)]
 struct Shipped {

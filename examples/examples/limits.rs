@@ -1,5 +1,5 @@
-//! Limits: two job types share the limit of one service, which allows two concurrent calls and ten calls per second. An operator lowers the
-//! limit at run time. A third type imports files, one per account at a time: its limit is per key.
+//! Limits: two job types share the limit of one service, which allows two concurrent calls and ten calls per second. An operator lowers
+//! the limit at run time. A third job type has a limit per key: it imports one file per account at a time.
 
 use std::{
     sync::atomic::{AtomicUsize, Ordering::Relaxed},

@@ -49,7 +49,7 @@ async fn main() -> anyhow::Result<()> {
     tx.commit().await?;
     let from = acme.member().name().to_owned();
 
-    // Moves the tenant: from now on its jobs go to the other store, even from producers that do not know about the move yet.
+    // From now on the tenant's jobs go to the other store, even from producers that do not know about the move yet.
     let to = if from == "example_a" { "example_b" } else { "example_a" };
     stores.move_tenant("acme", to).await?;
     while stores.go_on("acme").await? != MoveState::Over {

@@ -1,5 +1,5 @@
-//! Middleware implements what every job needs and no handler should repeat. The first middleware passes the tenant from the enqueuing
-//! request to the handler. The second logs the duration of each attempt.
+//! Middleware: code that is shared by all handlers. The first middleware passes the tenant from the enqueuing request to the handler. The
+//! second middleware logs the duration of each attempt.
 
 use std::time::Instant;
 

@@ -1,4 +1,4 @@
-//! Operations on waiting jobs (list, postpone, run now, change the priority), and requeueing dead letters.
+//! Operations on waiting jobs: list, postpone, run now, and change the priority. The program also requeues dead letters.
 
 use std::time::Duration;
 
@@ -47,7 +47,7 @@ async fn main() -> anyhow::Result<()> {
     let worker = || Worker::new(pool.clone());
     examples::run_until_finished(worker().state(Bank { is_closed: true }), pool, &bills).await?;
 
-    // A job that failed permanently is a dead letter until an operator requeues it, here at a rate of at most fifty jobs per second.
+    // A job that failed permanently is a dead letter until an operator requeues it. This call requeues at most fifty jobs per second.
     let closed = Filter { error: Some("bank is closed".into()), state: Some(JobState::Dead), ..Filter::default() };
     for job in operate::list(pool, store, &closed).await?.jobs {
         println!("job {}: {}", job.id, job.error.unwrap_or_default());

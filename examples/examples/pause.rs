@@ -1,4 +1,5 @@
-//! Pauses a queue while a service that its jobs depend on is migrated: no job starts, none is lost, and other queues continue.
+//! Pauses a queue while a service that its jobs depend on is migrated. Jobs in the queue do not start, and no job is lost. Other queues
+//! continue.
 
 use queue_core::{Context, Handler, Job, JobResult, JobState, Store, job, operate};
 use queue_worker::{Database, Worker};

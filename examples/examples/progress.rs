@@ -8,7 +8,7 @@ use queue_worker::{Database, Worker};
 use serde::{Deserialize, Serialize};
 use tokio_util::sync::CancellationToken;
 
-/// Imports rows. The first attempt fails halfway.
+/// Job that imports rows. The first attempt fails halfway.
 #[job(name = "example_import", backoff = fixed("50ms"), output = u32)]
 #[derive(Serialize, Deserialize)]
 struct Import {

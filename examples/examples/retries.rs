@@ -1,5 +1,5 @@
-//! The handler's result decides what follows an attempt: a retry after the backoff or at a later time, a dead letter, or a snooze that
-//! counts no attempt.
+//! The handler's result decides what follows an attempt: completion, a retry, a dead letter or a snooze. A snooze does not count as an
+//! attempt.
 
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::time::Duration;
@@ -28,9 +28,9 @@ impl Handler for Call {
         static ASKED: AtomicU32 = AtomicU32::new(0);
         println!("{:?}, attempt {}", self.answer, cx.attempt());
         match self.answer {
-            // Any error, including one returned by `?`, leads to a retry after the backoff, which is 20 ms at first and then 40 ms.
+            // Any error leads to a retry, including an error returned by `?`. The backoff is about 20 ms, then about 40 ms.
             Answer::Busy if !cx.is_last_attempt() => Err("busy".into()),
-            // Retry after the delay that the service named.
+            // The retry starts after the delay that the service requested.
             Answer::TooMany if cx.attempt() == 1 => Err(Failure::retry_in(Duration::from_millis(50), "too many calls")),
             // Retrying is pointless: the job becomes a dead letter immediately.
             Answer::NoSuchNumber => Err(Failure::terminal("no such number")),

@@ -9,7 +9,7 @@ use queue_core::{Context, Handler, Job, JobResult, Priority, Store, job};
 use queue_worker::{Database, Worker};
 use serde::{Deserialize, Serialize};
 
-/// Jobs in the order in which they ran.
+/// Texts of the jobs, in the order in which the jobs ran.
 type RanTexts = Arc<Mutex<Vec<String>>>;
 
 #[job(name = "example_say", state(RanTexts))]

@@ -1,5 +1,4 @@
-//! Shutdown: a worker that is stopped lets running jobs finish within the grace period. It releases all other jobs without charging an
-//! attempt.
+//! Shutdown: the worker lets running jobs finish within the grace period and releases all other claimed jobs without charging an attempt.
 
 use std::{sync::Arc, time::Duration};
 
@@ -22,7 +21,8 @@ impl Handler for Bake {
         println!("loaf {} is in the oven", self.loaf);
         cx.state::<Begun>().notify_one();
         tokio::select! {
-            // Resolves when the grace period has ended, which is the moment to save partial work. An error now costs no attempt.
+            // Resolves when the grace period has ended, so that the handler can save partial work. An error returned now does not count
+            // as an attempt.
             () = cx.cancelled().cancelled() => Err("taken out half-baked".into()),
             () = tokio::time::sleep(Duration::from_millis(100)) => {
                 println!("loaf {} is done", self.loaf);

@@ -1,4 +1,5 @@
-//! State shared by handlers (clients, pools, settings) is passed to the worker once. A worker does not start if state is missing.
+//! State shared by handlers, such as clients, pools and settings, is passed to the worker once. A worker does not start if state is
+//! missing.
 
 use std::sync::{
     Arc,

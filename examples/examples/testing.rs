@@ -1,5 +1,5 @@
-//! The test kit: runs a handler without a database, then runs all ready jobs in a transaction that is rolled back. In a real project this
-//! is a test, and `queue-core` with the feature `testing` is a dev-dependency.
+//! The test kit: runs a handler without a database, then runs all ready jobs in a transaction that is rolled back. A real project puts
+//! this code in a test and enables the feature `testing` of `queue-core` in its dev-dependencies.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use queue_core::{Context, Handler, Job, JobResult, Store, job, testing};
 use queue_worker::Database;
 use serde::{Deserialize, Serialize};
 
-/// Ships an order, and enqueues the customer's notification in the same commit.
+/// Job that ships an order and enqueues the customer's notification in the same commit.
 #[job(name = "example_ship_order", max_attempts = 2, backoff = fixed("1m"))]
 #[derive(Debug, Serialize, Deserialize)]
 struct ShipOrder {

@@ -1,5 +1,5 @@
-//! Tracing: an enqueue has a span, and each attempt has a span linked to it. Log events of the handler are stored with the attempt. A real
-//! program exports spans to a collector; this one collects the spans in memory and checks them.
+//! Tracing: an enqueue has a span, and each attempt has a span linked to the enqueue. Log events of the handler are stored with the
+//! attempt. A real program exports spans to a collector; this example collects the spans in memory and checks them.
 
 use opentelemetry::trace::{SpanKind, Status, TracerProvider as _};
 use opentelemetry_sdk::trace::{InMemorySpanExporter, SdkTracerProvider, SpanData};
@@ -13,7 +13,7 @@ use tracing_subscriber::{
     util::SubscriberInitExt as _,
 };
 
-/// Charges a card. The first attempt fails, the second succeeds.
+/// Job that charges a card. The first attempt fails, and the second succeeds.
 #[job(name = "example_charge", max_attempts = 2, backoff = fixed("10ms"), keep_logs = "16KiB")]
 #[derive(Serialize, Deserialize)]
 struct Charge {

@@ -1,12 +1,12 @@
-//! A job is part of the caller's transaction. After a rollback the job does not exist. After the commit it runs, and sees the transaction's
-//! other writes.
+//! A job is part of the caller's transaction. After a rollback the job does not exist. After the commit the job runs and sees the
+//! transaction's other writes.
 
 use queue_core::{Context, Handler, Job, JobResult, Store, job};
 use queue_worker::{Database, Worker};
 use serde::{Deserialize, Serialize};
 use sqlx::{PgConnection, PgPool};
 
-/// Confirms an order. The order is in the application's own table; the payload holds the order number.
+/// Job that confirms an order. The order is in the application's own table; the payload holds the order number.
 #[job(name = "example_confirm_order")]
 #[derive(Serialize, Deserialize)]
 struct ConfirmOrder {

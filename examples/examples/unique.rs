@@ -1,6 +1,6 @@
-//! Unique jobs: many requests for the same report create one job, which has the options of the last request.
+//! Unique jobs: many requests for the same report create a single job, which has the options of the last request.
 
-use queue_core::{Context, Enqueued, Handler, Job, JobResult, OnConflict, Store, While, job};
+use queue_core::{Context, EnqueueOutcome, Handler, Job, JobResult, OnConflict, Store, While, job};
 use queue_worker::{Database, Worker};
 use serde::{Deserialize, Serialize};
 
@@ -29,21 +29,21 @@ async fn main() -> anyhow::Result<()> {
     let again = Report { customer: 1, pages: 20 }.enqueue(pool).await?;
     let other = Report { customer: 2, pages: 30 }.enqueue(pool).await?;
     println!("the second asked for job {} and was told: {:?}", again.id(), again.outcome());
-    assert_eq!((again.id(), again.outcome()), (first.id(), Enqueued::Replaced));
-    assert_eq!(other.outcome(), Enqueued::New);
+    assert_eq!((again.id(), again.outcome()), (first.id(), EnqueueOutcome::Replaced));
+    assert_eq!(other.outcome(), EnqueueOutcome::New);
 
     // An explicit key applies to this enqueue only. The rollback releases the key.
     let mut tx = pool.begin().await?;
     let welcome = || Report { customer: 3, pages: 1 };
-    assert_eq!(welcome().enqueue(&mut tx).unique("welcome-3").await?.outcome(), Enqueued::New);
+    assert_eq!(welcome().enqueue(&mut tx).unique("welcome-3").await?.outcome(), EnqueueOutcome::New);
     tx.rollback().await?;
     let third = welcome().enqueue(pool).unique("welcome-3").unique_while(While::Live).await?;
     let same = welcome().enqueue(pool).unique("welcome-3").on_conflict(OnConflict::Keep).await?;
-    assert_eq!((third.outcome(), same.outcome()), (Enqueued::New, Enqueued::Kept));
+    assert_eq!((third.outcome(), same.outcome()), (EnqueueOutcome::New, EnqueueOutcome::Kept));
 
     examples::run_until_finished(Worker::new(pool.clone()), pool, &[first.id(), other.id(), third.id()]).await?;
     let next = Report { customer: 1, pages: 40 }.enqueue(pool).await?;
-    assert_eq!(next.outcome(), Enqueued::New, "the first has finished");
+    assert_eq!(next.outcome(), EnqueueOutcome::New, "the first has finished");
     next.cancel(pool).await?;
     Ok(())
 }

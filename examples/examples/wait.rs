@@ -1,4 +1,4 @@
-//! Waits for the output of a job that runs in another process, by the job's handle or by its id.
+//! Waits for the output of a job that runs in another process. The job is given by its handle or by its id.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use queue_worker::{Database, Worker};
 use serde::{Deserialize, Serialize};
 use tokio_util::sync::CancellationToken;
 
-/// Adds two numbers.
+/// Job that adds two numbers.
 #[job(name = "example_sum", output = i64)]
 #[derive(Serialize, Deserialize)]
 struct Sum {
@@ -23,7 +23,7 @@ impl Handler for Sum {
     }
 }
 
-/// Formats the job's output, as a web server would that has only the id from the URL.
+/// Waits for the job and formats its output, as a web server could do with an id from a URL.
 async fn answer(id: JobId, waiter: &Waiter) -> String {
     match JobHandle::<Sum>::from_id(id).wait(waiter).timeout(Duration::from_secs(20)).await {
         Ok(sum) => format!("the sum is {sum}"),

@@ -1,5 +1,5 @@
-//! An agent: a model chooses the next operation, a tool performs it, and the model receives the result, until it has an answer. Each call
-//! is a step. If the process crashes, the next one continues: no answered call is paid for again.
+//! An agent: a model chooses the next operation, a tool performs the operation, and the model receives the result. The loop ends when the
+//! model has an answer. Each call is a step. If the process crashes, the next process continues without repeating answered calls.
 //!
 //! The model is simulated, but the crash is real: this program starts itself as a worker, kills it, and starts it again.
 
@@ -13,7 +13,7 @@ use queue_worker::{Database, Worker};
 use serde::{Deserialize, Serialize};
 use sqlx::PgPool;
 
-/// A long conversation is summarised, and the job is restarted with the summary.
+/// Maximum number of turns of a conversation. After these turns the job summarises the results and restarts with the summary.
 const MOST_TURNS: usize = 6;
 
 #[job(name = "example_agent", durable, max_attempts = 5, output = String)]
@@ -48,7 +48,8 @@ impl Handler for Agent {
     }
 }
 
-/// The model: it requests squares until their sum is more than 200. Each call is recorded, because a real one costs money.
+/// Simulates the model, which requests squares until their sum is more than 200. Records each call, because calls to a real model cost
+/// money.
 async fn model(pool: &PgPool, job: JobId, task: &str, seen: &[u64]) -> Result<Reply, sqlx::Error> {
     tokio::time::sleep(Duration::from_millis(30)).await;
     let asked = format!("{task}: {seen:?}");
@@ -57,18 +58,18 @@ async fn model(pool: &PgPool, job: JobId, task: &str, seen: &[u64]) -> Result<Re
     Ok(if sum > 200 { Reply::Answer(format!("{task}: {sum}")) } else { Reply::Call { tool: "square".to_owned(), input: sum % 10 + 1 } })
 }
 
-/// A tool. One that changes an external system passes the key on, so that the change is made once.
+/// Calls a tool. A tool that changes an external system passes the key on, so that the change happens only once.
 async fn call(tool: &str, input: u64, _key: String) -> Result<u64, std::io::Error> {
     tokio::time::sleep(Duration::from_millis(30)).await;
     if tool == "square" { Ok(input * input) } else { Err(std::io::Error::other("there is no such tool")) }
 }
 
-/// Starts this program as a worker process, to be killed later.
+/// Starts this program as a worker process, which the caller kills later.
 fn start_worker() -> std::io::Result<Child> {
     Command::new(std::env::current_exe()?).arg("worker").spawn()
 }
 
-/// Returns the number of model calls that were answered and journaled.
+/// Returns the number of calls to the model.
 async fn calls(pool: &PgPool) -> sqlx::Result<i64> {
     sqlx::query_scalar("select count(*) from example_calls_of_model").fetch_one(pool).await
 }
@@ -77,7 +78,7 @@ async fn calls(pool: &PgPool) -> sqlx::Result<i64> {
 async fn main() -> anyhow::Result<()> {
     let database = Database::from_env().await?; // DATABASE_URL, else an embedded PostgreSQL
     if std::env::args().nth(1).is_some_and(|arg| arg == "worker") {
-        // Its jobs are recovered one second after its last heartbeat.
+        // The worker's jobs are recovered one second after its last heartbeat.
         let worker = Worker::new(database.pool().clone()).register::<Agent>().lease_ttl(Duration::from_secs(1));
         return Ok(worker.run(std::future::pending()).await?);
     }

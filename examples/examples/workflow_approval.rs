@@ -1,8 +1,9 @@
-//! A person decides: the job asks, is parked until the answer arrives, asks again after a timeout, and finally gives up.
+//! A person decides: the job sends a request and is parked until the decision arrives. After a timeout the job sends a request to the
+//! next person. After the last timeout the job completes without a decision.
 
 use std::time::Duration;
 
-use queue_core::{Durable, Handler, Job as _, JobHandle, JobResult, Store, job, operate::Signalled};
+use queue_core::{Durable, Handler, Job as _, JobHandle, JobResult, Store, job, operate::SignalOutcome};
 use queue_worker::{Database, Worker};
 use serde::{Deserialize, Serialize};
 use sqlx::PgPool;
@@ -18,7 +19,7 @@ enum Decision {
 #[derive(Serialize, Deserialize)]
 struct Expense {
     amount: u32,
-    /// Time for an answer; in production, three days for example.
+    /// Maximum wait for each decision, in production for example three days.
     patience: Duration,
 }
 
@@ -44,7 +45,7 @@ impl Handler for Expense {
 /// Called by a web server, in the transaction of its other writes.
 async fn decide(job: JobHandle<Expense>, decision: &Decision, pool: &PgPool) -> anyhow::Result<()> {
     let mut tx = pool.begin().await?;
-    anyhow::ensure!(job.signal(&mut tx, "decision", decision).await? == Signalled::Sent, "it is over already");
+    anyhow::ensure!(job.signal(&mut tx, "decision", decision).await? == SignalOutcome::Sent, "it is over already");
     Ok(tx.commit().await?)
 }
 

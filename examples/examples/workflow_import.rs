@@ -1,4 +1,5 @@
-//! A nightly import: one job lists the pages, a job for each page runs on any free worker, and the results are added up.
+//! A nightly import: one job lists the pages and enqueues a job for each page, which any free worker runs. Then the first job adds up the
+//! results.
 
 use std::time::Duration;
 
@@ -7,7 +8,7 @@ use queue_worker::{Database, Worker};
 use serde::{Deserialize, Serialize};
 use tokio_util::sync::CancellationToken;
 
-/// Every night at 2:30, for example: `#[job(cron = "30 2 * * *")]` enqueues one automatically.
+/// Job that imports all pages of one night. `#[job(cron = "30 2 * * *")]` would enqueue this job at 2:30 every night.
 #[job(name = "example_import", durable, output = i64)]
 #[derive(Serialize, Deserialize)]
 struct Import {
@@ -56,7 +57,7 @@ impl Handler for ImportPage {
     }
 }
 
-/// Lists the pages.
+/// Lists the pages of one night.
 async fn list(night: &str) -> Result<Vec<i64>, std::io::Error> {
     tokio::task::yield_now().await;
     Ok((1..=8).filter(|_| !night.is_empty()).collect())

@@ -1,4 +1,4 @@
-//! An order as a saga: each operation has a compensation, and if a later operation is refused, the completed ones are compensated in
+//! An order as a saga: each operation has a compensation. If a later operation is refused, the completed operations are compensated in
 //! reverse order.
 
 use std::time::Duration;
@@ -45,7 +45,7 @@ impl Handler for Order {
     }
 }
 
-/// External services, which perform an operation once per key. The bank is unavailable at the first call.
+/// External services, which perform each operation once per key. The bank is unavailable at the first call.
 struct Shop(PgPool);
 
 impl Shop {
@@ -65,7 +65,7 @@ impl Shop {
     }
 }
 
-/// Returns the services called for an order, in order.
+/// Returns the services called for an order, in the order of the calls.
 async fn calls(pool: &PgPool, order: i64) -> sqlx::Result<String> {
     let calls = "select coalesce(string_agg(what, ' ' order by n), '') from example_calls where id = $1";
     sqlx::query_scalar(calls).bind(order).fetch_one(pool).await

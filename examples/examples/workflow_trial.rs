@@ -1,5 +1,5 @@
-//! A sign-up with a trial of fourteen days: a welcome mail, a wait that holds no resources, a reminder, and then either a customer or a
-//! farewell mail.
+//! A sign-up with a trial of fourteen days. The job sends a welcome mail, waits without holding resources, and sends a reminder. The last
+//! mail depends on whether the user has become a customer.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use queue_worker::{Database, Worker};
 use serde::{Deserialize, Serialize};
 use tokio_util::sync::CancellationToken;
 
-/// Signal of a user who becomes a customer.
+/// Signal that the user has become a customer.
 #[derive(Serialize, Deserialize)]
 struct Paid {
     plan: String,
@@ -18,7 +18,7 @@ struct Paid {
 #[derive(Serialize, Deserialize)]
 struct SignUp {
     user: i64,
-    /// Duration of a day: shorter in a test or an example.
+    /// Duration of one day of the trial, which tests and examples shorten.
     day: Duration,
 }
 
@@ -44,7 +44,7 @@ impl Handler for SignUp {
     }
 }
 
-/// An external service, which sends once per key.
+/// Sends a mail through an external service, which sends each mail once per key.
 async fn mail(user: i64, text: &str, key: String) -> Result<(), std::io::Error> {
     tokio::task::yield_now().await;
     println!("to user {user}: {text} ({})", key.rsplit('-').next().unwrap_or_default());
@@ -72,7 +72,7 @@ async fn main() -> anyhow::Result<()> {
 
     let day = Duration::from_millis(120);
     let (stays, goes) = (SignUp { user: 7, day }.enqueue(pool).await?, SignUp { user: 8, day }.enqueue(pool).await?);
-    // Paid on the first day: the signal is already there when the job receives it.
+    // This user pays on the first day, so the signal exists before the job waits for it.
     let _ = stays.signal(pool, "paid", &Paid { plan: "gold".to_owned() }).await?;
     let stop = CancellationToken::new();
     let worker = tokio::spawn(Worker::new(pool.clone()).register::<SignUp>().run(stop.clone().cancelled_owned()));

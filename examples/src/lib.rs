@@ -1,4 +1,4 @@
-//! Code shared by the examples. Each file in `examples/` shows one feature and asserts the result; `src/bin/demo` is a complete program.
+//! Code shared by the examples. Each file in `examples/` shows one feature and asserts the result. `src/bin/demo` is a complete program.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use sqlx::PgPool;
 /// `worker.run(shutdown_signal())`.
 ///
 /// # Errors
-/// Errors of the worker or the database.
+/// Returns an error if the worker or a database query fails.
 pub async fn run_until_finished(worker: Worker, pool: &PgPool, jobs: &[JobId]) -> anyhow::Result<()> {
     let mut waited = Ok(());
     worker.run(async { waited = wait_until_over(pool, jobs).await }).await?;
@@ -29,7 +29,7 @@ async fn wait_until_over(pool: &PgPool, jobs: &[JobId]) -> sqlx::Result<()> {
 /// Loads the current record of a job.
 ///
 /// # Errors
-/// Database errors, or an error if the job does not exist.
+/// Returns an error if the query fails or the job does not exist.
 pub async fn find_job(pool: &PgPool, job: JobId) -> anyhow::Result<JobRecord> {
     Ok(JobRef::from_id(job).find(pool).await?)
 }

@@ -1,4 +1,4 @@
-//! Runs every example program to its end, each on its own database. The demo starts its own server.
+//! Runs every example program to completion on its own database. The demo starts its own server.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by it")]
 
@@ -19,7 +19,7 @@ fn programs() -> Vec<PathBuf> {
     programs
 }
 
-/// Runs a program to its end. Returns its error, if any.
+/// Runs a program to completion. Returns a description of its failure, or `None` if it succeeded.
 async fn fault(program: &Path) -> Option<String> {
     let db = TestDb::new().await;
     let mut command = Command::new(program);
@@ -52,7 +52,7 @@ fn the_demo_finds_the_duplicates_in_its_own_sources() {
     let data = std::env::temp_dir().join(format!("queue-demo-{}", std::process::id()));
     std::fs::create_dir_all(&data).unwrap();
     let ran = Command::new(env!("CARGO_BIN_EXE_demo")).arg("src").env("QUEUE_PG_DATA", &data).stdin(Stdio::null()).output().unwrap();
-    // The demo's server ends shortly after the demo.
+    // The demo's server stops shortly after the demo exits.
     while data.exists() {
         let _ = std::fs::remove_dir_all(&data);
     }

@@ -1,5 +1,6 @@
--- Runs once on each node to which the store has moved, before the first write. Each node has its own sequences, so they continue above all numbers
--- drawn on other nodes. Columns with transaction ids are reset, because the ids belong to another server.
+-- Prepares this node for the first write after the store has moved to this node. Runs once per move. Each node has its own sequences, so
+-- the function sets the sequences of this node above all numbers drawn on other nodes. The function also resets columns that contain
+-- transaction ids, because these ids were assigned by another server.
 create or replace function queue_here.arrive(node integer) returns void
   language plpgsql volatile security definer
   set search_path = pg_catalog, pg_temp
@@ -13,8 +14,8 @@ begin
   if not found then
     return;
   end if;
-  -- Citus gives each node its own range of sequence numbers, which may be below that of another node. The range is removed only once, because the
-  -- removal waits for sessions that have drawn a number.
+  -- Citus gives each node its own range of sequence numbers, which may be below another node's range. The range is removed only once,
+  -- because the removal waits for sessions that have drawn a number.
   for one in
     select s.schemaname, s.sequencename, s.min_value > 1 or s.max_value < 9223372036854775807 as has_span
     from pg_sequences s
@@ -25,7 +26,8 @@ begin
     end if;
     perform setval(format('%I.%I', one.schemaname, one.sequencename), times << 40);
   end loop;
-  -- The sequence numbers by which a queue's capacity was counted are invalid now, so the queue is counted again.
+  -- Sequence numbers that were stored on another node are invalid on this node. After the reset, the jobs of each queue with a capacity
+  -- are counted again.
   update queue.capacity c set since = times << 40, tickets = times << 40, beside = times << 40;
   update queue.lane l set born = pg_current_xact_id();
   update queue.lane l set leaving = pg_current_xact_id(), passed = null, above = null where l.leaving is not null;

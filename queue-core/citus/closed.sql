@@ -1,3 +1,3 @@
--- Revokes the default privileges on the schema of a distributed store's local functions, as roles/closed.sql does for the store. Access to the
--- store includes none of these functions.
+-- Revokes the default privileges on the local functions of a distributed store, as roles/closed.sql does for the store. Roles get these
+-- privileges only through let_in.sql.
 revoke all on all routines in schema "queue_schema_here" from public;

@@ -1,5 +1,5 @@
--- Returns the functions of a store, with everything needed to create them again.
--- $1 schema  $2 functions that run on the coordinator and stay unchanged
+-- Returns the store's functions, except immutable functions, with the properties needed to create them again.
+-- $1 schema  $2 names of functions to omit: functions that run on the coordinator and stay unchanged
 select p.proname::text as name, pg_get_functiondef(p.oid) as whole, p.prosrc as body, p.provolatile::text as volatility, p.proretset as many,
   l.lanname::text as language, pg_get_function_identity_arguments(p.oid) as arguments, p.pronargs::int4 as inputs, t.typtype::text as kind,
   format_type(p.prorettype, null) as result,

@@ -1,5 +1,5 @@
--- Returns whether the store is on this node. `place_shard` is the shard of queue.place. All shards of a store move together, so one shard is
--- enough.
+-- Returns whether the store is on this node. `place_shard` is a placeholder for the id of the shard of queue.place. All shards of a store
+-- move together, so checking this shard is enough.
 create or replace function queue_here.is_here() returns boolean
   language plpgsql volatile
 as $$
@@ -12,9 +12,10 @@ begin
 end
 $$;
 
--- Returns whether the store is on this node, and keeps it here until the end of the transaction. It takes the same lock as Citus takes for a write,
--- and a move waits for that lock. The lock is kept, so the check runs once per transaction. A session from another node already holds such a lock.
--- It must not wait for a second lock behind a move that waits for the first one.
+-- Returns whether the store is on this node. If so, prevents a move of the store until the end of the transaction. The function takes the
+-- same lock as a Citus write, and a move waits for this lock. The transaction keeps the lock, so the check runs once per transaction. For
+-- a session that Citus opens from another node, the transaction on the other node already holds the lock. A second request for the lock
+-- could queue behind a move that waits for the first lock, so the function makes no second request.
 create or replace function queue_here.holds() returns boolean
   language plpgsql volatile security definer
 as $$
@@ -36,8 +37,9 @@ begin
   if home operator(pg_catalog.<>) here then
     return false;
   end if;
-  -- Above read committed, the snapshot may be older than the lock. If the store has moved in between, the snapshot misses the moved rows. A session
-  -- from another node took its lock there before it was routed here, so it is not affected.
+  -- At an isolation level above read committed, the snapshot may be older than the lock. If the store moves after the snapshot was taken
+  -- and before the lock is taken, the snapshot misses the moved rows. Sessions from another node are not affected, because their
+  -- transaction took the lock before Citus routed it to this node.
   if pg_catalog.left(pg_catalog.current_setting('application_name'), 14) operator(pg_catalog.<>) 'citus_internal'::pg_catalog.text
     and pg_catalog.current_setting('transaction_isolation') operator(pg_catalog.<>) 'read committed'::pg_catalog.text
   then
@@ -45,8 +47,8 @@ begin
       message = 'queue: on its own node a distributed store is written to under read committed only; '
         'come over another node, or lower the isolation';
   end if;
-  -- A move waits for commits that are in the WAL, not for those that are still to be flushed. A commit that did not wait for the disk would be lost
-  -- by a move.
+  -- A move waits only for commits whose WAL is flushed to disk. With synchronous_commit = off, a commit does not wait for the flush, so a
+  -- move could lose the commit.
   if pg_catalog.current_setting('synchronous_commit') operator(pg_catalog.=) 'off'::pg_catalog.text then
     perform pg_catalog.set_config('synchronous_commit', 'local', true);
   end if;
@@ -59,7 +61,7 @@ begin
 end
 $$;
 
--- Fences a write: the write is rejected once the store has moved away, even if the transaction has written before.
+-- Raises an error if the store has moved to another node. Otherwise returns true, and prevents a move until the end of the transaction.
 create or replace function queue_here.held() returns boolean
   language plpgsql volatile
 as $$

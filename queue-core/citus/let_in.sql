@@ -1,5 +1,6 @@
--- For a distributed store: a role that may call a function of the store may also call the local function to which the call is forwarded. Every role
--- may look up the node and count as a writer there, and a reader of a view may read its local replacement.
+-- Extends the role's privileges to the local functions of a distributed store. A role that may call a store function may also call its
+-- local counterpart. Every role may call the functions that look up the store's node, fence a write or send a notification. A role that
+-- may read a view may also call the local function that replaces the view.
 do $$
 declare
   given  text;
@@ -10,7 +11,8 @@ begin
   revoke all on all routines in schema "queue_schema_here" from "queue_role";
   grant usage on schema "queue_schema_here" to "queue_role";
   grant select on queue.place to "queue_role";
-  -- The table is always empty. Other nodes delete from it, and the store's node inserts into it.
+  -- queue.fence is always empty. A fence is an insert without rows on the store's node, and a delete that matches no row on any other
+  -- node.
   grant select, insert, delete on queue.fence to "queue_role";
   if queue.limits_producers() then
     create or replace function "queue_schema_here".called_by() returns name language sql stable as 'select current_user';
@@ -20,7 +22,7 @@ begin
     from pg_proc h
     join pg_namespace n on n.oid = h.pronamespace
     where n.nspname = 'queue_schema_here' and (
-      h.proname = any ('{is_here,held,tell}') or h.proname = 'holds' and h.pronargs = 0
+      h.proname = any ('{is_here,held,notify}') or h.proname = 'holds' and h.pronargs = 0
       or h.proname = 'relay' and has_table_privilege('queue_role', 'queue.lease'::regclass, 'delete')
       or exists (
         select

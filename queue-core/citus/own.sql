@@ -1,5 +1,5 @@
--- For a distributed store: makes the store's owner also the owner of the schema of the local functions, with all its objects. Lets the owner log
--- in, without a password. The nodes of a cluster connect to each other as the owner when they create days with the owner's privileges.
+-- Transfers the schema of a distributed store's local functions, with all its objects, to the store's owner. Also gives the owner the
+-- LOGIN attribute, but no password. The nodes of a cluster connect to each other as the owner when they create partitions.
 do $$
 declare
   one  record;

@@ -1,5 +1,5 @@
--- References the sequences that no other table references, because Citus moves a sequence only together with a table.
-create table queue.numbering (
+-- Table whose column defaults reference the sequences that no other table references. Citus moves a sequence only together with a table.
+create table queue.sequence_owner (
   one     boolean  not null default true,
   id      bigint   not null default nextval('queue.id_seq'),
   pause   bigint   not null default nextval('queue.pause_seq'),

@@ -1,5 +1,5 @@
--- Additional tables of a store on Citus. One contains the node of the last write, with the number of arrivals. Another one is always empty, for
--- statements that have to count as writes.
+-- Additional tables of a store on Citus. `place` contains the node of the last write and the number of the store's moves. `fence` is
+-- always empty. Statements access `fence` so that Citus treats them as writes, or to check that the store is on this node.
 create table queue.place (
   one      boolean  not null default true,
   node     integer  not null default -1,  -- group of the node, as in pg_dist_node
@@ -11,8 +11,9 @@ create table queue.fence (
   nothing  integer  not null,
   constraint fence_pkey primary key (nothing)
 );
--- Notifications to be sent after the commit, because a prepared transaction, such as one over several nodes, must not notify.
-create table queue.told (
+-- Notifications of prepared transactions, to be sent after the commit. Citus prepares transactions across several nodes, and a prepared
+-- transaction cannot notify.
+create table queue.notification (
   id       bigint  not null,
   channel  text    not null,
   payload  text    not null,

@@ -1,4 +1,5 @@
--- Returns the shard of each table of the schema $1, and its views without a shard. Returns no row if the schema is not distributed.
+-- Returns the tables of the schema $1 with their shards, and the views, which have no shard. If the schema is not distributed, returns
+-- only the views.
 -- $1 schema
 select c.relname::text as name, s.shardid as shard, case when c.relkind = 'v' then pg_get_viewdef(c.oid) end as definition,
   array(select k.conname::text from pg_constraint k where k.conrelid = c.oid and k.contype = any ('{p,u}')) as constraints

@@ -1,20 +1,21 @@
--- Statistics for monitoring systems that poll every few seconds. The cost does not grow with the number of waiting jobs. The cost grows with the
--- age of the oldest snapshot only where documented. Each function reports whether its result is exact: `partial` means that there may be more.
+-- Functions that return statistics for monitoring systems. Monitoring systems may call the functions every few seconds, because the cost
+-- does not grow with the number of waiting jobs. The cost grows with the age of the oldest snapshot only where documented. `partial`
+-- means that the result is not exact and there may be more.
 --
--- All functions only read, and control their planning regardless of the connection's settings. Counts are planned for each call, so that only the
--- required days are opened. The other functions are planned once per connection.
+-- All functions only read, and set their planner options regardless of the connection's settings. `counts` is planned for each call, so
+-- that only the required partitions are opened. The other functions are planned once per connection.
 
--- Returns, for each lane, the position up to which the lane has been processed. Below that position there are only dead index entries. Dead entries
--- slow down a probe, and accumulate while a session holds an old snapshot. Returns no rows if the server's statistics report at most `bloat` dead
--- rows, because reading so few is cheap.
+-- Returns the floor of each lane: all index entries below this position are dead. Dead entries slow down a probe, and accumulate while a
+-- session holds an old snapshot. Returns no rows if the server's statistics report at most `bloat` dead rows, because few dead rows are
+-- cheap to read.
 --
--- If ready is at most `heap` bytes large and few jobs are ready, the result is exact. The result is then read from the heap, where a dead row costs
--- a sixth of a dead index entry. Otherwise the result comes from the newest history, for lanes that jobs have left in the last ten seconds. Other
--- lanes have no row and are read from their start.
+-- If the table ready has at most `heap` bytes and few jobs are ready, the floors are exact. They are then read from the heap, where a
+-- dead row costs a sixth of a dead index entry. Otherwise the floors come from the newest history, for lanes that jobs have left in the
+-- last ten seconds. Lanes without a returned row are read from their start.
 --
--- A result from the history is incomplete, and `partial` reports it: jobs that were committed late or released have lower positions. Workers, which
--- use the same method, find such jobs within seconds.
-create function queue.passed(bloat bigint default 100000, heap bigint default 83886080)
+-- A floor from the history is marked `partial`, because it may skip jobs: jobs that were committed late or released have lower positions.
+-- Workers use the same method and find such jobs within seconds.
+create function queue.lane_floors(bloat bigint default 100000, heap bigint default 83886080)
   returns table (seq bigint, lane bigint, partial boolean)
   language plpgsql stable
   set search_path = pg_catalog, pg_temp
@@ -64,9 +65,9 @@ begin
 end
 $$;
 
--- Returns the time since which the first job of each queue has been ready, measured by the database clock. With `most`, returns only the queues
--- that have waited longest. `partial` means that another job may have been ready for longer. Reads one index entry per lane. A position is an id,
--- which contains the time of its allocation.
+-- Returns how long the first job of each queue has been ready, measured by the database clock. With `most`, returns only the `most`
+-- queues that have waited longest. `partial` means that another job may have been ready for longer. Reads one index entry per lane, and
+-- computes the time from the entry's position: a position is an id, and an id contains its allocation time.
 create function queue.oldest(most integer default null)
   returns table (queue text, since timestamptz, waited_ms double precision, partial boolean)
   language plpgsql stable
@@ -81,10 +82,10 @@ begin
     -- The lanes are read in order, because neighbouring index entries are read faster.
     select l.lane, l.queue, coalesce(p.seq, 0) as floor, p.partial, row_number() over (order by l.lane) as place
     from (select distinct l.lane, l.queue from queue.lane l where l.ctid >= '(0,0)') l
-    left join queue.passed() p on p.lane = l.lane
+    left join queue.lane_floors() p on p.lane = l.lane
   ), bar as materialized (
-    -- Highest first position among the `most` queues that have waited longest, in the first thousand lanes. Queues that have waited less are not in
-    -- the result, so the position bounds the index range to read.
+    -- Upper bound of the positions to read: the highest first position among the `most` queues that have waited longest, computed from
+    -- the first thousand lanes. Queues whose first position is higher have waited less and are not returned.
     select max(h.seq) as seq
     from (
       select min(f.seq) as seq
@@ -123,11 +124,12 @@ begin
 end
 $$;
 
--- Returns statistics of one queue: the number of ready jobs, counted up to `most` (null: all), whether there may be more, and the time since which
--- the first job has been ready (null: no job is ready). Times are measured by the database clock.
+-- Returns the number of ready jobs in a queue, and the time when its first job became ready. `ready` counts up to `most` jobs, or all
+-- jobs if `most` is null, and `partial` reports whether there may be more. `since` is measured by the database clock, and null if no job
+-- is ready.
 --
--- Reads the newest rows of the history. In each lane of the queue it reads one index entry at the start, and up to `most` at the end, where entries
--- are live.
+-- Reads the newest rows of the history. In each lane of the queue, the function reads one index entry at the start, and up to `most` at
+-- the end, where entries are live.
 create function queue.backlog(
   queue text, most integer default 10000,
   out ready bigint, out partial boolean, out since timestamptz, out waited_ms double precision
@@ -147,7 +149,7 @@ begin
   with chosen as materialized (
     select l.lane, coalesce(p.seq, 0) as floor, p.partial
     from (select distinct l.lane from queue.lane l where l.queue = backlog.queue) l
-    left join queue.passed() p on p.lane = l.lane and most is not null
+    left join queue.lane_floors() p on p.lane = l.lane and most is not null
   ), counted as materialized (
     select
     from chosen c
@@ -171,17 +173,19 @@ begin
 end
 $$;
 
--- Returns the number of jobs by queue, job type and state, and whether there may be more. Counts up to `most` entries of each kind (null: all, at a
--- cost proportional to the number of jobs). A count is exact if there are no more entries; otherwise:
+-- Returns the number of jobs by queue, job type and state, and whether there may be more. Counts up to `most` entries of each state, or
+-- all entries if `most` is null, at a cost proportional to the number of jobs. If a state has more than `most` entries, its counts are
+-- limited as follows:
 --
---   ready, scheduled, blocked, parked   each lane is counted up to its share, and is exact if it has no more entries
+--   ready, scheduled, blocked, parked   each lane is counted up to its share of `most`, and is exact if it has no more entries
 --   running, dead                       only the newest entries are counted, so every count is a lower bound
---   completed, cancelled, expired       as for running, with a fourth as many rows of done and of done_many (some hundred jobs each)
+--   completed, cancelled, expired       as for running, but from `most` / 4 rows of done and as many of done_many (some hundred jobs per
+--                                       row)
 --
 -- Waiting jobs are first read in heap order, where a dead row costs a tenth of a dead index entry.
 --
--- With `top`, returns only the `top` pairs of queue and type with the most unfinished jobs counted. Rows without queue and type then contain the
--- number of jobs of all pairs by state. The row without a state contains the number of pairs left out.
+-- With `top`, returns only the `top` pairs of queue and job type with the most unfinished jobs. Additional rows without queue and job
+-- type then contain the number of jobs of all pairs by state. A row without a state contains the number of omitted pairs.
 create function queue.counts(most bigint default 20000, top integer default null)
   returns table (queue text, job_type text, state text, jobs bigint, partial boolean)
   language plpgsql stable
@@ -191,7 +195,8 @@ create function queue.counts(most bigint default 20000, top integer default null
   set jit = off
 as $$
 declare
-  -- Lowest id of finished jobs to read, and ids of running jobs to look up. The partitions of earlier days are not opened.
+  -- Lowest id of the finished jobs to read, ids of the running jobs to look up, and the lowest of these ids. Partitions of days before
+  -- these ids are not opened.
   lowest    bigint;
   held_ids  bigint[];
   held_low  bigint;
@@ -249,13 +254,13 @@ begin
     from queue.dead d
     order by d.id desc
     limit most + 1
-  ), over as materialized (
+  ), finished as materialized (
     select d.id, case when d.expired then 'expired' when d.cancelled then 'cancelled' else 'completed' end as state
     from queue.done d
     where d.id >= lowest
     order by d.id desc
     limit most / 4 + 1
-  ), over_plainly as materialized (
+  ), finished_plainly as materialized (
     select m.lane, m.ids
     from queue.done_many m
     where m.first_id >= lowest
@@ -267,11 +272,11 @@ begin
     union all
     select 'dead' where (select count(*) from died) > most
     union all
-    select u.state from unnest('{cancelled,expired}'::text[]) u (state) where (select count(*) from over) > most / 4
+    select u.state from unnest('{cancelled,expired}'::text[]) u (state) where (select count(*) from finished) > most / 4
     union all
-    select 'completed' where (select count(*) from over) > most / 4 or (select count(*) from over_plainly) > most / 4
+    select 'completed' where (select count(*) from finished) > most / 4 or (select count(*) from finished_plainly) > most / 4
   ), sampled as materialized (
-    -- The numbers that rank the lanes need not be exact, so they are floats, which are added faster.
+    -- The lane ranking need not be exact, so it uses floats, which are added faster.
     select s.state, s.lane, s.jobs, s.jobs::float8 as live, s.jobs::float8 as seen from seen s
     union all
     select 'running', h.lane, sum(cardinality(h.ids)), sum(cardinality(h.ids))::float8, sum(cardinality(h.ids))::float8
@@ -280,7 +285,7 @@ begin
     group by h.lane
     union all
     select o.state, j.lane, count(*), null, count(*)::float8
-    from over o
+    from finished o
     cross join lateral (select j.lane from queue.job j where j.id = o.id and j.id >= lowest offset 0) j
     group by o.state, j.lane
     union all
@@ -289,7 +294,7 @@ begin
     cross join lateral (select j.lane from queue.job j where j.id = h.id and j.id >= held_low offset 0) j
     group by j.lane
     union all
-    select 'completed', o.lane, sum(cardinality(o.ids)), null, sum(cardinality(o.ids))::float8 from over_plainly o group by o.lane
+    select 'completed', o.lane, sum(cardinality(o.ids)), null, sum(cardinality(o.ids))::float8 from finished_plainly o group by o.lane
     union all
     select 'dead', d.lane, count(*), count(*)::float8, count(*)::float8 from died d group by d.lane
   ), paired as materialized (
@@ -311,8 +316,8 @@ begin
   ), seen_of_listed as materialized (
     select s.state, s.lane, s.jobs from sampled s where s.lane in (select c.lane from listed c)
   ), floors as materialized (
-    -- `heap => 0`, because reading from the heap was tried above.
-    select p.lane, p.seq from queue.passed(heap => 0) p where exists (select from many m where m.state = 'ready')
+    -- Passes `heap => 0`, because the heap was already read above.
+    select p.lane, p.seq from queue.lane_floors(heap => 0) p where exists (select from many m where m.state = 'ready')
   ), probed as materialized (
     select m.state, c.lane, greatest(least(n.jobs, a.share), least(coalesce(s.jobs, 0), most)) as jobs,
       n.jobs > a.share or f.seq is not null as partial
@@ -337,7 +342,7 @@ begin
       ) e
     ) n
   ), counted as (
-    -- Counts of waiting jobs are used only for states in which all entries were read.
+    -- The counts read in heap order are exact only for states whose entries were all read.
     select s.state, s.lane, s.jobs, false as partial from seen_of_listed s where not exists (select from many m where m.state = s.state)
     union all
     select p.state, p.lane, p.jobs, p.partial from probed p where p.jobs > 0 or p.partial

@@ -1,32 +1,33 @@
--- SECURITY DEFINER entry points for roles without privileges on the tables. Each function runs with the rights of the store's owner under its own
--- search_path (insert_job qualifies all names instead), checks its arguments, and does one thing. roles/*.sql grants the functions to roles. A
--- store without roles is accessible only to its owner.
+-- SECURITY DEFINER entry points for roles without privileges on the tables. Each function runs with the rights of the store's owner under
+-- its own search_path, and checks its arguments. Only insert_job has no search_path, and qualifies all names instead. roles/*.sql grants
+-- the functions to roles. A store without roles is accessible only to its owner.
 --
---   producer_*   enqueue, for roles that may not write to queue.job; used automatically by the functions of 6_enqueue.sql and the bulk statements
---   worker_*     create and drop partitions of days, for roles that may not create tables
---   reader_*     read jobs without payload and output, for roles that may not read those
+--   producer_*   enqueue, for roles that may not write to queue.job; used automatically by the functions of 6_enqueue.sql and the bulk
+--                statements
+--   worker_*     create and drop day partitions, for roles that may not create tables
+--   reader_*     read jobs without payload and output, for roles that may not read those columns
 --
--- Other entry points need only their owner's rights, and are defined in the files of their subjects: insert_job, channel, notify, status, look,
--- wait, the operations on jobs, set_capacity, pause and resume.
+-- Entry points without a prefix serve all roles, and are defined in the files of their topics. Examples are insert_job, channel, notify,
+-- status, job_states, wait, the operations on jobs, set_capacity, pause and resume.
 
 -- Returns whether the caller may enqueue without an entry point.
 create function queue.is_trusted() returns boolean
   language sql stable
   return pg_catalog.has_table_privilege('queue.job'::regclass, 'insert');
 
--- Marks roles that may enqueue into every queue: those with the privilege to execute the function. Other producers may enqueue only into the queues
--- in queue.producer_queue.
+-- Marks roles that may enqueue into every queue: they have the privilege to execute the function. Other producers may enqueue only into
+-- the queues in queue.producer_queue.
 create function queue.any_queue() returns boolean
   language sql immutable
   return true;
 
--- Returns whether some producer is restricted to certain queues. The constant costs nothing while there is no such producer; adding the first one
--- replaces the function (roles/some_queues.sql).
+-- Returns whether any producer is restricted to a list of queues. The constant result costs nothing while no producer is restricted.
+-- Adding the first restricted producer replaces the function (roles/some_queues.sql).
 create function queue.limits_producers() returns boolean
   language sql immutable
   return false;
 
--- Queues of restricted producers, by role.
+-- Queues into which a restricted producer may enqueue, by role.
 create table queue.producer_queue (
   role   name  not null,
   queue  text  not null,
@@ -34,7 +35,7 @@ create table queue.producer_queue (
   constraint producer_queue_is_a_name check (queue.is_name(queue))
 );
 
--- Raises an error if the caller may not enqueue into the queue. The body is schema-qualified, as in insert_job.
+-- Raises an error if the caller may not enqueue into the queue. All names in the body are schema-qualified, as in insert_job.
 create function queue.check_queue(queue text, caller name) returns void
   language plpgsql stable
 as $$
@@ -54,7 +55,7 @@ begin
 end
 $$;
 
--- Enqueues like queue.enqueue without options.
+-- Enqueues a job as queue.enqueue does without options.
 create function queue.producer_enqueue(job_type text, payload jsonb, caller queue.caller default queue.called_by()) returns bigint
   language plpgsql volatile security definer
   set search_path = pg_catalog, pg_temp
@@ -71,7 +72,8 @@ begin
 end
 $$;
 
--- Enqueues like queue.enqueue_with. The queue is fixed by the check, even if workers publish another default queue meanwhile.
+-- Enqueues a job as queue.enqueue_with does. The job enters the queue that was checked, even if workers concurrently publish another
+-- default queue for the job type.
 create function queue.producer_enqueue_with(
   job_type text, payload jsonb, options jsonb, caller queue.caller default queue.called_by(), out id bigint, out outcome text
 )
@@ -79,23 +81,24 @@ create function queue.producer_enqueue_with(
   set search_path = pg_catalog, pg_temp
 as $$
 declare
-  said    jsonb := producer_enqueue_with.options;
+  input   jsonb := producer_enqueue_with.options;
   chosen  text;
 begin
-  if said ? 'system' and ((said -> 'system') - '{child_of,node_of,part_of}'::text[] = '{}') is not true then
+  if input ? 'system' and ((input -> 'system') - '{child_of,node_of,part_of}'::text[] = '{}') is not true then
     raise invalid_parameter_value using message = 'queue.enqueue: unknown option system';
   end if;
   if queue.limits_producers() then
-    chosen := (queue.read_options(producer_enqueue_with.job_type, said)).queue;
+    chosen := (queue.read_options(producer_enqueue_with.job_type, input)).queue;
     perform queue.check_queue(chosen, producer_enqueue_with.caller);
-    said := said || jsonb_build_object('queue', chosen);
+    input := input || jsonb_build_object('queue', chosen);
   end if;
   select e.id, e.outcome into producer_enqueue_with.id, producer_enqueue_with.outcome
-  from queue.enqueue_with(producer_enqueue_with.job_type, producer_enqueue_with.payload, said) e;
+  from queue.enqueue_with(producer_enqueue_with.job_type, producer_enqueue_with.payload, input) e;
 end
 $$;
 
--- Locks keys like queue.lock_keys. Calling the function gives a producer no further rights, because an enqueue under keys locks the keys anyway.
+-- Locks ordering keys as queue.lock_keys does. The function gives a producer no additional rights, because an enqueue under a key also
+-- locks the key.
 create function queue.producer_lock_keys(queues text[], keys text[], every boolean) returns void
   language plpgsql volatile security definer
   set search_path = pg_catalog, pg_temp
@@ -105,7 +108,7 @@ begin
 end
 $$;
 
--- Creates partitions like queue.add_days, at most 60 days ahead.
+-- Creates partitions as queue.add_days does, for at most 60 days ahead.
 create function queue.worker_add_days(ahead integer) returns integer
   language plpgsql volatile security definer
   set search_path = pg_catalog, pg_temp
@@ -118,7 +121,8 @@ begin
 end
 $$;
 
--- Drops a day like queue.drop_day, restricted to past days and to so few survivors that other sessions are blocked only briefly.
+-- Drops the partitions of a day as queue.drop_day does. The default limits on surviving jobs apply, so other sessions are blocked only
+-- briefly. Rejects a negative retention, so only past days are dropped.
 create function queue.worker_drop_day(retention interval) returns date
   language plpgsql volatile security definer
   set search_path = pg_catalog, pg_temp
@@ -132,12 +136,12 @@ begin
 end
 $$;
 
--- Returns the page described at queue.list. The query is planned for each call, regardless of the caller's settings. With a plan cached while the
--- days were empty, a page could take minutes; JIT compilation takes ten times as long as the query.
+-- Returns a page of jobs as described at queue.list. The query is planned for each call, regardless of the caller's settings, because a
+-- plan cached while the partitions were empty could take minutes. JIT compilation would take ten times as long as the query.
 --
--- Reads the jobs of the newest one or two days first, because planning a query over a month of days takes longer than executing it. The other days
--- are opened only if the newest ones do not fill the page.
-create function queue.list_of(
+-- Reads the jobs of the newest one or two days first, because planning a query over the partitions of a month takes longer than executing
+-- it. Older partitions are opened only if the newest partitions do not fill the page.
+create function queue.list_page(
   in_state text, in_queue text, job_types text[], before bigint, most integer, in_error text, since interval, older_than interval, payloads boolean,
   in_meta jsonb, looked integer
 )
@@ -154,16 +158,17 @@ create function queue.list_of(
 as $$
 #variable_conflict use_column
 declare
-  lowest  bigint := greatest(queue.day_before(least(queue.enqueued_at(list_of.before), now() - coalesce(list_of.older_than, '0'))), 0);
+  lowest  bigint := greatest(queue.day_before(least(queue.enqueued_at(list_page.before), now() - coalesce(list_page.older_than, '0'))), 0);
   found_  queue.listed[];
 begin
   loop
     found_ := array(
       select p
-      from queue.pick(in_state, in_queue, list_of.job_types, list_of.before, list_of.most, in_error, list_of.since, list_of.older_than, in_meta,
-        list_of.looked, lowest) p
+      from queue.pick(in_state, in_queue, list_page.job_types, list_page.before, list_page.most, in_error, list_page.since, list_page.older_than,
+        in_meta,
+        list_page.looked, lowest) p
     );
-    exit when lowest = 0 or found_[1].horizon > lowest or (select count(p.id) from unnest(found_) p) >= list_of.most;
+    exit when lowest = 0 or found_[1].horizon > lowest or (select count(p.id) from unnest(found_) p) >= list_page.most;
     lowest := 0;
   end loop;
   lowest := (select min(p.id) from unnest(found_) p);
@@ -190,16 +195,16 @@ begin
 end
 $$;
 
--- Lists jobs, newest first, each once with its state. Filters (null: any): state, queue, job types, ids below `before`, `error` (text in the error
--- of a dead letter), `since` and `older_than` (maximum and minimum age), `meta` (an object that the metadata contain). The age of a finished job
--- counts from its end, that of any other job from its enqueue. Payload and output are returned only if `payload` is set.
+-- Lists jobs, newest first, each once with its state. Filters (null: any): state, queue, job types, ids below `before`, `error` (text in
+-- the error of a dead letter), `since` and `older_than` (maximum and minimum age), `meta` (an object that the metadata contain). The age
+-- counts from the end of a finished job, and from the enqueue of any other job. Payload and output are returned only if `payload` is set.
 --
--- The cost does not grow with the number of jobs, except for blocked and running ones. With a filter, a limited number of jobs that do not match is
--- read: `looked` rows of done and of done_many, five times as many scheduled, parked or dead jobs, and half as many running jobs or jobs filtered
--- by metadata.
+-- The cost does not grow with the number of jobs, except for blocked and running jobs. With a filter, the function reads a limited number
+-- of jobs that do not match: `looked` rows of done and of done_many, five times as many scheduled, parked or dead jobs, and half as many
+-- running jobs. With a filter by metadata, the limit for scheduled, parked and dead jobs is also half of `looked`.
 --
--- `horizon` is the lowest id down to which the list is complete. No older job is listed, and the next page continues from there (before =>
--- horizon). Null means that everything was read. A page without jobs consists of one row with the horizon.
+-- `horizon` is the lowest id down to which the list is complete. No older job is listed, and the next page continues from the horizon
+-- (before => horizon). Null means that everything was read. A page without jobs consists of one row with the horizon.
 create function queue.list(
   state text default null, queue text default null, job_types text[] default null, before bigint default 9223372036854775807,
   most integer default 50, error text default null, since interval default null, older_than interval default null,
@@ -214,11 +219,12 @@ create function queue.list(
   language sql stable
 begin atomic
   select l.*
-  from queue.list_of(list.state, list.queue, list.job_types, list.before, list.most, list.error, list.since, list.older_than, list.payload, list.meta,
+  from queue.list_page(list.state, list.queue, list.job_types, list.before, list.most, list.error, list.since, list.older_than, list.payload,
+    list.meta,
     list.looked) l;
 end;
 
--- Lists jobs like queue.list, without payload and output.
+-- Lists jobs as queue.list does, but without payload and output.
 create function queue.reader_list(
   in_state text default null, in_queue text default null, job_types text[] default null, before bigint default 9223372036854775807,
   most integer default 50, in_error text default null, since interval default null, older_than interval default null,
@@ -237,14 +243,14 @@ begin
   return query
     select l.horizon, l.id, l.queue, l.job_type, l.priority, l.state, l.attempts, l.max_attempts, l.crashes, l.run_at, l.finished_at, l.ran_ms,
       l.worker, l.cancelling, l.error, l.meta, l.system, l.version
-    from queue.list_of(
+    from queue.list_page(
       in_state, in_queue, reader_list.job_types, reader_list.before, reader_list.most, in_error, reader_list.since,
       reader_list.older_than, false, in_meta, reader_list.looked
     ) l;
 end
 $$;
 
--- Returns one job like queue.find, without payload and output.
+-- Returns one job as queue.find does, but without payload and output.
 create function queue.reader_find(job bigint)
   returns table (
     id bigint, queue text, job_type text, priority smallint, state text, attempts smallint, max_attempts smallint, crashes smallint,
@@ -264,7 +270,7 @@ begin
 end
 $$;
 
--- All jobs, each once with its state.
+-- All jobs in the store, each once with its state.
 create view queue.jobs as
   select
     e.id, l.queue, queue.type_of(l.job_type) as job_type, l.priority, e.state, e.attempts, j.max_attempts, e.crashes,
@@ -323,8 +329,8 @@ begin atomic
   order by w.started_at, w.id;
 end;
 
--- Unfinished jobs, which must be kept when the partition of their day is dropped.
-create view queue.living as
+-- Unfinished jobs and dead letters, which survive when the partition of their day is dropped.
+create view queue.unfinished_job as
   select id from queue.ready
   union all select id from queue.scheduled
   union all select id from queue.parked
@@ -332,9 +338,9 @@ create view queue.living as
   union all select id from queue.dead
   union all select id from queue.blocked;
 
--- Returns the unfinished jobs of an ordering key, in the key's order. The first is the head, which is running, waiting, or dead and blocking the
--- key; the jobs blocked behind it follow. Reads one index entry per job. SECURITY DEFINER, because readers have no access to heads and hashes of
--- keys.
+-- Returns the unfinished jobs of an ordering key, in the key's order. The first job is the key's head, which is running, waiting, or dead
+-- and blocking the key. The jobs blocked behind the head follow. Reads one index entry per job. SECURITY DEFINER, because readers have no
+-- privileges on the tables of heads and of key hashes.
 create function queue.key_line(queue text, key text, most integer)
   returns table (seq bigint, id bigint)
   language plpgsql stable security definer

@@ -1,14 +1,14 @@
--- Pauses. A pause covers lanes, and workers start no job of a covered lane until it is resumed. Enqueues, claims and verdicts do not read the
--- pauses: each worker loads them and skips the covered lanes. Meanwhile jobs stay ready, and running jobs continue.
+-- Pauses. A pause covers lanes, and workers start no job of a covered lane until the pause ends. Enqueues, claims and verdicts do not
+-- read the pauses: each worker loads them and skips the covered lanes. During a pause, jobs stay ready and running jobs continue.
 --
 --   paused  written by operators (pause, resume)
 --
--- A worker records in its own row (worker.paused_seen) the highest pause number that it respects. A pause must therefore not become visible after
--- one with a higher number. To ensure this, transactions that pause hold an exclusive lock until their commit.
+-- A worker records in its own row (worker.paused_seen) the highest pause number that it respects. Pauses must therefore become visible in
+-- the order of their numbers. To ensure this order, a transaction that pauses jobs holds an exclusive lock until its commit.
 
 create sequence queue.pause_seq;
 
--- Pauses in force. Each covers a queue, a job type, a job type in a queue, or everything; '*' stands for any queue or type.
+-- Pauses in force. A pause covers a queue, a job type, a job type in a queue, or all jobs. '*' stands for any queue or type.
 create table queue.paused (
   queue      text         not null,
   job_type   text         not null,
@@ -23,11 +23,11 @@ create table queue.paused (
   constraint paused_reason_is_short check (length(reason) <= 1000)
 );
 
--- Pauses a queue ('*': all queues), or one job type in the queue, and returns the pause's number. An existing pause gets the new reason and author
--- but keeps its start time.
+-- Pauses a queue ('*': all queues), or one job type in the queue, and returns the pause's number. An existing pause gets the new reason
+-- and author but keeps its start time.
 --
--- The pause takes effect at commit, when workers are notified. Running jobs continue to their end. pause_awaits returns the workers that may still
--- start jobs of the pause.
+-- The pause takes effect at commit, when workers are notified. Running jobs continue to their end. pause_awaits returns the workers that
+-- may still start jobs covered by the pause.
 create function queue.pause(queue text, job_type text default '*', reason text default null) returns bigint
   language plpgsql volatile security definer
   set search_path = pg_catalog, pg_temp
@@ -47,7 +47,8 @@ begin
 end
 $$;
 
--- Ends the pause with exactly this queue and job type. Returns false if there is no such pause. Jobs covered by another pause stay paused.
+-- Ends the pause with exactly this queue and job type. Returns false if the pause does not exist. Jobs covered by another pause stay
+-- paused.
 create function queue.resume(queue text, job_type text default '*') returns boolean
   language plpgsql volatile security definer
   set search_path = pg_catalog, pg_temp
@@ -65,9 +66,9 @@ begin
 end
 $$;
 
--- Returns the live workers that could run some of the paused jobs and have not acknowledged the pause. If there are none, no handler of these jobs
--- starts until the pause ends. Workers whose lease has expired are not included, because such a worker has fenced itself and loads the pauses
--- before it claims again.
+-- Returns the live workers that could run paused jobs and have not acknowledged the pause. Once the result is empty, no handler of these
+-- jobs starts until the pause ends. Workers with an expired lease are excluded, because they start no jobs, and load the pauses before
+-- their next claim.
 create function queue.pause_awaits(queue text, job_type text default '*')
   returns table (id uuid, name text, host text, pid integer)
   language plpgsql stable
@@ -86,8 +87,8 @@ begin
 end
 $$;
 
--- Returns the pauses, oldest first, each with the number of paused ready jobs, counted up to `most` (null: all), and the number of workers in
--- pause_awaits.
+-- Returns the pauses, oldest first. Each pause has the number of paused ready jobs, counted up to `most` (null: all), and the number of
+-- workers that pause_awaits returns.
 create function queue.pauses(most integer default 10000)
   returns table (
     id bigint, queue text, job_type text, reason text, paused_at timestamptz, paused_by text, ready bigint, partial boolean, awaits bigint

@@ -1,5 +1,5 @@
--- Schedules, which enqueue jobs by time. The first half of the file creates, changes and removes schedules; the second half fires their ticks. The
--- operations are SECURITY DEFINER entry points, see 11_doors.sql.
+-- Schedules, which enqueue jobs at fixed intervals or by cron expressions. The first half of the file creates, changes and removes
+-- schedules. The second half fires their ticks. The operations are SECURITY DEFINER entry points, see 11_doors.sql.
 --
 --   schedule  written by users (schedule, unschedule and the other operations), by workers that declare a schedule (elect_schedules),
 --             and by fire_ticks
@@ -42,11 +42,12 @@ create index schedule_by_tick on queue.schedule (coalesce(next_at, '-infinity'),
   where paused_at is null and withdrawn_at is null and error is null;
 
 -- Notifies workers that schedules have changed.
-create function queue.tell_schedules() returns void
+create function queue.notify_schedules() returns void
   language sql volatile
   return queue.notify('wake', '!schedule');
 
--- Returns the interval of an option, which is given as an interval or in seconds. Raises an error if the value is outside `shortest` to `longest`.
+-- Returns the value of an interval option, which is given as an interval or as a number of seconds. Raises an error if the value is
+-- shorter than `shortest` or longer than `longest`.
 create function queue.read_span(options jsonb, name text, otherwise interval, shortest interval, longest interval) returns interval
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp
@@ -66,7 +67,7 @@ begin
   exception when data_exception then
     meant := null;
   end;
-  -- The intervals are compared in seconds, because a comparison of intervals takes a year as 360 days instead of 365.25.
+  -- The intervals are converted to seconds, because PostgreSQL compares intervals with a year of 360 days instead of 365.25.
   if extract(epoch from meant) between extract(epoch from shortest) and extract(epoch from longest) is not true then
     raise invalid_parameter_value using
       message = format('queue.schedule: the option %s must be an interval or a number of seconds, from %s to %s, not %s',
@@ -76,13 +77,14 @@ begin
 end
 $$;
 
--- Returns the checked definition of a schedule. An unknown option, a wrong type or a value out of range raises 22023 with the option's name.
+-- Returns the checked definition of a schedule. Raises an error (22023) that names the option if an option is unknown, has a wrong type
+-- or is out of range.
 create function queue.read_schedule(name text, job_type text, payload jsonb, options jsonb, source text) returns queue.schedule
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp
 as $$
 declare
-  said   queue.schedule;
+  input  queue.schedule;
   own    text[] := '{cron,every,tz,missed,grace,overlap,jitter,supersede}';
   known  text[] := own || '{queue,priority,max_attempts,expires_in,key,key_policy,fair,unique_key,unique_while,on_conflict,meta,version}';
   option text;
@@ -107,43 +109,44 @@ begin
   if jsonb_typeof(read_schedule.options -> 'supersede') not in ('boolean', 'null') then
     raise invalid_parameter_value using message = 'queue.schedule: the option supersede must be true or false';
   end if;
-  said.name := read_schedule.name;
-  said.job_type := read_schedule.job_type;
-  said.payload := read_schedule.payload;
-  said.options := read_schedule.options - own;
-  said.cron := read_schedule.options ->> 'cron';
-  said.every := queue.read_span(read_schedule.options, 'every', null, '1 s', '365 days');
-  said.tz := coalesce(read_schedule.options ->> 'tz', 'UTC');
-  said.missed := coalesce(read_schedule.options ->> 'missed', 'coalesce');
-  said.grace := queue.read_span(read_schedule.options, 'grace', '1 min', '1 s', '365 days');
-  said.overlap := coalesce(read_schedule.options ->> 'overlap', 'skip');
-  said.jitter := queue.read_span(read_schedule.options, 'jitter', '0', '0', '1 day');
-  said.supersede := coalesce((read_schedule.options ->> 'supersede')::boolean, false);
-  if (said.cron is null) = (said.every is null) then
+  input.name := read_schedule.name;
+  input.job_type := read_schedule.job_type;
+  input.payload := read_schedule.payload;
+  input.options := read_schedule.options - own;
+  input.cron := read_schedule.options ->> 'cron';
+  input.every := queue.read_span(read_schedule.options, 'every', null, '1 s', '365 days');
+  input.tz := coalesce(read_schedule.options ->> 'tz', 'UTC');
+  input.missed := coalesce(read_schedule.options ->> 'missed', 'coalesce');
+  input.grace := queue.read_span(read_schedule.options, 'grace', '1 min', '1 s', '365 days');
+  input.overlap := coalesce(read_schedule.options ->> 'overlap', 'skip');
+  input.jitter := queue.read_span(read_schedule.options, 'jitter', '0', '0', '1 day');
+  input.supersede := coalesce((read_schedule.options ->> 'supersede')::boolean, false);
+  if (input.cron is null) = (input.every is null) then
     raise invalid_parameter_value using message = 'queue.schedule: one of the options cron and every is required';
-  elsif extract(year from said.every) <> 0 or extract(month from said.every) <> 0 then
+  elsif extract(year from input.every) <> 0 or extract(month from input.every) <> 0 then
     raise invalid_parameter_value using
       message = 'queue.schedule: the option every cannot contain months, which differ in length; use cron, such as 0 0 1 * *';
-  elsif octet_length(said.cron) > 256 or octet_length(said.tz) > 64 then
+  elsif octet_length(input.cron) > 256 or octet_length(input.tz) > 64 then
     raise invalid_parameter_value using message = 'queue.schedule: the option cron has at most 256 bytes, and tz at most 64';
-  elsif said.missed !~ '^(coalesce|skip|catch_up[(][1-9][0-9]{0,2}[)])$' then
+  elsif input.missed !~ '^(coalesce|skip|catch_up[(][1-9][0-9]{0,2}[)])$' then
     raise invalid_parameter_value using
       message = format('queue.schedule: the option missed must be coalesce, skip or catch_up(1) to catch_up(999), not %s',
-      left(to_json(said.missed)::text, 100));
-  elsif said.overlap not in ('skip', 'allow', 'queue') then
+      left(to_json(input.missed)::text, 100));
+  elsif input.overlap not in ('skip', 'allow', 'queue') then
     raise invalid_parameter_value using message = format('queue.schedule: the option overlap must be skip, allow or queue, not %s',
-      left(to_json(said.overlap)::text, 100));
+      left(to_json(input.overlap)::text, 100));
   end if;
-  said.source := read_schedule.source;
-  said.definition := queue.hash(jsonb_build_array(read_schedule.name, read_schedule.job_type, read_schedule.payload, read_schedule.options)::text);
-  said.since := clock_timestamp();
-  return said;
+  input.source := read_schedule.source;
+  input.definition := queue.hash(jsonb_build_array(read_schedule.name, read_schedule.job_type, read_schedule.payload, read_schedule.options)::text);
+  input.since := clock_timestamp();
+  return input;
 end
 $$;
 
--- Creates a schedule, or changes the existing one of the same name. An equal definition changes nothing. A pause is kept, and so is the next tick
--- unless the timing changes. Raises an error if the existing schedule has another source: users and workers cannot change each other's schedules.
-create function queue.put_schedule(said queue.schedule) returns void
+-- Creates a schedule, or changes the existing schedule with the same name. An identical definition changes nothing. A change keeps a
+-- pause of the schedule, and keeps the next tick unless the timing changes. Raises an error if the existing schedule has another source:
+-- users and workers cannot change each other's schedules.
+create function queue.put_schedule(input queue.schedule) returns void
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp
 as $$
@@ -151,38 +154,38 @@ declare
   before queue.schedule;
   same   boolean;
 begin
-  insert into queue.schedule values (said.*) on conflict on constraint schedule_pkey do nothing;
+  insert into queue.schedule values (input.*) on conflict on constraint schedule_pkey do nothing;
   if not found then
-    select s.* into before from queue.schedule s where s.name = said.name for update;
-    if before.source <> said.source then
-      raise object_not_in_prerequisite_state using message = format(case said.source
+    select s.* into before from queue.schedule s where s.name = input.name for update;
+    if before.source <> input.source then
+      raise object_not_in_prerequisite_state using message = format(case input.source
         when 'dynamic' then 'queue.schedule: the schedule %s is declared by workers: change it there, or give yours another name'
-        else 'the schedule %s was created by queue.schedule: declarations of workers do not change it' end, said.name);
-    elsif before.definition = said.definition and before.error is null and before.undeclared_since is null then
+        else 'the schedule %s was created by queue.schedule: declarations of workers do not change it' end, input.name);
+    elsif before.definition = input.definition and before.error is null and before.undeclared_since is null then
       return;
     end if;
-    same := (before.cron, before.every, before.tz) is not distinct from (said.cron, said.every, said.tz) and before.error is null;
+    same := (before.cron, before.every, before.tz) is not distinct from (input.cron, input.every, input.tz) and before.error is null;
     update queue.schedule s
-    set job_type = said.job_type, payload = said.payload, options = said.options, cron = said.cron, every = said.every, tz = said.tz,
-      missed = said.missed, grace = said.grace, overlap = said.overlap, jitter = said.jitter, supersede = said.supersede,
-      definition = said.definition,
-      since = case when same then s.since else said.since end,
+    set job_type = input.job_type, payload = input.payload, options = input.options, cron = input.cron, every = input.every, tz = input.tz,
+      missed = input.missed, grace = input.grace, overlap = input.overlap, jitter = input.jitter, supersede = input.supersede,
+      definition = input.definition,
+      since = case when same then s.since else input.since end,
       next_at = case when same then s.next_at end,
       skip_at = case when same then s.skip_at end,
       tried_at = null, undeclared_since = null, withdrawn_at = null, error = null
-    where s.name = said.name;
-    if said.supersede and (before.job_type, before.payload) is distinct from (said.job_type, said.payload) then
+    where s.name = input.name;
+    if input.supersede and (before.job_type, before.payload) is distinct from (input.job_type, input.payload) then
       perform queue.cancel_waiting_all(array(
-        select l.id from queue.last_jobs(said.name) l join queue.scheduled s on s.id = l.id where s.attempts > 0));
+        select l.id from queue.last_jobs(input.name) l join queue.scheduled s on s.id = l.id where s.attempts > 0));
     end if;
   end if;
-  perform queue.tell_schedules();
+  perform queue.notify_schedules();
 end
 $$;
 
--- Creates the schedule `name`, or changes it. At each tick, a job of type `job_type` with this payload is enqueued. Options:
+-- Creates the schedule `name`, or changes it. Each tick enqueues a job of type `job_type` with this payload. Options:
 --
---   cron | every    an expression of five fields (six with seconds first), or an interval: every multiple of it since 1970
+--   cron | every    an expression of five fields (six with seconds first), or an interval whose multiples since 1970 are the ticks
 --   tz              time zone of the expression; default UTC
 --   missed          handling of ticks that passed while no worker was running: coalesce, skip, catch_up(n); default coalesce
 --   grace           how late a tick may be before it counts as missed; default 1 min
@@ -191,8 +194,8 @@ $$;
 --   supersede       a change of the payload cancels jobs of the schedule that are waiting for a retry; default false
 --   and the options of queue.enqueue, except run_at, after and expires_at
 --
--- Workers evaluate the expression and compute the first tick. While no worker is alive, the schedule has no next_at, but its ticks count from the
--- call on. If workers cannot parse the expression or the time zone, the schedule's error reports it.
+-- Workers evaluate the expression and compute the first tick. While no worker is alive, the schedule has no next_at, but its ticks count
+-- from the time of the call. If workers cannot parse the expression or the time zone, the schedule's error reports the failure.
 create function queue.schedule(name text, job_type text, payload jsonb, options jsonb) returns void
   language plpgsql volatile security definer
   set search_path = pg_catalog, pg_temp
@@ -226,7 +229,7 @@ begin
 end
 $$;
 
--- Stops the schedule's ticks until it is resumed.
+-- Stops the schedule's ticks until resume_schedule.
 create function queue.pause_schedule(name text) returns void
   language plpgsql volatile security definer
   set search_path = pg_catalog, pg_temp
@@ -241,7 +244,7 @@ begin
 end
 $$;
 
--- Resumes a schedule with the next tick. Ticks that passed during the pause are dropped.
+-- Resumes a schedule with the next tick. Drops ticks that passed during the pause.
 create function queue.resume_schedule(name text) returns void
   language plpgsql volatile security definer
   set search_path = pg_catalog, pg_temp
@@ -256,11 +259,11 @@ begin
   if not found then
     perform queue.no_schedule(resume_schedule.name);
   end if;
-  perform queue.tell_schedules();
+  perform queue.notify_schedules();
 end
 $$;
 
--- Skips the schedule's next tick, and returns it. Repeated calls skip the same tick.
+-- Skips the schedule's next tick and returns the time of this tick. Repeated calls skip the same tick.
 create function queue.skip_schedule(name text) returns timestamptz
   language plpgsql volatile security definer
   set search_path = pg_catalog, pg_temp
@@ -282,9 +285,9 @@ begin
 end
 $$;
 
--- Ticks of schedules. Any worker computes them, sleeps until the next tick, and calls queue.fire_ticks; there is no leader. Nothing in this file
--- evaluates cron expressions: the caller passes the ticks. The ticks are applied only if the schedule and its next tick are still the ones for
--- which they were computed.
+-- Ticks of schedules. Any worker computes ticks, sleeps until the next tick, and calls queue.fire_ticks; there is no leader. This file
+-- does not evaluate cron expressions: the caller passes the ticks. The ticks are applied only if neither the schedule nor its next tick
+-- has changed since the computation.
 --
 --   fire         written by fire_ticks and run_schedule, one row for each tick; pruned with the history
 --   declaration  written by workers at startup (declare_schedules); worker.declares lists the declarations of live workers
@@ -317,7 +320,7 @@ create table queue.declaration (
   constraint declaration_pkey primary key (name, definition)
 );
 
--- Enqueues a job of a schedule for `tick`, and returns the result of the enqueue.
+-- Enqueues the schedule's job for `tick`, and returns the enqueue outcome.
 create function queue.enqueue_tick(plan queue.schedule, tick timestamptz, out id bigint, out outcome text)
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp
@@ -325,22 +328,22 @@ as $$
 declare
   stamp  text := to_char(tick at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"');
   spread bigint := (extract(epoch from plan.jitter) * 1000)::bigint;
-  said   jsonb := plan.options || jsonb_build_object('system', jsonb_build_object('schedule', plan.name, 'tick', stamp));
+  input  jsonb := plan.options || jsonb_build_object('system', jsonb_build_object('schedule', plan.name, 'tick', stamp));
 begin
   if spread > 0 then
-    -- The jitter is derived from the tick, so that it does not depend on the worker that fires the tick.
-    said := said || jsonb_build_object('run_at',
+    -- The jitter is derived from the tick, so all workers compute the same delay.
+    input := input || jsonb_build_object('run_at',
       tick + (queue.hash(plan.name || '/' || stamp) & 9223372036854775807) % spread * interval '1 ms');
   end if;
   if plan.overlap = 'queue' and plan.options ->> 'key' is null then
-    said := said || jsonb_build_object('key', 'schedule/' || plan.name, 'key_policy', 'skip');
+    input := input || jsonb_build_object('key', 'schedule/' || plan.name, 'key_policy', 'skip');
   end if;
-  select e.id, e.outcome into enqueue_tick.id, enqueue_tick.outcome from queue.enqueue_with(plan.job_type, plan.payload, said) e;
+  select e.id, e.outcome into enqueue_tick.id, enqueue_tick.outcome from queue.enqueue_with(plan.job_type, plan.payload, input) e;
 end
 $$;
 
--- Returns the last ten jobs of a schedule's ticks, and the last ten started manually. The two are limited separately, so that many manual starts do
--- not hide the jobs of ticks.
+-- Returns the last ten jobs from a schedule's ticks, and the last ten jobs started manually. The two limits are separate, so manual
+-- starts do not hide the jobs from ticks.
 create function queue.last_jobs(name text) returns table (id bigint, tick timestamptz)
   language sql stable
   set search_path = pg_catalog, pg_temp
@@ -357,8 +360,8 @@ begin atomic
   ) f;
 end;
 
--- Returns a description of the earliest unfinished job of an earlier tick or manual start, or null if there is none. Waiting jobs of a newer
--- payload version are ignored: their release may have been rolled back, and then no worker runs them.
+-- Returns a description of the earliest unfinished job of an earlier tick or manual start, or null if there is none. Ignores waiting jobs
+-- of a newer payload version: if the deployment of that version was rolled back, no worker runs these jobs.
 create function queue.overlaps_with(name text, options jsonb) returns text
   language sql stable
   set search_path = pg_catalog, pg_temp
@@ -378,7 +381,7 @@ begin atomic
   limit 1;
 end;
 
--- Returns the schedule of a job and the first tick that overlapped with the job, or an empty object if no tick did.
+-- Returns a job's schedule and the first tick that overlapped with the job. Returns an empty object if no tick overlapped.
 create function queue.why_overlapped(id bigint, system jsonb) returns jsonb
   language sql stable
   set search_path = pg_catalog, pg_temp
@@ -398,19 +401,21 @@ begin atomic
   ), '{}');
 end;
 
--- Fires the due ticks of a schedule, if the schedule still has the caller's definition and next tick. For each tick a job is enqueued, unless the
--- tick is to be skipped, or is recorded as missed. next_at then becomes the given next tick; if that is null, the schedule gets the given error.
+-- Fires the due ticks of a schedule if `definition` and `seen` still match the schedule's definition and next tick. Each tick enqueues a
+-- job unless the tick is skipped, recorded as missed, or overlaps with an unfinished job. The schedule's next tick is then set to
+-- `next_at`. If `next_at` is null, `error` is stored in the schedule.
 --
--- Returns one row for each tick with its outcome; `fired` means that the tick was fired before. Returns one row (`planned`) if there are no ticks.
--- Returns no row if another worker was faster, or another session has locked the schedule.
+-- Returns one row with the outcome of each tick; `fired` means that the tick had already been fired. Returns one row (`planned`) if
+-- `ticks` is empty. Returns no row if another worker was faster or another session has locked the schedule.
 --
--- If a job cannot be enqueued, the error is the outcome of the tick and is not raised, so the schedule continues with the next tick. A failure that
--- may be transient (a deadlock, a lock held by another session, a full disk) is rolled back instead, until one grace period after the first try. A
--- last row (`raised`) reports the failure, and only the time of the try is stored. The same statement may therefore process other schedules. Waits
--- at most `patience` ms for a lock. While the server or all workers are down, only a tenth of the grace period elapses.
+-- If a job cannot be enqueued, the error becomes the tick's outcome and is not raised, so the schedule continues with the next tick. A
+-- failure that may be transient (a deadlock, a lock held by another session, a full disk) is instead rolled back and retried until one
+-- grace period after the first try. In this case, a last row (`raised`) reports the failure, and only the time of the try is stored. The
+-- caller's statement does not fail, so it may process several schedules. Waits at most `patience` ms for a lock. An outage of the server
+-- or of all workers uses up at most a tenth of the grace period.
 --
--- A cancelled statement leaves no trace. The caller therefore reports the cancellation in another call, with the error and the verb fail. The
--- cancellation counts as a failed try, and finally becomes the tick's outcome.
+-- A cancelled statement leaves no trace. The caller therefore reports the cancellation in another call, with the error and the verb
+-- `fail`. The cancellation counts as a failed try, and finally becomes the tick's outcome.
 create function queue.fire_ticks(
   name text, definition bigint, seen timestamptz, ticks timestamptz[], verb text, next_at timestamptz, error text, patience integer default 100
 )
@@ -435,8 +440,8 @@ begin
   if not found or fire_ticks.seen > now then
     return;
   end if;
-  -- Tries follow each other within a minute and within the grace period, and a statement takes at most ten seconds. A longer gap means that no
-  -- worker tried.
+  -- Workers retry within a minute and within the grace period, and a statement takes at most ten seconds. If more time has passed since
+  -- the last try, no worker was running in between.
   if now - plan.again_at > least(plan.grace, '1 min') + interval '15 s' then
     plan.tried_at := plan.tried_at + greatest(now - plan.again_at - plan.grace / 10, '0');
   end if;
@@ -507,7 +512,7 @@ begin
 end
 $$;
 
--- Enqueues a job of a schedule immediately, regardless of ticks, pause and overlap, and returns the job's id.
+-- Enqueues a schedule's job immediately, regardless of ticks, pause and overlap, and returns the job's id.
 create function queue.run_schedule(name text) returns bigint
   language plpgsql volatile security definer
   set search_path = pg_catalog, pg_temp
@@ -528,8 +533,9 @@ begin
 end
 $$;
 
--- Records the schedules that a worker declares; payloads and options are JSON texts. Returns the rejected ones, and those to be declared again, for
--- example because another session has locked them. The latest declarations of a live worker apply.
+-- Records the schedules that a worker declares. Payloads and options are JSON texts. Returns the rejected schedules, and the schedules
+-- that the worker must declare again, for example because another session has locked them. Elections consider the latest declarations of
+-- a live worker.
 create function queue.declare_schedules(worker uuid, names text[], job_types text[], payloads text[], options text[])
   returns table (name text, became text)
   language plpgsql volatile security definer
@@ -537,15 +543,15 @@ create function queue.declare_schedules(worker uuid, names text[], job_types tex
   set lock_timeout = '1s'
 as $$
 declare
-  said     queue.schedule;
+  input    queue.schedule;
   mine     bigint[] := '{}';
 begin
   for place in 1 .. cardinality(names) loop
     begin
-      said := queue.read_schedule(names[place], job_types[place], payloads[place]::jsonb, options[place]::jsonb, 'static');
-      mine := mine || said.definition;
+      input := queue.read_schedule(names[place], job_types[place], payloads[place]::jsonb, options[place]::jsonb, 'static');
+      mine := mine || input.definition;
       insert into queue.declaration as d (name, definition, job_type, payload, options)
-      values (said.name, said.definition, said.job_type, said.payload, options[place]::jsonb)
+      values (input.name, input.definition, input.job_type, input.payload, options[place]::jsonb)
       on conflict on constraint declaration_pkey do update set last_seen = clock_timestamp();
     exception when others then
       name := names[place];
@@ -560,8 +566,9 @@ begin
 end
 $$;
 
--- Puts the declarations of live workers in force: for each name, the definition that was first seen most recently. A schedule that no live worker
--- has declared for the duration of a lease is withdrawn. Live workers call the function periodically. Returns the changes.
+-- Puts the declarations of live workers in force: for each name, the definition that was first seen most recently. Withdraws a schedule
+-- that no live worker has declared for the duration of a lease. Live workers call the function periodically. Returns one row for each
+-- affected schedule, with the outcome (in force, refused or withdrawn).
 create function queue.elect_schedules() returns table (name text, became text)
   language plpgsql volatile security definer
   set search_path = pg_catalog, pg_temp
@@ -592,7 +599,8 @@ begin
     continue when won.source = 'static' and won.now_in_force = won.definition and won.undeclared_since is null and won.error is null;
     begin
       if won.now_in_force is not null then
-        -- A schedule that has changed meanwhile is skipped, because a concurrent election was faster and may have seen more declarations.
+        -- If another session has changed the schedule since the query, this election skips the schedule. The other session may have seen
+        -- newer declarations.
         perform from queue.schedule s where s.name = won.name and s.definition = won.now_in_force for update;
         continue when not found;
       end if;

@@ -1,16 +1,16 @@
--- Expiry. A job with a start deadline expires if no attempt has started by then.
+-- Expiry. A job with a start deadline expires if no attempt starts before the deadline.
 --
---   expiry                                         written by an enqueue with a deadline; consumed by any worker once the deadline has passed
---                                                  (expire_due)
---   ready | scheduled | blocked -> done, expired   by any worker (expire_due), or by the transaction that holds the entry (expire_all)
---   lease -> done, expired                         by the holder, before the job starts (expire_held)
+--   expiry                                          written by an enqueue with a deadline; consumed by any worker once the deadline has
+--                                                   passed (expire_due)
+--   ready | scheduled | blocked -> done (expired)   by any worker (expire_due, which calls expire_all)
+--   lease -> done (expired)                         by the holder of the lease, before the job starts (expire_held)
 --
--- The deadline is in `job.system`, which a claim reads anyway. Therefore a job past its deadline does not start, even if expire_due has not found
--- it yet, and jobs without a deadline cost nothing.
+-- The deadline is in `job.system`, which a claim reads anyway. A job past its deadline therefore does not start, even if expire_due has
+-- not found the job yet. Jobs without a deadline have no additional cost.
 --
--- A row of expiry is only a reminder to check a job. A job that has started or finished by then, or whose deadline has changed, is not expired. A
--- job has started once an attempt or a crash was counted, so retries and jobs of crashed workers continue. A job released without counting the
--- attempt has not started.
+-- A row of expiry is only a reminder to check a job. The job does not expire if it has started or finished by then, or if its deadline
+-- has changed. A job has started once an attempt or a crash was counted, so retries and jobs of crashed workers continue. A job released
+-- without counting the attempt has not started.
 
 create table queue.expiry (
   at     timestamptz not null,
@@ -23,7 +23,7 @@ create table queue.expiry (
   autovacuum_vacuum_insert_scale_factor = 0.5, autovacuum_vacuum_cost_delay = 0
 );
 
--- Returns a time in the format of `job.system`, which is in UTC and of fixed length, so that the texts sort by time.
+-- Returns a time in the format of `job.system`: UTC text of fixed length, which sorts by time.
 create function queue.expiry_text(at timestamptz) returns text
   language sql stable strict parallel safe
   return pg_catalog.to_char(at at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"');
@@ -35,12 +35,12 @@ create function queue.is_expired(system jsonb) returns boolean
     system ->> 'expires_at' ~ '^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}[.][0-9]{6}Z$' and
     (system ->> 'expires_at') collate "C" <= queue.expiry_text(pg_catalog.clock_timestamp()), false);
 
--- Returns `system` with the deadline added.
+-- Returns the `system` attributes with the deadline added.
 create function queue.with_expiry(system jsonb, at timestamptz) returns jsonb
   language sql stable
   return coalesce(system, '{}') || pg_catalog.jsonb_build_object('expires_at', queue.expiry_text(at));
 
--- Inserts rows into expiry. A function of its own, so that enqueues of jobs without a deadline do not open the table.
+-- Inserts rows into expiry. The insert is a separate function, so that enqueues of jobs without a deadline do not open the table.
 create function queue.insert_expiries(at timestamptz[], ids bigint[]) returns void
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp
@@ -51,8 +51,8 @@ begin
 end
 $$;
 
--- Returns the start deadline of a job from the options of its enqueue, or null if there is none. The deadline is a time, an interval after the
--- earliest start (the time of the enqueue or run_at), or the default interval of the job type.
+-- Returns a job's start deadline from its enqueue options, or null if there is none. The options specify a time, or an interval after the
+-- earliest start (the enqueue time or run_at). If they specify neither, the job type's default interval applies.
 create function queue.read_expiry(options jsonb, run_at timestamptz, typed interval) returns timestamptz
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp
@@ -83,7 +83,7 @@ begin
   elsif kind = 'number' and (options ->> 'expires_in')::numeric between 0 and 1e11 then
     meant := first + (options ->> 'expires_in')::double precision * interval '1 second';
   elsif kind = 'string' then
-    -- Only strings are parsed in a block of their own, because the block takes a savepoint.
+    -- A block with an exception handler starts a subtransaction, so such a block is used only to parse strings.
     begin
       meant := first + (options ->> 'expires_in')::interval;
     exception when data_exception then
@@ -91,14 +91,14 @@ begin
     end;
   end if;
   if (meant > first and meant < '10000-01-01+00') is not true then
-    perform queue.refuse_option(options, 'expires_in',
+    perform queue.reject_option(options, 'expires_in',
       'an interval or a number of seconds, longer than zero, that ends before the year 10000');
   end if;
   return meant;
 end
 $$;
 
--- Sets the deadline of a waiting job, or removes it if `at` is null. The transaction must have locked the job's entry.
+-- Sets a waiting job's deadline, or removes the deadline if `at` is null. The transaction must have locked the job's entry.
 create function queue.set_expiry(id bigint, at timestamptz) returns void
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp
@@ -116,7 +116,7 @@ begin
 end
 $$;
 
--- Removes the deadlines of requeued jobs. Must be called in the transaction that requeues them.
+-- Removes the deadlines of requeued jobs. The caller must requeue the jobs in the same transaction.
 create function queue.forget_expiry(ids bigint[]) returns void
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp set plan_cache_mode = force_custom_plan
@@ -128,11 +128,10 @@ begin
 end
 $$;
 
--- ready | scheduled | blocked -> done, expired: expires the jobs in `ids` that have not started and whose deadline has passed, and returns their
--- ids.
--- Safe: the rows in job are locked before the entries are taken, and then checked again. A transaction that changes a deadline or requeues a job
--- has either locked the row or committed. Never waits: if another session has locked a job's row, its entry or the head of its ordering key, the
--- job is skipped.
+-- ready | scheduled | blocked -> done (expired): expires the jobs in `ids` that have not started and whose deadline has passed. Returns
+-- their ids. Safe: the function locks the rows in job before it deletes the entries, and checks the deadlines under the lock. A transaction
+-- that changes a deadline or requeues a job has either locked the row or committed. Never waits: skips a job if another session has locked
+-- the job's row, its entry or the head of its ordering key.
 create function queue.expire_all(ids bigint[]) returns setof bigint
   language plpgsql volatile security definer
   set search_path = pg_catalog, pg_temp set plan_cache_mode = force_custom_plan
@@ -170,9 +169,10 @@ begin
 end
 $$;
 
--- Checks the jobs of up to `most` due rows of expiry from `floor` on, and expires those that have not started. Returns the number of rows, their
--- lowest time, the expired jobs, and the jobs that the tables reject because of their rows; the other jobs are unaffected. A waiting job that is
--- locked is checked again at increasing intervals. So is a job in its first attempt, because it may be released without counting the attempt.
+-- Checks the jobs of up to `most` due rows of expiry from `floor` on, and expires the jobs that have not started. Returns the number of
+-- rows, their lowest time, the expired jobs, and the jobs whose rows violate a constraint of the target tables (`refused`). A refused job
+-- does not affect the other jobs. Jobs that are locked or in their first attempt are checked again at increasing intervals, because a
+-- first attempt may be released without being counted.
 create function queue.expire_due(
   floor timestamptz, most integer, out hints integer, out lowest timestamptz, out expired bigint[], out refused bigint[]
 )
@@ -210,7 +210,7 @@ begin
   if hints = 0 then
     return;
   end if;
-  -- A single statement for all tables, because a job has exactly one entry in a snapshot.
+  -- One statement reads all tables, because a job has exactly one entry in a snapshot.
   with running as materialized (
     select u.id
     from queue.lease l

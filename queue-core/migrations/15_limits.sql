@@ -1,15 +1,16 @@
--- Limits on the number of jobs that may run concurrently, and on the number that may start in a period. A limit covers a job type, several types
--- that share the limit's name, or a queue. Enqueues, verdicts, and claims of lanes without a limit do not read the limits.
+-- Limits on the number of jobs that may run concurrently, and on the number of jobs that may start in a period. A limit covers a job
+-- type, several types that share the limit's name, or a queue. Enqueues, verdicts, and claims of lanes without a limit do not read the
+-- limits.
 --
 --   bound       settings from code (declare_limits) and from operators, which take precedence (set_limit, unset_limit)
 --   bound_type  the job types that refer to a limit by name
 --   gate        one row for each limit, locked only by claims under the limit
---   permit      the leases that may hold permits of a limit: an index, since the lease is authoritative
+--   permit      index of the leases that may hold permits of a limit; only the leases themselves are authoritative
 --   rate        starts under a limit with a rate
 --
--- A limit is named after what it covers, as a pause is: `type:send_email`, `queue:mail`, or a name shared by types. Every worker has to know which
--- lanes a limit covers before any job is claimed under it. Workers acknowledge limits like pauses (worker.paused_seen), so the two use numbers of
--- one sequence.
+-- A limit's name states its scope: `type:send_email`, `queue:mail`, or a name shared by types. Every worker has to know the covered lanes
+-- before any job is claimed under the limit. Workers acknowledge limits in the same way as pauses (worker.paused_seen), so limits and
+-- pauses draw numbers from the same sequence.
 
 create table queue.bound (
   name         text         not null,
@@ -83,15 +84,16 @@ create function queue.clock_ms() returns bigint
   language sql volatile
   return (pg_catalog.date_part('epoch', pg_catalog.clock_timestamp()) * 1000)::bigint;
 
--- Settings in force: for each limit the operator's setting, or else the setting from code. `within_ms` is the time after a claim within which a job
--- under a rate has to start. The start is counted at the end of that time, so that the limit is exact in every window.
+-- Settings in force: the operator's setting of each limit, or else the setting from code. A job under a rate has to start within
+-- `within_ms` after the claim. The start is counted at the end of this time, so the limit is exact in every window.
 create view queue.bound_in_force as
 select b.name, b.gate, b.number, b.revision, b.concurrency, b.starts, b.period_ms, b.burst, b.keyed, b.by_operator, b.reason, b.since, b.set_by,
   case when b.starts is not null then least(250, b.period_ms * coalesce(b.burst, b.starts) / b.starts / 20) end as within_ms
 from queue.bound b
 where b.by_operator or not exists (select from queue.bound o where o.name = b.name and o.by_operator);
 
--- Settings in force, as in bound_in_force, but without the values of limits by key, which apply to each line separately.
+-- Settings in force, as in bound_in_force, but with null values for limits by key, because such a limit applies to each fairness key
+-- separately.
 create view queue.bound_in_all as
 select b.gate, b.number, b.keyed, b.within_ms, f.concurrency, f.starts, f.period_ms, f.burst
 from queue.bound_in_force b
@@ -106,8 +108,8 @@ as $$
     or exists (select from queue.bound_type t where t.job_type = queue.type_of(covers.job_type) and t.name = covers.name)
 $$;
 
--- Returns the number of a limit. Returns a new number if the limit is new, or if `renumber` is set because the covered lanes change. Workers then
--- acknowledge the limit again.
+-- Returns a limit's number. Returns a new number if the limit is new, or if `renumber` is set because the covered lanes change. Workers
+-- then acknowledge the limit again.
 create function queue.limit_number(name text, renumber boolean) returns bigint
   language sql volatile
   set search_path = pg_catalog, pg_temp
@@ -115,24 +117,23 @@ as $$
   select coalesce((select max(b.number) from queue.bound b where b.name = limit_number.name and not renumber), nextval('queue.pause_seq'))
 $$;
 
--- Creates missing gates of limits. In read committed, does not wait for claims that update existing gates. At higher isolation levels it waits,
--- because a gate may still be visible after another session has deleted it.
-create function queue.meet_gates(names text[]) returns void
+-- Creates the missing rows of gate for limits. In read committed, the function does not wait for claims that update existing gates. At
+-- higher isolation levels the function waits, because a gate may still be visible after another session has deleted it.
+create function queue.ensure_gates(names text[]) returns void
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp
 as $$
 begin
   insert into queue.gate (gate)
   select queue.hash(s.name)
-  from unnest(meet_gates.names) s (name)
+  from unnest(ensure_gates.names) s (name)
   where current_setting('transaction_isolation') <> 'read committed' or not exists (select from queue.gate g where g.gate = queue.hash(s.name))
   on conflict do nothing;
 end
 $$;
 
--- Sets a limit that overrides the setting from code until unset_limit. Null means unlimited. Under a limit without any value, a claim needs one
--- more statement, but nothing else changes. With `keyed`, the values apply to each line (fairness key) instead of in total; null keeps the current
--- mode.
+-- Sets a limit that overrides the setting from code until unset_limit. Null means unlimited. A limit without any value costs a claim one
+-- additional statement. With `keyed`, the values apply to each fairness key instead of in total; null keeps the current mode.
 --
 -- The limit takes effect at commit, from the next claim on. Running jobs continue, even if they exceed the limit.
 create function queue.set_limit(
@@ -150,7 +151,7 @@ begin
   lock table queue.paused in share row exclusive mode;
   was := (select b.keyed from queue.bound_in_force b where b.name = set_limit.name);
   wish := coalesce(set_limit.keyed, was, false);
-  perform queue.meet_gates(array[set_limit.name]);
+  perform queue.ensure_gates(array[set_limit.name]);
   insert into queue.bound as b (name, by_operator, number, revision, concurrency, starts, period_ms, burst, keyed, reason)
   values (set_limit.name, true, queue.limit_number(set_limit.name, wish <> was), nextval('queue.pause_seq'), set_limit.concurrency, set_limit.starts,
     (extract(epoch from set_limit.period) * 1000)::bigint, set_limit.burst, wish, set_limit.reason)
@@ -161,7 +162,7 @@ begin
 end
 $$;
 
--- Removes an operator's setting, so that the setting from code applies again, if there is one. Returns false if there is no operator's setting.
+-- Removes an operator's setting, so that any setting from code applies again. Returns false if there is no operator's setting.
 create function queue.unset_limit(name text) returns boolean
   language plpgsql volatile security definer
   set search_path = pg_catalog, pg_temp
@@ -185,8 +186,8 @@ begin
 end
 $$;
 
--- Deletes the rows of limits without any setting. Waits for a claim under such a limit, which has locked the limit's gate. A later claim finds the
--- gate deleted.
+-- Deletes the gates, permits and rates of limits without settings. Waits for claims under these limits, because such a claim has locked
+-- the limit's gate. A later claim finds the gate deleted.
 create function queue.forget_gates() returns void
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp
@@ -198,9 +199,9 @@ begin
 end
 $$;
 
--- Records the limits that a worker's code declares, and the job types that refer to them. Called before the worker's first claim. Limits that the
--- code no longer declares for its types, or for queues that it names, are deleted. If workers of two releases disagree, the worker that started
--- last takes precedence. Does not wait if nothing changed. Returns whether anything changed.
+-- Records the limits that a worker's code declares, and the job types that refer to these limits. Called before the worker's first claim.
+-- Deletes the limits that the code no longer declares for its job types and queues. If workers of two releases disagree, the worker that
+-- started last takes precedence. Does not wait if nothing has changed. Returns whether anything has changed.
 create function queue.declare_limits(
   types text[], queues text[], of_types text[], of_names text[],
   names text[], concurrencies integer[], starts integer[], periods_ms bigint[], bursts integer[], keyeds boolean[]
@@ -213,7 +214,7 @@ declare
   changed  text[];
   turned   text[];  -- limits whose mode (by key or total) changed
   moved    text[];
-  gone     text[];
+  deleted  text[];
 begin
   for attempt in 1..2 loop
     select coalesce(array_agg(distinct t.name), '{}') into moved
@@ -230,14 +231,14 @@ begin
     left join queue.bound b on b.name = s.name and not b.by_operator
     where b.name is null
       or (b.concurrency, b.starts, b.period_ms, b.burst, b.keyed) is distinct from (s.concurrency, s.starts, s.period_ms, s.burst, s.keyed);
-    select coalesce(array_agg(b.name), '{}') into gone
+    select coalesce(array_agg(b.name), '{}') into deleted
     from queue.bound b
     where not b.by_operator and b.name <> all (names)
       and (b.name = any (array(select 'type:' || t from unnest(types) t union all select 'queue:' || q from unnest(queues) q))
         or (b.name !~ '^(type|queue):' and b.name = any (moved)
           and not exists (select from queue.bound_type t where t.name = b.name and t.job_type <> all (types))));
     exit when attempt = 2;
-    if cardinality(moved) + cardinality(changed) + cardinality(gone) = 0 then
+    if cardinality(moved) + cardinality(changed) + cardinality(deleted) = 0 then
       return false;
     end if;
     lock table queue.paused in share row exclusive mode;
@@ -246,7 +247,7 @@ begin
   where t.job_type = any (types)
     and not exists (select from unnest(of_types, of_names) s (job_type, name) where s.job_type = t.job_type and s.name = t.name);
   insert into queue.bound_type (job_type, name) select s.job_type, s.name from unnest(of_types, of_names) s (job_type, name) on conflict do nothing;
-  perform queue.meet_gates(names);
+  perform queue.ensure_gates(names);
   insert into queue.bound as b (name, by_operator, number, revision, concurrency, starts, period_ms, burst, keyed)
   select s.name, false, queue.limit_number(s.name, s.name = any (moved || turned)), nextval('queue.pause_seq'), s.concurrency, s.starts, s.period_ms,
     s.burst, s.keyed
@@ -255,20 +256,25 @@ begin
   on conflict on constraint bound_pkey do update
   set number = excluded.number, keyed = excluded.keyed, revision = excluded.revision, concurrency = excluded.concurrency, starts = excluded.starts,
     period_ms = excluded.period_ms, burst = excluded.burst, since = excluded.since, set_by = excluded.set_by;
-  -- The limits to which lanes were added, or from which lanes were removed, need new numbers.
+  -- A limit that gains or loses lanes needs a new number, so that workers acknowledge it again.
   update queue.bound b set number = nextval('queue.pause_seq'), revision = nextval('queue.pause_seq') where b.name = any (moved);
-  delete from queue.bound b where b.name = any (gone) and not b.by_operator;
+  delete from queue.bound b where b.name = any (deleted) and not b.by_operator;
   perform queue.forget_gates();
   perform queue.notify('wake', '!control');
   return true;
 end
 $$;
 
--- Returns the limits by name. For each limit: the setting in force with its author, and the setting from code even if an operator has overridden
--- it; the number of held permits; the number of ready jobs in covered lanes, counted up to `most`; the delay in ms if the next start has to wait
--- for a time; the number of workers that have not yet acknowledged the covered lanes, for which the limit waits.
+-- Returns the limits, ordered by name. A row contains:
+--   concurrency to keyed   the setting in force
+--   by_operator to set_by  origin and author of this setting
+--   code_*, in_code        the setting from code, even if an operator has overridden it
+--   used                   number of held permits
+--   waiting, partial       number of ready jobs in covered lanes, counted up to `most`, and whether there are more
+--   next_ms                delay in ms until the next start; null if a job may start now or has to end first
+--   awaits                 number of workers that have not yet acknowledged the covered lanes; until then the limit is closed
 --
--- SECURITY DEFINER, because the function reads leases by their tokens.
+-- SECURITY DEFINER, because readers may not read the tokens of leases.
 create function queue.limits(most integer default 10000)
   returns table (
     name text, concurrency integer, starts integer, period_ms bigint, burst integer, keyed boolean,
@@ -301,7 +307,7 @@ begin
     c.concurrency, c.starts, c.period_ms, c.burst, c.name is not null,
     (select coalesce(sum(least(h.n, cardinality(l.ids))), 0) from queue.permit h join queue.lease l on l.token = h.token where h.gate = b.gate),
     least(w.jobs, most), w.jobs > most,
-    (select max(r.wait_ms) from queue.room(array[b.gate], null) r where r.free <= 0),
+    (select max(r.wait_ms) from queue.free_permits(array[b.gate], null) r where r.free <= 0),
     (select count(*) from queue.limit_awaits(b.number) where g.adopted < b.number)
   from queue.bound_in_force b
   join queue.gate g on g.gate = b.gate
@@ -322,11 +328,12 @@ $$;
 
 -- Permits: claims of jobs under limits.
 --
--- A claim first chooses candidates without waiting, then locks the gates of the limits in a global order, and then sees everything that earlier
--- claims have committed. Claims under one limit are thereby serialized, and each finds in permit and rate what earlier claims have taken. Gates are
--- table rows, so that a role without privileges on the store cannot block them.
+-- A claim chooses candidates without waiting, then locks the gates of the limits in a global order. After locking, the claim sees all
+-- commits of earlier claims. The locks serialize the claims under one limit, so a claim finds in permit and rate all jobs that earlier
+-- claims have taken. Gates are table rows, so a role without privileges on the store cannot block them.
 
--- Returns the number of jobs that may start now under a total rate and, if the number is not positive, the delay in ms.
+-- Returns the number of jobs that may start now under a rate that counts all keys together. If the number is not positive, also returns
+-- the delay in ms until the next start.
 create function queue.starts_left(gate bigint, starts integer, period_ms bigint, burst integer, out free bigint, out wait_ms float8)
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp
@@ -346,11 +353,11 @@ begin
   left join lateral (
     select (r.at_ms + m.period_ms - at)::float8 as wait_ms
     from (
-      select r.at_ms, sum(r.n) over (order by r.at_ms) as gone
+      select r.at_ms, sum(r.n) over (order by r.at_ms) as deleted
       from queue.rate r
       where r.gate = starts_left.gate and r.line = 0 and r.at_ms > at - m.period_ms
     ) r
-    where r.gone > u.n - m.starts
+    where r.deleted > u.n - m.starts
     order by r.at_ms
     limit 1
   ) o on u.n >= m.starts
@@ -358,19 +365,20 @@ begin
 end
 $$;
 
--- Returns the free permits of each limit in `gates` (null: unlimited), and the delay in ms if a time has to pass first. is_new means that workers
--- have to acknowledge the limit again, because it covers other lanes or has changed its mode.
+-- Returns one row for each limit in `gates`: the number of free permits (null: unlimited), and the delay in ms until the next start
+-- (null: no known delay). is_new means that workers have to acknowledge the limit again, because its covered lanes or its mode have
+-- changed.
 --
--- Reads the permits of each limit from its floor on, or from the first permit if the floor is null, and also returns the lowest position of a held
--- permit. The function is stable, so that it is inlined into the calling statements and sees their snapshot.
-create function queue.room(gates bigint[], floors bigint[]) returns table (
+-- Reads each limit's permits from its floor on, or from the first permit if the floor is null. Also returns the lowest position of a held
+-- permit. The function is stable, so it is inlined into the calling statements and sees their snapshot.
+create function queue.free_permits(gates bigint[], floors bigint[]) returns table (
     gate bigint, wanted boolean, free bigint, wait_ms float8, within_ms bigint, floor bigint, is_new boolean, keyed boolean
   )
   language sql stable
 begin atomic
   select g.gate, g.wanted, least(b.concurrency - h.n, w.free, case when p.wait_ms > 0 then 0 end), greatest(w.wait_ms, p.wait_ms), b.within_ms,
     h.lowest, g.adopted < b.number, b.keyed
-  from unnest(room.gates, room.floors) f (gate, floor)
+  from unnest(free_permits.gates, free_permits.floors) f (gate, floor)
   join queue.gate g on g.gate = f.gate
   join queue.bound_in_all b on b.gate = g.gate
   cross join lateral (
@@ -390,8 +398,8 @@ begin atomic
   ) w on true;
 end;
 
--- Updates permits from the leases with these tokens, or from all leases if `tokens` is null. A job that is no longer in its lease holds no permit.
--- The function may release too few permits but never too many, even if the end of a job was not reported.
+-- Updates permits from the leases with these tokens, or from all leases if `tokens` is null. Releases the permits of jobs that have left
+-- their lease, even if the end of a job was not reported. The function may release too few permits but never too many.
 create function queue.read_permits(gates bigint[], floors bigint[], tokens uuid[]) returns void
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp
@@ -405,7 +413,7 @@ begin
     left join lateral (select cardinality(l.ids) as n from queue.lease l where l.token = h.token offset 0) l on true
     where (read_permits.tokens is null or h.token = any (read_permits.tokens))
       and h.ids is null
-  ), gone as (
+  ), deleted as (
     delete from queue.permit h using still s
     where h.gate = s.gate and h.place = s.place
       and s.n is null
@@ -424,8 +432,9 @@ as $$
   select w.id, w.name, w.host, w.pid from queue.worker w where w.paused_seen < limit_awaits.number and w.expires_at > now() order by w.name, w.id
 $$;
 
--- Counts the running jobs under limits that are new or cover other lanes than before. Returns false if some worker may not know the limits yet.
-create function queue.adopt(gates bigint[]) returns boolean
+-- Counts the running jobs under limits that are new or whose covered lanes have changed. Returns false if any worker has not acknowledged
+-- these limits yet.
+create function queue.count_running(gates bigint[]) returns boolean
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp
 as $$
@@ -436,7 +445,7 @@ begin
     select b.gate, b.name, b.number, b.keyed
     from queue.bound_in_force b
     join queue.gate g on g.gate = b.gate and g.adopted < b.number
-    where b.gate = any (adopt.gates)
+    where b.gate = any (count_running.gates)
   loop
     if exists (select from queue.limit_awaits(fresh.number)) then
       return false;
@@ -452,7 +461,7 @@ begin
     where queue.covers(fresh.name, d.queue, d.job_type)
     group by l.token;
     if fresh.keyed then
-      -- Starts of jobs without a key may have been counted under the limit's former total mode, which keeps no cumulative total.
+      -- Starts of jobs without a key may have been counted before the limit became a limit by key. Such rows have no cumulative total.
       update queue.rate r set total = s.total
       from (select o.at_ms, sum(o.n) over (order by o.at_ms) as total from queue.rate o where o.gate = fresh.gate and o.line = 0) s
       where r.gate = fresh.gate and r.line = 0 and r.at_ms = s.at_ms;
@@ -463,19 +472,19 @@ begin
 end
 $$;
 
--- ready -> lease: claims jobs as in claim.sql, from lanes that exactly the limits in `gates` cover. Each row is a job, except the last one, which
--- has no id. The last row contains:
+-- ready -> lease: claims jobs as in claim.sql, from lanes that exactly the limits in `gates` cover. Each row is a job, except the last
+-- row, which has no id. The last row contains:
 --   closed      reason for taking fewer jobs than available: `gone` (a limit was deleted), `unknown` (not all workers know a limit yet),
 --               `full` or `rate`
---   wait_ms     delay until the next try, if a time has to pass
+--   wait_ms     delay in ms until the next try; null if a job has to end first
 --   at_ms       time of the claim by the database clock
 --   within_ms   time after at_ms within which the jobs have to start
 --
--- Jobs are returned with their order of service, and jobs of a fair lane also with their line. Parameters:
+-- Each job is returned with its turn in the order of service, and a job of a fair lane also with its line. Parameters:
 --   begins      floors of the lanes; for fair lanes the line after which to continue (queue.choose_lines)
 --   freed       leases in which this worker has ended jobs since its last claim under any of these limits
---   slack_ms    time that the worker may need to start the jobs, if longer than the rate allows
---   permits     positions from which to read the permits of each limit, as returned by an earlier durable claim of this worker; or null
+--   slack_ms    minimum of within_ms: the time that the worker may need to start the jobs
+--   permits     positions from which to read the permits of each limit, as returned by an earlier claim of this worker; or null
 create function queue.claim_limited(
   token uuid, worker uuid, gates bigint[], lanes bigint[], begins bigint[], in_lines boolean[], mosts integer[], most integer, freed uuid[],
   slack_ms bigint, permits bigint[]
@@ -539,15 +548,15 @@ begin
       case when min(r.within_ms) is not null then greatest(min(r.within_ms), claim_limited.slack_ms) end, bool_or(r.is_new), bool_or(r.keyed),
       array_agg(r.floor order by array_position(claim_limited.gates, r.gate))
     into free, wanted, within, is_new, keyed, lowest
-    from queue.room(claim_limited.gates, claim_limited.permits) r;
-    if keyed or (is_new and not queue.adopt(claim_limited.gates)) then
+    from queue.free_permits(claim_limited.gates, claim_limited.permits) r;
+    if keyed or (is_new and not queue.count_running(claim_limited.gates)) then
       closed := 'unknown';
       return next;
       return;
     end if;
     if not is_new then
       exit when is_read or free >= cardinality(chosen);
-      -- Finds ends of jobs that were not reported. Done at most once a second, by the first claim that lacks permits.
+      -- Finds jobs whose end was not reported. Runs at most once a second, in the first claim that lacks permits.
       update queue.gate g set read_at = clock_timestamp()
       where g.gate = any (claim_limited.gates) and g.read_at < clock_timestamp() - interval '1 s';
       exit when not found;
@@ -568,7 +577,7 @@ begin
         and not exists (
           select from queue.gate g join queue.bound_in_force b on b.gate = g.gate where g.gate = any (claim_limited.gates) and g.adopted < b.number
         )
-      returning ctid as at, case when line is null then lane else queue.twin_of(lane) end as lane, line, seq, id,
+      returning ctid as at, case when line is null then lane else queue.paired_lane(lane) end as lane, line, seq, id,
         least(attempts + 1, 32767)::smallint as attempts, crashes
     ), leased as (
       insert into queue.lease (token, worker, lane, ids, attempts, crashes)
@@ -597,12 +606,12 @@ begin
     perform queue.move_permits(claim_limited.gates, lowest);
   end if;
   if free < cardinality(chosen) then
-    select max(r.wait_ms) into due_ms from queue.room(claim_limited.gates, claim_limited.permits) r where r.free <= 0;
+    select max(r.wait_ms) into due_ms from queue.free_permits(claim_limited.gates, claim_limited.permits) r where r.free <= 0;
     update queue.gate g set wanted = true
-    from queue.room(claim_limited.gates, claim_limited.permits) r
+    from queue.free_permits(claim_limited.gates, claim_limited.permits) r
     where g.gate = r.gate and not g.wanted and r.free <= 0 and r.wait_ms is null;
   elsif wanted then
-    perform queue.tell_of_room(claim_limited.gates, claim_limited.permits);
+    perform queue.notify_free_permits(claim_limited.gates, claim_limited.permits);
   end if;
   -- No job was taken although permits were free: a limit's mode has changed, or this worker's heartbeat has expired.
   closed := case
@@ -616,8 +625,9 @@ begin
 end
 $$;
 
--- Returns the positions from which to read the permits of limits, given their lowest held positions. Null means that no permit is held, so reading
--- can start at the next position. The caller must have locked the limits' gates, so that no lower position can be taken meanwhile.
+-- Returns the positions from which to read the permits of limits. `lowest` contains the lowest position of a held permit for each limit,
+-- or null if no permit is held. For null, returns a new position. The caller must have locked the limits' gates, so that no other claim
+-- takes a lower position.
 create function queue.permit_floors(lowest bigint[]) returns bigint[]
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp
@@ -629,8 +639,8 @@ begin
 end
 $$;
 
--- Moves permits held for a long time to later positions, so that dead index entries kept by an old snapshot stay below the floor. Called
--- occasionally. The caller must have taken permits of the limits.
+-- Moves permits that are held for a long time to later positions. The floor then rises above dead index entries kept by an old snapshot.
+-- Called by one in a hundred claims. The caller must have taken permits of the limits.
 create function queue.move_permits(gates bigint[], floors bigint[]) returns void
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp
@@ -643,8 +653,9 @@ begin
 end
 $$;
 
--- Notifies the workers that found no permit of the limits in `gates`, if permits are free that the sessions ending jobs did not take.
-create function queue.tell_of_room(gates bigint[], floors bigint[]) returns void
+-- Notifies the workers that were waiting for permits of the limits in `gates`, if permits are still free. Permits stay free if the
+-- sessions that ended jobs have not claimed new jobs.
+create function queue.notify_free_permits(gates bigint[], floors bigint[]) returns void
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp
 as $$
@@ -653,7 +664,7 @@ declare
 begin
   for one in
     update queue.gate g set wanted = false
-    from queue.room(tell_of_room.gates, tell_of_room.floors) r
+    from queue.free_permits(notify_free_permits.gates, notify_free_permits.floors) r
     where g.gate = r.gate and g.wanted and coalesce(r.free, 1) > 0
     returning g.gate
   loop

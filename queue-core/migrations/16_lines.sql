@@ -1,36 +1,38 @@
--- Fair queueing. Jobs with a fairness key wait in lines, one line for each key, and the lines are served in turn. Therefore jobs of one key do not
--- delay jobs of other keys.
+-- Fair queueing. Jobs with a fairness key wait in lines, one line for each key, and workers serve the lines in turn. Therefore jobs of
+-- one key do not delay jobs of other keys.
 --
 --   insert_unkeyed, insert_with   nothing -> ready, in a line    by the producer
 --   line_up                       ready -> ready, in a line      by any worker: retried, promoted or unblocked jobs
 --   claim_lines                   ready, in a line -> lease      by a worker
 --
--- A line belongs to a fair lane, which is the twin of its jobs' plain lane. The entries of a line are ordinary entries of ready and are handled
--- like them. An entry's position is never the job's id, so that a lookup by job finds the entry among the moved ones. Jobs in the plain lane have
--- not been assigned to a line yet. Leases, verdicts and history refer to the plain lane and do not know the lines.
+-- Each plain lane has a paired fair lane, which contains the lines. The entries of a line are ordinary entries of ready. An entry's
+-- position is never the job's id, so a lookup by job finds the entry in the index of moved entries. Jobs in the plain lane have not been
+-- assigned to a line yet. Leases, verdicts and history refer only to the plain lane.
 
--- Returns the hash of a fairness key, so that a key of any length costs the same. Line 0 contains the jobs without a key.
+-- Returns the hash of a fairness key, so keys of any length cost the same. The hash is the number of the key's line. Line 0 contains the
+-- jobs without a key.
 create function queue.line_id(fair text) returns bigint
   language sql immutable strict parallel safe
   return queue.hash(fair);
 
--- Writes the row of a plain lane's fair lane unless it is visible. Returns the fair lane, or null if the plain lane does not exist.
-create function queue.meet_lined(lane bigint) returns bigint
+-- Creates the fair lane of a plain lane unless the fair lane's row is visible. Returns the fair lane, or null if the plain lane does not
+-- exist.
+create function queue.ensure_fair_lane(lane bigint) returns bigint
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp
 as $$
 begin
   return (
-    select queue.meet_lane(l.queue, l.job_type, l.priority, false, true)
+    select queue.ensure_lane(l.queue, l.job_type, l.priority, false, true)
     from queue.lane l
-    where l.lane = meet_lined.lane
+    where l.lane = ensure_fair_lane.lane
     limit 1
   );
 end
 $$;
 
--- Enqueues one job without an ordering key, but with a fairness key or `system` attributes. Called by queue.enqueue_with, which has checked the
--- options and taken the capacity.
+-- Enqueues one job without an ordering key, but with a fairness key or `system` attributes. queue.enqueue_with calls the function after
+-- checking the options and the queue's capacity.
 create function queue.insert_unkeyed(
   job_type text, payload jsonb, queue text, priority integer, max_attempts integer, run_at timestamptz, fair text, meta jsonb,
   system jsonb
@@ -50,21 +52,21 @@ begin
   insert into queue.job (id, lane, max_attempts, payload, meta, system, line)
   values (new_id, plain, insert_unkeyed.max_attempts, insert_unkeyed.payload, insert_unkeyed.meta, insert_unkeyed.system,
     queue.line_id(insert_unkeyed.fair));
-  perform queue.meet_lane(insert_unkeyed.queue, insert_unkeyed.job_type, insert_unkeyed.priority, false);
+  perform queue.ensure_lane(insert_unkeyed.queue, insert_unkeyed.job_type, insert_unkeyed.priority, false);
   if run_at > clock_timestamp() then
     insert into queue.scheduled (run_at, id, lane) values (insert_unkeyed.run_at, new_id, plain);
   elsif insert_unkeyed.fair is null then
     insert into queue.ready (lane, seq, id) values (plain, new_id, new_id);
   else
     insert into queue.ready (lane, seq, id, line)
-    values (queue.meet_lined(plain), queue.next_id(), new_id, queue.line_id(insert_unkeyed.fair));
+    values (queue.ensure_fair_lane(plain), queue.next_id(), new_id, queue.line_id(insert_unkeyed.fair));
   end if;
   perform queue.wake(insert_unkeyed.queue);
   return new_id;
 end
 $$;
 
--- Weights of fairness keys: the number of turns of a key's line for each turn of a line with the default weight 1.
+-- Weights of fairness keys: the number of jobs of a key that are served for each job of a key with the default weight 1.
 create table queue.weight (
   job_type  text     not null,
   line      bigint   not null,
@@ -93,19 +95,20 @@ begin
 end
 $$;
 
--- Returns up to `most` locked entries in the lines of a plain lane, in the order of service, as candidates for a claim. Lines are served in the
--- order of their numbers, from the first line above `after` on and then from the lowest line on. In each turn, a line gets `quantum` jobs times its
--- weight. If fewer lines than needed have jobs, these lines share the remainder. The next claim continues after the line of the last entry.
+-- Returns up to `most` locked entries in the lines of a plain lane, in the order of service, as candidates for a claim. The search starts
+-- with the lowest line above `after`, serves the lines in ascending order, and then continues with the lowest line. In each turn, a line
+-- gets `quantum` jobs times its weight. If there are too few lines for `most` jobs, the lines share the remainder. The next claim
+-- continues after the line of the last entry.
 --
--- A line and its first entry are found with one index probe, and only the first entries of a line are read. The cost therefore depends on the
--- number of lines found, not on the number of jobs queued in them. Never waits: entries locked by other sessions are skipped. The entries are only
--- candidates: a job belongs to the session that deletes its entry in the same transaction.
+-- One index probe finds a line and its first entry, and only the first entries of a line are read. The cost therefore depends on the
+-- number of lines found, not on the number of jobs queued in them. Never waits: skips entries locked by other sessions. The entries are
+-- only candidates: a job belongs to the session that deletes its entry in the same transaction.
 create function queue.choose_lines(lane bigint, after bigint, quantum integer, most integer) returns table (at tid, line bigint)
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp
 as $$
 declare
-  twin    bigint := queue.twin_of(choose_lines.lane);
+  twin    bigint := queue.paired_lane(choose_lines.lane);
   wanted  integer := (choose_lines.most + choose_lines.quantum - 1) / choose_lines.quantum;
   room    integer := choose_lines.most;
   share   integer := 0;
@@ -160,8 +163,8 @@ begin
       order by k.place
     );
   end if;
-  -- One job of each line, because there are as many lines as jobs wanted. A ctid stays valid for the calling statement, unless the row is locked or
-  -- deleted.
+  -- Takes one job from each line, because there are as many lines as requested jobs. A ctid stays valid for the calling statement, unless
+  -- the row is locked or deleted.
   if cardinality(lines) = choose_lines.most and 1 = all (weights) then
     perform from queue.ready r where r.ctid = any (firsts) for update skip locked;
     get diagnostics share = row_count;
@@ -173,7 +176,8 @@ begin
   end if;
   for round in 1 .. 8 loop
     exit when cardinality(lines) = 0;
-    -- Once all lines are found, they share the remaining capacity. The last round uses all of it, even if one line gets everything.
+    -- Once all lines have been found, the lines share the remaining capacity. In the last round, a single line may get all remaining
+    -- capacity.
     if round = 8 then
       share := room;
     elsif round > 1 or cardinality(lines) < wanted then
@@ -190,7 +194,7 @@ begin
       cross join lateral (
         select r.ctid as at, r.seq
         from queue.ready r
-        -- A range over one line, so that no plan scans the positions of the whole lane.
+        -- The condition is a range over one line instead of `=`, so that no plan scans the positions of the whole lane.
         where r.lane = twin and r.line >= k.line and r.line <= k.line and r.seq > k.begun
         order by r.line, r.seq
         limit greatest(choose_lines.quantum, share) * k.weight
@@ -218,22 +222,22 @@ begin
 end
 $$;
 
--- Returns entries with their positions in `ats`. Iterates over a series, because the planner estimates ten elements for an array. The planner would
--- then compare each of 500 entries with each of 500 others, which takes 24 ms of a claim.
+-- Returns entries with their positions in `ats`. Iterates over a series instead of the array, because the planner estimates ten elements
+-- for an array. With that estimate, the plan would compare each of 500 entries with each of 500 others, which takes 24 ms.
 create function queue.in_turn(ats tid[]) returns table (at tid, turn bigint)
   language sql immutable
 begin atomic
   select in_turn.ats[n], n::bigint from generate_series(1, cardinality(in_turn.ats)) n;
 end;
 
--- ready, in lines -> lease: claims up to `most` jobs of these plain lanes, in the order of the lanes. `mosts` and `afters` contain the maximum
--- number of jobs for each lane, and the line after which to continue. Returns each job with its position in the claim, its plain lane, its line,
--- and its position in the line.
+-- ready, in lines -> lease: claims up to `most` jobs of the plain lanes in `lanes`, in the order of the lanes. `mosts` contains the
+-- maximum number of jobs for each lane, and `afters` the line after which to continue. Returns each job with its position in the claim,
+-- its plain lane, its line, and its position in the line.
 --
--- The attempt is counted, as in claim.sql. The payloads are also read here, because the caller's older snapshot may not contain the job of an entry
--- committed meanwhile. Payloads of more than `largest` bytes are returned as null.
--- Safe: entries are locked and skipped as in choose_lines, and deleted in the next statement of the same transaction, so two claims never take the
--- same job. A worker whose heartbeat has expired takes none.
+-- The function counts the attempt, as in claim.sql. It also reads the payloads, because the caller's older snapshot may not contain a job
+-- that was committed concurrently. Payloads of more than `largest` bytes are returned as null. Safe: entries are locked and skipped as in
+-- choose_lines, and deleted in the next statement of the same transaction, so two claims never take the same job. A worker whose
+-- heartbeat has expired takes no jobs.
 create function queue.claim_lines(
   token uuid, worker uuid, lanes bigint[], afters bigint[], mosts integer[], most integer, largest integer, quantum integer default 1
 )
@@ -266,7 +270,7 @@ begin
     delete from queue.ready r
     where r.ctid = any (chosen)
       and exists (select from queue.worker w where w.id = claim_lines.worker and w.expires_at > now())
-    returning r.ctid as at, queue.twin_of(r.lane) as lane, r.seq, r.id, r.line,
+    returning r.ctid as at, queue.paired_lane(r.lane) as lane, r.seq, r.id, r.line,
       least(r.attempts + 1, 32767)::smallint as attempts, r.crashes
   ), leased as (
     insert into queue.lease (token, worker, lane, ids, attempts, crashes)

@@ -1,11 +1,12 @@
--- Limits by key: the values of such a limit apply to each line (16_lines.sql) separately. Jobs under the limit are queued in lines, and each line
--- has its own permits and starts.
+-- Limits by key: the values of these limits apply to each fairness key separately. Jobs under such a limit are queued in lines, one for
+-- each key (16_lines.sql), and each line has its own permits and starts.
 --
--- Jobs under such a limit are claimed by claim_keyed. During its search, a line without free permits is skipped with one probe, so that the jobs
--- queued in the line do not add to the cost. All lines of a limit share one gate. Claims under the limit are therefore serialized, and each finds
--- in permit the jobs and lines that earlier claims have taken.
+-- claim_keyed claims the jobs under these limits. Its search skips a line without free permits with one probe, so the jobs queued in the
+-- line do not add to the cost. All lines of a limit share one gate, whose lock serializes the claims under the limit. A claim therefore
+-- finds in permit the jobs and lines that earlier claims have taken.
 
--- Operators' settings for single keys, which override the limit's concurrency, no matter whether code or an operator set it.
+-- Operators' concurrency settings for single keys. Such a setting overrides the limit's concurrency, even if an operator has set the
+-- limit.
 create table queue.key_bound (
   name         text         not null,
   line         bigint       not null,
@@ -20,7 +21,8 @@ create table queue.key_bound (
   constraint key_bound_concurrency_in_range check (concurrency between 0 and 1000000)
 );
 
--- Sets how many jobs of a key may run concurrently under a limit by key, from the next claim on. A null concurrency restores the limit's own value.
+-- Sets how many jobs of a key may run concurrently under a limit by key, from the next claim on. A null concurrency restores the limit's
+-- value.
 create function queue.set_limit_key(name text, key text, concurrency integer default null) returns void
   language plpgsql volatile security definer
   set search_path = pg_catalog, pg_temp
@@ -43,8 +45,9 @@ begin
 end
 $$;
 
--- Returns how many more jobs of each line in `lines` may start under each limit by key in `gates` (null: unlimited), and the delay in ms if a time
--- has to pass first. Reads the permits of each limit from its floor on, or from the first permit if the floor is null.
+-- Returns one row for each limit by key in `gates` and each line in `lines`: how many more jobs of the line may start (null: unlimited),
+-- and the delay in ms until the next start (null: no known delay). Reads each limit's permits from its floor on, or from the first permit
+-- if the floor is null.
 create function queue.line_room(gates bigint[], floors bigint[], lines bigint[]) returns table (
     gate bigint, line bigint, free bigint, wait_ms float8
   )
@@ -84,7 +87,8 @@ begin
 end
 $$;
 
--- Returns the number of a line's starts after `since`, and the line's current total. Reads only the first and the last of these starts.
+-- Returns the number of a line's starts after `since`, and the cumulative total of the line's starts. Reads only the first and the last
+-- row of these starts.
 create function queue.starts_since(gate bigint, line bigint, since bigint) returns table (n bigint, total bigint)
   language sql stable
 begin atomic
@@ -109,7 +113,8 @@ begin atomic
   ) w on true;
 end;
 
--- Returns how many more jobs of a line may start now under a rate and, if none may, the delay in ms.
+-- Returns how many more jobs of a line may start now under a rate. If no job may start, also returns the delay in ms until the next
+-- start.
 create function queue.line_starts(gate bigint, line bigint, starts integer, period_ms bigint, burst integer, at bigint)
   returns table (free bigint, wait_ms float8)
   language sql stable
@@ -129,10 +134,10 @@ begin atomic
   where m.starts is not null;
 end;
 
--- Records the lines in which a worker found no free permit, so that the end of one of their jobs sends a notification. Also sends notifications for
--- recorded lines that have free permits now. At most a hundred lines of a limit are recorded; free permits of other lines are found within a
--- second.
-create function queue.tell_of_keys(gates bigint[], floors bigint[], wanted bigint[]) returns void
+-- Records the lines in which a worker found no free permit (`wanted`), so that the end of a job in one of these lines sends a
+-- notification. Also sends notifications for recorded lines that have free permits now. At most a hundred lines of a limit are recorded.
+-- Free permits of unrecorded lines are found within a second.
+create function queue.notify_free_lines(gates bigint[], floors bigint[], wanted bigint[]) returns void
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp
 as $$
@@ -142,21 +147,22 @@ begin
   for one in
     with now_room as materialized (
       select r.gate, r.line, coalesce(r.free, 1) > 0 as is_free, r.wait_ms
-      from queue.line_room(tell_of_keys.gates, tell_of_keys.floors,
-        tell_of_keys.wanted || array(select l from queue.gate g cross join lateral unnest(g.lines) l where g.gate = any (tell_of_keys.gates))) r
+      from queue.line_room(notify_free_lines.gates, notify_free_lines.floors,
+        notify_free_lines.wanted ||
+          array(select l from queue.gate g cross join lateral unnest(g.lines) l where g.gate = any (notify_free_lines.gates))) r
     ), news as materialized (
       select g.gate,
         array(
           select r.line
           from now_room r
           where r.gate = g.gate and not r.is_free
-            and ((r.wait_ms is null and r.line in (select unnest(tell_of_keys.wanted))) or r.line in (select unnest(g.lines)))
+            and ((r.wait_ms is null and r.line in (select unnest(notify_free_lines.wanted))) or r.line in (select unnest(g.lines)))
           order by not r.line = any (g.lines)
           limit 100
         ) as lines,
         exists (select from unnest(g.lines) o (line) join now_room r on r.gate = g.gate and r.line = o.line and r.is_free) as is_told
       from queue.gate g
-      where g.gate = any (tell_of_keys.gates)
+      where g.gate = any (notify_free_lines.gates)
     )
     update queue.gate g set lines = n.lines
     from news n
@@ -170,9 +176,10 @@ begin
 end
 $$;
 
--- Returns up to `keys` keys of a limit by key that have a setting of their own, hold permits, or have waiting jobs. Keys with the most permits come
--- first, then keys with the most waiting jobs. The text of a key is known only if the key has a setting; otherwise only its line is returned. Ready
--- jobs are counted among the last `most`. SECURITY DEFINER, because the function reads leases by their tokens.
+-- Returns up to `keys` keys of a limit by key that have a setting, hold permits, or have waiting jobs. Keys with the most permits come
+-- first, then keys with the most waiting jobs. The text of a key is known only if an operator has set a limit or weight for the key;
+-- otherwise only its line is returned. Ready jobs are counted among the last `most`. SECURITY DEFINER, because readers may not read the
+-- tokens of leases.
 create function queue.limit_keys(name text, keys integer default 20, most integer default 10000)
   returns table (line bigint, key text, concurrency integer, used bigint, waiting bigint, partial boolean, next_ms float8)
   language plpgsql volatile security definer
@@ -198,30 +205,31 @@ begin
     from (
       select r.line
       from (
-        select distinct queue.twin_of(l.lane) as lane from queue.lane l where not l.lined and queue.covers(limit_keys.name, l.queue, l.job_type)
+        select distinct queue.paired_lane(l.lane) as lane from queue.lane l where not l.lined and queue.covers(limit_keys.name, l.queue, l.job_type)
       ) l
       cross join lateral (select r.line from queue.ready r where r.lane = l.lane order by r.seq desc limit most + 1) r
       limit most + 1
     ) w
     group by w.line
-  ), said as materialized (
+  ), input as materialized (
     select k.line, k.key, k.concurrency from queue.key_bound k where k.name = limit_keys.name
   )
   select a.line, coalesce(k.key, (select w.fair from queue.weight w where w.line = a.line limit 1)), k.concurrency, coalesce(u.jobs, 0),
     coalesce(w.jobs, 0), coalesce((select sum(s.jobs) from seen s) > most, false),
     (select max(r.wait_ms) from queue.line_room(array[gate_], null, array[a.line]) r where r.free <= 0)
-  from (select u.line from used u union select w.line from seen w union select k.line from said k) a
+  from (select u.line from used u union select w.line from seen w union select k.line from input k) a
   left join used u on u.line = a.line
   left join seen w on w.line = a.line
-  left join said k on k.line = a.line
+  left join input k on k.line = a.line
   order by coalesce(u.jobs, 0) desc, coalesce(w.jobs, 0) desc, a.line
   limit keys;
 end
 $$;
 
--- Returns the limits that prevent a ready job from starting now. For each limit: the held permits of the limit (or of the job's key) and their
--- maximum; the delay in ms before which nothing starts; and the number of workers that do not know the limit yet. The text of the key is known only
--- if the key has a setting. SECURITY DEFINER, because readers have no access to permits.
+-- Returns the limits that prevent a ready job from starting now. A row contains the held permits of the limit (or of the job's key) and
+-- their maximum, the delay in ms until the next start, and the number of workers that have not acknowledged the limit yet. The text of
+-- the key is known only if an operator has set a limit or weight for the key. SECURITY DEFINER, because readers may not read all columns
+-- of permit.
 create function queue.waits_for(id bigint)
   returns table (name text, keyed boolean, line bigint, key text, used bigint, concurrency integer, wait_ms float8, awaits bigint)
   language plpgsql volatile security definer
@@ -238,7 +246,7 @@ begin
   cross join lateral (select d.queue, d.job_type from queue.lane d where d.lane = j.lane limit 1) d
   join queue.bound_in_force b on queue.covers(b.name, d.queue, d.job_type)
   join queue.gate g on g.gate = b.gate
-  cross join lateral queue.room(array[b.gate], null) r
+  cross join lateral queue.free_permits(array[b.gate], null) r
   left join lateral queue.line_room(array[b.gate], null, array[j.line]) l on b.keyed
   left join queue.key_bound k on b.keyed and k.name = b.name and k.line = j.line
   cross join lateral (
@@ -252,12 +260,12 @@ begin
 end
 $$;
 
--- Returns up to `limits` limits, or keys of limits by key, that have no free permit and whose first ready job has waited for `waited_ms`, longest
--- waiting first. Starts from the waiting jobs: reads the first job of each lane, and finds the limits that cover the lane by name.
+-- Returns up to `limits` limits, or keys of limits by key, that have no free permit and whose first ready job has waited for at least
+-- `waited_ms`, longest waiting first. Reads the first job of each lane, and finds the limits that cover the lane by name.
 --
--- For a limit by key, checks the keys of the first `jobs` jobs of each lane, and the `jobs` keys with the lowest settings of their own; of each
--- kind, fifty times as many in total. Ready jobs are counted among the last `most`. SECURITY DEFINER, because the function reads leases by their
--- tokens.
+-- For a limit by key, checks the keys of the first `jobs` jobs in each lane, and the `jobs` keys with the lowest individual settings. In
+-- total, checks at most fifty times as many jobs, and fifty times as many keys. Ready jobs are counted among the last `most`. SECURITY
+-- DEFINER, because readers may not read the tokens of leases.
 create function queue.full_limits(waited_ms float8, limits integer default 20, jobs integer default 1000, most integer default 10000)
   returns table (
     name text, line bigint, key text, used bigint, concurrency integer, waiting bigint, partial boolean, first_ms float8
@@ -287,7 +295,7 @@ begin
       select t.name from queue.bound_type t where t.job_type = l.job_type
     ) n
     join queue.bound_in_force b on b.name = n.name
-    left join queue.passed() p on p.lane = l.lane
+    left join queue.lane_floors() p on p.lane = l.lane
     where (l.lined or not b.keyed) and (b.concurrency is not null or exists (select from queue.key_bound k where k.name = b.name))
   ), seen as materialized (
     select c.name, c.gate, null::bigint as line, min(r.seq) as seq
@@ -375,11 +383,11 @@ $$;
 
 -- Choice of jobs by a claim under limits by key.
 --
--- A claim first locks the gates and then searches the lines. The free permits of each line are therefore known during the search, and nothing is
--- locked or read in a line without free permits. Every statement covers all lines at once.
+-- A claim first locks the gates and then searches the lines. The free permits of each line are therefore known during the search, and a
+-- line without free permits is neither locked nor read. Every statement covers all lines at once.
 
--- Updates permits from leases like queue.read_permits, but also for limits by key. A job that is no longer in its lease holds no permit of its
--- line.
+-- Updates permits from leases as queue.read_permits does, but also for limits by key. Releases the permits of jobs that have left their
+-- lease.
 create function queue.read_keyed(gates bigint[], floors bigint[], tokens uuid[]) returns void
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp
@@ -392,7 +400,7 @@ begin
       and h.place >= coalesce(f.floor, 0)
     left join lateral (select l.ids from queue.lease l where l.token = h.token offset 0) l on true
     where read_keyed.tokens is null or h.token = any (read_keyed.tokens)
-  ), gone as (
+  ), deleted as (
     delete from queue.permit h using still s
     where h.gate = s.gate and h.place = s.place
       and s.listed is null
@@ -412,14 +420,15 @@ begin
 end
 $$;
 
--- Returns locked entries in the lines of a plain lane, up to the free permits of each line, in the order of service of queue.choose_lines. The
--- caller must have locked the gates, so that the permits stay free. taken: lines of the jobs taken from other lanes.
+-- Returns locked entries in the lines of a plain lane, up to the free permits of each line, in the order of service of
+-- queue.choose_lines. The caller must have locked the gates, so that the permits stay free. `taken` contains the lines of the jobs that
+-- this claim has already taken from other lanes.
 --
--- Searches the lines after `after`, and then from the lowest line on, until it has enough jobs. Skips at most about 2,500 lines without free
--- permits. If none of the lines had free permits, checks the most recent entries, so that a job of a new key does not have to wait.
+-- Searches the lines after `after`, and then from the lowest line on, until it has enough jobs. Skips at most about 2,500 lines without
+-- free permits. If no searched line had free permits, checks the most recent entries, so a job of a new key does not have to wait.
 --
--- Returns the entries with their lines, up to a hundred lines without free permits, the line reached, and whether all lines were searched without
--- leaving an eligible entry.
+-- Returns the entries with their lines, up to a hundred lines without free permits, and the last searched line. `complete` means that all
+-- lines were searched and no eligible entry was left.
 create function queue.choose_keyed(
   lane bigint, after bigint, quantum integer, most integer, gates bigint[], floors bigint[], taken bigint[],
   out ats tid[], out lines bigint[], out passed bigint[], out reached bigint, out complete boolean
@@ -428,13 +437,13 @@ create function queue.choose_keyed(
   set search_path = pg_catalog, pg_temp
 as $$
 declare
-  twin      bigint := queue.twin_of(choose_keyed.lane);
+  twin      bigint := queue.paired_lane(choose_keyed.lane);
   now_ms    bigint := queue.clock_ms();
   -- Job type of the lane if any weights are set, otherwise null.
   weighted  text := (
     select queue.type_of(l.job_type) from queue.lane l where l.lane = choose_keyed.lane and exists (select from queue.weight) limit 1
   );
-  -- Whether any key has a setting of its own.
+  -- Whether any key has an individual setting.
   is_said   boolean := exists (select from queue.key_bound);
   first     bigint := choose_keyed.after;  -- lines above this one are searched next
   edge      bigint := 9223372036854775807;
@@ -454,7 +463,8 @@ begin
   reached := choose_keyed.after;
   for round in 1..7 loop
     exit when round = 7 and cardinality(ats) > 0;
-    -- Number of lines needed if each has as many jobs as the previous ones. Later rounds search more lines, in case many have no free permits.
+    -- Number of lines needed if the remaining lines have as many jobs as the lines searched so far. Later rounds search additional lines,
+    -- because many lines may have no free permits.
     wanted := greatest(1, ceil((choose_keyed.most - cardinality(ats)) / case
       when used = 0 then choose_keyed.quantum else greatest(1, cardinality(ats)::float8 / used) end));
     sight := case when round = 1 then wanted else greatest(500, wanted) end;
@@ -463,7 +473,7 @@ begin
       from unnest(choose_keyed.gates, choose_keyed.floors) f (gate, floor)
       join queue.bound_in_force b on b.gate = f.gate and b.keyed
     ), near as materialized (
-      -- Short lines are read sequentially, because reading two entries costs less than a probe.
+      -- Lines with few jobs are read sequentially, because reading two entries costs less than a probe.
       select distinct on (n.line) n.line, n.at
       from (
         select r.line, r.seq, r.ctid as at
@@ -475,7 +485,7 @@ begin
       order by n.line, n.seq
       limit sight
     ), far (line, at) as (
-      -- Long lines are read with one probe each.
+      -- Lines with many jobs are read with one probe each.
       (
         select r.line, r.ctid
         from queue.ready r
@@ -509,7 +519,7 @@ begin
         union all
         select b.gate, u.line, true from b cross join unnest(choose_keyed.taken) u (line)
       ) h
-      -- The CASE forces a lookup by hash, regardless of the number of rows that the planner estimates.
+      -- The CASE forces a hash lookup, regardless of the planner's row estimate.
       where case when h.line in (select f.line from found f) then true end
       group by h.gate, h.line
     ), vacant as materialized (
@@ -521,7 +531,7 @@ begin
       left join held h on h.gate = b.gate and h.line = f.line
       left join queue.key_bound k on is_said and k.name = b.name and k.line = f.line
       left join lateral (
-        -- The query inlines queue.starts_since, and looks for the first start only if there is one before the last.
+        -- Inlines queue.starts_since, and looks for the first start only if there is a start before the last.
         select least(
           b.starts - l.total + case when l.total > l.n then (
             select r.total - r.n from queue.rate r
@@ -549,7 +559,7 @@ begin
       order by r.line
       limit wanted
     ), one as materialized (
-      -- The first entry found in each line.
+      -- Locks the first entry of each line.
       select r.ctid as at, a.line
       from able a
       join queue.ready r on r.ctid = a.at
@@ -563,8 +573,8 @@ begin
       cross join lateral (
         select r.ctid as at, r.seq
         from queue.ready r
-        -- A range instead of `=`: with the order by line, the planner then uses the index of lines, regardless of the number of entries that it
-        -- estimates.
+        -- The condition is a range instead of `=`: with the ordering by line, the planner then uses the index of lines, regardless of its
+        -- row estimate.
         where r.lane = twin and r.line >= a.line and r.line <= a.line
         order by r.line, r.seq
         limit least(a.free, choose_keyed.quantum * a.weight)
@@ -610,7 +620,7 @@ begin
   if not complete or cardinality(d_lines) = 0 then
     return;
   end if;
-  -- All lines are found, so they share the remaining capacity.
+  -- All lines have been found, so they share the remaining capacity.
   share := choose_keyed.quantum + ceil((choose_keyed.most - cardinality(ats)) * 2.0 / (select sum(w) from unnest(d_weights) w));
   select coalesce(array_agg(t.at), '{}') as ats, coalesce(array_agg(t.line), '{}') as lines,
     coalesce(bool_or(t.nth = t.upto and t.has_more), false) as cut
@@ -625,7 +635,7 @@ begin
       select r.ctid as at, r.seq
       from queue.ready r
       where r.lane = twin and r.line >= k.line and r.line <= k.line
-        -- The ctid is compared instead of the position, because an entry with an earlier position may have been inserted meanwhile.
+        -- Entries are compared by ctid instead of position, because another session may have inserted an entry at an earlier position.
         and r.ctid <> all (choose_keyed.ats)
       order by r.line, r.seq
       limit k.upto - choose_keyed.quantum * k.weight
@@ -640,8 +650,8 @@ begin
 end
 $$;
 
--- Chooses jobs like choose_keyed, but in a lane without lines: from a position on and in the order of positions. Of the first thousand jobs, those
--- whose keys have no free permits are skipped.
+-- Chooses jobs as choose_keyed does, but in a lane without lines, and in the order of positions from `start` on. Reads the first thousand
+-- jobs, and skips jobs whose keys have no free permits.
 create function queue.choose_of_keys(
   lane bigint, start bigint, most integer, gates bigint[], floors bigint[], taken bigint[], out ats tid[], out lines bigint[], out passed bigint[]
 )
@@ -682,7 +692,7 @@ begin
 end
 $$;
 
--- Chooses jobs in several lanes, in the order of the lanes, up to `mosts` jobs of each.
+-- Chooses jobs in several lanes, in the order of the lanes, up to `mosts` jobs from each lane.
 create function queue.choose_under_keys(
   lanes bigint[], begins bigint[], in_lines boolean[], mosts integer[], quantum integer, most integer, gates bigint[], floors bigint[],
   out ats tid[], out lines bigint[], out passed bigint[], out reached bigint[], out complete boolean
@@ -723,17 +733,18 @@ $$;
 
 -- Claims of jobs under limits by key. For claims under other limits, see 15_limits.sql.
 
--- Returns whether a claim has no reason to lock a gate. That is the case if all leases were read recently, and none of `lines` has free permits.
--- Moreover, for each line the end of a job must notify a waiting worker, or a time has to pass (`wait_ms`), or the limit cannot record more lines.
-create function queue.known_full(gates bigint[], floors bigint[], lines bigint[], out is_known boolean, out wait_ms float8)
+-- Returns whether the limits of `lines` are known to be exhausted, so that a claim need not lock a gate. This is the case if all leases
+-- were read recently, and none of the `lines` has free permits. In addition, one of three conditions must hold for each line: the end of
+-- a job notifies a waiting worker, the delay until the next start is known (`wait_ms`), or the limit cannot record more lines.
+create function queue.are_exhausted(gates bigint[], floors bigint[], lines bigint[], out is_known boolean, out wait_ms float8)
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp
 as $$
 declare
-  -- The recorded lines are read before the permits, so that a job that ends after this query sends a notification.
-  known  jsonb := (select jsonb_object_agg(g.gate, to_jsonb(g.lines)) from queue.gate g where g.gate = any (known_full.gates));
+  -- The recorded lines are read before the permits, so a job that ends after this query sends a notification.
+  known  jsonb := (select jsonb_object_agg(g.gate, to_jsonb(g.lines)) from queue.gate g where g.gate = any (are_exhausted.gates));
 begin
-  if exists (select from queue.gate g where g.gate = any (known_full.gates) and g.read_at < clock_timestamp() - interval '1 s') then
+  if exists (select from queue.gate g where g.gate = any (are_exhausted.gates) and g.read_at < clock_timestamp() - interval '1 s') then
     is_known := false;
     return;
   end if;
@@ -742,14 +753,15 @@ begin
   from (
     select bool_or(r.free <= 0 and (r.wait_ms is not null or n.lines @> to_jsonb(r.line) or jsonb_array_length(n.lines) >= 100)) as is_known,
       min(r.wait_ms) as wait_ms
-    from queue.line_room(known_full.gates, known_full.floors, known_full.lines) r
+    from queue.line_room(are_exhausted.gates, are_exhausted.floors, are_exhausted.lines) r
     cross join lateral (select known -> r.gate::text as lines) n
     group by r.line
   ) l;
 end
 $$;
 
--- Returns the lines with waiting jobs and no free permits, and the delay in ms if a time has to pass. passed: lines in which jobs were seen.
+-- Returns the lines with waiting jobs and no free permits, and the delay in ms until the next start if it is known. `passed` contains
+-- lines that are known to have waiting jobs.
 create function queue.lines_waiting(gates bigint[], floors bigint[], lanes bigint[], in_lines boolean[], lines bigint[], passed bigint[])
   returns table (line bigint, wait_ms float8)
   language sql volatile
@@ -760,14 +772,15 @@ begin atomic
     select
     from unnest(lines_waiting.lanes, lines_waiting.in_lines) l (lane, in_lines)
     cross join lateral (
-      select from queue.ready q where q.lane = queue.twin_of(l.lane) and q.line >= r.line and q.line <= r.line order by q.line, q.seq limit 1
+      select from queue.ready q where q.lane = queue.paired_lane(l.lane) and q.line >= r.line and q.line <= r.line order by q.line, q.seq limit 1
     ) q
     where l.in_lines
   ))
   group by r.line;
 end;
 
--- Counts a start in each of `lines` under each limit in `gates` that has a rate, at the time `at` or slightly later.
+-- Counts a start in each of `lines` under each limit in `gates` that has a rate. The start is recorded at the time `at` or slightly
+-- later.
 create function queue.count_starts(gates bigint[], lines bigint[], at bigint) returns void
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp
@@ -789,7 +802,7 @@ begin
       select r.at_ms, r.total from queue.rate r where r.gate = s.gate and r.line = s.line order by r.at_ms desc limit 1
     ) l on true
   ), moved_on as (
-    -- Starts that other claims have counted for a later time.
+    -- Raises the cumulative totals of the starts that other claims have recorded for a later time.
     update queue.rate r set total = r.total + l.n
     from (
       select l.at, s.n
@@ -810,10 +823,10 @@ begin
 end
 $$;
 
--- ready -> lease: claims jobs like queue.claim_limited, from lanes covered by the limits in `gates`, of which some are by key. Of each key, takes
--- up to its free permits. The rows are those of claim_limited, preceded by one row without id for each fair lane, which contains the line after
--- which to continue. The last row has two additional reasons. `lines`: all lines with jobs were searched, and the remaining ones have no free
--- permits. `more`: some lines have not been searched yet.
+-- ready -> lease: claims jobs as queue.claim_limited does, from lanes covered by the limits in `gates`, some of them limits by key. Takes
+-- at most as many jobs of a key as the key has free permits. Returns the rows of claim_limited, preceded by one row without id for each
+-- fair lane, which contains the line after which to continue. In the last row, `closed` has two additional values. `lines`: all lines
+-- with jobs were searched, and the remaining lines have no free permits. `more`: some lines have not been searched yet.
 create function queue.claim_keyed(
   token uuid, worker uuid, gates bigint[], lanes bigint[], begins bigint[], in_lines boolean[], mosts integer[], most integer, freed uuid[],
   slack_ms bigint, permits bigint[]
@@ -842,11 +855,12 @@ begin
   if cardinality(claim_keyed.freed) = 0
     and exists (select from queue.gate g where g.gate = any (claim_keyed.gates) and cardinality(g.lines) > 0)
   then
-    -- A worker is already waiting, so it is enough to check, without locking the gates, whether anything has changed.
+    -- Another claim has recorded lines without free permits. This claim therefore checks without locking the gates whether anything has
+    -- changed.
     had := queue.choose_under_keys(
       claim_keyed.lanes, claim_keyed.begins, claim_keyed.in_lines, claim_keyed.mosts, 1, claim_keyed.most, claim_keyed.gates, claim_keyed.permits);
     if cardinality(had.ats) = 0 and cardinality(had.passed) > 0 then
-      select k.is_known, k.wait_ms into is_known, due_ms from queue.known_full(claim_keyed.gates, claim_keyed.permits, had.passed) k;
+      select k.is_known, k.wait_ms into is_known, due_ms from queue.are_exhausted(claim_keyed.gates, claim_keyed.permits, had.passed) k;
     end if;
     if is_known then
       return query select l.lane, null::bigint, l.line, null::bigint, null::bigint, null::smallint, null::smallint, null::text, null::float8,
@@ -870,7 +884,8 @@ begin
   end if;
   select bool_or(g.adopted < b.number) as is_new, bool_or(not b.keyed or g.not_before > clock_timestamp()) as in_all,
     bool_or(g.wanted and not b.keyed) as wanted, bool_or(cardinality(g.lines) > 0) as noted,
-    -- Jobs of a key per turn: at most as many as may run concurrently, and so few that other keys do not wait long.
+    -- Maximum number of jobs per key and turn: the lowest concurrency, number of starts or burst of the limits by key, capped at 5 so
+    -- that other keys do not wait long.
     greatest(1, least(5, min(least(b.concurrency, b.starts, b.burst)) filter (where b.keyed))) as quantum,
     case when min(b.within_ms) is not null then greatest(min(b.within_ms), claim_keyed.slack_ms) end as within,
     array_agg((
@@ -883,7 +898,7 @@ begin
   from queue.bound_in_force b
   join queue.gate g on g.gate = b.gate
   where b.gate = any (claim_keyed.gates);
-  if figures.is_new and not queue.adopt(claim_keyed.gates) then
+  if figures.is_new and not queue.count_running(claim_keyed.gates) then
     closed := 'unknown';
     return next;
     return;
@@ -891,12 +906,12 @@ begin
   for attempt in 1..2 loop
     free_ := claim_keyed.most;
     if figures.in_all then
-      free_ := least(free_, (select min(r.free) from queue.room(claim_keyed.gates, claim_keyed.permits) r));
+      free_ := least(free_, (select min(r.free) from queue.free_permits(claim_keyed.gates, claim_keyed.permits) r));
     end if;
     had := queue.choose_under_keys(claim_keyed.lanes, claim_keyed.begins, claim_keyed.in_lines, claim_keyed.mosts, figures.quantum,
       free_::integer, claim_keyed.gates, claim_keyed.permits);
     exit when attempt = 2 or cardinality(had.ats) >= claim_keyed.most or (free_ >= claim_keyed.most and cardinality(had.passed) = 0);
-    -- Finds ends of jobs that were not reported. Done at most once a second, by the first claim that lacks permits.
+    -- Finds jobs whose end was not reported. Runs at most once a second, in the first claim that lacks permits.
     update queue.gate g set read_at = clock_timestamp()
     where g.gate = any (claim_keyed.gates) and g.read_at < clock_timestamp() - interval '1 s';
     exit when not found;
@@ -918,7 +933,7 @@ begin
         and not exists (
           select from queue.gate g join queue.bound_in_force b on b.gate = g.gate where g.gate = any (claim_keyed.gates) and g.adopted < b.number
         )
-      returning ctid as at, case when line is null then lane else queue.twin_of(lane) end as lane, line, seq, id,
+      returning ctid as at, case when line is null then lane else queue.paired_lane(lane) end as lane, line, seq, id,
         least(attempts + 1, 32767)::smallint as attempts, crashes
     ), of_key as materialized (
       select t.lane, p.turn, t.line as stands, p.line, t.seq, t.id, t.attempts, t.crashes
@@ -952,9 +967,9 @@ begin
     -- No job was taken although permits were free: a limit's mode has changed, or this worker's heartbeat has expired.
     closed := 'unknown';
   elsif free_ < claim_keyed.most and cardinality(had.ats) >= free_ then
-    select max(r.wait_ms) into due_ms from queue.room(claim_keyed.gates, claim_keyed.permits) r where r.free <= 0;
+    select max(r.wait_ms) into due_ms from queue.free_permits(claim_keyed.gates, claim_keyed.permits) r where r.free <= 0;
     update queue.gate g set wanted = true
-    from queue.room(claim_keyed.gates, claim_keyed.permits) r
+    from queue.free_permits(claim_keyed.gates, claim_keyed.permits) r
     where g.gate = r.gate and not g.wanted and r.free <= 0 and r.wait_ms is null;
     closed := case when due_ms is null then 'full' else 'rate' end;
   elsif took < claim_keyed.most then
@@ -966,10 +981,10 @@ begin
     closed := case when not had.complete then 'more' when cardinality(waiting) > 0 then 'lines' end;
   end if;
   if figures.wanted then
-    perform queue.tell_of_room(claim_keyed.gates, claim_keyed.permits);
+    perform queue.notify_free_permits(claim_keyed.gates, claim_keyed.permits);
   end if;
   if figures.noted or cardinality(waiting) > 0 then
-    perform queue.tell_of_keys(claim_keyed.gates, claim_keyed.permits, waiting);
+    perform queue.notify_free_lines(claim_keyed.gates, claim_keyed.permits, waiting);
   end if;
   if figures.is_new or took = 0 then
     permit_floors := null;

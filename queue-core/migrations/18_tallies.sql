@@ -4,18 +4,18 @@
 --   tallied -> tally_total     by any worker, within about a minute (roll_up)
 --   tally_total -> nothing     by any worker, after the retention (prune_totals.sql)
 --
--- tally_total contains every count four times, in steps of 10 seconds, a minute, an hour and a day, so that a query over any period reads few rows.
--- The statement that deletes a row of tallied adds it to all four. Therefore each row is counted once, regardless of which worker rolls it up and
--- when. Readers add up both tables.
+-- tally_total contains every count four times, in steps of 10 seconds, a minute, an hour and a day, so a query over any period reads few
+-- rows. One statement deletes a row of tallied and adds its counts to all four steps, so each row is counted exactly once. Readers add up
+-- both tables.
 --
--- Each attempt is either completed, retried, dead, cancelled, snoozed or released. Additional counts describe how retried or dead attempts ended:
--- timed_out, panicked and crashed (crashed attempts may also be cancelled). lease_lost counts attempts whose verdict was rejected because another
--- worker held the job. Expired jobs had no attempt.
+-- Each attempt is either completed, retried, dead, cancelled, snoozed or released. Additional counts describe how retried or dead
+-- attempts ended: timed_out, panicked and crashed (crashed attempts may also be cancelled). lease_lost counts attempts whose verdict was
+-- rejected because another worker held the job. Expired jobs had no attempt.
 --
--- A histogram counts by duration (queue.bounds_ms). In the tables it is one number with 16 decimal digits per bucket, lowest bucket in the lowest
--- digits. Two histograms are added like numbers, which takes a twentieth of the time of arrays (queue.unpacked).
+-- A histogram counts by duration (queue.bounds_ms). In the tables, a histogram is one number with 16 decimal digits per bucket, lowest
+-- bucket in the lowest digits. Adding two such numbers takes a twentieth of the time of adding arrays (queue.histogram_buckets).
 
--- Last sequence number of each source. A report that is repeated because its confirmation was lost is not counted again.
+-- Number of the last report from each source, so that a report repeated after a lost confirmation is not counted again.
 create table queue.tally_source (
   source  uuid         primary key,
   number  bigint       not null,
@@ -44,10 +44,11 @@ create table queue.tallied (
 ) with (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 5000, autovacuum_vacuum_cost_delay = 0);
 
 create index tallied_at on queue.tallied (at);
--- A publication of all tables needs a replica identity, because rows may be identical.
+-- A publication of all tables requires a replica identity, and `tallied` has no key because rows may be identical.
 alter table queue.tallied replica identity full;
 
--- Totals by step. Queue and type are empty in rows that cover all queues and types, and * in rows for those beyond the maximum number of names.
+-- Totals by step. Queue and job type are empty in rows that cover all queues and job types. They are `*` in rows that cover the pairs
+-- beyond the daily maximum of about 500.
 create table queue.tally_total (
   step        integer      not null,  -- step length in seconds
   at          timestamptz  not null,
@@ -74,14 +75,14 @@ create table queue.tally_total (
 
 create index tally_total_at on queue.tally_total (step, at);
 
--- Returns the upper bounds of a histogram's buckets in ms. The first bucket counts durations below 1 ms; the last one, the 24th, counts durations
--- of a day or longer.
+-- Returns the upper bounds of a histogram's buckets in ms. The first bucket counts durations below 1 ms. The 24th and last bucket counts
+-- durations of a day or longer.
 create function queue.bounds_ms() returns bigint[]
   language sql immutable parallel safe
   return '{1,2,5,10,20,50,100,200,500,1000,2000,5000,10000,20000,60000,120000,300000,600000,1800000,3600000,10800000,28800000,86400000}'::bigint[];
 
--- Returns a quantile of a histogram in ms, for example the median for share 0.5, or null if the histogram is empty. The bucket is exact; within the
--- bucket, the value is interpolated logarithmically. In the last bucket the value is one day.
+-- Returns a quantile of a histogram in ms, for example the median for share 0.5. Returns null if the histogram is empty. The value is
+-- interpolated logarithmically within its bucket. In the last bucket, the value is one day.
 create function queue.quantile(histogram bigint[], share double precision) returns double precision
   language sql immutable parallel safe
 begin atomic
@@ -100,13 +101,13 @@ begin atomic
   from wanted w;
 end;
 
--- Returns the buckets of a histogram that is in the format of the tables.
-create function queue.unpacked(histogram numeric) returns bigint[]
+-- Returns the buckets of a histogram that is stored as one number.
+create function queue.histogram_buckets(histogram numeric) returns bigint[]
   language plpgsql immutable strict parallel safe
   set search_path = pg_catalog, pg_temp
 as $$
 declare
-  -- The digits are stored as bytes, because extracting a part of a text searches from the start.
+  -- The digits are converted to bytes, because substr searches a text from the start.
   d  constant bytea := decode(lpad(histogram::text, 384, '0'), 'escape');
 begin
   return array[
@@ -122,10 +123,11 @@ begin
 end
 $$;
 
--- tallied -> tally_total: rolls up to `most` rows into the totals, of one queue and type or of any, and returns the number of rows.
+-- tallied -> tally_total: rolls up to `most` rows into the totals, either rows of one queue and job type or all rows. Returns the number
+-- of rows.
 --
--- About 500 pairs of queue and type a day have rows of their own, first come, first served; the counts of other pairs are added to *.
--- Safe: concurrent calls take different rows, and lock totals in a global order.
+-- On each day, about the first 500 pairs of queue and job type have rows of their own. The counts of later pairs are added to rows with the
+-- name `*`. Safe: concurrent calls take different rows, and lock totals in a global order.
 create function queue.add_tallies(most integer, only_queue text, only_type text) returns bigint
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp
@@ -184,9 +186,9 @@ begin
 end
 $$;
 
--- tallied -> tally_total: rolls up to `most` rows into the totals. Does nothing if all rows are of the last half minute. Returns the number of
--- rows, and the number of pairs of queue and type whose totals cannot be written now because an open transaction has locked them, or because the
--- server rejects them. The rows of such a pair stay in tallied, where readers find them.
+-- tallied -> tally_total: rolls up to `most` rows into the totals. Does nothing if all rows are younger than 30 seconds. Returns the
+-- number of rows, and the number of refused pairs of queue and job type. A pair is refused if an open transaction has locked its totals,
+-- or if the server rejects them. The rows of a refused pair stay in tallied, where readers find them.
 create function queue.roll_up(most integer, out added bigint, out refused integer)
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp
@@ -212,13 +214,13 @@ begin
     exception when lock_not_available or deadlock_detected or data_exception or integrity_constraint_violation or raise_exception then
       refused := refused + 1;
     end;
-    -- Ends early to keep what was added so far. If the call exceeded the caller's timeout, everything would be rolled back.
+    -- Ends early to keep the rows added so far. A call that exceeds the caller's timeout would be rolled back.
     exit when refused = 5 or clock_timestamp() > now() + interval '4 s';
   end loop;
 end
 $$;
 
--- Returns the result of queue.history, with histograms in the format of the tables.
+-- Implements queue.history. Histograms are returned as stored, as one number each.
 create function queue.read_history(span interval, width interval, of_queue text, of_type text, each boolean)
   returns table (
     at timestamptz, seconds double precision, queue text, job_type text, completed bigint, retried bigint, dead bigint, cancelled bigint,
@@ -255,7 +257,8 @@ begin
     grain := case when looked <= 600 then 10 when looked <= 86400 then 60 else 3600 end;
     since := date_bin(make_interval(secs => grain), now() - make_interval(secs => looked), epoch);
     upto := since;
-    -- Each level is read up to the start of the next one, and the last level up to now.
+    -- The totals of each step length are read up to the start of the next longer step, and the totals of the longest step length up to
+    -- now.
     for l in array_position(levels, grain) .. 4 loop
       read := read || levels[l];
       froms := froms || upto;
@@ -325,7 +328,7 @@ begin
     group by 1, 2, 3
   )
   select s.at, extract(epoch from case when width is null then now() else least(s.at + make_interval(secs => grain), now()) end - s.at)::float8,
-    -- With a filter by name, the filter determines the name.
+    -- With a filter by name, returns the name from the filter.
     coalesce(s.queue, of_queue), coalesce(s.job_type, of_type), s.completed, s.retried, s.dead, s.cancelled, s.snoozed, s.released, s.expired,
     s.lease_lost, s.timed_out, s.panicked, s.crashed, s.run, s.start, others
   from summed s (at, queue, job_type, completed, retried, dead, cancelled, snoozed, released, expired, lease_lost, timed_out, panicked, crashed, run,
@@ -335,16 +338,16 @@ begin
 end
 $$;
 
--- Returns the attempt outcomes of the period `last` up to now, at most 30 days, in steps of length `step` (null: a single step). Counts only the
--- given queue and job type (null: all). With `apart`, returns a row for each queue and type instead of the total. If not all fit into 2,000 rows,
--- only the busiest pairs are returned, and left_out is the number of the others.
+-- Returns the attempt outcomes of the period `last` up to now, at most 30 days, in steps of length `step` (null: a single step). Counts
+-- only the given queue and job type (null: all). With `apart`, returns a row for each queue and job type instead of the total. If not all
+-- pairs fit into 2,000 rows, only the busiest pairs are returned, and left_out is the number of omitted pairs.
 --
--- A step without attempts has no row. Steps start at whole multiples of their length since 1970, in UTC, so the first one may start slightly before
--- the period. A step is at least 10 seconds up to an hour back, a minute up to a day back, and an hour beyond. `seconds` is the length of a step,
--- or the elapsed part of the current one.
+-- A step without attempts has no row. Steps start at whole multiples of their length since 1970, in UTC, so the first step may start
+-- slightly before the period. The shortest step is 10 seconds for the last hour, a minute for the last day, and an hour for longer
+-- periods. `seconds` is the length of a step, or the elapsed part of the current step.
 --
--- In the columns queue and job_type, null means all, and * means those beyond the maximum number of names. run contains the durations of handlers,
--- and start the durations for which jobs were ready before they started (see queue.quantile).
+-- In the columns queue and job_type, null means all, and * means the pairs beyond the daily maximum. `run` contains the durations of
+-- handlers, and `start` the times that jobs spent in ready before their start (see queue.quantile).
 create function queue.history(
   last interval default '1 hour', step interval default null, queue text default null, job_type text default null, apart boolean default false
 )
@@ -356,6 +359,6 @@ create function queue.history(
   language sql stable
 begin atomic
   select h.at, h.seconds, h.queue, h.job_type, h.completed, h.retried, h.dead, h.cancelled, h.snoozed, h.released, h.expired, h.lease_lost,
-    h.timed_out, h.panicked, h.crashed, queue.unpacked(h.run), queue.unpacked(h.start), h.left_out
+    h.timed_out, h.panicked, h.crashed, queue.histogram_buckets(h.run), queue.histogram_buckets(h.start), h.left_out
   from queue.read_history(history.last, history.step, history.queue, history.job_type, history.apart) h;
 end;

@@ -1,11 +1,12 @@
 -- Diagnosis of jobs that are not running: the possible causes, most likely first. The file starts with one function for each cause.
--- queue.why_causes combines the causes, and queue.why describes them. All functions only read. Their cost does not grow with the number of waiting
--- or finished jobs, because counts are limited and start from the end, where index entries are live.
+-- queue.why_causes combines the causes, and queue.why describes them. All functions only read. Their cost does not grow with the number
+-- of waiting or finished jobs, because counts are limited and start from the end of an index, where entries are live.
 --
--- No function locks a row, because a claim would skip the row. The holder of a row lock is found by the transaction id in the row (xmax) and the
--- session that holds the lock on the id.
+-- No function locks a row, because a claim would skip the row. To find the holder of a row lock, the functions read the transaction id in
+-- the row (xmax) and look for the session that holds the lock on this id.
 
--- Returns a description of the holder of a lock from pg_locks: the pid of a session, or the name of a prepared transaction.
+-- Returns a description of the session or prepared transaction that holds a lock, given the lock's columns in pg_locks. A session is
+-- described by its pid, a prepared transaction by its name.
 create function queue.why_holder(pid integer, virtual text) returns jsonb
   language plpgsql stable
   set search_path = pg_catalog, pg_temp
@@ -25,23 +26,23 @@ begin
 end
 $$;
 
--- Returns whether the transaction `number`, which may be a savepoint, is in progress.
-create function queue.is_going_on(number xid) returns boolean
+-- Returns whether the transaction or savepoint with the id `number` is in progress.
+create function queue.is_in_progress(number xid) returns boolean
   language plpgsql stable
   set search_path = pg_catalog, pg_temp
 as $$
 declare
   next   bigint := pg_snapshot_xmax(pg_current_snapshot())::text::bigint;
-  whole  bigint := (next >> 32 << 32) + is_going_on.number::text::bigint;
+  whole  bigint := (next >> 32 << 32) + is_in_progress.number::text::bigint;
 begin
   whole := case when whole >= next then whole - (1::bigint << 32) else whole end;
   return whole > 0 and coalesce(pg_xact_status(whole::text::xid8) = 'in progress', false);
 end
 $$;
 
--- Returns the unfinished transactions that have locked a row or are deleting it: sessions by pid, prepared transactions by name; null if there are
--- none. stands: the row's xmax. If the row's locker has ended, its id identifies no session. The id of another transaction counts only if that
--- transaction has locked rows of the same table.
+-- Returns the unfinished transactions that have locked a row or are deleting it. Identifies sessions by pid and prepared transactions by
+-- name. Returns null if there are no such transactions. `stands` is the row's xmax. An id that is reused after wraparound may belong to
+-- an unrelated transaction, so a transaction counts only if it has locked rows of the same table.
 create function queue.why_held(of regclass, stands xid) returns jsonb
   language plpgsql stable
   set search_path = pg_catalog, pg_temp
@@ -59,21 +60,21 @@ begin
         select
         from pg_locks r
         where r.locktype = 'relation' and r.relation = why_held.of and r.granted and r.virtualtransaction = l.virtualtransaction
-          -- The database is compared, because tables of other databases may have the same oid.
+          -- Tables of other databases may have the same oid.
           and r.database = (select d.oid from pg_database d where d.datname = current_database())
           and r.mode in ('RowShareLock', 'RowExclusiveLock')
       );
     exit when held is not null or look = 2 or why_held.stands = '0';
-    -- Several transactions may share a row lock. The xmax is then the id of their multixact.
+    -- Several transactions may share a row lock. The xmax is then the id of a multixact.
     begin
       lockers := array(select m.xid from pg_get_multixact_members(why_held.stands) m);
     exception when internal_error then
       exit;
     end;
   end loop;
-  -- A savepoint has its own transaction id, which is not locked once the savepoint is released. The transaction is then unknown: candidates are
-  -- those that have locked rows of the table and began before the savepoint.
-  if held is null and queue.is_going_on(why_held.stands) then
+  -- A savepoint has its own transaction id, whose lock ends when the savepoint is released. The transaction is then unknown. Candidates
+  -- are the transactions that have locked rows of the table and are older than the savepoint.
+  if held is null and queue.is_in_progress(why_held.stands) then
     select jsonb_agg(distinct queue.why_holder(l.pid, l.virtualtransaction)) into held
     from pg_locks l
     join pg_locks r on r.virtualtransaction = l.virtualtransaction
@@ -99,8 +100,8 @@ begin atomic
     and (w.types is null or why_servers.stored = any (w.types));
 end;
 
--- Returns one row with the reason why no worker serves such jobs, or no row if some worker does. last: the last worker that served them, if its row
--- still exists.
+-- Returns one row with the reason why no worker serves jobs of this queue and stored job type, or no row if a worker does. `last` is
+-- the last worker that served these jobs, if the worker's row still exists.
 create function queue.why_unserved(queue text, stored text) returns table (kind text, facts jsonb)
   language plpgsql stable
   set search_path = pg_catalog, pg_temp
@@ -137,8 +138,8 @@ begin
 end
 $$;
 
--- Returns the recent completion rate of a plain lane in jobs per second, and the time of the last completion. Reads the newest rows of the history
--- of all lanes. The results are null if these rows contain no job of the lane.
+-- Returns the recent completion rate of a plain lane in jobs per second, and the time of the last completion. Reads the newest history
+-- rows of all lanes. The results are null if these rows contain no job of the lane.
 create function queue.why_pace(lane bigint, out per_s float8, out last_at timestamptz)
   language plpgsql stable
   set search_path = pg_catalog, pg_temp
@@ -163,9 +164,10 @@ begin
 end
 $$;
 
--- Returns the number of ready jobs that run before a job: those ahead of it in its lane or line, and those with higher priority in its queue.
--- Higher ones count only if they may start, and if a worker that serves the job also serves them. Each count is limited to `most` + 1. held: jobs
--- of the queue that these workers hold, and since when.
+-- Returns the number of ready jobs that run before a job: `ahead` counts the jobs in front of it in its lane or line, and `higher` the
+-- jobs with higher priority in its queue. A job with higher priority counts only if it may start, and only if its type is served by a
+-- worker that also serves the given job. Each count is limited to `most` + 1. `held` is the number of the queue's jobs that such workers
+-- hold, and held_since the earliest claim time of these jobs.
 create function queue.why_ahead(
   queue text, stored text, priority integer, lane bigint, seq bigint, line bigint, most integer,
   out ahead bigint, out higher bigint, out held bigint, out held_since timestamptz
@@ -176,7 +178,7 @@ create function queue.why_ahead(
   set plan_cache_mode = force_generic_plan
 as $$
 declare
-  begins  bigint := coalesce((select max(p.seq) from queue.passed() p where p.lane = why_ahead.lane), 0);
+  begins  bigint := coalesce((select max(p.seq) from queue.lane_floors() p where p.lane = why_ahead.lane), 0);
 begin
   if why_ahead.line is null then
     select count(*) into ahead
@@ -198,7 +200,7 @@ begin
   with full_ as materialized (
     select b.name
     from queue.bound_in_force b
-    cross join lateral queue.room(array[b.gate], null) r
+    cross join lateral queue.free_permits(array[b.gate], null) r
     where r.free <= 0 and not b.keyed
   ), before as materialized (
     select distinct l.lane, l.job_type
@@ -227,7 +229,7 @@ begin
   from (
     select
     from begin_ b
-    left join queue.passed() p on p.lane = b.lane
+    left join queue.lane_floors() p on p.lane = b.lane
     cross join lateral (
       select from queue.ready r where r.lane = b.lane and r.seq >= coalesce(p.seq, 0) order by r.seq desc limit why_ahead.most + 1
     ) r
@@ -240,8 +242,8 @@ begin
 end
 $$;
 
--- Returns the head of an ordering key behind which a job is waiting, and the number of jobs between the two, counted up to `most`. The result has
--- no head if the key is free.
+-- Returns the head of the ordering key that blocks a job, and the number of jobs between the head and the job, counted up to `most`. The
+-- result has no head if the key is free.
 create function queue.why_behind(key bigint, seq bigint, most integer) returns jsonb
   language plpgsql stable
   set search_path = pg_catalog, pg_temp
@@ -276,8 +278,8 @@ begin
 end
 $$;
 
--- Returns what is known about a missing job: the time contained in its id, the ages of the oldest and the newest jobs, uncommitted transactions
--- that have enqueued jobs, and other stores in the database.
+-- Returns the available facts about a missing job: the time contained in its id, the enqueue times of the store's oldest and newest jobs,
+-- uncommitted transactions that have enqueued jobs, and other stores in the database.
 create function queue.why_absent(id bigint) returns jsonb
   language plpgsql stable
   set search_path = pg_catalog, pg_temp
@@ -285,7 +287,7 @@ create function queue.why_absent(id bigint) returns jsonb
 as $$
 begin
   return jsonb_strip_nulls(jsonb_build_object(
-    -- The time is null outside the range that the database clock can have produced.
+    -- The time is null if the database clock cannot have produced the id.
     'given_at', case when why_absent.id >> 20 between 946684800000 and 253402300799999 then queue.enqueued_at(why_absent.id) end,
     'future', why_absent.id >= queue.id_at(clock_timestamp() + interval '1 second'),
     'oldest_at', (select queue.enqueued_at(j.id) from queue.job j order by j.id limit 1),
@@ -311,11 +313,11 @@ begin
 end
 $$;
 
--- Facts of the store, read from one snapshot. queue.why_causes is a SECURITY DEFINER entry point for roles that may not read the tables; it returns
--- no payload.
+-- The following functions collect the causes from one snapshot. queue.why_causes is a SECURITY DEFINER entry point for roles that may not
+-- read the tables. The function returns no payload.
 
 -- Returns the facts of a finished job: its outcome, and the errors of its last attempts in chronological order.
-create function queue.why_over(id bigint) returns jsonb
+create function queue.why_finished(id bigint) returns jsonb
   language sql stable
 begin atomic
   select jsonb_strip_nulls(jsonb_build_object(
@@ -325,15 +327,16 @@ begin atomic
       from (
         select f.attempt, f.at, f.ran_ms, f.error
         from queue.failure f
-        where f.id = why_over.id
+        where f.id = why_finished.id
         order by f.at desc, f.attempt desc
         limit 20
       ) f
     )))
-  from queue.end_of(why_over.id) e;
+  from queue.end_of(why_finished.id) e;
 end;
 
--- Returns the worker that holds a running job, the claim time, and the job's reported progress.
+-- Returns the causes for a running job: the worker that holds the job, and sessions that have locked the lease. The cause with the worker
+-- also contains the claim time and the progress that the job has reported.
 create function queue.why_running(id bigint) returns table (rank float8, kind text, facts jsonb)
   language plpgsql stable
   set search_path = pg_catalog, pg_temp
@@ -370,8 +373,8 @@ begin
 end
 $$;
 
--- Returns the limits that delay a ready job: those without a free permit, those that wait for workers' acknowledgements, and those whose gate
--- another session has locked.
+-- Returns the limits that delay a ready job: limits without a free permit, limits that some workers have not acknowledged, and limits
+-- whose gate another session has locked.
 create function queue.why_limited(id bigint, queue text, stored text) returns table (rank float8, kind text, facts jsonb)
   language plpgsql stable
   set search_path = pg_catalog, pg_temp
@@ -390,7 +393,7 @@ begin
   from queue.waits_for(why_limited.id) w
   join queue.bound_in_force b on b.name = w.name
   union all
-  -- Ranks before `locked`, because claims that are waiting for the gate have locked entries.
+  -- Has a lower rank than `locked`, because claims that are waiting for the gate have locked entries.
   select 24, 'limit_locked', jsonb_build_object('limit', b.name, 'sessions', s.held)
   from queue.bound_in_force b
   join queue.gate g on g.gate = b.gate
@@ -411,7 +414,7 @@ begin atomic
   order by p.paused_at;
 end;
 
--- Returns the causes that delay a ready job which is queued behind other jobs or quarantined.
+-- Returns the causes that delay a ready job if the job is queued behind other jobs or quarantined.
 create function queue.why_turn(
   id bigint, queue text, stored text, priority integer, plain bigint, lane bigint, seq bigint, line bigint, crashes integer, is_stopped boolean
 )
@@ -421,7 +424,7 @@ create function queue.why_turn(
 as $$
 declare
   most    constant integer := 10000;
-  solo    boolean := lane not in (plain, queue.twin_of(plain));
+  solo    boolean := lane not in (plain, queue.paired_lane(plain));
   turn    record;
   pace    record;
 begin
@@ -448,8 +451,8 @@ begin
 end
 $$;
 
--- Returns the causes common to all waiting states: no worker serves the job, it is paused, its deadline has passed, or a session has locked its
--- entry.
+-- Returns the causes common to all waiting states: no worker serves the job, the job is paused, its deadline has passed, or a session has
+-- locked its entry.
 create function queue.why_waiting(
   id bigint, queue text, stored text, state text, late boolean, system jsonb, key bigint, lane bigint, seq bigint
 )
@@ -459,7 +462,8 @@ create function queue.why_waiting(
   set enable_seqscan = off set enable_bitmapscan = off
 as $$
 declare
-  -- Causes that apply only once the job is ready rank below causes that keep it from becoming ready.
+  -- Causes that apply only to a ready job get a higher rank than the causes that keep the job from becoming ready. Causes with a higher
+  -- rank are less likely.
   later  float8 := case when state = 'ready' or late then 0 else 60 end;
   held   jsonb;
 begin
@@ -480,7 +484,8 @@ begin
 end
 $$;
 
--- Returns the children for which a parked job is waiting, or null if there are none. Each child has the name of the wait, and its state or outcome.
+-- Returns the children that a parked job waits for, or null if there are none. Each entry contains the child's name, the name of the
+-- wait, and the child's id and state or outcome.
 create function queue.why_joined(id bigint, names text[]) returns jsonb
   language plpgsql stable
   set search_path = pg_catalog, pg_temp
@@ -503,8 +508,8 @@ begin
 end
 $$;
 
--- Returns the causes with their ranks, lowest first, and a description of the job (null: the job does not exist). The last cause of a ready job,
--- `nothing`, means that nothing prevents it from running. `nothing` is valid only if no other cause precedes it.
+-- Returns the causes with their ranks, lowest first, and a description of the job (null: the job does not exist). The last cause of a
+-- ready job is always `nothing`, which means that nothing prevents the job from running. It is valid only if it is the only cause.
 create function queue.why_causes(id bigint) returns table (rank float8, kind text, facts jsonb, job jsonb)
   language plpgsql stable security definer
   set search_path = pg_catalog, pg_temp
@@ -531,7 +536,7 @@ begin
     return query select 0::float8, 'no_such_job', queue.why_absent(why_causes.id), null::jsonb;
     return;
   end if;
-  -- Whether the job is only waiting for a worker to promote it.
+  -- Whether the job could become ready and only waits for a worker to move it.
   late := case at.state when 'scheduled' then at.run_at <= now()
     when 'parked' then coalesce(at.run_at <= now(), false) or exists (
       select from queue.parked p join queue.signal s on s.id = p.id and s.name = any (p.names) where p.id = why_causes.id)
@@ -548,7 +553,7 @@ begin
     return query select r.rank, r.kind, r.facts, where_ from queue.why_running(why_causes.id) r;
     return;
   elsif at.state not in ('ready', 'scheduled', 'blocked', 'parked') then
-    return query select 0::float8, at.state, queue.why_over(why_causes.id), where_;
+    return query select 0::float8, at.state, queue.why_finished(why_causes.id), where_;
     return;
   end if;
   return query
@@ -604,8 +609,8 @@ begin
 end
 $$;
 
--- Returns the rows of the given leases and jobs that another transaction has locked, with the session if a single one has locked the row. Never
--- waits, and keeps no lock. SECURITY DEFINER, because a worker has no privilege to update jobs and keys.
+-- Returns the rows of the given leases and jobs that another transaction has locked, with the locker's session if only one transaction
+-- has locked the row. Never waits, and keeps no lock. SECURITY DEFINER, because a worker has no privilege to update jobs and keys.
 create function queue.locked_rows(tokens uuid[], ids bigint[])
   returns table (relation text, token uuid, job bigint, pid integer, role text, application text)
   language plpgsql volatile security definer
@@ -640,9 +645,9 @@ begin
 end
 $$;
 
--- Returns the jobs in `jobs` that have a row in the table `relation`. Returns all of `jobs` if another session has locked the table for longer than
--- lock_timeout.
-create function queue.those_in(relation regclass, jobs bigint[]) returns bigint[]
+-- Returns the ids in `jobs` that have a row in the table `relation`. Returns all ids in `jobs` if another session has locked the table
+-- for longer than lock_timeout.
+create function queue.ids_in(relation regclass, jobs bigint[]) returns bigint[]
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp
 as $$
@@ -656,14 +661,15 @@ exception when lock_not_available then
 end
 $$;
 
--- Result for clients in any language: queue.why. Each cause is a row with its kind, its facts and a sentence, most likely first. There is always at
--- least one. docs/WHY.md documents each kind and the remedy.
+-- queue.why, for clients in any language. Each cause is a row with its kind, its facts and a sentence, most likely first. The
+-- result has at least one row. docs/WHY.md documents each kind and the remedy.
 --
--- The functions run with the caller's rights. Of other sessions they return what the caller may see, which always includes that a session exists.
+-- The following functions run with the caller's rights. They return only those details of other sessions that the caller may see. The
+-- existence of a session is always visible.
 
--- Returns the sessions in `sessions` with their visible details, or null if none is left. Sessions that have ended are left out, and so are those
--- that will soon end, such as a claim or a verdict. A session with a hidden transaction is assumed to last, unless it belongs to a worker. before:
--- only sessions whose transaction had begun by this time.
+-- Returns the sessions in `sessions` with their visible details, or null if all are omitted. Omits sessions that have ended or will soon
+-- end, such as the session of a claim or a verdict. A session whose transaction is hidden from the caller is returned unless it belongs
+-- to a worker. With `before`, returns only sessions whose transaction had begun by this time.
 create function queue.why_sessions(sessions jsonb, moment interval default '1 s', before timestamptz default 'infinity') returns jsonb
   language plpgsql stable
   set search_path = pg_catalog, pg_temp
@@ -671,7 +677,7 @@ as $$
 begin
   return (
     select jsonb_agg(s.session || coalesce(a.facts, '{}'))
-    -- A session may have ended since the facts were read, so that the list may be missing.
+    -- The list is null if the session ended before the facts were read.
     from jsonb_array_elements(case jsonb_typeof(why_sessions.sessions) when 'array' then why_sessions.sessions else '[]' end) s (session)
     left join lateral (
       select jsonb_strip_nulls(jsonb_build_object(
@@ -689,9 +695,9 @@ begin
 end
 $$;
 
--- Returns the sessions of this database whose transactions have prevented vacuum from cleaning up for longer than `span`, or null if there are
--- none.
-create function queue.why_old(span interval) returns jsonb
+-- Returns the transactions and replication slots that have prevented vacuum from removing dead rows for longer than `span`, or null if
+-- there are none. Slots, and transactions whose start time is hidden, are returned if their age exceeds 100,000 transactions.
+create function queue.why_snapshots(span interval) returns jsonb
   language plpgsql stable
   set search_path = pg_catalog, pg_temp
 as $$
@@ -706,13 +712,13 @@ begin
       where a.datname = current_database() and coalesce(a.backend_type, 'client backend') = 'client backend'
         and (a.backend_xmin is not null or a.backend_xid is not null)
         and case when a.state is null then age(coalesce(a.backend_xmin, a.backend_xid)) > 100000
-          else a.xact_start < clock_timestamp() - why_old.span end
+          else a.xact_start < clock_timestamp() - why_snapshots.span end
       order by a.xact_start nulls last
       limit 3)
       union all
       (select jsonb_build_object('prepared', p.gid, 'role', p.owner, 'since', p.prepared, 'visible', true)
       from pg_prepared_xacts p
-      where p.database = current_database() and p.prepared < clock_timestamp() - why_old.span
+      where p.database = current_database() and p.prepared < clock_timestamp() - why_snapshots.span
       order by p.prepared
       limit 3)
       union all
@@ -726,9 +732,9 @@ begin
 end
 $$;
 
--- Returns the sessions that hold or await a lock on the store's tables in one of these modes, or null if there are none. The default mode also
--- blocks readers. Never waits.
-create function queue.why_shut(modes text[] default '{AccessExclusiveLock}') returns jsonb
+-- Returns the sessions that hold or await a lock in one of the `modes` on the store's tables, or null if there are none. The default is
+-- the only mode that also blocks readers. Never waits.
+create function queue.why_table_locked(modes text[] default '{AccessExclusiveLock}') returns jsonb
   language plpgsql stable
   set search_path = pg_catalog, pg_temp
 as $$
@@ -738,7 +744,7 @@ begin
       'sessions', coalesce(queue.why_sessions(jsonb_agg(distinct queue.why_holder(l.pid, l.virtualtransaction)), '0 s'), '[]'))
     from pg_locks l
     join pg_class c on c.oid = l.relation
-    where l.locktype = 'relation' and l.mode = any (why_shut.modes) and l.pid is distinct from pg_backend_pid()
+    where l.locktype = 'relation' and l.mode = any (why_table_locked.modes) and l.pid is distinct from pg_backend_pid()
       and l.database = (select d.oid from pg_database d where d.datname = current_database())
       and c.relnamespace = (select r.relnamespace from pg_class r where r.oid = 'queue.job'::regclass)
       -- Excludes autovacuum, which yields to waiting sessions.
@@ -748,8 +754,8 @@ begin
 end
 $$;
 
--- Returns one sentence that describes a cause.
-create function queue.why_says(kind text, facts jsonb, job jsonb) returns text
+-- Returns a sentence that describes a cause.
+create function queue.why_text(kind text, facts jsonb, job jsonb) returns text
   language plpgsql stable
   set search_path = pg_catalog, pg_temp
 as $$
@@ -770,7 +776,7 @@ begin
     when 'expired' then 'it expired: no attempt started in time'
     when 'dead' then 'it is dead: it has no attempts left, or failed permanently'
     when 'running' then format('%s has it', name)
-    when 'cancelling' then format('%s has it, and its handler was told to stop', name)
+    when 'cancelling' then format('%s has it, and its handler was notified', name)
     when 'silent_worker' then format('%s has it and is silent: another worker recovers it', name)
     when 'lease_locked' then format('%s has its lease locked', who)
     when 'scheduled' then format('it is due at %s', facts ->> 'run_at')
@@ -811,8 +817,9 @@ begin
 end
 $$;
 
--- Returns why a job is not running, most likely cause first. job contains the state, queue, job_type, version, priority and attempts; it is null if
--- the job does not exist. Sessions whose transaction is shorter than `moment` are not reported as causes. A snapshot counts as old from `span` on.
+-- Returns the causes that keep a job from running, most likely first. `job` contains the state, queue, job_type, version, priority and
+-- attempts, or is null if the job does not exist. A session that blocks the job is reported only if its transaction has lasted for at
+-- least `moment`. Old snapshots are reported only if they are older than `span`.
 create function queue.why(id bigint, span interval default '1 minute', moment interval default '1 s')
   returns table (kind text, says text, facts jsonb, job jsonb)
   language plpgsql stable
@@ -821,14 +828,14 @@ create function queue.why(id bigint, span interval default '1 minute', moment in
 as $$
 #variable_conflict use_column
 declare
-  shut    jsonb := queue.why_shut();
+  shut    jsonb := queue.why_table_locked();
   causes  jsonb;
 begin
   if shut is null then
     begin
       causes := (select jsonb_agg(to_jsonb(c)) from queue.why_causes(why.id) c);
     exception when lock_not_available then
-      shut := coalesce(queue.why_shut(), jsonb_build_object('tables', '[]', 'sessions', '[]'));
+      shut := coalesce(queue.why_table_locked(), jsonb_build_object('tables', '[]', 'sessions', '[]'));
     end;
   end if;
   if shut is not null then
@@ -857,9 +864,9 @@ begin
     union all
     select 95, 'old_snapshot', o.facts, w.job
     from (select c.job from causes c where c.kind = 'nothing') w
-    cross join lateral (select queue.why_old(why.span) as facts) o
+    cross join lateral (select queue.why_snapshots(why.span) as facts) o
     where o.facts is not null and not exists (select from seen s where s.rank < 30)
   )
-  select a.kind, queue.why_says(a.kind, a.facts, a.job), a.facts, a.job from answered a order by a.rank, a.kind;
+  select a.kind, queue.why_text(a.kind, a.facts, a.job), a.facts, a.job from answered a order by a.rank, a.kind;
 end
 $$;

@@ -12,8 +12,8 @@
 --                                     or the node's sources have finished (release_nodes)
 --   dead | done -> ready              by an operator (requeue)
 --
--- Every id in job has exactly one entry in ready, scheduled, blocked, parked, lease, done, done_many or dead. Rows of ready, scheduled, parked and
--- done are inserted and deleted but never updated, so that no index entry moves.
+-- Every id in job has exactly one entry in ready, scheduled, blocked, parked, lease, done, done_many or dead. Rows of ready, scheduled,
+-- parked and done are inserted and deleted but never updated, so index entries never move.
 
 create sequence queue.id_seq;
 
@@ -37,13 +37,13 @@ create function queue.is_name(name text) returns boolean
   language sql immutable parallel safe
   return name is not null and name ~ '^[A-Za-z0-9_.:-]{1,64}$';
 
--- Returns the name under which jobs of a type are stored: the type's name, with `@` and the payload version appended from version 2 on. Each
--- version therefore has lanes of its own, which only workers that support the version serve.
+-- Returns the name under which jobs of a type are stored. From payload version 2 on, the name consists of the type's name, `@` and the
+-- version. Each version therefore has its own lanes, and only workers that support the version serve these lanes.
 create function queue.stored_type(job_type text, version integer) returns text
   language sql immutable parallel safe
   return case when version > 1 then job_type || '@' || version::text else job_type end;
 
--- Returns the job type's name, without the payload version of the stored name.
+-- Returns the job type's name, given the stored name, which may end with a payload version.
 create function queue.type_of(stored text) returns text
   language sql immutable strict parallel safe
   return pg_catalog.split_part(stored, '@', 1);
@@ -58,23 +58,24 @@ create function queue.hash(text text) returns bigint
   language sql immutable strict parallel safe
   return ('x' || pg_catalog.left(pg_catalog.encode(queue.digest(text), 'hex'), 16))::bit(64)::bigint;
 
--- Returns a lane's id, which is a hash of the lane's name. Unlike an allocated number, a hash lets a producer insert a new lane without a lookup
--- and without waiting for another producer's commit. A rollback does not affect other producers.
+-- Returns a lane's id, which is a hash of the lane's properties. Unlike an allocated number, a hash lets a producer insert a new lane
+-- without a lookup and without waiting for another producer's commit. A rollback does not affect other producers.
 create function queue.lane_id(queue text, job_type text, priority integer, solo boolean) returns bigint
   language sql immutable strict parallel safe
   return queue.hash(queue || '/' || job_type || '/' || priority::text || '/' || solo::text);
 
--- Returns the fair lane of a plain lane, and the plain lane of a fair one. In the fair lane, jobs are queued by fairness key (16_lines.sql).
-create function queue.twin_of(lane bigint) returns bigint
+-- Returns the paired lane: the fair lane of a plain lane, or the plain lane of a fair lane. Only fair lanes queue their jobs by fairness
+-- key (16_lines.sql).
+create function queue.paired_lane(lane bigint) returns bigint
   language sql immutable strict parallel safe
   return lane # 6148914691236517205;
 
--- Lanes, each a combination of queue, job type and priority. Producers that create the same lane concurrently may each write an identical row, and
--- readers use any of the rows.
+-- Lanes, each a combination of queue, job type and priority. Producers that create the same lane concurrently may each write an identical
+-- row, and readers use any of these rows.
 --
--- A row marked as leaving is hidden from producers, so that an enqueue into the lane writes a new row. A leaving row is deleted (leave_lanes,
--- pass_lanes, forget_lanes) once no transaction can still see the unmarked row, and either a new row exists or the lane has no jobs. Leaving adds
--- no cost to an enqueue, and no session waits.
+-- A row of an unused lane is first marked as leaving, and deleted later by leave_lanes, pass_lanes and forget_lanes. A leaving row is
+-- hidden from producers, so an enqueue into the lane writes a new row. The leaving row is deleted once no transaction can still see it
+-- unmarked, and either a new row exists or the lane has no jobs. Leaving adds no cost to an enqueue, and no session waits.
 create table queue.lane (
   lane      bigint   not null,
   queue     text     not null,
@@ -83,9 +84,9 @@ create table queue.lane (
   solo      boolean  not null,                               -- quarantined jobs, suspected of crashing their process and claimed one at a time
   lined     boolean  not null default false,                 -- jobs are queued by fairness key and claimed in turn, see 16_lines.sql
   born      xid8     not null default pg_current_xact_id(),  -- transaction that wrote the row; workers load lanes newer than their last query
-  -- Whether an enqueue into the lane has to check the queue's capacity; null if the lane is leaving. True for every lane of a queue with a
-  -- capacity, and harmless elsewhere. The enqueue reads the lane's row anyway, whereas a check of the capacity on every enqueue would add 10 % to
-  -- its cost.
+  -- Whether an enqueue into the lane has to check the queue's capacity; null if the lane is leaving. True for every lane of a queue with
+  -- a capacity. An unnecessary true only costs the check. The enqueue reads the lane's row anyway, whereas a capacity check on every
+  -- enqueue would add 10 % to its cost.
   has_capacity  boolean  default false,
   since    timestamptz not null default now(),  -- time of first use; if leaving, time of last use
   leaving  xid8,                                -- transaction from which on the row is hidden from producers; null: not leaving
@@ -97,7 +98,7 @@ create table queue.lane (
   constraint lane_queue_is_a_name check (queue.is_name(queue)),
   constraint lane_job_type_is_a_name
     check (job_type ~ '^[A-Za-z0-9_.:-]{1,64}(@([2-9]|[1-9][0-9]{1,3}))?$'),
-  constraint lane_is_its_hash check (queue.lane_id(queue, job_type, priority, solo) = case when lined then queue.twin_of(lane) else lane end),
+  constraint lane_is_its_hash check (queue.lane_id(queue, job_type, priority, solo) = case when lined then queue.paired_lane(lane) else lane end),
   constraint lane_is_lined_or_solo check (not (lined and solo))
 );
 create index lane_by_id on queue.lane (lane);
@@ -107,12 +108,12 @@ create index lane_by_queue on queue.lane (queue);
 -- Enqueued jobs, partitioned by day. A ninth column would cost each row eight bytes, so the store keeps optional attributes in `system`:
 --   child_of | node_of | part_of   the job or flow that is waiting for the end of this job
 --   expires_at                     deadline for the start of the job, see queue.expiry_text
---   skips                          the ordering key continues without the job once it is dead
+--   skips                          whether the ordering key continues without the job once the job is dead
 --   unique                         queue.unique_hash of the job's uniqueness key
 --   schedule, tick                 the schedule and the tick that enqueued the job
 --
--- The enqueue functions and the bulk path enforce the constraints. CHECK constraints would be prepared again for every statement, which took 12 of
--- the 46 us of an enqueue.
+-- The enqueue functions and the bulk path enforce the constraints. CHECK constraints would be prepared again for every statement, at a
+-- cost of 12 of the 46 us of an enqueue.
 create table queue.job (
   id            bigint   not null,
   lane          bigint   not null,
@@ -125,8 +126,8 @@ create table queue.job (
   constraint job_pkey primary key (id)
 ) partition by range (id);
 
--- Jobs ready to be claimed. The table is small, because a claim deletes the entries. seq is the position in the lane. Every entry gets a new
--- position, so positions only increase. Entries of a fair lane have a line (the queue of a fairness key); other entries have none.
+-- Jobs ready to be claimed. The table is small, because a claim deletes the entries. seq is the position in the lane. Every entry gets a
+-- new position, so positions only increase. Only entries of a fair lane have a line, which is the hash of the job's fairness key.
 create table queue.ready (
   lane      bigint   not null,
   seq       bigint   not null,
@@ -139,9 +140,10 @@ create table queue.ready (
   autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 50000,
   autovacuum_vacuum_insert_scale_factor = 0.5, autovacuum_vacuum_cost_delay = 0
 );
--- Jobs that entered ready a second time, whose position differs from their id. First entries, by far the most, are not indexed.
+-- Entries whose position differs from the job's id: jobs that entered ready again, and jobs of fair lanes. All other entries are found by
+-- their position, and are not indexed.
 create index ready_moved on queue.ready (id) where seq <> id;
--- Fair queues of fair lanes, each sorted by position. Entries of other lanes are not indexed.
+-- Entries of fair lanes by line (fairness key) and position. Entries of other lanes are not indexed.
 create index ready_lines on queue.ready (lane, line, seq) where line is not null;
 
 -- Jobs that are waiting for their run time: delayed jobs, retries and snoozed jobs.
@@ -159,7 +161,7 @@ create table queue.scheduled (
 create index scheduled_by_id on queue.scheduled (id);
 create index scheduled_by_lane on queue.scheduled (lane);  -- for counts of the waiting jobs of a queue
 
--- Leased jobs, one row per claimed batch. `ids` are the jobs that are not settled yet; settling the last one deletes the row.
+-- Leased jobs, one row per claimed batch. `ids` are the jobs that are not settled yet. Settling the last job deletes the row.
 create table queue.lease (
   token       uuid        not null,
   worker      uuid        not null,
@@ -199,7 +201,7 @@ create table queue.worker (
   constraint worker_times_in_range check (least(started_at, expires_at) >= '1970-01-01+00' and greatest(started_at, expires_at) < '10000-01-01+00')
 ) with (fillfactor = 10, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 500, autovacuum_vacuum_cost_delay = 0);
 
--- Finished jobs with details: an output, several attempts or a cancellation. Partitioned by day of the id.
+-- Finished jobs with details: an output, several attempts or a cancellation. Partitioned by the day in the id.
 create table queue.done (
   id           bigint      not null,
   finished_at  timestamptz not null,
@@ -213,8 +215,8 @@ create table queue.done (
   constraint done_cancelled_has_no_output check (case when cancelled then output is null else not expired end)
 ) partition by range (id);
 
--- Jobs that succeeded on their first attempt without an output, which are most jobs. One row holds the jobs of a flush that were enqueued close
--- together. The ids of a row span at most 2^33 (about 8 s) and one day, which limits the number of rows that a lookup by id has to search.
+-- Jobs that succeeded on their first attempt without an output, which are most jobs. One row contains jobs that were settled together and
+-- enqueued close together. The ids of a row span at most 2^33 (about 8 s) and one day, so a lookup by id searches few rows.
 create table queue.done_many (
   first_id     bigint      not null,
   last_id      bigint      not null,
@@ -228,7 +230,7 @@ create table queue.done_many (
 alter table queue.done_many alter ids set storage external;  -- compression costs the settle more than the bytes saved
 create index done_many_by_id on queue.done_many (first_id, last_id);
 
--- Dead letters, which are not retried automatically, but kept until an operator requeues or discards them.
+-- Dead letters, which are not retried automatically. An operator requeues or discards them.
 create table queue.dead (
   id        bigint      not null,
   died_at   timestamptz not null,
@@ -241,7 +243,7 @@ create table queue.dead (
 );
 create index dead_by_time on queue.dead (died_at);
 
--- Errors of failed attempts. Partitioned by day of the id.
+-- Errors of failed attempts. Partitioned by the day in the id.
 create table queue.failure (
   id       bigint      not null,
   attempt  smallint    not null,
@@ -252,31 +254,31 @@ create table queue.failure (
 ) partition by range (id);
 create index failure_by_id on queue.failure (id);
 
--- Idle workers to be woken up, one row per worker and queue; '*' stands for any queue.
+-- Idle workers that wait for a notification, one row per worker and queue; '*' stands for any queue.
 create table queue.idle (
   queue   text not null,
   worker  uuid not null,
   constraint idle_pkey primary key (queue, worker)
 ) with (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 500, autovacuum_vacuum_cost_delay = 0);
 
--- Rows of days without a partition, and rows retained beyond their day.
+-- Default partitions, for rows of days without a partition and rows retained beyond their day.
 create table queue.job_default partition of queue.job default;
 create table queue.done_default partition of queue.done default;
 create table queue.done_many_default partition of queue.done_many default;
 create table queue.failure_default partition of queue.failure default;
 
--- Replica identities of tables without a primary key. If such a table is published without one, PostgreSQL rejects every statement that could
--- delete from the table. The identity adds writes only with logical replication, and rows of these tables are rarely deleted one at a time. Each
--- partition needs an identity of its own.
+-- Replica identities of tables without a primary key. Without a replica identity, PostgreSQL rejects every statement that could delete
+-- from a published table. The identity adds writes only with logical replication, and rows of these tables are rarely deleted
+-- individually. Each partition needs a separate identity.
 alter table queue.lane replica identity full;
 alter table queue.done_many replica identity full;
 alter table queue.done_many_default replica identity full;
 alter table queue.failure replica identity full;
 alter table queue.failure_default replica identity full;
 
--- Secret from which channel names and advisory lock numbers are derived. Any role that may connect can notify a channel whose name it knows, and
--- take an advisory lock whose number it knows. Only the owner has privileges on the table. No function body contains the secret, because all roles
--- can read function bodies.
+-- Secret part of channel names and advisory lock numbers. Any role that may connect can notify a channel by its name, and take an
+-- advisory lock by its number. Only the owner has privileges on the table. No function body contains the secret, because all roles can
+-- read function bodies.
 create table queue.secret (
   one    boolean  not null default true,
   wake   text     not null default 'wake_' || replace(gen_random_uuid()::text, '-', ''),  -- channel that wakes idle workers
@@ -287,8 +289,8 @@ create table queue.secret (
 );
 insert into queue.secret default values;
 
--- Returns the name of the notification channel for `purpose` ('wake' or 'over'), for roles that listen. SECURITY DEFINER entry point, see
--- 11_doors.sql.
+-- Returns the name of the notification channel for `purpose` ('wake' or 'over'). Called by roles that listen on the channel. SECURITY
+-- DEFINER entry point, see 11_doors.sql.
 create function queue.channel(purpose text) returns text
   language plpgsql stable security definer
   set search_path = pg_catalog, pg_temp
@@ -298,9 +300,9 @@ begin
 end
 $$;
 
--- Sends a notification when the transaction commits. The payload is not secret, because every role that knows the channel name can listen. Sends
--- nothing if queue_transaction.notify is off, because a transaction that will be prepared must not notify. SECURITY DEFINER entry point, see
--- 11_doors.sql.
+-- Sends a notification when the transaction commits. The payload is not secret, because every role that knows the channel name can
+-- listen. Sends nothing if queue_transaction.notify is off, because a prepared transaction cannot notify. SECURITY DEFINER entry point,
+-- see 11_doors.sql.
 create function queue.notify(purpose text, payload text) returns void
   language plpgsql volatile security definer
   set search_path = pg_catalog, pg_temp
@@ -312,8 +314,9 @@ begin
 end
 $$;
 
--- Wakes idle workers that serve the queue. Sends nothing if no worker is idle, because NOTIFY serializes commits. Must be the last statement of the
--- transaction: a worker that commits its idle row after the check takes a later snapshot, and waits until the producer's transaction has ended.
+-- Wakes idle workers that serve the queue. Sends nothing if no worker is idle, because NOTIFY serializes commits. Must be the
+-- transaction's last statement. A worker whose idle row is not visible yet finds the job without a notification: it waits until the
+-- producer's transaction has ended, and then takes a new snapshot.
 create function queue.wake(queue text) returns void
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp
@@ -325,19 +328,19 @@ begin
 end
 $$;
 
--- Name of the caller of a SECURITY DEFINER entry point, which the function itself cannot determine. Values of this type are computed with the
--- caller's rights. Once some producer is restricted to certain queues, only the caller's own name is valid (roles/some_queues.sql). Until then the
--- value is null and costs nothing.
+-- Type of the argument that passes the calling role's name to a SECURITY DEFINER entry point. The entry point cannot determine this role
+-- itself, so the argument's default computes the name with the caller's rights. Once any producer is restricted to a list of queues, only
+-- the caller's own name is valid (roles/some_queues.sql). Until then the value is null and costs nothing.
 create domain queue.caller as name;
 create function queue.called_by() returns name
   language sql immutable
   return null::name;
 
--- Enqueues one job without an ordering key in the caller's transaction, and returns the job's id. Fast path of queue.enqueue, and a SECURITY
--- DEFINER entry point, see 11_doors.sql.
+-- Enqueues one job in the caller's transaction, and returns the job's id. The job has no ordering key. The function is the fast path of
+-- queue.enqueue, and a SECURITY DEFINER entry point, see 11_doors.sql.
 --
--- The function runs under the caller's search_path, because setting a search_path would add 4 % to the cost. Therefore everything in the body is
--- schema-qualified, including operators. Functions that the body calls set their own search_path or were bound at creation.
+-- The function runs under the caller's search_path, because setting a search_path would add 4 % to the cost. Therefore every name in the
+-- body is schema-qualified, including operators. The called functions set their own search_path or were bound at creation.
 create function queue.insert_job(
   job_type      text,
   payload       jsonb,
@@ -377,14 +380,14 @@ begin
   if meta is not null then
     perform queue.checked_meta(insert_job.meta);
   end if;
-  -- A single statement, because a separate query would add 5 % to the cost of an enqueue. The queue's capacity is checked before anything is
-  -- written.
+  -- A single statement, because a separate query would add 5 % to the cost of an enqueue. The queue's capacity is checked before any row
+  -- is written.
   insert into queue.job (id, lane, max_attempts, payload, meta)
   select new_id, new_lane, insert_job.max_attempts, insert_job.payload, insert_job.meta
   where not (select l.has_capacity from queue.lane l where l.lane operator(pg_catalog.=) new_lane and l.has_capacity is not null limit 1);
   if not found then
     perform queue.take_capacity(insert_job.queue, 1);
-    perform queue.meet_lane(insert_job.queue, insert_job.job_type, insert_job.priority, false);
+    perform queue.ensure_lane(insert_job.queue, insert_job.job_type, insert_job.priority, false);
     new_id := queue.next_id();
     insert into queue.job (id, lane, max_attempts, payload, meta)
     values (new_id, new_lane, insert_job.max_attempts, insert_job.payload, insert_job.meta);
@@ -396,7 +399,7 @@ begin
   end if;
   sleeper := exists (
     select from queue.idle i where i.queue operator(pg_catalog.=) insert_job.queue or i.queue operator(pg_catalog.=) '*'::pg_catalog.text);
-  -- Under a snapshot older than the current statement, an idle worker may be invisible.
+  -- An idle worker may be invisible under a snapshot older than the current statement.
   if sleeper or pg_catalog.current_setting('transaction_isolation') operator(pg_catalog.<>) 'read committed'::pg_catalog.text then
     -- queue.notify is inlined, because the call would add a third to the cost.
     perform pg_catalog.pg_notify(s.wake, insert_job.queue)

@@ -2,8 +2,8 @@
 --
 --   log   written by workers when an attempt ends; deleted by housekeeping after the job was deleted
 --
--- Neither a settle nor an operator's operation waits for these rows. Therefore a job may be deleted a minute before its logs, which are then
--- hidden.
+-- Neither a settle nor an operator's operation waits for these rows. Therefore a job may be deleted a minute before its logs. Logs of a
+-- deleted job are hidden.
 
 create table queue.log (
   id       bigint      not null,
@@ -16,9 +16,9 @@ create table queue.log (
   constraint log_is_bounded check (pg_catalog.octet_length(text) <= 1100000)
 );
 
--- Writes logs in the order of their jobs, and returns the number of logs written. A log is written under the lease that holds its job, or without a
--- token if the attempt's own transaction has already ended the job. If an attempt was released without being counted, the next attempt with the
--- same number overwrites its log. Waits only briefly for locks; if the call fails, the caller drops the logs.
+-- Writes logs in job order, and returns the number of written logs. A log is written under the lease that holds its job, or without a
+-- token if the attempt's own transaction has already ended the job. If an attempt was released without being counted, the next attempt
+-- has the same number and overwrites the log. Waits only briefly for locks. If the call fails, the caller drops the logs.
 create function queue.write_logs(tokens uuid[], ids bigint[], attempts integer[], cuts bigint[], texts text[]) returns bigint
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp
@@ -41,8 +41,8 @@ begin
 end
 $$;
 
--- Checks up to `most` logs of jobs above `after`, and deletes those of deleted jobs. Returns the last job checked, or null at the end. Skips rows
--- locked by other sessions.
+-- Checks up to `most` logs of jobs with ids above `after`, and deletes the logs of deleted jobs. Returns the id of the last checked job,
+-- or null if no job is left. Skips rows locked by other sessions.
 create function queue.prune_logs(after bigint, most integer) returns bigint
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp

@@ -1,7 +1,7 @@
 -- Steps of durable jobs: results of finished steps, from which the next attempt continues.
 --
---   step   written by the attempt that holds the job's lease, under the lease token (journal.sql, journal_one.sql); deleted with the day of the
---          job, by housekeeping, or when a completed job is requeued and starts over
+--   step   written by the attempt that holds the job's lease, under the lease token (journal.sql, journal_one.sql); deleted with the job's
+--          day partition, by housekeeping, or when a completed job is requeued and starts over
 --
 -- A step is finished once its row exists, and the row never changes. No other statement waits for these rows.
 
@@ -18,11 +18,11 @@ create table queue.step (
   constraint step_name_is_bounded check (pg_catalog.octet_length(name) between 1 and 200)
 ) partition by range (id);
 
--- Rows of days without a partition, and rows retained beyond their day.
+-- Default partition, for rows of days without a partition and rows retained beyond their day.
 create table queue.step_default partition of queue.step default;
 
--- Checks up to `most` steps of jobs above `after`, and deletes those of deleted jobs. Returns the last job checked, or null at the end. Skips rows
--- locked by other sessions.
+-- Checks up to `most` steps of jobs with ids above `after`, and deletes the steps of deleted jobs. Returns the id of the last checked
+-- job, or null if no job is left. Skips rows locked by other sessions.
 create function queue.prune_steps(after bigint, most integer) returns bigint
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp
@@ -58,18 +58,19 @@ begin atomic
   limit 1000;
 end;
 
--- Signals: named messages to one job, sent in the sender's transaction. A durable job receives them in the order of arrival.
+-- Signals: named messages to one job, sent in the sender's transaction. A durable job receives its signals in the order of arrival.
 --
---   signal            written by a sender (queue.signal); deleted by the attempt that journals the signal as a step (receive.sql),
---                     or with the job, as steps are
+--   signal            written by a sender (queue.signal); deleted by the attempt that journals the signal as a step (receive.sql), or with
+--                     the job, as steps are
 --   signal_hint       written with a signal, and with a job that is parked (park_held.sql); consumed by any worker (wake_parked)
 --   parked -> ready   jobs with a hint, if a signal for which they are waiting has arrived (wake_parked)
 --
--- No wake-up is lost. The signal and the parking of a job each commit with a hint. The consumer of a hint checks in the next statement, whose
--- snapshot is newer. If the check sees only the signal or only the parked job, the other commits later, and its hint leads to a check that sees
--- both.
+-- No wake-up is lost. A signal commits together with a hint, and so does a parked job. The consumer of a hint checks in the next
+-- statement, whose snapshot is newer. If the check sees only the signal or only the parked job, the missing row commits later with
+-- another hint. The check for that hint sees both rows.
 
--- Signals that were sent but not received yet. Signals are not part of a job's state, because a signal may arrive before the job waits for it.
+-- Signals that were sent but not received yet. Signals are not part of a job's state, because a signal may arrive before the job waits
+-- for it.
 create table queue.signal (
   id       bigint       not null,
   seq      bigint       not null default queue.next_key(),
@@ -90,8 +91,9 @@ create table queue.signal_hint (
   constraint signal_hint_order primary key (seq)
 ) with (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 50000, autovacuum_vacuum_cost_delay = 0);
 
--- Sends a signal to a job in the caller's transaction. Returns 'sent', or writes nothing and returns 'over' if the job has finished, or 'absent' if
--- the job does not exist. Never waits. A job that finishes concurrently does not receive the signal. The maximum payload size is that of a job.
+-- Sends a signal to a job in the caller's transaction, and returns 'sent'. Writes nothing and returns 'over' if the job has finished, or
+-- 'absent' if the job does not exist. Never waits. A job that finishes concurrently does not receive the signal. The maximum payload size
+-- is the same as for a job.
 create function queue.signal(id bigint, name text, payload jsonb default null, caller queue.caller default queue.called_by()) returns text
   language plpgsql volatile security definer
   set search_path = pg_catalog, pg_temp
@@ -130,9 +132,10 @@ begin
 end
 $$;
 
--- Consumes up to `most` hints from position `floor` on, and makes their jobs ready if they are parked and a signal for which they are waiting has
--- arrived. Returns the number of consumed hints, the lowest hint, and the number of jobs moved. Never waits: if another session has locked a job,
--- its hint is kept. Requires read committed, because the second statement must see everything committed before the first one ended.
+-- Consumes up to `most` rows of signal_hint from position `floor` on, and makes their parked jobs ready if an awaited signal has arrived.
+-- Returns the number of consumed hints, the lowest hint, and the number of jobs moved. Never waits: if another session has locked a job,
+-- the job's hint is kept. Requires read committed, because the second statement must see everything committed before the end of the first
+-- statement.
 create function queue.wake_parked(floor bigint, most integer, out hints integer, out lowest bigint, out moved integer)
   returns record
   language plpgsql volatile
@@ -192,7 +195,8 @@ begin
     where h.id not in (select e.id from entered e)
     returning id
   )
-  -- Kept hints are not counted. The poll after a second finds them, whereas counting them would lead to a busy loop.
+  -- Kept hints are excluded from the count, because the caller repeats the call immediately while the count is not zero. The next poll, a
+  -- second later, finds the kept hints.
   select count(*), array_agg(distinct e.lane), greatest(hints - (select count(*) from left_behind), 0) into moved, lanes, hints from entered e;
   perform queue.wake(q.queue)
   from (
@@ -203,8 +207,9 @@ begin
 end
 $$;
 
--- Checks up to `most` signals of jobs above `after`, and deletes up to `most` signals of deleted jobs. Returns the job after which to continue, or
--- null at the end. If a deleted job has more signals, the next calls delete the rest. Skips rows locked by other sessions.
+-- Checks up to `most` signals of jobs with ids above `after`, and deletes up to `most` signals of deleted jobs. Returns the id after
+-- which to continue, or null if no job is left. If a deleted job has more than `most` signals, the next calls delete them. Skips rows
+-- locked by other sessions.
 create function queue.prune_signals(after bigint, most integer) returns bigint
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp
@@ -239,7 +244,7 @@ begin
 end
 $$;
 
--- Returns the first thousand signals that an existing job has not received yet, without payloads, in the order of arrival.
+-- Returns the first thousand unreceived signals of an existing job, without payloads, in the order of arrival.
 create function queue.signals(job bigint) returns table (name text, at timestamptz)
   language sql stable
 begin atomic
@@ -253,15 +258,15 @@ end;
 
 -- Restarts of durable jobs. A restart empties the journal, which would otherwise grow without bound in a long-lived job.
 --
---   lease -> ready | done, cancelled   by the holder (restart): the same job, with another payload and an empty journal
+--   lease -> ready | done (cancelled)   by the holder (restart): the same job, with another payload and an empty journal
 
--- Restarts leased jobs. Each job gets the given payload, and the type and version in `stored`. The job enters ready at the end of its lane without
--- attempts and crashes, and has no steps, children, maps or progress. Former children and parts continue without a parent. Signals not received yet
--- are kept. Returns the rejected jobs. SECURITY DEFINER entry point, see 11_doors.sql, because a worker has no privilege to write payloads.
--- Safe: fenced like a verdict, under locks on the leases that are taken in the order of their tokens. A worker that has lost its lease changes
--- nothing, and a repeated call is rejected. A transaction that journals, receives or spawns holds a lock on the lease until its commit. The next
--- statement's snapshot is newer, so it finds all rows to delete. Requires read committed. A job with a pending cancellation is cancelled instead,
--- and releases its ordering key.
+-- Restarts leased jobs. Each job gets the given payload, and the type and version in `stored`. The job enters ready at the end of its lane
+-- without attempts and crashes, and has no steps, children, maps or progress. The job's earlier children and parts continue without a
+-- parent. Unreceived signals are kept. Returns the rejected jobs. SECURITY DEFINER entry point, see 11_doors.sql, because a worker has no
+-- privilege to write payloads. Safe: fenced like a verdict, under locks on the leases that are taken in the order of their tokens. A worker
+-- that has lost its lease changes nothing, and a repeated call is rejected. A transaction that journals, receives or spawns holds a lock on
+-- the lease until its commit. The next statement's snapshot is newer, so it finds all rows to delete. Requires read committed. A job with a
+-- pending cancellation is cancelled instead, and releases its ordering key.
 create function queue.restart(tokens uuid[], jobs bigint[], attempts integer[], stored text[], payloads text[])
   returns table (token uuid, id bigint)
   language plpgsql volatile security definer
@@ -278,7 +283,7 @@ begin
   where l.token = any (restart.tokens)
   order by l.token
   for update;
-  with said as materialized (
+  with input as materialized (
     select s.*
     from unnest(restart.tokens, restart.jobs, restart.attempts, restart.stored, restart.payloads) s (token, id, attempts, stored, payload)
   ), listed as materialized (
@@ -288,7 +293,7 @@ begin
     where l.token = any (restart.tokens)
   ), fenced as materialized (
     select distinct on (l.token, l.id) l.token, l.id, s.attempts, s.stored, s.payload, l.cancelling
-    from said s
+    from input s
     join listed l on l.token = s.token and l.id = s.id
   ), left_over as materialized (
     select l.token, array_agg(l.id order by l.place) as ids, array_agg(l.attempts order by l.place) as attempts,
@@ -307,7 +312,7 @@ begin
     where l.token = any (array(select f.token from fenced f)) and l.token = o.token
   ), restarting as materialized (
     select f.id, f.payload::jsonb as payload,
-      case when l.job_type = f.stored then j.lane else queue.meet_lane(l.queue, f.stored, l.priority, false) end as lane
+      case when l.job_type = f.stored then j.lane else queue.ensure_lane(l.queue, f.stored, l.priority, false) end as lane
     from fenced f
     cross join lateral (select j.lane from queue.job j where j.id = f.id offset 0) j
     cross join lateral (select l.queue, l.job_type, l.priority from queue.lane l where l.lane = j.lane limit 1) l
@@ -347,7 +352,7 @@ begin
   )
   select (select array_agg(distinct a.lane) from restarting a), (select array_agg(a.id) from restarting a), array_agg(s.token), array_agg(s.id)
   into lanes, begun, refused, refused_ids
-  from said s
+  from input s
   where not exists (select from fenced f where f.token = s.token and f.id = s.id);
   perform queue.forget_children(begun);
   perform queue.forget_gathers(begun);

@@ -1,15 +1,17 @@
--- Children: jobs that a durable job spawns, and for whose end it waits.
+-- Children: jobs that a durable job spawns and whose outcome it awaits.
 --
---   child     written with the child's enqueue, under the parent's lease (spawn); gets the child's outcome once (tell_ends); deleted after the
---             parent, by housekeeping (prune_children)
---   end_hint  written in the transaction that ends a child, a part of a map or a node of a flow (note_ends); consumed by any worker (tell_ends)
+--   child     written with the child's enqueue, under the parent's lease (spawn); gets the child's outcome once (consume_end_hints);
+--             deleted after the parent, by housekeeping (prune_children)
+--   end_hint  written in the transaction that ends a child, a part of a map or a node of a flow (add_end_hints); consumed by any worker
+--             (consume_end_hints)
 --
--- The child's row in job names the parent (`system`). A claim reads that row anyway, so the worker that ends a job knows whether another job is
--- waiting, and other jobs have no additional cost. A transaction that ends jobs only inserts a hint, and waits for no row of the waiting jobs. A
--- finished child may be deleted before its parent checks, so the outcome is kept here.
+-- The child's row in job names the parent (`system`). A claim reads this row anyway, so the worker that ends a job knows whether another
+-- job is waiting for the end, and jobs without a parent have no additional cost. A transaction that ends jobs only inserts a hint, and
+-- does not wait for locks on rows of the waiting jobs. `child` keeps the outcome, because a finished child may be deleted before its
+-- parent checks.
 --
--- No wake-up is lost, as with signals: the end and the hint commit together, and a consumer checks in the statement after it took a hint.
--- Housekeeping finds an end without a hint, which a rare concurrent operation can cause.
+-- No wake-up is lost, as with signals. The end and the hint commit together, and a consumer checks in the statement after it took a hint.
+-- A rare concurrent operation can cause an end without a hint, which housekeeping finds.
 
 create table queue.child (
   parent    bigint       not null,
@@ -34,10 +36,10 @@ create table queue.end_hint (
   constraint end_hint_order primary key (seq)
 ) with (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 50000, autovacuum_vacuum_cost_delay = 0);
 
--- Writes hints that the jobs in `ids` have reached `state`. With a null state, determines which of the jobs have finished, and writes hints for
--- those for which other jobs may be waiting. A missing job was completed without a record. Must be called in the transaction that ends the jobs,
--- after it has ended them.
-create function queue.note_ends(ids bigint[], state text default null) returns void
+-- Inserts end hints (end_hint) for the jobs in `ids`, which have reached `state`. With a null state, finds out which of the jobs have
+-- finished, and inserts hints only for finished jobs that other jobs may be waiting for. A missing job counts as completed, because
+-- completed jobs may have no record. Must be called in the transaction that ends the jobs, after their end.
+create function queue.add_end_hints(ids bigint[], state text default null) returns void
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp
   set enable_seqscan = off
@@ -47,9 +49,9 @@ begin
   insert into queue.end_hint (state, ids)
   select s.state, array_agg(s.id)
   from (
-    select u.id, u.nr, coalesce(note_ends.state, queue.state_of(u.id), 'completed') as state
-    from unnest(note_ends.ids) with ordinality u (id, nr)
-    where note_ends.state is not null
+    select u.id, u.nr, coalesce(add_end_hints.state, queue.state_of(u.id), 'completed') as state
+    from unnest(add_end_hints.ids) with ordinality u (id, nr)
+    where add_end_hints.state is not null
       or exists (select from queue.child c where c.id = u.id)
       or exists (select from queue.gather_part p where p.id = u.id)
       or exists (select from queue.node n where n.id = u.id)
@@ -60,13 +62,14 @@ begin
 end
 $$;
 
--- Consumes up to `most` end hints from position `floor` on, and records the ends with the waiting jobs. A parent gets the outcome of its child, a
--- map the number of its finished parts, and a flow the outcome of its node.
+-- Consumes up to `most` rows of end_hint from position `floor` on, and records the ended jobs for the jobs that wait for them. A parent
+-- gets its child's outcome, a map the number of its finished parts, and a flow the outcome of its node.
 --
--- Returns the number of consumed hints, the lowest hint, the number of jobs processed, and the number of jobs whose hints are kept. Waits only
--- briefly for locks: if another session has locked a row, its hint is kept and the other hints are consumed. Requires read committed.
-create function queue.tell_ends(
-  floor bigint, most integer, out hints integer, out lowest bigint, out told integer, out kept integer
+-- Returns the number of consumed hints, the lowest hint, the number of jobs processed, and the number of jobs whose hints are kept. Waits
+-- only briefly for locks: if another session has locked a job's row, the job's hint is kept and the other hints are consumed. Requires
+-- read committed.
+create function queue.consume_end_hints(
+  floor bigint, most integer, out hints integer, out lowest bigint, out processed integer, out kept integer
 )
   returns record
   language plpgsql volatile
@@ -78,7 +81,7 @@ create function queue.tell_ends(
 as $$
 declare
   jobs        bigint[];
-  said        text[];
+  input       text[];
   busy        bigint[] := '{}';
   left_       bigint[];
   count_      integer;
@@ -89,31 +92,31 @@ begin
     where ctid = any (array(
       select h.ctid
       from queue.end_hint h
-      where h.seq >= tell_ends.floor
+      where h.seq >= consume_end_hints.floor
       order by h.seq
-      limit tell_ends.most
+      limit consume_end_hints.most
       for update skip locked
     ))
     returning end_hint.seq, end_hint.state, end_hint.ids
   ), last as (
-    -- The last state of a job that was requeued and has ended again.
+    -- Only the last state counts if a job was requeued and has ended again.
     select distinct on (u.id) u.id, t.state
     from taken t
     cross join unnest(t.ids) u (id)
     order by u.id, t.seq desc
   )
   select (select count(*) from taken), (select min(t.seq) from taken t), array_agg(l.id), array_agg(l.state), 0, 0
-  into hints, lowest, jobs, said, told, kept
+  into hints, lowest, jobs, input, processed, kept
   from last l;
   if hints = 0 then
     return;
   end if;
-  -- Children, whose outcome is recorded only once. A child that was requeued meanwhile is recorded when it ends again. A child whose outcome its
-  -- parent is about to reset is locked.
+  -- Records the outcomes of children, each only once. A child that an operator has requeued is recorded when it ends again. A transaction
+  -- that is about to reset a child's outcome has locked the child's row.
   begin
     with ended as materialized (
       select c.at, c.id, coalesce(e.state, u.state) as state, e.attempts, e.output, e.error
-      from unnest(jobs, said) u (id, state)
+      from unnest(jobs, input) u (id, state)
       cross join lateral (select c.ctid as at, c.id from queue.child c where c.id = u.id offset 0) c
       left join lateral (select e.state, e.attempts, e.output, e.error from queue.entry_of(c.id) e) e on true
       where coalesce(e.state, u.state) in ('completed', 'dead', 'cancelled', 'expired')
@@ -138,17 +141,17 @@ begin
     into left_, count_
     from ended e;
     busy := busy || left_;
-    told := told + count_;
+    processed := processed + count_;
   exception when lock_not_available then
-    busy := busy || queue.those_in('queue.child', jobs);
+    busy := busy || queue.ids_in('queue.child', jobs);
   end;
-  -- Parts of maps. Only the session that deletes the row of a part counts the part. There may be many parts, so the outcomes of completed ones are
-  -- not read again. Their rows are locked before the delete only if a first attempt found some rows locked.
+  -- Counts ended parts of maps. Only the session that deletes a part's row counts the part. There may be many parts, so the outcomes of
+  -- completed parts are not read again. The rows are locked before the delete only if a first attempt found locked rows.
   loop
     begin
       with parts as materialized (
         select p.at, u.id, s.state
-        from unnest(jobs, said) u (id, state)
+        from unnest(jobs, input) u (id, state)
         cross join lateral (select p.ctid as at from queue.gather_part p where p.id = u.id offset 0) p
         cross join lateral (select case when u.state = 'completed' then u.state else coalesce(queue.state_of(u.id), u.state) end as state) s
         where s.state in ('completed', 'dead', 'cancelled', 'expired')
@@ -171,21 +174,21 @@ begin
       into left_, count_
       from parts p;
       busy := busy || left_;
-      told := told + count_;
+      processed := processed + count_;
       exit;
     exception when lock_not_available then
       if is_careful then
-        busy := busy || queue.those_in('queue.gather_part', jobs);
+        busy := busy || queue.ids_in('queue.gather_part', jobs);
         exit;
       end if;
       is_careful := true;
     end;
   end loop;
-  -- Nodes of flows.
+  -- Records the outcomes of flow nodes.
   begin
     with ended as materialized (
       select n.at, n.id, coalesce(s.state, u.state) as state
-      from unnest(jobs, said) u (id, state)
+      from unnest(jobs, input) u (id, state)
       cross join lateral (select n.ctid as at, n.id from queue.node n where n.id = u.id offset 0) n
       cross join lateral (select queue.state_of(n.id) as state offset 0) s
       where coalesce(s.state, u.state) in ('completed', 'dead', 'cancelled', 'expired', 'gone')
@@ -210,32 +213,32 @@ begin
     into left_, count_
     from ended e;
     busy := busy || left_;
-    told := told + count_;
+    processed := processed + count_;
   exception when lock_not_available then
-    busy := busy || queue.those_in('queue.node', jobs);
+    busy := busy || queue.ids_in('queue.node', jobs);
   end;
   if cardinality(busy) > 0 then
-    -- The poll after a second finds the kept hints. The array is read in a subquery, because the planner hashes a subquery.
+    -- The next poll, a second later, finds the kept hints. The array is read in a subquery, because the planner hashes a subquery.
     insert into queue.end_hint (state, ids)
     select u.state, array_agg(u.id)
-    from unnest(jobs, said) with ordinality u (id, state, nr)
+    from unnest(jobs, input) with ordinality u (id, state, nr)
     where u.id in (select b.id from unnest(busy) b (id))
     group by u.state, (u.nr - 1) / 200;
     get diagnostics count_ = row_count;
-    hints := greatest(hints - count_, least(told, 1));
+    hints := greatest(hints - count_, least(processed, 1));
     kept := cardinality(busy);
   end if;
 end
 $$;
 
--- Returns the name under which a step is waiting for a child in `parked`. No signal can have this name.
+-- Returns the name under which `parked` lists a step that waits for a child. No signal can have this name.
 create function queue.join_name(name text) returns text
   language sql immutable strict parallel safe
   return name || ' (join)';
 
--- Enqueues a job as a child of a leased job, journals it as a step of the parent, and returns the child's id. Returns null if the lease no longer
--- holds the parent, or the parent has a pending cancellation. A repeated call, after a lost response, returns the child spawned first. If an
--- existing job holds the uniqueness key, raises an error and writes nothing.
+-- Enqueues a job as a child of a leased job, journals the child as a step of the parent, and returns the child's id. Returns null if the
+-- lease no longer holds the parent, or the parent has a pending cancellation. A call repeated after a lost response returns the id of the
+-- child that the first call spawned. If an existing job holds the uniqueness key, raises an error and writes nothing.
 create function queue.spawn(token uuid, parent bigint, attempt integer, name text, job_type text, payload jsonb, options jsonb)
   returns bigint
   language plpgsql volatile
@@ -274,7 +277,7 @@ begin
 end
 $$;
 
--- Deletes the records of the children of `parents`. The children continue without a parent.
+-- Deletes the child records of `parents`. The children continue without a parent.
 create function queue.forget_children(parents bigint[]) returns void
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp
@@ -286,8 +289,8 @@ begin
 end
 $$;
 
--- Cancels the unfinished children of `parents`, including their descendants. Must be called once the parents have finished or are being cancelled.
--- They then spawn no more children, and the newer snapshot of this function shows all that they have spawned.
+-- Cancels the unfinished children and map parts of `parents`, including their descendants. Must be called once the parents have finished
+-- or are being cancelled. From then on the parents spawn no children, so the newer snapshot of this function shows all spawned children.
 create function queue.cancel_children(parents bigint[]) returns void
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp set plan_cache_mode = force_custom_plan
@@ -295,7 +298,8 @@ as $$
 declare
   live  bigint[];
 begin
-  -- Waits for sessions that are starting parts, which have locked the map. The next statement then sees the parts that they have moved.
+  -- Waits for sessions that have locked the map and are making its parked parts ready. The next statement then sees the parts that these
+  -- sessions have made ready.
   perform
   from queue.gather g
   where g.parent = any (cancel_children.parents)
@@ -308,7 +312,7 @@ begin
       and c.state is null)
     || array(
       select p.id
-      from queue.brood b
+      from queue.map_batch b
       cross join lateral unnest(b.ids) u (id)
       cross join lateral (select p.id from queue.gather_part p where p.id = u.id offset 0) p
       where b.parent = any (cancel_children.parents));
@@ -319,9 +323,9 @@ begin
 end
 $$;
 
--- Resets the outcomes of uncompleted children of these dead letters, because an operator who requeues a parent may have requeued the children
+-- Resets the outcomes of the children that have not completed. An operator who requeues dead parents may have requeued their children
 -- before. Must be called in the transaction that requeues the parents.
-create function queue.ask_children(parents bigint[]) returns void
+create function queue.reset_children(parents bigint[]) returns void
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp set plan_cache_mode = force_custom_plan
 as $$
@@ -331,19 +335,20 @@ begin
   with changed as (
     update queue.child c
     set state = null, attempts = null, output = null, error = null
-    where c.parent = any (ask_children.parents)
+    where c.parent = any (reset_children.parents)
       and c.state <> 'completed'
     returning c.id
   )
   select array_agg(c.id) into asked from changed c;
   if cardinality(asked) > 0 then
-    perform queue.note_ends(asked);
+    perform queue.add_end_hints(asked);
   end if;
 end
 $$;
 
--- Checks up to `most` children of parents above `after`. Deletes the records of deleted parents, and writes hints for finished children without a
--- recorded outcome. Returns the last parent checked, or null at the end. Skips rows locked by other sessions.
+-- Checks up to `most` children of parents with ids above `after`. Deletes the records of deleted parents, and inserts hints for finished
+-- children without a recorded outcome. Returns the id of the last checked parent, or null if no parent is left. Skips rows locked by
+-- other sessions.
 create function queue.prune_children(after bigint, most integer) returns bigint
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp
@@ -371,15 +376,15 @@ begin
     for update of c skip locked
   );
   if cardinality(late) > 0 then
-    perform queue.note_ends(late);
+    perform queue.add_end_hints(late);
   end if;
   return last;
 end
 $$;
 
--- Returns the first thousand children of an existing job, in the order in which they were spawned. state is null for an unfinished child. `now` is
--- the current state of the first hundred unfinished children, and null if the child was deleted. SECURITY DEFINER, because readers query jobs only
--- through entry points.
+-- Returns the first thousand children of an existing job, in the order of their ids. state is null for an unfinished child. `now` is the
+-- current state of the first hundred unfinished children, and null for deleted children and all other children. SECURITY DEFINER, because
+-- readers query jobs only through entry points.
 create function queue.children(job bigint) returns table (name text, id bigint, state text, now text)
   language plpgsql stable security definer
   set search_path = pg_catalog, pg_temp

@@ -1,20 +1,20 @@
--- Maps (gathers). A map consists of many jobs of one type, its parts, whose ends are awaited together. A durable job spawns a map with one step, or
--- a flow contains it as one node.
+-- Maps (gathers). A map consists of parts, which are jobs of one type, and finishes when all parts have ended. A durable job spawns a map
+-- with one step, or a flow contains the map as one node.
 --
---   gather        written with the first parts, under the parent's lease (add_chunk) or with the flow (add_parts); updated by the consumer of
---                 hints (count_gathers)
---   brood         the parts in their order, one row for each chunk; written with the parts, and never changed
---   gather_part   one row for each unfinished part; deleted by the worker that consumes the hint of the part's end (tell_ends)
---   gather_hint   number of ended parts of a map; written by the session that deletes the parts' rows; consumed by any worker (count_gathers)
+--   gather        written with the first parts, under the parent's lease (add_chunk) or with the flow (add_parts); updated by the consumer
+--                 of hints (count_gathers)
+--   map_batch     ids of the parts in their order, one row for each batch; written with the parts, and never changed
+--   gather_part   one row for each unfinished part; deleted by the worker that consumes the hint of the part's end (consume_end_hints)
+--   gather_hint   number of ended parts of a map; written by the session that deletes the parts' rows; consumed by any worker
+--                 (count_gathers)
 --
--- The session that records the end of a part deletes the part's row and writes a hint with the number of deleted rows. Therefore a part counts
+-- The session that records a part's end deletes the part's row and writes a hint with the number of deleted rows. Therefore a part counts
 -- once, even if its end is reported several times. Only the consumer of these hints updates the gather.
 --
--- A restarted parent may use the name of a map again while parts of the earlier run are still ending. `born` identifies the run to which a part or
--- hint belongs.
+-- A restarted parent may reuse a map's name while parts of the earlier run are still ending. `born` identifies the run of a part or hint.
 --
--- A map is finished once `need` is zero. `need` starts at one while the map is open, each part adds one, and the last chunk removes the initial
--- one. No wake-up is lost, as with signals: a count that reaches zero commits together with a hint for the parent.
+-- A map is finished once `need` is zero. `need` starts at one while the map is open. Each part adds one, and the last batch removes the
+-- initial one. No wake-up is lost, as with signals: a count that reaches zero commits together with a hint for the parent.
 
 create table queue.gather (
   parent     bigint       not null,
@@ -34,14 +34,14 @@ create table queue.gather (
   constraint gather_at_in_range check (at >= '1970-01-01+00' and at < '10000-01-01+00')
 ) with (fillfactor = 50);
 
-create table queue.brood (
+create table queue.map_batch (
   parent  bigint    not null,
   name    text      not null,
   chunk   integer   not null,
   ids     bigint[]  not null,
   constraint brood_pkey primary key (parent, name, chunk)
 );
-alter table queue.brood alter ids set storage external;
+alter table queue.map_batch alter ids set storage external;
 
 create table queue.gather_part (
   id      bigint   not null,
@@ -66,13 +66,13 @@ create table queue.gather_hint (
   constraint gather_hint_order primary key (seq)
 ) with (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 50000, autovacuum_vacuum_cost_delay = 0);
 
--- Sum of the hints of one map that a statement has found.
+-- Sum of the hints that a statement has found for one map.
 create type queue.gather_sum as (parent bigint, born bigint, name text, completed bigint, dead bigint, cancelled bigint, freed bigint);
 
--- Records the jobs in `ids`, which the current transaction has enqueued, as the next chunk of a map's parts, from position `first` on. Returns
--- false if the chunk already exists. Parts beyond the maximum number of running parts are parked. If the map is not open yet (`waits`), all parts
--- are parked.
-create function queue.put_chunk(parent bigint, name text, chunk integer, first bigint, ids bigint[], most integer, waits boolean) returns boolean
+-- Records the jobs in `ids` as the map's next batch of parts, starting at position `first`. The current transaction has enqueued these
+-- jobs. Returns false if the batch already exists. Parts beyond the maximum number of running parts are parked. If the map is not open
+-- yet (`waits`), all parts are parked.
+create function queue.insert_chunk(parent bigint, name text, chunk integer, first bigint, ids bigint[], most integer, waits boolean) returns boolean
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp
   set enable_seqscan = off
@@ -82,42 +82,44 @@ declare
   waiting  bigint[] := '{}';
 begin
   insert into queue.gather (parent, name, most, room, waits)
-  values (put_chunk.parent, put_chunk.name, put_chunk.most, case when put_chunk.waits then 0 else put_chunk.most end, put_chunk.waits)
+  values (insert_chunk.parent, insert_chunk.name, insert_chunk.most,
+    case when insert_chunk.waits then 0 else insert_chunk.most end, insert_chunk.waits)
   on conflict do nothing;
-  insert into queue.brood (parent, name, chunk, ids)
-  values (put_chunk.parent, put_chunk.name, put_chunk.chunk, put_chunk.ids)
+  insert into queue.map_batch (parent, name, chunk, ids)
+  values (insert_chunk.parent, insert_chunk.name, insert_chunk.chunk, insert_chunk.ids)
   on conflict do nothing;
   if not found then
     return false;
   end if;
-  select g.room into free from queue.gather g where g.parent = put_chunk.parent and g.name = put_chunk.name;
-  if free < cardinality(put_chunk.ids) then
-    with gone as (
+  select g.room into free from queue.gather g where g.parent = insert_chunk.parent and g.name = insert_chunk.name;
+  if free < cardinality(insert_chunk.ids) then
+    with deleted as (
       delete from queue.ready r
-      where r.ctid = any (array(select p.at from queue.ready_places((put_chunk.ids)[greatest(free, 0) + 1:]) p))
-      returning r.id, case when r.line is null then r.lane else queue.twin_of(r.lane) end as lane
+      where r.ctid = any (array(select p.at from queue.ready_places((insert_chunk.ids)[greatest(free, 0) + 1:]) p))
+      returning r.id, case when r.line is null then r.lane else queue.paired_lane(r.lane) end as lane
     ), entered as (
       insert into queue.parked (id, lane, attempts, crashes, since, names)
-      select g.id, g.lane, 0, 0, clock_timestamp(), '{}' from gone g
+      select g.id, g.lane, 0, 0, clock_timestamp(), '{}' from deleted g
       returning id
     )
     select coalesce(array_agg(p.id), '{}') into waiting from entered p;
   end if;
   insert into queue.gather_part (id, parent, born, nr, name, held)
-  select u.id, put_chunk.parent, g.born, put_chunk.first + u.nr - 1, put_chunk.name, u.id = any (waiting)
+  select u.id, insert_chunk.parent, g.born, insert_chunk.first + u.nr - 1, insert_chunk.name, u.id = any (waiting)
   from queue.gather g
-  cross join unnest(put_chunk.ids) with ordinality u (id, nr)
-  where g.parent = put_chunk.parent and g.name = put_chunk.name;
+  cross join unnest(insert_chunk.ids) with ordinality u (id, nr)
+  where g.parent = insert_chunk.parent and g.name = insert_chunk.name;
   update queue.gather g
-  set need = g.need + cardinality(put_chunk.ids), at = clock_timestamp(),
-    room = g.room - (cardinality(put_chunk.ids) - cardinality(waiting))
-  where g.parent = put_chunk.parent and g.name = put_chunk.name;
+  set need = g.need + cardinality(insert_chunk.ids), at = clock_timestamp(),
+    room = g.room - (cardinality(insert_chunk.ids) - cardinality(waiting))
+  where g.parent = insert_chunk.parent and g.name = insert_chunk.name;
   return true;
 end
 $$;
 
--- Records a chunk like put_chunk, under the parent's lease. Returns null if the lease no longer holds the parent, or the parent has a pending
--- cancellation. If the chunk already exists, the caller has to roll back. Must be called last, so that the lease is locked only briefly.
+-- Records a batch of parts as insert_chunk does, under the parent's lease. Returns null if the lease no longer holds the parent, or the
+-- parent has a pending cancellation. If the batch already exists, returns false and the caller has to roll back. Must be the
+-- transaction's last statement, so that the lease is locked only briefly.
 create function queue.add_chunk(token uuid, parent bigint, name text, chunk integer, first bigint, ids bigint[], most integer) returns boolean
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp
@@ -131,12 +133,12 @@ begin
   if not found then
     return null;
   end if;
-  return queue.put_chunk(add_chunk.parent, add_chunk.name, add_chunk.chunk, add_chunk.first, add_chunk.ids, add_chunk.most, false);
+  return queue.insert_chunk(add_chunk.parent, add_chunk.name, add_chunk.chunk, add_chunk.first, add_chunk.ids, add_chunk.most, false);
 end
 $$;
 
--- Records the final number of parts of a map, and journals the map as a step. Returns null if the lease no longer holds the parent, and false if
--- the number of spawned parts differs from `total`. A repeated call, after a lost response, changes nothing.
+-- Records a map's final number of parts, and journals the map as a step. Returns null if the lease no longer holds the parent, and false
+-- if the number of spawned parts differs from `total`. A call repeated after a lost response changes nothing.
 create function queue.close_gather(token uuid, parent bigint, attempt integer, name text, total bigint) returns boolean
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp
@@ -156,7 +158,7 @@ begin
   values (close_gather.parent, close_gather.name)
   on conflict do nothing;
   spawned := (
-    select coalesce(sum(cardinality(b.ids)), 0) from queue.brood b where b.parent = close_gather.parent and b.name = close_gather.name
+    select coalesce(sum(cardinality(b.ids)), 0) from queue.map_batch b where b.parent = close_gather.parent and b.name = close_gather.name
   );
   if spawned <> close_gather.total then
     return false;
@@ -173,9 +175,9 @@ begin
 end
 $$;
 
--- Makes the next parts of a map ready, as many as may run, notifies their workers, and returns the number of parts. The transaction must have
--- locked the map. Parts locked by other sessions are skipped, and the map then keeps a hint.
-create function queue.let_run(parent bigint, name text) returns integer
+-- Makes parked parts of a map ready, up to the maximum number of running parts. Notifies their workers, and returns the number of parts
+-- made ready. The transaction must have locked the map. Parts locked by other sessions are skipped, and the map then keeps a hint.
+create function queue.release_parts(parent bigint, name text) returns integer
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp
   set enable_seqscan = off set enable_bitmapscan = off
@@ -188,7 +190,7 @@ declare
   moved   integer;
   lanes   bigint[];
 begin
-  select g.room, g.born into free, life from queue.gather g where g.parent = let_run.parent and g.name = let_run.name;
+  select g.room, g.born into free, life from queue.gather g where g.parent = release_parts.parent and g.name = release_parts.name;
   if free is null or free <= 0 then
     return 0;
   end if;
@@ -196,7 +198,7 @@ begin
     select k.at, k.id, p.nr
     from (
       select p.id, p.nr from queue.gather_part p
-      where p.parent = let_run.parent and p.name = let_run.name and p.held
+      where p.parent = release_parts.parent and p.name = release_parts.name and p.held
         and p.born = life
       order by p.nr
     ) p
@@ -228,10 +230,10 @@ begin
   select (select count(*) from next), count(*), array_agg(distinct e.lane) into found_, moved, lanes from entered e;
   update queue.gather g
   set room = g.room - moved
-  where g.parent = let_run.parent and g.name = let_run.name;
+  where g.parent = release_parts.parent and g.name = release_parts.name;
   if moved < found_ or found_ = 1000 then
     insert into queue.gather_hint (parent, born, name, completed, dead, cancelled, freed)
-    values (let_run.parent, life, let_run.name, 0, 0, 0, 0);
+    values (release_parts.parent, life, release_parts.name, 0, 0, 0, 0);
   end if;
   perform queue.wake(q.queue)
   from (
@@ -243,10 +245,10 @@ begin
 end
 $$;
 
--- Consumes up to `most` hints from position `floor` on, and counts them. A map whose `need` reaches zero writes a hint for its parent, and a map
--- with a limit on running parts starts the next ones. Returns the number of consumed hints, the lowest hint, and the number of parts made ready.
--- Never waits: the hints of a map locked by another session are kept. Requires read committed, because each statement must see what was committed
--- before it.
+-- Consumes up to `most` rows of gather_hint from position `floor` on, and adds their counts to the maps. If a map's `need` reaches zero,
+-- writes a hint for its parent. If a map has a maximum number of running parts, makes further parts ready. Returns the number of consumed
+-- hints, the lowest hint, and the number of parts made ready. Never waits: the hints of a map locked by another session are kept.
+-- Requires read committed, because each statement must see all commits before its start.
 create function queue.count_gathers(floor bigint, most integer, out hints integer, out lowest bigint, out moved integer)
   returns record
   language plpgsql volatile
@@ -275,7 +277,8 @@ begin
     from taken t
     group by t.parent, t.born, t.name
   )
-  -- A hint without counts only starts parts. The hint is written again if the parts are locked, so it does not count as consumed.
+  -- A hint whose counts are all zero only starts parts. If the parts are locked, the hint is written again, so it does not count as
+  -- consumed.
   select count(*) filter (where t.completed + t.dead + t.cancelled + t.freed > 0), min(t.seq), array(select s.one from summed s), 0
   into hints, lowest, sums, moved
   from taken t;
@@ -319,15 +322,15 @@ begin
     array(select row(c.parent, c.born, c.name, 0, 0, 0, 0)::queue.gather_sum from counted c where c.room > 0)
   into hints, roomy;
   if cardinality(roomy) > 0 then
-    moved := (select sum(queue.let_run(r.parent, r.name)) from unnest(roomy) r);
+    moved := (select sum(queue.release_parts(r.parent, r.name)) from unnest(roomy) r);
   end if;
 end
 $$;
 
--- Maintenance of maps: deletion with their jobs, recounts of stalled maps, and display. Routine operations do not call these functions.
+-- Maintenance of maps: deletion with their jobs, recounts of stalled maps, and display. Regular operation does not call these functions.
 
--- Deletes the records of the maps of `parents`. Running parts continue without a parent. Parts that are waiting for a free place are started first,
--- because nothing would start them later. Parts of maps that are not open yet are cancelled, because their parent never starts.
+-- Deletes the map records of `parents`. Parts continue without a parent. Parked parts are started first, because no other
+-- function starts them later. Parked parts of a map that is not open yet are cancelled, because their parent never starts.
 create function queue.forget_gathers(parents bigint[]) returns void
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp
@@ -353,29 +356,29 @@ begin
     ));
     loop
       moved := (
-        select sum(queue.let_run(g.parent, g.name))
+        select sum(queue.release_parts(g.parent, g.name))
         from queue.gather g
         where g.parent = any (forget_gathers.parents) and g.room is not null
       );
       exit when coalesce(moved, 0) = 0;
     end loop;
-    -- If another session is recording the end of a part, the part's row is skipped, and that session deletes it.
+    -- Skips a part's row if another session is recording the part's end, because that session deletes the row.
     delete from queue.gather_part p
     where p.ctid = any (array(
       select o.ctid
       from queue.gather_part o
-      where o.id in (select u.id from queue.brood b cross join lateral unnest(b.ids) u (id) where b.parent = any (forget_gathers.parents))
+      where o.id in (select u.id from queue.map_batch b cross join lateral unnest(b.ids) u (id) where b.parent = any (forget_gathers.parents))
       for update skip locked
     ));
-    delete from queue.brood b where b.parent = any (forget_gathers.parents);
+    delete from queue.map_batch b where b.parent = any (forget_gathers.parents);
     delete from queue.gather g where g.parent = any (forget_gathers.parents);
   end if;
 end
 $$;
 
--- Recounts the unfinished parts of a map, under the map's lock and in one snapshot, and returns the new `need`. First writes hints for the finished
--- parts of the next ten chunks. Returns null if another session has locked the map. With more than a hundred chunks the count is kept, because
--- reading a million parts would hold the lock for too long.
+-- Recounts the unfinished parts of a map, under the map's lock and in one snapshot, and returns the new `need`. First writes hints for
+-- the finished parts of the next ten batches. Returns null if another session has locked the map. If the map has more than a hundred
+-- batches, keeps the old count, because reading a million parts would hold the lock for too long.
 create function queue.recount_gather(parent bigint, name text) returns bigint
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp
@@ -395,19 +398,19 @@ begin
   end if;
   late := array(
     select u.id
-    from queue.brood b
+    from queue.map_batch b
     cross join lateral unnest(b.ids) u (id)
     where b.parent = recount_gather.parent and b.name = recount_gather.name and b.chunk >= place and b.chunk < place + 10
   );
-  perform queue.note_ends(late);
+  perform queue.add_end_hints(late);
   update queue.gather g
   set at = clock_timestamp(),
     need = case when (
-        select count(*) from queue.brood b where b.parent = recount_gather.parent and b.name = recount_gather.name
+        select count(*) from queue.map_batch b where b.parent = recount_gather.parent and b.name = recount_gather.name
       ) > 100 then g.need else (g.total is null)::int
       + (
         select count(*)
-        from queue.brood b
+        from queue.map_batch b
         cross join lateral unnest(b.ids) u (id)
         cross join lateral (select p.id from queue.gather_part p where p.id = u.id offset 0) p
         where b.parent = recount_gather.parent and b.name = recount_gather.name
@@ -418,20 +421,20 @@ begin
           and h.born = g.born
       ) end,
     looked = case when exists (
-      select from queue.brood b where b.parent = recount_gather.parent and b.name = recount_gather.name and b.chunk >= place + 10
+      select from queue.map_batch b where b.parent = recount_gather.parent and b.name = recount_gather.name and b.chunk >= place + 10
     ) then place + 10 else 0 end
   where g.parent = recount_gather.parent and g.name = recount_gather.name
   returning g.need into left_;
   if left_ = 0 then
     insert into queue.signal_hint (id) values (recount_gather.parent);
   end if;
-  perform queue.let_run(recount_gather.parent, recount_gather.name);
+  perform queue.release_parts(recount_gather.parent, recount_gather.name);
   return left_;
 end
 $$;
 
--- Checks up to `most` maps of jobs above `after`. Deletes the maps of deleted jobs, and recounts up to three maps that have not changed for five
--- minutes. Returns the last job checked, or null at the end. Skips maps locked by other sessions.
+-- Checks up to `most` maps of jobs with ids above `after`. Deletes the maps of deleted jobs, and recounts up to three maps that have not
+-- changed for five minutes. Returns the id of the last checked job, or null if no job is left. Skips maps locked by other sessions.
 create function queue.prune_gathers(after bigint, most integer) returns bigint
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp
@@ -463,8 +466,8 @@ begin
 end
 $$;
 
--- Returns the first thousand maps of an existing job, sorted by name. need is the number of parts not counted as finished; total is null while the
--- map is open.
+-- Returns the first thousand maps of an existing job, sorted by name. need is the number of parts not counted as finished. total is null
+-- while the map is open.
 create function queue.gathers(job bigint)
   returns table (name text, total bigint, need bigint, completed bigint, dead bigint, cancelled bigint, most integer)
   language sql stable

@@ -1,19 +1,20 @@
 -- Flows: jobs enqueued together, some of which wait for the ends of other jobs of the flow.
 --
 --   node       written with the flow (link_flow); deleted by housekeeping once all jobs of the flow are deleted (prune_nodes)
---   edge       written with the flow; deleted when the source has reached the required state (release_nodes), or the target is no longer waiting
---              (prune_nodes)
---   node_hint  written by the worker that consumes the hint of a source's end (tell_ends); consumed by any worker (release_nodes)
+--   edge       written with the flow; deleted when the source has reached the required state (release_nodes), or the target is no longer
+--              waiting (prune_nodes)
+--   node_hint  written by the worker that consumes the hint of a source's end (consume_end_hints); consumed by any worker (release_nodes)
 --   ready -> parked   a node with sources, in the transaction that enqueues the flow (link_flow)
---   parked -> ready | done, cancelled | dead   a node whose last edge is deleted, that must not run, or whose payload is too large
---                                              (release_nodes)
+--   parked -> ready | done (cancelled) | dead   a node whose last edge is deleted (ready), that must not run (done), or whose payload
+--                                               cannot be filled (dead), by any worker (release_nodes)
 --
--- A node's row in job names the flow (`system`). A claim reads that row anyway, so the worker that ends a job knows whether another job is waiting
--- for it, and other jobs have no additional cost. There is no counter, so jobs that end concurrently write hints without waiting for each other.
+-- A node's row in job names the flow (`system`). A claim reads this row anyway, so the worker that ends a job knows whether other jobs
+-- wait for it. Jobs outside of flows have no additional cost. The remaining sources are not counted, so jobs that end concurrently write
+-- hints without waiting for each other.
 --
--- No release is lost: the edges of a waiting node are deleted only under the lock on its entry in parked. Whether any edge is left is checked in
--- the next statement, whose snapshot is newer than the commit of the previous lock holder. A session that does not get the lock writes the hint
--- again.
+-- No release is lost: the edges of a waiting node are deleted only under the lock on its entry in parked. The next statement checks
+-- whether any edge is left, and its snapshot is newer than the commit of the previous lock holder. A session that does not get the lock
+-- writes the hint again.
 
 create table queue.node (
   flow     bigint    not null,  -- id of the flow's first job
@@ -45,9 +46,10 @@ create table queue.node_hint (
   constraint node_hint_order primary key (seq)
 ) with (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 50000, autovacuum_vacuum_cost_delay = 0);
 
--- Returns the effect of an edge once its source has reached `state`: 'open' (the edge is deleted), 'cancel' (the target does not run), or null (the
--- edge stays). A source that was cancelled, expired or deleted does not return by itself, so its edges are not held.
-create function queue.edge_act(on_dead boolean, if_dead text, state text) returns text
+-- Returns the effect of an edge once its source has reached `state`: 'open' (the edge is deleted), 'cancel' (the target does not run), or
+-- null (the edge stays). Only the edges of dead sources may stay, because an operator may requeue a dead letter. A cancelled, expired or
+-- deleted source is not expected to run again.
+create function queue.edge_effect(on_dead boolean, if_dead text, state text) returns text
   language sql immutable parallel safe
   return case
     when state in ('completed', 'dead', 'cancelled', 'expired', 'gone') is not true then null
@@ -57,23 +59,24 @@ create function queue.edge_act(on_dead boolean, if_dead text, state text) return
     else 'cancel'
   end;
 
--- Returns the placeholder for a node's output in a payload, in the form in which jsonb prints it.
+-- Returns the placeholder for a node's output in a payload, with the same spacing as in jsonb's text.
 create function queue.place_of(name text) returns text
   language sql immutable strict parallel safe
   return pg_catalog.jsonb_build_object('$of', name)::pg_catalog.text;
 
--- Raises an error that rejects a flow and names the node.
-create function queue.refuse_node(name text, why text) returns void
+-- Raises an error that rejects a flow. `name` is the invalid node, and `why` the reason.
+create function queue.reject_node(name text, why text) returns void
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp
 as $$
 begin
-  raise invalid_parameter_value using message = format('queue.enqueue_flow: the node %s %s', to_json(refuse_node.name), refuse_node.why);
+  raise invalid_parameter_value using message = format('queue.enqueue_flow: the node %s %s', to_json(reject_node.name), reject_node.why);
 end
 $$;
 
--- Creates a flow from jobs that the current transaction has enqueued, in their order. Returns the flow's id, which is the id of its first job. Edge
--- i leads from sources[i] to targets[i], which are indexes into ids, starting at 1. Targets are parked until they are released.
+-- Creates a flow from jobs that the current transaction has enqueued in the order of `ids`. Returns the flow's id, which is the id of its
+-- first job. Edge i leads from sources[i] to targets[i], which are indexes into ids, starting at 1. Targets are parked until they are
+-- released.
 create function queue.link_flow(
   ids bigint[], names text[], sources integer[], targets integer[], on_dead boolean[], if_dead text[], gives boolean[]
 )
@@ -91,7 +94,7 @@ begin
   end if;
   select n.name into wrong
   from (
-    select u.name, count(*) over (partition by u.id) > 1 or not queue.is_ours(u.id)
+    select u.name, count(*) over (partition by u.id) > 1 or not queue.is_written_here(u.id)
       or (j.system ? 'node_of') is not true as is_other
     from unnest(link_flow.ids, link_flow.names) u (id, name)
     left join queue.job j on j.id = u.id
@@ -99,7 +102,7 @@ begin
   where n.is_other is not false
   limit 1;
   if found then
-    perform queue.refuse_node(wrong, 'is not a new job: another one holds its uniqueness key');
+    perform queue.reject_node(wrong, 'is not a new job: another one holds its uniqueness key');
   end if;
   select n.name into wrong
   from unnest(link_flow.names) n (name)
@@ -107,7 +110,7 @@ begin
   having count(*) > 1 or octet_length(n.name) not between 1 and 200 or n.name ~ '[[:cntrl:]]'
   limit 1;
   if found then
-    perform queue.refuse_node(wrong, 'appears twice, or its name does not have 1 to 200 bytes without control characters');
+    perform queue.reject_node(wrong, 'appears twice, or its name does not have 1 to 200 bytes without control characters');
   end if;
   if cardinality(link_flow.sources) > 100000 then
     raise invalid_parameter_value using message = 'queue.enqueue_flow: a flow has at most 100000 edges; join many nodes in one';
@@ -116,7 +119,7 @@ begin
   from unnest(link_flow.sources, link_flow.targets) e (source, target)
   where e.source between 1 and e.target - 1 is not true or e.target > cardinality(link_flow.ids);
   if found then
-    perform queue.refuse_node(wrong, 'precedes a node that it waits for');
+    perform queue.reject_node(wrong, 'precedes a node that it waits for');
   end if;
   with taken as materialized (
     select t.id, t.lane, t.run_at
@@ -136,7 +139,7 @@ begin
   where j.id is null
   limit 1;
   if found then
-    perform queue.refuse_node(wrong, 'waits for others, and cannot have an ordering key, a fairness key or run_at');
+    perform queue.reject_node(wrong, 'waits for others, and cannot have an ordering key, a fairness key or run_at');
   end if;
   insert into queue.edge (source, target, on_dead, if_dead, gives)
   select link_flow.ids[e.source], link_flow.ids[e.target], e.on_dead, e.if_dead, e.gives
@@ -153,8 +156,8 @@ begin
 end
 $$;
 
--- Returns whether the current transaction has written the rows of all jobs in `ids` (see queue.is_ours).
-create function queue.are_ours(ids bigint[]) returns boolean
+-- Returns whether the current transaction has written the rows of all jobs in `ids` (see queue.is_written_here).
+create function queue.are_written_here(ids bigint[]) returns boolean
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp
   set enable_seqscan = off
@@ -165,7 +168,7 @@ declare
 begin
   for written in
     select distinct j.xmin::text::bigint
-    from unnest(are_ours.ids) u (id)
+    from unnest(are_written_here.ids) u (id)
     left join lateral (select j.xmin from queue.job j where j.id = u.id offset 0) j on true
   loop
     written := today + ((written - today + 2147483648) & 4294967295) - 2147483648;
@@ -177,9 +180,9 @@ begin
 end
 $$;
 
--- Records the jobs in `ids` as the next chunk of a node's parts, from position `first` on. The current transaction must have enqueued the parts and
--- the node. At most `most` parts run concurrently, and the node finishes once all have finished. `total`, the number of parts, is passed with the
--- last chunk.
+-- Records the jobs in `ids` as the next batch of a node's parts, starting at position `first`. The current transaction must have enqueued
+-- the parts and the node. At most `most` parts run concurrently, and the node finishes once all parts have finished. `total` is the
+-- number of parts, and is passed with the last batch.
 create function queue.add_parts(node bigint, chunk integer, first bigint, ids bigint[], most integer, total bigint) returns void
   language plpgsql volatile security definer
   set search_path = pg_catalog, pg_temp
@@ -189,7 +192,7 @@ declare
   waits  boolean := exists (select from queue.edge e where e.target = add_parts.node);
   all_   bigint := add_parts.first + cardinality(add_parts.ids);
 begin
-  if not queue.are_ours(add_parts.node || add_parts.ids) or add_parts.most < 1
+  if not queue.are_written_here(add_parts.node || add_parts.ids) or add_parts.most < 1
     or add_parts.total <> all_
     or exists (select from unnest(add_parts.ids) u (id) join queue.job j on j.id = u.id where (j.system ? 'part_of') is not true)
   then
@@ -201,7 +204,7 @@ begin
   if exists (select from queue.job j where j.id = add_parts.node and j.system ? 'expires_at') then
     raise invalid_parameter_value using message = 'queue.enqueue_flow: a node with many jobs cannot expire; let its jobs expire instead';
   end if;
-  if not queue.put_chunk(add_parts.node, 'jobs', add_parts.chunk, add_parts.first, add_parts.ids, add_parts.most, waits) then
+  if not queue.insert_chunk(add_parts.node, 'jobs', add_parts.chunk, add_parts.first, add_parts.ids, add_parts.most, waits) then
     raise invalid_parameter_value using message = 'queue.enqueue_flow: these parts already exist';
   end if;
   if waits and exists (
@@ -221,13 +224,13 @@ begin
 end
 $$;
 
--- Releases of nodes: handling of waiting nodes once the jobs for which they are waiting have finished.
+-- Release of nodes: changes to waiting nodes when their sources have finished.
 
--- Edge whose source has finished, with its effect, and whether its target is waiting.
-create type queue.decided as (source bigint, target bigint, gives boolean, act text, state text, waits boolean);
+-- Edge whose source has finished, with the edge's effect. `waits` states whether the edge's target is waiting.
+create type queue.edge_decision as (source bigint, target bigint, gives boolean, act text, state text, waits boolean);
 
--- Inserts the outputs of `sources` into a node's payload. Returns null, or the reason why that is impossible. The transaction must have locked the
--- node's row in job.
+-- Inserts the outputs of `sources` into a node's payload. Returns null on success, or the reason for a failure. The transaction must have
+-- locked the node's row in job.
 create function queue.fill_node(target bigint, sources bigint[], states text[]) returns text
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp
@@ -271,12 +274,12 @@ exception when data_exception or integrity_constraint_violation or program_limit
 end
 $$;
 
--- Consumes up to `most` hints from position `floor` on, and checks up to `most` edges of their jobs. A node whose last edge is deleted becomes
--- ready. A node that must not run is cancelled, and a node whose payload cannot be filled becomes a dead letter. Edges whose target is no longer
--- waiting are deleted.
+-- Consumes up to `most` rows of node_hint from position `floor` on, and checks up to `most` edges of the hints' jobs. A node whose last
+-- edge is deleted becomes ready. A node that must not run is cancelled, and a node whose payload cannot be filled becomes a dead letter.
+-- Edges of targets that no longer wait are deleted.
 --
--- Returns the number of consumed hints, the lowest hint, the number of nodes moved, and whether there are more edges. Never waits: if another
--- session has locked a node, the hints of its edges are kept. Requires read committed.
+-- Returns the number of consumed hints, the lowest hint, the number of nodes moved, and whether unchecked edges are left. Never waits: if
+-- another session has locked a node, the hints of its edges are kept. Requires read committed.
 create function queue.release_nodes(floor bigint, most integer, out hints integer, out lowest bigint, out moved integer, out more boolean)
   returns record
   language plpgsql volatile security definer
@@ -287,8 +290,8 @@ create function queue.release_nodes(floor bigint, most integer, out hints intege
 as $$
 declare
   ids     bigint[];
-  said    text[];
-  chosen  queue.decided[];
+  input   text[];
+  chosen  queue.edge_decision[];
   held    bigint[];
   busy    bigint[];
   free    bigint[];
@@ -314,22 +317,22 @@ begin
     ))
     returning node_hint.seq, node_hint.id, node_hint.state
   )
-  select count(*), min(t.seq), array_agg(t.id), array_agg(t.state), 0, false into hints, lowest, ids, said, moved, more from taken t;
+  select count(*), min(t.seq), array_agg(t.id), array_agg(t.state), 0, false into hints, lowest, ids, input, moved, more from taken t;
   if hints = 0 then
     return;
   end if;
   chosen := array(
     select c.one
     from (
-      select row(e.source, e.target, e.gives, a.act, s.state, p.waits)::queue.decided as one, w.weight,
+      select row(e.source, e.target, e.gives, a.act, s.state, p.waits)::queue.edge_decision as one, w.weight,
         row_number() over (partition by w.weight order by random()) as nr
-      from (select u.id, bool_or(u.state = 'completed') as completed from unnest(ids, said) u (id, state) group by u.id) u
-      -- If the job does not exist, it either was completed and pruned after its retention, or was deleted.
+      from (select u.id, bool_or(u.state = 'completed') as completed from unnest(ids, input) u (id, state) group by u.id) u
+      -- A missing job was either completed and pruned after its retention, or deleted.
       cross join lateral (select coalesce(queue.state_of(u.id), case when u.completed then 'completed' else 'gone' end) as state offset 0) s
       cross join lateral (select e.source, e.target, e.gives, e.on_dead, e.if_dead from queue.edge e where e.source = u.id offset 0) e
-      cross join lateral (select queue.edge_act(e.on_dead, e.if_dead, s.state) as act) a
+      cross join lateral (select queue.edge_effect(e.on_dead, e.if_dead, s.state) as act) a
       cross join lateral (select exists (select from queue.parked p where p.id = e.target and p.names = '{}') as waits offset 0) p
-      -- Limits the number of expensive edges: filling payloads, and cancelling nodes with many jobs.
+      -- Limits the number of expensive edges, which fill payloads or cancel nodes with many jobs.
       cross join lateral (
         select case
           when not p.waits then null
@@ -394,7 +397,7 @@ begin
       cross join lateral (select e.ctid as at from queue.edge e where e.source = c.source and e.target = c.target offset 0) a
       where a.at not in (select u.at from unnest(edges) u (at)))
   );
-  -- Excludes nodes to be cancelled whose map another session has locked.
+  -- Excludes nodes that are to be cancelled and whose map another session has locked.
   gathers := array(
     select g.ctid
     from queue.gather g
@@ -410,7 +413,7 @@ begin
       cross join lateral (select g.ctid as at from queue.gather g where g.parent = c.target offset 0) g
       where c.act = 'cancel' and g.at not in (select u.at from unnest(gathers) u (at)))
   );
-  -- Sources of nodes that are still waiting but are locked by another session.
+  -- Sources of nodes that are still waiting and were excluded above.
   busy := array(
     select distinct c.source
     from unnest(chosen) c
@@ -425,11 +428,11 @@ begin
   where c.source = any (busy) or more
   group by c.source
   union all
-  select u.id, case when bool_or(u.state = 'completed') then 'completed' else min(u.state) end from unnest(ids, said) u (id, state)
+  select u.id, case when bool_or(u.state = 'completed') then 'completed' else min(u.state) end from unnest(ids, input) u (id, state)
   where more and u.id not in (select c.source from unnest(chosen) c)
   group by u.id;
   get diagnostics put_back = row_count;
-  -- The form `not in .. is false` makes the planner look up each target in a hash table, instead of comparing it with every id.
+  -- The form `not in .. is false` makes the planner look up each target in a hash table, instead of comparing the target with every id.
   chosen := array(
     select c
     from unnest(chosen) c
@@ -464,8 +467,8 @@ begin
     end if;
   end loop;
   if cardinality(died) > 0 then
-    perform queue.note_ends(died);
-    perform queue.tell_waiters();
+    perform queue.add_end_hints(died);
+    perform queue.notify_waiters();
   end if;
   if cardinality(shut) > 0 then
     perform queue.end_waiting(shut, false);
@@ -501,7 +504,7 @@ begin
 end
 $$;
 
--- Starts the parts of a node that is no longer waiting for other nodes, as many as may run concurrently. A repeated call has no effect.
+-- Starts the parts of a node whose sources have all finished, up to the maximum number of running parts. A repeated call has no effect.
 create function queue.open_gather(parent bigint) returns void
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp
@@ -522,8 +525,9 @@ begin
 end
 $$;
 
--- Checks up to `most` nodes of jobs above `after`. Deletes edges whose target is not waiting, and nodes of flows whose jobs are all deleted. Writes
--- hints for ends that were not recorded. Returns the last job checked, or null at the end. Skips rows locked by other sessions.
+-- Checks up to `most` nodes with job ids above `after`. Deletes edges whose target is not waiting, and nodes of flows whose jobs are all
+-- deleted. Inserts hints for unrecorded ends. Returns the id of the last checked job, or null if no job is left. Skips rows locked by
+-- other sessions.
 create function queue.prune_nodes(after bigint, most integer) returns bigint
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp
@@ -550,7 +554,7 @@ begin
     where n.id > prune_nodes.after and n.id <= last and exists (select from queue.edge e where e.source = n.id)
     offset 0
   ) s
-  where exists (select from queue.edge e where e.source = s.id and queue.edge_act(e.on_dead, e.if_dead, s.state) is not null);
+  where exists (select from queue.edge e where e.source = s.id and queue.edge_effect(e.on_dead, e.if_dead, s.state) is not null);
   delete from queue.node n
   where n.id in (
     select o.id
@@ -568,9 +572,10 @@ begin
 end
 $$;
 
--- Returns up to ten thousand nodes of a flow, in the order in which they were enqueued. Any job of the flow identifies the flow. after and on_dead
--- are the nodes for which a node waits, and `waits` are its remaining edges. state is the last recorded state if the job was deleted. For a node
--- with many jobs, `jobs` is their number, and `over` is the number of those counted as finished.
+-- Returns up to ten thousand nodes of a flow, in enqueue order. `flow` may be the id of any job of the flow. `after` contains the names
+-- of the nodes whose end a node waits for, on_dead the names of the nodes whose death it waits for, and `waits` the names of the nodes
+-- with a remaining edge to the node. If the job was deleted, state is the last recorded state. For a node with many jobs, `jobs` is the
+-- number of its jobs, and `over` is the number of jobs counted as finished.
 create function queue.nodes(flow bigint, most integer default 10000)
   returns table (name text, id bigint, state text, after text[], on_dead text[], waits text[], jobs bigint, over bigint)
   language sql stable security definer
@@ -589,9 +594,9 @@ begin atomic
   limit least(nodes.most, 10000);
 end;
 
--- Cancels all unfinished nodes of a flow, and returns their number. Waiting nodes finish, and the handlers of running ones are told to stop.
--- Retries for about half a second, because a node may move from one state to another between two statements. While it sleeps, it holds no lock that
--- other sessions need.
+-- Cancels all unfinished nodes of a flow, and returns their number. Waiting nodes finish immediately, and the handlers of running nodes
+-- are asked to stop. Retries for about half a second, because a node may move from one state to another between two statements.
+-- While sleeping between retries, the function holds no lock that other sessions need.
 create function queue.cancel_flow(flow bigint) returns integer
   language plpgsql volatile security definer
   set search_path = pg_catalog, pg_temp
@@ -610,16 +615,17 @@ begin
     perform pg_sleep(0.02);
   end loop;
   stops := array(select c.id from queue.cancel_running_all(ids) c (id));
-  -- A node that was released meanwhile is waiting again.
+  -- Cancels the nodes that have become waiting again because a worker released them since the loop.
   ended := ended + (select count(*) from queue.cancel_waiting_all(ids));
   return ended + coalesce(cardinality(stops), 0);
 end
 $$;
 
--- Flows from other languages: nodes as JSON, which are checked, enqueued and linked in the caller's transaction.
+-- Flows enqueued from any language. The nodes are JSON objects, and are checked, enqueued and linked in the caller's transaction.
 
--- Returns the nodes for which a node of enqueue_flow waits, and the kind of each wait.
-create function queue.waits_of_node(node jsonb) returns table (source text, on_dead boolean, gives boolean)
+-- Returns the nodes that a node of enqueue_flow waits for. on_dead means that the node waits for the source's death, and gives that the
+-- node uses the source's output.
+create function queue.node_dependencies(node jsonb) returns table (source text, on_dead boolean, gives boolean)
   language sql immutable parallel safe
 begin atomic
   select a.source, false, false from jsonb_array_elements_text(coalesce(nullif(node -> 'after', 'null'), '[]')) a (source)
@@ -629,14 +635,14 @@ begin atomic
   select o.place #>> '{}', false, true from jsonb_path_query(node -> 'payload', '$.**."$of"') o (place);
 end;
 
--- Returns the error in a node of enqueue_flow, or null. `places` contains the names of all nodes.
-create function queue.fault_of_node(node jsonb, places jsonb) returns text
+-- Returns an error message if a node of enqueue_flow is invalid, otherwise null. `places` contains the names of all nodes.
+create function queue.node_error(node jsonb, places jsonb) returns text
   language sql immutable parallel safe
 begin atomic
   select case
     when jsonb_typeof(node) <> 'object' or node ->> 'name' is null then 'is not an object with a name'
-    when said.unknown is not null then format('has the unknown key %s', to_json(said.unknown))
-    when said.missing is not null then format('waits for %s, which is not in the flow', to_json(said.missing))
+    when input.unknown is not null then format('has the unknown key %s', to_json(input.unknown))
+    when input.missing is not null then format('waits for %s, which is not in the flow', to_json(input.missing))
     when node ->> 'if_dead' not in ('hold', 'cancel', 'continue') then 'has an if_dead other than hold, cancel or continue'
     when exists (
       select from jsonb_path_query(node -> 'payload', '$.** ? (exists (@."$of"))') o (around)
@@ -644,20 +650,20 @@ begin atomic
     ) then 'has a placeholder {"$of": NAME} with other keys beside it'
     when jsonb_path_exists(node -> 'jobs', '$.**."$of"') then 'has many jobs, whose payloads cannot contain placeholders'
     when nullif(node -> 'jobs', 'null') is not null and jsonb_typeof(node -> 'jobs') <> 'array' then 'has jobs that are not an array'
-    when said.is_many and nullif(node -> 'payload', 'null') is not null then 'has both jobs and a payload'
-    when not said.is_many and nullif(node -> 'in_flight', 'null') is not null then 'has in_flight, but no array of jobs'
+    when input.is_many and nullif(node -> 'payload', 'null') is not null then 'has both jobs and a payload'
+    when not input.is_many and nullif(node -> 'in_flight', 'null') is not null then 'has in_flight, but no array of jobs'
   end
   from (
     select (
       select k.key from jsonb_object_keys(case jsonb_typeof(node) when 'object' then node else '{}' end) k (key)
       where k.key not in ('name', 'job_type', 'payload', 'options', 'after', 'on_dead', 'if_dead', 'jobs', 'in_flight') limit 1
     ) as unknown, (
-      select w.source from queue.waits_of_node(node) w where not coalesce(places ? w.source, false) limit 1
+      select w.source from queue.node_dependencies(node) w where not coalesce(places ? w.source, false) limit 1
     ) as missing, nullif(node -> 'jobs', 'null') is not null as is_many
-  ) said;
+  ) input;
 end;
 
--- Enqueues the job of a node of enqueue_flow. For a node with many jobs, enqueues the job that waits for all of them, in the same queue.
+-- Enqueues the job of an enqueue_flow node. For a node with many jobs, enqueues only the job that waits for all of them, in the same queue.
 create function queue.enqueue_node(flow text, node jsonb, out id bigint, out outcome text) returns record
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp
@@ -685,14 +691,14 @@ begin atomic
   select coalesce((select t.queue from queue.type_options t where t.job_type = queue_of_type.job_type), 'default');
 end;
 
--- Enqueues the parts of a node of enqueue_flow in chunks of a thousand.
-create function queue.enqueue_parts(node bigint, said jsonb) returns void
+-- Enqueues the jobs of an enqueue_flow node with many jobs, in batches of a thousand.
+create function queue.enqueue_parts(node bigint, input jsonb) returns void
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp
 as $$
 declare
-  jobs     bigint := jsonb_array_length(said -> 'jobs');
-  options  jsonb := coalesce(nullif(said -> 'options', 'null'), '{}') || jsonb_build_object('system',
+  jobs     bigint := jsonb_array_length(input -> 'jobs');
+  options  jsonb := coalesce(nullif(input -> 'options', 'null'), '{}') || jsonb_build_object('system',
     jsonb_build_object('part_of', node || '/jobs'));
   first    bigint := 0;
   ids      bigint[];
@@ -700,26 +706,28 @@ declare
 begin
   loop
     select coalesce(array_agg(e.id order by p.place), '{}'), coalesce(bool_and(e.outcome = 'enqueued'), true) into ids, is_new
-    from jsonb_array_elements(said -> 'jobs') with ordinality p (payload, place)
-    cross join lateral queue.enqueue_with(said ->> 'job_type', p.payload, options) e
+    from jsonb_array_elements(input -> 'jobs') with ordinality p (payload, place)
+    cross join lateral queue.enqueue_with(input ->> 'job_type', p.payload, options) e
     where p.place > first and p.place <= first + 1000;
     if not is_new then
-      perform queue.refuse_node(said ->> 'name', 'has a job that is not new: another holds its uniqueness key');
+      perform queue.reject_node(input ->> 'name', 'has a job that is not new: another holds its uniqueness key');
     end if;
-    perform queue.add_parts(node, (first / 1000)::integer, first, ids, (said ->> 'in_flight')::integer, case when first + 1000 >= jobs then jobs end);
+    perform queue.add_parts(node, (first / 1000)::integer, first, ids, (input ->> 'in_flight')::integer,
+      case when first + 1000 >= jobs then jobs end);
     first := first + 1000;
     exit when first >= jobs;
   end loop;
 end
 $$;
 
--- Enqueues a flow in the caller's transaction, and returns the flow's id. `nodes` is an array of {"name", "job_type", "payload", "options",
--- "after", "on_dead", "if_dead"}, where the last four are optional. A node waits for the earlier nodes named in "after" and "on_dead". "if_dead" is
--- the effect on later nodes if the node dies: hold, cancel or continue.
+-- Enqueues a flow in the caller's transaction, and returns the flow's id. `nodes` is an array of {"name", "job_type", "payload",
+-- "options", "after", "on_dead", "if_dead"}. The last four properties are optional. A node waits for the earlier nodes named in "after"
+-- and "on_dead". "if_dead" is the effect on later nodes if the node dies: hold, cancel or continue.
 --
--- A placeholder {"$of": "NAME"} in the payload is also an edge, and becomes {"$of": "NAME", "was": OUTPUT}. A node may have "jobs", an array of
--- payloads, instead of "payload". The node then stands for one job per payload, with its type and options. At most "in_flight" of these jobs run
--- concurrently. The node completes once all have finished, with their counts as output.
+-- A placeholder {"$of": "NAME"} in the payload also makes the node wait for NAME, and becomes {"$of": "NAME", "was": OUTPUT}. A node may
+-- have "jobs", an array of payloads, instead of "payload". The node then stands for one job per payload, each with the node's type and
+-- options. At most "in_flight" of these jobs run concurrently. The node completes once all jobs have finished, and its output is the
+-- counts of their outcomes.
 create function queue.enqueue_flow(name text, nodes jsonb) returns bigint
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp
@@ -738,13 +746,13 @@ declare
   wrong    text;
 begin
   for node, place in select n.node, n.place from jsonb_array_elements(enqueue_flow.nodes) with ordinality n (node, place) order by n.place loop
-    wrong := queue.fault_of_node(node, places);
+    wrong := queue.node_error(node, places);
     if wrong is not null then
-      perform queue.refuse_node(node ->> 'name', wrong);
+      perform queue.reject_node(node ->> 'name', wrong);
     end if;
     select e.id, e.outcome into born from queue.enqueue_node(enqueue_flow.name, node) e;
     if born.outcome <> 'enqueued' then
-      perform queue.refuse_node(node ->> 'name', 'is not a new job: another one holds its uniqueness key');
+      perform queue.reject_node(node ->> 'name', 'is not a new job: another one holds its uniqueness key');
     end if;
     ids := ids || born.id;
   end loop;
@@ -758,7 +766,7 @@ begin
     from (
       select (places ->> w.source)::integer as source, n.place::integer as target, bool_or(w.on_dead) as on_dead, bool_or(w.gives) as gives
       from jsonb_array_elements(enqueue_flow.nodes) with ordinality n (node, place)
-      cross join lateral queue.waits_of_node(n.node) w
+      cross join lateral queue.node_dependencies(n.node) w
       group by (places ->> w.source)::integer, n.place
     ) e
   ) e;

@@ -1,9 +1,9 @@
--- Daily partitions, which are created in advance and dropped after their retention. add_days and drop_day may be called concurrently at any time:
--- one call does the work, and the other calls return immediately. A lock that is not available within lock_timeout ends the call, and the next call
--- retries. The partitions belong to the owner, whichever role calls.
+-- Daily partitions, which are created in advance and dropped after their retention. add_days and drop_day may be called concurrently at
+-- any time: one call does the work, and the other calls return immediately. If a lock is not available within lock_timeout, the call ends
+-- and the next call retries. The partitions belong to the store's owner, regardless of the calling role.
 
--- History retentions of job types that differ from the store's default. Workers write them at startup from the options of the job types. For types
--- with a shorter retention than the store's, jobs enqueued before pruned_to have been processed.
+-- History retentions of job types that differ from the store's default. Workers write them at startup from the job types' options. For a
+-- retention shorter than the default, pruning has processed all jobs with ids below pruned_to.
 create table queue.retention (
   job_type   text      not null,
   history    interval  not null,
@@ -11,7 +11,7 @@ create table queue.retention (
   constraint retention_pkey primary key (job_type),
   constraint retention_job_type_is_a_name check (queue.is_name(job_type)),
   constraint retention_is_positive check (history > '0'),
-  -- With a larger value, the calculation of the cutoff would fail for all types.
+  -- A larger value would make the cutoff calculation fail for all types.
   constraint retention_in_range check (history <= '400000 days')
 );
 
@@ -19,14 +19,14 @@ create function queue.day_name(day date) returns text
   language sql immutable parallel safe
   return to_char(day, 'YYYYMMDD');
 
--- Returns the lowest id of the UTC day before `moment`, rounded so that the ids of a done_many row never span it.
+-- Returns the lowest id of the UTC day before `moment`, rounded up to a boundary that the ids of a done_many row never cross.
 create function queue.day_before(moment timestamptz) returns bigint
   language sql immutable strict parallel safe
   return ((queue.id_at((pg_catalog.date_trunc('day', moment at time zone 'UTC') - interval '1 day') at time zone 'UTC') >> 33) + 1) << 33;
 
--- Creates the partitions of today and of the next `ahead` days, and returns the number of days created. A day with jobs in the default partition
--- keeps them there, because moving them would block producers. A day whose tables or range belong to a foreign object also stays in the default
--- partition, and a warning reports it.
+-- Creates the partitions of today and of the next `ahead` days, and returns the number of created days. A day that already has jobs in
+-- the default partition gets no partition, because moving the jobs would block producers. A day also gets no partition if another object
+-- has the partition's name or range. A warning then reports the object.
 create function queue.add_days(ahead integer) returns integer
   language plpgsql volatile security definer
   set search_path = pg_catalog, pg_temp
@@ -73,14 +73,15 @@ begin
 end
 $$;
 
--- Drops the oldest day that ended before the retention and is nearly empty. Returns the day, or null if there is none.
+-- Drops the partitions of the oldest day that is past the retention and nearly empty. Returns the day, or null if there is none.
 --
--- Jobs that outlive their day move to the default partitions: distant schedules, dead letters, recently finished jobs and jobs with a longer
--- retention. Producers and claims are blocked meanwhile, so at most `most` jobs are moved. A day with more survivors stays and is pruned row by row
--- (prune_days).
+-- Jobs that outlive their day move to the default partitions: jobs scheduled far ahead, dead letters, recently finished jobs and jobs
+-- with a longer retention. The move blocks producers and claims, so at most `most` jobs are moved. A day with more survivors stays, and
+-- prune_days deletes its rows individually.
 --
--- Every day adds a little to the cost of each statement. Therefore, if more than `days` days remain, the oldest one is dropped once at most
--- `at_most` jobs outlive it. If a day cannot be dropped, a warning reports it and the other days are tried.
+-- Every day adds a little to the cost of each statement. Therefore, if more than `days` days are past the retention, the oldest day is
+-- dropped even if up to `at_most` jobs outlive it. If a day cannot be dropped, a warning reports the day and the function tries the next
+-- day.
 create function queue.drop_day(retention interval, most integer default 1000, days integer default 30, at_most integer default 20000)
   returns date
   language plpgsql volatile security definer
@@ -106,7 +107,7 @@ begin
   if not found then
     return null;
   end if;
-  -- The names contain the date and sort by it.
+  -- The names end with the date, so their order is the order of the days.
   names := array(
     select c.relname
     from pg_inherits i
@@ -123,10 +124,10 @@ begin
       beyond := queue.id_at((day + 1)::timestamp at time zone 'UTC');
       allowed := case when name = oldest and cardinality(names) > days then at_most else most end;
 
-      -- Survivors are read before the lock is taken, because the day may be large. Jobs that an operator requeues meanwhile are read again under
-      -- the lock.
+      -- Survivors are read before the lock is taken, because the day may be large. Jobs that an operator requeues in between are read
+      -- again under the lock.
       living := array(
-        select l.id from queue.living l where l.id >= lowest and l.id < beyond
+        select l.id from queue.unfinished_job l where l.id >= lowest and l.id < beyond
         union all
         select d.id from queue.done d where d.id >= lowest and d.id < beyond and d.finished_at >= cutoff
         union all
@@ -154,7 +155,8 @@ begin
       foreach parent in array array['job', 'done', 'done_many', 'failure', 'step'] loop
         execute format('alter table queue.%I detach partition queue.%I', parent, parent || '_' || queue.day_name(day));
       end loop;
-      -- Of ready, only jobs that returned to it have to be read again. All others were ready before, and there may be many.
+      -- In ready, only entries of jobs that re-entered the table have to be read again. All other entries have been there since their
+      -- enqueue, and may be numerous.
       living := living || array(
         select r.id from queue.ready r where r.id >= lowest and r.id < beyond and r.seq <> r.id
         union all select s.id from queue.scheduled s where s.id >= lowest and s.id < beyond

@@ -1,26 +1,28 @@
 -- Ordering keys. Jobs with the same key run one at a time, in the order in which their enqueues committed.
 --
---   insert_in_line -> blocked              by the producer, under a lock on the key until its transaction ends, so that positions follow commits
+--   insert_in_line -> blocked              by the producer, under a lock on the key until its transaction ends, so that positions follow
+--                                          commits
 --   insert_in_line -> ready | scheduled    if no job of the key is waiting or running: the job immediately becomes the key's head
 --   blocked -> ready | scheduled           by any worker: the first job of a key without a head (unblock)
 --
--- A key has at most one row in active_key. The row is the key's head, the only job of the key that has left blocked: it is ready, scheduled,
--- leased, or dead under the policy `block`. Retries, releases and recoveries keep the row, so the job stays the head.
+-- A key has at most one row in active_key, which identifies the key's head. The head is the only job of the key that has left blocked: it
+-- is ready, scheduled, leased, or dead under the policy `block`. Retries, releases and recoveries keep the row, so the job stays the
+-- head.
 --
--- The transaction that ends the head deletes the row and leaves a hint. A transaction that inserts into blocked also leaves a hint. unblock
--- consumes a hint in one statement and checks the key in the next one. The second statement's snapshot is newer, so it sees everything for which
--- the hint was left.
+-- The transaction that ends the head deletes the row and writes a hint to key_hint. A transaction that inserts into blocked also writes a
+-- hint. unblock consumes a hint in one statement and checks the key in the next statement. The second statement's snapshot is newer, so
+-- it sees all changes announced by the hint.
 
--- Returns the hash of a key within a queue, so that a key of any length costs the same. Equal keys of two queues are unrelated.
+-- Returns the hash of a key within a queue, so keys of any length cost the same. Equal keys of two queues are unrelated.
 create function queue.key_id(queue text, key text) returns bigint
   language sql immutable strict parallel safe
   return queue.hash(queue || '/' || key);
 
--- Rows that serve as locks, 1024 each for keys, lanes and counts. The rows replace advisory locks, which any role that may connect can take and
--- observe in pg_locks.
+-- Rows that serve as locks: 1024 for each of the purposes keys, lanes and counts. The rows replace advisory locks, which any role that
+-- may connect can take, and can observe in pg_locks.
 --
--- Two keys with the same stripe wait for each other. Two transactions that lock several keys each may deadlock, as they could with equal keys; the
--- server then cancels one of them.
+-- Two keys with the same stripe wait for each other. Two transactions that lock several keys each may deadlock, as with identical keys.
+-- The server then cancels one of them.
 create table queue.stripe (
   purpose  text     not null,
   stripe   integer  not null,
@@ -31,7 +33,8 @@ select p.purpose, n from unnest('{keys,lanes,counts}'::text[]) p (purpose) cross
 union all
 select 'days', 0;
 
--- Locks a stripe until the end of the transaction, exclusively or shared. For speed, the body is schema-qualified instead of setting a search_path.
+-- Locks a stripe until the end of the transaction, exclusively or shared. For speed, the function schema-qualifies all names instead of
+-- setting a search_path.
 create function queue.lock_stripe(purpose text, stripe bigint, shared boolean default false) returns void
   language plpgsql volatile strict
 as $$
@@ -51,28 +54,30 @@ begin
 end
 $$;
 
--- Writes the lane's row unless it is visible, and returns the lane's id. Concurrent calls write identical rows.
+-- Inserts the lane's row unless a row is visible, and returns the lane's id. Concurrent calls insert identical rows.
 --
--- A new lane of a queue with a capacity is marked with has_capacity. An old snapshot does not show whether the queue has a capacity, so the lane is
--- then marked as well. A fair lane (`lined`) has a row of its own, under the id of the plain lane's twin.
-create function queue.meet_lane(queue text, job_type text, priority integer, solo boolean, lined boolean default false) returns bigint
+-- A new lane of a queue with a capacity is marked with has_capacity. An old snapshot may not show whether the queue has a capacity, so
+-- the lane is also marked at isolation levels above read committed. A fair lane (`lined`) has a row of its own, whose id is derived from
+-- the plain lane's id.
+create function queue.ensure_lane(queue text, job_type text, priority integer, solo boolean, lined boolean default false) returns bigint
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp
 as $$
 declare
-  met bigint := queue.lane_id(meet_lane.queue, meet_lane.job_type, meet_lane.priority, meet_lane.solo);
+  met bigint := queue.lane_id(ensure_lane.queue, ensure_lane.job_type, ensure_lane.priority, ensure_lane.solo);
 begin
   if lined then
-    met := queue.twin_of(met);
+    met := queue.paired_lane(met);
   end if;
   if not exists (select from queue.lane l where l.lane = met and l.leaving is null) then
-    -- No enqueue reads the row of a solo or fair lane. Therefore the lock is not needed, and recovery and fair queueing must not wait for it.
+    -- Enqueues never read the row of a quarantine or fair lane, so the lock is unnecessary. Recovery and fair queueing must not wait for
+    -- the lock.
     if not solo and not lined then
-      perform queue.lock_stripe('lanes', hashtext(meet_lane.queue) & 1023, true);
+      perform queue.lock_stripe('lanes', hashtext(ensure_lane.queue) & 1023, true);
     end if;
     insert into queue.lane (lane, queue, job_type, priority, solo, lined, has_capacity)
-    values (met, meet_lane.queue, meet_lane.job_type, meet_lane.priority, meet_lane.solo, meet_lane.lined,
-      exists (select from queue.capacity c where c.queue = meet_lane.queue) or current_setting('transaction_isolation') <> 'read committed');
+    values (met, ensure_lane.queue, ensure_lane.job_type, ensure_lane.priority, ensure_lane.solo, ensure_lane.lined,
+      exists (select from queue.capacity c where c.queue = ensure_lane.queue) or current_setting('transaction_isolation') <> 'read committed');
   end if;
   return met;
 end
@@ -83,7 +88,7 @@ create function queue.lock_key(key bigint) returns void
   language sql volatile
   return queue.lock_stripe('keys', key & 1023);
 
--- Locks the stripes of the given keys, or of all keys if `every` is set, in a global order. For bulk enqueues, see lock_keys.sql.
+-- Locks the stripes of the given keys, or of all keys if `every` is set, in a global order. Called by bulk enqueues, see lock_keys.sql.
 create function queue.lock_keys(queues text[], keys text[], every boolean) returns void
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp
@@ -101,11 +106,13 @@ begin
 end
 $$;
 
--- Positions of jobs within their key, and positions of hints. Not cached, so that later numbers are higher across all sessions.
+-- Positions of jobs within their key, and positions of hints. The sequence has no cache, so a number drawn later is higher, even in
+-- another session.
 create sequence queue.key_seq;
 
--- Returns the next position. A function as the column's default is evaluated where the row is written. Citus needs this, because a shard has no
--- default that references a sequence.
+-- Returns the next number of key_seq, which becomes the position of a job within its ordering key or the position of a hint. This is a
+-- function because Citus does not allow a shard's column default to reference a sequence. A function in the default is evaluated where
+-- the row is written.
 create function queue.next_key() returns bigint
   language sql volatile
   return pg_catalog.nextval('queue.key_seq'::regclass);
@@ -138,8 +145,8 @@ create table queue.key_hint (
   constraint key_hint_order primary key (seq)
 ) with (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 50000, autovacuum_vacuum_cost_delay = 0);
 
--- Wakes idle workers because a key may continue. The notification names no queue, since any worker can unblock the key. Must be the last statement
--- of the transaction, as with queue.wake.
+-- Wakes idle workers, because the next job of an ordering key may be able to run. The notification names no queue, since any worker can
+-- unblock the key. Must be the transaction's last statement, as with queue.wake.
 create function queue.wake_keys() returns void
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp
@@ -151,8 +158,9 @@ begin
 end
 $$;
 
--- Enqueues one job under an ordering key. Called by queue.enqueue_with, which has checked the options. Waits for the commit of earlier producers of
--- the same key. The empty key orders the whole queue. A dead letter blocks its key under the policy `block`, but not under `skip`.
+-- Enqueues one job under an ordering key. queue.enqueue_with calls the function after checking the options. Waits for the commits of
+-- earlier producers of the same key. The empty key orders the whole queue. A dead letter blocks its key under the policy `block`, but not
+-- under `skip`.
 create function queue.insert_in_line(
   job_type text, payload jsonb, queue text, priority integer, max_attempts integer, run_at timestamptz, key text, meta jsonb, system jsonb,
   line bigint default null
@@ -182,7 +190,7 @@ begin
   insert into queue.job (id, lane, max_attempts, payload, key, meta, system, line)
   values (new_id, new_lane, insert_in_line.max_attempts, insert_in_line.payload, job_key,
     insert_in_line.meta, insert_in_line.system, insert_in_line.line);
-  -- While the lock is held, no other session inserts under the key. Earlier inserts are visible, unless the snapshot is older than the lock.
+  -- Under the lock, no other session inserts jobs with this key. Earlier inserts are visible, unless the snapshot is older than the lock.
   if current_setting('transaction_isolation') = 'read committed' then
     insert into queue.active_key (key, seq, id)
     select job_key, place, new_id
@@ -198,7 +206,7 @@ begin
   else
     insert into queue.ready (lane, seq, id) values (new_lane, new_id, new_id);
   end if;
-  perform queue.meet_lane(insert_in_line.queue, insert_in_line.job_type, insert_in_line.priority, false);
+  perform queue.ensure_lane(insert_in_line.queue, insert_in_line.job_type, insert_in_line.priority, false);
   if is_head then
     perform queue.wake(insert_in_line.queue);
   else
@@ -208,9 +216,9 @@ begin
 end
 $$;
 
--- Moves the first blocked job of each key in `keys` to ready or scheduled, if the key has no head. Called by queue.unblock, which has consumed the
--- keys' hints. Returns the number of jobs moved, the delay until the first scheduled job is due, the lanes, and the number of hints left for jobs
--- locked by other sessions.
+-- Moves the first blocked job of each key in `keys` to ready or scheduled, if the key has no head. queue.unblock calls the function after
+-- consuming the keys' hints. Returns the number of jobs moved, the delay until the first of the moved scheduled jobs is due, the lanes of
+-- the moved jobs, and the number of hints kept for jobs locked by other sessions.
 create function queue.move_heads(
   keys bigint[], afters bigint[], out moved integer, out wait_ms double precision, out lanes bigint[], out kept integer
 )
@@ -250,7 +258,7 @@ begin
     returning 1
   ), entered as materialized (
     delete from queue.blocked
-    -- Deletes by the ctid found above. On some servers a lock follows an update of the row, and a search by position would find nothing.
+    -- Deletes by the ctid found above. On some servers, locking a row first updates it, and a search by position would then find no row.
     where ctid = any (array(select h.at from head h where h.key in (select a.key from activated a)))
     returning blocked.seq, blocked.id, blocked.lane, blocked.run_at
   ), readied as (
@@ -272,10 +280,10 @@ begin
 end
 $$;
 
--- blocked -> dead: moves the first job of a key to the dead letters, if no other table accepts the job. Under the policy `block` the job blocks its
--- key until an operator requeues or discards it; under `skip` the key continues. If the job already has another entry, that entry stays and the
--- blocked one is deleted. Returns the job's id.
-create function queue.set_aside(key bigint, why text) returns bigint
+-- blocked -> dead: moves the first job of a key to the dead letters. Called if another table rejects the job's row. Under the policy
+-- `block` the job blocks its key until an operator requeues or discards it. Under `skip` the key continues. If the job already has
+-- another entry, that entry stays and the blocked entry is deleted. Returns the job's id.
+create function queue.bury_blocked(key bigint, why text) returns bigint
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp
 as $$
@@ -288,20 +296,21 @@ begin
   where b.ctid = any (array(
     select h.ctid
     from queue.blocked h
-    where h.ctid = (select f.ctid from queue.blocked f where f.key = set_aside.key order by f.seq limit 1)
+    where h.ctid = (select f.ctid from queue.blocked f where f.key = bury_blocked.key order by f.seq limit 1)
     for update skip locked
   ))
   returning b.* into gone;
   if not found then
-    insert into queue.key_hint (key) values (set_aside.key);
+    insert into queue.key_hint (key) values (bury_blocked.key);
     return null;
   end if;
   state := (select e.state from queue.entry_of(gone.id) e);
   skips := coalesce((select j.system ? 'skips' from queue.job j where j.id = gone.id), false);
-  -- The deleted entry is not visible any more, so that a job without another entry appears as running.
+  -- entry_of reports a job without any entry as running. The blocked entry was deleted above, so 'running' means that the job has no
+  -- other entry.
   if state = 'running' then
     insert into queue.dead (id, died_at, lane, attempts, crashes, error)
-    values (gone.id, clock_timestamp(), gone.lane, 0, 0, 'its ordering key could not continue with it: ' || set_aside.why);
+    values (gone.id, clock_timestamp(), gone.lane, 0, 0, 'its ordering key could not continue with it: ' || bury_blocked.why);
   end if;
   if state in ('ready', 'scheduled', 'parked') or state = 'running' and not skips then
     insert into queue.active_key (key, seq, id) values (gone.key, gone.seq, gone.id) on conflict do nothing;
@@ -312,17 +321,17 @@ begin
 end
 $$;
 
--- Consumes up to `most` hints from position `floor` on. For each key without a head, the key's first job becomes ready, or scheduled if it is not
--- due yet.
+-- Consumes up to `most` rows of key_hint from position `floor` on. For each hinted key without a head, the key's first job becomes ready,
+-- or scheduled if it is not due yet.
 --
--- Returns the number of consumed hints (hints kept for locked jobs count only if `most` were found), the lowest hint, the number of jobs moved, and
--- whether to call again immediately. `wait_ms` is the delay until the first scheduled job is due. Never waits: if another session has locked a job,
--- its hint is kept.
+-- Returns the number of consumed hints (hints kept for locked jobs count only if `most` were found), the lowest hint, the number of jobs
+-- moved, and whether to call again immediately. `wait_ms` is the delay until the first scheduled job is due. Never waits: if another
+-- session has locked a job, the job's hint is kept.
 --
--- Requires read committed, because the second statement must see everything committed before the first one ended.
+-- Requires read committed, because the second statement must see everything committed before the end of the first statement.
 --
--- If the tables reject a job's row, the other keys are unaffected: each key is then processed separately. The failing jobs become dead letters, and
--- `aside` lists them.
+-- If a table rejects a job's row, the function processes each key separately, so other keys are unaffected. The rejected jobs become dead
+-- letters, and `aside` lists them.
 create function queue.unblock(
   floor bigint, most integer, out hints integer, out lowest bigint, out moved integer, out wait_ms double precision, out aside bigint[],
   out more boolean
@@ -377,12 +386,13 @@ begin
         lanes := lanes || part.lanes;
         kept := kept + part.kept;
       exception when data_exception or integrity_constraint_violation then
-        aside := array_remove(aside || queue.set_aside(one.key, sqlerrm), null);
+        aside := array_remove(aside || queue.bury_blocked(one.key, sqlerrm), null);
       end;
     end loop;
   end if;
   more := hints >= unblock.most and moved > 0;
-  -- There may be more hints beyond the limit, which should not wait for the next poll a second later.
+  -- If `most` hints were found, further hints may exist. Kept hints then also count, so that the caller does not wait for the next poll a
+  -- second later.
   hints := case when hints < unblock.most then greatest(hints - kept, 0) else hints end;
   perform queue.wake(q.queue)
   from (

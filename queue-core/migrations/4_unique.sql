@@ -1,14 +1,14 @@
--- Uniqueness keys. Only producers check them: claiming, settling, recovering or cancelling a job writes nothing for them.
+-- Uniqueness keys. Only producers check the keys: a claim, settle, recovery or cancellation writes nothing for them.
 --
 --   unique_key  written by an enqueue with a key (queue.enqueue_with), read by the next enqueue with the same key,
 --               deleted by any worker once the job no longer holds the key (forget_keys)
 
--- The last job that took each key. Whether the job still holds the key follows from the job's state at the time of the check.
+-- The last job that took each uniqueness key. The job's current state determines whether it still holds the key.
 create table queue.unique_key (
   hash   uuid         not null,               -- see queue.unique_hash
   id     bigint       not null,
-  -- How long the job holds the key. live: until the job is finished; queued: until the job is claimed; kept: until the job's history is pruned;
-  -- until: until the time in the next column
+  -- Period for which the job holds the key. live: until the job is finished; queued: until the job is claimed; kept: until the job's
+  -- history is pruned; until: until the time in the next column
   held   text         not null,
   until  timestamptz,
   constraint unique_key_pkey primary key (hash),
@@ -17,13 +17,14 @@ create table queue.unique_key (
   constraint unique_key_until_in_range check (until >= '1970-01-01+00' and until < '10000-01-01+00')
 ) with (fillfactor = 80, autovacuum_vacuum_scale_factor = 0.05, autovacuum_vacuum_cost_delay = 0);
 
--- Returns a 16-byte hash of a uniqueness key of any length, within its queue and job type. Names contain no slash, so the hashed text is
--- unambiguous.
+-- Returns a 16-byte hash of a uniqueness key of any length, within its queue and job type. Names of queues and job types contain no
+-- slash, so the hashed text is unambiguous.
 create function queue.unique_hash(queue text, job_type text, unique_key text) returns uuid
   language sql immutable parallel safe
   return pg_catalog.encode(pg_catalog.substring(queue.digest(queue || '/' || job_type || '/' || unique_key), 1, 16), 'hex')::uuid;
 
--- Returns the hash of the uniqueness key from a job's `system` attributes, or null if the job has none. Values that are not a UUID are ignored.
+-- Returns the hash of the uniqueness key from a job's `system` attributes, or null if the job has no key. Values that are not a UUID are
+-- ignored.
 create function queue.unique_of(system jsonb) returns uuid
   language sql immutable parallel safe
   return case when system ->> 'unique' ~ '^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$' then (system ->> 'unique')::uuid end;
@@ -38,11 +39,11 @@ create function queue.holds(held text, until timestamptz, state text) returns bo
     else until > pg_catalog.clock_timestamp()
   end;
 
--- Applies the conflict rule of a new enqueue to the waiting job that holds the key, and keeps that job from being claimed until the transaction
--- ends. Returns false if the job has left its entry. Waits for an entry that a claim has locked.
+-- Applies the conflict rule of a new enqueue to the waiting job that holds the key, and prevents claims of this job until the transaction
+-- ends. Returns false if the job is no longer in the given state and position. Waits if a claim has locked the job's entry.
 --
--- If the payload is replaced, the entry is deleted and inserted again at the same position, so that a claim with a snapshot older than the payload
--- does not find it. A payload of another version moves the job to the lane of that version.
+-- To replace the payload of a ready job, the function deletes the entry and inserts it again at the same position. A claim whose snapshot
+-- is older than the payload therefore does not find the entry. A payload of another version moves the job to the lane of that version.
 create function queue.change_waiting(
   id bigint, state text, lane bigint, seq bigint, due timestamptz, stored text, payload jsonb, run_at timestamptz, on_conflict text
 ) returns boolean
@@ -60,10 +61,10 @@ begin
   if on_conflict = 'replace' then
     select l.queue, l.job_type, l.priority, l.solo, l.lined into old from queue.lane l where l.lane = change_waiting.lane limit 1;
     if old.job_type <> stored then
-      plain := queue.meet_lane(old.queue, stored, old.priority, false);
+      plain := queue.ensure_lane(old.queue, stored, old.priority, false);
       moved := case
-        when old.solo then queue.meet_lane(old.queue, stored, old.priority, true)
-        when old.lined then queue.meet_lined(plain)
+        when old.solo then queue.ensure_lane(old.queue, stored, old.priority, true)
+        when old.lined then queue.ensure_fair_lane(plain)
         else plain
       end;
     end if;
@@ -97,7 +98,7 @@ begin
   if later and state <> 'blocked' then
     insert into queue.scheduled (run_at, id, lane, attempts, crashes)
     values (change_waiting.run_at, change_waiting.id,
-      case when line is null then change_waiting.lane else queue.twin_of(change_waiting.lane) end,
+      case when line is null then change_waiting.lane else queue.paired_lane(change_waiting.lane) end,
       taken.attempts, taken.crashes);
   elsif on_conflict = 'replace' then
     if state = 'ready' then
@@ -113,11 +114,11 @@ begin
 end
 $$;
 
--- Takes a key, or applies the conflict rule to the job that holds the key and returns that job. The key's row stays locked until the transaction
--- ends: concurrent enqueues wait, and a rollback releases the key.
+-- Takes a uniqueness key, or applies the conflict rule to the job that holds the key and returns this job. The key's row stays locked
+-- until the transaction ends, so concurrent enqueues wait. A rollback releases the key.
 --
--- Every step is a separate statement, whose snapshot is newer than the locks before it. Under an older snapshot (repeatable read) a concurrent
--- change is a serialization error.
+-- Every step is a separate statement, whose snapshot is newer than the locks taken before it. Under repeatable read, where the snapshot
+-- is older, a concurrent change raises a serialization error.
 create function queue.take_key(hash uuid, stored text, payload jsonb, run_at timestamptz, on_conflict text, out id bigint, out outcome text)
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp
@@ -135,7 +136,7 @@ begin
       return;
     end if;
     select * into holder from queue.unique_key u where u.hash = take_key.hash for update;
-    -- Retry if the row was deleted between the two statements.
+    -- Retries if the row was deleted between the two statements.
     exit when found;
   end loop;
   loop
@@ -145,26 +146,28 @@ begin
     end if;
     id := holder.id;
     outcome := 'kept';
-    -- A running or dead job is always kept. With `keep`, any other job is kept too. Only under a `queued` key must the waiting job be locked,
-    -- because the key is held only while the job is waiting.
+    -- A running or dead job is always kept. With `keep`, the job is also kept in any other state. A waiting job that holds a `queued` key
+    -- must still be locked, because a claim would release the key.
     exit when coalesce(seen.state not in ('ready', 'scheduled', 'blocked'), true) or (on_conflict = 'keep' and holder.held <> 'queued');
     if queue.change_waiting(id, seen.state, seen.lane, seen.seq, seen.run_at, stored, payload, take_key.run_at, on_conflict) then
       outcome := case on_conflict when 'replace' then 'replaced' when 'debounce' then 'debounced' else 'kept' end;
       exit;
     end if;
-    -- The job has moved to another entry: query again.
+    -- The job has moved to another entry, so the query is repeated.
     id := null;
     outcome := null;
   end loop;
 end
 $$;
 
--- Deletes rows of keys that are no longer held, and returns the number of rows deleted. Examines up to `most` rows, from a random one on.
+-- Deletes rows of keys that are no longer held, and returns the number of deleted rows. Examines up to `most` rows, starting from a
+-- random row.
 --
--- The rows are locked first and checked under newer snapshots. An older snapshot could miss the job of a producer that has just taken over a key.
+-- The rows are locked first, and then checked under a newer snapshot. An older snapshot could miss the job of a producer that has just
+-- taken a key.
 --
--- The check searches for live jobs, with one index probe per table; determining how a job ended would cost ten times as much. A job has one entry
--- in a snapshot, so one statement has to check all tables.
+-- The check searches for unfinished jobs, with one index probe per table. Reading the outcomes of finished jobs would cost ten times as
+-- much. A job has exactly one entry in a snapshot, so a single statement checks all tables.
 create function queue.forget_keys(most integer) returns integer
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp
@@ -182,7 +185,7 @@ begin
     select u.hash from queue.unique_key u where u.hash < start order by u.hash limit most - cardinality(met) for update skip locked);
   with running as materialized (
     select u.id from queue.lease l cross join lateral unnest(l.ids) u (id)
-  ), over as materialized (
+  ), finished as materialized (
     select u.hash
     from unnest(met) m (hash)
     cross join lateral (select u.hash, u.id, u.held, u.until from queue.unique_key u where u.hash = m.hash offset 0) u
@@ -206,7 +209,7 @@ begin
     where not queue.holds(u.held, u.until, e.state)
   )
   delete from queue.unique_key u
-  where u.hash = any (array(select o.hash from over o));
+  where u.hash = any (array(select o.hash from finished o));
   get diagnostics gone = row_count;
   return gone;
 end

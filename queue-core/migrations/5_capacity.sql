@@ -3,8 +3,9 @@
 --
 --   capacity  written by operators (set_capacity), and by producers that count the waiting jobs (take_capacity)
 
--- Maximum number of waiting jobs per queue. A queue without a row has no capacity limit. The other columns hold the result of the last count: each
--- number of ticket_seq above `since` and up to `tickets` permits one job. A count updates the row in place, unless another session has locked it.
+-- Maximum number of waiting jobs per queue. A queue without a row has no capacity limit. The other columns contain the result of the last
+-- count: each number of ticket_seq above `since` and up to `tickets` permits one job. A count updates the row in place, unless another
+-- session has locked it.
 create table queue.capacity (
   queue     text    not null,
   capacity  bigint  not null,
@@ -18,12 +19,14 @@ create table queue.capacity (
   constraint capacity_can_be_reckoned_with check (capacity <= 281474976710656)
 ) with (fillfactor = 10, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 500, autovacuum_vacuum_cost_delay = 0);
 
--- Ticket numbers, shared by all queues with a capacity. A sequence is not transactional, so a number is consumed even if its transaction rolls
--- back. The first number is drawn here: last_value of an unused sequence is the number returned next, which would be one ticket too many.
+-- Ticket numbers, shared by all queues with a capacity. A sequence is not transactional, so a number is consumed even if its transaction
+-- rolls back. The statement after this one draws the first number, because last_value of an unused sequence is the next number, which
+-- would be one ticket too many.
 create sequence queue.ticket_seq;
 select nextval('queue.ticket_seq');
 
--- Numbers drawn by counts that found the row locked, one for each job. A transaction with an old snapshot detects these jobs by the numbers.
+-- Numbers drawn by a producer that counts the waiting jobs but finds the queue's row of capacity locked, one number for each enqueued
+-- job. A transaction with an old snapshot detects these jobs by their numbers.
 create sequence queue.beside_seq;
 select nextval('queue.beside_seq');
 
@@ -55,8 +58,9 @@ begin
 end
 $$;
 
--- Sets the capacity of a queue, or removes it if `capacity` is null. Waiting jobs stay. An enqueue in a transaction that began earlier may not see
--- the new capacity yet. Waits, up to lock_timeout, for transactions that have created a lane of the queue, so that every lane gets marked.
+-- Sets a queue's capacity, or removes the capacity if `capacity` is null. Waiting jobs stay. An enqueue in a transaction that began
+-- before this call may not see the new capacity yet. The function waits, up to lock_timeout, for transactions that have created a lane of
+-- the queue, so that every lane of the queue is marked with has_capacity.
 create function queue.set_capacity(queue text, capacity bigint) returns void
   language plpgsql volatile security definer
   set search_path = pg_catalog, pg_temp
@@ -71,8 +75,8 @@ begin
     on conflict on constraint capacity_pkey do update
     set capacity = excluded.capacity, counted = 0, since = 0, tickets = 0, beside = excluded.beside;
   end if;
-  -- The stripe is locked after the row. A producer that counts holds the row and may create a lane, whereas a producer that creates a lane does not
-  -- wait for the row. The opposite order could deadlock.
+  -- The stripe is locked after the capacity's row. A producer that counts holds the row and may create a lane, which locks the stripe. A
+  -- producer that creates a lane does not wait for the row. The opposite order could deadlock.
   perform queue.lock_stripe('lanes', hashtext(set_capacity.queue) & 1023);
   update queue.lane l
   set has_capacity = set_capacity.capacity is not null
@@ -80,18 +84,19 @@ begin
 end
 $$;
 
--- Returns the key of an advisory lock that announces a producer's uncommitted jobs. If a transaction holds the shared lock (key, n), it has at most
--- n jobs in the queue that no other session can see yet. A transaction that is waiting to count has already announced n; a lock with n + 2^31
--- states how many of its jobs are certain.
+-- Returns the key of an advisory lock that announces a producer's uncommitted jobs. A transaction that holds the shared lock (key, n) has
+-- at most n jobs in the queue that no other session can see yet. A transaction that is waiting to count the queue's jobs may still be
+-- rejected, and has already announced all of its jobs. The waiting transaction therefore holds a second lock with m + 2^31, where m is
+-- the number that it had announced before.
 --
--- Any role can take advisory locks, so the key is derived from the secret, the transaction id and n. A key is valid for one transaction and one n
--- only. Therefore no role can forge jobs, nor compute a key before the lock is held.
+-- Any role can take advisory locks, so the key is derived from the secret, the transaction id and n. A key is valid only for one
+-- transaction and one n. Therefore no role can forge announcements, or compute a key before the lock is held.
 create function queue.capacity_mark(secret text, queue text, xid bigint, n bigint) returns integer
   language sql immutable strict parallel safe
   return (queue.hash(secret || '/' || queue || '/' || xid::text || '/' || (n & 4294967295)::text) >> 32)::integer;
 
--- Takes the lock that announces n jobs of the current transaction. Returns false, without waiting, if another session happens to hold a conflicting
--- lock.
+-- Takes the lock that announces n jobs of the current transaction. Never waits: returns false if another session happens to hold a
+-- conflicting lock.
 create function queue.mark_jobs(queue text, n bigint) returns boolean
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp
@@ -106,35 +111,38 @@ begin
 end
 $$;
 
--- Announces additional jobs of the current transaction, and returns the number announced before. The number is kept in a setting that, like the
--- locks, ends with the transaction or savepoint. The setting distinguishes stores, because a transaction may write to several.
+-- Announces additional jobs of the current transaction, and returns the number announced before. The session stores the new number in a
+-- setting, which ends with the transaction or savepoint, like the locks. The setting contains a separate value for each store, because a
+-- transaction may write to several stores.
 --
--- A transaction that enqueues many jobs one at a time announces more jobs than it has. Otherwise it would hold one lock per job.
-create function queue.say_jobs(queue text, jobs bigint) returns integer
+-- If a transaction enqueues many jobs one at a time, the function announces up to a quarter more than requested. Otherwise the
+-- transaction would hold one lock per job.
+create function queue.announce_jobs(queue text, jobs bigint) returns integer
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp
 as $$
 declare
-  told   jsonb := coalesce(nullif(current_setting('queue_capacity.told', true), ''), '{}');
-  place  text := format('%s/%s', 'queue.capacity'::regclass::oid, say_jobs.queue);
-  total  bigint := coalesce((told -> place ->> 0)::bigint, 0) + jobs;
-  before bigint := coalesce((told -> place ->> 1)::bigint, 0);
+  announced   jsonb := coalesce(nullif(current_setting('queue_capacity.announced', true), ''), '{}');
+  place  text := format('%s/%s', 'queue.capacity'::regclass::oid, announce_jobs.queue);
+  total  bigint := coalesce((announced -> place ->> 0)::bigint, 0) + jobs;
+  before bigint := coalesce((announced -> place ->> 1)::bigint, 0);
   shown  bigint := before;
 begin
   if total > shown then
     shown := least(greatest(total, shown + shown / 4), 2147483647);
-    while not queue.mark_jobs(say_jobs.queue, shown) loop
+    while not queue.mark_jobs(announce_jobs.queue, shown) loop
       shown := shown + 1;
     end loop;
   end if;
-  perform set_config('queue_capacity.told', (told || jsonb_build_object(place, jsonb_build_array(total, shown)))::text, true);
+  perform set_config('queue_capacity.announced', (announced || jsonb_build_object(place, jsonb_build_array(total, shown)))::text, true);
   return before;
 end
 $$;
 
--- Returns the number of jobs announced by other transactions. A transaction that is waiting to count is included only with its certain jobs. Jobs
--- of transactions that have ended are visible to the next snapshot; jobs of a transaction that ends concurrently may be counted twice.
-create function queue.said_jobs(queue text) returns bigint
+-- Returns the number of jobs that other transactions have announced for the queue. For a transaction that is still waiting to count the
+-- queue's jobs, includes only the jobs announced before. Jobs of finished transactions are visible to the next snapshot. Jobs of a
+-- transaction that ends concurrently may be counted twice.
+create function queue.announced_jobs(queue text) returns bigint
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp
 as $$
@@ -146,18 +154,18 @@ begin
       where coalesce(l.database = (select d.oid from pg_database d where d.datname = current_database()), true)
         and l.pid is distinct from pg_backend_pid()
     ), transaction as materialized (
-      -- A savepoint also has a transaction id; the oldest id is that of the whole transaction.
+      -- A savepoint also has a transaction id. The oldest id is that of the top-level transaction.
       select h.who, (array_agg(h.transactionid order by age(h.transactionid) desc))[1]::text::bigint as xid
       from held h
       where h.locktype = 'transactionid' and h.mode = 'ExclusiveLock'
       group by h.who
-    ), said as materialized (
+    ), input as materialized (
       select h.who, h.n, exists (select from held w where w.who = h.who and not w.granted) as waits
       from held h
       join transaction t on t.who = h.who
       cross join queue.secret s
       where h.locktype = 'advisory' and h.objsubid = 2 and h.granted
-        and h.classid = (queue.capacity_mark(s.marks, said_jobs.queue, t.xid, h.n)::bigint & 4294967295)::oid
+        and h.classid = (queue.capacity_mark(s.marks, announced_jobs.queue, t.xid, h.n)::bigint & 4294967295)::oid
     )
     select coalesce(sum(s.jobs), 0)
     from (
@@ -165,61 +173,63 @@ begin
           max(k.n) filter (where k.n >= 2147483648 and k.waits) - 2147483648,
           max(k.n) filter (where k.n < 2147483648)
         ) as jobs
-      from said k
+      from input k
       group by k.who
     ) s
   );
 end
 $$;
 
-create function queue.refuse_jobs(queue text, capacity bigint) returns void
+create function queue.reject_jobs(queue text, capacity bigint) returns void
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp
 as $$
 begin
   raise sqlstate 'QCAPA' using
-    message = format('the queue %s is at its capacity of %s waiting jobs', refuse_jobs.queue, refuse_jobs.capacity),
-    detail = json_build_object('queue', refuse_jobs.queue, 'capacity', refuse_jobs.capacity)::text,
+    message = format('the queue %s is at its capacity of %s waiting jobs', reject_jobs.queue, reject_jobs.capacity),
+    detail = json_build_object('queue', reject_jobs.queue, 'capacity', reject_jobs.capacity)::text,
     hint = 'Wait for its workers, or raise its capacity with queue.set_capacity.';
 end
 $$;
 
--- Raises QCAPA if the queue certainly has no capacity for `jobs` more jobs. Only reads, and takes no row lock. For callers that would otherwise
--- write before they take the capacity.
-create function queue.look_capacity(queue text, jobs bigint) returns void
+-- Raises QCAPA if the queue certainly has no capacity for `jobs` additional jobs. Only reads, and takes no row lock. Called before a bulk
+-- enqueue, which otherwise takes the capacity only after it has written the jobs.
+create function queue.check_capacity(queue text, jobs bigint) returns void
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp
 as $$
 declare
   tally  queue.capacity;
 begin
-  select * into tally from queue.capacity c where c.queue = look_capacity.queue;
+  select * into tally from queue.capacity c where c.queue = check_capacity.queue;
   if not found or jobs = 0 or current_setting('transaction_isolation') = 'read committed'
     and tally.tickets - (select s.last_value from queue.ticket_seq s) >= jobs
   then
     return;
-  elsif queue.count_waiting(look_capacity.queue, tally.capacity + 1) + jobs > tally.capacity then
-    perform queue.refuse_jobs(look_capacity.queue, tally.capacity);
+  elsif queue.count_waiting(check_capacity.queue, tally.capacity + 1) + jobs > tally.capacity then
+    perform queue.reject_jobs(check_capacity.queue, tally.capacity);
   end if;
 end
 $$;
 
--- Returns the maximum possible number of jobs of a queue, computed from an earlier row: the jobs counted then, the tickets drawn since, and the
--- jobs of counts that did not update the row. Tickets of rolled back transactions are included.
+-- Returns an upper bound for the number of jobs in a queue, computed from a possibly outdated row of capacity. The bound is the sum of
+-- the jobs counted by the last count, the tickets drawn since, and the jobs of counts that did not update the row. The bound includes the
+-- tickets of rolled back transactions.
 create function queue.jobs_since(tally queue.capacity, drawn bigint) returns bigint
   language sql volatile
   return tally.counted + greatest(least(drawn, tally.tickets) - tally.since, 0) + (select s.last_value from queue.beside_seq s) - tally.beside;
 
--- Reserves capacity for `jobs` jobs in a queue, or raises QCAPA with {"queue", "capacity"} as detail. `written` of the jobs are already written.
+-- Reserves capacity for `jobs` jobs in a queue, or raises QCAPA with {"queue", "capacity"} as detail. `written` is the number of these
+-- jobs that are already written.
 --
--- Far below the capacity, a producer announces its jobs and draws tickets for them. If no ticket is left, it counts the waiting jobs, and is
--- rejected immediately if there are too many. Otherwise it announces its jobs and counts exclusively: first the jobs announced by others, then the
--- waiting jobs. A producer waits at most 80 ms for another transaction, and never in a way that could deadlock. If the end of other transactions
--- might free capacity, it counts repeatedly before it is rejected.
+-- Far below the capacity, a producer announces its jobs and draws tickets for them. If no ticket is left, the producer counts the waiting
+-- jobs, and is rejected immediately if there are too many. Otherwise the producer announces its jobs and counts under a lock: first the
+-- jobs announced by other producers, then the waiting jobs. A producer waits at most 80 ms for other transactions, and cannot deadlock.
+-- If the end of other transactions might free capacity, the producer counts repeatedly before it is rejected.
 --
--- The limit is exact, because each job draws a number. A transaction announces its jobs before it draws tickets. A count draws its numbers before
--- it reads, so either it sees the announcement, or the ticket is beyond its numbers. Counts are exclusive, and each announces its jobs before the
--- next one reads.
+-- The limit is exact, because each job draws a number. A transaction announces its jobs before it draws tickets. A count draws its
+-- numbers before it reads, so either the count sees the announcement, or the ticket is beyond the count's numbers. Only one session
+-- counts at a time, and each count announces its jobs before the next count reads.
 create function queue.take_capacity(queue text, jobs bigint, written bigint default 0) returns void
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp
@@ -239,10 +249,10 @@ begin
     if not found or jobs = 0 then
       return;
     end if;
-    -- Under an old snapshot, the row does not reflect the current tickets.
+    -- Under a snapshot older than the statement, the row does not reflect the current tickets.
     if fresh and tally.tickets - (select s.last_value from queue.ticket_seq s) >= jobs then
       begin
-        perform queue.say_jobs(take_capacity.queue, jobs);
+        perform queue.announce_jobs(take_capacity.queue, jobs);
         select max(nextval('queue.ticket_seq')) into drawn from generate_series(1, jobs);
         if drawn <= tally.tickets then
           return;
@@ -259,17 +269,17 @@ begin
     end if;
     exit when depth > tally.capacity;
     begin
-      before := queue.say_jobs(take_capacity.queue, jobs);
+      before := queue.announce_jobs(take_capacity.queue, jobs);
       begin
         perform queue.mark_jobs(take_capacity.queue, -2147483648 + before);
         perform queue.lock_stripe('counts', hashtext(take_capacity.queue) & 1023);
         select max(nextval('queue.ticket_seq')) into drawn from generate_series(1, jobs);
-        others := queue.said_jobs(take_capacity.queue);
+        others := queue.announced_jobs(take_capacity.queue);
         aside := (select s.last_value from queue.beside_seq s);
         depth := queue.count_waiting(take_capacity.queue, tally.capacity + 1) + jobs - written;
         if not fresh then
-          -- Jobs committed since the snapshot had tickets, drew numbers of beside_seq, or updated the row; after an update, the lock below fails.
-          -- With many concurrent jobs, some may be rejected before the queue is full.
+          -- Jobs committed since the snapshot have drawn tickets or numbers of beside_seq, or their count has updated the row. After an
+          -- update, the row lock below fails. With many concurrent jobs, some may be rejected before the queue is full.
           depth := greatest(depth, queue.jobs_since(tally, drawn - jobs) + jobs);
         end if;
         raise sqlstate 'QDONE';
@@ -283,8 +293,9 @@ begin
       if found then
         update queue.capacity c
         set counted = depth + others, since = drawn, beside = aside,
-          -- Near the capacity, tickets cover half of the remainder. Without tickets, every job would require a count of the whole queue. The other
-          -- half is left to transactions with an old snapshot, which count the tickets of all queues as their own.
+          -- Near the capacity, tickets cover half of the remaining capacity. Without tickets, every job would require a count of the
+          -- whole queue. The other half is a reserve for transactions with an old snapshot, which count the tickets of all queues as jobs
+          -- of their queue.
           tickets = drawn + greatest(tally.capacity * 4 / 5 - depth - others, (tally.capacity - depth - others) / 2, 0)
         where c.queue = take_capacity.queue;
       else
@@ -297,12 +308,12 @@ begin
     exit when not fresh or clock_timestamp() > give_up;
     perform pg_sleep(0.002 + random() * 0.003);
   end loop;
-  perform queue.refuse_jobs(take_capacity.queue, tally.capacity);
+  perform queue.reject_jobs(take_capacity.queue, tally.capacity);
 end
 $$;
 
--- Enqueues like enqueue_with, unless the queue is at its capacity. In that case it enqueues nothing, returns null and 'at_capacity', and leaves the
--- transaction usable.
+-- Enqueues a job as enqueue_with does. If the queue is at its capacity, enqueues nothing and returns a null id with the outcome
+-- 'at_capacity'. The transaction stays usable.
 create function queue.try_enqueue(job_type text, payload jsonb, options jsonb default '{}', out id bigint, out outcome text)
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp
@@ -316,10 +327,14 @@ exception when sqlstate 'QCAPA' then
 end
 $$;
 
--- Returns what a bulk enqueue needs before it writes: the lanes of the given queues, job types and priorities, in order (null if the caller has to
--- use the entry points); the current time; the maximum payload size in bytes; whether one of the queues has a capacity; and the transaction id, if
--- jobs are written next. Writes the rows of lanes that are not visible.
-create function queue.meet_lanes(
+-- Returns the data that a bulk enqueue needs before it writes, and inserts rows for lanes that are not visible. The result contains:
+--   lanes          the lanes of the given queues, job types and priorities, in order; null if the caller has to use the entry points
+--   now            the current time
+--   payload_limit  the maximum payload size in bytes
+--   has_capacity   whether one of the queues has a capacity
+--   number         the transaction id; null if `lanes` is null, or if the jobs may still be rejected (`written` is false and a queue has a
+--                  capacity)
+create function queue.ensure_lanes(
   queues text[], job_types text[], priorities integer[], written boolean,
   out lanes bigint[], out now timestamptz, out payload_limit integer, out has_capacity boolean, out number text
 )
@@ -332,13 +347,13 @@ begin
   has_capacity := false;
   if queue.is_trusted() then
     lanes := array(
-      select queue.meet_lane(l.queue, l.job_type, l.priority, false)
+      select queue.ensure_lane(l.queue, l.job_type, l.priority, false)
       from unnest(queues, job_types, priorities) with ordinality l (queue, job_type, priority, place)
       order by l.place
     );
     has_capacity := exists (select from queue.capacity c where c.queue = any (queues));
-    -- The id is allocated before the caller's statement ends, whose snapshot is older than all snapshots in this function. Therefore no session
-    -- takes an unseen lane for unused.
+    -- The transaction id is allocated while the caller's statement runs, whose snapshot is older than all snapshots in this function.
+    -- Therefore no session considers unused a lane that the caller does not see yet.
     if written or not has_capacity then
       number := pg_current_xact_id()::text;
     end if;
@@ -375,7 +390,7 @@ begin
     select distinct q.queue, l.lane, coalesce(p.seq, 0) as floor, p.partial
     from unnest(depths.queues) q (queue)
     join queue.lane l on l.queue = q.queue
-    left join queue.passed() p on p.lane = l.lane and most is not null
+    left join queue.lane_floors() p on p.lane = l.lane and most is not null
   )
   select q.queue, least(n.jobs, share),
     coalesce(n.jobs > share or exists (select from chosen c where c.queue = q.queue and c.partial), false)

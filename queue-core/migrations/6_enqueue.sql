@@ -1,6 +1,6 @@
--- Enqueue entry point for every language: queue.enqueue(job_type, payload, options). The options are fields of a jsonb object, which the functions
--- in this file read and check. Plain jobs are passed on to queue.insert_job, jobs with an ordering key to queue.insert_in_line, and jobs with only
--- a fairness key to queue.insert_unkeyed.
+-- Enqueue entry point for every language: queue.enqueue(job_type, payload, options). The options are fields of a jsonb object, which the
+-- functions in this file read and check. queue.insert_job enqueues plain jobs, queue.insert_in_line jobs with an ordering key, and
+-- queue.insert_unkeyed jobs with only a fairness key.
 --
 --   type_options   written by workers at startup (publish_types), read by enqueues that omit one of the options in the table
 
@@ -14,8 +14,8 @@ create function queue.meta_limit() returns integer
   language sql immutable parallel safe
   return 4096;
 
--- Default options per job type, as published by the type's workers. An enqueue uses them for options that it omits. A type without default options
--- has no row. Enqueues in Rust specify all options and do not read this table.
+-- Default options per job type, as published by the type's workers. An enqueue uses the defaults for omitted options. A type without
+-- default options has no row. Enqueues in Rust specify all options and do not read this table.
 create table queue.type_options (
   job_type      text     not null,
   queue         text     not null,
@@ -27,7 +27,7 @@ create table queue.type_options (
   constraint type_options_attempts_are_positive check (max_attempts >= 1)
 );
 
--- Checked options of an enqueue.
+-- Options of an enqueue after all checks.
 create type queue.options as (
   queue         text,
   priority      smallint,
@@ -46,14 +46,14 @@ create type queue.options as (
   expires_at    timestamptz   -- start deadline; null: none
 );
 
--- Reads and checks the options of an enqueue. An unknown option, a wrong type or a value out of range raises 22023 with the option's name. JSON
--- null counts as omitted. For speed, the function tests the known names one by one instead of iterating over the given ones.
+-- Reads and checks the options of an enqueue. Raises an error (22023) that names the option if an option is unknown, has a wrong type or
+-- is out of range. JSON null counts as omitted. For speed, the function tests each known name instead of iterating over the given names.
 create function queue.read_options(job_type text, options jsonb) returns queue.options
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp
 as $$
 declare
-  said    queue.options := row('default', 100, 20, null, null, 'block', null, null, 'live', null, 'keep', null, null, 1, null);
+  input   queue.options := row('default', 100, 20, null, null, 'block', null, null, 'live', null, 'keep', null, null, 1, null);
   typed   queue.type_options;
   whole   integer; -- whole number to be checked against its range, or null
   known   text[] :=
@@ -70,110 +70,111 @@ begin
   if options ->> 'queue' is null or options ->> 'priority' is null or options ->> 'max_attempts' is null then
     select p.* into typed from queue.type_options p where p.job_type = read_options.job_type;
     if found then
-      said.queue := typed.queue;
-      said.priority := typed.priority;
-      said.max_attempts := typed.max_attempts;
+      input.queue := typed.queue;
+      input.priority := typed.priority;
+      input.max_attempts := typed.max_attempts;
     end if;
   end if;
   if options ? 'queue' then
-    said.queue := coalesce(options ->> 'queue', said.queue);
-    if jsonb_typeof(options -> 'queue') not in ('string', 'null') or not queue.is_name(said.queue) then
-      perform queue.refuse_option(options, 'queue', 'a name: 1 to 64 of A-Z a-z 0-9 _ . : -');
+    input.queue := coalesce(options ->> 'queue', input.queue);
+    if jsonb_typeof(options -> 'queue') not in ('string', 'null') or not queue.is_name(input.queue) then
+      perform queue.reject_option(options, 'queue', 'a name: 1 to 64 of A-Z a-z 0-9 _ . : -');
     end if;
   end if;
   if options ? 'priority' then
-    whole := queue.read_whole(options -> 'priority', said.priority);
+    whole := queue.read_whole(options -> 'priority', input.priority);
     if whole between -32768 and 32767 is not true then
-      perform queue.refuse_option(options, 'priority', 'a whole number from -32768 to 32767');
+      perform queue.reject_option(options, 'priority', 'a whole number from -32768 to 32767');
     end if;
-    said.priority := whole;
+    input.priority := whole;
   end if;
   if options ? 'max_attempts' then
-    whole := queue.read_whole(options -> 'max_attempts', said.max_attempts);
+    whole := queue.read_whole(options -> 'max_attempts', input.max_attempts);
     if whole between 1 and 32767 is not true then
-      perform queue.refuse_option(options, 'max_attempts', 'a whole number from 1 to 32767');
+      perform queue.reject_option(options, 'max_attempts', 'a whole number from 1 to 32767');
     end if;
-    said.max_attempts := whole;
+    input.max_attempts := whole;
   end if;
   if options ->> 'run_at' is not null then
-    said.run_at := queue.read_time(options, 'run_at',
+    input.run_at := queue.read_time(options, 'run_at',
       'a time, within the years 1970 to 9999, in the form 2027-01-31T09:00:00Z or 2027-01-31T09:00:00+01:00');
   end if;
   if options ->> 'after' is not null then
-    if said.run_at is not null then
+    if input.run_at is not null then
       raise invalid_parameter_value using message = 'queue.enqueue: the option run_at excludes the option after';
     end if;
-    said.run_at := queue.read_time(options, 'after', 'an interval or a number of seconds, within the years 1970 to 9999');
+    input.run_at := queue.read_time(options, 'after', 'an interval or a number of seconds, within the years 1970 to 9999');
   end if;
   if options ? 'key' then
-    said.key := queue.read_text(options, 'key');
+    input.key := queue.read_text(options, 'key');
   end if;
   if options ? 'key_policy' then
-    said.key_policy := coalesce(options ->> 'key_policy', 'block');
-    if said.key_policy not in ('block', 'skip') then
-      perform queue.refuse_option(options, 'key_policy', 'block or skip');
-    elsif said.key is null and options ->> 'key_policy' is not null then
+    input.key_policy := coalesce(options ->> 'key_policy', 'block');
+    if input.key_policy not in ('block', 'skip') then
+      perform queue.reject_option(options, 'key_policy', 'block or skip');
+    elsif input.key is null and options ->> 'key_policy' is not null then
       raise invalid_parameter_value using message = 'queue.enqueue: the option key_policy needs the option key';
     end if;
   end if;
   if options ? 'fair' then
-    said.fair := queue.read_text(options, 'fair');
+    input.fair := queue.read_text(options, 'fair');
   end if;
   if options ? 'unique_key' then
-    said.unique_key := queue.read_text(options, 'unique_key');
+    input.unique_key := queue.read_text(options, 'unique_key');
   end if;
   if options ? 'unique_while' then
-    said.unique_while := coalesce(options ->> 'unique_while', 'live');
-    if said.unique_while not in ('live', 'queued', 'kept') then
-      said.unique_while := 'until';
-      said.unique_until := queue.read_time(options, 'unique_while',
+    input.unique_while := coalesce(options ->> 'unique_while', 'live');
+    if input.unique_while not in ('live', 'queued', 'kept') then
+      input.unique_while := 'until';
+      input.unique_until := queue.read_time(options, 'unique_while',
         'live, queued, kept or an interval longer than zero that ends before the year 10000');
     end if;
   end if;
   if options ? 'on_conflict' then
-    said.on_conflict := coalesce(options ->> 'on_conflict', 'keep');
-    if said.on_conflict not in ('keep', 'replace', 'debounce') then
-      perform queue.refuse_option(options, 'on_conflict', 'keep, replace or debounce');
+    input.on_conflict := coalesce(options ->> 'on_conflict', 'keep');
+    if input.on_conflict not in ('keep', 'replace', 'debounce') then
+      perform queue.reject_option(options, 'on_conflict', 'keep, replace or debounce');
     end if;
   end if;
-  if said.unique_key is null and coalesce(options ->> 'unique_while', options ->> 'on_conflict') is not null then
+  if input.unique_key is null and coalesce(options ->> 'unique_while', options ->> 'on_conflict') is not null then
     raise invalid_parameter_value using message = 'queue.enqueue: the options unique_while and on_conflict need the option unique_key';
   end if;
   if options ? 'version' then
     whole := queue.read_whole(options -> 'version', 1);
     if whole between 1 and 9999 is not true then
-      perform queue.refuse_option(options, 'version', 'a whole number from 1 to 9999');
+      perform queue.reject_option(options, 'version', 'a whole number from 1 to 9999');
     end if;
-    said.version := whole;
+    input.version := whole;
   end if;
   if options ->> 'meta' is not null then
-    said.meta := queue.checked_meta(options -> 'meta');
+    input.meta := queue.checked_meta(options -> 'meta');
   end if;
   if options ? 'system' then
-    said.system := options -> 'system';
+    input.system := options -> 'system';
   end if;
   if options ?| '{expires_at,expires_in}' or typed.expires is not null then
-    said.expires_at := queue.read_expiry(options, said.run_at, typed.expires);
+    input.expires_at := queue.read_expiry(options, input.run_at, typed.expires);
   end if;
-  return said;
+  return input;
 end
 $$;
 
 -- Raises an error that names the invalid option.
-create function queue.refuse_option(options jsonb, name text, needs text) returns void
+create function queue.reject_option(options jsonb, name text, needs text) returns void
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp
 as $$
 begin
   raise invalid_parameter_value using
     message = format('queue.enqueue: the option %s must be %s, not %s', name, needs,
-      -- The value is omitted, because keys may identify persons and errors are logged.
+      -- The error omits the value, because keys may identify persons and errors are logged.
       case when name in ('key', 'fair', 'unique_key') then 'of the type ' || jsonb_typeof(options -> name)
         else left((options -> name)::text, 100) end);
 end
 $$;
 
--- Returns a JSON number as an integer of at most five digits: `otherwise` for JSON null, and null if the value is anything else.
+-- Returns a JSON number as an integer if it is a whole number of at most five digits, or `otherwise` for JSON null. Returns null for any
+-- other value.
 create function queue.read_whole(value jsonb, otherwise integer) returns integer
   language sql immutable parallel safe
   return case
@@ -188,14 +189,14 @@ create function queue.read_text(options jsonb, name text) returns text
 as $$
 begin
   if jsonb_typeof(options -> name) not in ('string', 'null') then
-    perform queue.refuse_option(options, name, 'a text');
+    perform queue.reject_option(options, name, 'a text');
   end if;
   return options ->> name;
 end
 $$;
 
--- Returns the point in time that an option specifies. run_at and expires_at are RFC 3339 times, which do not depend on session settings; other
--- options are intervals from now. The result is within the range of `scheduled`, and an interval of unique_while ends in the future.
+-- Returns the time that an option specifies. run_at and expires_at are RFC 3339 times, which do not depend on session settings. All other
+-- time options are intervals from now. The result is within the range of `scheduled`, and an interval of unique_while ends in the future.
 create function queue.read_time(options jsonb, name text, needs text) returns timestamptz
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp
@@ -219,11 +220,12 @@ begin
   if meant >= '1970-01-01+00' and meant < '10000-01-01+00' and (name <> 'unique_while' or meant > moment) then
     return meant;
   end if;
-  perform queue.refuse_option(options, name, needs);
+  perform queue.reject_option(options, name, needs);
 end
 $$;
 
--- Rejects a time outside the range of the store's tables. Null means now. Called by all functions that take a run_at.
+-- Raises an error if a time is outside the range of the store's tables. Null means now. All functions that take a run_at call this
+-- function.
 create function queue.check_run_at(run_at timestamptz) returns void
   language plpgsql immutable
   set search_path = pg_catalog, pg_temp
@@ -235,7 +237,7 @@ begin
 end
 $$;
 
--- Returns whether the value is valid metadata of a job.
+-- Returns whether the value is valid job metadata.
 create function queue.is_meta(meta jsonb) returns boolean
   language sql immutable parallel safe
   return pg_catalog.jsonb_typeof(meta) = 'object' and pg_catalog.octet_length(meta::text) <= queue.meta_limit();
@@ -272,14 +274,15 @@ begin
 end
 $$;
 
--- Enqueues one job in the caller's transaction and returns its id. If another job holds the uniqueness key, returns that job's id. Options:
+-- Enqueues one job in the caller's transaction and returns its id. If another job holds the uniqueness key, returns that job's id.
+-- Options:
 --
 --   queue, priority, max_attempts      default: as published by workers of the type, else 'default', 100 and 20
 --   run_at | after                     a time, or an interval or number of seconds from now, measured by the database clock
 --   expires_at | expires_in            the job expires unless it has started by this time, or within this interval after its earliest start
 --   key, key_policy                    jobs of one ordering key run one at a time, in commit order; a dead letter blocks its key (block) or does
 --                                      not block it (skip)
---   fair                               fairness key: the keys of one type and priority take turns, however many jobs a key has
+--   fair                               fairness key: the keys of one type and priority take turns, regardless of their numbers of jobs
 --   unique_key, unique_while,          one job holds the key: until it is finished (live), until it is claimed (queued), until its history is
 --   on_conflict                        pruned (kept), or for an interval; a conflicting enqueue keeps the job unchanged, replaces its payload,
 --                                      or debounces it (postpones it to the new time)
@@ -306,14 +309,15 @@ begin
 end
 $$;
 
--- Enqueues like queue.enqueue, and also returns the outcome: enqueued, kept (the job that holds the key is unchanged), replaced (that job has the
--- new payload) or debounced (that job runs at the new time, if the new time is later). A running job is always kept.
+-- Enqueues a job as queue.enqueue does, and also returns the outcome. `enqueued` means that a new job exists. All other outcomes concern
+-- the job that holds the uniqueness key: `kept` (unchanged), `replaced` (the new payload) or `debounced` (the new time, if it is later).
+-- A running job is always kept.
 create function queue.enqueue_with(job_type text, payload jsonb, options jsonb default '{}', out id bigint, out outcome text)
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp
 as $$
 declare
-  said    queue.options;
+  input   queue.options;
   stored  text;
   taken   uuid;
 begin
@@ -322,68 +326,68 @@ begin
     from queue.producer_enqueue_with(enqueue_with.job_type, enqueue_with.payload, enqueue_with.options) d;
     return;
   end if;
-  said := queue.read_options(enqueue_with.job_type, enqueue_with.options);
-  stored := queue.stored_type(enqueue_with.job_type, said.version);
-  taken := queue.unique_hash(said.queue, enqueue_with.job_type, said.unique_key);
+  input := queue.read_options(enqueue_with.job_type, enqueue_with.options);
+  stored := queue.stored_type(enqueue_with.job_type, input.version);
+  taken := queue.unique_hash(input.queue, enqueue_with.job_type, input.unique_key);
   if taken is not null then
-    -- If the queue is full and no row of the key exists, the enqueue is rejected before anything is written for the key.
-    if exists (select from queue.capacity c where c.queue = said.queue)
+    -- If the queue is full and the uniqueness key has no row, the enqueue is rejected before a row is written for the key.
+    if exists (select from queue.capacity c where c.queue = input.queue)
       and not exists (select from queue.unique_key u where u.hash = taken)
     then
-      perform queue.look_capacity(said.queue, 1);
+      perform queue.check_capacity(input.queue, 1);
     end if;
     select t.id, t.outcome into enqueue_with.id, enqueue_with.outcome
-    from queue.take_key(taken, stored, enqueue_with.payload, said.run_at, said.on_conflict) t;
+    from queue.take_key(taken, stored, enqueue_with.payload, input.run_at, input.on_conflict) t;
     if enqueue_with.id is not null then
       if outcome <> 'kept' then
-        perform queue.set_expiry(enqueue_with.id, said.expires_at);
+        perform queue.set_expiry(enqueue_with.id, input.expires_at);
       end if;
       -- Wakes workers that skipped the entry while it was locked, or that do not know the entry's new time.
-      perform queue.wake(said.queue);
+      perform queue.wake(input.queue);
       return;
     end if;
   end if;
-  if said.expires_at is not null then
-    said.system := queue.with_expiry(said.system, said.expires_at);
+  if input.expires_at is not null then
+    input.system := queue.with_expiry(input.system, input.expires_at);
   end if;
-  if said.key is not null and said.key_policy = 'skip' then
-    said.system := coalesce(said.system, '{}') || '{"skips": true}';
+  if input.key is not null and input.key_policy = 'skip' then
+    input.system := coalesce(input.system, '{}') || '{"skips": true}';
   end if;
   if taken is not null then
-    said.system := coalesce(said.system, '{}') || jsonb_build_object('unique', taken);
+    input.system := coalesce(input.system, '{}') || jsonb_build_object('unique', taken);
   end if;
-  if said.system is not null and not queue.is_meta(said.system) then
+  if input.system is not null and not queue.is_meta(input.system) then
     raise invalid_parameter_value using message = format('queue.enqueue: the flow name is too long: the attributes of a job take at most %s bytes',
       queue.meta_limit());
   end if;
-  if said.key is null and said.fair is null and said.system is null then
-    id := queue.insert_job(stored, enqueue_with.payload, said.queue, said.priority, said.max_attempts, said.run_at, said.meta);
-  elsif said.key is null then
-    perform queue.take_capacity(said.queue, 1);
-    id := queue.insert_unkeyed(stored, enqueue_with.payload, said.queue, said.priority, said.max_attempts, said.run_at, said.fair, said.meta,
-      said.system);
+  if input.key is null and input.fair is null and input.system is null then
+    id := queue.insert_job(stored, enqueue_with.payload, input.queue, input.priority, input.max_attempts, input.run_at, input.meta);
+  elsif input.key is null then
+    perform queue.take_capacity(input.queue, 1);
+    id := queue.insert_unkeyed(stored, enqueue_with.payload, input.queue, input.priority, input.max_attempts, input.run_at, input.fair, input.meta,
+      input.system);
   else
-    perform queue.take_capacity(said.queue, 1);
-    id := queue.insert_in_line(stored, enqueue_with.payload, said.queue, said.priority, said.max_attempts, said.run_at,
-      said.key, said.meta, said.system, queue.line_id(said.fair));
+    perform queue.take_capacity(input.queue, 1);
+    id := queue.insert_in_line(stored, enqueue_with.payload, input.queue, input.priority, input.max_attempts, input.run_at,
+      input.key, input.meta, input.system, queue.line_id(input.fair));
   end if;
   outcome := 'enqueued';
-  if said.expires_at is not null then
-    insert into queue.expiry (at, id) values (said.expires_at, enqueue_with.id);
+  if input.expires_at is not null then
+    insert into queue.expiry (at, id) values (input.expires_at, enqueue_with.id);
   end if;
   if taken is not null then
-    update queue.unique_key u set id = enqueue_with.id, held = said.unique_while, until = said.unique_until where u.hash = taken;
+    update queue.unique_key u set id = enqueue_with.id, held = input.unique_while, until = input.unique_until where u.hash = taken;
   end if;
 end
 $$;
 
--- Bulk enqueues through the entry points, and bulk enqueues of jobs with uniqueness keys.
+-- Bulk enqueues for callers that use the entry points, and for jobs with uniqueness keys.
 
--- Enqueues each job in the caller's transaction, unless another job holds the job's key. Returns ids and outcomes in input order. Equivalent to one
--- call of queue.enqueue_with per job.
+-- Enqueues each job in the caller's transaction, unless another job holds the job's uniqueness key. Returns ids and outcomes in input
+-- order. Equivalent to one call of queue.enqueue_with per job.
 --
--- Jobs without a uniqueness key are enqueued first, in input order. Jobs with a uniqueness key follow in the order of the keys' hashes, so that two
--- producers with the same keys do not deadlock.
+-- Jobs without a uniqueness key are enqueued first, in input order. Jobs with a uniqueness key follow in the order of the keys' hashes,
+-- so two producers with the same keys do not deadlock.
 create function queue.enqueue_each(job_types text[], payloads jsonb[], options jsonb[]) returns table (id bigint, outcome text)
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp
@@ -404,10 +408,11 @@ begin
 end
 $$;
 
--- Numbers that are valid JSON but exceed 64 bits. Enqueues (also in 1_jobs.sql, 3_keys.sql and 16_lines.sql) and signals reject such numbers,
--- because handlers could not read the payload.
+-- Checks for numbers that are valid JSON but exceed 64 bits. Enqueues (see also 1_jobs.sql, 3_keys.sql and 16_lines.sql) and signals
+-- reject these numbers, because handlers could not read the payload.
 
--- Returns whether a JSON text may contain a number beyond 64 bits. Such a number has at least as many digits as the pattern requires.
+-- Returns whether a JSON text may contain a number beyond 64 bits. Every such number has at least as many digits as the pattern below
+-- requires.
 create function queue.may_overflow(written text) returns boolean
   language sql immutable parallel safe
   return written operator(pg_catalog.~) '[0-9]{20}|-[0-9]{19}';
@@ -422,8 +427,8 @@ create function queue.fits_64_bits(number text) returns boolean
     else number::numeric = 0 or pg_catalog.abs(number::numeric) between 5e-324 and 1.7976931348623157e308
   end;
 
--- Rejects a document with a number beyond 64 bits, which handlers in Rust and most other languages cannot read. The error contains the number's
--- location.
+-- Raises an error if the document contains a number beyond 64 bits, which handlers in Rust and most other languages cannot read. The
+-- error contains the number's location.
 create function queue.check_numbers(document jsonb) returns void
   language plpgsql immutable strict
   set search_path = pg_catalog, pg_temp

@@ -1,11 +1,11 @@
--- Results and progress of jobs, for clients in any language. status queries a job once, and wait polls until the job has finished; both only read.
--- Progress and waiting are not states of a job: the tables of 1_jobs.sql determine the state.
+-- Results and progress of jobs, for clients in any language. status queries a job once, and wait polls until the job has finished. Both
+-- functions only read. Progress and waiting are not states of a job: the tables of 1_jobs.sql determine the state.
 
--- Progress reported by running jobs. A job has one row from its first report on, written under the lease of the attempt (note). A retry keeps the
--- row for its checkpoint.
+-- Progress reported by running jobs. A job has one row from its first report on, written under the lease of the attempt
+-- (record_progress.sql). A retry keeps the row, because the row contains the checkpoint.
 --
--- The row is deleted soon after the job was completed, cancelled or expired (clear_progress), and when a completed job is requeued (reopen). A dead
--- letter keeps its row, and continues from the checkpoint once it is requeued.
+-- The row is deleted soon after the job was completed, cancelled or expired (clear_progress), and when a completed job is requeued
+-- (reopen). A dead letter keeps its row, and continues from the checkpoint when it is requeued.
 create table queue.progress (
   id          bigint            not null,
   attempt     smallint          not null,               -- attempt that reported last
@@ -28,9 +28,9 @@ create table queue.waiter (
   constraint waiter_expires_at_in_range check (expires_at >= '1970-01-01+00' and expires_at < '10000-01-01+00')
 ) with (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 500, autovacuum_vacuum_cost_delay = 0);
 
--- nothing | waiter -> waiter: registers the process `id` as a waiter for another minute.
--- Safe: a transaction that ends a job reads these rows after its commit, and the waiter queries its jobs after the commit of this call. Therefore
--- either the transaction finds the waiter's row, or the waiter finds the job finished.
+-- nothing | waiter -> waiter: registers the process `id` as a waiter for another minute. Safe: a transaction that ends a job reads this
+-- table after its commit, and the waiter queries its jobs after the commit of this call. Therefore either the transaction finds the
+-- waiter's row, or the waiter finds the job finished.
 create function queue.announce_waiter(id uuid) returns void
   language plpgsql volatile security definer
   set search_path = pg_catalog, pg_temp
@@ -53,8 +53,9 @@ begin
 end
 $$;
 
--- Notifies waiters that some jobs have finished. Must be the last statement, after the statements that ended the jobs. For settles, see tell.sql.
-create function queue.tell_waiters() returns void
+-- Notifies waiters that jobs have finished. Must follow the statements that ended the jobs, as the transaction's last statement. For
+-- settles, see notify_waiters.sql.
+create function queue.notify_waiters() returns void
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp
 as $$
@@ -63,9 +64,9 @@ begin
 end
 $$;
 
--- Returns how a job ended, in one row, or no row if the job has not finished. end_of, entry_of and attempt_of are the only definitions of where a
--- job is. The three functions are inlined into their callers, and read few index entries if the caller's plan uses indexes regardless of table
--- statistics.
+-- Returns a job's outcome in one row, or no row if the job has not finished. Only end_of, entry_of and attempt_of define which table
+-- holds a job. The three functions are inlined into their callers. Callers disable sequential scans, so that the functions read only a
+-- few index entries regardless of table statistics.
 create function queue.end_of(id bigint)
   returns table (
     state text, attempts smallint, crashes smallint, finished_at timestamptz, ran_ms integer, error text, output jsonb
@@ -87,7 +88,8 @@ begin atomic
   limit 1;
 end;
 
--- Jobs that are waiting for a signal. All of them are durable jobs that have started (22_durable.sql).
+-- Parked jobs: durable jobs that wait for a signal or a child (22_durable.sql), flow nodes that wait for other nodes (25_flows.sql), and
+-- parts of a map that wait until other parts of the map have ended (24_gathers.sql).
 create table queue.parked (
   id        bigint       not null,
   lane      bigint       not null,
@@ -105,10 +107,11 @@ create table queue.parked (
 create index parked_due on queue.parked (run_at) where run_at is not null;
 create index parked_by_lane on queue.parked (lane);  -- for counts of the waiting jobs of a queue
 
--- Returns where a job is, in one snapshot: one row if the job exists, otherwise none. lane, seq and run_at belong to the job's waiting entry.
+-- Returns a job's state and entry, in one snapshot, or no row if the job does not exist. lane, seq and run_at belong to the job's waiting
+-- entry.
 --
--- The branches are evaluated in order, and the limit stops at the first match. A job without an entry in any of the tables is running. Leases are
--- not read here, because they have no index by job.
+-- The branches are evaluated in order, and the limit stops at the first match. A job without an entry in any of these tables is running.
+-- The function does not read leases, because they have no index by job.
 create function queue.entry_of(id bigint)
   returns table (
     state text, lane bigint, seq bigint, run_at timestamptz, attempts smallint, crashes smallint,
@@ -135,7 +138,7 @@ begin atomic
     select o.state, null, null, null, o.attempts, o.crashes, o.finished_at, o.ran_ms, o.error, o.output
     from queue.end_of(entry_of.id) o
     union all
-    -- Jobs that entered ready a second time.
+    -- Jobs that entered ready again, and jobs of fair lanes.
     select 'ready', r.lane, r.seq, null, r.attempts, r.crashes, null, null, null, null
     from queue.ready r
     where r.id = entry_of.id and r.seq <> r.id
@@ -144,7 +147,7 @@ begin atomic
     from queue.blocked b
     where b.key = j.key and b.id = entry_of.id
     union all
-    -- Released quarantined jobs, whose position in the solo lane is their id.
+    -- Quarantined jobs that were released. Their position in the quarantine lane is their id.
     select 'ready', r.lane, r.seq, null, r.attempts, r.crashes, null, null, null, null
     from (select l.queue, l.job_type, l.priority from queue.lane l where l.lane = j.lane limit 1) l
     cross join lateral (
@@ -158,8 +161,8 @@ begin atomic
   where j.id = entry_of.id;
 end;
 
--- Returns the current attempt of a running job, in one row, or no row if the job is not running. Reads every lease, one per claimed batch in
--- progress.
+-- Returns a running job's current attempt in one row, or no row if the job is not running. Reads every lease. Each batch of claimed jobs
+-- has one lease.
 create function queue.attempt_of(id bigint)
   returns table (attempts smallint, crashes smallint, worker uuid, cancelling boolean)
   language sql stable
@@ -171,10 +174,10 @@ begin atomic
   limit 1;
 end;
 
--- Returns the states of the jobs in `ids`, in one snapshot: completed, dead, cancelled, expired, or live for an unfinished job. A missing job has
--- no row: the job is unknown, not committed yet, pruned, or was completed without a record. The settings prevent a plan that was made while a table
--- was empty from remaining a sequential scan.
-create function queue.look(ids bigint[])
+-- Returns the states of the jobs in `ids`, in one snapshot: completed, dead, cancelled, expired, or live for an unfinished job. A missing
+-- job has no row. A job is missing if it is unknown, not committed yet, pruned, or was completed without a record. The function's
+-- settings prevent sequential scans by a plan that was made while a table was empty.
+create function queue.job_states(ids bigint[])
   returns table (
     id bigint, state text, attempts smallint, error text, output jsonb,
     reported smallint, updated_at timestamptz, fraction double precision, stage text, counts jsonb
@@ -191,7 +194,7 @@ begin
     select j.id, coalesce(e.state, 'live'), e.attempts,
       case when e.state = 'cancelled' then (select f.error from queue.failure f where f.id = u.id order by f.at desc limit 1) else e.error end,
       e.output, p.attempt, p.updated_at, p.fraction, p.stage, p.counts
-    from unnest(look.ids) u (id)
+    from unnest(job_states.ids) u (id)
     cross join lateral (select j.id from queue.job j where j.id = u.id offset 0) j
     left join lateral queue.end_of(u.id) e on true
     left join lateral (
@@ -203,12 +206,12 @@ begin
 end
 $$;
 
--- Status of jobs, for clients in any language. status queries a job once, and wait polls until the job has finished; both only read. Together with
--- queue.enqueue and queue.cancel they are all that a client needs (docs/ANY_LANGUAGE.md).
+-- Status of jobs, for clients in any language. status queries a job once, and wait polls until the job has finished. Both functions only
+-- read. Clients need only status, wait, queue.enqueue and queue.cancel (docs/ANY_LANGUAGE.md).
 
--- Returns the state and result of one job, for the job's producer. Returns no row if the job is missing: unknown, not committed yet, pruned, or
--- completed without a record. error is the error of the last attempt, and null once the job is completed. fraction and stage are the last reported
--- progress.
+-- Returns the state and result of one job, for the job's producer. Returns no row if the job is missing: unknown, not committed yet,
+-- pruned, or completed without a record. error is the error of the last attempt, or null if the job is completed. fraction and stage are
+-- the last reported progress.
 create function queue.status(id bigint)
   returns table (state text, attempts smallint, error text, output jsonb, fraction double precision, stage text, meta jsonb)
   language plpgsql stable security definer
@@ -233,9 +236,9 @@ begin
 end
 $$;
 
--- Returns whether the current transaction has written the job's row. Such a row is visible only to the current transaction, whereas a visible row
--- of another transaction is committed.
-create function queue.is_ours(id bigint) returns boolean
+-- Returns whether the current transaction has written the job's row. An uncommitted row is visible only to the transaction that wrote it,
+-- so visible rows of other transactions are committed.
+create function queue.is_written_here(id bigint) returns boolean
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp
   set plan_cache_mode = force_custom_plan
@@ -244,21 +247,24 @@ declare
   written bigint;
   today   bigint := pg_snapshot_xmax(pg_current_snapshot())::text::bigint;
 begin
-  select j.xmin::text::bigint into written from queue.job j where j.id = is_ours.id;
-  -- A row contains only the low half of its transaction id, so the id nearest to the current one is meant. A savepoint has an id of its own.
+  select j.xmin::text::bigint into written from queue.job j where j.id = is_written_here.id;
+  -- A row contains only the low half of its transaction id. The full id is the one nearest to the current transaction id. A savepoint has
+  -- an id of its own.
   written := today + ((written - today + 2147483648) & 4294967295) - 2147483648;
   return coalesce(pg_xact_status(written::text::xid8) = 'in progress', false);
 end
 $$;
 
--- Waits until a job has finished (completed, dead, cancelled or expired), and returns its status. Returns no row if the timeout expires first.
+-- Waits until a job has finished (completed, dead, cancelled or expired), and returns its status. Returns no row if the timeout expires
+-- first.
 --
 -- Raises P0002 for an unknown job. Raises 25000 in a transaction that could wait forever. Such a transaction either has a fixed snapshot
 -- (repeatable read, serializable), or has itself enqueued the job or changed the job's row.
 --
--- Each poll is a statement with its own snapshot. The poll interval is an eighth of the time waited, between 5 and 250 ms, so a long wait polls
--- four times a second. A poll that found the job unfinished is rolled back, so that no table lock is held between polls; such a lock would prevent
--- a day from being dropped. The snapshot of the caller's statement holds back vacuum. Therefore use a short timeout, and call the function again.
+-- Each poll is a statement with its own snapshot. The poll interval is an eighth of the time waited, between 5 and 250 ms, so a long wait
+-- polls four times a second. A poll that found the job unfinished is rolled back, so no table lock is held between polls. A table lock
+-- would prevent dropping day partitions. While the function waits, the snapshot of the caller's statement prevents vacuum from removing
+-- dead rows. Therefore use a short timeout, and call the function again.
 create function queue.wait(id bigint, timeout interval default '30 s')
   returns table (state text, attempts smallint, error text, output jsonb, fraction double precision, stage text, meta jsonb)
   language plpgsql volatile security definer
@@ -279,14 +285,14 @@ begin
   end if;
   loop
     begin
-      seen := (select l.state from queue.look(array[wait.id]) l);
+      seen := (select l.state from queue.job_states(array[wait.id]) l);
       if seen <> 'live' then
         return query select s.* from queue.status(wait.id) s where s.state in ('completed', 'dead', 'cancelled', 'expired');
         if found then
           return;
         end if;
       elsif ours is null then
-        ours := queue.is_ours(wait.id);
+        ours := queue.is_written_here(wait.id);
       end if;
       raise sqlstate 'QVOID';
     exception when sqlstate 'QVOID' then

@@ -1,26 +1,26 @@
--- Operations on waiting, running and finished jobs, for operators and programs in any language. Each operation is one set-based function over ids
--- (.._all). An operation returns the ids of the changed jobs and never fails because of a job in another state. Operations by name, and operations
--- on a single job, are at the end of the file.
+-- Operations on waiting, running and finished jobs, for operators and programs in any language. Each operation is one set-based function
+-- over ids (.._all). An operation returns the ids of the changed jobs, and skips a job in a state that does not permit the operation.
+-- Operations by name, and operations on a single job, are at the end of the file.
 --
---   cancel_waiting_all   ready | scheduled | blocked | parked -> done, cancelled; the ordering key continues without the job
---   cancel_running_all   lease, marked: the worker tells the handler to stop, and the job ends with the attempt
+--   cancel_waiting_all   ready | scheduled | blocked | parked -> done (cancelled); the ordering key continues without the job
+--   cancel_running_all   marks the job in its lease: the worker tells the handler to stop, and the job ends with the attempt
 --   reschedule_all       ready | scheduled -> scheduled, at the given time
 --   run_now_all          scheduled | parked -> ready
 --   set_priority_all     ready | scheduled -> the same table, in the lane of the given priority
 --
--- Safe: only an entry deleted from ready, scheduled or parked (take_waiting, take_scheduled, take_parked), or here from blocked, is inserted
--- elsewhere. If a claim or a promotion has already deleted the entry, the operation finds nothing. A later claim or promotion skips the locked row.
--- Entries locked by other sessions, for example by a claim about to commit or by another operator, are also skipped (SKIP LOCKED). Rows are locked
--- in the order of their ids.
+-- Safe: an operation inserts only entries that it has deleted from ready, scheduled or parked (take_waiting, take_scheduled,
+-- take_parked), or from blocked. If a claim or a promotion has already deleted the entry, the operation does not find it. A later claim
+-- or promotion skips the locked row. Entries locked by other sessions, for example by a claim about to commit or by another operator, are
+-- also skipped (SKIP LOCKED). Rows are locked in the order of their ids.
 --
--- Rows are deleted by ctid, which is possible because entries are never updated in place. A plan that joins the rows by key would read a whole
--- table for each job if the table's statistics date from when it was empty.
+-- Rows are deleted by ctid, which is possible because entries are never updated in place. A plan that joins the rows by key would read a
+-- whole table for each job if the table's statistics are older than its rows.
 --
--- In bodies between BEGIN ATOMIC and END, PostgreSQL resolves names when the function is created; all other functions set their search_path. The
--- functions are planned for every call, because a plan made while a table was empty is slow once the table is full.
+-- In bodies between BEGIN ATOMIC and END, PostgreSQL resolves names when the function is created. All other functions set their
+-- search_path. The functions are planned for every call, because a plan made while a table was empty is slow once the table is full.
 
--- Returns the ready entries of the jobs in `ids`. A job's position is its id, either in its own lane or, for a released quarantined job, in the
--- solo lane. Jobs that entered ready a second time are found by an index of their own.
+-- Returns the ready entries of the jobs in `ids`. Most entries have the job's id as their position, either in the job's lane or, for a
+-- released quarantined job, in the quarantine lane. A separate index finds all other entries.
 create function queue.ready_places(ids bigint[]) returns table (id bigint, lane bigint, seq bigint, at tid)
   language sql stable
 begin atomic
@@ -40,14 +40,15 @@ begin atomic
   where r.id = any (ready_places.ids) and r.seq <> r.id;
 end;
 
--- Deleted entry of a job; run_at is null if the job was ready.
-create type queue.taken as (run_at timestamptz, id bigint, lane bigint, attempts smallint, crashes smallint);
+-- Entry of a waiting job that a take_* function has deleted. run_at is null if the job was ready.
+create type queue.removed_entry as (run_at timestamptz, id bigint, lane bigint, attempts smallint, crashes smallint);
 
--- scheduled -> the caller, which inserts the returned jobs elsewhere in the same transaction. With `fresh`, only jobs that have not started.
+-- scheduled -> caller: deletes the scheduled entries of the jobs in `ids`, and returns them. The caller inserts the jobs into another
+-- table in the same transaction. With `fresh`, takes only jobs that have not started.
 --
--- A caller that reads more about these jobs must do so in its next statement. The snapshot of this function is newer than the caller's, which may
--- not show a job's lane, or that the job is the head of its key.
-create function queue.take_scheduled(ids bigint[], fresh boolean default false) returns setof queue.taken
+-- A caller that reads further data of these jobs must do so in its next statement. The snapshot of this function is newer than the
+-- caller's snapshot, which may not show a job's lane, or that the job is the head of its key.
+create function queue.take_scheduled(ids bigint[], fresh boolean default false) returns setof queue.removed_entry
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp set plan_cache_mode = force_custom_plan
 as $$
@@ -67,8 +68,9 @@ begin
 end
 $$;
 
--- parked -> the caller, which inserts the returned jobs elsewhere in the same transaction (see take_scheduled).
-create function queue.take_parked(ids bigint[]) returns setof queue.taken
+-- parked -> caller: deletes the parked entries of the jobs in `ids`, and returns them. The caller inserts the jobs into another table in
+-- the same transaction (see take_scheduled).
+create function queue.take_parked(ids bigint[]) returns setof queue.removed_entry
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp set plan_cache_mode = force_custom_plan
 as $$
@@ -87,10 +89,11 @@ begin
 end
 $$;
 
--- ready | scheduled -> the caller, which inserts the returned jobs elsewhere in the same transaction (see take_scheduled). With `fresh`, only jobs
--- that have not started. The second statement does not find jobs deleted by the first one. Both statements miss a claimed job, and may miss a job
--- that moves between them.
-create function queue.take_waiting(ids bigint[], fresh boolean default false) returns setof queue.taken
+-- ready | scheduled -> caller: deletes the ready and scheduled entries of the jobs in `ids`, and returns them. The caller inserts the
+-- jobs into another table in the same transaction (see take_scheduled). With `fresh`, takes only jobs that have not started. The second
+-- statement does not find jobs deleted by the first statement. Both statements miss a claimed job, and may miss a job that moves between
+-- the two tables.
+create function queue.take_waiting(ids bigint[], fresh boolean default false) returns setof queue.removed_entry
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp set plan_cache_mode = force_custom_plan
 as $$
@@ -107,7 +110,7 @@ begin
   delete from queue.ready r
   where r.ctid = any (array(select h.at from held h))
   returning null::timestamptz, r.id,
-    case when r.line is null then r.lane else queue.twin_of(r.lane) end,
+    case when r.line is null then r.lane else queue.paired_lane(r.lane) end,
     r.attempts, r.crashes;
   return query select s.* from queue.take_scheduled(take_waiting.ids, take_waiting.fresh) s;
 end
@@ -125,15 +128,16 @@ begin
 end
 $$;
 
--- ready | scheduled | blocked | parked -> done: ends the waiting jobs among `ids` as cancelled, or as expired if `expired` is set. Only jobs that
--- have not started can expire, so parked jobs cannot. Ending a blocked job only removes it from its key's queue; ending the head releases the key.
+-- ready | scheduled | blocked | parked -> done: ends the waiting jobs among `ids` as cancelled, or as expired if `expired` is set. Only
+-- jobs that have not started can expire, so parked jobs cannot expire. If a key's head ends, the key is released for its next job. The
+-- end of a blocked job does not affect its key.
 create function queue.end_waiting(ids bigint[], expired boolean) returns setof bigint
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp set plan_cache_mode = force_custom_plan
 as $$
 declare
-  taken queue.taken[] := array(select t from queue.take_waiting(end_waiting.ids, end_waiting.expired) t);
-  gone  bigint[];
+  taken queue.removed_entry[] := array(select t from queue.take_waiting(end_waiting.ids, end_waiting.expired) t);
+  deleted  bigint[];
   keys  boolean;
 begin
   if not end_waiting.expired then
@@ -152,7 +156,7 @@ begin
     delete from queue.blocked b
     where b.ctid = any (array(select i.at from in_line i))
     returning b.id
-  ), over as materialized (
+  ), finished as materialized (
     select t.id, t.attempts from unnest(taken) t
     union all
     select u.id, 0::smallint from unblocked u
@@ -161,7 +165,7 @@ begin
     where ctid = any (array(
       select (select a.ctid from queue.active_key a where a.key = k.key and a.id = k.id)
       from keyed k
-      where k.id in (select o.id from over o)
+      where k.id in (select o.id from finished o)
     ))
     returning active_key.key, active_key.seq
   ), hinted as (
@@ -172,21 +176,21 @@ begin
   ), entered as (
     insert into queue.done (id, finished_at, ran_ms, attempts, cancelled, expired)
     select o.id, now(), 0, o.attempts, true, end_waiting.expired
-    from over o
+    from finished o
     returning done.id
   )
-  select array_agg(e.id), exists (select from hinted) into gone, keys from entered e;
+  select array_agg(e.id), exists (select from hinted) into deleted, keys from entered e;
   if keys then
     perform queue.wake_keys();
   end if;
-  if cardinality(gone) > 0 then
-    perform queue.note_ends(gone);
+  if cardinality(deleted) > 0 then
+    perform queue.add_end_hints(deleted);
     if not end_waiting.expired then
-      perform queue.cancel_children(gone);
+      perform queue.cancel_children(deleted);
     end if;
-    perform queue.tell_waiters();
+    perform queue.notify_waiters();
   end if;
-  return query select u.id from unnest(gone) u (id);
+  return query select u.id from unnest(deleted) u (id);
 end
 $$;
 
@@ -198,10 +202,11 @@ begin atomic
   select e.id from queue.end_waiting(cancel_waiting_all.ids, false) e (id);
 end;
 
--- lease, marked: marks the running jobs among `ids` as being cancelled. Workers check the marks when notified, and about once a second.
+-- Marks the running jobs among `ids` for cancellation in their leases. Workers check the marks when notified, and about once a second.
 --
--- While another session has one of the leases locked, the function marks no job and retries. A settle locks a lease briefly, an open transaction
--- for longer. After half a second, the jobs of locked leases are skipped. A job that was settled meanwhile is no longer in the lease.
+-- While another session has locked one of the leases, the function marks no job and retries. A settle locks a lease briefly, an open
+-- transaction for longer. After half a second, the jobs of locked leases are skipped. A job that has been settled in between is no longer
+-- in the lease.
 create function queue.cancel_running_all(ids bigint[]) returns setof bigint
   language plpgsql volatile security definer
   set search_path = pg_catalog, pg_temp set plan_cache_mode = force_custom_plan
@@ -246,8 +251,8 @@ begin
 end
 $$;
 
--- ready | scheduled -> scheduled: moves the jobs in `ids` to `run_at`. With a past time, a job is due immediately. Attempts, crashes and the lane
--- are kept.
+-- ready | scheduled -> scheduled: sets the run time of the jobs in `ids` to `run_at`. If the time has passed, the jobs are due
+-- immediately. The jobs keep their attempts, crashes and lane.
 create function queue.reschedule_all(ids bigint[], run_at timestamptz) returns setof bigint
   language plpgsql volatile security definer
   set search_path = pg_catalog, pg_temp set plan_cache_mode = force_custom_plan
@@ -268,8 +273,9 @@ begin
 end
 $$;
 
--- scheduled | parked -> ready: moves the jobs in `ids` to the end of their lanes, like a promotion. A parked job checks its wait condition when it
--- runs, and is parked again if it still has to wait.
+-- scheduled | parked -> ready: moves the jobs in `ids` to the end of their lanes, like a promotion. A parked job checks its wait
+-- condition when it runs, and is parked again if it still has to wait. Flow nodes that wait for other nodes stay parked, and so do the
+-- parts of a map that is not open yet.
 create function queue.run_now_all(ids bigint[]) returns setof bigint
   language plpgsql volatile security definer
   set search_path = pg_catalog, pg_temp set plan_cache_mode = force_custom_plan
@@ -302,17 +308,18 @@ begin
 end
 $$;
 
--- ready | scheduled -> the same table: moves the jobs in `ids` to the lane of `priority`, or to its solo lane if the job was in a solo lane.
+-- ready | scheduled -> the same table: moves the jobs in `ids` to the lane of `priority`. A quarantined job moves to the quarantine lane
+-- of that priority.
 --
--- The job's row then refers to the new lane, so that retry, recovery, requeue and cancel find the job. Only the transaction that took the entry
--- writes the row. The position of a ready job becomes its id, which is unique, so the job is sorted by age. A position below the floor is found
--- within about a second.
+-- The job's row then refers to the new lane, so retry, recovery, requeue and cancel find the job. Only the transaction that took the
+-- entry writes the row. The position of a ready job becomes its id, which is unique, so the job is sorted by age. Workers find a position
+-- below the lane's floor within about a second.
 create function queue.set_priority_all(ids bigint[], priority integer) returns setof bigint
   language plpgsql volatile security definer
   set search_path = pg_catalog, pg_temp set plan_cache_mode = force_custom_plan
 as $$
 declare
-  taken   queue.taken[] := array(select t from queue.take_waiting(set_priority_all.ids) t);
+  taken   queue.removed_entry[] := array(select t from queue.take_waiting(set_priority_all.ids) t);
   moved   bigint[];
   wanted  smallint := set_priority_all.priority;
 begin
@@ -321,8 +328,8 @@ begin
     from unnest(taken) t
     cross join lateral (select l.queue, l.job_type, l.solo from queue.lane l where l.lane = t.lane limit 1) l
   ), target as materialized (
-    select k.queue, k.job_type, k.solo, queue.meet_lane(k.queue, k.job_type, wanted, false) as plain,
-      case when k.solo then queue.meet_lane(k.queue, k.job_type, wanted, true) end as twin
+    select k.queue, k.job_type, k.solo, queue.ensure_lane(k.queue, k.job_type, wanted, false) as plain,
+      case when k.solo then queue.ensure_lane(k.queue, k.job_type, wanted, true) end as twin
     from (select distinct o.queue, o.job_type, o.solo from off o) k
   ), moving as materialized (
     select o.run_at, o.id, o.attempts, o.crashes, t.plain, coalesce(t.twin, t.plain) as lane
@@ -350,8 +357,8 @@ begin
 end
 $$;
 
--- Wakes idle workers that serve the queue of one of the jobs in `ids`. Called as a separate statement after the change, so that its snapshot is
--- newer.
+-- Wakes idle workers that serve the queue of one of the jobs in `ids`. Must be a separate statement after the change, so that its
+-- snapshot is newer.
 create function queue.wake_for(ids bigint[]) returns void
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp set plan_cache_mode = force_custom_plan
@@ -369,13 +376,13 @@ begin
 end
 $$;
 
--- Operations on finished jobs. As above, rows locked by other sessions are skipped.
+-- Operations on finished jobs. As in the operations on waiting jobs, rows locked by other sessions are skipped.
 --
 --   requeue_all   dead -> ready | blocked
 --   reopen        done | done_many -> ready | blocked
 --   discard_all   dead -> nothing
 
--- Locks ordering keys by their stripes until the end of the transaction. Returns the stripes that it could lock. Waits at most one second in total,
+-- Locks ordering keys by their stripes until the end of the transaction. Returns the locked stripes. Waits at most one second in total,
 -- because a producer holds the lock on its key until its transaction ends.
 create function queue.lock_some_keys(stripes bigint[]) returns bigint[]
   language plpgsql volatile
@@ -402,7 +409,7 @@ begin
 end
 $$;
 
--- Returns the other job that holds the uniqueness key of job `id`, or null if there is none.
+-- Returns the id of another job that holds the uniqueness key of the job `id`, or null if no other job holds the key.
 create function queue.key_holder(id bigint) returns bigint
   language sql stable
 begin atomic
@@ -412,8 +419,9 @@ begin atomic
   where j.id = key_holder.id and u.id <> j.id and queue.holds(u.held, u.until, queue.state_of(u.id));
 end;
 
--- Takes the uniqueness keys of the jobs in `ids` for a requeue. Returns the jobs except those whose key another job holds or is about to take.
--- Waits for concurrent enqueues as long as lock_some_keys does. A key that was held for an interval is not taken again.
+-- Takes the uniqueness keys of the jobs in `ids` for a requeue, and returns the jobs that may be requeued. Omits a job if another job
+-- holds its key or is about to take it. Waits at most one second in total for concurrent enqueues. A key that was held for an interval is
+-- not taken again.
 create function queue.retake_keys(ids bigint[]) returns bigint[]
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp
@@ -454,14 +462,15 @@ begin
 end
 $$;
 
--- dead -> ready | blocked: moves the dead letters among `ids` to the end of their lanes, resets their attempts and crashes, and returns their ids.
--- The recorded failures are kept.
--- Safe: only an entry deleted from dead here is inserted into ready. A second operator or a discard skips the row or finds it deleted, and a claim
--- sees the job only after the commit. Rows are locked in the order of their ids.
+-- dead -> ready | blocked: moves the dead letters among `ids` to the end of their lanes, resets their attempts and crashes, and returns
+-- their ids. The recorded failures are kept. Safe: the function inserts into ready only entries that it has deleted from dead. A second
+-- operator or a discard skips the row or finds it deleted, and a claim sees the job only after the commit. Rows are locked in the order of
+-- their ids.
 --
--- A job whose uniqueness key another job holds stays dead, unless `force` is set; both jobs are then live. A quarantined job leaves its solo lane,
--- because the operator considers the job fixed. A job that blocks its ordering key keeps its position. If the key has continued without the job,
--- the job goes to the end of the key's queue under the key's lock, and stays dead if the lock is not available.
+-- If another job holds the uniqueness key of a dead letter, the dead letter stays, unless `force` is set. With `force`, both jobs are
+-- live. A quarantined job leaves the quarantine lane, because the operator considers the job fixed. A job that blocks its ordering key
+-- keeps its position. If the key has continued without the job, the job goes to the end of the key's queue under the key's lock, and
+-- stays dead if the lock is not available.
 create function queue.requeue_all(ids bigint[], force boolean default false) returns setof bigint
   language plpgsql volatile security definer
   set search_path = pg_catalog, pg_temp set plan_cache_mode = force_custom_plan
@@ -512,7 +521,7 @@ begin
   )
   select array_agg(r.id), bool_or(r.is_late) into back, keys from risen r;
   perform queue.forget_expiry(back);
-  perform queue.ask_children(back);
+  perform queue.reset_children(back);
   perform queue.wake_for(back);
   if keys then
     perform queue.wake_keys();
@@ -521,19 +530,19 @@ begin
 end
 $$;
 
--- done | done_many -> ready | blocked: moves a completed, cancelled or expired job to the end of its lane or ordering key, resets its attempts, and
--- returns whether it was moved. As in requeue_all, a job whose uniqueness key another job holds is not moved. The recorded failures are kept. The
--- output and the checkpoint are deleted, because the job starts over.
--- Safe: the job enters ready only if its done row is deleted here, or its id is removed from its done_many row. A row locked by another session is
--- skipped, and so is a job whose ordering key cannot be locked in time; the caller then finds the job still completed and retries. The same happens
--- if, between two statements, the done_many row has shrunk to this job alone, because neither branch then finds it. Pruning deletes the same row
--- before it deletes the payload, so that only one of the two operations succeeds.
+-- done | done_many -> ready | blocked: moves a completed, cancelled or expired job to the end of its lane or ordering key, resets its
+-- attempts, and returns whether it was moved. As in requeue_all, a job is not moved if another job holds its uniqueness key. The recorded
+-- failures are kept. The output and the checkpoint are deleted, because the job starts over. Safe: the job enters ready only if this
+-- function has deleted its done row, or has removed its id from its done_many row. The function skips a row locked by another session, and
+-- a job whose ordering key cannot be locked in time. The caller then finds the job still completed and retries. The caller also retries if
+-- the done_many row shrinks to this job alone between two statements, because neither branch then finds the row. Pruning deletes the same
+-- row before the payload, so only one of the two operations succeeds.
 create function queue.reopen(id bigint, force boolean default false) returns boolean
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp set plan_cache_mode = force_custom_plan
 as $$
 declare
-  came  bigint[];
+  returned  bigint[];
   keys  boolean;
   line  bigint := (select j.key from queue.job j where j.id = reopen.id);
 begin
@@ -596,22 +605,21 @@ begin
     delete from queue.signal s
     where s.id = any (array(select b.id from back b))
   )
-  select array_agg(b.id), bool_or(b.key is not null) into came, keys from back b;
-  perform queue.forget_children(came);
-  perform queue.forget_gathers(came);
-  perform queue.forget_expiry(came);
-  perform queue.wake_for(came);
+  select array_agg(b.id), bool_or(b.key is not null) into returned, keys from back b;
+  perform queue.forget_children(returned);
+  perform queue.forget_gathers(returned);
+  perform queue.forget_expiry(returned);
+  perform queue.wake_for(returned);
   if keys then
     perform queue.wake_keys();
   end if;
-  return came is not null;
+  return returned is not null;
 end
 $$;
 
--- dead -> nothing: deletes the dead letters among `ids`, with payloads and failures, and returns their ids. A job that blocked its ordering key
--- releases it.
--- Safe: only a job whose dead row is deleted here loses its payload. A second operator or a requeue skips the row or finds it deleted. Rows are
--- locked in the order of their ids.
+-- dead -> nothing: deletes the dead letters among `ids`, with payloads and failures, and returns their ids. A job that blocked its ordering
+-- key releases the key. Safe: the payload is deleted only if this function has deleted the dead row. A second operator or a requeue skips
+-- the row or finds it deleted. Rows are locked in the order of their ids.
 create function queue.discard_all(ids bigint[]) returns setof bigint
   language plpgsql volatile security definer
   set search_path = pg_catalog, pg_temp set plan_cache_mode = force_custom_plan
@@ -626,7 +634,7 @@ begin
     where d.id = any (discard_all.ids)
     order by d.id
     for update skip locked
-  ), gone as materialized (
+  ), deleted as materialized (
     delete from queue.dead d
     using held h
     where d.id = h.id
@@ -635,7 +643,7 @@ begin
     delete from queue.active_key
     where ctid = any (array(
       select (select k.ctid from queue.active_key k where k.key = (select j.key from queue.job j where j.id = g.id) and k.id = g.id)
-      from gone g
+      from deleted g
     ))
     returning key, seq
   ), hinted as (
@@ -645,37 +653,38 @@ begin
     returning key_hint.key
   ), payloads as (
     delete from queue.job j
-    where j.id = any (array(select g.id from gone g))
+    where j.id = any (array(select g.id from deleted g))
   ), steps as (
     delete from queue.step s
-    where s.id = any (array(select g.id from gone g))
+    where s.id = any (array(select g.id from deleted g))
   ), signals as (
     delete from queue.signal s
-    where s.id = any (array(select g.id from gone g))
+    where s.id = any (array(select g.id from deleted g))
   ), failures as (
     delete from queue.failure f
-    where f.id = any (array(select g.id from gone g))
+    where f.id = any (array(select g.id from deleted g))
   )
-  select array_agg(g.id), exists (select from hinted) into discarded, keys from gone g;
+  select array_agg(g.id), exists (select from hinted) into discarded, keys from deleted g;
   if keys then
     perform queue.wake_keys();
   end if;
   perform queue.forget_children(discarded);
   perform queue.forget_gathers(discarded);
   if cardinality(discarded) > 0 then
-    perform queue.note_ends(array(select n.id from queue.node n where n.id = any (discarded)), 'gone');
-    perform queue.tell_waiters();
+    perform queue.add_end_hints(array(select n.id from queue.node n where n.id = any (discarded)), 'gone');
+    perform queue.notify_waiters();
   end if;
   return query select u.id from unnest(discarded) u (id);
 end
 $$;
 
--- Operations by name, on many jobs or on one. An operation on many jobs skips jobs that do not permit the operation. An operation on one job raises
--- an error: SQLSTATE P0002 if the job does not exist, 55P03 if another transaction has locked it, and 55000 otherwise. DETAIL is JSON with the job,
--- its state, the required states, the rejected operation, and the job that holds the uniqueness key, if that is the reason.
+-- Operations by name, on one job or on many jobs. An operation on many jobs skips jobs that do not permit the operation. An operation on
+-- one job raises an error: SQLSTATE P0002 if the job does not exist, 55P03 if another transaction has locked it, and 55000 otherwise.
+-- DETAIL is JSON with the job, its state, the required states and the rejected operation. If the uniqueness key is the reason, DETAIL
+-- also names the job that holds the key.
 
--- Applies an operation to the jobs in `ids` that permit it, and returns their ids with the outcome.
-create function queue.act_on_all(ids bigint[], act text, run_at timestamptz default null, priority integer default null)
+-- Applies an operation to those jobs in `ids` whose state permits it. Returns the ids of these jobs with the outcome.
+create function queue.apply_to_all(ids bigint[], act text, run_at timestamptz default null, priority integer default null)
   returns table (id bigint, became text)
   language plpgsql volatile security definer
   set search_path = pg_catalog, pg_temp
@@ -685,34 +694,34 @@ declare
 begin
   case act
     when 'cancel' then
-      return query select c.id, 'cancelled' from queue.cancel_waiting_all(act_on_all.ids) c (id);
+      return query select c.id, 'cancelled' from queue.cancel_waiting_all(apply_to_all.ids) c (id);
       get diagnostics changed = row_count;
-      if changed < cardinality(act_on_all.ids) then
-        return query select c.id, 'cancelling' from queue.cancel_running_all(act_on_all.ids) c (id);
+      if changed < cardinality(apply_to_all.ids) then
+        return query select c.id, 'cancelling' from queue.cancel_running_all(apply_to_all.ids) c (id);
       end if;
     when 'reschedule' then
-      return query select c.id, 'rescheduled' from queue.reschedule_all(act_on_all.ids, act_on_all.run_at) c (id);
+      return query select c.id, 'rescheduled' from queue.reschedule_all(apply_to_all.ids, apply_to_all.run_at) c (id);
     when 'snooze' then
-      return query select c.id, 'snoozed' from queue.reschedule_all(act_on_all.ids, act_on_all.run_at) c (id);
+      return query select c.id, 'snoozed' from queue.reschedule_all(apply_to_all.ids, apply_to_all.run_at) c (id);
     when 'run_now' then
-      return query select c.id, 'ready' from queue.run_now_all(act_on_all.ids) c (id);
+      return query select c.id, 'ready' from queue.run_now_all(apply_to_all.ids) c (id);
     when 'set_priority' then
-      return query select c.id, 'changed' from queue.set_priority_all(act_on_all.ids, act_on_all.priority) c (id);
+      return query select c.id, 'changed' from queue.set_priority_all(apply_to_all.ids, apply_to_all.priority) c (id);
     when 'requeue' then
-      return query select c.id, 'requeued' from queue.requeue_all(act_on_all.ids) c (id);
+      return query select c.id, 'requeued' from queue.requeue_all(apply_to_all.ids) c (id);
     when 'force_requeue' then
-      return query select c.id, 'requeued' from queue.requeue_all(act_on_all.ids, force => true) c (id);
+      return query select c.id, 'requeued' from queue.requeue_all(apply_to_all.ids, force => true) c (id);
     when 'discard' then
-      return query select c.id, 'discarded' from queue.discard_all(act_on_all.ids) c (id);
+      return query select c.id, 'discarded' from queue.discard_all(apply_to_all.ids) c (id);
     else
-      raise invalid_parameter_value using message = format('unknown operation %s', to_json(act_on_all.act));
+      raise invalid_parameter_value using message = format('unknown operation %s', to_json(apply_to_all.act));
   end case;
 end
 $$;
 
--- Applies an operation to one job, and returns the outcome. Retries for about half a second, because locked rows are skipped, and because the job
--- may move between two permitted states while the statements run.
-create function queue.act_on_one(id bigint, act text, run_at timestamptz default null, priority integer default null) returns text
+-- Applies an operation to one job, and returns the outcome. Retries for about half a second, because locked rows are skipped, and because
+-- the job may move from one permitted state to another while the statements run.
+create function queue.apply_to_one(id bigint, act text, run_at timestamptz default null, priority integer default null) returns text
   language plpgsql volatile security definer
   set search_path = pg_catalog, pg_temp
 as $$
@@ -744,16 +753,16 @@ declare
 begin
   for tries in 1 .. 25 loop
     select a.became into became
-    from queue.act_on_all(array[act_on_one.id], act_on_one.act, act_on_one.run_at, act_on_one.priority) a;
+    from queue.apply_to_all(array[apply_to_one.id], apply_to_one.act, apply_to_one.run_at, apply_to_one.priority) a;
     if became is not null then
       return became;
-    elsif act in ('requeue', 'force_requeue') and queue.reopen(act_on_one.id, act = 'force_requeue') then
+    elsif act in ('requeue', 'force_requeue') and queue.reopen(apply_to_one.id, act = 'force_requeue') then
       return 'requeued';
     end if;
     if act = 'requeue' then
-      holder := queue.key_holder(act_on_one.id);
+      holder := queue.key_holder(apply_to_one.id);
     end if;
-    state := queue.state_of(act_on_one.id);
+    state := queue.state_of(apply_to_one.id);
     exit when state is null or state <> all (wanted) or holder is not null or clock_timestamp() > give_up;
     perform pg_sleep(0.02);
   end loop;
@@ -761,66 +770,67 @@ begin
     errcode = case when state is null then 'P0002' when holder is null and state = any (wanted) then '55P03' else '55000' end,
     message = case
       when state is null then
-        format('there is no job %s', act_on_one.id)
+        format('there is no job %s', apply_to_one.id)
       when state = any (wanted) and holder is not null then
         format('job %s is %s, and job %s has taken its uniqueness key; cancel that job, or force the requeue',
-          act_on_one.id, state, holder)
+          apply_to_one.id, state, holder)
       when state = any (wanted) then
         format('job %s is %s, but another transaction has it locked: one that changes it, enqueues under its key, or runs it',
-          act_on_one.id, state)
+          apply_to_one.id, state)
       else
-        format('job %s is %s; only a job that is %s can be %s', act_on_one.id, state, array_to_string(wanted, ' or '), done)
+        format('job %s is %s; only a job that is %s can be %s', apply_to_one.id, state, array_to_string(wanted, ' or '), done)
       end,
-    detail = json_build_object('job', act_on_one.id::text, 'state', state, 'wanted', wanted, 'done', done, 'holder', holder::text);
+    detail = json_build_object('job', apply_to_one.id::text, 'state', state, 'wanted', wanted, 'done', done, 'holder', holder::text);
 end
 $$;
 
--- Cancels one job. Returns 'cancelled' if the job was waiting, and 'cancelling' if it is running; the worker then tells its handler to stop.
+-- Cancels one job. Returns 'cancelled' if the job was waiting, and 'cancelling' if it is running. The worker of a running job then tells
+-- its handler to stop.
 create function queue.cancel(id bigint) returns text
   language sql volatile
 begin atomic
-  select queue.act_on_one(cancel.id, 'cancel');
+  select queue.apply_to_one(cancel.id, 'cancel');
 end;
 
 -- Moves one waiting job to `run_at`, which may be earlier or later than before.
 create function queue.reschedule(id bigint, run_at timestamptz) returns void
   language sql volatile
 begin atomic
-  select queue.act_on_one(reschedule.id, 'reschedule', run_at => reschedule.run_at);
+  select queue.apply_to_one(reschedule.id, 'reschedule', run_at => reschedule.run_at);
 end;
 
--- Postpones one waiting job until `wait` from now, measured by the database clock.
+-- Postpones one waiting job by `wait` from now, measured by the database clock.
 create function queue.snooze(id bigint, wait interval) returns void
   language sql volatile
 begin atomic
-  select queue.act_on_one(snooze.id, 'snooze', run_at => pg_catalog.clock_timestamp() + snooze.wait);
+  select queue.apply_to_one(snooze.id, 'snooze', run_at => pg_catalog.clock_timestamp() + snooze.wait);
 end;
 
 -- Makes one scheduled or parked job ready.
 create function queue.run_now(id bigint) returns void
   language sql volatile
 begin atomic
-  select queue.act_on_one(run_now.id, 'run_now');
+  select queue.apply_to_one(run_now.id, 'run_now');
 end;
 
 -- Changes the priority of one waiting job. Higher priorities run first.
 create function queue.set_priority(id bigint, priority integer) returns void
   language sql volatile
 begin atomic
-  select queue.act_on_one(set_priority.id, 'set_priority', priority => set_priority.priority);
+  select queue.apply_to_one(set_priority.id, 'set_priority', priority => set_priority.priority);
 end;
 
--- Moves one dead, completed, cancelled or expired job to the end of its lane or ordering key. Rejects a job whose uniqueness key another job holds,
--- unless `force` is set; both jobs are then live.
+-- Moves one dead, completed, cancelled or expired job to the end of its lane or ordering key. Rejects the job if another job holds its
+-- uniqueness key, unless `force` is set. With `force`, both jobs are live.
 create function queue.requeue(id bigint, force boolean default false) returns void
   language sql volatile
 begin atomic
-  select queue.act_on_one(requeue.id, case when requeue.force then 'force_requeue' else 'requeue' end);
+  select queue.apply_to_one(requeue.id, case when requeue.force then 'force_requeue' else 'requeue' end);
 end;
 
 -- Deletes one dead letter, with its payload and failures.
 create function queue.discard(id bigint) returns void
   language sql volatile
 begin atomic
-  select queue.act_on_one(discard.id, 'discard');
+  select queue.apply_to_one(discard.id, 'discard');
 end;

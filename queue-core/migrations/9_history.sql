@@ -1,19 +1,21 @@
--- Queries of jobs and their history, for operators and programs in any language. Each function is one statement and only reads.
+-- Queries of jobs and their history, for operators and programs in any language. All functions only read.
 
--- Returns the payload version from the stored name of a job type.
+-- Returns the payload version from a job type's stored name.
 create function queue.version_of(stored text) returns smallint
   language sql immutable strict parallel safe
   return coalesce(nullif(pg_catalog.split_part(stored, '@', 2), '')::smallint, 1::smallint);
 
--- Returns the newest ready jobs of these lanes (null: all) with an id below `before` and not below `lowest`. Returns `most` jobs, or more from
--- which the caller chooses. Jobs below `horizon` were not read; if `horizon` is null, there are no further jobs. If at least `enough` of the
--- store's newest jobs are ready, only those are read.
+-- Returns the newest ready jobs in `lanes` (null: all lanes) with ids below `before` and not below `lowest`. Returns at least `most`
+-- jobs, from which the caller chooses. Jobs with ids below `horizon` were not read. If `horizon` is null, no further jobs exist. If at
+-- least `enough` of the store's newest jobs are ready, only these jobs are read.
 --
--- There is no index of ready jobs by id, because every plain job would pay for it. A small table is read completely. In a large one, the position
--- of nearly every job is its id, so the newest jobs of the store are looked up by their ids. If too few of them are ready, the newest job of each
--- lane is read, and more jobs only from the lanes with the newest. At most 2,000 entries of a lane are skipped.
+-- Ready jobs are not indexed by id, because the index would add a cost to every plain job. A small table is read completely. In a large
+-- table, the position of nearly every job is its id, so the store's newest jobs are looked up by their ids. If too few of them are ready,
+-- the newest job of each lane is read, and further jobs only from the lanes with the newest jobs. At most 2,000 entries of a lane are
+-- skipped.
 --
--- Jobs with another position, such as all jobs of fair lanes, have an index by id. Quarantined jobs may have their ids as positions in a solo lane.
+-- Jobs whose position differs from their id, such as all jobs of fair lanes, have an index by id. Quarantined jobs may have their ids as
+-- positions in a quarantine lane.
 create function queue.newest_ready(lanes bigint[], before bigint, lowest bigint, most integer, enough integer)
   returns table (horizon bigint, id bigint, attempts smallint, crashes smallint)
   language plpgsql stable
@@ -23,7 +25,7 @@ create function queue.newest_ready(lanes bigint[], before bigint, lowest bigint,
   set jit = off
 as $$
 declare
-  -- Maximum number of lanes from which more than the newest job is read.
+  -- Maximum number of lanes from which several jobs are read. From all other lanes, only the newest job is read.
   wide  integer := least(greatest(most, 1), 100);
 begin
   if pg_relation_size('queue.ready'::regclass) <= 8388608 then
@@ -84,7 +86,7 @@ begin
     ) e
     where k.place <= wide
   ), skipped as materialized (
-    -- Lowest positions read in lanes in which too many entries had to be skipped.
+    -- Lowest positions read in the lanes in which too many entries had to be skipped.
     select (select r.seq from queue.ready r where r.lane = t.lane and r.seq < newest_ready.before order by r.seq desc offset 1999 limit 1) as seq
     from tops t
     where t.seq is null
@@ -134,14 +136,14 @@ begin
 end
 $$;
 
--- One job of a page, limited to columns of the tables with the job's entries. `horizon` is the same for all jobs of a page.
+-- One job of a page, with the columns that are stored in its entry. `horizon` is the same for all jobs of a page.
 create type queue.listed as (
   horizon bigint, id bigint, state text, attempts smallint, crashes smallint, run_at timestamptz, finished_at timestamptz, ran_ms integer,
   worker uuid, cancelling boolean
 );
 
--- Returns the page of queue.list that consists of jobs with ids from `lowest` on. No job below `lowest` was read, so `horizon` is not below it
--- either. Called only by queue.list_of, which plans the query for each call so that the partitions of days below `lowest` are not opened.
+-- Returns the page of queue.list that consists of jobs with ids from `lowest` on. No job below `lowest` is read, so `horizon` is at least
+-- `lowest`. Called only by queue.list_page, which plans the query for each call, so partitions of days below `lowest` are not opened.
 create function queue.pick(
   state text, queue text, job_types text[], before bigint, most integer, error text, since interval, older_than interval, meta jsonb,
   looked integer, lowest bigint
@@ -168,7 +170,7 @@ begin atomic
       end,
       least(pick.before, (select w.high from span w)), (select w.low from span w),
       case when pick.meta is null then pick.most else greatest(pick.looked / 2, 1) end,
-      -- A query of all states needs the newest jobs of the store anyway.
+      -- A query without filters shows the store's newest jobs anyway, so the lanes need not be searched.
       case when pick.state is null and pick.queue is null and pick.job_types is null and pick.meta is null then 0 else pick.most end
     ) n
     where coalesce(pick.state, 'ready') = 'ready' and pick.error is null
@@ -211,15 +213,15 @@ begin atomic
     cross join lateral rows from (pg_catalog.unnest(h.ids), pg_catalog.unnest(h.attempts), pg_catalog.unnest(h.crashes)) u (id, attempts, crashes)
     where coalesce(pick.state, 'running') = 'running' and pick.error is null
       and u.id >= (select w.low from span w) and u.id < (select w.high from span w) and u.id < pick.before
-      -- A lease over several lanes has no lane, so the lane of each of its jobs is looked up below.
+      -- The lane of a lease is null if its jobs are from several lanes. The lane of each job is then looked up below.
       and (pick.queue is null and pick.job_types is null or h.lane is null or h.lane in (select c.lane from chosen c))
     order by u.id desc
     limit case when pick.queue is null and pick.job_types is null and pick.meta is null then pick.most else greatest(pick.looked / 2, 1) end
   ), plain as materialized (
     select m.first_id, m.lane
     from queue.done_many m
-    -- If completed jobs are not requested, the condition compares with an id that no row has. With a constant false, the partitions of all days
-    -- would be opened.
+    -- If completed jobs are not requested, the condition compares with an id that no row has. A constant false would open the partitions
+    -- of all days.
     where m.first_id < pick.before
       and m.first_id >= case when coalesce(pick.state, 'completed') = 'completed' and pick.error is null then pick.lowest else 9223372036854775807 end
     order by m.first_id desc
@@ -259,7 +261,7 @@ begin atomic
       order by p.first_id desc
       offset pick.most - 1
       limit 1),
-      -- Metadata is stored in job, so every job of these rows is looked up. Each row has some hundred jobs.
+      -- Metadata is stored in job, so a filter by metadata looks up every job of a done_many row. Each row contains some hundred jobs.
       (select (p.first_id >> 33) << 33
       from plain p
       where pick.meta is not null
@@ -364,8 +366,8 @@ end;
 
 -- Returns one job from any table, or no row if the job does not exist. With `whole`, also returns the payload and the output.
 --
--- The plan is generic, because planning costs ten times as much as execution. The settings rule out sequential scans, which a plan made while a day
--- was empty would contain.
+-- The plan is generic, because planning costs ten times as much as execution. A plan made while a day partition was empty might use
+-- sequential scans, so the settings disable them.
 create function queue.find(job bigint, whole boolean default true)
   returns table (
     id bigint, queue text, job_type text, priority smallint, state text, attempts smallint, max_attempts smallint, crashes smallint,

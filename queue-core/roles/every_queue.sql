@@ -1,2 +1,2 @@
--- Permits enqueues into every queue.
+-- Permits a producer role to enqueue into every queue.
 grant execute on function queue.any_queue to "queue_role";

@@ -1,5 +1,6 @@
--- Creates the owner of the store, with whose privileges SECURITY DEFINER functions run. The role owns nothing else and cannot log in, except for
--- the nodes of a Citus cluster. The previous owner of the store becomes a member, and can migrate the store as before.
+-- Creates the store's owner, whose privileges apply to SECURITY DEFINER functions. The role owns only the store. The role cannot log in,
+-- except on a Citus cluster, whose nodes connect as the owner. The previous owner becomes a member of the role, and can migrate the store
+-- as before.
 do $$
 declare
   before  name := (select pg_get_userbyid(n.nspowner) from pg_namespace n where n.nspname = 'queue_schema');
@@ -17,7 +18,7 @@ begin
   if before <> 'queue_role' then
     alter schema "queue_schema" owner to "queue_role";
   end if;
-  -- A sequence that is owned by a table's column changes its owner only together with the table.
+  -- A sequence that belongs to a table column changes its owner only together with the table, so sequences come last.
   for one in
     select o.kind, o.name
     from (

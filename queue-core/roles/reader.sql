@@ -1,4 +1,4 @@
--- Readers query jobs and their failures. They read everything except payloads, outputs and checkpoints.
+-- Readers query jobs and their failures. They read all columns except payloads, outputs and checkpoints.
 grant select on queue.migration, queue.lane, queue.ready, queue.scheduled, queue.active_key, queue.blocked, queue.parked, queue.worker,
   queue.done_many, queue.dead, queue.failure, queue.capacity, queue.retention, queue.type_options, queue.paused, queue.weight, queue.fire,
   queue.audit, queue.bound, queue.bound_type, queue.bound_in_force, queue.key_bound, queue.gate, queue.rate, queue.tallied, queue.tally_total,
@@ -25,10 +25,10 @@ grant select (name, job_type, cron, every, tz, missed, grace, overlap, jitter, s
 on queue.schedule
 to "queue_role";
 grant execute on function
-  queue.reader_list, queue.reader_find, queue.counts, queue.workers, queue.capacities, queue.depth, queue.depths, queue.passed, queue.oldest,
+  queue.reader_list, queue.reader_find, queue.counts, queue.workers, queue.capacities, queue.depth, queue.depths, queue.lane_floors, queue.oldest,
   queue.backlog, queue.id_at, queue.enqueued_at, queue.type_of, queue.version_of, queue.stored_type, queue.pauses, queue.pause_awaits, queue.limits,
-  queue.covers, queue.key_line, queue.limit_keys, queue.waits_for, queue.why, queue.why_causes, queue.why_holder, queue.why_old, queue.why_says,
-  queue.why_sessions, queue.why_shut, queue.history, queue.read_history, queue.unpacked, queue.quantile, queue.bounds_ms, queue.logs, queue.steps,
-  queue.full_limits,
+  queue.covers, queue.key_line, queue.limit_keys, queue.waits_for, queue.why, queue.why_causes, queue.why_holder, queue.why_snapshots, queue.why_text,
+  queue.why_sessions, queue.why_table_locked, queue.history, queue.read_history, queue.histogram_buckets, queue.quantile, queue.bounds_ms,
+  queue.logs, queue.steps, queue.full_limits,
   queue.signals, queue.children, queue.gathers, queue.join_name, queue.nodes, queue.day_before
 to "queue_role";

@@ -1,5 +1,5 @@
--- Permits enqueues only into the given queues. The list replaces an earlier list of this role. The role must not be a member of a role that may
--- enqueue into every queue.
+-- Permits a producer role to enqueue only into the given queues, which replace the role's earlier list. The role must not be a member of
+-- a role that may enqueue into every queue.
 create or replace function queue.limits_producers() returns boolean
   language sql immutable
   return true;

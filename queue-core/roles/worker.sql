@@ -1,6 +1,6 @@
--- Workers claim, run, settle, recover, promote and prune jobs with their own statements, which are too frequent for entry points. They write no
--- jobs directly and create no tables. Entry points create and drop days, declare and fire schedules, expire jobs, and enqueue for handlers as for
--- producers.
+-- Workers claim, run, settle, recover, promote and prune jobs with statements on the tables, which are too frequent for entry points.
+-- They write no jobs directly and create no tables. They use entry points to create and drop day partitions, to declare and fire
+-- schedules, to expire jobs, and to enqueue jobs for handlers.
 grant "queue_producer" to "queue_role";
 grant select on
   queue.migration, queue.capacity, queue.paused, queue.bound, queue.bound_type, queue.bound_in_force, queue.expiry, queue.weight,
@@ -19,29 +19,29 @@ grant select, update, delete on queue.blocked, queue.unique_key, queue.waiter, q
 to "queue_role";
 grant select, insert, update, delete on queue.tallied, queue.tally_total, queue.tally_source to "queue_role";
 grant select, insert, update, delete on queue.log, queue.step, queue.signal, queue.signal_hint, queue.child, queue.end_hint,
-  queue.gather, queue.brood, queue.gather_part, queue.gather_hint, queue.node, queue.edge, queue.node_hint to "queue_role";
+  queue.gather, queue.map_batch, queue.gather_part, queue.gather_hint, queue.node, queue.edge, queue.node_hint to "queue_role";
 grant select, update on queue.gate to "queue_role";
 grant select, insert, update, delete on queue.permit, queue.rate to "queue_role";
 grant usage, select on queue.id_seq to "queue_role";
 grant usage on queue.key_seq, queue.permit_seq to "queue_role";
 grant execute on function
   queue.next_id, queue.next_key, queue.next_permit, queue.id_at, queue.is_name, queue.digest, queue.hash, queue.lane_id, queue.type_of,
-  queue.version_of, queue.meet_lane, queue.wake,
-  queue.notify, queue.unblock, queue.move_heads, queue.set_aside, queue.forget_keys, queue.holds, queue.entry_of, queue.end_of, queue.passed,
+  queue.version_of, queue.ensure_lane, queue.wake,
+  queue.notify, queue.unblock, queue.move_heads, queue.bury_blocked, queue.forget_keys, queue.holds, queue.entry_of, queue.end_of, queue.lane_floors,
   queue.worker_add_days, queue.worker_drop_day, queue.state_of, queue.fire_ticks, queue.declare_schedules, queue.elect_schedules,
-  queue.expire_due, queue.expire_all, queue.is_expired, queue.expiry_text, queue.declare_limits, queue.claim_limited, queue.room,
-  queue.read_permits, queue.permit_floors, queue.move_permits, queue.starts_left, queue.adopt, queue.limit_awaits, queue.covers,
-  queue.tell_of_room, queue.clock_ms,
-  queue.twin_of, queue.meet_lined, queue.choose_lines, queue.in_turn, queue.claim_lines,
+  queue.expire_due, queue.expire_all, queue.is_expired, queue.expiry_text, queue.declare_limits, queue.claim_limited, queue.free_permits,
+  queue.read_permits, queue.permit_floors, queue.move_permits, queue.starts_left, queue.count_running, queue.limit_awaits, queue.covers,
+  queue.notify_free_permits, queue.clock_ms,
+  queue.paired_lane, queue.ensure_fair_lane, queue.choose_lines, queue.in_turn, queue.claim_lines,
   queue.claim_keyed, queue.choose_under_keys, queue.choose_keyed, queue.choose_of_keys, queue.line_room, queue.line_starts, queue.lines_waiting,
-  queue.known_full, queue.tell_of_keys, queue.read_keyed, queue.starts_since, queue.count_starts,
+  queue.are_exhausted, queue.notify_free_lines, queue.read_keyed, queue.starts_since, queue.count_starts,
   queue.roll_up, queue.add_tallies, queue.write_logs, queue.prune_logs, queue.prune_steps, queue.wake_parked, queue.prune_signals,
-  queue.spawn, queue.join_name, queue.note_ends, queue.tell_ends, queue.those_in, queue.locked_rows, queue.prune_children, queue.restart,
-  queue.why_held, queue.why_holder, queue.is_going_on,
-  queue.put_chunk, queue.add_chunk, queue.close_gather, queue.open_gather, queue.wake_keys, queue.cancel_waiting_all,
-  queue.let_run, queue.count_gathers,
+  queue.spawn, queue.join_name, queue.add_end_hints, queue.consume_end_hints, queue.ids_in, queue.locked_rows, queue.prune_children, queue.restart,
+  queue.why_held, queue.why_holder, queue.is_in_progress,
+  queue.insert_chunk, queue.add_chunk, queue.close_gather, queue.open_gather, queue.wake_keys, queue.cancel_waiting_all,
+  queue.release_parts, queue.count_gathers,
   queue.forget_gathers, queue.recount_gather,
   queue.prune_gathers, queue.ready_places,
-  queue.edge_act, queue.release_nodes, queue.prune_nodes,
+  queue.edge_effect, queue.release_nodes, queue.prune_nodes,
   queue.counts, queue.oldest, queue.enqueued_at, queue.day_before
 to "queue_role";

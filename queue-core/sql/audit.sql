@@ -1,5 +1,5 @@
 -- Returns the latest audit entries, newest first.
--- $1 only numbers below this number  $2 maximum number of entries
+-- $1 exclusive upper bound of the entry numbers  $2 maximum number of entries
 -- Safe: read-only.
 select a.id, a.at, a.role, a.actor, a.act, a.what, a.jobs
 from queue.audit a

@@ -1,4 +1,4 @@
--- Returns the backlog of one queue. See queue.backlog.
+-- Returns a queue's number of ready jobs and its longest wait. See queue.backlog.
 -- $1 queue  $2 maximum number of ready jobs counted
 -- Safe: read-only.
 select b.ready, b.partial, b.since, b.waited_ms

@@ -1,5 +1,5 @@
--- ready | scheduled | blocked | parked -> done, cancelled, and lease, marked: cancels all jobs of the flow that contains the job $1. Returns the
--- number of cancelled jobs.
+-- ready, scheduled, blocked, parked -> done (cancelled): cancels all jobs of the flow that contains the job $1. Leased jobs stay leased
+-- and are marked for cancellation. Returns the number of cancelled and marked jobs.
 -- $1 id
--- Safe: like a cancellation of each single job. Jobs that change their state meanwhile are visited again.
+-- Safe: equivalent to cancelling each job individually. Jobs whose state changes during the statement are visited again.
 select queue.cancel_flow($1)

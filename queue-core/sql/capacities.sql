@@ -1,4 +1,4 @@
--- Returns the queues with a capacity, and their numbers of waiting jobs. See queue.capacities.
+-- Returns the queues with a capacity, each with its number of waiting jobs. See queue.capacities.
 -- $1 maximum number of jobs counted per queue, or null for no limit
 -- Safe: read-only.
 select c.queue, c.capacity, c.waiting, c.partial

@@ -1,6 +1,8 @@
--- Selects the next dead letters of a filter after an id. Changes nothing, because the operation on the jobs is fenced separately.
--- $1 queue or null  $2 job types or null  $3 enqueued below this id  $4 minimum time since death in seconds  $5 maximum time since death in seconds
--- $6 text in the last error  $7 required metadata  $8 maximum number of jobs  $9 after this id
+-- Selects the next dead letters that match a filter, after the given id. Changes nothing, because the operation on the jobs is fenced
+-- separately.
+-- $1 queue or null  $2 job types or null  $3 enqueued below this id
+-- $4 minimum and $5 maximum time since death in seconds
+-- $6 text in the last error  $7 required metadata  $8 maximum number of jobs  $9 id after which to continue
 -- Safe: read-only.
 select d.id
 from queue.dead d

@@ -1,5 +1,6 @@
--- Selects the next parked jobs of a filter after an id. Changes nothing, because the operation on the jobs is fenced separately.
--- $1 to $8 as in choose_blocked.sql  $9 after this id  $10 priority to skip, or null
+-- Selects the next parked jobs that match a filter, after the given id. Changes nothing, because the operation on the jobs is fenced
+-- separately.
+-- $1 to $8 as in choose_blocked.sql  $9 id after which to continue  $10 skip jobs with this priority, or null
 -- Safe: read-only.
 select s.id
 from queue.parked s

@@ -1,6 +1,6 @@
--- Selects the next ready jobs of a filter after a position. Changes nothing, because the operation on the jobs is fenced separately.
--- Sorted by lane and position, so that a walk reads each entry once.
--- $1 to $8 as in choose_blocked.sql  $9 after this lane  $10 and this seq  $11 priority to skip, or null
+-- Selects the next ready jobs that match a filter, after the given position. Changes nothing, because the operation on the jobs is fenced
+-- separately. The jobs are sorted by lane and position, so repeated calls read each entry once.
+-- $1 to $8 as in choose_blocked.sql  $9 lane and $10 seq after which to continue  $11 skip jobs with this priority, or null
 -- Safe: read-only.
 with chosen as materialized (
   select distinct l.lane
@@ -22,6 +22,6 @@ cross join lateral (
   order by r.seq
   limit $8
 ) r
--- Sorted by the lane of `chosen`, not of `ready`, so that the scan can stop before the lanes after the last result.
+-- Sorts by the lane of `chosen` instead of `ready`, so the scan stops once it has enough jobs.
 order by c.lane, r.seq
 limit $8

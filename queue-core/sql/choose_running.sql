@@ -1,5 +1,6 @@
--- Selects the next running jobs of a filter after an id. Changes nothing, because the operation on the jobs is fenced separately.
--- $1 to $8 as in choose_blocked.sql  $9 after this id
+-- Selects the next running jobs that match a filter, after the given id. Changes nothing, because the operation on the jobs is fenced
+-- separately.
+-- $1 to $8 as in choose_blocked.sql  $9 id after which to continue
 -- Safe: read-only.
 select u.id
 from queue.lease h

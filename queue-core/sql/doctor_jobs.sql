@@ -1,6 +1,6 @@
--- Finds jobs that need attention: jobs whose processes crashed, and dead letters that block their ordering key. One row per job, up to twenty per
--- kind.
--- $1 number of the newest dead letters to check
+-- Finds jobs that need attention: quarantined jobs whose processes crashed, and dead letters that block their ordering key. Returns one
+-- row per job, up to twenty per kind of finding.
+-- $1 number of dead letters to check, newest first
 -- Safe: read-only.
 (select 'suspect' as kind, format('job %s has crashed %s processes, and waits to be retried apart from other jobs', r.id, r.crashes) as says,
   null as fix, jsonb_build_object('job', r.id::text, 'crashes', r.crashes) as facts

@@ -1,4 +1,5 @@
--- Finds limits without a free permit whose first ready job has waited too long. Includes single keys of limits by key. See queue.full_limits.
+-- Finds limits without a free permit whose first ready job has waited too long. For limits by key, finds individual keys. See
+-- queue.full_limits.
 -- $1 maximum wait in ms  $2 maximum number of rows
 -- Safe: read-only.
 select f.name, f.line, f.key, f.used, f.concurrency, f.waiting, f.partial, f.first_ms

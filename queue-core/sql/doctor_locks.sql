@@ -1,11 +1,12 @@
--- Finds sessions that hold, or wait for, a lock that blocks writes to tables of the store, such as the lock of `create index`. One row per session.
+-- Finds sessions that hold or await a lock that blocks writes to the store's tables, such as the lock of `create index`. Returns one row
+-- per session.
 -- Safe: read-only, and never waits for a lock.
 select 'table_locked' as kind,
   format('session %s (%s) holds or awaits a lock on %s', s.session ->> 'pid', s.session ->> 'application', l.tables) as says,
   case when s.session ? 'prepared' then format('rollback prepared %L', s.session ->> 'prepared')
     else format('select pg_terminate_backend(%s)', s.session ->> 'pid') end as fix,
   jsonb_build_object('tables', w.shut -> 'tables') || s.session as facts
-from (select queue.why_shut('{ShareLock,ShareRowExclusiveLock,ExclusiveLock,AccessExclusiveLock}') as shut) w
+from (select queue.why_table_locked('{ShareLock,ShareRowExclusiveLock,ExclusiveLock,AccessExclusiveLock}') as shut) w
 cross join lateral (select string_agg(t.name, ', ') as tables from jsonb_array_elements_text(w.shut -> 'tables') t (name)) l
 cross join lateral jsonb_array_elements(w.shut -> 'sessions') s (session)
 limit 20

@@ -1,8 +1,8 @@
--- Finds settings of the server, the database and the login that are harmful to a store. One row per setting.
+-- Finds settings of the server, the database and the login that impair a store. Returns one row per setting.
 -- $1 minimum timeout in ms  $2 minimum number of free sessions  $3 networks in which a connection needs no encryption
 -- Safe: read-only.
 with setting as materialized (
-  -- Reads the timeouts of the login, not those that this transaction has set.
+  -- Reads the login's default timeouts, because this transaction has set its own timeouts.
   select s.name, s.reset_val as setting
   from pg_catalog.pg_settings s
   where s.name in ('statement_timeout', 'lock_timeout', 'transaction_timeout', 'idle_session_timeout', 'idle_in_transaction_session_timeout',

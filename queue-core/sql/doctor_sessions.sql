@@ -1,7 +1,7 @@
--- Finds everything that prevents vacuum from removing dead rows: sessions and prepared transactions of this database, slots and standbys. Also
--- finds workers that log in as superusers. One row each, up to twenty per kind.
--- $1 maximum age of a transaction in ms  $2 maximum age of a snapshot in transactions, if its time is not known
--- Safe: read-only, and never waits for a lock. Of other sessions, the result contains only what the current role may see.
+-- Finds all causes that prevent vacuum from removing dead rows: sessions and prepared transactions of this database, replication slots
+-- and standbys. Also finds workers that log in as superusers. Returns one row per finding, up to twenty per kind.
+-- $1 maximum age of a transaction in ms  $2 maximum age of a snapshot in transactions, if its start time is not known
+-- Safe: read-only, and never waits for a lock. The result contains only those details of other sessions that the current role may see.
 (select 'long_transaction' as kind,
   format('session %s (%s, %s) has been in a transaction %s', a.pid, a.usename,
     case when a.application_name = '' then 'without an application name' else a.application_name end,

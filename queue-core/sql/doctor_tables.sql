@@ -1,5 +1,5 @@
--- Finds problems of the store's tables, indexes and sequences in the catalogs. One row per problem, up to twenty per kind.
--- $1 schema  $2 maximum number of dead rows  $3 maximum age of transactions  $4 maximum used share of a sequence
+-- Finds problems of the store's tables, indexes and sequences. Returns one row per problem, up to twenty per kind.
+-- $1 schema  $2 maximum number of dead rows  $3 maximum age in transactions  $4 maximum used fraction of a sequence
 -- $5 the store's tables
 -- Safe: read-only. Reads only catalogs and statistics.
 (select 'bloat' as kind,

@@ -1,4 +1,4 @@
--- Finds problems of workers in their heartbeats and sessions. One row per problem, up to twenty per kind.
+-- Finds problems with workers, based on their heartbeats and sessions. Returns one row per problem, up to twenty per kind.
 -- Safe: read-only, and never waits for a lock.
 with known as materialized (
   select w.name, w.host, w.pid, w.expires_at, w.alive, w.jobs, w.started_at
@@ -24,7 +24,7 @@ union all
     round(date_part('epoch', b.expires_at - clock_timestamp())::numeric, 1)),
   null, jsonb_build_object('name', b.name, 'host', b.host, 'pid', b.pid, 'until', b.expires_at)
 from queue.worker b
--- A worker sends a heartbeat every third of its TTL, so the remaining time is normally longer.
+-- A worker sends a heartbeat every third of its TTL, so the remaining validity is normally at least two thirds of the TTL.
 where b.expires_at > clock_timestamp() and b.expires_at < clock_timestamp() + b.ttl * 0.3
 order by b.expires_at
 limit 20)

@@ -1,8 +1,8 @@
--- nothing -> ready | scheduled | blocked, unless the job's uniqueness key is held: enqueues one job, in the caller's transaction. Returns the job's
--- id and the outcome.
+-- nothing -> ready | scheduled | blocked: enqueues one job, in the caller's transaction. Enqueues nothing if another job holds the
+-- uniqueness key. Returns the job's id and the outcome.
 -- $1 job type  $2 payload as JSON text  $3 options as JSON text  $4 whether the commit may return before it is on disk
--- Safe: queue.enqueue_with writes in one transaction, and a rollback removes everything and frees the keys. $4 is true only outside a transaction,
--- so the setting ends with this statement.
+-- Safe: queue.enqueue_with writes in one transaction, and a rollback removes all rows and frees the keys. $4 is true only outside a
+-- transaction, so the setting ends with this statement.
 with relaxed as materialized (
   select case when $4::boolean then pg_catalog.set_config('synchronous_commit', 'off', true) end
 )

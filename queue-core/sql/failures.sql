@@ -1,4 +1,4 @@
--- Returns the latest $2 failed attempts of the job $1.
+-- Returns the latest $2 failed attempts of the job $1, oldest first.
 -- $1 id  $2 maximum number of attempts
 select f.attempt, f.at, f.ran_ms, f.error
 from (

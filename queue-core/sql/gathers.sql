@@ -1,5 +1,5 @@
 -- Returns the maps of an existing job, with the number of finished parts by outcome.
--- $1 job
+-- $1 id of the job
 -- Safe: read-only.
 select g.name, g.total, g.need, g.completed, g.dead, g.cancelled, g.most
 from queue.gathers($1) g

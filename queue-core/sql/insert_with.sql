@@ -1,8 +1,9 @@
--- nothing -> ready | scheduled | blocked: enqueues a chunk of jobs, in the caller's transaction. Some jobs have ordering or fair keys, metadata or
--- an expiry. Returns their ids in the given order, which is ascending.
+-- nothing -> ready | scheduled | blocked: enqueues a batch of jobs, in the caller's transaction. Some of the jobs have ordering or
+-- fairness keys, metadata or an expiry. Returns the jobs' ids in the given order, which is ascending.
 -- $1 payloads  $2 lanes  $3 max_attempts  $4 run at, or null for now
 -- $5 options, or null; only queue, key, key_policy, fair, meta and system are read  $6 expires at, or null for never
--- Safe: as insert_all.sql. The keys are locked, so the jobs of a key are ordered by commit. One hint is written for each key.
+-- Safe: as insert_all.sql. The caller has locked the ordering keys, so the jobs of a key are ordered by commit. The statement writes one
+-- hint for each key.
 with reserved as materialized (
   select array(
     select queue.next_id()
@@ -42,10 +43,10 @@ with reserved as materialized (
 ), places as materialized (
   select array(select queue.next_id() from lining_up order by 1) as seqs
 ), met as materialized (
-  select k.lane, queue.meet_lined(k.lane) as lined from (select distinct l.lane from lining_up l) k
+  select k.lane, queue.ensure_fair_lane(k.lane) as lined from (select distinct l.lane from lining_up l) k
 ), lined_up as (
   insert into queue.ready (lane, seq, id, line)
-  select coalesce(m.lined, queue.twin_of(l.lane)), p.seqs[l.nth], l.id, l.line
+  select coalesce(m.lined, queue.paired_lane(l.lane)), p.seqs[l.nth], l.id, l.line
   from lining_up l
   cross join places p
   left join met m on m.lane operator(pg_catalog.=) l.lane

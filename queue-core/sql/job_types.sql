@@ -1,4 +1,4 @@
--- Returns the job types of all jobs ever enqueued, ordered by name.
+-- Returns the job types of all lanes, ordered by name. A job type's first enqueue creates a lane, and housekeeping removes unused lanes.
 -- Safe: read-only.
 select distinct queue.type_of(l.job_type)
 from queue.lane l

@@ -1,3 +1,3 @@
--- Returns the time of the database's clock, to which all times of a store refer.
+-- Returns the current time of the database clock, which determines all times in a store.
 -- Safe: read-only.
 select pg_catalog.now()

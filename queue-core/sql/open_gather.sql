@@ -1,4 +1,6 @@
--- parked -> ready: releases the jobs of a node that has waited for others, up to the limit of running jobs, once the hint of the node is consumed.
+-- parked -> ready: releases the parts of a node whose sources have finished, up to the maximum number of running parts. The parts become
+-- ready when a worker consumes the hint that queue.open_gather writes.
 -- $1 node
--- Safe: queue.open_gather releases only parked jobs, and each only once. The caller's transaction journals the call under the node's lease.
+-- Safe: queue.open_gather releases only parked parts, and each part only once. The caller's transaction journals the call under the
+-- node's lease.
 select queue.open_gather($1)

@@ -1,4 +1,5 @@
--- Returns the queues, ordered by name. These are the queues into which a job was ever enqueued, and those with a capacity.
+-- Returns the queues that have a lane or a capacity, ordered by name. A queue's first enqueue creates a lane, and housekeeping removes
+-- unused lanes.
 -- Safe: read-only.
 select l.queue
 from queue.lane l

@@ -1,6 +1,6 @@
--- Returns which of the queues, job types and versions are served by a living worker, by their positions in the arrays.
+-- Returns which combinations of queue, job type and version are served by a live worker, as positions in the parameters, starting at 1.
 -- $1 queues  $2 job types  $3 versions
--- Safe: read-only. Workers of a release that did not report its job types are assumed to serve all job types.
+-- Safe: read-only. A worker of a release that does not report job types is assumed to serve all job types.
 select a.place
 from rows from (pg_catalog.unnest($1::text[]), pg_catalog.unnest($2::text[]), pg_catalog.unnest($3::smallint[]))
   with ordinality a (queue, job_type, version, place)

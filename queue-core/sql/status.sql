@@ -1,4 +1,4 @@
--- Returns one job as seen by its producer: state, attempts, last error and output. Returns no row if the job does not exist.
+-- Returns one job's state, attempts, last error and output, for the job's producer. Returns no row if the job does not exist.
 -- $1 id
 -- Safe: read-only. Clients in every language call queue.status.
 select s.state, s.attempts, s.error, s.output::pg_catalog.text as output

@@ -1,7 +1,8 @@
--- Returns the queues, job types and versions with ready jobs that no living worker serves. Also returns how many jobs are ready, and whether there
--- are more.
--- $1 maximum number of jobs counted per entry; ten times that number in total  $2 maximum number of entries, the first ones by name
--- Safe: read-only. Workers of a release that did not report its job types are assumed to serve all job types.
+-- Returns the combinations of queue, job type and version with ready jobs that no live worker serves. Also returns the number of ready
+-- jobs, and whether there may be more.
+-- $1 maximum number of ready jobs counted per row; at most ten times this number is counted in total
+-- $2 maximum number of rows, in the order of their names
+-- Safe: read-only. A worker of a release that does not report job types is assumed to serve all job types.
 with chosen as materialized (
   select l.queue, l.job_type, pg_catalog.array_agg(distinct l.lane) as lanes
   from queue.lane l
@@ -14,14 +15,14 @@ with chosen as materialized (
   group by l.queue, l.job_type
 ), floors as materialized (
   select p.lane, p.seq, p.partial
-  from queue.passed() p
+  from queue.lane_floors() p
 ), share as materialized (
   select least($1::bigint, greatest(10 * $1 / greatest(least(count(*), $2::bigint), 1), 1)) as jobs
   from chosen
 )
 select c.queue, queue.type_of(c.job_type) as job_type, least(n.jobs, s.jobs) as jobs, n.jobs > s.jobs or k.partial as partial,
   queue.version_of(c.job_type) as version
--- Sorted like the result, so that jobs are counted only for the returned entries.
+-- Sorted like the result, so jobs are counted only for the rows that are returned.
 from (select c.queue, c.job_type, c.lanes from chosen c order by c.queue, c.job_type) c
 cross join share s
 cross join lateral (

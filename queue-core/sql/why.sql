@@ -1,4 +1,4 @@
--- Returns the causes why a job is not running, most likely first, and the job's state. See queue.why.
+-- Returns the causes that keep a job from running, most likely first, and the job's state. See queue.why.
 -- $1 id
 -- Safe: read-only, and never waits for a lock.
 select w.kind, w.says, w.facts, w.job, pg_catalog.clock_timestamp() as at

@@ -1,5 +1,5 @@
-//! Errors of enqueuing, of a handler's own transaction, and of operating. Callers handle each variant differently. No variant contains a
-//! payload.
+//! Errors returned by enqueues, by a handler's own transaction, and by operations. Each variant stands for a case that callers handle
+//! differently. No variant contains a job payload.
 
 mod message;
 
@@ -12,7 +12,7 @@ use crate::{
     program::program_name,
 };
 
-/// Error of defining, enqueuing, operating or migrating, or of a handler's transaction.
+/// Error of a definition, an enqueue, an operation, a migration or a handler's transaction.
 #[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -39,7 +39,7 @@ pub enum Error {
     /// A payload cannot be stored, because the database could not return it unchanged.
     #[error("the payload of `{job_type}` cannot be stored: {source}")]
     Payload {
-        /// Name of the job type.
+        /// Job type of the rejected payload.
         job_type: &'static str,
         /// Cause of the error, with its position in the payload.
         source: PayloadError,
@@ -47,7 +47,7 @@ pub enum Error {
     /// The payload must be stored encrypted, but cannot be encrypted. Nothing is enqueued.
     #[error("the payload of `{job_type}` cannot be sealed: {why}")]
     Sealing {
-        /// Name of the job type.
+        /// Job type of the payload that cannot be encrypted.
         job_type: &'static str,
         /// Description of what is missing, and how to provide it.
         why: String,
@@ -87,13 +87,13 @@ pub enum Error {
         /// Maximum number of waiting jobs in the queue.
         capacity: u64,
     },
-    /// An enqueue inside a transaction requested to wait for capacity. The wait could block the transactions that finish jobs and free
-    /// capacity.
+    /// An enqueue inside a transaction requested to wait for capacity. The wait could block other transactions that finish jobs and thus
+    /// free capacity.
     #[error(
         "an enqueue cannot wait for capacity inside a transaction, which could block the transactions that finish waiting jobs; enqueue on the pool, or use `unless_at_capacity`"
     )]
     WaitInTransaction,
-    /// The database's encoding is not UTF-8, which payloads and errors require.
+    /// The database's encoding is not UTF-8. Payloads and errors require UTF-8.
     #[error(
         "the encoding of this database is {encoding}, and a store requires UTF8; create another database: `create database NAME encoding 'UTF8' locale 'C' \
          template template0`"
@@ -102,14 +102,14 @@ pub enum Error {
         /// Actual encoding of the database.
         encoding: String,
     },
-    /// The login lacks privileges in the store's schema. A login needs either all privileges or those of a worker.
+    /// The login lacks privileges in the store's schema. A login needs all privileges or the privileges of a worker.
     #[error("the login `{login}` lacks rights in the schema `{schema}`; grant them: `{fix}`")]
     NoRights {
-        /// Schema in which the login lacks privileges.
+        /// Schema where the login lacks privileges.
         schema: String,
         /// Login that lacks privileges.
         login: String,
-        /// Roles with privileges in the schema, of which the login is a member without inheriting their privileges.
+        /// Roles with privileges in the schema. The login is a member of these roles but does not inherit their privileges.
         not_inherited: Vec<String>,
         /// SQL statement that grants the missing privileges.
         fix: String,
@@ -120,9 +120,9 @@ pub enum Error {
         disable_row_security(schema, .tables)
     )]
     RowSecurity {
-        /// Schema of the store.
+        /// Schema whose rows are hidden.
         schema: String,
-        /// Tables with row level security.
+        /// Tables whose rows are hidden by row level security.
         tables: Vec<String>,
     },
     /// The schema contains no tables of this project.
@@ -149,7 +149,7 @@ pub enum Error {
         /// Newest schema version known to this release.
         known: i32,
     },
-    /// The schema was migrated by a newer release, with which this release is incompatible.
+    /// The schema was migrated by a newer release that is incompatible with this release.
     #[error(
         "the schema `{schema}` is at version {found}, which works with releases that know {compatible}; this one is older and knows {known}; deploy the newer release here too"
     )]
@@ -168,7 +168,7 @@ pub enum Error {
         "migration {version} of the schema `{schema}` was applied with different contents than this release's; restore the file that was applied"
     )]
     ChangedMigration {
-        /// Schema to which the migration was applied.
+        /// Schema with the changed migration.
         schema: String,
         /// Version of the changed migration.
         version: i32,
@@ -197,19 +197,19 @@ pub enum Error {
         /// Name of the missing store.
         name: String,
     },
-    /// The tenant is in no store, and the placement rule does not assign a store.
+    /// The tenant has no store, and the placement rule does not assign a store.
     #[error("the tenant `{key}` is in no store; place it with `Stores::place`")]
     NotPlaced {
-        /// Key of the tenant that is not placed.
+        /// Key of the tenant without a store.
         key: String,
     },
-    /// The tenant has left the store in which the transaction was about to enqueue. The transaction is unchanged.
+    /// The tenant was moved out of the store into which the transaction enqueues. The transaction is unchanged.
     #[error("the tenant `{key}` has moved to another store; call `Stores::of` again, and enqueue there")]
     Moved {
         /// Key of the tenant that has moved.
         key: String,
     },
-    /// The tenant cannot be moved, because it is already moving, is already in the target store, or the target store is closed.
+    /// The tenant cannot be moved: it is already moving or already in the target store, or the target store is closed.
     #[error(
         "the tenant `{key}` cannot move into the store `{store}`: it is already there or being moved (see `Stores::moves`), or the store is closed"
     )]
@@ -219,8 +219,8 @@ pub enum Error {
         /// Name of the target store.
         store: String,
     },
-    /// The attempt has lost its lease, because another worker has the job or the job has finished. The attempt's writes in this transaction
-    /// are rolled back.
+    /// The attempt has lost its lease. Another worker has the job, or the job has finished. The attempt's writes in this transaction are
+    /// rolled back.
     #[error("the lease on job {job} is lost, or the job has finished: this attempt can no longer change it")]
     LeaseLost {
         /// Id of the job whose lease was lost.
@@ -237,7 +237,7 @@ pub enum Error {
     /// A checkpoint cannot be stored, because the database could not return it unchanged.
     #[error("a checkpoint of job {job} cannot be stored: {source}")]
     Checkpoint {
-        /// Id of the job.
+        /// Id of the job whose checkpoint was rejected.
         job: JobId,
         /// Cause of the error, with its position in the checkpoint.
         source: PayloadError,
@@ -245,7 +245,7 @@ pub enum Error {
     /// The payload of a signal cannot be stored, because the database could not return it unchanged.
     #[error("the payload of a signal to job {job} cannot be stored: {source}")]
     Signal {
-        /// Id of the job to which the signal was sent.
+        /// Id of the job that the signal was sent to.
         job: JobId,
         /// Cause of the error, with its position in the payload.
         source: PayloadError,
@@ -253,11 +253,11 @@ pub enum Error {
     /// The stored checkpoint does not deserialize as the requested type.
     #[error("the checkpoint of job {job} does not fit the type `{rust_type}` (column {column}); ignore it, or read it as the older type")]
     CheckpointType {
-        /// Id of the job.
+        /// Id of the job whose checkpoint was requested.
         job: JobId,
         /// Name of the requested Rust type.
         rust_type: &'static str,
-        /// Column of the JSON text at which deserialization failed.
+        /// Column in the JSON text where deserialization failed.
         column: usize,
     },
     /// A step of a durable job failed or is invalid.
@@ -265,16 +265,16 @@ pub enum Error {
     Step {
         /// Id of the durable job.
         job: JobId,
-        /// Name of the step.
+        /// Name of the step that failed or is invalid.
         step: String,
-        /// Cause and remedy.
+        /// Cause of the failure, and the remedy.
         why: String,
     },
     /// A handler in a test began a transaction, but the test has no pool for it.
     #[cfg(feature = "testing")]
     #[error("job {job} runs in a test without a transaction to begin: use `testing::drain(&mut tx).pool(&pool)`")]
     NoTransaction {
-        /// Id of the job.
+        /// Id of the job that runs in the test.
         job: JobId,
     },
     /// No job with this id exists.
@@ -286,7 +286,7 @@ pub enum Error {
     /// The state of the job does not allow the operation.
     #[error("job {job} is {state}; only a job that is {} can be {done}", join_states(wanted))]
     WrongState {
-        /// Id of the job.
+        /// Id of the job whose state does not allow the operation.
         job: JobId,
         /// Current state of the job.
         state: JobState,
@@ -295,13 +295,13 @@ pub enum Error {
         /// Requested operation as a participle, such as `requeued`.
         done: String,
     },
-    /// The state of the job allows the operation, but another transaction has locked the job. The other transaction changes the job, or the
-    /// job runs in it.
+    /// The state of the job allows the operation, but another transaction has locked the job. The other transaction is changing the job
+    /// or running its handler.
     #[error(
         "job {job} is {state}, but another transaction has it locked, possibly the one in which it runs; try again after that has ended"
     )]
     Locked {
-        /// Id of the job.
+        /// Id of the locked job.
         job: JobId,
         /// Current state of the job.
         state: JobState,
@@ -319,15 +319,15 @@ pub enum Error {
     /// A report or journal entry of an attempt was not written, because the worker could not write it or the database rejected it.
     #[error("the report of an attempt of job {job} could not be written: {why}")]
     NotWritten {
-        /// Id of the job.
+        /// Id of the job that the attempt runs.
         job: JobId,
         /// Cause of the failed write.
         why: String,
     },
-    /// A schedule is invalid, or does not support the requested operation.
+    /// A schedule is invalid or does not support the requested operation.
     #[error("{why}")]
     Schedule {
-        /// Cause and remedy.
+        /// Cause of the error, and the remedy.
         why: String,
     },
     /// No schedule with this name exists.
@@ -336,7 +336,7 @@ pub enum Error {
         /// Name that belongs to no schedule.
         name: String,
     },
-    /// The database returned an error. The text contains the message of the error, never its `DETAIL`, which could contain a row.
+    /// The database returned an error. The error text contains the database's message, never its `DETAIL`, which could contain a row.
     #[error("{}", message(.0))]
     Database(#[source] sqlx::Error),
 }

@@ -1,7 +1,7 @@
 //! Define typed jobs and enqueue them inside your own PostgreSQL transaction.
 //!
-//! A job is a struct with `#[job]` and a handler. Enqueue a job in the transaction that requires it, so that the job exists if and only if
-//! the transaction commits. A `queue-worker` runs the job, and retries it until it succeeds.
+//! A job is a struct with `#[job]` and a handler. Enqueue a job in the transaction that requires it, so that the job exists if and only
+//! if the transaction commits. A `queue-worker` process runs the job and retries failed attempts.
 //!
 //! ```no_run
 //! use queue_core::{Context, Handler, Job, JobResult, job};
@@ -34,22 +34,22 @@
 //! # Where to start
 //!
 //! - [`job`] turns a struct into a job type and lists all options of a type.
-//! - [`Handler`] runs a job, with a [`Context`], and returns a [`JobResult`]; a [`Failure`] decides about retries.
-//! - [`Job`] enqueues one job in your transaction; [`EnqueueAll`] and [`Batch`] enqueue many.
-//! - [`EnqueueOptions`] override the options of the type for one job.
-//! - [`JobRef`] names a job, to wait for its result, cancel it or read its state.
-//! - [`schedule`] enqueues jobs at given times; [`operate`] lists, counts, pauses and requeues them.
+//! - [`Handler`] runs a job with a [`Context`] and returns a [`JobResult`]. A [`Failure`] determines whether the job is retried.
+//! - [`Job`] enqueues one job in your transaction. [`EnqueueAll`] and [`Batch`] enqueue many jobs.
+//! - [`EnqueueOptions`] overrides the type's options for one job.
+//! - [`JobRef`] refers to a job. It can wait for the job's result, cancel the job, and read its state.
+//! - [`schedule`] enqueues jobs at given times. [`operate`] lists, counts, pauses and requeues jobs.
 //!
 //! # Glossary
 //!
 //! | word | meaning |
 //! |---|---|
 //! | attempt | one run of a handler for a job, counted when the job is claimed |
-//! | batch | several jobs that are enqueued, claimed, or run by one handler call together |
+//! | batch | several jobs that are enqueued together, claimed together, or run by one handler call |
 //! | blocked | state of a job that is waiting behind another job of the same ordering key |
 //! | capacity | maximum number of waiting jobs in a queue; further enqueues are rejected |
 //! | claim | operation that takes a batch of ready jobs under one lease |
-//! | crash | end of an attempt together with its process |
+//! | crash | end of an attempt because its process has ended |
 //! | dead letter | job that is not retried automatically, kept until it is requeued or discarded |
 //! | durable job | job of a type whose attempts may end half-way and continue later |
 //! | expiry | time by which a job must start; a job that has not started by then expires and does not run |
@@ -66,11 +66,11 @@
 //! | limit | maximum number of running jobs or of starts per period over all workers, for a job type, a shared name or a queue |
 //! | ordering key | text that orders jobs: jobs of one key run one at a time, in commit order |
 //! | outcome | result of an attempt: ok, failure, panic, timeout, cancelled, snooze, parked |
-//! | pause | operation that keeps jobs of a queue, of a type or of the store from starting until it is resumed; the jobs stay ready |
+//! | pause | operation that keeps the jobs of a queue, of a type or of the store from starting until the pause ends; the jobs stay ready |
 //! | payload | struct of a job type, stored as JSON |
-//! | permit | right to run under a limit; a job holds one permit of each of its limits while a lease lists it |
+//! | permit | right to run under a limit; a job holds one permit of each of its limits while a lease lists the job |
 //! | queue | named stream of jobs to which workers subscribe; the unit of limits and concurrency |
-//! | ready, scheduled, parked | waiting for a worker, waiting until `run_at`, waiting for a signal |
+//! | ready, scheduled, parked | waiting for a worker, waiting until `run_at`, waiting for a signal or for other jobs |
 //! | recover | to take back the leases of workers whose heartbeat has stopped |
 //! | report | data that a running attempt stores: progress, stage, events, a checkpoint for the next attempt |
 //! | schedule | rule that enqueues jobs at the times of a cron expression or at an interval |
@@ -113,7 +113,7 @@ pub mod private;
 #[cfg(queue_mutants)]
 mod mutants;
 
-/// Re-exported for implementations of [`Middleware`].
+/// Attribute for implementations of [`Middleware`], re-exported from the crate `async_trait`.
 pub use async_trait::async_trait;
 pub use connect::{IntoConnection, JobRef};
 pub use context::{
@@ -122,17 +122,18 @@ pub use context::{
     StepName, TransactionGuard,
 };
 pub use define::{
-    Backoff, Durability, Enqueued, Failure, FailureKind, JobId, JobResult, JobState, JobType, KeyPolicy, Limit, Of, OldPayload, OnConflict,
-    Options, Outcome, Priority, Retain, StateKey, TerminalExt, Unique, UniqueKey, UnknownState, Verdict, While, most_together, verdict,
+    Backoff, Durability, EnqueueOutcome, Failure, FailureKind, JobId, JobResult, JobState, JobType, KeyPolicy, Limit, NodeOutput,
+    OldPayload, OnConflict, Options, Outcome, Priority, Retain, StateKey, TerminalExt, Unique, UniqueKey, UnknownState, Verdict, While,
+    most_together, verdict,
 };
 pub use enqueue::{
-    Batch, Child, Counts, Enqueue, EnqueueAll, EnqueueOptions, Enqueuing, Flow, FlowHandle, Gather, IfDead, Job, JobHandle, Map, Nested,
-    Node, Parts, Rendered, Source, Spawn, Statement, Then, on_enqueue,
+    Batch, Child, Counts, Enqueue, EnqueueAll, EnqueueOptions, Flow, FlowHandle, Gather, IfDead, Job, JobHandle, Map, Nested, Node, Parts,
+    PendingEnqueue, Rendered, Source, Spawn, Statement, Then, on_enqueue,
 };
 pub use error::{Error, message};
 pub use payload::PayloadError;
 pub use queue_macros::job;
-pub use results::{Ended, JobStatus, Outputs, Progress, Wait, WaitError, WaitOn, Waiter, Watch};
+pub use results::{JobStatus, MapOutcome, Outputs, Progress, Wait, WaitError, WaitOn, Waiter, Watch};
 pub use schema::{Roles, Store, check_name, migrate};
 #[cfg(feature = "seal")]
 pub use seal::{Keyring, Secret, use_keyring};
@@ -140,7 +141,7 @@ pub use seal::{Keyring, Secret, use_keyring};
 pub use sqlx;
 pub use trace::TraceRelation;
 
-/// Building blocks of attempts, used only by `queue-worker`. They may change in any release.
+/// Components that run attempts, used only by `queue-worker`. This module may change in any release.
 #[doc(hidden)]
 pub mod runner {
     pub use crate::{

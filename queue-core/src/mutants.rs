@@ -1,9 +1,10 @@
-//! Replacement of SQL statements at run time, to verify that a test detects a changed statement. Compiled only with `--cfg queue_mutants`,
+//! Replacement of SQL statements at run time, to verify that tests detect a changed statement. Compiled only with `--cfg queue_mutants`,
 //! which `cargo guards` uses to build the tests.
 
 use std::{collections::HashMap, env, fs, sync::LazyLock};
 
-/// Replacements of statements. The key is the text of an SQL file. Read from the JSON object in the file that `QUEUE_MUTANTS` names.
+/// Replacement statements, keyed by the text of the original SQL file. Read from the JSON file whose path is in the environment variable
+/// `QUEUE_MUTANTS`.
 static REPLACEMENTS: LazyLock<HashMap<String, String>> = LazyLock::new(|| {
     let Ok(path) = env::var("QUEUE_MUTANTS") else { return HashMap::new() };
     let text = fs::read_to_string(&path).unwrap_or_else(|error| panic!("QUEUE_MUTANTS {path}: {error}"));

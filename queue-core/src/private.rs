@@ -1,4 +1,4 @@
-//! Items that the expansion of `#[job]` names. They are not a public API and may change in any release.
+//! Items used by the code that `#[job]` generates. These items are not a public API and may change in any release.
 
 pub use inventory::submit;
 

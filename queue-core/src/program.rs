@@ -1,8 +1,8 @@
-//! Name under which the program was called. Error texts use the name in the commands that they suggest.
+//! Name under which the program was called. Error texts suggest commands with this name.
 
 use std::sync::OnceLock;
 
-/// Name of the bundled binary. Used in programs that are not command-line tools of this project.
+/// Name of the bundled binary. In other programs, error texts suggest commands of this binary.
 pub const BUNDLED: &str = "queue-worker";
 
 static NAME: OnceLock<String> = OnceLock::new();

@@ -1,6 +1,6 @@
--- nothing | store -> store: adds a store of this name, or opens it again.
+-- nothing | store -> store: adds the store $1, or reopens the closed store $1. Returns the name of the store.
 -- $1 name  $2 database  $3 schema
--- Safe: a name used by another store remains that store's, and no row is returned.
+-- Safe: if a store with a different database or schema has the name, nothing is changed, and no row is returned.
 insert into queue.store as s (name, database, schema)
 values ($1, $2, $3)
 on conflict (name) do update

@@ -1,7 +1,10 @@
--- nothing | tenant -> tenant: records that a tenant is here in this epoch, unless a later one is recorded.
+-- nothing | tenant -> tenant: records that the tenant $2 is in this store in the epoch $3. Does nothing if this or a later epoch is
+-- already recorded.
 -- $1 schema of the store  $2 key  $3 epoch
--- Run in a transaction of its own: it waits for transactions that have locked the row, and others wait for it.
--- Safe: the home database assigns each epoch to one store, and a process that learns of a later one has it recorded here before relying on it.
+-- Runs in a separate transaction. The statement waits for transactions that have locked the row, and later transactions wait for the
+-- statement.
+-- Safe: the home database assigns each epoch to one store. A process that reads a later epoch from the home database records that epoch
+-- in this row before it uses the store.
 insert into queue.tenant as t (schema, key, epoch, here)
 values ($1, $2, $3, true)
 on conflict (schema, key) do update

@@ -1,4 +1,4 @@
--- store -> store: closes a store, so that the rules assign no new tenant to it.
+-- store -> store: closes the store $1. New tenants are not assigned to a closed store.
 -- $1 name
 update queue.store s
 set is_open = false

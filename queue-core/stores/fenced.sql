@@ -1,4 +1,4 @@
--- place -> place: records that no process can enqueue any more into the store that a tenant leaves.
+-- place -> place: records that the old store of a moving tenant rejects enqueues for the tenant.
 -- $1 key  $2 epoch of the move
 update queue.place p
 set is_fenced = true

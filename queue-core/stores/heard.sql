@@ -1,4 +1,4 @@
--- Returns the last epoch of a tenant that is recorded in a store.
+-- Returns the last epoch recorded in a store for a tenant, or no row if no epoch is recorded.
 -- $1 schema of the store  $2 key
 select t.epoch
 from queue.tenant t

@@ -1,6 +1,8 @@
--- nothing | tenant -> tenant: records that a tenant has left in this epoch. Waits for transactions that enqueue for it in an earlier one.
+-- nothing | tenant -> tenant: records that the tenant $2 has left this store in the epoch $3. Waits for transactions that enqueue for the
+-- tenant in an earlier epoch.
 -- $1 schema of the store  $2 key  $3 epoch
--- Safe: once this is committed, no transaction enqueues for the tenant here in an earlier epoch. A later epoch is not changed.
+-- Safe: after the commit, no transaction enqueues for the tenant into this store in an earlier epoch. A row with this or a later epoch is
+-- not changed.
 insert into queue.tenant as t (schema, key, epoch, here)
 values ($1, $2, $3, false)
 on conflict (schema, key) do update

@@ -1,6 +1,6 @@
--- Counts the unfinished jobs of a tenant in a store, without dead letters. Reads all waiting and running jobs of the store.
--- Runs in the store's schema, not in that of the placements.
--- $1 metadata of the tenant's jobs
+-- Returns the number of a tenant's unfinished jobs in a store, excluding dead letters. Reads all waiting and running jobs of the store.
+-- Runs in the store's schema, not in the schema of the placement tables.
+-- $1 metadata that identifies the tenant's jobs, as a JSON object
 select count(*)
 from (
   select r.id from queue.ready r

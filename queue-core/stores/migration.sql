@@ -1,9 +1,10 @@
--- Tables of a group of stores: the stores, and the store of each tenant. They are in a schema of their own, in the home database, where `store`
--- and `place` are used, and in every database with stores, where `tenant` is used. Applied repeatedly.
+-- Tables that record a group of stores and the store of each tenant. The tables are in a separate schema, in the home database and in
+-- every database with stores. The home database uses `store` and `place`, and the databases with stores use `tenant`. This file can be
+-- applied repeatedly.
 --
 --   store   written by operators (add, open, close, remove)
---   place   written once when a tenant is first looked up; then only by a move
---   tenant  in the store's own database: an enqueue of the tenant locks it, and a move changes it
+--   place   written once when a tenant is assigned to its first store, and afterwards only by moves
+--   tenant  in the store's own database; an enqueue for the tenant locks the row, and a move changes the row
 
 create table if not exists queue.store (
   name      text         not null,
@@ -16,7 +17,7 @@ create table if not exists queue.store (
   constraint store_is_one unique (database, schema)
 );
 
--- The store of a tenant and, during a move, the store that it leaves. Each move has a new epoch.
+-- Store of each tenant and, during a move, the store that the tenant is leaving. Each move has a new epoch.
 create table if not exists queue.place (
   key        text         not null,
   store      text         not null,
@@ -36,7 +37,8 @@ create table if not exists queue.place (
 create index if not exists place_by_store on queue.place (store);
 create index if not exists place_moving on queue.place (leaves) where leaves is not null;
 
--- Whether the tenant can be enqueued for in the store with this schema, by the last epoch recorded here. A row of a tenant that has left is kept.
+-- For each tenant and each store in this database (identified by its schema), whether the tenant's jobs can be enqueued into the store,
+-- as of the last epoch recorded in the row. The row is kept after the tenant has left.
 create table if not exists queue.tenant (
   schema  text     not null,
   key     text     not null,

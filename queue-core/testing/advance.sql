@@ -1,6 +1,6 @@
--- scheduled, parked, blocked, step, expiry, job, unique_key: advances everything that waits for a time by $1 ms. Used in tests.
+-- scheduled, parked, blocked, step, expiry, job, unique_key: makes all due times and expiry times $1 ms earlier. Used in tests.
 -- $1 ms
--- Safe: positions and ids stay the same, and no job becomes ready. Entries locked by other transactions are skipped.
+-- Safe: positions and ids stay the same, and no job becomes ready. Rows locked by other transactions are skipped, except steps.
 with waiting as (
   update queue.scheduled
   set run_at = greatest(run_at - $1 * interval '1 millisecond', timestamptz '1970-01-01+00')

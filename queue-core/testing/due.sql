@@ -1,5 +1,6 @@
--- scheduled | parked -> ready: moves all due jobs. Used in tests.
--- Safe: as promote.sql, but by the clock, because now() does not advance in a test's transaction. Rows are locked with SKIP LOCKED.
+-- scheduled | parked -> ready: makes all due jobs ready. Used in tests.
+-- Safe: like promote.sql, but compares due times with clock_timestamp(), because now() does not advance in a test's transaction. Rows are
+-- locked with SKIP LOCKED.
 with due as materialized (
   delete from queue.scheduled
   where ctid = any (array(

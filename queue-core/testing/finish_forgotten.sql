@@ -1,8 +1,8 @@
--- ready -> nothing: completes the job whose entry ($1 lane, $2 seq, $3 id) this transaction has locked, without a record. Returns the id, or no row
--- if the entry is gone.
+-- ready -> nothing: completes a job without keeping a record. This transaction has locked the job's row in ready ($1 lane, $2 seq, $3
+-- id). Returns the id, or no row if the row in ready no longer exists.
 -- $1 lane  $2 seq  $3 id  $4 ordering key that the job frees, or null
--- Safe: as in finish_one.sql, all writes depend on the deletion of the entry. This is a separate statement, because its deletes open every existing
--- day, and finish_one.sql only the job's own day.
+-- Safe: as in finish_one.sql, all writes depend on the deletion of the row in ready. The statement is separate, because its deletes open
+-- the partitions of all days, while finish_one.sql opens only the partition of the job's day.
 with fenced as materialized (
   delete from queue.ready
   where lane = $1 and seq = $2 and id = $3

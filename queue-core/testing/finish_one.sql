@@ -1,16 +1,16 @@
--- ready -> done | dead | scheduled | nothing: records the verdict of the job whose entry ($1 lane, $2 seq, $3 id) this transaction has locked.
--- Returns the id, or no row if the entry is gone.
+-- ready -> done | dead | scheduled: records the verdict of a job. This transaction has locked the job's row in ready ($1 lane, $2 seq, $3
+-- id). Returns the id, or no row if the row in ready no longer exists.
 -- $1 lane  $2 seq  $3 id  $4 verdict  $5 attempts  $6 crashes  $7 wait in ms  $8 run time in ms  $9 output as JSON text  $10 error
 -- $11 ordering key that the job frees, or null
--- Safe: all writes depend on the deletion of the entry. If a handler has ended the transaction, the lock is lost. This statement then waits for the
--- session that has the entry locked now, and finds nothing once that session has ended the job. Times are from the clock, because the transaction
--- started with the handler. Other verdicts change nothing: 'release' and 'cancel' do not end the job here, and 'forget' has a separate statement
--- (finish_forgotten.sql).
+-- Safe: all writes depend on the deletion of the row in ready. If a handler has ended the transaction, the lock is lost. This statement
+-- then waits for any session that has locked the row since, and finds no row if that session has ended the job. Times are from
+-- clock_timestamp(), because the transaction started before the handler. Other verdicts change nothing: 'release' and 'cancel' do not end
+-- the job here, and 'forget' has a separate statement (finish_forgotten.sql).
 with fenced as materialized (
   delete from queue.ready
   where lane = $1 and seq = $2 and id = $3
     and $4::text in ('complete', 'retry', 'snooze', 'dead')
-  returning id, case when line is null then lane else queue.twin_of(lane) end as lane
+  returning id, case when line is null then lane else queue.paired_lane(lane) end as lane
 ), finished as (
   insert into queue.done (id, finished_at, ran_ms, attempts, output)
   select id, clock_timestamp(), $8::int, $5::smallint, $9::text::jsonb

@@ -1,6 +1,7 @@
--- ready, locked: returns and locks the first job of the types $1, ordered by priority and position. Used in tests.
+-- ready, locked: locks and returns the first ready job of the types $1, by priority and then by position in the lane. Returns no row if
+-- there is no such job. Used in tests.
 -- $1 job types
--- Safe: the lock serves as the lease, because workers and other tests skip the entry until the test's transaction has ended.
+-- Safe: the lock serves as the lease, because workers and other tests skip the row until the test's transaction has ended.
 select l.queue, l.job_type, r.lane, r.seq, r.id, r.attempts, r.crashes, j.max_attempts, j.payload::text as payload, j.key,
   (select p.checkpoint::text from queue.progress p where p.id = r.id) as checkpoint, j.meta::text as meta,
   j.system::text as system, now() as claimed_at

@@ -1,13 +1,14 @@
 -- scheduled -> ready: restarts the job $1 after an attempt. Used in tests.
 -- $1 job  $2 type and version as stored  $3 new payload as JSON text
--- Safe: runs in the test's transaction, which has the job's entry locked, and has just snoozed the job. Like queue.restart, but without a lease.
-with gone as (
+-- Safe: runs in the test's transaction, which had locked the job's row in ready and has just snoozed the job. Like queue.restart, but
+-- without a lease.
+with deleted as (
   delete from queue.scheduled
   where id = $1
   returning id
 ), restarting as materialized (
-  select j.id, case when l.job_type = $2 then j.lane else queue.meet_lane(l.queue, $2, l.priority, false) end as lane
-  from gone g
+  select j.id, case when l.job_type = $2 then j.lane else queue.ensure_lane(l.queue, $2, l.priority, false) end as lane
+  from deleted g
   join queue.job j on j.id = g.id
   cross join lateral (select l.queue, l.job_type, l.priority from queue.lane l where l.lane = j.lane limit 1) l
 ), replaced as (

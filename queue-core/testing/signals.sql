@@ -1,4 +1,4 @@
--- Returns the signals sent to the job $1, in the order of their arrival. Used in tests.
+-- Returns the signals that the job $1 has not received yet, in arrival order. Used in tests.
 -- $1 job
 -- Safe: read-only.
 select s.seq, s.name, s.payload::text as payload

@@ -1,9 +1,10 @@
--- Returns the steps that earlier attempts of the job $1 have finished, in the order in which they finished, with the remaining ms of sleeps.
+-- Returns the steps that earlier attempts of the job $1 have journaled, oldest first. `left_ms` is the remaining time of a sleep in ms,
+-- or null for other steps. Used in tests.
 -- $1 id
--- Safe: read-only. The caller holds the job's lease, so earlier owners can no longer write. If a job with a deadline is given back on its first
--- attempt with journaled steps, that attempt is charged. The charge marks the job as started, although the job has used up no attempt. Its steps
--- then count as those of the second attempt, the first one that counts. An attempt that failed or crashed has a failure row, which distinguishes
--- the two cases.
+-- Safe: read-only. The test's transaction has locked the job, so no other session journals steps. A job that may expire can be released
+-- during attempt 1 after the attempt has journaled a step. In this case, attempt 1 is charged, and the job counts as started. The steps
+-- of attempt 1 are then returned as steps of attempt 2, so that the charge does not use up a retry. If attempt 1 failed or crashed, a
+-- failure row exists, and the steps of attempt 1 keep their attempt number.
 with uncounted as materialized (
   select coalesce(max(f.at), '-infinity') as failed_at
   from queue.job j

@@ -1,7 +1,8 @@
 //! Parser of the options inside `#[job(..)]`.
 //!
-//! After a mistake, parsing continues after the next comma, so that all mistakes are reported together, each at the user's own token. The
-//! parser does not depend on the meaning of the options: nearly all options are methods with the same name on `Options` in `queue-core`.
+//! After a mistake, parsing continues at the next comma. All mistakes are therefore reported together, each at the token that the user
+//! wrote. The parser does not depend on the meaning of the options, because nearly all options are methods with the same name on `Options`
+//! in `queue-core`.
 
 use proc_macro2::{TokenStream, TokenTree};
 use quote::ToTokens as _;
@@ -21,7 +22,7 @@ use crate::{
     value::{KnownOption, Value, is_one},
 };
 
-/// Parsed options of the attribute. If there were mistakes, the valid options.
+/// Parsed options of the attribute. After mistakes, contains only the valid options.
 #[derive(Default)]
 pub(crate) struct Args {
     /// Path of the crate `queue_core`, if it differs from `::queue_core`.
@@ -29,16 +30,16 @@ pub(crate) struct Args {
     pub(crate) name: Option<(Ident, LitStr)>,
     pub(crate) output: Option<(Ident, Type)>,
     pub(crate) send_only: bool,
-    /// Expression over the payload from the option `key`.
+    /// Expression that computes the ordering key from the payload, as given by the option `key`.
     pub(crate) key: Option<(Ident, Expr)>,
-    /// Expression over the payload from the option `fair`.
+    /// Expression that computes the fairness key from the payload, as given by the option `fair` or by the key of a limit.
     pub(crate) fair: Option<(Ident, Expr)>,
     pub(crate) fifo: Option<Ident>,
-    /// First of the options `cron` and `every`.
+    /// Name of the schedule option that was given (`cron` or `every`).
     pub(crate) timing: Option<Ident>,
     pub(crate) version: Option<(Ident, u16)>,
     pub(crate) upgrade: Option<Upgrade>,
-    /// All other options, in the order in which they were given.
+    /// Options that the expansion turns into method calls on `Options`, in source order.
     pub(crate) calls: Vec<(Ident, Value)>,
 }
 
@@ -95,7 +96,7 @@ pub(crate) fn parse(tokens: TokenStream, mistakes: &mut Mistakes) -> Args {
 }
 
 impl Args {
-    /// Checks that a job has at most one ordering key.
+    /// Checks that `key` and `fifo` are not combined, because a job has at most one ordering key.
     fn check_keys(&self) -> Result<()> {
         match (&self.key, &self.fifo) {
             (Some(_), Some(fifo)) => Err(Error::new(
@@ -106,7 +107,8 @@ impl Args {
         }
     }
 
-    /// Checks the options of schedules. Only a cron expression has a time zone, and workers that declare a schedule must have the handler.
+    /// Checks the schedule options. `tz` requires `cron`, and a schedule cannot be combined with `send_only`, because the workers that run
+    /// the handler declare the schedule.
     fn check_schedule(&self) -> Result<()> {
         let zone = self.calls.iter().find(|(key, _)| key == "tz");
         match (&self.timing, zone) {
@@ -160,7 +162,7 @@ impl Args {
         Ok(())
     }
 
-    /// Checks the options of batches. With a single attempt there would be no batch, because the last attempt of each job runs alone.
+    /// Checks the options of batches. A batch job needs at least two attempts, because the last attempt of each job runs alone.
     fn check_batch(&self) -> Result<()> {
         let find = |name| self.calls.iter().find(|(key, _)| key == name);
         let transactional = "a transactional job has its own transaction, while a batch has one handler for many jobs, so `transactional` cannot be combined with `batch`; remove one of them";
@@ -182,8 +184,8 @@ impl Args {
         }
     }
 
-    /// Checks the options of durable jobs. A transactional job cannot be durable, because work that commits together with the completion
-    /// cannot stop halfway.
+    /// Checks the options of durable jobs. A transactional job cannot be durable, because its work commits together with the completion
+    /// and cannot stop halfway.
     fn check_durable(&self) -> Result<()> {
         let find = |name| self.calls.iter().find(|(key, _)| key == name);
         match (find("durable"), find("transactional"), find("batch")) {
@@ -243,7 +245,7 @@ pub(crate) fn is_part_end(input: ParseStream) -> bool {
     input.is_empty() || input.peek(Token![,])
 }
 
-/// Skips the rest of a part. A comma within `<..>` belongs to a type and does not end the part.
+/// Skips the remaining tokens of a part. A comma within `<..>` belongs to a type and does not end the part.
 fn skip_part(input: ParseStream) {
     let mut depth = 0_usize;
     while !input.is_empty() && (depth > 0 || !input.peek(Token![,])) {
@@ -335,7 +337,8 @@ fn equals(option: &KnownOption, input: ParseStream) -> Result<()> {
 fn output(option: &KnownOption, input: ParseStream) -> Result<Type> {
     equals(option, input)?;
     input.parse().map_err(|error| {
-        // At the end of the attribute no token exists for the error, and its span would cover the whole attribute.
+        // At the end of the attribute, the span of the parser's error would cover the whole attribute. The error is therefore reported at
+        // the option.
         let span = if input.is_empty() { option.key.span() } else { error.span() };
         Error::new(span, "`output` takes a type, as in `output = MessageId`")
     })

@@ -1,7 +1,7 @@
 //! Generates the `impl JobType` and the registration.
 //!
-//! The key of an option becomes a method call with the same name and keeps its span, so that an editor shows the documentation of the
-//! method. Types and values keep their spans as well, so that rustc reports errors at their position in the attribute.
+//! Each option becomes a call of the method with the same name. The method name keeps the option's span, so that an editor shows the
+//! method's documentation. Types and values keep their spans as well, so that rustc reports errors at their position in the attribute.
 
 use proc_macro2::{Literal, Span, TokenStream, TokenTree};
 use quote::{ToTokens, quote, quote_spanned};
@@ -59,7 +59,7 @@ pub(crate) fn implement(input: &Input, args: &Args, name: &LitStr, output: &Toke
     let calls = calls(&root, &args.calls);
     let cx = if args.is_durable() { quote!(Durable) } else { quote!(Context) };
     let (key, fair) = (ordering_key(&root, args), fair_key(&root, args));
-    // The default payload has the span of the option, so that rustc reports a payload without `Default` there.
+    // The default payload has the span of the schedule option, so rustc reports a payload type without `Default` at that option.
     let scheduled = args.timing.as_ref().map(|timing| {
         let default = quote_spanned!(timing.span()=> #root::private::default());
         quote! {
@@ -84,8 +84,9 @@ pub(crate) fn implement(input: &Input, args: &Args, name: &LitStr, output: &Toke
     }
 }
 
-/// Generates the method that returns the ordering key. The empty key orders the whole queue. The receiver is the `self` of the user's
-/// expression, because no other `self` resolves under `macro_rules!`.
+/// Generates the method that returns the ordering key. The empty key orders the whole queue. The method's receiver is the `self` token of
+/// the user's expression. A newly created `self` token would not match the expression's `self` if a `macro_rules!` macro wrote the
+/// attribute.
 fn ordering_key(root: &TokenStream, args: &Args) -> TokenStream {
     let signature = |receiver: &TokenStream| {
         quote! {

@@ -1,8 +1,8 @@
 //! Error reporting, and the expansion of an invalid attribute.
 //!
-//! The item is always emitted. An `impl JobType` with the valid options is generated as well, so that rustc does not also report that the
-//! struct is missing or is not a job type. The user thus sees one message per mistake. No registration is generated, because it would only
-//! require a handler.
+//! The item is always emitted, together with an `impl JobType` that has the valid options. Otherwise rustc would also report a missing
+//! struct or a missing implementation. The user therefore sees one message per mistake. No registration is generated, because a
+//! registration would only require a handler.
 
 use proc_macro2::{Span, TokenStream};
 use quote::{ToTokens as _, quote};
@@ -27,7 +27,7 @@ impl Mistakes {
         result.map_err(|mistake| self.push(mistake)).ok()
     }
 
-    /// Returns `result`, combined with the recorded mistakes.
+    /// Returns `result` if no mistakes were recorded. Otherwise returns one error with all mistakes, including the error of `result`.
     pub(crate) fn into_result<T>(self, result: Result<T>) -> Result<T> {
         match (self.0, result) {
             (None, result) => result,
@@ -40,14 +40,14 @@ impl Mistakes {
     }
 }
 
-/// Expands an item for which no `impl JobType` is possible.
+/// Expands an item that cannot have an `impl JobType`.
 pub(crate) fn item(item: &TokenStream, mistakes: Mistakes) -> TokenStream {
     let errors = mistakes.0.map(Error::into_compile_error);
     quote!(#item #errors)
 }
 
-/// Expands an item for which an `impl JobType` is possible. If the output type is unknown, the output type becomes an array whose length is
-/// the first error. rustc considers such a type already reported, and does not compare it with the return type of the handler.
+/// Expands an item that can have an `impl JobType`. If the attribute gives no valid output type, the output type becomes an array whose
+/// length is the first error. rustc treats this type as already reported and does not compare it with the handler's return type.
 pub(crate) fn job(item: &TokenStream, input: &Input, args: &Args, mistakes: Error) -> TokenStream {
     let mut errors = mistakes.into_iter().map(Error::into_compile_error);
     let output = match &args.output {
@@ -70,7 +70,7 @@ pub(crate) fn unknown_word(what: &str, word: &Ident, known: &[&str]) -> Error {
     Error::new(word.span(), format!("unknown {what} `{word}`; {hint}"))
 }
 
-/// Returns the edit distance between two words: the number of letters to insert, remove or change.
+/// Returns the edit distance between two words, which is the number of letters to insert, remove or change.
 fn distance(one: &str, other: &str) -> usize {
     let mut row: Vec<usize> = (0..=other.chars().count()).collect();
     for (at, letter) in one.chars().enumerate() {

@@ -20,7 +20,7 @@ pub(crate) struct Input {
     pub(crate) attributes: Vec<Attribute>,
 }
 
-/// Parses the item. Returns `None` if no `impl JobType` is possible for the item.
+/// Parses the item and records mistakes. Returns `None` if no `impl JobType` is possible for the item.
 pub(crate) fn parse(item: &TokenStream, mistakes: &mut Mistakes) -> Option<Input> {
     let parser = |input: ParseStream| {
         let head = head(input, mistakes);
@@ -73,8 +73,8 @@ impl Input {
     }
 }
 
-/// Converts a name to snake case. A capital letter starts a word after a small letter or a digit, and at the end of a run of capitals:
-/// `HTTPServer2Job` becomes `http_server2_job`.
+/// Converts a name to snake case. A capital letter starts a word after a small letter or a digit, and at the end of a run of capitals.
+/// For example, `HTTPServer2Job` becomes `http_server2_job`.
 fn snake_case(name: &str) -> String {
     let letters: Vec<char> = name.chars().collect();
     let mut snake = String::new();

@@ -17,7 +17,7 @@ mod value;
 
 use proc_macro::TokenStream;
 
-/// Makes a struct a job type. Implements `JobType` for the struct, and registers its handler with the workers of this binary unless the
+/// Makes a struct a job type. Implements `JobType` for the struct and registers its handler with the workers of this binary unless the
 /// type is `send_only`.
 ///
 /// The attribute belongs on the payload struct, which is emitted unchanged and must derive serde's `Serialize` and `Deserialize`. Enums,
@@ -42,9 +42,9 @@ use proc_macro::TokenStream;
 ///
 /// # Options
 ///
-/// All options are optional and may be given in any order. Each option may be given once, except for `limit`. Values are checked at compile
-/// time, except for cron expressions and time zones, which are checked when a worker starts. The method of `queue_core::Options` with the
-/// same name documents an option in full.
+/// All options are optional and may be given in any order. Each option may be given once, except for `limit`. Values are checked at
+/// compile time, except for cron expressions and time zones, which are checked when a worker starts. The method of `queue_core::Options`
+/// with the same name documents an option in full.
 ///
 /// | option | meaning | value | default |
 /// |---|---|---|---|
@@ -76,13 +76,13 @@ use proc_macro::TokenStream;
 /// | `every = "15m"` | interval schedule: workers enqueue a job at every multiple of the interval since 1970 | a duration up to `365d` | no schedule |
 /// | `tz = "Europe/Berlin"` | time zone of the cron expression | a name from the IANA database | UTC |
 /// | `keep_logs = "64KiB"` | stores log events of the handler at `INFO` and above with each attempt | 1 B to 1 MiB | not kept |
-/// | `seal = "customers"` | encrypts stored payloads with the keyring of this name, passed to `use_keyring`; requires the feature `seal` | a name | plain text |
+/// | `seal = "customers"` | encrypts stored payloads with the keyring of this name, passed to `use_keyring`; requires the feature `seal` | a name | not encrypted |
 /// | `send_only` | declares that the handler is in another crate; no handler is registered | | off |
 /// | `crate = my::path` | path of `queue_core` | a path | `::queue_core` |
 ///
 /// A name has 1 to 64 of the characters `A-Z a-z 0-9 _ . : -`. A duration consists of whole numbers with the units `d`, `h`, `m`, `s` and
-/// `ms`, from the largest to the smallest unit: `"250ms"`, `"30s"`, `"1m30s"`. Within a backoff, `max` defaults to 30 days and `jitter` to
-/// 0.
+/// `ms`, from the largest to the smallest unit: `"250ms"`, `"30s"`, `"1m30s"`. Within a backoff, `max` defaults to 30 days and `jitter`
+/// to 0.
 #[proc_macro_attribute]
 pub fn job(args: TokenStream, item: TokenStream) -> TokenStream {
     expand::job(args.into(), &item.into()).into()

@@ -10,7 +10,7 @@ use crate::{
     value::{DurationLiteral, KnownOption},
 };
 
-/// Parsed contents of the parentheses.
+/// Parsed contents of the parentheses of `limit(..)`.
 pub(crate) struct Limit {
     /// Identifier `limit` in the attribute, for the span of errors.
     pub(crate) word: Ident,
@@ -22,7 +22,7 @@ pub(crate) struct Limit {
     pub(crate) key: Option<(Ident, Expr)>,
 }
 
-/// Options in the parentheses, each with an example.
+/// Options allowed in the parentheses of `limit(..)`, each with an example.
 const OPTIONS: &[(&str, &str)] = &[
     ("name", r#"name = "stripe""#),
     ("concurrency", "concurrency = 10"),
@@ -89,7 +89,7 @@ impl Limit {
         self.name.as_ref().map(|(_, name)| name.value())
     }
 
-    /// Generates the `Limit` value for the argument of `Options::limit`.
+    /// Generates the `Limit` value that is passed to `Options::limit`.
     pub(crate) fn value(&self, root: &TokenStream, duration: impl Fn(DurationLiteral) -> TokenStream) -> TokenStream {
         let name = self.name.as_ref().map(|(key, name)| quote!(.#key(#name)));
         let concurrency = self.concurrency.as_ref().map(|(key, most)| quote!(.#key(#most)));

@@ -13,8 +13,8 @@ pub(crate) fn check() -> Option<(Ident, Error)> {
     Some((syn::parse_str(&name).ok()?, Error::new(Span::call_site(), message)))
 }
 
-/// Returns the name of the dependency whose package is `queue-core`, unless a dependency is called `queue-core`. Only lines of the manifest
-/// are searched. A rename in the workspace is therefore not found, and rustc reports it.
+/// Returns the name of the dependency whose package is `queue-core`, unless a dependency is called `queue-core`. Searches only the crate's
+/// own manifest. A rename in the workspace manifest is therefore not found, and rustc reports the missing `queue_core`.
 fn other_name(manifest: &str) -> Option<String> {
     let (mut section, mut other) = (String::new(), None);
     for line in manifest.lines() {

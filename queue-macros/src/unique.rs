@@ -18,7 +18,7 @@ use crate::{
     value::{DurationLiteral, KnownOption, ident},
 };
 
-/// Parsed contents of the parentheses.
+/// Parsed contents of the parentheses of `unique(..)`.
 pub(crate) struct Unique {
     /// Identifier `fields` in the attribute, for the span of errors.
     word: Ident,
@@ -33,7 +33,7 @@ enum HoldTime {
     For(DurationLiteral),
 }
 
-/// Options in the parentheses, each with an example.
+/// Options allowed in the parentheses of `unique(..)`, each with an example.
 const OPTIONS: &[(&str, &str)] = &[("fields", "fields(user, month)"), ("while", "while = live"), ("on_conflict", "on_conflict = keep")];
 
 const HELD: &[&str] = &["live", "queued", "kept"];
@@ -96,7 +96,7 @@ fn hold(option: &KnownOption, given: &Expr) -> Result<HoldTime> {
     }
 }
 
-/// Parses one of the `known` words. Returns the variant with the name of the word.
+/// Parses one of the `known` words. Returns the name of the corresponding variant, which is the word with a capital first letter.
 fn word(option: &KnownOption, given: &Expr, what: &str, known: &[&str]) -> Result<Ident> {
     let word = ident(given).ok_or_else(|| option.invalid(given, &format!("one of `{}`", known.join("`, `"))))?;
     if !known.iter().any(|name| word == name) {
@@ -108,7 +108,7 @@ fn word(option: &KnownOption, given: &Expr, what: &str, known: &[&str]) -> Resul
 }
 
 impl Unique {
-    /// Generates the `Unique` value for the argument of `Options::unique`.
+    /// Generates the `Unique` value that is passed to `Options::unique`.
     pub(crate) fn value(&self, root: &TokenStream, duration: impl Fn(DurationLiteral) -> TokenStream) -> TokenStream {
         let fields = &self.word;
         let held = self.held.as_ref().map(|(key, held)| {
@@ -133,7 +133,7 @@ impl Unique {
                 Member::Named(name) => name.span(),
                 Member::Unnamed(index) => index.span,
             };
-            // The field keeps its own span, at which rustc reports an unknown or unserializable field.
+            // The field access has the span of the field's name, so rustc reports an unknown or unserializable field at that name.
             let own = Ident::new("self", Span::call_site());
             quote_spanned!(span=> .field(&#own.#member))
         });

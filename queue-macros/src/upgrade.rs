@@ -75,7 +75,8 @@ impl Upgrade {
     /// Generates the method `upgrade` of `JobType`.
     pub(crate) fn method(&self, root: &TokenStream) -> TokenStream {
         let key = &self.key;
-        // The parameter has the same name and span in every use, even if the attribute comes from a `macro_rules!` macro.
+        // The parameter's declaration and uses share one identifier, so they resolve to each other even if a `macro_rules!` macro wrote
+        // the attribute.
         let payload = Ident::new("old", Span::call_site());
         let arms = self.from.iter().map(|(old, by)| {
             let old = Literal::u16_unsuffixed(old.unwrap_or(1));

@@ -62,16 +62,16 @@ const UNITS: &[(&str, u64)] = &[("d", 86_400_000), ("h", 3_600_000), ("m", 60_00
 /// Maximum delay of a backoff: 30 days. A longer delay would have no effect, because `queue-core` limits the delay to 30 days.
 const MAX_BACKOFF_MS: u64 = 30 * 86_400_000;
 
-/// Maximum value of `batch_wait`, the same as in `queue-core`: one minute.
+/// Maximum value of `batch_wait`: one minute, as in `queue-core`.
 const MAX_BATCH_WAIT_MS: u64 = 60_000;
 
-/// Maximum retention and expiry, the same as in `queue-core`: 100 years of 365 days.
+/// Maximum retention, and maximum time until a job expires: 100 years of 365 days, as in `queue-core`.
 const MAX_RETENTION_MS: u64 = 36_500 * 86_400_000;
 
-/// Maximum size of the logs of an attempt, the same as in `queue-core`: 1 MiB.
+/// Maximum size of the logs of an attempt: 1 MiB, as in `queue-core`.
 const MAX_LOG_BYTES: u64 = 1024 * 1024;
 
-/// Maximum period of a rate, the same as in `queue-core`: one year.
+/// Maximum period of a rate: one year, as in `queue-core`.
 const MAX_RATE_PERIOD_MS: u64 = 365 * 86_400_000;
 
 /// Option with a known key. Has a parsing method for each kind of value.

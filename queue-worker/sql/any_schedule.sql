@@ -1,4 +1,5 @@
--- Returns whether any schedule has ticks. Used by workers that have not started the schedule loop. Reads one index entry.
+-- Returns whether any schedule is active (not paused, withdrawn or failed). Workers run this statement until they start the schedule
+-- loop. Reads one index entry.
 select exists (
   select
   from queue.schedule s

@@ -1,4 +1,4 @@
--- Returns the checkpoint of the job $1, for an attempt that starts. No row, or null, if no checkpoint was written.
+-- Returns the checkpoint of job $1 for a starting attempt. Returns no row or null if the job has written no checkpoint.
 -- $1 id
 select p.checkpoint::text
 from queue.progress p

@@ -1,13 +1,17 @@
--- ready -> lease: claims up to $6 jobs of the lanes $3, in the order of the array. Claims at most $5 jobs of each lane, starting at its floor $4.
+-- ready -> lease: claims up to $6 jobs from the lanes $3, in array order. Claims at most $5 jobs per lane, starting at the lane's floor
+-- $4. Returns one row per claimed job. The payload is null if it is larger than $7. All columns of the table job are null if the id is
+-- outside the range $9 to $10.
 -- $1 token, random, chosen by the worker  $2 worker  $3 lanes  $4 floors  $5 maximum number of jobs per lane  $6 maximum number of jobs
--- $7 maximum payload size in bytes; larger payloads are read separately (left_out.sql)  $8 lanes in which each job has its own lease
--- $9, $10 range of ids to read here, so that the executor opens only the partitions of these ids; other jobs are read separately
--- A transactional job locks its lease until its commit is durable, which would block the other jobs of a shared lease. The token of its own lease
--- consists of the first half of $1 and the job id.
--- Safe: rows are locked with SKIP LOCKED and deleted in one statement, so two claims never take the same job. A worker whose heartbeat has expired
--- claims nothing. Runs with synchronous_commit=off: a lost claim leaves its jobs ready. The attempt is counted here, so that an attempt whose
--- process crashes is counted too. `offset 0` makes the plan look up payloads one by one. Otherwise a plan made while `job` was empty would scan the
--- whole table later.
+-- $7 maximum payload size in bytes; larger payloads are read separately (unread_payloads.sql)  $8 lanes in which each job has a separate
+-- lease
+-- $9 first id and $10 end of the id range whose jobs this statement reads, so that the executor opens only the partitions of the range;
+-- the other claimed jobs are read separately
+-- The lanes $8 contain transactional jobs. A transactional job locks its lease until its commit is durable, and in a shared lease the
+-- lock would block the other jobs. The token of a separate lease consists of the first half of $1 and the job id.
+-- Safe: rows are locked with SKIP LOCKED and deleted in one statement, so two claims never take the same job. A worker whose heartbeat
+-- has expired claims nothing. Runs with synchronous_commit=off: a claim lost in a crash leaves its jobs ready. The claim counts the
+-- attempt, so attempts whose process crashes are counted too. `offset 0` makes the plan look up payloads one by one. Otherwise a plan
+-- made while `job` was empty would scan the whole table later.
 with taken as materialized (
   delete from queue.ready
   where ctid = any (array(

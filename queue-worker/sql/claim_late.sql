@@ -1,9 +1,11 @@
--- ready -> lease: claims like claim.sql, but for jobs that were committed late. Claims up to $6 jobs of the lanes $3 below their floors $4, at most
--- $9 of each lane. Scans the blocks of ready from $5 up to $8.
+-- ready -> lease: claims like claim.sql, but for jobs that were committed late. The place of such a job is below its lane's floor. Claims
+-- up to $6 jobs of the lanes $3 below the floors $4, at most $9 jobs per lane. Scans the ranges of blocks of the table ready that begin
+-- at $5 and end before $8.
 -- $1 token  $2 worker  $3 lanes  $4 floors  $5 first block of each range  $6 maximum number of jobs  $7 maximum payload size in bytes
--- $8 block after the last of each range  $9 maximum number of jobs per lane
--- Safe: as claim.sql. The statement scans blocks instead of an index, because the number of dead index entries that an index scan skips cannot be
--- bounded. A row never moves. If a row appears in a block after the block was read, the row was inserted since then, and another scan is pending.
+-- $8 block after the last block of each range  $9 maximum number of jobs per lane
+-- Safe: see claim.sql. The statement scans blocks instead of an index, because an index scan would skip an unbounded number of dead
+-- entries. A row never moves. If a row appears in a block that was already read, the row was inserted after the read, and another scan is
+-- pending.
 with taken as materialized (
   delete from queue.ready
   where ctid = any (array(

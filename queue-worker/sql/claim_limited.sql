@@ -1,9 +1,10 @@
--- ready -> lease: claims jobs like claim.sql, from lanes under the same limits. See queue.claim_limited. The last row contains the reason why no
--- more jobs were claimed.
--- $1 token  $2 worker  $3 ids of the limits  $4 lanes  $5 floors, or the fair queues after which to continue  $6 which lanes are fair
--- $7 maximum number of jobs per lane  $8 maximum number of jobs  $9 leases with jobs that have finished on this worker since its last claim under
--- any of these limits  $10 expected milliseconds until the jobs start, under a rate limit  $11 first permit to read of each limit
--- Safe: the limits are locked in a fixed order, with a wait of up to lock_timeout. The statement then sees everything that was claimed under them
--- before. Runs with synchronous_commit=off, because no job starts before confirm.sql.
+-- ready -> lease: claims jobs like claim.sql, from lanes under the same limits. See queue.claim_limited. The last row contains the reason
+-- why the claim took fewer jobs than available.
+-- $1 token  $2 worker  $3 ids of the limits  $4 lanes  $5 floor of each lane, or the fair queue after which to continue
+-- $6 whether each lane is fair  $7 maximum number of jobs per lane  $8 maximum number of jobs
+-- $9 leases with jobs that have finished on this worker since its last claim under any of these limits
+-- $10 expected milliseconds until the jobs start, under a rate limit  $11 position of the first permit to read for each limit
+-- Safe: the limits are locked in a fixed order, with a wait of up to lock_timeout. After the wait, the statement sees all earlier claims
+-- under these limits. Runs with synchronous_commit=off, because no job starts before confirm.sql has made the lease durable.
 select c.lane, c.turn, c.line, c.seq, c.id, c.attempts, c.crashes, c.closed, c.wait_ms, c.at_ms, c.within_ms, c.permit_floors
 from queue.claim_limited($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11) c

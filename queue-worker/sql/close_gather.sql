@@ -1,4 +1,6 @@
--- Closes a map and journals the step that spawned the map. Returns false if the map has another number of parts, null if the call was rejected.
+-- Closes a map and journals the step that spawned the map. Returns false if the map has a different number of parts, or null if the call
+-- was rejected.
 -- $1 token  $2 parent  $3 attempt  $4 step  $5 number of parts
--- Safe: fenced like a step. Idempotent: a second call after a lost response changes nothing.
+-- Safe: accepted only while the token $1 identifies a lease that contains the parent. Idempotent: a second call after a lost response
+-- changes nothing.
 select queue.close_gather($1, $2, $3, $4, $5)

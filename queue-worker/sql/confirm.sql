@@ -1,12 +1,14 @@
--- Reads the jobs of a claim under limits once their lease is durable. Returns the columns of claim.sql and the database's time in milliseconds.
+-- Reads the jobs of a claim under limits once their lease is durable. Returns the columns of claim.sql and the database's time in
+-- milliseconds.
 -- $1 token  $2 lanes  $3 places  $4 ids, sorted  $5 attempts  $6 crashes  $7 maximum payload size in bytes, as in claim.sql
--- Safe: an empty logical message makes this commit wait until it is on disk, and thereby also the preceding claim. A claim lost in a crash of the
--- server has no lease here, so none of its jobs starts. The first and the last id limit the partitions that the executor opens.
+-- Safe: an empty logical decoding message makes this commit wait for the disk, and therefore also for the preceding claim. If the claim
+-- was lost in a server crash, the lease does not exist, so none of its jobs starts. The first and the last id limit the partitions that
+-- the executor opens.
 with durable as materialized (
   select set_config('synchronous_commit', 'on', true) as setting, pg_logical_emit_message(true, 'queue', '') as place
 ), held as materialized (
-  -- The concatenation detoasts the ids once instead of once per job. If the lease contains exactly the claimed jobs, no search for single ids is
-  -- needed.
+  -- The concatenation detoasts the ids once instead of once per job. If the lease contains exactly the claimed jobs, the ids are not
+  -- searched.
   select l.claimed_at, l.ids || '{}' as ids, l.ids = $4::bigint[] as is_whole
   from durable d
   cross join queue.lease l

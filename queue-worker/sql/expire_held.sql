@@ -1,10 +1,10 @@
--- lease -> done (expired) | done (cancelled) | ready: ends or releases leased jobs whose handler has not started and will not start. Returns for
--- each job whether it has expired, or null if the call was rejected.
+-- lease -> done (expired) | done (cancelled) | ready: ends or releases leased jobs whose handler has not started and will not start.
+-- Returns one row per job, which contains whether the job expired. The value is null for a rejected job.
 -- $1 tokens  $2 ids
--- Safe: fenced like a verdict, under locks on the leases in token order. A zombie worker changes nothing. The worker only suspects that a job has
--- expired. The database's clock decides: a job that may still start is released to its old place, and its attempt is not charged. A job with a
--- requested cancellation is cancelled. An ended job frees its ordering key.
-with said as materialized (
+-- Safe: fenced like a verdict, under locks on the leases in token order. A zombie worker changes nothing. The database's clock decides
+-- whether a job has expired. A job that has not expired is released without charging its attempt. The place of a released job is its id.
+-- A job whose cancellation was requested is cancelled. An ended job frees its ordering key.
+with input as materialized (
   select *
   from unnest($1::uuid[], $2::bigint[]) v (token, id)
 ), held as materialized (
@@ -20,7 +20,7 @@ with said as materialized (
 ), fenced as materialized (
   select distinct on (l.token, l.id) l.token, l.id, l.attempts, l.crashes, l.cancelling, j.lane, j.key,
     l.attempts = 1 and l.crashes = 0 and queue.is_expired(j.system) as expired
-  from said s
+  from input s
   join listed l on l.token = s.token and l.id = s.id
   cross join lateral (select j.lane, j.key, j.system from queue.job j where j.id = l.id offset 0) j
 ), left_over as materialized (
@@ -62,5 +62,5 @@ with said as materialized (
   from freed
 )
 select s.token, s.id, f.expired and not f.cancelling as expired
-from said s
+from input s
 left join fenced f on f.token = s.token and f.id = s.id

@@ -1,17 +1,18 @@
--- lane, leaving -> nothing: deletes the rows ($1 lane, $2 transaction that marked the row) of lanes for which no job was found ($3) up to the id
--- $4. Returns the number of deleted rows. The other rows are recorded as scanned up to that id or, if the lane has a job, as used now.
--- $1 lanes  $2 transactions, from due_lanes.sql  $3 whether the lane has jobs  $4 last id scanned
--- Safe: the transactions that enqueued with such a row ended before the scan. Later transactions do not see the row, and insert a new one.
-with said as materialized (
+-- lane (leaving) -> nothing: deletes lane rows whose scan is complete and found no job. Returns the number of deleted rows. If a lane has
+-- a job, records the current time as the last use of its row. If a scan is not complete, records $4 as its position.
+-- $1 lanes  $2 transactions that marked the rows, from due_lanes.sql  $3 whether each lane has jobs  $4 last id scanned
+-- Safe: the transactions that enqueued with a marked row ended before the scan. Later transactions do not see the row, and insert a new
+-- row.
+with input as materialized (
   select distinct v.lane, v.leaving, v.used
   from unnest($1::bigint[], $2::text[], $3::boolean[]) v (lane, leaving, used)
 ), held as materialized (
   select l.ctid as at, s.used, l.above
-  from said s
+  from input s
   join queue.lane l on l.lane = s.lane and l.leaving::text = s.leaving
   where l.above is not null
   for update of l skip locked
-), gone as (
+), deleted as (
   delete from queue.lane
   where ctid = any (array(
     select h.at
@@ -25,4 +26,4 @@ with said as materialized (
   from held h
   where l.ctid = h.at and l.ctid = any (array(select n.at from held n where n.used or n.above > $4))
 )
-select count(*) from gone
+select count(*) from deleted

@@ -1,9 +1,10 @@
--- active_key -> key_hint: frees ordering keys whose head is not an existing job, among the next $2 keys with blocked jobs after the key $1. Returns
--- one row per freed key: the last key scanned (null at the end), the head, and the first blocked job with its queue and type. Returns a single row
--- if no key was freed.
+-- active_key -> key_hint: frees ordering keys whose head is a job that no longer exists. Checks the next $2 keys with blocked jobs after
+-- the key $1. Returns one row per freed key: the last key scanned (null at the end), the head, and the first blocked job with its queue
+-- and type. If no key was freed, returns one row with only the last key scanned.
 -- $1 key to start after  $2 maximum number of keys
--- Safe: a head is written in the transaction of its job or later, and is deleted with its job or earlier. Therefore one snapshot shows a head
--- without its job only if an operator deleted rows. Locked rows are skipped. The hint releases the blocked jobs of the key, as after any head.
+-- Safe: a head is written in the transaction of its job or later, and is deleted with its job or earlier. Therefore one snapshot shows a
+-- head without its job only if an operator deleted rows. Locked rows are skipped. The hint releases the key's blocked jobs, as after the
+-- end of any head.
 with recursive waiting (key, nth) as (
   (select b.key, 1 from queue.blocked b where b.key > $1 order by b.key limit 1)
   union all

@@ -1,7 +1,9 @@
--- lease -> ready | done, cancelled: releases all jobs of the leases $1 without charging the attempt, after a claim whose response was lost.
+-- lease -> ready | done (cancelled): releases all jobs of the leases $1 without charging the attempt, after the response to a claim was
+-- lost.
 -- $1 tokens
--- Safe: only the worker that chose a token knows the token, and it releases only leases under which it has started no job. The place of a released
--- job is its id, which no other job uses, so the job keeps its position by age. A rescan below the floor finds the job within about a second.
+-- Safe: only the worker that chose a token knows the token, and the worker releases only leases under which no job has started. The place
+-- of a released job is its id, which no other job uses, so the job keeps its position by age. A rescan below the floor finds the job
+-- within about a second.
 with held as materialized (
   delete from queue.lease
   where token = any ($1)

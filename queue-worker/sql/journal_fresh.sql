@@ -1,8 +1,10 @@
--- step: journals finished steps of many attempts, none of which is journaled yet. Returns the accepted steps.
--- $1 tokens  $2 ids  $3 names  $4 attempts  $5 run times in ms  $6 waits of sleeps in ms, else null  $7 outputs as JSON text, null for none
--- Safe: like journal.sql, without `on conflict`. If a step is already journaled, it violates `step_pkey`, nothing is written, and the caller falls
--- back to journal.sql. `on conflict` would write one more WAL record per row, which confirms the speculative insertion.
-with said as materialized (
+-- step: journals finished steps of many attempts, if none of these steps is journaled yet. Returns the token, job id and name of each
+-- accepted step.
+-- $1 tokens  $2 ids  $3 names  $4 attempts  $5 run times in ms  $6 durations of sleeps in ms, null for other steps
+-- $7 outputs as JSON text, null for none
+-- Safe: like journal.sql, without `on conflict`. If a step is already journaled, the statement violates `step_pkey` and writes nothing,
+-- and the caller falls back to journal.sql. `on conflict` would write one more WAL record per row, to confirm the speculative insertion.
+with input as materialized (
   select *
   from unnest($1::uuid[], $2::bigint[], $3::text[], $4::smallint[], $5::int[], $6::float8[], $7::text[])
     s (token, id, name, attempt, ran_ms, wait_ms, output)
@@ -14,7 +16,7 @@ with said as materialized (
   for share
 ), fenced as materialized (
   select s.*
-  from said s
+  from input s
   join held h on h.token = s.token and s.id = any (h.ids)
 ), written as (
   insert into queue.step (id, name, attempt, at, ran_ms, until, output)

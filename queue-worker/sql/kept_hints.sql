@@ -1,7 +1,8 @@
--- Finds locks of other transactions that block the jobs of the first hints. Returns the locked table, the session or prepared transaction, and one
--- such job. Row locks come first, then table locks that block writes. Reads key_hint, end_hint, gather_hint, signal_hint and node_hint.
--- Safe: read-only. The holder of a row lock is found by the transaction id stored in the row. The statement waits only for tables that are locked
--- against reads.
+-- Finds locks of other transactions that block the jobs of the oldest hints. Returns the locked table, the session or prepared
+-- transaction, and one blocked job. Row locks come first, then table locks that block writes. Reads key_hint, end_hint, gather_hint,
+-- signal_hint and node_hint.
+-- Safe: read-only. The transaction id stored in a row identifies the holder of its lock. The statement waits only for tables that are
+-- locked against reads.
 with hinted (id, of, held) as materialized (
   select b.id, b.tableoid, b.xmax
   from (select k.key, k.after from queue.key_hint k order by k.seq limit 50) h
@@ -72,7 +73,7 @@ from locked l
 join pg_catalog.pg_class c on c.oid = l.of
 left join pg_catalog.pg_stat_activity a on a.pid = l.pid
 left join pg_catalog.pg_locks v on v.pid = l.pid and v.locktype = 'virtualxid' and v.mode = 'ExclusiveLock'
--- Leaves out autovacuum, which has no role and yields to sessions that wait for it.
+-- Excludes autovacuum, which has no role and yields to waiting sessions.
 where coalesce(l.pid, 0) <> pg_catalog.pg_backend_pid() and (a.pid is null or a.usesysid is not null)
 group by l.nr, c.relname, l.pid, a.usename, a.application_name, l.prepared, v.virtualtransaction
 order by l.nr, c.relname

@@ -1,5 +1,5 @@
--- Returns the sessions that hold, or wait for, a lock that blocks writes to tables of the store. One row per table and session, oldest transaction
--- first.
+-- Returns the sessions that hold or await a lock that blocks writes to the store's tables. Returns one row per table and session, oldest
+-- transaction first.
 -- Safe: read-only, and never waits for a lock. Runs only after a statement has exceeded its lock timeout.
 select c.relname::text as relation, a.pid, a.usename::text as role, a.application_name as application
 from pg_catalog.pg_locks l
@@ -10,7 +10,7 @@ where l.locktype = 'relation'
   and l.database = (select d.oid from pg_catalog.pg_database d where d.datname = pg_catalog.current_database())
   and c.relnamespace = (select s.relnamespace from pg_catalog.pg_class s where s.oid = 'queue.lease'::pg_catalog.regclass)
   and coalesce(l.pid, 0) <> pg_catalog.pg_backend_pid()
-  -- Leaves out autovacuum, which has no role and yields to sessions that wait for it.
+  -- Excludes autovacuum, which has no role and yields to waiting sessions.
   and (a.pid is null or a.usesysid is not null)
 order by a.xact_start
 limit 20

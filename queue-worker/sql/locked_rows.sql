@@ -1,6 +1,6 @@
--- Returns the rows of the leases $1 and of the jobs $2 that another transaction has locked, in lease, job and the tables that belong to a job. Also
--- returns the session that holds the lock, if only one session holds it.
+-- Returns the rows of the leases $1 and of the jobs $2 that another transaction has locked. Reads lease, job and the tables with rows per
+-- job. If exactly one session holds a row's lock, also returns the session.
 -- $1 tokens  $2 ids
--- Safe: queue.locked_rows never waits and keeps no lock. Runs only after a statement has timed out waiting for such a row.
+-- Safe: queue.locked_rows never waits and keeps no lock. Runs only after a statement has timed out waiting for a locked row.
 select l.relation, l.token, l.job, l.pid, l.role, l.application
 from queue.locked_rows($1, $2) l

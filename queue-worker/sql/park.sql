@@ -1,9 +1,9 @@
--- lease -> dead | nothing: parks a job whose verdict the server keeps rejecting. Returns whether the job is now a dead letter, or no row if the
--- call was rejected.
+-- lease -> dead | nothing: turns a job whose verdict the server keeps rejecting into a dead letter. Returns whether the job is now a dead
+-- letter, or no row if the call was rejected.
 -- $1 token  $2 id  $3 lane  $4 attempt  $5 crashes  $6 error
--- Safe: fenced like a verdict, under the lock on its lease. A job may already have another entry, in history or inserted manually by an operator.
--- Such a job only leaves the lease, and then has one entry. Writes as little as possible, because something in the database rejects writes for this
--- job.
+-- Safe: fenced like a verdict, under the lock on its lease. The job may already have an entry in another table, because it is in history
+-- or because an operator inserted the entry manually. In this case the job only leaves the lease. Writes as little as possible, because
+-- the database rejects writes for this job.
 with held as materialized (
   select l.token, l.ids, l.attempts, l.crashes
   from queue.lease l

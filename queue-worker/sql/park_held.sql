@@ -1,10 +1,11 @@
--- lease -> parked | done (cancelled): parks durable jobs that wait for signals. Returns the rejected jobs.
--- $1 tokens  $2 ids  $3 lanes  $4 attempts  $5 waits in ms, null for no timeout  $6 for each job, the awaited signal names as a JSON array of texts
--- Safe: fenced like a verdict, under locks on the leases in token order. A zombie worker changes nothing. Each parked job gets a hint. The consumer
--- of the hint queries signals under a newer snapshot than this one, so it sees signals sent before or during this statement. A job with a requested
--- cancellation is cancelled and frees its ordering key. Attempts are charged as for a snooze, like those of a sleep. Earlier crashes no longer
--- count.
-with said as materialized (
+-- lease -> parked | done (cancelled): parks durable jobs that wait for signals. Returns the token and id of each rejected job.
+-- $1 tokens  $2 ids  $3 lanes  $4 attempts  $5 waits in ms, null for no timeout
+-- $6 awaited signal names of each job, as a JSON array of texts
+-- Safe: fenced like a verdict, under locks on the leases in token order. A zombie worker changes nothing. Each parked job gets a hint.
+-- The consumer of the hint queries signals under a newer snapshot, so it sees signals sent before or during this statement. A job whose
+-- cancellation was requested is cancelled and frees its ordering key. Attempts are charged as for a snooze or a sleep. Earlier crashes no
+-- longer count.
+with input as materialized (
   select *
   from unnest($1::uuid[], $2::bigint[], $3::bigint[], $4::smallint[], $5::float8[], $6::text[]) v (token, id, lane, attempts, wait_ms, names)
 ), held as materialized (
@@ -19,7 +20,7 @@ with said as materialized (
   cross join lateral unnest(h.ids, h.attempts, h.crashes) with ordinality u (id, attempts, crashes, place)
 ), fenced as materialized (
   select distinct on (l.token, l.id) l.token, l.id, s.lane, s.attempts, s.wait_ms, s.names, l.cancelling
-  from said s
+  from input s
   join listed l on l.token = s.token and l.id = s.id
 ), left_over as materialized (
   select l.token, array_agg(l.id order by l.place) as ids, array_agg(l.attempts order by l.place) as attempts,
@@ -66,5 +67,5 @@ with said as materialized (
   from freed
 )
 select s.token, s.id
-from said s
+from input s
 where not exists (select from fenced f where f.token = s.token and f.id = s.id)

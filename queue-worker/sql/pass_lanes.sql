@@ -1,9 +1,9 @@
--- lane, leaving -> the same, one step further: sets the id of this transaction on rows marked in the transactions $1, which no snapshot sees
--- unmarked any more. Once all running transactions have higher ids than a row, the row is final: every job enqueued with the row is visible, and no
--- such job has a higher id than the present maximum.
+-- lane (leaving) -> lane (leaving): advances lane rows that are marked for deletion. A row that was marked by a transaction in $1 gets
+-- the id of the current transaction, because no snapshot sees the row unmarked. A row with such an id gets the highest job id once all
+-- running transactions are newer than the row's transaction id. All jobs that were enqueued with the row are then visible.
 -- $1 transactions, from unseen_lanes.sql  $2 maximum number of rows
--- Safe: rows are locked and checked again. The maximum is the id of a job whose transaction has ended, because all relevant transactions have
--- ended.
+-- Safe: rows are locked and checked again. No job that was enqueued with the row has a higher id than the recorded job id, because all
+-- relevant transactions have ended.
 update queue.lane l
 set passed = coalesce(l.passed, pg_current_xact_id()),
   above = case when l.passed is not null then coalesce((select j.id from queue.job j order by j.id desc limit 1), 0) end

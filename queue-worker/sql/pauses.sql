@@ -1,6 +1,8 @@
--- Returns all pauses and limits, and the number up to which this worker has acknowledged them. Returns one row if there are none.
+-- Returns one row per pause and per scope of a limit, with its number and the highest number that this worker has acknowledged. If there
+-- are no pauses or limits, returns one row in which all other columns are null.
 -- $1 worker
--- Safe: read-only. Pauses and limits become visible in the order of their numbers, so a reader that has seen one has seen all earlier ones.
+-- Safe: read-only. Pauses and limits become visible in the order of their numbers, so a reader that has seen a number has seen all lower
+-- numbers.
 select coalesce((select w.paused_seen from queue.worker w where w.id = $1), 0) as seen,
   r.number, r.queue, r.job_type, r.gate, r.revision, r.most, r.timed, r.keyed
 from (select) one

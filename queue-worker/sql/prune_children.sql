@@ -1,5 +1,5 @@
--- child -> nothing: scans the next $2 rows after the job $1. Deletes the children of deleted jobs, and reports finished children to their parents.
--- Returns the last job scanned, or null.
+-- child -> nothing: scans the next $2 rows of child after the job $1. Deletes the rows of deleted parents, and adds hints for finished
+-- children without a recorded result. Returns the last parent scanned, or null at the end.
 -- $1 job to start after  $2 maximum number of rows
--- Safe: only children of deleted jobs are deleted. Rows locked by other transactions are skipped.
+-- Safe: only rows of deleted parents are deleted. Rows locked by other transactions are skipped.
 select queue.prune_children($1, $2)

@@ -1,6 +1,6 @@
--- done | done_many -> nothing: deletes expired jobs among the next $3 rows of history. Scans only partitions that ended before the retention and
--- are kept because many of their jobs outlive the retention. Returns the id at which to continue, or null. Without such a partition, only the
--- catalog is read.
+-- done | done_many -> nothing: deletes the jobs whose retention has passed among the next $3 rows of history. Scans only day partitions
+-- that are older than $1 and are kept because many of their jobs have a longer retention. Returns the id at which to continue, or null at
+-- the end. Reads only the catalog if there is no such partition.
 -- $1 retention in seconds  $2 id to start at  $3 maximum number of rows
 -- Safe: only jobs whose done row is deleted here lose their payload and failures. Rows locked by other transactions are skipped.
 with past as materialized (
@@ -9,7 +9,7 @@ with past as materialized (
   where exists (
     select
     from pg_inherits i
-    -- On Citus, the names of shards have a number after the day, and shards are hidden from pg_class.
+    -- On Citus, shard names have a number after the day, and pg_class hides shards.
     where i.inhparent = 'queue.job'::regclass
       and substring(i.inhrelid::regclass::text, 'job_([0-9]{8})(?:_[0-9]+)?$') < to_char(b.today, 'YYYYMMDD')
   )
@@ -24,7 +24,7 @@ with past as materialized (
   select distinct l.lane, k.history
   from queue.retention k
   join queue.lane l on queue.type_of(l.job_type) = k.job_type
-), over as materialized (
+), finished as materialized (
   delete from queue.done
   where id = any (array(
     select d.id
@@ -36,7 +36,7 @@ with past as materialized (
     for update of d skip locked
   ))
   returning id
-), over_plainly as materialized (
+), finished_plainly as materialized (
   delete from queue.done_many
   where first_id = any (array(
     select m.first_id
@@ -47,16 +47,16 @@ with past as materialized (
     for update of m skip locked
   ))
   returning ids
-), gone as materialized (
-  select o.id from over o
+), deleted as materialized (
+  select o.id from finished o
   union all
-  select unnest(o.ids) from over_plainly o
+  select unnest(o.ids) from finished_plainly o
 ), payloads as (
   delete from queue.job
-  where id = any (array(select g.id from gone g))
+  where id = any (array(select g.id from deleted g))
 ), failures as (
   delete from queue.failure
-  where id = any (array(select g.id from gone g))
+  where id = any (array(select g.id from deleted g))
 )
 select case when p.until <> p.above then p.until end
 from page p

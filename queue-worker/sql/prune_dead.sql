@@ -1,9 +1,9 @@
--- dead -> nothing: deletes up to $2 dead letters older than their retention, with payloads and failures. Returns the number of deleted dead
--- letters.
+-- dead -> nothing: deletes up to $2 dead letters older than their retention, with payloads and failures. Returns the number of deleted
+-- dead letters.
 -- $1 retention in seconds  $2 maximum number of jobs
--- Safe: only a job whose dead row is deleted here loses its payload. A job that is being requeued or discarded is skipped. A dead letter that
--- blocks its ordering key frees the key, because no operator can decide about the dead letter any more.
-with gone as materialized (
+-- Safe: only a job whose dead row is deleted here loses its payload. A job that is being requeued or discarded is skipped. A deleted dead
+-- letter that blocks its ordering key frees the key, because operators can no longer decide about the job.
+with deleted as materialized (
   delete from queue.dead
   where id = any (array(
     select d.id
@@ -18,7 +18,7 @@ with gone as materialized (
   delete from queue.active_key
   where ctid = any (array(
     select (select k.ctid from queue.active_key k where k.key = (select j.key from queue.job j where j.id = g.id) and k.id = g.id)
-    from gone g
+    from deleted g
   ))
   returning key, seq
 ), hinted as (
@@ -27,9 +27,9 @@ with gone as materialized (
   from freed f
 ), payloads as (
   delete from queue.job
-  where id = any (array(select g.id from gone g))
+  where id = any (array(select g.id from deleted g))
 ), failures as (
   delete from queue.failure
-  where id = any (array(select g.id from gone g))
+  where id = any (array(select g.id from deleted g))
 )
-select count(*) from gone
+select count(*) from deleted

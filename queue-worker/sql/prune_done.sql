@@ -1,7 +1,8 @@
--- done -> nothing: deletes up to $2 jobs in the default partitions that finished before the retention. Other partitions are dropped as a whole.
--- $1 retention in seconds  $2 maximum number of jobs
+-- done | done_many -> nothing: deletes jobs in the default partitions that finished more than $1 seconds ago. Deletes up to $2 rows of
+-- done and a tenth as many rows of done_many. Other partitions are dropped as a whole. Returns the number of deleted jobs.
+-- $1 retention in seconds  $2 maximum number of rows
 -- Safe: only jobs whose done row is deleted here lose their payload and failures.
-with over as materialized (
+with finished as materialized (
   delete from queue.done_default
   where ctid = any (array(
     select d.ctid
@@ -11,7 +12,7 @@ with over as materialized (
     for update skip locked
   ))
   returning id
-), over_plainly as materialized (
+), finished_plainly as materialized (
   delete from queue.done_many_default
   where ctid = any (array(
     select d.ctid
@@ -21,15 +22,15 @@ with over as materialized (
     for update skip locked
   ))
   returning ids
-), gone as materialized (
-  select id from over
+), deleted as materialized (
+  select id from finished
   union all
-  select unnest(ids) from over_plainly
+  select unnest(ids) from finished_plainly
 ), payloads as (
   delete from queue.job
-  where id = any (array(select id from gone))
+  where id = any (array(select id from deleted))
 ), failures as (
   delete from queue.failure
-  where id = any (array(select id from gone))
+  where id = any (array(select id from deleted))
 )
-select count(*) from gone
+select count(*) from deleted

@@ -1,8 +1,9 @@
--- done | done_many -> nothing: scans the next $2 rows of history, and deletes jobs of the type $1 whose own retention ends before that of their
--- partition. Returns whether there are more rows. A job that finished long after its neighbours is deleted with the partition, as is a job whose
--- history row is locked.
+-- done | done_many -> nothing: scans the next $2 rows of history, and deletes jobs of the type $1, whose retention is shorter than the
+-- store's. Returns whether there are more rows, or no row if another worker is scanning. A job that finished long after its neighbours,
+-- or whose history row is locked, stays until the partition is dropped.
 -- $1 job type  $2 maximum number of rows  $3 the store's retention in seconds
--- Safe: only jobs whose done row is deleted here lose their payload and failures. Only one worker scans at a time, other workers skip the scan.
+-- Safe: only jobs whose done row is deleted here lose their payload and failures. Only one worker at a time scans, and other workers skip
+-- the scan.
 with due as materialized (
   select k.pruned_to, k.history, queue.id_at(now() - k.history) as above
   from queue.retention k
@@ -19,7 +20,7 @@ with due as materialized (
   select distinct l.lane
   from queue.lane l
   where queue.type_of(l.job_type) = $1
-), over as materialized (
+), finished as materialized (
   delete from queue.done
   where id = any (array(
     select d.id
@@ -30,7 +31,7 @@ with due as materialized (
     for update of d skip locked
   ))
   returning id
-), over_plainly as materialized (
+), finished_plainly as materialized (
   delete from queue.done_many
   where first_id = any (array(
     select m.first_id
@@ -41,16 +42,16 @@ with due as materialized (
     for update of m skip locked
   ))
   returning ids
-), gone as materialized (
-  select o.id from over o
+), deleted as materialized (
+  select o.id from finished o
   union all
-  select unnest(o.ids) from over_plainly o
+  select unnest(o.ids) from finished_plainly o
 ), payloads as (
   delete from queue.job
-  where id = any (array(select g.id from gone g))
+  where id = any (array(select g.id from deleted g))
 ), failures as (
   delete from queue.failure
-  where id = any (array(select g.id from gone g))
+  where id = any (array(select g.id from deleted g))
 ), noted as (
   update queue.retention k
   set pruned_to = p.pruned_to_now

@@ -1,11 +1,12 @@
--- done -> nothing: deletes finished jobs like prune_done.sql, if some job types have their own retention.
--- $1 retention of all other types in seconds  $2 maximum number of jobs
+-- done | done_many -> nothing: deletes finished jobs like prune_done.sql, if some job types have a separate retention. Returns the number
+-- of deleted jobs.
+-- $1 retention of all other types in seconds  $2 maximum number of rows
 -- Safe: only jobs whose done row is deleted here lose their payload and failures.
 with kept as materialized (
   select distinct l.lane, k.history
   from queue.retention k
   join queue.lane l on queue.type_of(l.job_type) = k.job_type
-), over as materialized (
+), finished as materialized (
   delete from queue.done_default
   where ctid = any (array(
     select d.ctid
@@ -16,7 +17,7 @@ with kept as materialized (
     for update skip locked
   ))
   returning id
-), over_plainly as materialized (
+), finished_plainly as materialized (
   delete from queue.done_many_default
   where ctid = any (array(
     select d.ctid
@@ -26,15 +27,15 @@ with kept as materialized (
     for update skip locked
   ))
   returning ids
-), gone as materialized (
-  select id from over
+), deleted as materialized (
+  select id from finished
   union all
-  select unnest(ids) from over_plainly
+  select unnest(ids) from finished_plainly
 ), payloads as (
   delete from queue.job
-  where id = any (array(select id from gone))
+  where id = any (array(select id from deleted))
 ), failures as (
   delete from queue.failure
-  where id = any (array(select id from gone))
+  where id = any (array(select id from deleted))
 )
-select count(*) from gone
+select count(*) from deleted

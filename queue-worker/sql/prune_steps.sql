@@ -1,4 +1,5 @@
--- step -> nothing: deletes the steps of deleted jobs among the next $2 rows after the job $1. Returns the last job scanned, or null.
+-- step -> nothing: deletes the steps of deleted jobs among the next $2 rows after the job $1. Returns the last job scanned, or null at
+-- the end.
 -- $1 job to start after  $2 maximum number of rows
 -- Safe: only steps without a job are deleted. Rows locked by other transactions are skipped.
 select queue.prune_steps($1, $2)

@@ -1,9 +1,9 @@
--- tally_total, tally_source -> nothing: deletes up to $1 totals per resolution whose retention has passed. Totals of ten seconds are kept for an
--- hour, of a minute for 25 hours, of an hour for 31 days, and of a day for 32 days. Also deletes processes that have written nothing for a day.
--- Returns the largest number of totals deleted from one resolution.
+-- tally_total, tally_source -> nothing: deletes up to $1 expired totals per resolution. The retention is an hour for ten-second totals,
+-- 25 hours for one-minute totals, 31 days for hourly totals, and 32 days for daily totals. Also deletes the tally_source rows of
+-- processes that have written nothing for a day. Returns the largest number of totals deleted from one resolution.
 -- $1 maximum number of totals per resolution
 -- Safe: locked rows are skipped and deleted the next time. A process retries a batch for at most half a day.
-with over as materialized (
+with finished as materialized (
   delete from queue.tally_total
   where ctid = any (array(
     select o.at
@@ -28,4 +28,4 @@ with over as materialized (
   ))
 )
 select coalesce(max(n.rows), 0)
-from (select count(*) as rows from over o group by o.step) n
+from (select count(*) as rows from finished o group by o.step) n

@@ -1,7 +1,8 @@
--- worker, idle -> nothing: deletes workers without leases whose heartbeat expired an hour ago, or that are among $1.
--- $1 workers with an expired heartbeat whose jobs were recovered; workers that had no jobs are kept for the hour, so that operators can see them
+-- worker, idle -> nothing: deletes expired workers without leases, if the heartbeat expired an hour ago or the worker is in $1. Also
+-- deletes expired workers' requests for notifications.
+-- $1 expired workers whose jobs were recovered; other expired workers are kept for an hour, so that operators can see them
 -- Safe: locked rows are skipped and deleted the next time.
-with gone as (
+with deleted as (
   delete from queue.worker
   where id = any (array(
     select w.id

@@ -1,19 +1,18 @@
--- type_options: sets the default queue $2, priority $3, maximum number of attempts $4 and time to expire $5 of the job types $1. Types with the
--- general defaults have no row. Writes only changes.
--- $1 job types  $2 queues  $3 priorities  $4 max_attempts  $5 time to expire in seconds, or null
+-- type_options: sets the enqueue defaults of the job types $1. Types with the general defaults have no row. Writes only changes.
+-- $1 job types  $2 default queues  $3 priorities  $4 maximum numbers of attempts  $5 times until expiry in seconds, or null
 -- Safe: if workers of two releases disagree, the last worker to start wins. Types are locked in the order of their names.
-with said as materialized (
+with input as materialized (
   select s.job_type, s.queue, s.priority, s.max_attempts, s.expires * interval '1 second' as expires,
     (s.queue, s.priority, s.max_attempts) = ('default', 100, 20) and s.expires is null as ordinary
   from unnest($1::text[], $2::text[], $3::smallint[], $4::smallint[], $5::float8[]) s (job_type, queue, priority, max_attempts, expires)
 ), forgotten as (
   delete from queue.type_options p
-  using said s
+  using input s
   where p.job_type = s.job_type and s.ordinary
 )
 insert into queue.type_options as p (job_type, queue, priority, max_attempts, expires)
 select s.job_type, s.queue, s.priority, s.max_attempts, s.expires
-from said s
+from input s
 where not s.ordinary
 order by s.job_type
 on conflict (job_type) do update

@@ -1,12 +1,13 @@
--- signal -> step: receives signals, or records timeouts of waits, for many requests. Returns a row for each request whose lease contains the job.
--- The row tells whether another session has locked the lease. Otherwise it contains the journaled step: whether the wait timed out, the payload as
--- JSON text, and whether there is a step at all.
--- $1 tokens  $2 ids  $3 steps  $4 attempts  $5 signal names  $6 steps whose times bound the waits, null for none
--- Safe: fenced like steps, and the leases stay locked until the commit. A lease that another session has locked is skipped, and its requests are
--- sent again. The first signals of a name are assigned to the requesting steps, and each signal is deleted only if its step is written here. So a
--- second call after a lost response leaves each step as first written, and no signal is lost. This statement alone decides between a signal and a
--- timeout: a signal that it sees wins, however late. A signal that it does not see stays for the next request.
-with said as materialized (
+-- signal -> step: receives signals, or records timeouts of waits, for many requests. Returns a row for each request whose lease contains
+-- the job. The row shows whether another session has locked the lease. If not, the row shows whether the step is journaled, whether the
+-- wait timed out, and the payload as JSON text.
+-- $1 tokens  $2 ids  $3 steps  $4 attempts  $5 signal names  $6 steps whose end times are the timeouts of the waits, null for no timeout
+-- Safe: fenced like steps, and the leases stay locked until the commit. A lease that another session has locked is skipped, and its
+-- requests are sent again. The oldest signals of a name are assigned to the requesting steps. Each signal is deleted only if this
+-- statement writes its step. A second call after a lost response therefore leaves each step as first written, and no signal is lost. Only
+-- this statement decides between a signal and a timeout. A visible signal wins even after the timeout. A signal that is not visible yet
+-- stays for the next request.
+with input as materialized (
   select distinct on (s.token, s.id, s.name) s.*
   from unnest($1::uuid[], $2::bigint[], $3::text[], $4::smallint[], $5::text[], $6::text[]) with ordinality
     s (token, id, name, attempt, signal, bound, place)
@@ -18,7 +19,7 @@ with said as materialized (
   for share skip locked
 ), fenced as materialized (
   select s.*
-  from said s
+  from input s
   join held h on h.token = s.token and s.id = any (h.ids)
 ), known as materialized (
   select f.id, f.name, k.until, k.output
@@ -82,6 +83,6 @@ left join (
 ) e on e.id = f.id and e.name = f.name
 union all
 select s.token, s.id, s.name, true, false, null, false
-from said s
+from input s
 cross join lateral (select l.ids from queue.lease l where l.token = s.token offset 0) l
 where s.id = any (l.ids) and not exists (select from held h where h.token = s.token)

@@ -1,10 +1,13 @@
--- lease -> ready | dead | done, cancelled: second half of recovery, in the transaction that locked the leases $1.
+-- lease -> ready | dead | done (cancelled): second half of recovery. Recovers the jobs of the leases $1, which this transaction has
+-- locked. Returns one row per queue and job type: the number of recovered jobs, the ids of the jobs that became dead letters, the number
+-- of cancelled jobs, and the ids of the dead letters and cancelled jobs together. An empty list of ids is null.
 -- $1 tokens  $2 number of crashes after which a job becomes a dead letter
--- Safe: this is a separate statement, so that its snapshot is newer than the locks: jobs settled before the locks are no longer in the leases. A
--- single statement that also locks would restore completed jobs. Every job moves to its lane's solo twin. There it runs apart from jobs that never
--- crashed a process, and alone after a second crash, so that the third crash identifies the right job. A dead letter frees its ordering key only if
--- its policy requires that. Every other job stays the head of its key. Jobs to be cancelled are cancelled, and free their keys. No row of a lease
--- makes the statement fail, because one bad lease would stop all recovery.
+-- Safe: this is a separate statement, so that its snapshot is newer than the locks: jobs settled before the locks are no longer in the
+-- leases. A single statement that also locks would restore completed jobs. Every job moves to the quarantine lane of its queue, type and
+-- priority. In that lane, the job runs apart from jobs that never crashed a process. After a second crash the job runs alone, so that the
+-- third crash identifies the right job. A dead letter frees its ordering key only if its policy requires that. Every other job stays the
+-- head of its key. Jobs whose cancellation was requested are cancelled, and free their keys. No content of a lease row can make the
+-- statement fail. Otherwise one bad lease would stop all recovery.
 with taken as materialized (
   delete from queue.lease
   where token = any ($1)
@@ -19,7 +22,7 @@ with taken as materialized (
   cross join lateral (select j.lane, j.key, j.system from queue.job j where j.id = u.id offset 0) j
   cross join lateral (select l.queue, l.job_type, l.priority from queue.lane l where l.lane = j.lane limit 1) l
 ), solo as materialized (
-  select k.*, queue.meet_lane(k.queue, k.job_type, k.priority, true) as lane
+  select k.*, queue.ensure_lane(k.queue, k.job_type, k.priority, true) as lane
   from (select distinct queue, job_type, priority from fallen) k
 ), returned as (
   insert into queue.ready (lane, seq, id, attempts, crashes)

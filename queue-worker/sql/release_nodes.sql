@@ -1,7 +1,8 @@
--- parked -> ready | done, cancelled | dead: moves nodes that wait for the jobs of up to $2 hints at or above the floor $1. Returns the number of
--- consumed hints, the lowest hint, the number of moved nodes, and whether to run again immediately.
+-- parked -> ready | done (cancelled) | dead: releases flow nodes that wait for ended jobs. Consumes up to $2 hints at or above the floor
+-- $1. Returns the number of consumed hints, the position of the lowest hint (null if there is none), the number of moved nodes, and
+-- whether to run again immediately.
 -- $1 floor  $2 maximum number of hints and of edges
--- Safe: queue.release_nodes checks the edges of a node under the lock on its row, each time with a newer snapshot, and never waits for a lock. Runs
+-- Safe: queue.release_nodes checks a node's edges under its row lock, each time with a newer snapshot, and never waits for a lock. Runs
 -- with synchronous_commit=off: if a crash loses the commit, the hints still exist.
 select r.hints, r.lowest, r.moved, r.moved > 0 and (r.more or r.hints >= $2) as more
 from queue.release_nodes($1, $2) r

@@ -1,8 +1,8 @@
--- lane, leaving -> nothing: deletes up to $1 rows whose lane has a new row in use. Returns the number of deleted rows.
+-- lane (leaving) -> nothing: deletes up to $1 marked rows whose lane has a new row in use. Returns the number of deleted rows.
 -- $1 maximum number of rows
--- Safe: transactions that enqueued with such a row have ended, and later transactions see the new row. The new row cannot be deleted meanwhile:
--- that takes longer than the present transaction, which has an id.
-with gone as (
+-- Safe: transactions that enqueued with a deleted row have ended, and later transactions see the new row. The new row cannot be deleted
+-- meanwhile, because its deletion would have to wait for the end of the current transaction.
+with deleted as (
   delete from queue.lane
   where ctid = any (array(
     select l.ctid
@@ -14,4 +14,4 @@ with gone as (
   ))
   returning 1
 )
-select count(*) from gone
+select count(*) from deleted

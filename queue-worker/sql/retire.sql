@@ -1,4 +1,5 @@
--- worker -> nothing: removes a worker that shuts down gracefully. Other workers recover its remaining leases as if its heartbeat had expired.
+-- worker -> nothing: deletes a worker that shuts down gracefully. Other workers recover its remaining leases as if its heartbeat had
+-- expired.
 -- $1 worker
 with woken as (
   delete from queue.idle

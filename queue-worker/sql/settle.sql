@@ -1,16 +1,19 @@
--- lease -> done | done_many | dead | scheduled | ready | nothing: settles many verdicts. Returns the rejected verdicts.
--- $1 tokens  $2 ids  $3 verdicts  $4 lanes  $5 attempts  $6 crashes  $7 waits in ms  $8 run times in ms  $9 outputs as JSON text  $10 errors
--- $11 ordering keys, else null  $12 whether the verdict frees the key
--- Safe: a verdict is accepted only while its token identifies a lease that contains the job. A slow, duplicate or zombie worker changes nothing. If
--- one call contains two verdicts on one job, exactly one of them is accepted; which one is unspecified. Leases are locked in token order, and their
--- latest row versions are read. A lease always contains exactly the unsettled jobs, and the verdict that empties a lease deletes it.
--- The place of a released job is its id, which no other job has. The job keeps its position by age, and a rescan below the floor finds the job
--- within about a second. A job with a requested cancellation is cancelled unless it completed, and frees its key.
--- Times are those of the statement. A handler's own transaction, which ends with this statement, may have begun long before.
--- The caller passes the ordering keys although job has them, because reading job here would open every daily partition. For the same reason, jobs
--- that leave no record have a separate statement (settle_forgotten.sql). Here, the verdict on such a job is rejected, and the job stays in its
--- lease.
-with said as materialized (
+-- lease -> done | done_many | dead | scheduled | ready | nothing: settles many verdicts. Returns the token and job id of each rejected
+-- verdict.
+-- $1 tokens  $2 ids  $3 verdicts  $4 lanes  $5 attempts  $6 crashes  $7 waits in ms  $8 run times in ms
+-- $9 outputs as JSON text  $10 errors  $11 ordering keys, null for jobs without a key  $12 whether the verdict frees the key
+-- Safe: a verdict is accepted only while its token identifies a lease that contains the job. A slow, duplicate or zombie worker changes
+-- nothing. If one call contains two verdicts on one job, exactly one verdict is accepted; the choice is unspecified. Leases are locked in
+-- token order, and their latest row versions are read. A lease always contains exactly the unsettled jobs, and the verdict that empties a
+-- lease deletes it.
+-- The place of a released job is its id, which no other job has. The job keeps its position by age, and a rescan below the floor finds
+-- the job within about a second. A job whose cancellation was requested is cancelled unless it completed, and frees its key.
+-- All recorded times are the time of the statement, not of the transaction. A handler's own transaction, which ends with this statement,
+-- may have begun long before.
+-- The caller passes the ordering keys although job has them, because reading job here would open every daily partition. For the same
+-- reason, jobs that leave no record have a separate statement (settle_forgotten.sql). Here, the verdict on such a job is rejected, and
+-- the job stays in its lease.
+with input as materialized (
   select *
   from unnest($1::uuid[], $2::bigint[], $3::text[], $4::bigint[], $5::smallint[], $6::smallint[], $7::float8[], $8::int[], $9::text[], $10::text[],
     $11::bigint[], $12::boolean[])
@@ -30,7 +33,7 @@ with said as materialized (
     case when l.cancelling and s.verdict <> 'complete' then 'cancel' else s.verdict end as verdict,
     s.lane, s.attempts, s.crashes, s.wait_ms, s.ran_ms, s.output, s.error,
     case when s.frees or (l.cancelling and s.verdict <> 'complete') then s.key end as freed
-  from said s
+  from input s
   join listed l on l.token = s.token and l.id = s.id
   where s.verdict in ('complete', 'retry', 'snooze', 'release', 'dead', 'cancel')
 ), left_over as materialized (
@@ -93,5 +96,5 @@ with said as materialized (
   from freed
 )
 select s.token, s.id
-from said s
+from input s
 where not exists (select from fenced f where f.token = s.token and f.id = s.id)

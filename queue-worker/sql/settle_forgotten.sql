@@ -1,9 +1,9 @@
--- lease -> nothing: settles completed jobs that leave no record. Returns the rejected jobs.
--- $1 tokens  $2 ids  $3 ordering keys that are freed, else null  $4 lowest of the ids  $5 highest of the ids
--- Safe: fenced like a verdict, under locks on the leases in token order. A zombie worker changes nothing. A requested cancellation has no effect on
--- a completed job. The bounds on the ids restrict the deletes to the daily partitions of the jobs. A statement without bounds locks every partition
--- and takes twice as long, so this is not part of settle.sql.
-with said as materialized (
+-- lease -> nothing: settles completed jobs that leave no record. Returns the token and id of each rejected job.
+-- $1 tokens  $2 ids  $3 ordering keys to free, null for jobs without such a key  $4 lowest of the ids  $5 highest of the ids
+-- Safe: fenced like a verdict, under locks on the leases in token order. A zombie worker changes nothing. A requested cancellation has no
+-- effect on a completed job. The bounds on the ids restrict the deletes to the daily partitions of the jobs. The statement is separate
+-- from settle.sql, because a statement without bounds locks every partition and takes twice as long.
+with input as materialized (
   select *
   from unnest($1::uuid[], $2::bigint[], $3::bigint[]) v (token, id, freed)
 ), held as materialized (
@@ -18,7 +18,7 @@ with said as materialized (
   cross join lateral unnest(h.ids, h.attempts, h.crashes) with ordinality u (id, attempts, crashes, place)
 ), fenced as materialized (
   select distinct on (s.token, s.id) s.token, s.id, s.freed
-  from said s
+  from input s
   join listed l on l.token = s.token and l.id = s.id
 ), left_over as materialized (
   select l.token, array_agg(l.id order by l.place) as ids, array_agg(l.attempts order by l.place) as attempts,
@@ -55,5 +55,5 @@ with said as materialized (
   from freed
 )
 select s.token, s.id
-from said s
+from input s
 where not exists (select from fenced f where f.token = s.token and f.id = s.id)

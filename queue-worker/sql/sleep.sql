@@ -1,4 +1,4 @@
--- idle: requests notifications from producers. Must be committed before the last query for jobs.
+-- idle: requests notifications from producers. The worker must commit this statement before it last queries for jobs and goes to sleep.
 -- $1 worker  $2 queues, or '*' for any
 insert into queue.idle (queue, worker)
 select q, $1

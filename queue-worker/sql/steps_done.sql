@@ -1,10 +1,8 @@
--- Returns the steps that earlier attempts of the job $1 have journaled, in the order in which they were journaled, with the remaining ms of
--- unfinished sleeps.
+-- Returns the steps that earlier attempts of the job $1 have journaled, oldest first, with the remaining ms of unfinished sleeps.
 -- $1 id
--- Safe: read-only. The caller holds the job's lease, so earlier owners can no longer write. If a job that may expire is released on its first
--- attempt with journaled steps, that attempt is charged. The charge marks the job as started, although the job has used up no attempt. Its steps
--- are returned as those of attempt 2, the first one that counts. An attempt that failed or crashed has a failure row, which distinguishes the two
--- cases.
+-- Safe: read-only. The caller holds the job's lease, so earlier owners can no longer write. If a job with an expiry time is released on
+-- its first attempt after it has journaled steps, the attempt is charged so that the job counts as started. The steps of such an attempt
+-- are returned as steps of attempt 2. A first attempt that failed or crashed has a failure row, and its steps keep their number.
 with uncounted as materialized (
   select coalesce(max(f.at), '-infinity') as failed_at
   from queue.job j

@@ -1,10 +1,11 @@
--- nothing -> tallied: writes the outcomes of attempts that ended in this process within an interval whose middle was $3 ms ago, one row per queue
--- and type. Returns the number of rows.
--- $1 process, random  $2 number of the batch, increasing  $3 age in ms  $4 queues  $5 job types  $6 completed  $7 retried  $8 dead  $9 cancelled
--- $10 snoozed  $11 released  $12 expired  $13 lease_lost  $14 timed_out  $15 panicked  $16 crashed  $17 run times
--- $18 start latencies, both as histograms in the tables' format
--- Safe: each batch number is written only once, even if its rows have been rolled up since, so the batch can be retried until the server responds.
--- Runs with synchronous_commit=off: a crash may lose a batch. Each process has its own row in tally_source, so the statement waits for no lock.
+-- nothing -> tallied: writes the outcomes of attempts that ended in this process, one row per queue and type. The middle of the measured
+-- interval was $3 ms ago. Returns the number of rows.
+-- $1 process, random  $2 number of the batch, increasing  $3 age in ms  $4 queues  $5 job types  $6 completed  $7 retried  $8 dead
+-- $9 cancelled  $10 snoozed  $11 released  $12 expired  $13 lease_lost  $14 timed_out  $15 panicked  $16 crashed
+-- $17 run times and $18 start latencies, both as histograms in the tables' format
+-- Safe: each batch number is written only once, even if its rows have since been rolled up, so the process retries the batch until the
+-- server responds. Runs with synchronous_commit=off: a crash may lose a batch. Each process has its own row in tally_source, so the
+-- statement waits for no lock.
 with news as (
   insert into queue.tally_source as s (source, number, at)
   values ($1, $2, now())
@@ -12,7 +13,7 @@ with news as (
   set number = excluded.number, at = excluded.at
   where s.number < excluded.number
   returning s.number
-), said as (
+), input as (
   insert into queue.tallied (at, queue, job_type, completed, retried, dead, cancelled, snoozed, released, expired, lease_lost, timed_out, panicked,
     crashed, run, start)
   select date_bin('10 s', now() - $3::float8 * interval '1 millisecond', '1970-01-01+00'), t.queue, t.job_type, t.completed, t.retried, t.dead,
@@ -23,4 +24,4 @@ with news as (
   where exists (select from news)
   returning 1
 )
-select count(*) from said
+select count(*) from input

@@ -1,4 +1,4 @@
--- Returns the queues and job types of the jobs $1, with the number of jobs of each.
+-- Returns one row per queue and job type of the jobs $1, with the number of these jobs.
 -- $1 ids
 select l.queue, queue.type_of(l.job_type) as job_type, count(*) as jobs
 from unnest($1::bigint[]) i (id)

@@ -1,6 +1,7 @@
--- Returns the transactions that marked lane rows, if no snapshot sees these rows unmarked any more.
--- Safe: read-only. A session with an older snapshot shows that snapshot in backend_xmin, which every role may read, since before the marking
--- transaction ended. Transactions of such sessions have lower ids than the next transaction (pass_lanes.sql), which must not have an id yet.
+-- Returns the transactions that marked lane rows for deletion, once no snapshot sees these rows unmarked.
+-- Safe: read-only. The backend_xmin of a session shows whether its snapshot is older than the end of the marking transaction, and every
+-- role may read backend_xmin. Transactions of sessions with an older snapshot have lower ids than the transaction that runs
+-- pass_lanes.sql. That transaction must not have an id yet.
 select distinct l.leaving::text as leaving
 from queue.lane l
 where l.leaving is not null and l.passed is null

@@ -1,5 +1,5 @@
--- Wakes sleeping workers that serve the queues of the lanes $1, to which jobs were released. The released jobs keep their old places, which are
--- below the floors.
+-- Notifies sleeping workers that serve the queues of the lanes $1, after jobs were released to these lanes. The places of the released
+-- jobs are their ids, which are below the workers' floors.
 -- $1 lanes
 select queue.wake(k.queue)
 from (select distinct l.queue from queue.lane l where l.lane = any ($1)) k

@@ -1,4 +1,5 @@
--- Returns the lanes of the next $3 jobs after the id $1 up to the id $2, and the id of the last one, or null if there are no more.
+-- Returns the lanes of the next $3 jobs after the id $1 up to the id $2. Also returns the id of the last of these jobs, or null if there
+-- are fewer than $3 such jobs.
 -- $1 id to start after  $2 last id  $3 maximum number of jobs
 -- Safe: read-only.
 select case when count(*) = $3 then max(p.id) end as last, coalesce(array_agg(distinct p.lane), '{}') as lanes

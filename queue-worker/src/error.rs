@@ -1,4 +1,4 @@
-//! Errors of a worker. The failure of a job is not an error but a verdict.
+//! Errors of a worker. A failed job is not an error of the worker, but has a failure verdict.
 
 use std::{
     fmt,
@@ -8,11 +8,12 @@ use std::{
 
 use queue_core::RegistryError;
 
-/// Error that prevents a worker from starting or running, or an operation from being carried out.
+/// Error that prevents a worker from starting or running, or that makes an operation fail.
 #[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The store does not match this release, a name is invalid, or an operator's request cannot be carried out.
+    /// `queue_core` returned an error, for example because the store does not match this release, a name is invalid, or an operation was
+    /// rejected.
     #[error(transparent)]
     Core(#[from] queue_core::Error),
     /// The job types of this binary are invalid.
@@ -32,15 +33,15 @@ pub enum Error {
     /// The database URL is invalid.
     #[error("invalid database URL: {0}")]
     Address(String),
-    /// No host in the database URL has the required role.
+    /// No host in the database URL has the required server role, such as primary.
     #[error(
         "no host of the database has the required role: {why}; promote one or wait for it, or set in the URL what is acceptable: `target_session_attrs=any`, \
          `prefer-standby` or others"
     )]
     NoHost {
-        /// Response of each host.
+        /// Role or connection error of each host, as text.
         why: String,
-        /// Whether any host is a standby that may still get the required role.
+        /// Whether any host responded. The role of a host that responded may still change to the required role.
         standby: bool,
     },
     /// The database is read-only, so a worker cannot use it.
@@ -49,7 +50,7 @@ pub enum Error {
          worker wait: `--on-standby wait` (QUEUE_ON_STANDBY)"
     )]
     Standby,
-    /// A transaction pooler mixes up prepared statements of its clients, so that the server may execute a wrong statement.
+    /// A transaction pooler mixes up its clients' prepared statements, so the server may execute a wrong statement.
     #[error(
         "a pooler in front of the database mixes up prepared statements; set `max_prepared_statements` (PgBouncer 1.21 or later), let it pool sessions \
          (`pool_mode = session`), or name the server itself: QUEUE_DIRECT_URL (`--direct-url`)"
@@ -64,7 +65,7 @@ pub enum Error {
     #[cfg(feature = "embedded")]
     #[error(transparent)]
     Embedded(#[from] queue_embedded::EmbeddedError),
-    /// The store in the embedded server cannot be used by this release.
+    /// This release cannot use the store in the embedded server.
     #[cfg(feature = "embedded")]
     #[error(
         "{why}; the store is in the embedded PostgreSQL of this machine: if its data is not needed, stop the processes that use it and remove its folder \
@@ -73,7 +74,7 @@ pub enum Error {
     EmbeddedStore {
         /// Reason why the store cannot be used.
         why: queue_core::Error,
-        /// Data folder of the server.
+        /// Data directory of the embedded server.
         folder: std::path::PathBuf,
     },
     /// A limit is invalid, or two job types declare the limit differently.
@@ -81,7 +82,7 @@ pub enum Error {
     Limit {
         /// Name of the limit.
         name: String,
-        /// Reason why the limit is invalid.
+        /// Reason why the limit was rejected.
         why: String,
     },
     /// The value of a setting is invalid.
@@ -110,8 +111,8 @@ pub enum Error {
         /// Underlying error.
         why: std::io::Error,
     },
-    /// The listener of the health checks cannot bind its address, because the address does not belong to this machine or must not be used.
-    /// If another process uses the address, the listener waits instead of failing.
+    /// The listener of the health checks cannot bind its address, because the address does not belong to this machine or must not be
+    /// used. An address that is in use by another process is no error: the listener waits until the address is free.
     #[cfg(feature = "health")]
     #[error("health checks cannot listen on {address}: {why}; set another address, or port 0 for any free port (`--health`, QUEUE_HEALTH)")]
     Health {
@@ -123,16 +124,15 @@ pub enum Error {
     /// A thread of the worker could not be started.
     #[error("cannot start a thread of the worker: {0}")]
     Thread(String),
-    /// The function that configures the workers of many stores panicked.
+    /// The application's callback that configures each store's worker panicked.
     #[error("the function that configures a store's worker panicked")]
     Making,
-    /// The task that supervises many stores panicked, and the panic was logged. All stores are stopped.
+    /// The task that supervises the workers of all stores panicked. The panic was logged, and all workers are stopped.
     #[error("the task that supervises the stores has ended unexpectedly, which is a bug in this library; restart the process")]
     Untended,
 }
 
-/// Formats the `Display` text. The `Debug` output of the driver's error contains the server's DETAIL, which may be a whole row including
-/// the payload.
+/// Formats the `Display` text. The derived `Debug` output would include the DETAIL of a database error, which may contain a payload.
 impl fmt::Debug for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Error({self})")
@@ -140,8 +140,8 @@ impl fmt::Debug for Error {
 }
 
 impl Error {
-    /// Returns whether a retry may succeed. This is the case if the database is unreachable, full, restarting or a standby, or if it
-    /// aborted a deadlock.
+    /// Returns whether a retry may succeed. Examples: the database is unreachable, restarting, out of resources or a standby, or the
+    /// transaction was aborted because of a deadlock.
     pub fn is_transient(&self) -> bool {
         match self {
             Self::Database(error) | Self::Connect { source: error, .. } | Self::Core(queue_core::Error::Database(error)) => {
@@ -153,8 +153,8 @@ impl Error {
     }
 }
 
-/// Logs an error after which a loop of the worker retries. While the database is unreachable, every loop fails repeatedly. Such errors are
-/// logged at most once a second, with the number of omitted errors.
+/// Logs an error of a worker loop that retries. Transient errors are logged at most once a second, with the number of omitted errors.
+/// While the database is unreachable, every loop fails repeatedly.
 pub(crate) fn warn_throttled(error: &sqlx::Error, what: &'static str) {
     static LAST: Mutex<(Option<Instant>, u32)> = Mutex::new((None, 0));
     let unsaid = if is_transient(error) {
@@ -170,7 +170,7 @@ pub(crate) fn warn_throttled(error: &sqlx::Error, what: &'static str) {
     tracing::warn!(error = error_message(error), unsaid, "{what}");
 }
 
-/// Returns the message of an error. If client and server disagree about encryption, the message includes the fix.
+/// Returns the message of an error. If client and server disagree about encryption, the message also contains a fix.
 pub(crate) fn error_message(error: &sqlx::Error) -> String {
     let message = queue_core::message(error);
     match tls_fix(&message) {
@@ -179,7 +179,7 @@ pub(crate) fn error_message(error: &sqlx::Error) -> String {
     }
 }
 
-/// Returns the message of a failed connection. If the server cannot be reached, the message says which parts of the URL to check.
+/// Returns the message for a failed connection. If the server cannot be reached, the message names the parts of the URL to check.
 fn connect_message(error: &sqlx::Error) -> String {
     let message = error_message(error);
     match error {
@@ -190,7 +190,7 @@ fn connect_message(error: &sqlx::Error) -> String {
     }
 }
 
-/// Returns the fix for a disagreement about encryption or certificates, if the message describes one.
+/// Returns a fix if the message reports a disagreement about encryption or certificates.
 fn tls_fix(message: &str) -> Option<&'static str> {
     const WITHOUT: &str = "this program was built without TLS: enable the feature `tls` of `queue-worker`, which is on by default";
     let about = |text| message.contains(text);
@@ -209,12 +209,12 @@ fn tls_fix(message: &str) -> Option<&'static str> {
     }
 }
 
-/// Returns whether a lock could not be acquired in time.
+/// Returns whether the statement failed because a lock was not available (SQLSTATE 55P03).
 pub(crate) fn is_locked(error: &sqlx::Error) -> bool {
     error.as_database_error().and_then(sqlx::error::DatabaseError::code).is_some_and(|code| code == "55P03")
 }
 
-/// Returns whether a retry may succeed, like [`Error::is_transient`], for an error of the driver.
+/// Returns whether a retry may succeed after a driver error. See [`Error::is_transient`].
 pub(crate) fn is_transient(error: &sqlx::Error) -> bool {
     match error {
         sqlx::Error::Database(db) => match db.code().as_deref() {

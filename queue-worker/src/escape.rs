@@ -1,24 +1,25 @@
-//! Escapes untrusted text such as errors, payloads and names for a terminal. Escaped text cannot move the cursor, change the title, or
-//! reorder words.
+//! Escapes untrusted text such as errors, payloads and names for output to a terminal. Escaped text cannot move the cursor, change the
+//! window title or reorder words.
 
 use std::fmt::Write as _;
 
-/// Escapes a text for a single line. Line breaks and tabs are escaped as well.
+/// Escapes text for output on a single line. Also escapes line breaks and tabs.
 pub(crate) fn line(text: &str) -> String {
     escape(text, |c| if matches!(c, '\n' | '\t' | '\r') { Escape::Short } else { Escape::Code })
 }
 
-/// Escapes a text of several lines. Line breaks and tabs are kept.
+/// Escapes text that may have several lines. Keeps line breaks and tabs.
 pub(crate) fn lines(text: &str) -> String {
     escape(text, |c| if matches!(c, '\n' | '\t') { Escape::None } else { Escape::Code })
 }
 
-/// Escapes a JSON document without changing its meaning. Characters that need to be escaped occur only in JSON strings.
+/// Replaces unsafe characters in a JSON document with JSON escapes. The document's value does not change, because unsafe characters can
+/// occur only within JSON strings.
 pub(crate) fn json(text: &str) -> String {
     escape(text, |c| if matches!(c, '\n' | '\t') { Escape::None } else { Escape::Json })
 }
 
-/// Escapes a text for a single line and truncates the result to `most` characters.
+/// Escapes text for output on a single line and truncates the result to `most` characters.
 pub(crate) fn short(text: &str, most: usize) -> String {
     let text = line(text);
     if text.chars().count() <= most {
@@ -29,7 +30,7 @@ pub(crate) fn short(text: &str, most: usize) -> String {
     cut
 }
 
-/// Form of an escaped control character.
+/// Notation of an escaped character.
 enum Escape {
     None,
     /// Short escape such as `\n`.
@@ -54,7 +55,7 @@ fn escape(text: &str, how: impl Fn(char) -> Escape) -> String {
     out
 }
 
-/// Returns whether a character is a control character (C0 or C1) or a line separator, or changes the text direction.
+/// Returns whether a character is a control character (C0 or C1), a line or paragraph separator, or a bidirectional formatting character.
 fn is_unsafe(c: char) -> bool {
     c.is_control() || matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }

@@ -1,6 +1,6 @@
 //! Worker for `queue-core`: claims, runs and settles jobs after they have been enqueued.
 //!
-//! A binary runs only the job types linked into it. Therefore a worker is started with a single call in your own binary:
+//! A binary runs only the job types linked into it. Therefore, you start a worker with a single call in your own binary:
 //!
 //! ```no_run
 //! # async fn example(pool: sqlx::PgPool) -> Result<(), queue_worker::Error> {
@@ -10,7 +10,7 @@
 //! # }
 //! ```
 //!
-//! Alternatively, [`main!`] generates a complete command line with `run`, `migrate`, `stats`, `requeue` and more.
+//! Alternatively, [`main!`] generates a complete command line with `run`, `migrate`, `stats`, `requeue` and more commands.
 //!
 //! # Features
 //!
@@ -18,8 +18,8 @@
 //!
 //! - `cli`: the command line.
 //! - `embedded`: a private PostgreSQL server that is used if no database URL is configured.
-//! - `tls`: encrypted connections, by rustls with the system's certificates.
-//! - `top`: a command that monitors a store on a terminal.
+//! - `tls`: encrypted connections with rustls and the system's certificates.
+//! - `top`: a command that monitors a store in a terminal.
 //! - `logs`: stores what handlers log; implied by `cli`.
 //!
 //! Off by default:
@@ -29,16 +29,16 @@
 //! - `metrics`: an endpoint for Prometheus.
 //! - `otel`: metrics for an OpenTelemetry meter.
 //!
-//! A program that only runs a [`Worker`] can set `default-features = false`, and then links forty crates fewer.
+//! A program that only runs a [`Worker`] can set `default-features = false` to link about forty fewer crates.
 //!
 //! # Guarantees
 //!
-//! A job whose enqueue was committed is run until it completes, is cancelled, or becomes a dead letter, which operators can inspect. A
-//! verdict is accepted only under the lease of its claim, so a worker that was slow, killed, duplicated or disconnected changes nothing. An
-//! attempt may be repeated if its process or connection ends before the verdict is committed. `cx.begin()` commits effects in the same
-//! database together with the verdict.
+//! After the enqueue of a job is committed, the job runs until it completes, is cancelled, or becomes a dead letter that operators can
+//! inspect. A verdict is accepted only under the lease of its claim. A worker that has lost its lease, for example because it was slow or
+//! disconnected, therefore changes nothing. An attempt may be repeated if its process or connection ends before the verdict is committed.
+//! `cx.begin()` commits effects in the same database together with the verdict.
 
-// A module imports only from modules listed below it (see `ARCHITECTURE.md`).
+// A module imports only from the modules listed below it (see `ARCHITECTURE.md`).
 #[cfg(feature = "cli")]
 pub mod cli;
 #[cfg(feature = "dashboard")]
@@ -69,7 +69,7 @@ mod serve;
 pub use error::Error;
 pub use live::{Config, Database, DatabaseOptions, OnStandby, log_panics, shutdown_signal};
 #[cfg(feature = "logs")]
-pub use logs::{AtLeast, Logs, logs, logs_at};
+pub use logs::{Logs, MinimumLevel, logs, logs_at};
 #[cfg(feature = "embedded")]
 pub use queue_embedded as embedded;
 pub use run::AttemptOutcome;
@@ -78,7 +78,7 @@ pub use sqlx;
 pub use stores::StoresWorker;
 pub use worker::Worker;
 
-/// Reports that the command line requires the feature `cli`.
+/// Reports at compile time that the command line requires the feature `cli`.
 #[cfg(not(feature = "cli"))]
 #[macro_export]
 macro_rules! main {

@@ -1,6 +1,6 @@
-//! Layer for the program's `tracing` subscriber that stores what handlers log, for job types with `keep_logs`.
+//! Layer for the program's `tracing` subscriber. The layer stores the log events of handlers whose job types set `keep_logs`.
 //!
-//! The attempt owns its log and the size limit. This module finds the log to which an event belongs, and formats the event as a line.
+//! Each attempt owns a log with a size limit. This module finds the log of an event's attempt, and formats the event as a line.
 
 use std::{
     fmt,
@@ -26,14 +26,14 @@ use tracing_subscriber::{
     util::SubscriberInitExt as _,
 };
 
-/// Returns a layer that stores what handlers log at `INFO` and above with their attempts, for job types with `#[job(keep_logs = "64KiB")]`.
+/// Returns a layer that stores a handler's log events at `INFO` and above with their attempt, for job types with `#[job(keep_logs =
+/// "64KiB")]`.
 ///
-/// [`main!`](crate::main) installs the layer. A program with its own subscriber adds it next to the layer that prints. The layer has its
-/// own filter, so set filters on the other layers and not on the whole subscriber. A global `EnvFilter` would remove events from this layer
-/// as well.
+/// [`main!`](crate::main) installs the layer. A program with a custom subscriber adds the layer next to the layer that prints. Set
+/// filters on the other layers instead of the whole subscriber. A global `EnvFilter` would also remove events from this layer.
 ///
-/// An event belongs to an attempt if it occurs within the attempt's span or a child span. This includes events of the handler, and of tasks
-/// that are `.instrument`ed with such a span. Events are stored unmodified: **what a handler logs is stored as plain text**.
+/// An event belongs to an attempt if it occurs within the attempt's span or a child span. These events come from the handler, and from
+/// tasks that are `.instrument`ed with one of these spans. Events are stored unmodified: **what a handler logs is stored unencrypted**.
 ///
 /// ```no_run
 /// use tracing_subscriber::{EnvFilter, Layer as _, layer::SubscriberExt as _, util::SubscriberInitExt as _};
@@ -41,37 +41,37 @@ use tracing_subscriber::{
 /// let print = tracing_subscriber::fmt::layer().with_filter(EnvFilter::from_default_env());
 /// tracing_subscriber::registry().with(print).with(queue_worker::logs()).init();
 /// ```
-pub fn logs<S>() -> Filtered<Logs<S>, AtLeast, S>
+pub fn logs<S>() -> Filtered<Logs<S>, MinimumLevel, S>
 where
     S: Subscriber + for<'a> LookupSpan<'a>,
 {
     logs_at(Level::INFO)
 }
 
-/// Returns the same layer as [`logs`], for events at `level` and above.
-pub fn logs_at<S>(level: Level) -> Filtered<Logs<S>, AtLeast, S>
+/// Returns a layer like [`logs`], for events at `level` and above.
+pub fn logs_at<S>(level: Level) -> Filtered<Logs<S>, MinimumLevel, S>
 where
     S: Subscriber + for<'a> LookupSpan<'a>,
 {
-    Logs { subscriber: PhantomData }.with_filter(AtLeast(LevelFilter::from_level(level)))
+    Logs { subscriber: PhantomData }.with_filter(MinimumLevel(LevelFilter::from_level(level)))
 }
 
-/// Default filter of the worker's log. It omits the notices of a migration that had nothing to do.
+/// Default filter of the worker's log. Omits PostgreSQL notices, because migrations that change nothing cause notices.
 pub(crate) const WORKER_LOG: &str = "info,sqlx::postgres::notice=warn";
 
-/// Logs to stderr if the program has set no subscriber, because failed attempts would not be visible otherwise. The filter is `RUST_LOG` or
-/// else [`WORKER_LOG`].
+/// Logs to stderr unless the program has set a subscriber. Without a subscriber, failed attempts would not be visible. The filter is
+/// `RUST_LOG`, or [`WORKER_LOG`] if `RUST_LOG` is missing or invalid.
 pub(crate) fn log_to_stderr_by_default() {
     if tracing::dispatcher::get_default(tracing::Dispatch::is::<NoSubscriber>) {
         log_to_stderr(EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(WORKER_LOG)), false);
     }
 }
 
-/// Logs to stderr and stores what handlers log. If the program has set a subscriber, the call has no effect.
+/// Logs to stderr and stores the log events of handlers. If the program has set a subscriber, the call has no effect.
 pub(crate) fn log_to_stderr(filter: EnvFilter, as_json: bool) {
-    // Errors while writing a log line must not be logged in turn. Otherwise a closed stderr would end the process.
+    // Errors while writing a log line must not be logged. Otherwise a closed stderr would end the process.
     let log = tracing_subscriber::fmt::layer().with_writer(stderr).with_ansi(stderr().is_terminal()).log_internal_errors(false);
-    // The filter applies only to printed lines. Stored logs have a filter of their own.
+    // The filter applies only to printed lines. The layer for stored logs has a separate filter.
     let kept = tracing_subscriber::registry().with(logs());
     // Fails only if the program has set a subscriber, which takes precedence.
     let _ = if as_json { kept.with(log.json().with_filter(filter)).try_init() } else { kept.with(log.with_filter(filter)).try_init() };
@@ -82,15 +82,15 @@ pub struct Logs<S> {
     subscriber: PhantomData<fn(S)>,
 }
 
-/// Filter of the layer returned by [`logs`], which accepts events at a level and above.
+/// Filter of the layer returned by [`logs`]. Accepts events at a level and above.
 ///
 /// The filter is evaluated for each event, and its decision is never cached per callsite. If all filters of a subscriber are cached,
-/// `tracing-subscriber` reuses the last decision made on this thread, even for another event. The driver checks whether statements are
-/// logged. The line that follows such a check would then be lost to every layer (tokio-rs/tracing#2519).
+/// `tracing-subscriber` reuses the last decision on this thread, even for another event. The database driver checks whether statements
+/// are logged. The next log line after such a check would then be lost to every layer (tokio-rs/tracing#2519).
 #[derive(Clone, Copy, Debug)]
-pub struct AtLeast(LevelFilter);
+pub struct MinimumLevel(LevelFilter);
 
-impl<S> Filter<S> for AtLeast {
+impl<S> Filter<S> for MinimumLevel {
     fn enabled(&self, metadata: &Metadata<'_>, _: &Context<'_, S>) -> bool {
         *metadata.level() <= self.0
     }

@@ -1,4 +1,4 @@
-//! Name of the program as used in messages that contain commands, and job types that ignore signals.
+//! Program name for messages that contain commands, and a check whether a job type ignores signals.
 
 use std::borrow::Cow;
 
@@ -7,7 +7,8 @@ pub(crate) use queue_core::runner::program_name as name;
 pub(crate) use queue_core::runner::remember_program as remember;
 use queue_core::{Registry, operate::Why, runner::BUNDLED};
 
-/// Replaces the program name in the commands of a text. A command starts at the beginning of the text or after a backtick.
+/// Replaces `queue-worker` with this program's name in the commands of a text. A command starts at the beginning of the text or after a
+/// backtick.
 pub(crate) fn commands(text: &str) -> Cow<'_, str> {
     commands_of(text, name())
 }
@@ -22,13 +23,13 @@ fn commands_of<'t>(text: &'t str, name: &str) -> Cow<'t, str> {
     Cow::Owned(text.strip_prefix(COMMAND).map(|rest| format!("{name} {rest}")).unwrap_or(text))
 }
 
-/// Returns whether jobs of this type ignore signals, because the type is linked into this binary and not durable. A type that is not linked
-/// may be durable in another binary.
+/// Returns whether jobs of this type ignore signals. A linked type that is not durable ignores signals. A type that is not linked may be
+/// durable in another binary, so the result is `false`.
 pub(crate) fn ignores_signals(job_type: &str) -> bool {
     Registry::linked().unwrap_or_default().get(job_type).is_some_and(|found| !found.options().durable)
 }
 
-/// Applies [`commands`] to the suggested fix of each cause.
+/// Applies [`commands`] to the suggested fix of each cause in `why`.
 pub(crate) fn name_commands(mut why: Why) -> Why {
     for fix in why.causes.iter_mut().filter_map(|cause| cause.fix.as_mut()) {
         *fix = commands(fix).into_owned();

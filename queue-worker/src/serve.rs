@@ -1,5 +1,5 @@
-//! Serves HTTP connections. The number of connections is limited, as is the time that a client may take to send a request or to read a
-//! response. Further clients wait. Each request carries the peer address as `ConnectInfo`. The server does not depend on the routes.
+//! Serves a router over HTTP. The number of connections is limited, and further clients wait. The time for sending a request and for
+//! reading a response is also limited. Each request carries the peer address as `ConnectInfo`.
 
 use std::{
     io,
@@ -28,25 +28,25 @@ use tokio::{
 pub(crate) struct ServerLimits {
     /// Maximum number of concurrent connections. Further clients wait.
     pub(crate) connections: usize,
-    /// Timeout after which a client is disconnected if it sends no request or does not read the response.
+    /// Maximum time without progress while a client sends a request or reads a response. The client is then disconnected.
     pub(crate) idle_timeout: Duration,
-    /// Maximum duration of a connection.
+    /// Maximum duration of a connection. `None` for no limit.
     pub(crate) max_duration: Option<Duration>,
 }
 
-/// Delay between tries to bind an address that another process is using.
+/// Delay between attempts to bind an address that another process uses.
 #[cfg(any(feature = "health", all(feature = "dashboard", feature = "cli")))]
 const RETRY_INTERVAL: Duration = Duration::from_secs(2);
 
-/// Number of tries between two warnings that the address is in use.
+/// Number of attempts between two warnings that the address is in use.
 #[cfg(any(feature = "health", all(feature = "dashboard", feature = "cli")))]
 const TRIES_PER_WARNING: u32 = 30;
 
-/// Binds `address`. Returns `None` if another process is using the address, such as a predecessor that is still stopping.
+/// Binds `address`. Returns `None` if another process, such as a predecessor that is still stopping, uses the address.
 #[cfg(any(feature = "health", all(feature = "dashboard", feature = "cli")))]
 pub(crate) async fn bind(address: std::net::SocketAddr) -> io::Result<Option<TcpListener>> {
     let bound = match TcpListener::bind(address).await {
-        // On a machine without IPv6, `[::]` stands for all IPv4 addresses.
+        // On a host without IPv6, `[::]` stands for all IPv4 addresses.
         Err(error) if address.is_ipv6() && address.ip().is_unspecified() && error.kind() != io::ErrorKind::AddrInUse => {
             TcpListener::bind(("0.0.0.0", address.port())).await.map_err(|_| error)
         }
@@ -59,7 +59,7 @@ pub(crate) async fn bind(address: std::net::SocketAddr) -> io::Result<Option<Tcp
     }
 }
 
-/// Binds `address` as soon as it is free. `what` names the waiting server in the log.
+/// Binds `address`, and retries until the address is free. `what` names the server in log lines.
 #[cfg(any(feature = "health", all(feature = "dashboard", feature = "cli")))]
 pub(crate) async fn bind_when_free(address: std::net::SocketAddr, what: &str) -> TcpListener {
     for tries in 0_u32.. {
@@ -76,7 +76,7 @@ pub(crate) async fn bind_when_free(address: std::net::SocketAddr, what: &str) ->
     std::future::pending().await
 }
 
-/// Serves connections until `stop` completes. Requests in progress are then dropped.
+/// Serves connections until `stop` completes, and then drops pending requests.
 pub(crate) async fn serve(listener: TcpListener, router: Router, limits: ServerLimits, stop: impl Future<Output = ()>) {
     let permits = Arc::new(Semaphore::new(limits.connections));
     let mut tasks = JoinSet::new();
@@ -107,7 +107,7 @@ pub(crate) async fn serve(listener: TcpListener, router: Router, limits: ServerL
     }
 }
 
-/// Serves one connection. Connection errors are ignored, because they affect only that client.
+/// Serves one connection. Connection errors are ignored, because they affect only one client.
 async fn handle_connection(stream: TcpStream, router: Router, ServerLimits { idle_timeout, max_duration, .. }: ServerLimits) {
     let mut server = Builder::new(TokioExecutor::new()).http1_only();
     server.http1().timer(TokioTimer::new()).header_read_timeout(idle_timeout);
@@ -119,7 +119,7 @@ async fn handle_connection(stream: TcpStream, router: Router, ServerLimits { idl
     }
 }
 
-/// Connection that fails if the client stops reading.
+/// Connection that fails if the client stops reading the response.
 struct StallGuard {
     stream: TcpStream,
     idle_timeout: Duration,
@@ -128,7 +128,7 @@ struct StallGuard {
 }
 
 impl StallGuard {
-    /// Returns an error if nothing could be sent for the idle timeout.
+    /// Returns an error if no bytes could be sent for the idle timeout.
     fn check_progress(&mut self, tried: Poll<io::Result<usize>>, context: &mut Context<'_>) -> Poll<io::Result<usize>> {
         if tried.is_ready() {
             self.stalled = None;
@@ -152,7 +152,7 @@ impl AsyncWrite for StallGuard {
         self.check_progress(tried, context)
     }
 
-    // A socket does not need to be flushed, and its shutdown never blocks.
+    // A socket needs no flush, and its shutdown never blocks.
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         Pin::new(&mut self.stream).poll_flush(context)
     }

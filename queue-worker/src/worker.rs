@@ -1,4 +1,4 @@
-//! Worker, with its builder methods and the loops of which it consists.
+//! Worker with its builder methods and loops.
 //!
 //! ```text
 //! poller ---hints---> claimers ---jobs---> slots ---verdicts---> settle loop
@@ -50,7 +50,7 @@ use crate::{
     tally::MetricsBuffer,
 };
 
-/// Worker that runs the jobs of a store. Configure it with the builder methods, then call [`Worker::run`].
+/// Worker that runs a store's jobs. Configure the worker with the builder methods, then call [`Worker::run`].
 ///
 /// ```no_run
 /// # async fn example(pool: sqlx::PgPool) -> Result<(), queue_worker::Error> {
@@ -73,7 +73,7 @@ pub struct Worker {
     /// Schedules declared by the registered job types.
     declared: Vec<DeclaredSchedule>,
     schedules: Vec<(String, Schedule)>,
-    /// Declared limits of queues, by queue.
+    /// Pairs of queue and declared limit.
     limits: Vec<(String, Limit)>,
     #[cfg(feature = "health")]
     health: Option<std::net::SocketAddr>,
@@ -81,15 +81,15 @@ pub struct Worker {
     meter: Option<opentelemetry::metrics::Meter>,
 }
 
-/// Number of the worker's own connections that are never shared: one for heartbeats and one for notifications. All other loops share the
-/// remaining connections.
+/// Number of connections that are not shared: one for heartbeats and one for notifications. All other loops share the remaining connections
+/// of the worker.
 const ALONE: usize = 2;
 
 impl Worker {
     /// Creates a worker that shares `pool` with the handlers.
     ///
-    /// The worker opens additional connections to the same database: four while there is little to do, more while more statements run
-    /// concurrently, and at most [`Worker::connections`]. Each running transactional job uses a connection of the pool.
+    /// The worker opens additional connections to the same database: four while the worker is idle, more for concurrent statements, and
+    /// at most [`Worker::connections`]. Each running transactional job uses a connection from the pool.
     pub fn new(pool: PgPool) -> Self {
         let (config, states, observer) = (Config::default(), States::default(), OutcomeObserver::default());
         let (declared, schedules, limits, middleware, ready) = Default::default();
@@ -113,19 +113,19 @@ impl Worker {
         }
     }
 
-    /// Returns the pool passed to [`Worker::new`], for example to build the state of handlers.
+    /// Returns the pool passed to [`Worker::new`], for example to build state for handlers.
     pub fn pool(&self) -> &PgPool {
         &self.pool
     }
 
-    /// Uses the address of `pool` for the worker's own connections. These bypass a transaction pooler that does not keep sessions. See
-    /// [`Database::direct`](crate::Database::direct).
+    /// Uses the address of `pool` for the worker's dedicated connections. These connections bypass a transaction pooler that does not keep
+    /// sessions. See [`Database::direct`](crate::Database::direct).
     pub fn direct(mut self, pool: &PgPool) -> Self {
         self.direct = Some(pool.clone());
         self
     }
 
-    /// Adds a value that handlers access with `cx.state::<T>()`. There is one value per type.
+    /// Adds a value that handlers access with `cx.state::<T>()`. A worker has one value per type.
     pub fn state<T: Send + Sync + 'static>(mut self, value: T) -> Self {
         self.states.put(value);
         self
@@ -134,7 +134,7 @@ impl Worker {
     /// Registers the job type `T`.
     ///
     /// Once a job type is registered, the worker runs only registered types instead of all types linked into the binary. Registration is
-    /// meant for platforms without link-time registration, and for workers that run only some types.
+    /// intended for platforms without link-time registration, and for workers that run only some types.
     pub fn register<T: Handler>(mut self) -> Self {
         if let Err(error) = self.registry.get_or_insert_default().register::<T>() {
             self.broken.get_or_insert(error);
@@ -143,7 +143,8 @@ impl Worker {
         self
     }
 
-    /// Registers a job type whose handler takes batches, such as `#[job(batch = 500)]`. Otherwise the same as [`Worker::register`].
+    /// Registers a job type whose handler takes batches, for example a type declared with `#[job(batch = 500)]`. Otherwise equivalent to
+    /// [`Worker::register`].
     pub fn register_batch<T: BatchHandler>(mut self) -> Self {
         if let Err(error) = self.registry.get_or_insert_default().register_batch::<T>() {
             self.broken.get_or_insert(error);
@@ -152,7 +153,7 @@ impl Worker {
         self
     }
 
-    /// Runs `middleware` around each attempt, inside of any middleware added before. See [`Middleware`].
+    /// Runs `middleware` around each attempt, inside the middleware that was added earlier. See [`Middleware`].
     pub fn middleware(mut self, middleware: impl Middleware) -> Self {
         self.middleware.push(Arc::new(middleware));
         self
@@ -160,14 +161,16 @@ impl Worker {
 
     /// Calls `hook` with the outcome of each attempt that ends in this worker, for metrics and alerts.
     ///
-    /// If several hooks are set, all of them are called.
+    /// If several hooks are set, all hooks are called.
     ///
-    /// The hook is called just before the attempt sends its verdict. It should return quickly and leave longer work to a task. If the
-    /// worker loses its lease at that moment, the verdict is refused and another worker runs the job. A panic of the hook is logged and has
-    /// no other effect.
+    /// The hook is called just before the attempt sends its verdict. The hook should return quickly and leave longer work to a task. If
+    /// the worker loses its lease at that moment, the verdict is refused and another worker runs the job. A panic of the hook is logged
+    /// and has no other effect.
     ///
-    /// Two kinds of outcomes are logged and counted, but not passed to the hook: attempts that ended with a crash of their process, which
-    /// another worker recovers, and expired jobs, which had no attempt.
+    /// Two kinds of outcomes are logged and counted, but not passed to the hook:
+    ///
+    /// - Attempts that ended with a crash of their process. Another worker recovers the jobs of these attempts.
+    /// - Expired jobs, which had no attempt.
     ///
     /// Each failed attempt is also logged at `info`, and each dead letter at `warn`.
     ///
@@ -189,11 +192,11 @@ impl Worker {
         self
     }
 
-    /// Calls `hook` once, when this worker is registered in the store and claims jobs.
+    /// Calls `hook` once this worker is registered in the store and claims jobs.
     ///
-    /// If several hooks are set, all of them are called.
+    /// If several hooks are set, all hooks are called. Each hook is called only once.
     ///
-    /// The hook can notify a health check or a supervisor, for example. The worker of the command line notifies systemd automatically
+    /// The hook can notify a health check or a supervisor, for example. The command line's worker notifies systemd automatically
     /// (`Type=notify`). A slow hook delays only other hooks. A worker is not ready while the database is unreachable.
     ///
     /// ```no_run
@@ -213,16 +216,15 @@ impl Worker {
 
     /// Runs jobs until `shutdown` completes, and then stops the worker.
     ///
-    /// At shutdown, running handlers may finish within the grace period, and all other jobs are released without counting an attempt. While
-    /// the database is unreachable, the worker waits and reconnects.
+    /// At shutdown, running handlers can finish within the grace period. All other jobs are released without counting an attempt. While the
+    /// database is unreachable, the worker waits and reconnects.
     ///
-    /// If the program has not set a `tracing` subscriber, the worker logs to stderr like the command line, filtered by `RUST_LOG` or by
-    /// default at `info`. This requires the feature `logs`, which is on by default.
+    /// If the program has not set a `tracing` subscriber, the worker logs to stderr like the command line. The filter is `RUST_LOG`, or
+    /// `info` by default. Logging to stderr requires the feature `logs`, which is on by default.
     ///
     /// # Errors
     /// Returns an error before the first job if a setting is out of range, a job type is invalid, or the store is not migrated or cannot be
-    /// reached. Also returns an error if the database is a standby and the worker is not configured to wait for it
-    /// ([`Worker::on_standby`]).
+    /// reached. Also returns an error if the database is a standby and the worker is configured to exit ([`Worker::on_standby`]).
     pub async fn run(self, shutdown: impl Future<Output = ()>) -> Result<(), Error> {
         #[cfg(feature = "logs")]
         crate::logs::log_to_stderr_by_default();
@@ -255,7 +257,7 @@ impl Worker {
         shutdown.await;
         loop_health.stop();
         tracing::info!("shutting down");
-        // The shutdown runs on the engine, where handlers that block their thread cannot delay it.
+        // The shutdown runs on the engine's thread. Handlers that block their threads cannot delay the engine.
         let _ = engine.handle().spawn(running.stop(config.grace)).await;
         #[cfg(feature = "otel")]
         if let Some(export) = export {

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use queue_core::{
-    Context, Durable, Failure, Flow, Handler, Job as _, JobHandle, JobResult, JobState, Of, Store, Waiter, job,
+    Context, Durable, Failure, Flow, Handler, Job as _, JobHandle, JobResult, JobState, NodeOutput, Store, Waiter, job,
     operate::{self, Act, Filter},
     runner::locate,
 };
@@ -51,7 +51,7 @@ impl Handler for Limited {
     }
 }
 
-/// Job of which only one per key runs at a time.
+/// Job with a concurrency limit of one per account.
 #[job(name = "limited_by_key", limit(name = "account", key = self.account, concurrency = 1))]
 #[derive(Serialize, Deserialize)]
 struct ByKey {
@@ -91,7 +91,7 @@ impl Handler for Long {
 #[job(name = "sum", output = i64)]
 #[derive(Serialize, Deserialize)]
 struct Sum {
-    of: Of<i64>,
+    of: NodeOutput<i64>,
 }
 
 impl Handler for Sum {
@@ -114,7 +114,7 @@ impl Handler for OwnEnd {
     }
 }
 
-/// Job with a schedule that its type declares.
+/// Job whose type declares a schedule.
 #[job(name = "ticking", every = "1s")]
 #[derive(Default, Serialize, Deserialize)]
 struct Ticking {}
@@ -153,7 +153,7 @@ async fn wait_until_finished(db: &TestDb, what: &str) {
     .await;
 }
 
-/// Enqueues jobs of all kinds through `pool` while a worker is running, and checks their results.
+/// Enqueues jobs of all kinds through `pool` while a worker is running and checks their results.
 async fn play(db: &TestDb, pool: &PgPool, waiter: &Waiter, round: &str) {
     let began = Instant::now();
     let log = |what: &str| eprintln!("{round}: {what}: after {:?}", began.elapsed());
@@ -210,7 +210,7 @@ async fn play(db: &TestDb, pool: &PgPool, waiter: &Waiter, round: &str) {
     wait_until_finished(db, "all of it").await;
 }
 
-/// Runs a flow and operator actions.
+/// Runs a flow and several operator operations.
 async fn operated(db: &TestDb, pool: &PgPool, waiter: &Waiter, (round, dead, long): (&str, &JobHandle<Do>, &JobHandle<Long>)) {
     let mut flow = Flow::new(format!("{round} flow"));
     let first = flow.add("first", Echo { n: 41 });
@@ -237,7 +237,7 @@ async fn operated(db: &TestDb, pool: &PgPool, waiter: &Waiter, (round, dead, lon
     operate::why(pool, Store::default(), long.id()).await.unwrap();
 }
 
-/// Returns the median latency of waiting for a job.
+/// Returns the median time from an enqueue until a waiting caller has the job's output.
 async fn median_wait(pool: &PgPool, waiter: &Waiter) -> Duration {
     let mut all = Vec::new();
     for n in 0..40 {
@@ -255,7 +255,7 @@ async fn every_kind_of_job_runs_over_every_node() {
     let owner = locate(&mut db.pool.acquire().await.unwrap(), Store::default()).await.unwrap().unwrap();
     for (nr, url) in db.urls().into_iter().enumerate() {
         let given = pool(&url);
-        // The worker uses a node other than the producer's.
+        // The worker is connected to a different node than the producer.
         let own = pool(&db.urls()[(nr + 1) % 3]);
         let waiter = Waiter::start(&own);
         db.run_while(worker(&given), async {

@@ -1,5 +1,5 @@
 //! Tests a store in a distributed schema of a Citus cluster, if a cluster is available. `QUEUE_TEST_CITUS` is the URL of its coordinator.
-//! This is a separate test binary, because it runs against a cluster and not together with the other tests.
+//! These tests are a separate binary, because they run against a cluster and not together with the other tests.
 #![allow(clippy::unwrap_used, reason = "a test that fails may panic")]
 
 mod kinds;

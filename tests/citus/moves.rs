@@ -39,7 +39,7 @@ impl Handler for Counted {
 }
 
 /// Enqueues jobs one after another until `stop` is set. Returns the acknowledged job numbers, the times of the acknowledgements, and the
-/// number of rejected enqueues.
+/// error messages of rejected enqueues.
 pub(super) async fn produce(pool: PgPool, store: Store, from: i64, stop: Arc<AtomicBool>) -> (Vec<i64>, Vec<Instant>, Vec<String>) {
     let (mut acknowledged, mut times, mut refused) = (Vec::new(), Vec::new(), Vec::new());
     for n in from.. {

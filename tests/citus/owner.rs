@@ -33,7 +33,7 @@ async fn the_node_of_a_store_is_killed_and_nothing_acknowledged_is_lost() {
         return skipped(what, "QUEUE_TEST_CITUS_NODES is not set, so no node can be killed");
     }
     let Some(db) = cluster(what).await else { return };
-    // A second store, which is on the other node.
+    // The second store is on the other node.
     let other = Store::new("other").unwrap();
     let mut connection = db.pool.acquire().await.unwrap();
     migrate(&mut connection, other).await.unwrap();

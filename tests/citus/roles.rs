@@ -21,7 +21,7 @@ use super::{
 
 const USERS: [(&str, &str); 4] = [("web", "producer"), ("runner", "worker"), ("viewer", "reader"), ("ops", "operator")];
 
-/// Job with a schedule, which any worker may declare.
+/// Job type with a schedule. The worker that declares the schedule has only the worker role.
 #[job(name = "declared", every = "1s")]
 #[derive(Default, serde::Serialize, serde::Deserialize)]
 struct Declared {}
@@ -49,7 +49,7 @@ async fn execute_text(db: &TestDb, text: &str) {
     sqlx::raw_sql(AssertSqlSafe(text.to_owned())).execute(&db.pool).await.unwrap_or_else(|error| panic!("{text}: {error}"));
 }
 
-/// Returns a role name that is unique to the run, because roles belong to the whole cluster.
+/// Returns a role name that is unique to the test run, because all databases of a server share the roles.
 fn role_name(user: &str) -> String {
     format!("queue_run_{}_{user}", std::process::id())
 }
@@ -71,7 +71,7 @@ async fn create_users(db: &TestDb) {
     execute_text(db, &format!("grant select, insert on effect to {}, {}", role_name("runner"), role_name("web"))).await;
 }
 
-/// Drops the users and roles. The database must be dropped first, because the roles have privileges in it.
+/// Drops the users and roles. The caller must drop the database first, because the roles have privileges in it.
 async fn drop_users() {
     let mut admin = PgConnection::connect(&std::env::var("QUEUE_TEST_CITUS").unwrap()).await.unwrap();
     let users = USERS.map(|(user, _)| role_name(user)).into_iter().chain([role_name("mailer")]).chain(roles().names().into_iter().rev());
@@ -80,7 +80,7 @@ async fn drop_users() {
     }
 }
 
-/// Returns the SQLSTATE with which the server rejects a user's statement.
+/// Returns the SQLSTATE of the error for a user's rejected statement.
 async fn refused(pool: &PgPool, text: &str) -> String {
     let error = sqlx::raw_sql(AssertSqlSafe(text.to_owned())).execute(pool).await.expect_err(text);
     error.as_database_error().and_then(sqlx::error::DatabaseError::code).unwrap_or_default().into_owned()
@@ -105,7 +105,6 @@ async fn works(url: &str) {
     assert!(!listed.is_empty() && listed.iter().all(|job| job.payload.is_none()), "{listed:?}");
     operate::counts(&viewer, Store::default()).await.unwrap();
     operate::why(&viewer, Store::default(), one.id()).await.unwrap();
-    // An operator changes jobs.
     let far = Echo { n: 3 }.enqueue(&web).after(Duration::from_hours(1)).await.unwrap();
     assert_eq!(refused(&viewer, &format!("select queue.cancel({})", far.id())).await, "42501");
     far.job_ref().cancel(&ops).await.unwrap();
@@ -114,7 +113,8 @@ async fn works(url: &str) {
     // This user may enqueue into one queue only.
     Echo { n: 4 }.enqueue(&mailer).queue("mail").await.unwrap();
     assert_eq!(refused(&mailer, "select queue.enqueue('echo', '{\"n\": 1}', '{\"queue\": \"other\"}')").await, "42501");
-    // The functions behind the SQL entry points also reject the call. Users may call these functions only on the store's own node.
+    // The schema `queue_here` contains the functions that implement the functions in `queue`. They also reject the call. Users may call
+    // `queue_here` functions only on the store's own node.
     let past = refused(&mailer, "select queue_here.enqueue('echo', '{\"n\": 1}', '{\"queue\": \"other\"}')").await;
     assert!(["42501", "57P03"].contains(&past.as_str()), "{past}");
     for text in ["select count(*) from queue.job", "select queue.cancel(1)", "select queue_here.cancel(1)", "select queue_here.relay()"] {
@@ -144,7 +144,7 @@ async fn each_role_works_over_every_node() {
         .await;
         given.close().await;
     }
-    // The owner migrates through any of its members. Other roles have no access to new objects until the grants are repeated.
+    // Any member of the owner role can migrate. The other roles have no privileges on new objects until the grants are repeated.
     let later = Migration::new(10_000, "later", LATER);
     let done = migrate_with(&mut db.pool.acquire().await.unwrap(), Store::default(), &[later], Duration::from_secs(20)).await.unwrap();
     assert_eq!(done, [10_000]);

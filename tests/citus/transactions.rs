@@ -1,4 +1,4 @@
-//! Tests unusual kinds of transactions through each node.
+//! Tests REPEATABLE READ and read-only transactions through each node.
 
 use queue_core::{Job as _, Store, operate};
 

@@ -1,4 +1,4 @@
-//! Tests clients in other languages: the contents of a job's status, the end of a wait and its rejections, and the programs of
+//! Tests the SQL functions for clients in other languages: job status, waits and rejected waits. Also runs the programs of
 //! `docs/ANY_LANGUAGE.md`.
 
 mod clients;
@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use sqlx::{Connection as _, PgConnection};
 use tests::{Act, Do, TestDb, eventually, server::TestServer};
 
-/// The job type of examples/src/bin/greeter.rs.
+/// Job type of `examples/src/bin/greeter.rs`.
 #[job(send_only, name = "greet", output = String)]
 #[derive(Serialize, Deserialize)]
 struct Greet {
@@ -23,7 +23,7 @@ impl Handler for Greet {
     }
 }
 
-/// Reports progress, then waits until its row in `effect` is deleted.
+/// Job that reports progress and then waits until the table `effect` is empty.
 #[job(send_only)]
 #[derive(Serialize, Deserialize)]
 struct Half;
@@ -156,8 +156,8 @@ async fn a_wait_that_could_never_end_is_refused() {
         assert_eq!(code(&error), "25000", "{error}");
         assert!(error.to_string().contains(level), "{error}");
     }
-    // A wait is rejected in the transaction that enqueued the job, in a savepoint of that transaction, within one statement, and after a
-    // change to the job's row.
+    // A transaction cannot wait for a job that it has enqueued or changed itself. This applies after a savepoint and within a single
+    // statement as well.
     for before in [None, Some("savepoint s")] {
         let mut tx = client.begin().await.unwrap();
         if let Some(before) = before {
@@ -175,7 +175,7 @@ async fn a_wait_that_could_never_end_is_refused() {
     sqlx::query("select queue.set_priority($1, 7)").bind(job).execute(&mut *tx).await.unwrap();
     assert_eq!(code(&wait(&mut tx, job, "30 s").await.unwrap_err()), "25000");
     tx.rollback().await.unwrap();
-    // A transaction with unrelated writes may wait.
+    // A transaction with unrelated writes can wait.
     let mut tx = client.begin().await.unwrap();
     sqlx::query("insert into effect (job) values (0)").execute(&mut *tx).await.unwrap();
     assert_eq!(wait(&mut tx, job, "1 ms").await.unwrap(), None);
@@ -199,7 +199,8 @@ async fn a_wait_holds_no_lock_on_a_table_and_writes_nothing() {
         left join pg_locks l on l.pid = a.pid and l.locktype = 'relation'
           and l.relation in (select c.oid from pg_class c where c.relnamespace = 'queue'::regnamespace)
         where a.pid = $1 and a.wait_event = 'PgSleep' group by a.pid";
-    // The activity is queried before the locks, so the waiting session may have begun a query between the two.
+    // The query reads pg_stat_activity before pg_locks, and the waiting session may begin its next poll in between. Up to five of twenty
+    // queries may therefore find locks.
     let (mut polls, mut free) = (0, 0);
     eventually("it sleeps, and holds nothing", async || {
         if let Some(held) = sqlx::query_scalar::<_, i64>(held).bind(pid).fetch_optional(&db.pool).await.unwrap() {
@@ -220,7 +221,7 @@ async fn a_wait_holds_no_lock_on_a_table_and_writes_nothing() {
 async fn after_four_billion_transactions_a_wait_still_knows_its_own_transaction() {
     let server = TestServer::start_late().await.unwrap();
     let db = server.database("late").await.unwrap();
-    let ours = "select queue.is_ours($1)";
+    let ours = "select queue.is_written_here($1)";
     let before: JobId = sqlx::query_scalar(ENQUEUE).fetch_one(&db.pool).await.unwrap();
     let mut tx = db.pool.begin().await.unwrap();
     let own: JobId = sqlx::query_scalar(ENQUEUE).fetch_one(&mut *tx).await.unwrap();

@@ -1,4 +1,4 @@
-//! Tests what a worker reports about its attempts: log lines of failed attempts, the observer hook, and panics as log lines.
+//! Tests a worker's reports about its attempts: log lines of failed attempts, the observer hook, and panics as log lines.
 
 use std::{
     collections::BTreeMap,
@@ -18,13 +18,13 @@ async fn enqueue(db: &TestDb, act: Act) -> JobId {
     Do { act }.enqueue(&db.pool).await.unwrap().id()
 }
 
-/// Returns the JSON log lines that name the job, in their own field or in the field of the attempt's span.
+/// Returns the JSON log lines that contain the job's id, in a field of the event or of the attempt's span.
 fn lines_of(log: &[Value], job: JobId) -> Vec<&Value> {
     let job = job.to_string();
     log.iter().filter(|line| [&line["fields"]["job"], &line["span"]["job"]].contains(&&Value::from(job.as_str()))).collect()
 }
 
-/// Parses a JSON log. Panics at a line that is not JSON.
+/// Parses a JSON log. Panics if a line is not JSON.
 fn json_lines(process: &WorkerProcess, since: Instant) -> Vec<Value> {
     let lines = process.log_since(since);
     lines.iter().map(|line| serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line}"))).collect()
@@ -133,7 +133,7 @@ async fn the_hook_gets_the_outcome_of_every_attempt_once() {
     for (how, outcome, verdict, error) in [
         ("plain", Outcome::Ok, Verdict::Complete, None),
         ("fail", Outcome::Terminal, Verdict::Dead, Some("as told")),
-        // The committed outcome counts, not what the handler returns afterwards.
+        // The committed outcome counts. The later return value of the handler is ignored.
         ("error after", Outcome::Ok, Verdict::Complete, None),
         ("panic after", Outcome::Ok, Verdict::Complete, None),
     ] {

@@ -1,4 +1,4 @@
-//! Tests that a bad row stops no other row: it is set aside or skipped, and the other rows are processed.
+//! Tests that an invalid row does not prevent other rows from being processed. The invalid row is set aside or skipped.
 
 use std::time::Duration;
 
@@ -25,7 +25,7 @@ async fn keyed(db: &TestDb, key: &str, policy: KeyPolicy) -> JobId {
     job().enqueue(&db.pool).key(key).key_policy(policy).await.unwrap().id()
 }
 
-/// Sets a time that the tables now reject. A store may contain such a time from before its tables had these checks.
+/// Sets the due time of the blocked job to infinity. The tables now reject this time, but older releases did not have the check.
 async fn spoil(db: &TestDb, blocked: JobId) {
     sqlx::raw_sql("alter table queue.blocked drop constraint if exists blocked_run_at_in_range").execute(&db.pool).await.unwrap();
     let spoilt = sqlx::query("update queue.blocked set run_at = 'infinity' where id = $1").bind(blocked).execute(&db.pool).await.unwrap();
@@ -117,7 +117,7 @@ async fn a_spoilt_job_locked_by_another_session_is_handled_later() {
     assert_eq!(settle(&mut c, &lease.all("complete")).await.unwrap(), []);
     let mut held = operator.begin().await.unwrap();
     sqlx::query("select from queue.blocked for update").execute(&mut *held).await.unwrap();
-    let aside = "select queue.set_aside(key, 'as told') from queue.blocked";
+    let aside = "select queue.bury_blocked(key, 'as told') from queue.blocked";
     let hints = "select count(*) from queue.key_hint";
     let before = db.count(hints).await;
     assert_eq!(sqlx::query_scalar::<_, Option<i64>>(aside).fetch_one(&mut c).await.unwrap(), None);
@@ -157,7 +157,7 @@ async fn f67_a_time_out_of_range_is_refused_by_every_function() {
             assert!(refused.message().contains("within the years 1970 to 9999"), "{call}: {refused}");
         }
     }
-    // Only the writes of the transaction itself could postpone a job this way.
+    // A direct call of the internal function bypasses the checks of the SQL entry points.
     let put_off = "select queue.take_key(queue.unique_hash('default', 'do', 'u'), 'do', '{}', T, 'debounce')";
     for time in ["infinity", "294276-12-31+00"] {
         let call = put_off.replace('T', &format!("timestamptz '{time}'"));
@@ -176,7 +176,7 @@ async fn f67_a_time_out_of_range_is_refused_by_every_function() {
     db.finish().await;
 }
 
-/// Claims one new job for the worker, then runs `spoil` with the lease token and the job id.
+/// Claims one new job for the worker, then executes the statement `spoil` with the lease token and the job id.
 async fn leased(on: &mut PgConnection, worker: Uuid, spoil: &'static str) -> JobId {
     let id = operate::enqueue(on, "default", 100, false).await.unwrap();
     let lease = claim(on, worker, 1).await.unwrap();
@@ -206,9 +206,9 @@ async fn a_bad_lease_does_not_stop_the_recovery_of_others() {
     for (what, spoil, state) in bad {
         let db = TestDb::new().await;
         let mut c = connect(&db).await;
-        // A store may contain such a row from before its tables had these checks.
+        // A store of an older release may contain such a row, because older releases did not have this check.
         sqlx::raw_sql("alter table queue.lease drop constraint lease_claimed_at_in_range").execute(&mut c).await.unwrap();
-        // Lets the spoiling statements refer to both of their parameters.
+        // Dummy function that lets every `spoil` statement use both of its parameters.
         sqlx::raw_sql("create function id(bigint) returns boolean language sql return false").execute(&mut c).await.unwrap();
         let worker = register(&mut c).await.unwrap();
         let spoilt = leased(&mut c, worker, spoil).await;
@@ -268,7 +268,7 @@ async fn a_retention_out_of_range_is_a_thousand_years() {
     let db = TestDb::new().await;
     let mut c = connect(&db).await;
     let statement =
-        "insert into queue.job (id, lane, max_attempts, payload) select 1, queue.meet_lane('default', 'do', 100::smallint, false), 3, '{}';
+        "insert into queue.job (id, lane, max_attempts, payload) select 1, queue.ensure_lane('default', 'do', 100::smallint, false), 3, '{}';
       insert into queue.done (id, finished_at, ran_ms, attempts) values (1, now(), 1, 1)";
     sqlx::raw_sql(statement).execute(&mut c).await.unwrap();
     operate::keep_types(&mut c, f64::from(u32::MAX) * 1e3).await.unwrap();
@@ -286,7 +286,7 @@ const FROM_EVER: [(&str, &str); 2] = [("gate", "not_before"), ("gate", "read_at"
 async fn no_table_accepts_a_time_that_a_program_cannot_read() {
     let db = TestDb::new().await;
     let mut c = connect(&db).await;
-    // Copies the table with only the checks on one column, so that an insert needs no other column.
+    // Copies the table with only its time range checks, whose names end in `_in_range`. An insert then needs only one column.
     let refusal = "create function pg_temp.refusal(of regclass, name text, value text) returns text language plpgsql as $$
       declare other text; why text;
       begin

@@ -1,4 +1,4 @@
-//! Tests batch handlers: the result that a handler sets for a job is final, and a bad job does not fail the other jobs.
+//! Tests batch handlers. The result that a handler sets for a job is final, and a failing job does not fail the other jobs.
 
 mod attempts;
 mod inline;
@@ -19,7 +19,7 @@ async fn enqueue(db: &TestDb, parts: Vec<Part>) -> Vec<JobId> {
     sqlx::query_scalar("select id from queue.job order by id").fetch_all(&db.pool).await.unwrap()
 }
 
-/// Counts the handler calls.
+/// Returns the number of handler calls.
 async fn calls(db: &TestDb) -> i64 {
     db.count("select count(distinct xmin::text) from effect").await
 }
@@ -33,7 +33,7 @@ async fn wait_until_finished(db: &TestDb, jobs: i64) {
     within(Duration::from_mins(1), "all have finished", are_finished).await;
 }
 
-/// Runs one bad job among 500. The other jobs complete, and the bad job alone becomes a dead letter after few calls.
+/// Runs 500 jobs, one of which behaves as `part`. Checks that only this job becomes a dead letter, after at most 25 handler calls.
 async fn one_among_500(part: Part) {
     let db = TestDb::new().await;
     let mut parts = vec![Part::Rest; 500];

@@ -1,11 +1,11 @@
-//! Runs the benchmark in its short form, and checks that it counts every job exactly once and leaves nothing behind. Its times are not
-//! checked.
+//! Runs the benchmark in its short form. Checks that the benchmark counts every job exactly once and leaves no database behind. Its times
+//! are not checked.
 
 use std::process::{Command, Output, Stdio};
 
 use tests::TestDb;
 
-/// Workloads that report measurements.
+/// Workloads whose output the test checks.
 const WORKLOADS: [&str; 18] =
     ["W1", "W2", "W3", "W4", "W5", "W6", "W7", "W8", "W9", "W10", "W11", "L1", "L2", "L3", "L4", "F1", "F2", "F3"];
 

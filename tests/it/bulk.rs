@@ -1,4 +1,4 @@
-//! Tests bulk enqueues: all jobs or none, in order, by every transport. One or several chunks use INSERT, larger sets use COPY.
+//! Tests bulk enqueues, which are atomic and keep the order of the jobs. Covers enqueues by INSERT, in one or several chunks, and by COPY.
 
 mod connections;
 
@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use sqlx::{Connection as _, Executor as _, PgConnection, PgPool};
 use tests::{Act, Do, TestDb, within};
 
-/// Number of jobs that exceeds a chunk: sent by COPY on a pool, and in several chunks otherwise.
+/// Number of jobs that exceeds two chunks. Through a pool these jobs are sent by COPY, otherwise in several chunks.
 const MANY: u32 = 8192 * 2 + 100;
 
 /// Job that records that it ran.
@@ -40,7 +40,7 @@ fn notes(count: u32) -> impl Iterator<Item = Note> + Send {
     (0..count).map(note)
 }
 
-/// Creates `count` notes, of which the one at index `at` cannot be stored.
+/// Creates `count` notes. The note at index `at` cannot be stored, because its text contains a NUL character.
 fn notes_with_fault(count: u32, at: u32) -> impl Iterator<Item = Note> + Send {
     notes(count).map(move |good| if good.n == at { Note { text: "\0".to_owned(), ..good } } else { good })
 }
@@ -58,8 +58,8 @@ async fn jobs(db: &TestDb) -> i64 {
     db.count("select count(*) from queue.job").await
 }
 
-/// Returns the waiting jobs in claim order, with their note numbers. Uses two queries, because after a truncation the server may plan a
-/// join for few rows.
+/// Returns the waiting jobs in claim order, with their note numbers. Uses two queries instead of a join, because after a truncation the
+/// server may plan a join for few rows.
 async fn waiting(db: &TestDb) -> Vec<(JobId, i32)> {
     let ready: Vec<JobId> = sqlx::query_scalar("select id from queue.ready order by seq").fetch_all(&db.pool).await.unwrap();
     let numbers = sqlx::query_as("select id, (payload->>'n')::int from queue.job").fetch_all(&db.pool).await.unwrap();

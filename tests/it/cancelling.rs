@@ -1,5 +1,5 @@
-//! Tests the cancellation of running jobs: the request reaches the worker in every state, and no further attempt follows, whatever the
-//! attempt returns.
+//! Tests the cancellation of running jobs. The request always reaches the worker, and no further attempt follows, regardless of the result
+//! of the current attempt.
 
 use std::{
     sync::{Arc, Mutex},
@@ -7,7 +7,7 @@ use std::{
 };
 
 use queue_core::{
-    CancelReason, Context, Handler, Job as _, JobId, JobRef, JobResult, JobState, Outcome, Verdict, job, operate::Acted, testing,
+    CancelReason, Context, Handler, Job as _, JobId, JobRef, JobResult, JobState, Outcome, Verdict, job, operate::OperationOutcome, testing,
 };
 use queue_worker::Worker;
 use serde::{Deserialize, Serialize};
@@ -25,7 +25,7 @@ async fn enqueue(db: &TestDb, act: Act) -> JobId {
     Do { act }.enqueue(&db.pool).await.unwrap().id()
 }
 
-async fn cancel(db: &TestDb, job: JobId) -> Acted {
+async fn cancel(db: &TestDb, job: JobId) -> OperationOutcome {
     JobRef::from_id(job).cancel(&mut connect(db).await).await.unwrap()
 }
 
@@ -51,7 +51,7 @@ async fn handlers_on_two_workers_are_cancelled_and_not_retried() {
             assert_eq!(db.count("select count(distinct worker) from queue.lease").await, 2);
             for job in jobs {
                 let began = Instant::now();
-                assert_eq!(cancel(&db, job).await, Acted::Cancelling);
+                assert_eq!(cancel(&db, job).await, OperationOutcome::Cancelling);
                 db.until(job, JobState::Cancelled).await;
                 println!("cancelled after {:?}", began.elapsed());
             }
@@ -74,10 +74,10 @@ async fn only_the_cancelled_job_is_notified() {
         for job in jobs {
             until_running(&db, job).await;
         }
-        assert_eq!(cancel(&db, jobs[0]).await, Acted::Cancelling);
+        assert_eq!(cancel(&db, jobs[0]).await, OperationOutcome::Cancelling);
         db.until(jobs[0], JobState::Completed).await;
         assert_eq!(db.state(jobs[1]).await, Some(JobState::Running));
-        assert_eq!(cancel(&db, jobs[1]).await, Acted::Cancelling);
+        assert_eq!(cancel(&db, jobs[1]).await, OperationOutcome::Cancelling);
         db.until(jobs[1], JobState::Cancelled).await;
         // The slot and the lane remain usable.
         let next = enqueue(&db, Act::Ok(String::new())).await;
@@ -96,7 +96,7 @@ async fn without_notifications_a_cancellation_is_seen_within_about_a_second() {
         let cut = "select count(pg_terminate_backend(pid)) from pg_stat_activity
           where datname = current_database() and application_name = 'queue-worker listen'";
         assert_eq!(db.count(cut).await, 1);
-        // Cancel as the function does, but without a notification.
+        // Mark the job directly instead of calling the SQL function, so that the worker receives no notification.
         let began = Instant::now();
         sqlx::query("update queue.lease set cancelling = ids").execute(&db.pool).await.unwrap();
         db.until(job, JobState::Cancelled).await;
@@ -113,7 +113,7 @@ async fn a_handler_that_does_not_listen_is_dropped_after_the_grace() {
     db.run_while(db.worker().cancel_grace(Duration::from_millis(100)), async {
         until_running(&db, job).await;
         let began = Instant::now();
-        assert_eq!(cancel(&db, job).await, Acted::Cancelling);
+        assert_eq!(cancel(&db, job).await, OperationOutcome::Cancelling);
         db.until(job, JobState::Cancelled).await;
         assert!(began.elapsed() >= Duration::from_millis(100));
         assert_eq!(db.count("select count(*) from queue.failure").await, 0, "before its timeout of 5 s");
@@ -132,7 +132,7 @@ async fn if_the_process_is_killed_the_job_is_cancelled_instead_of_run_again() {
     until_running(&db, job).await;
     until_running(&db, other).await;
     db.kill(process).await;
-    assert_eq!(cancel(&db, job).await, Acted::Cancelling, "its end is not known yet");
+    assert_eq!(cancel(&db, job).await, OperationOutcome::Cancelling, "its end is not known yet");
     let is_cancelling = async |id| {
         let record = JobRef::from_id(id).find(&mut connect(&db).await).await.unwrap();
         (record.state, record.cancelling)
@@ -166,8 +166,8 @@ async fn of_all_verdicts_after_a_request_only_a_completion_counts() {
         let (job, beside) = (enqueue(&db, Act::Hang).await, enqueue(&db, Act::Hang).await);
         let lease = claim(&mut on, worker, 2).await.unwrap();
         assert_eq!(lease.ids(), [job, beside]);
-        assert_eq!(cancel(&db, job).await, Acted::Cancelling);
-        assert_eq!(cancel(&db, job).await, Acted::Cancelling, "again");
+        assert_eq!(cancel(&db, job).await, OperationOutcome::Cancelling);
+        assert_eq!(cancel(&db, job).await, OperationOutcome::Cancelling, "again");
         assert_eq!(settle(&mut on, &[lease.one(0, verdict)]).await.unwrap(), []);
         assert_eq!(db.state(job).await, then, "{verdict}");
         assert_eq!(settle(&mut on, &[lease.one(1, "retry")]).await.unwrap(), []);
@@ -185,7 +185,7 @@ async fn a_retry_that_waits_for_the_request_to_commit_does_not_happen() {
     let job = enqueue(&db, Act::Hang).await;
     let lease = claim(&mut on, worker, 1).await.unwrap();
     let mut tx = operator.begin().await.unwrap();
-    assert_eq!(JobRef::from_id(job).cancel(&mut tx).await.unwrap(), Acted::Cancelling);
+    assert_eq!(JobRef::from_id(job).cancel(&mut tx).await.unwrap(), OperationOutcome::Cancelling);
     let settling = tokio::spawn(async move { settle(&mut on, &lease.all("retry")).await.unwrap() });
     eventually("the settle waits", async || {
         db.count("select count(*) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'").await == 1
@@ -205,7 +205,7 @@ async fn recovery_and_a_released_claim_honour_the_request() {
         let (job, beside) = (enqueue(&db, Act::Hang).await, enqueue(&db, Act::Hang).await);
         let worker = register(&mut on).await.unwrap();
         let lease = claim(&mut on, worker, 2).await.unwrap();
-        assert_eq!(cancel(&db, job).await, Acted::Cancelling);
+        assert_eq!(cancel(&db, job).await, OperationOutcome::Cancelling);
         if way == "recover" {
             silence(&mut on, worker).await.unwrap();
             assert_eq!(recover(&mut on).await.unwrap(), 2);
@@ -265,17 +265,17 @@ async fn a_handler_distinguishes_a_cancel_from_a_shutdown_and_from_a_lost_lease(
     for why in [CancelReason::Cancelled, CancelReason::Shutdown, CancelReason::LeaseLost] {
         let reasons = Reasons::default();
         let job = SaysWhy.enqueue(&db.pool).await.unwrap();
-        // A second job in the same worker must be notified only of reasons that concern all jobs.
+        // A second job in the same worker must see only the reasons that apply to all jobs of the worker.
         let other = Do { act: until_cancelled(Act::Ok(String::new())) }.enqueue(&db.pool).await.unwrap();
         let worker = Worker::new(db.pool.clone()).register::<SaysWhy>().register::<Do>().state(reasons.clone());
-        // Short enough to lose a lease. Otherwise long enough for a machine that freezes.
+        // The lease is short only in the case that loses it. In the other cases it must outlast a freeze of the test machine.
         let ttl = Duration::from_secs(if why == CancelReason::LeaseLost { 1 } else { 30 });
         db.run_while(worker.lease_ttl(ttl).grace(Duration::from_millis(1)), async {
             eventually("it runs", async || reasons.0.lock().unwrap().len() == 1).await;
             until_running(&db, other.id()).await;
             match why {
                 CancelReason::Cancelled => {
-                    assert_eq!(cancel(&db, job.id()).await, Acted::Cancelling);
+                    assert_eq!(cancel(&db, job.id()).await, OperationOutcome::Cancelling);
                     db.until(job.id(), JobState::Cancelled).await;
                     assert_eq!(db.state(other.id()).await, Some(JobState::Running));
                 }

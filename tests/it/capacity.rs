@@ -1,4 +1,5 @@
-//! Tests queues with a capacity: no enqueue exceeds it, none below it is rejected, and jobs that return to the queue are never rejected.
+//! Tests queue capacities. An enqueue is rejected if and only if it would exceed the capacity. Jobs that return to the queue are never
+//! rejected.
 
 mod attacks;
 mod open;
@@ -10,7 +11,7 @@ use std::{
 };
 
 use queue_core::operate::{capacities, set_capacity};
-use queue_core::{Batch, Enqueued, Error, Job as _, JobState, Store};
+use queue_core::{Batch, EnqueueOutcome, Error, Job as _, JobState, Store};
 use sqlx::{AssertSqlSafe, Connection as _, Executor as _, PgConnection};
 use tests::{
     Do, Sql as _, TestDb,
@@ -138,9 +139,9 @@ async fn a_refused_try_does_not_change_the_transaction() {
         let handle = quick().enqueue(&mut tx).unless_at_capacity().unique(format!("key {}", n.min(2))).await.unwrap();
         outcomes.push(handle.map(|handle| handle.outcome()));
     }
-    assert_eq!(outcomes, [Some(Enqueued::New), Some(Enqueued::New), None, None]);
+    assert_eq!(outcomes, [Some(EnqueueOutcome::New), Some(EnqueueOutcome::New), None, None]);
     let kept = quick().enqueue(&mut tx).unique("key 0").unless_at_capacity().await.unwrap().unwrap();
-    assert_eq!(kept.outcome(), Enqueued::Kept, "which needs no capacity");
+    assert_eq!(kept.outcome(), EnqueueOutcome::Kept, "which needs no capacity");
     tx.commit().await.unwrap();
     assert_eq!(db.count("select count(*) from effect").await, 1);
     assert_eq!(db.count("select count(*) from queue.unique_key").await, 2, "the refused one left no key");
@@ -181,7 +182,7 @@ async fn no_producer_waits_for_capacity_in_a_transaction_and_any_may_on_a_connec
     assert!(in_vain.is_none(), "none, once it has waited");
     let waits = quick().enqueue(&mut on).wait_for_capacity(Duration::from_secs(30));
     let (second, ()) = tokio::join!(waits.into_future(), drain(&db));
-    assert_eq!((second.unwrap().outcome(), waiting(&db).await), (Enqueued::New, 1));
+    assert_eq!((second.unwrap().outcome(), waiting(&db).await), (EnqueueOutcome::New, 1));
     db.finish().await;
 }
 
@@ -254,7 +255,7 @@ async fn a_capacity_may_be_changed_and_taken_away_and_holds_for_lanes_that_come_
     db.finish().await;
 }
 
-/// A lane whose creation is uncommitted while its queue gets a capacity must be marked as well.
+/// If a queue gets a capacity while the creation of one of its lanes is uncommitted, the capacity must apply to that lane as well.
 #[tokio::test]
 async fn a_lane_created_while_its_queue_gets_a_capacity_has_it_too() {
     let db = TestDb::new().await;

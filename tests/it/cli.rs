@@ -28,7 +28,7 @@ mod waits;
 const CLI: &str = env!("CARGO_BIN_EXE_test-cli");
 const EMPTY: &str = env!("CARGO_BIN_EXE_test-empty-cli");
 
-/// Creates a command with an empty environment that runs in an empty folder.
+/// Creates a command that runs in an empty folder and inherits no environment variables.
 fn command(binary: &str, arguments: &[&str]) -> Command {
     let mut command = Command::new(binary);
     let kept = ["PATH", "HOME", "QUEUE_PG_BIN"].map(|name| (name, std::env::var_os(name)));

@@ -1,4 +1,4 @@
-//! Tests steps of the database clock, simulated by rows written before and after the step. The worker's own clock is never read.
+//! Tests steps of the database clock, which are simulated by shifting the stored lease deadlines. The worker's own clock is never read.
 
 use std::time::{Duration, Instant};
 
@@ -16,7 +16,7 @@ async fn enqueue(db: &TestDb, act: Act) -> JobId {
     Do { act }.enqueue(&db.pool).await.unwrap().id()
 }
 
-/// Returns an act that takes 2.5 s on the first attempt and 0.1 s on later ones.
+/// Returns an act that takes 2.5 s on the first attempt and 0.1 s on later attempts.
 fn twice(first: &str) -> Act {
     let slowly = |text: &str, ms| Box::new(Act::Slowly(ms, Box::new(Act::Ok(text.to_owned()))));
     Act::First(slowly(first, 2500), slowly("second", 100))
@@ -66,7 +66,7 @@ async fn f77_a_database_clock_that_jumps_back_keeps_living_leases_and_delays_rec
     assert_eq!(step(&db, "1 day").await, 1);
     db.run_while(db.worker().lease_ttl(Duration::from_secs(2)), async {
         let began = Instant::now();
-        // The lease takes two seconds and housekeeping another two. The timeout allows the same again for a machine that freezes.
+        // The recovery waits up to two seconds for the lease, and up to two more seconds for housekeeping.
         eventually("what the dead held is completed", async || db.state(held).await == Some(JobState::Completed)).await;
         assert!(began.elapsed() > Duration::from_secs(1), "it had the time of a lease by the clock of now");
         let job = enqueue(&db, Act::Sleep(3500)).await;

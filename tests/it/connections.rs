@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use sqlx::Connection as _;
 use tests::{Act, Do, TestDb, eventually, within};
 
-/// Job that uses every loop of the worker.
+/// Durable job with an ordering key, progress, logs and a step, so that it uses every loop of the worker.
 #[job(name = "connections_all", durable, key = self.key)]
 #[derive(Serialize, Deserialize)]
 struct All {
@@ -32,7 +32,7 @@ fn worker(db: &TestDb, connections: usize) -> Worker {
     Worker::new(db.pool.clone()).config(config).register::<Do>().register::<All>()
 }
 
-/// Waits until `jobs` jobs are completed. Returns the maximum number of connections seen meanwhile.
+/// Waits until `jobs` jobs are completed. Returns the maximum number of worker connections during the wait.
 async fn most_until_all_are_over(db: &TestDb, jobs: i64) -> i64 {
     let mut most = 0;
     within(Duration::from_mins(1), "all are completed", async || {

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use chrono::Utc;
 use queue_core::{
     Error, Job as _, JobId, JobRef, JobState, Store,
-    operate::{Act as Control, Acted, Filter, act_all, count_matching, discard_all, list, requeue_all},
+    operate::{Act as Control, Filter, OperationOutcome, act_all, count_matching, discard_all, list, requeue_all},
 };
 use sqlx::{Connection as _, PgConnection};
 use tests::{
@@ -31,7 +31,7 @@ async fn scheduled(db: &TestDb) -> JobId {
     ok().enqueue(&db.pool).after(Duration::from_hours(1)).await.unwrap().id()
 }
 
-async fn act(on: &mut PgConnection, id: JobId, what: Control) -> Result<Acted, Error> {
+async fn act(on: &mut PgConnection, id: JobId, what: Control) -> Result<OperationOutcome, Error> {
     JobRef::from_id(id).act(on, what).await
 }
 
@@ -62,7 +62,7 @@ async fn f57_each_operation_fits_its_states_and_names_any_other() {
     }
     for what in waiting {
         for job in [enqueue(&db).await, scheduled(&db).await] {
-            assert_eq!(act(&mut on, job, what).await.unwrap(), Acted::Done, "{what:?}");
+            assert_eq!(act(&mut on, job, what).await.unwrap(), OperationOutcome::Done, "{what:?}");
             db.check_invariant().await;
         }
     }
@@ -72,7 +72,7 @@ async fn f57_each_operation_fits_its_states_and_names_any_other() {
     let far = act(&mut on, ready, Control::Snooze(Duration::MAX)).await;
     assert!(matches!(far, Err(Error::OutOfRange { .. })), "{far:?}");
     let century = Duration::from_hours(100 * 365 * 24);
-    assert_eq!(act(&mut on, ready, Control::Snooze(century)).await.unwrap(), Acted::Done);
+    assert_eq!(act(&mut on, ready, Control::Snooze(century)).await.unwrap(), OperationOutcome::Done);
     let never = act(&mut on, ready, Control::Reschedule("+99999-01-01T00:00:00Z".parse().unwrap())).await;
     assert!(matches!(never, Err(Error::OutOfRange { .. })), "{never:?}");
     db.finish().await;
@@ -88,10 +88,10 @@ async fn a_handle_does_the_same_and_refuses_the_same() {
     handle.reschedule(&db.pool, Utc::now() + HOUR).await.unwrap();
     assert_eq!(db.state(handle.id()).await, Some(JobState::Scheduled));
     let mut tx = db.pool.begin().await.unwrap();
-    assert_eq!(handle.cancel(&mut tx).await.unwrap(), Acted::Done);
+    assert_eq!(handle.cancel(&mut tx).await.unwrap(), OperationOutcome::Done);
     tx.rollback().await.unwrap();
     assert_eq!(db.state(handle.id()).await, Some(JobState::Scheduled), "in the caller's transaction");
-    assert_eq!(handle.cancel(&db.pool).await.unwrap(), Acted::Done);
+    assert_eq!(handle.cancel(&db.pool).await.unwrap(), OperationOutcome::Done);
     let error = handle.run_now(&db.pool).await.unwrap_err();
     assert!(matches!(&error, Error::WrongState { state: JobState::Cancelled, .. }), "{error}");
     db.finish().await;
@@ -237,7 +237,7 @@ async fn fill(on: &mut PgConnection, ready: i32, retries: i32) {
        s as (insert into queue.scheduled (run_at, id, lane, attempts)
          select now() + interval '1 hour', id, lane, 1 from j where lane <> queue.lane_id('a', 'do', 100::smallint, false) returning id)
        insert into queue.failure (id, attempt, at, ran_ms, error) select id, 1, now(), 1, case when id % 2 = 0 then '100% <late>' else 'odd' end from s";
-    sqlx::query("select queue.meet_lane(q, 'do', 100::smallint, false) from unnest(array['a', 'b']) q").execute(&mut *on).await.unwrap();
+    sqlx::query("select queue.ensure_lane(q, 'do', 100::smallint, false) from unnest(array['a', 'b']) q").execute(&mut *on).await.unwrap();
     sqlx::query(fill).bind(ready).bind(retries).execute(on).await.unwrap();
 }
 
@@ -272,14 +272,14 @@ async fn all_of_a_kind_are_changed_in_batches_and_counted_before() {
 async fn a_bulk_operation_reads_only_its_jobs_when_statistics_show_empty_tables() {
     let db = TestDb::new().await;
     let mut on = connect(&db).await;
-    // Leaves empty pages with statistics of their former contents, as an idle queue does.
+    // Leaves statistics that describe the tables as empty, as after an idle period.
     fill(&mut on, 2000, 2000).await;
     let empty = "delete from queue.ready; delete from queue.scheduled; delete from queue.failure; delete from queue.job; analyze queue.ready; analyze queue.scheduled";
     sqlx::raw_sql(empty).execute(&mut on).await.unwrap();
     fill(&mut on, 20_000, 20_000).await;
     let some = "(select id from queue.ready limit 1000) union all (select id from queue.scheduled limit 1000)";
     let ids: Vec<JobId> = sqlx::query_scalar(some).fetch_all(&mut on).await.unwrap();
-    // Each operation takes milliseconds. When each job required a scan of the whole table, it took minutes.
+    // Each operation takes milliseconds. With a table scan per job, an operation would take minutes.
     sqlx::raw_sql("set statement_timeout = '15s'").execute(&mut on).await.unwrap();
     assert_eq!(operate::set_priority(&mut on, &ids, 9).await.unwrap().len(), 2000);
     assert_eq!(operate::reschedule(&mut on, &ids).await.unwrap().len(), 2000);

@@ -1,5 +1,5 @@
-//! Tests schedules: each tick has exactly one job, even if workers crash. Also tests ticks that are missed, overlap, are skipped or are
-//! impossible.
+//! Tests schedules: each tick has exactly one job, even if workers crash. Also tests ticks that are missed, skipped or impossible, and
+//! ticks that overlap.
 
 mod attacks;
 mod changes;
@@ -18,7 +18,7 @@ use std::time::Duration;
 use chrono::{DateTime, Utc};
 use queue_core::{
     Store,
-    schedule::{self, Fire, Missed, Overlap, Schedule},
+    schedule::{self, Missed, Overlap, Schedule, TickRecord},
 };
 use queue_worker::{Config, Worker};
 use sqlx::PgPool;
@@ -35,7 +35,7 @@ fn each_second() -> Schedule {
     Schedule::every(Duration::from_secs(1)).overlap(Overlap::Allow).job(&quick())
 }
 
-/// Returns a worker that polls once an hour, so that polling cannot be what finds a job in time.
+/// Returns a worker that polls only once an hour, so that jobs are found in time only through notifications.
 fn sleeper(db: &TestDb) -> Worker {
     let mut config = Config::default();
     config.poll_interval = Duration::from_hours(1);
@@ -50,7 +50,7 @@ fn word(overlap: Overlap) -> &'static str {
     }
 }
 
-async fn fires(db: &TestDb, name: &str) -> Vec<Fire> {
+async fn fires(db: &TestDb, name: &str) -> Vec<TickRecord> {
     let mut fires = schedule::fires(&db.pool, STORE(), name, u16::MAX).await.unwrap();
     fires.reverse();
     fires
@@ -154,7 +154,7 @@ async fn after_three_days_without_a_worker_there_is_one_job_or_the_configured_nu
     })
     .await;
     sqlx::query("update queue.schedule set next_at = date_trunc('hour', now()) - interval '71 h'").execute(&db.pool).await.unwrap();
-    // In the first minute of an hour, that hour's tick is still in time.
+    // In the first minute of an hour, that hour's tick is still within its grace period.
     let on_time = db.count("select (now() < date_trunc('hour', now()) + interval '60 s')::int::bigint").await;
     db.run_while(sleeper(&db), async {
         eventually("what was missed is seen to", async || db.count("select count(*) from queue.schedule where next_at < now()").await == 0)
@@ -255,7 +255,7 @@ async fn a_schedule_is_paused_resumed_skipped_and_run_now() {
         assert_eq!(outcomes(&db, "far").await, ["run_now"], "ticks of the pause have passed");
         let later = schedule::skip_next(&db.pool, STORE(), "second").await.unwrap();
         eventually("the skipped tick is past", async || fires(&db, "second").await.iter().any(|fire| fire.tick > later)).await;
-        let skipped: Vec<Fire> = fires(&db, "second").await.into_iter().filter(|fire| fire.tick == later).collect();
+        let skipped: Vec<TickRecord> = fires(&db, "second").await.into_iter().filter(|fire| fire.tick == later).collect();
         assert_eq!((skipped[0].outcome.as_str(), skipped[0].job), ("skipped", None));
         for name in ["far", "second"] {
             schedule::delete(&db.pool, STORE(), name).await.unwrap();

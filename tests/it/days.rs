@@ -1,4 +1,5 @@
-//! Tests day partitions, which are created ahead and dropped when their retention has ended, and jobs that outlive their day.
+//! Tests day partitions, which are created in advance and dropped when their retention has ended. Also tests jobs that outlive the
+//! partition of their day.
 
 mod claims;
 mod edges;
@@ -25,7 +26,7 @@ async fn connect(db: &TestDb) -> PgConnection {
     PgConnection::connect(&db.url).await.unwrap()
 }
 
-/// Returns the day partitions of `job`, oldest first, without the default partition.
+/// Returns the names of the day partitions of `job`, oldest first, without the default partition.
 async fn days(db: &TestDb) -> Vec<String> {
     let names = "select c.relname from pg_inherits i join pg_class c on c.oid = i.inhrelid
        where i.inhparent = 'queue.job'::regclass and c.relname <> 'job_default' order by 1";
@@ -51,12 +52,13 @@ async fn make_past_day(pool: &PgPool, days_ago: i32) {
     sqlx::raw_sql(sqlx::AssertSqlSafe(make.replace('N', &days_ago.to_string()))).execute(pool).await.unwrap();
 }
 
-/// Creates a job of a past day with one failure. `entry` writes its state; `$1` is the job id.
+/// Creates a job that was enqueued on a past day and has failed once. The statement `entry` writes the job's state; its parameter `$1` is
+/// the job id.
 async fn past_job(pool: &PgPool, days_ago: i32, entry: &'static str) -> JobId {
     let job = "with j as (
          insert into queue.job (id, lane, max_attempts, payload)
          select queue.id_at(((now() at time zone 'UTC')::date - $1 + time '12:00') at time zone 'UTC') + nextval('queue.id_seq') % 1000,
-           queue.meet_lane('default', 'do', 100::smallint, false), 3, '{\"act\":{\"Ok\":\"kept\"}}'
+           queue.ensure_lane('default', 'do', 100::smallint, false), 3, '{\"act\":{\"Ok\":\"kept\"}}'
          returning id)
        insert into queue.failure (id, attempt, at, ran_ms, error) select id, 1, now() - interval '9 days', 1, 'once' from j returning id";
     let id: JobId = sqlx::query_scalar(job).bind(days_ago).fetch_one(pool).await.unwrap();
@@ -146,7 +148,7 @@ async fn a_day_is_dropped_and_what_outlives_it_is_kept_whole() {
     assert_eq!(db.state(recent).await, Some(JobState::Completed), "another day's");
     assert_eq!(db.count("select count(*) from queue.failure").await, 6);
 
-    // Jobs that outlived their day continue unchanged.
+    // Jobs that outlived the partition of their day can still be claimed and settled.
     let lease = claim(&mut connection, worker, 10).await.unwrap();
     assert_eq!(lease.ids(), [kept[0], live]);
     assert_eq!(settle(&mut connection, &lease.all("complete")).await.unwrap(), []);
@@ -253,7 +255,7 @@ async fn of_two_sessions_one_works_on_days_and_the_other_returns_immediately() {
     let (mut first, mut second) = (connect(&db).await, connect(&db).await);
     let mut working = first.begin().await.unwrap();
     assert!(add_days(&mut working, 9).await >= 2);
-    // A session that waited here would wait forever.
+    // If the second session waited for the first session, it would wait forever.
     let at_once = async { (add_days(&mut second, 20).await, drop_day(&mut second, 7.0).await.unwrap()) };
     assert_eq!(tokio::time::timeout(PATIENCE, at_once).await.unwrap(), (0, false));
     working.rollback().await.unwrap();
@@ -261,7 +263,7 @@ async fn of_two_sessions_one_works_on_days_and_the_other_returns_immediately() {
     db.finish().await;
 }
 
-/// Tries repeatedly to drop a day that another session is reading, until stopped. Returns the number of tries.
+/// Tries to drop a day partition that another session is reading, repeatedly until `stop` is set. Returns the number of tries.
 async fn drop_again_and_again(dropper: &mut PgConnection, stop: &AtomicBool) -> usize {
     let mut tries = 0;
     while !stop.load(SeqCst) {
@@ -284,7 +286,7 @@ async fn a_day_that_is_being_read_is_dropped_later_and_producers_hardly_wait() {
     sqlx::query("select count(*) from queue.job").execute(&mut *reading).await.unwrap();
     sqlx::query("set statement_timeout = '30s'").execute(&mut dropper).await.unwrap();
     let (stop, met) = (AtomicBool::new(false), AtomicBool::new(false));
-    // Enqueues at least 20 jobs, and continues until a producer has been seen waiting behind a dropper.
+    // Enqueues at least 20 jobs and continues until a producer has waited for the lock of a session that drops a partition.
     let produce = async || {
         let mut jobs = Vec::new();
         while jobs.len() < 20 || !met.load(SeqCst) {
@@ -296,8 +298,8 @@ async fn a_day_that_is_being_read_is_dropped_later_and_producers_hardly_wait() {
         eventually("a producer waits behind a dropper", async || db.count(BEHIND).await > 0).await;
         met.store(true, SeqCst);
     };
-    // If a dropper waited for the reader, a producer behind the dropper would wait too. It would continue only after all reads have
-    // finished.
+    // If the session that drops the partition waited for the reader, producers would wait for that session. They would continue only after
+    // all reads have finished.
     let producing = async {
         let (one, two, three, ()) = tokio::join!(produce(), produce(), produce(), watch());
         stop.store(true, SeqCst);
@@ -358,13 +360,13 @@ async fn a_worker_runs_housekeeping_by_itself() {
     let mut config = Config::default();
     config.retention = Duration::from_secs(1);
     db.run_while(queue_worker::Worker::new(db.pool.clone()).config(config).register::<Do>(), async {
-        // A day that is being read is left for the next round, a minute later.
+        // A day partition that is being read is dropped in the next maintenance round, a minute later.
         let gone = async || {
             let jobs = db.state(dropped).await.is_none() && db.state(pruned).await.is_none();
             jobs && days(&db).await.len() == before
         };
         within(Duration::from_mins(3), "the past is gone", gone).await;
-        // A completed straggler counts as expired history and may be deleted at any moment.
+        // A job that outlived its day counts as expired history once it has completed. Its row may therefore be deleted at any moment.
         eventually("its straggler has run", async || tests::effects(&db.pool, ready).await.unwrap() == 1).await;
     })
     .await;

@@ -1,4 +1,4 @@
-//! Tests faults of a store or its server: each fault is provoked, found by the check, and fixed by the fix that the finding suggests.
+//! Tests faults of a store or its server. Each fault is provoked, found by the check, and fixed by the fix that the finding suggests.
 
 mod healthy;
 mod jobs;

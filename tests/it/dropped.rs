@@ -1,4 +1,4 @@
-//! Tests futures of the library that are dropped at any await. `QUEUE_TEST_DROPS` sets the number of rounds.
+//! Tests futures of the library that are dropped at any await point. `QUEUE_TEST_DROPS` sets the number of rounds.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ fn acts() -> impl Iterator<Item = Do> + Send {
     (0..3).map(|_| Do { act: Act::Ok(String::new()) })
 }
 
-/// Makes one of the calls that begin or contain a transaction, and drops its future. Returns whether the call had finished before.
+/// Makes a call that begins or contains a transaction and drops its future. Returns whether the call had finished before the drop.
 async fn dropped(pool: &PgPool, lent: &mut PgConnection, kind: usize) -> bool {
     let patience = Duration::from_micros(fastrand::u64(0..4000));
     match kind {

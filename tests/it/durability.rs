@@ -1,4 +1,5 @@
-//! Tests commits that wait for the disk: only jobs with relaxed durability may be lost, and their commit setting affects no other commit.
+//! Tests which commits wait for the disk. Only jobs with relaxed durability may be lost, and their `synchronous_commit` setting must not
+//! affect other commits.
 
 use std::{
     future::{Future, IntoFuture as _, poll_fn},
@@ -24,8 +25,8 @@ fn quick() -> Do {
     Do { act: Act::Ok(String::new()) }
 }
 
-/// Trigger that records, for every job that becomes ready, the commit setting and the session. It fires as the last statement before the
-/// commit.
+/// Trigger that records the `synchronous_commit` setting and the session for every job that becomes ready. The trigger is deferred, so it
+/// fires just before the commit.
 const NOTE: &str = "
 create table seen (n serial, setting text, who text);
 create function note() returns trigger language plpgsql as $$ begin
@@ -50,13 +51,13 @@ async fn single(db: &TestDb) -> PgPool {
     PgPoolOptions::new().max_connections(1).test_before_acquire(false).connect(&db.url).await.unwrap()
 }
 
-/// Returns the distinct commit settings used for the jobs enqueued since the last call.
+/// Returns the distinct `synchronous_commit` settings of the jobs enqueued since the last call.
 async fn commit_settings(db: &TestDb) -> Vec<String> {
     let query = "with gone as (delete from seen returning setting) select distinct setting from gone order by 1";
     sqlx::query_scalar(query).fetch_all(&db.pool).await.unwrap()
 }
 
-/// Returns the connection's commit setting outside of a transaction.
+/// Returns the connection's `synchronous_commit` setting outside of a transaction.
 async fn setting(connection: &mut PgConnection) -> String {
     let query =
         "select current_setting('synchronous_commit') || case when now() <> statement_timestamp() then ', in a transaction' else '' end";
@@ -124,7 +125,8 @@ async fn a_batch_waits_for_the_disk_if_one_of_its_types_does() {
     db.finish().await;
 }
 
-/// Enqueues in the caller's transaction by every kind of enqueue, with the commit setting `expected`.
+/// Enqueues jobs in the caller's transaction by every kind of enqueue. Checks that the transaction's `synchronous_commit` setting is still
+/// `expected`.
 async fn enqueue_all_ways(tx: &mut PgConnection, expected: &str) {
     if expected == "off" {
         tx.execute("set local synchronous_commit = off").await.unwrap();
@@ -162,7 +164,7 @@ async fn a_relaxed_enqueue_leaves_the_durability_of_the_callers_transaction_alon
     db.finish().await;
 }
 
-/// Drops the future after `polls` polls. Returns whether it had finished.
+/// Drops the future after `polls` polls. Returns whether the future had finished.
 async fn dropped_after<T>(polls: usize, future: impl Future<Output = T>) -> bool {
     let mut future = pin!(future);
     for _ in 0..polls {
@@ -223,7 +225,7 @@ async fn a_failed_relaxed_enqueue_leaves_no_relaxed_setting() {
     db.finish().await;
 }
 
-/// Trigger on the tables that a worker writes. It records each transaction's commit setting and connection as the last statement before the
+/// Trigger on the tables that a worker writes. It records each transaction's `synchronous_commit` setting and connection just before the
 /// commit.
 const NOTE_WORKER: &str = "
 create table seen (who text, setting text, unique (who, setting));

@@ -1,5 +1,5 @@
-//! Tests durable jobs: a step takes effect once, however its attempt ends. Sleeps and waits for signals hold no resources, and nothing is
-//! journaled without the lease.
+//! Tests durable jobs. A step takes effect once, regardless of how its attempt ends. Sleeps and waits for signals hold no resources.
+//! Nothing is journaled without the lease.
 
 mod children;
 mod deploys;
@@ -40,13 +40,13 @@ pub(crate) enum Part {
     Undone(String),
     /// Runs this number of steps concurrently.
     Many(u32),
-    /// Fails the attempt unless this step is journaled, after journaling it.
+    /// Journals this step and fails the attempt, unless the step is already journaled.
     FailOnce(String),
     /// Fails every attempt that reaches this part.
     Fail(String),
     Panic,
     Sleep(String, u64),
-    /// Runs a sleep concurrently with a future that takes longer. The end of the sleep ends both.
+    /// Runs a sleep concurrently with a future that takes longer. The end of the sleep also ends the future.
     Race(u64),
     /// Runs a sleep concurrently with a step.
     Beside(u64),
@@ -60,7 +60,7 @@ pub(crate) enum Part {
     Ballot(String, u32),
     /// Receives a signal with this name, with a timeout in ms.
     Within(String, u64),
-    /// Receives whichever of two signals arrives first.
+    /// Receives the first of two signals to arrive.
     Either(String, String),
     /// Receives a signal concurrently with a step that takes this number of ms.
     During(String, u64),
@@ -189,7 +189,7 @@ pub(crate) async fn db() -> TestDb {
     db
 }
 
-/// Creates the database, and takes a connection from its pool.
+/// Creates the database and takes a connection from its pool.
 async fn db_by_hand() -> (TestDb, PoolConnection<Postgres>) {
     let db = db().await;
     let on = db.pool.acquire().await.unwrap();

@@ -1,5 +1,5 @@
-//! Tests the embedded server through its public API. The users of the server are separate processes that can be killed: this test binary,
-//! run again.
+//! Tests the embedded server through its public API. The users of the server are separate processes that can be killed. Each of these
+//! processes runs this test binary.
 #![cfg(target_os = "linux")]
 
 mod refusals;
@@ -189,7 +189,7 @@ fn an_ephemeral_folder_goes_with_its_last_user() {
         let user = User::spawn(command).unwrap();
         assert_eq!(sql(&user.url, "show fsync"), "off");
         user.kill();
-        // In the second round, the next server starts while the folder of the first is being removed.
+        // Does not wait in the first round. The next server then starts while the folder of the first server is being removed.
         if round == 1 {
             eventually("it is removed", || !folder.exists());
         }

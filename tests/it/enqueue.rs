@@ -40,7 +40,7 @@ async fn a_job_exists_if_and_only_if_its_transaction_commits() {
     db.finish().await;
 }
 
-/// Enqueues a job into another queue than its own.
+/// Method that enqueues a job into the given queue.
 trait InQueue {
     async fn queue(self, queue: &str, on: &mut PgConnection) -> JobId;
 }
@@ -198,7 +198,8 @@ async fn the_sql_function_does_what_the_rust_call_does() {
     db.finish().await;
 }
 
-/// Contents of a schema that precedes `pg_catalog` and defines every name our statements use. Each of these objects fails when used.
+/// Contents of a schema that precedes `pg_catalog` on the search path: an object for every name that our statements use. Each of these
+/// objects fails when it is used.
 const HOSTILE: &str = "
 create schema evil;
 create function evil.fail() returns text language plpgsql as $$ begin raise exception 'hijacked'; end $$;

@@ -1,4 +1,4 @@
-//! Tests versions of a payload: a newer release reads the jobs of an older one, and an older release leaves unknown versions in the queue.
+//! Tests payload versions. A newer release reads the jobs of an older release, and an older release leaves unknown versions in the queue.
 
 mod operators;
 mod releases;
@@ -103,7 +103,7 @@ async fn the_test_kit_upgrades_as_a_worker_does() {
     to("ada").enqueue(&mut *tx).await.unwrap();
     about("bea", "tea").enqueue(&mut *tx).await.unwrap();
     queue_core::assert_enqueued!(&mut tx, third::Mail { to, subject } if to == &["ada"] && subject == "none");
-    // The first release knows only the first version, of which there is one job.
+    // The first release knows only the first version. One job has this version.
     let drained = testing::drain(&mut tx).register::<first::Mail>().await.unwrap();
     assert_eq!(drained.outputs::<first::Mail>(), ["first: ada"]);
     let drained = testing::drain(&mut tx).register::<third::Mail>().await.unwrap();
@@ -114,7 +114,7 @@ async fn the_test_kit_upgrades_as_a_worker_does() {
     db.finish().await;
 }
 
-/// Report of the version that the schedule is created with.
+/// Report with the payload version of the release that creates the schedule.
 #[job(send_only, name = "evolution_report", version = 2)]
 #[derive(Serialize, Deserialize)]
 struct Report {

@@ -1,4 +1,4 @@
-//! Tests a handler's own transaction: its writes and the end of its job are one commit, whatever fails meanwhile.
+//! Tests a handler's own transaction. Its writes and the end of its job are one commit, even after failures.
 
 mod faults;
 
@@ -52,7 +52,7 @@ async fn errors(db: &TestDb, like: &str) -> i64 {
     sqlx::query_scalar("select count(*) from queue.failure where error like $1").bind(like).fetch_one(&db.pool).await.unwrap()
 }
 
-/// Runs one job until it has finished.
+/// Enqueues one job with this behavior and runs it until it has finished.
 async fn run(how: &str) -> (TestDb, JobId) {
     let db = TestDb::new().await;
     let job = enqueue(&db, how).await;
@@ -173,7 +173,7 @@ async fn f02_a_nul_in_an_output_becomes_the_replacement_character_here_too() {
 #[derive(Serialize, Deserialize)]
 struct Leak;
 
-/// Result of the spawned task: whether it received the error that the lease is lost. `None` while the task is running.
+/// Whether the spawned task received a lost-lease error. `None` while the task is running.
 static LEAKED: Mutex<Option<bool>> = Mutex::new(None);
 
 impl Handler for Leak {

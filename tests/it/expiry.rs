@@ -110,7 +110,7 @@ async fn a_job_past_its_time_does_not_begin_even_before_a_sweep() {
     db.finish().await;
 }
 
-/// Job whose handler runs in the transaction that deletes the job's expiry entry.
+/// Transactional job that expires an hour after its due time.
 #[job(name = "expires_within", transactional, expires = "1h")]
 #[derive(Serialize, Deserialize)]
 struct ExpiresWithin;

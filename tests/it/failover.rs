@@ -1,5 +1,5 @@
-//! Tests several hosts in one URL, and failed primaries. Each test has two servers, one of which is a standby of the other. The tests print
-//! the number of lost jobs and the time until work continues.
+//! Tests URLs with several hosts, and failovers after the primary has failed. Each test has two servers, a primary and its standby. The
+//! tests print the number of lost jobs and the time until work continues.
 
 mod addresses;
 mod behind;
@@ -29,7 +29,7 @@ use tokio::task::JoinHandle;
 
 const NAME: &str = "moving";
 
-/// Timeout for events that must happen, however busy the machine is.
+/// Timeout for events that must happen even on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Returns the URL that lists both hosts in this order.
@@ -86,7 +86,7 @@ async fn is_completed(database: &Database, job: JobId) -> bool {
     state.fetch_optional(&database.pool).await.unwrap().as_deref() == Some("completed")
 }
 
-/// Producer that enqueues until stopped: jobs of three queues, under ordering keys, scheduled jobs, and occasionally a job of a new queue.
+/// Producer that enqueues until stopped. Some jobs have an ordering key, some are scheduled, and some are in a second or a new queue.
 /// Remembers the acknowledged jobs.
 struct Load {
     acknowledged: Arc<Mutex<Vec<JobId>>>,
@@ -155,7 +155,7 @@ async fn all_are_completed(database: &Database) {
     assert!(broken.is_empty(), "(id, entries, jobs) that break the invariant: {broken:?}");
 }
 
-/// Measures the longest time that a job was ready, from now until [`Self::end`].
+/// Measurement of the longest time that a job was ready, from now until [`Self::end`].
 struct LongestWait {
     ends: Arc<AtomicBool>,
     task: JoinHandle<Duration>,

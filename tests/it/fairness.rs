@@ -1,4 +1,4 @@
-//! Tests claim order and starvation: priority, aging, and slow queues next to fast ones.
+//! Tests claim order and starvation: priority, aging, and slow queues next to fast queues.
 
 use std::{
     sync::{Arc, Mutex},
@@ -10,7 +10,7 @@ use queue_worker::{Config, Worker};
 use serde::{Deserialize, Serialize};
 use tests::{Act, Do, TestDb, eventually};
 
-/// Job that enqueues another job of its own type before it ends, so that there is always one more.
+/// High-priority job that enqueues its own successor before it ends, so that such a job is always waiting.
 #[job(send_only, priority = 200)]
 #[derive(Serialize, Deserialize)]
 struct Again;
@@ -22,7 +22,7 @@ impl Handler for Again {
     }
 }
 
-/// Returns a worker with one slot that claims two jobs at a time, so that urgent jobs are always waiting.
+/// Returns a worker with one slot that claims only two jobs at a time. Some urgent jobs are therefore always ready.
 fn narrow(db: &TestDb) -> Worker {
     let mut config = Config::default();
     (config.concurrency, config.batch) = (1, 2);

@@ -1,5 +1,5 @@
-//! Tests flows: a node runs with the outputs of its predecessors once these have finished. Also tests what happens when a predecessor dies,
-//! and that no release is lost.
+//! Tests flows. A node runs with the outputs of its predecessors once all predecessors have finished. Also tests dead predecessors, and
+//! that no release is lost.
 
 mod bounds;
 mod ends;
@@ -10,7 +10,7 @@ mod statements;
 
 use std::time::Duration;
 
-use queue_core::{Context, Flow, FlowHandle, Handler, IfDead, JobId, JobResult, JobState, Node, Of, Store, job, operate, testing};
+use queue_core::{Context, Flow, FlowHandle, Handler, IfDead, JobId, JobResult, JobState, Node, NodeOutput, Store, job, operate, testing};
 use serde::{Deserialize, Serialize};
 use sqlx::PgConnection;
 use tests::{Sql as _, TestDb, complete, within};
@@ -21,7 +21,7 @@ use tests::{Sql as _, TestDb, complete, within};
 pub(crate) struct Part {
     text: String,
     act: Act,
-    from: Vec<Of<String>>,
+    from: Vec<NodeOutput<String>>,
 }
 
 #[derive(Clone, Copy, Serialize, Deserialize)]
@@ -71,7 +71,7 @@ impl Handler for PartTx {
     }
 }
 
-/// Node job that completes itself in its own transaction, and that would otherwise keep no record.
+/// Node job that completes itself in its own transaction. Outside of a flow, a job of this type would be deleted when it completes.
 #[job(name = "flow_part_own", retain = "none", max_attempts = 1, output = String)]
 #[derive(Serialize, Deserialize)]
 pub(super) struct PartOwn(Part);
@@ -84,11 +84,11 @@ impl Handler for PartOwn {
     }
 }
 
-pub(crate) fn part(text: &str, act: Act, from: impl IntoIterator<Item = Of<String>>) -> Part {
+pub(crate) fn part(text: &str, act: Act, from: impl IntoIterator<Item = NodeOutput<String>>) -> Part {
     Part { text: text.to_owned(), act, from: from.into_iter().collect() }
 }
 
-pub(crate) fn give(text: &str, from: impl IntoIterator<Item = Of<String>>) -> Part {
+pub(crate) fn give(text: &str, from: impl IntoIterator<Item = NodeOutput<String>>) -> Part {
     part(text, Act::Give, from)
 }
 
@@ -113,10 +113,10 @@ pub(super) async fn output<J>(db: &TestDb, flow: &FlowHandle, node: &Node<J>) ->
     statement.fetch_one(&db.pool).await.unwrap()
 }
 
-/// Completes a job with `output` as a settle does, and reports its end.
+/// Completes a job with `output` as a settle does and reports its end.
 pub(super) async fn end(on: &mut PgConnection, job: JobId, output: &str) {
     complete(on, job, output).await;
-    on.run(&format!("select queue.note_ends(array[{job}]); select queue.tell_ends(0, 1000)")).await;
+    on.run(&format!("select queue.add_end_hints(array[{job}]); select queue.consume_end_hints(0, 1000)")).await;
 }
 
 /// Runs a worker until each job has the expected state.
@@ -218,7 +218,7 @@ async fn the_dying_node_decides_the_outcome_of_the_others() {
 #[tokio::test]
 async fn a_test_sets_the_inputs_of_the_handler() {
     let db = db().await;
-    let ran = testing::run(give("alone", [Of::given("a".to_owned()), Of::ended_as("dead")])).pool(&db.pool).await;
+    let ran = testing::run(give("alone", [NodeOutput::given("a".to_owned()), NodeOutput::ended_as("dead")])).pool(&db.pool).await;
     assert_eq!(ran.output(), "alone(a dead)");
     db.finish().await;
 }

@@ -1,5 +1,6 @@
-//! Tests guards in SQL statements that no other test covers: an order that a plan happens to produce, a row of history that would become
-//! too large, names written twice. `cargo guards` removes each guard and runs these and other tests.
+//! Tests guards in SQL statements that no other test covers. A guard is a clause that enforces a property, for example an order that
+//! plans usually produce without it, the size of a history row, or unique names. `cargo guards` removes each guard and runs these and
+//! other tests.
 
 mod control;
 mod forgotten;
@@ -239,7 +240,7 @@ async fn housekeeping_and_recovery_take_at_most_the_requested_number() {
     let db = TestDb::new().await;
     let mut connection = connect(&db).await;
     while operate::drop_day(&mut connection).await.unwrap_or(true) {}
-    let of = operate::meet_lanes(&mut connection, &[("a", 100)]).await.unwrap();
+    let of = operate::ensure_lanes(&mut connection, &[("a", 100)]).await.unwrap();
     for at in 0..3 {
         let lease = leased(&mut connection, &[MIDNIGHT + 2 * at, MIDNIGHT + 2 * at + 1], &of).await;
         let verdicts = [lease.one(0, "complete"), lease.one(1, "plain")];
@@ -256,7 +257,7 @@ async fn housekeeping_and_recovery_take_at_most_the_requested_number() {
         claim(&mut connection, worker, 1).await.unwrap();
         protocol::silence(&mut connection, worker).await.unwrap();
     }
-    let silent = Store::default().sql(include_str!("../../queue-worker/sql/silent.sql"));
+    let silent = Store::default().sql(include_str!("../../queue-worker/sql/expired_leases.sql"));
     let found: Vec<Uuid> = sqlx::query_scalar(silent).bind(2_i64).fetch_all(&mut connection).await.unwrap();
     assert_eq!(found.len(), 2);
     db.finish().await;

@@ -22,7 +22,7 @@ use tokio::{
 
 const WORKER: &str = env!("CARGO_BIN_EXE_test-worker");
 
-/// Returns a free address. Its port is below the ephemeral range, so that no connection of another test takes the port meanwhile.
+/// Returns a free address. Its port is below the ephemeral range, so that connections of other tests do not take the port.
 pub(crate) async fn free_address() -> SocketAddr {
     loop {
         let port = fastrand::u16(10_000..32_000);
@@ -107,7 +107,7 @@ async fn a_draining_worker_is_live_and_not_ready() {
     db.finish().await;
 }
 
-/// A store may contain a row that cannot be decoded, from before its tables had checks.
+/// A store that was created before its tables had checks may contain a row that cannot be decoded.
 #[tokio::test]
 async fn a_loop_that_panics_restarts_and_continues_once_its_row_is_corrected() {
     let (db, address) = (TestDb::new().await, free_address().await);
@@ -123,7 +123,7 @@ async fn a_loop_that_panics_restarts_and_continues_once_its_row_is_corrected() {
         let job = Do { act: Act::Ok(String::new()) }.enqueue(&db.pool).await.unwrap().id();
         db.until(job, JobState::Completed).await;
         sqlx::query("update queue.schedule set since = now(), next_at = null where name = 'bad'").execute(&db.pool).await.unwrap();
-        sqlx::query("select queue.tell_schedules()").execute(&db.pool).await.unwrap();
+        sqlx::query("select queue.notify_schedules()").execute(&db.pool).await.unwrap();
         for name in ["good", "bad"] {
             eventually("its ticks fire", async || db.count(&format!("select count(*) from queue.fire where name = '{name}'")).await > 0)
                 .await;
@@ -255,7 +255,7 @@ async fn an_address_of_another_machine_prevents_the_start_and_is_named() {
 fn fill(pipe: &std::io::PipeWriter) -> std::thread::JoinHandle<()> {
     let mut pipe = pipe.try_clone().unwrap();
     std::thread::spawn(move || {
-        // Writes while there is room. Then this thread waits, as the worker does.
+        // Writes until the pipe is full. Then this thread waits, as the worker does.
         for _ in 0..512 {
             if std::io::Write::write_all(&mut pipe, &[b'.'; 8 * 1024]).is_err() {
                 return;
@@ -276,7 +276,7 @@ async fn loops_blocked_by_an_unread_log_are_reported_as_dead() {
     drop(run);
     within(Duration::from_mins(1), "it is ready", async || is_ready(address).await).await;
     let filling = fill(&log);
-    // The loops log database errors, and wait until the pipe is read.
+    // The loops log database errors, so they wait until the pipe is read.
     server.kill().unwrap();
     let dead = async |reason: &str| ask(address, "/livez").await.1.iter().any(|shown| shown == reason);
     within(Duration::from_mins(2), "the loops stand still", async || dead("engine_held_up").await).await;

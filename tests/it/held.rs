@@ -1,5 +1,5 @@
-//! Tests rows locked by another session: a statement does not wait for these rows, processes the other rows, and processes the locked rows
-//! as well once they are free.
+//! Tests rows locked by another session. A statement processes all other rows without waiting for the locked rows. Once the locks are
+//! released, the statement processes these rows as well.
 //!
 //! A case consists of SQL. Jobs and leases have names, which replace their ids and tokens in results and rows.
 
@@ -12,7 +12,7 @@ use queue_core::Store;
 use sqlx::{AssertSqlSafe, Connection as _, PgConnection, Row as _, postgres::PgRow};
 use tests::TestDb;
 
-/// A statement, and the locks that another session holds while the statement runs.
+/// Test case: a statement, and the locks that another session holds while the statement runs.
 pub(crate) struct Case {
     /// SQL that creates the rows.
     given: &'static str,
@@ -24,7 +24,7 @@ pub(crate) struct Case {
     meanwhile: &'static [(&'static str, &'static str)],
     /// Result of the first call of `after`, run while another session has made the same call and not committed.
     beside: Option<&'static str>,
-    /// SQL that runs between the end of the lock and `after`.
+    /// SQL that runs after the locks are released and before `after`.
     then: &'static str,
     /// Arguments and result of each run once the rows are free.
     after: &'static [(&'static str, &'static str)],
@@ -32,7 +32,7 @@ pub(crate) struct Case {
     left: (&'static str, &'static str, &'static str),
 }
 
-/// Defines the names of jobs and leases, and functions that create the rows of most cases.
+/// SQL that defines the names of jobs and leases, and functions that create the rows of most cases.
 const NAMES: &str = r#"
 create table named (name text primary key, value text not null);
 create function job(text) returns bigint language sql as 'select value::bigint from named where name = $1';
@@ -81,7 +81,7 @@ impl Case {
         let statement = if is_file { Store::default().sql(self.act) } else { self.act };
         for session in [&mut on, &mut holder] {
             run(session, &format!("prepare act as {statement}\n")).await;
-            // A statement that waits for a lock fails, unless it limits the wait itself.
+            // With this timeout, a statement fails if it waits for a lock without limiting the wait itself.
             run(session, "set statement_timeout = '20s'").await;
         }
         run(&mut holder, &format!("begin; {}", self.held)).await;

@@ -1,4 +1,4 @@
-//! Tests statistics of the past: what workers count, how the counts are stored and rolled up, and how they are read.
+//! Tests historical statistics: the counts of the workers, the storage and roll-up of the counts, and the queries.
 
 mod counted;
 mod failing;
@@ -11,20 +11,20 @@ use std::time::Duration;
 
 use queue_core::{
     Store,
-    operate::{self, Figures, Past},
+    operate::{self, AttemptStatistics, HistoryRange},
 };
 use sqlx::PgConnection;
 use tests::{TestDb, tallies::Tally};
 use uuid::Uuid;
 
 /// Returns the totals of the last hour, or `None` if no attempt ended.
-async fn together(db: &TestDb) -> Option<Figures> {
-    operate::history(&db.pool, Store::default(), &Past::default()).await.unwrap().pop()
+async fn together(db: &TestDb) -> Option<AttemptStatistics> {
+    operate::history(&db.pool, Store::default(), &HistoryRange::default()).await.unwrap().pop()
 }
 
 /// Returns the totals of the duration `last` per queue and type.
-async fn apart(db: &TestDb, last: Duration) -> Vec<Figures> {
-    operate::history(&db.pool, Store::default(), &Past { last, apart: true, ..Past::default() }).await.unwrap()
+async fn apart(db: &TestDb, last: Duration) -> Vec<AttemptStatistics> {
+    operate::history(&db.pool, Store::default(), &HistoryRange { last, apart: true, ..HistoryRange::default() }).await.unwrap()
 }
 
 /// Writes statistics once, dated `ago` before now.
@@ -32,7 +32,7 @@ async fn write_tallies(on: &mut PgConnection, ago: Duration, tallies: &[Tally<'_
     assert_eq!(tests::tallies::write(on, (Uuid::new_v4(), 1), ago.as_secs_f64(), tallies).await.unwrap(), tallies.len() as i64);
 }
 
-/// Checks that the totals of each resolution contain everything written.
+/// Checks that the totals of each resolution contain all written counts.
 async fn check_totals(db: &TestDb, completed: i64) {
     let sums: Vec<(i32, bool, i64)> =
         sqlx::query_as("select step, queue = '', sum(completed)::bigint from queue.tally_total group by 1, 2 having sum(completed) <> $1")

@@ -111,7 +111,7 @@ fn begins_function(line: &str) -> bool {
     words.by_ref().find(|word| !modifier(word)) == Some("fn")
 }
 
-/// Returns whether a trait function has no body, that is, a semicolon comes before any brace.
+/// Returns whether a trait function has no body. Without a body, a semicolon comes before any brace.
 fn is_declaration(lines: &[&str]) -> bool {
     lines.iter().find(|line| line.ends_with('{') || line.ends_with(';')).is_some_and(|line| line.ends_with(';'))
 }

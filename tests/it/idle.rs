@@ -1,5 +1,5 @@
 //! Tests that a worker with any mix of features becomes idle when there is nothing to do. Apart from periodic statements, an idle worker
-//! sends two statements a second. Its features do not make a plain job cost more statements either.
+//! sends at most two statements a second. The features do not increase the cost of a plain job.
 
 use std::time::Duration;
 
@@ -74,11 +74,11 @@ const FEATURES: [&str; 13] =
 
 /// Statements that a worker sends every second or less often, regardless of its features and jobs.
 const BY_THE_CLOCK: [&str; 11] = [
-    include_str!("../../queue-worker/sql/hinted.sql"),
-    include_str!("../../queue-worker/sql/silent.sql"),
+    include_str!("../../queue-worker/sql/any_hint.sql"),
+    include_str!("../../queue-worker/sql/expired_leases.sql"),
     include_str!("../../queue-worker/sql/own_leases.sql"),
-    include_str!("../../queue-worker/sql/beat.sql"),
-    include_str!("../../queue-worker/sql/limit_beats.sql"),
+    include_str!("../../queue-worker/sql/heartbeat.sql"),
+    include_str!("../../queue-worker/sql/limit_heartbeats.sql"),
     include_str!("../../queue-worker/sql/pauses.sql"),
     include_str!("../../queue-worker/sql/any_schedule.sql"),
     include_str!("../../queue-worker/sql/ticks.sql"),
@@ -87,9 +87,9 @@ const BY_THE_CLOCK: [&str; 11] = [
     include_str!("../../queue-core/sql/unserved.sql"),
 ];
 
-/// Statements that do not belong to a job: probes before the worker sleeps, which continue while other sessions have open transactions, and
-/// queries after a slow claim. [`SETTINGS`] change a shared connection.
-const OF_NO_JOB: [&str; 2] = [include_str!("../../queue-worker/sql/glance.sql"), include_str!("../../queue-worker/sql/extent.sql")];
+/// Statements that do not belong to a job. The first statement, a probe, is sent before a worker sleeps and while other sessions have
+/// open transactions. The second statement is sent after a slow claim. [`SETTINGS`] change a shared connection.
+const OF_NO_JOB: [&str; 2] = [include_str!("../../queue-worker/sql/probe.sql"), include_str!("../../queue-worker/sql/extent.sql")];
 const SETTINGS: [&str; 2] = ["set synchronous_commit", "reset synchronous_commit"];
 
 const PROMOTE: &str = include_str!("../../queue-worker/sql/promote.sql");
@@ -99,7 +99,7 @@ const UNBLOCK: &str = include_str!("../../queue-worker/sql/unblock.sql");
 const MORE: usize = 2;
 
 /// Number of final jobs that are measured. While a snapshot is open on the server, for example in another test, a worker scans all its
-/// lanes once a second. A statement does not show whether it belongs to such a scan, so some of these jobs may exceed the bound.
+/// lanes once a second. A statement does not show whether it belongs to a scan of all lanes, so some of these jobs may exceed the bound.
 const LAST: usize = 9;
 const MOST_OF_LAST: usize = 5;
 
@@ -173,8 +173,8 @@ async fn cost_alone(db: &TestDb, counted: &Counted) -> usize {
     db.run_while(worker, costs).await
 }
 
-/// Runs a job of each type on a worker with this mix, and then plain jobs one by one. Most of the last plain jobs cost no more than on a
-/// worker without features.
+/// Runs a job of each type on a worker with this mix, and then plain jobs one by one. Checks that most of the last plain jobs cost no
+/// more than on a worker without features.
 async fn serve(mix: u32) {
     let db = TestDb::new().await;
     let counted = Counted::start(&db.url);
@@ -287,7 +287,7 @@ mod a_worker_becomes_idle_beside {
     tests!(bit: batch limited keyed rated fair ordered expiring within durable paused unserved schedule plain);
 }
 
-/// The mixes are seeded by the test names, so that each run tests the same fifty.
+/// The mixes are seeded by the test names, so that each run tests the same fifty mixes.
 mod a_worker_becomes_idle_with_any_features {
     tests!(mix: m00 m01 m02 m03 m04 m05 m06 m07 m08 m09 m10 m11 m12 m13 m14 m15 m16 m17 m18 m19 m20 m21 m22 m23 m24);
     tests!(mix: m25 m26 m27 m28 m29 m30 m31 m32 m33 m34 m35 m36 m37 m38 m39 m40 m41 m42 m43 m44 m45 m46 m47 m48 m49);

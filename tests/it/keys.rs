@@ -1,4 +1,4 @@
-//! Tests ordering keys: the jobs of a key run one at a time in commit order, despite dead jobs, failures and operators.
+//! Tests ordering keys. The jobs of a key run one at a time in commit order, despite dead jobs, failures and operators.
 
 mod crowd;
 mod edges;
@@ -17,12 +17,12 @@ async fn enqueue(connection: &mut PgConnection, key: &str) -> JobId {
     Do { act: Act::Ok("done".to_owned()) }.enqueue(connection).key(key).await.unwrap().id()
 }
 
-/// Enqueues a job whose ordering key continues without its dead jobs.
+/// Enqueues a job whose key policy is `Skip`, so that a dead letter does not block the ordering key.
 async fn enqueue_skipping(connection: &mut PgConnection, key: &str) -> JobId {
     Do { act: Act::Ok("done".to_owned()) }.enqueue(connection).key(key).key_policy(KeyPolicy::Skip).await.unwrap().id()
 }
 
-/// Consumes all hints. Returns the number of jobs moved.
+/// Consumes all hints about free keys. Returns the number of jobs that became ready.
 async fn unblock(connection: &mut PgConnection) -> i32 {
     operate::unblock(connection).await.unwrap()
 }
@@ -33,7 +33,7 @@ async fn claim(connection: &mut PgConnection) -> Lease {
     protocol::claim(connection, worker, 10).await.unwrap()
 }
 
-/// Settles all ready jobs with this verdict, and unblocks their keys. Returns the jobs.
+/// Settles all ready jobs with this verdict and unblocks their keys. Returns the jobs.
 async fn step(connection: &mut PgConnection, verdict: &'static str) -> Vec<JobId> {
     let lease = claim(connection).await;
     if !lease.jobs.is_empty() {

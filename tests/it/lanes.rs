@@ -31,7 +31,7 @@ async fn forget(on: &mut PgConnection) -> i64 {
     lanes::leave_lanes(on, -1.0, 1000).await.unwrap();
     let mut gone = 0;
     for _ in 0..2 {
-        // Housekeeping of the server may hold a snapshot, so the step is retried.
+        // A background process of the server may hold a snapshot, so the step is retried.
         let mut unseen = Vec::new();
         for _ in 0..200 {
             unseen = lanes::unseen_lanes(on).await.unwrap();
@@ -63,7 +63,7 @@ async fn an_unused_lane_is_deleted_and_a_running_worker_serves_it_when_it_is_cre
             })
             .await;
             // Only a scan of all lanes finds the restored lane, which has a higher number. By the time of that scan, the worker has seen
-            // that the other lane is gone.
+            // that the deleted lane is gone.
             let number = 4_000_000_000_000_i64 + round;
             let restored = format!(
                 "with l as (
@@ -102,7 +102,7 @@ async fn housekeeping_deletes_unused_lanes_and_those_with_jobs_stay() {
     })
     .await;
     forget_history(&mut on).await;
-    // The deletion of nodes is the last operation of a scan, whether or not there is a row to delete.
+    // The statement that deletes flow nodes is the last statement of a maintenance scan. It runs even if there is no row to delete.
     let note_pruned = "create table pruned ();
       create function note_pruned() returns trigger language plpgsql as 'begin insert into public.pruned default values; return null; end';
       create trigger note_pruned after delete on queue.node for each statement execute function note_pruned()";
@@ -140,7 +140,7 @@ async fn a_queue_with_a_capacity_keeps_it_when_its_lane_is_created_again() {
     on.run("select queue.enqueue('do', '{}')").await;
     on.run("delete from queue.ready; delete from queue.job").await;
     lanes::leave_lanes(&mut on, -1.0, 10).await.unwrap();
-    // A row that is marked as leaving does not get the capacity mark.
+    // A lane row that is marked as leaving is not marked as having a capacity.
     on.run("select queue.set_capacity('default', 2)").await;
     let full = "select count(*) from generate_series(1, 5) n cross join lateral queue.try_enqueue('do', jsonb_build_object('n', n)) e where e.id is null";
     assert_eq!(db.count(full).await, 3);

@@ -1,4 +1,4 @@
-//! Tests large payloads: how much a claim loads, and that jobs whose payloads are not loaded run nevertheless.
+//! Tests large payloads: how many bytes a claim loads, and that jobs whose payloads are not loaded run nevertheless.
 
 use std::time::{Duration, Instant};
 
@@ -6,7 +6,7 @@ use queue_core::Store;
 use sqlx::Executor as _;
 use tests::{TestDb, WorkerProcess, within};
 
-/// Maximum size that a claim loads, as in `queue-worker/src/lanes/left_out.rs`.
+/// Maximum number of payload bytes that a claim loads, as in `queue-worker/src/lanes/left_out.rs`.
 const LARGEST: usize = 32 * MB;
 
 const MB: usize = 1024 * 1024;
@@ -15,7 +15,7 @@ const MB: usize = 1024 * 1024;
 #[derive(Debug)]
 struct Claim {
     jobs: usize,
-    /// Size of the loaded payloads.
+    /// Size of the loaded payloads in bytes.
     bytes: usize,
     /// Number of jobs whose payloads were not loaded.
     unread: usize,
@@ -123,7 +123,7 @@ async fn a_worker_keeps_within_its_payload_memory_and_small_jobs_continue() {
     db.finish().await;
 }
 
-/// Result row of `left_out.sql`.
+/// Result row of `unread_payloads.sql`.
 type Read = (i64, Option<i16>, Option<String>, Option<i64>, Option<String>, Option<String>, bool);
 
 #[tokio::test]
@@ -132,7 +132,7 @@ async fn of_a_job_whose_payload_does_not_fit_everything_else_is_read() {
     let write = "insert into queue.job (id, lane, max_attempts, payload, key, meta, system)
       select n, 1, n, to_jsonb(repeat('x', 1000)), n, '{\"a\": 1}', '{\"child_of\": \"1\"}' from generate_series(1, 9) n where n <> 5";
     db.pool.execute(write).await.unwrap();
-    let read = sqlx::query_as(Store::default().sql(include_str!("../../queue-worker/sql/left_out.sql")));
+    let read = sqlx::query_as(Store::default().sql(include_str!("../../queue-worker/sql/unread_payloads.sql")));
     let mut read: Vec<Read> = read.bind((1..=9).collect::<Vec<i64>>()).bind(6200_i64).fetch_all(&db.pool).await.unwrap();
     read.sort_unstable();
     let found: Vec<_> = read.iter().map(|(id, attempts, payload, .., is_unread)| (*id, *attempts, payload.is_some(), *is_unread)).collect();

@@ -30,11 +30,11 @@ async fn connect(db: &TestDb) -> PgConnection {
     PgConnection::connect(&db.url).await.unwrap()
 }
 
-/// Opens a snapshot that keeps all dead rows. A scan of everything below a floor is then slow, so it proceeds block by block.
+/// Opens a snapshot that keeps all dead rows. A scan of all rows below a floor is then slow, so the scan proceeds block by block.
 async fn with_many_dead(db: &TestDb, jobs: i64) -> PgConnection {
     let mut other = connect(db).await;
     sqlx::raw_sql("begin isolation level repeatable read; select count(*) from queue.ready").execute(&mut other).await.unwrap();
-    let fill = "insert into queue.ready (lane, seq, id) select queue.meet_lane('default', 'do', 100::smallint, false), n, n from generate_series(1, $1) n";
+    let fill = "insert into queue.ready (lane, seq, id) select queue.ensure_lane('default', 'do', 100::smallint, false), n, n from generate_series(1, $1) n";
     sqlx::query(fill).bind(jobs).execute(&db.pool).await.unwrap();
     sqlx::query("delete from queue.ready").execute(&db.pool).await.unwrap();
     other
@@ -52,7 +52,7 @@ async fn jobs_committed_late_are_found_by_blocks_while_dead_rows_stay() {
     let db = TestDb::new().await;
     let other = with_many_dead(&db, 400_000).await;
     db.run_while(sleeper(&db), async {
-        // One job is within the limit of one scan, 25 jobs exceed the limit.
+        // One job is within the limit of a single scan. 25 jobs exceed this limit.
         for count in [1, 25] {
             let mut connection = connect(&db).await;
             let mut late = connection.begin().await.unwrap();
@@ -118,7 +118,7 @@ async fn a_worker_that_scans_by_blocks_becomes_idle_even_if_everything_is_paused
             if pauses {
                 operate::pause(&mut on, Store::default(), &Scope::queue("default"), None).await.unwrap();
             }
-            // An idle worker ends 10 to 30 transactions a second, one that does not become idle hundreds.
+            // An idle worker executes 10 to 30 transactions a second, and a busy worker executes hundreds.
             db.until_idle(60.0).await;
         }
     })

@@ -1,5 +1,5 @@
-//! Tests limits: a limit bounds the jobs that run concurrently or start within a window, even if workers crash. Jobs within the limit start
-//! immediately.
+//! Tests limits. A limit bounds the jobs that run concurrently or start within a window, even if workers crash. Jobs within the limit
+//! start immediately.
 
 mod ahead;
 mod apart;
@@ -154,7 +154,7 @@ async fn count_claims(db: &TestDb) {
 /// Query for the number of claims under limits.
 const CLAIMS: &str = "select case when is_called then last_value else 0 end from claims";
 
-/// Checks that every row of `permit` belongs to a lease, and counts at least the jobs of that lease under the limit.
+/// Checks that each lease with jobs under a limit has a row in `permit`, and that the row counts at least these jobs.
 async fn held_equals_the_leases(db: &TestDb) {
     let wrong = "select count(*) from queue.permit h full join (
         select b.gate, l.token, count(*) as n from queue.lease l cross join unnest(l.ids) u (id) join queue.job j on j.id = u.id
@@ -164,8 +164,8 @@ async fn held_equals_the_leases(db: &TestDb) {
     assert_eq!(db.count(wrong).await, 0, "a lease that holds permits is missing in held");
 }
 
-/// The limits are of a type, of several types by name, and of a queue. The last is declared by one of the workers. Each allows exactly its
-/// number of jobs.
+/// The limits apply to a type, to several types by name, and to a queue. One of the workers declares the last limit. Each limit allows
+/// exactly its number of jobs.
 #[tokio::test]
 async fn each_limit_is_used_fully_and_never_exceeded_and_all_jobs_run() {
     let db = fresh().await;
@@ -205,7 +205,7 @@ async fn each_limit_is_used_fully_and_never_exceeded_and_all_jobs_run() {
     db.finish().await;
 }
 
-/// Each released permit leads to the next start without a poll. If each start waited for a poll, it would take a second.
+/// Each released permit leads to the next start without a poll. A start that waited for a poll would take a second.
 #[tokio::test]
 async fn a_released_permit_leads_to_the_next_start_in_every_worker_also_by_key() {
     const JOBS: u64 = 100;

@@ -1,4 +1,4 @@
-//! Tests fair keys: jobs take turns by key, regardless of how many are waiting for each key.
+//! Tests fair keys. Jobs take turns by key, regardless of the number of waiting jobs per key.
 
 mod operations;
 mod attacks;
@@ -11,7 +11,7 @@ mod ways;
 use queue_core::JobId;
 use sqlx::PgConnection;
 
-/// Returns which of `keys` is the fair key of a queued job.
+/// Returns the fair key of a job in a fair queue if the key is in `keys`.
 async fn key_of(on: &mut PgConnection, job: JobId, keys: &[&str]) -> Option<String> {
     let found = "select k from queue.ready r join queue.lane l on l.lane = r.lane and l.lined cross join unnest($2) k where r.id = $1 and r.line = queue.line_id(k)";
     sqlx::query_scalar(found).bind(job).bind(keys).fetch_optional(on).await.unwrap()

@@ -1,5 +1,5 @@
-//! Tests that work continues next to things that never end: claims next to quarantined jobs, idling during an old transaction, and jobs of
-//! a claim whose reply was lost.
+//! Tests that work continues next to endless jobs and transactions: claims next to quarantined jobs, idling during an old transaction,
+//! and jobs of a claim whose reply was lost.
 
 use std::time::{Duration, Instant};
 
@@ -21,7 +21,7 @@ async fn connect(db: &TestDb) -> PgConnection {
     PgConnection::connect(&db.url).await.unwrap()
 }
 
-/// Returns the id of the only living worker.
+/// Returns the id of the only live worker.
 async fn living(db: &TestDb) -> Uuid {
     let query = "select id from queue.worker where expires_at > now() limit 1";
     eventually("a worker lives", async || db.count("select count(*) from queue.worker where expires_at > now()").await == 1).await;
@@ -94,7 +94,7 @@ impl queue_core::Handler for Long {
     }
 }
 
-/// Creates two endless jobs with this number of crashes, held by a process that has just ended.
+/// Creates two endless jobs with this number of crashes, claimed by a process that has just crashed.
 async fn crash(on: &mut PgConnection, crashes: i16) -> Vec<JobId> {
     let ghost = register(on).await.unwrap();
     let mut held = on.begin().await.unwrap();

@@ -1,4 +1,5 @@
-//! Tests a lease locked by an open transaction: the lease's own verdicts, and who is notified. `held` tests what continues meanwhile.
+//! Tests a lease locked by an open transaction: the verdicts of the lease, and the notified workers. `held` tests which other work
+//! continues.
 
 use std::time::Instant;
 

@@ -1,5 +1,6 @@
-//! Tests one table at a time that is locked by an open transaction, either its rows or as `create index` does. Jobs that do not need the
-//! lock continue, and all other jobs continue once the lock ends. If a job waits, the log names the table, the session and a job.
+//! Tests one table at a time that is locked by an open transaction. The lock covers the rows, or is the table lock of `create index`.
+//! Jobs that do not need the lock continue, and all other jobs continue once the lock ends. If a job waits, the log names the table, the
+//! session and a job.
 
 mod busy;
 
@@ -129,7 +130,7 @@ impl Handler for Steps {
     }
 }
 
-/// Job that leaves no record, except for its first attempt, which fails.
+/// Job whose first attempt fails. The job is deleted when it completes.
 #[job(name = "locked_again", retain = "none")]
 #[derive(Clone, Serialize, Deserialize)]
 struct Again(Of);
@@ -182,7 +183,7 @@ pub(crate) fn worker(pool: &PgPool) -> Worker {
         .register::<Anew>()
 }
 
-/// The jobs of a test.
+/// Jobs of one test.
 pub(crate) struct Jobs {
     /// Jobs of every kind, which end once the first gate is open.
     pub(crate) all: Vec<JobId>,
@@ -192,13 +193,13 @@ pub(crate) struct Jobs {
     pub(crate) fallen: JobId,
 }
 
-/// Query for the state once all jobs have begun. It adds up attempts that wait for a gate and failures, a hundred for each parked job, and
-/// a thousand for each dead job.
+/// Query for a number that shows whether all jobs have begun. It adds up claimed jobs and failures, a hundred for each parked job, and a
+/// thousand for each dead job.
 pub(crate) const BEGUN: &str = "select (select count(*) from queue.lease l, unnest(l.ids)) + (select count(*) from queue.failure)
     + 100 * (select count(*) from queue.parked) + 1000 * (select count(*) from queue.dead)";
 pub(crate) const ALL_BEGUN: i64 = 24 + 300 + 1000;
 
-/// Enqueues a flow of two nodes, the second of which waits for the first.
+/// Enqueues a flow of two nodes. The second node waits for the first.
 async fn enqueue_flow(pool: &PgPool, of: Of) -> Vec<JobId> {
     let mut flow = Flow::new("flow");
     let before = flow.add("before", Child(of.clone()));
@@ -294,7 +295,7 @@ const OF_ALL: [(&str, &str); 9] = [
     ("key_hint", "that the ordering key of a job that ended may go on"),
 ];
 
-/// Returns whether the table is one of [`OF_ALL`]. Checks that against the text of the statement.
+/// Returns whether the table is one of [`OF_ALL`]. Checks the result against the statement's text.
 fn is_of_all(table: &str) -> bool {
     let settle = include_str!("../../queue-worker/sql/settle.sql");
     let writes = ["insert into", "delete from", "update"]
@@ -304,7 +305,7 @@ fn is_of_all(table: &str) -> bool {
     writes
 }
 
-/// Locks the rows of the table, except the rows of the jobs `others`.
+/// Returns a statement that locks the rows of the table, except the rows of the jobs `others`.
 async fn lock_rows(on: &mut PgConnection, table: &str, others: &[JobId]) -> String {
     let column = "select a.attname::text from pg_attribute a where a.attrelid = ('queue.' || $1)::regclass and a.attname in ('id', 'ids')";
     let column: Option<String> = sqlx::query_scalar(column).bind(table).fetch_optional(on).await.unwrap();
@@ -322,7 +323,7 @@ fn is_part(part: &str, table: &str) -> bool {
     end.is_some_and(|end| end == "default" || end.bytes().all(|byte| byte.is_ascii_digit()))
 }
 
-/// Returns the faults: other jobs waited, or jobs waited without a warning that names the table, the session and a job.
+/// Returns the faults. A fault is another job that waited, or a wait without a warning that names the table, the session and a job.
 async fn faults(db: &TestDb, table: &str, is_of_all: bool, jobs: &Jobs, warned: impl Fn() -> Option<(String, String)>) -> Vec<String> {
     let mut faults = Vec::new();
     let stopped = if is_of_all { 0 } else { left(&db.pool, &jobs.others).await };

@@ -1,7 +1,7 @@
 //! Tests log events of handlers, which are stored with their attempts for types that request it. The logs are bounded and sanitised, and
-//! they delay nothing.
+//! do not delay jobs.
 //!
-//! Handlers of these tests run on the test's own thread, and so does the collector.
+//! The handlers and the collector of these tests run on the test's own thread.
 
 mod attacks;
 mod statements;
@@ -79,7 +79,7 @@ async fn around() {
     tokio::spawn(async { tracing::info!("in a task of nobody") }).await.unwrap();
 }
 
-/// Job that keeps no record unless it dies.
+/// Job that is deleted when it completes. As a dead letter the job is kept.
 #[job(name = "logs_forget", keep_logs = "1KiB", max_attempts = 3, backoff = fixed("1ms"), retain = "none")]
 #[derive(Serialize, Deserialize)]
 struct Forget;
@@ -220,7 +220,7 @@ async fn a_job_without_a_record_leaves_no_logs() {
 
 #[tokio::test]
 async fn without_a_collector_a_type_that_keeps_logs_runs_as_any_other() {
-    // Without this subscriber, the worker would install one that collects logs.
+    // Without this subscriber, the worker would install a subscriber that collects logs.
     let _subscriber = tracing::subscriber::set_default(tracing::subscriber::NoSubscriber::default());
     let db = TestDb::new().await;
     let job = say(&db, "ok", "hello", 1).await;

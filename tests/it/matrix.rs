@@ -1,5 +1,5 @@
-//! Builds that users may make and the suite does not cover: other features, packages, the oldest compiler, and other drivers. Also checks
-//! the licences of everything that may be linked.
+//! Tests builds that users may make and that the suite does not cover: other features, packages, the oldest compiler, and other drivers.
+//! Also checks the licences of all crates that may be linked.
 
 use std::process::Command;
 
@@ -51,7 +51,7 @@ fn each_feature_of_the_core_compiles_alone() {
 #[test]
 #[ignore = "matrix"]
 fn the_libraries_build_from_their_packages() {
-    // Clear the lints of this build, because the folders of the packages do not configure them.
+    // Remove the compiler wrapper that applies this build's lints, because the folders of the packages do not configure the lints.
     let mut script = Command::new("scripts/check-packages.sh");
     script.env_remove("RUSTC_WORKSPACE_WRAPPER");
     run_as(script, "scripts/check-packages.sh", &[]);
@@ -78,7 +78,7 @@ fn the_libraries_compile_with_the_oldest_rust_that_is_promised() {
 #[ignore = "matrix"]
 fn linked_crates_have_an_allowed_licence_and_source() {
     if !answers("cargo-deny", "--version") {
-        // The debug build takes one minute instead of several, and cargo-deny itself runs for only a second.
+        // A debug build of cargo-deny takes one minute instead of several, and cargo-deny itself runs for only a second.
         cargo("install --quiet --locked --debug cargo-deny");
     }
     // Crates for other systems are not built here, but their licences must be checked too.

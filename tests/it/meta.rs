@@ -1,4 +1,4 @@
-//! Tests metadata: bounded in size, without cost for jobs that have none, and kept however a job is enqueued and run.
+//! Tests metadata. The size is bounded, jobs without metadata have no cost, and every kind of enqueue and run keeps the metadata.
 
 use std::{collections::HashMap, time::Duration};
 
@@ -72,7 +72,7 @@ async fn metadata_are_stored_by_every_kind_of_enqueue_and_reach_the_handler() {
     tx.commit().await.unwrap();
     let few = Tell::enqueue_all((0..3).map(|_| Tell), &db.pool).meta("many", 3).returning_ids().await.unwrap();
     jobs.extend(few.iter().map(|job| (job.id(), json!({"many": 3}))));
-    // Enqueue jobs of a type that the worker does not know, because there are more jobs than a chunk holds.
+    // These jobs exceed a chunk. They do not have to run, so the worker does not know their type.
     assert_eq!(Do::enqueue_all((0..9000).map(|_| quick()), &db.pool).meta("many", 9000).await.unwrap(), 9000);
     assert_eq!(db.count("select count(*) from queue.job where meta = '{\"many\": 9000}'").await, 9000);
     let ids = batch.enqueue(&db.pool).await.unwrap();
@@ -130,7 +130,7 @@ async fn metadata_that_are_too_large_or_cannot_be_read_back_are_refused_without_
         let sql = sqlx::query("select queue.enqueue('do', '{}', $1)").bind(options).execute(&db.pool).await.unwrap_err();
         assert_eq!(sql.as_database_error().unwrap().code().unwrap(), "22023", "{sql}");
     }
-    // The statement for many jobs is internal, but checks the metadata anyway.
+    // The statement for many jobs is internal, but it also checks the metadata.
     for wrong in [json!({"k": of(4097)}), json!([1])] {
         let many = Store::default().sql(include_str!("../../queue-core/sql/insert_with.sql"));
         let many = sqlx::query(many).bind(vec![json!({})]).bind(vec![1_i64]).bind(vec![1_i16]).bind(vec![None::<DateTime<Utc>>]);

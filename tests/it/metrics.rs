@@ -1,4 +1,4 @@
-//! Tests metrics: each is compared with the database after real jobs, with its documentation, and with the queries of alerts and
+//! Tests metrics. Each metric is compared with the database after real jobs, with its documentation, and with the queries of alerts and
 //! dashboards.
 
 mod deploy;
@@ -55,7 +55,7 @@ impl Scrape {
         scrape
     }
 
-    /// Returns the sum of the samples that have these labels, and possibly others. Returns `None` if there are none.
+    /// Returns the sum of the samples that have at least these labels, or `None` if there are no samples.
     fn sum(&self, name: &str, required: &[(&str, &str)]) -> Option<f64> {
         let has = |labels: &[(String, String)]| required.iter().all(|(label, value)| labels.iter().any(|(l, v)| l == label && v == value));
         let found: Vec<f64> =

@@ -1,4 +1,5 @@
-//! Tests middleware around every attempt and every enqueue: it runs in order, sees the handler's result, and always belongs to the attempt.
+//! Tests middleware around every attempt and every enqueue. Middleware runs in order, sees the handler's result, and always belongs to
+//! the attempt.
 
 use std::{
     sync::{
@@ -124,7 +125,7 @@ async fn a_tenant_passes_from_the_enqueue_to_the_handler_in_every_kind_of_enqueu
     db.finish().await;
 }
 
-/// Middleware that does something else instead of running the attempt.
+/// Middleware that fails, snoozes, panics or hangs at the first attempt. Later attempts run unchanged.
 struct Replacement(Mutex<Option<&'static str>>);
 
 #[async_trait]
@@ -208,7 +209,7 @@ async fn the_test_kit_runs_middleware_too() {
     db.finish().await;
 }
 
-/// Middleware that keeps the output of the first attempt, and returns it for every later attempt.
+/// Middleware that keeps the output of the first attempt and returns it for every later attempt.
 #[derive(Default)]
 struct Swapping(Mutex<Option<AttemptOutput>>);
 

@@ -1,4 +1,4 @@
-//! Tests migrations of schemas: a schema is created once, by the first caller, and never changed by a release that does not know it.
+//! Tests schema migrations. The first caller creates a schema, and a release that does not know the schema never changes it.
 
 use queue_core::{Error, Job as _, JobState, Store, migrate};
 use sqlx::{AssertSqlSafe, Connection as _, PgConnection};
@@ -94,13 +94,13 @@ async fn a_migration_that_was_changed_after_its_release_is_refused() {
 async fn a_migration_that_fails_leaves_nothing_behind() {
     let db = TestDb::new().await;
     // A user's object conflicts with an object that the second half of the migration creates.
-    sqlx::raw_sql("create schema crowded; create view crowded.living as select 1").execute(&db.pool).await.unwrap();
+    sqlx::raw_sql("create schema crowded; create view crowded.unfinished_job as select 1").execute(&db.pool).await.unwrap();
     let mut connection = connect(&db).await;
     let store = Store::new("crowded").unwrap();
     migrate(&mut connection, store).await.unwrap_err();
     assert_eq!(db.count("select count(*) from pg_class where relnamespace = 'crowded'::regnamespace").await, 1);
     assert!(migrate::status(&mut connection, store).await.unwrap().iter().all(|migration| migration.applied_at.is_none()));
-    sqlx::query("drop view crowded.living").execute(&db.pool).await.unwrap();
+    sqlx::query("drop view crowded.unfinished_job").execute(&db.pool).await.unwrap();
     assert_eq!(migrate(&mut connection, store).await.unwrap().len(), usize::try_from(migrate::LATEST).unwrap());
     db.finish().await;
 }
@@ -119,7 +119,7 @@ async fn without_tables_worker_and_producer_name_the_fix() {
     db.finish().await;
 }
 
-/// Returns the definitions of everything in a schema, without the schema's name.
+/// Returns the definitions of all objects in a schema, without the schema's name.
 async fn catalog(connection: &mut PgConnection, schema: &str) -> Vec<String> {
     let everything = "
       with s as (select oid, nspname from pg_namespace where nspname = $1), things as (

@@ -1,4 +1,4 @@
-//! Tests operations of an operator: in permitted and forbidden states, and against concurrent changes.
+//! Tests operator operations on jobs in permitted and forbidden states, and with concurrent changes.
 
 mod bounded;
 mod counted;
@@ -14,7 +14,7 @@ mod single;
 
 use queue_core::{
     Error, Job as _, JobId, JobRef, JobState, Store,
-    operate::{self, Acted, Filter},
+    operate::{self, Filter, OperationOutcome},
 };
 use sqlx::{Connection as _, PgConnection};
 use tests::{
@@ -230,7 +230,7 @@ async fn of_a_cancel_and_a_claim_exactly_one_wins() {
     // The operator cancels in reverse order, so that the claims and the cancellations meet in the middle.
     for job in jobs.iter().rev() {
         match JobRef::from_id(*job).cancel(&mut operator).await {
-            Ok(Acted::Done) => cancelled.push(*job),
+            Ok(OperationOutcome::Done) => cancelled.push(*job),
             Ok(_) => {}
             Err(error) => panic!("{error}"),
         }

@@ -100,7 +100,7 @@ async fn f43_settings_of_the_role_or_the_database_do_not_reach_the_worker() {
     db.finish().await;
 }
 
-/// Job that occupies one of the pool's connections for a while.
+/// Job that occupies one of the pool's connections for 700 ms.
 #[job(timeout = "20s")]
 #[derive(Serialize, Deserialize)]
 struct Hog;

@@ -1,4 +1,4 @@
-//! Tests outcomes of attempts: the verdict of each, and what is stored of both.
+//! Tests attempt outcomes, the verdict of each outcome, and the stored data of both.
 
 use std::time::Duration;
 
@@ -313,7 +313,7 @@ async fn f51_a_handler_that_blocks_its_thread_does_not_lose_its_lease() {
     let settings = [("TTL_MS", "1000"), ("CONCURRENCY", "1")];
     let _blocked = WorkerProcess::start(env!("CARGO_BIN_EXE_test-worker"), &db.url, &settings);
     eventually("the handler blocks", async || effects(&db.pool, job).await.unwrap() == 1).await;
-    // A second worker would recover the job if it could.
+    // A second worker would recover the job if a recovery were possible.
     db.run_while(db.worker().lease_ttl(Duration::from_secs(1)), db.until(job, JobState::Completed)).await;
     assert_eq!((attempts(&db, job).await, effects(&db.pool, job).await.unwrap(), failures(&db, job).await), (1, 1, vec![]));
     db.finish().await;

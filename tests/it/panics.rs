@@ -1,4 +1,4 @@
-//! Tests panics: they are ordinary failures, wherever they happen, and the process survives.
+//! Tests panics. A panic is an ordinary failure, wherever it happens, and the process survives.
 
 use std::{error, fmt, panic::panic_any};
 
@@ -81,8 +81,8 @@ struct Bomb;
 
 impl Drop for Bomb {
     fn drop(&mut self) {
-        // If the value were dropped without a panic, the test would fail here. A second panic during unwinding would abort the process,
-        // which another test covers.
+        // Panics if the value is dropped while no panic is in progress. A second panic during unwinding would abort the process, which
+        // another test covers.
         assert!(std::thread::panicking(), "a bomb was dropped");
     }
 }

@@ -1,4 +1,4 @@
-//! Tests verdicts that the server keeps rejecting: the worker's other verdicts are written meanwhile, and the job ends visibly.
+//! Tests verdicts that the server keeps rejecting. The worker still writes its other verdicts, and the job ends with a visible error.
 
 use std::time::Duration;
 
@@ -131,7 +131,7 @@ async fn f66_while_no_verdict_at_all_can_be_written_no_job_is_blamed() {
     db.run_while(db.worker(), async {
         let begun = "select count(*) from effect";
         eventually("all have run", async || db.count(begun).await == 5).await;
-        // The pause is longer than a rejected verdict is retried.
+        // The pause is longer than the retries of a rejected verdict.
         tokio::time::sleep(Duration::from_secs(9)).await;
         assert_eq!(db.count("select count(*) from queue.dead").await, 0);
         sqlx::raw_sql("alter table queue.hidden rename to done").execute(&db.pool).await.unwrap();
@@ -221,7 +221,7 @@ async fn f66_a_parked_job_frees_its_ordering_key_only_if_that_skips_the_dead() {
     }
 }
 
-/// Job that fails, or completes without an output, once it is released.
+/// Job that fails immediately, or completes without an output once it is released.
 #[queue_core::job(max_attempts = 1)]
 #[derive(serde::Serialize, serde::Deserialize)]
 struct Outlast {

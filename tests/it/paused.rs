@@ -1,4 +1,4 @@
-//! Tests pauses: paused jobs do not start, running jobs continue, and so does everything else.
+//! Tests pauses: jobs in a paused scope do not start. Jobs that are already running and jobs outside of the scope continue.
 
 mod attacks;
 mod meanwhile;
@@ -31,7 +31,7 @@ async fn pause(db: &TestDb, scope: &Scope) -> i64 {
     operate::pause(&db.pool, Store::default(), scope, Some("a test")).await.unwrap()
 }
 
-/// Pauses the scope. Returns once every living worker has acknowledged the pause.
+/// Pauses the scope. Returns once every live worker has acknowledged the pause.
 async fn pause_and_wait(db: &TestDb, scope: &Scope) {
     pause(db, scope).await;
     stopped(db, scope).await;
@@ -128,7 +128,8 @@ async fn claimed_jobs_that_have_not_begun_are_released_uncharged_and_running_one
     (config.concurrency, config.grace) = (1, Duration::ZERO);
     let worker = Worker::new(db.pool.clone()).config(config).register::<Do>();
     db.run_while(worker, async {
-        // The quick jobs taught the worker that this queue is fast, so it claims many of the slow jobs ahead.
+        // From the quick jobs, the worker has learned that the jobs of this queue are short. It therefore claims many slow jobs in
+        // advance.
         eventually("a slow one runs", async || db.count("select count(*) from effect").await == 301).await;
         let ahead = db.count("select coalesce(sum(cardinality(ids)), 0) from queue.lease").await;
         assert!(ahead > 1, "only {ahead} were claimed");
@@ -149,7 +150,7 @@ async fn claimed_jobs_that_have_not_begun_are_released_uncharged_and_running_one
     db.finish().await;
 }
 
-/// Job type with several stored names, which a pause may use.
+/// Job type with two stored names. A pause can use either name.
 #[job(send_only, name = "paused_now", aliases = ["paused_before"])]
 #[derive(Serialize, Deserialize)]
 struct Renamed {}
@@ -179,7 +180,7 @@ async fn a_type_is_paused_in_every_queue_and_under_every_name() {
         for job in &paused {
             assert_eq!(db.state(*job).await, Some(JobState::Ready));
         }
-        // After the pause of the whole type is resumed, the pause of one queue of the type remains and covers only that queue.
+        // Resuming the whole type leaves the pause of one queue of the type in effect. This pause covers only the queue.
         let in_a = Scope { queue: Some("a".into()), job_type: Some("paused_before".into()) };
         pause(&db, &in_a).await;
         resume(&db, &scope).await;
@@ -250,7 +251,7 @@ async fn transactional_jobs_are_paused_and_the_one_that_runs_ends() {
 async fn a_quarantined_job_waits_for_the_end_of_the_pause_and_blocks_no_other() {
     let db = TestDb::new().await;
     let suspects = [enqueue(&db, "mail", quick()).await, enqueue(&db, "mail", quick()).await];
-    sqlx::query("update queue.ready set crashes = 1, attempts = 1, lane = queue.meet_lane('mail', 'do', 100::smallint, true)")
+    sqlx::query("update queue.ready set crashes = 1, attempts = 1, lane = queue.ensure_lane('mail', 'do', 100::smallint, true)")
         .execute(&db.pool)
         .await
         .unwrap();
@@ -285,11 +286,12 @@ async fn ready_jobs_that_are_paused_do_not_keep_an_idle_worker_busy() {
         db.until_idle(20.0).await;
         let mail = Scope::queue("mail");
         pause_and_wait(&db, &mail).await;
-        // All jobs are in one lane at first, and then in more lanes than are queried one by one.
+        // In the first round, all jobs are in one lane. In the second round, the number of lanes exceeds the number that a worker queries
+        // one by one.
         for (jobs, lanes) in [(100_000, 1), (1000, 300)] {
             let fill = "with j as (
                 insert into queue.job (id, lane, max_attempts, payload)
-                select queue.next_id(), queue.meet_lane('mail', 'do', (n % $2)::smallint, false), 3, '{\"act\":{\"Ok\":\"\"}}' from generate_series(1, $1) n
+                select queue.next_id(), queue.ensure_lane('mail', 'do', (n % $2)::smallint, false), 3, '{\"act\":{\"Ok\":\"\"}}' from generate_series(1, $1) n
                 returning id, lane)
               insert into queue.ready (lane, seq, id, attempts, crashes) select lane, id, id, 0, 0 from j";
             sqlx::query(fill).bind(jobs).bind(lanes).execute(&mut on).await.unwrap();

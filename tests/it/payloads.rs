@@ -1,4 +1,4 @@
-//! Tests payloads as they are read: exactly as sent, or not readable by any handler.
+//! Tests payload reads: a handler receives the payload exactly as sent, or the read fails.
 
 use queue_core::{Context, Handler, Job as _, JobId, JobRef, JobResult, JobState, job};
 use queue_worker::Worker;
@@ -149,7 +149,7 @@ async fn f07_f09_f16_an_unreadable_job_is_dead_after_its_last_attempt_unchanged_
         "no handler began with another's payload"
     );
 
-    // Simulate a deployment that can read the bad payloads.
+    // Simulates a deployment that can read the bad payloads.
     let mut connection = PgConnection::connect(&db.url).await.unwrap();
     for (_, id, _) in &bad {
         JobRef::from_id(*id).requeue(&mut connection).await.unwrap();

@@ -1,4 +1,5 @@
-//! Tests real poolers in front of the database: what works behind which pooler, and what is rejected immediately.
+//! Tests real poolers in front of the database. Covers the features that work behind each pooler, and the features that are rejected
+//! immediately.
 
 use std::{
     fs::File,
@@ -48,7 +49,7 @@ async fn server() -> (TestServer, server::Database) {
     (server, database)
 }
 
-/// Counts the sessions that have started to listen, without the channels that are used for a check.
+/// Counts the LISTEN statements in the server's log. Excludes the check for session pooling, whose channel name is a UUID.
 fn listened(server: &TestServer) -> usize {
     let log = BufReader::new(File::open(server.log()).unwrap());
     let is_lasting = |line: &String| {
@@ -94,7 +95,7 @@ async fn whether_listening_is_possible_is_known_before_the_first_listener() {
     assert_eq!(listened(&server), 0);
 }
 
-/// Starts a proxy that distributes connections to two ports in turn. Returns the proxy's own port.
+/// Starts a proxy that distributes connections alternately between two ports. Returns the proxy's port.
 async fn in_turn(ports: [u16; 2]) -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let port = listener.local_addr().unwrap().port();
@@ -110,7 +111,8 @@ async fn in_turn(ports: [u16; 2]) -> u16 {
     port
 }
 
-/// The listener may keep its session only because other clients are sent to another pooler. That does not prove that the session is stable.
+/// Other clients are sent to another pooler, so the listener may keep its session by chance. The kept session therefore does not prove
+/// that sessions are stable.
 #[tokio::test]
 #[ignore = "deep"]
 async fn poolers_side_by_side_are_judged_separately() {
@@ -162,7 +164,7 @@ async fn behind_a_pooler_without_prepared_statements_a_worker_does_not_start() {
         assert!(refused.to_string().contains(word), "{refused}");
     }
     through.close().await;
-    // With a direct connection the worker works, and no statement that requires one went through the pooler.
+    // With a direct connection, the worker runs jobs. No statement that requires a direct connection has gone through the pooler.
     let both = Database::options().url(pooler.url("pooled")).direct_url(server.url("pooled")).connect().await.unwrap();
     beside(Worker::new(both.pool().clone()).direct(both.direct()), async {
         let job = echo("y").enqueue(&database.pool).await.unwrap();
@@ -173,7 +175,7 @@ async fn behind_a_pooler_without_prepared_statements_a_worker_does_not_start() {
     pooler.end().await;
 }
 
-/// `QUEUE_TEST_CALLS=100000` sets the number of calls.
+/// The environment variable `QUEUE_TEST_CALLS` sets the number of calls, for example to 100000.
 #[tokio::test]
 #[ignore = "deep"]
 async fn producers_and_waiters_behind_a_transaction_pooler_never_fail_and_never_listen() {
@@ -190,7 +192,8 @@ async fn producers_and_waiters_behind_a_transaction_pooler_never_fail_and_never_
     beside(Worker::new(both.pool().clone()).direct(both.direct()), async {
         let callers = (0..8).map(|n| {
             let pool = both.pool().clone();
-            // Every second client also waits through the pooler. No notification arrives there, so it polls four times a second.
+            // Every second client also waits through the pooler. No notification arrives through the pooler, so the waiter polls four
+            // times a second.
             let (waiter, calls) = if n % 2 == 0 { (Waiter::start(both.direct()), calls / 4) } else { (Waiter::start(&pool), calls / 100) };
             tokio::spawn(async move {
                 for call in 0..calls {
@@ -214,7 +217,8 @@ async fn producers_and_waiters_behind_a_transaction_pooler_never_fail_and_never_
     pooler.end().await;
 }
 
-/// An unnamed statement is parsed and executed in two steps. No statement of another client may come between them.
+/// The server parses and executes an unnamed statement in two steps. Between the steps, the pooler must not run another client's
+/// statement.
 #[tokio::test]
 #[ignore = "deep"]
 async fn lists_and_counts_behind_a_transaction_pooler_do_not_mix_clients() {

@@ -22,8 +22,8 @@ fn ok() -> Act {
     Act::Ok(String::new())
 }
 
-/// Kills a worker once the query `reached` returns 1, and lets another worker finish. Jobs held by the killed worker are recovered and
-/// charged a crash; other jobs are unaffected.
+/// Kills a worker once the query `reached` returns a positive number, and lets another worker complete the jobs. Jobs in the killed
+/// worker's leases are recovered and charged a crash. Other jobs are unaffected.
 async fn killed_once(reached: &str, jobs: Vec<Act>) {
     let db = TestDb::new().await;
     let all = i64::try_from(jobs.len()).unwrap();
@@ -73,7 +73,7 @@ async fn f32_a_worker_killed_with_handlers_running_loses_nothing() {
 #[tokio::test]
 #[ignore = "deep"]
 async fn f32_a_worker_killed_while_it_settles_loses_nothing() {
-    // The first jobs run for the whole test, so that the worker holds some jobs whenever it is killed.
+    // The first jobs run for the whole test, so that the worker always has leased jobs when it is killed.
     let jobs = [vec![first(Act::Sleep(20_000), ok()); 5], vec![first(Act::Sleep(1), ok()); 995]].concat();
     killed_once("select (count(*) >= 50)::int::bigint from queue.done", jobs).await;
 }
@@ -81,7 +81,7 @@ async fn f32_a_worker_killed_while_it_settles_loses_nothing() {
 #[tokio::test]
 #[ignore = "deep"]
 async fn f32_a_worker_killed_with_prefetched_jobs_waiting_loses_nothing() {
-    // The fast jobs make the worker prefetch, and the slow jobs then keep the prefetched ones waiting. The worker runs ten jobs at a time.
+    // The fast jobs make the worker prefetch. The slow jobs then keep the prefetched jobs waiting. The worker runs ten jobs at a time.
     let jobs = [vec![first(ok(), ok()); 1000], vec![first(Act::Sleep(1500), ok()); 60]].concat();
     killed_once(
         "select (coalesce(sum(cardinality(ids)), 0) > 15 and (select count(*) from queue.done) > 900)::int::bigint from queue.lease",
@@ -114,7 +114,7 @@ async fn f29_f33_a_worker_stopped_for_longer_than_its_lease_changes_nothing_and_
     zombie.signal("STOP");
     let mut second = start(&db, &[("TTL_MS", "1000")]);
     within(Duration::from_secs(20), "the second holder has begun", async || db.count("select count(*) from effect").await > 4).await;
-    // The stopped worker's timers have expired, and another worker holds its jobs.
+    // The stopped worker's timers have expired, and another worker has claimed its jobs.
     zombie.signal("CONT");
     for job in &jobs {
         db.until(*job, JobState::Completed).await;
@@ -193,8 +193,8 @@ async fn f50_jobs_that_end_the_process_are_dead_after_three_crashes_and_no_other
         }
     }
     poison.push(Within { how: "abort".to_owned() }.enqueue(&db.pool).max_attempts(20).await.unwrap().id());
-    // The lease outlasts any freeze of the machine, because a lease that ends adds a crash to all running jobs. The test ends the lease
-    // itself.
+    // The lease is longer than any freeze of the machine, because an expired lease charges each running job a crash. The test expires the
+    // lease itself.
     let settings = [("TTL_MS", "60000"), ("CONCURRENCY", "20")];
     let (mut process, mut crashes, began) = (start(&db, &settings), 0, Instant::now());
     within(Duration::from_mins(3), "all are completed or dead", async || {

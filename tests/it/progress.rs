@@ -1,4 +1,5 @@
-//! Tests progress reports of running jobs: they are visible immediately, written rarely and fenced. The next attempt receives them.
+//! Tests progress reports of running jobs. Reports become visible quickly, are written at limited intervals, and are fenced by the lease.
+//! The next attempt receives the last report.
 
 use std::{
     sync::{
@@ -32,7 +33,7 @@ fn worker(db: &TestDb) -> Worker {
     Worker::new(db.pool.clone()).lease_ttl(Duration::from_secs(5)).grace(Duration::from_secs(2))
 }
 
-/// Records every statement on the table `progress`, and every row that it writes.
+/// Records every statement on the table `progress`, and every row that the statement writes.
 async fn log_writes(db: &TestDb) {
     let log = "create table write (row boolean);
       create function log_write() returns trigger language plpgsql as $$ begin insert into public.write values (tg_level = 'ROW'); return null; end $$;
@@ -57,7 +58,7 @@ async fn go(db: &TestDb) {
     db.pool.execute("create table go ()").await.unwrap();
 }
 
-/// The database rejects the character, as one with a smaller encoding does.
+/// The database rejects a character of the report, as a database with a smaller character set would.
 #[tokio::test]
 async fn a_report_refused_by_the_database_is_a_refusal_and_not_a_connection_error() {
     job_that!(Keeps, cx, {
@@ -279,7 +280,7 @@ async fn constant_reports_of_a_job_are_written_four_times_a_second() {
         jobs.push(Chatters.enqueue(&db.pool).await.unwrap());
     }
     db.run_until_idle(worker(&db).register::<Chatters>().concurrency(50)).await;
-    // At most one write per window, two at the start, and one for each end of an attempt.
+    // The worker writes at most once per window of 250 ms, twice at the start, and once at the end of each attempt.
     let (windows, written) = (began.elapsed().as_millis() / 250, db.count("select count(*) from write where not row").await);
     let most = i64::try_from(windows).unwrap() + 2 + 40;
     assert!((2..=2 * most).contains(&written), "{written} statements, insert and update each, in {windows} windows");

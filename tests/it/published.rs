@@ -1,5 +1,5 @@
-//! Tests a publication for all tables, as logical replication needs it. The server then rejects updates and deletes on a table without a
-//! replica identity.
+//! Tests a publication for all tables, as used by logical replication. The server rejects updates and deletes on a published table
+//! without a replica identity.
 
 use std::time::Duration;
 

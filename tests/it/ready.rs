@@ -1,4 +1,4 @@
-//! Tests that a worker reports when it is ready, and that an attempt knows its enqueue and claim times.
+//! Tests that a worker reports when it is ready, and that a handler can read the enqueue and claim times of its attempt.
 
 use std::{
     os::{

@@ -1,4 +1,4 @@
-//! Tests settles and recoveries of a lease, statement by statement, in every order of two. `zombies` tests late writes.
+//! Tests the statements that settle and recover a lease, in both orders of each pair. The module `zombies` tests late writes.
 
 use std::time::Duration;
 
@@ -29,7 +29,7 @@ async fn enqueue(db: &TestDb, jobs: usize) -> Vec<JobId> {
     ids
 }
 
-/// Connects with a lock timeout, so that a statement that waits where it should not fails.
+/// Connects with a lock timeout, so that an unexpected wait for a lock fails.
 async fn connect(db: &TestDb) -> PgConnection {
     let mut connection = PgConnection::connect(&db.url).await.unwrap();
     sqlx::query("set lock_timeout = '5s'").execute(&mut connection).await.unwrap();
@@ -46,7 +46,7 @@ async fn of_two_verdicts_on_one_job_in_one_settle_one_counts() {
             let jobs = enqueue(&db, 2).await;
             let lease = claim(&mut connection, worker, 100).await.unwrap();
             let verdicts = [lease.one(0, first), lease.one(1, "snooze"), lease.one(0, second)];
-            // Verdicts without a record have a separate statement, which comes first. The other verdict for the same job is then rejected.
+            // The verdict `forget` has a separate statement, which runs first. The other verdict for the same job is then rejected.
             let refused = if (first == "forget") == (second == "forget") { vec![] } else { vec![(lease.token, Some(jobs[0]))] };
             assert_eq!(settle(&mut connection, &verdicts).await.unwrap(), refused, "{first}, {second}");
             db.check_invariant().await;
@@ -151,8 +151,8 @@ async fn recovery_takes_back_jobs_of_a_settle_that_was_rolled_back() {
     db.finish().await;
 }
 
-/// Runs a settle, by verdicts or of a whole lease, that waits for a recovery which has locked the lease. `commit` selects how the recovery
-/// ends.
+/// Settles a lease while a recovery holds the lock on the lease. With `whole`, the lease is settled by its token instead of by verdicts.
+/// With `commit`, the recovery commits; otherwise it rolls back.
 async fn settle_behind_a_recovery(whole: bool, commit: bool) {
     let (db, mut recoverer, worker, lease) = claimed(3).await;
     silence(&mut recoverer, worker).await.unwrap();

@@ -1,6 +1,6 @@
-//! Tests statements that the server rejects although they are correct: deadlocks, serialization failures, full disks and queues. Triggers
-//! raise each error a number of times for every table and operation that a worker writes. Sequences count the errors, because no rollback
-//! reverts a sequence.
+//! Tests correct statements that the server rejects because of deadlocks, serialization failures, full disks or full queues. For every
+//! table and write operation of a worker, triggers raise each error a number of times. Sequences count the errors, because a rollback
+//! does not revert a sequence.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use queue_core::{Error, Job as _, JobId, JobState};
 use sqlx::{AssertSqlSafe, Connection as _, PgConnection};
 use tests::{Act, Do, TestDb, effects, eventually, within};
 
-/// Tables and operations that a worker writes between claim and settle.
+/// Tables and write operations of a worker between claim and settle.
 const WRITES: [(&str, &str); 9] = [
     ("ready", "delete"),
     ("lease", "insert"),
@@ -47,7 +47,7 @@ async fn enqueue(db: &TestDb, act: Act) -> JobId {
     Do { act }.enqueue(&db.pool).await.unwrap().id()
 }
 
-/// Checks that jobs with every outcome end normally although the server rejects statements with these codes.
+/// Checks that jobs with every outcome end normally even though the server rejects statements with the SQLSTATEs `codes`.
 async fn none_is_charged_for(codes: [&str; 2]) {
     let db = TestDb::new().await;
     refuse(&db, codes).await;
@@ -102,7 +102,7 @@ async fn f42_a_deadlock_with_a_settle_is_resolved_by_it_and_costs_no_attempt() {
         let mut locked = other.begin().await.unwrap();
         sqlx::raw_sql("lock table queue.done in access exclusive mode").execute(&mut *locked).await.unwrap();
         eventually("its settle waits", async || db.count(WAITS).await == 1).await;
-        // The settle already holds a lock on `lease`, so one of the two sessions must yield; it is the settle.
+        // The settle already holds a lock on `lease`, so the two sessions deadlock. The server cancels the settle.
         sqlx::raw_sql("lock table queue.lease in access exclusive mode").execute(&mut *locked).await.unwrap();
         locked.rollback().await.unwrap();
         db.until(job, JobState::Completed).await;
@@ -142,7 +142,8 @@ async fn f38_a_full_queue_of_notifications_fails_the_commit_with_a_typed_error_a
 #[tokio::test]
 #[ignore = "deep"]
 async fn f38_notifications_can_be_switched_off_under_load() {
-    // docs/RELIABILITY.md recommends this trigger to operators: no worker is ever seen as asleep, so no producer notifies.
+    // docs/RELIABILITY.md recommends this trigger to operators. With the trigger, the store records no sleeping worker, so producers send
+    // no notifications.
     const OFF: &str = "create function queue.not_asleep() returns trigger language plpgsql as $$ begin return null; end $$;
        create trigger notify_off before insert on queue.idle for each row execute function queue.not_asleep();
        delete from queue.idle";

@@ -1,4 +1,4 @@
-//! Tests invalid enqueues: their errors are typed, precede any SQL, and contain no values.
+//! Tests invalid enqueues. Their errors are typed, are returned before any SQL is sent, and contain no values.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -152,7 +152,7 @@ async fn f19_f23_names_and_attempts_out_of_range_are_refused_before_any_sql() {
     db.finish().await;
 }
 
-/// Calls of SQL functions, each with the text of its error.
+/// Invalid calls of SQL functions, each with its error message.
 const REFUSED: [(&str, &str); 38] = [
     ("insert_job(null, '{}')", "only run_at may be null"),
     ("insert_job('do', null)", "only run_at may be null"),
@@ -249,7 +249,7 @@ async fn f18_a_payload_is_in_no_debug_text_and_no_error() {
     db.finish().await;
 }
 
-/// The session's settings must not matter.
+/// The result must not depend on the session's settings.
 #[tokio::test]
 async fn a_time_in_sql_has_the_form_of_rfc_3339_with_an_offset_or_is_refused() {
     let db = TestDb::new().await;

@@ -1,4 +1,4 @@
-//! Tests invalid configurations that prevent a worker's start: one error names all mistakes and fixes.
+//! Tests invalid configurations that prevent a worker from starting. A single error names all mistakes and their fixes.
 
 use std::{process::Command, time::Duration};
 
@@ -27,14 +27,14 @@ struct Invoice;
 #[derive(Serialize, Deserialize)]
 struct Balance;
 
-/// Job type under its new name.
+/// Job type after it was renamed.
 #[job(send_only, name = "new_name", aliases = ["old_name", "older_name"], output = String)]
 #[derive(Serialize, Deserialize)]
 struct Renamed {
     text: String,
 }
 
-/// Job type implemented incorrectly by hand.
+/// Hand-written job type with an invalid name.
 #[derive(Serialize, Deserialize)]
 struct ByHand;
 
@@ -44,7 +44,7 @@ impl JobType for ByHand {
     const OPTIONS: Options = Options::new("by hand");
 }
 
-/// Job type implemented incorrectly by hand, in another way.
+/// Hand-written job type with zero attempts.
 #[derive(Serialize, Deserialize)]
 struct NeverTried;
 

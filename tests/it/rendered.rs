@@ -1,8 +1,9 @@
-//! Tests an enqueue sent by another driver: it creates the same job as our own driver, and in the sender's transaction only.
+//! Tests an enqueue statement that is rendered for another driver. The statement creates the same job as an enqueue through sqlx, in the
+//! transaction of that driver.
 
 use std::time::Duration;
 
-use queue_core::{Enqueued, Error, Job as _, JobHandle, JobState, Rendered, Statement, Store, job, operate::JobRecord};
+use queue_core::{EnqueueOutcome, Error, Job as _, JobHandle, JobState, Rendered, Statement, Store, job, operate::JobRecord};
 use serde::{Deserialize, Serialize};
 use sqlx::PgConnection;
 use tests::{Act, Do, TestDb};
@@ -11,7 +12,7 @@ fn quick() -> Do {
     Do { act: Act::Ok(String::new()) }
 }
 
-/// Job type of a later version, with its own queue.
+/// Job type at version 2, with non-default options.
 #[job(send_only, name = "rendered_report", version = 2, queue = "reports", priority = 7, max_attempts = 3, unique(fields(month), while = queued))]
 #[derive(Serialize, Deserialize)]
 struct Report {
@@ -94,8 +95,8 @@ async fn the_handle_of_a_rendered_job_returns_its_outcome() {
     let build = |statement: Statement<Report>| statement.store(store).build().unwrap();
     let first = send(&mut on, &build(report(5).statement())).await.unwrap();
     let second = send(&mut on, &build(report(5).statement())).await.unwrap();
-    assert_eq!((first.id(), first.outcome(), first.store()), (second.id(), Enqueued::New, store));
-    assert_eq!(second.outcome(), Enqueued::Kept);
+    assert_eq!((first.id(), first.outcome(), first.store()), (second.id(), EnqueueOutcome::New, store));
+    assert_eq!(second.outcome(), EnqueueOutcome::Kept);
     assert_eq!(first.find(&mut *on).await.unwrap().queue, "reports");
     drop(on);
     db.finish().await;

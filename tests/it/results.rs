@@ -1,4 +1,4 @@
-//! Tests waiting for jobs: typed outputs, every other outcome, and notifications that may be lost.
+//! Tests waiting for jobs to finish. Covers typed outputs, all other outcomes, and lost notifications.
 
 use std::{sync::Mutex, time::Duration};
 
@@ -39,7 +39,7 @@ async fn act(db: &TestDb, act: Act) -> JobHandle<Do> {
     Do { act }.enqueue(&db.pool).await.unwrap()
 }
 
-/// Counts the connections of waiters.
+/// Counts the connections of processes that wait for jobs.
 async fn count_waiter_connections(db: &TestDb) -> i64 {
     db.count("select count(*) from pg_stat_activity where datname = current_database() and application_name = 'queue waiter'").await
 }
@@ -132,7 +132,7 @@ async fn a_job_whose_process_ends_three_times_is_reported_as_dead() {
 
 #[tokio::test]
 async fn an_impossible_wait_is_refused_and_never_hangs() {
-    /// Job that keeps no record.
+    /// Job that leaves no record after its completion.
     #[job(send_only, retain = "none")]
     #[derive(Serialize, Deserialize)]
     struct Gone;
@@ -244,7 +244,7 @@ async fn workers_and_operators_notify_only_while_a_waiter_exists() {
     let scheduled = Quiet.enqueue(&db.pool).after(Duration::from_mins(10)).await.unwrap();
     db.run_while(worker(&db), async {
         Quiet.enqueue(&db.pool).await.unwrap().wait(&db.pool).await.unwrap();
-        // All notifications sent before arrive with the reply to this statement.
+        // Notifications sent earlier arrive with the reply to the following `select 1`.
         tokio::time::sleep(Duration::from_millis(100)).await;
         sqlx::query("select 1").execute(&mut listener).await.unwrap();
         assert!(listener.next_buffered().is_none(), "all waiters poll");

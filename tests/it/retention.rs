@@ -56,11 +56,11 @@ async fn make_past_day(db: &TestDb, days_ago: i32) {
     sqlx::raw_sql(sqlx::AssertSqlSafe(make.replace('N', &days_ago.to_string()))).execute(&db.pool).await.unwrap();
 }
 
-/// Creates a job that finished `hours_ago` hours ago, shortly after its enqueue. With `plainly`, the job is in a row of many jobs instead
-/// of its own row.
+/// Creates a job that finished `hours_ago` hours ago, shortly after its enqueue. With `plainly`, the job shares a history row with other
+/// jobs.
 async fn create_past_job(on: &mut PgConnection, job_type: &str, hours_ago: i32, plainly: bool) -> JobId {
     let job = "insert into queue.job (id, lane, max_attempts, payload)
-       select queue.id_at(now() - $1 * interval '1 hour') + nextval('queue.id_seq') % 1000, queue.meet_lane('default', $2, 100::smallint, false), 3, '{}'
+       select queue.id_at(now() - $1 * interval '1 hour') + nextval('queue.id_seq') % 1000, queue.ensure_lane('default', $2, 100::smallint, false), 3, '{}'
        returning id";
     let id: JobId = sqlx::query_scalar(job).bind(hours_ago).bind(job_type).fetch_one(&mut *on).await.unwrap();
     let statement = if plainly {
@@ -93,7 +93,7 @@ async fn each_type_is_kept_for_its_own_time_through_the_drop_of_its_day() {
         go.push(create_past_job(&mut on, "kept_long", 960, plainly).await);
         go.push(create_past_job(&mut on, "kept_plainly", 240, plainly).await);
         go.push(create_past_job(&mut on, "kept_briefly", 240, plainly).await);
-        // The first job belongs to no day partition, the second to a retained day.
+        // No day partition covers the first three of these jobs.
         stay.push(create_past_job(&mut on, "kept_long", 480, plainly).await);
         go.push(create_past_job(&mut on, "kept_long", 800, plainly).await);
         go.push(create_past_job(&mut on, "kept_plainly", 480, plainly).await);
@@ -102,7 +102,7 @@ async fn each_type_is_kept_for_its_own_time_through_the_drop_of_its_day() {
         stay.push(create_past_job(&mut on, "kept_briefly", 0, plainly).await);
     }
     db.run_while(worker(&db), async {
-        // The query does not read the day partitions, because a reader can delay their drop.
+        // The query does not read the day partitions, because reading would delay dropping them.
         eventually("the old days are gone", async || {
             db.count(
                 "select count(*) from pg_class where relname ~ '^job_[0-9]{8}$' and right(relname, 8)::date < now() - interval '9 days'",

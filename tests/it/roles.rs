@@ -1,4 +1,4 @@
-//! Tests the privileges of each role: as the catalogs list them, as the role itself tries them, and as an attacker would.
+//! Tests the privileges of each role: the catalog entries, regular use, and attacks.
 
 mod attacks;
 mod flows;
@@ -31,7 +31,7 @@ const USERS: [(&str, &str); 7] = [
     ("nobody_else", ""),
 ];
 
-/// Store on a separate server with its roles, and users who are members of them.
+/// Store on a separate server, with its roles and with users who are members of the roles.
 struct RoledStore {
     server: TestServer,
     db: Database,
@@ -76,7 +76,7 @@ impl RoledStore {
         PgConnection::connect(&self.url(user)).await.unwrap()
     }
 
-    /// Runs a statement as this user. Returns the SQLSTATE and message of an error.
+    /// Runs a statement as this user. Returns the SQLSTATE and the message if the statement fails.
     async fn tries(&self, user: &str, sql: &str) -> Result<(), String> {
         let done = self.connect(user).await.execute(sqlx::raw_sql(AssertSqlSafe(sql.to_owned()))).await;
         done.map(drop).map_err(|error| match error.as_database_error() {

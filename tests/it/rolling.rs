@@ -157,10 +157,10 @@ async fn f56_the_message_distinguishes_newer_older_and_foreign_stores() {
     db.finish().await;
 }
 
-/// Later migration used by these tests. It needs the strongest lock on the table that every enqueue writes.
+/// Migration of the newer release. It requires an access exclusive lock on a table to which every enqueue writes.
 const WIDER: Migration = Migration::new(1000, "wider", "alter table queue.job add column added integer");
 
-/// Runs `count` separate enqueues. Returns the duration of the longest, and fails if one of them hangs.
+/// Runs `count` separate enqueues. Returns the duration of the longest enqueue, and fails if an enqueue hangs.
 async fn longest_enqueue(db: &TestDb, count: usize) -> Duration {
     let mut longest = Duration::ZERO;
     for _ in 0..count {
@@ -194,7 +194,8 @@ async fn a_migration_behind_a_slow_reader_delays_no_enqueue_and_succeeds_eventua
         was_waiting = now_waiting;
     }
     assert!(!migrating.is_finished());
-    // An enqueue behind the lock would be delayed at each wait of the migration. One or two delays may come from a machine that freezes.
+    // An enqueue that queued behind the migration's lock request would be delayed by each wait of the migration. A machine that freezes
+    // may cause one or two delays.
     assert!(behind <= 2, "{behind} enqueues stood behind {waits} waits of the migration");
     reading.rollback().await.unwrap();
     assert_eq!(migrating.await.unwrap().unwrap(), [1000]);

@@ -1,5 +1,5 @@
-//! Tests start times and order: no job runs before its time by the database's clock, and an idle worker wakes up for it. Jobs run by
-//! priority, then by age.
+//! Tests the start times and the order of jobs. No job runs before its time by the database's clock, and an idle worker wakes up when a
+//! job is due. Jobs run by priority, then by age.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ fn quick() -> Do {
     Do { act: Act::Ok(String::new()) }
 }
 
-/// Returns a worker that polls once an hour, so that polling cannot be what finds a job in time.
+/// Returns a worker that polls once an hour, so that no poll finds a due job in time.
 fn sleeper(db: &TestDb) -> Worker {
     let mut config = Config::default();
     config.poll_interval = Duration::from_hours(1);
@@ -133,7 +133,7 @@ async fn many_jobs_due_together_run_in_the_order_of_their_times() {
         "select count(queue.enqueue('do', '{\"act\": {\"Ok\": \"\"}}', jsonb_build_object('run_at', now() + interval '1 hour' + n * interval '1 us')))
         from generate_series(1, 2500) n";
     assert_eq!(db.count(statement).await, 2500);
-    // No job becomes due before the last one is enqueued, however long that takes.
+    // No job becomes due before the last job is enqueued, however long the enqueues take.
     sqlx::query("update queue.scheduled set run_at = run_at - interval '1 hour'").execute(&db.pool).await.unwrap();
     db.run_while(db.worker().concurrency(1), async {
         tests::within(Duration::from_mins(1), "all have run", async || db.count("select count(*) from queue.done").await == 2500).await;

@@ -1,4 +1,5 @@
-//! Tests encrypted payloads: nowhere in clear text, readable by every holder of the keys, and never lost for a missing key.
+//! Tests encrypted payloads. A payload is never stored in plaintext, every process with the keys can read it, and a missing key loses no
+//! job.
 
 mod at_rest;
 mod changes;
@@ -80,7 +81,7 @@ async fn failure(db: &TestDb, job: JobId) -> String {
     sqlx::query_scalar(last).bind(job).fetch_one(&db.pool).await.unwrap()
 }
 
-/// Writes directly into the store.
+/// Runs a statement that changes the store directly, to simulate corruption.
 async fn tamper(db: &TestDb, statement: &str) {
     let changed = sqlx::query(AssertSqlSafe(statement.to_owned())).execute(&db.pool).await.unwrap().rows_affected();
     assert!(changed > 0, "{statement}");

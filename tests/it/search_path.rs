@@ -1,5 +1,5 @@
-//! Tests that no statement and no function of ours depends on the caller's `search_path`. On the tested path, the first or last schema
-//! defines operators, functions and types of all existing names.
+//! Tests that the product's statements and functions do not depend on the caller's `search_path`. The first or last schema on the tested
+//! path defines operators, functions and types that shadow those of the server.
 
 use std::{collections::BTreeSet, fs, path::Path, str::FromStr as _, time::Duration};
 
@@ -15,8 +15,9 @@ use sqlx::{
 };
 use tests::TestDb;
 
-/// Statements that create the schema `evil` with every operator and function of the server, operators for pairs of number types that the
-/// server lacks, and types. Each of them fails when used. In a real attack, a session that used one would be compromised.
+/// Statements that create the schema `evil`. The schema contains every operator and function of the server, types, and operators for
+/// pairs of number types that the server lacks. Each object fails when used. In a real attack, such an object would compromise the
+/// session.
 const TRAPS: &str = "
 create schema evil;
 set check_function_bodies = off;
@@ -73,10 +74,10 @@ reset check_function_bodies";
 /// Functions that qualify every name, because setting a path would cost too much.
 pub(crate) const QUALIFIED: [&str; 4] = ["check_queue", "enqueue", "insert_job", "lock_stripe"];
 
-/// Search paths with the schema at each position.
+/// Search paths with the schema `evil` in the first and in the last position.
 const PATHS: [&str; 2] = ["evil, pg_catalog", "pg_catalog, evil"];
 
-/// Creates a database with the traps.
+/// Creates a database with the schema `evil`.
 async fn trapped() -> TestDb {
     let db = TestDb::new().await;
     let never = "create schema evil; create function evil.never() returns boolean language plpgsql as $$ begin raise 'hijacked'; end $$;";
@@ -92,7 +93,7 @@ async fn connect(db: &TestDb, path: &str) -> PgConnection {
     PgConnection::connect_with(&options).await.unwrap()
 }
 
-/// Returns the file name and the text of each of our statements.
+/// Returns the file name and the text of each statement of the product.
 fn statements() -> Vec<(String, &'static str)> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
     let folders = ["queue-core/sql", "queue-core/testing", "queue-worker/sql"].map(|folder| fs::read_dir(root.join(folder)).unwrap());
@@ -103,7 +104,7 @@ fn statements() -> Vec<(String, &'static str)> {
     found
 }
 
-/// Returns the types of a statement's parameters, qualified so that they mean the same on every path.
+/// Returns the types of a statement's parameters. The types are qualified, so they mean the same on every path.
 async fn parameters(clean: &mut PgConnection, statement: &str) -> String {
     const TYPES: &str = "select coalesce(string_agg(format('pg_catalog.%I', t.typname), ', ' order by p.place), '')
       from pg_prepared_statements s cross join unnest(s.parameter_types::oid[]) with ordinality p (type, place) join pg_type t on t.oid = p.type
@@ -114,7 +115,7 @@ async fn parameters(clean: &mut PgConnection, statement: &str) -> String {
     types
 }
 
-/// Creates a function whose body is the statement, as the server resolves the statement on this connection's path.
+/// Creates a function whose body is the statement. The server resolves the names in the statement on this connection's path.
 async fn understand(connection: &mut PgConnection, types: &str, statement: &str) -> sqlx::Result<()> {
     let body = statement.trim_end().trim_end_matches(';');
     let function = format!("create or replace function public.probe({types}) returns void language sql begin atomic {body}\n; end");
@@ -122,7 +123,7 @@ async fn understand(connection: &mut PgConnection, types: &str, statement: &str)
     connection.execute(sqlx::raw_sql(AssertSqlSafe(function))).await.map(drop)
 }
 
-/// Returns the dependencies of the function that are not our own objects.
+/// Returns the objects outside of the store on which the function depends.
 async fn bound(clean: &mut PgConnection) -> Vec<String> {
     const BOUND: &str = "select pg_describe_object(d.refclassid, d.refobjid, d.refobjsubid)
       from pg_depend d where d.classid = 'pg_proc'::regclass and d.objid = (select p.oid from pg_proc p where p.proname = 'probe') and pg_describe_object(d.refclassid, d.refobjid, d.refobjsubid) ~ 'evil'";
@@ -146,7 +147,7 @@ async fn no_statement_uses_objects_of_other_users() {
         let want = understood(&mut clean).await;
         for path in PATHS {
             let mut hostile = connect(&db, path).await;
-            // The text of the file without qualification must hit a trap. Otherwise this test would detect nothing.
+            // The statement without qualified names must resolve to an object in `evil`. Otherwise this test would detect nothing.
             match understand(&mut hostile, &types, written).await {
                 Ok(()) if bound(&mut clean).await.is_empty() => {}
                 _ => drop(caught.insert((path, file.clone()))),
@@ -175,7 +176,7 @@ async fn no_function_uses_objects_of_other_users() {
       from pg_proc p where p.pronamespace = 'queue'::regnamespace and p.prosqlbody is null
         and not coalesce('search_path=pg_catalog, pg_temp' = any (p.proconfig), false) order by 1";
     let db = trapped().await;
-    // Parsed bodies are bound by their migration, which has its own path. Functions that set a path are bound by that path. All other
+    // The migration resolves the names in parsed bodies on its own path. Functions that set a path resolve names on that path. All other
     // functions must qualify every name.
     let open: Vec<(String, String)> = sqlx::query_as(OPEN).fetch_all(&db.pool).await.unwrap();
     for (name, body) in &open {
@@ -187,7 +188,7 @@ async fn no_function_uses_objects_of_other_users() {
     for (path, schema) in PATHS.into_iter().zip(["first", "last"]) {
         migrate(&mut connect(&db, path).await, Store::new(schema).unwrap()).await.unwrap();
     }
-    // Counts all objects that depend on the traps, except constraints of the traps themselves.
+    // Counts all objects that depend on the schema `evil`, except constraints within that schema.
     let bound = "select count(*) from pg_depend d where d.classid <> 'pg_namespace'::regclass
       and pg_describe_object(d.refclassid, d.refobjid, d.refobjsubid) ~ '\\mevil\\M'
       and pg_describe_object(d.classid, d.objid, d.objsubid) !~ '(\\mevil\\M|_check$)'";
@@ -195,7 +196,7 @@ async fn no_function_uses_objects_of_other_users() {
     db.finish().await;
 }
 
-/// Job that fails at its first attempt and reports progress. It sends no SQL of its own, which would hit the traps.
+/// Job that fails at its first attempt and reports progress. The handler runs no SQL, which would use the objects in `evil`.
 #[job(max_attempts = 3, backoff = fixed("1ms"))]
 #[derive(Serialize, Deserialize)]
 struct Plain {}
@@ -220,7 +221,7 @@ impl Handler for InOneCommit {
     }
 }
 
-/// Calls of the functions for other languages, with all options.
+/// Calls to the SQL functions for other languages, with all options.
 const CALLS: [&str; 12] = [
     "queue.enqueue('plain', '{}')",
     "queue.insert_job('plain', '{}', max_attempts => 2::pg_catalog.int2, run_at => pg_catalog.now())",

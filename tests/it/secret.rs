@@ -1,5 +1,5 @@
-//! Tests a role that may only connect: with everything it can compute, guess and see, it stalls no producer, takes no capacity and wakes no
-//! worker.
+//! Tests a role with only the privilege to connect. With all that the role can compute, guess or read, it cannot stall a producer, occupy
+//! capacity or wake a worker.
 
 use std::{borrow::Cow, str::FromStr as _, time::Duration};
 
@@ -41,13 +41,13 @@ impl Outsider {
     }
 }
 
-/// Query for each advisory lock that other sessions hold in this database, and for adjacent numbers.
+/// Query that returns the number of each advisory lock that other sessions hold in this database, and the four numbers after it.
 const SEEN: &str = "select l.classid::bigint, (l.objid::bigint + n) & 4294967295
   from pg_locks l cross join generate_series(0, 4) n
   where l.locktype = 'advisory' and l.pid <> pg_backend_pid() and l.granted and l.mode = 'ShareLock'
     and l.database = (select oid from pg_database where datname = current_database())";
 
-/// Statements that take the advisory locks whose numbers derive from our names.
+/// Statements that take the advisory locks whose numbers derive from the product's names.
 const NAMED: &str = "select count(pg_advisory_lock(hashtext(p), n))
   from unnest('{queue.key,queue.lanes,keys,lanes,counts}'::text[]) p cross join generate_series(0, 200) n;
   select count(pg_advisory_lock(hashtext('queue.capacity/bounded'), n)) from generate_series(0, 200) n;
@@ -60,7 +60,7 @@ async fn locks_that_every_role_can_take_stall_no_producer_no_day_and_no_migratio
     let outsider = Outsider::new(&db).await;
     let mut named = outsider.connect().await;
     named.execute(NAMED).await.unwrap();
-    // The outsider waits for every lock that the open producer holds, in order to keep these locks forever.
+    // The outsider waits for every lock that the open producer holds, in order to keep the locks forever.
     let mut open = db.pool.begin().await.unwrap();
     open.execute("set local lock_timeout = '2s'").await.unwrap();
     for key in 0..20 {
@@ -123,7 +123,7 @@ async fn locks_that_every_role_can_take_stall_no_producer_no_day_and_no_migratio
     outsider.leave(db).await;
 }
 
-/// Other roles cannot set the marks by which producers announce their uncommitted jobs.
+/// Other roles cannot take the advisory locks with which producers announce their uncommitted jobs.
 #[tokio::test]
 async fn no_other_role_can_announce_jobs_that_it_does_not_have() {
     let db = TestDb::new().await;
@@ -157,7 +157,7 @@ async fn no_other_role_can_announce_jobs_that_it_does_not_have() {
     outsider.leave(db).await;
 }
 
-/// Sends a marker. Returns all notifications before the marker.
+/// Sends a marker notification. Returns all notifications that arrived before the marker.
 async fn received(db: &TestDb, listener: &mut PgListener) -> Vec<String> {
     db.pool.execute("select queue.notify('wake', 'that was all')").await.unwrap();
     let mut payloads = Vec::new();
@@ -191,7 +191,7 @@ async fn guessed_channels_wake_no_worker() {
         let job = quick().enqueue(&db.pool).await.unwrap().id();
         db.until(job, JobState::Completed).await;
         asleep(&db.pool).await;
-        // Insert a job without a notification.
+        // Creates a job without a notification.
         let silent = "with lane as (select lane from queue.lane), job as (
             insert into queue.job (id, lane, max_attempts, payload) select queue.next_id(), lane, 3, '{\"act\":{\"Ok\":\"\"}}' from lane
             returning id, lane
@@ -215,7 +215,7 @@ async fn guessed_channels_wake_no_worker() {
     outsider.leave(db).await;
 }
 
-/// A worker is sleeping, a process is waiting for a job, and a producer has open marks.
+/// A worker is sleeping, a process is waiting for a job, and a producer holds the advisory lock that announces its uncommitted job.
 #[tokio::test]
 #[ignore = "deep"]
 async fn a_role_that_may_only_connect_finds_the_secret_nowhere() {
@@ -258,7 +258,7 @@ async fn a_role_that_may_only_connect_finds_the_secret_nowhere() {
             let code = error.as_database_error().and_then(|error| error.code().map(Cow::into_owned));
             assert_eq!(code.as_deref(), Some("42501"), "{statement}: {error}");
         };
-        // Access to the schema's contents does not help either.
+        // With the USAGE privilege on the schema, the calls are rejected as well.
         for may_see in [false, true] {
             if may_see {
                 db.pool.execute(AssertSqlSafe(format!("grant usage on schema queue to {}", outsider.role))).await.unwrap();
@@ -278,14 +278,14 @@ async fn a_role_that_may_only_connect_finds_the_secret_nowhere() {
     outsider.leave(db).await;
 }
 
-/// A role that may read the jobs, but not the names of the channels, gets no notifications and therefore polls.
+/// A role that may read the jobs but not the channel names gets no notifications and therefore polls.
 #[tokio::test]
 async fn a_role_without_the_channel_still_finds_the_outcome_of_its_job() {
     let db = TestDb::new().await;
     let reader = Outsider::new(&db).await;
     let rights =
         "grant usage on schema queue to {0}; grant select on all tables in schema queue to {0}; revoke all on queue.secret from {0};
-        grant execute on function queue.look to {0}";
+        grant execute on function queue.job_states to {0}";
     db.pool.execute(sqlx::raw_sql(AssertSqlSafe(rights.replace("{0}", &reader.role)))).await.unwrap();
     let options = PgConnectOptions::from_str(&db.url).unwrap().options([("role", &reader.role)]);
     let pool = PgPoolOptions::new().max_connections(1).connect_with(options).await.unwrap();
@@ -311,7 +311,7 @@ async fn stores_have_secrets_of_their_own() {
       ) r cross join unnest(array[wake, over, marks]) s where length(s) >= 32";
     assert_eq!(db.count(secrets).await, 9);
     assert_eq!(db.count("select count(*) from \"Other.two\".stripe").await, 3 * 1024 + 1);
-    // A missing row must be reported as an error, and not be treated as a lock.
+    // A missing row must be reported as an error, not treated as a locked row.
     on.execute("delete from one.stripe where stripe = 7").await.unwrap();
     assert!(on.execute("select one.lock_stripe('keys', 7)").await.unwrap_err().to_string().contains("unknown stripe"));
     for wrong in [

@@ -1,4 +1,4 @@
-//! Tests the shutdown of a worker: jobs that can finish do so, all other jobs are released without a charge, and nothing delays the exit.
+//! Tests the shutdown of a worker. Jobs finish in time or are released without charging an attempt, and nothing delays the exit.
 
 use std::time::{Duration, Instant};
 
@@ -7,7 +7,7 @@ use queue_worker::Worker;
 use tests::{Act, Do, TestDb, WorkerProcess, effects, eventually, within};
 use tokio::sync::oneshot;
 
-/// Timeout for a shutdown on a machine that freezes occasionally. Anything that delays a shutdown takes longer.
+/// Timeout for a shutdown on a machine that freezes occasionally. A shutdown that hangs takes longer than this timeout.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 async fn enqueue(db: &TestDb, act: Act) -> JobId {
@@ -40,7 +40,7 @@ async fn untouched(db: &TestDb, id: JobId) {
     assert_eq!(charged, (0, 0, 0), "attempts, crashes and failures of {id}");
 }
 
-/// Checks that nothing of a worker remains in the store.
+/// Checks that the store has no worker, no idle row and no lease.
 async fn left_no_trace(db: &TestDb) {
     for table in ["worker", "idle", "lease"] {
         assert_eq!(db.count(&format!("select count(*) from queue.{table}")).await, 0, "rows in {table}");
@@ -129,7 +129,7 @@ impl Handler for LeavesTransaction {
     }
 }
 
-/// Batch job. One job of the batch fails by itself, the other with the batch.
+/// Batch job. One job of the batch fails by itself, and the other job fails with the batch.
 #[job(batch = 2, batch_wait = "1m")]
 #[derive(serde::Serialize, serde::Deserialize)]
 struct LeavesBatch;
@@ -172,7 +172,7 @@ async fn a_handler_that_returns_at_the_start_of_a_shutdown_is_released_immediate
     db.finish().await;
 }
 
-/// Job that ends immediately or never. It has no timeout, so a freeze of the machine cannot end it.
+/// Job that ends immediately or runs forever. It has no timeout, so a freeze of the machine cannot end it.
 #[job]
 #[derive(serde::Serialize, serde::Deserialize)]
 struct AtOnceOrNever {
@@ -190,7 +190,7 @@ impl Handler for AtOnceOrNever {
 #[ignore = "deep"]
 async fn jobs_that_were_claimed_in_advance_are_released() {
     let db = TestDb::new().await;
-    // The fast jobs come first, so that many jobs are claimed in advance when the slow ones follow.
+    // The fast jobs come first, so that the worker claims many of the slow jobs in advance.
     let fast = "select count(queue.enqueue('at_once_or_never', '{\"ends\": true}')) from generate_series(1, 3000)";
     let slow = "select count(queue.enqueue('at_once_or_never', '{\"ends\": false}')) from generate_series(1, 3000)";
     assert_eq!(db.count(fast).await + db.count(slow).await, 6000);
@@ -225,7 +225,7 @@ fn end_of_blocked(worker: Worker, db: &TestDb, blocking: i64) {
                 let pool = sqlx::PgPool::connect(&url).await.unwrap();
                 let count = async || sqlx::query_scalar::<_, i64>("select count(*) from effect").fetch_one(&pool).await.unwrap();
                 eventually("a handler blocks", async || count().await > 0).await;
-                // The first blocking handler may prevent the second from starting.
+                // The first blocking handler may prevent the second handler from starting.
                 let _ = tokio::time::timeout(Duration::from_secs(1), eventually("more do", async || count().await >= blocking)).await;
             });
             let _ = begun.send(());
@@ -329,7 +329,7 @@ async fn f58_a_second_signal_ends_the_process_immediately() {
     let mut process = start(&db, "60000");
     begun(&db, 1).await;
     process.signal("TERM");
-    // The second signal is sent a moment later, because it is not visible from outside whether the first one was handled.
+    // The second signal is sent a moment later, because no other process can see whether the first signal was handled.
     tokio::time::sleep(Duration::from_millis(300)).await;
     assert!(!process.has_ended(), "it waits for its handlers");
     // Signals that arrive before the process handles them count as one.

@@ -1,5 +1,5 @@
-//! Prepares and explains every statement of ours as a worker would, with any table statistics at planning time. No plan may read a whole
-//! table of jobs.
+//! Prepares and explains every statement of the product as a worker would, with different table statistics at planning time. No plan may
+//! read a whole table of jobs.
 
 use std::{collections::BTreeSet, fs, path::Path, str::FromStr as _};
 
@@ -7,7 +7,7 @@ use serde_json::Value;
 use sqlx::{AssertSqlSafe, Connection as _, Executor as _, PgConnection, postgres::PgConnectOptions};
 use tests::TestDb;
 
-/// Planner settings as in `queue-worker/src/live/session.rs`; a test below compares them.
+/// Planner settings as in `queue-worker/src/live/session.rs`. A test below compares both.
 const PLANNER: [(&str, &str); 4] =
     [("enable_seqscan", "off"), ("enable_bitmapscan", "off"), ("plan_cache_mode", "force_generic_plan"), ("jit", "off")];
 
@@ -22,24 +22,24 @@ const WHOLE: [(&str, &str, &str); 20] = [
     ("prune_kept", "done", "only the default partition, once a minute; up to a limit"),
     ("prune_kept", "done_many", "only the default partition, once a minute; up to a limit"),
     ("park", "lease", "a job whose verdict is refused is searched in every lease; there are as many as batches in flight"),
-    ("silent", "lease", "asks of every lease whether its worker lives; there are as many as batches in flight"),
+    ("expired_leases", "lease", "asks of every lease whether its worker lives; there are as many as batches in flight"),
     ("prune_workers", "lease", "asks for leases of silent workers, once a minute"),
     ("workers", "lease", "counts what each worker holds, for an operator"),
     ("prune_done", "done", "only the default partition, once a minute; up to a limit"),
     ("prune_done", "done_many", "only the default partition, once a minute; up to a limit"),
     ("doctor_workers", "lease", "counts what each worker holds, for an operator"),
     ("doctor_keys", "blocked", "the first entry of an index"),
-    ("doctor_figures", "tallied", "the first entry of an index"),
+    ("doctor_maintenance", "tallied", "the first entry of an index"),
     ("pass_lanes", "job", "the last entry of an index"),
-    ("rouse", "scheduled", "the first entry of an index"),
-    ("rouse", "parked", "the first entry of an index"),
-    ("rouse", "lease", "asks of every lease whether its worker lives; there are as many as batches in flight"),
-    ("glance", "scheduled", "the first entry of an index"),
-    ("glance", "parked", "the first entry of an index"),
-    ("glance", "ready", "the first entry of an index, when there are too many lanes to ask one by one"),
+    ("any_work", "scheduled", "the first entry of an index"),
+    ("any_work", "parked", "the first entry of an index"),
+    ("any_work", "lease", "asks of every lease whether its worker lives; there are as many as batches in flight"),
+    ("probe", "scheduled", "the first entry of an index"),
+    ("probe", "parked", "the first entry of an index"),
+    ("probe", "ready", "the first entry of an index, when there are too many lanes to ask one by one"),
 ];
 
-/// Statements of operators. They are mostly planned when they run, so plans from the time of other statistics do not matter.
+/// Statements of operators. The server mostly plans these statements when they run, so plans from outdated statistics do not matter.
 const OPERATORS: [&str; 12] = [
     "cancel_waiting",
     "choose_blocked",
@@ -77,7 +77,7 @@ async fn run(connection: &mut PgConnection, statement: String) {
     connection.execute(sqlx::raw_sql(AssertSqlSafe(statement.clone()))).await.unwrap_or_else(|error| panic!("{statement}: {error}"));
 }
 
-/// Creates the generic plan of a statement now. Returns the plan, and its text for the message of a failed test.
+/// Creates the generic plan of a statement. Returns the plan, and its text for the message of a failed test.
 async fn plan(connection: &mut PgConnection, name: &str, statement: &str) -> (Value, String) {
     run(connection, format!("prepare {name} as {statement}")).await;
     let parameters: i32 =
@@ -119,7 +119,7 @@ fn huge(relation: &str) -> Option<String> {
     table.map(str::to_owned)
 }
 
-/// Explains every statement and fails at bad plans. Returns the exceptions that were needed.
+/// Explains every statement, and panics if a plan is bad. Returns the permitted whole scans that occurred.
 async fn check(db: &TestDb, tables: &str) -> BTreeSet<(String, String)> {
     let mut connection = connect(db).await;
     let (mut faults, mut excused) = (Vec::new(), BTreeSet::new());
@@ -150,7 +150,7 @@ async fn check(db: &TestDb, tables: &str) -> BTreeSet<(String, String)> {
     excused
 }
 
-/// Fills 300 lanes with 200,000 ready jobs and as many scheduled and finished ones, and with 50,000 jobs under leases.
+/// Statements that fill 300 lanes with 200,000 ready, 200,000 scheduled and 200,000 finished jobs, and with 50,000 jobs under leases.
 const FILL: &str = "
   insert into queue.lane (lane, queue, job_type, priority, solo)
   select queue.lane_id('q' || n, 'do', 100::smallint, false), 'q' || n, 'do', 100, false from generate_series(1, 300) n;

@@ -1,4 +1,4 @@
-//! Tests many stores: one worker process serves all of them.
+//! Tests a worker process that serves many stores.
 
 mod idle;
 mod tenants;
@@ -43,7 +43,7 @@ pub(crate) async fn make(pool: &PgPool, name: &str) -> Member {
     member
 }
 
-/// Creates a worker of [`Do`] jobs with short timeouts.
+/// Creates a worker of [`Do`] jobs with short timeouts, for all stores of the roster.
 fn worker_over(roster: &Roster) -> StoresWorker {
     let worker =
         StoresWorker::new(roster, |_, worker| worker.register::<Do>().lease_ttl(Duration::from_secs(5)).grace(Duration::from_secs(2)));

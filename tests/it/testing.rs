@@ -1,4 +1,4 @@
-//! Tests the test kit by its promises: an inline run returns the verdict that a worker would give, and a drain writes it as a worker would.
+//! Tests the test kit. An inline run returns the same verdict as a worker, and a drain writes this verdict as a worker would.
 
 mod locked;
 mod drained;
@@ -10,7 +10,7 @@ use queue_core::{Context, Error, Failure, Handler, JobResult, Outcome, TerminalE
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-/// Job whose payload scripts its handler.
+/// Job whose payload specifies the actions of its handler.
 #[job(name = "testing_say", max_attempts = 3, backoff = exponential("1s", jitter = 0.5), timeout = "1h", output = Value)]
 #[derive(Debug, Serialize, Deserialize)]
 struct Say {

@@ -1,4 +1,4 @@
-//! Tests a server that accepts only encrypted connections, and the errors if client and server disagree.
+//! Tests a server that accepts only encrypted connections, and the errors for mismatched TLS settings of client and server.
 
 use std::time::Duration;
 

@@ -1,9 +1,9 @@
-//! Tests features that meet in one job: ordering keys, uniqueness, capacity and operations.
+//! Tests combinations of features in one job: ordering keys, uniqueness, capacity and operations.
 
 use std::time::Duration;
 
 use queue_core::operate::set_capacity;
-use queue_core::{Batch, Enqueued, Error, Job as _, JobHandle, JobId, JobRef, JobState, Store};
+use queue_core::{Batch, EnqueueOutcome, Error, Job as _, JobHandle, JobId, JobRef, JobState, Store};
 use sqlx::{Connection as _, PgConnection};
 use tests::{
     Act, Do, TestDb, operate,
@@ -32,7 +32,7 @@ async fn cancel_running(connection: &mut PgConnection, job: JobId) {
     assert_eq!(answer, "cancelling");
 }
 
-/// Checks that `cancelled` is cancelled and that `next`, which was blocked behind it, can run.
+/// Checks that `cancelled` is cancelled, and that the job `next` behind it can run.
 async fn check_next_runs(db: &TestDb, connection: &mut PgConnection, cancelled: JobId, next: JobId) {
     assert_eq!(db.state(cancelled).await, Some(JobState::Cancelled));
     assert_eq!(db.state(next).await, Some(JobState::Blocked));
@@ -96,12 +96,12 @@ async fn a_unique_job_that_is_blocked_is_found_replaced_and_postponed() {
     };
     let first = behind(Act::Ok("1".into()), queue_core::OnConflict::Keep).await;
     let kept = behind(Act::Ok("2".into()), queue_core::OnConflict::Keep).await;
-    assert_eq!((kept.id(), kept.outcome()), (first.id(), Enqueued::Kept));
+    assert_eq!((kept.id(), kept.outcome()), (first.id(), EnqueueOutcome::Kept));
     let replaced = behind(Act::Ok("3".into()), queue_core::OnConflict::Replace).await;
-    assert_eq!((replaced.id(), replaced.outcome()), (first.id(), Enqueued::Replaced));
+    assert_eq!((replaced.id(), replaced.outcome()), (first.id(), EnqueueOutcome::Replaced));
     assert_eq!(db.count("select count(*) from queue.job where payload #>> '{act,Ok}' = '3'").await, 1);
     let later = Do { act: Act::Ok("4".into()) }.enqueue(&db.pool).key("a").unique("u").after(Duration::from_mins(10));
-    assert_eq!(later.on_conflict(queue_core::OnConflict::Debounce).await.unwrap().outcome(), Enqueued::Debounced);
+    assert_eq!(later.on_conflict(queue_core::OnConflict::Debounce).await.unwrap().outcome(), EnqueueOutcome::Debounced);
     assert_eq!(db.count("select count(*) from queue.blocked where run_at > now()").await, 1);
 
     let held = lease(&mut c).await;

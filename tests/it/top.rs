@@ -1,4 +1,4 @@
-//! Tests `top` in a terminal: its screen, its keys, its ends, and a database outage.
+//! Tests `top` in a terminal: its screen, its keys, its exit, and a database outage.
 
 use std::{
     io::{BufRead as _, BufReader, Write as _},
@@ -17,7 +17,7 @@ const CLI: &str = env!("CARGO_BIN_EXE_test-cli");
 const PANICKING: &str = env!("CARGO_BIN_EXE_test-panicking-cli");
 const TERMINAL: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/it/top/terminal.py");
 
-/// Starts the program in a terminal, which performs these steps.
+/// Starts the program in a terminal, and performs `steps` there.
 fn start(binary: &str, url: &str, steps: &Value) -> Child {
     let mut command = Command::new("python3");
     command.arg(TERMINAL).arg(steps.to_string()).args([binary, "top"]).env("DATABASE_URL", url).env("TERM", "xterm-256color");
@@ -27,7 +27,7 @@ fn start(binary: &str, url: &str, steps: &Value) -> Child {
 
 fn line(child: &mut Child) -> Value {
     let mut text = String::new();
-    // Buffering cannot lose output for a later reader, because the program waits after each line.
+    // The program waits after each line, so the buffer never contains output for a later reader.
     BufReader::new(child.stdout.as_mut().unwrap()).read_line(&mut text).unwrap();
     serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}: {text}"))
 }

@@ -1,6 +1,6 @@
-//! Tests traces: the spans of enqueues and attempts as an OpenTelemetry collector receives them, and the trace context that a job carries.
+//! Tests traces: the spans of enqueues and attempts as an OpenTelemetry collector receives them, and the trace context of a job.
 //!
-//! Handlers of these tests run on the test's own thread, and so does the collector, so no test sees the spans of another.
+//! The handlers and the collector of a test run on the test's own thread, so no test sees the spans of another test.
 
 mod attempts;
 mod carried;
@@ -17,7 +17,7 @@ use tests::TestDb;
 use tracing::{level_filters::LevelFilter, subscriber::DefaultGuard};
 use tracing_subscriber::{Layer as _, layer::SubscriberExt as _};
 
-/// Collects the spans of the current thread.
+/// Collector of the spans that finish on the current thread.
 pub(super) struct Collector {
     spans: InMemorySpanExporter,
     provider: SdkTracerProvider,
@@ -61,7 +61,7 @@ pub(super) fn attribute(span: &SpanData, key: &str) -> Option<String> {
     })
 }
 
-/// Returns the ids of the spans that `span` links to.
+/// Returns the ids of the spans linked from `span`.
 pub(super) fn links(span: &SpanData) -> Vec<SpanId> {
     span.links.iter().map(|link| link.span_context.span_id()).collect()
 }

@@ -1,4 +1,4 @@
-//! Tests transactional jobs: the handler's writes and the job's completion are committed together, however the attempt ends.
+//! Tests transactional jobs. The handler's writes and the job's completion are committed together, however the attempt ends.
 
 use std::{
     sync::{
@@ -40,7 +40,8 @@ async fn charged(db: &TestDb, id: JobId) -> (i16, i16, i64) {
         .unwrap()
 }
 
-/// Waits until a handler has written in its transaction. The uncommitted row is not visible, so the session's activity is checked.
+/// Waits until a handler has written in its transaction. The uncommitted row is not visible, so this function checks the session's
+/// activity.
 async fn in_the_middle(db: &TestDb) {
     let query = "select count(*) from pg_stat_activity
       where datname = current_database() and state = 'idle in transaction' and query like '%effect%'";
@@ -123,7 +124,7 @@ async fn a_cut_connection_is_a_failure_that_leaves_nothing() {
     let job = enqueue(&db, "hold").await;
     db.run_while(worker(&db), async {
         in_the_middle(&db).await;
-        // The session also checks repeatedly whether the handler may continue, so it is not always seen as idle.
+        // The session also polls for the table `go`, so it is not always idle.
         let cut = "select count(pg_terminate_backend(pid)) from pg_stat_activity
           where datname = current_database() and state = 'idle in transaction' and query like '%effect%'";
         eventually("it is cut", async || db.count(cut).await > 0).await;
@@ -138,7 +139,7 @@ async fn a_cut_connection_is_a_failure_that_leaves_nothing() {
     db.finish().await;
 }
 
-/// The worker's pool has one connection. Jobs wait for the connection, and none of them fails.
+/// The worker's pool has one connection. Jobs wait for the connection without failing.
 #[tokio::test]
 async fn jobs_that_wait_for_a_connection_of_the_pool_are_not_charged() {
     let db = TestDb::new().await;
@@ -174,7 +175,7 @@ async fn transactional_jobs_take_turns_and_are_counted_under_limits() {
     db.finish().await;
 }
 
-/// Fair transactional job of a tenant, limited to one at a time.
+/// Transactional job with a fair key per tenant, and a limit of one running job.
 #[job(send_only, transactional, fair = self.tenant, limit(concurrency = 1))]
 #[derive(Serialize, Deserialize)]
 struct Lined {
@@ -219,7 +220,7 @@ async fn children_enqueued_in_the_transaction_exist_only_on_success() {
     db.finish().await;
 }
 
-/// Transactional job that counts how many jobs of its type are running.
+/// Transactional job that counts the running jobs of its type.
 #[job(send_only, transactional, max_attempts = 1)]
 #[derive(Serialize, Deserialize)]
 struct Once {

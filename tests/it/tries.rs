@@ -1,4 +1,4 @@
-//! Tests `try`, which runs a job's handler locally and changes nothing in the store, whatever the handler does.
+//! Tests the command `try`, which runs a job's handler locally. The store never changes, whatever the handler does.
 
 use std::process::{Command, Output};
 
@@ -16,7 +16,7 @@ const OWN: &str = env!("CARGO_BIN_EXE_test-panicking-cli");
 #[derive(Serialize, Deserialize)]
 struct Nobodys;
 
-/// Job type for enqueueing only. The binary with the handler has the key.
+/// Job type that this crate only enqueues. The binary with the handler has the decryption key.
 #[job(send_only, name = "tried_sealed", seal = "tried")]
 #[derive(Serialize, Deserialize)]
 struct Sealed {
@@ -29,7 +29,7 @@ fn run(binary: &str, db: &TestDb, arguments: &[&str]) -> Output {
     command.output().unwrap()
 }
 
-/// Returns the contents of the store and of the table of effects.
+/// Returns the contents of the store and of the table `effect`.
 async fn stored(db: &TestDb) -> String {
     let tables = ["job", "ready", "scheduled", "blocked", "lease", "dead", "done", "done_many", "failure", "progress", "lane", "waiter"];
     let of = |table: &str| format!("select '{table}' as of, to_jsonb(t)::text as row from queue.{table} t");
@@ -233,7 +233,7 @@ async fn a_job_that_cannot_be_tried_is_refused() {
     let (code, report) = tried(CLI, &db, nobodys, &[]).await;
     assert_eq!(code, Some(3));
     assert!(report.as_str().unwrap().contains("no handler for job type `nobodys`"), "{report}");
-    // The payload fits no known release.
+    // No known release can read this payload.
     let bad = within(&db, "well").await;
     sqlx::query("update queue.job set payload = '{\"what\": 1}' where id = $1").bind(bad).execute(&db.pool).await.unwrap();
     let (code, report) = tried(CLI, &db, bad, &[]).await;

@@ -1,5 +1,4 @@
-//! Tests that enqueues in SQL use the options that workers have published for a job type, while enqueues in Rust set all options
-//! themselves.
+//! Tests that enqueues in SQL use the options that workers have published for a job type. Enqueues in Rust set all options themselves.
 
 use queue_core::{Context, Handler, Job as _, JobHandle, JobId, JobResult, Store, job};
 use queue_worker::Worker;
@@ -14,7 +13,7 @@ struct Letter {
     to: String,
 }
 
-/// Job type in another release.
+/// The same job type in another release.
 mod other {
     use super::{Context, Deserialize, Handler, JobResult, Serialize, job};
 
@@ -37,7 +36,7 @@ impl Handler for Letter {
     }
 }
 
-/// Returns a worker of a queue that contains none of these jobs, so that the jobs stay.
+/// Returns a worker that serves none of these jobs' queues, so the jobs stay queued.
 fn worker(db: &TestDb) -> Worker {
     Worker::new(db.pool.clone()).register::<Letter>().queue("nothing", 1)
 }
@@ -201,7 +200,7 @@ async fn whole_numbers_are_accepted_in_every_notation() {
         let error = sqlx::query(AssertSqlSafe(format!("select queue.{call}"))).execute(&mut on).await.unwrap_err();
         assert_eq!(error.as_database_error().unwrap().code().as_deref(), Some("22003"), "{call}: {error}");
     }
-    // An integer literal does not match a parameter of type smallint, so the functions must not have such parameters.
+    // An integer literal does not match a smallint parameter, so the functions must not have smallint parameters.
     let narrow = "select count(*) from pg_proc where pronamespace = 'queue'::regnamespace
       and array['int2'::regtype, 'int2[]'::regtype]::oid[] && proargtypes::oid[]";
     assert_eq!(db.count(narrow).await, 0);

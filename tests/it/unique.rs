@@ -1,5 +1,5 @@
-//! Tests unique jobs: there is one job for each key, whatever the order of enqueues. Also tests the results of conflicting enqueues, and
-//! that a key is free again exactly when its job has finished.
+//! Tests unique jobs. Exactly one job holds a key, whatever the order of the enqueues. Also tests the results of conflicting enqueues,
+//! and that a key is free exactly when its job has finished.
 
 mod held;
 mod kept;
@@ -9,7 +9,7 @@ mod requeued;
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
-use queue_core::{Batch, Enqueued, Error, Job as _, JobHandle, JobState, OnConflict, While, job};
+use queue_core::{Batch, EnqueueOutcome, Error, Job as _, JobHandle, JobState, OnConflict, While, job};
 use queue_worker::Config;
 use serde::{Deserialize, Serialize};
 use sqlx::{AssertSqlSafe, Executor as _, PgConnection, PgPool};
@@ -39,7 +39,7 @@ async fn jobs(db: &TestDb) -> i64 {
     db.count("select count(*) from queue.job").await
 }
 
-/// Claims all jobs, and ends them with this verdict.
+/// Claims all jobs, and settles them with `verdict`.
 async fn end(on: &mut PgConnection, verdict: &'static str) {
     let worker = register(on).await.unwrap();
     let lease = claim(on, worker, 100).await.unwrap();
@@ -61,7 +61,7 @@ async fn a_queued_key_is_free_once_its_job_is_claimed_and_held_again_when_it_com
     let (db, mut on) = TestDb::with_connection().await;
     let enqueue = |text| say(text).enqueue(&db.pool).unique("key").unique_while(While::Queued);
     let first = enqueue("1").await.unwrap();
-    assert_eq!(enqueue("2").await.unwrap().outcome(), Enqueued::Kept);
+    assert_eq!(enqueue("2").await.unwrap().outcome(), EnqueueOutcome::Kept);
     let worker = register(&mut on).await.unwrap();
     let lease = claim(&mut on, worker, 1).await.unwrap();
     settle(&mut on, &lease.all("release")).await.unwrap();
@@ -69,22 +69,22 @@ async fn a_queued_key_is_free_once_its_job_is_claimed_and_held_again_when_it_com
     let lease = claim(&mut on, worker, 1).await.unwrap();
     settle(&mut on, &lease.all("retry")).await.unwrap();
     let replaced = enqueue("4").on_conflict(OnConflict::Replace).await.unwrap();
-    assert_eq!((replaced.id(), replaced.outcome()), (first.id(), Enqueued::Replaced), "it waits for a retry");
+    assert_eq!((replaced.id(), replaced.outcome()), (first.id(), EnqueueOutcome::Replaced), "it waits for a retry");
     // The job's position in its lane now differs from its id.
     db.run("update queue.scheduled set run_at = now() - interval '1 s'").await;
     sqlx::query(include_str!("../../queue-worker/sql/promote.sql")).bind(10_i64).execute(&mut on).await.unwrap();
     let replaced = enqueue("5").on_conflict(OnConflict::Replace).await.unwrap();
-    assert_eq!((replaced.id(), replaced.outcome()), (first.id(), Enqueued::Replaced), "it is ready again");
+    assert_eq!((replaced.id(), replaced.outcome()), (first.id(), EnqueueOutcome::Replaced), "it is ready again");
     assert_eq!(payload(&db, first).await, "5");
-    // The job becomes a released quarantined job, which is in the solo twin of its lane.
+    // Moves the job to the solo lane, which contains jobs released from crash quarantine.
     db.run("update queue.ready set seq = id, lane = queue.lane_id('default', 'do', 100::smallint, true)").await;
-    assert_eq!(enqueue("6").on_conflict(OnConflict::Replace).await.unwrap().outcome(), Enqueued::Replaced);
+    assert_eq!(enqueue("6").on_conflict(OnConflict::Replace).await.unwrap().outcome(), EnqueueOutcome::Replaced);
     let place = "select count(*) from queue.ready where seq = id and lane = queue.lane_id('default', 'do', 100::smallint, true)";
     assert_eq!(db.count(place).await, 1, "in its place");
     db.run("update queue.ready set lane = queue.lane_id('default', 'do', 100::smallint, false)").await;
     let lease = claim(&mut on, worker, 1).await.unwrap();
     let second = enqueue("7").await.unwrap();
-    assert_eq!(second.outcome(), Enqueued::New);
+    assert_eq!(second.outcome(), EnqueueOutcome::New);
     settle(&mut on, &lease.all("release")).await.unwrap();
     assert_eq!(enqueue("8").await.unwrap().id(), second.id(), "the last producer to take it has it");
     db.finish().await;
@@ -97,10 +97,10 @@ async fn a_key_with_a_period_is_held_for_the_period_set_when_it_was_taken() {
     let hour = While::For(Duration::from_hours(1));
     enqueue(hour).await.unwrap();
     end(&mut on, "plain").await;
-    assert_eq!(enqueue(While::Live).await.unwrap().outcome(), Enqueued::Kept);
+    assert_eq!(enqueue(While::Live).await.unwrap().outcome(), EnqueueOutcome::Kept);
     assert_eq!(db.count("select count(*) from queue.unique_key where until between now() + '30 min' and now() + '1 hour'").await, 1);
     db.run("update queue.unique_key set until = now()").await;
-    assert_eq!(enqueue(hour).await.unwrap().outcome(), Enqueued::New);
+    assert_eq!(enqueue(hour).await.unwrap().outcome(), EnqueueOutcome::New);
     for time in [Duration::ZERO, Duration::MAX] {
         let error = enqueue(While::For(time)).await.unwrap_err();
         assert!(matches!(error, Error::OutOfRange { .. }), "{error}");
@@ -115,7 +115,7 @@ async fn a_replaced_payload_runs_in_the_place_of_the_first() {
     let other = say("other").enqueue(&db.pool).await.unwrap();
     let mut tx = db.pool.begin().await.unwrap();
     let replaced = say("new").enqueue(&mut tx).unique("key").on_conflict(OnConflict::Replace).await.unwrap();
-    assert_eq!((replaced.id(), replaced.outcome()), (first.id(), Enqueued::Replaced));
+    assert_eq!((replaced.id(), replaced.outcome()), (first.id(), EnqueueOutcome::Replaced));
     let worker = register(&mut on).await.unwrap();
     assert_eq!(claim(&mut on, worker, 1).await.unwrap().ids(), [other.id()], "it is not claimed before that is committed");
     tx.rollback().await.unwrap();
@@ -138,10 +138,10 @@ async fn a_debounced_job_runs_when_the_last_one_would_have_and_never_earlier() {
     let (db, mut on) = TestDb::with_connection().await;
     let enqueue = |text| say(text).enqueue(&db.pool).unique("key").on_conflict(OnConflict::Debounce);
     let first = enqueue("1").await.unwrap();
-    assert_eq!(enqueue("2").await.unwrap().outcome(), Enqueued::Debounced);
+    assert_eq!(enqueue("2").await.unwrap().outcome(), EnqueueOutcome::Debounced);
     assert_eq!(db.state(first.id()).await, Some(JobState::Ready), "it runs now anyway");
     let hour = Utc::now() + chrono::Duration::hours(1);
-    assert_eq!(enqueue("3").at(hour).await.unwrap().outcome(), Enqueued::Debounced);
+    assert_eq!(enqueue("3").at(hour).await.unwrap().outcome(), EnqueueOutcome::Debounced);
     assert_eq!(run_at(&db, first).await.map(|at| at.timestamp()), Some(hour.timestamp()));
     for sooner in [hour - chrono::Duration::minutes(1), Utc::now() - chrono::Duration::days(1)] {
         assert_eq!(enqueue("4").at(sooner).await.unwrap().id(), first.id());
@@ -171,7 +171,7 @@ async fn a_sleeping_worker_runs_a_job_replaced_or_debounced_meanwhile() {
         let first = enqueue().await.unwrap();
         enqueue().await.unwrap();
         db.until(first.id(), JobState::Completed).await;
-        // The entry is still locked when the worker is notified.
+        // The job's row in `ready` is still locked when the worker is notified.
         let mut tx = db.pool.begin().await.unwrap();
         let second = say("2").enqueue(&mut tx).unique("key").await.unwrap();
         let same = say("3").enqueue(&mut tx).unique("key").on_conflict(OnConflict::Replace).await.unwrap();
@@ -190,13 +190,13 @@ async fn f12_equal_fields_make_equal_keys_and_unequal_ones_do_not() {
     let db = TestDb::new().await;
     let first = report("a", "bc", 1).enqueue(&db.pool).await.unwrap();
     let same = report("a", "bc", 2).enqueue(&db.pool).await.unwrap();
-    assert_eq!((same.id(), same.outcome()), (first.id(), Enqueued::Replaced));
-    assert_eq!(report("ab", "c", 3).enqueue(&db.pool).await.unwrap().outcome(), Enqueued::New);
-    assert_eq!(report("a", "bc", 4).enqueue(&db.pool).queue("mail").await.unwrap().outcome(), Enqueued::New, "in another queue");
+    assert_eq!((same.id(), same.outcome()), (first.id(), EnqueueOutcome::Replaced));
+    assert_eq!(report("ab", "c", 3).enqueue(&db.pool).await.unwrap().outcome(), EnqueueOutcome::New);
+    assert_eq!(report("a", "bc", 4).enqueue(&db.pool).queue("mail").await.unwrap().outcome(), EnqueueOutcome::New, "in another queue");
     let kept = report("a", "bc", 5).enqueue(&db.pool).on_conflict(OnConflict::Keep).await.unwrap();
-    assert_eq!((kept.id(), kept.outcome()), (first.id(), Enqueued::Kept));
-    assert_eq!(report("a", "bc", 6).enqueue(&db.pool).unique("my own").await.unwrap().outcome(), Enqueued::New);
-    assert_eq!(say("7").enqueue(&db.pool).unique("my own").await.unwrap().outcome(), Enqueued::New, "of another type");
+    assert_eq!((kept.id(), kept.outcome()), (first.id(), EnqueueOutcome::Kept));
+    assert_eq!(report("a", "bc", 6).enqueue(&db.pool).unique("my own").await.unwrap().outcome(), EnqueueOutcome::New);
+    assert_eq!(say("7").enqueue(&db.pool).unique("my own").await.unwrap().outcome(), EnqueueOutcome::New, "of another type");
     assert_eq!(db.count("select sum((payload ->> 'pages')::int) from queue.job where payload ? 'pages'").await, 2 + 3 + 4 + 6);
     let error = say("8").enqueue(&db.pool).unique_while(While::Live).await.unwrap_err();
     assert!(matches!(error, Error::OutOfRange { what: "the uniqueness key", .. }), "{error}");
@@ -209,7 +209,7 @@ async fn f22_a_key_of_a_mebibyte_is_hashed_and_sql_makes_the_same_one() {
     for key in ["k".repeat(1 << 20), "é'\"\\$1;--".to_owned(), String::new()] {
         let first = say("1").enqueue(&db.pool).unique(&key).await.unwrap();
         assert_eq!(say("2").enqueue(&db.pool).unique(&key).await.unwrap().id(), first.id());
-        assert_eq!(say("3").enqueue(&db.pool).unique(format!("{key}.")).await.unwrap().outcome(), Enqueued::New);
+        assert_eq!(say("3").enqueue(&db.pool).unique(format!("{key}.")).await.unwrap().outcome(), EnqueueOutcome::New);
         let by_sql =
             sqlx::query_as("select id, outcome from queue.enqueue_with('do', '{}', jsonb_build_object('unique_key', $1::text))").bind(&key);
         let by_sql: (i64, String) = by_sql.fetch_one(&db.pool).await.unwrap();
@@ -237,7 +237,7 @@ async fn a_bulk_enqueue_honours_keys_too() {
     let again = [report("a", "1", 1), report("b", "1", 2), report("a", "1", 3), report("c", "1", 4)];
     assert_eq!(Report::enqueue_all(again.clone(), &db.pool).await.unwrap(), 3, "this number are new");
     let handles = Report::enqueue_all(again.clone(), &db.pool).returning_ids().on_keep().await;
-    assert_eq!(handles.iter().map(JobHandle::outcome).collect::<Vec<_>>(), [Enqueued::Replaced; 4]);
+    assert_eq!(handles.iter().map(JobHandle::outcome).collect::<Vec<_>>(), [EnqueueOutcome::Replaced; 4]);
     assert_eq!(handles[0].id(), handles[2].id());
     assert_eq!(db.count("select (payload ->> 'pages')::bigint from queue.job order by id limit 1").await, 3, "the last of equals wins");
 
@@ -254,11 +254,11 @@ async fn a_bulk_enqueue_honours_keys_too() {
     let mut tx = db.pool.begin().await.unwrap();
     assert_eq!(Report::enqueue_all(many, &mut tx).await.unwrap(), 100);
     tx.rollback().await.unwrap();
-    assert_eq!(report("1", "2", 0).enqueue(&db.pool).await.unwrap().outcome(), Enqueued::New, "rolled back, they are free");
+    assert_eq!(report("1", "2", 0).enqueue(&db.pool).await.unwrap().outcome(), EnqueueOutcome::New, "rolled back, they are free");
     db.finish().await;
 }
 
-/// Awaits enqueues of different future types that have the same result.
+/// Trait for enqueues whose future types differ and whose results have the same type.
 trait OnKeep {
     async fn on_keep(self) -> Vec<JobHandle<Report>>;
 }
@@ -284,16 +284,16 @@ async fn keys_that_no_job_holds_are_deleted_and_no_others() {
     end(&mut on, "retry").await;
     enqueue("waits", While::Queued).await.unwrap();
     let mut tx = db.pool.begin().await.unwrap();
-    assert_eq!(say("2").enqueue(&mut tx).unique("over 7").await.unwrap().outcome(), Enqueued::New);
+    assert_eq!(say("2").enqueue(&mut tx).unique("over 7").await.unwrap().outcome(), EnqueueOutcome::New);
     let forget = || sqlx::query_scalar::<_, i32>(include_str!("../../queue-worker/sql/forget_keys.sql"));
-    // The scan starts at a random key, so keys that are still held may be among the five.
+    // The scan starts at a random key, so some of the five keys may still be held.
     let few = forget().bind(5).fetch_one(&db.pool).await.unwrap();
     assert!((1..=5).contains(&few), "{few} of five that were checked");
     while forget().bind(500).fetch_one(&db.pool).await.unwrap() > 0 {}
     tx.commit().await.unwrap();
     assert_eq!(db.count("select count(*) from queue.unique_key").await, 4);
     for (key, held) in [("lives", While::Live), ("waits", While::Queued), ("over 7", While::Live), ("for long", While::Live)] {
-        assert_eq!(enqueue(key, held).await.unwrap().outcome(), Enqueued::Kept, "{key}");
+        assert_eq!(enqueue(key, held).await.unwrap().outcome(), EnqueueOutcome::Kept, "{key}");
     }
     db.finish().await;
 }
@@ -311,8 +311,8 @@ async fn a_worker_deletes_unheld_keys_by_itself() {
     db.finish().await;
 }
 
-/// Both transactions use an isolation level above read committed. In every case there is one job, and a producer without it got an error
-/// that asks for a retry.
+/// Both transactions use an isolation level above read committed. Each key has one job. A producer whose snapshot does not show this job
+/// gets an error that asks for a retry.
 #[tokio::test]
 async fn under_an_old_snapshot_a_conflict_has_the_right_answer_or_is_a_serialization_failure() {
     let db = TestDb::new().await;
@@ -337,7 +337,7 @@ async fn under_an_old_snapshot_a_conflict_has_the_right_answer_or_is_a_serializa
         let mut stale = begin(&db.pool).await;
         first.cancel(&mut db.connect().await).await.unwrap();
         let second = say("4").enqueue(&db.pool).unique(&key).await.unwrap();
-        assert_eq!(second.outcome(), Enqueued::New);
+        assert_eq!(second.outcome(), EnqueueOutcome::New);
         say("5").enqueue(&mut stale).unique(&key).await.unwrap_err();
         stale.rollback().await.unwrap();
     }

@@ -1,4 +1,4 @@
-//! Tests that ready jobs of a type or queue that no living worker serves are reported, by workers and on the command line.
+//! Tests that workers and the command line report ready jobs of a type or queue that no live worker serves.
 
 use std::{
     process::Command,
@@ -41,7 +41,7 @@ async fn ready_jobs_that_no_living_worker_serves_are_reported_and_others_are_not
     };
     assert_eq!(found().await, ["elsewhere do 1", "mail forgotten 1"], "where there is no worker, nothing is served");
 
-    // This worker serves one queue only. After its first lease duration it reports the jobs of other queues.
+    // This worker serves one queue only. After its first lease duration, the worker reports the jobs of other queues.
     let since = Instant::now();
     let arguments = ["run", "--queue", "default=5", "--lease-ttl", "1s", "--log-format", "json"];
     let process = WorkerProcess::start_with(CLI, &db.url, &arguments, &[("QUEUE_LOG", "info")]);
@@ -73,7 +73,8 @@ async fn ready_jobs_that_no_living_worker_serves_are_reported_and_others_are_not
         assert_eq!((&listed["unserved"], json.get("next").is_some()), (&(!is_served).into(), true), "{json}");
     }
 
-    // A worker of every queue serves the first job and does not know the type of the second. After its lease has expired it serves none.
+    // A worker of every queue serves the first job and does not know the type of the second. After its lease has expired, the worker
+    // serves no job.
     let any = WorkerProcess::start_with(CLI, &db.url, &["run"], &[]);
     db.until(elsewhere, JobState::Completed).await;
     assert_eq!(found().await, ["mail forgotten 1"]);

@@ -1,4 +1,4 @@
-//! Tests sleeping workers: no job is missed, whenever it is committed, and no unnecessary notification is sent.
+//! Tests sleeping workers. A worker misses no job, whenever the job's transaction commits. No producer sends an unnecessary notification.
 //!
 //! Workers in these tests poll once an hour unless a test sets another interval, so jobs are found through wake-ups.
 
@@ -92,7 +92,8 @@ async fn a_job_committed_late_is_found_by_a_busy_worker() {
 #[tokio::test]
 #[ignore = "deep"]
 async fn no_job_is_missed_by_a_worker_that_is_falling_asleep() {
-    // DESIGN 5.7: the producer's transaction stays open for a moment after it has checked for sleepers, while the worker is about to sleep.
+    // DESIGN 5.7: the producer's transaction stays open for a moment after it has checked for sleeping workers. Meanwhile, the worker is
+    // about to sleep.
     let db = TestDb::new().await;
     let mut producers = Vec::new();
     for _ in 0..3 {
@@ -144,7 +145,8 @@ async fn no_job_is_missed_by_a_worker_that_just_began() {
     db.finish().await;
 }
 
-/// Returns the notifications since the last call. They arrive in commit order, so all of them arrive before the probe.
+/// Sends a marker notification, and returns the notifications since the last call. Notifications arrive in commit order, so the marker
+/// arrives last.
 async fn received(db: &TestDb, listener: &mut PgListener) -> Vec<String> {
     sqlx::query("select queue.notify('wake', 'probe')").execute(&db.pool).await.unwrap();
     let mut payloads = Vec::new();
@@ -209,7 +211,7 @@ async fn without_notifications_jobs_are_found_by_polling() {
     sqlx::raw_sql(
         "create or replace function queue.wake(queue text) returns void language sql as 'select';
          create function enter(act text, run_at timestamptz) returns bigint language plpgsql as $$
-         declare new_id bigint := queue.next_id(); new_lane bigint := queue.meet_lane('default', 'do', 100::smallint, false);
+         declare new_id bigint := queue.next_id(); new_lane bigint := queue.ensure_lane('default', 'do', 100::smallint, false);
          begin
            insert into queue.job (id, lane, max_attempts, payload) values (new_id, new_lane, 3, jsonb_build_object('act', act::jsonb));
            if run_at is null then insert into queue.ready (lane, seq, id) values (new_lane, new_id, new_id);
@@ -250,7 +252,7 @@ async fn lanes_and_queues_created_after_the_worker_started_are_served() {
             let job = quick().enqueue(&db.pool).queue(queue).priority(priority).await.unwrap().id();
             db.until(job, JobState::Completed).await;
         }
-        // The creation of this lane is committed after that of later lanes.
+        // The enqueue that creates this lane is committed after enqueues that create other lanes later.
         let mut connection = connect(&db).await;
         let mut late = connection.begin().await.unwrap();
         let first = quick().enqueue(&mut late).queue("late").await.unwrap().id();
@@ -347,7 +349,7 @@ async fn a_job_promoted_by_a_worker_that_does_not_serve_it_wakes_one_that_does()
         asleep(&db, 1).await;
         // The insert does not notify the sleeper. Only the other worker, which starts later, knows when the job is due.
         let statement = "with j as (insert into queue.job (id, lane, max_attempts, payload)
-             values (queue.next_id(), queue.meet_lane('default', 'do', 100::smallint, false), 3, '{\"act\":{\"Ok\":\"x\"}}') returning id, lane)
+             values (queue.next_id(), queue.ensure_lane('default', 'do', 100::smallint, false), 3, '{\"act\":{\"Ok\":\"x\"}}') returning id, lane)
            insert into queue.scheduled (run_at, id, lane) select now() + interval '1 second', id, lane from j returning id";
         let job = JobId(db.count(statement).await);
         db.run_while(polling(&db, HOUR).register::<Another>(), async {
@@ -369,10 +371,10 @@ async fn a_recovered_job_wakes_a_worker_that_sleeps() {
             asleep(&db, 2).await;
             let job = enqueue(&db).await;
             db.until(job, JobState::Completed).await;
-            // The job is held by a worker that has just ended.
+            // The job is leased to a worker that has just ended.
             let ghost = tests::protocol::register(&mut connection).await.unwrap();
             let statement = "with j as (insert into queue.job (id, lane, max_attempts, payload)
-                 values (queue.next_id(), queue.meet_lane('default', 'do', 100::smallint, false), 3, '{\"act\":{\"Ok\":\"x\"}}') returning id, lane)
+                 values (queue.next_id(), queue.ensure_lane('default', 'do', 100::smallint, false), 3, '{\"act\":{\"Ok\":\"x\"}}') returning id, lane)
                insert into queue.lease (token, worker, ids, attempts, crashes)
                select gen_random_uuid(), $1, array[id], array[1::smallint], array[0::smallint] from j returning ids[1]";
             let held: JobId = sqlx::query_scalar(statement).bind(ghost).fetch_one(&mut connection).await.unwrap();

@@ -1,5 +1,5 @@
-//! Shows why a worker must not sleep as soon as it has announced its sleep. The same schedule runs once with a plain flag, which misses a
-//! job, and once with our protocol. Each step is explicit, so nothing depends on timing.
+//! Shows why a worker must not sleep as soon as it has announced its sleep. The same sequence of steps runs once with a plain flag, which
+//! misses a job, and once with the product's protocol. Each step is explicit, so nothing depends on timing.
 
 use std::time::Duration;
 
@@ -12,7 +12,8 @@ use tests::{
 };
 use uuid::Uuid;
 
-/// A producer that has checked for sleepers, found none, and whose transaction is still open. The worker is about to sleep.
+/// Race between a producer and a worker. The producer has checked for sleepers, found none, and still has an open transaction. The worker
+/// is about to sleep.
 struct Race {
     db: TestDb,
     producer: PgConnection,

@@ -1,5 +1,5 @@
-//! Tests the diagnosis of jobs that are not running: each cause is provoked, must be reported first with its details, and must disappear
-//! after the suggested fix.
+//! Tests the diagnosis of jobs that are not running. Each cause is provoked, must be reported first with its details, and must disappear
+//! after the suggested fix is applied.
 
 mod limited;
 mod locked;
@@ -30,7 +30,7 @@ async fn ask(db: &TestDb, job: JobId) -> Why {
     operate::why(&db.pool, Store::default(), job).await.unwrap()
 }
 
-/// Returns the first cause, which must be of this kind.
+/// Returns the first cause. Panics if the cause has another kind.
 async fn first(db: &TestDb, job: JobId, kind: CauseKind) -> Cause {
     let why = ask(db, job).await;
     assert_eq!(why.first().kind, kind, "{why:#?}");
@@ -79,7 +79,8 @@ async fn run(on: &mut PgConnection, sql: &str) {
     on.execute(sqlx::raw_sql(AssertSqlSafe(sql.to_owned()))).await.unwrap_or_else(|error| panic!("{sql}: {error}"));
 }
 
-/// Applies the fix of a cause, which is a command of ours or SQL. For advice, runs the command that the advice names.
+/// Applies the fix of a cause, which is a `queue-worker` command or an SQL statement. If the fix is advice, runs the command in the
+/// advice.
 async fn cure(db: &TestDb, cause: &Cause) {
     let fix = cause.fix.as_deref().unwrap_or_else(|| panic!("no fix: {cause:?}"));
     let command = fix.split('`').find(|part| part.starts_with("queue-worker "));
@@ -91,7 +92,7 @@ async fn cure(db: &TestDb, cause: &Cause) {
     }
 }
 
-/// Runs a command of ours in a shell.
+/// Runs a `queue-worker` command in a shell.
 fn shell(db: &TestDb, command: &str) -> Output {
     let typed = command.replacen("queue-worker", CLI, 1);
     Command::new("sh").args(["-c", &typed]).env("DATABASE_URL", &db.url).output().unwrap()

@@ -1,4 +1,4 @@
-//! Tests writes under a lost lease, under the lease of another job, or under none: each write is rejected and changes nothing.
+//! Tests writes under a lost lease, under the lease of another job, or without a lease. Each write is rejected and changes nothing.
 
 use queue_core::JobId;
 use sqlx::PgConnection;
@@ -11,10 +11,10 @@ use tests::{
 };
 use uuid::Uuid;
 
-/// Names of writes that a lease holder can send for any job, besides verdicts.
+/// Names of the writes, besides verdicts, that a lease holder can send for any job.
 const WRITES: [&str; 6] = ["whole lease", "fresh step", "report", "log", "set aside", "expire"];
 
-/// Returns the names of all writes of a holder.
+/// Returns the names of all writes of a lease holder.
 fn writes() -> impl Iterator<Item = &'static str> {
     HOLDER_WRITES.into_iter().chain(WRITES).chain(VERDICTS)
 }
@@ -48,24 +48,24 @@ async fn is_refused(on: &mut PgConnection, verdict: JobVerdict, what: &'static s
     assert_eq!((contents(on).await.unwrap(), logs(on).await), before, "{what} {why}");
 }
 
-/// What has happened to the job since its first holder lost it.
+/// Change of a job after its first holder lost the lease.
 #[derive(Clone, Copy, Debug)]
 enum JobChange {
-    /// The job is waiting.
+    /// The job is ready again.
     Recovered,
-    /// Another worker has the job under another attempt.
+    /// Another worker holds the job under another attempt.
     Reclaimed,
-    /// Another worker has the job under the same attempt.
+    /// Another worker holds the job under the same attempt.
     Released,
     Completed,
     Dead,
     /// The job is waiting for a signal.
     Parked,
-    /// The job was parked and woken, and another worker has it under the same attempt.
+    /// The job was parked and woken, and another worker holds the job under the same attempt.
     Woken,
-    /// The job was restarted, and another worker has it.
+    /// The job was restarted, and another worker holds the job.
     Restarted,
-    /// The job was completed and requeued, and another worker has it.
+    /// The job was completed and requeued, and another worker holds the job.
     Reopened,
 }
 
@@ -91,7 +91,7 @@ async fn held(on: &mut PgConnection) -> Lease {
     lease
 }
 
-/// Ends or takes away the lease, as `since` specifies.
+/// Ends the holder's lease, and brings the job into the state `since`.
 async fn lose(on: &mut PgConnection, lease: &Lease, since: JobChange) {
     let all = |verdict| lease.all(verdict);
     match since {
@@ -117,7 +117,7 @@ async fn lose(on: &mut PgConnection, lease: &Lease, since: JobChange) {
 
 async fn empty(db: &TestDb) {
     let tables =
-        "ready, scheduled, lease, done, done_many, dead, failure, job, worker, parked, step, signal, signal_hint, child, gather, brood,
+        "ready, scheduled, lease, done, done_many, dead, failure, job, worker, parked, step, signal, signal_hint, child, gather, map_batch,
         gather_part, gather_hint, end_hint, unique_key, progress, log";
     for table in tables.split(',') {
         sqlx::query(sqlx::AssertSqlSafe(format!("delete from queue.{}", table.trim()))).execute(&db.pool).await.unwrap();
@@ -144,7 +144,7 @@ async fn a_write_after_the_lease_was_lost_is_refused_and_changes_nothing() {
     db.finish().await;
 }
 
-/// The control: without accepted writes, the other tests would prove nothing.
+/// Control test: if the store rejected every write, the other tests would prove nothing.
 #[tokio::test]
 async fn a_write_of_the_holder_is_accepted_and_one_that_ends_the_attempt_only_once() {
     let db = TestDb::new().await;
@@ -166,7 +166,7 @@ async fn a_write_of_the_holder_is_accepted_and_one_that_ends_the_attempt_only_on
     db.finish().await;
 }
 
-/// A token names one lease. Nothing is written under the lease of another running job, or under none.
+/// A token names one lease. No write takes effect under the lease of another running job, or without a lease.
 #[tokio::test]
 async fn a_write_counts_only_under_the_lease_that_has_the_job() {
     let db = TestDb::new().await;
@@ -192,7 +192,7 @@ async fn a_write_counts_only_under_the_lease_that_has_the_job() {
     db.finish().await;
 }
 
-/// Runs the statements for several jobs. Returns the accepted jobs.
+/// Runs a write for several jobs in one statement. Returns the accepted jobs.
 async fn write_all(on: &mut PgConnection, verdicts: &[JobVerdict], what: &str) -> Vec<JobId> {
     let refused = match what {
         "settle" => protocol::settle_together(on, verdicts).await,
@@ -209,7 +209,7 @@ async fn write_all(on: &mut PgConnection, verdicts: &[JobVerdict], what: &str) -
     verdicts.iter().filter(|one| !refused.contains(&(one.token, Some(one.job.id)))).map(|one| one.job.id).collect()
 }
 
-/// Each of two jobs has a lease and names the other job, in one statement. Both tokens and both ids are valid.
+/// Two jobs have different leases. One statement writes each job under the lease of the other job, so both tokens and both ids are valid.
 #[tokio::test]
 async fn of_writes_in_one_statement_only_those_under_the_right_lease_are_accepted() {
     let db = TestDb::new().await;

@@ -1,4 +1,4 @@
-//! A job type whose payload scripts its handler. The job's effects are rows of a table that every process can read.
+//! A job type whose payload specifies the actions of its handler. The job's effects are rows of a table that every process can read.
 
 use std::{
     sync::{Mutex, PoisonError},
@@ -20,61 +20,62 @@ pub struct Do {
 /// Action of a handler, serialized in the payload of [`Do`].
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum Act {
-    /// Return this text.
+    /// Returns this text.
     Ok(String),
-    /// Return an error with this text.
+    /// Returns an error with this text.
     Fail(String),
-    /// Fail every attempt before the one with this number, which succeeds.
+    /// Fails every attempt before the attempt with this number, which succeeds.
     FailUntil(u32),
-    /// Fail with a terminal error.
+    /// Fails with a terminal error.
     Terminal(String),
-    /// Fail with an explicit retry delay in ms.
+    /// Fails with an explicit retry delay in ms.
     RetryIn(u64),
-    /// Snooze for this number of ms, until the second number of attempts is recorded.
+    /// Snoozes for the first number of ms, until the number of recorded attempts reaches the second number.
     Snooze(u64, i64),
-    /// Panic with a `&str`.
+    /// Panics with a `&str`.
     Panic,
-    /// Panic with a `String` of this length in bytes.
+    /// Panics with a `String` of this length in bytes.
     PanicLong(usize),
-    /// Panic with a struct.
+    /// Panics with a struct.
     PanicWithStruct,
-    /// Panic while holding a mutex that all attempts of the process share.
+    /// Panics while holding a mutex that all attempts of the process share.
     PanicWithLock,
-    /// Panic after an await.
+    /// Panics after an await.
     PanicLate,
-    /// Sleep for this number of ms, at an await.
+    /// Sleeps for this number of ms, at an await.
     Sleep(u64),
-    /// Block the thread for this number of ms, without an await.
+    /// Blocks the thread for this number of ms, without an await.
     Block(u64),
-    /// Await forever.
+    /// Awaits forever.
     Hang,
-    /// Exit the process with this code.
+    /// Exits the process with this code.
     Exit(i32),
-    /// Abort the process with SIGABRT.
+    /// Aborts the process with SIGABRT.
     Abort,
-    /// Crash the process with a stack overflow.
+    /// Crashes the process with a stack overflow.
     Overflow,
-    /// Abort the process with an allocation larger than any machine's memory.
+    /// Aborts the process with an allocation larger than any machine's memory.
     OutOfMemory,
-    /// Abort the process with a panic during unwinding.
+    /// Aborts the process with a panic during unwinding.
     PanicTwice,
-    /// Return a text that contains NUL.
+    /// Returns a text that contains NUL.
     Nul,
-    /// Return an error that contains NUL.
+    /// Returns an error that contains NUL.
     FailNul,
-    /// Run the first action at the first attempt, and the second at later ones.
+    /// Runs the first action at the first attempt, and the second action at later attempts.
     First(Box<Act>, Box<Act>),
-    /// Sleep for this number of ms, at an await, then run the action.
+    /// Sleeps for this number of ms, at an await, then runs the action.
     Slowly(u64, Box<Act>),
-    /// Abort the process with SIGABRT before recording the effect.
+    /// Aborts the process with SIGABRT before the effect is recorded.
     AbortImmediately,
-    /// Return an error of this length in bytes, made of two-byte characters.
+    /// Returns an error of this length in bytes, made of two-byte characters.
     FailLong(usize),
-    /// Wait for cancellation, then run the action.
+    /// Waits for cancellation, then runs the action.
     UntilCancelled(Box<Act>),
-    /// Wait until the table `go` exists, record the attempt again, then run the action.
+    /// Waits until the table `go` exists, records the attempt again, then runs the action.
     UntilGo(Box<Act>),
-    /// Run the first action at the first recorded attempt, and the second at later ones. Unlike `First`, this counts released attempts.
+    /// Runs the first action at the first recorded attempt, and the second action at later attempts. Unlike `First`, this action counts
+    /// released attempts.
     Anew(Box<Act>, Box<Act>),
 }
 
@@ -133,7 +134,7 @@ impl Handler for Do {
 }
 
 impl Act {
-    /// Performs the waits of this attempt. Returns the action that remains.
+    /// Waits as the action of this attempt requires. Returns the remaining action.
     async fn due(mut self, cx: &Context) -> Result<Self, sqlx::Error> {
         loop {
             self = match self {
@@ -171,7 +172,7 @@ impl Drop for PanicsWhenDropped {
     }
 }
 
-/// Recurses without an end that the compiler can detect.
+/// Recurses endlessly, in a form that the compiler does not detect.
 fn deeper(level: u64) -> u64 {
     let frame = std::hint::black_box([level; 64]);
     if frame[0] == u64::MAX { 0 } else { deeper(level + 1) + std::hint::black_box(&frame)[1] }
@@ -189,10 +190,10 @@ pub async fn record(cx: &Context) -> Result<(), sqlx::Error> {
     Ok(())
 }
 
-/// Returns the number of a job's attempts that are recorded in `effect`.
+/// Returns the number of attempts of a job that are recorded in `effect`.
 ///
 /// # Errors
-/// Database errors.
+/// Returns a database error if the query fails.
 pub async fn effects(pool: &PgPool, id: JobId) -> Result<i64, sqlx::Error> {
     sqlx::query_scalar("select count(*) from effect where job = $1").bind(id).fetch_one(pool).await
 }

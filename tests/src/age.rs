@@ -1,4 +1,4 @@
-//! Simulates the passage of time for a whole store by shifting its timestamps.
+//! Simulates the passage of time by shifting all timestamps of a store.
 
 use std::time::Duration;
 
@@ -27,7 +27,7 @@ impl TestDb {
     /// the invariant.
     ///
     /// # Panics
-    /// If the data cannot be shifted, or the invariant does not hold.
+    /// Panics if the data cannot be shifted, or the invariant does not hold.
     pub async fn age(&self, by: Duration) {
         let age = sqlx::AssertSqlSafe(AGE.replace("AGE", &by.as_millis().to_string()));
         sqlx::raw_sql(age).execute(&self.pool).await.unwrap_or_else(|error| panic!("cannot age the store: {error}"));

@@ -1,4 +1,4 @@
-//! A batch job type whose payload scripts what the handler does with each job. The handler's calls are counted in the table `effect`.
+//! A batch job type whose payload specifies the handler's action for each job. The table `effect` counts the handler's calls.
 
 use std::time::Duration;
 
@@ -19,29 +19,29 @@ pub struct Batched {
 /// whole batch.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Part {
-    /// Set no result for the job.
+    /// Sets no result for the job.
     Rest,
-    /// Complete the job.
+    /// Completes the job.
     Complete,
-    /// Fail the job with a terminal error.
+    /// Fails the job with a terminal error.
     Dead,
-    /// Fail the job.
+    /// Fails the job.
     Fail,
-    /// Snooze the job for this number of ms, in the first two calls.
+    /// Snoozes the job for this number of ms, in the first two calls.
     Snooze(u64),
-    /// Return an error from the handler.
+    /// Returns an error from the handler.
     Error,
-    /// Return a terminal error from the handler.
+    /// Returns a terminal error from the handler.
     Terminal,
-    /// Panic.
+    /// Panics in the handler.
     Panic,
-    /// Abort the process with SIGABRT.
+    /// Aborts the process with SIGABRT.
     Abort,
-    /// Await forever.
+    /// Awaits forever.
     Hang,
-    /// Wait for cancellation, then return an error.
+    /// Waits for cancellation, then returns an error.
     UntilCancelled,
-    /// Perform this action at the first attempt, and complete the job at later ones.
+    /// Performs this action at the first attempt, and completes the job at later attempts.
     First(Box<Part>),
 }
 

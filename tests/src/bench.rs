@@ -1,4 +1,4 @@
-//! The benchmark as a binary of this crate, so that its test can run it.
+//! Benchmark program, built as a binary of this crate so that a test can run it.
 
 use std::process::ExitCode;
 

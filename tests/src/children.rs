@@ -13,19 +13,19 @@ pub async fn spawn(connection: &mut PgConnection, token: Uuid, parent: JobId) ->
     Ok(spawn.fetch_one(connection).await?.is_some())
 }
 
-/// Writes end hints for those of `jobs` that have finished and that other jobs are waiting for.
-pub async fn note_ends(connection: &mut PgConnection, jobs: &[JobId]) -> sqlx::Result<()> {
-    let note = sqlx::query(sql(include_str!("../../queue-worker/sql/note_ends.sql"))).bind(jobs).bind(None::<&str>);
+/// Writes end hints for those of `jobs` that have finished while other jobs wait for them.
+pub async fn add_end_hints(connection: &mut PgConnection, jobs: &[JobId]) -> sqlx::Result<()> {
+    let note = sqlx::query(sql(include_str!("../../queue-worker/sql/add_end_hints.sql"))).bind(jobs).bind(None::<&str>);
     note.execute(connection).await.map(drop)
 }
 
 /// Notifies the jobs that are waiting for jobs with an end hint. Returns the number of hints.
-pub async fn tell_ends(connection: &mut PgConnection) -> sqlx::Result<i32> {
-    let query = sqlx::query(sql(include_str!("../../queue-worker/sql/tell_ends.sql"))).bind(0_i64).bind(1000);
+pub async fn consume_end_hints(connection: &mut PgConnection) -> sqlx::Result<i32> {
+    let query = sqlx::query(sql(include_str!("../../queue-worker/sql/consume_end_hints.sql"))).bind(0_i64).bind(1000);
     query.fetch_one(connection).await?.try_get("hints")
 }
 
-/// Deletes child rows of deleted jobs, and notifies the parents of finished children. Returns whether any row was found.
+/// Deletes child rows of deleted jobs, and notifies the parents of finished children. Returns whether the statement found rows.
 pub async fn prune_children(connection: &mut PgConnection) -> sqlx::Result<bool> {
     let prune = sqlx::query_scalar::<_, Option<i64>>(sql(include_str!("../../queue-worker/sql/prune_children.sql"))).bind(0_i64).bind(1000);
     Ok(prune.fetch_one(connection).await?.is_some())

@@ -1,5 +1,6 @@
-//! Wrong wall clocks for child processes of a test, which can be changed while the processes are running. A small library is loaded before
-//! the C library. It is compiled from `clock.c` with the compiler that also links Rust programs. The monotonic clock is not affected.
+//! Wrong wall clocks for child processes of a test. The offset can change while the processes are running. A small library is loaded
+//! before the C library. The library is compiled from `clock.c` with the compiler that also links Rust programs. The monotonic clock is
+//! not affected.
 
 use std::{
     env, fs,
@@ -17,7 +18,7 @@ pub struct Clock {
 }
 
 impl Clock {
-    /// Creates a clock that is wrong by `seconds`.
+    /// Creates a clock with an offset of `seconds` from the real time.
     pub fn new(seconds: i64) -> Result<Self> {
         static MADE: AtomicU32 = AtomicU32::new(0);
         let folder = env::temp_dir().join(format!("queue-clock-{}-{}", std::process::id(), MADE.fetch_add(1, Relaxed)));
@@ -36,7 +37,7 @@ impl Clock {
 
     /// Changes the offset of the clock, in seconds.
     pub fn set(&self, seconds: i64) -> Result<()> {
-        // The file is overwritten in place, because the processes have mapped it.
+        // The file is overwritten in place, because the processes have mapped the file.
         let mut file = fs::File::options().create(true).truncate(false).write(true).open(self.offset())?;
         Ok(std::io::Write::write_all(&mut file, &seconds.to_ne_bytes())?)
     }

@@ -1,4 +1,4 @@
-//! Optional Citus cluster for tests. `QUEUE_TEST_CITUS` is the URL of the coordinator with a superuser. The other nodes are read from that
+//! Optional Citus cluster for tests. `QUEUE_TEST_CITUS` is the superuser's URL of the coordinator. The other nodes are read from that
 //! database.
 
 use std::str::FromStr as _;
@@ -11,7 +11,7 @@ use crate::db::{connect, run, with_database};
 /// Returns the URLs of the cluster's nodes, coordinator first, or `None` if no cluster is configured.
 ///
 /// # Panics
-/// If the cluster does not respond.
+/// Panics if the cluster does not respond.
 pub async fn nodes() -> Option<Vec<String>> {
     const NODES: &str = "select nodename::text, nodeport from pg_dist_node where noderole = 'primary' order by groupid";
     let url = std::env::var("QUEUE_TEST_CITUS").ok()?;
@@ -22,8 +22,8 @@ pub async fn nodes() -> Option<Vec<String>> {
     Some(found.into_iter().map(|(name, at)| url.replace(&format!("{host}:{port}"), &format!("{name}:{at}"))).collect())
 }
 
-/// Returns the name of the template database. The name contains that of this binary, which embeds the code that creates the template, so
-/// different builds do not share a template.
+/// Returns the name of the template database. The name contains the modification time of this binary. The binary embeds the code that
+/// creates the template, so different builds do not share a template.
 fn template() -> String {
     let made = std::env::current_exe().and_then(|path| path.metadata()).and_then(|file| file.modified());
     let since = made.ok().and_then(|made| made.duration_since(std::time::UNIX_EPOCH).ok()).unwrap_or_default();

@@ -23,9 +23,9 @@ use tokio::{
 /// Moment at which a connection is cut.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cut {
-    /// Cut before the COMMIT reaches the server.
+    /// Before the COMMIT reaches the server.
     Before,
-    /// Cut after the server has committed, but before the reply arrives.
+    /// After the server has committed, but before the reply arrives.
     After,
 }
 
@@ -51,7 +51,7 @@ impl Proxy {
     /// Starts a proxy for the database at `url` that cuts the first `times` connections.
     ///
     /// # Panics
-    /// If no socket can be opened.
+    /// Panics if no socket can be opened.
     pub fn start(url: &str, cut: Cut, times: usize) -> Self {
         let options = PgConnectOptions::from_str(url).unwrap_or_else(|error| panic!("{url}: {error}"));
         let folder = std::env::temp_dir().join(format!("qp-{}", uuid::Uuid::new_v4().simple()));
@@ -84,7 +84,7 @@ impl Proxy {
         self.state.done.load(SeqCst)
     }
 
-    /// Rejects new connections from the next cut on if `away` is true, and accepts them again otherwise.
+    /// Controls new connections after the next cut. The proxy rejects them if `away` is true, and accepts them otherwise.
     pub fn refuse_new(&self, away: bool) {
         self.state.away.store(away, SeqCst);
     }

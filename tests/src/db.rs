@@ -35,10 +35,10 @@ pub struct TestDb {
 
 /// Query for violations of the invariant, as rows of an id and a code:
 /// - ids in `job` without exactly one entry, and entries without a job;
-/// - jobs without a lane (jobs: -1), and ready jobs whose queued line does not match their lane (-6);
+/// - jobs without a lane (jobs: -1), and ready jobs that are in a fair queue although their lane is not fair, or the reverse (-6);
 /// - waiting jobs that have not begun and have an expiry time without an expiry entry (-2);
-/// - jobs of ticks that do not match the tick's recorded outcome (-3), and ticks recorded with a job that have none or two (-4);
-/// - acknowledged pause numbers that no pause has had yet (-5), except those of workers that no longer start jobs.
+/// - jobs that do not match the tick recorded for them (-3), and ticks that do not match exactly one job (-4);
+/// - acknowledged pause numbers that no pause has used yet (-5), except the acknowledgements of workers that no longer start jobs.
 pub const INVARIANT: &str = "
 with entry as (
   select id from queue.ready union all select id from queue.scheduled union all select unnest(ids) from queue.lease
@@ -88,7 +88,7 @@ impl TestDb {
     /// Creates a database with the default store and the table `effect`.
     ///
     /// # Panics
-    /// If the server cannot be started or does not respond.
+    /// Panics if the server cannot be started or does not respond.
     pub async fn new() -> Self {
         if std::env::var_os("QUEUE_TEST_ALL_ON_CITUS").is_some()
             && let Some(db) = Self::on_citus().await
@@ -108,7 +108,7 @@ impl TestDb {
     /// configured.
     ///
     /// # Panics
-    /// If the cluster does not respond.
+    /// Panics if the cluster does not respond.
     pub async fn on_citus() -> Option<Self> {
         let nodes = cluster::nodes().await?;
         let name = format!("t_{}", uuid::Uuid::new_v4().simple());
@@ -135,7 +135,7 @@ impl TestDb {
     /// Listens to a channel of the store: `wake` or `over`.
     ///
     /// # Panics
-    /// If the database does not respond.
+    /// Panics if the database does not respond.
     pub async fn listen(&self, purpose: &str) -> PgListener {
         let listening = async {
             let channel: String = sqlx::query_scalar("select queue.channel($1)").bind(purpose).fetch_one(&self.pool).await?;
@@ -149,7 +149,7 @@ impl TestDb {
     /// Returns the state of a job as shown by the view `jobs`.
     ///
     /// # Panics
-    /// If the database does not respond, or shows the job more than once.
+    /// Panics if the database does not respond, or shows the job more than once.
     pub async fn state(&self, id: JobId) -> Option<JobState> {
         let states: Vec<String> = sqlx::query_scalar("select state from queue.jobs where id = $1")
             .bind(id)
@@ -163,7 +163,7 @@ impl TestDb {
     /// Waits until a job has the state `expected`.
     ///
     /// # Panics
-    /// If the job does not get this state within ten seconds.
+    /// Panics if the job does not get this state within the timeout of [`eventually`].
     pub async fn until(&self, id: JobId, expected: JobState) {
         eventually(&format!("job {id} is {expected}"), async || self.state(id).await == Some(expected)).await;
     }
@@ -171,15 +171,15 @@ impl TestDb {
     /// Returns the result of a query of one row and one column.
     ///
     /// # Panics
-    /// If the query fails.
+    /// Panics if the query fails.
     pub async fn count(&self, query: &str) -> i64 {
         sqlx::query_scalar(AssertSqlSafe(query.to_owned())).fetch_one(&self.pool).await.unwrap_or_else(|error| panic!("{query}: {error}"))
     }
 
-    /// Runs a worker until no job is ready, scheduled, parked or running, then stops the worker.
+    /// Runs a worker until no job is blocked, ready, scheduled, parked or running, then stops the worker.
     ///
     /// # Panics
-    /// If the worker fails, or takes longer than ten seconds.
+    /// Panics if the worker fails, or if unfinished jobs remain after the timeout of [`eventually`].
     pub async fn run_until_idle(&self, worker: Worker) {
         self.run_while(worker, async {
             eventually("nothing is left to do", async || {
@@ -194,7 +194,7 @@ impl TestDb {
     /// Runs a worker while `test` is running, then stops the worker.
     ///
     /// # Panics
-    /// If the worker fails.
+    /// Panics if the worker fails.
     pub async fn run_while<T>(&self, worker: Worker, test: impl Future<Output = T>) -> T {
         let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
         let worker = tokio::spawn(worker.run(async move {
@@ -209,10 +209,11 @@ impl TestDb {
         }
     }
 
-    /// Expires the lease of a worker process, as if the process had been killed or stopped. Other workers recover its jobs immediately.
+    /// Expires the lease of a worker process, as if the process had been killed or stopped. Other workers recover the worker's jobs
+    /// immediately.
     ///
     /// # Panics
-    /// If no such worker is registered.
+    /// Panics if the worker is not registered.
     pub async fn expire_worker(&self, worker: &WorkerProcess) {
         let expire = "update queue.worker set expires_at = now() - interval '1 second' where pid = $1 and expires_at > now()";
         let expired = sqlx::query(expire).bind(worker.pid().cast_signed()).execute(&self.pool).await;
@@ -223,7 +224,7 @@ impl TestDb {
     /// Ends a worker process with SIGKILL and expires its lease. Does not wait for statements that the process has sent.
     ///
     /// # Panics
-    /// If the worker was not registered.
+    /// Panics if the worker was not registered.
     pub async fn kill(&self, mut worker: WorkerProcess) {
         worker.signal("KILL");
         worker.wait();
@@ -233,18 +234,18 @@ impl TestDb {
     /// Checks the invariant that every job has exactly one entry.
     ///
     /// # Panics
-    /// If a job has no entry or several.
+    /// Panics if a job has no entry or several.
     pub async fn check_invariant(&self) {
         let mut connection = self.pool.acquire().await.unwrap_or_else(|error| panic!("cannot check the invariant: {error}"));
         let broken = broken(&mut connection).await.unwrap_or_else(|error| panic!("cannot check the invariant: {error}"));
         assert!(broken.is_empty(), "(id, entries, jobs) that break the invariant: {broken:?}");
     }
 
-    /// Checks the invariant without dropping the database. Used for a cluster that has lost a node, because the database is removed with
-    /// the cluster.
+    /// Checks the invariant without dropping the database. Used for a cluster that has lost a node, because the cluster is removed with
+    /// its databases.
     ///
     /// # Panics
-    /// If the invariant is broken.
+    /// Panics if the invariant is broken.
     pub async fn leave(mut self) {
         self.check_invariant().await;
         self.finished = true;
@@ -254,7 +255,7 @@ impl TestDb {
     /// Checks the invariant and drops the database.
     ///
     /// # Panics
-    /// If the invariant is broken.
+    /// Panics if the invariant is broken.
     pub async fn finish(mut self) {
         self.check_invariant().await;
         self.finished = true;
@@ -272,16 +273,16 @@ impl Drop for TestDb {
     }
 }
 
-/// Returns the violations of the invariant as (id, entries, jobs), normally none.
+/// Returns the violations of the invariant as (id, entries, jobs). The result is normally empty.
 ///
 /// # Errors
-/// Database errors.
+/// Returns a database error if the query fails.
 pub async fn broken(connection: &mut PgConnection) -> sqlx::Result<Vec<(i64, i64, i64)>> {
     sqlx::query_as(INVARIANT).fetch_all(connection).await
 }
 
-/// Returns the URL of the server that all tests of this checkout share. The first caller starts the server. It is removed with its folder
-/// soon after the last test process ends. `QUEUE_TEST_DATABASE_URL` names another server.
+/// Returns the URL of the server that all tests of this checkout share. The first caller starts the server. The server and its folder are
+/// removed soon after the last test process ends. `QUEUE_TEST_DATABASE_URL` names another server.
 fn server() -> String {
     static SERVER: OnceLock<(String, Option<Embedded>)> = OnceLock::new();
     let start = || {
@@ -305,8 +306,8 @@ fn server() -> String {
     SERVER.get_or_init(start).0.clone()
 }
 
-/// Returns the name of the template database. The name contains a hash of the migrations, so that different builds of this checkout do not
-/// share a template. It also contains the day, because the template has partitions for today and the following days.
+/// Returns the name of the template database. The name contains a hash of the migrations, so that different builds of this checkout do
+/// not share a template. The name also contains the day, because the template has partitions for today and the following days.
 fn template() -> String {
     let mut hash = DefaultHasher::new();
     let today = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| now.as_secs() / 86_400);

@@ -1,4 +1,4 @@
-//! Worker without job types, as built by a user who forgot to name the crate that defines the types.
+//! Worker without job types. A user who forgets to name the crate that defines the types builds this worker.
 
 use queue_worker::Worker;
 use sqlx::PgPool;

@@ -1,4 +1,4 @@
-//! Runs the writes that the holder of a durable job can send besides verdicts. The product's own statements run one at a time on the
+//! Runs the writes, besides verdicts, that the holder of a durable job can send. The product's own statements run one at a time on the
 //! caller's connection.
 
 use queue_core::JobId;
@@ -32,7 +32,7 @@ pub async fn write(connection: &mut PgConnection, verdict: JobVerdict, what: &st
     })
 }
 
-/// Enqueues two jobs as the next chunk of a map, one of which may run immediately. Rolls back if the chunk is rejected.
+/// Enqueues two jobs as the next chunk of a map in which one job may run at a time. Rolls back if the chunk is rejected.
 pub async fn chunk(connection: &mut PgConnection, token: Uuid, parent: JobId, map: &str) -> sqlx::Result<Option<bool>> {
     let mut tx = connection.begin().await?;
     let added = chunk_within(&mut tx, token, parent, map).await?;
@@ -44,11 +44,11 @@ pub async fn chunk(connection: &mut PgConnection, token: Uuid, parent: JobId, ma
     Ok(added)
 }
 
-/// Does the same as [`chunk`] in the caller's transaction, which the caller must roll back if the chunk is rejected.
+/// Enqueues a chunk like [`chunk`], in the caller's transaction. The caller must roll back if the chunk is rejected.
 pub async fn chunk_within(on: &mut PgConnection, token: Uuid, parent: JobId, map: &str) -> sqlx::Result<Option<bool>> {
-    const NEXT: &str = "select coalesce(max(chunk) + 1, 0) from queue.brood where parent = $1 and name = $2";
+    const NEXT: &str = "select coalesce(max(chunk) + 1, 0) from queue.map_batch where parent = $1 and name = $2";
     let next: i32 = sqlx::query_scalar(NEXT).bind(parent).bind(map).fetch_one(&mut *on).await?;
-    let lane = operate::meet_lanes(on, &[("default", 100)]).await?[0];
+    let lane = operate::ensure_lanes(on, &[("default", 100)]).await?[0];
     let ids = operate::insert_all(on, &[(lane, false); 2]).await?;
     let add = sqlx::query_scalar(sql(include_str!("../../queue-worker/sql/add_chunk.sql"))).bind(token).bind(parent).bind(map);
     add.bind(next).bind(i64::from(next) * 2).bind(ids).bind(1).fetch_one(on).await

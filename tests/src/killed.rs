@@ -4,12 +4,12 @@ use std::time::Duration;
 
 use crate::{TestDb, WorkerProcess, eventually};
 
-/// Starts three workers one after the other. Two are killed at a random moment after the count of `progress` has grown by `by`, the third
-/// once the count of `finished` is `expected`. If the third kill were random too, a job hit by all three kills would be quarantined and
-/// then become a dead letter.
+/// Starts three workers one after the other and kills each. The first two are killed at a random moment after the count of `progress` has
+/// grown by more than `by`. The third is killed once the count of `finished` is `expected`. If the third kill were random too, a job hit
+/// by all three kills would become a dead letter.
 ///
 /// # Panics
-/// If the workers make no progress.
+/// Panics if the workers make no progress.
 pub async fn kill_three(db: &TestDb, binary: &str, (progress, by): (&str, i64), (finished, expected): (&str, i64)) {
     for kill in 0..3 {
         let before = db.count(progress).await;

@@ -5,13 +5,13 @@ use uuid::Uuid;
 
 use crate::protocol::{ClaimedJob, Lease, sql};
 
-/// Marks lanes that have been unused for at least `seconds` as leaving. Returns the number of rows.
+/// Marks lanes that have been unused for at least `seconds` as leaving. Returns the number of marked lanes.
 pub async fn leave_lanes(connection: &mut PgConnection, seconds: f64, most: i64) -> sqlx::Result<i64> {
     let leave = sqlx::query_scalar(sql(include_str!("../../queue-worker/sql/leave_lanes.sql"))).bind(seconds).bind(most);
     leave.fetch_one(connection).await
 }
 
-/// Returns the transactions that marked lanes as leaving and whose earlier state no snapshot can see any more.
+/// Returns the transactions that marked lanes as leaving, once no snapshot can see the lanes' earlier state.
 pub async fn unseen_lanes(connection: &mut PgConnection) -> sqlx::Result<Vec<String>> {
     sqlx::query_scalar(sql(include_str!("../../queue-worker/sql/unseen_lanes.sql"))).fetch_all(connection).await
 }
@@ -22,13 +22,13 @@ pub async fn pass_lanes(connection: &mut PgConnection, unseen: &[String], most: 
     Ok(i64::try_from(pass.execute(connection).await?.rows_affected()).unwrap_or(i64::MAX))
 }
 
-/// Deletes lane rows that have been replaced by new ones. Returns the number of rows.
+/// Deletes lane rows that have been replaced by new rows. Returns the number of rows.
 pub async fn replaced_lanes(connection: &mut PgConnection, most: i64) -> sqlx::Result<i64> {
     sqlx::query_scalar(sql(include_str!("../../queue-worker/sql/replaced_lanes.sql"))).bind(most).fetch_one(connection).await
 }
 
-/// Lane row that may be deleted. Contains its lane, the transaction that marked it as leaving, the lane named by its jobs, and the first
-/// and last job id to check.
+/// Lane row that may be deleted: the row's lane id, the transaction that marked the lane as leaving, the lane id stored in its jobs, and
+/// the first and last job id to scan.
 pub type DueLane = (i64, String, i64, i64, i64);
 
 /// Returns the lane rows that have been unused for at least `seconds` and may be deleted.
@@ -37,13 +37,15 @@ pub async fn due_lanes(connection: &mut PgConnection, seconds: f64, most: i64) -
     due.fetch_all(connection).await
 }
 
-/// Returns the lanes of the next jobs, and the id of the last of these jobs unless there are no more jobs.
+/// Returns the lanes of the next `most` jobs after the id `after`, up to the id `to`. Also returns the id of the last of these jobs, or
+/// `None` if no jobs remain.
 pub async fn walk_jobs(connection: &mut PgConnection, after: i64, to: i64, most: i64) -> sqlx::Result<(Option<i64>, Vec<i64>)> {
     let walk = sqlx::query_as(sql(include_str!("../../queue-worker/sql/walk_jobs.sql"))).bind(after).bind(to).bind(most);
     walk.fetch_one(connection).await
 }
 
-/// Deletes those of the `due` rows whose lane is not in `used`, as far as jobs have been checked. Returns the number of rows.
+/// Deletes those of the `due` rows for which the scan is complete and found no job. `used` contains the lanes with jobs, and `to` is the
+/// last job id scanned. Returns the number of rows.
 pub async fn forget_lanes(connection: &mut PgConnection, due: &[DueLane], used: &[i64], to: i64) -> sqlx::Result<i64> {
     sqlx::query_scalar(sql(include_str!("../../queue-worker/sql/forget_lanes.sql")))
         .bind(due.iter().map(|due| due.0).collect::<Vec<_>>())
@@ -61,7 +63,7 @@ pub async fn walk_lanes(connection: &mut PgConnection) -> sqlx::Result<i64> {
     forget_lanes(connection, &due, &used, i64::MAX).await
 }
 
-/// Claims from the lanes. The jobs are transactional, except those of the last `plain` lanes. Returns the leases with their jobs.
+/// Claims from the lanes. The jobs are transactional, except the jobs of the last `plain` lanes. Returns the leases with their jobs.
 pub async fn claim_each(connection: &mut PgConnection, worker: Uuid, lanes: &[i64], most: i32, plain: usize) -> sqlx::Result<Vec<Lease>> {
     let (token, each) = (Uuid::new_v4(), &lanes[..lanes.len() - plain]);
     let claim = sqlx::query_as(sql(include_str!("../../queue-worker/sql/claim.sql")))

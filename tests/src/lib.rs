@@ -1,4 +1,5 @@
-//! Shared test kit: a server, a database per test, a job type whose payload scripts its handler, and a check of the invariant.
+//! Shared test kit: a server, a database per test, a job type whose payload specifies the actions of its handler, and a check of the
+//! invariant.
 
 mod act;
 mod age;

@@ -11,12 +11,12 @@ pub async fn set_limit(connection: &mut PgConnection, name: &str, concurrency: i
     set.execute(connection).await.map(drop)
 }
 
-/// Removes the operator's limit. Returns whether there was one.
+/// Removes the operator's limit. Returns whether the limit existed.
 pub async fn unset_limit(connection: &mut PgConnection, name: &str) -> sqlx::Result<bool> {
     sqlx::query_scalar(sql(include_str!("../../queue-core/sql/unset_limit.sql"))).bind(name).fetch_one(connection).await
 }
 
-/// Declares a concurrency limit of the test type, as code does. Returns whether the limit is new.
+/// Declares a concurrency limit of the job type `do`, as the code of a job type does. Returns whether the limit is new.
 pub async fn declare_limit(connection: &mut PgConnection, name: &str, concurrency: i32) -> sqlx::Result<bool> {
     let declare = sqlx::query_scalar(sql(include_str!("../../queue-worker/sql/declare_limits.sql")))
         .bind(["do"])
@@ -39,7 +39,7 @@ pub async fn slow_down(connection: &mut PgConnection, name: &str, ms: f64) -> sq
     Ok(i64::try_from(slow.execute(connection).await?.rows_affected()).unwrap_or(i64::MAX))
 }
 
-/// Loads the jobs of a durable lease. Returns the number of jobs.
+/// Loads the jobs of a lease of durable jobs. Returns the number of jobs.
 pub async fn confirm(connection: &mut PgConnection, lease: &Lease) -> sqlx::Result<usize> {
     let jobs = &lease.jobs;
     let confirm = sqlx::query(sql(include_str!("../../queue-worker/sql/confirm.sql")))

@@ -6,36 +6,36 @@ use uuid::Uuid;
 
 use crate::protocol::{ClaimedJob, Lease, sql};
 
-/// Claim from fair queues: the lease, and the line of each claimed job, both in turn order.
+/// Result of a claim from fair queues: the lease, and the fair queue of each claimed job. Both lists are in the order of service.
 #[derive(Clone, Debug)]
 pub struct Served {
     /// Lease with the claimed jobs.
     pub lease: Lease,
-    /// Line of each job.
+    /// Number of each job's fair queue.
     pub lines: Vec<i64>,
 }
 
 /// Returns all lanes that are not fair.
 ///
 /// # Errors
-/// Database errors.
+/// Returns a database error if a statement fails.
 pub async fn plain_lanes(connection: &mut PgConnection) -> sqlx::Result<Vec<i64>> {
     sqlx::query_scalar("select distinct lane from queue.lane where not lined and not solo order by lane").fetch_all(connection).await
 }
 
-/// Claims up to `most` jobs from the lines of all lanes, starting after line `after`.
+/// Claims up to `most` jobs from the fair queues of all lanes, starting after fair queue number `after`.
 ///
 /// # Errors
-/// Database errors.
+/// Returns a database error if a statement fails.
 pub async fn claim_lines(connection: &mut PgConnection, worker: Uuid, after: i64, most: i32) -> sqlx::Result<Served> {
     let lanes = plain_lanes(&mut *connection).await?;
     claim_lines_of(connection, worker, &lanes, after, &vec![most; lanes.len()], most).await
 }
 
-/// Claims from the lines of the given lanes, with a maximum per lane and in total.
+/// Claims from the fair queues of the given lanes, with a maximum per lane and in total.
 ///
 /// # Errors
-/// Database errors.
+/// Returns a database error if a statement fails.
 pub async fn claim_lines_of(
     connection: &mut PgConnection,
     worker: Uuid,
@@ -60,21 +60,21 @@ pub async fn claim_lines_of(
     Ok(Served { lease: Lease { token, jobs }, lines })
 }
 
-/// Moves up to `most` jobs of each lane into the lane's lines. Returns the number of jobs.
+/// Moves up to `most` jobs of each lane into the lane's fair queues. Returns the number of jobs.
 ///
 /// # Errors
-/// Database errors.
+/// Returns a database error if a statement fails.
 pub async fn line_up(connection: &mut PgConnection, most: i64) -> sqlx::Result<i64> {
     let lanes = plain_lanes(&mut *connection).await?;
-    let statement = sqlx::query(sql(include_str!("../../queue-worker/sql/line_up.sql")));
+    let statement = sqlx::query(sql(include_str!("../../queue-worker/sql/move_to_fair_lanes.sql")));
     let rows = statement.bind(&lanes).bind(vec![0_i64; lanes.len()]).bind(most).fetch_all(connection).await?;
     rows.iter().map(|row| row.try_get::<i64, _>("jobs")).sum()
 }
 
-/// Enqueues a job of the test type with the fair key `fair`.
+/// Enqueues a job of the type `do` with the fair key `fair`.
 ///
 /// # Errors
-/// Database errors.
+/// Returns a database error if a statement fails.
 pub async fn enqueue_fair(connection: &mut PgConnection, fair: &str) -> sqlx::Result<JobId> {
     let enqueue = "select queue.enqueue('do', '{\"act\":{\"Ok\":\"done\"}}', jsonb_build_object('max_attempts', 3, 'fair', $1::text))";
     sqlx::query_scalar(enqueue).bind(fair).fetch_one(connection).await

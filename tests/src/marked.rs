@@ -1,4 +1,4 @@
-//! A job type whose effect records when its handler began, before anything could delay the handler.
+//! A job type whose handler records its start time as its first action.
 
 use std::time::Duration;
 
@@ -6,8 +6,8 @@ use chrono::Utc;
 use queue_core::{Context, Handler, JobResult, job};
 use serde::{Deserialize, Serialize};
 
-/// Job that records its start time in the table `effect`, and then sleeps. The time is that of this machine's clock, which is also the
-/// server's.
+/// Job that records its start time in the table `effect`, and then sleeps. The time comes from this machine's clock, which the server
+/// shares.
 #[job(send_only, max_attempts = 20, backoff = fixed("10ms"))]
 #[derive(Serialize, Deserialize)]
 pub struct Marked {

@@ -61,8 +61,8 @@ pub async fn enqueue_text(connection: &mut PgConnection, key: &str) -> sqlx::Res
 const PAYLOAD: &str = r#"{"act":{"Ok":"done"}}"#;
 
 /// Returns the lanes of the given queues and priorities, creating missing lanes.
-pub async fn meet_lanes(connection: &mut PgConnection, lanes: &[(&str, i16)]) -> sqlx::Result<Vec<i64>> {
-    sqlx::query_scalar(sql(include_str!("../../queue-core/sql/meet_lanes.sql")))
+pub async fn ensure_lanes(connection: &mut PgConnection, lanes: &[(&str, i16)]) -> sqlx::Result<Vec<i64>> {
+    sqlx::query_scalar(sql(include_str!("../../queue-core/sql/ensure_lanes.sql")))
         .bind(lanes.iter().map(|(queue, _)| *queue).collect::<Vec<_>>())
         .bind(vec!["do"; lanes.len()])
         .bind(lanes.iter().map(|(_, priority)| *priority).collect::<Vec<_>>())
@@ -84,15 +84,15 @@ pub async fn insert_all(connection: &mut PgConnection, jobs: &[(i64, bool)]) -> 
         .await
 }
 
-/// Releases leases whose claim got no reply. Returns the number of jobs.
+/// Releases leases whose claim received no reply. Returns the number of jobs.
 pub async fn give_back(connection: &mut PgConnection, tokens: &[Uuid]) -> sqlx::Result<i64> {
     let done = sqlx::query(sql(include_str!("../../queue-worker/sql/give_back.sql"))).bind(tokens).execute(connection).await?;
     Ok(i64::try_from(done.rows_affected()).unwrap_or(i64::MAX))
 }
 
-/// Limits lease deadlines that are too far in the future to the lease duration. Returns the number of workers.
+/// Shortens lease deadlines that are too far in the future to the lease duration. Returns the number of workers.
 pub async fn limit_beats(connection: &mut PgConnection) -> sqlx::Result<i64> {
-    let done = sqlx::query(sql(include_str!("../../queue-worker/sql/limit_beats.sql"))).execute(connection).await?;
+    let done = sqlx::query(sql(include_str!("../../queue-worker/sql/limit_heartbeats.sql"))).execute(connection).await?;
     Ok(i64::try_from(done.rows_affected()).unwrap_or(i64::MAX))
 }
 
@@ -159,7 +159,7 @@ pub async fn prune_done(connection: &mut PgConnection) -> sqlx::Result<i64> {
     prune.fetch_one(connection).await
 }
 
-/// Retention that ended before the day itself: a month in the future.
+/// Negative retention of minus thirty days, in seconds. With this value, even the history of future days is due for deletion.
 const AHEAD: f64 = -30.0 * 86_400.0;
 
 /// Deletes the rows of workers that no longer exist.
@@ -171,12 +171,12 @@ pub async fn prune_workers(connection: &mut PgConnection) -> sqlx::Result<()> {
         .map(drop)
 }
 
-/// Drops the oldest day partition as if its retention had ended. Returns whether there was one.
+/// Drops the oldest day partition as if its retention had ended. Returns whether a partition was dropped.
 pub async fn drop_day(connection: &mut PgConnection) -> sqlx::Result<bool> {
     sqlx::query_scalar("select queue.drop_day($1 * interval '1 second') is not null").bind(AHEAD).fetch_one(connection).await
 }
 
-/// Creates the partitions for today. Returns the number of days.
+/// Creates the day partitions for today. Returns the number of created days.
 pub async fn add_days(connection: &mut PgConnection) -> sqlx::Result<i32> {
     sqlx::query_scalar(sql(include_str!("../../queue-worker/sql/add_days.sql"))).bind(0).fetch_one(connection).await
 }
@@ -189,7 +189,7 @@ pub async fn reschedule(connection: &mut PgConnection, ids: &[JobId]) -> sqlx::R
         .await
 }
 
-/// Makes scheduled jobs ready. Returns these jobs.
+/// Makes scheduled jobs ready. Returns the ready jobs.
 pub async fn run_now(connection: &mut PgConnection, ids: &[JobId]) -> sqlx::Result<Vec<JobId>> {
     sqlx::query_scalar(sql("select c from queue.run_now_all($1) c")).bind(ids).fetch_all(connection).await
 }
@@ -199,12 +199,12 @@ pub async fn set_priority(connection: &mut PgConnection, ids: &[JobId], priority
     sqlx::query_scalar(sql("select c from queue.set_priority_all($1, $2) c")).bind(ids).bind(priority).fetch_all(connection).await
 }
 
-/// Requests the cancellation of running jobs. Returns these jobs.
+/// Requests the cancellation of running jobs. Returns the jobs to be cancelled.
 pub async fn cancel_running(connection: &mut PgConnection, ids: &[JobId]) -> sqlx::Result<Vec<JobId>> {
     sqlx::query_scalar(sql("select c from queue.cancel_running_all($1) c")).bind(ids).fetch_all(connection).await
 }
 
-/// Sets the retention of the test type, in seconds. Returns the number of changed types.
+/// Sets the retention of the job type `do`, in seconds. Returns the number of changed types.
 pub async fn keep_types(connection: &mut PgConnection, seconds: f64) -> sqlx::Result<i64> {
     let statement = sqlx::query(sql(include_str!("../../queue-worker/sql/keep_types.sql"))).bind(vec!["do"]).bind(vec![Some(seconds)]);
     Ok(i64::try_from(statement.execute(connection).await?.rows_affected()).unwrap_or(i64::MAX))
@@ -254,7 +254,7 @@ pub async fn write_logs(connection: &mut PgConnection, token: Uuid, job: JobId) 
     write.bind([0_i64]).bind(["logged"]).fetch_one(connection).await
 }
 
-/// Deletes logs of deleted jobs. Returns whether any were found.
+/// Deletes logs of deleted jobs. Returns 1 if the statement scanned logs, otherwise 0.
 pub async fn prune_logs(connection: &mut PgConnection) -> sqlx::Result<i64> {
     let prune = sqlx::query_scalar::<_, Option<i64>>(sql(include_str!("../../queue-worker/sql/prune_logs.sql"))).bind(0_i64).bind(1000);
     Ok(i64::from(prune.fetch_one(connection).await?.is_some()))
@@ -265,7 +265,7 @@ pub async fn journal(connection: &mut PgConnection, token: Uuid, job: JobId) -> 
     journal_by(connection, include_str!("../../queue-worker/sql/journal.sql"), token, job).await
 }
 
-/// Does the same as [`journal`] with the statement for new steps.
+/// Journals a step like [`journal`], with the statement for new steps.
 pub async fn journal_fresh(connection: &mut PgConnection, token: Uuid, job: JobId) -> sqlx::Result<i64> {
     journal_by(connection, include_str!("../../queue-worker/sql/journal_fresh.sql"), token, job).await
 }
@@ -276,26 +276,26 @@ async fn journal_by(connection: &mut PgConnection, statement: &'static str, toke
     Ok(write.fetch_all(connection).await?.len() as i64)
 }
 
-/// Does the same as [`journal`] with the statement for a single step.
+/// Journals a step like [`journal`], with the statement for a single step.
 pub async fn journal_one(connection: &mut PgConnection, token: Uuid, job: JobId) -> sqlx::Result<i64> {
     let write = sqlx::query(sql(include_str!("../../queue-worker/sql/journal_one.sql"))).bind(token).bind(job);
     let write = write.bind(Uuid::new_v4().to_string()).bind(1_i16).bind(1).bind(None::<f64>).bind("1");
     Ok(write.fetch_all(connection).await?.len() as i64)
 }
 
-/// Deletes steps of deleted jobs. Returns whether any were found.
+/// Deletes steps of deleted jobs. Returns 1 if the statement scanned steps, otherwise 0.
 pub async fn prune_steps(connection: &mut PgConnection) -> sqlx::Result<i64> {
     let prune = sqlx::query_scalar::<_, Option<i64>>(sql(include_str!("../../queue-worker/sql/prune_steps.sql"))).bind(0_i64).bind(1000);
     Ok(i64::from(prune.fetch_one(connection).await?.is_some()))
 }
 
-/// Like [`prune_done`], but by job type.
+/// Deletes history like [`prune_done`], with the statement for job types with their own retention.
 pub async fn prune_kept(connection: &mut PgConnection) -> sqlx::Result<i64> {
     let prune = sqlx::query_scalar(sql(include_str!("../../queue-worker/sql/prune_kept.sql"))).bind(AHEAD).bind(5000_i64);
     prune.fetch_one(connection).await
 }
 
-/// Deletes history of the test type whose retention has ended. Returns whether the statement scanned any.
+/// Deletes history of the job type `do` whose retention has ended. Returns 1 if the statement scanned history, otherwise 0.
 pub async fn prune_early(connection: &mut PgConnection) -> sqlx::Result<i64> {
     let prune = sqlx::query_scalar::<_, bool>(sql(include_str!("../../queue-worker/sql/prune_early.sql")));
     let found = prune.bind("do").bind(5000_i64).bind(86_400.0).fetch_optional(connection).await?;

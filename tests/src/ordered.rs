@@ -9,25 +9,25 @@ use queue_core::{Context, Failure, Handler, JobId, JobResult, KeyPolicy, job};
 use serde::{Deserialize, Serialize};
 use sqlx::PgPool;
 
-/// Job with an ordering key. Its id and previous attempts determine whether it fails or dies.
+/// Job with an ordering key. Its id and previous attempts determine whether an attempt fails or the job becomes a dead letter.
 #[job(key = self.key, max_attempts = 20, backoff = fixed("5ms"))]
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Ordered {
-    /// Ordering key.
+    /// Ordering key of the job.
     pub key: u32,
     /// Maximum duration of an attempt in ms.
     pub ms: u64,
     /// Percentage of attempts that fail.
     pub fails: u64,
-    /// Whether the job becomes a dead letter at its first end.
+    /// Whether the job becomes a dead letter when it ends for the first time.
     pub dies: bool,
 }
 
-/// Statement that creates the table of the handlers' records. Rows are numbered when they are written.
+/// Statement that creates the table `run` for the handlers' records. Rows are numbered in the order in which they are written.
 pub const RUNS: &str = "create table run (seq bigserial primary key, key int not null, job bigint not null, what text not null)";
 
 impl Ordered {
-    /// Returns the key policy of a key: every third key continues without its dead jobs.
+    /// Returns the key policy of a key. For every third key, dead jobs are skipped.
     pub fn policy(key: u32) -> KeyPolicy {
         if key.is_multiple_of(3) { KeyPolicy::Skip } else { KeyPolicy::Block }
     }
@@ -58,7 +58,7 @@ impl Handler for Ordered {
 /// Compares the handlers' records with the commit order of the jobs of each key. Returns the violations and the number of records.
 ///
 /// # Errors
-/// Database errors.
+/// Returns a database error if a statement fails.
 pub async fn violations(pool: &PgPool, committed: &BTreeMap<u32, Vec<JobId>>) -> sqlx::Result<(Vec<String>, usize)> {
     let runs: Vec<(i32, JobId, String)> = sqlx::query_as("select key, job, what from run order by seq").fetch_all(pool).await?;
     let mut wrong = Vec::new();
@@ -74,7 +74,7 @@ pub async fn violations(pool: &PgPool, committed: &BTreeMap<u32, Vec<JobId>>) ->
     Ok((wrong, runs.len()))
 }
 
-/// Checks that the jobs of a key ran one after the other without overlap, that all of them ran, and that each ran to its end.
+/// Checks that all jobs of a key ran to their end, one after the other and without overlap.
 fn check(key: u32, jobs: &[JobId], lines: &[(JobId, &str)]) -> Vec<String> {
     let skips = Ordered::policy(key) == KeyPolicy::Skip;
     let ends = |what: &str| what == "done" || (what == "dead" && skips);

@@ -1,5 +1,5 @@
-//! A job type that begins its own transaction. The payload scripts what the handler does with the transaction, and the effect is a row that
-//! the handler writes there.
+//! A job type that begins its own transaction. The payload selects how the handler uses the transaction. The effect is a row that the
+//! handler writes in the transaction.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use sqlx::{Executor as _, PgConnection, PgPool};
 
 use crate::{Act, Do};
 
-/// Job that writes a row to the table `effect` in its own transaction, and then follows the script `how`.
+/// Job that writes a row to the table `effect` in its own transaction, and then follows the script that `how` selects.
 #[job(send_only, max_attempts = 2, backoff = fixed("1ms"), timeout = "20s", output = Option<String>)]
 #[derive(Serialize, Deserialize)]
 pub struct Own {
@@ -81,7 +81,7 @@ impl Handler for Own {
 }
 
 impl Own {
-    /// Runs the scripts that fail before the end of the transaction.
+    /// Runs the scripts that fail or stop before the end of the transaction.
     async fn goes_wrong(&self, cx: &Context, tx: &mut JobTransaction) -> JobResult {
         match self.how.as_str() {
             "error" => return Err("as told".into()),
@@ -118,7 +118,7 @@ pub fn is_lost(failure: &Failure) -> bool {
     matches!(error, Some(Error::LeaseLost { .. }))
 }
 
-/// Waits until the table `go` exists, even while no new connection is available.
+/// Waits until the table `go` exists. Retries while no connection is available.
 pub async fn hold(pool: &PgPool) {
     while !matches!(sqlx::query_scalar("select exists (select from pg_class where relname = 'go')").fetch_one(pool).await, Ok(true)) {
         tokio::time::sleep(Duration::from_millis(20)).await;

@@ -1,5 +1,5 @@
-//! Worker binary with a job type and a middleware. If it draws on a terminal, one of its threads panics after a while, to test that the
-//! terminal is restored.
+//! Worker binary with a job type and a middleware. If the binary draws on a terminal, one of its threads panics after a while. A test
+//! then checks that the terminal is restored.
 
 use std::{process::ExitCode, thread, time::Duration};
 

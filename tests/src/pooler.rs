@@ -1,4 +1,4 @@
-//! Simulates a transaction pooler in front of the server, which rejects or drops the startup settings of a connection.
+//! Simulates a transaction pooler that rejects or drops the startup settings of a connection.
 
 use anyhow::Result;
 use tokio::{
@@ -9,16 +9,16 @@ use tokio::{
 /// Treatment of startup settings by the pooler.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Settings {
-    /// Reject the connection, as `PgBouncer` does by default.
+    /// Rejects the connection, as `PgBouncer` does by default.
     Refused,
-    /// Drop the settings, as `PgBouncer` does with `ignore_startup_parameters`.
+    /// Drops the settings, as `PgBouncer` does with `ignore_startup_parameters`.
     Ignored,
 }
 
 /// Forwards connections to the loopback port `server`. Returns the pooler's own port. The pooler runs until the runtime ends.
 ///
 /// # Errors
-/// An error if no port is available.
+/// Returns an error if no port is available.
 pub async fn pooler(server: u16, settings: Settings) -> Result<u16> {
     let listener = TcpListener::bind("127.0.0.1:0").await?;
     let port = listener.local_addr()?.port();

@@ -16,7 +16,7 @@ pub struct Lease {
 /// Job under a lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ClaimedJob {
-    /// Job id.
+    /// Id of the job.
     pub id: JobId,
     /// Lane of the job.
     pub lane: i64,
@@ -35,7 +35,7 @@ impl FromRow<'_, PgRow> for ClaimedJob {
     }
 }
 
-/// Verdict as the settle statements take it.
+/// Verdict in the form that the settle statements take.
 #[derive(Clone, Copy, Debug)]
 pub struct JobVerdict {
     /// Token of the lease.
@@ -103,7 +103,7 @@ pub async fn register(connection: &mut PgConnection) -> sqlx::Result<Uuid> {
 
 /// Sends a heartbeat. Returns whether the heartbeat was in time.
 pub async fn beat(connection: &mut PgConnection, worker: Uuid) -> sqlx::Result<bool> {
-    let beat = sqlx::query(sql(include_str!("../../queue-worker/sql/beat.sql"))).bind(worker).bind(60_000.0);
+    let beat = sqlx::query(sql(include_str!("../../queue-worker/sql/heartbeat.sql"))).bind(worker).bind(60_000.0);
     let beat = beat.bind(None::<i32>).bind(None::<i32>).bind(None::<i64>);
     Ok(beat.fetch_optional(connection).await?.is_some())
 }
@@ -116,7 +116,7 @@ pub async fn note(connection: &mut PgConnection, token: Uuid, job: ClaimedJob, s
 /// Reports progress of several jobs in one statement. Each report has a stage, and a checkpoint if the stage is not empty. Returns the
 /// accepted reports.
 pub async fn note_all(connection: &mut PgConnection, reports: &[(Uuid, ClaimedJob, &str)]) -> sqlx::Result<Vec<(Uuid, JobId)>> {
-    sqlx::query_as(sql(include_str!("../../queue-worker/sql/note.sql")))
+    sqlx::query_as(sql(include_str!("../../queue-worker/sql/record_progress.sql")))
         .bind(reports.iter().map(|(token, ..)| *token).collect::<Vec<_>>())
         .bind(reports.iter().map(|(_, job, _)| job.id).collect::<Vec<_>>())
         .bind(reports.iter().map(|(_, job, _)| job.attempts).collect::<Vec<_>>())
@@ -151,7 +151,7 @@ pub async fn horizon(connection: &mut PgConnection) -> sqlx::Result<(i64, i64)> 
     sqlx::query_as(sql(include_str!("../../queue-worker/sql/horizon.sql"))).fetch_one(connection).await
 }
 
-/// Claims up to `most` jobs of all lanes except fair ones. The jobs are sorted by id.
+/// Claims up to `most` jobs of all lanes except fair lanes. The jobs are sorted by id.
 pub async fn claim(connection: &mut PgConnection, worker: Uuid, most: i32) -> sqlx::Result<Lease> {
     let lanes: Vec<i64> =
         sqlx::query_scalar("select distinct lane from queue.lane where not lined order by lane").fetch_all(&mut *connection).await?;
@@ -159,7 +159,7 @@ pub async fn claim(connection: &mut PgConnection, worker: Uuid, most: i32) -> sq
     claim_of(connection, worker, &lanes, &floors, &each, most).await
 }
 
-/// Claims from the given lanes, starting at their floors, with a maximum per lane and in total.
+/// Claims jobs from `lanes`, starting at their floors, with a maximum per lane and in total.
 pub async fn claim_of(
     connection: &mut PgConnection,
     worker: Uuid,
@@ -185,7 +185,7 @@ pub async fn claim_of(
     Ok(Lease { token, jobs })
 }
 
-/// Claims from the given lanes below their floors, in the given blocks of each partition of `ready`, with a maximum per lane and in total.
+/// Claims from lanes below their floors, in the given blocks of each partition of `ready`, with a maximum per lane and in total.
 pub async fn claim_late(
     connection: &mut PgConnection,
     worker: Uuid,
@@ -210,18 +210,18 @@ pub async fn claim_late(
     Ok(Lease { token, jobs })
 }
 
-/// Claims under a limit from all lanes and all lines. Returns the number of jobs.
+/// Claims under a limit from all lanes and all fair queues. Returns the number of jobs.
 pub async fn claim_limited(connection: &mut PgConnection, worker: Uuid, limit: &str, most: i32) -> sqlx::Result<usize> {
     claim_under(connection, sql(include_str!("../../queue-worker/sql/claim_limited.sql")), worker, limit, most).await
 }
 
-/// Claims under a limit by key from all lanes and all lines. Returns the number of jobs.
+/// Claims under a per-key limit from all lanes and all fair queues. Returns the number of jobs.
 pub async fn claim_keyed(connection: &mut PgConnection, worker: Uuid, limit: &str, most: i32) -> sqlx::Result<usize> {
     claim_under(connection, sql(include_str!("../../queue-worker/sql/claim_keyed.sql")), worker, limit, most).await
 }
 
 async fn claim_under(connection: &mut PgConnection, text: &'static str, worker: Uuid, limit: &str, most: i32) -> sqlx::Result<usize> {
-    let lanes = "select distinct case when l.lined then queue.twin_of(l.lane) else l.lane end, l.lined from queue.lane l order by 2, 1";
+    let lanes = "select distinct case when l.lined then queue.paired_lane(l.lane) else l.lane end, l.lined from queue.lane l order by 2, 1";
     let lanes: Vec<(i64, bool)> = sqlx::query_as(lanes).fetch_all(&mut *connection).await?;
     let gate: i64 = sqlx::query_scalar("select queue.hash($1)").bind(limit).fetch_one(&mut *connection).await?;
     let claim = sqlx::query(text)
@@ -266,8 +266,8 @@ pub async fn settle(connection: &mut PgConnection, verdicts: &[JobVerdict]) -> s
     Ok(refused)
 }
 
-/// Settles all verdicts in one statement. Failed attempts have the error `as told`, completed ones the output `1`, and retries and snoozes
-/// wait for a minute. Returns the rejected verdicts.
+/// Settles all verdicts in one statement. Failed attempts have the error `as told`, and completed attempts have the output `1`. Retries
+/// and snoozes wait for a minute. Returns the rejected verdicts.
 pub async fn settle_together(connection: &mut PgConnection, verdicts: &[JobVerdict]) -> sqlx::Result<Vec<Refused>> {
     let fails = |verdict: &JobVerdict| matches!(verdict.verdict, "retry" | "dead");
     sqlx::query_as(sql(include_str!("../../queue-worker/sql/settle.sql")))
@@ -313,7 +313,7 @@ pub async fn park(connection: &mut PgConnection, verdict: JobVerdict) -> sqlx::R
         .await
 }
 
-/// Settles leases that completed as a whole. Returns the rejected tokens.
+/// Settles completed leases as a whole. Returns the rejected tokens.
 pub async fn settle_leases(connection: &mut PgConnection, whole: &[Uuid]) -> sqlx::Result<Vec<Uuid>> {
     let jobs =
         sqlx::query_as(sql("select j.id, j.lane from queue.lease l join queue.job j on j.id = any (l.ids) where l.token = any ($1)"));
@@ -336,14 +336,14 @@ pub async fn settle_leases_of(
     statement.bind(whole).bind(ids).bind(lanes).bind(counts).fetch_all(connection).await
 }
 
-/// Like [`settle`], and also settles leases that completed as a whole.
+/// Settles verdicts like [`settle`], and settles completed leases as a whole.
 pub async fn flush(connection: &mut PgConnection, verdicts: &[JobVerdict], whole: &[Uuid]) -> sqlx::Result<Vec<Refused>> {
     let mut refused = settle(connection, verdicts).await?;
     refused.extend(settle_leases(connection, whole).await?.into_iter().map(|token| (token, None)));
     Ok(refused)
 }
 
-/// Returns how many of the leases and jobs are locked by other transactions.
+/// Returns the number of these leases and jobs that are locked by other transactions.
 pub async fn locked_rows(connection: &mut PgConnection, tokens: &[Uuid], jobs: &[JobId]) -> sqlx::Result<usize> {
     let locked = sqlx::query(sql(include_str!("../../queue-worker/sql/locked_rows.sql"))).bind(tokens).bind(jobs);
     let locked = locked.fetch_all(connection).await?;
@@ -352,7 +352,7 @@ pub async fn locked_rows(connection: &mut PgConnection, tokens: &[Uuid], jobs: &
 
 /// Performs the first half of a recovery: locks the leases of workers whose lease has expired.
 pub async fn lock_silent(transaction: &mut PgConnection) -> sqlx::Result<Vec<Uuid>> {
-    let found = sqlx::query(sql(include_str!("../../queue-worker/sql/silent.sql"))).bind(100_i64).fetch_all(transaction).await?;
+    let found = sqlx::query(sql(include_str!("../../queue-worker/sql/expired_leases.sql"))).bind(100_i64).fetch_all(transaction).await?;
     found.iter().map(|row| row.try_get(0)).collect()
 }
 
@@ -391,7 +391,7 @@ pub async fn contents(connection: &mut PgConnection) -> sqlx::Result<String> {
            union all select 'step ' || s::text from queue.step s union all select 'signal ' || s::text from queue.signal s
            union all select 'hint ' || h::text from queue.signal_hint h union all select 'end ' || h::text from queue.end_hint h
            union all select 'child ' || c::text from queue.child c
-           union all select 'gather ' || g::text from queue.gather g union all select 'brood ' || b::text from queue.brood b
+           union all select 'gather ' || g::text from queue.gather g union all select 'map_batch ' || b::text from queue.map_batch b
            union all select 'part ' || p::text from queue.gather_part p union all select 'hint ' || h::text from queue.gather_hint h
          ) lines",
     )

@@ -1,5 +1,5 @@
-//! TCP proxy in front of the server, one per process. It forwards, delays, holds or drops traffic, and cuts connections. It can be
-//! redirected to another server, like a host name after a failover.
+//! TCP proxy in front of the server, one per process. The proxy forwards, delays, holds or drops traffic, and cuts connections. A test
+//! can redirect the proxy to another server, like a host name after a failover.
 
 mod wire;
 
@@ -27,17 +27,17 @@ use self::wire::{Replies, application};
 /// Treatment of received bytes.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Mode {
-    /// Forward the bytes.
+    /// Forwards the bytes.
     Pass,
-    /// Forward the bytes after a delay.
+    /// Forwards the bytes after a delay.
     Delay(Duration),
-    /// Hold the bytes.
+    /// Holds the bytes until the mode changes.
     Hole,
-    /// Drop the bytes.
+    /// Drops the bytes.
     Drop,
 }
 
-/// Handle of a running proxy. The proxy runs until the process exits.
+/// Handle to a running proxy. The proxy runs until the process exits.
 #[derive(Clone, Debug)]
 pub struct Proxy {
     /// Loopback port of the proxy.
@@ -47,14 +47,14 @@ pub struct Proxy {
 
 #[derive(Debug)]
 struct State {
-    /// Port of the server.
+    /// Loopback port of the server, to which new connections are forwarded.
     server: AtomicU16,
     mode: watch::Sender<Mode>,
     cuts: watch::Sender<usize>,
     /// Number of the first connection that is not frozen. Earlier connections are frozen permanently.
     frozen: watch::Sender<usize>,
     accepted: AtomicUsize,
-    /// Number of commit replies that remain to be withheld. The connection of each is cut.
+    /// Number of commit replies that the proxy still has to withhold. For each withheld reply, the proxy cuts the connection.
     armed: AtomicUsize,
     fired: AtomicUsize,
 }
@@ -95,8 +95,8 @@ impl Proxy {
         self.state.server.store(server, SeqCst);
     }
 
-    /// Freezes all current connections: they neither forward data nor close, as after a router crash. New connections work. Returns the
-    /// number of frozen connections.
+    /// Freezes all current connections. Frozen connections neither forward data nor close, as after a router crash. New connections work.
+    /// Returns the number of frozen connections.
     pub fn freeze(&self) -> usize {
         let connections = self.state.cuts.receiver_count();
         self.state.frozen.send_replace(self.state.accepted.load(SeqCst));
@@ -133,7 +133,7 @@ impl State {
     }
 }
 
-/// Forwards one connection until either side closes it or it is cut.
+/// Forwards one connection until either side closes the connection or the proxy cuts it.
 async fn pass(client: TcpStream, state: Arc<State>) {
     let mut cuts = state.cuts.subscribe();
     let mut frozen = state.frozen.subscribe();

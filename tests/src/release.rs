@@ -1,6 +1,6 @@
-//! One job type in three releases. Each release reads the jobs that earlier ones have enqueued.
+//! One job type in three releases. Each release reads the jobs that earlier releases have enqueued.
 
-/// The first release.
+/// Job type in the first release.
 pub mod first {
     use queue_core::{Context, Handler, JobResult, job};
     use serde::{Deserialize, Serialize};
@@ -9,7 +9,7 @@ pub mod first {
     #[job(send_only, name = "release_mail", aliases = ["release_post"], output = String)]
     #[derive(Clone, Debug, Serialize, Deserialize)]
     pub struct Mail {
-        /// Recipient.
+        /// Recipient of the mail.
         pub to: String,
     }
 
@@ -20,7 +20,7 @@ pub mod first {
     }
 }
 
-/// The second release.
+/// Job type in the second release.
 pub mod second {
     use queue_core::{Context, Handler, JobResult, job};
     use serde::{Deserialize, Serialize};
@@ -32,7 +32,7 @@ pub mod second {
     #[derive(Clone, Debug, Serialize, Deserialize)]
     #[serde(deny_unknown_fields)]
     pub struct Mail {
-        /// Recipients.
+        /// Recipients of the mail.
         pub to: Vec<String>,
     }
 
@@ -50,7 +50,7 @@ pub mod second {
     }
 }
 
-/// The third release.
+/// Job type in the third release.
 pub mod third {
     use queue_core::{Context, Handler, JobResult, job};
     use serde::{Deserialize, Serialize};
@@ -63,9 +63,9 @@ pub mod third {
     #[derive(Clone, Debug, Serialize, Deserialize)]
     #[serde(deny_unknown_fields)]
     pub struct Mail {
-        /// Recipients.
+        /// Recipients of the mail.
         pub to: Vec<String>,
-        /// Subject.
+        /// Subject line of the mail.
         pub subject: String,
     }
 
@@ -101,7 +101,7 @@ pub mod sealed {
     #[job(send_only, name = "release_charge", seal = "release", output = usize)]
     #[derive(Clone, Debug, Serialize, Deserialize)]
     pub struct Charge {
-        /// Card number.
+        /// Number of the card to charge.
         pub card: String,
     }
 

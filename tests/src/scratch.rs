@@ -1,12 +1,12 @@
-//! The data folder of test servers.
+//! Data folder of the test servers.
 
 use std::{
     path::{Path, PathBuf},
     sync::OnceLock,
 };
 
-/// Returns a world-writable folder, which is in memory if there is room, and otherwise in the system's temporary folder. On a disk that
-/// discards each freed block, creating and dropping a test database costs ten times the CPU. `TMPDIR` names another folder.
+/// Returns a world-writable folder. The folder is in memory if there is room, and otherwise in the system's temporary folder. On a disk
+/// that discards each freed block, creating and dropping a test database costs ten times the CPU. `TMPDIR` names another folder.
 pub fn scratch() -> PathBuf {
     /// Required free memory in bytes, several times the space that a run of all tests needs.
     const ROOM: u64 = 4 << 30;

@@ -1,6 +1,6 @@
 //! Private PostgreSQL server that can be killed and restarted on the same data, with fsync on and TCP on loopback. The server and its
-//! processes are removed when this process ends, even by a kill: a shell waits for the end of its input and cleans up. A standby can follow
-//! the server.
+//! processes are removed when this process ends, even if it is killed: a shell waits for the end of its input and cleans up. A standby
+//! can follow the server.
 
 use std::{
     fs::{self, File},
@@ -37,7 +37,7 @@ mountpoint -q "$1/small" && umount -l "$1/small"
 rm -rf "$1"
 "#;
 
-/// Server with its folder.
+/// Test server with its data folder. Clones share the server.
 #[derive(Clone, Debug)]
 pub struct TestServer(Arc<Inner>);
 
@@ -114,8 +114,8 @@ impl TestServer {
         Ok(server)
     }
 
-    /// Starts a standby that follows this server through the port `upstream`, which is the server's own port or that of a proxy. The
-    /// standby is read-only until it is promoted.
+    /// Starts a standby that follows this server through the port `upstream` of the server or of a proxy. The standby is read-only until
+    /// it is promoted.
     pub async fn standby(&self, upstream: u16) -> Result<Self> {
         let from = |port: u16| format!("host=127.0.0.1 port={port} user=postgres sslmode=disable");
         let standby = Self::folder(&[&format!("primary_conninfo={}", from(upstream))])?;
@@ -124,7 +124,7 @@ impl TestServer {
         Ok(standby)
     }
 
-    /// Restores a dump of a database of another server on this server.
+    /// Restores a dump of the database `database` from another server on this server.
     pub async fn restore(&self, from: &Self, database: &str) -> Result<()> {
         let mut admin = PgConnection::connect(&self.url("postgres")).await?;
         sqlx::raw_sql(AssertSqlSafe(format!("create database {database}"))).execute(&mut admin).await?;
@@ -144,7 +144,7 @@ impl TestServer {
         Self::folder_in(settings, Vec::new())
     }
 
-    /// Creates the folder of a server that runs with this environment.
+    /// Creates the folder of a server that runs with the environment variables `environment`.
     fn folder_in(settings: &[&str], environment: Vec<(&'static str, String)>) -> Result<Self> {
         beyond_tier_one("starts a server of its own");
         let folder = std::env::temp_dir().join(format!("queue-chaos-{}-{:x}", std::process::id(), fastrand::u32(..)));
@@ -171,7 +171,7 @@ impl TestServer {
         Ok(Self(Arc::new(Inner { folder, bin: binaries()?, owner, port, settings, environment, server: Mutex::default(), guard })))
     }
 
-    /// Fills the data folder with one of the server's programs.
+    /// Runs a program of the server, such as `initdb`, on the data folder.
     fn make(&self, program: &str, args: &[&str]) -> Result<()> {
         let made = self.command(program).args(args).arg(self.data()).stdout(Stdio::null()).output()?;
         if !made.status.success() {
@@ -204,7 +204,7 @@ impl TestServer {
         self.database_with(name, "").await
     }
 
-    /// Like [`TestServer::database`], with further options of `create database`.
+    /// Creates a database like [`TestServer::database`], with additional options of `create database`.
     pub async fn database_with(&self, name: &str, options: &str) -> Result<Database> {
         let mut admin = PgConnection::connect(&url(self.0.port, "postgres")).await?;
         sqlx::raw_sql(AssertSqlSafe(format!("create database {name} {options}"))).execute(&mut admin).await?;
@@ -246,7 +246,7 @@ impl TestServer {
         Ok(())
     }
 
-    /// Promotes the standby. Returns once it accepts writes.
+    /// Promotes the standby. Returns once the standby accepts writes.
     pub async fn promote(&self) -> Result<()> {
         let mut admin = PgConnection::connect(&self.url("postgres")).await?;
         if !sqlx::query_scalar("select pg_promote()").fetch_one(&mut admin).await? {
@@ -296,7 +296,7 @@ impl TestServer {
             "shared_buffers=128MB".to_owned(),
             "huge_pages=off".to_owned(),
             "max_wal_size=1GB".to_owned(),
-            // The shared memory is in the server's folder, because that of a killed server would otherwise remain.
+            // The shared memory is in the server's folder, because a killed server would otherwise leave it behind.
             "dynamic_shared_memory_type=mmap".to_owned(),
             "log_error_verbosity=terse".to_owned(),
         ];
@@ -320,7 +320,7 @@ impl TestServer {
         command
     }
 
-    /// Registers a process that must end with this one.
+    /// Registers a process that must end with this process.
     pub fn watch(&self, pid: u32) {
         let _ = writeln!(lock(&self.0.guard), "+{pid}");
     }
@@ -337,7 +337,7 @@ impl Drop for Inner {
             let _ = Command::new("kill").args(["-QUIT", &server.id().to_string()]).stderr(Stdio::null()).status();
             let _ = server.wait();
         }
-        // The guard script does the same, but nothing waits for the script.
+        // The guard script also unmounts this file system, but no code waits for the script.
         let small = self.folder.join("small");
         if small.exists() {
             let _ = Command::new("umount").arg("-l").arg(small).status();
@@ -352,7 +352,7 @@ impl Database {
     }
 }
 
-/// Returns the URL of a database behind a loopback port, which is that of the server or of a proxy.
+/// Returns the URL of a database behind the loopback port of the server or of a proxy.
 pub fn url(port: u16, database: &str) -> String {
     format!("postgres://postgres@127.0.0.1:{port}/{database}?sslmode=disable")
 }

@@ -1,12 +1,12 @@
-//! Reports tests that are skipped on this machine, so that they are not mistaken for passed tests.
+//! Reports tests that are skipped on this machine. A skipped test must not be mistaken for a passed test.
 
 use std::{fs::File, io::Write as _};
 
-/// Reports that a test, or a part of a test, is skipped and why. The report goes to the test's output and to a line of the file named by
-/// `QUEUE_TEST_SKIPS`, whose lines the CI counts.
+/// Reports a skipped test, or a skipped part of a test, with the reason. Writes the report to the test's output, and as a line to the
+/// file named by `QUEUE_TEST_SKIPS`. The CI counts the lines of this file.
 ///
 /// # Panics
-/// If that file cannot be written.
+/// Panics if the file cannot be written.
 pub fn skipped(what: &str, why: &str) {
     let line = format!("skipped: {what}: {why}");
     println!("{line}");

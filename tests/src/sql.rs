@@ -10,7 +10,7 @@ use uuid::Uuid;
 
 use crate::{Act, Do, TestDb, eventually, protocol::register};
 
-/// Rust type that the value of one column can be decoded into.
+/// Rust type of a column value.
 pub trait Value: for<'r> Decode<'r, Postgres> + Type<Postgres> + Send + Unpin {}
 
 impl<T: for<'r> Decode<'r, Postgres> + Type<Postgres> + Send + Unpin> Value for T {}
@@ -18,16 +18,16 @@ impl<T: for<'r> Decode<'r, Postgres> + Type<Postgres> + Send + Unpin> Value for 
 /// Extension trait that runs SQL of a test on a connection or in a transaction.
 #[allow(async_fn_in_trait, reason = "the connection is known wherever it is used")]
 pub trait Sql {
-    /// Runs statements.
+    /// Runs statements, and panics if one of them fails.
     async fn run(&mut self, statements: &str);
 
-    /// Returns the single value of a query.
+    /// Returns the single value of a query, and panics if the query fails.
     async fn one<T: Value>(&mut self, query: &str) -> T;
 
-    /// Returns the first column of all rows of a query.
+    /// Returns the first column of all rows of a query, and panics if the query fails.
     async fn all<T: Value>(&mut self, query: &str) -> Vec<T>;
 
-    /// Returns the rows of a query.
+    /// Returns the rows of a query, and panics if the query fails.
     async fn rows<T: for<'r> sqlx::FromRow<'r, PgRow> + Send + Unpin>(&mut self, query: &str) -> Vec<T>;
 }
 
@@ -73,7 +73,7 @@ impl TestDb {
     /// Opens a connection outside of the pool.
     ///
     /// # Panics
-    /// If the server does not respond.
+    /// Panics if the server does not respond.
     pub async fn connect(&self) -> PgConnection {
         PgConnection::connect(&self.url).await.unwrap_or_else(|error| panic!("{}: {error}", self.url))
     }
@@ -95,17 +95,17 @@ impl TestDb {
     /// Creates a database, a connection outside of its pool, and a worker with a lease of one minute.
     ///
     /// # Panics
-    /// If the worker cannot be registered.
+    /// Panics if the worker cannot be registered.
     pub async fn with_worker() -> (Self, PgConnection, Uuid) {
         let (db, mut on) = Self::with_connection().await;
         let worker = register(&mut on).await.unwrap_or_else(|error| panic!("cannot announce a worker: {error}"));
         (db, on, worker)
     }
 
-    /// Runs statements.
+    /// Runs statements on a connection of the pool.
     ///
     /// # Panics
-    /// If one of the statements fails.
+    /// Panics if one of the statements fails.
     pub async fn run(&self, statements: &str) {
         let mut on = self.pool.acquire().await.unwrap_or_else(|error| panic!("{statements}: {error}"));
         on.run(statements).await;
@@ -114,7 +114,7 @@ impl TestDb {
     /// Returns the single value of a query.
     ///
     /// # Panics
-    /// If the query fails, or returns no row.
+    /// Panics if the query fails, or returns no row.
     pub async fn one<T: Value>(&self, query: &str) -> T {
         let mut on = self.pool.acquire().await.unwrap_or_else(|error| panic!("{query}: {error}"));
         on.one(query).await
@@ -123,7 +123,7 @@ impl TestDb {
     /// Returns the first column of all rows of a query.
     ///
     /// # Panics
-    /// If the query fails.
+    /// Panics if the query fails.
     pub async fn all<T: Value>(&self, query: &str) -> Vec<T> {
         let mut on = self.pool.acquire().await.unwrap_or_else(|error| panic!("{query}: {error}"));
         on.all(query).await
@@ -132,7 +132,7 @@ impl TestDb {
     /// Waits until a query returns the number `expected`.
     ///
     /// # Panics
-    /// If the query fails, or does not return this number within the timeout of [`eventually`].
+    /// Panics if the query fails, or does not return this number within the timeout of [`eventually`].
     pub async fn until_count(&self, query: &str, expected: i64) {
         eventually(&format!("{expected}: {query}"), async || self.count(query).await == expected).await;
     }
@@ -140,7 +140,7 @@ impl TestDb {
     /// Waits until `sessions` sessions of this database are waiting for a lock.
     ///
     /// # Panics
-    /// If that does not happen in time.
+    /// Panics if the sessions do not wait within the timeout of [`eventually`].
     pub async fn until_waiting(&self, sessions: i64) {
         let waiting = "select count(*) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'";
         self.until_count(waiting, sessions).await;
@@ -149,7 +149,7 @@ impl TestDb {
     /// Waits until a worker is idle.
     ///
     /// # Panics
-    /// If no worker becomes idle in time.
+    /// Panics if no worker becomes idle within the timeout of [`eventually`].
     pub async fn until_asleep(&self) {
         eventually("a worker sleeps", async || self.count("select count(*) from queue.idle").await > 0).await;
     }
@@ -157,16 +157,16 @@ impl TestDb {
     /// Returns the total number of rows of several tables.
     ///
     /// # Panics
-    /// If a table does not exist.
+    /// Panics if a table does not exist.
     pub async fn rows_of(&self, tables: &[&str]) -> i64 {
         let counts: Vec<String> = tables.iter().map(|table| format!("(select count(*) from queue.{table})")).collect();
         self.count(&format!("select {}", counts.join(" + "))).await
     }
 
-    /// Leaves a ready job as three attempts would that ended with their process.
+    /// Moves a ready job into a lease of a missing worker, with two earlier crashes. The next recovery charges the third crash.
     ///
     /// # Panics
-    /// If the job is not ready.
+    /// Panics if the job is not ready.
     pub async fn crash(&self, job: JobId) {
         let silent = "with gone as (delete from queue.ready where id = $1 returning id, lane)
             insert into queue.lease (token, worker, claimed_at, lane, ids, attempts, crashes)
@@ -178,7 +178,7 @@ impl TestDb {
     /// Returns the output of a completed job.
     ///
     /// # Panics
-    /// If the job has not completed.
+    /// Panics if the job has not completed.
     pub async fn output(&self, job: JobId) -> serde_json::Value {
         self.one(&format!("select output from queue.done where id = {job}")).await
     }
@@ -186,7 +186,7 @@ impl TestDb {
     /// Returns the error of a dead job.
     ///
     /// # Panics
-    /// If the job is not dead.
+    /// Panics if the job is not dead.
     pub async fn dead_error(&self, job: JobId) -> String {
         self.one(&format!("select error from queue.dead where id = {job}")).await
     }
@@ -195,7 +195,7 @@ impl TestDb {
 /// Returns the payload of the next notification.
 ///
 /// # Panics
-/// If no notification arrives.
+/// Panics if no notification arrives.
 pub async fn next_payload(listener: &mut PgListener) -> String {
     let notification = tokio::time::timeout(std::time::Duration::from_secs(30), listener.recv()).await;
     notification.expect("a notification comes").unwrap_or_else(|error| panic!("{error}")).payload().to_owned()

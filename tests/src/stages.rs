@@ -1,5 +1,5 @@
-//! Durable job types. `Stages` has many steps, each with an effect inside of the step's transaction and one outside of it. `Laps` restarts
-//! repeatedly.
+//! Durable job types. `Stages` has many steps, each with one effect inside and one effect outside of the step's transaction. `Laps`
+//! restarts repeatedly.
 
 use std::time::Duration;
 
@@ -7,12 +7,12 @@ use queue_core::{Durable, Handler, JobResult, job};
 use serde::{Deserialize, Serialize};
 use sqlx::PgConnection;
 
-/// Durable job with `stages` stages. Each stage writes two rows to the table `effect`. The first is committed with the journal entry. The
-/// second is written outside of that transaction, and its `attempt` is higher by 1000.
+/// Durable job with `stages` stages. Each stage writes two rows to the table `effect`. The first row is committed with the journal entry.
+/// The second row is written outside of that transaction, and its `attempt` is higher by 1000.
 #[job(send_only, durable, max_attempts = 3, backoff = fixed("1ms"), output = i32)]
 #[derive(Serialize, Deserialize)]
 pub struct Stages {
-    /// Number of stages.
+    /// Number of stages in the job.
     pub stages: i32,
     /// Duration of a stage in ms.
     pub ms: u64,
@@ -39,8 +39,8 @@ impl Handler for Stages {
     }
 }
 
-/// Durable job that restarts until the last lap. Each lap writes a row with its number to the table `effect`, committed with the journal
-/// entry.
+/// Durable job that restarts until the last lap. Each lap writes a row with its number to the table `effect`, and commits the row with
+/// the journal entry.
 #[job(send_only, durable, max_attempts = 3, backoff = fixed("1ms"), output = i32)]
 #[derive(Serialize, Deserialize)]
 pub struct Laps {

@@ -1,4 +1,4 @@
-//! Worker binary whose handlers share a state that is built from the pool. The environment variable `STATE` can make the build fail.
+//! Worker binary whose handlers share a state built from the pool. The environment variable `STATE` can make the build fail.
 
 use queue_core::{Context, Handler, JobResult, job};
 use serde::{Deserialize, Serialize};

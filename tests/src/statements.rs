@@ -33,7 +33,7 @@ impl Counted {
     /// Starts a proxy for the database at `url`.
     ///
     /// # Panics
-    /// If no socket can be opened.
+    /// Panics if no socket can be opened.
     pub fn start(url: &str) -> Self {
         let options = PgConnectOptions::from_str(url).unwrap_or_else(|error| panic!("{url}: {error}"));
         let folder = std::env::temp_dir().join(format!("qc-{}", uuid::Uuid::new_v4().simple()));
@@ -46,7 +46,7 @@ impl Counted {
         Self { pool: PgPoolOptions::new().connect_lazy_with(options.socket(&folder)), counts, folder, accepting }
     }
 
-    /// Returns how often each statement was sent since the last call. Statements are identified by their first line.
+    /// Returns the number of times that each statement was sent since the last call. The key of a statement is its first line.
     pub fn take(&self) -> BTreeMap<String, usize> {
         std::mem::take(&mut *self.counts.lock().unwrap_or_else(PoisonError::into_inner))
     }

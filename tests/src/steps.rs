@@ -1,20 +1,20 @@
-//! A job of several steps, each with an effect and a checkpoint, that can stop between two steps.
+//! A job of several steps, each with an effect and a checkpoint. The job can be configured to wait forever between two steps.
 
 use queue_core::{Context, Handler, JobResult, job};
 use serde::{Deserialize, Serialize};
 
-/// Job of several steps, each of which writes a row to the table `effect`. The first attempt waits forever after the step `hold`.
+/// Job of several steps. Each step writes a row to the table `effect`. The first attempt waits forever after the step `hold`.
 #[job(send_only, max_attempts = 3, backoff = fixed("1ms"), output = u32)]
 #[derive(Serialize, Deserialize)]
 pub struct Steps {
-    /// Number of steps.
+    /// Number of steps in the job.
     pub steps: u32,
-    /// Step after which the first attempt waits.
+    /// Step after which the first attempt waits, or `None` to never wait.
     pub hold: Option<u32>,
 }
 
 impl Handler for Steps {
-    /// Runs the remaining steps. Returns the number of steps of this attempt.
+    /// Runs the remaining steps. Returns the number of steps that this attempt ran.
     async fn run(self, cx: &Context) -> JobResult<u32> {
         let done: u32 = cx.last_checkpoint().await?.unwrap_or_default();
         cx.stage("steps");

@@ -1,20 +1,21 @@
-//! Statistics of finished attempts, as workers write and retain them.
+//! Statistics of finished attempts, in the form in which workers write them to the database.
 
 use sqlx::PgConnection;
 use uuid::Uuid;
 
 use crate::protocol::sql;
 
-/// Statistics of a process for one queue and type: a number of completed attempts, with the same histogram for both durations.
+/// Statistics of a process for one queue and type: the number of completed attempts, and one histogram that is used for both the wait
+/// times and the run times.
 #[derive(Clone, Copy, Debug)]
 pub struct Tally<'a> {
-    /// Queue name.
+    /// Name of the queue.
     pub queue: &'a str,
-    /// Job type name.
+    /// Name of the job type.
     pub job_type: &'a str,
     /// Number of completed attempts.
     pub completed: i64,
-    /// Histogram of both durations, in the format of the tables.
+    /// Histogram of the wait times and of the run times, in the format of the tables.
     pub histogram: &'a str,
 }
 
@@ -28,7 +29,7 @@ impl<'a> Tally<'a> {
 /// Writes statistics with the given source and number, dated `ago_s` seconds ago. Returns the number of rows written.
 ///
 /// # Errors
-/// Database errors.
+/// Returns a database error if a statement fails.
 pub async fn write(on: &mut PgConnection, (source, number): (Uuid, i64), ago_s: f64, tallies: &[Tally<'_>]) -> sqlx::Result<i64> {
     let texts = |text: fn(&Tally<'_>) -> String| tallies.iter().map(text).collect::<Vec<_>>();
     let mut statement = sqlx::query_scalar(sql(include_str!("../../queue-worker/sql/tally.sql")))
@@ -44,18 +45,18 @@ pub async fn write(on: &mut PgConnection, (source, number): (Uuid, i64), ago_s: 
     statement.bind(texts(|one| one.histogram.to_owned())).bind(texts(|one| one.histogram.to_owned())).fetch_one(on).await
 }
 
-/// Rolls up as many as `most` rows. Returns the number of rows, and the number of queues and types that could not be rolled up.
+/// Rolls up at most `most` rows. Returns the number of rows, and the number of queues and types that could not be rolled up.
 ///
 /// # Errors
-/// Database errors.
+/// Returns a database error if the statement fails.
 pub async fn roll_up(on: &mut PgConnection, most: i32) -> sqlx::Result<(i64, i32)> {
     sqlx::query_as(sql(include_str!("../../queue-worker/sql/roll_up.sql"))).bind(most).fetch_one(on).await
 }
 
-/// Deletes up to `most` old totals of each resolution. Returns the highest number deleted of one resolution.
+/// Deletes up to `most` old totals of each resolution. Returns the highest number of deleted totals of one resolution.
 ///
 /// # Errors
-/// Database errors.
+/// Returns a database error if the statement fails.
 pub async fn prune_totals(on: &mut PgConnection, most: i64) -> sqlx::Result<i64> {
     sqlx::query_scalar(sql(include_str!("../../queue-worker/sql/prune_totals.sql"))).bind(most).fetch_one(on).await
 }

@@ -1,4 +1,4 @@
-//! Tiers of the tests, which `tests/README.md` explains.
+//! Test tiers, as explained in `tests/README.md`.
 
 use std::{env, path::Path};
 
@@ -7,7 +7,7 @@ use std::{env, path::Path};
 /// `what` completes the sentence "this test ..". Programs other than the suite are not checked.
 ///
 /// # Panics
-/// If the test is not marked `#[ignore]`, so that it runs although ignored tests were not requested.
+/// Panics if the test is not marked `#[ignore]`, so that it runs although ignored tests were not requested.
 pub fn beyond_tier_one(what: &str) {
     let is_suite = env::current_exe().is_ok_and(|exe| is_suite(&exe));
     let includes_ignored = env::args().any(|argument| argument == "--ignored" || argument == "--include-ignored");

@@ -1,5 +1,5 @@
-//! Runs the statements of operators and workers for schedules and pauses one at a time. All statements concern the schedule `due` and the
-//! queue `default`.
+//! Runs the schedule and pause statements of operators and workers one at a time. All statements concern the schedule `due` and the queue
+//! `default`.
 
 use chrono::{DateTime, Duration, Utc};
 use sqlx::{PgConnection, Row as _, error::DatabaseError};
@@ -35,17 +35,17 @@ pub async fn fire(connection: &mut PgConnection) -> sqlx::Result<i64> {
     Ok(fired.iter().filter(|fired| fired.get::<Option<i64>, _>("job").is_some()).count() as i64)
 }
 
-/// Deletes the schedule. Returns whether it existed.
+/// Deletes the schedule. Returns whether the schedule existed.
 pub async fn unschedule(connection: &mut PgConnection) -> sqlx::Result<bool> {
     sqlx::query_scalar(sql(include_str!("../../queue-core/sql/unschedule.sql"))).bind("due").fetch_one(connection).await
 }
 
-/// Pauses the schedule. Returns whether it exists.
+/// Pauses the schedule. Returns whether the schedule exists.
 pub async fn pause_schedule(connection: &mut PgConnection) -> sqlx::Result<bool> {
     if_possible(connection, sql(include_str!("../../queue-core/sql/pause_schedule.sql"))).await
 }
 
-/// Resumes the schedule. Returns whether it exists.
+/// Resumes the schedule. Returns whether the schedule exists.
 pub async fn resume_schedule(connection: &mut PgConnection) -> sqlx::Result<bool> {
     if_possible(connection, sql(include_str!("../../queue-core/sql/resume_schedule.sql"))).await
 }
@@ -60,8 +60,8 @@ pub async fn run_schedule(connection: &mut PgConnection) -> sqlx::Result<bool> {
     if_possible(connection, sql(include_str!("../../queue-core/sql/run_schedule.sql"))).await
 }
 
-/// Runs a statement in a savepoint, because the statement fails if the schedule is missing or the tick is not planned. Returns whether it
-/// succeeded.
+/// Runs a statement in a savepoint, because the statement fails if the schedule is missing or the tick is not planned. Returns whether
+/// the statement succeeded.
 async fn if_possible(connection: &mut PgConnection, statement: &'static str) -> sqlx::Result<bool> {
     sqlx::query("savepoint before_it").execute(&mut *connection).await?;
     match sqlx::query(statement).bind("due").execute(&mut *connection).await {
@@ -100,16 +100,16 @@ pub async fn pause(connection: &mut PgConnection) -> sqlx::Result<i64> {
     pause.bind("default").bind("*").bind("by hand").fetch_one(connection).await
 }
 
-/// Resumes the queue. Returns whether it was paused.
+/// Resumes the queue. Returns whether the queue was paused.
 pub async fn resume(connection: &mut PgConnection) -> sqlx::Result<bool> {
     sqlx::query_scalar(sql(include_str!("../../queue-core/sql/resume.sql"))).bind("default").bind("*").fetch_one(connection).await
 }
 
-/// Acknowledges all pauses that the worker sees. Returns whether any were not acknowledged before.
+/// Acknowledges all pauses that the worker sees. Returns whether any acknowledgement is new.
 pub async fn acknowledge(connection: &mut PgConnection, worker: Uuid) -> sqlx::Result<bool> {
     let pauses = sqlx::query(sql(include_str!("../../queue-worker/sql/pauses.sql"))).bind(worker).fetch_all(&mut *connection).await?;
     let last = pauses.iter().filter_map(|pause| pause.get::<Option<i64>, _>("number")).max();
-    let vouch = sqlx::query(sql(include_str!("../../queue-worker/sql/vouch.sql"))).bind(worker).bind(last.unwrap_or(0));
+    let vouch = sqlx::query(sql(include_str!("../../queue-worker/sql/acknowledge_pauses.sql"))).bind(worker).bind(last.unwrap_or(0));
     Ok(vouch.execute(connection).await?.rows_affected() > 0)
 }
 

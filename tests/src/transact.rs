@@ -1,4 +1,5 @@
-//! A transactional job type whose payload scripts its handler. The job's effect is a row that the handler writes in its transaction.
+//! A transactional job type whose payload selects the handler's actions. The job's effect is a row that the handler writes in its
+//! transaction.
 
 use std::time::Duration;
 
@@ -8,7 +9,7 @@ use sqlx::{Connection as _, Executor as _};
 
 use crate::{Act, Do};
 
-/// Job that writes a row to the table `effect`, and then follows the script `how`.
+/// Job that writes a row to the table `effect`, and then follows the script that `how` selects.
 #[job(transactional, max_attempts = 2, backoff = fixed("1ms"), timeout = "20s", output = String)]
 #[derive(Serialize, Deserialize)]
 pub struct Within {
@@ -88,7 +89,7 @@ impl Handler for Within {
     }
 }
 
-/// Ends the transaction with SQL, and continues to write if the script says so.
+/// Ends the transaction with SQL. Continues to write if the script `how` requests it.
 async fn ends_by_hand(how: &str, tx: &mut sqlx::PgConnection) -> JobResult {
     if how.contains("in a chain") {
         tx.execute("rollback and chain").await?;

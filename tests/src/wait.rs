@@ -9,16 +9,16 @@ use crate::{TestDb, db::connect};
 /// Waits until `check` returns true.
 ///
 /// # Panics
-/// If `check` does not return true within 30 seconds. The timeout is long because test machines occasionally freeze for seconds.
+/// Panics if `check` does not return true within 30 seconds. The timeout is long because test machines occasionally freeze for seconds.
 pub async fn eventually(what: &str, check: impl AsyncFnMut() -> bool) {
     within(Duration::from_secs(30), what, check).await;
 }
 
-/// Like [`eventually`], with another timeout.
+/// Waits like [`eventually`], with another timeout.
 ///
 /// # Panics
-/// If `check` does not return true within `timeout`. Each check counts for 40 ms at most: on a busy machine checks take longer, and so does
-/// the event.
+/// Panics if `check` does not return true within `timeout`. Each check counts for at most 40 ms, because a busy machine delays both the
+/// checks and the event.
 pub async fn within(timeout: Duration, what: &str, mut check: impl AsyncFnMut() -> bool) {
     let (began, mut used) = (Instant::now(), Duration::ZERO);
     loop {
@@ -33,15 +33,15 @@ pub async fn within(timeout: Duration, what: &str, mut check: impl AsyncFnMut() 
     }
 }
 
-/// Maximum duration that is counted for a check and the sleep that follows it, as on an idle machine.
+/// Maximum counted duration of a check and of the sleep after the check. An idle machine needs about this time.
 const CHECK: Duration = Duration::from_millis(40);
 
 impl TestDb {
-    /// Waits until at most `most` transactions per second end in this database, averaged over four seconds. A worker that spins never
-    /// reaches this rate.
+    /// Waits until at most `most` transactions per second end in this database, averaged over four seconds. The rate of a spinning worker
+    /// never falls to `most`.
     ///
     /// # Panics
-    /// If none of twenty intervals reaches the rate.
+    /// Panics if the rate is higher in each of twenty intervals.
     pub async fn until_idle(&self, most: f64) {
         const ENDED: &str = "select (xact_commit + xact_rollback)::bigint from pg_stat_database where datname = current_database()";
         let mut on: PgConnection = connect(&self.url).await;

@@ -9,7 +9,7 @@ use tests::{Batched, Do, Laps, Marked, Ordered, Own, Stages, Steps, UntilGo, Wit
 fn main() -> Result<(), Box<dyn Error>> {
     let runtime = tokio::runtime::Runtime::new()?;
     let result = runtime.block_on(work());
-    // The command line does the same: a handler that never awaits has already had its grace period.
+    // Does not wait for handlers that never await, because their grace period has already ended. The command line does the same.
     runtime.shutdown_background();
     result
 }

@@ -1,4 +1,4 @@
-//! A worker process that tests can stop, continue and kill.
+//! Worker process that tests can stop, continue and kill.
 
 use std::{
     io::{BufRead as _, BufReader},
@@ -18,28 +18,28 @@ pub struct WorkerProcess {
 }
 
 impl WorkerProcess {
-    /// Starts `binary` (`env!("CARGO_BIN_EXE_test-worker")`) on a database, with additional environment variables such as `("TTL_MS",
-    /// "2000")`.
+    /// Starts `binary`, such as `env!("CARGO_BIN_EXE_test-worker")`, on a database. `settings` contains additional environment variables,
+    /// such as `("TTL_MS", "2000")`.
     ///
     /// # Panics
-    /// If the process cannot be started.
+    /// Panics if the process cannot be started.
     pub fn start(binary: impl AsRef<Path>, url: &str, settings: &[(&str, &str)]) -> Self {
         Self::start_with(binary, url, &[], settings)
     }
 
-    /// Like [`WorkerProcess::start`], but keeps the log at level `warn`.
+    /// Starts a process like [`WorkerProcess::start`], but keeps the log at level `warn`.
     ///
     /// # Panics
-    /// If the process cannot be started.
+    /// Panics if the process cannot be started.
     pub fn start_logged(binary: impl AsRef<Path>, url: &str, settings: &[(&str, &str)]) -> Self {
         let settings = [&[("QUEUE_LOG", "warn"), ("NO_COLOR", "1")], settings].concat();
         Self::start_with(binary, url, &[], &settings)
     }
 
-    /// Like [`WorkerProcess::start_logged`], but with arguments and with the whole log.
+    /// Starts a process like [`WorkerProcess::start_logged`], but with arguments and with the whole log.
     ///
     /// # Panics
-    /// If the process cannot be started.
+    /// Panics if the process cannot be started.
     pub fn start_with(binary: impl AsRef<Path>, url: &str, arguments: &[&str], settings: &[(&str, &str)]) -> Self {
         let mut child = spawn(binary.as_ref(), url, arguments, settings);
         let log: Arc<Mutex<Vec<(Instant, String)>>> = Arc::default();
@@ -67,7 +67,7 @@ impl WorkerProcess {
     /// Sends a signal to the process by name (`KILL`, `STOP`, `CONT`, `TERM`).
     ///
     /// # Panics
-    /// If the signal cannot be sent.
+    /// Panics if the signal cannot be sent.
     pub fn signal(&self, name: &str) {
         let status = Command::new("kill").args([&format!("-{name}"), &self.child.id().to_string()]).status();
         assert!(status.is_ok_and(|status| status.success()), "cannot send SIG{name} to a worker process");
@@ -76,7 +76,7 @@ impl WorkerProcess {
     /// Waits until the process has ended. Returns the exit code, or `None` if a signal ended the process.
     ///
     /// # Panics
-    /// If the wait fails.
+    /// Panics if the wait fails.
     pub fn wait(&mut self) -> Option<i32> {
         self.child.wait().unwrap_or_else(|error| panic!("cannot wait for a worker process: {error}")).code()
     }
@@ -84,7 +84,7 @@ impl WorkerProcess {
     /// Returns whether the process has ended.
     ///
     /// # Panics
-    /// If the status of the process cannot be read.
+    /// Panics if the status of the process cannot be read.
     pub fn has_ended(&mut self) -> bool {
         self.child.try_wait().unwrap_or_else(|error| panic!("cannot ask for a worker process: {error}")).is_some()
     }
@@ -96,7 +96,7 @@ impl WorkerProcess {
     }
 }
 
-/// If the test fails, prints the last lines of the log.
+/// Prints the last lines of the log if the test fails.
 impl Drop for WorkerProcess {
     fn drop(&mut self) {
         if std::thread::panicking() {

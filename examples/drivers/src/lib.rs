@@ -7,7 +7,7 @@ use queue_worker::{
 };
 use serde::{Deserialize, Serialize};
 
-/// Confirms an order in the application's own table.
+/// Job that confirms an order in the application's own table.
 #[job(name = "example_confirm")]
 #[derive(Serialize, Deserialize)]
 pub struct Confirm {
@@ -21,19 +21,19 @@ impl Handler for Confirm {
     }
 }
 
-/// Migrated database with a table of the application, `example_orders`.
+/// Migrated database with the application's table `example_orders`.
 pub struct Example {
-    /// Database URL, for the connections of other drivers.
+    /// URL with which the example's own driver connects to the database.
     pub url: String,
     database: Database,
     _server: Option<Embedded>,
 }
 
 impl Example {
-    /// Connects to `DATABASE_URL`, or starts an embedded PostgreSQL.
+    /// Connects to `DATABASE_URL`, or starts an embedded PostgreSQL if the variable is not set.
     ///
     /// # Errors
-    /// Database errors.
+    /// Returns an error if the database is unavailable or a statement fails.
     pub async fn start() -> anyhow::Result<Self> {
         let (url, server) = match std::env::var("DATABASE_URL") {
             Ok(url) => (url, None),
@@ -52,7 +52,7 @@ impl Example {
     /// Runs a worker until `job` is completed. Then checks that `never`, whose transaction was rolled back, does not exist.
     ///
     /// # Errors
-    /// Errors of the database or the worker, or an unexpected state.
+    /// Returns an error if the database or the worker fails, or if a job is in an unexpected state.
     pub async fn work(self, never: JobHandle<Confirm>, job: JobHandle<Confirm>) -> anyhow::Result<()> {
         let pool = self.database.pool();
         anyhow::ensure!(never.find(pool).await.is_err(), "a job of a transaction that was rolled back");

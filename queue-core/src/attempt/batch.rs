@@ -1,8 +1,8 @@
 //! Attempts of several jobs that one handler runs together. Each attempt ends separately.
 //!
-//! A result that the handler set for a job is kept even if the handler later fails. Middleware runs once per attempt: all middleware waits
-//! for the handler, and continues with the result of its own job. Like the rest of the `attempt` module, this file never accesses the
-//! database.
+//! A result that the handler set for a job is kept even if the handler later fails. Middleware runs once per attempt, waits for the
+//! handler, and continues with the result of the attempt's job. Like the other files of the `attempt` module, this file never accesses
+//! the database.
 
 use std::{
     panic::{AssertUnwindSafe, catch_unwind},
@@ -22,8 +22,8 @@ use crate::{
     trace,
 };
 
-/// Runs the batch handler of `registration` for `jobs` until the handler returns, times out or is halted. Returns the end of each attempt,
-/// in the order of `jobs`. `on_failure` receives the failures that the handler or middleware returned.
+/// Runs the batch handler of `registration` for `jobs` until the handler returns, times out or is halted. Returns the outcome of each
+/// attempt, in the order of `jobs`. `on_failure` receives the failures that the handler or middleware returned.
 ///
 /// # Panics
 /// Panics if `registration` has no batch handler. Panics in user code do not propagate.
@@ -66,9 +66,9 @@ pub async fn run_batch(
 struct BatchMember<'j> {
     job: &'j ClaimedJob,
     cx: Arc<Context>,
-    /// End of the attempt, if the end of the batch does not determine it.
+    /// Outcome of the attempt, if it is known independently of the batch's outcome.
     ended: Option<AttemptEnd>,
-    /// End of the attempt according to the handler's result. Middleware may replace it.
+    /// Outcome of the attempt according to the result that the handler set for the job. The result of middleware takes precedence.
     judged_end: Option<AttemptEnd>,
     /// Whether the handler set a result for this job.
     is_judged: bool,
@@ -84,13 +84,13 @@ impl<'j> BatchMember<'j> {
     }
 }
 
-/// Exit of the handler without an abort of the batch.
+/// Exit of a handler whose batch was not aborted.
 enum HandlerExit {
     Returned(Result<(), Failure>),
     Panicked(String),
 }
 
-/// Reason for which the batch was aborted.
+/// Cause of a batch abort.
 enum BatchAbort {
     Panicked(String),
     TimedOut(Duration),
@@ -107,7 +107,7 @@ struct BatchRun<'j> {
     failures: Vec<Failure>,
 }
 
-/// Runs the batch until it has ended. Returns the reason if the batch was aborted.
+/// Runs the batch until it has ended. Returns the cause if the batch was aborted.
 async fn drive(
     run: &mut BatchRun<'_>,
     registration: &Registration,
@@ -155,7 +155,7 @@ impl BatchRun<'_> {
         }
     }
 
-    /// Runs the batch inside middleware. Each attempt has a middleware chain of its own.
+    /// Runs the batch inside middleware. Each attempt has its own middleware chain.
     async fn run_with_middleware(&mut self, cx: &BatchContext) {
         let (mut chains, mut arrivals, mut senders) = self.start_middleware();
         // Whether the middleware of each attempt is still running.
@@ -208,14 +208,14 @@ impl BatchRun<'_> {
         }
     }
 
-    /// Returns whether the batch has a job to run and no start deadline has passed. Otherwise all jobs are released, as after an
-    /// interruption.
+    /// Returns whether the batch has a job to run and no start deadline has passed. If the batch cannot start, all its jobs are released,
+    /// as after an interruption.
     fn can_start(&self) -> bool {
         self.batch.count() > 0 && !self.members.iter().any(|member| member.cx.check_start_deadline())
     }
 
-    /// Starts the middleware of each attempt. Returns the running chains, the indices of attempts that arrive at the barrier, and the
-    /// senders of results.
+    /// Starts the middleware of each attempt. Returns the running middleware, a receiver for the indices of attempts that arrive at the
+    /// barrier, and the senders for the jobs' results.
     fn start_middleware(&mut self) -> (MiddlewareChains, mpsc::UnboundedReceiver<usize>, Vec<Option<ResultSender>>) {
         let (arrivals_sender, arrivals) = mpsc::unbounded_channel();
         let (chains, mut senders) = (FuturesUnordered::new(), Vec::new());
@@ -275,7 +275,7 @@ impl BatchRun<'_> {
         conclude(&mut self.members[index], &mut self.failures, result, stop_requested);
     }
 
-    /// Returns the end of each attempt: the result of its job if the handler set one, otherwise the end of the batch.
+    /// Returns the outcome of each attempt: the result that the handler set for its job, otherwise the outcome of the batch.
     fn endings(&mut self, abort: Option<&BatchAbort>, halt: &Halt) -> Vec<AttemptEnd> {
         let count = self.batch.count();
         for (index, result) in self.batch.take_results() {

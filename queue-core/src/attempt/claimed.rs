@@ -14,15 +14,15 @@ use crate::{
     trace::{AttemptSpanInfo, TraceRelation},
 };
 
-/// Job that the caller may run, either under the lease `token` or while it holds a lock on the job's entry.
+/// Job that the caller may run under the lease `token`, or under a lock on the job's entry.
 pub struct ClaimedJob {
     /// Lease token; nil for a job whose entry is locked instead of leased.
     pub token: Uuid,
-    /// Id of the job.
+    /// Job id, unique within the store.
     pub id: JobId,
     /// Lane from which the job was claimed.
     pub lane: i64,
-    /// Queue to which the lane belongs.
+    /// Name of the queue that contains the lane.
     pub queue: Arc<str>,
     /// Time of the claim by the database's clock.
     pub claimed_at: DateTime<Utc>,
@@ -30,36 +30,36 @@ pub struct ClaimedJob {
     pub attempt: i16,
     /// Number of attempts that were lost because their process ended.
     pub crashes: i16,
-    /// Maximum number of attempts of the job.
+    /// Maximum number of attempts, as set at the enqueue.
     pub max_attempts: i16,
     /// Stored name of the job type, which may be an alias.
     pub job_type: &'static str,
-    /// Version of the payload.
+    /// Version of the payload, starting at 1.
     pub version: u16,
-    /// Payload as JSON text; `None` if the row is missing. The attempt decodes it, so that an invalid payload fails only its own job.
+    /// Payload as JSON text; `None` if the row is missing. The attempt decodes the payload, so an invalid payload fails only this job.
     pub payload: Option<String>,
     /// Metadata as JSON text, parsed when the handler reads it.
     pub meta: Option<String>,
-    /// System attributes as JSON text: dependents, expiry and schedule tick.
+    /// System attributes (dependents, expiry, schedule tick) as JSON text.
     pub system: Option<String>,
-    /// Ordering key of the job.
+    /// Ordering key, or `None` if the job has no key.
     pub key: Option<OrderingKey>,
-    /// Start deadline of the handler under a rate limit. A job that misses the deadline is released.
+    /// Deadline for the start of the handler, set only under a rate limit. A job that misses the deadline is released.
     pub start_deadline: Option<Instant>,
 }
 
 impl ClaimedJob {
-    /// Returns the attempt number.
+    /// Returns the attempt number, starting at 1.
     pub fn number(&self) -> u32 {
         self.attempt.unsigned_abs().into()
     }
 
-    /// Returns the maximum number of attempts of the job.
+    /// Returns the job's maximum number of attempts.
     pub fn most_attempts(&self) -> u32 {
         self.max_attempts.unsigned_abs().into()
     }
 
-    /// Returns the ending of a job that was not started or was interrupted, and is released. The attempt is not charged.
+    /// Returns the ending that releases a job whose attempt was not started or was interrupted. The attempt is not charged.
     pub fn released(&self) -> Ending {
         Ending::new(Verdict::Release, self.attempt, self.key).with_dependents(self.dependents())
     }
@@ -74,13 +74,13 @@ impl ClaimedJob {
         Ending::new(Verdict::Expire, self.attempt, self.key).with_dependents(self.dependents())
     }
 
-    /// Returns the kinds of jobs to notify when the job ends.
+    /// Returns the kind of dependents (a map or other jobs) that are notified when the job ends.
     pub fn dependents(&self) -> Dependents {
         SystemAttributes::parse(self.system.as_deref()).dependents()
     }
 
-    /// Returns the time after the claim within which the job must start, by the database's clock. Returns `None` if the job does not expire
-    /// or has started before.
+    /// Returns the time between the claim and the job's start deadline. Returns `None` if the job does not expire, or if an earlier
+    /// attempt or crash was counted.
     pub fn may_begin_within(&self) -> Option<Duration> {
         let system = self.system.as_deref().filter(|_| self.attempt == 1 && self.crashes == 0);
         let by = SystemAttributes::parse(system).expires_at()?;

@@ -1,4 +1,4 @@
-//! End of an attempt, and the resulting ending of the job.
+//! Results of attempts, and the endings of jobs that are computed from these results.
 
 use std::{
     any::Any,
@@ -22,13 +22,13 @@ pub struct AttemptEnd {
     commit: Option<CommitState>,
     /// Last attempt that journaled a step, for durable jobs.
     journaled: Option<i16>,
-    /// Whether the handler is waiting and the next attempt resumes it.
+    /// Whether the handler is waiting. The next attempt then resumes the handler.
     is_suspended: bool,
-    /// Signals for which the handler is waiting.
+    /// Signals that the handler waits for.
     signals: Vec<String>,
-    /// Payload with which the job restarts, if the handler restarted the job.
+    /// New payload of the job, if the handler restarted the job.
     restart: Option<RestartPayload>,
-    /// Time at which the attempt ended. Set if further writes follow the attempt.
+    /// End time of the attempt. Set only if the attempt's log is written after the attempt has ended.
     end_time: Option<Instant>,
 }
 
@@ -42,17 +42,17 @@ impl AttemptEnd {
         Self { outcome, output, error, commit, end_time, journaled, is_suspended: false, signals: Vec::new(), restart: None }
     }
 
-    /// Creates the end of a completed attempt, with the output as JSON text.
+    /// Creates the result of a completed attempt, with the output as JSON text.
     pub fn completed(output: Option<String>) -> Self {
         Self { output, ..Self::without_error(Outcome::Ok) }
     }
 
-    /// Creates the end of an attempt that failed and is not retried.
+    /// Creates the result of an attempt that failed and is not retried.
     pub fn terminal(error: impl Into<String>) -> Self {
         Self::new(Outcome::Terminal, error)
     }
 
-    /// Creates the end of an attempt that failed and may be retried.
+    /// Creates the result of an attempt that failed and may be retried.
     pub fn failed(error: impl Into<String>) -> Self {
         Self::new(Outcome::Failed, error)
     }
@@ -66,22 +66,22 @@ impl AttemptEnd {
         Self::without_error(Outcome::Interrupted)
     }
 
-    /// Creates the end of an attempt whose handler waits for at least `wait`.
+    /// Creates the result of a suspended attempt, whose handler waits for at least `wait`.
     pub(super) fn suspended(wait: Duration) -> Self {
         Self { is_suspended: true, ..Self::without_error(Outcome::Snoozed(wait)) }
     }
 
-    /// Creates the end of an attempt whose handler waits for one of `signals`, for at most `wait`.
+    /// Creates the result of a parked attempt, whose handler waits for one of `signals`, for at most `wait`.
     pub(super) fn parked(wait: Option<Duration>, signals: Vec<String>) -> Self {
         Self { is_suspended: true, signals, ..Self::without_error(Outcome::Parked(wait)) }
     }
 
-    /// Creates the end of an attempt whose handler restarted the job.
+    /// Creates the result of an attempt whose handler restarted the job.
     pub(super) fn restarted(restart: RestartPayload) -> Self {
         Self { restart: Some(restart), ..Self::without_error(Outcome::Restarted) }
     }
 
-    /// Replaces parking by a suspension for `delay`. Callers pass a delay if the state of the journal is uncertain.
+    /// Replaces parking by a suspension for `delay`, if a delay is given. Callers pass a delay if the state of the journal is uncertain.
     pub(super) fn suspend_if_parked(self, delay: Option<Duration>) -> Self {
         match (self.outcome, delay) {
             (Outcome::Parked(_), Some(delay)) => Self::suspended(delay),
@@ -105,8 +105,8 @@ impl AttemptEnd {
         Self::new(Outcome::Panicked, format!("panicked: {text}"))
     }
 
-    /// Creates the end of an attempt from the handler's result. If a stop was requested, an error counts as an interruption, not as a
-    /// failure.
+    /// Creates the result of an attempt from the handler's return value. If a stop was requested, an error counts as an interruption
+    /// instead of a failure.
     pub(super) fn returned(result: Result<Option<String>, &Failure>, stop_requested: bool) -> Self {
         match result {
             Ok(output) => match check_output(output.as_deref()) {
@@ -118,7 +118,7 @@ impl AttemptEnd {
         }
     }
 
-    /// Combines the end of the handler with the state of the handler's transaction and the outcome written by the commit.
+    /// Combines the handler's result with the state of the handler's transaction and the outcome written by the commit.
     pub(super) fn with_commit(self, state: CommitState, committed: Option<Outcome>, job: JobId) -> Self {
         match state {
             CommitState::Written => {
@@ -142,7 +142,7 @@ impl AttemptEnd {
                 tracing::warn!(%job, "lease lost: the handler's transaction was rolled back, another worker may run the job");
                 Self { commit: Some(state), ..self }
             }
-            // If a commit with an unknown result succeeded, the lease no longer lists the job and this verdict is rejected.
+            // If a commit with an unknown result did succeed, the lease no longer lists the job and this verdict is rejected.
             CommitState::Open | CommitState::Committing | CommitState::Unknown | CommitState::Closed => {
                 if self.outcome == Outcome::Ok {
                     return Self { commit: Some(state), ..Self::failed(NOT_COMPLETED) };
@@ -152,12 +152,12 @@ impl AttemptEnd {
         }
     }
 
-    /// Returns the outcome of the attempt.
+    /// Returns the outcome from which the verdict is computed.
     pub fn outcome(&self) -> Outcome {
         self.outcome
     }
 
-    /// Returns whether the handler is waiting. Failures before a wait no longer count.
+    /// Returns whether the handler is waiting. Crashes before the wait are then no longer counted.
     pub fn is_suspended(&self) -> bool {
         self.is_suspended
     }
@@ -174,12 +174,13 @@ impl AttemptEnd {
         recorder.record(self.outcome.name(), error.map(|error| if options.seal.is_some() { "" } else { error }));
     }
 
-    /// Records the current time as the end of the attempt, so that later writes do not count as run time.
+    /// Records the current time as the end time of the attempt, so that writes after the attempt do not count as run time.
     pub(super) fn fix_end_time(self) -> Self {
         Self { end_time: Some(Instant::now()), ..self }
     }
 
-    /// Returns the duration of an attempt that started at `since`. The attempt ends at its recorded end time, or else now.
+    /// Returns the duration of an attempt that started at `since`. The duration ends at the recorded end time, or at the current time if
+    /// no end time is recorded.
     pub fn ran(&self, since: Instant) -> Duration {
         self.end_time.unwrap_or_else(Instant::now).saturating_duration_since(since)
     }
@@ -189,7 +190,7 @@ impl AttemptEnd {
         self.error.is_some() && self.outcome != Outcome::Ok
     }
 
-    /// Returns whether nothing remains to be written, because the handler's transaction wrote the ending or the lease was lost.
+    /// Returns whether the attempt needs no further write, because the handler's transaction wrote the ending or the lease was lost.
     pub fn is_over(&self) -> bool {
         matches!(self.commit, Some(CommitState::Written | CommitState::Lost))
     }

@@ -12,8 +12,8 @@ use uuid::Uuid;
 use super::ClaimedJob;
 use crate::{context::StopRequest, define::JobId};
 
-/// Control over running handlers: first requests that they stop, then drops them. A request applies to all handlers of a queue, or to one
-/// cancelled job.
+/// Stop control of running handlers, which first requests a stop and later drops the handlers. A stop applies to all handlers of a queue,
+/// or to the handler of one cancelled job.
 #[derive(Default)]
 pub struct Halt {
     /// Stop request to all handlers.
@@ -25,8 +25,8 @@ pub struct Halt {
     cancelled: Mutex<CancelledJobs>,
 }
 
-/// Cancelled jobs. All attempts of a queue wait for one token, which is replaced after it has fired, because a token per attempt would slow
-/// down every job.
+/// Cancelled jobs. All attempts of a queue wait for one shared token, because a token per attempt would slow down every job. A cancelled
+/// token is replaced by a new token.
 #[derive(Default)]
 struct CancelledJobs {
     jobs: HashSet<(Uuid, JobId)>,
@@ -34,7 +34,7 @@ struct CancelledJobs {
 }
 
 impl Halt {
-    /// Creates a control. `grace` is the grace period of handlers whose job was cancelled.
+    /// Creates a stop control. `grace` is the grace period of handlers whose job was cancelled.
     pub fn new(grace: Duration) -> Self {
         Self { grace, ..Self::default() }
     }
@@ -57,7 +57,8 @@ impl Halt {
         self.lock().jobs.contains(&(job.token, job.id))
     }
 
-    /// Returns a token that fires when the handlers are dropped or any job is cancelled. Returns `None` if `job` is already cancelled.
+    /// Returns a token that is cancelled when the handlers are dropped or any job is cancelled. Returns `None` if `job` is already
+    /// cancelled.
     pub(super) fn changed(&self, job: &ClaimedJob) -> Option<CancellationToken> {
         let mut cancelled = self.lock();
         if !cancelled.jobs.is_empty() && cancelled.jobs.contains(&(job.token, job.id)) {
@@ -66,7 +67,8 @@ impl Halt {
         Some(cancelled.changed.get_or_insert_with(|| self.drop.child_token()).clone())
     }
 
-    /// Returns whether each job is cancelled, and a token that fires when the handlers are dropped or another job is cancelled.
+    /// Returns for each job whether it is cancelled. Also returns a token that is cancelled when the handlers are dropped or a further
+    /// job is cancelled.
     pub(super) fn cancelled_jobs<'j>(&self, jobs: impl Iterator<Item = &'j ClaimedJob>) -> (Vec<bool>, CancellationToken) {
         let mut cancelled = self.lock();
         let is_cancelled = jobs.map(|job| cancelled.jobs.contains(&(job.token, job.id))).collect();

@@ -1,7 +1,7 @@
 //! Runs one attempt of a job: handler, timeout, panics, cancellation and result.
 //!
-//! Workers and the test kit run attempts. This module never accesses the database: its input is jobs, its output is endings. Only
-//! [`verdict`](crate::verdict) maps an outcome to a verdict.
+//! Workers and the test kit run attempts. This module never accesses the database: its input is claimed jobs and its output is endings.
+//! Only [`verdict`](crate::verdict) maps an outcome to a verdict.
 
 mod batch;
 mod claimed;
@@ -32,7 +32,8 @@ use crate::{
 /// Error text for a job whose payload row is missing.
 const NO_PAYLOAD: &str = "the job's payload is missing from the store";
 
-/// Maximum time that an ended attempt waits for a commit that is in progress. The verdict is fenced even if the wait times out.
+/// Maximum time that an ended attempt waits for a commit that is in progress. The verdict is safe even if the wait times out, because it
+/// is fenced.
 const MAX_COMMIT_WAIT: Duration = Duration::from_secs(15);
 
 /// Maximum time that an ended attempt waits until its last progress reports are written.
@@ -51,7 +52,7 @@ pub async fn run(
     on_failure: impl FnMut(Failure) + Send,
 ) -> AttemptEnd {
     if registration.takes_batches() {
-        // The batch future is boxed, so that attempts of single jobs do not carry its size.
+        // The batch future is boxed, so attempts of single jobs do not carry its size.
         let ended = Box::pin(run_batch(registration, &[job], shared, halt, on_failure)).await;
         return ended.into_iter().next().unwrap_or_else(AttemptEnd::interrupted);
     }
@@ -81,7 +82,7 @@ pub async fn run(
     ended
 }
 
-/// Submits the log of the attempt before the end of the attempt is reported. Does nothing if the lease was lost.
+/// Submits the log of the attempt before the outcome of the attempt is reported. Does nothing if the lease was lost.
 async fn submit_log(log: &OpenLog, ended: &AttemptEnd, job: &ClaimedJob, options: &Options, shared: &Shared, halt: &Halt) {
     if !log.is_taken() {
         return log::warn_missing_collector(options.name);
@@ -108,7 +109,7 @@ async fn finish(ended: AttemptEnd, job: &ClaimedJob, cx: &Context, halt: &Halt) 
         let max_wait = if halt.drop.is_cancelled() { Duration::ZERO } else { MAX_REPORT_WAIT };
         report.end(max_wait).await;
     }
-    // A cancelled attempt counts only if it completed the job.
+    // The result of a cancelled attempt counts only if it completed the job.
     let ended = if ended.outcome() != Outcome::Ok && halt.is_cancelled(job) { AttemptEnd::cancelled() } else { ended };
     match cx.transactions() {
         Some(tracker) => ended.with_commit(tracker.close(MAX_COMMIT_WAIT).await, tracker.committed_outcome(), job.id),
@@ -141,7 +142,7 @@ async fn run_handler(
     let running = async {
         let output = run_with_middleware(registration, payload, cx).await?;
         if registration.options().transactional {
-            // The commit future is boxed, so that attempts without a transaction do not carry its size.
+            // The commit future is boxed, so attempts without a transaction do not carry its size.
             Box::pin(cx.commit_transaction(output.as_deref())).await?;
         }
         Ok(output)
@@ -186,8 +187,8 @@ async fn run_handler(
     }
 }
 
-/// Resolves when the attempt must exit early: the start deadline has passed, or the handler is waiting, has restarted the job or could not
-/// journal a wait. The condition is checked after each poll of the attempt.
+/// Resolves when the attempt must exit early. This is the case if the start deadline has passed, or if the handler is waiting, has
+/// restarted the job, or could not journal a wait. The condition is checked after each poll of the attempt.
 async fn early_end(cx: &Durable) -> AttemptEnd {
     let mut idle: Option<IdleTimer> = None;
     let poll = |task: &mut std::task::Context<'_>| {
@@ -217,7 +218,7 @@ async fn early_end(cx: &Durable) -> AttemptEnd {
 /// Idle time before a waiting handler is suspended. During that time, code that runs concurrently with the wait can start a step.
 const MIN_IDLE: Duration = Duration::from_millis(100);
 
-/// Maximum time until a waiting handler is suspended, even if it is not idle.
+/// Maximum time before a waiting handler is suspended, even if it is not idle.
 const MAX_ACTIVE: Duration = Duration::from_secs(5);
 
 /// Timer that measures how long a waiting handler has been idle.
@@ -231,7 +232,8 @@ impl IdleTimer {
         Self { since: Instant::now(), timer: Box::pin(sleep(MIN_IDLE)) }
     }
 
-    /// Returns whether the handler has been idle for long enough. A poll that this timer did not cause counts as activity.
+    /// Returns whether the handler has been idle for long enough. A poll that was not caused by this timer counts as activity of the
+    /// handler.
     fn poll_elapsed(&mut self, task: &mut std::task::Context<'_>) -> bool {
         if self.timer.as_mut().poll(task).is_ready() || self.since.elapsed() > MAX_ACTIVE {
             return true;

@@ -29,7 +29,7 @@ pub trait IntoConnection<'c>: sealed::Sealed {
     #[doc(hidden)]
     fn into_connection(self) -> Connection<'c>;
 
-    /// Returns the store and the key of the tenant, if the connection belongs to a tenant.
+    /// Returns the tenant's store and key, if the connection belongs to a tenant.
     #[doc(hidden)]
     fn tenant(&self) -> Option<(Store, String)> {
         None

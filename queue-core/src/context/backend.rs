@@ -1,4 +1,4 @@
-//! Database access of attempts: transactions, commits, checkpoints and the journal. Implemented by the worker and by the test kit.
+//! Database access of attempts: transactions, commits, checkpoints and the journal. Implemented by the worker and the test kit.
 
 use std::{fmt, sync::Arc};
 
@@ -22,7 +22,8 @@ pub trait Backend: Send + Sync + fmt::Debug {
     /// Begins a transaction that may end `job`.
     async fn begin(&self, job: JobId) -> Result<OwnedTransaction, Error>;
 
-    /// Writes the ending as the last statement of the transaction and commits. Resolves the result of the commit if the response was lost.
+    /// Writes the ending as the last statement of the transaction, and commits. If the response is lost, determines the result of the
+    /// commit.
     async fn commit(self: Arc<Self>, tx: OwnedTransaction, fence: Fence, ending: Ending) -> CommitResult;
 
     /// Loads the job's last checkpoint as JSON text.
@@ -38,12 +39,13 @@ pub trait Backend: Send + Sync + fmt::Debug {
         WriteResult::Refused
     }
 
-    /// Journals a step as the last statement of the transaction and commits. Resolves the result of the commit if the response was lost.
+    /// Journals a step as the last statement of the transaction, and commits. If the response is lost, determines the result of the
+    /// commit.
     async fn commit_step(self: Arc<Self>, _: OwnedTransaction, _: StepEntry) -> CommitResult {
         CommitResult::Lost
     }
 
-    /// Journals the next signal with a name, or the timeout of the wait for the signal. The entry is committed on return.
+    /// Journals the next signal with the requested name, or the timeout of the wait for the signal. The entry is committed on return.
     async fn receive(&self, _: SignalEntry) -> ReceiveResult {
         ReceiveResult::Refused
     }
@@ -59,29 +61,31 @@ pub trait Backend: Send + Sync + fmt::Debug {
         Ok(None)
     }
 
-    /// Loads the progress of the map spawned by a step, optionally with its chunks. Returns `None` if the step has not spawned a map.
+    /// Loads the progress of the map spawned by a step, optionally including its number of batches and spawned jobs. Returns `None` if
+    /// the step has not spawned a map.
     async fn gather(&self, _: JobId, _step: &str, _chunks: bool) -> sqlx::Result<Option<MapProgress>> {
         Ok(None)
     }
 
-    /// Begins a transaction that enqueues a chunk of a map. Returns `None` if the backend cannot enqueue jobs.
+    /// Begins a transaction that enqueues a batch of a map's jobs. Returns `None` if the backend simulates the jobs instead of enqueueing
+    /// them.
     async fn begin_chunk(&self, _: JobId) -> Result<Option<OwnedTransaction>, Error> {
         Err(Error::Database(sqlx::Error::Protocol("no jobs are mapped here".to_owned())))
     }
 
-    /// Records the jobs of the chunk as the last statement of the transaction, and commits. Returns `false` without writing if the chunk
+    /// Records the batch's jobs as the last statement of the transaction, and commits. Returns `false` without writing if the batch
     /// already exists, or `None` if the lease no longer lists the job.
     async fn add_chunk(&self, _: Option<OwnedTransaction>, _: ChunkEntry) -> sqlx::Result<Option<bool>> {
         Ok(None)
     }
 
-    /// Records that all jobs of a map are spawned, and journals the step. Both writes are committed on return. Returns `false` if the
-    /// totals differ, or `None` if the lease no longer lists the job.
+    /// Records that all jobs of a map are spawned, and journals the step. Both writes are committed on return. Returns `false` if a
+    /// different number of jobs was spawned, or `None` if the lease no longer lists the job.
     async fn close_gather(&self, _: CloseEntry) -> sqlx::Result<Option<bool>> {
         Ok(None)
     }
 
-    /// Loads the results of a chunk's jobs, in the order of the jobs.
+    /// Loads the results of a batch of a map's jobs, in the order of the jobs.
     async fn parts(&self, _: JobId, _step: &str, _chunk: i32) -> sqlx::Result<Vec<ChildStatus>> {
         Ok(Vec::new())
     }
@@ -97,11 +101,11 @@ pub trait Backend: Send + Sync + fmt::Debug {
 pub enum OwnedTransaction {
     /// Transaction on a connection of the worker's pool.
     Pooled(Transaction<'static, Postgres>),
-    /// Transaction of a test, lent to the attempt.
+    /// Transaction of a test or a trial run, used by one attempt at a time.
     Lent(OwnedMutexGuard<Transaction<'static, Postgres>>),
 }
 
-/// Transaction of a test, which the test's attempts use one after the other.
+/// Transaction that a test or a trial run shares with its attempts, which use the transaction one at a time.
 #[doc(hidden)]
 pub type LentTransaction = Arc<Mutex<Transaction<'static, Postgres>>>;
 

@@ -61,14 +61,14 @@ use crate::{
     note = "without `batch = ..` a job has a `Handler`, which runs one at a time"
 )]
 pub trait BatchHandler: JobType {
-    /// Runs one attempt of each job. An error from `?` fails every job that has no result of its own.
+    /// Runs one attempt of each job. An error returned with `?` fails every job that has no result yet.
     ///
-    /// Implement it as `async fn run(batch: &mut JobBatch<Self>, cx: &BatchContext) -> JobResult`.
+    /// Implement the method as `async fn run(batch: &mut JobBatch<Self>, cx: &BatchContext) -> JobResult`.
     fn run(batch: &mut JobBatch<Self>, cx: &BatchContext) -> impl Future<Output = JobResult> + Send;
 }
 
-/// Jobs passed to a [`BatchHandler`]. Dereferences to a slice of [`BatchJob`]s, of which there are at least one and at most
-/// `#[job(batch = ..)]`.
+/// Jobs passed to a [`BatchHandler`]. Dereferences to a slice of [`BatchJob`]s. The slice is never empty. `#[job(batch = ..)]` sets the
+/// maximum length.
 pub struct JobBatch<J> {
     jobs: Vec<BatchJob<J>>,
 }
@@ -193,24 +193,24 @@ impl BatchContext {
         Self { job_type, cancelled: Cancelled::child_of(stop), attempts, shared }
     }
 
-    /// Returns the name of the job type. A job may be stored under an alias, which the job's own context returns.
+    /// Returns the name of the job type. If a job is stored under an alias, the job's own context returns the alias.
     pub fn job_type(&self) -> &'static str {
         self.job_type
     }
 
-    /// Returns the cancellation token of the batch. The token fires when the grace period of the worker's shutdown has ended, the lease was
-    /// lost, or every job of the batch was cancelled.
+    /// Returns the cancellation token of the batch. The token is cancelled when the grace period of the worker's shutdown has ended, the
+    /// lease was lost, or every job of the batch was cancelled.
     pub fn cancelled(&self) -> &Cancelled {
         &self.cancelled
     }
 
-    /// Returns a token that fires when the worker begins to shut down; see [`Context::shutting_down`].
+    /// Returns a token that is cancelled when the worker begins to shut down; see [`Context::shutting_down`].
     pub fn shutting_down(&self) -> &CancellationToken {
         self.attempts.iter().for_each(|attempt| _ = attempt.shutting_down());
         &self.shared.shutting_down
     }
 
-    /// Returns the pool passed to `Worker::new`.
+    /// Returns the connection pool passed to `Worker::new`.
     pub fn pool(&self) -> &PgPool {
         &self.shared.pool
     }
@@ -218,12 +218,12 @@ impl BatchContext {
     /// Returns the state of type `T` registered with `Worker::state`.
     ///
     /// # Panics
-    /// Panics if the worker has no such state, like [`Context::state`].
+    /// Panics if no state of type `T` is registered, like [`Context::state`].
     pub fn state<T: Send + Sync + 'static>(&self) -> &T {
         self.shared.states.expect()
     }
 
-    /// Returns the state of type `T`, or `None` if the worker has none.
+    /// Returns the state of type `T`, or `None` if no state of this type is registered.
     pub fn try_state<T: Send + Sync + 'static>(&self) -> Option<&T> {
         self.shared.states.get()
     }
@@ -235,7 +235,7 @@ impl fmt::Debug for BatchContext {
     }
 }
 
-/// Batch with the job type erased.
+/// Type-erased batch of jobs.
 pub(crate) trait AnyBatch: Send {
     /// Decodes a payload and adds the job to the batch.
     fn add(&mut self, payload: &str, cx: &Arc<Context>, at: usize) -> Result<(), Failure>;
@@ -248,7 +248,7 @@ pub(crate) trait AnyBatch: Send {
     /// Takes the result of each job, together with the job's position.
     fn take_results(&mut self) -> Vec<(usize, Option<BatchJobResult>)>;
 
-    /// Returns the result of a job for which the handler set none before it returned `Ok`.
+    /// Returns the result of a job for which the handler has set no result, if the handler returns `Ok`.
     fn complete_rest(&self) -> Result<Option<String>, Failure>;
 }
 

@@ -15,7 +15,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::Context;
 
-/// Reason for which an attempt must end.
+/// Reason why an attempt must end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum CancelReason {
@@ -60,8 +60,8 @@ impl Cancelled {
         Self { token: request.token.child_token(), request: Arc::clone(request), job_cancellation: Arc::default() }
     }
 
-    /// Returns the reason why the token fired, or `None` if the token has not fired. A lost lease takes precedence over a cancelled job,
-    /// and a cancelled job over a shutdown.
+    /// Returns the reason for the cancellation, or `None` if the token is not cancelled. A lost lease takes precedence over a cancelled
+    /// job, and a cancelled job over a shutdown.
     pub fn reason(&self) -> Option<CancelReason> {
         if self.request.lost.load(Acquire) {
             Some(CancelReason::LeaseLost)
@@ -72,7 +72,7 @@ impl Cancelled {
         }
     }
 
-    /// Marks the job as cancelled and fires the token.
+    /// Marks the job as cancelled and cancels the token.
     pub(crate) fn cancel_job(&self) {
         self.job_cancellation.store(true, Release);
         self.token.cancel();
@@ -88,8 +88,8 @@ impl Deref for Cancelled {
 }
 
 impl Context {
-    /// Returns a token that fires when the worker begins to shut down. The handler may continue during the grace period; a resumable
-    /// handler returns immediately.
+    /// Returns a token that is cancelled when the worker begins to shut down. The handler may continue during the grace period; a
+    /// resumable handler returns immediately.
     ///
     /// After a handler has called this method, an error that it returns during a shutdown is not charged as an attempt, and the job runs
     /// again on another worker. An error of any other handler counts as a failure until the grace period has ended.
@@ -129,7 +129,7 @@ pub struct StopRequest {
 }
 
 impl StopRequest {
-    /// Requests a stop of the handlers because the worker shuts down.
+    /// Requests a stop of the handlers because the worker is shutting down.
     pub fn shut_down(&self) {
         self.token.cancel();
     }

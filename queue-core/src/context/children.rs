@@ -16,10 +16,10 @@ use crate::{
     error::Error,
 };
 
-/// Initial interval of the polls for the child's end while the attempt runs other steps. The interval doubles up to the maximum.
+/// Initial interval between polls for the child's end while the attempt runs other steps. The interval doubles up to the maximum.
 pub(super) const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Maximum interval of the polls for the child's end.
+/// Maximum interval between polls for the child's end.
 pub(super) const MAX_POLL_INTERVAL: Duration = Duration::from_mins(1);
 
 /// Journal entry of a step that spawned a child: the id of the child.
@@ -28,7 +28,7 @@ struct ChildStep {
     child: JobId,
 }
 
-/// Child that is to be enqueued.
+/// Child to enqueue.
 pub(crate) struct ChildRequest {
     pub(crate) job_type: &'static str,
     /// Payload as JSON text. `options` is JSON text as well.
@@ -37,8 +37,8 @@ pub(crate) struct ChildRequest {
 }
 
 impl Durable {
-    /// Checks the step name. Returns the name, and the id of the child if the step has already spawned one. Each attempt may use a name
-    /// once.
+    /// Checks the step name. Returns the name, and the id of the child if the step has already spawned the child. Each attempt may use a
+    /// step name only once.
     pub(crate) fn journaled_child(&self, name: StepName) -> Result<(String, Option<JobId>), Failure> {
         let (journal, name) = (self.journal(), checked_name(self, name)?);
         if name.len() + JOIN_SUFFIX.len() > MAX_NAME_BYTES {
@@ -53,7 +53,7 @@ impl Durable {
         Ok((name, child))
     }
 
-    /// Spawns the child, which is committed on return. An error of the database is returned as the inner error.
+    /// Spawns the child, which is committed on return. The outer error is a failure of the attempt, the inner error a database error.
     pub(crate) async fn spawn_child(&self, name: &str, child: ChildRequest) -> Result<sqlx::Result<JobId>, Failure> {
         let journal = self.journal();
         let _in_flight = journal.begin_step();

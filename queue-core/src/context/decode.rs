@@ -1,7 +1,7 @@
-//! Decoding of payloads into their Rust types. Errors name the path and the kind of a mismatch, never a value.
+//! Decoding of payloads into their Rust types. Errors contain the path and the kind of a mismatch, but no values.
 //!
-//! Text that is not JSON is a terminal failure. A payload that does not fit the type may come from a newer or an older release. The job is
-//! therefore retried until its attempts are used up, with a backoff long enough for a deploy.
+//! Text that is not JSON is a terminal failure. A payload that does not fit the type may come from a newer or an older release. The job
+//! is therefore retried until its attempts are used up, with a backoff long enough for a deploy.
 
 use std::{any::type_name, cmp::Ordering, time::Duration};
 
@@ -16,7 +16,7 @@ use crate::{
     seal::{OpenError, is_sealed, open},
 };
 
-/// Minimum backoff for payloads that do not fit the type. Over three attempts it gives a deploy half a minute.
+/// Minimum backoff for payloads that do not fit the type. With three attempts, the job waits half a minute for a deploy.
 const DEPLOY_BACKOFF: Backoff = Backoff::exponential(Duration::from_secs(10)).max(Duration::from_mins(5));
 
 /// Decodes the payload of the attempt. A sealed payload is unsealed first.
@@ -127,7 +127,7 @@ fn retry_delay(attempt: u32, backoff: &Backoff) -> Duration {
     backoff.wait(attempt, 0.5).max(DEPLOY_BACKOFF.wait(attempt, 0.5))
 }
 
-/// Decodes a payload of the given version and serializes it again. The error is a short description of the mismatch.
+/// Decodes a payload of the given version and encodes it again. The error is a short description of the mismatch.
 #[cfg(feature = "testing")]
 pub(super) fn reencode<T: JobType>(payload: &serde_json::Value, version: u16) -> Result<serde_json::Value, String> {
     let text = payload.to_string();
@@ -139,7 +139,8 @@ pub(super) fn reencode<T: JobType>(payload: &serde_json::Value, version: u16) ->
     serde_json::to_value(&read).map_err(|error| error.to_string())
 }
 
-/// Describes a mismatch and its path. The payload is decoded a second time here, so that decoding a valid payload does not track paths.
+/// Describes a mismatch and its path. Decodes the payload again with tracked paths, so that decoding a valid payload does not have to
+/// track paths.
 fn describe_mismatch<T: DeserializeOwned>(payload: &str, first: &serde_json::Error) -> String {
     if is_sealed(payload) {
         return "it is sealed, but this release defines the type without `seal`".to_owned();
@@ -180,8 +181,8 @@ const SERDE_KINDS: [&str; 12] = [
 /// Maximum length of a list of expected values, in characters.
 const MAX_LIST_CHARS: usize = 200;
 
-/// Removes from the message of a data error all parts that may come from the payload. A custom `Deserialize` implementation may include
-/// values in its message.
+/// Removes all parts of a data error's message that may come from the payload. A custom `Deserialize` implementation may include values
+/// in its message.
 fn sanitize_message(message: &str) -> String {
     let message = message.rsplit_once(" at line ").map_or(message, |(message, _)| message);
     let expected = || message.rsplit_once(", expected ").map(|(_, expected)| truncate_list(expected));

@@ -110,14 +110,14 @@ impl Durable {
     /// Runs `work` once and journals its output. Later attempts return the journaled output and drop `work` without polling it.
     ///
     /// The output is committed on return. If the process ends after the work has taken effect but before the commit, the work runs again.
-    /// For effects in other systems use the idempotency key from [`key`](Self::key), for effects in the same database use
+    /// For effects in other systems use the idempotency key from [`key`](Self::key). For effects in the same database use
     /// [`step_tx`](Self::step_tx).
     ///
     /// # Errors
-    /// Returns the error of `work`; nothing is journaled, and the next attempt runs `work` again. The failure is terminal for a name
-    /// already used by this attempt, an output of more than 256 KiB, an output that jsonb cannot represent exactly, and the 10,001st step.
-    /// Returns [`Error::Step`] if the journaled output does not deserialize as `T`, [`Error::LeaseLost`] if another worker has the job, and
-    /// [`Error::NotWritten`] if the database rejected the step.
+    /// Returns the error of `work`. The step is then not journaled, and the next attempt runs `work` again. The failure is terminal for a
+    /// name already used by this attempt, an output of more than 256 KiB, an output that jsonb cannot represent exactly, and the 10,001st
+    /// step. Returns [`Error::Step`] if the journaled output does not deserialize as `T`, [`Error::LeaseLost`] if another worker has the
+    /// job, and [`Error::NotWritten`] if the database rejected the step.
     pub async fn step<T, E>(&self, name: impl Into<StepName>, work: impl Future<Output = Result<T, E>>) -> JobResult<T>
     where
         T: Serialize + DeserializeOwned,
@@ -139,8 +139,8 @@ impl Durable {
     /// Do not end the transaction in SQL. The transaction occupies one connection of the pool until it ends.
     ///
     /// # Errors
-    /// Returns the errors of [`step`](Self::step), and the writes are rolled back. A connection lost during the commit is not an error by
-    /// itself, because the result of the commit is looked up.
+    /// Returns the errors of [`step`](Self::step), after the writes are rolled back. A connection lost during the commit is not an error
+    /// in itself, because the result of the commit is looked up.
     pub async fn step_tx<T, E, W>(&self, name: impl Into<StepName>, work: W) -> JobResult<T>
     where
         T: Serialize + DeserializeOwned,
@@ -163,19 +163,19 @@ impl Durable {
     }
 
     /// Sleeps for `wait`, counted by the database's clock from the first time the job reached this point. The sleep continues across
-    /// attempts, crashes and deploys. Meanwhile the job is scheduled, and holds no slot, no lease and no connection. A sleep with less than
-    /// a second left does not suspend the attempt. A sleep of more than 100 years is a terminal failure.
+    /// attempts, crashes and deploys. During the sleep, the job is scheduled and holds no slot, no lease and no connection. A sleep with
+    /// at most a second left does not suspend the attempt. A sleep of more than 100 years is a terminal failure.
     ///
     /// A sleeping attempt is suspended once no step is running and the handler has been idle for 100 ms. Futures that are not steps are
-    /// dropped with the handler, and so is middleware. In a `select!` with a step, put the step first and use `biased;`: in a later attempt
-    /// both branches are ready.
+    /// dropped with the handler, and so is middleware. In a `select!` with a step, put the step first and use `biased;`: in a later
+    /// attempt both branches are ready.
     pub async fn sleep(&self, name: impl Into<StepName>, wait: Duration) {
         let journal = self.journal();
         match self.sleep_until(journal, name.into(), wait).await {
             Ok(until) => journal.wait_until(until).await,
             Err(failure) => {
                 journal.abort(failure);
-                // The attempt is aborted here.
+                // The attempt aborts while this future is pending.
                 pending::<()>().await;
             }
         }
@@ -224,7 +224,7 @@ impl Durable {
         self.journal().load().await
     }
 
-    /// Waits until no write of a step is in progress, or until `timeout` elapses. Called after the handler has ended.
+    /// Waits until no step write is in progress, or until `timeout` elapses. Called after the handler has ended.
     pub(crate) async fn flush(&self, timeout: Duration) {
         if let Some(journal) = self.journal.get() {
             journal.flush(timeout).await;
@@ -236,7 +236,7 @@ impl Durable {
         self.journal.get().is_some_and(|journal| journal.is_uncertain()).then_some(UNCERTAIN_RETRY_DELAY)
     }
 
-    /// Returns the early exit of the attempt, or `None` if the attempt must continue. Called whenever the handler is idle.
+    /// Returns the early exit of the attempt, or `None` if the attempt must continue. Called after each poll of the handler.
     pub(crate) fn early_exit(&self) -> Option<EarlyExit> {
         self.journal.get()?.early_exit()
     }
@@ -358,7 +358,7 @@ impl Context {
     }
 }
 
-/// Bound that no type satisfies. It turns a call into a compile error with a custom message.
+/// Bound that no type satisfies, which turns a call into a compile error with a custom message.
 #[diagnostic::on_unimplemented(
     message = "only durable jobs have steps, sleeps, signals and children",
     label = "this job is not durable",

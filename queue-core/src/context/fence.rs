@@ -27,12 +27,12 @@ pub struct Fence {
 #[derive(Clone, Debug)]
 pub struct JournaledStep {
     pub name: String,
-    /// Attempt from which attempts are counted again: the attempt that finished the step, or attempt 2 if attempt 1 was charged only to
+    /// Number of the attempt from which attempts are counted: the attempt that finished the step, or 2 if attempt 1 was charged only to
     /// mark the job as started.
     pub attempt: i16,
     /// Output as JSON text. `None` represents JSON null.
     pub output: Option<String>,
-    /// Remaining time of a sleep in milliseconds; negative if it has ended.
+    /// Remaining time of a sleep in milliseconds; negative if the sleep has ended.
     pub left_ms: Option<f64>,
 }
 
@@ -49,16 +49,16 @@ pub struct StepEntry {
     pub output: Option<String>,
 }
 
-/// Request to receive the next signal with a name and to journal it as a step.
+/// Request to receive the next signal with the given name and to journal it as a step.
 #[doc(hidden)]
 #[derive(Debug)]
 pub struct SignalEntry {
     pub fence: Fence,
-    /// Name of the step.
+    /// Name of the step that receives the signal.
     pub name: String,
-    /// Name of the signal.
+    /// Name of the signal to receive.
     pub signal: String,
-    /// Name of the step that stores the timeout of the wait.
+    /// Name of the step that stores the timeout of the wait; `None` without a timeout.
     pub end: Option<String>,
 }
 
@@ -80,15 +80,15 @@ pub enum ReceiveResult {
     Failed(String),
 }
 
-/// Child that is to be spawned for a durable job.
+/// Child to spawn for a durable job.
 #[doc(hidden)]
 #[derive(Debug)]
 pub struct ChildEntry {
     pub fence: Fence,
-    /// Name of the step.
+    /// Name of the step that spawns the child.
     pub name: String,
     pub job_type: &'static str,
-    /// Payload as JSON text.
+    /// Payload of the child as JSON text.
     pub payload: String,
     /// Options of `queue.enqueue`, as JSON text.
     pub options: String,
@@ -102,33 +102,33 @@ pub struct ChildStatus {
     /// Final state as stored in the tables; `None` while the child has not ended.
     pub state: Option<String>,
     pub attempts: i16,
-    /// Output as JSON text.
+    /// Output as JSON text, or `None` if the child has no output.
     pub output: Option<String>,
     pub error: Option<String>,
 }
 
-/// Chunk of the jobs of a map.
+/// Batch of a map's jobs.
 #[doc(hidden)]
 #[derive(Debug)]
 pub struct ChunkEntry {
     pub fence: Fence,
-    /// Name of the step.
+    /// Name of the step that spawns the map.
     pub name: String,
-    /// Number of the chunk, starting at 0.
+    /// Number of the batch, starting at 0.
     pub chunk: i32,
-    /// Position of the first job of the chunk.
+    /// Position of the batch's first job within the map.
     pub first: i64,
     pub ids: Vec<JobId>,
-    /// Maximum number of concurrent jobs of the map.
+    /// Maximum number of concurrent jobs of the map; `None` for no limit.
     pub most: Option<i32>,
 }
 
-/// Record that all jobs of a map are spawned, with their total.
+/// Journal entry that closes a map: all its jobs are spawned.
 #[doc(hidden)]
 #[derive(Debug)]
 pub struct CloseEntry {
     pub fence: Fence,
-    /// Name of the step.
+    /// Name of the step that spawned the map.
     pub name: String,
     pub total: i64,
 }
@@ -137,16 +137,16 @@ pub struct CloseEntry {
 #[doc(hidden)]
 #[derive(Clone, Copy, Debug, Default, sqlx::FromRow)]
 pub struct MapProgress {
-    /// Total number of jobs; `None` while more jobs may be spawned.
+    /// Total number of jobs; `None` until all jobs are spawned.
     pub total: Option<i64>,
-    /// Number of unfinished jobs, plus one while more jobs may be spawned.
+    /// Number of unfinished jobs, plus one until all jobs are spawned.
     pub need: i64,
     pub completed: i64,
     pub dead: i64,
     /// Number of cancelled or expired jobs.
     pub cancelled: i64,
     pub chunks: i32,
-    /// Number of jobs in the recorded chunks.
+    /// Number of jobs in all batches recorded so far.
     pub spawned: i64,
 }
 

@@ -18,8 +18,8 @@ use crate::define::{JobResult, JobType};
 pub trait Handler: JobType<Cx: HandlerContext> {
     /// Runs one attempt. After an error from `?` the job is retried; see [`Failure`](crate::Failure) for other outcomes.
     ///
-    /// Implement it as `async fn run(self, cx: &Context) -> JobResult<T>`, where `T` is the type in `#[job(output = T)]`, or `()` without
-    /// it. For a [`durable`](crate::Options::durable) type, implement it as `async fn run(self, cx: &Durable) -> JobResult<T>`.
+    /// Implement the method as `async fn run(self, cx: &Context) -> JobResult<T>`, where `T` is the type in `#[job(output = T)]`, or `()`
+    /// without the option. For a [`durable`](crate::Options::durable) type, use `async fn run(self, cx: &Durable) -> JobResult<T>`.
     fn run(self, cx: &Self::Cx) -> impl JobFuture<Self::Output> + Send;
 }
 

@@ -21,19 +21,19 @@ use crate::{
 
 /// Maximum number of steps of a job.
 const MAX_STEPS: usize = 10_000;
-/// Maximum total size of the outputs of a job's steps, in bytes.
+/// Maximum total size of a job's step outputs, in bytes.
 const MAX_OUTPUT_BYTES: usize = 16 * 1024 * 1024;
 
 /// Maximum remaining sleep during which the attempt keeps running. Suspending the attempt and claiming the job again would take as long.
 const MAX_IN_PLACE_WAIT: Duration = Duration::from_secs(1);
 
-/// Retry delay of a job whose journal may be incomplete in memory.
+/// Retry delay of a job whose in-memory journal may lack a journaled step.
 pub(crate) const UNCERTAIN_RETRY_DELAY: Duration = Duration::from_secs(1);
 
 /// Suffix of the name of a step that stores the timeout of a wait.
 pub(crate) const TIMEOUT_SUFFIX: &str = " (timeout)";
 
-/// Suffix of the name of a wait for a spawned child. SQL function `queue.join_name` uses the same suffix.
+/// Suffix of the name of a wait for a spawned child. The SQL function `queue.join_name` uses the same suffix.
 pub(crate) const JOIN_SUFFIX: &str = " (join)";
 
 /// Early exit of an attempt before its handler has returned.
@@ -56,7 +56,7 @@ pub(super) struct Journal {
     shared: Arc<Shared>,
     last_journaled: LastJournaled,
     state: Mutex<JournalState>,
-    /// Number of writes of steps in progress. The writes continue if the handler is dropped.
+    /// Number of step writes in progress. The writes continue if the handler is dropped.
     writing: watch::Sender<usize>,
 }
 
@@ -69,7 +69,7 @@ struct JournalState {
     output_bytes: usize,
     /// Number of running steps.
     running_steps: usize,
-    /// Whether the database may have journaled a signal whose response was lost.
+    /// Whether the database may have journaled a signal in a call whose response was lost.
     is_uncertain: bool,
     /// Current waits of the handler.
     waits: BTreeMap<u64, Wait>,
@@ -87,7 +87,7 @@ pub(super) enum StepResult {
     Sleep(Instant),
 }
 
-/// Wait of a handler for a time, for a signal, or for whichever comes first.
+/// Wait of a handler for a time, for a signal, or for the first of both.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Wait {
     pub(super) until: Option<Instant>,
@@ -99,7 +99,7 @@ impl Journal {
         Self { fence, id: fence.id, shared, last_journaled, state: Mutex::default(), writing: watch::Sender::default() }
     }
 
-    /// Loads the finished steps. After an error, attempts are counted from this one, so that its failure is not treated as the last one.
+    /// Loads the finished steps. If loading fails, attempts are counted from the current attempt, which is then not the last one.
     pub(super) async fn load(&self) -> Result<(), Error> {
         let steps = self.shared.backend.steps(self.id).await;
         let (mut state, now) = (self.lock(), Instant::now());
@@ -121,7 +121,7 @@ impl Journal {
         self.lock().finished.contains_key(name)
     }
 
-    /// Returns the result of the step, or `None` if the step is not finished. Each attempt may use a name once.
+    /// Returns the result of the step, or `None` if the step is not finished. Each attempt may use a step name only once.
     pub(super) fn look_up(&self, name: &str) -> Result<Option<StepResult>, Failure> {
         let mut state = self.lock();
         if !state.used_names.insert(name.to_owned()) {
@@ -142,7 +142,7 @@ impl Journal {
         RunningStep(Arc::clone(self))
     }
 
-    /// Returns the journal entry of a step, and adds the size of the output to the total.
+    /// Returns the journal entry of a step, and adds the size of the step's output to the job's total.
     pub(super) fn entry(&self, name: &str, output: Option<String>, since: Instant, wait: Option<Duration>) -> Result<StepEntry, Failure> {
         let mut state = self.lock();
         state.output_bytes += output.as_ref().map_or(0, String::len);
@@ -196,7 +196,7 @@ impl Journal {
     pub(super) fn record(&self, WrittenStep { attempt, name, output, wait }: WrittenStep) {
         let mut state = self.lock();
         self.last_journaled.set(attempt);
-        // The deadline is slightly later than in the database, which began to count earlier.
+        // The deadline is slightly later than in the database, because the database counts from an earlier time.
         let result = wait.map_or(StepResult::Step(output), |wait| StepResult::Sleep(Instant::now() + wait));
         state.finished.insert(name, result);
     }
@@ -207,14 +207,14 @@ impl Journal {
         PendingWrite(Arc::clone(self))
     }
 
-    /// Waits until no write of a step is in progress, or until `timeout` elapses. Called after the handler has ended.
+    /// Waits until no step write is in progress, or until `timeout` elapses. Called after the handler has ended.
     pub(super) async fn flush(&self, timeout: Duration) {
         let mut writing = self.writing.subscribe();
         let _ = tokio::time::timeout(timeout, writing.wait_for(|count| *count == 0)).await;
     }
 
-    /// Journals the next signal with a name, or the timeout of the wait if the timeout has passed. Returns `None` if neither exists. The
-    /// write continues if this future is dropped, as with [`write`](Self::write).
+    /// Journals the next signal with the requested name, or the timeout of the wait if the timeout has passed. Returns `None` if no
+    /// signal has arrived and the timeout has not passed. The write continues if this future is dropped, as with [`write`](Self::write).
     pub(super) async fn receive(self: &Arc<Self>, request: SignalEntry) -> Result<Option<StepResult>, Failure> {
         let (journal, writing) = (Arc::clone(self), self.begin_write());
         let result = self.shared.handlers.spawn(async move {
@@ -275,7 +275,7 @@ impl Journal {
         self.fence
     }
 
-    /// Creates the request for the next signal with a name.
+    /// Creates the request for the next signal with the name `signal`.
     pub(super) fn signal_request(&self, name: &str, signal: &str, end: Option<String>) -> SignalEntry {
         SignalEntry { fence: self.fence, name: name.to_owned(), signal: signal.to_owned(), end }
     }
@@ -312,7 +312,7 @@ impl Journal {
         self.lock().restarted.get_or_insert(restart);
     }
 
-    /// Returns the early exit of the attempt, or `None` if the attempt must continue. Called whenever the handler is idle.
+    /// Returns the early exit of the attempt, or `None` if the attempt must continue. Called after each poll of the handler.
     pub(super) fn early_exit(&self) -> Option<EarlyExit> {
         let mut state = self.lock();
         if let Some(failure) = state.aborted.take() {
@@ -339,7 +339,7 @@ impl Journal {
         }
     }
 
-    /// Returns whether a journaled step may be missing in memory. If parked, such a job could wait for a signal that it has received.
+    /// Returns whether a journaled step may be missing in memory. Such a job is not parked, because it may have received its signal.
     pub(super) fn is_uncertain(&self) -> bool {
         self.lock().is_uncertain || *self.writing.borrow() > 0
     }

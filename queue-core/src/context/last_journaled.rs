@@ -1,11 +1,11 @@
-//! Last attempt that journaled a step. The attempts of a durable job are counted from there.
+//! Last attempt that journaled a step. The attempts of a durable job are counted from this attempt.
 
 use std::sync::{
     Arc,
     atomic::{AtomicI32, Ordering::Relaxed},
 };
 
-/// Number of the last attempt that journaled a step, if any. All clones share the value.
+/// Number of the last attempt that journaled a step, if any attempt has. All clones share the value.
 #[derive(Clone, Debug)]
 pub(super) struct LastJournaled(Arc<AtomicI32>);
 
@@ -31,7 +31,7 @@ impl Default for LastJournaled {
 
 /// Returns the number of attempts since the last attempt that journaled a step. Retries depend on this number.
 pub(crate) fn attempts_since(attempt: u32, journaled: Option<i16>) -> u32 {
-    // Maximum attempt number. The attempt counter saturates there, and a requeue restarts it.
+    // Maximum attempt number. The attempt counter saturates at this number, and a requeue restarts the counter.
     const MAX_ATTEMPT: u32 = i16::MAX.unsigned_abs() as u32;
     let last = journaled.map(|last| u32::from(last.unsigned_abs())).filter(|last| *last <= attempt && attempt < MAX_ATTEMPT);
     last.map_or(attempt, |last| attempt - last + 1)

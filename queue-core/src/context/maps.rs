@@ -1,7 +1,8 @@
-//! Maps of durable jobs: a step spawns many jobs in chunks and waits for all of them. The `enqueue` module defines the options of the jobs.
+//! Maps of durable jobs: a step spawns many jobs in batches and waits for all of them. The `enqueue` module defines the options of the
+//! jobs.
 //!
-//! One transaction writes the jobs of a chunk and the record of the chunk, with the fence as the last statement. The next attempt continues
-//! after the last recorded chunk.
+//! One transaction writes a batch's jobs and the batch's record, with the fence as the last statement. The next attempt continues after
+//! the last recorded batch.
 
 use std::sync::Arc;
 
@@ -23,18 +24,18 @@ struct MapStep {
     map: i64,
 }
 
-/// Number, position and concurrency limit of a chunk.
+/// Number and position of a batch, and the map's concurrency limit.
 pub(crate) struct ChunkPosition {
     pub(crate) chunk: i32,
-    /// Position of the first job of the chunk.
+    /// Position of the batch's first job within the map.
     pub(crate) first: i64,
-    /// Maximum number of concurrent jobs of the map.
+    /// Maximum number of concurrent jobs of the map; `None` for no limit.
     pub(crate) most: Option<i32>,
 }
 
 impl Durable {
-    /// Checks the step name. Returns the name, and the number of jobs if an earlier attempt has spawned the whole map. Each attempt may use
-    /// a name once.
+    /// Checks the step name. Returns the name, and the number of jobs if an earlier attempt has spawned the whole map. Each attempt may
+    /// use a step name only once.
     pub(crate) fn journaled_map(&self, name: StepName) -> Result<(String, Option<i64>), Failure> {
         let (journal, name) = (self.journal(), checked_name(self, name)?);
         if name.len() + JOIN_SUFFIX.len() > MAX_NAME_BYTES {
@@ -49,7 +50,7 @@ impl Durable {
         Ok((name, total))
     }
 
-    /// Counts the caller as a running step until the returned guard is dropped, so that the attempt is not suspended in the meantime.
+    /// Counts the caller as a running step until the returned guard is dropped. While a step is running, the attempt is not suspended.
     pub(crate) fn hold_attempt(&self) -> impl Drop + Send + use<> {
         self.journal().begin_step()
     }
@@ -59,8 +60,8 @@ impl Durable {
         Ok(self.shared().backend.gather(self.id(), name, true).await.map_err(Error::Database)?.unwrap_or_default())
     }
 
-    /// Spawns a chunk: `enqueue` writes the jobs to the transaction, if the backend uses one. The chunk is committed on return. The write
-    /// continues if this future is dropped.
+    /// Spawns a batch of jobs. `enqueue` writes the jobs to the transaction, if the backend uses one. The batch is committed on return.
+    /// The write continues if this future is dropped.
     pub(crate) async fn add_chunk<W>(
         &self,
         name: &str,
@@ -104,13 +105,13 @@ impl Durable {
         }
     }
 
-    /// Returns the failure for mapped jobs that differ from the jobs spawned by an earlier attempt.
+    /// Returns the failure for a map whose jobs differ from the jobs spawned by an earlier attempt.
     pub(crate) fn map_mismatch(&self, name: &str) -> Failure {
         let why = "an earlier attempt spawned a different number of jobs: the mapped jobs must be the same in each attempt";
         Failure::terminal(self.journal().step_error(name, why))
     }
 
-    /// Waits until all jobs of the map have finished. Returns the numbers of jobs per outcome.
+    /// Waits until all jobs of the map have finished. Returns the number of jobs for each outcome.
     pub(crate) async fn wait_for_map(&self, name: &str) -> Result<MapProgress, Failure> {
         let (journal, mut interval) = (self.journal(), POLL_INTERVAL);
         loop {
@@ -128,7 +129,7 @@ impl Durable {
         }
     }
 
-    /// Loads the results of the jobs of a chunk.
+    /// Loads the results of the jobs in a batch.
     pub(crate) async fn load_map_chunk(&self, name: &str, chunk: i32) -> Result<Vec<ChildStatus>, Failure> {
         let _in_flight = self.journal().begin_step();
         Ok(self.shared().backend.parts(self.id(), name, chunk).await.map_err(Error::Database)?)

@@ -1,4 +1,4 @@
-//! Metadata of a job, and the schedule tick for which the job was enqueued.
+//! Metadata of a job, and the schedule tick that enqueued the job.
 
 use std::{collections::BTreeMap, sync::OnceLock};
 
@@ -28,7 +28,8 @@ impl Meta {
     }
 }
 
-/// Parses metadata from JSON text. The store holds only objects. A number too large for `f64`, which only SQL can write, becomes a string.
+/// Parses metadata from JSON text. The store contains only objects. A number too large for `f64`, which only SQL can write, becomes a
+/// string.
 pub(crate) fn read_meta(text: Option<&str>) -> Map<String, Value> {
     let entries: BTreeMap<String, Box<RawValue>> = text.and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default();
     let value = |raw: &RawValue| serde_json::from_str(raw.get()).unwrap_or_else(|_| Value::String(raw.get().to_owned()));

@@ -80,7 +80,8 @@ impl BatchBarrier {
     }
 }
 
-/// Output of a handler. Only a run of the attempt's handler creates one, so middleware cannot complete an attempt without the handler.
+/// Output of a handler. Middleware can obtain an output only by running the attempt's handler, so it cannot complete an attempt without
+/// the handler.
 pub struct AttemptOutput {
     attempt: (JobId, u32),
     text: Option<String>,

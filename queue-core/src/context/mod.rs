@@ -88,7 +88,7 @@ pub struct Context {
     max_attempts: u32,
     claimed_at: DateTime<Utc>,
     meta: Meta,
-    /// Start deadline of the handler under a rate limit, and whether the attempt missed the deadline.
+    /// Start deadline of the handler. Set only under a rate limit.
     start_deadline: Option<Instant>,
     missed_start: AtomicBool,
     stop: Arc<StopRequest>,
@@ -99,7 +99,7 @@ pub struct Context {
     fence: Fence,
     transactions: OnceLock<Arc<TransactionTracker>>,
     reporter: OnceLock<Reporter>,
-    /// Number of the last attempt that journaled a step. Set for durable jobs only.
+    /// Last attempt that journaled a step. Set for durable jobs only.
     last_journaled: OnceLock<LastJournaled>,
 }
 
@@ -181,7 +181,7 @@ impl Context {
         self.job_type
     }
 
-    /// Returns the version of the payload when the job was enqueued. The handler receives the payload upgraded to the current version of
+    /// Returns the payload version with which the job was enqueued. The handler receives the payload upgraded to the current version of
     /// the type.
     pub fn version(&self) -> u16 {
         self.version
@@ -208,7 +208,7 @@ impl Context {
         self.last_journaled.get()?.get()
     }
 
-    /// Returns the time at which the job was enqueued, by the database's clock. Retries do not change it.
+    /// Returns the enqueue time of the job, by the database's clock. Retries do not change this time.
     ///
     /// ```
     /// # use queue_core::Context;
@@ -237,20 +237,19 @@ impl Context {
         self.meta.entries()
     }
 
-    /// Returns the schedule tick that enqueued the job, or `None` for other jobs. The tick is the planned time, even if the run starts
-    /// late.
+    /// Returns the tick of the schedule that enqueued the job, or `None`. The tick is the planned time, even if the run starts late.
     pub fn tick(&self) -> Option<Tick> {
         self.meta.tick()
     }
 
-    /// Returns the token that fires when this attempt must end: the job was cancelled, the grace period of the worker's shutdown has ended,
-    /// or the lease was lost. [`shutting_down`](Self::shutting_down) fires earlier, when the shutdown begins.
+    /// Returns the token that is cancelled when this attempt must end: the job was cancelled, the grace period of the worker's shutdown
+    /// has ended, or the lease was lost. [`shutting_down`](Self::shutting_down) is cancelled earlier, when the shutdown begins.
     pub fn cancelled(&self) -> &Cancelled {
         // The token is created on first use. Most handlers never call this method, and a token per attempt has a measurable cost.
         self.cancelled.get_or_init(|| Cancelled::child_of(&self.stop))
     }
 
-    /// Returns the pool passed to `Worker::new`.
+    /// Returns the connection pool passed to `Worker::new`.
     pub fn pool(&self) -> &PgPool {
         &self.shared.pool
     }
@@ -258,11 +257,11 @@ impl Context {
     /// Begins a transaction on the worker's pool that commits together with the job's completion: see [`JobTransaction`].
     ///
     /// The handler completes the job with [`JobTransaction::complete`] and returns the result. A handler that returns `Ok` without
-    /// completing the transaction fails the attempt. Errors and panics before the commit roll the transaction back, and the job is retried
-    /// as usual. The isolation level is `read committed`; do not end the transaction in SQL.
+    /// completing the transaction fails the attempt. Errors and panics before the commit roll the transaction back, and the job is
+    /// retried as usual. The isolation level is `read committed`. Do not end the transaction in SQL.
     ///
-    /// The transaction occupies one connection of the pool until it ends. Do slow work before the transaction begins, and size the pool for
-    /// the number of handlers with a transaction.
+    /// The transaction occupies one connection of the pool until it ends. Do slow work before the transaction begins, and size the pool
+    /// for the number of handlers with a transaction.
     ///
     /// Any job type may call this method, at any time. A [`transactional`](crate::Options::transactional) type uses
     /// [`Context::transaction`].
@@ -292,8 +291,9 @@ impl Context {
     /// Waits for the transaction that completes this job, for [`transactional`](crate::Options::transactional) types. Writes and enqueues
     /// in the transaction commit together with the job's completion.
     ///
-    /// Only one guard exists at a time, so a second call waits until the first guard is dropped. Use the guard as a connection. Do not end
-    /// the transaction in SQL, and begin nested transactions with the guard's `begin`, not in SQL. Other types use [`Context::begin`].
+    /// Only one guard exists at a time, so a second call waits until the first guard is dropped. Use the guard as a connection. Do not
+    /// begin or end transactions in SQL. Begin nested transactions with the guard's `begin`. Types that are not transactional use
+    /// [`Context::begin`].
     ///
     /// # Panics
     /// Panics if the type is not transactional.
@@ -331,7 +331,7 @@ impl Context {
     /// deletes the checkpoint.
     ///
     /// # Errors
-    /// Returns the errors of [`Reporter::checkpoint`]. [`Error::LeaseLost`], if another worker has the job, does not fail the attempt.
+    /// Returns the errors of [`Reporter::checkpoint`]. An [`Error::LeaseLost`] does not fail the attempt.
     pub async fn checkpoint<T: Serialize + ?Sized>(&self, value: &T) -> Result<(), Error> {
         self.reporter().checkpoint(value).await
     }
@@ -355,12 +355,12 @@ impl Context {
     /// Returns the state of type `T` registered with `Worker::state`.
     ///
     /// # Panics
-    /// Panics if the worker has no such state. If `#[job(state(T))]` lists the type, the worker refuses to start instead.
+    /// Panics if no state of type `T` is registered. If `#[job(state(T))]` lists the type, the worker refuses to start instead.
     pub fn state<T: Send + Sync + 'static>(&self) -> &T {
         self.shared.states.expect()
     }
 
-    /// Returns the state of type `T`, or `None` if the worker has none.
+    /// Returns the state of type `T`, or `None` if no state of this type is registered.
     pub fn try_state<T: Send + Sync + 'static>(&self) -> Option<&T> {
         self.shared.states.get()
     }
@@ -383,13 +383,13 @@ pub struct Shared {
     pub handlers: Handle,
     /// Database access of attempts.
     pub backend: Arc<dyn Backend>,
-    /// Sender of progress reports that are to be written.
+    /// Sender of the channel for progress reports that have values to write.
     pub reports: ReportSender,
     /// Middleware, from the outermost to the innermost.
     pub middleware: Vec<Arc<dyn Middleware>>,
     /// Relation between attempt spans and enqueue spans: parent or link.
     pub trace: TraceRelation,
-    /// Token that fires when the worker begins to shut down.
+    /// Token that is cancelled when the worker begins to shut down.
     pub shutting_down: CancellationToken,
 }
 

@@ -24,13 +24,13 @@ use crate::{
     error::Error,
 };
 
-/// Initial interval of the polls for a signal while the attempt runs other steps. The interval doubles up to the maximum.
+/// Initial interval between polls for a signal while the attempt runs other steps. The interval doubles up to the maximum.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Maximum interval of the polls for a signal.
+/// Maximum interval between polls for a signal.
 const MAX_POLL_INTERVAL: Duration = Duration::from_mins(1);
 
-/// Minimum interval of the polls for a signal.
+/// Minimum interval between polls for a signal.
 const MIN_POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 impl Durable {
@@ -88,7 +88,7 @@ impl Durable {
         }
     }
 
-    /// Returns the deadline of the wait, which counts from the time when the job reached the wait for the first time.
+    /// Returns the deadline of the wait. The timeout counts from the first time the job reached the wait.
     async fn deadline(&self, journal: &Arc<Journal>, step: &str, timeout: Duration) -> Result<Instant, Failure> {
         if let Some(StepResult::Sleep(until)) = journal.look_up(step)? {
             return Ok(until);
@@ -101,7 +101,7 @@ impl Durable {
         Ok(Instant::now() + timeout)
     }
 
-    /// Returns the value, or aborts the attempt if `result` is a failure.
+    /// Returns the value of `result`. If `result` is a failure, aborts the attempt with the failure.
     async fn or_abort<T>(&self, result: Result<T, Failure>) -> T {
         match result {
             Ok(value) => value,
@@ -137,10 +137,10 @@ pub struct Receive<'c, T> {
 }
 
 impl<'c, T: DeserializeOwned + Send> Receive<'c, T> {
-    /// Sets a timeout for the wait. The database's clock counts it from the first time the job reached the wait.
+    /// Sets a timeout for the wait. The timeout counts from the first time the job reached the wait, by the database's clock.
     ///
-    /// A signal that arrives after the timeout is still received if the job has not yet evaluated the timeout. Later signals are kept for
-    /// the next wait for the name. A timeout of more than 100 years is a terminal failure.
+    /// A signal that arrives after the timeout is still received if the job has not yet evaluated the timeout. Otherwise the signal is
+    /// kept for the job's next wait for a signal with this name. A timeout of more than 100 years is a terminal failure.
     pub fn timeout(self, timeout: Duration) -> ReceiveWithin<'c, T> {
         ReceiveWithin { receive: self, timeout }
     }

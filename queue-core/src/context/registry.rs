@@ -47,7 +47,7 @@ pub type HandlerFuture<'a> = Pin<Box<dyn Future<Output = Result<Option<String>, 
 
 inventory::collect!(Registration);
 
-/// Name prefix of built-in types. Every worker runs built-in types, even if the worker is restricted to a list of types.
+/// Name prefix of built-in job types. Every worker runs built-in types, even if the worker is restricted to a list of types.
 const BUILT_IN_PREFIX: &str = "queue:";
 
 impl Registration {
@@ -103,7 +103,7 @@ impl Registration {
     }
 
     /// Runs one attempt with `payload` as JSON text. A payload that does not fit the type is retried, because another release may be able
-    /// to decode it. Invalid JSON is a terminal failure, and so is a call for a batch handler.
+    /// to decode the payload. Invalid JSON is a terminal failure. A call for a type with a batch handler is also a terminal failure.
     pub(crate) fn run<'a>(&self, payload: &'a str, cx: &'a Durable) -> HandlerFuture<'a> {
         (self.run)(payload, cx)
     }
@@ -119,7 +119,8 @@ fn run<'a, T: Handler>(payload: &'a str, cx: &'a Durable) -> HandlerFuture<'a> {
     Box::pin(async move {
         let job: T = decode_payload(payload, cx)?;
         if cx.check_start_deadline() {
-            // This future never resolves: the attempt checks the flag, and drops the future together with the surrounding middleware.
+            // This future never resolves. The attempt checks whether the start deadline was missed, and drops the future together with
+            // the surrounding middleware.
             return pending().await;
         }
         let output = encode_output(&job.run(T::Cx::of(cx)).await?).terminal()?;
@@ -127,7 +128,7 @@ fn run<'a, T: Handler>(payload: &'a str, cx: &'a Durable) -> HandlerFuture<'a> {
     })
 }
 
-/// Rejects an attempt of a single job of a batch handler. Batch handlers always run in batches, even for one job.
+/// Rejects an attempt to run a single job outside a batch. Batch handlers always run in batches, even for one job.
 fn run_in_batch<'a>(_: &'a str, cx: &'a Durable) -> HandlerFuture<'a> {
     Box::pin(async move { Err(Failure::terminal(format!("the handler of `{}` runs only batches", cx.job_type()))) })
 }
@@ -159,7 +160,7 @@ impl Registry {
         Ok(registry)
     }
 
-    /// Adds the built-in types.
+    /// Adds the built-in job types.
     ///
     /// # Errors
     /// Returns [`RegistryError::Duplicate`] if another type uses the name of a built-in type.
@@ -187,7 +188,7 @@ impl Registry {
         self.add(&Registration::of_batch::<T>())
     }
 
-    /// Returns the type with the given name or alias.
+    /// Returns the type with the given name or alias, or `None` if there is no such type.
     pub fn get(&self, name: &str) -> Option<&Registration> {
         self.by_name.get(name)
     }
@@ -207,8 +208,8 @@ impl Registry {
         self.by_name.is_empty()
     }
 
-    /// Removes the types whose keyring this process lacks, so that other workers run their jobs. Calls `on_removed` with each removed type
-    /// and its keyring.
+    /// Removes the types that are sealed with a keyring that this process lacks, so that other workers run their jobs. Calls `on_removed`
+    /// with each removed type and its keyring.
     ///
     /// # Errors
     /// Returns [`RegistryError::NoKeyring`] if no type remains.

@@ -1,6 +1,6 @@
-//! Errors that prevent a worker from starting with its job types.
+//! Error type for workers that cannot start because of their job types.
 
-/// Reason for which a worker cannot start with its job types.
+/// Error that prevents a worker from starting because of its job types.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RegistryError {
@@ -14,9 +14,9 @@ pub enum RegistryError {
     Duplicate {
         /// Name or alias shared by the two types.
         name: &'static str,
-        /// Name of the first Rust type.
+        /// First Rust type with this name.
         first: &'static str,
-        /// Name of the second Rust type.
+        /// Second Rust type with this name.
         second: &'static str,
     },
     /// Handlers need state that is not registered with the worker.
@@ -30,7 +30,7 @@ pub enum RegistryError {
         "no job type can run: payloads of `{job_type}` are sealed with the keyring `{keyring}`, which this process does not have; add it with `queue_core::use_keyring` before the worker runs"
     )]
     NoKeyring {
-        /// First job type without a keyring.
+        /// First job type whose keyring this process lacks.
         job_type: &'static str,
         /// Name of the keyring of `job_type`.
         keyring: &'static str,

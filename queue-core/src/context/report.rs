@@ -1,7 +1,7 @@
 //! Progress reports of running attempts: fraction, stage, event counts and checkpoints.
 //!
-//! A report only sets values in memory. The worker writes the changed values of all its jobs together, fenced by the leases of the jobs.
-//! This file keeps the values of one attempt; the worker decides when to write the values.
+//! A report only sets values in memory. The worker writes the changed values of all its jobs together, fenced by the jobs' leases. This
+//! file keeps the values of one attempt. The worker decides when to write them.
 
 use std::{
     any::type_name,
@@ -26,14 +26,14 @@ const MAX_STAGE_CHARS: usize = 200;
 /// Maximum length of an event name in characters. Longer names are truncated.
 const MAX_EVENT_NAME_CHARS: usize = 64;
 
-/// Maximum number of event names per attempt. Further names are counted as [`OTHER_EVENTS`].
+/// Maximum number of event names per attempt. Events with any further name are counted as [`OTHER_EVENTS`].
 const MAX_EVENT_NAMES: usize = 32;
 
-/// Name under which events with further names are counted.
+/// Name under which events are counted after the attempt has used [`MAX_EVENT_NAMES`] names.
 const OTHER_EVENTS: &str = "others";
 
-/// Reporter of the progress of one attempt, usable from any thread or task. Returned by [`Context::reporter`](crate::Context::reporter).
-/// All clones report on the same attempt. A context has the same methods.
+/// Reporter of one attempt's progress, usable from any thread or task. Returned by [`Context::reporter`](crate::Context::reporter). All
+/// clones report on the same attempt. The context has the same methods.
 ///
 /// After the attempt has ended or its lease was lost, reports are ignored and [`checkpoint`](Self::checkpoint) returns an error.
 #[derive(Clone)]
@@ -69,8 +69,8 @@ impl Reporter {
         self.event_by(name, 1);
     }
 
-    /// Adds `count` events with this name, of which 64 characters are kept. Each attempt counts from zero. After 32 different names, events
-    /// with further names are counted together as `others`.
+    /// Adds `count` events with this name. Names are truncated to 64 characters. Each attempt counts from zero. Once an attempt has used
+    /// 32 different names, events with any other name are counted together as `others`.
     pub fn event_by(&self, name: &str, count: u64) {
         self.change(|values| {
             let name = truncate(name, MAX_EVENT_NAME_CHARS);
@@ -84,9 +84,9 @@ impl Reporter {
     /// replaces the previous one. When this method returns `Ok`, the checkpoint and all earlier reports are committed.
     ///
     /// # Errors
-    /// Returns [`Error::LeaseLost`] if another worker has the job or the attempt has ended; nothing was written. Returns
-    /// [`Error::Checkpoint`] for a value of more than 256 KiB or a value that jsonb cannot represent exactly, and [`Error::NotWritten`] if
-    /// the database rejected the write.
+    /// Returns [`Error::LeaseLost`] without a write if another worker has the job or the attempt has ended. Returns [`Error::Checkpoint`]
+    /// for a value of more than 256 KiB or a value that jsonb cannot represent exactly, and [`Error::NotWritten`] if the database
+    /// rejected the write.
     pub async fn checkpoint<T: Serialize + ?Sized>(&self, value: &T) -> Result<(), Error> {
         let report = &self.report;
         let text = payload::encode(value, payload::DEFAULT_LIMIT).map_err(|source| Error::Checkpoint { job: self.id, source })?;
@@ -141,26 +141,26 @@ impl fmt::Debug for Reporter {
     }
 }
 
-/// Queue of reports whose values are to be written.
+/// Sender of the channel for reports that have values to write.
 #[doc(hidden)]
 #[derive(Clone, Debug)]
 pub struct ReportSender(mpsc::UnboundedSender<Arc<Report>>);
 
 impl ReportSender {
-    /// Creates the queue. A report is in the queue at most once, and once more for each waiting write. The number of running attempts
-    /// therefore bounds the queue.
+    /// Creates the channel. A report is in the channel at most once, plus once for each waiting write. The number of running attempts
+    /// therefore bounds the number of queued reports.
     pub fn open() -> (Self, mpsc::UnboundedReceiver<Arc<Report>>) {
         let (sender, receiver) = mpsc::unbounded_channel();
         (Self(sender), receiver)
     }
 
-    /// Adds a report to the queue. Returns whether the worker still receives reports.
+    /// Sends a report to the channel. Returns whether the worker still receives reports.
     fn send(&self, report: &Arc<Report>) -> bool {
         self.0.send(Arc::clone(report)).is_ok()
     }
 }
 
-/// Progress that one attempt has reported, with the state of writing it.
+/// Progress reported by one attempt, with the state of its writes.
 #[doc(hidden)]
 #[derive(Debug)]
 pub struct Report {
@@ -174,12 +174,12 @@ struct ReportValues {
     fraction: Option<f64>,
     stage: Option<String>,
     counts: BTreeMap<String, u64>,
-    /// Checkpoint that is to be written.
+    /// Checkpoint to write, as JSON text.
     checkpoint: Option<String>,
     changed: bool,
-    /// Whether the report is in the queue.
+    /// Whether the report is in the channel.
     queued: bool,
-    /// Senders notified after the values are written.
+    /// Senders that notify callers once the values are written.
     waiters: Vec<oneshot::Sender<WriteResult>>,
     /// Whether the database has a row for this attempt.
     has_row: bool,
@@ -204,7 +204,7 @@ pub enum WriteResult {
     Failed(String),
 }
 
-/// Values of one attempt that are to be written.
+/// Values of one attempt to write to the database.
 #[doc(hidden)]
 #[derive(Debug)]
 pub struct ReportEntry {
@@ -234,7 +234,7 @@ impl Report {
         (values.state == ReportState::Ended && values.has_row).then_some(self.fence.id)
     }
 
-    /// Takes the values that are to be written, if there are any.
+    /// Takes the values to write, or returns `None` if there are none.
     pub fn take(&self) -> Option<ReportEntry> {
         let mut values = self.lock();
         values.queued = false;
@@ -265,8 +265,8 @@ impl Report {
         notify(entry.waiters, written);
     }
 
-    /// Ends the report together with the attempt. Rejects further values, and waits up to `max_wait` until the pending values are written,
-    /// so that they precede the verdict.
+    /// Ends the report because its attempt has ended. Rejects further values. Waits up to `max_wait` until the pending values are
+    /// written, so that they precede the verdict.
     pub async fn end(self: &Arc<Self>, max_wait: Duration) {
         {
             let mut values = self.lock();

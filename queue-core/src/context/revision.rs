@@ -4,13 +4,14 @@ use super::{StepName, durable::Durable};
 use crate::define::{Failure, JobResult, RestartPayload};
 
 impl Durable {
-    /// Returns the revision of the code that this job follows. The first attempt that calls this with a name journals `current`; later
-    /// attempts return the journaled number. A release can thus keep an old code path for jobs that have started with that path.
+    /// Returns the code revision that this job follows. The first attempt that calls this method with a name journals `current`. In later
+    /// attempts, the method returns the journaled number. A release can thus keep an old code path for jobs that started on that path.
     ///
-    /// The revision is journaled as a step with this name, and counts as a step. Increase the number in each release that changes the code
-    /// after the call. Add the call in the first release: jobs that have already passed this point journal the number that is current at
-    /// their first call. To detect such jobs, use [`journaled`](Self::journaled). Most changes need no revision: steps may be added,
-    /// removed and reordered, and a step with a new effect takes a new name.
+    /// The revision is journaled as a step named `name` and counts as a step. Increase `current` in each release that changes the code
+    /// after the call. Add the call in the first release of the handler. If the call is added later, jobs that are already past the call
+    /// journal `current`, although they ran older code. To detect such jobs, use [`journaled`](Self::journaled).
+    ///
+    /// Most changes need no revision. A release can add, remove and reorder steps, and can rename a step whose effect changes.
     ///
     /// ```
     /// # use queue_core::Durable;
@@ -28,8 +29,8 @@ impl Durable {
     /// ```
     ///
     /// # Errors
-    /// Returns the errors of [`step`](Self::step). If the journaled revision exceeds `current`, for example after a rollback of a release,
-    /// the attempt fails. The job is retried until it runs on a release that knows the revision.
+    /// Returns the errors of [`step`](Self::step). If the journaled revision exceeds `current`, for example after a rollback of a
+    /// release, the attempt fails. The job is retried until it runs on a release that knows the revision.
     pub async fn revision(&self, name: impl Into<StepName>, current: u32) -> JobResult<u32> {
         let name = name.into();
         let journaled: u32 = self.step(name.clone(), async move { Ok::<_, Failure>(current) }).await?;

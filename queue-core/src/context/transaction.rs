@@ -1,7 +1,7 @@
-//! Transactions that a handler begins to end its job. The handler's writes, its enqueues and the completion of the job are one commit.
+//! Transactions in which a handler ends its job. The handler's writes, its enqueues and the job's completion commit together.
 //!
-//! This file tracks the transactions of one attempt. The attempt's [`Backend`](super::backend::Backend) begins them, writes the verdict,
-//! and resolves commits whose response was lost.
+//! This file tracks the transactions of one attempt. The attempt's [`Backend`](super::backend::Backend) begins the transactions, writes
+//! the verdict, and determines the result of commits whose response was lost.
 
 use std::{
     error::Error as StdError,
@@ -30,8 +30,8 @@ use crate::{
 /// Transaction whose commit ends the job. Returned by [`Context::begin`](crate::Context::begin).
 ///
 /// Use the transaction as a connection: `&mut *tx` for sqlx, `&mut tx` for an enqueue. [`complete`](Self::complete) and
-/// [`fail`](Self::fail) write the job's verdict as the last statement, fenced by the job's lease, and commit. Dropping the transaction
-/// rolls it back.
+/// [`fail`](Self::fail) write the job's verdict as the last statement, fenced by the job's lease, and then commit. Dropping the
+/// transaction rolls it back.
 ///
 /// ```
 /// use queue_core::{Context, Handler, Job, JobResult, job};
@@ -75,8 +75,8 @@ impl JobTransaction {
             return Err(tracker.lease_lost());
         }
         let (backend, job) = (Arc::clone(&tracker.shared.backend), tracker.fence.id);
-        // The transaction begins in a separate task that is never cancelled. Cancelling it would return a connection to the pool inside a
-        // transaction.
+        // The transaction begins in a separate task that is never cancelled. Cancelling the task would return a connection to the pool
+        // with an open transaction.
         let beginning = tracker.shared.handlers.spawn(async move { backend.begin(job).await });
         let tx = beginning.await.map_err(|error| Error::Database(sqlx::Error::Io(std::io::Error::other(error))))??;
         Ok(Self { tx, tracker: Arc::clone(tracker) })
@@ -87,14 +87,15 @@ impl JobTransaction {
     /// Afterwards the job is completed. A later error or panic of the handler is only logged.
     ///
     /// # Errors
-    /// If an error is returned, nothing was written and the job is not completed:
+    /// Returns one of these errors if the job is not completed and nothing was written:
     /// - [`Error::LeaseLost`] if another worker has the job or the job has already ended. If the handler returns this error, the attempt
     ///   does not fail and nothing is written.
-    /// - [`Error::Database`] if the database rejected a statement or the commit, including by deferred constraints, or the connection was
-    ///   lost before the commit.
+    /// - [`Error::Database`] if the database rejected a statement or the commit (for example because of a deferred constraint), or the
+    ///   connection was lost before the commit.
     ///
-    /// A connection lost during the commit is not an error by itself, because the result of the commit is looked up. If the database stays
-    /// unreachable, an error is returned. In that case the attempt fails only if the commit did not succeed.
+    /// Losing the connection during the commit is not an error by itself, because the worker looks up the result of the commit. If the
+    /// database stays unreachable, this method returns an error although the result is unknown. The attempt then fails only if the commit
+    /// did not succeed.
     pub async fn complete<T: Serialize + Send>(self, output: T) -> JobResult<T> {
         let text = encode_output(&output).terminal()?;
         let text = (text != "null").then_some(text);
@@ -103,14 +104,14 @@ impl JobTransaction {
         Ok(output)
     }
 
-    /// Completes a job of a transactional type. `output` is the output of the handler as JSON text.
+    /// Completes a job of a transactional type. `output` is the handler's output as JSON text.
     pub(super) async fn complete_job(self, output: Option<String>) -> Result<(), Failure> {
         check_output(output.as_deref()).terminal()?;
         let settled = self.settle(Outcome::Ok, output, None).await;
         settled.map_err(|why| format!("the handler succeeded, but its transaction cannot be committed: {why}").into())
     }
 
-    /// Makes the job a dead letter with `error` and commits the other writes. Returns the failure, which the handler must return:
+    /// Makes the job a dead letter with `error` and commits the transaction's writes. Returns the failure, which the handler must return:
     /// `return Err(tx.fail("bounced").await)`.
     ///
     /// If the commit fails, the returned failure describes the commit error; see [`complete`](Self::complete).
@@ -150,18 +151,18 @@ impl JobTransaction {
         if !tracker.advance(CommitState::Open, CommitState::Committing) {
             return Err(tracker.lease_lost().into());
         }
-        // Only one caller at a time gets here, because `advance` succeeds for one caller only.
+        // `advance` succeeds for one caller at a time, so no other caller writes the outcome.
         *tracker.outcome.lock().unwrap_or_else(PoisonError::into_inner) = Some(outcome);
         let (fence, backend, guard) = (tracker.fence, Arc::clone(&tracker.shared.backend), CommitGuard(Arc::clone(&tracker)));
         let number = fence.attempt.unsigned_abs().into();
-        // Neither of the two outcomes is retried, so attempts and backoff have no effect.
+        // The outcome is `Ok` or `Terminal`. Neither outcome is retried, so the attempt numbers and the backoff have no effect.
         let ending = Ending::new(verdict(outcome, number, number, &Backoff::DEFAULT, 0.0), fence.attempt, fence.key)
             .with_record(fence.keep)
             .with_dependents(fence.dependents)
             .with_duration(fence.since.elapsed())
             .with_output(output)
             .with_error(error);
-        // The commit continues if a timeout drops this future. The attempt waits for the result.
+        // The commit continues even if a timeout drops this future. The attempt waits for the result of the commit.
         let committing = tracker.shared.handlers.spawn(async move {
             let result = backend.commit(tx, fence, ending).await;
             guard.0.advance(CommitState::Committing, CommitState::of(&result));
@@ -176,7 +177,7 @@ impl JobTransaction {
     }
 }
 
-/// Bound that no type satisfies. It turns a call into a compile error with a custom message.
+/// Bound that no type satisfies, so that a call fails to compile with this message.
 #[diagnostic::on_unimplemented(
     message = "a job's transaction does not end with `commit`",
     label = "use `complete` or `fail`",
@@ -185,7 +186,7 @@ impl JobTransaction {
 )]
 pub trait ByCommit {}
 
-/// Bound that no type satisfies. It turns a call into a compile error with a custom message.
+/// Bound that no type satisfies, so that a call fails to compile with this message.
 #[diagnostic::on_unimplemented(
     message = "a job's transaction does not end with `rollback`",
     label = "drop it",
@@ -197,7 +198,7 @@ pub trait ByRollback {}
 pub(crate) const NOT_COMPLETED: &str =
     "the handler began a transaction without completing it, so its writes were rolled back; return the result of `tx.complete(..)`";
 
-/// Maximum time that a commit waits until pending reports are written.
+/// Maximum time that a commit waits for pending reports.
 const MAX_REPORT_WAIT: Duration = Duration::from_secs(1);
 
 impl Deref for JobTransaction {
@@ -233,7 +234,7 @@ pub(crate) struct TransactionTracker {
     shared: Arc<Shared>,
     report: Arc<Report>,
     state: watch::Sender<CommitState>,
-    /// Outcome of the job according to the last commit.
+    /// Outcome that the latest commit wrote or tried to write. `None` before the first commit.
     outcome: Mutex<Option<Outcome>>,
 }
 
@@ -270,13 +271,13 @@ impl TransactionTracker {
         Self { fence, shared, report, state: watch::Sender::new(CommitState::Open), outcome: Mutex::default() }
     }
 
-    /// Returns the job and the size of the pool. Both values are logged.
+    /// Returns the job id and the pool size, for log events.
     pub(super) fn job_and_pool_size(&self) -> (JobId, u32) {
         (self.fence.id, self.shared.pool.size())
     }
 
-    /// Closes the tracker after the handler has ended. Waits for a commit that is in progress, rejects later commits, and returns the last
-    /// state.
+    /// Closes the tracker after the handler has ended. Waits at most `timeout` for a commit in progress, and rejects later commits.
+    /// Returns the state before closing. If the commit is still in progress after the timeout, the tracker stays open.
     pub(crate) async fn close(&self, timeout: Duration) -> CommitState {
         let until = tokio::time::Instant::now() + timeout;
         let mut state = self.state.subscribe();
@@ -297,7 +298,7 @@ impl TransactionTracker {
         }
     }
 
-    /// Returns the outcome of the last commit, if there was one.
+    /// Returns the outcome that the latest commit wrote or tried to write, or `None` before the first commit.
     pub(crate) fn committed_outcome(&self) -> Option<Outcome> {
         *self.outcome.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -317,7 +318,8 @@ impl TransactionTracker {
     }
 }
 
-/// Guard that marks the commit as unknown on drop, unless a result was recorded. An attempt therefore never waits for a task that was lost.
+/// Guard that sets the state to [`CommitState::Unknown`] on drop, unless a result was recorded. Without the guard, the attempt would wait
+/// for a commit task that panicked or was aborted.
 struct CommitGuard(Arc<TransactionTracker>);
 
 impl Drop for CommitGuard {

@@ -1,4 +1,5 @@
-//! Transaction of a transactional job. It begins before the handler runs, is lent to the handler, and is committed afterwards.
+//! Transaction of a transactional job. The transaction begins before the handler runs, is available to the handler, and is committed
+//! after the handler returns.
 
 use std::{
     fmt,
@@ -32,14 +33,14 @@ impl AttemptTransaction {
                 transaction => break transaction?,
             }
         };
-        // The cell is empty here, because an attempt begins its transaction once.
+        // An attempt begins its transaction once, so the cell is empty.
         let _ = self.0.set(Box::new(Mutex::new(Some(transaction))));
         Ok(())
     }
 
-    /// Completes the job. `output` is the output of the handler as JSON text.
+    /// Completes the job. `output` is the handler's output as JSON text.
     pub(super) async fn commit(&self, output: Option<&str>) -> Result<(), Failure> {
-        // The handler has ended, so the lock is free. If the handler leaked a guard, the lock is not free and the transaction is rolled
+        // The handler has ended, so the lock is free unless the handler leaked a guard. With a leaked guard, the transaction is rolled
         // back.
         match self.0.get().and_then(|transaction| transaction.try_lock().ok()?.take()) {
             Some(transaction) => transaction.complete_job(output.map(str::to_owned)).await,
@@ -53,8 +54,8 @@ impl AttemptTransaction {
     }
 }
 
-/// Lock on the transaction that completes a job. Returned by [`Context::transaction`](crate::Context::transaction). Use the guard as a
-/// connection: `&mut *guard` for sqlx, `&mut guard` for an enqueue.
+/// Lock guard of the transaction that completes a job. Returned by [`Context::transaction`](crate::Context::transaction). Use the guard
+/// as a connection: `&mut *guard` for sqlx, `&mut guard` for an enqueue.
 pub struct TransactionGuard<'c> {
     transaction: MappedMutexGuard<'c, JobTransaction>,
 }

@@ -1,10 +1,11 @@
-//! Batch sizes by attempt: a job that fails its batch soon runs alone.
+//! Batch sizes by attempt. A job in a failed batch is retried in smaller batches and soon runs alone.
 
-/// Returns the maximum batch size of a type with `#[job(batch = most)]` at attempt number `attempt` (the first is 1) of `max_attempts`.
+/// Returns the maximum batch size for attempt number `attempt` (counted from 1) of a type with `#[job(batch = most)]`. `max_attempts` is
+/// the maximum number of attempts. `crashes` is the number of attempts that ended with a crash of the process.
 ///
-/// A failed batch is retried in quarters. If too few attempts remain for quarters, the size decreases in even steps. The last attempt of a
-/// job runs alone, and so does every attempt after a crash of the process. A job therefore becomes a dead letter only if the job fails
-/// while it runs alone, or if the handler fails this job explicitly.
+/// A failed batch is retried in batches of a quarter of its size. If too few attempts remain for that, each attempt divides the size by
+/// the same larger factor. The last attempt of a job runs alone, and so does every attempt after a crash of the process. A job therefore
+/// becomes a dead letter only if it fails while it runs alone or if the handler fails this job explicitly.
 ///
 /// ```
 /// # use queue_core::most_together;
@@ -46,7 +47,7 @@ mod tests {
     fn one_bad_job_among_500_takes_25_calls_and_one_for_each_further_attempt() {
         assert_eq!([4, 5, 6, 7, 8].map(|max_attempts| calls(500, max_attempts)), [25, 21, 23, 24, 25]);
         assert_eq!((calls(500, 20), calls(500, 3), calls(500, 2)), (37, 46, 501));
-        // From the fifth attempt on, the bad job runs alone, with one call per attempt. All other jobs have finished by then.
+        // The bad job runs alone from the fifth attempt on, with one call per attempt. All other jobs have finished before that attempt.
         for max_attempts in 8..=100 {
             let until_alone = (1..=5).map(|attempt| most_together(500, attempt, max_attempts, 0));
             assert_eq!(until_alone.collect::<Vec<_>>(), [500, 125, 31, 7, 1]);

@@ -9,9 +9,9 @@ pub struct Priority;
 impl Priority {
     /// Priority of work that a user has requested and is waiting for.
     pub const EXPLICIT: i16 = 150;
-    /// Default priority of a job.
+    /// Default priority, for work that the program has discovered by itself and no user is waiting for.
     pub const DISCOVERED: i16 = 100;
-    /// Priority of background work, which may run when no other job is ready.
+    /// Priority of background work, which can wait until no job of higher priority is ready.
     pub const BACKFILL: i16 = 30;
 }
 
@@ -19,16 +19,16 @@ impl Priority {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Retain {
-    /// Keeps the job's record and output for the retention of the store, which is 7 days by default.
+    /// Keeps the job's record and output for the store's retention period, which is 7 days by default.
     Default,
-    /// Keeps no record: the statement that completes the job deletes it. Dead letters are still kept.
+    /// Keeps no record of a completed job: the statement that completes the job also deletes it. Dead letters are still kept.
     None,
     /// Keeps the job's record and output for the given duration after the job has ended.
     For(Duration),
 }
 
 impl Retain {
-    /// Returns the retention of the history, or `None` if the retention of the store applies.
+    /// Returns the duration of [`Retain::For`], or `None` for the other values.
     pub const fn history(self) -> Option<Duration> {
         match self {
             Self::For(history) => Some(history),
@@ -37,16 +37,16 @@ impl Retain {
     }
 }
 
-/// Durability of a commit: whether the commit waits until the transaction is written to disk.
+/// Durability of a commit. Determines whether the commit waits until the transaction is written to disk.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Durability {
     /// The commit waits until the transaction is written to disk. A committed transaction survives a crash of the database server.
     #[default]
     Full,
-    /// The commit does not wait for the disk. A crash of the database server may lose the transactions of the last moments: up to three
-    /// times `wal_writer_delay`, usually 0.6 s. If an enqueue is relaxed, acknowledged jobs may be lost. If verdicts are relaxed, finished
-    /// jobs may run again. A transaction is never written partially.
+    /// The commit does not wait for the disk. A crash of the database server may lose transactions that committed within three times
+    /// `wal_writer_delay` (0.6 s by default) before the crash. If an enqueue is relaxed, acknowledged jobs may be lost. If verdicts are
+    /// relaxed, finished jobs may run again. A transaction is never written partially.
     Relaxed,
 }
 
@@ -58,7 +58,7 @@ pub enum KeyPolicy {
     /// position.
     #[default]
     Block,
-    /// The key continues with the next job. A requeued dead letter moves to the end of the key.
+    /// The key's next job runs. A requeued dead letter moves behind all other jobs of the key.
     Skip,
 }
 

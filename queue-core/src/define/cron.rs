@@ -1,9 +1,9 @@
-//! Times of a cron expression in a time zone. The modules `expression` and `field` match the expression against civil time. This module
-//! applies clock changes by the rules of Debian's cron. Callers pass the current time.
+//! Run times of a cron expression in a time zone. The modules `expression` and `field` match the expression against civil time. Callers
+//! pass the current time. This module handles clock changes as Debian's cron does:
 //!
-//! - An expression is an interval expression if its minutes or hours begin with `*`. It runs at every moment whose civil time matches:
-//!   never at a skipped time, and twice at a repeated time.
-//! - Any other expression lists times of day. A skipped time runs at the end of the gap, a repeated time at its first occurrence.
+//! - An expression is an interval expression if its minute field or its hour field begins with `*`. An interval expression runs at every
+//!   moment whose civil time matches. Skipped times therefore never run, and repeated times run twice.
+//! - Any other expression lists times of day. A skipped time runs at the end of the gap, and a repeated time runs at its first occurrence.
 
 mod expression;
 mod field;
@@ -15,7 +15,7 @@ use chrono_tz::Tz;
 
 use self::expression::Expression;
 
-/// Cron expression in a time zone. Computes the times at which the expression runs.
+/// Cron expression in a time zone. Computes the expression's run times.
 #[derive(Clone)]
 pub struct Cron {
     text: String,
@@ -23,15 +23,16 @@ pub struct Cron {
     zone: Tz,
 }
 
-/// Maximum range of the search for the next time. Every date that exists occurs within 40 years: the longest wait is for 29 February on a
-/// given day of the week, around 2100.
+/// Maximum range of the search for the next time. Every valid date recurs within 40 years. The longest gap is between two occurrences of
+/// 29 February on a given day of the week around 2100, which is not a leap year.
 const HORIZON: Months = Months::new(50 * 12);
 
 /// Maximum length of a cron expression in bytes.
 const MAX_BYTES: usize = 256;
 
 impl Cron {
-    /// Parses an expression (five fields, six with seconds first, or a nickname such as `@daily`) and the name of a time zone.
+    /// Parses an expression and the name of a time zone. An expression has five fields, or six fields with the seconds first, or is a
+    /// nickname such as `@daily`.
     ///
     /// # Errors
     /// Returns a description of the fault in the expression or the time zone, with a proposed fix.
@@ -57,7 +58,7 @@ impl Cron {
     pub fn next(&self, after: DateTime<Utc>) -> Option<DateTime<Utc>> {
         let local = after.with_timezone(&self.zone).naive_local();
         let horizon = local.checked_add_months(HORIZON)?;
-        // During the first pass of a repeated hour, earlier civil times will occur again.
+        // In a repeated hour, earlier civil times may occur again, so the search starts earlier by the length of the clock change.
         let mut civil = match self.zone.from_local_datetime(&local) {
             MappedLocalTime::Ambiguous(one, other) => local - (one - other).abs() - Duration::seconds(1),
             _ => local,
@@ -70,17 +71,17 @@ impl Cron {
                 next = Some(next.map_or(moment, |known| known.min(moment)));
             }
             match first {
-                // Later civil times do not have an earlier first occurrence, so the search ends here.
+                // The first occurrence of a later civil time is never earlier than `next`, so the search ends.
                 Some(first) if next.is_some_and(|next| first >= next) => break,
                 Some(_) => {}
-                // Skip the rest of the gap, which does not exist either.
+                // The remaining civil times of the gap do not exist either, so the search continues at the end of the gap.
                 None => civil = self.end_of_gap(civil).with_timezone(&self.zone).naive_local() - Duration::seconds(1),
             }
         }
         next
     }
 
-    /// Returns the moments at which the expression runs for the civil time `civil`.
+    /// Returns the moments (at most two) at which the expression runs for the civil time `civil`.
     fn occurrences(&self, civil: NaiveDateTime) -> (Option<DateTime<Utc>>, Option<DateTime<Utc>>) {
         match self.zone.from_local_datetime(&civil) {
             MappedLocalTime::Single(moment) => (Some(moment.to_utc()), None),
@@ -93,9 +94,9 @@ impl Cron {
         }
     }
 
-    /// Returns the first moment after the gap that skips the civil time `civil`.
+    /// Returns the first moment after the clock change that skips the civil time `civil`.
     fn end_of_gap(&self, civil: NaiveDateTime) -> DateTime<Utc> {
-        // A UTC offset is never longer than a day, so a gap is never longer either.
+        // UTC offsets are shorter than a day, so the gap lies within 50 hours of `civil`.
         let (mut before, mut beyond) =
             ((civil - Duration::hours(50)).and_utc().timestamp(), (civil + Duration::hours(50)).and_utc().timestamp());
         while beyond - before > 1 {

@@ -1,7 +1,6 @@
-//! Mapping from a verdict to the parameters of the statement that writes it: verdict name, delay, released ordering key and columns.
+//! Mapping from a verdict to the parameters of the statement that writes the verdict, such as the verdict name and the delay.
 //!
-//! This mapping exists only here. Statements that end jobs take their parameters from this file, and its matches over verdicts are
-//! exhaustive.
+//! Statements that end jobs take their parameters only from this file. All matches over verdicts in this file are exhaustive.
 
 use std::{fmt, time::Duration};
 
@@ -13,16 +12,16 @@ use super::{
 /// Verdict name of a completed job that leaves no record.
 const FORGET: &str = "forget";
 
-/// Ordering key of a job, and the policy for dead letters of the key.
+/// Ordering key of a job, and the key's policy for dead letters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OrderingKey {
     /// Hash of the key, as stored in the tables.
     pub id: i64,
-    /// Whether the key continues after a job of the key became a dead letter.
+    /// Whether the key's next job runs after a job of the key became a dead letter.
     pub skips_dead: bool,
 }
 
-/// Category under which an attempt is counted in the history.
+/// History category of an attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HistoryOutcome {
     /// The attempt completed its job.
@@ -31,9 +30,9 @@ pub enum HistoryOutcome {
     Retried,
     /// The attempt failed permanently.
     Dead,
-    /// The job was cancelled.
+    /// The attempt ended because the job was cancelled.
     Cancelled,
-    /// The job is snoozed, parked or restarted.
+    /// The attempt snoozed, parked or restarted the job.
     Snoozed,
     /// The attempt was interrupted or did not start, and the job is ready again.
     Released,
@@ -49,31 +48,31 @@ pub enum Dependents {
     None,
     /// The gather that counts the job is notified.
     Gather,
-    /// The job that spawned this job, or the flow nodes that wait for it, are notified.
+    /// The job that spawned this job, or the flow nodes that wait for this job, are notified.
     Jobs,
 }
 
-/// Statement that writes a verdict: the common statement or a separate one.
+/// Statement that writes a verdict: the common statement or a separate statement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SettlePath {
-    /// The verdict has no separate statement.
+    /// Common statement, for all verdicts without a separate statement.
     Settle,
-    /// The job is completed and leaves no record.
+    /// Completes the job and leaves no record.
     Forget,
-    /// The job is parked until a signal arrives.
+    /// Parks the job until a signal arrives.
     Park,
-    /// The job restarts with another payload.
+    /// Restarts the job with another payload.
     Restart,
-    /// The job expired before it started.
+    /// Expires a job that has not started.
     Expire,
 }
 
-/// Payload with which a durable job restarts.
+/// New payload of a durable job that restarts.
 #[derive(Clone, PartialEq, Eq)]
 pub struct RestartPayload {
     /// Stored name of the job type, which includes the version of the payload.
     pub stored: String,
-    /// Payload as JSON text, in the form sent to the store.
+    /// Payload as JSON text, sealed if the job type requires it.
     pub payload: String,
 }
 
@@ -84,7 +83,7 @@ impl fmt::Debug for RestartPayload {
     }
 }
 
-/// Verdict of one attempt, with everything that is written for it.
+/// Verdict on one attempt, with all values that are written for the verdict.
 #[derive(Clone, Debug)]
 pub struct Ending {
     verdict: Verdict,
@@ -149,14 +148,14 @@ impl Ending {
         self
     }
 
-    /// Sets the payload with which the job restarts.
+    /// Sets the new payload of a job that restarts.
     #[must_use]
     pub fn with_restart(mut self, restart: Option<RestartPayload>) -> Self {
         self.restart = restart;
         self
     }
 
-    /// Returns the payload with which the job restarts, or `None` for other verdicts.
+    /// Returns the new payload of a job that restarts, or `None` for other verdicts.
     pub fn restart(&self) -> Option<&RestartPayload> {
         self.restart.as_ref()
     }
@@ -196,16 +195,16 @@ impl Ending {
         self.error.as_deref()
     }
 
-    /// Returns the verdict name, a parameter of the statements.
+    /// Returns the verdict name, which the statements take as a parameter.
     pub fn verdict_name(&self) -> &'static str {
         match self.verdict {
-            // A record is required if the job has dependents, because the parent reads the output from the record.
+            // A record is required if the job has dependents, because dependents read the output from the record.
             Verdict::Complete if self.keep || self.has_dependents() => "complete",
             Verdict::Complete => FORGET,
             Verdict::Retry(_) => "retry",
-            // Separate statements park and restart jobs. The common statement treats both verdicts as a snooze.
+            // Separate statements, which do not use this name, park and restart jobs. In the common statement both are a snooze.
             Verdict::Snooze(_) | Verdict::Park(_) | Verdict::Restart => "snooze",
-            // A separate statement expires jobs. The common statement treats the verdict as a release.
+            // Jobs are expired by a separate statement, which does not use this name. The common statement treats the verdict as a release.
             Verdict::Release | Verdict::Expire => "release",
             Verdict::Cancel => "cancel",
             Verdict::Dead => "dead",
@@ -215,7 +214,7 @@ impl Ending {
     /// Values that [`verdict_name`](Self::verdict_name) can return.
     pub const VERDICT_NAMES: [&'static str; 7] = ["complete", FORGET, "retry", "snooze", "release", "cancel", "dead"];
 
-    /// Returns the category under which the attempt is counted in the history.
+    /// Returns the history category of the attempt.
     pub fn history_outcome(&self) -> HistoryOutcome {
         match self.verdict {
             Verdict::Complete => HistoryOutcome::Completed,
@@ -242,12 +241,12 @@ impl Ending {
         self.wait().unwrap_or_default().as_secs_f64() * 1000.0
     }
 
-    /// Returns the ordering key of the job.
+    /// Returns the job's ordering key, or `None` if the job has none.
     pub fn key(&self) -> Option<i64> {
         self.key.map(|key| key.id)
     }
 
-    /// Returns the job's ordering key if the verdict releases it to the next job.
+    /// Returns the job's ordering key if the verdict releases the key to the next job.
     pub fn released_key(&self) -> Option<i64> {
         let key = self.key?;
         match self.verdict {
@@ -257,7 +256,8 @@ impl Ending {
         }
     }
 
-    /// Returns whether only the completion must be written. The lease alone then identifies the job, and a gather counts it by number.
+    /// Returns whether the job's completion is all that must be written. This requires a first attempt, a kept record, no output and no
+    /// ordering key. The only possible dependent is a gather, which needs only the number of completed parts.
     pub fn is_plain(&self) -> bool {
         let is_first = self.verdict == Verdict::Complete && self.keep && self.output.is_none() && self.attempt == 1 && self.key.is_none();
         is_first && self.dependents != Dependents::Jobs
@@ -268,7 +268,7 @@ impl Ending {
         self.dependents != Dependents::None
     }
 
-    /// Returns whether the verdict completes a job that only a gather counts.
+    /// Returns whether the verdict completes a job whose only dependent is a gather.
     pub fn completes_part(&self) -> bool {
         self.dependents == Dependents::Gather && self.verdict == Verdict::Complete
     }
@@ -296,7 +296,7 @@ impl Ending {
         self.output.take().is_some()
     }
 
-    /// Removes the texts that the database rejected. Returns whether there were any.
+    /// Replaces the error and removes the output, because the database rejected one of these texts. Returns whether the ending changed.
     pub fn redact(&mut self) -> bool {
         const PLACEHOLDER: &str = "the text of this error cannot be stored";
         let had_output = self.remove_output();

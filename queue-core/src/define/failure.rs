@@ -1,4 +1,4 @@
-//! Failure of a handler, and the consequence of the failure.
+//! Handler failures and their consequences.
 
 use std::{error::Error, fmt, time::Duration};
 
@@ -23,8 +23,8 @@ pub enum FailureKind {
     Retry,
     /// The job is retried after the given delay.
     RetryIn(Duration),
-    /// The job is retried after the given delay, as with [`FailureKind::RetryIn`]. Until then no job starts under the limits named by the
-    /// job's type.
+    /// The job is retried after the given delay, as with [`FailureKind::RetryIn`]. During the delay, no job starts under the limits that
+    /// the job's type names.
     SlowDown(Duration),
     /// The job is not retried and becomes a dead letter.
     Terminal,
@@ -33,7 +33,7 @@ pub enum FailureKind {
 }
 
 impl FailureKind {
-    /// Returns the outcome of an attempt that ended with a failure of this kind. The outcome is an input of [`verdict`](crate::verdict).
+    /// Returns the outcome of an attempt with this kind of failure, as input for [`verdict`](crate::verdict).
     #[doc(hidden)]
     pub fn outcome(self) -> Outcome {
         match self {
@@ -51,18 +51,18 @@ impl Failure {
         Self { kind: FailureKind::Terminal, error: Some(error.into()) }
     }
 
-    /// Creates a failure that is retried after `wait` (for example from `Retry-After`) instead of the type's backoff. With a `wait` of more
-    /// than 100 years, the failure is terminal.
+    /// Creates a failure that is retried after `wait` instead of the type's backoff, for example after the delay in a `Retry-After`
+    /// header. If `wait` exceeds 100 years, the failure is terminal.
     pub fn retry_in(wait: Duration, error: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
         Self::with_delay(FailureKind::RetryIn(wait), wait, Some(error.into()))
     }
 
-    /// Creates a failure for a service that requests fewer calls, for example with status 429. The job is retried after `wait`, and until
-    /// then no job starts under the limits that its type names. If the type names no limit, the limit of the queue applies. Without any
-    /// limit, the failure is the same as [`Failure::retry_in`].
+    /// Creates a failure for a service that requests fewer calls, for example with status 429. The job is retried after `wait`. Until
+    /// then, no job starts under the limits that the job's type names. If the type names no limit, the limit of the queue applies.
+    /// Without any limit, the failure is the same as [`Failure::retry_in`].
     ///
-    /// The attempt is charged as for any other failure, so a job that the service always refuses becomes a dead letter. With a `wait` of
-    /// more than 100 years, the failure is terminal.
+    /// The attempt is charged as for any other failure, so a job that the service always refuses becomes a dead letter. If `wait` exceeds
+    /// 100 years, the failure is terminal.
     ///
     /// ```
     /// use queue_core::Failure;
@@ -75,13 +75,13 @@ impl Failure {
         Self::with_delay(FailureKind::SlowDown(wait), wait, Some(error.into()))
     }
 
-    /// Creates a snooze: the job runs again after `wait`, and the attempt is not charged. With a `wait` of more than 100 years, the failure
-    /// is terminal.
+    /// Creates a snooze: the job runs again after `wait`, and the attempt is not charged. If `wait` exceeds 100 years, the failure is
+    /// terminal.
     pub fn snooze(wait: Duration) -> Self {
         Self::with_delay(FailureKind::Snooze(wait), wait, None)
     }
 
-    /// Creates a failure with a delay. If the delay is too long, the failure is terminal and keeps the error.
+    /// Creates a failure with a delay. If `wait` exceeds [`MAX_WAIT`], the failure is terminal and keeps the error text.
     fn with_delay(kind: FailureKind, wait: Duration, error: Option<Box<dyn Error + Send + Sync>>) -> Self {
         if wait <= MAX_WAIT {
             return Self { kind, error };
@@ -90,8 +90,8 @@ impl Failure {
         Self::terminal(format!("the delay of {} days is longer than 100 years: {about}", wait.as_secs() / 86_400))
     }
 
-    /// Returns the failure for one of `many` jobs that ran together. The failure is never terminal, because the job that caused it is
-    /// unknown.
+    /// Returns the failure for one of `many` jobs that ran in one batch. If `many` exceeds 1, the failure is never terminal, because the
+    /// job that caused the failure is unknown.
     pub(crate) fn for_batch_member(&self, many: usize) -> Self {
         let kind = if self.kind == FailureKind::Terminal && many > 1 { FailureKind::Retry } else { self.kind };
         let error = self.error.as_ref().map(|_| batch_error(&self.to_string(), many).into());
@@ -142,7 +142,7 @@ impl fmt::Debug for Failure {
 
 /// Adds the method `terminal` to results whose error a retry cannot fix: `.terminal()?`.
 pub trait TerminalExt<T> {
-    /// Converts the error into a [`Failure::terminal`].
+    /// Converts the error into a terminal failure; see [`Failure::terminal`].
     ///
     /// # Errors
     /// Returns the error of `self` as a terminal failure.

@@ -5,10 +5,10 @@ use std::{fmt, num::ParseIntError, str::FromStr};
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error as _};
 
-/// Id of a job. An id consists of the database's clock at the enqueue in milliseconds and 20 bits of a sequence.
+/// Id of a job. An id consists of the job's enqueue time, in milliseconds by the database's clock, and 20 bits of a sequence.
 ///
-/// Ids therefore sort by age, and an id determines the day of its job. In JSON an id is a string, because it exceeds the integer range of a
-/// JavaScript number.
+/// Ids therefore sort by age, and an id determines the day partition of its job. In JSON, an id is a string, because it exceeds the
+/// integer range of a JavaScript number.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, sqlx::Type)]
 #[sqlx(transparent)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(value_type = String))]
@@ -53,7 +53,7 @@ impl<'de> Deserialize<'de> for JobId {
     }
 }
 
-/// State of a job. No column stores the state: it follows from the table that holds the job's entry.
+/// State of a job. The table that contains the job's entry determines the state. No column stores the state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "lowercase")]
@@ -62,28 +62,30 @@ pub enum JobState {
     /// The job is waiting behind another job of its ordering key. Entered by an enqueue or a requeue. Left when the job becomes the first
     /// of its key, or by an operator.
     Blocked,
-    /// The job is waiting until it is due. Entered by an enqueue with a time, a retry or a snooze. Left by promotion or by an operator.
+    /// The job is waiting until it is due. Entered by a retry, a snooze, or an enqueue with a start time. Left by promotion or by an
+    /// operator.
     Scheduled,
     /// The job is waiting for a worker. Entered by an enqueue, promotion, release, recovery or requeue. Left by a claim or by an operator.
     Ready,
     /// The job is leased to a worker. Entered by a claim. Left by a settle or a recovery.
     Running,
-    /// The job is durable, has started, and is waiting for a signal. Entered by a settle. Left by a signal, a timeout or an operator.
+    /// The job is waiting for a signal or for other jobs. Durable jobs, flow nodes and jobs beyond an `in_flight` limit can be parked.
+    /// Entered by an enqueue or a settle. Left by a signal, the end of other jobs, a timeout or an operator.
     Parked,
-    /// The job has finished successfully. Entered by a settle. Pruned after the retention.
+    /// The job has finished successfully. Entered by a settle. Pruned after the retention period.
     Completed,
     /// The job is a dead letter. Entered by a settle or a recovery. Left only when an operator requeues or discards the job.
     Dead,
     /// The job was cancelled. Entered by a cancellation, or by a settle or a recovery of a job that is being cancelled. Pruned after the
-    /// retention.
+    /// retention period.
     Cancelled,
-    /// The job did not start before its expiry time, so it never runs. Entered when a worker finds the job after that time. Pruned after
-    /// the retention.
+    /// The job did not start before its expiry time and never runs. Entered when a worker finds the job after that time. Pruned after the
+    /// retention period.
     Expired,
 }
 
 impl JobState {
-    /// All states, in the order in which a job can pass through them.
+    /// All states, in life-cycle order.
     pub const ALL: [Self; 9] = [
         Self::Blocked,
         Self::Scheduled,

@@ -1,4 +1,4 @@
-//! Trait of payload types, which describes the job type.
+//! Trait that payload types implement to describe their job type.
 
 use std::borrow::Cow;
 
@@ -14,7 +14,7 @@ use super::{failure::Failure, options::Options, unique::UniqueKey, version::OldP
     note = "write `#[job]` above the struct, together with `#[derive(Serialize, Deserialize)]`"
 )]
 pub trait JobType: Serialize + DeserializeOwned + Send + Sync + Sized + 'static {
-    /// Return type of the handler, stored with the completed job. The type is `()` unless `output = ..` sets another.
+    /// Output type of the handler, `()` unless `output = ..` sets another type. The output is stored with the completed job.
     type Output: Serialize + DeserializeOwned + Send + 'static;
 
     /// Context type of the handler: [`Context`](crate::Context), or [`Durable`](crate::Durable) for a `durable` type.
@@ -44,15 +44,15 @@ pub trait JobType: Serialize + DeserializeOwned + Send + Sync + Sized + 'static 
         None
     }
 
-    /// Converts the payload of an older [`version`](Options::version) into this type. The option `upgrade = from_v1` sets the function, or
-    /// for several versions `upgrade(1 = from_v1, 2 = from_v2)`.
+    /// Converts the payload of an older [`version`](Options::version) into this type. The option `upgrade = from_v1` sets the function,
+    /// or for several versions `upgrade(1 = from_v1, 2 = from_v2)`.
     ///
-    /// Each function takes the old payload, either as a type that describes the old payload or as `serde_json::Value`. A function returns
-    /// this type, or a `Result` with this type and a `&'static str` as the error message. The message cannot contain payload data.
+    /// Each function takes the old payload as a type with the old fields, or as `serde_json::Value`. A function returns this type, or a
+    /// `Result` with this type and a `&'static str` as the error message. The message cannot contain payload data.
     ///
     /// # Errors
-    /// A payload that cannot be upgraded is a terminal failure. The job becomes a dead letter, which an operator can requeue once a release
-    /// can decode the payload.
+    /// Returns a terminal failure if the payload cannot be upgraded. The job becomes a dead letter, which an operator can requeue once a
+    /// release can decode the payload.
     fn upgrade(old: OldPayload<'_>) -> Result<Self, Failure> {
         no_upgrade(old)
     }

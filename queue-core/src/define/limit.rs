@@ -7,8 +7,8 @@ use super::duration::format_duration;
 /// Limit on the concurrency and the start rate of a job type, a queue, or all types that share a named limit. The limit applies to all
 /// workers together.
 ///
-/// A limit set by an operator (`operate::set_limit`) replaces the declared limit until the operator removes it. A job under several limits
-/// starts once every limit allows it. See `docs/LIMITS.md`.
+/// A limit set by an operator (`operate::set_limit`) replaces the declared limit until the operator's limit is removed. A job under
+/// several limits starts once every limit allows it. See `docs/LIMITS.md`.
 ///
 /// ```
 /// use queue_core::Limit;
@@ -21,13 +21,13 @@ use super::duration::format_duration;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Limit {
-    /// Name shared by job types; `None` for the limit of a single job type or a queue.
+    /// Name of a limit that job types share; `None` for the limit of a single job type or a queue.
     pub name: Option<&'static str>,
     /// Maximum number of running jobs; `None` for no limit.
     pub concurrency: Option<u32>,
     /// Maximum number of starts in any window of the given duration; `None` for no limit.
     pub rate: Option<(u32, Duration)>,
-    /// Maximum number of starts close together; see [`Limit::burst`].
+    /// Maximum number of starts in quick succession; `None` if all starts of the rate may happen at once. See [`Limit::burst`].
     pub burst: Option<u32>,
     /// Whether the limit applies to each key separately; see [`Limit::keyed`].
     pub keyed: bool,
@@ -37,7 +37,7 @@ impl Limit {
     /// Maximum accepted value of `concurrency`.
     pub const MOST: u32 = 1_000_000;
 
-    /// Maximum number of starts in a period of a rate.
+    /// Maximum accepted number of starts per period of a rate.
     pub const MOST_STARTS: u32 = 100_000;
 
     /// Minimum and maximum period of a rate: 100 ms and 365 days.
@@ -45,7 +45,8 @@ impl Limit {
 
     const NONE: Self = Self { name: None, concurrency: None, rate: None, burst: None, keyed: false };
 
-    /// Creates a limit without any restriction. The context in which the limit is used determines its name.
+    /// Creates a limit without a name, a concurrency or a rate, for example for `operate::set_limit`, which takes the name as an
+    /// argument.
     pub const fn new() -> Self {
         Self::NONE
     }
@@ -66,15 +67,15 @@ impl Limit {
     }
 
     /// Sets the name of the limit, as in `name = "stripe"`. All types that use the name share the limit, across queues. Either one of the
-    /// types sets the values, or all types set the same values. By default a type has a limit of its own.
+    /// types sets the values, or all types set the same values. By default, each type has a separate limit.
     #[must_use]
     pub const fn name(mut self, name: &'static str) -> Self {
         self.name = Some(name);
         self
     }
 
-    /// Sets the maximum number of running jobs, as in `concurrency = 10`, from 0 to 1,000,000. Jobs that are snoozed or waiting for a retry
-    /// do not count. Jobs of a crashed worker count until they are recovered.
+    /// Sets the maximum number of running jobs, as in `concurrency = 10`, from 0 to 1,000,000. Jobs that are snoozed or waiting for a
+    /// retry do not count. A crashed worker's jobs count until they are recovered.
     #[must_use]
     pub const fn concurrency(mut self, most: u32) -> Self {
         self.concurrency = Some(most);
@@ -89,17 +90,17 @@ impl Limit {
         self
     }
 
-    /// Sets the maximum number of starts close together under a rate, as in `burst = 5`. With `rate = "30/1m"`, at most 5 jobs then start
-    /// in any window of 5/30 minutes. By default all starts of a rate may happen at once.
+    /// Sets the maximum number of starts in quick succession under a rate, as in `burst = 5`. With `rate = "30/1m"` and `burst = 5`, at
+    /// most 5 jobs start in any window of 10 seconds (5/30 of a minute). By default, all starts of a rate may happen at once.
     #[must_use]
     pub const fn burst(mut self, starts: u32) -> Self {
         self.burst = Some(starts);
         self
     }
 
-    /// Applies the limit to each key separately instead of to all jobs together, as in `key = self.account`. The key is the fairness key of
-    /// the job ([`Options::fair`](crate::Options::fair)); jobs without a key share one limit. A limit that an operator sets for a single
-    /// key takes precedence: `operate::set_limit_key`.
+    /// Applies the limit to each key separately instead of to all jobs together, as in `key = self.account`. The key is the job's
+    /// fairness key ([`Options::fair`](crate::Options::fair)). Jobs without a key share one limit. An operator can set a different limit
+    /// for a single key with `operate::set_limit_key`.
     #[must_use]
     pub const fn keyed(mut self) -> Self {
         self.keyed = true;
@@ -111,7 +112,7 @@ impl Limit {
         self.out_of_range().map(|(what, value, range)| format!("{what} is {value}; it must be {range}"))
     }
 
-    /// Returns the first value that is out of range, as its name, the value and the accepted range.
+    /// Returns the first value that is out of range, as a tuple of its name, the value and the accepted range.
     pub(crate) fn out_of_range(&self) -> Option<(&'static str, String, &'static str)> {
         let rate = self
             .rate

@@ -1,4 +1,4 @@
-//! Definition of job types: options, retries, uniqueness, and the vocabulary shared by all other modules. This module uses neither the
+//! Definition of job types (options, retries and uniqueness), and basic types that all other modules use. This module uses neither the
 //! database nor a clock.
 
 mod choices;
@@ -6,7 +6,7 @@ mod failure;
 mod id;
 mod job_type;
 mod limit;
-mod of;
+mod node_output;
 mod options;
 mod cron;
 mod ending;
@@ -28,19 +28,19 @@ pub use self::{
     id::{JobId, JobState, UnknownState},
     job_type::{JobType, no_upgrade},
     limit::Limit,
-    of::Of,
+    node_output::NodeOutput,
     options::Options,
     retry::{Backoff, Outcome, Verdict, verdict},
     state_key::StateKey,
     system::Tick,
     timing::{DueTicks, Missed, Overlap, Timing},
-    unique::{Enqueued, OnConflict, Unique, UniqueKey, While},
+    unique::{EnqueueOutcome, OnConflict, Unique, UniqueKey, While},
     version::{OldPayload, stored_type, type_and_version},
 };
 pub(crate) use self::{
     duration::format_duration,
     failure::batch_error,
-    of::{NodeRef, collect_node_refs},
+    node_output::{NodeRef, collect_node_refs},
     retry::MAX_WAIT,
     system::SystemAttributes,
     text::check_output,

@@ -1,74 +1,74 @@
 //! All options of `#[job(..)]`.
 //!
-//! The macro turns each key into a call of the method with the same name, so an editor shows the documentation of that method for the key.
-//! All functions in this file are `const`, so a job type causes no work at startup. The macro checks the values at compile time.
+//! The macro turns each key into a call of the method with the same name, so an editor shows the method's documentation for the key. All
+//! functions in this file are `const`, so a job type causes no work at startup. The macro checks the values at compile time.
 //! [`Registry`](crate::Registry) checks the values again for types written without the macro.
 
 use std::time::Duration;
 
 use crate::define::{Backoff, Durability, KeyPolicy, Limit, Priority, Retain, StateKey, Unique};
 
-/// Options of a job type: its name, its queue, its retries and its timeouts.
+/// Options of a job type, such as its name, queue, retries and timeout.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct Options {
-    /// See [`Options::new`].
+    /// Stored name of the job type; see [`Options::new`].
     pub name: &'static str,
-    /// See [`Options::aliases`].
+    /// Former names of the job type; see [`Options::aliases`].
     pub aliases: &'static [&'static str],
-    /// See [`Options::version`].
+    /// Version of the payload, from 1 to 9999; see [`Options::version`].
     pub version: u16,
-    /// See [`Options::queue`].
+    /// Queue of the jobs, unless an enqueue chooses another queue; see [`Options::queue`].
     pub queue: &'static str,
-    /// See [`Options::priority`].
+    /// Priority of the jobs; see [`Options::priority`].
     pub priority: i16,
-    /// See [`Options::max_attempts`].
+    /// Maximum number of attempts before a job becomes a dead letter; see [`Options::max_attempts`].
     pub max_attempts: i16,
-    /// See [`Options::backoff`].
+    /// Delay after a failed attempt; see [`Options::backoff`].
     pub backoff: Backoff,
-    /// See [`Options::timeout`].
+    /// Maximum duration of an attempt, `None` for no limit; see [`Options::timeout`].
     pub timeout: Option<Duration>,
-    /// See [`Options::expires`].
+    /// Maximum delay before a job starts, `None` if jobs do not expire; see [`Options::expires`].
     pub expires: Option<Duration>,
-    /// See [`Options::retain`].
+    /// Retention of completed, cancelled and expired jobs; see [`Options::retain`].
     pub retain: Retain,
-    /// See [`Options::durability`].
+    /// Durability of an enqueue in its own transaction; see [`Options::durability`].
     pub durability: Durability,
-    /// See [`Options::transactional`].
+    /// Whether the handler and the completion share one transaction; see [`Options::transactional`].
     pub transactional: bool,
-    /// See [`Options::durable`].
+    /// Whether the handler has a durable context; see [`Options::durable`].
     pub durable: bool,
-    /// See [`Options::key_policy`].
+    /// Policy for dead letters of an ordering key; see [`Options::key_policy`].
     pub key_policy: KeyPolicy,
-    /// See [`Options::fair`].
+    /// Whether the type defines a fairness key; see [`Options::fair`].
     pub fair: bool,
-    /// See [`Options::state`].
+    /// State types that the handler requires; see [`Options::state`].
     pub state: &'static [StateKey],
-    /// See [`Options::unique`].
+    /// Uniqueness settings, `None` if jobs are not unique; see [`Options::unique`].
     pub unique: Option<Unique>,
-    /// See [`Options::limit`].
+    /// Limits on running jobs and starts; see [`Options::limit`].
     pub limits: &'static [Limit],
-    /// See [`Options::cron`].
+    /// Cron expression of the type's schedule; see [`Options::cron`].
     pub cron: Option<&'static str>,
-    /// See [`Options::every`].
+    /// Interval of the type's schedule; see [`Options::every`].
     pub every: Option<Duration>,
-    /// See [`Options::tz`].
+    /// Time zone of the cron expression, `None` for UTC; see [`Options::tz`].
     pub tz: Option<&'static str>,
-    /// See [`Options::batch`].
+    /// Maximum number of jobs in a batch, `None` if a handler runs one job at a time; see [`Options::batch`].
     pub batch: Option<usize>,
-    /// See [`Options::batch_wait`].
+    /// Maximum time that a claimed job waits for a fuller batch; see [`Options::batch_wait`].
     pub batch_wait: Duration,
-    /// See [`Options::keep_logs`].
+    /// Maximum size of an attempt's log in bytes, `None` if logs are not stored; see [`Options::keep_logs`].
     pub keep_logs: Option<usize>,
-    /// See [`Options::seal`].
+    /// Name of the keyring that encrypts payloads, `None` for unencrypted payloads; see [`Options::seal`].
     pub seal: Option<&'static str>,
 }
 
 impl Options {
-    /// Creates the options of a job type called `name`, with default values for all other options.
+    /// Creates the options of a job type with the name `name`, and default values for all other options.
     ///
-    /// Jobs are stored under this name. After a rename, waiting jobs are still stored under the old name. No worker runs these jobs unless
-    /// the [`aliases`](Options::aliases) contain the old name. The macro defaults to the struct's name in snake case.
+    /// Jobs are stored under this name. After a rename, waiting jobs are still stored under the old name. No worker runs these jobs
+    /// unless the [`aliases`](Options::aliases) contain the old name. The macro defaults to the struct's name in snake case.
     pub const fn new(name: &'static str) -> Self {
         Self {
             name,
@@ -100,23 +100,23 @@ impl Options {
     }
 
     /// Sets a cron schedule, as in `cron = "30 4 * * MON-FRI"`. Workers that run this type enqueue a job with the default payload at the
-    /// times of the expression. An expression has five fields, or six with seconds first, or is a nickname such as `@daily`. The schedule
-    /// has the name of the type. `Worker::schedule` offers more settings.
+    /// times of the expression. An expression has five fields, or six fields with the seconds first, or is a nickname such as `@daily`.
+    /// The schedule has the same name as the type. `Worker::schedule` offers more settings.
     #[must_use]
     pub const fn cron(mut self, expression: &'static str) -> Self {
         self.cron = Some(expression);
         self
     }
 
-    /// Sets an interval schedule, as in `every = "15m"`. Like [`Options::cron`], but a job is enqueued at every multiple of the interval
-    /// since 1970. The interval is one second to 365 days.
+    /// Sets an interval schedule, as in `every = "15m"`. Workers enqueue jobs as with [`Options::cron`], but at every multiple of the
+    /// interval since 1970. The interval is one second to 365 days.
     #[must_use]
     pub const fn every(mut self, interval: Duration) -> Self {
         self.every = Some(interval);
         self
     }
 
-    /// Sets the time zone of the cron expression, as in `tz = "Europe/Berlin"`. The name is from the IANA database. Default UTC.
+    /// Sets the time zone of the cron expression, as in `tz = "Europe/Berlin"`. The name is from the IANA database. Default: UTC.
     #[must_use]
     pub const fn tz(mut self, zone: &'static str) -> Self {
         self.tz = Some(zone);
@@ -159,8 +159,8 @@ impl Options {
     /// keyring with [`use_keyring`](crate::use_keyring). By default payloads are not encrypted.
     ///
     /// Payloads that are already stored unencrypted remain readable. Only payloads are encrypted, including payloads of schedules.
-    /// Metadata, outputs, errors and checkpoints are not encrypted. `docs/SEALED.md` describes what encryption hides, what it does not
-    /// hide, and how to rotate keys.
+    /// Metadata, outputs, errors and checkpoints are not encrypted. `docs/SEALED.md` describes the protection, its limits, and the
+    /// rotation of keys.
     #[cfg(feature = "seal")]
     #[must_use]
     pub const fn seal(mut self, keyring: &'static str) -> Self {
@@ -190,26 +190,26 @@ impl Options {
         self
     }
 
-    /// Sets the version of the payload, as in `version = 2`, from 1 to 9999. Default 1. Increase the version when the struct cannot
-    /// deserialize payloads that an earlier release enqueued, and convert such payloads with `upgrade = from_v1`
+    /// Sets the version of the payload, as in `version = 2`, from 1 to 9999. Default: 1. Increase the version when the struct cannot
+    /// deserialize payloads that an earlier release enqueued. Convert these payloads with `upgrade = from_v1`
     /// ([`JobType::upgrade`](crate::JobType::upgrade)).
     ///
-    /// Jobs are enqueued with this version. A worker runs jobs of this version and of all earlier versions. Jobs of a newer version are
-    /// left to workers that support the newer version.
+    /// Jobs are enqueued with this version. A worker runs jobs of this version and of all earlier versions. Jobs of a newer version wait
+    /// for workers that support this version.
     #[must_use]
     pub const fn version(mut self, version: u16) -> Self {
         self.version = version;
         self
     }
 
-    /// Sets the queue of the jobs, as in `queue = "mail"`. An enqueue can choose another queue. Default `default`.
+    /// Sets the queue of the jobs, as in `queue = "mail"`. An enqueue can choose another queue. Default: `default`.
     #[must_use]
     pub const fn queue(mut self, queue: &'static str) -> Self {
         self.queue = queue;
         self
     }
 
-    /// Sets the priority, as in `priority = 150`, from -32768 to 32767. Jobs of higher priority run first. Default 100. See [`Priority`]
+    /// Sets the priority, as in `priority = 150`, from -32768 to 32767. Jobs of higher priority run first. Default: 100. See [`Priority`]
     /// for named values.
     #[must_use]
     pub const fn priority(mut self, priority: i16) -> Self {
@@ -217,7 +217,7 @@ impl Options {
         self
     }
 
-    /// Sets the maximum number of attempts before a job becomes a dead letter, as in `max_attempts = 5`, from 1 to 32767. Default 20.
+    /// Sets the maximum number of attempts before a job becomes a dead letter, as in `max_attempts = 5`, from 1 to 32767. Default: 20.
     #[must_use]
     pub const fn max_attempts(mut self, max_attempts: i16) -> Self {
         self.max_attempts = max_attempts;
@@ -240,9 +240,9 @@ impl Options {
         self
     }
 
-    /// Sets the maximum delay before a job starts, as in `expires = "10m"`. The delay is counted from the enqueue, or from the time for
-    /// which the job is scheduled. A job that has not started by then expires: the job does not run, and its dependents are notified. By
-    /// default jobs do not expire.
+    /// Sets the maximum delay before a job starts, as in `expires = "10m"`. The delay is counted from the enqueue, or from the scheduled
+    /// time of the job. A job that has not started within the delay expires. An expired job does not run, and its dependents are
+    /// notified. By default jobs do not expire.
     ///
     /// A job has started once an attempt was charged. Retries therefore continue, and so does a job whose process ended. A job that was
     /// released without a charge, by a shutdown or a snooze, has not started. An enqueue can set a different expiry:
@@ -256,17 +256,17 @@ impl Options {
     /// Sets the retention of completed, cancelled and expired jobs, as in `retain = "30d"`. With `retain = "none"` a completed job is
     /// deleted immediately. Default: the retention of the store.
     ///
-    /// A retention longer than the store's moves rows when their day is dropped, so use it for few jobs. Running workers apply a shorter
-    /// retention about once a minute. The worker that started last determines the retention. Dead letters have a separate retention, the
-    /// worker's `dead_retention`.
+    /// Use a retention longer than the store's for few jobs only. The rows of these jobs are moved when the store drops their day
+    /// partition. If the retention is shorter than the store's, workers delete expired history about once a minute. The worker that
+    /// started last determines the retention. Dead letters have a separate retention, the worker's `dead_retention`.
     #[must_use]
     pub const fn retain(mut self, retain: Retain) -> Self {
         self.retain = retain;
         self
     }
 
-    /// Sets whether an enqueue in its own transaction waits for the disk, as in `durability = relaxed`. See [`Durability::Relaxed`] for the
-    /// risk. The option has no effect in a transaction of the caller. Default `full`: the enqueue waits.
+    /// Sets whether an enqueue in its own transaction waits for the disk, as in `durability = relaxed`. See [`Durability::Relaxed`] for
+    /// the risk. The option has no effect in a transaction of the caller. With the default, `full`, the enqueue waits.
     #[must_use]
     pub const fn durability(mut self, durability: Durability) -> Self {
         self.durability = durability;
@@ -277,14 +277,14 @@ impl Options {
     /// [`Context::transaction`](crate::Context::transaction). By default the handler and the completion use separate transactions. Not
     /// available with `durable` or `batch`.
     ///
-    /// Benefit: all writes of the handler in this transaction happen exactly once, because they commit together with the completion. A
-    /// failure, a panic, a timeout or the end of the process rolls the transaction back, and the attempt is charged as usual.
-    /// [`Context::begin`](crate::Context::begin), available to any type, does the same for a part of a handler.
+    /// Benefit: all writes of the handler in this transaction take effect exactly once, because they commit together with the completion.
+    /// A failure, a panic, a timeout or the end of the process rolls the transaction back, and the attempt is charged as usual.
+    /// [`Context::begin`](crate::Context::begin), available to any type, begins such a transaction within the handler.
     ///
     /// Cost: each running job occupies a connection of the pool and needs its own commit, so throughput is far below that of plain jobs.
-    /// Further jobs wait for a connection, so size the pool to the number of slots. A long handler delays vacuum and keeps other workers
-    /// from sleeping deeply. A failed statement in the transaction fails the attempt, unless the statement ran in a nested transaction.
-    /// Effects outside of the transaction may still be repeated.
+    /// If no connection is free, a job waits, so configure at least as many pool connections as slots. A long handler delays vacuum.
+    /// While the handler runs, idle workers keep polling instead of sleeping until a notification. A failed statement in the transaction
+    /// fails the attempt, unless the statement ran in a nested transaction. Effects outside of the transaction may still be repeated.
     #[must_use]
     pub const fn transactional(mut self) -> Self {
         self.transactional = true;
@@ -299,8 +299,8 @@ impl Options {
         self
     }
 
-    /// Sets whether a dead letter blocks its ordering key, as in `key_policy = skip`; see [`KeyPolicy`]. Default `block`: the key waits for
-    /// an operator.
+    /// Sets whether a dead letter blocks its ordering key, as in `key_policy = skip`; see [`KeyPolicy`]. With the default, `block`, the
+    /// key waits for an operator.
     #[must_use]
     pub const fn key_policy(mut self, key_policy: KeyPolicy) -> Self {
         self.key_policy = key_policy;
@@ -308,28 +308,28 @@ impl Options {
     }
 
     /// Enables fair queueing by the text that an expression yields for each job, as in `fair = self.tenant`. Keys with waiting jobs take
-    /// turns: workers claim one job of each key before the second job of any key, regardless of the number of waiting jobs. Fairness
-    /// applies within one queue and one priority; higher priorities go first. By default the oldest job runs first.
+    /// turns, regardless of the number of waiting jobs. Workers claim one job of each key before the second job of any key. Fairness
+    /// applies within one queue and one priority, and higher priorities go first. By default the oldest job runs first.
     ///
-    /// `set_weight` gives a key more turns than other keys. Jobs of one key start in the order in which they became ready; returning jobs
-    /// go to the end. Jobs that SQL enqueues without a key share one turn.
+    /// `set_weight` gives a key more turns than other keys. Jobs of one key start in the order in which they became ready. Retried,
+    /// snoozed and released jobs go behind the other jobs of their key. Jobs that SQL enqueues without a key share one turn.
     #[must_use]
     pub const fn fair(mut self) -> Self {
         self.fair = true;
         self
     }
 
-    /// Declares the state types that the handler requests from its context, as in `state(Mailer, Db)`. A worker without one of these types
-    /// refuses to start.
+    /// Declares the state types that the handler requests from its context, as in `state(Mailer, Db)`. A worker that lacks one of these
+    /// types refuses to start.
     #[must_use]
     pub const fn state(mut self, state: &'static [StateKey]) -> Self {
         self.state = state;
         self
     }
 
-    /// Makes jobs unique, as in `unique(fields(a, b), while = live, on_conflict = keep)`: a queue accepts one job at a time with equal
-    /// fields `a` and `b`. [`While`](crate::While) defines how long a job holds its key, [`OnConflict`](crate::OnConflict) what happens to
-    /// another enqueue. By default jobs are not unique.
+    /// Makes jobs unique, as in `unique(fields(a, b), while = live, on_conflict = keep)`. A queue then accepts one job at a time with
+    /// equal fields `a` and `b`. [`While`](crate::While) defines how long a job holds its key. [`OnConflict`](crate::OnConflict) defines
+    /// the reaction to an enqueue whose key is already held. By default jobs are not unique.
     #[must_use]
     pub const fn unique(mut self, unique: Unique) -> Self {
         self.unique = Some(unique);
@@ -337,8 +337,8 @@ impl Options {
     }
 
     /// Limits the running jobs and the starts of this type over all workers, as in `limit(concurrency = 10, rate = "30/1m", burst = 5)`.
-    /// `limit(name = "stripe", concurrency = 3)` shares the limit among all types that name it. The option may be repeated with different
-    /// names; see [`Limit`]. By default only the slots of the workers limit the jobs.
+    /// `limit(name = "stripe", concurrency = 3)` shares the limit among all types that use the name. The option may be repeated with
+    /// different names; see [`Limit`]. By default only the number of the workers' slots limits the running jobs.
     #[must_use]
     pub const fn limit(mut self, limits: &'static [Limit]) -> Self {
         self.limits = limits;

@@ -1,4 +1,4 @@
-//! Decision what happens to a job after an attempt. Uses neither a clock nor the database nor random numbers.
+//! Decision about a job after an attempt. This module uses no clock, no database and no random numbers.
 //!
 //! Only [`verdict`] decides between a retry and a dead letter.
 
@@ -6,8 +6,9 @@ use std::time::Duration;
 
 /// Delay before the next attempt.
 ///
-/// The delay after attempt `n` is `base` (fixed), `base * n` (linear) or `base * 2^(n-1)` (exponential), at most `max`. The jitter then
-/// changes the delay by up to that share in either direction.
+/// The delay after attempt `n` is `base` for a fixed backoff, `base * n` for a linear backoff, and `base * 2^(n-1)` for an exponential
+/// backoff. The delay is at most `max`. The jitter then lengthens or shortens the delay at random, by up to the fraction `jitter` of the
+/// delay.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Backoff {
     growth: Growth,
@@ -26,7 +27,7 @@ enum Growth {
 /// Maximum delay that a handler may request: 100 years.
 pub(crate) const MAX_WAIT: Duration = Duration::from_hours(100 * 366 * 24);
 
-/// Upper limit of the delay of any backoff: 30 days.
+/// Upper limit for the delay of a backoff: 30 days.
 const MAX_BACKOFF: Duration = Duration::from_hours(30 * 24);
 
 impl Backoff {
@@ -55,16 +56,16 @@ impl Backoff {
         self
     }
 
-    /// Sets the jitter: the share of the delay, from 0 to 1, by which delays vary at random. Jobs that failed together are then not retried
-    /// together. Default 0.
+    /// Sets the jitter: the fraction, from 0 to 1, by which each delay varies at random. Jobs that failed together are then not retried
+    /// together. Default: 0.
     #[must_use]
     pub const fn jitter(mut self, jitter: f64) -> Self {
         self.jitter = jitter;
         self
     }
 
-    /// Returns the delay after attempt number `attempt` (the first is 1). `dice` is a random number from 0 to 1, drawn by the caller from a
-    /// uniform distribution.
+    /// Returns the delay after attempt number `attempt`, counted from 1. `dice` is a random number from 0 to 1, drawn by the caller from
+    /// a uniform distribution.
     ///
     /// ```
     /// # use std::time::Duration;
@@ -95,7 +96,7 @@ impl Default for Backoff {
     }
 }
 
-/// Outcome of an attempt, from which [`verdict`] decides what happens to the job.
+/// Outcome of an attempt. [`verdict`] derives the decision about the job from the outcome.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Outcome {
@@ -103,7 +104,7 @@ pub enum Outcome {
     Ok,
     /// The handler returned an error that a retry may fix.
     Failed,
-    /// The handler returned an error and set the delay of the retry.
+    /// The handler returned an error and set the retry delay.
     RetryIn(Duration),
     /// The handler returned an error that no retry can fix, or the payload cannot be decoded.
     Terminal,
@@ -117,14 +118,14 @@ pub enum Outcome {
     Parked(Option<Duration>),
     /// The handler of a durable job restarted the job with another payload.
     Restarted,
-    /// The attempt was interrupted by a shutdown, or did not start.
+    /// The attempt was interrupted by a shutdown or did not start.
     Interrupted,
     /// The job was cancelled.
     Cancelled,
 }
 
 impl Outcome {
-    /// Returns the name of the outcome that spans use.
+    /// Returns the name of the outcome in tracing spans.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Ok => "ok",
@@ -154,8 +155,7 @@ pub enum Verdict {
     Dead,
     /// The attempt did not fail. The job runs again after the given delay, and no attempt is charged.
     Snooze(Duration),
-    /// The attempt did not fail. The job runs again after a signal for which it is waiting, or after the given delay. No attempt is
-    /// charged.
+    /// The attempt did not fail. The job runs again after one of the signals it awaits, or after the given delay. No attempt is charged.
     Park(Option<Duration>),
     /// The attempt did not fail. The job is ready again with another payload, and its progress is discarded.
     Restart,
@@ -163,12 +163,12 @@ pub enum Verdict {
     Release,
     /// The job is cancelled and kept in the history.
     Cancel,
-    /// The job did not start before its expiry time, and is kept in the history. No outcome leads to this verdict, because there was no
+    /// The job did not start before its expiry time and is kept in the history. No outcome leads to this verdict, because there was no
     /// attempt.
     Expire,
 }
 
-/// Returns the verdict on attempt number `attempt` (the first is 1) of a job with `max_attempts`.
+/// Returns the verdict on attempt number `attempt` (counted from 1) of a job with at most `max_attempts` attempts.
 ///
 /// `dice` is a random number from 0 to 1, drawn by the caller from a uniform distribution.
 pub fn verdict(outcome: Outcome, attempt: u32, max_attempts: u32, backoff: &Backoff, dice: f64) -> Verdict {

@@ -1,8 +1,8 @@
-//! Identification of a type of shared state.
+//! Keys of shared state types.
 
 use std::any::TypeId;
 
-/// Key of a type of shared state that a handler needs.
+/// Key of a shared state type that a handler requires.
 #[derive(Clone, Copy, Debug)]
 pub struct StateKey {
     id: fn() -> TypeId,

@@ -1,4 +1,4 @@
-//! Attributes of a job in the column `job.system`. The store sets them.
+//! Job attributes that the store sets in the column `job.system`.
 
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, de::IgnoredAny};
@@ -6,13 +6,13 @@ use serde_json::value::RawValue;
 
 use super::ending::{Dependents, OrderingKey};
 
-/// Schedule tick for which a job was enqueued; see [`Context::tick`](crate::Context::tick).
+/// Schedule tick that caused the enqueue of a job; see [`Context::tick`](crate::Context::tick).
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Tick {
-    /// Name of the schedule to which the tick belongs.
+    /// Name of the tick's schedule.
     pub schedule: String,
-    /// Planned time of the job. For a manual run, the time of the manual run.
+    /// Planned time of the tick, or the time of a manual run.
     pub at: DateTime<Utc>,
 }
 
@@ -33,14 +33,14 @@ pub(crate) struct SystemAttributes<'a> {
 }
 
 impl<'a> SystemAttributes<'a> {
-    /// Parses the JSON text of the column.
+    /// Parses the column's JSON text. Invalid text counts as empty.
     pub(crate) fn parse(text: Option<&'a str>) -> Self {
         text.and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default()
     }
 
-    /// Returns the kinds of jobs to notify when the job ends.
+    /// Returns which jobs are notified when the job ends.
     pub(crate) fn dependents(&self) -> Dependents {
-        // If in doubt, jobs are notified: a needless lookup is cheap, but a missed notification would leave a job waiting.
+        // If in doubt, dependents are notified: a needless notification is cheap, but a missed notification would leave a job waiting.
         match (self.child_of.or(self.node_of), self.part_of) {
             (Some(_), _) => Dependents::Jobs,
             (None, Some(_)) => Dependents::Gather,
@@ -48,8 +48,8 @@ impl<'a> SystemAttributes<'a> {
         }
     }
 
-    /// Returns the expiry time. A value in any format other than that of `queue.expiry_text` is ignored, because the database ignores it as
-    /// well.
+    /// Returns the expiry time. Ignores a value that is not in the format of `queue.expiry_text`, because the database ignores such a
+    /// value as well.
     pub(crate) fn expires_at(&self) -> Option<DateTime<Utc>> {
         let text: &str = serde_json::from_str(self.expires_at?.get()).ok()?;
         let form = [(10, b'T'), (19, b'.'), (26, b'Z')];
@@ -57,7 +57,7 @@ impl<'a> SystemAttributes<'a> {
         if is_ours { text.parse().ok() } else { None }
     }
 
-    /// Returns the schedule tick for which the job was enqueued, if any.
+    /// Returns the schedule tick that caused the enqueue of the job, if any.
     pub(crate) fn tick(&self) -> Option<Tick> {
         let text = |raw: &RawValue| serde_json::from_str::<String>(raw.get()).ok();
         Some(Tick { schedule: text(self.schedule?)?, at: text(self.tick?)?.parse().ok()? })

@@ -24,7 +24,7 @@ pub(crate) fn storable_error(mut text: String) -> String {
     if text.contains('\0') { text.replace('\0', "\u{fffd}") } else { text }
 }
 
-/// Replaces escaped NUL characters in JSON text with U+FFFD, because jsonb cannot store them.
+/// Replaces escaped NUL characters in JSON text with U+FFFD, because jsonb cannot store NUL.
 pub(crate) fn storable_output(json: String) -> String {
     if !json.contains("\\u0000") {
         return json;
@@ -38,8 +38,8 @@ pub(crate) fn storable_output(json: String) -> String {
             out.push_str("\\ufffd");
             rest = after;
         } else {
-            // Skip the backslash and the escaped character, which may be another backslash. The JSON text of a forged `RawValue` may end
-            // here or contain any character.
+            // The backslash and the escaped character, which may be another backslash, are skipped. In a forged `RawValue`, the text may
+            // end after the backslash, or any character may follow.
             let escape = 1 + after.chars().nth(1).map_or(0, char::len_utf8);
             out.push_str(&after[..escape]);
             rest = &after[escape..];

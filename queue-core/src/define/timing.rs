@@ -1,4 +1,4 @@
-//! Tick times of a schedule, and the handling of missed ticks. The caller passes the time of the database.
+//! Tick times of a schedule, and the handling of missed ticks. The caller passes the database's current time.
 
 use std::time::Duration;
 
@@ -6,10 +6,10 @@ use chrono::{DateTime, TimeDelta, Utc};
 
 use super::{cron::Cron, duration::format_duration};
 
-/// Times at which a schedule has ticks.
+/// Tick times of a schedule.
 #[derive(Clone, Debug)]
 pub enum Timing {
-    /// The times that match a cron expression.
+    /// Times that match a cron expression.
     Cron(Box<Cron>),
     /// Every multiple of the given duration since 1970, in UTC.
     Every(TimeDelta),
@@ -19,12 +19,12 @@ pub enum Timing {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Missed {
-    /// Enqueues one job for all missed ticks, at the time of the last tick. The default.
+    /// Enqueues a single job, for the last of the missed ticks. The default.
     #[default]
     Coalesce,
     /// Enqueues no job for missed ticks.
     Skip,
-    /// Enqueues one job for each of the last missed ticks, up to the given number, which is at most 999.
+    /// Enqueues one job for each of the last missed ticks, up to the given number of ticks (at most 999).
     CatchUp(u16),
 }
 
@@ -37,7 +37,7 @@ pub enum Overlap {
     Skip,
     /// Enqueues a job, which can run concurrently with the earlier job.
     Allow,
-    /// Enqueues a job, which runs after the earlier job. The jobs share an ordering key of the schedule, unless the job has its own.
+    /// Enqueues a job, which runs after the earlier job. Jobs without an ordering key get a key derived from the schedule's name.
     Queue,
 }
 
@@ -48,7 +48,7 @@ pub struct DueTicks {
     pub ticks: Vec<DateTime<Utc>>,
     /// Action for the ticks: `enqueue` or `miss`.
     pub action: &'static str,
-    /// Next due time of the schedule.
+    /// Next due time of the schedule; `None` if no tick follows.
     pub next: Option<DateTime<Utc>>,
 }
 
@@ -80,13 +80,13 @@ impl Timing {
         }
     }
 
-    /// Returns the next ticks after `after`, at most `most`.
+    /// Returns up to `most` ticks after `after`, from the earliest to the latest.
     pub fn next_ticks(&self, after: DateTime<Utc>, most: usize) -> Vec<DateTime<Utc>> {
         std::iter::successors(self.next(after), |tick| self.next(*tick)).take(most).collect()
     }
 
-    /// Returns the last ticks up to `until`, at most `most`, from the earliest to the latest. `from` is the first tick considered. The
-    /// search starts close to `until` and doubles its range each time, so that few earlier ticks are computed.
+    /// Returns the last `most` ticks up to `until` (or fewer), from the earliest to the latest. `from` is the first tick considered. The
+    /// search starts close to `until` and doubles its range each time, which avoids computing many earlier ticks.
     fn last_ticks(&self, from: DateTime<Utc>, until: DateTime<Utc>, most: usize) -> Vec<DateTime<Utc>> {
         let mut back = TimeDelta::minutes(2);
         loop {
@@ -100,8 +100,8 @@ impl Timing {
         }
     }
 
-    /// Returns the ticks to handle at time `now`, and the action for them. `tick` is the next tick of the schedule. Returns `None` if the
-    /// schedule is not due.
+    /// Returns the ticks to handle at time `now`, with the action for these ticks. `tick` is the next tick of the schedule. Returns
+    /// `None` if the schedule is not due.
     pub fn due(
         &self,
         missed: Missed,

@@ -1,6 +1,6 @@
-//! Unique jobs: the key of a job, the time during which the job holds the key, and the outcome of an enqueue whose key is held.
+//! Unique jobs: the job's key, how long the job holds the key, and the outcome of an enqueue whose key is held.
 //!
-//! The SQL function `queue.enqueue_with` stores the keys and implements the protocol.
+//! The SQL function `queue.enqueue_with` stores the keys and enforces uniqueness.
 
 use std::{fmt::Write as _, time::Duration};
 
@@ -10,23 +10,23 @@ use serde_json::Value;
 /// Time during which a job holds its uniqueness key. Keys are scoped to the queue and the job type, so other types and queues may use the
 /// same key.
 ///
-/// The setting with which the holder was enqueued applies, not the setting of later enqueues.
+/// The setting from the holder's enqueue applies. Later enqueues do not change this setting.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum While {
-    /// The job holds the key until the job is completed, cancelled, expired or dead, so no two live jobs have the same key. A requeue by an
-    /// operator does not check the key.
+    /// The job holds the key until the job is completed, cancelled, expired or dead, so no two live jobs have the same key. Only a forced
+    /// requeue by an operator ignores the key.
     #[default]
     Live,
-    /// The job holds the key while it is waiting and no worker has claimed it, so a change after the start leads to another job. A retried
-    /// job holds its key again, unless another job has taken the key.
+    /// The job holds the key until a worker claims the job, so an enqueue after the claim creates another job. A retried job holds its
+    /// key again, unless another job has taken the key.
     ///
-    /// When an enqueue finds a waiting job, that job is not claimed before the transaction of the enqueue ends. The job therefore sees
-    /// everything the transaction has written.
+    /// If an enqueue finds a waiting job, no worker claims that job before the enqueue's transaction ends. The job therefore sees
+    /// everything that the transaction has written.
     Queued,
-    /// The job holds the key until the job's history is pruned, after the type's [`retain`](crate::Options::retain) or the retention of the
-    /// store. Finished work is therefore not repeated. A dead letter holds the key until the dead letter is discarded or its retention
-    /// ends. A type with `retain = "none"` leaves no history of a completed job.
+    /// The job holds the key until the job's history is pruned, after the type's [`retain`](crate::Options::retain) or the retention of
+    /// the store. Finished work is therefore not repeated. A dead letter holds the key until the dead letter is discarded or its
+    /// retention ends. A completed job of a type with `retain = "none"` leaves no history.
     Kept,
     /// The job holds the key for the given duration after the enqueue, regardless of the job's state. The duration is measured by the
     /// database's clock and is at least 1 ms.
@@ -34,7 +34,7 @@ pub enum While {
 }
 
 impl While {
-    /// Returns the value that the SQL functions accept.
+    /// Returns the text form that the SQL functions accept.
     pub(crate) fn to_sql(self) -> String {
         match self {
             Self::Live => "live".to_owned(),
@@ -51,7 +51,7 @@ impl While {
     }
 }
 
-/// Reaction to an enqueue whose key is held by another job. In each case the handle refers to the job that holds the key, and
+/// Reaction to an enqueue whose key is held by another job. In each case, the returned handle refers to the job that holds the key, and
 /// [`JobHandle::outcome`](crate::JobHandle::outcome) reports the conflict.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
@@ -59,15 +59,15 @@ pub enum OnConflict {
     /// Leaves the existing job unchanged.
     #[default]
     Keep,
-    /// Replaces the payload of the existing job if the job is waiting. A running job is left unchanged, and so are all other attributes.
+    /// Replaces the payload of the existing job if the job is waiting. All other attributes are unchanged. A running job is left unchanged.
     Replace,
-    /// Postpones the existing job to the start time of the new enqueue, if the job is waiting and that time is later. The payload is
-    /// unchanged. A running job is left unchanged.
+    /// Postpones the existing job to the start time of the new enqueue, if the job is waiting and the new start time is later. The
+    /// payload is unchanged. A running job is left unchanged.
     Debounce,
 }
 
 impl OnConflict {
-    /// Returns the value that the SQL functions accept.
+    /// Returns the text form that the SQL functions accept.
     pub(crate) fn to_sql(self) -> &'static str {
         match self {
             Self::Keep => "keep",
@@ -77,10 +77,10 @@ impl OnConflict {
     }
 }
 
-/// Outcome of an enqueue, which depends on whether another job holds the key.
+/// Outcome of an enqueue.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Enqueued {
+pub enum EnqueueOutcome {
     /// A new job was created.
     #[default]
     New,
@@ -88,11 +88,11 @@ pub enum Enqueued {
     Kept,
     /// No job was created. The job that holds the key now has the payload of this enqueue.
     Replaced,
-    /// No job was created. The job that holds the key was postponed to the start time of this enqueue, if that time was later.
+    /// No job was created. The job that holds the key was postponed to the start time of this enqueue, if the start time was later.
     Debounced,
 }
 
-impl Enqueued {
+impl EnqueueOutcome {
     /// Parses the outcome that the SQL functions return.
     pub(crate) fn from_sql(outcome: &str) -> Self {
         match outcome {
@@ -118,15 +118,16 @@ impl Unique {
         Self { held: While::Live, on_conflict: OnConflict::Keep }
     }
 
-    /// Sets how long a job holds its key, as in `while = queued`: `live` (the default), `queued`, `kept`, or a duration such as `"1h"`. See
-    /// [`While`].
+    /// Sets how long a job holds its key, as in `while = queued`. The values are `live` (the default), `queued`, `kept`, and durations
+    /// such as `"1h"`. See [`While`].
     #[must_use]
     pub const fn held(mut self, held: While) -> Self {
         self.held = held;
         self
     }
 
-    /// Sets what happens to an enqueue whose key is held: `on_conflict = keep` (the default), `replace` or `debounce`. See [`OnConflict`].
+    /// Sets the reaction to an enqueue whose key is held, as in `on_conflict = replace`. The values are `keep` (the default), `replace`
+    /// and `debounce`. See [`OnConflict`].
     #[must_use]
     pub const fn on_conflict(mut self, on_conflict: OnConflict) -> Self {
         self.on_conflict = on_conflict;
@@ -136,8 +137,8 @@ impl Unique {
 
 /// Key computed from a job's fields. Equal fields have equal keys, in every process and release.
 ///
-/// Each field is written as JSON with sorted object keys and prefixed with its length, so that `("a", "bc")` and `("ab", "c")` differ. Zero
-/// has no sign, as in jsonb.
+/// Each field is written as JSON with sorted object keys and prefixed with its length, so that `("a", "bc")` and `("ab", "c")` differ.
+/// Negative zero is written as zero, as in jsonb.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UniqueKey {
     text: Option<Result<String, String>>,
@@ -150,7 +151,7 @@ impl UniqueKey {
         Self { text: None }
     }
 
-    /// Creates an empty key, to which fields are added.
+    /// Creates an empty key. Add fields with [`field`](Self::field).
     #[must_use]
     pub fn fields() -> Self {
         Self { text: Some(Ok("fields".to_owned())) }
@@ -179,8 +180,8 @@ impl UniqueKey {
     }
 }
 
-/// Writes `value` as JSON with sorted object keys, so that the order in which a map yields its keys is irrelevant. The recursion depth is
-/// bounded, because the payload that contains the value has already been encoded.
+/// Writes `value` as JSON with sorted object keys, so the iteration order of a map is irrelevant. The recursion depth is bounded, because
+/// the payload that contains the value has already been encoded.
 fn write_sorted(value: &Value, out: &mut String) {
     match value {
         Value::Array(items) => {
@@ -204,7 +205,7 @@ fn write_sorted(value: &Value, out: &mut String) {
             out.push('}');
         }
         Value::Number(number) if number.is_f64() && number.as_f64() == Some(0.0) => out.push_str("0.0"),
-        // Neither operation fails, because a scalar is written to a `String`.
+        // Writing a scalar to a `String` does not fail.
         scalar => drop(write!(out, "{scalar}")),
     }
 }

@@ -5,8 +5,8 @@ use std::{borrow::Cow, fmt};
 /// Maximum payload version of a type.
 pub(crate) const MAX_VERSION: u16 = 9999;
 
-/// Returns the name under which jobs with payloads of this version are stored. The SQL function `queue.stored_type` returns the same name.
-/// The first version is stored under the plain name, so that types without versions are unaffected.
+/// Returns the stored name of the job type `name` at this payload version, like the SQL function `queue.stored_type`. The first version
+/// is stored under the plain name, so types without versions are unaffected.
 pub fn stored_type(name: &'static str, version: u16) -> Cow<'static, str> {
     if version > 1 { Cow::Owned(format!("{name}@{version}")) } else { Cow::Borrowed(name) }
 }
@@ -20,7 +20,7 @@ pub fn type_and_version(stored: &str) -> (&str, u16) {
     }
 }
 
-/// Payload that a release with an older version of the type enqueued. Input of [`JobType::upgrade`](crate::JobType::upgrade).
+/// Payload enqueued by a release with an older version of the type. Input of [`JobType::upgrade`](crate::JobType::upgrade).
 #[derive(Clone, Copy)]
 pub struct OldPayload<'a> {
     version: u16,
@@ -32,7 +32,7 @@ impl<'a> OldPayload<'a> {
         Self { version, text }
     }
 
-    /// Returns the version with which the payload was enqueued. The first version is 1.
+    /// Returns the version of the payload, counted from 1.
     pub fn version(&self) -> u16 {
         self.version
     }

@@ -20,7 +20,7 @@ use super::{
 };
 use crate::{
     connect::{IntoConnection, JobRef},
-    define::{Durability, Enqueued, JobType},
+    define::{Durability, EnqueueOutcome, JobType},
     error::Error,
     schema::{Connection, Store},
     trace,
@@ -29,7 +29,7 @@ use crate::{
 /// Builder for an enqueue of many jobs of one type. Created by [`Job::enqueue_all`](crate::Job::enqueue_all).
 ///
 /// Set the options that differ from the type's, then await the builder. The result is the number of jobs, or for a unique type the number
-/// of new jobs. Jobs of a unique type are written one by one, which is ten times slower.
+/// of new jobs. Jobs of a unique type are enqueued one by one, which is ten times slower than for other types.
 ///
 /// On `&pool`, all jobs are written in one transaction, and large sets are sent by `COPY`. On a connection outside a transaction, all jobs
 /// are written in one transaction as well. In your transaction, the jobs exist if and only if the transaction commits. Roll your
@@ -131,7 +131,7 @@ impl<'c, J: JobType> IntoFuture for EnqueueAll<'c, J, Vec<JobHandle<J>>> {
         Box::pin(async move {
             let store = self.store;
             let written = self.send(true).await?;
-            let outcomes = written.outcomes.into_iter().chain(std::iter::repeat(Enqueued::New));
+            let outcomes = written.outcomes.into_iter().chain(std::iter::repeat(EnqueueOutcome::New));
             let handle = |(id, outcome)| JobHandle::enqueued(JobRef::from_id(id).in_store(store), outcome);
             Ok(written.ids.unwrap_or_default().into_iter().zip(outcomes).map(handle).collect())
         })

@@ -19,9 +19,9 @@ use crate::{
     trace,
 };
 
-/// Jobs of any types that are enqueued together, in the order in which they were added.
+/// Jobs of any types that are enqueued together, in insertion order.
 ///
-/// Payloads are checked when they are added. Enqueuing does not change the batch, so a transaction can be retried.
+/// [`add`](Self::add) checks the payload. Enqueuing does not change the batch, so a transaction can be retried.
 ///
 /// ```no_run
 /// # use std::time::Duration;
@@ -45,7 +45,7 @@ pub struct Batch {
     store: Store,
     durability: Option<Durability>,
     jobs: Vec<EncodedJob>,
-    /// Options of the jobs, in the order of the jobs.
+    /// Options of each job, in insertion order.
     options: Vec<EnqueueOptions>,
 }
 
@@ -83,7 +83,7 @@ impl Batch {
         self.jobs.is_empty()
     }
 
-    /// Enqueues all jobs of the batch. Returns the ids of the jobs, in the order in which the jobs were added.
+    /// Enqueues all jobs of the batch. Returns the ids of the jobs in insertion order.
     ///
     /// If another job holds the key of a unique job, the returned id is the id of the holder. Connections and transactions are handled as
     /// in [`EnqueueAll`](super::EnqueueAll).
@@ -124,7 +124,8 @@ impl Batch {
         write_all(on, store, self.durability, options, Box::new(rows), true).await
     }
 
-    /// Returns the tracing span of the enqueue. The span has the queue and the job type if all jobs have the same.
+    /// Returns the tracing span of the enqueue. The span has the queue if all jobs have the same queue, and the job type if all jobs have
+    /// the same type.
     fn span(&self) -> Span {
         let first = self.options.first();
         let queue = first.map(|first| &*first.queue).filter(|queue| self.options.iter().all(|other| other.queue == *queue));

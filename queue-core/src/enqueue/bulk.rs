@@ -1,10 +1,10 @@
 //! Writes many jobs, by `INSERT` (module `insert`) or by `COPY` (module `copy`). `COPY` is 10 % faster. A million jobs take little more
 //! memory than ten thousand.
 //!
-//! `COPY` is used only for sets larger than one chunk, because starting and ending a `COPY` is expensive. It is used only on pool
-//! connections. If the future of a `COPY` is dropped, `sqlx` loses track of the server's responses, and the connection must be closed. A
-//! connection borrowed from the caller cannot be closed, and later borrowers would read responses to earlier statements. From the first job
-//! with an ordering key on, all jobs are written by `INSERT`.
+//! `COPY` is used only for sets larger than one chunk, because starting and ending a `COPY` is expensive. `COPY` is used only on pool
+//! connections. If the future of a `COPY` is dropped, `sqlx` loses track of the server's responses, so the connection must be closed. A
+//! connection borrowed from the caller cannot be closed, and later borrowers would read responses to earlier statements. From the first
+//! job with an ordering key on, all jobs are written by `INSERT`.
 
 use super::{
     copy, each,
@@ -47,7 +47,7 @@ pub(super) async fn write_all(
     }
 }
 
-/// Enqueues the first rows and then the other rows, in the transaction of `session`.
+/// Enqueues the chunk `first`, then the remaining rows, in the transaction of `session`.
 pub(super) async fn write_within<'a>(
     session: &mut Session<'_>,
     store: Store,

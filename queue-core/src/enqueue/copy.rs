@@ -1,7 +1,8 @@
-//! Writes jobs by `COPY`: reserves a block of ids, streams the encoded payloads into `job` under these ids, then copies the entries.
+//! Writes jobs by `COPY`: reserves a block of ids, streams the encoded payloads into `job` under these ids, then copies the entries in
+//! `ready` and `scheduled`.
 //!
-//! Blocks are long, because over TCP every third `COPY` waits for 40 ms: `sqlx` does not disable Nagle's algorithm, and the last message is
-//! small. Dropping the future during a `COPY` leaves the connection in the middle of the protocol, so the owner of the connection must
+//! Blocks are large, because every third `COPY` over TCP waits for 40 ms: `sqlx` does not disable Nagle's algorithm, and the last message
+//! is small. Dropping the future during a `COPY` leaves the connection in the middle of the protocol, so the owner of the connection must
 //! close it.
 
 use std::iter::Peekable;
@@ -25,16 +26,16 @@ const READY: &str = "copy queue.ready (lane, seq, id) from stdin with (format bi
 /// Statement that copies the entries of scheduled jobs.
 const SCHEDULED: &str = "copy queue.scheduled (run_at, id, lane) from stdin with (format binary)";
 
-/// Maximum number of ids that are reserved at a time.
+/// Maximum number of ids per reservation.
 const MAX_BLOCK: usize = 262_144;
 
-/// Number of ids that are reserved when the number of rows is unknown.
+/// Minimum number of ids per reservation, used if the number of rows is unknown.
 const MIN_BLOCK: usize = 8192;
 
 /// Buffer size in bytes. A full buffer is sent to the server.
 const BUFFER_SIZE: usize = 64 * 1024;
 
-/// Writes the rows before the first row that is not plain. Returns the remaining rows.
+/// Writes the rows up to the first row that the copied columns cannot hold. Returns the remaining rows.
 pub(super) async fn write<'r>(
     connection: &mut PgConnection,
     places: &LanePlaces<'_>,
@@ -53,13 +54,13 @@ pub(super) async fn write<'r>(
     Ok(Box::new(rows))
 }
 
-/// Returns whether the copied columns can hold the row. An error counts as plain, and is reported when the row is taken.
+/// Returns whether the copied columns can hold the row. Also returns true for an error. The caller reports the error when it takes the row.
 fn is_plain(row: &Result<EnqueueRow<'_>, Error>) -> bool {
     row.as_ref().map_or(true, EnqueueRow::is_plain)
 }
 
-/// Reserves ids and returns them in ascending order. They are sorted here because jobs are claimed in the order of their ids, and the
-/// sequence occasionally restarts at 0 within a millisecond.
+/// Reserves ids and returns them in ascending order. The ids are sorted because jobs are claimed in id order, and the sequence
+/// occasionally restarts at 0 within a millisecond.
 async fn reserve(connection: &mut PgConnection, places: &LanePlaces<'_>, count: usize) -> Result<Vec<i64>, Error> {
     let reserve = sqlx::query_scalar(places.store.sql(include_str!("../../sql/reserve_ids.sql"))).bind(count as i32);
     let mut ids: Vec<i64> = reserve.fetch_one(connection).await.map_err(|error| store_error(error, places.store))?;
@@ -67,7 +68,7 @@ async fn reserve(connection: &mut PgConnection, places: &LanePlaces<'_>, count: 
     Ok(ids)
 }
 
-/// Copies payloads until no rows or no ids remain. Returns the lane and times of each copied job.
+/// Copies payloads until no rows or no ids remain. Returns the lane and the start time of each copied job.
 async fn copy_jobs<'p>(
     connection: &mut PgConnection,
     places: &'p LanePlaces<'_>,
@@ -78,7 +79,7 @@ async fn copy_jobs<'p>(
     let to_error = |error| store_error(error, places.store);
     let mut copy = CopyStream::begin(connection, places.store.sql(JOB)).await.map_err(to_error)?;
     let mut to = Vec::with_capacity(ids.len());
-    // The ids come first in `zip`: a row must not be taken from the iterator, and then lost, when no id is left.
+    // The loop runs over the ids, so no row is taken from the iterator after the ids are used up.
     for (&id, index) in ids.iter().zip(index..) {
         let Some(row) = rows.next_if(is_plain) else { break };
         let found = row.and_then(|row| places.find(&row, index).map(|place| (row, place)));
@@ -97,7 +98,7 @@ async fn copy_jobs<'p>(
     Ok(to)
 }
 
-/// Copies the entries of jobs: first the entries of ready jobs, then those of scheduled jobs.
+/// Copies the entries of ready jobs, then the entries of scheduled jobs.
 async fn copy_entries(connection: &mut PgConnection, places: &LanePlaces<'_>, ids: &[i64], to: &[&LanePlace]) -> sqlx::Result<()> {
     let mut copy = CopyStream::begin(connection, places.store.sql(READY)).await?;
     let mut scheduled = Vec::new();
@@ -120,7 +121,7 @@ async fn copy_entries(connection: &mut PgConnection, places: &LanePlaces<'_>, id
     copy.finish().await
 }
 
-/// `COPY` in binary format that is in progress.
+/// `COPY` in progress, in binary format.
 struct CopyStream<'c> {
     copy: sqlx::postgres::PgCopyIn<&'c mut PgConnection>,
     buffer: Vec<u8>,

@@ -10,11 +10,11 @@ use super::{
     store_error,
 };
 use crate::{
-    define::{Enqueued, JobId},
+    define::{EnqueueOutcome, JobId},
     error::Error,
 };
 
-/// Writes `first` and then all other rows.
+/// Writes the chunk `first`, then the remaining rows.
 pub(super) async fn write<'a>(
     connection: &mut PgConnection,
     places: &LanePlaces<'_>,
@@ -40,7 +40,7 @@ async fn insert(
     places: &LanePlaces<'_>,
     chunk: &[EnqueueRow<'_>],
     index: u64,
-) -> Result<Vec<(JobId, Enqueued)>, Error> {
+) -> Result<Vec<(JobId, EnqueueOutcome)>, Error> {
     for (row, index) in chunk.iter().zip(index..) {
         places.find(row, index)?;
     }
@@ -52,5 +52,5 @@ async fn insert(
         .fetch_all(connection)
         .await
         .map_err(|error| store_error(error, places.store))?;
-    rows.iter().map(|row| Ok((row.try_get(0)?, Enqueued::from_sql(row.try_get(1)?)))).collect()
+    rows.iter().map(|row| Ok((row.try_get(0)?, EnqueueOutcome::from_sql(row.try_get(1)?)))).collect()
 }

@@ -1,4 +1,4 @@
-//! Expiry of a job, as set by the enqueue: the latest time at which the job may start.
+//! Expiry of a job, set by the enqueue: the latest time when the job may start.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ pub(super) const MAX_DELAY_SECS: u64 = 94_608_000_000;
 pub(super) enum Expiry {
     Never,
     At(DateTime<Utc>),
-    /// The job expires this duration after the earliest time at which it may run.
+    /// The job expires this duration after its earliest start time.
     In(Duration),
 }
 
@@ -36,8 +36,8 @@ impl Expiry {
         }
     }
 
-    /// Returns the expiry time of a job that is due at `due`, or now if `due` is `None`. The SQL function `queue.read_expiry` computes the
-    /// same time.
+    /// Returns the expiry time of a job that is due at `due`, or at `now` if `due` is `None`. The SQL function `queue.read_expiry`
+    /// computes the same time.
     pub(super) fn resolve(self, due: Option<DateTime<Utc>>, now: DateTime<Utc>) -> Result<Option<DateTime<Utc>>, Error> {
         match (self, due) {
             (Self::Never, _) => Ok(None),

@@ -1,33 +1,33 @@
-//! Handles of enqueued jobs.
+//! Handles to enqueued jobs.
 
 use std::{fmt, marker::PhantomData, ops::Deref};
 
 use crate::{
     connect::JobRef,
-    define::{Enqueued, JobId},
+    define::{EnqueueOutcome, JobId},
     schema::Store,
 };
 
-/// Handle of an enqueued job of a known type. The job exists once the transaction in which it was enqueued has committed.
+/// Handle to an enqueued job of a known type. The job exists once the transaction of its enqueue has committed.
 ///
 /// The handle dereferences to a [`JobRef`], which has the job's id, its store, and the operations on the job.
 pub struct JobHandle<J> {
     job: JobRef,
-    outcome: Enqueued,
+    outcome: EnqueueOutcome,
     job_type: PhantomData<fn() -> J>,
 }
 
 impl<J> JobHandle<J> {
-    /// Creates the handle of a job of the default store from its id. Checks neither that the job exists nor that its type is `J`.
+    /// Creates a handle to a job of the default store from the job's id. Checks neither that the job exists nor that its type is `J`.
     pub fn from_id(id: JobId) -> Self {
-        Self::enqueued(JobRef::from_id(id), Enqueued::New)
+        Self::enqueued(JobRef::from_id(id), EnqueueOutcome::New)
     }
 
-    pub(super) fn enqueued(job: JobRef, outcome: Enqueued) -> Self {
+    pub(super) fn enqueued(job: JobRef, outcome: EnqueueOutcome) -> Self {
         Self { job, outcome, job_type: PhantomData }
     }
 
-    /// Returns the handle of the job with the same id in another store; see [`JobHandle::from_id`].
+    /// Returns a handle to the job with the same id in `store`; see [`JobHandle::from_id`].
     #[must_use]
     pub fn in_store(self, store: Store) -> Self {
         Self { job: self.job.in_store(store), ..self }
@@ -48,9 +48,9 @@ impl<J> JobHandle<J> {
         self.job.store()
     }
 
-    /// Returns the outcome of the enqueue, which is [`Enqueued::New`] unless the job is unique and another job held its key. The outcome is
-    /// unknown for a handle created from an id, for which this returns [`Enqueued::New`].
-    pub fn outcome(&self) -> Enqueued {
+    /// Returns the outcome of the enqueue. The outcome is [`EnqueueOutcome::New`] unless the job is unique and another job held its key. For a
+    /// handle created from an id, the outcome is unknown, and this method also returns [`EnqueueOutcome::New`].
+    pub fn outcome(&self) -> EnqueueOutcome {
         self.outcome
     }
 }

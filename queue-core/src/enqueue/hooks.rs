@@ -1,4 +1,4 @@
-//! Enqueue hooks: options that a process adds to every job that it enqueues.
+//! Enqueue hooks: functions that add metadata to every job that the process enqueues.
 
 use std::{
     fmt,
@@ -10,9 +10,9 @@ use serde::Serialize;
 use super::options::EnqueueOptions;
 
 /// Job that is being enqueued, as passed to a hook. See [`on_enqueue`].
-pub struct Enqueuing<'a>(&'a mut EnqueueOptions);
+pub struct PendingEnqueue<'a>(&'a mut EnqueueOptions);
 
-type Hook = Arc<dyn Fn(&mut Enqueuing<'_>) + Send + Sync>;
+type Hook = Arc<dyn Fn(&mut PendingEnqueue<'_>) + Send + Sync>;
 
 /// Registered hooks. The cell is empty in programs without hooks.
 static HOOKS: OnceLock<RwLock<Vec<Hook>>> = OnceLock::new();
@@ -21,10 +21,11 @@ static HOOKS: OnceLock<RwLock<Vec<Hook>>> = OnceLock::new();
 ///
 /// A hook adds metadata, such as a tenant or a trace context, which the handler or a [`Middleware`](crate::Middleware) reads. The hook is
 /// called when an enqueue is awaited, so it sees the task-locals and the span of the awaiting task. For
-/// [`Job::enqueue_all`](crate::Job::enqueue_all) the hook is called once for all jobs, for a batch whenever a job is added.
+/// [`Job::enqueue_all`](crate::Job::enqueue_all) the hook is called once for all jobs. For a batch the hook is called whenever a job is
+/// added.
 ///
-/// Hooks are called in the order of registration, and stay registered until the process ends. Enqueues in SQL do not call hooks. A job with
-/// metadata is not plain, which costs the database server about 10 microseconds per job.
+/// Hooks are called in registration order and stay registered until the process ends. Enqueues in SQL do not call hooks. Metadata costs
+/// the database server about 10 microseconds per job.
 ///
 /// ```
 /// use queue_core::on_enqueue;
@@ -37,7 +38,7 @@ static HOOKS: OnceLock<RwLock<Vec<Hook>>> = OnceLock::new();
 ///     }
 /// });
 /// ```
-pub fn on_enqueue(hook: impl Fn(&mut Enqueuing<'_>) + Send + Sync + 'static) {
+pub fn on_enqueue(hook: impl Fn(&mut PendingEnqueue<'_>) + Send + Sync + 'static) {
     let hooks = HOOKS.get_or_init(RwLock::default);
     hooks.write().unwrap_or_else(PoisonError::into_inner).push(Arc::new(hook));
 }
@@ -48,11 +49,11 @@ pub(super) fn call_hooks(options: &mut EnqueueOptions) {
     // The list is cloned, because a hook may register another hook.
     let hooks = hooks.read().unwrap_or_else(PoisonError::into_inner).clone();
     for hook in hooks {
-        hook(&mut Enqueuing(options));
+        hook(&mut PendingEnqueue(options));
     }
 }
 
-impl Enqueuing<'_> {
+impl PendingEnqueue<'_> {
     /// Returns the name of the job type.
     pub fn job_type(&self) -> &'static str {
         self.0.job_type
@@ -75,7 +76,7 @@ impl Enqueuing<'_> {
 }
 
 /// Omits the metadata because it may be secret.
-impl fmt::Debug for Enqueuing<'_> {
+impl fmt::Debug for PendingEnqueue<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Enqueuing").field("job_type", &self.job_type()).field("queue", &self.queue()).finish_non_exhaustive()
     }

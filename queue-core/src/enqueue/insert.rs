@@ -25,7 +25,7 @@ const CHUNK_BYTES: usize = 2 * 1024 * 1024;
 /// Number of rows that are encoded between two yields to other tasks.
 const YIELD_INTERVAL: usize = 64;
 
-/// Writes `first` and then all other rows.
+/// Writes the chunk `first`, then the remaining rows.
 pub(super) async fn write<'a>(
     connection: &mut PgConnection,
     places: &LanePlaces<'_>,
@@ -109,7 +109,7 @@ async fn insert(connection: &mut PgConnection, places: &LanePlaces<'_>, chunk: &
     query.fetch_one(connection).await.map_err(|error| store_error(error, places.store))
 }
 
-/// JSON text that is sent unchanged as a jsonb parameter.
+/// JSON text that is bound as a jsonb parameter without being parsed first.
 pub(super) struct JsonText<'a>(pub(super) &'a str);
 
 impl Type<Postgres> for JsonText<'_> {

@@ -3,7 +3,7 @@
 use super::{Enqueue, EnqueueAll, Statement, Then};
 use crate::{
     connect::IntoConnection,
-    define::{JobType, Of},
+    define::{JobType, NodeOutput},
 };
 
 /// Payload type that can be enqueued. Implemented for every [`JobType`]; the attribute [`#[job]`](crate::job) usually implements `JobType`.
@@ -11,20 +11,20 @@ pub trait Job: JobType {
     /// Enqueues this job on a pool, on a connection, or in your transaction. In a transaction, the job exists if and only if the
     /// transaction commits.
     ///
-    /// Nothing is enqueued until the builder is awaited. See [`Enqueue`] for the options that can be set before.
+    /// Nothing is enqueued until the builder is awaited. See [`Enqueue`] for the builder's options.
     ///
     /// # Errors
-    /// Returns an error if the payload cannot be stored exactly (NUL, NaN, too large, too deep), an option is out of range, or the queue is
-    /// at its capacity ([`Error::AtCapacity`](crate::Error::AtCapacity)). Also returns an error if the schema is missing or the database
-    /// fails. After a database error the surrounding transaction can only be rolled back.
+    /// Returns an error if the payload cannot be stored exactly (NUL, NaN, too large, too deep), an option is out of range, or the queue
+    /// is at its capacity ([`Error::AtCapacity`](crate::Error::AtCapacity)). Also returns an error if the schema is missing or the
+    /// database fails. After a database error, your transaction can only be rolled back.
     fn enqueue<'c>(self, on: impl IntoConnection<'c>) -> Enqueue<'c, Self> {
         Enqueue::new(self, on)
     }
 
-    /// Creates a statement with three text parameters that enqueues this job in a transaction of another driver: tokio-postgres, diesel,
-    /// sea-orm, an older sqlx.
+    /// Creates a statement with three text parameters that enqueues this job in a transaction of another driver, such as tokio-postgres,
+    /// diesel, sea-orm or an older sqlx.
     ///
-    /// See [`Statement`] for the options that can be set before the statement is built, and the program `examples/drivers` for each of
+    /// See [`Statement`] for the options to set before building the statement. The program `examples/drivers` has an example for each of
     /// these drivers.
     fn statement(self) -> Statement<Self> {
         Statement::new(self)
@@ -32,12 +32,12 @@ pub trait Job: JobType {
 
     /// Enqueues any number of jobs of this type from an iterator, in constant memory and in the iterator's order.
     ///
-    /// Nothing is enqueued until the builder is awaited. See [`EnqueueAll`] for the options that can be set before. Use a
-    /// [`Batch`](crate::Batch) for jobs of several types.
+    /// Nothing is enqueued until the builder is awaited. See [`EnqueueAll`] for the builder's options. Use a [`Batch`](crate::Batch) for
+    /// jobs of several types.
     ///
     /// # Errors
-    /// Returns the errors of [`enqueue`](Job::enqueue). [`Error::OneOfMany`](crate::Error::OneOfMany) names the invalid job. After an error
-    /// no job is enqueued. If you passed a transaction, roll it back.
+    /// Returns the errors of [`enqueue`](Job::enqueue). [`Error::OneOfMany`](crate::Error::OneOfMany) names the invalid job. After an
+    /// error no job is enqueued. If you passed a transaction, roll it back.
     fn enqueue_all<'c, I>(jobs: I, on: impl IntoConnection<'c>) -> EnqueueAll<'c, Self>
     where
         I: IntoIterator<Item = Self>,
@@ -50,7 +50,7 @@ pub trait Job: JobType {
     /// simplest [`Flow`](crate::Flow).
     ///
     /// ```no_run
-    /// # use queue_core::{Job as _, Of, job};
+    /// # use queue_core::{Job as _, NodeOutput, job};
     /// # use serde::{Serialize, Deserialize};
     /// #[job(send_only, output = String)]
     /// #[derive(Serialize, Deserialize)]
@@ -61,7 +61,7 @@ pub trait Job: JobType {
     /// #[job(send_only)]
     /// #[derive(Serialize, Deserialize)]
     /// struct Parse {
-    ///     page: Of<String>,
+    ///     page: NodeOutput<String>,
     /// }
     ///
     /// # async fn example(pool: sqlx::PgPool) -> Result<(), queue_core::Error> {
@@ -69,7 +69,7 @@ pub trait Job: JobType {
     /// let flow = fetch.then(|page| Parse { page }).enqueue(&pool).await?;
     /// # Ok(()) }
     /// ```
-    fn then<N: JobType>(self, next: impl FnOnce(Of<Self::Output>) -> N) -> Then<N> {
+    fn then<N: JobType>(self, next: impl FnOnce(NodeOutput<Self::Output>) -> N) -> Then<N> {
         Then::first(self).then(next)
     }
 }

@@ -22,7 +22,7 @@ use super::{
 };
 use crate::{
     context::{ChunkPosition, Durable, OwnedTransaction, StepName, connection},
-    define::{Enqueued, Failure, JobId, JobResult, JobType},
+    define::{EnqueueOutcome, Failure, JobId, JobResult, JobType},
     error::Error,
     schema::{Connection, Store},
     trace,
@@ -38,14 +38,15 @@ impl Durable {
     /// Spawns a job of one type for each item of an iterator. The jobs run in parallel with this job, on any workers that serve their
     /// queue.
     ///
-    /// Set the options of the jobs that differ from the type's, then await the builder. To wait for all jobs, call [`join`](Parts::join) on
-    /// the returned [`Parts`].
+    /// Set the options of the jobs that differ from the type's, then await the builder. To wait for all jobs, call [`join`](Parts::join)
+    /// on the returned [`Parts`].
     ///
-    /// Each thousand jobs are one commit, so a map may have a million jobs. If an attempt ends after it has spawned some of the jobs, the
-    /// next attempt continues after them. The next attempt runs the iterator from the start, so the iterator must return the same jobs in
-    /// the same order. Once all jobs are spawned, the map is journaled as one step, and later attempts do not run the iterator.
+    /// The jobs are committed a thousand at a time, so a map can have a million jobs. If an attempt ends after it has spawned some of the
+    /// jobs, the next attempt spawns the remaining jobs. The next attempt runs the iterator from the start, so the iterator must return
+    /// the same jobs in the same order. Once all jobs are spawned, the map is journaled as one step, and later attempts do not run the
+    /// iterator.
     ///
-    /// The jobs run even if this job fails or becomes a dead letter. Cancelling this job cancels them.
+    /// The jobs run even if this job fails or becomes a dead letter. Cancelling this job cancels the spawned jobs.
     ///
     /// # Errors
     /// Fails terminally if the name was already used in this attempt, is journaled as a step of another kind, or exceeds 193 bytes. Also
@@ -110,9 +111,9 @@ where
 
     /// Limits the number of jobs that are ready or running at the same time; at least 1. Default: unlimited.
     ///
-    /// The other jobs are `parked`, in their order, until some jobs have ended. Jobs that are waiting for a retry count towards the limit,
-    /// dead letters do not. The limit cannot be combined with a start time. A job with an ordering key is not parked, but counts towards
-    /// the limit.
+    /// Jobs beyond the limit are `parked`. They become ready in the iterator's order as other jobs of the map end. Jobs that are waiting
+    /// for a retry count towards the limit. Dead letters do not. The limit cannot be combined with a start time. A job with an ordering
+    /// key is not parked, but counts towards the limit.
     pub fn in_flight(mut self, most: u32) -> Self {
         self.in_flight = Some(most);
         self
@@ -170,7 +171,7 @@ where
         let (count, at, options) = (rows.len() as i64, ChunkPosition { chunk, first, most }, Arc::clone(&options));
         cx.add_chunk(name, at, move |tx| write(tx, store, options, rows, first)).await?;
         (chunk, first) = (chunk + 1, first + count);
-        // The iterator may never wait, so yield to other tasks of this thread after each chunk.
+        // The iterator may never wait, so this task yields to the other tasks of its thread after each chunk.
         tokio::task::yield_now().await;
     }
     cx.close_map(name, first).await?;
@@ -194,7 +195,7 @@ where
     Ok(rows)
 }
 
-/// Enqueues a chunk in the transaction. Without a transaction, in a test that enqueues nothing, the jobs get invented ids.
+/// Enqueues a chunk in the transaction. Without a transaction, as in a test that enqueues nothing, only assigns placeholder ids.
 async fn write(
     tx: Option<OwnedTransaction>,
     store: Store,
@@ -208,7 +209,7 @@ async fn write(
     let on = Connection::One(connection(&mut tx));
     let written = bulk::write_all(on, store, None, from_ref(&*options), Box::new(rows.into_iter().map(Ok)), true).await?;
     let ids = written.ids.unwrap_or_default();
-    if let Some(place) = written.outcomes.iter().position(|outcome| *outcome != Enqueued::New) {
+    if let Some(place) = written.outcomes.iter().position(|outcome| *outcome != EnqueueOutcome::New) {
         let held = ids.get(place).copied().unwrap_or(JobId(0));
         return Err(format!("job {held} holds the uniqueness key of a mapped job, which is therefore not spawned").into());
     }

@@ -35,7 +35,7 @@ pub use self::{
     batch::Batch,
     flow::{Counts, Flow, FlowHandle, Gather, IfDead, Nested, Node, Source, Then},
     handle::JobHandle,
-    hooks::{Enqueuing, on_enqueue},
+    hooks::{PendingEnqueue, on_enqueue},
     job::Job,
     map::{Map, Parts},
     one::Enqueue,
@@ -45,7 +45,7 @@ pub use self::{
 };
 use crate::{define::JobType, error::Error, schema::Store};
 
-/// Queue at its capacity, as parsed from the `DETAIL` of an error of `queue.take_capacity`.
+/// Name and capacity of a full queue, parsed from the `DETAIL` of the error that `queue.take_capacity` raises.
 #[derive(serde::Deserialize)]
 struct CapacityDetail {
     queue: String,
@@ -57,7 +57,8 @@ fn capacity_detail(error: &sqlx::Error) -> Option<CapacityDetail> {
     serde_json::from_str(detail).ok()
 }
 
-/// Converts a database error of an enqueue. An error about a missing function or schema becomes the error that the schema is not migrated.
+/// Converts a database error of an enqueue. An error about a missing function, table or schema becomes [`Error::NotMigrated`], and an
+/// error about a full queue becomes [`Error::AtCapacity`].
 pub(crate) fn store_error(error: sqlx::Error, store: Store) -> Error {
     match error.as_database_error().and_then(sqlx::error::DatabaseError::code).as_deref() {
         Some("42883" | "42P01" | "3F000") => Error::NotMigrated { schema: store.schema().to_owned() },
@@ -69,8 +70,8 @@ pub(crate) fn store_error(error: sqlx::Error, store: Store) -> Error {
     }
 }
 
-/// Encodes a job that is enqueued later. Returns the unsealed payload and the options as JSON text, and the sealing of the payload. The
-/// options have no time.
+/// Encodes a job that is enqueued later. Returns the unsealed payload and the options as JSON text, and the sealing of the payload. Fails
+/// if the options set a time.
 pub(crate) fn encode_deferred<J: JobType>(job: &J, options: &EnqueueOptions) -> Result<(String, String, Option<Sealing>), Error> {
     options.check()?;
     options.check_without_time()?;

@@ -1,7 +1,7 @@
 //! Enqueue of a single job.
 //!
-//! The SQL function `queue.insert_job` writes a plain job, which is the fast path. `queue.enqueue_with` writes any other job, or
-//! `queue.try_enqueue` if the enqueue may be rejected.
+//! The SQL function `queue.insert_job` is the fast path for a job without keys, metadata or expiry. `queue.enqueue_with` writes any other
+//! job. `queue.try_enqueue` writes a job unless the queue is at its capacity.
 
 use std::{
     borrow::Cow,
@@ -24,7 +24,7 @@ use super::{
 };
 use crate::{
     connect::{IntoConnection, JobRef},
-    define::{Durability, Enqueued, JobId, JobType},
+    define::{Durability, EnqueueOutcome, JobId, JobType},
     error::Error,
     schema::{Connection, Store, in_transaction},
     trace,
@@ -61,7 +61,7 @@ pub struct Enqueue<'c, J, R = JobHandle<J>> {
     store: Store,
     durability: Option<Durability>,
     options: EnqueueOptions,
-    /// Maximum time to wait for capacity, if waiting was requested.
+    /// Maximum time to wait for capacity; `None` if the enqueue does not wait.
     capacity_wait: Option<Duration>,
     returned: PhantomData<fn() -> R>,
 }
@@ -79,8 +79,8 @@ impl<'c, J: JobType> Enqueue<'c, J> {
         Self { job, on: on.into_connection(), store, durability: None, options, capacity_wait: None, returned: PhantomData }
     }
 
-    /// Makes the enqueue return `None` if the queue is at its capacity. Nothing is enqueued then, and your transaction is unchanged.
-    /// Without this option, the enqueue returns [`Error::AtCapacity`], after which the transaction can only be rolled back.
+    /// Makes the enqueue return `None` if the queue is at its capacity. In this case nothing is enqueued, and your transaction is
+    /// unchanged. Without this option, the enqueue returns [`Error::AtCapacity`], after which the transaction can only be rolled back.
     ///
     /// ```no_run
     /// # use queue_core::{Job, job};
@@ -102,8 +102,8 @@ impl<J: JobType, R> Enqueue<'_, J, R> {
     option_methods!((mut self) -> Self, self);
     enqueue_methods!();
 
-    /// Makes the enqueue wait for up to `timeout` while the queue is at its capacity. The first retry is after 5 ms, later retries are at
-    /// increasing intervals up to 250 ms.
+    /// Makes the enqueue wait for up to `timeout` while the queue is at its capacity. The first retry is after 5 ms. Later retries follow
+    /// at increasing intervals of up to 250 ms.
     ///
     /// Waiting producers are not served in order: available capacity goes to the first producer that retries. A waiting producer holds no
     /// locks. If the future is dropped, the job may or may not have been enqueued. Waiting is not allowed in a transaction
@@ -126,13 +126,13 @@ impl<J: JobType, R> Enqueue<'_, J, R> {
         &mut self.options
     }
 
-    /// Returns the handle of the job. Returns `None` if the queue is at its capacity and `unless_at_capacity` is set.
+    /// Enqueues the job and returns the handle to it. Returns `None` if the queue is at its capacity and `unless_at_capacity` is set.
     async fn send(mut self, unless_at_capacity: bool) -> Result<Option<JobHandle<J>>, Error> {
         call_hooks(&mut self.options);
         let span = trace::enqueue_span(Some(&self.options.queue), Some(self.options.job_type));
         self.options.add_trace(trace::current_context(&span).as_ref());
         let sent = self.write(unless_at_capacity).instrument(span.clone()).await;
-        let new = sent.as_ref().map(|handle| handle.as_ref().filter(|handle| handle.outcome() == Enqueued::New).map(JobHandle::id));
+        let new = sent.as_ref().map(|handle| handle.as_ref().filter(|handle| handle.outcome() == EnqueueOutcome::New).map(JobHandle::id));
         trace::record_enqueue(&span, new.as_ref().map(|new| new.as_ref().map(|id| id as &dyn fmt::Display)).map_err(|error| *error));
         sent
     }
@@ -167,17 +167,17 @@ impl<J: JobType, R> Enqueue<'_, J, R> {
     }
 }
 
-/// Encoded job that can be sent any number of times.
+/// Encoded job that can be sent again after the enqueue was rejected.
 struct PreparedEnqueue {
     row: EnqueueRow<'static>,
     options: EnqueueOptions,
     store: Store,
-    /// Whether the commit may return before the transaction is written to disk. The enqueue then has its own transaction.
+    /// Whether the commit can return before the transaction is written to disk. A relaxed enqueue has its own transaction.
     relaxed: bool,
 }
 
 impl PreparedEnqueue {
-    /// Returns the handle of the job. Returns `None` if the queue is at its capacity and `unless_at_capacity` is set.
+    /// Enqueues the job and returns the handle to it. Returns `None` if the queue is at its capacity and `unless_at_capacity` is set.
     async fn send<J>(&self, on: &mut Connection<'_>, unless_at_capacity: bool) -> Result<Option<JobHandle<J>>, Error> {
         let options_json;
         let query = if self.row.is_plain() && !unless_at_capacity {
@@ -189,7 +189,7 @@ impl PreparedEnqueue {
         let row = query.fetch_one(&mut *on.acquire().await?).await.map_err(|error| store_error(error, self.store))?;
         let id: Option<JobId> = row.try_get(0)?;
         // A job that the fast path writes is always new.
-        let outcome = if row.len() > 1 { Enqueued::from_sql(row.try_get(1)?) } else { Enqueued::New };
+        let outcome = if row.len() > 1 { EnqueueOutcome::from_sql(row.try_get(1)?) } else { EnqueueOutcome::New };
         Ok(id.map(|id| JobHandle::enqueued(JobRef::from_id(id).in_store(self.store), outcome)))
     }
 

@@ -25,24 +25,24 @@ macro_rules! option_methods {
             $same
         }
 
-        /// Sets the earliest time at which the job may run. The time is within the years 1970 to 9999, and may be in the past.
+        /// Sets the earliest start time of the job. The time must be within the years 1970 to 9999, and may be in the past.
         pub fn at($($this)*, time: chrono::DateTime<chrono::Utc>) -> $returned {
             $same.options_mut().run = crate::enqueue::start_time::StartTime::At(time);
             $same
         }
 
-        /// Sets the time by which the job must start, by the database's clock, instead of the type's expiry
-        /// ([`Options::expires`](crate::Options::expires)). A job that has not started by then expires and does not run.
+        /// Sets the time by which the job must start, instead of the type's expiry ([`Options::expires`](crate::Options::expires)). A job
+        /// that has not started by then, measured by the database's clock, expires and does not run.
         ///
-        /// The time is within the years 1970 to 9999. If the time has passed, the job expires as soon as a worker finds the job. The
-        /// enqueue is rejected if the job may not run before this time.
+        /// The time must be within the years 1970 to 9999. If the time has passed, the job expires as soon as a worker finds the job. The
+        /// enqueue is rejected if the job is scheduled for this time or later.
         pub fn expires_at($($this)*, time: chrono::DateTime<chrono::Utc>) -> $returned {
             $same.options_mut().expires = crate::enqueue::expiry::Expiry::At(time);
             $same
         }
 
-        /// Sets the expiry relative to the earliest time at which the job may run, which is the enqueue or the scheduled time. See
-        /// [`expires_at`](Self::expires_at). The duration is longer than zero and at most 3,000 years.
+        /// Sets the expiry relative to the job's earliest start time, which is the time of the enqueue or the scheduled time. See
+        /// [`expires_at`](Self::expires_at). The duration must be longer than zero and at most 3,000 years.
         pub fn expires_in($($this)*, wait: std::time::Duration) -> $returned {
             $same.options_mut().expires = crate::enqueue::expiry::Expiry::In(wait);
             $same
@@ -54,27 +54,27 @@ macro_rules! option_methods {
             $same
         }
 
-        /// Sets the queue instead of the type's queue. A worker that serves only certain queues must include this queue.
+        /// Sets the queue instead of the type's queue. Only workers that serve this queue run the job.
         pub fn queue($($this)*, queue: impl Into<String>) -> $returned {
             $same.options_mut().queue = std::borrow::Cow::Owned(queue.into());
             $same
         }
 
-        /// Sets the maximum number of attempts instead of the type's. The minimum is 1.
+        /// Sets the maximum number of attempts instead of the type's maximum. The minimum is 1.
         pub fn max_attempts($($this)*, max_attempts: i16) -> $returned {
             $same.options_mut().max_attempts = max_attempts;
             $same
         }
 
-        /// Sets the ordering key instead of the job's own ([`JobType::ordering_key`](crate::JobType::ordering_key)). The key may have any
-        /// length and must not contain NUL.
+        /// Sets the ordering key, instead of the key that the payload defines ([`JobType::ordering_key`](crate::JobType::ordering_key)).
+        /// The key may have any length and must not contain NUL.
         ///
         /// Jobs of one key in one queue run one at a time, in the commit order of their enqueues. An enqueue therefore waits for open
         /// transactions that have enqueued under the same key. Keys share 1024 locks, so an enqueue occasionally also waits for a
         /// transaction of another key.
         ///
-        /// Two transactions that enqueue under several keys, one after the other, may deadlock. The server then aborts one of them. Enqueue
-        /// such jobs together, with `enqueue_all` or in a `Batch`, which lock all keys in the same order.
+        /// Two transactions that enqueue under several keys, one after the other, may deadlock. The server then aborts one of the
+        /// transactions. Enqueue such jobs together, with `enqueue_all` or in a `Batch`. Both lock all keys in the same order.
         pub fn key($($this)*, key: impl Into<String>) -> $returned {
             $same.options_mut().key = Some(key.into());
             $same
@@ -86,22 +86,22 @@ macro_rules! option_methods {
             $same
         }
 
-        /// Sets the fairness key instead of the job's own ([`JobType::fair_key`](crate::JobType::fair_key)). Jobs of one type with
-        /// different fairness keys take turns, regardless of the number of jobs per key. The key may have any length and must not contain
-        /// NUL.
+        /// Sets the fairness key, instead of the key that the payload defines ([`JobType::fair_key`](crate::JobType::fair_key)). Jobs of
+        /// one type with different fairness keys take turns, regardless of the number of jobs per key. The key may have any length and
+        /// must not contain NUL.
         pub fn fair($($this)*, key: impl Into<String>) -> $returned {
             $same.options_mut().fair = Some(key.into());
             $same
         }
 
-        /// Makes the job unique by `key`. The job is not enqueued if another job of its type holds the key in its queue. The key may be any
-        /// text without U+0000, of any length. This key takes precedence over the key derived from the type's fields. If many jobs are
-        /// enqueued with one key, the first job is written.
+        /// Makes the job unique by `key`. The job is not enqueued if another job of its type holds the key in its queue. The key may be
+        /// any text without U+0000, of any length. This key takes precedence over the key derived from the type's fields. If one enqueue
+        /// contains several jobs with the same key, the first job is written.
         ///
         /// [`JobHandle::outcome`](crate::JobHandle::outcome) returns the outcome. Producers with the same key wait for each other's
         /// transactions, and a rollback frees the key. Uniqueness holds at every isolation level: above read committed, a conflict with
-        /// rows outside of your snapshot is a serialization failure. Transactions that take several keys in different orders may be aborted
-        /// as a deadlock.
+        /// rows outside of your snapshot is a serialization failure. Transactions that take several keys in different orders may
+        /// deadlock, and the server then aborts one of the transactions.
         pub fn unique($($this)*, key: impl Into<String>) -> $returned {
             $same.options_mut().unique.get_or_insert_default().key = Some(key.into());
             $same
@@ -113,17 +113,17 @@ macro_rules! option_methods {
             $same
         }
 
-        /// Sets what this enqueue does if another job holds the key, instead of the type's setting. Default:
+        /// Sets the reaction of this enqueue if another job holds the key, instead of the type's setting. Default:
         /// [`OnConflict::Keep`](crate::OnConflict::Keep).
         pub fn on_conflict($($this)*, on_conflict: crate::define::OnConflict) -> $returned {
             $same.options_mut().unique.get_or_insert_default().on_conflict = Some(on_conflict);
             $same
         }
 
-        /// Adds a value to the job's metadata. Replaces an earlier value of the same key. The metadata of a job has at most 4 KiB of JSON.
+        /// Adds a value to the job's metadata. Replaces an earlier value of the same key. A job's metadata has at most 4 KiB of JSON.
         ///
-        /// Metadata is available to the handler ([`Context::meta`](crate::Context::meta)), in lists and filters, and to code that does not
-        /// know the payload type.
+        /// Metadata is available to the handler ([`Context::meta`](crate::Context::meta)), in lists and filters, and to code that does
+        /// not know the payload type.
         pub fn meta($($this)*, key: impl Into<String>, value: impl serde::Serialize) -> $returned {
             $same.options_mut().add_meta(key.into(), &value);
             $same
@@ -142,12 +142,12 @@ macro_rules! enqueue_methods {
             self
         }
 
-        /// Sets whether the commit of this enqueue waits for the disk, instead of the type's setting. An enqueue of several types waits if
-        /// one of the types requires it. See [`Durability`](crate::Durability) for the risks.
+        /// Sets whether the commit of this enqueue waits for the disk, instead of the type's setting. An enqueue of several types waits
+        /// if at least one type requires it. See [`Durability`](crate::Durability) for the risks.
         ///
-        /// The setting applies if the enqueue has its own transaction: on a pool, or on a connection outside a transaction. The setting has
-        /// no effect in your transaction, because it would also apply to your other writes. Use `set local synchronous_commit = off` in
-        /// your transaction.
+        /// The setting applies if the enqueue has its own transaction: on a pool, or on a connection outside a transaction. The setting
+        /// has no effect in your transaction, because it would also apply to your other writes. Use `set local synchronous_commit = off`
+        /// in your transaction.
         #[must_use = "returns the changed value"]
         pub fn durability(mut self, durability: crate::define::Durability) -> Self {
             self.durability = Some(durability);
@@ -172,7 +172,7 @@ pub(super) use enqueue_methods;
 #[derive(Clone, Debug)]
 pub struct EnqueueOptions {
     pub(super) job_type: &'static str,
-    /// Version of the payload.
+    /// Payload version of the job type.
     version: u16,
     pub(super) durability: Durability,
     pub(super) queue: Cow<'static, str>,
@@ -180,25 +180,25 @@ pub struct EnqueueOptions {
     pub(super) max_attempts: i16,
     pub(super) run: StartTime,
     pub(super) expires: Expiry,
-    /// Ordering key that replaces the job's own.
+    /// Ordering key set by the enqueue; replaces the payload's ordering key.
     pub(super) key: Option<String>,
     pub(super) key_policy: KeyPolicy,
-    /// Fairness key that replaces the job's own.
+    /// Fairness key set by the enqueue; replaces the payload's fairness key.
     pub(super) fair: Option<String>,
-    /// Uniqueness settings, if the job is unique.
+    /// Uniqueness settings; `None` if the job is not unique.
     pub(super) unique: Option<Uniqueness>,
-    /// Metadata. Each value is JSON text, or the error of its encoding.
+    /// Metadata. Each value is JSON text, or an encoding error.
     meta: BTreeMap<String, Result<Box<RawValue>, String>>,
     /// Flow, map or node that counts the job or waits for it.
     pub(super) system: Option<Membership>,
-    /// Name of the keyring, if the payload is stored encrypted.
+    /// Name of the keyring that seals the payload; `None` if the payload is stored unencrypted.
     seal: Option<&'static str>,
 }
 
 /// Maximum size in bytes of a job's metadata in the text form of jsonb. The SQL function `queue.meta_limit()` returns the same value.
 const META_LIMIT: usize = 4096;
 
-/// Uniqueness settings of a job, from its type or its enqueue.
+/// Uniqueness settings of a job, from the job type or set by the enqueue.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Uniqueness {
     /// Key that replaces the key derived from the type's fields.
@@ -229,7 +229,7 @@ impl EnqueueOptions {
         }
     }
 
-    /// Returns the name under which the job is stored.
+    /// Returns the stored name of the job type, which includes the payload version.
     pub(super) fn stored_type(&self) -> Cow<'static, str> {
         stored_type(self.job_type, self.version)
     }
@@ -239,7 +239,7 @@ impl EnqueueOptions {
         self.seal.map(|keyring| Sealing { keyring, job_type: self.job_type, version: self.version })
     }
 
-    /// Returns whether a job without keys of its own would be plain: the columns of an entry can hold all options.
+    /// Returns whether the options set no keys, metadata, membership or expiry. The job is then plain, unless the payload defines keys.
     pub(super) fn is_plain(&self) -> bool {
         self.key.is_none()
             && self.fair.is_none()
@@ -294,8 +294,8 @@ impl EnqueueOptions {
         }
     }
 
-    /// Adds the trace context of the enqueue to the metadata, unless the caller has set a trace context. If the size limit would be
-    /// exceeded, the vendor state is omitted, or else the whole trace context.
+    /// Adds the trace context of the enqueue to the metadata, unless the caller has set a trace context. If the metadata would exceed the
+    /// size limit, omits `tracestate`, or the whole trace context if `traceparent` does not fit either.
     pub(super) fn add_trace(&mut self, carried: Option<&TraceContext>) {
         let Some(TraceContext { traceparent, tracestate }) = carried else { return };
         if self.meta.contains_key(TRACEPARENT) || self.meta.contains_key(TRACESTATE) {
@@ -315,7 +315,7 @@ impl EnqueueOptions {
         self.meta.contains_key(key)
     }
 
-    /// Adds the tenant of the connection to the metadata, and returns the tenant's store. Returns `None` if the connection has no tenant.
+    /// Adds the connection's tenant to the metadata and returns the tenant's store. Returns `None` if the connection has no tenant.
     pub(super) fn set_tenant(&mut self, tenant: Option<(Store, String)>) -> Option<Store> {
         let (store, key) = tenant?;
         self.add_meta(TENANT.to_owned(), &key);
@@ -331,7 +331,7 @@ impl EnqueueOptions {
         self.meta.iter().filter_map(|(key, value)| Some((&**key, &**value.as_ref().ok()?))).collect()
     }
 
-    /// Serializes the options under the names that `queue.enqueue` reads. `EnqueueRow` serializes the keys, because a job may have its own
+    /// Serializes the options under the names that `queue.enqueue` reads. `EnqueueRow` serializes the keys, because a payload may define
     /// keys.
     pub(super) fn write<M: SerializeMap>(&self, to: &mut M) -> Result<(), M::Error> {
         to.serialize_entry("queue", &self.queue)?;

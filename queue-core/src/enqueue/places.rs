@@ -1,4 +1,4 @@
-//! Types shared by all bulk writes: the rows to write, the lane and times of each row, and the result.
+//! Types shared by all bulk writes: the rows to write, the lane and the times of each row, and the result of the write.
 
 use std::{
     borrow::Cow,
@@ -10,7 +10,7 @@ use sqlx::{PgConnection, Row as _, postgres::PgRow};
 
 use super::{options::EnqueueOptions, row::EnqueueRow, store_error};
 use crate::{
-    define::{Enqueued, JobId},
+    define::{EnqueueOutcome, JobId},
     error::Error,
     payload::PayloadError,
     schema::Store,
@@ -23,8 +23,8 @@ pub(super) type EnqueueRows<'a> = Box<dyn Iterator<Item = Result<EnqueueRow<'a>,
 pub(super) struct BulkResult {
     pub(super) count: u64,
     pub(super) ids: Option<Vec<JobId>>,
-    /// Outcomes of jobs with uniqueness keys, and of jobs written together with such jobs. Empty if no job has a uniqueness key.
-    pub(super) outcomes: Vec<Enqueued>,
+    /// Outcome of each job. Empty unless the jobs were enqueued one by one; see the module `each`.
+    pub(super) outcomes: Vec<EnqueueOutcome>,
 }
 
 impl BulkResult {
@@ -35,18 +35,18 @@ impl BulkResult {
         }
     }
 
-    pub(super) fn add_one(&mut self, id: JobId, outcome: Enqueued) {
+    pub(super) fn add_one(&mut self, id: JobId, outcome: EnqueueOutcome) {
         self.add(&[id.0]);
         self.outcomes.push(outcome);
     }
 
     /// Returns the number of jobs that were created.
     pub(super) fn new_jobs(&self) -> u64 {
-        self.count - self.outcomes.iter().filter(|outcome| **outcome != Enqueued::New).count() as u64
+        self.count - self.outcomes.iter().filter(|outcome| **outcome != EnqueueOutcome::New).count() as u64
     }
 }
 
-/// Lanes, times and limits for the options of an enqueue, queried once per enqueue.
+/// Lanes, start and expiry times, and payload size limit of an enqueue. Queried once per enqueue.
 pub(super) struct LanePlaces<'t> {
     pub(super) store: Store,
     options: &'t [EnqueueOptions],
@@ -84,8 +84,8 @@ impl<'t> LanePlaces<'t> {
         Ok(Self { store, options, by_options, payload_limit, has_capacity, through_functions })
     }
 
-    /// Returns the lane and times of a row. Fails if the payload exceeds the limit of the store, which may be lower than the limit of this
-    /// crate. `index` is the index of the row in the enqueue.
+    /// Returns the lane and times of a row. Fails if the payload exceeds the store's size limit, which may be lower than the limit of
+    /// this crate. `index` is the index of the row in the enqueue.
     pub(super) fn find(&self, row: &EnqueueRow<'_>, index: u64) -> Result<&LanePlace, Error> {
         let (size, limit) = (row.payload().len(), self.payload_limit);
         if size <= limit {
@@ -105,21 +105,21 @@ impl<'t> LanePlaces<'t> {
         row.key(self.options_of(row))
     }
 
-    /// Fails if `jobs` certainly exceeds the capacity of a queue. Called before any job is written.
+    /// Fails if `jobs` more jobs would certainly exceed the capacity of a queue. Called before any job is written.
     pub(super) async fn check_capacity(&self, connection: &mut PgConnection, jobs: u64) -> Result<(), Error> {
         if self.has_capacity {
-            self.execute_per_queue(&mut *connection, include_str!("../../sql/look_capacity.sql"), jobs).await?;
-            // Workers may have begun to remove the lanes in the meantime. Find or create the lanes again; from now on they stay, because
-            // this transaction writes to them.
+            self.execute_per_queue(&mut *connection, include_str!("../../sql/check_capacity.sql"), jobs).await?;
+            // Workers may have begun to remove the lanes since the last query, so the lanes are found or created again. The lanes then
+            // stay, because this transaction writes to them.
             let lanes: BTreeSet<_> = self.options.iter().map(lane_of).collect();
             find_or_create_lanes(connection, self.store, lanes.iter(), true).await?;
         }
         Ok(())
     }
 
-    /// Finishes a bulk enqueue. Takes capacity for `jobs` jobs; `jobs` is 0 if the jobs have already taken their capacity. Notifies idle
-    /// workers once per queue, and the workers that process ordering keys. Does nothing for jobs enqueued through SQL functions, which do
-    /// the same.
+    /// Finishes a bulk enqueue. Takes capacity for `jobs` jobs; `jobs` is 0 if the capacity has already been taken. Notifies idle workers
+    /// once per queue. If `keyed` is set, also notifies the workers that process ordering keys. Does nothing after an enqueue through SQL
+    /// functions, because these functions do the same.
     pub(super) async fn finish(&self, connection: &mut PgConnection, jobs: u64, keyed: bool) -> Result<(), Error> {
         if self.through_functions {
             return Ok(());
@@ -146,14 +146,15 @@ impl<'t> LanePlaces<'t> {
     }
 }
 
-/// Finds or creates lanes. With `writes_next`, the caller writes jobs to the lanes next; otherwise the enqueue may still be rejected.
+/// Finds or creates lanes. `writes_next` is true if the caller now writes jobs to the lanes, and false if the enqueue may still be
+/// rejected.
 async fn find_or_create_lanes<'l>(
     connection: &mut PgConnection,
     store: Store,
     lanes: impl Iterator<Item = &'l (&'l str, Cow<'static, str>, i16)> + Clone,
     writes_next: bool,
 ) -> Result<PgRow, Error> {
-    let statement = sqlx::query(store.sql(include_str!("../../sql/meet_lanes.sql")))
+    let statement = sqlx::query(store.sql(include_str!("../../sql/ensure_lanes.sql")))
         .bind(lanes.clone().map(|(queue, ..)| *queue).collect::<Vec<&str>>())
         .bind(lanes.clone().map(|(_, stored, _)| &**stored).collect::<Vec<&str>>())
         .bind(lanes.map(|(.., priority)| *priority).collect::<Vec<i16>>())

@@ -10,7 +10,7 @@ use super::{
 };
 use crate::{
     connect::JobRef,
-    define::{Enqueued, JobId, JobType},
+    define::{EnqueueOutcome, JobId, JobType},
     error::Error,
     schema::Store,
     trace,
@@ -58,7 +58,7 @@ impl<J: JobType> Statement<J> {
         self
     }
 
-    /// Builds the statement. Calls the hooks of [`on_enqueue`](crate::on_enqueue), and adds the current trace context.
+    /// Builds the statement. Calls the hooks of [`on_enqueue`](crate::on_enqueue) and adds the current trace context.
     ///
     /// # Errors
     /// Returns the errors of [`Job::enqueue`](crate::Job::enqueue), except for database errors, which the other driver returns. A queue at
@@ -97,9 +97,9 @@ impl<J> Rendered<J> {
         self.parameters.each_ref().map(String::as_str)
     }
 
-    /// Returns the handle of the job, given the row that the statement returned.
+    /// Returns the handle to the job, given the row that the statement returned.
     pub fn handle(&self, id: i64, outcome: &str) -> JobHandle<J> {
-        JobHandle::enqueued(JobRef::from_id(JobId(id)).in_store(self.store), Enqueued::from_sql(outcome))
+        JobHandle::enqueued(JobRef::from_id(JobId(id)).in_store(self.store), EnqueueOutcome::from_sql(outcome))
     }
 }
 

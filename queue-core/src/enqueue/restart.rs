@@ -13,12 +13,12 @@ use crate::{
 
 impl Durable {
     /// Ends this attempt and restarts the job with `payload`. The job keeps its id and gets an empty journal. A job that runs for years
-    /// thereby stays below the maximum number of steps.
+    /// can thus stay below the maximum number of steps.
     ///
-    /// This method never returns, so neither `?` nor `ok()` nor middleware can treat a restart as a failure. When the handler has nothing
-    /// else to do, its future is dropped, including other branches of a `join!`. One commit under the lease writes the new payload, deletes
+    /// This method never returns, so neither `?` nor `ok()` nor middleware can treat a restart as a failure. The handler's future is
+    /// dropped the next time it waits, including other branches of a `join!`. One commit under the lease writes the new payload, deletes
     /// the old journal and moves the job to the end of its lane. If the process ends before the commit, this attempt is repeated. A
-    /// cancellation requested in the meantime takes precedence.
+    /// cancellation that is requested before the commit takes precedence.
     ///
     /// A restart discards steps, sleeps, received signals, the checkpoint and the progress. The counts of attempts and crashes restart at
     /// zero, so a job that restarts every night has all its attempts each night. The expiry is discarded as well, because the job has
@@ -27,7 +27,7 @@ impl Durable {
     /// A restart keeps the id, metadata, queue, priority, `max_attempts`, failures, logs, and signals that were not received. The ordering,
     /// fairness and uniqueness keys of the enqueue are kept as well, even if the new payload would have different keys. Children of the job
     /// keep running without a parent, so [`join`](crate::Child::join) a child before the restart if its result matters. A signal whose
-    /// `receive` was dropped in a `select!` may already have been received. Such a signal is discarded with the journal.
+    /// `receive` was dropped in a `select!` may already have been received. In this case the signal is discarded with the journal.
     ///
     /// The payload is stored in the same way as in an enqueue, with the type's `version` and `seal`. The attempt fails terminally if the
     /// payload cannot be stored or is not of the job's type.
@@ -57,7 +57,7 @@ impl Durable {
             Ok(restart) => self.request_restart(restart),
             Err(failure) => self.reject_restart(failure),
         }
-        // The attempt is aborted here.
+        // The worker drops this future at the early exit of the attempt.
         pending().await
     }
 }

@@ -1,4 +1,4 @@
-//! Jobs to write. Each job is checked and encoded once, for any of the statements.
+//! Jobs to write. Each job is checked and encoded once, in a form that all enqueue statements accept.
 
 use std::borrow::Cow;
 
@@ -16,7 +16,7 @@ use crate::{
     seal::Nonce,
 };
 
-/// Encoded payload of a job and the keys that its type derives from it.
+/// Encoded payload of a job, and the keys derived from the payload.
 #[derive(Clone)]
 pub(super) struct EncodedJob {
     /// Payload as JSON text. [`EnqueueRow::for_store`] seals the payload if the type requires it.
@@ -29,7 +29,7 @@ pub(super) struct EncodedJob {
 /// One job of an enqueue: the encoded payload, and a reference to its options.
 pub(super) struct EnqueueRow<'a> {
     job: Cow<'a, EncodedJob>,
-    /// All options as JSON text; `None` if the job is plain.
+    /// All options as JSON text; `None` for a plain job, whose options fit into the parameters of the fast path.
     options_json: Option<String>,
     /// Index of the job's options among the options of the enqueue.
     pub(super) options: usize,
@@ -43,7 +43,7 @@ impl EncodedJob {
         key.as_deref().map_or(Ok(()), |key| check_key("the ordering key", key))?;
         let fair = job.fair_key().map(Cow::into_owned);
         fair.as_deref().map_or(Ok(()), |key| check_key("the fair key", key))?;
-        // The key is computed after the payload, whose encoding has checked the depth and the numbers of the key's fields.
+        // The payload is encoded first, because the encoding also checks the nesting depth and the numbers in the key's fields.
         let unique_key = job.unique_key().into_text().transpose().map_err(|what| to_error(PayloadError::Encode(what)))?;
         let Some(sealing) = Sealing::for_type::<J>() else { return Ok(Self { payload, key, fair, unique_key }) };
         // The empty key orders the whole queue and reveals nothing, so it is not hashed.
@@ -60,7 +60,7 @@ impl EncodedJob {
 }
 
 impl<'a> EnqueueRow<'a> {
-    /// Creates a row like [`EnqueueRow::new`]. The payload is sealed for `store` if the type requires it.
+    /// Creates a row like [`EnqueueRow::new`] and seals the payload for `store` if the type requires it.
     pub(super) fn for_store(store: Store, mut job: Cow<'a, EncodedJob>, options: &EnqueueOptions, place: usize) -> Result<Self, Error> {
         if let Some(sealing) = options.sealing() {
             let payload = sealing.seal(&job.payload, store, Nonce::Random)?;
@@ -85,12 +85,12 @@ impl<'a> EnqueueRow<'a> {
         &self.job.payload
     }
 
-    /// Returns the ordering key from the options, or else the job's own key.
+    /// Returns the ordering key from the options, or else the payload's ordering key.
     pub(super) fn key<'r>(&'r self, options: &'r EnqueueOptions) -> Option<&'r str> {
         options.key.as_deref().or(self.job.key.as_deref())
     }
 
-    /// Returns the fairness key from the options, or else the job's own key.
+    /// Returns the fairness key from the options, or else the payload's fairness key.
     fn fair_key<'r>(&'r self, options: &'r EnqueueOptions) -> Option<&'r str> {
         options.fair.as_deref().or(self.job.fair.as_deref())
     }
@@ -100,17 +100,17 @@ impl<'a> EnqueueRow<'a> {
         options.unique.as_ref()?.key.as_deref().or(self.job.unique_key.as_deref())
     }
 
-    /// Returns whether the columns of the statements for plain jobs can hold all options.
+    /// Returns whether the job has no keys, metadata, membership or expiry, so the statements for plain jobs can write it.
     pub(super) fn is_plain(&self) -> bool {
         self.options_json.is_none()
     }
 
-    /// Returns the options as JSON text for `queue.enqueue`, or `None` if the columns can hold all options.
+    /// Returns the options as JSON text for `queue.enqueue`, or `None` if the job is plain.
     pub(super) fn extra_options_json(&self) -> Option<&str> {
         self.options_json.as_deref()
     }
 
-    /// Returns the options as JSON text, even if the job is plain.
+    /// Returns the options as JSON text, also for a plain job.
     pub(super) fn options_json(&self, options: &EnqueueOptions) -> Result<Cow<'_, str>, Error> {
         if let Some(options_json) = &self.options_json {
             return Ok(Cow::Borrowed(options_json));

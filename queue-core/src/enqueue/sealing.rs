@@ -8,7 +8,7 @@ use crate::{
     seal::{self, Nonce, SealScope},
 };
 
-/// Sealing of a type's payloads: the keyring, and the stored name to which a sealed payload is bound.
+/// Sealing of a type's payloads: the keyring, and the stored type name that each sealed payload is bound to.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Sealing {
     pub(super) keyring: &'static str,

@@ -27,9 +27,9 @@ use crate::{
 impl Durable {
     /// Spawns a child: a separate job that runs in parallel with this job, on any worker that serves its queue.
     ///
-    /// The step with this name and the enqueue of the child are one commit, so a name never has two children, however an attempt ends. Set
-    /// the options that differ from the type's, then await the builder. Wait for the result of the returned [`Child`] with
-    /// [`join`](Child::join).
+    /// The step with this name and the enqueue of the child commit together. A name therefore never has two children, regardless of how
+    /// an attempt ends. Set the options that differ from the type's, then await the builder. Wait for the result of the returned
+    /// [`Child`] with [`join`](Child::join).
     ///
     /// A child runs even if its parent fails or becomes a dead letter. Cancelling the parent cancels the child. An expired or dead child
     /// counts as finished for its parent, and requeuing the child has no effect on the parent.
@@ -133,9 +133,9 @@ impl<J> Child<'_, J> {
         self.id
     }
 
-    /// Returns a handle of the child, with which other code can signal, cancel or await the child.
+    /// Returns a handle to the child. Other code can use the handle to signal, cancel or await the child.
     pub fn handle(&self) -> JobHandle<J> {
-        JobHandle::enqueued(JobRef::from_id(self.id).in_store(self.cx.shared().store.anywhere()), crate::define::Enqueued::New)
+        JobHandle::enqueued(JobRef::from_id(self.id).in_store(self.cx.shared().store.anywhere()), crate::define::EnqueueOutcome::New)
     }
 }
 

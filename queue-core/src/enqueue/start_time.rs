@@ -7,7 +7,7 @@ use chrono::{DateTime, Utc};
 use super::expiry::{MAX_DELAY_SECS, is_in_range};
 use crate::{define::format_duration, error::Error};
 
-/// Earliest time at which a job may start, as set by the enqueue.
+/// Earliest start time of a job, as set by the enqueue.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum StartTime {
     Now,
@@ -25,17 +25,17 @@ impl StartTime {
         }
     }
 
-    /// Returns the absolute time, if the enqueue set one.
+    /// Returns the start time if the enqueue set an absolute time.
     pub(super) fn at(self) -> Option<DateTime<Utc>> {
         if let Self::At(time) = self { Some(time) } else { None }
     }
 
-    /// Returns the delay in milliseconds, if the enqueue set one.
+    /// Returns the delay in milliseconds if the enqueue set a delay.
     pub(super) fn after_ms(self) -> Option<f64> {
         if let Self::After(wait) = self { Some(wait.as_secs_f64() * 1000.0) } else { None }
     }
 
-    /// Returns the due time by the database's clock, or `None` if the job is due already.
+    /// Returns the due time by the database's clock, or `None` if the job is already due.
     pub(super) fn due(self, now: DateTime<Utc>) -> Option<DateTime<Utc>> {
         match self {
             Self::Now => None,

@@ -1,19 +1,20 @@
-//! Membership of a job in a flow or a map: the part of the column `job.system` that an enqueue sets.
+//! Membership of a job in a flow or a map. An enqueue writes the membership to the column `job.system`.
 
 use serde::Serialize;
 
 use crate::{error::Error, payload};
 
-/// Maximum size in bytes of the membership as JSON text. The database adds up to 110 bytes, and stores up to 4096 bytes.
+/// Maximum size in bytes of the membership as JSON text. The database adds up to 110 bytes. The column stores at most 4096 bytes.
 const LIMIT: usize = 3900;
 
-/// Flow or map that waits until the job ends. For a child, `queue.spawn` writes the parent instead.
+/// Flow or map that contains the job and waits until the job ends. For a child of a durable job, `queue.spawn` writes the parent instead.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Membership {
-    /// Name of the flow of which the job is a node.
+    /// Name of the flow that contains the job as a node.
     NodeOf(String),
-    /// Map, or node with many jobs, of which the job is a part, as `JOB/NAME`.
+    /// Map, or node with many jobs, that contains the job as a part. The text has the form `JOB/NAME`: the id of the job that waits for
+    /// the parts, and the name of the gather that counts the parts.
     PartOf(String),
 }
 

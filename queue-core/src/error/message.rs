@@ -2,7 +2,8 @@
 
 use crate::program::program_name;
 
-/// Returns a text for a database error. The text omits the server's `DETAIL`, the statement and the password, which could contain data.
+/// Returns a text for a database error. The text omits the server's `DETAIL` and the statement, which could contain data. It also omits
+/// the database address, which could contain a password.
 pub fn message(error: &sqlx::Error) -> String {
     let name = program_name();
     match error {
@@ -40,7 +41,7 @@ pub fn message(error: &sqlx::Error) -> String {
 /// Returns advice for a login that the server rejects. The advice names the part of the address to check.
 fn login_advice(code: &str, message: &str) -> Option<&'static str> {
     Some(match code {
-        // The caller gives its own advice on encryption.
+        // If the server requires encryption, the caller adds the advice.
         "28000" if message.contains("no encryption") => return None,
         "28000" if message.contains("pg_hba") => {
             "add a line for it there, or check the user, host and database in the address: `postgres://USER:password@HOST:5432/NAME`"

@@ -20,26 +20,27 @@ use crate::{
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum Act {
-    /// Cancels the job. A waiting job will not run. A running job becomes cancelling: see [`Acted::Cancelling`].
+    /// Cancels the job. A waiting job will not run. A running job becomes cancelling; see [`OperationOutcome::Cancelling`].
     Cancel,
     /// Schedules a ready or scheduled job for the given time. A time in the past makes the job due immediately.
     Reschedule(DateTime<Utc>),
-    /// Postpones a ready or scheduled job by the given duration, counted from the database's current time. The maximum is 100 years.
+    /// Postpones a ready or scheduled job until the given duration (at most 100 years) after the database's current time.
     Snooze(Duration),
-    /// Makes a scheduled or parked job ready. A durable job then checks whether its wait has ended, and continues to wait if not.
+    /// Makes a scheduled or parked job ready. A durable job then checks whether its wait has ended. If the wait has not ended, the job
+    /// waits again.
     RunNow,
     /// Sets the priority of a ready or scheduled job. Retries and requeues keep the new priority.
     Priority(i16),
-    /// Makes a dead, completed or cancelled job ready at the end of its lane, with all attempts available again. Recorded failures are
-    /// kept; the output is deleted. A job with an ordering key goes to the end of the key. Only a dead letter that blocks its key keeps its
-    /// place.
+    /// Makes a dead, completed, cancelled or expired job ready at the end of its lane, with all attempts available again. Recorded
+    /// failures are kept, and the output is deleted. A job with an ordering key moves behind all other jobs of the key. Only a dead
+    /// letter that blocks its key keeps its position.
     ///
     /// A job whose uniqueness key is held by another job is rejected with [`Error::KeyTaken`]. Operations on many jobs skip such a job
     /// instead.
     Requeue,
     /// Requeues the job like [`Act::Requeue`], even if another job holds the uniqueness key.
     ForceRequeue,
-    /// Deletes a dead letter with its payload and history. If the dead letter blocked an ordering key, the key continues with the next job.
+    /// Deletes a dead letter with its payload and history. If the dead letter blocked an ordering key, the key's next job runs.
     Discard,
 }
 
@@ -48,16 +49,16 @@ pub enum Act {
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "lowercase")]
 #[non_exhaustive]
-pub enum Acted {
+pub enum OperationOutcome {
     /// The operation has taken effect.
     Done,
-    /// The job was running and is now cancelling. Within about a second, the worker triggers the handler's
+    /// The job was running and is now cancelling. Within about a second, the worker cancels the handler's token
     /// [`cancelled`](crate::Context::cancelled). After `cancel_grace`, the worker drops the handler's future. The job is then cancelled,
     /// unless the attempt completes first. The job is never retried, even if the process crashes.
     Cancelling,
 }
 
-/// Optional parameters of the SQL functions. Each operation sets at most one of them.
+/// Optional parameters of the SQL functions. Each operation sets at most one parameter.
 #[derive(Default)]
 struct OperationParams {
     run_at: Option<DateTime<Utc>>,
@@ -80,7 +81,7 @@ impl Act {
         }
     }
 
-    /// Returns a word for the state in which the operation leaves the job, such as `requeued`.
+    /// Returns the name of the operation's result, such as `requeued`.
     pub fn done(self) -> &'static str {
         match self {
             Self::Cancel => "cancelled",
@@ -93,12 +94,12 @@ impl Act {
         }
     }
 
-    /// Returns the job states that the operation selects when applied to a filter, in walk order, and a description for error messages. No
-    /// operation moves a job to a state later in that order, so that no job is visited twice. A requeue of a filter selects dead letters
-    /// only; completed jobs are requeued by their ids.
+    /// Returns the job states that the operation selects when applied to a filter, and a description for error messages. The states are
+    /// processed in the returned order. No operation moves a job to a later state in that order, so no job is processed twice. A requeue
+    /// with a filter selects only dead letters. Finished jobs are requeued by their ids.
     pub(super) fn states(self) -> (&'static [JobState], &'static str) {
         match self {
-            // Blocked jobs are cancelled first. Otherwise, cancelling the first job of a key would release the next job of the key.
+            // Blocked jobs are cancelled first. Otherwise, cancelling the first job of a key would make the key's next job ready.
             Self::Cancel => (
                 &[JobState::Blocked, JobState::Scheduled, JobState::Parked, JobState::Ready, JobState::Running],
                 "blocked, scheduled, parked, ready or running",
@@ -121,7 +122,7 @@ impl Act {
         }
     }
 
-    /// Rejects an out-of-range parameter before a statement is sent, with the error that the database would raise.
+    /// Checks that the parameters are in range, as the database does. Called before a statement is sent.
     pub(super) fn check(self) -> Result<(), Error> {
         match self {
             Self::Reschedule(at) if !(0..=MAX_TIMESTAMP).contains(&at.timestamp()) => {
@@ -135,27 +136,32 @@ impl Act {
     }
 
     /// Applies the operation to one job.
-    pub(super) async fn apply_to_one(self, connection: &mut PgConnection, job: JobRef) -> Result<Acted, Error> {
+    pub(super) async fn apply_to_one(self, connection: &mut PgConnection, job: JobRef) -> Result<OperationOutcome, Error> {
         self.check()?;
         let OperationParams { run_at, wait_ms, priority } = self.params();
-        let statement = sqlx::query_scalar(job.store().sql(include_str!("../../sql/act_on_one.sql")));
+        let statement = sqlx::query_scalar(job.store().sql(include_str!("../../sql/apply_to_one.sql")));
         let statement = statement.bind(job.id()).bind(self.sql_name()).bind(run_at).bind(wait_ms).bind(priority);
         let word: String = statement.fetch_one(connection).await.map_err(|error| explain(error, job.store()))?;
-        Ok(Acted::from_word(&word))
+        Ok(OperationOutcome::from_word(&word))
     }
 
-    /// Applies the operation to the jobs of `ids` whose state allows it, and returns one outcome per changed job.
-    pub(super) async fn apply_to_all(self, connection: &mut PgConnection, store: Store, ids: &[JobId]) -> sqlx::Result<Vec<Acted>> {
+    /// Applies the operation to the jobs in `ids` whose state allows the operation. Returns one outcome per changed job.
+    pub(super) async fn apply_to_all(
+        self,
+        connection: &mut PgConnection,
+        store: Store,
+        ids: &[JobId],
+    ) -> sqlx::Result<Vec<OperationOutcome>> {
         let OperationParams { run_at, wait_ms, priority } = self.params();
-        let statement = sqlx::query_scalar(store.sql(include_str!("../../sql/act_on_all.sql")));
+        let statement = sqlx::query_scalar(store.sql(include_str!("../../sql/apply_to_all.sql")));
         let statement = statement.bind(ids).bind(self.sql_name()).bind(run_at).bind(wait_ms).bind(priority);
         let words: Vec<String> = statement.fetch_all(connection).await?;
-        Ok(words.iter().map(|word| Acted::from_word(word)).collect())
+        Ok(words.iter().map(|word| OperationOutcome::from_word(word)).collect())
     }
 }
 
-impl Acted {
-    /// Converts the word that an SQL function returns. Every word except `cancelling` means that the operation has taken effect.
+impl OperationOutcome {
+    /// Parses the result of an SQL function. Every result except `cancelling` means that the operation has taken effect.
     fn from_word(word: &str) -> Self {
         if word == "cancelling" { Self::Cancelling } else { Self::Done }
     }

@@ -12,7 +12,7 @@ use serde::Serialize;
 use sqlx::PgConnection;
 
 use super::{
-    act::{Act, Acted},
+    act::{Act, OperationOutcome},
     audit::{self, Note},
     filter::Filter,
     rejection::explain,
@@ -25,12 +25,12 @@ use crate::{
     schema::{Connection, Session, Store},
 };
 
-/// Future that applies an operation to all jobs of a filter. Created by [`act_all`] and the functions based on it.
+/// Future that applies an operation to all jobs that a filter selects. Created by [`act_all`] and the functions based on it.
 ///
 /// Processes each job that existed at the start once, in batches of at most 1000 jobs. Each batch is a separate transaction, unless the
-/// connection is already in a transaction. On a pool, a batch fails if it takes longer than a minute or waits longer than ten seconds for a
-/// lock. Jobs that are claimed or locked concurrently are skipped and not counted. After an interruption, completed batches stay in effect,
-/// and running the same operation again processes the remaining jobs. The filter's `limit` and `before` are ignored.
+/// connection is already in a transaction. On a pool, a batch fails if it takes longer than a minute or waits longer than ten seconds for
+/// a lock. Jobs that are claimed or locked concurrently are skipped and not counted. After an interruption, completed batches stay in
+/// effect, and running the same operation again processes the remaining jobs. The filter's `limit` and `before` are ignored.
 ///
 /// ```no_run
 /// # use queue_core::{Store, operate::{self, Filter}};
@@ -42,8 +42,9 @@ use crate::{
 /// ```
 ///
 /// # Errors
-/// [`Error::OutOfRange`] for a state in which the operation is not possible, or a rate below 0.001 jobs per second; [`Error::InvalidName`]
-/// for an invalid name in the filter; database errors.
+/// Returns [`Error::OutOfRange`] if the operation is not possible in the filter's state, if a parameter of the operation is out of range,
+/// or if the rate is below 0.001 jobs per second. Returns [`Error::InvalidName`] if a name in the filter is invalid, and
+/// [`Error::Database`] if a query fails.
 #[must_use = "operations do nothing unless awaited"]
 pub struct ActAll<'c> {
     on: Connection<'c>,
@@ -82,7 +83,7 @@ pub fn act_on<'c>(on: impl IntoConnection<'c>, store: Store, ids: Vec<JobId>, ac
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[non_exhaustive]
-pub struct Swept {
+pub struct BulkOutcome {
     /// Number of jobs on which the operation has taken effect.
     pub done: u64,
     /// Number of jobs that were running and are now cancelling.
@@ -92,15 +93,15 @@ pub struct Swept {
 /// Returns the number of jobs that [`act_all`] would change now.
 ///
 /// # Errors
-/// Same as [`ActAll`].
+/// Returns the errors of [`ActAll`], except for errors about the rate.
 pub async fn count_matching(on: impl IntoConnection<'_>, store: Store, filter: &Filter, act: Act) -> Result<u64, Error> {
     count_matching_up_to(on, store, filter, act, u64::MAX).await
 }
 
-/// Counts jobs like [`count_matching`], but stops soon after `most` jobs. Costs less if only the order of magnitude matters.
+/// Counts jobs like [`count_matching`], but stops soon after `most` jobs. Cheaper if only the order of magnitude matters.
 ///
 /// # Errors
-/// Same as [`ActAll`].
+/// Returns the errors of [`count_matching`].
 pub async fn count_matching_up_to(on: impl IntoConnection<'_>, store: Store, filter: &Filter, act: Act, most: u64) -> Result<u64, Error> {
     let mut session = Session::begin_read_only(on.into_connection()).await?;
     let mut walk = match Walk::begin(session.connection(), store, filter, act).await {
@@ -141,7 +142,7 @@ impl<'c> ActAll<'c> {
         self
     }
 
-    /// Sets the maximum number of jobs. Default: unlimited.
+    /// Sets the maximum number of jobs to process. Default: unlimited.
     pub fn at_most(mut self, jobs: u64) -> Self {
         self.at_most = jobs;
         self
@@ -160,7 +161,7 @@ impl<'c> ActAll<'c> {
         self
     }
 
-    async fn send(self) -> Result<Swept, Error> {
+    async fn send(self) -> Result<BulkOutcome, Error> {
         let Self { mut on, store, filter, act, rate, at_most, mut stop, ids, note } = self;
         if let Some(rate) = rate.filter(|rate| !rate.is_finite() || *rate < MIN_RATE) {
             return Err(Error::OutOfRange { what: "the rate", value: rate.to_string(), range: "at least 0.001 a second" });
@@ -168,7 +169,7 @@ impl<'c> ActAll<'c> {
         // A rate-limited batch has a tenth of the jobs allowed per second, but at least one job.
         let most = rate.map_or(BATCH, |rate| ((rate / 10.0) as i64).clamp(1, BATCH));
         let mut source = JobSource::begin(&mut *on.acquire().await?, store, &filter, act, ids).await?;
-        let (started, mut processed, mut swept, mut entry) = (Instant::now(), 0_usize, Swept::default(), None);
+        let (started, mut processed, mut swept, mut entry) = (Instant::now(), 0_usize, BulkOutcome::default(), None);
         let explain_error = |error| explain(error, store);
         while let left @ 1.. = at_most.saturating_sub(processed as u64) {
             let most = most.min(i64::try_from(left).unwrap_or(most));
@@ -197,18 +198,18 @@ impl<'c> ActAll<'c> {
     }
 }
 
-impl Swept {
-    fn add(&mut self, acted: &[Acted]) {
+impl BulkOutcome {
+    fn add(&mut self, acted: &[OperationOutcome]) {
         for acted in acted {
             match acted {
-                Acted::Done => self.done += 1,
-                Acted::Cancelling => self.cancelling += 1,
+                OperationOutcome::Done => self.done += 1,
+                OperationOutcome::Cancelling => self.cancelling += 1,
             }
         }
     }
 }
 
-/// Source of job ids: a walk over the filter's jobs, or the given ids.
+/// Source of job ids: a scan of the jobs that the filter selects, or a list of ids.
 enum JobSource<'f> {
     Walk(Walk<'f>),
     Ids(std::vec::IntoIter<JobId>),
@@ -236,8 +237,8 @@ impl<'f> JobSource<'f> {
     }
 }
 
-/// Applies the operation to a batch and atomically records it in the audit log. The first batch writes the audit entry and stores its
-/// number in `entry`.
+/// Applies the operation to a batch and atomically records it in the audit log. The first batch writes the audit entry and stores the
+/// entry's number in `entry`.
 async fn apply_and_record(
     connection: &mut PgConnection,
     store: Store,
@@ -245,7 +246,7 @@ async fn apply_and_record(
     ids: &[JobId],
     note: &Note,
     entry: &mut Option<i64>,
-) -> sqlx::Result<Vec<Acted>> {
+) -> sqlx::Result<Vec<OperationOutcome>> {
     let mut session = Session::on(connection).await?;
     let acted = act.apply_to_all(session.connection(), store, ids).await?;
     let jobs = acted.len() as u64;
@@ -259,7 +260,7 @@ async fn apply_and_record(
 }
 
 impl<'c> IntoFuture for ActAll<'c> {
-    type Output = Result<Swept, Error>;
+    type Output = Result<BulkOutcome, Error>;
     type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send + 'c>>;
 
     fn into_future(self) -> Self::IntoFuture {

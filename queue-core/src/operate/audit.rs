@@ -12,9 +12,9 @@ use crate::{connect::IntoConnection, error::Error, schema::Store};
 pub struct Note {
     /// Name of the acting person or program. Truncated to 100 characters.
     pub actor: String,
-    /// One-word name of the operation, at most 40 characters.
+    /// One-word name of the operation. Truncated to 40 characters.
     pub act: String,
-    /// Target of the operation, such as a job, a queue or a filter, at most 500 characters. Must not contain payloads.
+    /// Target of the operation, such as a job, a queue or a filter. Truncated to 500 characters. Must not contain payloads.
     pub what: String,
 }
 
@@ -44,34 +44,34 @@ impl AuditRecord {
     pub const MOST: i64 = 500;
 }
 
-/// Records an operation in the audit log and returns the number of the entry. Call it in the operation's own transaction, so that both
-/// commit together. The last 10,000 entries are kept.
+/// Records an operation in the audit log and returns the number of the entry. Call this function in the operation's transaction, so that
+/// the operation and the entry commit together. The last 10,000 entries are kept.
 ///
 /// # Errors
-/// Database errors.
-pub async fn note_act(on: impl IntoConnection<'_>, store: Store, note: &Note, jobs: u64) -> Result<i64, Error> {
+/// Returns [`Error::Database`] if the query fails.
+pub async fn record_operation(on: impl IntoConnection<'_>, store: Store, note: &Note, jobs: u64) -> Result<i64, Error> {
     let mut on = on.into_connection();
     write_entry(&mut *on.acquire().await?, store, note, jobs).await.map_err(|error| explain(error, store))
 }
 
-/// Writes an audit entry and returns its number. NUL characters are replaced because PostgreSQL text cannot contain them.
+/// Writes an audit entry and returns its number. NUL characters are replaced because PostgreSQL text cannot contain NUL.
 pub(super) async fn write_entry(connection: &mut PgConnection, store: Store, note: &Note, jobs: u64) -> sqlx::Result<i64> {
     let [actor, act, what] = [&note.actor, &note.act, &note.what].map(|text| text.replace('\0', "\u{fffd}"));
-    let statement = sqlx::query_scalar(store.sql(include_str!("../../sql/note_act.sql"))).bind(actor).bind(act).bind(what);
+    let statement = sqlx::query_scalar(store.sql(include_str!("../../sql/record_operation.sql"))).bind(actor).bind(act).bind(what);
     statement.bind(jobs.cast_signed()).fetch_one(connection).await
 }
 
-/// Adds `jobs` to the job count of the entry `note`.
+/// Adds `jobs` to the job count of the entry with the number `note`.
 pub(super) async fn add_jobs(connection: &mut PgConnection, store: Store, note: i64, jobs: u64) -> sqlx::Result<()> {
-    let statement = sqlx::query(store.sql(include_str!("../../sql/count_act.sql"))).bind(note).bind(jobs.cast_signed());
+    let statement = sqlx::query(store.sql(include_str!("../../sql/count_operation.sql"))).bind(note).bind(jobs.cast_signed());
     statement.execute(connection).await.map(drop)
 }
 
-/// Returns the latest entries of the audit log, newest first. Returns at most `most` entries, and only entries with numbers below `before`
-/// if given.
+/// Returns the latest entries of the audit log, newest first, at most `most` entries. If `before` is set, returns only entries with lower
+/// numbers.
 ///
 /// # Errors
-/// Database errors.
+/// Returns [`Error::Database`] if the query fails.
 pub async fn audit(on: impl IntoConnection<'_>, store: Store, before: Option<i64>, most: u32) -> Result<Vec<AuditRecord>, Error> {
     let statement = sqlx::query_as(store.sql(include_str!("../../sql/audit.sql")));
     let statement = statement.bind(before.unwrap_or(i64::MAX)).bind(i64::from(most).clamp(1, AuditRecord::MOST));

@@ -17,22 +17,23 @@ use crate::{
 pub struct Capacity {
     /// Name of the queue.
     pub queue: String,
-    /// Number of waiting jobs at which new jobs are rejected.
+    /// Maximum number of waiting jobs. If this number is reached, new jobs are rejected.
     pub capacity: u64,
-    /// Number of waiting jobs: ready, scheduled and blocked. May exceed the capacity, since jobs that return to the queue are never
-    /// rejected.
+    /// Number of waiting jobs: ready, scheduled and blocked. May exceed the capacity, because retried, released, recovered and requeued
+    /// jobs are never rejected.
     pub waiting: u64,
-    /// Whether more jobs may be waiting, because [`capacities`] stops counting at a limit.
+    /// Whether `waiting` may be too low, because [`capacities`] stops counting at a limit.
     pub partial: bool,
 }
 
-/// Sets the capacity of a queue to `capacity` waiting jobs, or removes it if `None`. Jobs that are already waiting stay. Only new jobs are
-/// rejected, with [`Error::AtCapacity`]. Retried, released, recovered and requeued jobs are never rejected.
+/// Sets the capacity of a queue to `capacity` waiting jobs, or removes the capacity if `capacity` is `None`. Jobs that are already waiting
+/// stay. Only new jobs are rejected, with [`Error::AtCapacity`]. Retried, released, recovered and requeued jobs are never rejected.
 ///
 /// A transaction that began before the change was committed may still enqueue under the old capacity.
 ///
 /// # Errors
-/// [`Error::InvalidName`]; [`Error::OutOfRange`] above 281,474,976,710,656; database errors.
+/// Returns [`Error::InvalidName`] if the queue name is invalid, [`Error::OutOfRange`] if `capacity` exceeds 281,474,976,710,656, and
+/// [`Error::Database`] if the query fails.
 pub async fn set_capacity(on: impl IntoConnection<'_>, store: Store, queue: &str, capacity: Option<u64>) -> Result<(), Error> {
     check_name("queue name", queue)?;
     let out_of_range =
@@ -55,7 +56,7 @@ const MAX_COUNTED: i64 = 10_000;
 /// some milliseconds. [`Capacity::partial`] marks counts that may be too low.
 ///
 /// # Errors
-/// Database errors.
+/// Returns [`Error::Database`] if the query fails.
 pub async fn capacities(on: impl IntoConnection<'_>, store: Store) -> Result<Vec<Capacity>, Error> {
     query_capacities(on, store, Some(MAX_COUNTED)).await
 }
@@ -63,7 +64,7 @@ pub async fn capacities(on: impl IntoConnection<'_>, store: Store) -> Result<Vec
 /// Returns the same as [`capacities`], but counts every waiting job. Takes about half a second per million jobs.
 ///
 /// # Errors
-/// Database errors.
+/// Returns [`Error::Database`] if the query fails.
 pub async fn capacities_exactly(on: impl IntoConnection<'_>, store: Store) -> Result<Vec<Capacity>, Error> {
     query_capacities(on, store, None).await
 }
@@ -77,7 +78,7 @@ async fn query_capacities(on: impl IntoConnection<'_>, store: Store, most: Optio
 /// Returns the names of the existing queues, sorted. A queue exists if it has a capacity or has ever had a job.
 ///
 /// # Errors
-/// Database errors.
+/// Returns [`Error::Database`] if the query fails.
 pub async fn queues(on: impl IntoConnection<'_>, store: Store) -> Result<Vec<String>, Error> {
     let mut on = on.into_connection();
     let statement = sqlx::query_scalar(store.sql(include_str!("../../sql/queues.sql")));
@@ -87,7 +88,7 @@ pub async fn queues(on: impl IntoConnection<'_>, store: Store) -> Result<Vec<Str
 /// Returns whether the queue exists, as defined by [`queues`]. Costs less than listing all queues.
 ///
 /// # Errors
-/// Database errors.
+/// Returns [`Error::Database`] if the query fails.
 pub async fn is_queue(on: impl IntoConnection<'_>, store: Store, queue: &str) -> Result<bool, Error> {
     let mut on = on.into_connection();
     let statement = sqlx::query_scalar(store.sql(include_str!("../../sql/is_queue.sql"))).bind(queue);
@@ -96,7 +97,7 @@ pub async fn is_queue(on: impl IntoConnection<'_>, store: Store, queue: &str) ->
 
 impl FromRow<'_, PgRow> for Capacity {
     fn from_row(row: &PgRow) -> sqlx::Result<Self> {
-        // Neither number is negative. A CHECK constraint guarantees this for the capacity, and the other number is a count.
+        // A CHECK constraint prevents a negative capacity, and the number of waiting jobs is a count.
         let number = |column| Ok::<_, sqlx::Error>(row.try_get::<i64, _>(column)?.unsigned_abs());
         Ok(Self {
             queue: row.try_get("queue")?,

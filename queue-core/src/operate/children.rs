@@ -17,13 +17,14 @@ pub struct JobChild {
     pub id: JobId,
     /// Final state as reported to the parent: `completed`, `dead`, `cancelled` or `expired`. `None` if the child has not finished.
     pub state: Option<String>,
-    /// Current state of an unfinished child. Loaded for the first hundred unfinished children only. `None` if the child has finished or no
-    /// longer exists.
+    /// Current state of an unfinished child, loaded only for the first hundred unfinished children. `None` if the child has finished or
+    /// no longer exists.
     pub now: Option<String>,
 }
 
 impl JobChild {
-    /// Returns the final state, or the current state, or `not over` if the current state was not loaded.
+    /// Returns the final state of a finished child, or the current state of an unfinished child. Returns `not over` if the current state
+    /// was not loaded.
     pub fn whereabouts(&self) -> &str {
         self.state.as_deref().or(self.now.as_deref()).unwrap_or("not over")
     }
@@ -42,7 +43,7 @@ impl JobChild {
 /// ```
 ///
 /// # Errors
-/// Database errors.
+/// Returns [`Error::Database`] if the query fails.
 pub async fn children(on: impl IntoConnection<'_>, store: Store, job: JobId) -> Result<Vec<JobChild>, Error> {
     let statement = sqlx::query_as(store.sql(include_str!("../../sql/children.sql"))).bind(job);
     let mut on = on.into_connection();

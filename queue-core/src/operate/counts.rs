@@ -26,13 +26,13 @@ use crate::{
 pub struct Count {
     /// Name of the queue.
     pub queue: String,
-    /// Name of the job type.
+    /// Name of the jobs' type.
     pub job_type: String,
     /// State of the jobs.
     pub state: JobState,
     /// Number of jobs; a lower bound if `partial` is set.
     pub jobs: i64,
-    /// Whether there may be more jobs, because [`counts`] stops counting at a limit.
+    /// Whether `jobs` may be too low, because [`counts`] stops counting at a limit.
     pub partial: bool,
 }
 
@@ -44,18 +44,18 @@ const MAX_COUNTED: i64 = 20_000;
 ///
 /// Takes about ten milliseconds regardless of the number of jobs. [`Count::partial`] marks counts that may be too low:
 ///
-/// - Ready, scheduled and blocked jobs are all counted if their state has at most 20,000 jobs. Otherwise, each lane (queue, type and
-///   priority) is counted up to 20,000 jobs, or up to its share of 50,000.
-/// - Of dead letters, the newest 20,000 are counted.
-/// - Of completed, cancelled and expired jobs, the newest 5,000 with details (an output, several attempts, a cancellation) are counted. The
-///   newest 5,000 rows of other finished jobs are counted as well, each of one to some hundred jobs.
-/// - If there are more dead letters or finished jobs, they may belong to any queue and type. Even a missing count then means "none, or
-///   more".
+/// - Ready, scheduled, blocked and parked jobs are all counted if their state has at most 20,000 jobs. Otherwise, each lane (queue, type
+///   and priority) is counted up to an equal share of 50,000 jobs, but not beyond 20,000.
+/// - The newest 20,000 running jobs and the newest 20,000 dead letters are counted.
+/// - The newest 5,000 completed, cancelled and expired jobs with details (an output, several attempts, a cancellation) are counted. The
+///   newest 5,000 rows of other finished jobs are counted as well. Each of these rows stands for one to some hundred jobs.
+/// - The dead letters and finished jobs that were not counted may belong to any queue and type. A missing count then does not mean that
+///   there are no jobs.
 ///
 /// [`counts_exactly`] counts all jobs.
 ///
 /// # Errors
-/// Database errors.
+/// Returns [`Error::Database`] if the query fails.
 pub async fn counts(on: impl IntoConnection<'_>, store: Store) -> Result<Vec<Count>, Error> {
     let found = query_counts(on, store, Some(MAX_COUNTED), None).await?;
     Ok(merge_aliases(found.counts, &Registry::linked().unwrap_or_default()))
@@ -64,7 +64,7 @@ pub async fn counts(on: impl IntoConnection<'_>, store: Store) -> Result<Vec<Cou
 /// Returns the same as [`counts`], but counts all jobs in one snapshot. Takes about half a second per million jobs, including the history.
 ///
 /// # Errors
-/// Database errors.
+/// Returns [`Error::Database`] if the query fails.
 pub async fn counts_exactly(on: impl IntoConnection<'_>, store: Store) -> Result<Vec<Count>, Error> {
     let found = query_counts(on, store, None, None).await?;
     Ok(merge_aliases(found.counts, &Registry::linked().unwrap_or_default()))
@@ -79,30 +79,31 @@ pub struct StateCount {
     pub state: JobState,
     /// Number of jobs; a lower bound if `partial` is set.
     pub jobs: i64,
-    /// Whether there may be more jobs.
+    /// Whether `jobs` may be too low, because [`busiest`] stops counting at a limit.
     pub partial: bool,
 }
 
-/// Counts of the queues and types with the most jobs, and totals by state.
+/// Counts of the queues and types with the most unfinished jobs, and totals by state.
 #[derive(Clone, Debug, Default, Serialize)]
 #[non_exhaustive]
 pub struct Busiest {
     /// Counts of the busiest queues and types, as returned by [`counts`].
     pub counts: Vec<Count>,
-    /// Totals over all queues and types.
+    /// Totals by state, over all queues and types.
     pub totals: Vec<StateCount>,
-    /// Number of queues and types that were seen but left out. Further queues and types may not have been seen.
+    /// Number of combinations of queue and type that were counted but omitted from `counts`. The scan may have missed other combinations.
     pub more: i64,
 }
 
 /// Maximum number of entries that [`busiest`] counts per state.
 const MAX_COUNTED_BUSIEST: i64 = 5_000;
 
-/// Returns counts like [`counts`], but only of the `top` queues and types with the most jobs seen. Takes about ten milliseconds regardless
-/// of the number of queues. Reads 5,000 entries per state, and counts each of these queues and types up to its share of 12,500 ready jobs.
+/// Returns counts like [`counts`], but only of the `top` combinations of queue and type with the most unfinished jobs. Takes about ten
+/// milliseconds regardless of the number of queues. Reads 5,000 entries per state. If a state of waiting jobs has more entries, each lane
+/// of these combinations is counted up to an equal share of 12,500 jobs.
 ///
 /// # Errors
-/// Database errors.
+/// Returns [`Error::Database`] if the query fails.
 pub async fn busiest(on: impl IntoConnection<'_>, store: Store, top: u16) -> Result<Busiest, Error> {
     let mut found = query_counts(on, store, Some(MAX_COUNTED_BUSIEST), Some(i32::from(top))).await?;
     found.counts = merge_aliases(found.counts, &Registry::linked().unwrap_or_default());
@@ -117,8 +118,8 @@ async fn query_counts(on: impl IntoConnection<'_>, store: Store, most: Option<i6
 }
 
 impl Busiest {
-    /// Converts the rows of `counts.sql`. A row without a queue is a total over all queues. A row without a state has the number of queues
-    /// and types left out.
+    /// Converts the rows of `counts.sql`. A row without a queue is a total over all queues. A row without a state contains the number of
+    /// omitted queues and types.
     fn from_rows(rows: &[PgRow]) -> sqlx::Result<Self> {
         let mut found = Self::default();
         for row in rows {
@@ -157,14 +158,14 @@ fn merge_aliases(found: Vec<Count>, registry: &Registry) -> Vec<Count> {
     counts.into_values().collect()
 }
 
-/// Longest-waiting ready job of a queue. Shows how far the queue's workers are behind.
+/// Longest-waiting ready job of a queue. Its waiting time shows how far the queue's workers lag behind.
 #[derive(Clone, Debug, Serialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[non_exhaustive]
 pub struct Oldest {
     /// Name of the queue.
     pub queue: String,
-    /// Time at which the job became ready, according to the database clock. `None` if no job was found, although one may exist.
+    /// Time the job became ready, according to the database clock. `None` if no job was found, although a ready job may exist.
     pub since: Option<DateTime<Utc>>,
     /// Waiting time of the job, according to the database clock. Serialized as `waited_ms`, in milliseconds.
     #[serde(rename = "waited_ms", serialize_with = "serialize_ms")]
@@ -177,13 +178,14 @@ pub struct Oldest {
 /// Returns the longest-waiting ready job of every queue with ready jobs, longest wait first. Reads one index entry per lane, which takes
 /// about a millisecond.
 ///
-/// Dead index entries of deleted jobs may precede that entry; they remain while any session holds an old snapshot. If lanes with claims in
-/// the last ten seconds have more than 100,000 dead entries, reading starts at the workers' position. A job that was committed late, or
-/// returned behind that position, is then missed for some seconds at most, until workers have found it. [`Oldest::partial`] reports this
-/// case. In a lane that no worker serves, all dead entries are read, which takes about 150 ms per million.
+/// Dead index entries of deleted jobs may precede the entry of the longest-waiting job. Dead entries remain while any session holds an
+/// old snapshot. If more than 100,000 entries are dead, the read of a lane starts at the newest job that has finished in the last ten
+/// seconds, if any. This read misses jobs with a lower position, which were committed late or released. Workers find such jobs within
+/// seconds. [`Oldest::partial`] reports this case. In a lane that no worker serves, all dead entries are read, which takes about 150 ms
+/// per million entries.
 ///
 /// # Errors
-/// Database errors.
+/// Returns [`Error::Database`] if the query fails.
 pub async fn oldest(on: impl IntoConnection<'_>, store: Store) -> Result<Vec<Oldest>, Error> {
     query_oldest(on, store, None).await
 }
@@ -191,7 +193,7 @@ pub async fn oldest(on: impl IntoConnection<'_>, store: Store) -> Result<Vec<Old
 /// Returns the same as [`oldest`], but only for the `most` queues with the longest waits.
 ///
 /// # Errors
-/// Database errors.
+/// Returns [`Error::Database`] if the query fails.
 pub async fn oldest_of(on: impl IntoConnection<'_>, store: Store, most: u16) -> Result<Vec<Oldest>, Error> {
     query_oldest(on, store, Some(i32::from(most))).await
 }
@@ -209,9 +211,9 @@ async fn query_oldest(on: impl IntoConnection<'_>, store: Store, most: Option<i3
 pub struct Backlog {
     /// Number of ready jobs, counted up to the requested maximum.
     pub ready: i64,
-    /// Whether there may be more ready jobs, including one that has been waiting longer.
+    /// Whether `ready` may be too low. A job that was not counted may have been waiting longer.
     pub partial: bool,
-    /// Time at which the longest-waiting job became ready, according to the database clock. `None` if no job is ready.
+    /// Time the longest-waiting job became ready, according to the database clock. `None` if no job is ready.
     pub since: Option<DateTime<Utc>>,
     /// Waiting time of the longest-waiting job, according to the database clock. Serialized as `waited_ms`, in milliseconds.
     #[serde(rename = "waited_ms", serialize_with = "serialize_ms")]
@@ -221,8 +223,8 @@ pub struct Backlog {
 
 /// Returns the backlog of one queue: the number of ready jobs, counted up to `most`, and the longest waiting time. Suitable for polling
 /// every few seconds, for example by an autoscaler. Reads one index entry from the front of each lane and up to `most` entries from the
-/// back. This takes a few milliseconds regardless of the number of jobs and the age of the oldest snapshot. Dead entries limit the accuracy
-/// as described for [`oldest`]; [`Backlog::partial`] reports where this may happen.
+/// back. Takes a few milliseconds regardless of the number of jobs and the age of the oldest snapshot. Dead entries limit the accuracy as
+/// described for [`oldest`]. [`Backlog::partial`] reports counts that may be inaccurate for this reason.
 ///
 /// ```no_run
 /// # async fn example(pool: sqlx::PgPool) -> Result<(), queue_core::Error> {
@@ -232,7 +234,7 @@ pub struct Backlog {
 /// ```
 ///
 /// # Errors
-/// Database errors.
+/// Returns [`Error::Database`] if the query fails.
 pub async fn backlog(on: impl IntoConnection<'_>, store: Store, queue: &str, most: u32) -> Result<Backlog, Error> {
     let mut on = on.into_connection();
     let most = i32::try_from(most).unwrap_or(i32::MAX - 1).min(i32::MAX - 1);
@@ -240,17 +242,17 @@ pub async fn backlog(on: impl IntoConnection<'_>, store: Store, queue: &str, mos
     statement.fetch_one(&mut *on.acquire().await?).await.map_err(|error| explain(error, store))
 }
 
-/// Returns the database's current time. In a transaction, this is the time at which the transaction began.
+/// Returns the database's current time. In a transaction, returns the start time of the transaction.
 ///
 /// # Errors
-/// Database errors.
+/// Returns [`Error::Database`] if the query fails.
 pub async fn now(on: impl IntoConnection<'_>, store: Store) -> Result<DateTime<Utc>, Error> {
     let mut on = on.into_connection();
     let statement = sqlx::query_scalar(store.sql(include_str!("../../sql/now.sql")));
     statement.fetch_one(&mut *on.acquire().await?).await.map_err(|error| explain(error, store))
 }
 
-/// Worker as registered in the store.
+/// Worker that is registered in the store.
 #[derive(Clone, Debug, Serialize, FromRow)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[non_exhaustive]
@@ -265,15 +267,15 @@ pub struct WorkerRecord {
     pub pid: i32,
     /// Version of this crate that the worker uses.
     pub version: String,
-    /// Queues that the worker serves; empty for all.
+    /// Queues that the worker serves; empty if the worker serves all queues.
     pub queues: Vec<String>,
-    /// Time at which the worker started.
+    /// Start time of the worker.
     pub started_at: DateTime<Utc>,
-    /// Time at which the worker's last heartbeat expires.
+    /// Expiry time of the worker's last heartbeat.
     pub expires_at: DateTime<Utc>,
     /// Whether the last heartbeat is still valid. Jobs of a silent worker are recovered by other workers.
     pub alive: bool,
-    /// Number of jobs that the worker holds.
+    /// Number of jobs in the worker's leases.
     pub jobs: i64,
     /// Number of slots that were running a job or a batch at the last heartbeat. `None` if the worker is silent or has not reported the
     /// number. Transactional jobs have separate slots, which are counted here and in [`slots`](Self::slots).
@@ -286,10 +288,11 @@ pub struct WorkerRecord {
     pub memory: Option<i64>,
 }
 
-/// Returns the registered workers, except workers that have stopped or have been silent for long.
+/// Returns the registered workers. A worker is removed when it shuts down, when other workers have recovered its jobs, or an hour after
+/// its heartbeat has expired.
 ///
 /// # Errors
-/// Database errors.
+/// Returns [`Error::Database`] if the query fails.
 pub async fn workers(on: impl IntoConnection<'_>, store: Store) -> Result<Vec<WorkerRecord>, Error> {
     let mut on = on.into_connection();
     let statement = sqlx::query_as(store.sql(include_str!("../../sql/workers.sql")));

@@ -1,4 +1,4 @@
-//! Dead letters grouped by cause of death.
+//! Dead letters grouped by job type and error.
 
 use std::collections::HashMap;
 
@@ -18,15 +18,15 @@ pub struct DeadGroup {
     pub job_type: String,
     /// Common part of the jobs' errors.
     pub error: String,
-    /// Number of dead letters in the group, among those that were read.
+    /// Number of dead letters in the group. Only dead letters that were read are counted.
     pub jobs: u64,
-    /// Time at which the first job of the group died.
+    /// Time the first job of the group died.
     pub first: DateTime<Utc>,
-    /// Time at which the last job of the group died.
+    /// Time the last job of the group died.
     pub last: DateTime<Utc>,
-    /// Id of the job that died last.
+    /// Id of the group's job that died last.
     pub example: JobId,
-    /// Queues of the jobs, at most ten.
+    /// Queues of the group's jobs, at most ten queues.
     pub queues: Vec<String>,
     /// Ids of all jobs in the group, latest death first.
     #[serde(skip)]
@@ -39,7 +39,7 @@ pub struct DeadGroup {
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[non_exhaustive]
 pub struct DeadGroups {
-    /// Groups, largest first.
+    /// Groups of dead letters, largest first.
     pub groups: Vec<DeadGroup>,
     /// Number of dead letters that were read.
     pub looked_at: u64,
@@ -48,7 +48,7 @@ pub struct DeadGroups {
 }
 
 impl DeadGroups {
-    /// Maximum number of dead letters that are read.
+    /// Maximum number of dead letters that [`dead_groups`] reads.
     pub const MOST: u32 = 2000;
 }
 
@@ -64,7 +64,7 @@ struct DeadRow {
 /// Groups the latest dead letters, at most [`DeadGroups::MOST`], by job type and error.
 ///
 /// # Errors
-/// Database errors.
+/// Returns [`Error::Database`] if the query fails.
 pub async fn dead_groups(on: impl IntoConnection<'_>, store: Store) -> Result<DeadGroups, Error> {
     let mut on = on.into_connection();
     let statement = sqlx::query_as(store.sql(include_str!("../../sql/newest_dead.sql"))).bind(i64::from(DeadGroups::MOST) + 1);
@@ -75,7 +75,7 @@ pub async fn dead_groups(on: impl IntoConnection<'_>, store: Store) -> Result<De
     Ok(DeadGroups { looked_at: rows.len() as u64, groups: group_rows(rows), partial })
 }
 
-/// Groups rows that are sorted by time of death, latest first.
+/// Groups rows that are sorted by time of death, latest death first.
 fn group_rows(rows: Vec<DeadRow>) -> Vec<DeadGroup> {
     let (mut indexes, mut groups) = (HashMap::<(String, String), usize>::new(), Vec::<DeadGroup>::new());
     for DeadRow { id, died_at, queue, job_type, error } in rows {

@@ -1,7 +1,7 @@
 //! Diagnosis of a store and its server. Each finding has a consequence and a fix.
 //!
-//! The statements `sql/doctor_*.sql`, one per subject, detect and name the findings. [`FindingKind`] defines the meaning and severity of
-//! each finding. Each check runs in a read-only transaction of its own, with a timeout.
+//! Each statement `sql/doctor_*.sql` covers one subject and returns the findings on it. [`FindingKind`] defines the meaning and severity
+//! of each finding. Each check runs in a separate read-only transaction with a timeout.
 
 mod checkup;
 mod examiner;
@@ -20,10 +20,10 @@ pub use self::{
 };
 use crate::schema::Store;
 
-/// Checks a store and its server, and returns the problems found.
+/// Checks a store and its server. Returns the problems found.
 ///
 /// The checks are read-only. Each check ends within [`Checkup::patience`], on a connection outside the pool. Locked, slow or forbidden
-/// objects become findings and do not prevent other checks. The cost of a check does not grow with the number of waiting or finished jobs.
+/// objects become findings and do not prevent other checks. A check's cost does not grow with the number of waiting or finished jobs.
 ///
 /// ```no_run
 /// # async fn example(pool: sqlx::PgPool) {

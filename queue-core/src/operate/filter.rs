@@ -28,19 +28,20 @@ pub struct Filter {
     pub queue: Option<String>,
     /// Stored names of the selected jobs' types; empty for any type. [`Filter::job_type`] adds a type with its aliases.
     pub job_types: Vec<String>,
-    /// Metadata that the selected jobs contain, as defined by the SQL operator `@>`. The objects and arrays of a job may have further
+    /// Metadata that the selected jobs must contain (SQL operator `@>`). Objects and arrays in a job's metadata may have additional
     /// elements.
     pub meta: Map<String, Value>,
     /// Maximum number of jobs per page. Default: 50. Higher values than [`Filter::MOST`] are treated as [`Filter::MOST`].
     pub limit: u32,
-    /// Job before which the selected jobs were enqueued. For the next page, use [`Page::next`](super::Page::next) of the previous page.
+    /// Exclusive upper bound of the selected ids: only jobs enqueued before this job are selected. For the next page, use
+    /// [`Page::next`](super::Page::next) of the previous page.
     pub before: Option<JobId>,
-    /// Maximum time since the selected jobs finished or died. For unfinished jobs, the time of the enqueue counts. Durations of more than a
-    /// hundred years are treated as a hundred years, also in `older_than`.
+    /// Maximum time since the selected jobs finished or died. For unfinished jobs, the time since the enqueue counts. Durations of more
+    /// than a hundred years are treated as a hundred years, also in `older_than`.
     pub since: Option<Duration>,
-    /// Minimum time since the selected jobs finished or died. For unfinished jobs, the time of the enqueue counts.
+    /// Minimum time since the selected jobs finished or died. For unfinished jobs, the time since the enqueue counts.
     pub older_than: Option<Duration>,
-    /// Text that the error of the last failed attempt contains. If set, lists contain only dead letters.
+    /// Substring of the last failed attempt's error. If set, lists contain only dead letters.
     pub error: Option<String>,
     /// Whether lists include payloads and outputs. Default: false.
     pub payload: bool,
@@ -50,8 +51,8 @@ impl Filter {
     /// Maximum number of jobs per page.
     pub const MOST: u32 = 1000;
 
-    /// Adds a job type under all names that its jobs may be stored under. A name or alias of a type that is linked into this binary adds
-    /// all names of the type. Any other name adds only itself.
+    /// Adds a job type with all stored names of its jobs. If `name` is the name or an alias of a type linked into this binary, adds all
+    /// names of the type. Otherwise, adds only `name`.
     #[must_use]
     pub fn job_type(mut self, name: &str) -> Self {
         match Registry::linked().unwrap_or_default().get(name).map(|registration| *registration.options()) {

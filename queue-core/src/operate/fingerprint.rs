@@ -1,4 +1,4 @@
-//! Fingerprints of errors: the text without numbers, ids and quoted parts. Errors with the same cause have equal fingerprints.
+//! Fingerprints of errors: the text without numbers, ids and quoted parts. Errors with the same cause usually have equal fingerprints.
 
 /// Maximum length of a fingerprint, in characters.
 const MAX_CHARS: usize = 200;

@@ -1,4 +1,4 @@
-//! Nodes of flows, and cancellation of flows.
+//! List of a flow's nodes, and cancellation of a flow.
 
 use serde::Serialize;
 use sqlx::FromRow;
@@ -20,20 +20,20 @@ pub struct FlowNode {
     pub id: JobId,
     /// State of the node's job. If the job no longer exists, this is the last known state.
     pub state: Option<String>,
-    /// Names of the nodes whose completion this node requires.
+    /// Names of the nodes that must complete before this node runs.
     pub after: Vec<String>,
-    /// Names of the nodes whose death this node requires.
+    /// Names of the nodes that must fail before this node runs: become dead letters, be cancelled or expire.
     pub on_dead: Vec<String>,
-    /// Names of the nodes in `after` and `on_dead` for which this node is still waiting.
+    /// Names of the nodes in `after` and `on_dead` that this node is still waiting for.
     pub waits: Vec<String>,
-    /// Number of jobs, if the node consists of many jobs.
+    /// Number of jobs of a node with many jobs; `None` for other nodes.
     pub jobs: Option<i64>,
-    /// Number of the node's jobs that have finished, as far as counted.
+    /// Number of finished jobs of a node with many jobs, as counted so far; `None` for other nodes.
     pub over: Option<i64>,
 }
 
-/// Returns the first ten thousand nodes of the flow that contains the job, in the order in which they were added. The list is empty if the
-/// job belongs to no flow.
+/// Returns the first ten thousand nodes of the flow that contains the job, in insertion order. The list is empty if the job belongs to no
+/// flow.
 ///
 /// ```no_run
 /// # async fn example(pool: sqlx::PgPool, flow: queue_core::FlowHandle) -> Result<(), queue_core::Error> {
@@ -46,7 +46,7 @@ pub struct FlowNode {
 /// ```
 ///
 /// # Errors
-/// Database errors.
+/// Returns [`Error::Database`] if the query fails.
 pub async fn flow(on: impl IntoConnection<'_>, store: Store, job: JobId) -> Result<Vec<FlowNode>, Error> {
     first_nodes(on, store, job, MAX_NODES).await
 }
@@ -54,18 +54,18 @@ pub async fn flow(on: impl IntoConnection<'_>, store: Store, job: JobId) -> Resu
 /// Returns the same as [`flow`], but at most `most` nodes.
 ///
 /// # Errors
-/// Database errors.
+/// Returns [`Error::Database`] if the query fails.
 pub async fn first_nodes(on: impl IntoConnection<'_>, store: Store, job: JobId, most: i32) -> Result<Vec<FlowNode>, Error> {
     let statement = sqlx::query_as(store.sql(include_str!("../../sql/nodes.sql"))).bind(job).bind(most);
     let mut on = on.into_connection();
     statement.fetch_all(&mut *on.acquire().await?).await.map_err(|error| explain(error, store))
 }
 
-/// Cancels all unfinished jobs of the flow that contains the job, and returns the number of affected jobs. Running jobs become cancelling.
-/// To cancel one node and everything that depends on it, cancel the node's job.
+/// Cancels all unfinished jobs of the flow that contains the job. Returns the number of affected jobs. Running jobs become cancelling. To
+/// cancel only one node and its dependents, cancel the node's job.
 ///
 /// # Errors
-/// Database errors.
+/// Returns [`Error::Database`] if the query fails.
 pub async fn cancel_flow(on: impl IntoConnection<'_>, store: Store, job: JobId) -> Result<u64, Error> {
     let statement = sqlx::query_scalar::<_, i32>(store.sql(include_str!("../../sql/cancel_flow.sql"))).bind(job);
     let mut on = on.into_connection();

@@ -1,4 +1,4 @@
-//! Maps of durable jobs, with the outcomes of their jobs.
+//! Map steps of durable jobs, with the outcomes of the spawned jobs.
 
 use serde::Serialize;
 use sqlx::FromRow;
@@ -6,14 +6,14 @@ use sqlx::FromRow;
 use super::rejection::explain;
 use crate::{connect::IntoConnection, define::JobId, error::Error, schema::Store};
 
-/// Map batch of a [durable](crate::Options::durable) job: the jobs that one step has spawned, counted by outcome.
+/// Map step of a [durable](crate::Options::durable) job, with the outcomes of the jobs that the step has spawned.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, FromRow)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[non_exhaustive]
 pub struct JobGather {
     /// Name of the step that spawned the jobs.
     pub name: String,
-    /// Number of jobs; `None` while more jobs are being spawned.
+    /// Number of jobs; `None` until all jobs have been spawned.
     pub total: Option<i64>,
     /// Number of jobs not yet counted as finished.
     pub need: i64,
@@ -23,11 +23,11 @@ pub struct JobGather {
     pub dead: i64,
     /// Number of cancelled or expired jobs.
     pub cancelled: i64,
-    /// Maximum number of jobs running at a time; `None` for no limit.
+    /// Maximum number of jobs that are ready or running at the same time; `None` for no limit.
     pub most: Option<i32>,
 }
 
-/// Returns the first thousand maps of a job, sorted by step name. The list is empty if the job does not exist or is not durable.
+/// Returns the first thousand map steps of a job, sorted by name. The list is empty if the job does not exist or is not durable.
 ///
 /// ```no_run
 /// # async fn example(pool: sqlx::PgPool, job: queue_core::JobId) -> Result<(), queue_core::Error> {
@@ -40,7 +40,7 @@ pub struct JobGather {
 /// ```
 ///
 /// # Errors
-/// Database errors.
+/// Returns [`Error::Database`] if the query fails.
 pub async fn gathers(on: impl IntoConnection<'_>, store: Store, job: JobId) -> Result<Vec<JobGather>, Error> {
     let statement = sqlx::query_as(store.sql(include_str!("../../sql/gathers.sql"))).bind(job);
     let mut on = on.into_connection();

@@ -78,7 +78,7 @@ impl Histogram {
         None
     }
 
-    /// Returns the packed form that tables store: one decimal number, with the first bucket in the lowest digits.
+    /// Returns the histogram in the packed form that tables store: one decimal number, with the first bucket in the lowest digits.
     #[doc(hidden)]
     pub fn packed(&self) -> String {
         let highest = self.0.iter().rposition(|jobs| *jobs > 0).unwrap_or(0);
@@ -102,7 +102,7 @@ impl Histogram {
     }
 }
 
-/// Returns the duration at the fraction `part` of the bucket `place`.
+/// Returns the duration at the fraction `part` (from 0 to 1) of the bucket with index `place`.
 fn interpolate(place: usize, part: f64) -> Duration {
     let low = place.checked_sub(1).map_or(0, |before| Histogram::BOUNDS_MS[before]) as f64;
     let ms = match Histogram::BOUNDS_MS.get(place) {
@@ -132,7 +132,7 @@ impl Serialize for Histogram {
 #[derive(Serialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 struct HistogramJson {
-    /// Number of durations.
+    /// Number of durations in all buckets.
     count: u64,
     /// Median in milliseconds; null if the histogram is empty.
     p50_ms: Option<f64>,
@@ -146,7 +146,7 @@ struct HistogramJson {
 mod tests {
     use super::*;
 
-    /// Returns `count` durations of all magnitudes. The result is deterministic.
+    /// Returns `count` deterministic durations of all magnitudes.
     fn durations(count: u64) -> Vec<Duration> {
         let dice = |nth: u64| (nth.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 11) as f64 / (1_u64 << 53) as f64;
         (0..count).map(|nth| Duration::from_secs_f64(10_f64.powf(dice(nth) * 9.5 - 4.5))).collect()

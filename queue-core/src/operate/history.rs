@@ -1,4 +1,4 @@
-//! Statistics of past attempts: outcomes, durations and waiting times. Workers aggregate the statistics, so that no job is read.
+//! Statistics of past attempts: outcomes, durations and waiting times. Workers aggregate the statistics, so a query reads no jobs.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use crate::{connect::IntoConnection, error::Error, schema::Store};
 
 /// Time range, step and scope of a [`history`] query. The default is one row for the last hour, over all queues and types.
 #[derive(Clone, Debug)]
-pub struct Past {
+pub struct HistoryRange {
     /// Length of the time range, which ends now: ten seconds to 30 days. Default: one hour.
     pub last: Duration,
     /// Length of a step, or `None` (the default) for a single step. The minimum is 10 seconds for ranges up to an hour, a minute for ranges
@@ -26,7 +26,7 @@ pub struct Past {
     pub apart: bool,
 }
 
-impl Default for Past {
+impl Default for HistoryRange {
     fn default() -> Self {
         Self { last: Duration::from_hours(1), step: None, queue: None, job_type: None, apart: false }
     }
@@ -39,32 +39,34 @@ impl Default for Past {
 #[derive(Clone, Debug, Serialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[non_exhaustive]
-pub struct Figures {
+pub struct AttemptStatistics {
     /// Start of the step, according to the database clock.
     pub at: DateTime<Utc>,
     /// Length of the step, or the duration so far if the step has not ended. Serialized as `seconds`.
     #[serde(rename = "seconds", serialize_with = "serialize_seconds")]
     #[cfg_attr(feature = "openapi", schema(value_type = f64))]
     pub lasted: Duration,
-    /// Queue; `None` for all queues. `*` stands for the queues that are not stored by name, because the number of stored names is limited.
+    /// Name of the queue; `None` for all queues. `*` stands for the queues that are not stored by name, because the number of stored
+    /// names is limited.
     pub queue: Option<String>,
-    /// Job type; `None` and `*` have the same meaning as in `queue`.
+    /// Name of the job type; `None` for all types. `*` stands for the types that are not stored by name.
     pub job_type: Option<String>,
     /// Number of attempts that completed their job.
     pub completed: u64,
-    /// Number of failed attempts that are retried.
+    /// Number of failed attempts whose job is retried.
     pub retried: u64,
     /// Number of failed attempts after which the job became a dead letter.
     pub dead: u64,
     /// Number of attempts that ended because their job was cancelled.
     pub cancelled: u64,
-    /// Number of attempts whose handler asked to run again later.
+    /// Number of attempts that snoozed, parked or restarted their job.
     pub snoozed: u64,
-    /// Number of attempts that a worker aborted at shutdown, or could not start in time under a rate limit. Such attempts are not charged.
+    /// Number of attempts that a worker aborted at shutdown, or could not start before their deadline under a rate limit. Such attempts
+    /// are not charged.
     pub released: u64,
     /// Number of jobs that expired because no attempt started in time.
     pub expired: u64,
-    /// Number of handler runs without effect, because the worker had lost its lease and other workers had recovered the job.
+    /// Number of handler runs without effect, because other workers had recovered the job after the worker lost its lease.
     pub lease_lost: u64,
     /// Number of attempts that exceeded the timeout of their job type.
     pub timed_out: u64,
@@ -72,16 +74,16 @@ pub struct Figures {
     pub panicked: u64,
     /// Number of attempts whose process crashed.
     pub crashed: u64,
-    /// Run times of handlers that were not aborted.
+    /// Histogram of handler run times, without aborted handlers.
     pub run: Histogram,
-    /// Times from a job becoming ready to the start of its handler.
+    /// Histogram of waiting times, from when a job became ready until its handler started.
     pub start: Histogram,
-    /// Number of queues and types left out; the same in each row.
+    /// Number of combinations of queue and type that were omitted to limit the number of rows; the same in each row.
     pub left_out: u32,
 }
 
-impl Figures {
-    /// Returns the number of failed attempts, retried or not.
+impl AttemptStatistics {
+    /// Returns the number of failed attempts, whether retried or not.
     pub fn failed(&self) -> u64 {
         self.retried + self.dead
     }
@@ -97,18 +99,18 @@ impl Figures {
     }
 }
 
-/// Returns the outcomes of attempts by step, oldest first, and by queue and type if [`apart`](Past::apart) is set. Steps without attempts
-/// have no row.
+/// Returns the outcomes of attempts by step, oldest step first. If [`apart`](HistoryRange::apart) is set, returns separate rows for each queue
+/// and type. Steps without attempts have no row.
 ///
-/// Workers write their statistics every ten seconds. A killed worker loses the statistics that it has not written yet. The query takes some
-/// milliseconds regardless of the number of jobs, and returns at most 2,000 rows.
+/// Workers write their statistics every ten seconds. A killed worker loses unwritten statistics. The query takes some milliseconds
+/// regardless of the number of jobs. It returns at most 2,000 rows.
 ///
 /// ```no_run
 /// # async fn example(pool: sqlx::PgPool) -> Result<(), queue_core::Error> {
 /// use queue_core::{Store, operate::{self, Past}};
 /// use std::time::Duration;
 ///
-/// let past = Past { last: Duration::from_hours(24), apart: true, ..Past::default() };
+/// let past = HistoryRange { last: Duration::from_hours(24), apart: true, ..HistoryRange::default() };
 /// for figures in operate::history(&pool, Store::default(), &past).await? {
 ///     let p99 = figures.run.quantile(0.99).unwrap_or_default();
 ///     println!("{:?}: {} completed, {} failed, p99 {p99:?}", figures.job_type, figures.completed, figures.failed());
@@ -117,8 +119,8 @@ impl Figures {
 /// ```
 ///
 /// # Errors
-/// Database errors.
-pub async fn history(on: impl IntoConnection<'_>, store: Store, past: &Past) -> Result<Vec<Figures>, Error> {
+/// Returns [`Error::Database`] if the query fails.
+pub async fn history(on: impl IntoConnection<'_>, store: Store, past: &HistoryRange) -> Result<Vec<AttemptStatistics>, Error> {
     let mut on = on.into_connection();
     let seconds = |duration: Duration| duration.as_secs_f64().clamp(1e-6, 1e9);
     let statement = sqlx::query_as(store.sql(include_str!("../../sql/history.sql")))
@@ -130,7 +132,7 @@ pub async fn history(on: impl IntoConnection<'_>, store: Store, past: &Past) -> 
     statement.fetch_all(&mut *on.acquire().await?).await.map_err(|error| explain(error, store))
 }
 
-impl FromRow<'_, PgRow> for Figures {
+impl FromRow<'_, PgRow> for AttemptStatistics {
     fn from_row(row: &PgRow) -> sqlx::Result<Self> {
         let count = |name| Ok::<_, sqlx::Error>(u64::try_from(row.try_get::<i64, _>(name)?).unwrap_or(0));
         let histogram = |name| {

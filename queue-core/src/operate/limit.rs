@@ -1,4 +1,4 @@
-//! Limits on running jobs and on job starts: values in force, free permits, and overrides by operators.
+//! Limits on concurrently running jobs and on job starts: current values, permits in use and operator overrides.
 
 use std::time::Duration;
 
@@ -14,53 +14,53 @@ use crate::{
     schema::{Store, check_name},
 };
 
-/// Values of a limit: maximum concurrency, and maximum rate of starts.
+/// Values of a limit: maximum concurrency and maximum start rate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[non_exhaustive]
-pub struct LimitFigures {
+pub struct LimitValues {
     /// Maximum number of jobs running at a time; `None` for no limit.
     pub concurrency: Option<u32>,
-    /// Maximum number of starts within [`LimitFigures::period_ms`]; `None` for no limit.
+    /// Maximum number of starts within [`LimitValues::period_ms`]; `None` for no limit.
     pub starts: Option<u32>,
-    /// Period for `starts`, in milliseconds.
+    /// Period of the start limit, in milliseconds; `None` if `starts` is `None`.
     pub period_ms: Option<u64>,
     /// Maximum number of starts in quick succession. `None` allows all `starts` of a period in quick succession.
     pub burst: Option<u32>,
 }
 
-/// Limit with its values, permits in use and waiting jobs.
+/// Status of a limit: its values, permits in use and waiting jobs.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[non_exhaustive]
 pub struct LimitStatus {
-    /// Name of the limit: `type:send_email`, `queue:mail`, or a name that job types share.
+    /// Name of the limit, for example `type:send_email`, `queue:mail`, or a name that several job types share.
     pub name: String,
-    /// Values in force.
+    /// Current values, set by an operator or declared in code.
     #[serde(flatten)]
-    pub figures: LimitFigures,
+    pub figures: LimitValues,
     /// Whether the values apply to each key separately; see [`limit_keys`].
     pub keyed: bool,
-    /// Whether an operator has set the values. Otherwise, the values are declared in code.
+    /// Whether an operator has set the current values. Otherwise, the values are declared in code.
     pub by_operator: bool,
     /// Values declared in code, if any.
-    pub in_code: Option<LimitFigures>,
-    /// Operator's reason, if one was given.
+    pub in_code: Option<LimitValues>,
+    /// Operator's reason for the current values, if any.
     pub reason: Option<String>,
-    /// Time at which the values took effect, according to the database clock.
+    /// Time the values took effect, according to the database clock.
     pub since: DateTime<Utc>,
-    /// Database role that set the values.
+    /// Database role that set the current values.
     pub set_by: String,
-    /// Number of permits held by jobs in leases, including jobs that have not started yet.
+    /// Number of permits held by leased jobs, including leased jobs that have not started yet.
     pub used: i64,
-    /// Number of ready jobs that are waiting for the limit, counted up to [`LimitStatus::MOST`]. Only jobs stored under a name known to the
-    /// limit are counted.
+    /// Number of ready jobs that the limit covers, counted up to [`LimitStatus::MOST`].
     pub waiting: i64,
-    /// Whether more jobs are waiting than were counted.
+    /// Whether there are more ready jobs than were counted.
     pub partial: bool,
-    /// Milliseconds until the rate allows the next start, if the rate delays jobs.
+    /// Milliseconds until the start rate allows the next job to start; `None` if the start rate delays no job.
     pub next_ms: Option<u64>,
-    /// Number of living workers that may not know yet which jobs the limit covers. No job starts under the limit until these workers know.
+    /// Number of live workers that have not acknowledged the limit yet. No job starts under the limit until these workers have
+    /// acknowledged it.
     pub awaits: i64,
 }
 
@@ -69,10 +69,11 @@ impl LimitStatus {
     pub const MOST: i32 = 10_000;
 }
 
-/// Sets a limit for all workers. The limit overrides values from code until [`unset_limit`] is called. `type:send_email` and `queue:mail`
-/// are the limits of a type and of a queue, whether or not code declares them. Any other name is a limit shared by types. The limit takes
-/// effect with the next claim after the commit. Running jobs continue, even if they exceed the limit; a concurrency of 0 starts no job. An
-/// existing limit by key stays a limit by key; [`Limit::keyed`] turns any other limit into a limit by key.
+/// Sets a limit for all workers. The limit overrides values from code until [`unset_limit`] is called. The name `type:send_email` limits
+/// a job type, and the name `queue:mail` limits a queue, even if the code declares no such limit. Any other name denotes a limit that
+/// several job types can share. The limit takes effect with the next claim after the commit. Running jobs continue, even if they exceed
+/// the limit. With a concurrency of 0, no job starts. If the existing limit applies per key, the new values also apply per key.
+/// [`Limit::keyed`] makes any other limit apply per key.
 ///
 /// ```no_run
 /// # async fn example(pool: sqlx::PgPool) -> Result<(), queue_core::Error> {
@@ -85,8 +86,9 @@ impl LimitStatus {
 /// ```
 ///
 /// # Errors
-/// [`Error::InvalidName`]; [`Error::OutOfRange`] for invalid values, or a reason of more than 1000 characters; database errors, including a
-/// timeout after waiting five seconds for another open transaction that pauses something or sets a limit.
+/// Returns [`Error::InvalidName`] for an invalid name, and [`Error::OutOfRange`] for invalid values or a reason of more than 1000
+/// characters. Returns an error if the database query fails. The query times out after waiting five seconds for another open transaction
+/// that sets a pause or a limit.
 pub async fn set_limit(on: impl IntoConnection<'_>, store: Store, name: &str, limit: Limit, reason: Option<&str>) -> Result<(), Error> {
     check_limit_name(name)?;
     if let Some((what, value, range)) = limit.out_of_range() {
@@ -111,10 +113,10 @@ pub async fn set_limit(on: impl IntoConnection<'_>, store: Store, name: &str, li
     statement.execute(&mut *on.acquire().await?).await.map(drop).map_err(|error| explain(error, store))
 }
 
-/// Removes an operator's override, so that the values from code, if any, apply again. Returns false if there is no override.
+/// Removes an operator's override. The values from code, if any, apply again. Returns false if there is no override.
 ///
 /// # Errors
-/// Same as [`set_limit`].
+/// Returns the errors of [`set_limit`].
 pub async fn unset_limit(on: impl IntoConnection<'_>, store: Store, name: &str) -> Result<bool, Error> {
     check_limit_name(name)?;
     let statement = sqlx::query_scalar(store.sql(include_str!("../../sql/unset_limit.sql"))).bind(name);
@@ -122,34 +124,34 @@ pub async fn unset_limit(on: impl IntoConnection<'_>, store: Store, name: &str) 
     statement.fetch_one(&mut *on.acquire().await?).await.map_err(|error| explain(error, store))
 }
 
-/// Use of a limit by key by the jobs of one key: permits held, and waiting jobs.
+/// Usage of one key of a per-key limit: permits held and waiting jobs.
 #[derive(Clone, Debug, PartialEq, Serialize, FromRow)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[non_exhaustive]
 pub struct LimitKey {
-    /// Line number of the key, as computed by `queue.line_id(key)` in SQL; 0 for jobs without a key.
+    /// Hash of the key, as computed by `queue.line_id(key)` in SQL; 0 for jobs without a key.
     pub line: i64,
-    /// Text of the key. Known only if the key has settings of its own, because jobs store only the line number.
+    /// Text of the key. Jobs store only the hash, so the text is `None` unless an operator has set a limit or weight for the key.
     pub key: Option<String>,
-    /// Concurrency of the key, as set by [`set_limit_key`].
+    /// Maximum concurrency of the key, set by [`set_limit_key`]; `None` if the limit's own value applies.
     pub concurrency: Option<i32>,
     /// Number of permits held by jobs of the key.
     pub used: i64,
-    /// Number of ready jobs of the key, among the last [`LimitStatus::MOST`] jobs that are waiting for the limit.
+    /// Number of ready jobs of the key. At most [`LimitStatus::MOST`] ready jobs are counted for all keys of the limit together.
     pub waiting: i64,
-    /// Whether more jobs are waiting than were counted.
+    /// Whether there are more ready jobs than were counted.
     pub partial: bool,
-    /// Milliseconds until the rate allows the next start, if the rate delays jobs.
+    /// Milliseconds until the start rate allows the next job to start; `None` if the start rate delays no job.
     pub next_ms: Option<f64>,
 }
 
 impl LimitKey {
-    /// Maximum number of keys returned.
+    /// Maximum number of keys that [`limit_keys`] returns.
     pub const MOST: i32 = 20;
 }
 
-/// Sets the concurrency of one key of a limit by key, which overrides the limit's own value. `None` removes the override. The change takes
-/// effect with the next claim after the commit. Running jobs continue.
+/// Sets the maximum concurrency of one key of a per-key limit. The value overrides the limit's own concurrency. `None` removes the
+/// override. The change takes effect with the next claim after the commit. Running jobs continue.
 ///
 /// ```no_run
 /// # async fn example(pool: sqlx::PgPool) -> Result<(), queue_core::Error> {
@@ -160,8 +162,8 @@ impl LimitKey {
 /// ```
 ///
 /// # Errors
-/// [`Error::InvalidName`]; [`Error::OutOfRange`] for a concurrency of more than [`Limit::MOST`], or a key with NUL; database errors, as for
-/// [`set_limit`].
+/// Returns [`Error::InvalidName`] for an invalid name, and [`Error::OutOfRange`] for a concurrency of more than [`Limit::MOST`] or a key
+/// that contains NUL. Returns an error if the database query fails, as for [`set_limit`].
 pub async fn set_limit_key(
     on: impl IntoConnection<'_>,
     store: Store,
@@ -182,11 +184,11 @@ pub async fn set_limit_key(
     statement.execute(&mut *on.acquire().await?).await.map(drop).map_err(|error| explain(error, store))
 }
 
-/// Returns the keys of a limit by key that hold permits, have waiting jobs, or have a concurrency of their own. Returns at most
-/// [`LimitKey::MOST`] keys, sorted by permits held, then by waiting jobs, largest first.
+/// Returns the keys of a per-key limit that hold permits, have waiting jobs, or have a concurrency set by [`set_limit_key`]. Returns at
+/// most [`LimitKey::MOST`] keys, sorted by permits held and then by waiting jobs, both in descending order.
 ///
 /// # Errors
-/// [`Error::InvalidName`]; database errors.
+/// Returns [`Error::InvalidName`] for an invalid name, and an error if the database query fails.
 pub async fn limit_keys(on: impl IntoConnection<'_>, store: Store, name: &str) -> Result<Vec<LimitKey>, Error> {
     check_limit_name(name)?;
     let statement = sqlx::query_as(store.sql(include_str!("../../sql/limit_keys.sql")));
@@ -202,38 +204,40 @@ pub async fn limit_keys(on: impl IntoConnection<'_>, store: Store, name: &str) -
 pub struct LimitWait {
     /// Name of the limit.
     pub name: String,
-    /// Whether the values apply to each key separately.
+    /// Whether the limit applies to each key separately.
     pub keyed: bool,
-    /// Line number of the job's key; 0 for a job without a key.
+    /// Hash of the job's key; 0 for a job without a key.
     pub line: i64,
-    /// Text of the job's key. Known only if the key has settings of its own, because jobs store only the line number.
+    /// Text of the job's key. Jobs store only the hash, so the text is `None` unless an operator has set a limit or weight for the key.
     pub key: Option<String>,
-    /// Number of permits held. For a limit by key, only permits of the job's key count.
+    /// Number of permits held. For a per-key limit, only permits held by jobs of the same key count.
     pub used: i64,
-    /// Total number of permits.
+    /// Maximum number of permits; `None` if only the start rate is limited.
     pub concurrency: Option<i32>,
-    /// Milliseconds until the rate allows the next start, if the rate delays jobs.
+    /// Milliseconds until the start rate allows the next job to start; `None` if the start rate delays no job.
     #[sqlx(rename = "wait_ms")]
     pub next_ms: Option<f64>,
-    /// Number of living workers that may not know yet which jobs the limit covers. No job starts under the limit until these workers know.
+    /// Number of live workers that have not acknowledged the limit yet. No job starts under the limit until these workers have
+    /// acknowledged it.
     pub awaits: i64,
 }
 
-/// Returns the limits that currently have no permit for a ready job, sorted by name. A limit with a free permit is not included, even if it
-/// is not the job's turn yet.
+/// Returns the limits that currently keep a ready job from starting, sorted by name. These are limits without a free permit for the job,
+/// and limits that some workers have not acknowledged. A limit with a free permit is not included, even if another job will take the
+/// permit.
 ///
 /// # Errors
-/// Database errors.
+/// Returns an error if the database query fails.
 pub async fn waits_for(on: impl IntoConnection<'_>, store: Store, job: JobId) -> Result<Vec<LimitWait>, Error> {
     let statement = sqlx::query_as(store.sql(include_str!("../../sql/waits_for.sql"))).bind(job);
     let mut on = on.into_connection();
     statement.fetch_all(&mut *on.acquire().await?).await.map_err(|error| explain(error, store))
 }
 
-/// Returns all limits with their values and use, sorted by name. Counts up to [`LimitStatus::MOST`] ready jobs per limit.
+/// Returns all limits with their values and usage, sorted by name. Counts up to [`LimitStatus::MOST`] ready jobs per limit.
 ///
 /// # Errors
-/// Database errors.
+/// Returns an error if the database query fails.
 pub async fn limits(on: impl IntoConnection<'_>, store: Store) -> Result<Vec<LimitStatus>, Error> {
     let mut on = on.into_connection();
     let statement = sqlx::query_as(store.sql(include_str!("../../sql/limits.sql"))).bind(LimitStatus::MOST);
@@ -245,7 +249,7 @@ fn check_limit_name(name: &str) -> Result<(), Error> {
     check_name("limit name", of)
 }
 
-impl LimitFigures {
+impl LimitValues {
     fn from_columns(row: &PgRow, [concurrency, starts, period, burst]: [&str; 4]) -> sqlx::Result<Self> {
         // CHECK constraints exclude negative values.
         let count = |column: &str| Ok::<_, sqlx::Error>(row.try_get::<Option<i32>, _>(column)?.map(i32::unsigned_abs));
@@ -265,10 +269,10 @@ impl LimitFigures {
 
 impl FromRow<'_, PgRow> for LimitStatus {
     fn from_row(row: &PgRow) -> sqlx::Result<Self> {
-        let in_code = LimitFigures::from_columns(row, ["code_concurrency", "code_starts", "code_period_ms", "code_burst"])?;
+        let in_code = LimitValues::from_columns(row, ["code_concurrency", "code_starts", "code_period_ms", "code_burst"])?;
         Ok(Self {
             name: row.try_get("name")?,
-            figures: LimitFigures::from_columns(row, ["concurrency", "starts", "period_ms", "burst"])?,
+            figures: LimitValues::from_columns(row, ["concurrency", "starts", "period_ms", "burst"])?,
             keyed: row.try_get("keyed")?,
             by_operator: row.try_get("by_operator")?,
             in_code: row.try_get::<bool, _>("in_code")?.then_some(in_code),

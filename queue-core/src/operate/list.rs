@@ -19,7 +19,7 @@ use crate::{
     schema::{Session, Store},
 };
 
-/// Page of a list, newest jobs first.
+/// Page of a job list, newest jobs first.
 #[derive(Clone, Debug, Serialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[non_exhaustive]
@@ -30,39 +30,39 @@ pub struct Page {
     pub next: Option<JobId>,
 }
 
-/// Unfinished jobs of an ordering key, in order.
+/// Unfinished jobs of an ordering key, in the order in which they run.
 #[derive(Clone, Debug, Default, Serialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[non_exhaustive]
-pub struct InLine {
+pub struct KeyQueueEntry {
     /// Jobs of the key, starting with the job whose turn it is.
     pub jobs: Vec<JobRecord>,
-    /// Whether further jobs follow.
+    /// Whether the key has more jobs than `jobs` contains.
     pub more: bool,
 }
 
 /// Maximum number of history rows read per page.
 const MAX_HISTORY_ROWS: i32 = 5_000;
 
-/// Maximum number of failed attempts per record.
+/// Maximum number of failed attempts loaded per job.
 const MAX_FAILURES: i64 = 100;
 
 /// Queries for one job of any type.
 impl JobRef {
-    /// Returns the job with its payload, output and failed attempts, in any state.
+    /// Returns the job in any state, with its payload, output and failed attempts.
     ///
     /// # Errors
-    /// [`Error::NotFound`]; database errors.
+    /// Returns [`Error::NotFound`] if the job does not exist, and an error if the database query fails.
     pub async fn find(&self, on: impl IntoConnection<'_>) -> Result<JobRecord, Error> {
         let mut on = on.into_connection();
         let found = query_job(&mut *on.acquire().await?, *self, true).await.map_err(|error| explain(error, self.store()))?;
         found.ok_or(Error::NotFound { job: self.id() })
     }
 
-    /// Returns the same as [`JobRef::find`], without payload and output. Roles that may not read payloads can call this method.
+    /// Returns the job as [`JobRef::find`] does, but without payload and output. Roles that may not read payloads can call this method.
     ///
     /// # Errors
-    /// Same as [`JobRef::find`].
+    /// Returns the errors of [`JobRef::find`].
     pub async fn find_without_payload(&self, on: impl IntoConnection<'_>) -> Result<JobRecord, Error> {
         let mut on = on.into_connection();
         let found = query_job(&mut *on.acquire().await?, *self, false).await.map_err(|error| explain(error, self.store()))?;
@@ -73,7 +73,7 @@ impl JobRef {
     /// output, use [`JobHandle::status`](crate::JobHandle::status).
     ///
     /// # Errors
-    /// [`Error::NotFound`]; database errors.
+    /// Returns [`Error::NotFound`] if the job does not exist, and an error if the database query fails.
     pub async fn status(&self, on: impl IntoConnection<'_>) -> Result<JobStatus<Box<RawValue>>, Error> {
         let mut on = on.into_connection();
         let found = query_status(&mut *on.acquire().await?, *self).await.map_err(|error| explain(error, self.store()))?;
@@ -83,7 +83,7 @@ impl JobRef {
     /// Returns the job's current state.
     ///
     /// # Errors
-    /// Same as [`JobRef::status`].
+    /// Returns the errors of [`JobRef::status`].
     pub async fn state(&self, on: impl IntoConnection<'_>) -> Result<JobState, Error> {
         Ok(JobRef::status(self, on).await?.state)
     }
@@ -123,7 +123,7 @@ async fn query_status(connection: &mut PgConnection, job: JobRef) -> sqlx::Resul
 /// Returns the jobs that `filter` selects, newest first. Payloads are included only if [`Filter::payload`] is set.
 ///
 /// # Errors
-/// [`Error::InvalidName`] for an invalid name in the filter; database errors.
+/// Returns [`Error::InvalidName`] for an invalid name in the filter, and an error if the database query fails.
 pub async fn list(on: impl IntoConnection<'_>, store: Store, filter: &Filter) -> Result<Page, Error> {
     filter.check()?;
     let mut session = Session::begin_read_only(on.into_connection()).await?;
@@ -132,7 +132,7 @@ pub async fn list(on: impl IntoConnection<'_>, store: Store, filter: &Filter) ->
 }
 
 /// Returns the unfinished jobs of an ordering key in a queue, in order. Returns at most `most` jobs (1 to [`Filter::MOST`]). The first job
-/// is the job whose turn it is, or the dead letter that blocks the key. [`InLine::more`] reports whether further jobs follow. Finished jobs
+/// is the job whose turn it is, or the dead letter that blocks the key. [`KeyQueueEntry::more`] reports whether further jobs follow. Finished jobs
 /// are not included because they are not stored by key. Payloads are not included.
 ///
 /// ```no_run
@@ -144,17 +144,17 @@ pub async fn list(on: impl IntoConnection<'_>, store: Store, filter: &Filter) ->
 /// ```
 ///
 /// # Errors
-/// [`Error::InvalidName`] for an invalid queue name; database errors.
-pub async fn in_line(on: impl IntoConnection<'_>, store: Store, queue: &str, key: &str, most: u32) -> Result<InLine, Error> {
+/// Returns [`Error::InvalidName`] for an invalid queue name, and an error if the database query fails.
+pub async fn in_line(on: impl IntoConnection<'_>, store: Store, queue: &str, key: &str, most: u32) -> Result<KeyQueueEntry, Error> {
     Filter { queue: Some(queue.to_owned()), ..Filter::default() }.check()?;
     let (mut on, most) = (on.into_connection(), most.clamp(1, Filter::MOST));
-    let statement = sqlx::query_as(store.sql(include_str!("../../sql/in_line.sql"))).bind(queue).bind(key);
-    // One job more than requested shows whether further jobs follow.
+    let statement = sqlx::query_as(store.sql(include_str!("../../sql/key_queue.sql"))).bind(queue).bind(key);
+    // One job more than requested is read, to find out whether further jobs follow.
     let statement = statement.bind(most.cast_signed() + 1);
     let mut jobs: Vec<JobRecord> = statement.fetch_all(&mut *on.acquire().await?).await.map_err(|error| explain(error, store))?;
     let more = jobs.len() > most as usize;
     jobs.truncate(most as usize);
-    Ok(InLine { jobs, more })
+    Ok(KeyQueueEntry { jobs, more })
 }
 
 pub(super) async fn query_page(connection: &mut PgConnection, store: Store, filter: &Filter) -> sqlx::Result<Page> {
@@ -171,8 +171,8 @@ pub(super) async fn query_page(connection: &mut PgConnection, store: Store, filt
         .bind(filter.age_seconds())
         .bind(filter.meta_json())
         .bind(MAX_HISTORY_ROWS);
-    // Planned for each call instead of using a cached plan. With a plan that was cached while the partitions were empty, listing a queue's
-    // completed jobs took more than 8 minutes on a caller's connection. With a new plan, the query took 50 ms in a store of a million jobs.
+    // Planned for each call. With a plan that was cached while the partitions were empty, listing a queue's completed jobs
+    // took more than 8 minutes on a caller's connection. With a new plan, the query took 50 ms in a store of a million jobs.
     let rows = statement.persistent(false).fetch_all(connection).await?;
     let mut next = None;
     let mut jobs = Vec::with_capacity(rows.len());
@@ -188,16 +188,16 @@ pub(super) async fn query_page(connection: &mut PgConnection, store: Store, filt
     Ok(Page { jobs, next })
 }
 
-/// Loads the failed attempts of the given jobs, the latest 100 per job.
+/// Loads the latest 100 failed attempts of each job into `jobs`.
 ///
 /// # Errors
-/// Database errors.
+/// Returns an error if the database query fails.
 pub async fn add_failures(on: impl IntoConnection<'_>, store: Store, jobs: &mut [JobRecord]) -> Result<(), Error> {
     let mut session = Session::begin_read_only(on.into_connection()).await?;
     let ids: Vec<JobId> = jobs.iter().map(|job| job.id).collect();
     let statement = sqlx::query(store.sql(include_str!("../../sql/failures_of.sql"))).bind(&ids).bind(MAX_FAILURES);
-    // Planned for each call, which takes 0.3 ms for 50 jobs. With a plan that was cached while the partitions were empty, the query took
-    // 150 ms on a caller's connection.
+    // Planned for each call, which takes 0.3 ms for 50 jobs. With a plan that was cached while the partitions were empty, the
+    // query took 150 ms on a caller's connection.
     let rows = statement.persistent(false).fetch_all(session.connection()).await;
     let rows = session.end(rows).await.map_err(|error| explain(error, store))?;
     let mut failures: HashMap<JobId, Vec<AttemptFailure>> = HashMap::new();

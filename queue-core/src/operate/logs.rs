@@ -1,4 +1,4 @@
-//! Log lines captured from attempts.
+//! Log lines captured during job attempts.
 
 use chrono::{DateTime, Utc};
 use serde::Serialize;
@@ -7,16 +7,16 @@ use sqlx::FromRow;
 use super::rejection::explain;
 use crate::{connect::IntoConnection, define::JobId, error::Error, schema::Store};
 
-/// Log of one attempt. Captured for job types with [`keep_logs`](crate::Options::keep_logs).
+/// Log of one attempt of a job. Logs are captured for job types with [`keep_logs`](crate::Options::keep_logs).
 #[derive(Clone, PartialEq, Eq, Serialize, FromRow)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[non_exhaustive]
 pub struct AttemptLog {
-    /// Number of the attempt.
+    /// Number of the attempt, starting at 1.
     pub attempt: i16,
-    /// Time at which the attempt ended and the log was written, according to the database clock.
+    /// Time the attempt ended and the log was written, according to the database clock.
     pub at: DateTime<Utc>,
-    /// Number of lines that were truncated or left out from the middle. A note in the text marks the place.
+    /// Number of lines that were truncated, or omitted from the middle of the log. A note in the text marks the omission.
     pub cut: i64,
     /// Log lines, without terminal control characters.
     pub text: String,
@@ -43,7 +43,7 @@ impl std::fmt::Debug for AttemptLog {
 /// ```
 ///
 /// # Errors
-/// Database errors.
+/// Returns an error if the database query fails.
 pub async fn logs(on: impl IntoConnection<'_>, store: Store, job: JobId) -> Result<Vec<AttemptLog>, Error> {
     let statement = sqlx::query_as(store.sql(include_str!("../../sql/logs.sql"))).bind(job);
     let mut on = on.into_connection();

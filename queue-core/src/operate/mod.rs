@@ -2,11 +2,11 @@
 //!
 //! Web servers, dashboards and the command line are built on this module. Operations on one job are methods of [`JobRef`](crate::JobRef),
 //! and therefore of every handle. Operations on many jobs are functions that take a connection, a [`Store`](crate::Store) and usually a
-//! [`Filter`]. Changes are SQL functions, which every language can call.
+//! [`Filter`]. Changes are made by SQL functions, which can be called from any language.
 //!
 //! Except in the `*_exactly` functions, queries have bounded cost, regardless of the size of the history. Changes to all jobs of a filter
-//! are made in batches. No operation runs jobs or takes them from a lease. Cancelling a running job only marks the job, and the job's
-//! worker ends the attempt.
+//! are made in batches. No operation runs a job or removes a job from a lease. Cancelling a running job only marks the job. The job's
+//! worker then ends the attempt.
 
 mod act;
 mod all;
@@ -38,9 +38,9 @@ mod weight;
 mod why;
 
 pub use self::{
-    act::{Act, Acted},
-    all::{ActAll, Swept, act_all, act_on, count_matching, count_matching_up_to},
-    audit::{AuditRecord, Note, audit, note_act},
+    act::{Act, OperationOutcome},
+    all::{ActAll, BulkOutcome, act_all, act_on, count_matching, count_matching_up_to},
+    audit::{AuditRecord, Note, audit, record_operation},
     capacity::{Capacity, capacities, capacities_exactly, is_queue, queues, set_capacity},
     children::{JobChild, children},
     counts::{
@@ -53,15 +53,15 @@ pub use self::{
     flow::{FlowNode, cancel_flow, first_nodes, flow},
     gathers::{JobGather, gathers},
     histogram::Histogram,
-    history::{Figures, Past, history},
+    history::{AttemptStatistics, HistoryRange, history},
     job::{cancel_all, discard_all, requeue_all, reschedule_all, run_now_all, set_priority_all, snooze_all},
-    limit::{LimitFigures, LimitKey, LimitStatus, LimitWait, limit_keys, limits, set_limit, set_limit_key, unset_limit, waits_for},
-    list::{InLine, Page, add_failures, in_line, list},
+    limit::{LimitKey, LimitStatus, LimitValues, LimitWait, limit_keys, limits, set_limit, set_limit_key, unset_limit, waits_for},
+    list::{KeyQueueEntry, Page, add_failures, in_line, list},
     logs::{AttemptLog, logs},
     patience::{Patience, list_patiently},
-    pause::{Awaited, Pause, Scope, job_types, pause, pause_awaits, pauses, resume, until_paused},
+    pause::{AwaitedWorker, Pause, Scope, job_types, pause, pause_awaits, pauses, resume, until_paused},
     record::{AttemptFailure, JobRecord},
-    signal::{JobSignal, Signalled, signals},
+    signal::{JobSignal, SignalOutcome, signals},
     steps::{JobStep, steps},
     unserved::{Unserved, unserved, unserved_of},
     weight::{Weight, set_weight, weights},

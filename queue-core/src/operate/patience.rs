@@ -1,4 +1,4 @@
-//! Lists of rare jobs, read page after page within a time limit.
+//! Job lists for filters with few matches, read page by page within a time limit.
 
 use std::time::{Duration, Instant};
 
@@ -15,7 +15,7 @@ use crate::{
     schema::{Session, Store},
 };
 
-/// Time limits of [`list_patiently`]. No further page is read after the time limit.
+/// Time limits of [`list_patiently`]. After the applicable time limit, no further page is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Patience {
     /// Time limit if some jobs were found, but fewer than requested. Default: 40 ms.
@@ -30,11 +30,10 @@ impl Default for Patience {
     }
 }
 
-/// Lists jobs like [`list`](super::list), but continues after the rows of one page until [`Filter::limit`] jobs are found or the time limit
-/// is reached.
+/// Lists jobs like [`list`](super::list), but reads further rows until [`Filter::limit`] jobs are found or the time limit is reached.
 ///
-/// The number of jobs in a page therefore depends on how fast jobs are found. The number may be small, even zero, while [`Page::next`]
-/// shows that there may be more jobs.
+/// The number of jobs in a page therefore depends on how fast jobs are found. A page may be short or empty although [`Page::next`] shows
+/// that there may be more jobs.
 ///
 /// ```no_run
 /// # async fn example(pool: sqlx::PgPool) -> Result<(), queue_core::Error> {
@@ -47,7 +46,7 @@ impl Default for Patience {
 /// ```
 ///
 /// # Errors
-/// Same as [`list`](super::list).
+/// Returns the errors of [`list`](super::list).
 pub async fn list_patiently(on: impl IntoConnection<'_>, store: Store, filter: &Filter, patience: Patience) -> Result<Page, Error> {
     filter.check()?;
     let mut session = Session::begin_read_only(on.into_connection()).await?;

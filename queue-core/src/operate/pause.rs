@@ -1,4 +1,4 @@
-//! Pauses of a queue, of a job type, or of everything. Workers start no jobs that a pause covers.
+//! Pauses of a queue, a job type, or all jobs. Workers do not start jobs that a pause covers.
 
 use std::{fmt, time::Duration};
 
@@ -29,8 +29,8 @@ use crate::{
 pub struct Scope {
     /// Paused queue; `None` for all queues.
     pub queue: Option<String>,
-    /// Paused job type, under all names that its jobs may be stored under; `None` for all types. Each worker knows the names that are
-    /// declared in its release.
+    /// Paused job type, including every name under which its jobs are stored; `None` for all types. A worker knows only the names
+    /// declared in its own release.
     pub job_type: Option<String>,
 }
 
@@ -48,7 +48,7 @@ impl Scope {
         Self { queue: None, job_type: Some(name.into()) }
     }
 
-    /// Returns queue and job type as statement parameters.
+    /// Returns the queue and the job type as statement parameters, with [`ANY`] for `None`.
     fn names(&self) -> Result<[&str; 2], Error> {
         self.queue.iter().try_for_each(|queue| check_name("queue name", queue))?;
         self.job_type.iter().try_for_each(|job_type| check_name("job type name", job_type))?;
@@ -56,7 +56,7 @@ impl Scope {
     }
 }
 
-/// Stored value for any queue or any job type.
+/// Stored value that stands for all queues or all job types.
 const ANY: &str = "*";
 
 impl fmt::Display for Scope {
@@ -70,7 +70,7 @@ impl fmt::Display for Scope {
     }
 }
 
-/// Pause with its reason, and the number of jobs that are waiting for its end.
+/// Pause of a scope, with its reason and the number of waiting jobs.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[non_exhaustive]
@@ -80,9 +80,9 @@ pub struct Pause {
     /// Scope of the pause.
     #[serde(flatten)]
     pub scope: Scope,
-    /// Reason, if one was given.
+    /// Operator's reason for the pause, if any.
     pub reason: Option<String>,
-    /// Time at which the pause began, according to the database clock.
+    /// Time the pause began, according to the database clock.
     pub paused_at: DateTime<Utc>,
     /// Database role that set the latest reason.
     pub paused_by: String,
@@ -91,7 +91,7 @@ pub struct Pause {
     pub ready: i64,
     /// Whether more jobs are waiting than were counted.
     pub partial: bool,
-    /// Number of living workers that may briefly still start jobs of the scope; see [`pause_awaits`].
+    /// Number of live workers that have not acknowledged the pause and may still start jobs of the scope; see [`pause_awaits`].
     pub awaits: i64,
 }
 
@@ -112,7 +112,7 @@ impl Pause {
 /// Worker that may still start jobs of a paused scope.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
-pub struct Awaited {
+pub struct AwaitedWorker {
     /// Id of the worker.
     pub worker: Uuid,
     /// Name of the worker.
@@ -123,10 +123,10 @@ pub struct Awaited {
     pub pid: i32,
 }
 
-/// Pauses a scope until [`resume`], and returns the number of the pause. Workers soon start no more jobs of the scope. Jobs of the scope
-/// stay ready. Jobs that workers have claimed but not started are returned without being charged an attempt. Running jobs continue. A pause
-/// survives restarts of workers and servers. The pause takes effect when the caller's transaction commits. If the scope is already paused,
-/// only the reason is replaced.
+/// Pauses a scope until [`resume`] is called, and returns the number of the pause. Workers soon stop starting jobs of the scope. Jobs of
+/// the scope stay ready. Workers return claimed jobs that have not started, and no attempt is charged. Running jobs continue. A pause
+/// survives restarts of workers and servers. The pause takes effect when the caller's transaction commits. If the scope is already
+/// paused, only the reason is replaced.
 ///
 /// This function does not wait for the workers; see [`until_paused`].
 ///
@@ -143,8 +143,9 @@ pub struct Awaited {
 /// ```
 ///
 /// # Errors
-/// [`Error::InvalidName`]; [`Error::OutOfRange`] for a reason of more than [`Pause::LONGEST_REASON`] characters; database errors, including
-/// a timeout after waiting five seconds for another open transaction that pauses or resumes.
+/// Returns [`Error::InvalidName`] for an invalid name, and [`Error::OutOfRange`] for a reason that contains NUL or has more than
+/// [`Pause::LONGEST_REASON`] characters. Returns an error if the database query fails. The query times out after waiting five seconds for
+/// another open transaction that pauses or resumes a scope.
 pub async fn pause(on: impl IntoConnection<'_>, store: Store, scope: &Scope, reason: Option<&str>) -> Result<i64, Error> {
     let [queue, job_type] = scope.names()?;
     if let Some(reason) = reason {
@@ -162,7 +163,7 @@ pub async fn pause(on: impl IntoConnection<'_>, store: Store, scope: &Scope, rea
 /// Ends the pause of `scope`. Returns false if `scope` itself is not paused. Jobs that another pause covers stay paused.
 ///
 /// # Errors
-/// Same as [`pause`].
+/// Returns the errors of [`pause`].
 pub async fn resume(on: impl IntoConnection<'_>, store: Store, scope: &Scope) -> Result<bool, Error> {
     let [queue, job_type] = scope.names()?;
     let statement = sqlx::query_scalar(store.sql(include_str!("../../sql/resume.sql"))).bind(queue).bind(job_type);
@@ -173,34 +174,34 @@ pub async fn resume(on: impl IntoConnection<'_>, store: Store, scope: &Scope) ->
 /// Returns all pauses, oldest first. Counts up to [`Pause::MOST`] ready jobs per pause.
 ///
 /// # Errors
-/// Database errors.
+/// Returns an error if the database query fails.
 pub async fn pauses(on: impl IntoConnection<'_>, store: Store) -> Result<Vec<Pause>, Error> {
     let mut on = on.into_connection();
     let statement = sqlx::query_as(store.sql(include_str!("../../sql/paused.sql"))).bind(Pause::MOST);
     statement.fetch_all(&mut *on.acquire().await?).await.map_err(|error| explain(error, store))
 }
 
-/// Returns the living workers that could run jobs of the scope and have not acknowledged the pause. Returns `None` if `scope` itself is not
-/// paused. Once the list is empty, no handler of the scope starts until the pause ends. Silent workers are not included, because a silent
-/// worker has fenced itself and reads the pauses before its next claim.
+/// Returns the live workers that could run jobs of the scope and have not acknowledged the pause. Returns `None` if `scope` itself is not
+/// paused. Once the list is empty, no handler of the scope starts until the pause ends. Workers with an expired lease are not included:
+/// such a worker has fenced itself and reads the pauses before its next claim.
 ///
 /// # Errors
-/// [`Error::InvalidName`]; database errors.
-pub async fn pause_awaits(on: impl IntoConnection<'_>, store: Store, scope: &Scope) -> Result<Option<Vec<Awaited>>, Error> {
+/// Returns [`Error::InvalidName`] for an invalid name, and an error if the database query fails.
+pub async fn pause_awaits(on: impl IntoConnection<'_>, store: Store, scope: &Scope) -> Result<Option<Vec<AwaitedWorker>>, Error> {
     let [queue, job_type] = scope.names()?;
     let statement = sqlx::query_as(store.sql(include_str!("../../sql/pause_awaits.sql"))).bind(queue).bind(job_type);
     let mut on = on.into_connection();
     let found: Vec<AwaitedRow> = statement.fetch_all(&mut *on.acquire().await?).await.map_err(|error| explain(error, store))?;
-    let of = |row: AwaitedRow| Some(Awaited { worker: row.worker?, name: row.name?, host: row.host?, pid: row.pid? });
+    let of = |row: AwaitedRow| Some(AwaitedWorker { worker: row.worker?, name: row.name?, host: row.host?, pid: row.pid? });
     Ok(found.iter().any(|row| row.is_paused).then(|| found.into_iter().filter_map(of).collect()))
 }
 
-/// Waits until no living worker starts jobs of the scope any more. Returns false if the scope is not paused, or is resumed in the meantime.
-/// The pause must be committed. An unresponsive worker delays the result until the worker's lease has expired. The future may be dropped at
-/// any time; the pause stays in effect.
+/// Waits until all live workers have stopped starting jobs of the scope. Returns false if the scope is not paused, or is resumed in the
+/// meantime. The pause must be committed. An unresponsive worker delays the result until the worker's lease has expired. The future can
+/// be dropped at any time, and the pause stays in effect.
 ///
 /// # Errors
-/// Same as [`pause_awaits`].
+/// Returns the errors of [`pause_awaits`].
 pub async fn until_paused(pool: &PgPool, store: Store, scope: &Scope) -> Result<bool, Error> {
     loop {
         match pause_awaits(pool, store, scope).await? {
@@ -214,17 +215,17 @@ pub async fn until_paused(pool: &PgPool, store: Store, scope: &Scope) -> Result<
 /// Interval at which [`until_paused`] checks whether all workers have acknowledged the pause.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
-/// Returns the job types of which at least one job has been enqueued, sorted by name.
+/// Returns the job types of all lanes, sorted by name. Housekeeping removes unused lanes, so types without jobs are eventually omitted.
 ///
 /// # Errors
-/// Database errors.
+/// Returns an error if the database query fails.
 pub async fn job_types(on: impl IntoConnection<'_>, store: Store) -> Result<Vec<String>, Error> {
     let mut on = on.into_connection();
     let statement = sqlx::query_scalar(store.sql(include_str!("../../sql/job_types.sql")));
     statement.fetch_all(&mut *on.acquire().await?).await.map_err(|error| explain(error, store))
 }
 
-/// Row of `pause_awaits.sql`. All columns but the first are null if no worker is awaited.
+/// Row of `pause_awaits.sql`. All columns but the first are null if all workers have acknowledged the pause.
 #[derive(FromRow)]
 struct AwaitedRow {
     is_paused: bool,

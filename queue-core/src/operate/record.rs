@@ -1,4 +1,4 @@
-//! Jobs and failed attempts as records.
+//! Records of jobs and of their failed attempts, as returned by queries.
 
 use std::{fmt, time::Duration};
 
@@ -15,50 +15,50 @@ use crate::{
 
 /// Job, as stored at the time of the query.
 ///
-/// `Debug` omits payload and output. JSON includes them if they were requested.
+/// `Debug` omits payload and output. JSON includes both if the query requested them.
 #[derive(Clone, Serialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[non_exhaustive]
 pub struct JobRecord {
     /// Id of the job; in JSON a string.
     pub id: JobId,
-    /// Name of the queue.
+    /// Name of the job's queue.
     pub queue: String,
-    /// Stored name of the job type.
+    /// Job type name under which the job is stored.
     pub job_type: String,
-    /// Version of the payload, starting at 1.
+    /// Version of the job's payload, starting at 1.
     pub version: i16,
     /// Priority of the job. Jobs of higher priority run first.
     pub priority: i16,
-    /// State of the job.
+    /// State of the job at the time of the query.
     pub state: JobState,
     /// Number of attempts started since the last requeue.
     pub attempts: i16,
-    /// Maximum number of attempts, after which the job becomes a dead letter.
+    /// Maximum number of attempts. After the last failed attempt, the job becomes a dead letter.
     pub max_attempts: i16,
-    /// Number of attempts since the last requeue whose process crashed.
+    /// Number of attempts since the last requeue that ended in a process crash.
     pub crashes: i16,
-    /// Time of the enqueue, according to the database clock.
+    /// Time the job was enqueued, according to the database clock.
     pub enqueued_at: DateTime<Utc>,
-    /// Time at which a scheduled job is due, or before which a blocked job will not run.
+    /// Due time of a scheduled job, or earliest start time of a blocked job.
     pub run_at: Option<DateTime<Utc>>,
-    /// Time at which the job was completed or cancelled, or became a dead letter.
+    /// Time the job completed, was cancelled, expired or became a dead letter; `None` before.
     pub finished_at: Option<DateTime<Utc>>,
     /// Duration of the last attempt, if the job has completed. Serialized as `ran_ms`, in milliseconds.
     #[serde(rename = "ran_ms", serialize_with = "ms")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<u64>))]
     pub ran: Option<Duration>,
-    /// Metadata: a JSON object, if any.
+    /// Metadata of the job as a JSON object, if any.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<serde_json::Value>))]
     pub meta: Option<Box<RawValue>>,
-    /// Optional attributes kept by the store. `child_of`, `node_of` or `part_of` is the parent, flow or map that waits for the job to
-    /// finish. `expires_at` is the time after which the job must not start. `skips` is set if the job does not block its ordering key once
-    /// it is dead. `unique` is the hash of the uniqueness key. `schedule` and `tick` identify the tick that enqueued the job.
+    /// Optional attributes kept by the store. `child_of`, `node_of` or `part_of` identifies the parent job, flow or map that waits for
+    /// the job to finish. `expires_at` is the time after which the job must not start. `skips` is set if the job, once dead, does not
+    /// block its ordering key. `unique` is the hash of the uniqueness key. `schedule` and `tick` identify the tick that enqueued the job.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<serde_json::Value>))]
     pub system: Option<Box<RawValue>>,
-    /// Id of the worker that is running the job, if any.
+    /// Id of the worker that holds the job's lease, if any.
     pub worker: Option<Uuid>,
     /// Whether cancellation of the running job was requested and the handler has not ended yet.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
@@ -66,18 +66,18 @@ pub struct JobRecord {
     /// Error of the last failed attempt, truncated to 500 characters in lists. `None` after a requeue, and once the job has ended without
     /// failure.
     pub error: Option<String>,
-    /// Output of the handler. Not in lists.
+    /// Output of the job's handler. Not included in lists.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<serde_json::Value>))]
     pub output: Option<Box<RawValue>>,
-    /// Payload as stored. Not in lists.
+    /// Payload of the job as stored. Not included in lists.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<serde_json::Value>))]
     pub payload: Option<Box<RawValue>>,
-    /// Latest 100 failed attempts, oldest first. After a requeue, attempts are numbered from 1 again. Not in lists.
+    /// Latest 100 failed attempts, oldest first. After a requeue, attempts are numbered from 1 again. Not included in lists.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub failures: Vec<AttemptFailure>,
-    /// Progress last reported by the job. Not in lists.
+    /// Progress last reported by the job. Not included in lists.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub progress: Option<Progress>,
 }
@@ -95,7 +95,7 @@ pub struct AttemptFailure {
     #[serde(rename = "ran_ms", serialize_with = "ms")]
     #[cfg_attr(feature = "openapi", schema(value_type = u64))]
     pub ran: Duration,
-    /// Error of the attempt.
+    /// Error text of the attempt.
     pub error: String,
 }
 
@@ -105,7 +105,7 @@ impl JobRecord {
         SystemAttributes::parse(self.system.as_ref().map(|system| system.get())).expires_at()
     }
 
-    /// Returns the tick of a schedule that enqueued the job, if any.
+    /// Returns the schedule tick that enqueued the job, if any.
     pub fn tick(&self) -> Option<Tick> {
         SystemAttributes::parse(self.system.as_ref().map(|system| system.get())).tick()
     }

@@ -10,7 +10,7 @@ use crate::{
     schema::Store,
 };
 
-/// JSON object in the DETAIL of a rejected operation. Parsed, never displayed.
+/// JSON object in the DETAIL field of the error that rejects an operation. Parsed, never displayed.
 #[derive(Deserialize)]
 struct RejectionDetail {
     job: JobId,
@@ -18,12 +18,12 @@ struct RejectionDetail {
     state: Option<JobState>,
     wanted: Vec<JobState>,
     done: String,
-    /// Job that holds the uniqueness key.
+    /// Job that holds the uniqueness key needed for a requeue.
     holder: Option<JobId>,
 }
 
 /// Converts a database error to a variant that callers can distinguish. An error without a JSON DETAIL stays a database error, because a
-/// lock timeout has the same SQLSTATE as a rejection.
+/// lock timeout, for example, has the same SQLSTATE as a rejection.
 pub(super) fn explain(error: sqlx::Error, store: Store) -> Error {
     parse_rejection(&error).unwrap_or_else(|| enqueue::store_error(error, store))
 }

@@ -1,4 +1,4 @@
-//! Signals to durable jobs: sends signals and lists signals not yet received.
+//! Sends signals to durable jobs, and lists the signals that a job has not received yet.
 
 use chrono::{DateTime, Utc};
 use serde::Serialize;
@@ -20,10 +20,10 @@ const MAX_NAME_BYTES: usize = 200;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use = "a finished job receives no signals"]
 #[non_exhaustive]
-pub enum Signalled {
-    /// The signal will be sent when the transaction commits.
+pub enum SignalOutcome {
+    /// The signal is sent when the transaction commits.
     Sent,
-    /// The job has finished and receives no signals.
+    /// The job has finished and receives no more signals.
     Over,
     /// The job does not exist, or its enqueue is not committed yet.
     Absent,
@@ -36,38 +36,39 @@ pub enum Signalled {
 pub struct JobSignal {
     /// Name of the signal.
     pub name: String,
-    /// Time at which the signal was sent, according to the database clock.
+    /// Time the signal was sent, according to the database clock.
     pub at: DateTime<Utc>,
 }
 
 impl JobRef {
-    /// Sends a signal to a durable job, which receives it with [`Durable::receive`](crate::Durable::receive). A job that is waiting for the
-    /// signal receives it immediately, any other job at its next call. The signal is sent when the caller's transaction commits. Sending a
-    /// signal never waits for a lock. Signals of one name are received in the order in which they were sent.
+    /// Sends a signal to a durable job, which receives it with [`Durable::receive`](crate::Durable::receive). A job that is waiting for
+    /// the signal receives it immediately. Any other durable job receives the signal when it calls `receive`. The signal is sent when the
+    /// caller's transaction commits. Sending a signal never waits for a lock. Signals with the same name are received in the order in
+    /// which they were sent.
     ///
     /// The database does not know which types are durable. A signal to a job that is not durable is stored, never received, and deleted
     /// with the job.
     ///
     /// ```no_run
     /// # async fn example(pool: sqlx::PgPool, job: queue_core::JobRef) -> Result<(), queue_core::Error> {
-    /// use queue_core::operate::Signalled;
+    /// use queue_core::operate::SignalOutcome;
     ///
     /// let mut tx = pool.begin().await?;
     /// let sent = job.signal(&mut tx, "approved", &"Ada").await?;
-    /// assert_eq!(sent, Signalled::Sent);
+    /// assert_eq!(sent, SignalOutcome::Sent);
     /// tx.commit().await?;
     /// # Ok(()) }
     /// ```
     ///
     /// # Errors
-    /// [`Error::OutOfRange`] for a name that is not 1 to 200 bytes long, or has control characters; [`Error::Signal`] for a payload of more
-    /// than 256 KiB, or one that jsonb cannot represent exactly; database errors.
+    /// Returns [`Error::OutOfRange`] for a name that is not 1 to 200 bytes long or has control characters. Returns [`Error::Signal`] for
+    /// a payload that exceeds 256 KiB or that jsonb cannot represent exactly. Returns an error if the database query fails.
     pub async fn signal<T: Serialize + ?Sized + Sync>(
         &self,
         on: impl IntoConnection<'_>,
         name: &str,
         payload: &T,
-    ) -> Result<Signalled, Error> {
+    ) -> Result<SignalOutcome, Error> {
         if name.is_empty() || name.len() > MAX_NAME_BYTES || name.chars().any(char::is_control) {
             let range = "1 to 200 bytes without control characters";
             return Err(Error::OutOfRange { what: "the name of a signal", value: name.escape_default().take(300).collect(), range });
@@ -78,14 +79,14 @@ impl JobRef {
         let statement = statement.bind(self.id()).bind(name).bind((text != "null").then_some(text));
         let outcome = statement.fetch_one(&mut *on.acquire().await?).await.map_err(|error| explain(error, self.store()))?;
         Ok(match outcome.as_str() {
-            "sent" => Signalled::Sent,
-            "over" => Signalled::Over,
-            _ => Signalled::Absent,
+            "sent" => SignalOutcome::Sent,
+            "over" => SignalOutcome::Over,
+            _ => SignalOutcome::Absent,
         })
     }
 }
 
-/// Returns the first thousand signals that a job has not received yet, in the order of arrival. Payloads are not included.
+/// Returns the first thousand signals that a job has not received yet, in arrival order. Payloads are not included.
 ///
 /// ```no_run
 /// # async fn example(pool: sqlx::PgPool, job: queue_core::JobId) -> Result<(), queue_core::Error> {
@@ -98,7 +99,7 @@ impl JobRef {
 /// ```
 ///
 /// # Errors
-/// Database errors.
+/// Returns an error if the database query fails.
 pub async fn signals(on: impl IntoConnection<'_>, store: Store, job: JobId) -> Result<Vec<JobSignal>, Error> {
     let statement = sqlx::query_as(store.sql(include_str!("../../sql/signals.sql"))).bind(job);
     let mut on = on.into_connection();

@@ -16,12 +16,12 @@ pub struct JobStep {
     pub name: String,
     /// Number of the attempt that completed the step.
     pub attempt: i16,
-    /// Time at which the step was journaled, according to the database clock.
+    /// Time the step was journaled, according to the database clock.
     pub at: DateTime<Utc>,
     /// Duration of the step, in milliseconds; 0 for a sleep.
     pub ran_ms: i32,
-    /// End of a sleep, or the time at which a wait for a signal timed out. While the wait is in progress, a step `NAME (timeout)` has the
-    /// time of the timeout.
+    /// End time of a sleep, or time a wait for a signal timed out; `None` for other steps. During the wait `NAME`, the journal has a step
+    /// `NAME (timeout)` with the time at which the wait times out.
     pub until: Option<DateTime<Utc>>,
 }
 
@@ -31,7 +31,8 @@ impl JobStep {
         self.until.is_some_and(|until| until < self.at)
     }
 
-    /// Returns the awaited name if the step is the timeout of a wait. The timeout stays in the journal as a step named `NAME (timeout)`.
+    /// Returns `NAME` for a step `NAME (timeout)`, which records the timeout of the wait `NAME`. Returns `None` for other steps. The step
+    /// `NAME (timeout)` stays in the journal after the wait.
     pub fn waits_for(&self) -> Option<&str> {
         self.until.and(self.name.strip_suffix(TIMEOUT_SUFFIX)).filter(|name| !name.is_empty())
     }
@@ -51,7 +52,7 @@ impl JobStep {
 /// ```
 ///
 /// # Errors
-/// Database errors.
+/// Returns an error if the database query fails.
 pub async fn steps(on: impl IntoConnection<'_>, store: Store, job: JobId) -> Result<Vec<JobStep>, Error> {
     let statement = sqlx::query_as(store.sql(include_str!("../../sql/steps.sql"))).bind(job);
     let mut on = on.into_connection();

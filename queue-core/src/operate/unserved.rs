@@ -1,4 +1,4 @@
-//! Ready jobs that no living worker serves.
+//! Ready jobs that no live worker serves.
 
 use std::collections::HashSet;
 
@@ -13,21 +13,22 @@ use crate::{
     schema::Store,
 };
 
-/// Ready jobs of one queue, type and version that no living worker serves. Either no worker serves the queue, or no worker of the queue
-/// knows the type in that version.
+/// Ready jobs of one queue, type and version that no live worker serves. Either no worker serves the queue, or no worker of the queue
+/// knows this version of the type.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, FromRow)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[non_exhaustive]
 pub struct Unserved {
-    /// Name of the queue.
+    /// Name of the queue that contains the jobs.
     pub queue: String,
     /// Name of the job type, which may be an alias.
     pub job_type: String,
     /// Version of the payloads. Workers may still serve older versions of the type.
     pub version: i16,
-    /// Number of ready jobs, counted up to [`Unserved::MOST`] per entry and up to ten times [`Unserved::MOST`] in total.
+    /// Number of ready jobs of this queue, type and version. Counted up to [`Unserved::MOST`] per entry, and up to ten times
+    /// [`Unserved::MOST`] for all entries together.
     pub jobs: i64,
-    /// Whether there may be more jobs than counted. An entry with 0 jobs may then have no jobs at all.
+    /// Whether there may be more jobs than were counted. In this case, an entry with a count of 0 may have no jobs at all.
     pub partial: bool,
 }
 
@@ -35,25 +36,25 @@ impl Unserved {
     /// Maximum number of jobs counted per queue, type and version.
     pub const MOST: i64 = 10_000;
 
-    /// Maximum number of entries returned.
+    /// Maximum number of entries that [`unserved`] returns.
     pub const LISTED: i64 = 100;
 }
 
-/// Returns the queues, job types and versions with ready jobs that no living worker serves. Returns the first [`Unserved::LISTED`] entries
-/// by name. Reads every lane, but counts ready jobs of unserved entries only.
+/// Returns the queues, job types and versions with ready jobs that no live worker serves. Returns the first [`Unserved::LISTED`] entries
+/// by name. The query reads every lane, but counts only the ready jobs of unserved entries.
 ///
 /// # Errors
-/// Database errors.
+/// Returns an error if the database query fails.
 pub async fn unserved(on: impl IntoConnection<'_>, store: Store) -> Result<Vec<Unserved>, Error> {
     let mut on = on.into_connection();
     let statement = sqlx::query_as(store.sql(include_str!("../../sql/unserved.sql"))).bind(Unserved::MOST).bind(Unserved::LISTED);
     statement.fetch_all(&mut *on.acquire().await?).await.map_err(|error| explain(error, store))
 }
 
-/// Returns the ids of the given jobs that are ready but that no living worker serves. Reads only the workers.
+/// Returns the ids of those jobs in `jobs` that are ready and that no live worker serves. The query reads only the table of workers.
 ///
 /// # Errors
-/// Database errors.
+/// Returns an error if the database query fails.
 pub async fn unserved_of(on: impl IntoConnection<'_>, store: Store, jobs: &[JobRecord]) -> Result<HashSet<JobId>, Error> {
     let ready: Vec<&JobRecord> = jobs.iter().filter(|job| job.state == JobState::Ready).collect();
     if ready.is_empty() {

@@ -1,4 +1,4 @@
-//! Walk over the jobs of a filter, which visits each job that existed at the start once.
+//! Walk over the jobs that a filter selects. Each job that existed at the start is visited once.
 
 use sqlx::{FromRow, PgConnection, Postgres, postgres::PgArguments, postgres::PgRow, query::QueryAs};
 
@@ -13,11 +13,11 @@ use crate::{
 pub(super) struct Walk<'f> {
     store: Store,
     filter: &'f Filter,
-    /// Remaining states, starting with the current state.
+    /// Job states still to be visited, starting with the current state.
     states: Vec<JobState>,
-    /// Priority of jobs to skip, because setting their priority would change nothing.
+    /// New priority, if the operation sets one. Jobs that already have this priority are skipped.
     skip_priority: Option<i16>,
-    /// Exclusive upper bound of the visited ids. Skips jobs enqueued after the start.
+    /// Exclusive upper bound of the visited ids. Excludes jobs that were enqueued after the walk began.
     before_id: i64,
     /// Lane and position of the last ready job, or key and position of the last blocked job. For other states, `id` is the position.
     position: (i64, i64),
@@ -36,13 +36,13 @@ impl<'f> Walk<'f> {
         if let (Some(state), true) = (filter.state, states.is_empty()) {
             return Err(Error::OutOfRange { what: "the state", value: state.to_string(), range });
         }
-        let before_id = sqlx::query_scalar(store.sql(include_str!("../../sql/started.sql")));
+        let before_id = sqlx::query_scalar(store.sql(include_str!("../../sql/id_horizon.sql")));
         let before_id = before_id.fetch_one(connection).await.map_err(|error| explain(error, store))?;
         let skip_priority = if let Act::Priority(priority) = act { Some(priority) } else { None };
         Ok(Self { store, filter, states, skip_priority, before_id, position: START, id: i64::MIN })
     }
 
-    /// Returns the ids of the next jobs, at most `most`, or `None` after the last job.
+    /// Returns the ids of at most `most` next jobs, or `None` after the last job.
     pub(super) async fn next(&mut self, connection: &mut PgConnection, most: i64) -> sqlx::Result<Option<Vec<JobId>>> {
         while let Some(state) = self.states.first() {
             let ids = match state {
@@ -68,14 +68,13 @@ impl<'f> Walk<'f> {
     /// Prepares a statement with the common parameters $1 to $8.
     fn prepare<O: for<'r> FromRow<'r, PgRow>>(&self, statement: &'static str, most: i64) -> QueryAs<'f, Postgres, O, PgArguments> {
         let Self { store, filter, .. } = *self;
-        // Dead letters are visited in the order of their ids, so that no bound is needed. Without a bound, no dead letter is skipped if the
-        // clock was set back.
+        // Dead letters are visited in id order and need no upper bound. A bound would skip dead letters if the clock was set back.
         let before_id = if self.states.first() == Some(&JobState::Dead) { i64::MAX } else { self.before_id };
         let statement = sqlx::query_as(store.sql(statement)).bind(&filter.queue).bind(filter.names()).bind(before_id);
         let statement = statement.bind(filter.age_seconds()).bind(filter.since_seconds());
-        // Planned for each call, which is once per thousand jobs. With a plan that was cached while the partitions were empty, a page of a
-        // queue's running jobs, or of jobs with certain metadata, took more than 30 s on a caller's connection. With a new plan, the page
-        // took 40 to 130 ms in a store of 300,000 jobs.
+        // Planned for each call, once per thousand jobs. With a plan that was cached while the partitions were empty, a page
+        // of a queue's running jobs, or of jobs selected by metadata, took more than 30 s on a caller's connection. With a new plan, the
+        // page took 40 to 130 ms in a store of 300,000 jobs.
         statement.bind(&filter.error).bind(filter.meta_json()).bind(most).persistent(false)
     }
 
@@ -116,7 +115,8 @@ impl<'f> Walk<'f> {
         Ok(ids(statement.fetch_all(connection).await?))
     }
 
-    /// Returns the ids of the next dead letters. Ids only increase from call to call, so that a job that dies again is not visited again.
+    /// Returns the ids of the next dead letters. Ids only increase from call to call. A job that becomes a dead letter again is therefore
+    /// not visited again.
     async fn next_dead(&self, connection: &mut PgConnection, most: i64) -> sqlx::Result<Vec<JobId>> {
         let statement = self.prepare(include_str!("../../sql/choose_dead.sql"), most).bind(self.id);
         Ok(ids(statement.fetch_all(connection).await?))

@@ -10,21 +10,20 @@ use crate::{
     schema::{Store, check_name},
 };
 
-/// Weight of a fairness key.
+/// Weight of a fairness key: its share of turns relative to other keys of the job type.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, FromRow)]
 #[non_exhaustive]
 pub struct Weight {
-    /// Stored name of the job type.
+    /// Name of the job type that the weight applies to.
     pub job_type: String,
     /// Text of the fairness key.
     pub fair: String,
-    /// Number of turns for jobs of the key, per turn of a key without a weight.
+    /// Number of turns of the key for each turn of a key without a weight.
     pub weight: i32,
 }
 
-/// Sets the weight of a fairness key of a job type, from 1 to 1000, or removes it if `None`. Jobs of the key have `weight` turns for each
-/// turn of a key without a weight. The weight takes effect with the next claims and stays in effect until it is changed, regardless of the
-/// workers' release.
+/// Sets a weight from 1 to 1000 for a job type's fairness key. `None` removes the weight. Jobs of the key have `weight` turns for each turn
+/// of a key without a weight. The weight takes effect with the next claims, and applies to workers of all releases until it is changed.
 ///
 /// ```no_run
 /// # use queue_core::{Store, operate};
@@ -34,7 +33,8 @@ pub struct Weight {
 /// ```
 ///
 /// # Errors
-/// [`Error::InvalidName`]; [`Error::OutOfRange`] if the weight is out of range, or the key has NUL; database errors.
+/// Returns [`Error::InvalidName`] for an invalid job type name, and [`Error::OutOfRange`] if the weight is out of range or the key
+/// contains NUL. Returns an error if the database query fails.
 pub async fn set_weight(on: impl IntoConnection<'_>, store: Store, job_type: &str, fair: &str, weight: Option<u16>) -> Result<(), Error> {
     check_name("job type name", job_type)?;
     if let Some(weight) = weight.filter(|weight| !(1..=1000).contains(weight)) {
@@ -48,10 +48,10 @@ pub async fn set_weight(on: impl IntoConnection<'_>, store: Store, job_type: &st
     statement.execute(&mut *on.acquire().await?).await.map(drop).map_err(|error| explain(error, store))
 }
 
-/// Returns the fairness keys with a weight, for one job type or for all job types.
+/// Returns the fairness keys that have a weight, for one job type or for all job types.
 ///
 /// # Errors
-/// Database errors.
+/// Returns an error if the database query fails.
 pub async fn weights(on: impl IntoConnection<'_>, store: Store, job_type: Option<&str>) -> Result<Vec<Weight>, Error> {
     let statement = sqlx::query_as(store.sql(include_str!("../../sql/weights.sql"))).bind(job_type);
     let mut on = on.into_connection();

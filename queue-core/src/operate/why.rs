@@ -1,7 +1,7 @@
-//! Explanation of why a job is not running, or of its outcome, as a list of causes with fixes, most likely cause first.
+//! Explains why a job is not running, or how it ended. The explanation is a list of causes with fixes, most likely cause first.
 //!
-//! The facts come from the SQL function `queue.why`. The sentences are built in this module, so that the command line, dashboards and JSON
-//! agree.
+//! The facts come from the SQL function `queue.why`. This module builds the sentences, so the command line, dashboards and JSON contain
+//! the same text.
 
 mod facts;
 mod fix;
@@ -21,9 +21,9 @@ use crate::{
     schema::Store,
 };
 
-/// Explanation of why a job is not running, at one moment.
+/// Explanation of why a job is not running, at the time of the query.
 ///
-/// The JSON form is stable. Fields and kinds may be added, but existing ones keep their meaning.
+/// The JSON form is stable. Later releases may add fields and kinds, but existing fields and kinds keep their meaning.
 #[derive(Clone, Debug, Serialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[non_exhaustive]
@@ -34,13 +34,13 @@ pub struct Why {
     pub at: DateTime<Utc>,
     /// State of the job; `None` if the job does not exist or cannot be read.
     pub state: Option<JobState>,
-    /// Name of the queue.
+    /// Name of the job's queue; `None` if the job does not exist or cannot be read.
     pub queue: Option<String>,
-    /// Name of the job type.
+    /// Name of the job's type; `None` if the job does not exist or cannot be read.
     pub job_type: Option<String>,
-    /// Version of the payload.
+    /// Version of the job's payload; `None` if the job does not exist or cannot be read.
     pub version: Option<i16>,
-    /// Priority of the job.
+    /// Priority of the job; `None` if the job does not exist or cannot be read.
     pub priority: Option<i16>,
     /// Causes that keep the job from running, or the job's outcome, most likely cause first. Never empty.
     pub causes: Vec<Cause>,
@@ -51,9 +51,9 @@ pub struct Why {
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[non_exhaustive]
 pub struct Cause {
-    /// Kind of the cause.
+    /// Kind of the cause, for use by programs.
     pub kind: CauseKind,
-    /// Description for people, on one line. May quote untrusted text (errors, reasons, names), which must be escaped for display.
+    /// One-line description for people. May quote untrusted text (errors, reasons, names), which must be escaped for display.
     pub says: String,
     /// Fix: a command, an SQL statement, or advice; `None` if nothing needs to be done.
     pub fix: Option<String>,
@@ -62,15 +62,16 @@ pub struct Cause {
     pub facts: Map<String, Value>,
 }
 
-/// Kind of a cause. Written in snake case in JSON and SQL, such as `no_such_job`.
+/// Kind of a cause. JSON and SQL use snake case, such as `no_such_job`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[non_exhaustive]
 pub enum CauseKind {
-    /// The job does not exist: it was never enqueued in this store, is not committed yet, or has finished and was not kept.
+    /// The job does not exist. Possible reasons: the job was never enqueued in this store, is not committed yet, or has finished and was
+    /// not kept.
     NoSuchJob,
-    /// A session holds an exclusive lock on tables of the store, so that readers would wait.
+    /// A session holds an exclusive lock on tables of the store. Queries on these tables would wait for the lock.
     TableLocked,
     /// The job has completed.
     Completed,
@@ -84,49 +85,49 @@ pub enum CauseKind {
     Running,
     /// The job is running, and its cancellation was requested.
     Cancelling,
-    /// The worker that holds the job is silent. Other workers recover the job.
+    /// The worker that holds the job's lease has stopped sending heartbeats. Another worker recovers the job.
     SilentWorker,
-    /// A session has locked the job's lease, so that neither a verdict nor a recovery can be written.
+    /// A session has locked the job's lease. Until the lock is released, neither a verdict nor a recovery can be written.
     LeaseLocked,
-    /// The job is not due yet: it is scheduled for later, is waiting for a retry, or was snoozed.
+    /// The job is not due yet, because the job is scheduled, is waiting for a retry, or was snoozed.
     Scheduled,
-    /// The job is waiting for a signal.
+    /// The job is parked. It is waiting for a signal, for other jobs (children, map jobs or flow nodes), or for its turn in a map.
     Parked,
     /// The job is due, and a worker is about to make it ready.
     Due,
-    /// Another job of the same ordering key goes first.
+    /// Another job with the same ordering key runs first.
     Blocked,
-    /// The job is queued under an ordering key without an active job. A worker is about to release the first job of the key.
+    /// The job is blocked under an ordering key without an active job. A worker is about to release the first job of the key.
     KeyFree,
-    /// The time until which the job may start has passed.
+    /// The expiry of the job has passed, and the job must not start.
     PastExpiry,
-    /// No worker is alive.
+    /// There is no live worker.
     NoWorker,
-    /// Workers are alive, but none of them serves the job.
+    /// There are live workers, but no worker serves the job.
     Unserved,
-    /// The job is paused.
+    /// A pause covers the job.
     Paused,
-    /// A limit that covers the job is not known to every worker yet. No job starts under the limit until every worker knows it.
+    /// Not all workers have acknowledged a limit that covers the job. No job starts under the limit until all workers have acknowledged it.
     LimitUnknown,
     /// A session has locked a limit that covers the job.
     LimitLocked,
     /// A limit that covers the job has no free permit.
     Limited,
-    /// A session has locked the job's row, so that claims skip the job.
+    /// A session has locked the job's row, so claims skip the job.
     Locked,
-    /// Processes have crashed while running the job. The job is retried apart from other jobs.
+    /// Processes have crashed while running the job. The job is quarantined and runs apart from other jobs.
     Suspect,
-    /// Jobs of higher priority go first.
+    /// Jobs of higher priority are claimed first.
     Starved,
-    /// Other jobs are queued before the job.
+    /// Other jobs are ahead of the job in its lane or fairness key.
     Behind,
-    /// The workers that serve the job are busy with other jobs of its queue.
+    /// The workers that serve the job are busy with other jobs of the same queue.
     WorkersBusy,
-    /// No cause is known that keeps the job from running.
+    /// No known cause keeps the job from running.
     Nothing,
-    /// A long transaction prevents vacuum from cleaning up. This alone does not keep jobs from running.
+    /// A long transaction prevents vacuum from removing dead rows. The transaction itself does not keep jobs from running.
     OldSnapshot,
-    /// Kind that this release does not know, returned by a newer store.
+    /// Kind of cause that this release does not know, returned by a newer store.
     #[serde(other)]
     Other,
 }
@@ -135,7 +136,7 @@ impl Why {
     /// Returns the most likely cause.
     ///
     /// # Panics
-    /// If all causes were removed.
+    /// Panics if the caller has removed all causes.
     pub fn first(&self) -> &Cause {
         self.causes.first().expect("`why` always returns a cause")
     }
@@ -150,7 +151,7 @@ impl JobRef {
     /// Explains why the job is not running, or returns the job's outcome; see [`why()`].
     ///
     /// # Errors
-    /// Database errors.
+    /// Returns an error if the database query fails.
     pub async fn why(&self, on: impl IntoConnection<'_>) -> Result<Why, Error> {
         why(on, self.store(), self.id()).await
     }
@@ -166,12 +167,12 @@ struct WhyRow {
     at: DateTime<Utc>,
 }
 
-/// Explains why a job is not running, for example because no worker serves it or a limit has no permit. [`CauseKind`] lists all causes. For
-/// a running or finished job, the explanation is the worker or the outcome. A job that does not exist is reported as a cause, not as an
-/// error.
+/// Explains why a job is not running, for example because no worker serves it or a limit has no permit. [`CauseKind`] lists all causes.
+/// For a running job, the explanation names the worker. For a finished job, the explanation names the outcome. A job that does not exist
+/// is reported as a cause, not as an error.
 ///
-/// This function only reads and waits for no lock. Its cost does not depend on the number of waiting or finished jobs. Of other sessions,
-/// it shows only what the calling role may see.
+/// This function is read-only and does not wait for locks. The cost does not depend on the number of waiting or finished jobs.
+/// Information about other sessions is limited by the privileges of the calling role.
 ///
 /// ```no_run
 /// # async fn example(pool: sqlx::PgPool, id: queue_core::JobId) -> Result<(), queue_core::Error> {
@@ -186,7 +187,7 @@ struct WhyRow {
 /// ```
 ///
 /// # Errors
-/// Database errors.
+/// Returns an error if the database query fails.
 pub async fn why(on: impl IntoConnection<'_>, store: Store, job: JobId) -> Result<Why, Error> {
     let mut on = on.into_connection();
     let statement = sqlx::query_as(store.sql(include_str!("../../sql/why.sql"))).bind(job);

@@ -1,8 +1,8 @@
-//! Buffer into which payloads are encoded: text, nesting depth and the first fault.
+//! Buffer that holds the text, the nesting depth and the first fault of a payload while it is encoded.
 //!
-//! The formatter and the checking serializer share the buffer. After a fault the buffer rejects further text, so the text ends at the
-//! fault. The path is computed from the text, so encoding a valid payload does not track paths. The buffer does not interpret JSON: see
-//! `jsonb` and `path`.
+//! The formatter and the checking serializer share the buffer. After a fault, the buffer rejects further text, so the text ends at the
+//! fault. The path of the fault is computed from the text, so encoding a valid payload does not track paths. The buffer does not
+//! interpret JSON; see `jsonb` and `path`.
 
 use std::cell::{Cell, RefCell};
 use std::io;
@@ -20,7 +20,7 @@ pub(super) struct PayloadBuffer {
     fault: Cell<Option<Fault>>,
 }
 
-/// Reason of a [`PayloadError`], without the path.
+/// Kind of a [`PayloadError`], without the path.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Fault {
     Nul,
@@ -76,7 +76,7 @@ impl PayloadBuffer {
         self.depth.set(self.depth.get().saturating_sub(1));
     }
 
-    /// Records the fault, unless the buffer already has a fault. Returns the error that stops the serializer.
+    /// Records the fault, unless a fault is already recorded. Returns the error that stops the serializer.
     pub(super) fn fail(&self, fault: Fault) -> io::Error {
         if self.fault.get().is_none() {
             self.fault.set(Some(fault));

@@ -15,7 +15,7 @@ pub enum PayloadError {
         /// Path of the string or key that contains U+0000.
         path: String,
     },
-    /// A `RawValue` contains an escape from `\ud800` to `\udfff` that is not part of a pair.
+    /// A `RawValue` contains an escape from `\ud800` to `\udfff` that is not part of a surrogate pair.
     #[error("the text at `{path}` contains a lone surrogate, which is not a character; replace it with U+FFFD")]
     LoneSurrogate {
         /// Path of the string or key that contains the lone surrogate.
@@ -27,7 +27,7 @@ pub enum PayloadError {
         /// Path of the number that is NaN or infinite.
         path: String,
     },
-    /// An integer does not fit 64 bits, or `f64` cannot hold the digits or the exponent of a number in a `RawValue`.
+    /// An integer does not fit in 64 bits, or `f64` cannot hold the digits or the exponent of a number in a `RawValue`.
     #[error("the number at `{path}` has more digits than can be read back; store it as a string")]
     NumberTooLarge {
         /// Path of the number that is too large or too precise.

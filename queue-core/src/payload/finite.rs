@@ -1,6 +1,7 @@
 //! Serializer wrapper that rejects NaN and infinities, which `serde_json` would write as `null`.
 //!
-//! All other values are passed through unchanged. This check needs the values before they become text. All other checks are in `jsonb`.
+//! All other values are passed through unchanged. The check is separate from the checks in `jsonb`, because it needs the values before
+//! they become text.
 
 use std::fmt::Display;
 
@@ -11,7 +12,8 @@ use serde::ser::{
 
 use super::buffer::{Fault, PayloadBuffer};
 
-/// Wrapper around a serializer, its compound serializers and each value passed to them, so that the check applies at every depth.
+/// Wrapper around a serializer, its compound serializers, and each value passed to these serializers. The check therefore applies at
+/// every depth.
 pub(super) struct FiniteSerializer<'a, V> {
     inner: V,
     buffer: &'a PayloadBuffer,

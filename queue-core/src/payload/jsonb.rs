@@ -1,9 +1,9 @@
-//! Formatter that writes JSON in the text form of jsonb, so that the length of the text is the size that the database checks.
+//! Formatter that writes JSON in the text form of jsonb. The length of the text is the size that the database checks.
 //!
 //! jsonb prints a space after each comma and colon, and no exponents. A float keeps its decimal point (`1e16` becomes
-//! `10000000000000000.0`), because it would otherwise be read back as an integer. The text of a `RawValue` comes from user code, so it is
-//! formatted again token by token. A value is rejected if jsonb cannot hold it or `serde_json` cannot read it back. NaN does not reach this
-//! formatter, because `serde_json` writes it as `null`; see `finite`.
+//! `10000000000000000.0`), because the float would otherwise be read back as an integer. The text of a `RawValue` comes from user code,
+//! so it is formatted again token by token. A value is rejected if jsonb cannot hold it or `serde_json` cannot read it back. NaN does not
+//! reach this formatter, because `serde_json` writes NaN as `null`; see `finite`.
 
 use std::borrow::Cow;
 use std::fmt::Display;
@@ -27,7 +27,7 @@ impl<'a> JsonbFormatter<'a> {
         Self { buffer, in_key: false }
     }
 
-    /// Rejects an integer that does not fit 64 bits. jsonb would keep the integer, but most readers would round it.
+    /// Rejects an integer that does not fit in 64 bits. jsonb would keep the integer, but most readers would round it.
     fn require_fit(&self, fits: bool) -> io::Result<()> {
         if fits || self.in_key { Ok(()) } else { Err(self.buffer.fail(Fault::NumberTooLarge)) }
     }
@@ -60,7 +60,7 @@ impl<'a> JsonbFormatter<'a> {
             return self.buffer.append(token.as_bytes());
         }
         let Ok(text) = serde_json::from_str::<String>(token) else {
-            // `RawValue` checks the syntax when it is created but accepts lone surrogates, so a lone surrogate is the cause of the error.
+            // The creation of a `RawValue` checks the syntax but accepts lone surrogates, so a lone surrogate is the cause of the error.
             self.buffer.append(token.as_bytes())?;
             return Err(self.buffer.fail(Fault::LoneSurrogate));
         };
@@ -136,7 +136,7 @@ impl Formatter for JsonbFormatter<'_> {
         self.write_float(writer, &short, value, value.fract() == 0.0)
     }
 
-    /// Writes a number given as text. Called only if a crate of the program enables the feature `arbitrary_precision` of `serde_json`.
+    /// Writes a number given as text. Called only if a crate in the program enables the `arbitrary_precision` feature of `serde_json`.
     fn write_number_str<W: ?Sized + Write>(&mut self, _: &mut W, text: &str) -> io::Result<()> {
         self.append_number(text)
     }
@@ -171,8 +171,8 @@ impl Formatter for JsonbFormatter<'_> {
 
 /// Returns a number without its exponent, or `None` if the number cannot be read back exactly.
 ///
-/// Integers must fit 64 bits. Other numbers are read as `f64`, whose shortest text has at most 17 digits and exponents from -324 to 308. A
-/// longer text is accepted if `f64` holds all digits of the text.
+/// Integers must fit in 64 bits. Other numbers are read as `f64`, whose shortest text has at most 17 digits and exponents from -324 to
+/// 308. A longer text is accepted if `f64` holds all digits of the text.
 fn expand_exponent(number: &str) -> Option<Cow<'_, str>> {
     const MAX_BYTES: usize = 800;
     const MAX_EXPONENT: usize = 400;
@@ -199,7 +199,7 @@ fn expand_exponent(number: &str) -> Option<Cow<'_, str>> {
     Some(Cow::Owned(sign.to_owned() + &insert_point(&digits, whole.len() as isize + exponent)))
 }
 
-/// Returns whether formatting the parsed float yields the same digits, either at the same length or in the shortest form. Both forms are
+/// Returns whether formatting `value` yields `digits`, either with the same number of digits or in the shortest form. Both forms are
 /// accepted because implementations differ for a float halfway between two decimals (885022586708295.25).
 fn round_trips(digits: &str, value: f64) -> bool {
     let digits = digits.trim_matches('0');
@@ -208,7 +208,7 @@ fn round_trips(digits: &str, value: f64) -> bool {
     value.is_finite() && (has_digits(format!("{value:.after_first$e}")) || has_digits(format!("{value:e}")))
 }
 
-/// Inserts a decimal point after the first `point` digits. Pads the digits with zeros on either side.
+/// Inserts a decimal point after the first `point` digits. If `point` is outside the digits, pads the digits with zeros.
 fn insert_point(digits: &str, point: isize) -> String {
     let before = usize::try_from(point).unwrap_or(0);
     let missing = usize::try_from(-point).unwrap_or(0);

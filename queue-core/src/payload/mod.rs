@@ -1,9 +1,9 @@
 //! Encodes payloads as JSON text that jsonb returns exactly, or reports a fault with its path.
 //!
 //! Encoding takes one pass. `serde_json` writes through a serializer that rejects NaN (`finite`) into a buffer with a size limit
-//! (`buffer`). The formatter (`jsonb`) rejects values that jsonb cannot hold, and inserts spaces as jsonb does. Errors contain paths, never
-//! values. The only exception is [`PayloadError::Encode`], which contains a shortened message of the payload's own `Serialize`
-//! implementation. The database changes two documented things: it keeps the last of duplicate keys, and converts `-0.0` to `0.0`. This
+//! (`buffer`). The formatter (`jsonb`) rejects values that jsonb cannot hold, and inserts spaces as jsonb does. Errors contain paths,
+//! never values. The only exception is [`PayloadError::Encode`], which contains a shortened message of the payload's own `Serialize`
+//! implementation. The database makes two documented changes. It keeps the last of duplicate keys, and converts `-0.0` to `0.0`. This
 //! module does not decode payloads.
 
 mod finite;
@@ -39,14 +39,14 @@ pub(crate) fn encode<T: Serialize + ?Sized>(job: &T, limit: usize) -> Result<Str
     let text = buffer.finish()?;
     result.map_err(|error| PayloadError::Encode(shorten(&error.to_string())))?;
     let text = String::from_utf8(text).map_err(|_| not_json())?;
-    // A hand-written `Serialize` implementation may omit a value, and a `RawValue` may be forged. PostgreSQL would reject such text and
-    // abort the transaction.
+    // A hand-written `Serialize` implementation may omit a value, and a `RawValue` may be forged. PostgreSQL would reject the invalid
+    // text and abort the transaction.
     serde_json::from_str::<IgnoredAny>(&text).map_err(|_| not_json())?;
     Ok(text)
 }
 
 /// Encodes an output as JSON text. Rejects NaN and infinities, which `serde_json` would write as `null`. Other values that jsonb cannot
-/// hold are replaced when the output is stored, because a completed job must not fail due to a single character.
+/// hold are replaced when the output is stored, because a single character must not fail a completed job.
 pub(crate) fn encode_output<T: Serialize + ?Sized>(output: &T) -> Result<String, String> {
     let buffer = PayloadBuffer::new(usize::MAX);
     let mut serializer = serde_json::Serializer::new(&buffer);

@@ -53,7 +53,7 @@ pub(super) fn string_len(text: &[u8]) -> usize {
     text.len()
 }
 
-/// Enclosing object or array. An object has the range of its current key, an array its current index.
+/// Object or array that encloses the current position. An object has the text range of its current key, and an array has its current index.
 enum Frame {
     Object(Option<Range<usize>>),
     Array(usize),
@@ -64,7 +64,8 @@ pub(crate) fn path_step(key: &str) -> String {
     step(serde_json::Value::from(key).to_string().as_bytes())
 }
 
-/// Formats a key, given as JSON text, as a step of a path. A plain name follows a dot, any other key is escaped in brackets.
+/// Formats a key, given as JSON text, as a step of a path. A plain name is written after a dot. Any other key is escaped and written in
+/// brackets.
 fn step(key: &[u8]) -> String {
     let key = String::from_utf8_lossy(key);
     let inner = key.strip_prefix('"').unwrap_or(&key);

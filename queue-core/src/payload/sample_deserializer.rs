@@ -1,4 +1,5 @@
-//! Deserializer that builds sample values. It provides every value that a type requests, and a plan selects among alternatives.
+//! Deserializer that builds sample values. The deserializer provides every value that a type requests, and a plan selects among
+//! alternatives.
 //!
 //! Types request fields, variants and names through `serde`, so a sample has the JSON form of the type. The module `samples` selects the
 //! plans to try.
@@ -28,10 +29,10 @@ const TEXTS: [&str; 10] = [
 /// Maximum nesting depth of a sample.
 const MAX_DEPTH: usize = 16;
 
-/// Maximum nesting depth of a recursive type. Beyond this depth all optional parts are omitted.
+/// Maximum nesting depth of a recursive type. Beyond this depth, all optional parts are omitted.
 const MAX_RECURSION: usize = 2;
 
-/// Alternative to use at each path. The first alternative is the default.
+/// Index of the alternative to use at each path. The default is 0, the first alternative.
 pub(super) type Plan = BTreeMap<String, usize>;
 
 /// Alternative that was used at a path.
@@ -41,7 +42,8 @@ pub(super) struct Choice {
     /// Number of alternatives at the path.
     pub(super) count: usize,
     pub(super) chosen: usize,
-    /// Whether the alternatives are different forms of the type. Otherwise they are attempts to find a valid value of one form.
+    /// Whether the alternatives are different forms of the type. Otherwise, the alternatives are attempts to find a valid value of one
+    /// form.
     pub(super) is_form: bool,
 }
 
@@ -104,7 +106,8 @@ impl<'p> SampleDeserializer<'_, 'p> {
         SampleDeserializer { path: format!("{}{step}", self.path), depth: self.depth + 1, builder: self.builder, names }
     }
 
-    /// Returns a small number, or `None` for the maximum of the integer type. The maximum shows whether the type accepts a narrower range.
+    /// Returns a small number, or `None` for the extreme of the integer type: the minimum if signed, the maximum if unsigned. The extreme
+    /// shows whether the type accepts a narrower range.
     fn number(&mut self) -> Option<i64> {
         [None, Some(1), Some(0), Some(2026)][self.choose(4, false).min(3)]
     }
@@ -115,7 +118,7 @@ impl<'p> SampleDeserializer<'_, 'p> {
         if self.depth > MAX_DEPTH { Err(SampleError::custom("the type is infinitely recursive")) } else { Ok(()) }
     }
 
-    /// Returns whether the optional parts of the value are omitted.
+    /// Returns whether the value is nested so deeply that its optional parts are omitted.
     fn is_deep(&self) -> bool {
         let repeats = |name: &&str| !name.is_empty() && self.names.iter().filter(|other| *other == name).count() > MAX_RECURSION;
         self.depth >= MAX_DEPTH || self.names.last().is_some_and(repeats)
@@ -180,7 +183,8 @@ impl<'de> Deserializer<'de> for SampleDeserializer<'_, '_> {
     }
 
     fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, SampleError> {
-        // The option itself uses the path with a suffix, because the content of the option makes its choice at the path without the suffix.
+        // The choice between `Some` and `None` is recorded under the path with a suffix, because the content of the option uses the path
+        // without the suffix.
         let path = format!("{}!", self.path);
         let is_none = self.is_deep() || self.builder.choose(&path, 2, true) == 1;
         if is_none { visitor.visit_none() } else { visitor.visit_some(self) }

@@ -1,7 +1,7 @@
-//! Samples of a payload type in each of its forms: with every variant, and with and without optional parts.
+//! Builds samples of a payload type. The samples cover every enum variant, and every optional part both present and absent.
 //!
-//! A sample equals a payload that this release could enqueue: the type's `Deserialize` implementation builds it, and the `Serialize`
-//! implementation encodes it.
+//! A sample equals a payload that this release could enqueue. The type's `Deserialize` implementation builds the value, and the
+//! `Serialize` implementation encodes the value.
 
 use std::collections::{BTreeSet, VecDeque};
 
@@ -20,7 +20,7 @@ const MAX_SAMPLES: usize = 200;
 pub(crate) fn samples<T: Serialize + DeserializeOwned>() -> Result<Vec<Value>, String> {
     let (mut samples, mut first_error) = (Vec::new(), None);
     let (mut tried, mut seen) = (BTreeSet::from([Plan::new()]), BTreeSet::new());
-    // Plans to try, each with a flag for retries. Retries of the last plan are inserted at the front.
+    // Plans to try, each with a flag for retries. The retries of a failed plan are inserted at the front.
     let mut queue = VecDeque::from([(Plan::new(), false)]);
     for _ in 0..MAX_TRIES {
         let Some((plan, _)) = queue.pop_front().filter(|_| samples.len() < MAX_SAMPLES) else { break };
@@ -60,14 +60,14 @@ pub(crate) fn samples<T: Serialize + DeserializeOwned>() -> Result<Vec<Value>, S
     if samples.is_empty() { Err(first_error.unwrap_or_default()) } else { Ok(samples) }
 }
 
-/// Returns all alternatives at the paths where the alternatives are forms.
+/// Returns every alternative at each path whose alternatives are different forms of the type.
 fn forms(choices: &[Choice]) -> Vec<(String, usize)> {
     let all = |choice: &Choice| (0..choice.count).map(|alternative| (choice.path.clone(), alternative)).collect::<Vec<_>>();
     choices.iter().filter(|choice| choice.is_form).flat_map(all).collect()
 }
 
-/// Returns retries for a sample that could not be built: the alternatives at the last path, which is nearly always the cause. The queue
-/// already contains the alternatives at earlier paths.
+/// Returns the alternatives to try after a sample could not be built: the other alternatives at the last path. The value at the last path
+/// is nearly always the cause. The queue already contains the alternatives at earlier paths.
 fn retries(choices: &[Choice]) -> Vec<(String, usize)> {
     let Some(last) = choices.last().filter(|last| last.chosen == 0) else { return Vec::new() };
     (1..last.count).map(|alternative| (last.path.clone(), alternative)).collect()

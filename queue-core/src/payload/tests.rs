@@ -1,5 +1,4 @@
-//! Tests of `encode`, with a model of jsonb. The prefixes of the test names are numbers of faults. Other tests store the same texts in a
-//! database.
+//! Tests `encode` against a model of jsonb. Integration tests store the same texts in a database.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -245,7 +244,7 @@ proptest! {
     }
 }
 
-/// Generates any JSON value. `serde_json` reads the floats exactly, even without its feature `float_roundtrip`.
+/// Generates arbitrary JSON values. `serde_json` reads the floats exactly, even without its feature `float_roundtrip`.
 fn value() -> impl Strategy<Value = Value> {
     let leaf = prop_oneof![
         Just(Value::Null),
@@ -263,7 +262,7 @@ fn value() -> impl Strategy<Value = Value> {
     })
 }
 
-/// Generates the bits of floats, many of which are halfway between two decimals of 16 digits.
+/// Generates the bit patterns of floats. Many of these floats are halfway between two decimals of 16 digits.
 fn halfway() -> impl Strategy<Value = u64> {
     (100_000_000_000_000_u64..10_000_000_000_000_000).prop_map(|quarters| (quarters as f64 / 4.0).to_bits())
 }
@@ -280,7 +279,7 @@ enum Shape {
     Map(BTreeMap<i32, bool>, (u8, char)),
 }
 
-/// Nested arrays. Dropping a `Chain` does not recurse.
+/// Deeply nested arrays. Dropping a `Chain` does not recurse.
 struct Chain(Option<Box<Chain>>);
 
 fn chain(depth: usize) -> Chain {
@@ -302,7 +301,7 @@ impl Drop for Chain {
     }
 }
 
-/// Map with one entry, whose key is the field.
+/// Map with one entry, whose key is the field of the struct.
 struct Keyed<K>(K);
 
 impl<K: Serialize> Serialize for Keyed<K> {

@@ -8,34 +8,34 @@ use crate::{define::JobId, error::Error};
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum WaitError {
-    /// The job is a dead letter. It is not retried automatically.
+    /// The job is a dead letter. The job is not retried automatically.
     #[error("job {job} is dead after {attempts} attempts: {error}")]
     Dead {
-        /// Id of the job.
+        /// Id of the awaited job.
         job: JobId,
         /// Error of the last attempt.
         error: String,
-        /// Number of attempts.
+        /// Number of attempts before the job became a dead letter.
         attempts: i16,
     },
     /// The job was cancelled.
     #[error("job {job} was cancelled")]
     Cancelled {
-        /// Id of the job.
+        /// Id of the awaited job.
         job: JobId,
-        /// Error of the last attempt, if there was one.
+        /// Error of the last attempt, if any.
         error: Option<String>,
     },
     /// The job expired: no attempt started before the job's expiry, and the job will not run.
     #[error("job {job} has expired: no worker began it in time; check that enough workers serve its queue, or extend its expiry")]
     Expired {
-        /// Id of the job.
+        /// Id of the awaited job.
         job: JobId,
     },
     /// The job did not finish within the timeout.
     #[error("job {job} did not finish within {timeout:?}")]
     Timeout {
-        /// Id of the job.
+        /// Id of the awaited job.
         job: JobId,
         /// Timeout that was exceeded.
         timeout: Duration,
@@ -43,20 +43,20 @@ pub enum WaitError {
     /// The job does not exist, or its record has been pruned.
     #[error("there is no job {job}: it was never enqueued, its transaction is not committed, or its history is pruned")]
     NotFound {
-        /// Id of the job.
+        /// Id of the awaited job.
         job: JobId,
     },
-    /// The waiter belongs to another store than the job.
+    /// The waiter belongs to a different store than the job.
     #[error("job {job} is in the store `{store}`, and this waiter waits in `{waiter}`; start one there with `Waiter::start_on`")]
     OtherStore {
-        /// Id of the job.
+        /// Id of the awaited job.
         job: JobId,
         /// Schema of the job's store.
         store: &'static str,
         /// Schema of the waiter's store.
         waiter: &'static str,
     },
-    /// The job type keeps no record of completed jobs, so that completion cannot be observed.
+    /// The job type keeps no record of completed jobs, so completion cannot be observed.
     #[error("a completed `{job_type}` leaves no record (`retain = \"none\"`), so it cannot be waited for")]
     NotKept {
         /// Name of the job type.
@@ -65,7 +65,7 @@ pub enum WaitError {
     /// The job completed, but the output cannot be decoded, for example because an older release wrote it.
     #[error("the output of job {job} does not fit the type `{rust_type}` (column {column})")]
     Output {
-        /// Id of the job.
+        /// Id of the awaited job.
         job: JobId,
         /// Rust type of the output.
         rust_type: &'static str,

@@ -1,4 +1,4 @@
-//! Outcomes of children, for the durable jobs that spawned them.
+//! Waiting for the outcome of a child job, in the durable job that spawned the child.
 
 use super::{WaitError, decode};
 use crate::{
@@ -11,13 +11,13 @@ impl<J: JobType> Child<'_, J> {
     /// Waits until the child has finished, and returns the child's output. Every attempt gets the same output.
     ///
     /// While waiting, the job is `parked` and holds no slot, no lease and no connection. If the child has already finished, the output is
-    /// returned immediately. The attempt is suspended as in a [`sleep`](crate::Durable::sleep). Several children can be awaited
+    /// returned immediately. The attempt is suspended as during a [`sleep`](crate::Durable::sleep). Several children can be awaited
     /// concurrently (`join!`).
     ///
     /// # Errors
-    /// [`WaitError::Dead`], [`WaitError::Cancelled`] and [`WaitError::Expired`] are terminal failures, because another attempt would get
-    /// the same result. To continue nevertheless, use [`outcome`](Self::outcome). [`WaitError::Output`] is returned if the output no longer
-    /// fits `J::Output`.
+    /// Returns [`WaitError::Dead`], [`WaitError::Cancelled`] or [`WaitError::Expired`] as a terminal failure, because another attempt
+    /// would get the same result. To continue nevertheless, use [`outcome`](Self::outcome). Returns [`WaitError::Output`] if the output
+    /// no longer fits `J::Output`.
     pub async fn join(self) -> JobResult<J::Output> {
         match self.outcome().await? {
             Ok(output) => Ok(output),
@@ -27,7 +27,7 @@ impl<J: JobType> Child<'_, J> {
         }
     }
 
-    /// Waits like [`join`](Self::join), but returns the child's failure as a value, so that the parent can continue.
+    /// Waits like [`join`](Self::join), but returns the child's failure as a value. The parent can then continue.
     ///
     /// ```
     /// # use queue_core::{Durable, JobResult, WaitError, job};
@@ -42,7 +42,7 @@ impl<J: JobType> Child<'_, J> {
     /// ```
     ///
     /// # Errors
-    /// [`Error::Database`](crate::Error::Database) if the outcome cannot be read.
+    /// Returns [`Error::Database`](crate::Error::Database) if the outcome cannot be read.
     pub async fn outcome(self) -> JobResult<Result<J::Output, WaitError>> {
         let ChildStatus { id: job, state, attempts, output, error } = self.cx.wait_for_child(&self.name).await?;
         Ok(match state.as_deref() {

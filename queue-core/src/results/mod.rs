@@ -1,7 +1,8 @@
-//! Waiting for jobs: typed output or error, state, and progress.
+//! Waiting for a job's typed output or error, and queries for its state and progress.
 //!
-//! Results are found by polling. A notification only triggers the next poll earlier, so a lost notification costs time and nothing else. A
-//! single job is polled over a pool (`watcher`). A `Waiter` polls thousands of jobs together. Waiting requires no worker in this process.
+//! Results are found by polling. A notification only triggers the next poll earlier, so a lost notification only delays the result. A job
+//! is polled over a pool (`watcher`), or by a `Waiter`, which polls thousands of jobs together. Waiting requires no worker in this
+//! process.
 
 mod error;
 mod join;
@@ -25,7 +26,7 @@ use sqlx::Row as _;
 
 pub use self::{
     error::WaitError,
-    parts::{Ended, Outputs},
+    parts::{MapOutcome, Outputs},
     progress::{Progress, percent},
     waiter::Waiter,
     watch::Watch,
@@ -42,15 +43,15 @@ impl<J: JobType> JobHandle<J> {
     /// Waits until the job has finished, and returns its output: `handle.wait(&pool).await`.
     ///
     /// Commit the transaction that enqueued the job first, because the job does not exist before the commit. The job is looked up in the
-    /// handle's own store.
+    /// handle's store.
     ///
-    /// On a pool, the job is polled after 5 ms and then at increasing intervals up to 250 ms. Each poll uses a connection of the pool. A
-    /// process that waits for many jobs, or needs results without delay, uses a [`Waiter`]: `handle.wait(&waiter)`.
+    /// On a pool, the job is polled immediately, and then at intervals that increase from 5 ms to 250 ms. Each poll uses a connection of
+    /// the pool. A process that waits for many jobs, or needs results without delay, should use a [`Waiter`]: `handle.wait(&waiter)`.
     ///
-    /// The future can be dropped at any time. There is no timeout unless one is set with [`Wait::timeout`].
+    /// The future can be dropped at any time. By default, there is no timeout; see [`Wait::timeout`].
     ///
     /// # Errors
-    /// See [`WaitError`].
+    /// The future returns a [`WaitError`] if the job did not complete, or if the output cannot be read.
     pub fn wait(&self, on: impl Into<WaitOn>) -> Wait<J> {
         Wait { job: *self, on: on.into(), timeout: None }
     }
@@ -58,8 +59,8 @@ impl<J: JobType> JobHandle<J> {
     /// Returns the job's current status.
     ///
     /// # Errors
-    /// [`WaitError::NotFound`] if the job does not exist; [`WaitError::Output`] if it completed with an output that cannot be decoded as
-    /// `J::Output`; [`WaitError::Store`].
+    /// Returns [`WaitError::NotFound`] if the job does not exist, and [`WaitError::Output`] if the output cannot be decoded as
+    /// `J::Output`. Returns [`WaitError::Store`] if the status cannot be read.
     pub async fn status(&self, on: impl Into<WaitOn>) -> Result<JobStatus<J::Output>, WaitError> {
         let (pool, store) = (on.into().pool(), self.store());
         let statement = sqlx::query(store.sql(include_str!("../../sql/status.sql"))).bind(self.id());
@@ -81,7 +82,7 @@ impl JobRef {
     /// Returns the progress last reported by the job.
     ///
     /// # Errors
-    /// [`WaitError::NotFound`] if the job does not exist; [`WaitError::Store`].
+    /// Returns [`WaitError::NotFound`] if the job does not exist, and [`WaitError::Store`] if the progress cannot be read.
     pub async fn progress(&self, on: impl Into<WaitOn>) -> Result<Progress, WaitError> {
         let (pool, store) = (on.into().pool(), self.store());
         let found = poll::poll_jobs(&pool, store, &[self.id()]).await.map_err(|error| WaitError::store(store_error(error, store)))?;
@@ -94,7 +95,7 @@ impl JobRef {
     }
 }
 
-/// Future of a job's output. Created by [`JobHandle::wait`].
+/// Future that returns a job's output. Created by [`JobHandle::wait`].
 ///
 /// ```no_run
 /// # use std::time::Duration;
@@ -122,7 +123,8 @@ pub struct Wait<J> {
 }
 
 impl<J: JobType> Wait<J> {
-    /// Sets the timeout of the wait. After `timeout`, [`WaitError::Timeout`] is returned; the job is not affected. Default: no timeout.
+    /// Sets the timeout of the wait. After `timeout`, the future returns [`WaitError::Timeout`]. The job is not affected. Default: no
+    /// timeout.
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.timeout = Some(timeout);
         self
@@ -172,9 +174,9 @@ impl<J> fmt::Debug for Wait<J> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct JobStatus<T> {
-    /// State of the job.
+    /// State of the job at the time of the query.
     pub state: JobState,
-    /// Number of attempts started. 0 for a job that was requeued or restarted and has not started again.
+    /// Number of attempts started. The number is 0 for a requeued or restarted job that has not started again.
     pub attempts: i16,
     /// Error of the last attempt, unless the job has completed.
     pub error: Option<String>,

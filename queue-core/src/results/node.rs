@@ -1,5 +1,5 @@
-//! Listener on the node that holds a distributed store, because notifications are delivered only on that node. For a store that is not
-//! distributed, this costs one query per connection.
+//! Listener on the cluster node that holds a distributed store. Notifications are delivered only on that node. Determining whether a
+//! store is distributed costs one query per connection.
 
 use std::time::{Duration, Instant};
 
@@ -14,7 +14,7 @@ pub(super) struct ListenNode {
     checked_at: Option<Instant>,
 }
 
-/// Interval at which a waiter checks whether a distributed store has moved.
+/// Interval between two checks of whether a distributed store has moved to another node.
 const CHECK_INTERVAL: Duration = Duration::from_secs(2);
 
 impl ListenNode {

@@ -1,4 +1,4 @@
-//! Outcomes of the jobs of a map, for the durable job that spawned them.
+//! Waiting for the outcomes of map jobs, in the durable job that spawned the map.
 
 use std::{fmt, marker::PhantomData, time::Duration};
 
@@ -10,27 +10,27 @@ use crate::{
 };
 
 impl<'c, J: JobType> Parts<'c, J> {
-    /// Waits until all jobs have finished, and returns the number of jobs by outcome. Every attempt gets the same result.
+    /// Waits until all jobs of the map have finished, and returns the number of jobs by outcome. Every attempt gets the same result.
     ///
-    /// While waiting, the job is `parked` and holds no slot, no lease and no connection. It is woken once, regardless of the number of
-    /// jobs.
+    /// While waiting, the job is `parked` and holds no slot, no lease and no connection. The job is woken once, regardless of the number
+    /// of jobs in the map.
     ///
-    /// Dead or cancelled jobs are not an error; see the counts and the [`outputs`](Ended::outputs). A dead letter counts as finished and is
-    /// counted once. Requeueing a dead letter does not change the result.
+    /// Dead or cancelled jobs are not an error. The result contains their counts and [`outputs`](MapOutcome::outputs). A dead letter counts as
+    /// finished and is counted once. Requeueing a dead letter does not change the result.
     ///
     /// # Errors
-    /// [`Error::Database`](crate::Error::Database) if the outcomes cannot be read.
-    pub async fn join(self) -> JobResult<Ended<'c, J>> {
+    /// Returns [`Error::Database`](crate::Error::Database) if the outcomes cannot be read.
+    pub async fn join(self) -> JobResult<MapOutcome<'c, J>> {
         let Self { cx, name, total, .. } = self;
         let status = cx.wait_for_map(&name).await?;
         let [total, completed, dead, cancelled] = [total, status.completed, status.dead, status.cancelled].map(i64::unsigned_abs);
-        Ok(Ended { total, completed, dead, cancelled, cx, name, job: PhantomData })
+        Ok(MapOutcome { total, completed, dead, cancelled, cx, name, job: PhantomData })
     }
 }
 
-/// Numbers of a map's finished jobs, by outcome. Created by [`Parts::join`].
+/// Counts of a map's finished jobs, by outcome. Created by [`Parts::join`].
 #[non_exhaustive]
-pub struct Ended<'c, J> {
+pub struct MapOutcome<'c, J> {
     /// Number of jobs in the map.
     pub total: u64,
     /// Number of completed jobs.
@@ -44,22 +44,22 @@ pub struct Ended<'c, J> {
     job: PhantomData<fn() -> J>,
 }
 
-impl<'c, J: JobType> Ended<'c, J> {
+impl<'c, J: JobType> MapOutcome<'c, J> {
     /// Returns a reader that loads the outputs page by page, in the order in which the jobs were mapped.
     pub fn outputs(&self) -> Outputs<'c, J> {
         Outputs { cx: self.cx, name: self.name.clone(), chunk: 0, place: 0, job: PhantomData }
     }
 }
 
-impl<J> fmt::Debug for Ended<'_, J> {
+impl<J> fmt::Debug for MapOutcome<'_, J> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { total, completed, dead, cancelled, .. } = self;
-        let mut debug = f.debug_struct("Ended");
+        let mut debug = f.debug_struct("MapOutcome");
         debug.field("total", total).field("completed", completed).field("dead", dead).field("cancelled", cancelled).finish_non_exhaustive()
     }
 }
 
-/// Reader of the outputs of a map. Created by [`Ended::outputs`].
+/// Reader of the outputs of a map. Created by [`MapOutcome::outputs`].
 pub struct Outputs<'c, J> {
     cx: &'c Durable,
     name: String,
@@ -69,13 +69,14 @@ pub struct Outputs<'c, J> {
 }
 
 impl<J: JobType> Outputs<'_, J> {
-    /// Returns the next page: up to a thousand outputs, each with its position, counted from 0. Returns `None` after the last page.
+    /// Returns the next page with up to a thousand outputs. Each output has its position in the map, counted from 0. Returns `None` after
+    /// the last page.
     ///
-    /// Outputs are read from the current history. A job that was requeued since has the outcome of its last run, or [`WaitError::Timeout`]
-    /// if it has not finished again. A pruned job has [`WaitError::NotFound`], so read the outputs within the retention of the history.
+    /// Outputs are read from the current history. A requeued job has the outcome of its last run, or [`WaitError::Timeout`] if the job
+    /// has not finished again. A pruned job has [`WaitError::NotFound`], so read the outputs before the history is pruned.
     ///
     /// # Errors
-    /// [`Error::Database`](crate::Error::Database).
+    /// Returns [`Error::Database`](crate::Error::Database) if the outputs cannot be read.
     pub async fn next_page(&mut self) -> JobResult<Option<Vec<(u64, Result<J::Output, WaitError>)>>> {
         let statuses = self.cx.load_map_chunk(&self.name, self.chunk).await?;
         if statuses.is_empty() {

@@ -24,7 +24,7 @@ pub(crate) enum WaitOutcome {
     /// The job has not finished.
     Live,
     Completed {
-        /// JSON text of the output.
+        /// JSON text of the output; `None` if the handler returned nothing.
         output: Option<String>,
     },
     Cancelled {
@@ -66,11 +66,11 @@ pub(crate) async fn poll_jobs<'c, E: Executor<'c, Database = Postgres>>(
     store: Store,
     ids: &[JobId],
 ) -> sqlx::Result<Vec<(JobId, JobSnapshot)>> {
-    let rows = sqlx::query(store.sql(include_str!("../../sql/look.sql"))).bind(ids).fetch_all(on).await?;
+    let rows = sqlx::query(store.sql(include_str!("../../sql/job_states.sql"))).bind(ids).fetch_all(on).await?;
     rows.iter().map(|row| Ok((row.try_get("id")?, JobSnapshot::of(row)?))).collect()
 }
 
-/// Returns whether the error may be temporary, so that another poll may succeed.
+/// Returns whether the error may be temporary. Another poll may then succeed.
 pub(crate) fn is_temporary(error: &sqlx::Error) -> bool {
     match error {
         sqlx::Error::Database(db) => {
@@ -81,10 +81,10 @@ pub(crate) fn is_temporary(error: &sqlx::Error) -> bool {
     }
 }
 
-/// Maximum duration of database failures before they are reported to waiters.
+/// Maximum duration of a database outage during which polling is retried. A longer outage is reported to the waiting callers.
 pub(crate) const MAX_OUTAGE: Duration = Duration::from_secs(30);
 
-/// Returns the error for waiters whose polling task has ended.
+/// Returns the error for waiting callers whose polling task has ended.
 pub(crate) fn poller_stopped() -> Arc<Error> {
     Arc::new(Error::Database(sqlx::Error::WorkerCrashed))
 }

@@ -21,14 +21,14 @@ pub struct Progress {
     /// Current stage of the job, as text.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub stage: Option<String>,
-    /// Event counts by name.
+    /// Event counts reported by the job, by name.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub counts: BTreeMap<String, u64>,
     /// Number of the attempt that last reported progress; 0 if no attempt has reported progress.
     pub attempt: i16,
     /// Time of the last report, according to the database clock.
     pub updated_at: Option<DateTime<Utc>>,
-    /// Final state of the job, once finished: completed, dead, cancelled or expired.
+    /// Final state of a finished job (completed, dead, cancelled or expired). `None` if the job has not finished.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub over: Option<JobState>,
 }
@@ -55,7 +55,7 @@ impl FromRow<'_, PgRow> for Progress {
         Ok(Self {
             fraction: row.try_get("fraction")?,
             stage: row.try_get("stage")?,
-            // The counts are written by this project. A value in another format is ignored.
+            // The counts are written only by this project. Counts that cannot be decoded are ignored.
             counts: counts.and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default(),
             attempt: row.try_get::<Option<i16>, _>("reported")?.unwrap_or_default(),
             updated_at: row.try_get("updated_at")?,

@@ -1,4 +1,4 @@
-//! Waiting for thousands of jobs over one connection, which receives notifications and polls all jobs with one query.
+//! Waiting for thousands of jobs over one connection. Notifications arrive on this connection, and each query polls up to a thousand jobs.
 //!
 //! The row that requests notifications is committed before the first poll. Workers read that row after their commits, so each job that
 //! finishes after the poll causes a notification. If a notification is lost, the next regular poll finds the result.
@@ -35,10 +35,10 @@ use crate::{
     schema::{Channel, ListenerConnection, NO_SESSION, Store},
 };
 
-/// Waits for any number of jobs over one connection of its own.
+/// Waiter for any number of jobs, with one dedicated connection.
 ///
-/// Suitable for processes that wait for many jobs, such as web servers. Create one waiter, clone it as needed, and pass it instead of a
-/// pool: `handle.wait(&waiter)`, `handle.watch(&waiter)`.
+/// A waiter suits processes that wait for many jobs, such as web servers. Create one waiter, clone the waiter as needed, and pass a clone
+/// instead of a pool: `handle.wait(&waiter)`, `handle.watch(&waiter)`.
 ///
 /// While a wait is active, workers notify the waiter, so a result arrives milliseconds after its commit. If a notification is lost, the
 /// result is found within a second. Without active waits, the waiter is idle. The waiter stops when its last clone is dropped.
@@ -66,7 +66,7 @@ struct WaiterState {
     jobs: Mutex<HashMap<JobId, watch::Sender<Option<SnapshotResult>>>>,
     /// Wake-up for the polling task, sent when a job is added.
     job_added: Notify,
-    /// Number of progress watches. Progress causes no notifications, so it must be polled.
+    /// Number of progress watches. Progress causes no notifications, so the waiter must poll for progress.
     watching: AtomicUsize,
 }
 
@@ -79,26 +79,26 @@ const MAX_JOBS: usize = 1000;
 const NOTIFIED_INTERVAL: Duration = Duration::from_secs(1);
 /// Poll interval while progress is watched.
 const WATCH_INTERVAL: Duration = Duration::from_millis(200);
-/// Poll interval while the row that requests notifications cannot be written.
+/// Poll interval while the waiter does not receive notifications.
 const UNNOTIFIED_INTERVAL: Duration = Duration::from_millis(250);
 
-/// Minimum time between two polls. Polling takes at most a third of the time.
+/// Minimum pause between two polls. After a slow poll, the pause is twice as long as the poll.
 const MIN_POLL_GAP: Duration = Duration::from_millis(2);
 
-/// Interval at which the row that requests notifications is renewed. The row expires after a minute.
+/// Renewal interval of the row that requests notifications. The row expires after a minute.
 const RENEW_INTERVAL: Duration = Duration::from_secs(20);
 
-/// Time without waits after which the row that requests notifications is deleted.
+/// Time without waits before the row that requests notifications is deleted.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Timeout of a statement, after which the connection is considered lost.
+/// Timeout of a statement. After a timeout, the connection is considered lost.
 const STATEMENT_TIMEOUT: Duration = Duration::from_secs(15);
 
 const RETRY_DELAY: Duration = Duration::from_millis(250);
 
 impl Waiter {
-    /// Starts a waiter on the default store of the pool's database. It uses its own connection and runs as a task of the current tokio
-    /// runtime.
+    /// Starts a waiter on the default store of the pool's database. The waiter uses its own connection and runs as a task of the current
+    /// tokio runtime.
     pub fn start(pool: &PgPool) -> Self {
         Self::start_on(pool, Store::default())
     }
@@ -135,7 +135,7 @@ impl fmt::Debug for Waiter {
     }
 }
 
-/// Subscription to the snapshots of one job. A dropped subscription is left out of the next poll.
+/// Subscription to the snapshots of one job. A job without subscriptions is no longer polled.
 pub(crate) struct JobSubscription {
     waiter: Waiter,
     seen: watch::Receiver<Option<SnapshotResult>>,
@@ -143,7 +143,7 @@ pub(crate) struct JobSubscription {
 }
 
 impl JobSubscription {
-    /// Waits for the next snapshot that differs from the last one.
+    /// Waits for the next snapshot that differs from the previous snapshot.
     pub(super) async fn next(&mut self) -> SnapshotResult {
         loop {
             self.seen.changed().await.map_err(|_| poller_stopped())?;
@@ -256,10 +256,10 @@ impl WaiterState {
     }
 }
 
-/// Interval at which listening is tried again. A pooler may not have had a free session on the last try.
+/// Delay before the waiter tries to listen again. The last attempt may have failed because a pooler had no free session.
 const LISTEN_RETRY: Duration = Duration::from_secs(30);
 
-/// Connection of a waiter, which listens, announces the waiter and polls.
+/// Connection of a waiter. Listens for notifications, writes the row that requests notifications, and polls.
 struct WaiterConnection {
     id: Uuid,
     pool: PgPool,
@@ -269,12 +269,12 @@ struct WaiterConnection {
     listener: Option<PgListener>,
     /// Whether the connection listens on the channel and receives notifications.
     is_listening: bool,
-    /// Time at which the row that requests notifications was last written.
+    /// Time the row that requests notifications was last written.
     announced_at: Option<Instant>,
     announce_tried_at: Option<Instant>,
     /// Whether the warning about missing notifications was logged.
     has_warned: bool,
-    /// Time at which listening was last found to be impossible.
+    /// Time the waiter last found that it cannot listen.
     not_listening_since: Option<Instant>,
     /// Node that holds the store, if the store is distributed.
     node: ListenNode,
@@ -297,7 +297,7 @@ impl WaiterConnection {
         }
     }
 
-    /// Announces the waiter and polls the given jobs.
+    /// Connects if necessary, renews the row that requests notifications, and polls the given jobs.
     async fn poll(&mut self, inner: &WaiterState, jobs: &[JobId]) -> sqlx::Result<()> {
         with_timeout(self.listen()).await?;
         let listener = self.listener.as_mut().ok_or(sqlx::Error::PoolClosed)?;
@@ -316,7 +316,7 @@ impl WaiterConnection {
 
     /// Connects and listens if necessary, and renews the row that requests notifications.
     async fn listen(&mut self) -> sqlx::Result<()> {
-        // If the pool now connects to another host, notifications do not arrive on this connection.
+        // If the pool now connects to a different host, notifications do not arrive on the existing connection.
         let place = |options: &PgConnectOptions| (options.get_host().to_owned(), options.get_port(), options.get_socket().cloned());
         let to = self.pool.connect_options();
         if !Arc::ptr_eq(&to, &self.pool_options) && place(&to) != place(&self.pool_options) {
@@ -345,7 +345,7 @@ impl WaiterConnection {
                     Err(sqlx::Error::Database(_)) => false,
                     Err(error) => return Err(error),
                 },
-                // Without the right to listen or to read the channel name, poll more often instead.
+                // If the connection must not listen, or the role may not read the channel name, the waiter polls more often instead.
                 Ok(_) | Err(sqlx::Error::Database(_)) => false,
                 Err(error) => return Err(error),
             };
@@ -362,7 +362,7 @@ impl WaiterConnection {
             let row = sqlx::query(self.store.sql(include_str!("../../sql/announce_waiter.sql"))).bind(self.id);
             self.announced_at = match row.execute(&mut *listener).await {
                 Ok(_) => self.announce_tried_at,
-                // A read-only login cannot announce the waiter. Poll more often instead.
+                // A read-only login cannot write the row that requests notifications, so the waiter polls more often instead.
                 Err(sqlx::Error::Database(_)) => None,
                 Err(error) => return Err(error),
             };
@@ -387,7 +387,7 @@ impl WaiterConnection {
     async fn close(&mut self) {
         if let Some(mut listener) = self.listener.take().filter(|_| self.announced_at.is_some()) {
             let row = sqlx::query(self.store.sql(include_str!("../../sql/leave_waiter.sql"))).bind(self.id);
-            // A row that cannot be deleted expires.
+            // A row that cannot be deleted expires after a minute.
             let _ = timeout(Duration::from_secs(1), row.execute(&mut listener)).await;
         }
         self.announced_at = None;

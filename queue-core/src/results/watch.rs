@@ -19,9 +19,9 @@ use crate::connect::JobRef;
 
 /// Stream of a job's progress. Created by [`JobRef::watch`].
 ///
-/// The first item is returned immediately. Further items are returned after a change, up to ten times a second. The last item has the job's
-/// final state in [`over`](Progress::over). The type implements [`Stream`] with items of type `Result<Progress, WaitError>`;
-/// [`next`](Self::next) works without the trait. The stream also ends after an error. It can be dropped at any time.
+/// The first item is returned immediately. Further items are returned after a change, up to ten times a second. The last item has the
+/// job's final state in [`over`](Progress::over). The type implements [`Stream`] with items of type `Result<Progress, WaitError>`;
+/// [`next`](Self::next) works without the trait. The stream also ends after an error. The stream can be dropped at any time.
 #[must_use = "nothing is polled until the next item is requested"]
 pub struct Watch {
     job: JobRef,

@@ -14,7 +14,7 @@ use super::{
 };
 use crate::{connect::JobRef, enqueue::store_error};
 
-/// Source of connections for polling: a pool, or a [`Waiter`].
+/// Pool or [`Waiter`] over which a job is polled.
 #[derive(Clone, Debug)]
 pub struct WaitOn(pub(super) PollSource);
 
@@ -48,7 +48,7 @@ impl From<&Waiter> for WaitOn {
 /// Minimum and maximum interval between two polls over a pool.
 const POLL_INTERVALS: (Duration, Duration) = (Duration::from_millis(5), Duration::from_millis(250));
 
-/// Minimum poll interval while progress is watched. People do not need faster updates.
+/// Minimum poll interval while progress is watched. People who watch progress do not need faster updates.
 const WATCH_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Watcher that returns successive snapshots of one job.
@@ -90,8 +90,8 @@ impl PoolWatcher {
         let mut failing: Option<Instant> = None;
         loop {
             if let Some(began) = self.began {
-                // The interval is an eighth of the time waited so far. The delay of a result stays proportional to the wait, and long waits
-                // cost few polls.
+                // The interval is an eighth of the time waited so far. A result is delayed in proportion to the wait, and a long wait
+                // costs few polls.
                 tokio::time::sleep((began.elapsed() / 8).clamp(self.shortest, POLL_INTERVALS.1)).await;
             }
             let began = Instant::now();

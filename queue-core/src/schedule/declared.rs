@@ -14,12 +14,12 @@ pub struct DeclaredSchedule {
 inventory::collect!(DeclaredSchedule);
 
 impl DeclaredSchedule {
-    /// Creates the entry for the job type `T`.
+    /// Creates the entry for the schedule of the job type `T`.
     pub const fn of<T: JobType>() -> Self {
         Self { job_type: T::OPTIONS.name, schedule: schedule::<T> }
     }
 
-    /// Returns the entries of all job types linked into this binary.
+    /// Returns the schedule entries of all job types linked into this binary.
     pub fn linked() -> impl Iterator<Item = Self> {
         inventory::iter::<Self>.into_iter().copied()
     }

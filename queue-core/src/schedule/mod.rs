@@ -1,7 +1,7 @@
-//! Schedules, declared by workers or created through this API, and the outcomes of their ticks.
+//! Schedules that workers declare or that this API creates, and the outcomes of their ticks.
 //!
-//! A schedule is a row of the store. Any running worker handles the ticks, and each tick gets at most one job. `docs/CRON.md` has the rules
-//! for time zones, for ticks missed by all workers, and for jobs that take longer than the interval between two ticks.
+//! A schedule is a row of the store. Any running worker can handle a tick, and each tick enqueues at most one job. `docs/CRON.md` has the
+//! rules for time zones, for ticks missed by all workers, and for jobs that take longer than the interval between two ticks.
 //!
 //! ```no_run
 //! # use queue_core::{Context, Handler, JobResult, Store, job};
@@ -27,7 +27,7 @@ mod spec;
 pub use self::{
     declared::DeclaredSchedule,
     operations::{create, delete, pause, resume, run_now, skip_next},
-    record::{Fire, ScheduleRecord, find, fires, list},
+    record::{ScheduleRecord, TickRecord, find, fires, list},
     spec::{Declaration, Schedule},
 };
 pub use crate::define::{Missed, Overlap, Tick};

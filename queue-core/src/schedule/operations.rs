@@ -1,4 +1,4 @@
-//! Operations on schedules. Each operation is an SQL function of the store, so that it works the same in every language.
+//! Operations on schedules. Each operation calls an SQL function that other languages can call too.
 
 use chrono::{DateTime, Utc};
 use sqlx::{Postgres, postgres::PgArguments, query::QueryScalar};
@@ -13,8 +13,9 @@ use crate::{connect::IntoConnection, define::JobId, error::Error, schema::Store}
 /// this function at each start. A paused schedule stays paused.
 ///
 /// # Errors
-/// [`Error::Schedule`] if the schedule is invalid, or if workers declare a schedule of the same name; [`Error::InvalidName`]; database
-/// errors.
+/// Returns [`Error::Schedule`] if the schedule is invalid, or if workers declare a schedule of the same name. Returns
+/// [`Error::InvalidName`] for an invalid name, and [`Error::OutOfRange`] for an option out of range. Returns an error if the database
+/// query fails.
 pub async fn create(on: impl IntoConnection<'_>, store: Store, name: &str, schedule: &Schedule) -> Result<(), Error> {
     let Declaration { job_type, payload, options } = schedule.declaration(name, store)?;
     let statement =
@@ -23,10 +24,11 @@ pub async fn create(on: impl IntoConnection<'_>, store: Store, name: &str, sched
     statement.execute(&mut *on.acquire().await?).await.map(drop).map_err(|error| convert_error(error, store, name))
 }
 
-/// Deletes a schedule. Its jobs are kept, and the history of its ticks is kept as long as the history of jobs.
+/// Deletes a schedule. The jobs of the schedule are kept. The tick history is kept as long as the job history.
 ///
 /// # Errors
-/// [`Error::NoSchedule`]; [`Error::Schedule`] if workers declare the schedule; database errors.
+/// Returns [`Error::NoSchedule`] if the schedule does not exist, and [`Error::Schedule`] if workers declare the schedule. Returns an
+/// error if the database query fails.
 pub async fn delete(on: impl IntoConnection<'_>, store: Store, name: &str) -> Result<(), Error> {
     let gone = call(on, store, name, sqlx::query_scalar(store.sql(include_str!("../../sql/unschedule.sql")))).await?;
     if gone { Ok(()) } else { Err(Error::NoSchedule { name: name.to_owned() }) }
@@ -35,23 +37,24 @@ pub async fn delete(on: impl IntoConnection<'_>, store: Store, name: &str) -> Re
 /// Pauses a schedule. The schedule has no ticks until it is resumed, regardless of deployments.
 ///
 /// # Errors
-/// [`Error::NoSchedule`]; database errors.
+/// Returns [`Error::NoSchedule`] if the schedule does not exist, and an error if the database query fails.
 pub async fn pause(on: impl IntoConnection<'_>, store: Store, name: &str) -> Result<(), Error> {
     call::<Option<bool>>(on, store, name, sqlx::query_scalar(store.sql(include_str!("../../sql/pause_schedule.sql")))).await.map(drop)
 }
 
-/// Resumes a schedule with its next tick. Ticks during the pause are skipped.
+/// Resumes a schedule from its next tick. Ticks during the pause are skipped.
 ///
 /// # Errors
-/// [`Error::NoSchedule`]; database errors.
+/// Returns [`Error::NoSchedule`] if the schedule does not exist, and an error if the database query fails.
 pub async fn resume(on: impl IntoConnection<'_>, store: Store, name: &str) -> Result<(), Error> {
     call::<Option<bool>>(on, store, name, sqlx::query_scalar(store.sql(include_str!("../../sql/resume_schedule.sql")))).await.map(drop)
 }
 
-/// Skips the next tick of a schedule and returns it. A skipped tick gets no job. Repeated calls before that tick return the same tick.
+/// Skips the next tick of a schedule and returns it. A skipped tick enqueues no job. Repeated calls before that tick return the same tick.
 ///
 /// # Errors
-/// [`Error::NoSchedule`]; [`Error::Schedule`] if no worker has computed the next tick yet; database errors.
+/// Returns [`Error::NoSchedule`] if the schedule does not exist, and [`Error::Schedule`] if no worker has computed the next tick yet.
+/// Returns an error if the database query fails.
 pub async fn skip_next(on: impl IntoConnection<'_>, store: Store, name: &str) -> Result<DateTime<Utc>, Error> {
     call(on, store, name, sqlx::query_scalar(store.sql(include_str!("../../sql/skip_schedule.sql")))).await
 }
@@ -59,7 +62,7 @@ pub async fn skip_next(on: impl IntoConnection<'_>, store: Store, name: &str) ->
 /// Enqueues a job of the schedule immediately and returns its id, regardless of ticks, a pause or the overlap policy.
 ///
 /// # Errors
-/// [`Error::NoSchedule`]; errors of an enqueue.
+/// Returns [`Error::NoSchedule`] if the schedule does not exist, and the errors of an enqueue.
 pub async fn run_now(on: impl IntoConnection<'_>, store: Store, name: &str) -> Result<JobId, Error> {
     call(on, store, name, sqlx::query_scalar(store.sql(include_str!("../../sql/run_schedule.sql")))).await
 }

@@ -21,17 +21,17 @@ use crate::{
 pub struct ScheduleRecord {
     /// Name of the schedule.
     pub name: String,
-    /// Name of the type of the schedule's jobs.
+    /// Job type name of the schedule's jobs.
     pub job_type: String,
     /// Cron expression, if the schedule has one.
     pub cron: Option<String>,
     /// Interval in seconds, if the schedule has no cron expression.
     pub every: Option<f64>,
-    /// Time zone of the cron expression.
+    /// IANA name of the cron expression's time zone.
     pub tz: String,
     /// Handling of missed ticks: `coalesce`, `skip` or `catch_up(n)`.
     pub missed: String,
-    /// Maximum delay of a tick in seconds, after which the tick counts as missed.
+    /// Maximum delay of a tick in seconds. A tick with a longer delay counts as missed.
     pub grace: f64,
     /// Handling of ticks while an earlier job has not finished: `skip`, `allow` or `queue`.
     pub overlap: String,
@@ -39,18 +39,18 @@ pub struct ScheduleRecord {
     pub jitter: f64,
     /// Source of the schedule: `static` if workers declare it, otherwise `dynamic`.
     pub source: String,
-    /// Next tick; `None` until a worker has computed it.
+    /// Time of the next tick; `None` until a worker has computed the time.
     pub next_at: Option<DateTime<Utc>>,
-    /// Tick that will be skipped, if any.
+    /// Time of a tick that will be skipped, if any.
     pub skip_at: Option<DateTime<Utc>>,
-    /// Time at which the schedule was paused; `None` if the schedule is not paused.
+    /// Time the schedule was paused; `None` if the schedule is not paused.
     pub paused_at: Option<DateTime<Utc>>,
-    /// Time at which the schedule was withdrawn, because no worker declares it any more. A withdrawn schedule has no ticks.
+    /// Time the schedule was withdrawn because no worker declares it any more. A withdrawn schedule has no ticks.
     pub withdrawn_at: Option<DateTime<Utc>>,
-    /// Error that prevents ticks of the schedule.
+    /// Error that prevents further ticks of the schedule, if any.
     pub error: Option<String>,
-    /// Outcome of the last tick.
-    pub last: Option<Fire>,
+    /// Outcome of the last tick; `None` before the first tick.
+    pub last: Option<TickRecord>,
     /// Time of the query, according to the database clock.
     pub now: DateTime<Utc>,
 }
@@ -59,22 +59,23 @@ pub struct ScheduleRecord {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, FromRow)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[non_exhaustive]
-pub struct Fire {
+pub struct TickRecord {
     /// Time of the tick. For a manual run, this is the time of the call.
     pub tick: DateTime<Utc>,
-    /// Time at which a worker handled the tick.
+    /// Time a worker handled the tick.
     pub fired_at: DateTime<Utc>,
-    /// Job of the tick, if there is one.
+    /// Id of the tick's job, if any.
     pub job: Option<JobId>,
-    /// Outcome of the tick: `enqueued`; `kept`, `replaced` or `debounced` because of the job's uniqueness key; `overlapped`, `skipped`,
-    /// `missed`, `failed` or `run_now`.
+    /// Outcome of the tick: `enqueued`, `kept`, `replaced`, `debounced`, `overlapped`, `skipped`, `missed`, `failed` or `run_now`. The
+    /// outcomes `kept`, `replaced` and `debounced` result from the job's uniqueness key.
     pub outcome: String,
-    /// Error of a failed tick, or the job that had not finished at an overlapped tick.
+    /// Error of a failed tick. For an overlapped tick, the job that had not finished.
     pub error: Option<String>,
 }
 
 impl ScheduleRecord {
-    /// Returns the next ticks that will get a job, at most `most`. Returns no ticks while the schedule is paused, withdrawn or in error.
+    /// Returns the next ticks that will enqueue a job, at most `most`. Returns no ticks if the schedule is paused, withdrawn or stopped
+    /// by an error.
     pub fn next(&self, most: usize) -> Vec<DateTime<Utc>> {
         let every = self.every.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
         let Ok(timing) = Timing::new(self.cron.as_deref(), every, &self.tz) else { return Vec::new() };
@@ -89,7 +90,7 @@ impl ScheduleRecord {
 /// Returns all schedules, sorted by name.
 ///
 /// # Errors
-/// Database errors.
+/// Returns an error if the database query fails.
 pub async fn list(on: impl IntoConnection<'_>, store: Store) -> Result<Vec<ScheduleRecord>, Error> {
     query_schedules(on, store, None).await
 }
@@ -97,7 +98,7 @@ pub async fn list(on: impl IntoConnection<'_>, store: Store) -> Result<Vec<Sched
 /// Returns the schedule named `name`.
 ///
 /// # Errors
-/// [`Error::NoSchedule`]; database errors.
+/// Returns [`Error::NoSchedule`] if the schedule does not exist, and an error if the database query fails.
 pub async fn find(on: impl IntoConnection<'_>, store: Store, name: &str) -> Result<ScheduleRecord, Error> {
     query_schedules(on, store, Some(name)).await?.pop().ok_or_else(|| Error::NoSchedule { name: name.to_owned() })
 }
@@ -108,12 +109,12 @@ async fn query_schedules(on: impl IntoConnection<'_>, store: Store, name: Option
     statement.fetch_all(&mut *on.acquire().await?).await.map_err(|error| convert_error(error, store, name.unwrap_or_default()))
 }
 
-/// Returns the outcomes of a schedule's last ticks, newest first. Returns at most `most` outcomes, which are kept as long as the history of
-/// jobs.
+/// Returns the outcomes of a schedule's last ticks, newest first. Returns at most `most` outcomes. Outcomes are kept as long as the job
+/// history.
 ///
 /// # Errors
-/// Database errors.
-pub async fn fires(on: impl IntoConnection<'_>, store: Store, name: &str, most: u16) -> Result<Vec<Fire>, Error> {
+/// Returns an error if the database query fails.
+pub async fn fires(on: impl IntoConnection<'_>, store: Store, name: &str, most: u16) -> Result<Vec<TickRecord>, Error> {
     let statement = sqlx::query_as(store.sql(include_str!("../../sql/fires.sql"))).bind(name).bind(i64::from(most));
     let mut on = on.into_connection();
     statement.fetch_all(&mut *on.acquire().await?).await.map_err(|error| convert_error(error, store, name))
@@ -139,7 +140,7 @@ impl FromRow<'_, PgRow> for ScheduleRecord {
             withdrawn_at: row.try_get("withdrawn_at")?,
             error: row.try_get("error")?,
             last: match tick {
-                Some(tick) => Some(Fire {
+                Some(tick) => Some(TickRecord {
                     tick,
                     fired_at: row.try_get("fired_at")?,
                     job: row.try_get("job")?,

@@ -14,11 +14,11 @@ use crate::{
     seal::Nonce,
 };
 
-/// Schedule for [`create`](super::create) or for a worker that declares it, with its times, time zone and job.
+/// Times, time zone and job of a schedule. Passed to [`create`](super::create), or declared by a worker.
 ///
 /// A cron expression has five fields (minute, hour, day of the month, month, day of the week), or six fields with the seconds first.
-/// Nicknames such as `@daily` are supported. If neither day field begins with `*`, a date needs to match only one of the two, as in
-/// Debian's cron. Errors in a schedule are reported by the function or the worker to which it is passed.
+/// Nicknames such as `@daily` are supported. If neither day field begins with `*`, a date needs to match only one day field, as in
+/// Debian's cron. The function or worker that receives the schedule reports errors in the schedule.
 #[derive(Clone)]
 #[must_use = "a schedule does nothing until it is passed to `schedule::create` or to a worker"]
 pub struct Schedule {
@@ -33,17 +33,17 @@ pub struct Schedule {
     job: Option<Result<ScheduledJob, String>>,
 }
 
-/// Job of each tick: type name, payload as JSON text, and enqueue options.
+/// Job that each tick enqueues, given by type name, payload as JSON text, and enqueue options.
 #[derive(Clone)]
 struct ScheduledJob {
     job_type: String,
     payload: String,
     options: Map<String, Value>,
-    /// Sealing of the payload, if it is stored encrypted.
+    /// Keyring and stored type name for sealing the payload; `None` if the payload is not sealed.
     sealing: Option<Sealing>,
 }
 
-/// Values sent to the database. The payload and the options are JSON texts.
+/// Values of a schedule as sent to the database. The payload and the options are JSON texts.
 #[derive(Clone)]
 #[doc(hidden)]
 pub struct Declaration {
@@ -58,8 +58,8 @@ impl Schedule {
         Self { cron: Some(expression.into()), ..Self::empty() }
     }
 
-    /// Creates a schedule with a tick at every multiple of `interval` since 1970, regardless of the time of its creation. An hourly
-    /// schedule thus has its ticks on the hour, in UTC. The interval must be between one second and 365 days.
+    /// Creates a schedule with a tick at every multiple of `interval` since 1970, regardless of the creation time. An hourly schedule
+    /// thus has its ticks on the hour, in UTC. The interval must be between one second and 365 days.
     pub fn every(interval: Duration) -> Self {
         Self { every: Some(interval), ..Self::empty() }
     }
@@ -81,7 +81,7 @@ impl Schedule {
         self
     }
 
-    /// Sets the maximum delay of a tick, after which the tick counts as missed. From one second to 365 days. Default: one minute.
+    /// Sets the maximum delay of a tick, after which the tick counts as missed. Range: one second to 365 days. Default: one minute.
     pub fn grace(mut self, grace: Duration) -> Self {
         self.grace = Some(grace);
         self
@@ -93,28 +93,28 @@ impl Schedule {
         self
     }
 
-    /// Sets the maximum random delay of each tick's job, so that the jobs of many schedules with the same times do not all run at once. At
-    /// most one day. Default: no delay.
+    /// Sets the maximum random delay of each tick's job, up to one day. The delay spreads the jobs of schedules that have the same times.
+    /// Default: no delay.
     pub fn jitter(mut self, most: Duration) -> Self {
         self.jitter = Some(most);
         self
     }
 
-    /// Makes a change of the schedule's payload cancel failed jobs that are waiting for a retry, so that the next tick does not wait for
-    /// them. Default: these jobs are retried.
+    /// Lets a change of the schedule's payload cancel failed jobs that are waiting for a retry. The next tick then does not wait for
+    /// these jobs. By default, these jobs are retried.
     pub fn supersede(mut self) -> Self {
         self.supersede = true;
         self
     }
 
-    /// Sets the job of each tick, with the options of the job type. The handler can read its tick with
+    /// Sets the job that each tick enqueues, with the options of the job type. The handler can read its tick with
     /// [`Context::tick`](crate::Context::tick).
     pub fn job<J: JobType>(self, job: &J) -> Self {
         self.job_with(job, |_| {})
     }
 
-    /// Sets the job of each tick, with changed options. Options that set a time to run are rejected, because the schedule determines the
-    /// time.
+    /// Sets the job that each tick enqueues. `change` modifies the options of the job type. Options that set a due time are rejected,
+    /// because the schedule determines the due time.
     pub fn job_with<J: JobType>(mut self, job: &J, change: impl FnOnce(&mut EnqueueOptions)) -> Self {
         let mut options = EnqueueOptions::for_type::<J>();
         change(&mut options);
@@ -126,8 +126,8 @@ impl Schedule {
         self
     }
 
-    /// Sets the job of each tick for a job type that this program does not know, with a payload of version 1. Payloads that the database
-    /// cannot store are rejected when the schedule is created or declared.
+    /// Sets the job that each tick enqueues, for a job type that this program does not know. The payload has version 1. Payloads that the
+    /// database cannot store are rejected when the schedule is created or declared.
     pub fn job_json(mut self, job_type: impl Into<String>, payload: &Value) -> Self {
         let job_type = job_type.into();
         let payload = payload::encode(payload, payload::DEFAULT_LIMIT);
@@ -138,7 +138,7 @@ impl Schedule {
         self
     }
 
-    /// Sets a job like [`job_json`](Self::job_json), with a payload of the given version of the job type, from 1 to 9999.
+    /// Sets the job like [`job_json`](Self::job_json), but with a payload of the given version (1 to 9999) of the job type.
     pub fn job_json_version(mut self, job_type: impl Into<String>, version: u16, payload: &Value) -> Self {
         self = self.job_json(job_type, payload);
         self.job = self.job.map(|job| match job {
@@ -152,10 +152,10 @@ impl Schedule {
         self
     }
 
-    /// Returns the first ticks after the given time, at most `most`.
+    /// Returns the first ticks after the time `after`, at most `most`.
     ///
     /// # Errors
-    /// [`Error::Schedule`] if the expression, the interval or the zone is invalid.
+    /// Returns [`Error::Schedule`] if the expression, the interval or the zone is invalid.
     pub fn next(&self, after: DateTime<Utc>, most: usize) -> Result<Vec<DateTime<Utc>>, Error> {
         Ok(self.timing()?.next_ticks(after, most))
     }
@@ -195,7 +195,7 @@ impl Schedule {
         set("overlap", (self.overlap != Overlap::default()).then(|| self.overlap.to_sql().into()));
         set("jitter", seconds(self.jitter));
         set("supersede", self.supersede.then_some(Value::Bool(true)));
-        // Many workers declare the schedule repeatedly, so the encrypted text must change only if the payload does.
+        // Many workers declare the schedule repeatedly, so the encrypted text must change only if the payload changes.
         let payload = sealing.map_or(Ok(None), |sealing| sealing.seal(&payload, store, Nonce::FromPayload).map(Some))?.unwrap_or(payload);
         Ok(Declaration { job_type, payload, options: Value::Object(options).to_string() })
     }

@@ -1,5 +1,5 @@
-//! Loads the applied migrations of a store. Checks whether they belong to this release, to a newer compatible release, or to other
-//! software.
+//! Loads the applied migrations of a store, and checks whether the migrations belong to this release, to a newer compatible release, or
+//! to other software.
 
 use sqlx::{PgConnection, Row as _};
 
@@ -58,8 +58,8 @@ pub(super) async fn load_schema_state(connection: &mut PgConnection, store: Stor
     Ok(SchemaState::Versions(versions))
 }
 
-/// Checks the database and the login. A worker's login needs more privileges than other logins. Reads only catalogs, and therefore waits
-/// for no lock on tables of the store.
+/// Checks the database and the login. A worker's login needs more privileges than other logins. The check reads only catalogs, and
+/// therefore does not wait for locks on tables of the store.
 pub(super) async fn check_login(
     connection: &mut PgConnection,
     store: Store,
@@ -70,16 +70,16 @@ pub(super) async fn check_login(
     found.fetch_one(connection).await?.check(store)
 }
 
-/// Properties of the database and the login on which a store depends.
+/// Database and login properties that a store requires.
 #[derive(sqlx::FromRow)]
 struct LoginFacts {
     encoding: String,
     login: String,
     /// Whether the login has privileges on the schema. A worker also needs privileges on the lease table, into which claims insert.
     has_privileges: bool,
-    /// Roles that have these privileges and have the login as a member, but whose privileges the login does not inherit.
+    /// Roles with the required privileges that have the login as a member, but whose privileges the login does not inherit.
     not_inherited: Vec<String>,
-    /// Tables in which row-level security hides rows from the login.
+    /// Tables whose row-level security hides rows from the login.
     hidden: Vec<String>,
     version: i32,
 }

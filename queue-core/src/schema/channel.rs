@@ -1,5 +1,5 @@
-//! Names of a store's notification channels. Only this module queries the names. The names are secrets of the store, because any role that
-//! may connect to a database can notify any channel in it. For this reason, they are not cached, sent or logged.
+//! Names of a store's notification channels. Only this module queries the names. The names are secrets of the store, because any role
+//! that may connect to a database can notify any channel in the database. For this reason, the names are not cached, sent or logged.
 
 use sqlx::{PgExecutor, query_scalar};
 
@@ -18,7 +18,7 @@ impl Channel {
     /// Returns the name of the channel in `store`.
     ///
     /// # Errors
-    /// Database errors, including an error for a role that may not read the name.
+    /// Returns an error if the database query fails, for example because the role may not read the name.
     pub async fn name(self, on: impl PgExecutor<'_>, store: Store) -> sqlx::Result<String> {
         let purpose = match self {
             Self::Wake => "wake",

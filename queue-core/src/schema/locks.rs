@@ -10,7 +10,7 @@ use crate::error::Error;
 /// Statement that limits lock waits. The limit is short because concurrent enqueues queue up behind a waiting lock request.
 pub(super) const LOCK_TIMEOUT: &str = "set local lock_timeout = '50ms'";
 
-/// Delay between two attempts, in which sessions that queued up behind the first attempt can proceed.
+/// Delay between two attempts to acquire a lock. During the delay, sessions that queued up behind the first attempt can proceed.
 pub(super) const RETRY_DELAY: Duration = Duration::from_millis(250);
 
 pub(super) fn is_locked(error: &sqlx::Error) -> bool {

@@ -1,5 +1,5 @@
-//! Migrates a store's schema to the latest version. The table of applied migrations is in the store's schema, so that it never collides
-//! with the tables of other migration tools.
+//! Migrates a store's schema to the latest version. The table of applied migrations is in the store's schema, and never collides with the
+//! tables of other migration tools.
 
 use std::time::{Duration, Instant};
 
@@ -48,14 +48,14 @@ const MIGRATIONS: [Migration; 25] = [
 /// Latest schema version that this release supports.
 pub const LATEST: i32 = MIGRATIONS[MIGRATIONS.len() - 1].version;
 
-/// Minimum schema version that a release must know to work on a store migrated by this release. A migration that removes or changes
-/// something in use raises this version. A migration that only adds something does not.
+/// Minimum schema version that a release must know to work on a store migrated by this release. A migration that removes or changes an
+/// object in use raises this version. A migration that only adds objects does not.
 pub const COMPATIBLE: i32 = LATEST;
 
-/// Number of days for which partitions are created in advance.
+/// Number of future days for which partitions are created.
 pub const DAYS_AHEAD: i32 = 7;
 
-/// Migration, with the time at which it was applied to the store.
+/// Migration, with the time it was applied to the store.
 #[derive(Clone, Debug, serde::Serialize)]
 #[non_exhaustive]
 pub struct MigrationStatus {
@@ -63,31 +63,34 @@ pub struct MigrationStatus {
     pub version: i32,
     /// Short name of the migration's subject.
     pub name: String,
-    /// Time at which the migration was applied, according to the database clock. `None` if it is not applied.
+    /// Time the migration was applied, according to the database clock. `None` if the migration is not applied.
     pub applied_at: Option<chrono::DateTime<chrono::Utc>>,
 }
 
 /// Maximum number of retries after another session has created the store concurrently.
 const MAX_CREATE_CONFLICTS: u32 = 5;
 
-/// Total time for which a blocked migration is retried.
+/// Maximum time for retrying a blocked migration.
 const MAX_LOCK_RETRY: Duration = Duration::from_mins(1);
 
 /// Applies all missing migrations and returns the versions applied.
 ///
-/// Safe to call from several processes concurrently: one process migrates, and the other processes wait and then find nothing to do. A new
-/// store is created in one transaction. On an existing store, each migration runs in a separate transaction, waits at most 50 ms for a
-/// lock, and is retried for one minute. In a transaction of the caller, all migrations are part of that transaction and nothing is retried.
+/// Several processes can call this function concurrently. One process migrates. The other processes wait and then find nothing to do. A
+/// new store is created in one transaction. On an existing store, each migration runs in a separate transaction and waits at most 50 ms
+/// for a lock. A blocked migration is retried until one minute after the call. If the caller has an open transaction, all migrations are
+/// part of this transaction and no migration is retried.
 ///
 /// # Errors
-/// [`Error::Encoding`], [`Error::NoRights`], [`Error::RowSecurity`], [`Error::NewerSchema`], [`Error::ChangedMigration`],
-/// [`Error::ForeignSchema`], [`Error::SchemaInUse`], or a database error. A failed migration has changed nothing.
+/// Returns [`Error::Encoding`], [`Error::NoRights`] or [`Error::RowSecurity`] if the database or the login is unsuitable. Returns
+/// [`Error::NewerSchema`], [`Error::ChangedMigration`] or [`Error::ForeignSchema`] if the schema does not belong to this release. Returns
+/// [`Error::SchemaInUse`] if other sessions hold locks for too long, and an error if a statement fails. A failed migration has changed
+/// nothing.
 pub async fn migrate(connection: &mut PgConnection, store: Store) -> Result<Vec<i32>, Error> {
     migrate_with(connection, store, &[], MAX_LOCK_RETRY).await
 }
 
-/// Same as [`migrate`], but with additional later migrations, and retries for the duration `patience`. Used to test migrations of a store
-/// in use.
+/// Migrates like [`migrate`], but also applies the migrations in `later`, and retries for the duration `patience`. Tests use this
+/// function to migrate a store that is in use.
 #[doc(hidden)]
 pub async fn migrate_with(connection: &mut PgConnection, store: Store, later: &[Migration], patience: Duration) -> Result<Vec<i32>, Error> {
     let migrations = [&MIGRATIONS, later].concat();
@@ -101,9 +104,9 @@ pub async fn migrate_with(connection: &mut PgConnection, store: Store, later: &[
                     break;
                 }
             }
-            // Another session has created the store concurrently, so check again.
+            // Another session has created the store concurrently, so the migrations are checked again.
             Err(Error::Database(error)) if is_created_concurrently(&error) && conflicts < MAX_CREATE_CONFLICTS => conflicts += 1,
-            // The store was not created concurrently, so a foreign object has the name.
+            // The store was not created concurrently. The name conflict is therefore with an object that does not belong to the store.
             Err(Error::Database(sqlx::Error::Database(error))) if is_name_conflict(&*error) => {
                 let why = format!("it contains an object with the name of one of the store's: {}", error.message());
                 return Err(Error::ForeignSchema { schema: store.schema().to_owned(), why });
@@ -121,7 +124,7 @@ pub async fn migrate_with(connection: &mut PgConnection, store: Store, later: &[
     Ok(fresh)
 }
 
-/// Migrations applied by one transaction, and whether more remain.
+/// Migrations applied by one transaction, and whether more migrations remain.
 struct MigrationStep {
     done: Vec<i32>,
     more: bool,
@@ -152,13 +155,13 @@ async fn run_step(
 }
 
 async fn apply(tx: &mut PgConnection, store: Store, migrations: &[Migration], in_caller_transaction: bool) -> Result<MigrationStep, Error> {
-    // The settings are saved before they are overridden. With the caller's `search_path`, `now()` in a column default could resolve to
-    // another function. The settings are restored explicitly because the caller may be in a transaction.
+    // The settings are saved before they are overridden. With the caller's `search_path`, `now()` in a column default could resolve to a
+    // function other than `pg_catalog.now()`. The settings are restored explicitly because the caller may be in a transaction.
     let before: Vec<String> = sqlx::query_scalar(CURRENT_VALUES).bind(&SETTINGS[..]).fetch_all(&mut *tx).await?;
     sqlx::query(SET_LOCAL).bind("search_path").bind("pg_catalog, pg_temp").execute(&mut *tx).await?;
     if citus::is_distributed(tx, store).await? {
-        // The role is set before the first query, because a cluster rejects changes to a table in a transaction that has read the table as
-        // two users.
+        // The role is set before the first query, because a Citus cluster rejects changes to a table in a transaction that has read the
+        // table as two different users.
         sqlx::query(ASSUME_OWNER).bind(store.schema()).execute(&mut *tx).await?;
     }
     let found = load_exclusively(tx, store, migrations).await?;
@@ -205,8 +208,8 @@ async fn apply(tx: &mut PgConnection, store: Store, migrations: &[Migration], in
 }
 
 /// Returns the applied migrations. If migrations are missing, also assumes the owner's role and excludes concurrent migrations until the
-/// transaction ends. The exclusion uses a table lock, which requires a privilege on the table, because any role could take an advisory
-/// lock. For a new store, the creation of the schema and the table excludes other migrations.
+/// transaction ends. Concurrent migrations are excluded with a table lock, which requires a privilege on the table. Any role could take
+/// an advisory lock. For a new store, the creation of the schema and the table excludes other migrations.
 async fn load_exclusively(tx: &mut PgConnection, store: Store, migrations: &[Migration]) -> Result<Vec<i32>, Error> {
     match load_schema_state(tx, store, migrations).await? {
         SchemaState::Absent => {
@@ -218,7 +221,7 @@ async fn load_exclusively(tx: &mut PgConnection, store: Store, migrations: &[Mig
         SchemaState::Versions(found) if migrations.iter().all(|migration| found.contains(&migration.version)) => Ok(found),
         SchemaState::Versions(_) => {
             sqlx::query(ASSUME_OWNER).bind(store.schema()).execute(&mut *tx).await?;
-            // Waits as long as the caller's `lock_timeout` allows, because the holder of the lock is migrating the same store.
+            // The lock wait is limited only by the caller's `lock_timeout`, because the holder of the lock is migrating the same store.
             sqlx::raw_sql(store.text("lock table queue.migration in share row exclusive mode")).execute(&mut *tx).await?;
             match load_schema_state(tx, store, migrations).await? {
                 SchemaState::Versions(found) => Ok(found),
@@ -235,8 +238,8 @@ select pg_catalog.current_setting(s.name)
 from pg_catalog.unnest($1) with ordinality s (name, place)
 order by s.place";
 
-/// Statement that assumes the role of the schema's owner, if it differs from the current role and may be assumed. All objects then belong
-/// to the owner, regardless of which member migrates. From PostgreSQL 16 on, membership alone may not suffice.
+/// Statement that assumes the role of the schema's owner, if the current role may assume it. All objects then belong to the owner,
+/// regardless of which member of the owner's role migrates. Since PostgreSQL 16, membership also needs the option `SET`.
 const ASSUME_OWNER: &str = "
 select pg_catalog.set_config('role', o.name, true)
 from (select pg_catalog.pg_get_userbyid(n.nspowner) as name from pg_catalog.pg_namespace n where n.nspname operator(pg_catalog.=) $1::name) o
@@ -257,10 +260,10 @@ fn is_name_conflict(error: &dyn sqlx::error::DatabaseError) -> bool {
     error.code().is_some_and(|code| ["42P07", "42723", "42710"].contains(&&*code))
 }
 
-/// Returns all migrations of this release, and the applied migrations of newer releases, with the time of application.
+/// Returns all migrations of this release and the applied migrations of newer releases, with the time each migration was applied.
 ///
 /// # Errors
-/// Same as [`migrate`].
+/// Returns the errors of [`migrate`].
 pub async fn status(connection: &mut PgConnection, store: Store) -> Result<Vec<MigrationStatus>, Error> {
     let mut found: Vec<MigrationStatus> = Vec::new();
     if let SchemaState::Versions(_) = load_schema_state(connection, store, &MIGRATIONS).await? {
@@ -275,13 +278,13 @@ pub async fn status(connection: &mut PgConnection, store: Store) -> Result<Vec<M
     Ok(found)
 }
 
-/// Checks that this release can work on the store: the store has this release's version, or a newer, compatible version.
+/// Checks that this release can work on the store. The store must have this release's version, or a newer, compatible version.
 ///
 /// # Errors
-/// [`Error::NotMigrated`] if there is no store; [`Error::OlderSchema`] if the store is older; [`Error::NewerSchema`] if the store is newer
-/// and not compatible; [`Error::ChangedMigration`] and [`Error::ForeignSchema`] if the schema contains something else. [`Error::Encoding`]
-/// if the database cannot hold a store; [`Error::NoRights`] if the login is denied access; [`Error::RowSecurity`] if rows are hidden from
-/// the login.
+/// Returns [`Error::NotMigrated`] if there is no store, [`Error::OlderSchema`] if the store is older, and [`Error::NewerSchema`] if the
+/// store is newer and not compatible. Returns [`Error::ChangedMigration`] if an applied migration differs, and [`Error::ForeignSchema`]
+/// if the schema contains foreign objects. Returns [`Error::Encoding`] if the database cannot hold a store, [`Error::NoRights`] if the
+/// login is denied access, and [`Error::RowSecurity`] if rows are hidden from the login.
 pub async fn verify(connection: &mut PgConnection, store: Store) -> Result<(), Error> {
     let schema = store.schema().to_owned();
     match load_schema_state(connection, store, &MIGRATIONS).await? {
@@ -294,10 +297,10 @@ pub async fn verify(connection: &mut PgConnection, store: Store) -> Result<(), E
     }
 }
 
-/// Checks that a worker's login may access the store. Rights may change while the worker runs. Reads only catalogs.
+/// Checks that a worker's login may access the store. Privileges may change while the worker runs. The check reads only system catalogs.
 ///
 /// # Errors
-/// [`Error::Encoding`], [`Error::NoRights`] and [`Error::RowSecurity`], as for [`verify`].
+/// Returns [`Error::Encoding`], [`Error::NoRights`] or [`Error::RowSecurity`], as for [`verify`].
 #[doc(hidden)]
 pub async fn verify_worker(connection: &mut PgConnection, store: Store) -> Result<(), Error> {
     check_login(connection, store, &MIGRATIONS, true).await

@@ -17,8 +17,8 @@ impl Migration {
         Self { version, name, sql }
     }
 
-    /// Returns an FNV-1a checksum of the SQL lines without comments, so that comments may be corrected. The checksum only detects that a
-    /// file was edited after its release.
+    /// Returns an FNV-1a checksum of the SQL without comments. Comments can therefore be corrected after a release. The checksum detects
+    /// accidental edits of the SQL. It does not protect against tampering.
     pub(super) fn hash(&self) -> i64 {
         let code = self.sql.lines().filter_map(|line| line.split("--").next().map(str::trim_end)).filter(|line| !line.is_empty());
         let step = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3);
@@ -26,7 +26,7 @@ impl Migration {
     }
 }
 
-/// Returns the names of the tables created by the given migrations, and of the table of migrations itself.
+/// Returns the names of the tables created by the given migrations, and the name of the table `migration`.
 pub(super) fn table_names(all: &[Migration]) -> Vec<&'static str> {
     let made = all.iter().flat_map(|migration| migration.sql.split("\ncreate table queue.").skip(1));
     made.filter_map(|rest| rest.split([' ', '(']).next()).chain(["migration"]).collect()

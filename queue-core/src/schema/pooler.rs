@@ -1,6 +1,6 @@
-//! Detects how a pooler in front of the database treats sessions. With transaction pooling, a LISTEN stays on a session that another client
-//! gets next, and that client then receives notifications that it did not request. A pooler without support for prepared statements exposes
-//! the statements of a client to other clients.
+//! Detects how a pooler in front of the database treats sessions. With transaction pooling, a LISTEN stays in effect in its server
+//! session. The next client of the session then receives notifications that the client did not request. A pooler without support for
+//! prepared statements exposes one client's statements to other clients.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use sqlx::{
 use tokio::time::timeout;
 use uuid::Uuid;
 
-/// Connection for notifications, with the information whether it may listen.
+/// Connection for notifications, and whether the connection may listen.
 pub struct ListenerConnection {
     /// Listener, which does not listen on any channel yet.
     pub listener: PgListener,
@@ -33,12 +33,12 @@ const MAX_WAIT: Duration = Duration::from_secs(2);
 impl ListenerConnection {
     /// Connects, and determines whether the connection may listen.
     ///
-    /// The connection is opened with a custom setting. If the setting is in effect, the connection has a session of its own, since a pooler
-    /// would have rejected or dropped the setting. Otherwise, the connection listens on a new unique channel, and a second connection
-    /// notifies that channel. Without a session of its own, the connection does not receive the notification.
+    /// The connection is opened with a custom setting. If the setting is in effect, the connection has a session of its own, because a
+    /// pooler that shares sessions would have rejected or dropped the setting. Otherwise, the connection listens on a new unique channel,
+    /// and a second connection notifies that channel. Without a session of its own, the connection does not receive the notification.
     ///
     /// # Errors
-    /// Connection errors. If the check is inconclusive, the connection may not listen.
+    /// Returns an error if connecting fails. An inconclusive check is not an error, but the connection must not listen.
     pub async fn open(options: PgConnectOptions) -> sqlx::Result<Self> {
         let mark = Uuid::new_v4().to_string();
         let (mut listener, options) = match connect(options.clone().options([("queue.session", mark.as_str())])).await {
@@ -55,10 +55,10 @@ impl ListenerConnection {
         Ok(Self { listener, keeps_session })
     }
 
-    /// Connects without a check. The connection may not listen.
+    /// Connects without a check. The connection must not listen.
     ///
     /// # Errors
-    /// Connection errors.
+    /// Returns an error if connecting fails.
     pub async fn without_listening(options: PgConnectOptions) -> sqlx::Result<Self> {
         let listener = match connect(options.clone()).await {
             Err(error) if is_refused_setting(&error) => connect(options.extra_float_digits(None)).await?,
@@ -78,7 +78,7 @@ pub fn is_refused_setting(error: &sqlx::Error) -> bool {
     error.as_database_error().is_some_and(|error| error.message().starts_with("unsupported startup parameter"))
 }
 
-/// Returns whether a statement failed because the pooler has mixed up prepared statements: the assigned session has another client's
+/// Returns whether a statement failed because the pooler has mixed up prepared statements. The assigned session then has another client's
 /// statements, or lacks this client's statements.
 fn is_statement_mixup(error: &sqlx::Error) -> bool {
     error.as_database_error().and_then(DatabaseError::code).is_some_and(|code| code == "26000" || code == "42P05")
@@ -86,12 +86,11 @@ fn is_statement_mixup(error: &sqlx::Error) -> bool {
 
 /// Returns whether prepared statements reach sessions of other clients.
 ///
-/// Every connection gives its first prepared statement the same name. A connection that gets a session used before by another connection
-/// finds a statement of that name, unless the pooler separates the statements. With several poolers side by side, a mix-up may go
-/// undetected.
+/// Every connection gives its first prepared statement the same name. If another connection has used the session before, a statement with
+/// this name already exists, unless the pooler separates the statements. With several poolers side by side, a mix-up may go undetected.
 ///
 /// # Errors
-/// Connection errors.
+/// Returns an error if connecting fails.
 pub async fn mixes_up(options: &PgConnectOptions) -> sqlx::Result<bool> {
     let mut all: Vec<PgConnection> = Vec::new();
     let mut mixed = Ok(false);
@@ -113,7 +112,7 @@ pub async fn mixes_up(options: &PgConnectOptions) -> sqlx::Result<bool> {
                     mixed = Ok(true);
                 }
             }
-            // Without a free connection, no mix-up can be found.
+            // Without another connection, no mix-up can be detected.
             Ok(Err(_)) | Err(_) if n > 0 => break,
             Ok(Err(error)) => {
                 mixed = Err(error);
@@ -135,13 +134,14 @@ async fn close_all(all: Vec<PgConnection>) {
 }
 
 /// Returns whether a notification reaches `listener`. If the notification does not arrive, the LISTEN may remain in a session that other
-/// clients get next. Its channel is unique and is never notified again.
+/// clients get next. The channel of the LISTEN is unique and is never notified again.
 async fn receives_notification(listener: &mut PgListener, options: &PgConnectOptions, name: &str) -> sqlx::Result<bool> {
     let ours = session_identity(&mut *listener).await?;
     let Ok(other) = timeout(MAX_WAIT, options.connect()).await else { return Ok(false) };
     let mut other = other?;
     let received = async {
-        // A pooler has just reassigned the session. Returning before the LISTEN leaves nothing behind in the session.
+        // If the two sessions are identical, or the listener's session has changed, a pooler has just assigned the session to another
+        // client. No LISTEN has been sent, so nothing is left behind in the session.
         if session_identity(&mut other).await? == ours || session_identity(&mut *listener).await? != ours {
             return Ok(false);
         }

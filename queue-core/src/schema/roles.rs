@@ -11,8 +11,8 @@ use crate::error::Error;
 /// Group roles for a store: `producer`, `worker`, `reader`, `operator` and `owner`. The roles are named after the store's schema
 /// (`queue_producer`, ..) and cannot log in. Users get privileges by membership: `grant queue_producer to web`.
 ///
-/// Apply the roles again after each migration. Applying resets the privileges of the roles to exactly those of this release. The login must
-/// have the right to create roles, and must own the store or be a superuser.
+/// Apply the roles again after each migration. Applying the roles resets their privileges to exactly the privileges of this release. The
+/// login that applies the roles must have the right to create roles, and must own the store or be a superuser.
 ///
 /// ```no_run
 /// # async fn example(pool: sqlx::PgPool) -> Result<(), queue_core::Error> {
@@ -27,11 +27,12 @@ use crate::error::Error;
 pub struct Roles {
     store: Store,
     prefix: String,
-    /// Name and queues of a producer role, which replaces the five roles.
+    /// Name and queues of a producer role that is limited to these queues. `None` for the store's five group roles.
     producer: Option<(String, Vec<String>)>,
 }
 
-/// Names of the roles and the files with their privileges. A role may be a member of an earlier role, so the order matters.
+/// Names of the group roles other than `owner`, each with the SQL files that grant the role's privileges. A role may be a member of a
+/// role earlier in the list, so the order matters.
 const ROLES: [(&str, &[&str]); 4] = [
     ("producer", &[include_str!("../../roles/producer.sql"), include_str!("../../roles/every_queue.sql")]),
     ("worker", &[include_str!("../../roles/worker.sql")]),
@@ -43,17 +44,17 @@ const ROLES: [(&str, &[&str]); 4] = [
 const MAX_NAME_LEN: usize = 63;
 
 impl Roles {
-    /// Returns the five roles of `store`.
+    /// Returns the five group roles of `store`.
     pub fn of(store: Store) -> Self {
         Self { store, prefix: store.schema().to_owned(), producer: None }
     }
 
-    /// Returns a producer role that may enqueue only into `queues`. The role is created if it does not exist. The list replaces the list of
-    /// an earlier call.
+    /// Returns a producer role that may enqueue only into `queues`. [`apply`](Self::apply) creates the role if it does not exist, and
+    /// replaces the queues of an existing role.
     ///
     /// # Errors
-    /// [`Error::InvalidName`] for an invalid role or queue name; [`Error::OutOfRange`] for an empty list of queues, or for the name of one
-    /// of the five roles.
+    /// Returns [`Error::InvalidName`] for an invalid role or queue name. Returns [`Error::OutOfRange`] for an empty list of queues, or
+    /// for the name of one of the store's five group roles.
     pub fn of_producer(store: Store, role: &str, queues: &[&str]) -> Result<Self, Error> {
         check_role(role)?;
         let of_store = Self::of(store).names();
@@ -71,12 +72,12 @@ impl Roles {
         Ok(Self { producer: Some((role.to_owned(), queues.iter().map(|&queue| queue.to_owned()).collect())), ..Self::of(store) })
     }
 
-    /// Sets the prefix of the five role names. Defaults to the schema name.
+    /// Sets the prefix of the names of the five group roles. Defaults to the schema name.
     ///
     /// A prefix is needed if another database on the same server has a schema of the same name, because roles belong to the whole server.
     ///
     /// # Errors
-    /// [`Error::InvalidName`].
+    /// Returns [`Error::InvalidName`] if a role name with the prefix is invalid.
     pub fn prefix(mut self, prefix: &str) -> Result<Self, Error> {
         ROLES.iter().try_for_each(|(role, _)| check_role(&format!("{prefix}_{role}")))?;
         prefix.clone_into(&mut self.prefix);
@@ -91,8 +92,8 @@ impl Roles {
         }
     }
 
-    /// Returns pairs of a role and a function that the files allow the role to execute. Functions that the role may execute as a member of
-    /// another role are not included.
+    /// Returns pairs of a role and a function that the SQL files allow the role to execute. Functions that the role may execute as a
+    /// member of another role are not included.
     pub(crate) fn executable_functions(&self) -> Vec<(String, String)> {
         let granted = ROLES.iter().flat_map(|(role, texts)| texts.iter().map(|text| (self.name(role), text)));
         granted
@@ -105,10 +106,10 @@ impl Roles {
         format!("begin;\nset local search_path = pg_catalog, pg_temp;\n\n{}\ncommit;\n", self.sql())
     }
 
-    /// Creates the roles, or updates their privileges. In a transaction of the caller, all changes are part of that transaction.
+    /// Creates the roles, or updates their privileges. If the caller has an open transaction, all changes are part of this transaction.
     ///
     /// # Errors
-    /// Database errors. On an error, nothing is changed.
+    /// Returns an error if a statement fails. In this case, nothing is changed.
     pub async fn apply(&self, connection: &mut PgConnection) -> Result<(), Error> {
         let mut session = Session::on(connection).await?;
         let done = async {

@@ -1,4 +1,4 @@
-//! Connection of a bulk enqueue or a migration, with a transaction of its own if the caller has none.
+//! Connection of a bulk enqueue or a migration, with a separate transaction if the caller has no open transaction.
 //!
 //! If the future of `sqlx`'s `begin` is dropped midway, the connection stays in a transaction, and the next borrower of the pooled
 //! connection would write into that transaction. A dropped [`Session`] ends its transaction without awaiting anything. This module does not
@@ -15,7 +15,7 @@ use sqlx::{Connection as _, PgConnection, PgPool, Postgres, Row as _, pool::Pool
 
 use crate::define::Durability;
 
-/// Pool, or a single connection of any origin.
+/// Pool, or a single connection, which may be in a transaction.
 #[doc(hidden)]
 #[derive(Debug)]
 pub enum Connection<'c> {
@@ -66,7 +66,8 @@ impl DerefMut for SessionConnection<'_> {
 }
 
 impl<'c> Session<'c> {
-    /// Begins a transaction. A transaction that the caller has begun keeps its own durability.
+    /// Begins a transaction with the given durability, unless the caller has an open transaction. The caller's transaction keeps its
+    /// durability.
     pub(crate) async fn begin(on: Connection<'c>, durability: Durability) -> sqlx::Result<Self> {
         let begin = match durability {
             Durability::Full => "begin",
@@ -87,14 +88,14 @@ impl<'c> Session<'c> {
         Ok(session)
     }
 
-    /// Begins a read-only transaction for unnamed statements, so that a pooler does not separate them from their results. The transaction
-    /// must be [ended](Self::end).
+    /// Begins a read-only transaction for unnamed prepared statements. A pooler keeps a transaction on one server session, so each
+    /// statement is parsed and executed on the same session. The transaction must be [ended](Self::end).
     pub(crate) async fn begin_read_only(on: Connection<'c>) -> sqlx::Result<Self> {
         Self::begin_statement(on, "begin isolation level read committed, read only").await
     }
 
-    /// Begins a transaction with short statement and lock timeouts on a connection of a pool. On a caller's connection, no transaction is
-    /// begun, and the caller's timeouts apply.
+    /// Begins a transaction on a pooled connection, with a statement timeout of 60 s and a lock timeout of 10 s. On a caller's
+    /// connection, no transaction is begun, and the caller's timeouts apply.
     pub(crate) async fn begin_bounded(on: &'c mut Connection<'_>) -> sqlx::Result<Self> {
         const BOUNDED: &str = "begin isolation level read committed; set local statement_timeout = '60s'; set local lock_timeout = '10s'";
         let open = matches!(on, Connection::Pool(_));
@@ -103,7 +104,7 @@ impl<'c> Session<'c> {
         Ok(session)
     }
 
-    /// Same as [`Session::begin`] with full durability, on a single connection.
+    /// Begins a transaction like [`Session::begin`], with full durability and on a single connection.
     pub(crate) async fn on(connection: &'c mut PgConnection) -> sqlx::Result<Self> {
         Self::begin(Connection::One(connection), Durability::Full).await
     }
@@ -112,7 +113,7 @@ impl<'c> Session<'c> {
         &mut self.connection
     }
 
-    /// Returns whether the connection is borrowed from a pool, so that the caller does not depend on it.
+    /// Returns whether the connection is borrowed from a pool. Otherwise, the connection belongs to the caller.
     pub(crate) fn is_pooled(&self) -> bool {
         matches!(self.connection, SessionConnection::Own(_))
     }
@@ -129,7 +130,7 @@ impl<'c> Session<'c> {
         self.open = self.execute_own("rollback").await.is_err();
     }
 
-    /// Commits the session's own transaction if the result is a success, and rolls it back otherwise.
+    /// Ends the session's own transaction, with a commit if the result is a success and a rollback otherwise.
     pub(crate) async fn end<T>(self, found: sqlx::Result<T>) -> sqlx::Result<T> {
         match found {
             Ok(_) => self.commit().await?,
@@ -153,7 +154,7 @@ impl Drop for Session<'_> {
         }
         match &mut self.connection {
             SessionConnection::Own(connection) => connection.close_on_drop(),
-            // The first poll queues the rollback before any statement that the caller sends next. Nothing else is needed.
+            // Polling the future once queues the rollback before any statement that the caller sends next.
             SessionConnection::Lent(connection) => {
                 let _ = pin!(connection.begin_with("rollback")).poll(&mut Context::from_waker(Waker::noop()));
             }

@@ -1,5 +1,5 @@
-//! Store: one schema with the queue's tables in one database. This module only handles the schema name and the rewriting of statements for
-//! it.
+//! Store: one schema with the queue's tables in one database. This module only handles the schema name and rewrites statements for the
+//! schema.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -19,13 +19,13 @@ pub struct Store {
     home: Option<&'static NodeNames>,
 }
 
-/// Cache key of a statement: the addresses of the schema name, of the text and of the node names, and the length of the text. Cheaper than
-/// hashing the text.
+/// Cache key of a statement: the addresses of the schema name, of the text and of the node names, and the length of the text. Comparing
+/// addresses is cheaper than hashing the text.
 type StatementKey = (usize, usize, usize, usize);
 
 static STATEMENTS: RwLock<BTreeMap<StatementKey, &'static str>> = RwLock::new(BTreeMap::new());
 
-/// Schema-qualified statements by the address and length of their text. Shared by all stores, so that each statement is parsed once.
+/// Schema-qualified statements by the address and length of their text. All stores share this map, so each statement is parsed once.
 static QUALIFIED: Mutex<BTreeMap<(usize, usize), &'static str>> = Mutex::new(BTreeMap::new());
 
 /// Schema name used in the SQL files.
@@ -37,11 +37,11 @@ const MAX_SCHEMA_LEN: usize = 48;
 impl Store {
     /// Returns the store in `schema`.
     ///
-    /// The name is kept for the lifetime of the process, so use a small number of schemas rather than one for each request.
+    /// The name is kept for the lifetime of the process, so use a small number of schemas instead of a new schema for each request.
     ///
     /// # Errors
-    /// [`Error::InvalidName`] unless the name has 1 to 48 of the characters `A-Z a-z 0-9 _ . : -`. [`Error::OutOfRange`] for a schema that
-    /// belongs to PostgreSQL itself.
+    /// Returns [`Error::InvalidName`] unless the name has 1 to 48 of the characters `A-Z a-z 0-9 _ . : -`. Returns [`Error::OutOfRange`]
+    /// for a schema that belongs to PostgreSQL itself.
     pub fn new(schema: &str) -> Result<Self, Error> {
         check("schema name", schema, MAX_SCHEMA_LEN)?;
         if schema.starts_with("pg_") || schema == "information_schema" {
@@ -54,7 +54,7 @@ impl Store {
         Ok(Self { schema: intern(schema.to_owned()), home: None })
     }
 
-    /// Returns the same store, with statements rewritten for the node that holds it.
+    /// Returns the same store, with statements rewritten for the node that holds the store.
     pub(super) fn at(self, home: &'static NodeNames) -> Self {
         Self { home: Some(home), ..self }
     }
@@ -71,8 +71,8 @@ impl Store {
         self.schema
     }
 
-    /// Returns a statement rewritten for this store's schema. Operators, functions and types are schema-qualified too, so that the
-    /// statement has the same meaning under any `search_path`. Each statement is rewritten once in the lifetime of the process.
+    /// Returns a statement rewritten for this store's schema. Operators, functions and types are schema-qualified too, so the statement
+    /// has the same meaning under any `search_path`. Each statement is rewritten once in the lifetime of the process.
     pub fn sql(self, statement: &'static str) -> &'static str {
         let home = self.home.map_or(0, |home| std::ptr::from_ref(home).addr());
         let place = (self.schema.as_ptr().addr(), statement.as_ptr().addr(), statement.len(), home);
@@ -91,7 +91,7 @@ impl Store {
         written
     }
 
-    /// Returns a text, such as a migration or a name, in which only the schema name is replaced with that of this store.
+    /// Returns a text, such as a migration or a name, in which only the schema name is replaced with this store's schema name.
     pub(crate) fn text(self, text: &'static str) -> &'static str {
         #[cfg(queue_mutants)]
         let text = crate::mutants::replacement(text);
@@ -110,8 +110,7 @@ impl Default for Store {
     }
 }
 
-/// Compares only the schemas. Two values with the same schema are the same store, regardless of the node to which their statements are
-/// sent.
+/// Compares only the schemas. Two values with the same schema are the same store, even if their statements are sent to different nodes.
 impl PartialEq for Store {
     fn eq(&self, other: &Self) -> bool {
         self.schema == other.schema
@@ -135,7 +134,7 @@ impl fmt::Debug for Store {
 /// Checks that the name of a queue or job type is valid.
 ///
 /// # Errors
-/// [`Error::InvalidName`].
+/// Returns [`Error::InvalidName`] unless the name has 1 to 64 of the characters `A-Z a-z 0-9 _ . : -`.
 pub fn check_name(what: &'static str, name: &str) -> Result<(), Error> {
     check(what, name, 64)
 }

@@ -1,4 +1,4 @@
-//! Sealing and opening of payloads, and hashing of keys that are computed from payloads.
+//! Encrypts (seals) and decrypts (opens) payloads, and hashes keys that are computed from payloads.
 
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
 use chacha20poly1305::{
@@ -73,7 +73,7 @@ pub(crate) fn open(payload: &str, scope: SealScope<'_>) -> Result<Option<String>
     })
 }
 
-/// Hashes a key that was computed from a payload, with the secret of the keyring. `what` names the kind of key and is part of the hash.
+/// Hashes a key that was computed from a payload, using the secret of the keyring. `what` names the kind of key and is part of the hash.
 pub(crate) fn hash_key(what: &str, key: &str, keyring: &str) -> Result<String, String> {
     let keys = find(keyring).ok_or_else(|| missing_keyring(keyring))?;
     let Some(secret) = keys.hasher() else {
@@ -93,12 +93,12 @@ fn cipher(secret: &Secret) -> XChaCha20Poly1305 {
     XChaCha20Poly1305::new(secret.bytes().into())
 }
 
-/// Returns the associated data of a payload. No part contains a NUL, so different parts never yield the same text.
+/// Returns the associated data of a payload. No part contains NUL, so different parts never yield the same text.
 fn associated_data(scope: SealScope<'_>, keyring: &str, key: &str) -> String {
     ["queue-sealed/1", scope.store.schema(), scope.stored, keyring, key].join("\0")
 }
 
-/// Derives a nonce from the payload. Two nonces are equal only for equal payloads with the same associated data and secret.
+/// Derives a nonce from the payload. Two nonces are equal only if the payload, the associated data and the secret are equal.
 fn derive_nonce(secret: &Secret, aad: &str, clear: &str) -> XNonce {
     let mac = mac(secret, &["queue-sealed nonce", aad, clear]);
     let mut nonce = XNonce::default();
@@ -153,7 +153,7 @@ mod tests {
         }
         let other = SealScope { store: Store::new("other").unwrap(), stored: "pay@2" };
         why(open(&sealed, other));
-        // A payload does not open under the name of another existing key either.
+        // The payload does not open if the key name in the text is replaced with the name of another existing key.
         why(open(&sealed.replace("/one/", "/two/"), scope("pay@2")));
         let again = seal(CLEAR, "cipher_places", scope("pay@2"), Nonce::Random).unwrap();
         assert_ne!(again, sealed, "equal payloads cannot be recognized");

@@ -1,10 +1,10 @@
-//! Replacement of the module without the feature `seal`. Jobs of sealed types are neither enqueued nor read.
+//! Stand-in for sealing if the feature `seal` is disabled. Jobs of sealed types can be neither enqueued nor read.
 
 use super::{Nonce, OpenError, SealScope};
 
 const OFF: &str = "this program is built without the feature `seal` of `queue-core`; enable it";
 
-/// Returns false, because no process has a keyring without the feature.
+/// Always returns false, because a process has no keyring if the feature is disabled.
 pub(crate) fn has_keyring(_: &str) -> bool {
     false
 }

@@ -1,5 +1,5 @@
-//! Text format of a sealed payload, which is a JSON string. No struct with named fields deserializes from a string, so a release without
-//! sealing cannot mistake a sealed payload for an empty payload.
+//! Text format of a sealed payload, which is a JSON string. No struct with named fields deserializes from a string. A release that does
+//! not support sealing therefore cannot mistake a sealed payload for an empty payload.
 
 /// Prefix of every sealed payload.
 const MARK: &str = "\"queue-sealed/";
@@ -8,7 +8,8 @@ const MARK: &str = "\"queue-sealed/";
 #[cfg(feature = "seal")]
 const FORM: &str = "1";
 
-/// Returns whether the JSON text of a payload is sealed. Only a job type whose whole payload is a string could have the same text unsealed.
+/// Returns whether the JSON text of a payload is sealed. An unsealed payload could have the same prefix only if the whole payload is a
+/// string.
 pub(crate) fn is_sealed(payload: &str) -> bool {
     payload.starts_with(MARK)
 }
@@ -25,9 +26,9 @@ pub(super) fn format_payload(keyring: &str, key: &str, data: &str) -> String {
 pub(super) enum SealedPayload<'a> {
     /// Payload in the format that this release supports.
     Supported { keyring: &'a str, key: &'a str, data: &'a str },
-    /// Payload in another format.
+    /// Payload in a format that this release does not support.
     Unsupported { form: &'a str },
-    /// Payload without a valid format.
+    /// Payload with the prefix of a sealed payload, but without a valid format.
     Malformed,
 }
 

@@ -1,4 +1,4 @@
-//! Keys that seal payloads, as passed to a process by its program. No name, error or `Debug` output contains key material.
+//! Keys for sealing payloads, set by the program at startup. No error or `Debug` output contains key material.
 
 use std::{
     collections::BTreeMap,
@@ -33,7 +33,7 @@ impl Secret {
     /// ```
     ///
     /// # Errors
-    /// [`Error::Keyring`] if the text does not decode to 32 bytes. The error does not contain the text.
+    /// Returns [`Error::Keyring`] if the text does not decode to 32 bytes. The error does not contain the text.
     pub fn parse(text: &str) -> Result<Self, Error> {
         let text = text.trim();
         let bytes = if text.len() == 64 { from_hex(text) } else { from_base64(text) };
@@ -77,8 +77,8 @@ fn from_base64(text: &str) -> Option<Zeroizing<[u8; 32]>> {
 /// process with [`use_keyring`].
 ///
 /// The name of a key is stored with every payload that the key seals. To rotate keys, first give the new key to every process as
-/// [`older`](Self::older), and then make it the current key. This way, no process receives a payload that it cannot open. An older key can
-/// be removed once no payload is sealed with it any more. See the chapter on keys in `docs/SEALED.md`.
+/// [`older`](Self::older), and then make it the current key. This order ensures that no process receives a payload that it cannot open.
+/// An older key can be removed once no stored payload is sealed with that key. See the chapter on keys in `docs/SEALED.md`.
 #[derive(Clone)]
 #[must_use = "a keyring does nothing until it is passed to `use_keyring`"]
 pub struct Keyring {
@@ -100,16 +100,16 @@ impl Keyring {
         self
     }
 
-    /// Sets the secret that hashes keys computed from payloads, by `unique(fields(..))` and `key = ..`. Without hashing, the payload fields
-    /// could be guessed from the stored keys. Job types with such keys require this secret. The secret must be the same in all processes,
-    /// and must not change when other keys are rotated. Under different secrets, equal fields have different hashes.
+    /// Sets the secret for hashing the keys that `unique(fields(..))` and `key = ..` compute from payloads. Without hashing, the payload
+    /// fields could be guessed from the stored keys. Job types with computed keys require this secret. The secret must be the same in all
+    /// processes, and must not change when other keys are rotated. With different secrets, equal fields would have different hashes.
     pub fn hashing(mut self, secret: Secret) -> Self {
         self.hashing = Some(secret);
         self
     }
 
     pub(super) fn current(&self) -> (&str, &Secret) {
-        // The current key is the first.
+        // The current key is the first key in the list.
         (&self.current, &self.keys[0].1)
     }
 
@@ -143,12 +143,12 @@ impl fmt::Debug for Keyring {
 /// Keyrings of the process by name. The map is small. Each enqueue and each attempt of a sealed type looks up a keyring.
 static KEYRINGS: RwLock<BTreeMap<String, Arc<Keyring>>> = RwLock::new(BTreeMap::new());
 
-/// Sets the keyring named `name` for this process. The keyring seals and opens the payloads of job types with `#[job(seal = "name")]` that
-/// the process enqueues or runs. Call this function at the start of each such program, before its worker runs. Another call, for example
-/// after a key rotation, replaces the keyring.
+/// Sets the keyring named `name` for this process. The keyring seals and opens the payloads of job types with `#[job(seal = "name")]`
+/// that the process enqueues or runs. Call this function at the start of each program that needs the keyring, before the program's worker
+/// runs. Another call, for example after a key rotation, replaces the keyring.
 ///
-/// Without the keyring, an enqueue fails with [`Error::Sealing`]. A worker without the keyring leaves such job types to workers that have
-/// it.
+/// Without the keyring, an enqueue fails with [`Error::Sealing`]. A worker without the keyring leaves jobs of sealed types to workers
+/// that have the keyring.
 ///
 /// ```
 /// use queue_core::{Keyring, Secret, use_keyring};
@@ -160,7 +160,7 @@ static KEYRINGS: RwLock<BTreeMap<String, Arc<Keyring>>> = RwLock::new(BTreeMap::
 /// ```
 ///
 /// # Errors
-/// [`Error::InvalidName`] for an invalid name of the keyring or of a key; [`Error::Keyring`] if two keys have the same name.
+/// Returns [`Error::InvalidName`] for an invalid name of the keyring or of a key, and [`Error::Keyring`] if two keys have the same name.
 pub fn use_keyring(name: impl Into<String>, keyring: Keyring) -> Result<(), Error> {
     let name = name.into();
     check_name("name of a keyring", &name)?;
@@ -169,12 +169,12 @@ pub fn use_keyring(name: impl Into<String>, keyring: Keyring) -> Result<(), Erro
     Ok(())
 }
 
-/// Returns the keyring with the given name, if this process has it.
+/// Returns the keyring named `name`, if it is set for this process.
 pub(super) fn find(name: &str) -> Option<Arc<Keyring>> {
     KEYRINGS.read().unwrap_or_else(PoisonError::into_inner).get(name).map(Arc::clone)
 }
 
-/// Returns whether this process has the keyring.
+/// Returns whether the keyring is set for this process.
 pub(crate) fn has_keyring(name: &str) -> bool {
     find(name).is_some()
 }

@@ -1,9 +1,9 @@
-//! Payloads that are stored encrypted: `#[job(seal = "customers")]`. This module has the keys, the format of a sealed payload, and the
-//! cipher.
+//! Payloads that are stored encrypted: `#[job(seal = "customers")]`. This module contains the keys, the format of a sealed payload, and
+//! the cipher.
 //!
-//! The cipher is XChaCha20-Poly1305, whose nonces are long enough to be random. Associated data bind a sealed payload to its store, the
-//! stored name of its job type, its keyring and its key. This module handles texts only. Code that reads payloads handles payloads that
-//! cannot be opened.
+//! The cipher is XChaCha20-Poly1305, whose nonces are long enough to be random. Associated data bind a sealed payload to its store, to
+//! the stored name of its job type, to its keyring and to its key. This module only converts texts. Its callers decide what happens to a
+//! job whose payload cannot be opened.
 
 mod format;
 #[cfg(feature = "seal")]
@@ -26,7 +26,7 @@ pub(crate) use self::{
     keyring::has_keyring,
 };
 
-/// Associated data of a sealed payload. The payload cannot be opened with other associated data.
+/// Store and job type to which a sealed payload is bound. The payload cannot be opened for a different store or job type.
 #[derive(Clone, Copy)]
 #[cfg_attr(not(feature = "seal"), expect(dead_code, reason = "unused without the feature"))]
 pub(crate) struct SealScope<'a> {
@@ -40,8 +40,8 @@ pub(crate) struct SealScope<'a> {
 pub(crate) enum Nonce {
     /// Random nonce. Sealing the same payload twice gives different texts.
     Random,
-    /// Nonce derived from the payload. Sealing the same payload twice gives the same text. The text therefore shows whether a payload has
-    /// changed, but also whether two payloads are equal.
+    /// Nonce derived from the payload. Sealing the same payload twice gives the same text. A reader of the texts can therefore tell
+    /// whether a payload has changed, and whether two payloads are equal.
     FromPayload,
 }
 
@@ -49,7 +49,7 @@ pub(crate) enum Nonce {
 #[derive(Debug, PartialEq, Eq)]
 #[cfg_attr(not(feature = "seal"), expect(dead_code, reason = "unused without the feature"))]
 pub(crate) enum OpenError {
-    /// This process cannot open the payload. A process with the key, or with a newer release, may be able to.
+    /// This process cannot open the payload. A process with the key or with a newer release may be able to open the payload.
     Unavailable(String),
     /// No process can open the payload.
     Invalid(String),

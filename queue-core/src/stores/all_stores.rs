@@ -1,4 +1,4 @@
-//! Queries and operations over all stores. Several stores are queried concurrently, and an error in one store does not affect the other
+//! Queries and operations on all stores. Several stores are queried concurrently, and an error in one store does not affect the other
 //! stores.
 
 use std::{collections::VecDeque, future::Future, time::Duration};
@@ -14,15 +14,15 @@ use crate::{
     connect::JobRef,
     define::JobState,
     error::Error,
-    operate::{self, Act, Filter, JobRecord, StateCount, Swept, Why},
+    operate::{self, Act, BulkOutcome, Filter, JobRecord, StateCount, Why},
 };
 
-/// Result of a query or an operation in one store.
+/// Result of a query or an operation in one of several stores.
 #[derive(Debug)]
-pub struct Of<T> {
+pub struct InStore<T> {
     /// Store that was queried or changed.
     pub member: Member,
-    /// Result from the store, or an error.
+    /// Result that the store returned, or an error.
     pub answer: Result<T, Error>,
 }
 
@@ -30,20 +30,20 @@ pub struct Of<T> {
 #[derive(Clone, Debug, Serialize)]
 #[non_exhaustive]
 pub struct StoreCounts {
-    /// Counts by state.
+    /// Number of jobs for each state.
     pub totals: Vec<StateCount>,
 }
 
 /// Maximum number of stores that are queried concurrently.
 const CONCURRENCY: usize = 8;
 
-/// Timeout for a query to a store or to the home database. A timeout is reported as an error, so that an unresponsive store does not delay
-/// other stores.
+/// Timeout for a query to a store or to the home database. A timeout is reported as an error, so an unresponsive store does not delay the
+/// results of other stores.
 const QUERY_TIMEOUT: Duration = Duration::from_secs(10);
 
 impl Roster {
     /// Calls `ask` for each store and returns the results, sorted by store name.
-    pub async fn each<T, F>(&self, ask: impl Fn(Member) -> F) -> Vec<Of<T>>
+    pub async fn each<T, F>(&self, ask: impl Fn(Member) -> F) -> Vec<InStore<T>>
     where
         T: Send + 'static,
         F: Future<Output = Result<T, Error>> + Send + 'static,
@@ -55,21 +55,21 @@ impl Roster {
                 && let Some(member) = left.pop_front()
             {
                 let query = ask(member.clone());
-                asking.spawn(async move { Of { member, answer: query.await } });
+                asking.spawn(async move { InStore { member, answer: query.await } });
             }
             match asking.join_next().await {
                 Some(Ok(answer)) => answers.push(answer),
-                // A task ends without a result only if the caller's future panicked.
+                // A task ends without a result only if the future returned by `ask` panicked.
                 Some(Err(_)) => {}
                 None => break,
             }
         }
-        answers.sort_by(|one: &Of<T>, other| one.member.name().cmp(other.member.name()));
+        answers.sort_by(|one: &InStore<T>, other| one.member.name().cmp(other.member.name()));
         answers
     }
 
     /// Returns the number of jobs by state for each store.
-    pub async fn counts(&self) -> Vec<Of<StoreCounts>> {
+    pub async fn counts(&self) -> Vec<InStore<StoreCounts>> {
         self.each(|member| {
             with_timeout(async move {
                 let busiest = operate::busiest(member.pool(), member.store(), 1).await?;
@@ -79,8 +79,8 @@ impl Roster {
         .await
     }
 
-    /// Returns one page of the jobs that match `filter` for each store.
-    pub async fn list(&self, filter: &Filter) -> Vec<Of<operate::Page>> {
+    /// Returns the first page of jobs that match `filter`, for each store.
+    pub async fn list(&self, filter: &Filter) -> Vec<InStore<operate::Page>> {
         self.each(|member| {
             let filter = filter.clone();
             with_timeout(async move { operate::list(member.pool(), member.store(), &filter).await })
@@ -88,8 +88,8 @@ impl Roster {
         .await
     }
 
-    /// Applies `act` to all jobs that match `filter` in all stores. There is no timeout.
-    pub async fn act_all(&self, filter: &Filter, act: Act) -> Vec<Of<Swept>> {
+    /// Applies `act` to all jobs that match `filter` in all stores, without a timeout.
+    pub async fn act_all(&self, filter: &Filter, act: Act) -> Vec<InStore<BulkOutcome>> {
         self.each(|member| {
             let filter = filter.clone();
             async move { operate::act_all(member.pool(), member.store(), &filter, act).await }
@@ -100,16 +100,17 @@ impl Roster {
     /// Returns a job from one of the stores.
     ///
     /// # Errors
-    /// [`Error::NoStore`], [`Error::NotFound`], [`Error::Database`].
+    /// Returns [`Error::NoStore`] if this process does not know the store, and [`Error::NotFound`] if the job does not exist. Returns an
+    /// error if the query fails.
     pub async fn find(&self, job: &StoreJob) -> Result<JobRecord, Error> {
         let member = self.member_of(job)?;
         JobRef::from_id(job.id()).in_store(member.store()).find(member.pool()).await
     }
 
-    /// Returns the reasons why a job in one of the stores is not running.
+    /// Explains why a job in one of the stores is not running. A job that does not exist is reported as a cause, not as an error.
     ///
     /// # Errors
-    /// [`Error::NoStore`], [`Error::NotFound`], [`Error::Database`].
+    /// Returns [`Error::NoStore`] if this process does not know the store, and an error if the query fails.
     pub async fn why(&self, job: &StoreJob) -> Result<Why, Error> {
         let member = self.member_of(job)?;
         operate::why(member.pool(), member.store(), job.id()).await
@@ -118,7 +119,7 @@ impl Roster {
     /// Returns the store that contains the job.
     ///
     /// # Errors
-    /// [`Error::NoStore`].
+    /// Returns [`Error::NoStore`] if this process does not know the store.
     pub fn member_of(&self, job: &StoreJob) -> Result<Member, Error> {
         self.get(job.store()).ok_or_else(|| Error::NoStore { name: job.store().to_owned() })
     }

@@ -1,4 +1,4 @@
-//! Registry of stores in the home database, and the view of the registry in each process.
+//! Registry of all stores, kept in one database (the home database), and the process's copy of the registry.
 
 use std::{
     collections::BTreeMap,
@@ -24,18 +24,19 @@ use crate::{
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Rule {
-    /// Assigns tenants by a hash of their key. Each open store receives an equal share of the keys, and an added store receives its share
-    /// of new keys.
+    /// Assigns tenants by a hash of their key. Each open store receives an equal share of the keys. A store that is added later receives
+    /// its share of new keys.
     #[default]
     Hash,
-    /// Assigns a new tenant to the store with the fewest tenants. The tenants are counted at each assignment, which is suitable for
-    /// thousands of tenants, not millions.
+    /// Assigns a new tenant to the store with the fewest tenants. The tenants are counted at each assignment. This rule suits thousands
+    /// of tenants, not millions.
     Fewest,
     /// Assigns no tenants automatically. Each tenant is placed by [`Stores::place`].
     Explicit,
 }
 
-/// Routes tenants to stores with tables in the home database, in a schema of your choice. Clones share their state.
+/// Router that assigns tenants to stores. The assignments are kept in tables of one database (the home database), in a schema of your
+/// choice. Clones share their state.
 ///
 /// ```no_run
 /// # use queue_core::{Job, job};
@@ -63,7 +64,7 @@ pub struct Stores {
     pub(super) roster: Roster,
     pub(super) places: PlaceCache,
     databases: Arc<RwLock<BTreeMap<String, PgPool>>>,
-    /// Serializes registry reads and updates, so that a stale read does not overwrite an addition.
+    /// Serializes reads and updates of the registry. Otherwise, a read that started earlier could remove a store added meanwhile.
     registry_lock: Arc<Mutex<()>>,
 }
 
@@ -87,8 +88,8 @@ pub struct StoreRecord {
 const MAX_RETRIES: u32 = 5;
 
 impl Stores {
-    /// Creates a router that keeps its tables in `schema`, in the home database and in every database with stores. The schema contains
-    /// nothing else and must not be the schema of a store.
+    /// Creates a router that keeps its tables in `schema`, in the home database and in every database with stores. The schema is reserved
+    /// for these tables and must not be the schema of a store.
     pub fn new(home: &PgPool, schema: Store) -> Self {
         let (rule, roster, places) = (Rule::default(), Roster::default(), PlaceCache::default());
         Self { home: home.clone(), schema, rule, roster, places, databases: Arc::default(), registry_lock: Arc::default() }
@@ -105,7 +106,7 @@ impl Stores {
     /// different address.
     ///
     /// # Errors
-    /// [`Error::InvalidName`].
+    /// Returns [`Error::InvalidName`] for an invalid name.
     pub fn database(self, name: &str, pool: &PgPool) -> Result<Self, Error> {
         check_name("name of a database", name)?;
         self.databases.write().unwrap_or_else(PoisonError::into_inner).insert(name.to_owned(), pool.clone());
@@ -151,8 +152,8 @@ impl Stores {
         Ok(())
     }
 
-    /// Creates the tables in one transaction. The statements are sent one at a time, because a cluster propagates the whole text in which a
-    /// statement was sent.
+    /// Creates the tables in one transaction. The statements are sent one at a time, because a Citus cluster propagates the whole query
+    /// string that contains a statement.
     async fn create_tables(&self, connection: &mut PgConnection) -> sqlx::Result<()> {
         let tables = self.schema.text(include_str!("../../stores/migration.sql"));
         let text = format!("create schema if not exists \"{}\";\n{tables}", self.schema.schema());
@@ -162,11 +163,11 @@ impl Stores {
         session.end(made).await
     }
 
-    /// Adds a store for all processes that use this router. The store must already be migrated. A closed store is reopened.
+    /// Adds a store for all processes that use this registry. The store must already be migrated. A closed store is reopened.
     ///
     /// # Errors
-    /// [`Error::InvalidName`]; [`Error::OutOfRange`] if another store has the name, or this process has no database with this name;
-    /// [`Error::Database`].
+    /// Returns [`Error::InvalidName`] for an invalid name. Returns [`Error::OutOfRange`] if another store has the name, or this process
+    /// has no database named `database`. Returns [`Error::Database`] if the query fails.
     pub async fn add(&self, name: &str, database: &str, store: Store) -> Result<Member, Error> {
         let taken = |what, range| Error::OutOfRange { what, value: name.to_owned(), range };
         let pool = self.pool(database).ok_or_else(|| taken("the database of a store", "one added with `Stores::database`"))?;
@@ -180,19 +181,19 @@ impl Stores {
         Ok(member)
     }
 
-    /// Closes a store, so that no new tenants are assigned to it. Tenants in the store stay there until they are moved.
+    /// Closes a store. No new tenants are assigned to a closed store. Tenants in the store stay there until they are moved.
     ///
     /// # Errors
-    /// [`Error::NoStore`]; [`Error::Database`].
+    /// Returns [`Error::NoStore`] if there is no store with this name, and [`Error::Database`] if the query fails.
     pub async fn close(&self, name: &str) -> Result<(), Error> {
         self.update_store(name, include_str!("../../stores/close_store.sql")).await
     }
 
-    /// Removes a store from the registry. No tenant may be in the store or be leaving it. The store's tables are not changed. Jobs left in
-    /// the tables run only until the processes notice the removal.
+    /// Removes a store from the registry. The store must have no tenants, including tenants that are leaving the store. The store's
+    /// tables are not changed. Jobs left in these tables run only until the processes notice the removal.
     ///
     /// # Errors
-    /// [`Error::NoStore`]; [`Error::Database`] if the store has tenants.
+    /// Returns [`Error::NoStore`] if there is no store with this name, and [`Error::Database`] if the store has tenants or the query fails.
     pub async fn remove(&self, name: &str) -> Result<(), Error> {
         self.update_store(name, include_str!("../../stores/remove_store.sql")).await?;
         self.roster.remove(name);
@@ -207,7 +208,7 @@ impl Stores {
     /// Returns the stores recorded in the home database.
     ///
     /// # Errors
-    /// [`Error::Database`].
+    /// Returns [`Error::Database`] if the query fails.
     pub async fn records(&self) -> Result<Vec<StoreRecord>, Error> {
         Ok(sqlx::query_as(self.schema.sql(include_str!("../../stores/stores.sql"))).fetch_all(&self.home).await?)
     }
@@ -215,7 +216,8 @@ impl Stores {
     /// Reloads the list of stores. Returns the names of stores in databases that this process does not know.
     ///
     /// # Errors
-    /// [`Error::Database`]; [`Error::InvalidName`] if a record has an invalid name or schema. Such a record is skipped.
+    /// Returns [`Error::Database`] if the query fails. Returns [`Error::InvalidName`] if a record has an invalid name or schema. The
+    /// invalid record is skipped.
     pub async fn refresh(&self) -> Result<Vec<String>, Error> {
         let _alone = self.registry_lock.lock().await;
         let (records, mut unknown, mut wrong) = (with_timeout(self.records()).await?, Vec::new(), None);
@@ -234,7 +236,7 @@ impl Stores {
         wrong.map_or(Ok(unknown), Err)
     }
 
-    /// Reloads the list of stores. Records with invalid names are ignored, because they do not concern the caller.
+    /// Reloads the list of stores. Ignores records with invalid names, because these records do not concern the caller.
     pub(super) async fn refresh_lenient(&self) -> Result<(), Error> {
         match self.refresh().await {
             Ok(_) | Err(Error::InvalidName { .. }) => Ok(()),
@@ -242,7 +244,7 @@ impl Stores {
         }
     }
 
-    /// Returns the list of stores known to this process, for a worker over all stores and for operations on all stores.
+    /// Returns the list of stores known to this process, for a worker that serves all stores and for operations on all stores.
     pub fn roster(&self) -> &Roster {
         &self.roster
     }

@@ -1,10 +1,10 @@
-//! References to jobs in one of many stores, as text for people and tools.
+//! References to jobs in one of several stores, with a text form for people and tools.
 
 use std::{fmt, str::FromStr};
 
 use crate::{define::JobId, error::Error, schema::check_name};
 
-/// Reference to a job in one of many stores, written `acme/1879032461361152001`.
+/// Reference to a job in one of several stores. The text form is the store name and the job id, such as `acme/1879032461361152001`.
 ///
 /// ```
 /// use queue_core::{JobId, stores::StoreJob};
@@ -23,7 +23,7 @@ impl StoreJob {
     /// Creates a reference to the job `id` in the store named `store`.
     ///
     /// # Errors
-    /// [`Error::InvalidName`].
+    /// Returns [`Error::InvalidName`] for an invalid store name.
     pub fn new(store: &str, id: JobId) -> Result<Self, Error> {
         check_name("name of a store", store)?;
         Ok(Self { store: store.to_owned(), id })

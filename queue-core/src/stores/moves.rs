@@ -1,8 +1,9 @@
-//! Moves of tenants. New jobs go to the new store, and jobs waiting in the old store are run there. The home database records all progress,
-//! so any process can continue a move.
+//! Moves of tenants. During a move, new jobs are enqueued into the new store, and jobs waiting in the old store are run there. The home
+//! database records all progress, so any process can continue a move.
 //!
-//! 1. The home database records that the tenant is in the new store, under a new epoch, and is leaving the old store.
-//! 2. The old store's database records that the tenant has left, after waiting for open transactions. Later enqueues there are rejected.
+//! 1. The home database records that the tenant is in the new store in a new epoch, and that the tenant is leaving the old store.
+//! 2. After waiting for open transactions, the old store's database records that the tenant has left. Later enqueues into the old store
+//!    are rejected.
 //! 3. Once no job of the tenant is waiting or running in the old store, the home database records the end of the move.
 
 use chrono::{DateTime, Utc};
@@ -17,29 +18,29 @@ use crate::{
     schema::{Connection, Session},
 };
 
-/// Move of a tenant that is in progress.
+/// Tenant move that is in progress.
 #[derive(Clone, Debug, Serialize)]
 #[non_exhaustive]
 pub struct Move {
     /// Key of the tenant.
     pub key: String,
-    /// Name of the store that the tenant leaves.
+    /// Name of the store that the tenant is leaving.
     pub from: String,
-    /// Name of the store that the tenant is now in.
+    /// Name of the store to which the tenant is moving. New jobs already go to this store.
     pub to: String,
-    /// Time at which the move began.
+    /// Time the move began.
     pub since: Option<DateTime<Utc>>,
-    /// Whether no process can enqueue into the old store for the tenant any more.
+    /// Whether the old store rejects enqueues for the tenant.
     pub is_fenced: bool,
 }
 
-/// State of a move.
+/// State of a tenant move.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub enum MoveState {
-    /// Transactions that enqueue into the old store are still open, and the move is waiting for them.
+    /// Transactions that enqueue into the old store are still open, and the move is waiting for these transactions.
     Fencing,
-    /// The given number of the tenant's jobs are still waiting or running in the old store.
+    /// Jobs of the tenant are still waiting or running in the old store. Contains the number of these jobs.
     Draining(i64),
     /// The tenant is not being moved.
     Over,
@@ -48,11 +49,11 @@ pub enum MoveState {
 /// Maximum number of moves that [`Stores::moves`] returns.
 const MAX_MOVES: i64 = 1000;
 
-/// Statement that sets the timeouts for fencing. An open enqueue blocks the move, and a blocked move blocks later enqueues. The move
-/// therefore waits only briefly and is retried.
+/// Statements that set the timeouts for fencing the old store. An open transaction that has enqueued jobs blocks the move, and a blocked
+/// move blocks later enqueues. The move therefore waits only briefly and is retried.
 const FENCE_TIMEOUTS: &str = "set local lock_timeout = '500ms'; set local statement_timeout = '8s'";
 
-/// Statement that sets the timeouts for counting. Counting also waits only briefly for locks on the store's tables.
+/// Statements that set the timeouts for counting the remaining jobs. Counting also waits only briefly for locks on the store's tables.
 const COUNT_TIMEOUTS: &str = "set local lock_timeout = '500ms'; set local statement_timeout = '5min'";
 
 impl Stores {
@@ -66,8 +67,9 @@ impl Stores {
     /// and limits apply in each store separately.
     ///
     /// # Errors
-    /// [`Error::CannotMove`] if the tenant is already in the store, if it is already moving, or if the store is closed;
-    /// [`Error::NotPlaced`]; [`Error::NoStore`]; [`Error::Database`].
+    /// Returns [`Error::CannotMove`] if the tenant is already in the store, if the tenant is already moving, or if the store is closed.
+    /// Returns [`Error::NotPlaced`] if the tenant is not in any store, and [`Error::NoStore`] if this process does not know the store.
+    /// Returns [`Error::Database`] if a query fails.
     pub async fn move_tenant(&self, key: &str, store: &str) -> Result<(), Error> {
         self.refresh_lenient().await?;
         self.member(store)?;
@@ -84,10 +86,11 @@ impl Stores {
         }
     }
 
-    /// Advances a tenant's move as far as currently possible. May be called concurrently.
+    /// Advances a tenant's move as far as currently possible. Concurrent calls are safe.
     ///
     /// # Errors
-    /// [`Error::NotPlaced`]; [`Error::NoStore`] if this process does not know the old store; [`Error::Database`].
+    /// Returns [`Error::NotPlaced`] if the tenant is not in any store, and [`Error::NoStore`] if this process does not know the old
+    /// store. Returns [`Error::Database`] if a query fails.
     pub async fn go_on(&self, key: &str) -> Result<MoveState, Error> {
         let Some(PlaceRow { leaves, epoch, is_fenced, .. }) = self.query_place(key).await? else {
             return Err(Error::NotPlaced { key: key.to_owned() });
@@ -108,7 +111,7 @@ impl Stores {
         Ok(MoveState::Over)
     }
 
-    /// Fences the old store against enqueues for the tenant. Returns false if an open transaction prevented this.
+    /// Makes the old store reject enqueues for the tenant. Returns false if an open transaction blocks the change.
     async fn fence(&self, key: &str, member: &Member, epoch: i64) -> Result<bool, Error> {
         let mut session = Session::begin(Connection::Pool(member.pool()), Durability::Full).await?;
         sqlx::raw_sql(FENCE_TIMEOUTS).execute(session.connection()).await?;
@@ -123,7 +126,7 @@ impl Stores {
         Ok(true)
     }
 
-    /// Returns the number of the tenant's unfinished jobs in the old store. Counting takes a while in a store with millions of jobs.
+    /// Returns the number of the tenant's unfinished jobs in the old store. Counting may take minutes in a store with millions of jobs.
     async fn count_remaining(&self, key: &str, member: &Member) -> Result<i64, Error> {
         let mut session = Session::begin(Connection::Pool(member.pool()), Durability::Full).await?;
         sqlx::raw_sql(COUNT_TIMEOUTS).execute(session.connection()).await?;
@@ -135,7 +138,7 @@ impl Stores {
     /// Returns the moves in progress, longest-running move first. Returns at most a thousand moves.
     ///
     /// # Errors
-    /// [`Error::Database`].
+    /// Returns [`Error::Database`] if the query fails.
     pub async fn moves(&self) -> Result<Vec<Move>, Error> {
         #[derive(sqlx::FromRow)]
         struct MoveRow {

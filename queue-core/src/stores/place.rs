@@ -1,5 +1,5 @@
-//! Assignment of tenants to stores. An assignment is read from the home database and cached until an enqueue finds the cache entry out of
-//! date.
+//! Assignment of tenants to stores. An assignment is read from the home database, and cached until an enqueue detects that the cache
+//! entry is out of date.
 
 use chrono::{DateTime, Utc};
 use serde::Serialize;
@@ -18,22 +18,22 @@ use crate::error::Error;
 pub struct PlaceRecord {
     /// Key of the tenant.
     pub key: String,
-    /// Store that the tenant is in, and into which the tenant's jobs are enqueued.
+    /// Store of the tenant. New jobs of the tenant are enqueued into this store.
     pub store: String,
-    /// Store that the tenant leaves, during a move.
+    /// Store that the tenant is leaving; `None` unless a move is in progress.
     pub leaves: Option<String>,
-    /// Whether no process can enqueue into the store in `leaves` any more, during a move.
+    /// Whether the store in `leaves` rejects enqueues for the tenant; false unless a move is in progress.
     pub is_fenced: bool,
-    /// Time at which the last move began.
+    /// Time the last move began; `None` if the tenant was never moved.
     pub moved_at: Option<DateTime<Utc>>,
 }
 
 impl Stores {
-    /// Returns the store of a tenant as recorded in the home database, or `None` if the tenant is in no store. Does not place the tenant,
-    /// and queries no store.
+    /// Returns the store of a tenant as recorded in the home database, or `None` if the tenant is not in any store. This function does
+    /// not assign the tenant to a store, and does not query the stores.
     ///
     /// # Errors
-    /// [`Error::OutOfRange`] for a key of more than 200 characters; [`Error::Database`].
+    /// Returns [`Error::OutOfRange`] unless the key has 1 to 200 characters without NUL, and [`Error::Database`] if the query fails.
     pub async fn look_up(&self, key: &str) -> Result<Option<PlaceRecord>, Error> {
         check_key(key)?;
         let found = self.query_place(key).await?;
@@ -46,13 +46,14 @@ impl Stores {
         }))
     }
 
-    /// Returns a tenant with its store. The rule assigns a new tenant to a store, and concurrent calls return the same store.
+    /// Returns a tenant with its store. A new tenant is assigned to a store by the [`Rule`]. Concurrent calls return the same store.
     ///
     /// The stores of up to 10,000 tenants are cached. A cache entry may be out of date, which [`Tenant::begin`] detects and corrects.
     ///
     /// # Errors
-    /// [`Error::NotPlaced`] with [`Rule::Explicit`]; [`Error::NoStore`] if no store is open, or this process does not know the tenant's
-    /// store; [`Error::OutOfRange`] for a key of more than 200 characters; [`Error::Database`].
+    /// Returns [`Error::NotPlaced`] for a new tenant if the rule is [`Rule::Explicit`]. Returns [`Error::NoStore`] if no store is open,
+    /// or if this process does not know the tenant's store. Returns [`Error::OutOfRange`] unless the key has 1 to 200 characters without
+    /// NUL, and [`Error::Database`] if the query fails.
     pub async fn of(&self, key: &str) -> Result<Tenant, Error> {
         if let Some((store, epoch)) = self.places.get(key)
             && let Some(member) = self.roster.get(&store)
@@ -70,8 +71,9 @@ impl Stores {
         Ok(Tenant::new(self.clone(), key, member, place.epoch))
     }
 
-    /// Records the tenant's epoch in the store's database, if it is not recorded yet. Runs in a separate transaction, because writing the
-    /// row waits for all transactions that enqueue for the tenant. Two transactions that have both locked the row would otherwise deadlock.
+    /// Records the tenant's epoch in the store's database, if the epoch is not recorded yet. The statement runs in a separate
+    /// transaction, because it waits for all transactions that enqueue for the tenant. If two such transactions executed the statement
+    /// after locking the row, they would deadlock.
     async fn record_arrival(&self, key: &str, member: &Member, epoch: i64) -> Result<(), Error> {
         let received_epoch =
             sqlx::query_scalar(self.schema.sql(include_str!("../../stores/heard.sql"))).bind(member.store().schema()).bind(key);
@@ -84,10 +86,11 @@ impl Stores {
     }
 
     /// Places a new tenant in the given store, and returns whether the tenant was new. A tenant that is already in another store stays
-    /// there: see [`Stores::move_tenant`].
+    /// there; see [`Stores::move_tenant`].
     ///
     /// # Errors
-    /// [`Error::NoStore`] if there is no open store with this name; [`Error::OutOfRange`]; [`Error::Database`].
+    /// Returns [`Error::NoStore`] if there is no open store with this name. Returns [`Error::OutOfRange`] unless the key has 1 to 200
+    /// characters without NUL, and [`Error::Database`] if a query fails.
     pub async fn place(&self, key: &str, store: &str) -> Result<bool, Error> {
         check_key(key)?;
         let is_new = self.insert_place(key, Some(store)).await?;
@@ -121,7 +124,7 @@ impl Stores {
         Ok(statement.fetch_optional(&self.home).await?)
     }
 
-    /// Returns the store named `name`, if this process knows it.
+    /// Returns the store named `name`, or [`Error::NoStore`] if this process does not know the store.
     pub(super) fn member(&self, name: &str) -> Result<Member, Error> {
         self.roster.get(name).ok_or_else(|| Error::NoStore { name: name.to_owned() })
     }

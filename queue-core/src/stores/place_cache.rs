@@ -1,4 +1,4 @@
-//! Cache of the stores of tenants. Cache entries may be out of date.
+//! Cache of the tenants' assignments to stores. Cache entries may be out of date.
 
 use std::{
     collections::HashMap,
@@ -7,14 +7,14 @@ use std::{
 
 use chrono::{DateTime, Utc};
 
-/// Cached store and epoch of each tenant.
+/// Cached store name and epoch of each tenant, by the tenant's key.
 #[derive(Clone, Default)]
 pub(super) struct PlaceCache(Arc<Mutex<HashMap<String, (String, i64)>>>);
 
 /// Maximum number of cached tenants. The cache is cleared when the maximum is reached.
 const MAX_ENTRIES: usize = 10_000;
 
-/// Row of the home database with the place of a tenant.
+/// Row of the home database that assigns a tenant to a store.
 #[derive(sqlx::FromRow)]
 pub(super) struct PlaceRow {
     pub(super) store: String,
@@ -41,7 +41,7 @@ impl PlaceCache {
         all.insert(key.to_owned(), (place.store.clone(), place.epoch));
     }
 
-    /// Removes the cache entry of a tenant, because it is out of date.
+    /// Removes a tenant's cache entry that is out of date.
     pub(super) fn forget(&self, key: &str) {
         self.all().remove(key);
     }

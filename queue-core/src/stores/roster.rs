@@ -10,7 +10,7 @@ use crate::{
     schema::{Store, check_name},
 };
 
-/// One of many stores, with its name, database and schema.
+/// One of several stores, with its name, database and schema.
 #[derive(Clone)]
 pub struct Member {
     name: Arc<str>,
@@ -22,7 +22,7 @@ impl Member {
     /// Creates a member from a store's name, the pool of its database, and its schema.
     ///
     /// # Errors
-    /// [`Error::InvalidName`] unless the name has 1 to 64 of the characters `A-Z a-z 0-9 _ . : -`.
+    /// Returns [`Error::InvalidName`] unless the name has 1 to 64 of the characters `A-Z a-z 0-9 _ . : -`.
     pub fn new(name: &str, pool: &PgPool, store: Store) -> Result<Self, Error> {
         check_name("name of a store", name)?;
         Ok(Self { name: name.into(), pool: pool.clone(), store })
@@ -38,7 +38,7 @@ impl Member {
         &self.pool
     }
 
-    /// Returns the store, which identifies the schema.
+    /// Returns the store within its database, identified by the schema.
     pub fn store(&self) -> Store {
         self.store
     }
@@ -63,7 +63,7 @@ impl fmt::Debug for Member {
     }
 }
 
-/// List of the stores that a process works with. Clones share the list: a store added to one clone is in all clones.
+/// List of the stores that a process works with. Clones share the list, so a store added through one clone appears in all clones.
 ///
 /// Stores in one database share connections if their members are created with clones of one pool.
 ///
@@ -105,7 +105,7 @@ impl Roster {
         });
     }
 
-    /// Removes a store, and returns whether it was in the list. Workers of the store finish their running jobs and stop.
+    /// Removes a store, and returns whether the store was in the list. Workers that serve the store finish their running jobs and stop.
     pub fn remove(&self, name: &str) -> bool {
         self.0.send_if_modified(|members| {
             let left: Arc<[Member]> = members.iter().filter(|member| member.name() != name).cloned().collect();

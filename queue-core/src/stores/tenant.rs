@@ -1,4 +1,5 @@
-//! Tenants, and transactions that enqueue for a tenant. Such a transaction fails once the tenant has moved to another store.
+//! Tenants, and transactions that enqueue for a tenant. Once the tenant has moved to another store, no such transaction can begin in the
+//! old store.
 
 use std::{
     fmt,
@@ -14,7 +15,7 @@ use crate::{
     schema::{Connection, Store},
 };
 
-/// Tenant with its store. The store may be out of date, because the tenant may have moved.
+/// Tenant and the last known store of the tenant. The tenant may have moved to another store since.
 #[derive(Clone)]
 pub struct Tenant {
     stores: Stores,
@@ -26,7 +27,8 @@ pub struct Tenant {
 /// Transaction in the database of a tenant's store. Jobs enqueued in the transaction go to that store, and have the tenant's key in their
 /// metadata as `of_tenant`.
 ///
-/// The transaction locks the tenant's place until it ends, and a move waits for the lock. The transaction is rolled back when dropped.
+/// Until the transaction ends, it locks the tenant's assignment to the store, and a move of the tenant waits for the lock. The
+/// transaction is rolled back when dropped.
 pub struct TenantTransaction {
     tx: Transaction<'static, Postgres>,
     store: Store,
@@ -46,7 +48,7 @@ impl Tenant {
         &self.key
     }
 
-    /// Returns the tenant's store, as last known.
+    /// Returns the last known store of the tenant.
     pub fn member(&self) -> &Member {
         &self.member
     }
@@ -54,7 +56,8 @@ impl Tenant {
     /// Begins a transaction in which jobs of the tenant can be enqueued. If the tenant has moved, the transaction begins in the new store.
     ///
     /// # Errors
-    /// [`Error::Moved`] if the tenant moves repeatedly; the errors of [`Stores::of`]; [`Error::Database`].
+    /// Returns [`Error::Moved`] if the tenant moves repeatedly, and [`Error::Database`] if a query fails. Also returns the errors of
+    /// [`Stores::of`].
     pub async fn begin(&self) -> Result<TenantTransaction, Error> {
         let mut tenant = self.clone();
         for _ in 0..MAX_TRIES {
@@ -69,13 +72,13 @@ impl Tenant {
         Err(Error::Moved { key: self.key.clone() })
     }
 
-    /// Prepares a transaction of the caller to enqueue for the tenant. The transaction must be in the database of the tenant's store, and
-    /// locks the tenant's place until it ends. Set `.store(tenant.member().store())` and `.meta("of_tenant", tenant.key())` on each
-    /// enqueue.
+    /// Prepares the caller's transaction for enqueues for the tenant. The transaction must be in the database of the tenant's store.
+    /// Until the transaction ends, a move of the tenant waits. Set `.store(tenant.member().store())` and `.meta("of_tenant",
+    /// tenant.key())` on each enqueue.
     ///
     /// # Errors
-    /// [`Error::Moved`] if the tenant has moved to another store. The transaction is unchanged. Call [`Stores::of`] again, and begin a
-    /// transaction in the new store. [`Error::Database`].
+    /// Returns [`Error::Database`] if the query fails. Returns [`Error::Moved`] if the tenant has moved to another store. In this case,
+    /// the transaction is unchanged. Call [`Stores::of`] again, and begin a transaction in the new store.
     pub async fn enter(&self, tx: &mut Transaction<'_, Postgres>) -> Result<(), Error> {
         if self.lock_place(tx).await? {
             return Ok(());
@@ -105,7 +108,7 @@ impl TenantTransaction {
     /// Commits the transaction.
     ///
     /// # Errors
-    /// [`Error::Database`].
+    /// Returns [`Error::Database`] if the connection or the statement fails.
     pub async fn commit(self) -> Result<(), Error> {
         Ok(self.tx.commit().await?)
     }
@@ -113,7 +116,7 @@ impl TenantTransaction {
     /// Rolls back the transaction.
     ///
     /// # Errors
-    /// [`Error::Database`].
+    /// Returns [`Error::Database`] if the connection or the statement fails.
     pub async fn rollback(self) -> Result<(), Error> {
         Ok(self.tx.rollback().await?)
     }

@@ -1,4 +1,4 @@
-//! Background task that reloads the list of stores and advances moves. Each process that works on the stores runs this task.
+//! Background task that reloads the list of stores and advances tenant moves. Each process that works on the stores runs this task.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -17,8 +17,8 @@ use crate::error::Error;
 const STEP_TIMEOUT: Duration = Duration::from_mins(6);
 
 impl Stores {
-    /// Reloads the list of stores and advances all moves, repeatedly at the interval `every`. The future never completes. Run it as one
-    /// task in each process that works on the stores. Moves out of one store do not wait for other stores.
+    /// Reloads the list of stores and advances all tenant moves, repeatedly at the interval `every`. The future never completes. Run one
+    /// such future as a task in each process that works on the stores. Moves out of one store do not wait for other stores.
     pub async fn tend(&self, every: Duration) {
         let (mut reported, mut is_failing) = (Vec::new(), false);
         let (mut going, mut left) = (FuturesUnordered::new(), BTreeSet::new());
@@ -62,8 +62,8 @@ impl Stores {
         }
     }
 
-    /// Advances moves out of the same store, one after another. Stops at the first error, because a store that does not respond to one step
-    /// will not respond to the next.
+    /// Advances moves out of the same store, one after another. Stops at the first error, because a store that does not respond to one
+    /// step of a move will not respond to the next step.
     async fn advance_moves(&self, keys: Vec<String>) -> Result<(), Error> {
         for key in keys {
             timeout(STEP_TIMEOUT, self.go_on(&key)).await.unwrap_or_else(|_| Err(sqlx::Error::PoolTimedOut.into()))?;
@@ -72,7 +72,7 @@ impl Stores {
     }
 }
 
-/// Returns the next finished step. Stays pending if no step is running.
+/// Waits for the next of the running futures to finish, and returns its output. Stays pending if no future is running.
 async fn next_finished<F: Future>(going: &mut FuturesUnordered<F>) -> F::Output {
     match going.next().await {
         Some(ended) => ended,

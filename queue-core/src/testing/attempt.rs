@@ -1,4 +1,4 @@
-//! Runs one attempt in a test, with the same code as in a worker. A test backend replaces the database.
+//! Runs one attempt in a test, with the same code as a worker. A test backend replaces the database.
 
 use std::{
     pin::pin,
@@ -44,7 +44,7 @@ pub struct Attempt {
     pub number: u32,
     /// Outcome of the handler.
     pub outcome: Outcome,
-    /// Verdict that a worker would record for the outcome. Delays have no jitter, so that tests can compare them.
+    /// Verdict that a worker would record for the outcome. Delays have no jitter, so tests can compare delays.
     pub verdict: Verdict,
     /// Error text that a worker would store.
     pub error: Option<String>,
@@ -54,7 +54,7 @@ pub struct Attempt {
     pub(super) checkpoint: Option<String>,
     pub(super) steps: Vec<JournaledStep>,
     pub(super) waits_for: Vec<String>,
-    /// Payload with which the job restarts, as plain text, or the reason why the payload cannot be opened.
+    /// Plaintext of the payload with which the job restarts, or the reason why the payload cannot be opened.
     pub(super) restart_payload: Option<Result<String, String>>,
 }
 
@@ -88,7 +88,7 @@ impl Attempt {
     /// completed.
     ///
     /// # Panics
-    /// If the output cannot be decoded as `T::Output`, because no reader of the result could decode it either.
+    /// Panics if the output cannot be decoded as `T::Output`, because no reader of the result could decode the output either.
     pub fn output_of<T: JobType>(&self) -> Option<T::Output> {
         let is_of = self.job_type == T::OPTIONS.name || T::OPTIONS.aliases.contains(&self.job_type.as_str());
         (is_of && self.is_completed()).then(|| {
@@ -97,11 +97,11 @@ impl Attempt {
         })
     }
 
-    /// Returns the output of a durable job's step, whether this or an earlier attempt ran the step. Returns `None` if the step is not
-    /// journaled or is a sleep.
+    /// Returns the output of a durable job's step that this or an earlier attempt ran. Returns `None` if the step is not journaled or is
+    /// a sleep.
     ///
     /// # Panics
-    /// If the output cannot be decoded as `T`.
+    /// Panics if the output cannot be decoded as `T`.
     pub fn step<T: DeserializeOwned>(&self, name: impl Into<StepName>) -> Option<T> {
         let StepName { name, .. } = name.into();
         let step = self.steps.iter().find(|step| step.name == name && step.left_ms.is_none())?;
@@ -114,44 +114,44 @@ impl Attempt {
         self.steps.iter().map(|step| step.name.as_str()).collect()
     }
 
-    /// Returns the payload with which a durable job of type `T` restarts by [`Durable::restart`](crate::Durable::restart), decoded from its
+    /// Returns the payload that a durable job of type `T` passed to [`Durable::restart`](crate::Durable::restart), decoded from its
     /// stored form. Returns `None` if the job does not restart or has another type.
     ///
     /// # Panics
-    /// If the payload cannot be opened or decoded as `T`, because no worker could run the job.
+    /// Panics if the payload cannot be opened or decoded as `T`, because no worker could run the job.
     pub fn restarted_with<T: JobType>(&self) -> Option<T> {
         let is_of = self.job_type == T::OPTIONS.name || T::OPTIONS.aliases.contains(&self.job_type.as_str());
         let text = self.restart_payload.as_ref().filter(|_| is_of)?.as_ref().unwrap_or_else(|why| panic!("{why}"));
         Some(serde_json::from_str(text).unwrap_or_else(|error| panic!("cannot decode the payload of `{}`: {error}", T::OPTIONS.name)))
     }
 
-    /// Returns the job's last checkpoint after this attempt, whether this or an earlier attempt wrote the checkpoint.
+    /// Returns the last checkpoint that this or an earlier attempt wrote.
     ///
     /// # Panics
-    /// If the checkpoint cannot be decoded as `C`.
+    /// Panics if the checkpoint cannot be decoded as `C`.
     pub fn checkpoint<C: DeserializeOwned>(&self) -> Option<C> {
         let text = self.checkpoint.as_deref()?;
         Some(serde_json::from_str(text).unwrap_or_else(|error| panic!("cannot decode the checkpoint as the requested type: {error}")))
     }
 }
 
-/// Input of an attempt.
+/// Input of an attempt, such as the job, its journaled steps and its signals.
 pub(super) struct AttemptSetup<'a> {
     pub(super) registration: &'a Registration,
     pub(super) job: &'a ClaimedJob,
     pub(super) checkpoint: Option<String>,
     pub(super) steps: Vec<JournaledStep>,
     pub(super) signals: Vec<TestSignal>,
-    /// Results of children. `None` in a drain, in which jobs cannot spawn children.
+    /// Results of child jobs, set by the test. `None` in a drain, where jobs cannot spawn children.
     pub(super) children: Option<Vec<(String, ChildStatus)>>,
     pub(super) states: States,
     pub(super) middleware: Vec<Arc<dyn Middleware>>,
     pub(super) pool: PgPool,
     pub(super) store: Store,
     pub(super) lent: Option<LentTransaction>,
-    /// Reason for cancelling the attempt from its start.
+    /// Reason to cancel the attempt at its start, if any.
     pub(super) cancel_reason: Option<CancelReason>,
-    /// Places at which to interrupt the attempt. If set, the attempt commits its own transactions on the pool.
+    /// Counter that interrupts the attempt at one place. If set, transactions that the handler begins run on the pool and are committed.
     pub(super) points: Option<Arc<InterruptPoints>>,
 }
 
@@ -162,17 +162,17 @@ pub(super) struct AttemptRun {
     pub(super) failure: Option<Failure>,
     /// Whether the attempt reported progress or a checkpoint.
     pub(super) reported: bool,
-    /// Whether the handler's own transaction was committed.
+    /// Whether the transaction that the handler began was committed.
     pub(super) kept: bool,
     pub(super) ran: Duration,
     /// Sequence numbers of the received signals.
     pub(super) received: Vec<i64>,
 }
 
-/// Time that a cancelled handler has until its future is dropped. Same as the default of a worker.
+/// Grace period before the future of a cancelled handler is dropped. Equals a worker's default.
 pub(super) const CANCEL_GRACE: Duration = Duration::from_secs(10);
 
-/// Random value that leads to no jitter, so that tests can compare delays.
+/// Random value that produces no jitter, so that tests can compare delays.
 const NO_JITTER: f64 = 0.5;
 
 impl AttemptSetup<'_> {
@@ -231,7 +231,7 @@ fn plain_payload(restart: &RestartPayload, store: Store) -> Result<String, Strin
     }
 }
 
-/// Runs the attempt, and interrupts it at the place given by `points`.
+/// Runs the attempt `working`, and interrupts it at the place set in `points`.
 async fn interruptible(
     working: impl Future<Output = AttemptEnd>,
     points: Option<Arc<InterruptPoints>>,
@@ -244,10 +244,10 @@ async fn interruptible(
 }
 
 impl AttemptRun {
-    /// Builds the result of an attempt from its end, duration and reports.
+    /// Builds the result of an attempt from its outcome, its duration and its reports.
     pub(super) fn of(ended: AttemptEnd, registration: &Registration, job: &ClaimedJob, ran: Duration, notes: AttemptReports) -> Self {
         let AttemptReports { progress, checkpoint, changed, committed_ending, steps, received, .. } = notes;
-        // A committed ending also counts if the attempt was interrupted after its commit.
+        // A verdict that the handler has committed also counts if the attempt was interrupted after the commit.
         let (kept, mut outcome) = (ended.is_written() || committed_ending.is_some(), ended.outcome());
         let mut ending = ended.ending(Some(registration), job, ran, NO_JITTER);
         if let Some(committed) = committed_ending.filter(|_| kept) {
@@ -280,7 +280,7 @@ pub(super) async fn no_pool() -> PgPool {
     pool
 }
 
-/// Records the reports of attempts, like the report loop of a worker.
+/// Passes the reports of attempts to `note`, like the report loop of a worker.
 pub(super) async fn record_reports(
     reports: &mut mpsc::UnboundedReceiver<Arc<Report>>,
     note: impl Fn(&ReportEntry),

@@ -1,5 +1,5 @@
-//! Backend that replaces the worker and the store while one attempt runs in a test. It records the reports of the attempt, and lends the
-//! test's transaction to the handler.
+//! Backend that replaces the worker and the store while one attempt runs in a test. The backend records the reports of the attempt. In a
+//! drain, it also passes the test's transaction to the handler.
 
 use std::{
     collections::HashMap,
@@ -27,35 +27,35 @@ use crate::{
     results::Progress,
 };
 
-/// Maximum time that a handler waits for the transaction while another part of the handler holds it.
+/// Maximum time that a handler waits for the test's transaction while another part of the same handler uses it.
 const TRANSACTION_WAIT: Duration = Duration::from_secs(10);
 
-/// Savepoint before the handler's writes, which are rolled back if the attempt fails.
+/// Statement that sets a savepoint before the handler's writes. If the attempt fails, its writes are rolled back to this savepoint.
 pub(super) const SAVE: &str = "savepoint queue_attempt";
 const UNDO: &str = "rollback to savepoint queue_attempt";
 pub(super) const DROP: &str = "rollback to savepoint queue_attempt; release savepoint queue_attempt";
 
-/// Statement that keeps the handler's writes. Checks deferred constraints, like a commit.
+/// Statement that stands for a commit of the handler's writes in the test's transaction. Checks deferred constraints, like a commit.
 const KEEP: &str = "set constraints all immediate; release savepoint queue_attempt";
 
-/// Statement that fails if a commit would fail.
+/// Statement that fails if a commit would fail because of a deferred constraint or an earlier error.
 const CHECK: &str = "set constraints all immediate";
 
-/// Same as [`KEEP`], but allows further writes in the same attempt.
+/// Statement like [`KEEP`], after which the same attempt can write again.
 const KEEP_ON: &str =
     "set constraints all immediate; release savepoint queue_attempt; set constraints all deferred; savepoint queue_attempt";
 
 #[derive(Debug, Default)]
 pub(super) struct TestBackend {
     lent: Option<LentTransaction>,
-    /// Pool for transactions, used if no transaction is lent.
+    /// Pool for the handler's transactions. Used if the test has passed no transaction in `lent`.
     pool: Option<PgPool>,
     notes: Mutex<AttemptReports>,
-    /// Number of writes that a store would have committed.
+    /// Number of writes that a real store would have committed.
     kept: AtomicUsize,
     /// Whether the attempt has ended.
     has_ended: AtomicBool,
-    /// Lock that is held during a commit.
+    /// Lock that serializes commits with the end of the attempt.
     committing: tokio::sync::Mutex<()>,
 }
 
@@ -67,13 +67,13 @@ pub(super) struct AttemptReports {
     pub(super) committed_ending: Option<Ending>,
     /// Steps journaled by this attempt and by earlier attempts.
     pub(super) steps: Vec<JournaledStep>,
-    /// Start of each journaled wait. Waits journaled by earlier attempts count from the start of this attempt.
+    /// Start time of each journaled wait, by step name. For a wait journaled by an earlier attempt, the start of this attempt.
     since: HashMap<String, Instant>,
-    /// Signals to receive, oldest first.
+    /// Signals that the job has not received yet, oldest first.
     signals: Vec<TestSignal>,
     /// Sequence numbers of the received signals.
     pub(super) received: Vec<i64>,
-    /// Results of children set by the test, by the name of the step that spawns the child.
+    /// Results of child jobs set by the test, by the name of the step that spawns the child.
     children: Option<Vec<(String, ChildStatus)>>,
     /// Whether progress or a checkpoint was reported.
     pub(super) changed: bool,
@@ -101,18 +101,18 @@ impl TestBackend {
         Self { lent, pool, notes, kept, has_ended, committing }
     }
 
-    /// Sets the results of children, which do not run in a test.
+    /// Sets the results of child jobs, which do not run in a test.
     pub(super) fn with_children(self, children: Option<Vec<(String, ChildStatus)>>) -> Self {
         self.notes().children = children;
         self
     }
 
-    /// Returns the number of writes that a store would have committed so far.
+    /// Returns the number of writes that a real store would have committed so far.
     pub(super) fn kept(&self) -> usize {
         self.kept.load(Relaxed)
     }
 
-    /// Discards all further writes, as for a worker that has lost its lease. Waits for a pending commit as long as a worker would.
+    /// Discards all further writes, as for a worker that has lost its lease. Waits up to 10 s for a pending commit, like a worker.
     pub(super) async fn close(&self) {
         self.has_ended.store(true, SeqCst);
         let _ = timeout(TRANSACTION_WAIT, self.committing.lock()).await;
@@ -144,7 +144,8 @@ impl TestBackend {
 
 #[async_trait]
 impl Backend for TestBackend {
-    /// Begins a transaction on the pool, or returns the lent transaction after rolling back writes that were not kept.
+    /// Begins a transaction on the pool. If the test has passed its transaction, returns this transaction instead, after rolling back
+    /// uncommitted writes of the handler.
     async fn begin(&self, job: JobId) -> Result<OwnedTransaction, Error> {
         let Some(lent) = &self.lent else {
             let pool = self.pool.as_ref().ok_or(Error::NoTransaction { job })?;
@@ -155,7 +156,7 @@ impl Backend for TestBackend {
         Ok(OwnedTransaction::Lent(tx))
     }
 
-    /// Keeps the writes of a handler's transaction and records the verdict, like a commit.
+    /// Commits the writes of a handler's transaction and records the verdict.
     async fn commit(self: Arc<Self>, tx: OwnedTransaction, _: Fence, ending: Ending) -> CommitResult {
         let _committing = self.committing.lock().await;
         if self.has_ended.load(SeqCst) {
@@ -212,7 +213,7 @@ impl Backend for TestBackend {
         ReceiveResult::Nothing
     }
 
-    /// Journals a child without running it. The test sets the child's result.
+    /// Journals a child job without running it. The test sets the child's result.
     async fn spawn(&self, ChildEntry { fence, name, .. }: ChildEntry) -> sqlx::Result<Option<JobId>> {
         if self.has_ended.load(SeqCst) {
             return Ok(None);
@@ -279,7 +280,7 @@ impl Backend for TestBackend {
         Ok(parts_of(&notes, step).into_iter().skip(PAGE * usize::try_from(chunk).unwrap_or(0)).take(PAGE).cloned().collect())
     }
 
-    /// Keeps the writes of a step, like a commit, regardless of the outcome of the attempt.
+    /// Commits the writes of a step, regardless of the outcome of the attempt.
     async fn commit_step(self: Arc<Self>, tx: OwnedTransaction, entry: StepEntry) -> CommitResult {
         let _committing = self.committing.lock().await;
         if self.has_ended.load(SeqCst) {
@@ -299,7 +300,7 @@ impl Backend for TestBackend {
 /// Maximum number of outputs in a page.
 const PAGE: usize = 1000;
 
-/// Returns the name under which the results of a map's jobs are stored among the results of children. No step can have this name.
+/// Returns the name of a map's results in `children`. No step can have this name.
 pub(super) fn part_name(step: &str) -> String {
     format!("{step} (part)\n")
 }
@@ -313,19 +314,19 @@ fn journaled(StepEntry { fence, name, wait, output, .. }: StepEntry) -> Journale
     JournaledStep { name, attempt: fence.attempt, output, left_ms: wait.map(|wait| wait.as_secs_f64() * 1000.0) }
 }
 
-/// Keeps the writes of a transaction. The statement `lent` is used for a lent transaction.
+/// Commits a transaction. In the test's transaction, executes the statement `lent` instead of a commit.
 async fn keep(tx: OwnedTransaction, lent: &'static str) -> sqlx::Result<()> {
     match tx {
         OwnedTransaction::Lent(mut tx) => sqlx::raw_sql(lent).execute(&mut **tx).await.map(drop),
         OwnedTransaction::Pooled(mut tx) => {
-            // Needed because committing a transaction with a failed statement rolls back without an error.
+            // The check is needed because COMMIT rolls back without an error if a statement has failed.
             sqlx::raw_sql(CHECK).execute(&mut *tx).await?;
             tx.commit().await
         }
     }
 }
 
-/// Rolls back the transaction of an ended attempt. A lent transaction is left for its owner to end.
+/// Rolls back the transaction of an ended attempt. The test's transaction is not ended.
 async fn undo(tx: OwnedTransaction) -> CommitResult {
     match tx {
         OwnedTransaction::Pooled(tx) => {

@@ -30,8 +30,8 @@ use crate::{
     trace::TraceRelation,
 };
 
-/// Runs the batch handler of the given jobs inline, without a database. Each job is at its first attempt. Returns a builder: set options,
-/// then await it.
+/// Runs the batch handler of the given jobs inline, without a database, as the first attempt of each job. Returns a builder. Awaiting the
+/// builder runs the batch.
 ///
 /// ```
 /// # use queue_core::{BatchContext, BatchHandler, Failure, JobBatch, JobResult, job, testing};
@@ -96,8 +96,8 @@ impl<T: BatchHandler> RunBatch<T> {
         self
     }
 
-    /// Sets the attempt number of every job. Defaults to 1. A worker puts retried jobs into one batch only as far as
-    /// [`most_together`](crate::most_together) allows.
+    /// Sets the attempt number of every job. Defaults to 1. A worker would limit the number of retried jobs in one batch to
+    /// [`most_together`](crate::most_together).
     pub fn attempt(mut self, attempt: u32) -> Self {
         self.attempt = attempt;
         self
@@ -115,24 +115,25 @@ impl<T: BatchHandler> RunBatch<T> {
         self
     }
 
-    /// Simulates a worker that is shutting down: `cx.shutting_down()` and `cx.cancelled()` have fired, and a failed attempt is not charged.
+    /// Simulates a worker that is shutting down: the tokens of `cx.shutting_down()` and `cx.cancelled()` are cancelled, and a failed
+    /// attempt is not charged.
     pub fn shutting_down(mut self) -> Self {
         self.shuts_down = true;
         self
     }
 
-    /// Marks a job as cancelled. `number` is the index of the job, counted from 0.
+    /// Marks a job of the batch as cancelled. `number` is the index of the job, starting at 0.
     pub fn cancelled(mut self, number: usize) -> Self {
         self.cancelled.push(number);
         self
     }
 
-    /// Runs the batch. Same as awaiting the builder.
+    /// Runs the batch, like awaiting the builder.
     ///
     /// # Panics
-    /// If there are no jobs, if a payload cannot be stored, or if state named by `#[job(state(..))]` is missing. Such a batch or such a
-    /// worker cannot exist.
-    pub async fn run(self) -> RanBatch<T> {
+    /// Panics if there are no jobs, if a payload cannot be stored, or if state named by `#[job(state(..))]` is missing. These cases
+    /// cannot occur in a worker.
+    pub async fn run(self) -> BatchRunResult<T> {
         let registration = Registration::of_batch::<T>();
         if let Err(error) = check(&registration, &self.states) {
             panic!("{error}");
@@ -180,13 +181,13 @@ impl<T: BatchHandler> RunBatch<T> {
             let outturn = AttemptRun::of(ended, &registration, job, ran, backend.of(job.id).take());
             outturn.attempt
         });
-        RanBatch { attempts: attempts.collect(), job: PhantomData }
+        BatchRunResult { attempts: attempts.collect(), job: PhantomData }
     }
 }
 
 impl<T: BatchHandler> IntoFuture for RunBatch<T> {
-    type Output = RanBatch<T>;
-    type IntoFuture = Pin<Box<dyn Future<Output = RanBatch<T>> + Send>>;
+    type Output = BatchRunResult<T>;
+    type IntoFuture = Pin<Box<dyn Future<Output = BatchRunResult<T>> + Send>>;
 
     fn into_future(self) -> Self::IntoFuture {
         Box::pin(self.run())
@@ -199,21 +200,21 @@ impl<T> fmt::Debug for RunBatch<T> {
     }
 }
 
-/// Result of a batch that was run inline. Dereferences to the [`Attempt`] of each job, in the order of the jobs.
+/// Result of a batch that was run inline. Dereferences to a slice with the [`Attempt`] of each job, in the order of the jobs.
 #[derive(Debug)]
-pub struct RanBatch<T> {
+pub struct BatchRunResult<T> {
     attempts: Vec<Attempt>,
     job: PhantomData<fn() -> T>,
 }
 
-impl<T: BatchHandler> RanBatch<T> {
+impl<T: BatchHandler> BatchRunResult<T> {
     /// Returns the outputs of the completed jobs, decoded from their stored form.
     pub fn outputs(&self) -> Vec<T::Output> {
         self.iter().filter_map(Attempt::output_of::<T>).collect()
     }
 }
 
-impl<T> Deref for RanBatch<T> {
+impl<T> Deref for BatchRunResult<T> {
     type Target = [Attempt];
 
     fn deref(&self) -> &[Attempt] {

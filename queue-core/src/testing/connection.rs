@@ -1,4 +1,4 @@
-//! Connection of a drain, which can be lent to handlers.
+//! Connection of a drain, which handlers can use for their transactions.
 
 use std::{
     ops::{Deref, DerefMut},
@@ -15,14 +15,13 @@ use tokio::{
 use super::Error;
 use crate::{context::LentTransaction, define::JobId};
 
-/// The test's transaction, on the test's own connection. While the transaction is lent to handlers, a connection from the pool takes its
-/// place.
+/// Connection with the test's transaction. While handlers can use the connection, `on` contains a connection from the pool instead.
 pub(super) struct DrainConnection<'t> {
     on: &'t mut PgConnection,
     lent: Option<LentTransaction>,
 }
 
-/// Maximum time for a finished handler to release the transaction.
+/// Maximum time to wait until a finished handler has released the transaction.
 const RELEASE_WAIT: Duration = Duration::from_secs(5);
 
 impl<'t> DrainConnection<'t> {
@@ -30,8 +29,8 @@ impl<'t> DrainConnection<'t> {
         Self { on, lent: None }
     }
 
-    /// Swaps the test's connection with an owned connection from the pool, because a context has no lifetime and cannot borrow the test's
-    /// connection.
+    /// Swaps the test's connection with an owned connection from the pool. A handler's context has no lifetime parameter, so it cannot
+    /// borrow the test's connection.
     pub(super) async fn lend(on: &'t mut PgConnection, pool: &PgPool) -> Result<Self, Error> {
         let mut spare = pool.begin().await?;
         std::mem::swap(on, &mut *spare);

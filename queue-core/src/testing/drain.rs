@@ -1,4 +1,5 @@
-//! Runs all ready jobs in the test's open transaction, on one connection and without committing. Jobs run as in a worker.
+//! Runs all ready jobs in the test's open transaction, on one connection and without committing. The code that runs an attempt is the
+//! same as in a worker.
 
 use std::{fmt, future::IntoFuture, pin::Pin, sync::Arc, time::Duration};
 
@@ -20,12 +21,12 @@ use crate::{
     schema::Store,
 };
 
-/// Runs all ready jobs, and the jobs that they enqueue, one at a time in the open transaction. Returns a builder: set options, then await
-/// it.
+/// Runs all ready jobs, and the jobs that they enqueue, one at a time in the open transaction. Returns a builder. Awaiting the builder
+/// runs the jobs.
 ///
-/// Jobs run by priority, then in the order in which they became ready. Each verdict is recorded as by a worker, and is visible to later
-/// statements of the transaction. A job that has to wait, for example for a retry, is scheduled. The drain does not wait for scheduled
-/// jobs; see [`Drain::advance`]. Jobs of types that are not registered are left alone.
+/// Jobs run by priority, then in the order in which they became ready. Each verdict is recorded like a worker's verdict, and is visible
+/// to later statements of the transaction. A job that has to wait, for example for a retry, is scheduled. The drain does not wait for
+/// scheduled jobs; see [`Drain::advance`]. Jobs of types that are not registered are not run.
 pub fn drain(on: &mut PgConnection) -> Drain<'_> {
     Drain {
         on,
@@ -40,13 +41,13 @@ pub fn drain(on: &mut PgConnection) -> Drain<'_> {
     }
 }
 
-/// Advances everything that is waiting, as if the duration `by` had passed: scheduled jobs, retries, snoozes, expiring jobs, and keys of
-/// unique jobs that are held for a duration.
+/// Moves all due times and expiry times in the default store earlier by the duration `by`. This affects scheduled jobs, retries, snoozes,
+/// durable sleeps, timeouts of waits, job expiry, and uniqueness keys held for a duration.
 ///
-/// The clock itself does not change: a job enqueued afterwards has the current time.
+/// The database clock does not change. A job that is enqueued afterwards gets the current time.
 ///
 /// # Errors
-/// Database errors.
+/// Returns an error if the database statement fails.
 pub async fn advance(on: &mut PgConnection, by: Duration) -> Result<(), Error> {
     shift(on, Store::default(), by).await
 }
@@ -87,7 +88,7 @@ impl Drain<'_> {
         self
     }
 
-    /// Registers the job type `T`. Once a type is registered, only registered types run, instead of all types linked into the test.
+    /// Registers the job type `T`. By default, all types linked into the test run. Once a type is registered, only registered types run.
     pub fn register<T: Handler>(mut self) -> Self {
         if let Err(error) = self.registry.get_or_insert_default().register::<T>() {
             self.registry_error.get_or_insert(error);
@@ -105,7 +106,7 @@ impl Drain<'_> {
 
     /// Sets the pool returned by `cx.pool()`.
     ///
-    /// While handlers run, the test's connection is swapped with a connection from this pool, so that `cx.begin()` and `cx.transaction()`
+    /// While handlers run, the test's connection is swapped with a connection from this pool. `cx.begin()` and `cx.transaction()` then
     /// return the test's transaction. Statements on `cx.pool()` itself neither see the test's transaction nor are rolled back with it.
     pub fn pool(mut self, pool: &PgPool) -> Self {
         self.pool = Some(pool.clone());
@@ -118,7 +119,8 @@ impl Drain<'_> {
         self
     }
 
-    /// Sets the maximum number of attempts. Remaining jobs are left ready. Without this limit, more than 10,000 attempts are an error.
+    /// Sets the maximum number of attempts. Remaining jobs are left ready. If this method is not called, more than 10,000 attempts are an
+    /// error.
     pub fn at_most(mut self, most: usize) -> Self {
         self.most = Some(most);
         self
@@ -130,7 +132,7 @@ impl Drain<'_> {
         self
     }
 
-    async fn run(self) -> Result<Drained, Error> {
+    async fn run(self) -> Result<DrainResult, Error> {
         let Self { on, pool, states, store, registry, registry_error, most, by, middleware } = self;
         if let Some(error) = registry_error {
             return Err(error.into());
@@ -149,17 +151,17 @@ impl Drain<'_> {
             if most.is_none() && attempts.len() == DEFAULT_LIMIT {
                 return Err(Error::Endless { most: DEFAULT_LIMIT });
             }
-            // The statement selects registered types only.
+            // Not reached, because the query selects only jobs of registered types.
             let Some(registration) = registry.get(taken.job.job_type) else { break };
             check(registration, &states)?;
             attempts.push(run_one(&mut connection, taken, registration, (&states, &middleware), &pool, store).await?);
         }
-        Ok(Drained { attempts, expired })
+        Ok(DrainResult { attempts, expired })
     }
 }
 
 impl<'t> IntoFuture for Drain<'t> {
-    type Output = Result<Drained, Error>;
+    type Output = Result<DrainResult, Error>;
     type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send + 't>>;
 
     fn into_future(self) -> Self::IntoFuture {
@@ -175,14 +177,14 @@ impl fmt::Debug for Drain<'_> {
 
 /// Result of a drain: its attempts and expired jobs.
 #[derive(Debug, Default)]
-pub struct Drained {
+pub struct DrainResult {
     /// Attempts in the order in which they ran.
     pub attempts: Vec<Attempt>,
-    /// Ids of jobs, of any type, that expired before they started.
+    /// Ids of jobs that expired before they started, including jobs of types that are not registered.
     pub expired: Vec<JobId>,
 }
 
-impl Drained {
+impl DrainResult {
     /// Returns the number of attempts that completed their job.
     pub fn completed(&self) -> usize {
         self.attempts.iter().filter(|attempt| attempt.is_completed()).count()
@@ -198,7 +200,7 @@ impl Drained {
         self.attempts.iter().filter(|attempt| attempt.snoozed_for().is_some()).count()
     }
 
-    /// Returns the number of attempts that parked their job until a signal arrives.
+    /// Returns the number of attempts that parked their job to wait for a signal.
     pub fn parked(&self) -> usize {
         self.attempts.iter().filter(|attempt| matches!(attempt.verdict, Verdict::Park(_))).count()
     }
@@ -229,7 +231,7 @@ impl Drained {
     }
 }
 
-/// Job whose `ready` entry is locked by the transaction.
+/// Job whose row in `ready` is locked by the test's transaction.
 struct DrainJob {
     job: ClaimedJob,
     seq: i64,
@@ -237,7 +239,7 @@ struct DrainJob {
 }
 
 impl DrainJob {
-    /// Reads a job and counts the attempt that is starting, like a claim. The statement selects registered types only.
+    /// Reads a job from a row, and counts the attempt that is starting, like a claim. The query selects only jobs of registered types.
     fn of(row: &PgRow, registry: &Registry) -> sqlx::Result<Self> {
         let (name, version) = type_and_version(row.try_get("job_type")?);
         let job_type = registry.names().find(|(known, _)| *known == name).map_or("", |(known, _)| known);
@@ -274,7 +276,7 @@ async fn lock_next(on: &mut PgConnection, store: Store, registry: &Registry, exp
     Ok(next.fetch_optional(&mut *on).await?.map(|row| DrainJob::of(&row, registry)).transpose()?)
 }
 
-/// Runs one job, from locking its entry to recording its verdict.
+/// Runs one job whose row in `ready` is locked, and records the verdict.
 async fn run_one(
     connection: &mut DrainConnection<'_>,
     taken: DrainJob,
@@ -343,7 +345,7 @@ async fn load_signals(on: &mut PgConnection, store: Store, job: JobId) -> Result
     Ok(rows.into_iter().map(|(seq, name, payload)| TestSignal { seq, name, payload }).collect())
 }
 
-/// Deletes the signals that the attempt received. Parks the snoozed job if it is waiting for further signals.
+/// Deletes the signals that the attempt received. If the job is waiting for further signals, also moves the job from scheduled to parked.
 async fn park(on: &mut PgConnection, store: Store, job: &ClaimedJob, outturn: &AttemptRun) -> Result<(), Error> {
     let waits = (outturn.ending.path() == SettlePath::Park).then(|| outturn.ending.signals());
     let until = outturn.ending.wait().map(|wait| wait.as_secs_f64() * 1000.0);
@@ -371,7 +373,7 @@ async fn journal_steps(on: &mut PgConnection, store: Store, job: &ClaimedJob, st
 async fn record_reports(on: &mut PgConnection, store: Store, job: &ClaimedJob, attempt: &Attempt) -> Result<(), Error> {
     // Serialization does not fail for a map from strings to numbers.
     let counts = serde_json::to_string(&attempt.progress.counts).unwrap_or_else(|_| "{}".to_owned());
-    let note = sqlx::query(store.sql(include_str!("../../testing/note.sql")))
+    let note = sqlx::query(store.sql(include_str!("../../testing/record_progress.sql")))
         .bind(job.id)
         .bind(job.attempt)
         .bind(attempt.progress.fraction)

@@ -1,4 +1,4 @@
-//! Finds waiting jobs in the test of a producer, by job type and by a pattern for the payload.
+//! Finds waiting jobs in the test of a producer, by job type and by a pattern that matches the payload.
 
 use std::{
     any::type_name,
@@ -36,9 +36,9 @@ pub struct EnqueuedJob<T> {
     pub meta: Map<String, Value>,
     /// State of the job: ready, scheduled or blocked.
     pub state: JobState,
-    /// Time at which the job is due, if it is scheduled.
+    /// Due time, if the job is scheduled.
     pub run_at: Option<DateTime<Utc>>,
-    /// Time after which the job must not start, if it expires.
+    /// Time after which the job must not start; `None` if the job does not expire.
     pub expires_at: Option<DateTime<Utc>>,
     /// Maximum number of attempts.
     pub max_attempts: i16,
@@ -54,19 +54,19 @@ impl<T> Deref for EnqueuedJob<T> {
     }
 }
 
-/// Returns the payloads of all waiting jobs of type `T` (ready, scheduled, blocked), in the order in which they were enqueued. Sees the
-/// same data as the connection, so a transaction also sees the jobs that it has enqueued.
+/// Returns the payloads of all ready, scheduled and blocked jobs of type `T`, in the order in which they were enqueued. In a transaction,
+/// the result includes jobs that the transaction has enqueued.
 ///
 /// # Errors
-/// Database errors, or an error if a payload of the job type cannot be decoded as `T`.
+/// Returns an error if the database query fails, or if a payload of the job type cannot be decoded as `T`.
 pub async fn enqueued<'c, T: JobType>(on: impl IntoConnection<'c>) -> Result<Vec<T>, Error> {
     Ok(enqueued_jobs::<T>(on).await?.into_iter().map(|found| found.job).collect())
 }
 
-/// Returns the same jobs as [`enqueued`], with their other properties.
+/// Returns the same jobs as [`enqueued`], including their queue, priority, state and other properties.
 ///
 /// # Errors
-/// Same as [`enqueued`].
+/// Returns the errors of [`enqueued`].
 pub async fn enqueued_jobs<'c, T: JobType>(on: impl IntoConnection<'c>) -> Result<Vec<EnqueuedJob<T>>, Error> {
     Ok(WaitingJobs::query(on).await?.found)
 }
@@ -97,7 +97,7 @@ impl<T: JobType> WaitingJobs<T> {
         Ok(Self { found, waiting })
     }
 
-    /// Returns the message of a failed assertion. `shown` has the formatted payloads, if their type implements `Debug`.
+    /// Returns the message of a failed assertion. `shown` contains the formatted payloads if their type implements `Debug`.
     #[doc(hidden)]
     pub fn explain(&self, what: &str, shown: &[Option<String>]) -> String {
         let mut text = format!("{what}; waiting jobs of type `{}`: {}", T::OPTIONS.name, self.found.len());
@@ -128,7 +128,7 @@ fn read<T: JobType>(row: &PgRow) -> Result<EnqueuedJob<T>, Error> {
         queue: row.try_get("queue")?,
         priority: row.try_get("priority")?,
         meta: read_meta(row.try_get("meta")?),
-        // Parsing does not fail, because the statement selects three states that are all known.
+        // Parsing does not fail, because the statement selects only three known states.
         state: state.parse().unwrap_or(JobState::Ready),
         run_at: row.try_get("run_at")?,
         expires_at: SystemAttributes::parse(row.try_get("system")?).expires_at(),
@@ -137,7 +137,7 @@ fn read<T: JobType>(row: &PgRow) -> Result<EnqueuedJob<T>, Error> {
     })
 }
 
-/// Opens a sealed payload and returns its plain text. A payload that is not sealed is returned unchanged.
+/// Opens a sealed payload and returns its plaintext. A payload that is not sealed is returned unchanged.
 fn open(id: JobId, payload: String, job_type: &str, version: u16) -> Result<String, Error> {
     let stored = if version > 1 { format!("{job_type}@{version}") } else { job_type.to_owned() };
     match seal::open(&payload, SealScope { store: Store::default(), stored: &stored }) {
@@ -146,12 +146,12 @@ fn open(id: JobId, payload: String, job_type: &str, version: u16) -> Result<Stri
     }
 }
 
-/// Wrapper of a payload that is shown if its type implements `Debug`.
+/// Wrapper around a payload that formats the payload if its type implements `Debug`.
 #[doc(hidden)]
 #[derive(Debug)]
 pub struct Show<'a, T>(pub &'a T);
 
-/// Trait for payloads with `Debug`, which method resolution finds first.
+/// Trait for payloads that implement `Debug`. Method resolution finds this trait first.
 #[doc(hidden)]
 pub trait DebugShown {
     fn show(&self) -> Option<String>;
@@ -163,7 +163,7 @@ impl<T: Debug> DebugShown for Show<'_, T> {
     }
 }
 
-/// Trait for payloads without `Debug`, which method resolution finds last.
+/// Trait for payloads that do not implement `Debug`. Method resolution finds this trait only if [`DebugShown`] does not apply.
 #[doc(hidden)]
 pub trait NotShown {
     fn show(&self) -> Option<String>;
@@ -177,7 +177,7 @@ impl<T> NotShown for &Show<'_, T> {
 
 /// Asserts that a waiting job has a payload that matches a pattern: `assert_enqueued!(&mut tx, SendEmail { to, .. } if to == "ada")`.
 ///
-/// The macro awaits the query itself, and accepts the same connections as an enqueue: `&mut tx`, `&mut connection`, `&pool`. The pattern
+/// The macro awaits the query itself, and accepts the same connections (`&mut tx`, `&mut connection`, `&pool`) as an enqueue. The pattern
 /// starts with the job type and is matched against a reference to the payload. If no job matches, the macro panics with a list of the
 /// waiting jobs. The list shows the payloads, which are test data, if their type implements `Debug`.
 #[macro_export]

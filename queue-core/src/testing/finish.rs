@@ -1,4 +1,4 @@
-//! Records the verdict of a job whose `ready` entry is locked by the test's transaction.
+//! Records the verdict of a job whose row in `ready` is locked by the test's transaction.
 
 use sqlx::{Postgres, postgres::PgArguments, query::Query};
 
@@ -8,8 +8,8 @@ use crate::{
     schema::Store,
 };
 
-/// Returns the statement that finishes the job whose entry has the sequence number `seq` in its lane. The statement returns a row unless
-/// the entry no longer exists.
+/// Returns the statement that records the verdict `ending` for the job with the sequence number `seq` in its lane. The statement returns
+/// a row if the job is still in `ready`.
 pub(super) fn finish_one<'q>(store: Store, job: &ClaimedJob, seq: i64, ending: &'q Ending) -> Query<'q, Postgres, PgArguments> {
     if ending.path() == SettlePath::Forget {
         let statement = sqlx::query(store.sql(include_str!("../../testing/finish_forgotten.sql")));

@@ -8,7 +8,7 @@ use super::{
     Error,
     attempt::{AttemptRun, AttemptSetup},
     points::{InterruptPoints, MAX_PLACES, Place, shown},
-    run::{Ran, Run},
+    run::{Run, RunResult},
 };
 use crate::{
     context::{CancelReason, Handler, JournaledStep, Registration},
@@ -16,31 +16,32 @@ use crate::{
     schema::Store,
 };
 
-/// Maximum number of retries for a place that a run did not reach.
+/// Maximum number of repeated runs for a place that was not reached.
 const MAX_TRIES: usize = 3;
 
-/// Maximum number of attempts. A job that needs more is considered never to finish.
+/// Maximum number of attempts. A job that needs more attempts is assumed never to finish.
 const MOST_ATTEMPTS: usize = 1000;
 
-/// Runs a handler once without interruption, and then once for each place at which it can be interrupted.
+/// Runs a handler once without interruption, and then once for each place where the handler can be interrupted.
 ///
-/// In each run, the handler's future is dropped at another place, as if the process had died there. The job then runs again until it has
-/// finished, and `check` inspects the result. The assertions in `check` show whether the handler is safe to repeat, as workers do after a
-/// crash. Plain, durable and transactional jobs are supported.
+/// In each of these runs, the handler's future is dropped at a different place, as if the process had died there. The job then runs again
+/// until it has finished, and `check` inspects the result. The assertions in `check` show whether the handler can safely be run again, as
+/// workers do after a crash. Plain, durable and transactional jobs are supported.
 ///
-/// `begin` prepares each run in isolation. It resets everything that the handler writes to, and returns the job with everything that its
-/// handler needs, as for [`run`](super::run). [`Ran::interrupted_at`] returns where the job was interrupted.
+/// `begin` prepares each run, and must isolate it from earlier runs. `begin` resets all data that the handler writes, and returns the job
+/// with all state that its handler needs, as for [`run`](super::run). [`RunResult::interrupted_at`] returns where the job was interrupted.
 ///
 /// A [`Place`] is a point at which the handler is pending. One await may have several places, and an await that is ready immediately has
-/// none. A write for the job (a checkpoint, a step, a commit) adds two places: before the write, and after the write while the handler does
-/// not know of it yet. The end of each attempt also adds a place: the handler has returned, and the verdict is not recorded yet.
+/// none. A write for the job (a checkpoint, a step, a commit) adds two places: one before the write, and one after the write but before
+/// the handler learns of it. The end of each attempt also adds a place, after the handler has returned and before the verdict is
+/// recorded.
 ///
-/// From one attempt to the next, everything is kept that a store keeps: checkpoints, the steps of a durable job, received signals, and the
-/// commits of `cx.begin()` and `cx.step_tx(..)`. With [`Run::pool`], these functions and `cx.transaction()` use transactions on that pool.
-/// Unlike in a drain, committed transactions stay committed. Waits between attempts end immediately: retries, durable sleeps, and timed
-/// waits for signals. A job that is parked without a timeout is passed to `check` as it is, neither completed nor dead.
+/// Between attempts, the test keeps the same data (checkpoints, steps of a durable job, received signals, commits of `cx.begin()` and
+/// `cx.step_tx(..)`) as a store. With [`Run::pool`], these functions and `cx.transaction()` use transactions on that pool. Unlike in a
+/// drain, committed transactions stay committed. Waits between attempts (retries, durable sleeps, waits for signals with a timeout) end
+/// immediately. A job that is parked without a timeout is passed to `check` although it is neither completed nor dead.
 ///
-/// Unlike at the death of a process, destructors run, and tasks spawned by the handler continue.
+/// Unlike in a process crash, destructors run, and tasks spawned by the handler continue.
 ///
 /// ```
 /// use std::sync::{Arc, atomic::{AtomicU32, Ordering}};
@@ -82,26 +83,26 @@ const MOST_ATTEMPTS: usize = 1000;
 /// ```
 ///
 /// # Errors
-/// [`Error::NeedsPool`] for a transactional type without a pool, [`Error::Restless`] for a handler that waits more than 2,000 times,
-/// [`Error::Unending`] for a job that has not finished after 1,000 attempts, [`Error::Kept`], and database errors.
+/// Returns [`Error::NeedsPool`] for a transactional type without a pool. Returns [`Error::Restless`] for a handler that waits more than
+/// 2,000 times, and [`Error::Unending`] for a job that has not finished after 1,000 attempts.
 ///
 /// # Panics
-/// If `check` panics; a line on stderr then reports where the job was interrupted. For the same reasons as [`Run::run`].
+/// Panics if `check` panics, or for the same reasons as [`Run::run`]. A line on stderr then reports where the job was interrupted.
 pub async fn interrupt_everywhere<T: Handler>(
     mut begin: impl AsyncFnMut() -> Run<T>,
-    mut check: impl AsyncFnMut(Ran<T>),
-) -> Result<Interrupted, Error> {
-    let mut done = Interrupted { interruptions: 0, missed: 0 };
+    mut check: impl AsyncFnMut(RunResult<T>),
+) -> Result<InterruptionReport, Error> {
+    let mut done = InterruptionReport { interruptions: 0, missed: 0 };
     let whole = run_once(None, &mut begin, &mut check).await?;
     for first in Place::KINDS {
-        // Later runs that are not interrupted as intended may find further places.
+        // A run that did not reach its place may reveal more places than the first run did.
         let (mut place, mut last, mut tries) = (first, whole.seen_of_kind(first), 0);
         while place.number() <= last {
             let points = run_once(Some(place), &mut begin, &mut check).await?;
             if points.was_interrupted() {
                 done.interruptions += 1;
             } else if tries < MAX_TRIES {
-                // An await was ready immediately in this run, so the run had fewer places.
+                // An await was ready immediately in this run, so the run ended before reaching the place.
                 (tries, last) = (tries + 1, last.max(points.seen_of_kind(first)));
                 continue;
             } else {
@@ -118,7 +119,7 @@ pub async fn interrupt_everywhere<T: Handler>(
 async fn run_once<T: Handler>(
     at: Option<Place>,
     begin: &mut impl AsyncFnMut() -> Run<T>,
-    check: &mut impl AsyncFnMut(Ran<T>),
+    check: &mut impl AsyncFnMut(RunResult<T>),
 ) -> Result<Arc<InterruptPoints>, Error> {
     let (points, run) = (Arc::new(InterruptPoints::new(at)), begin().await);
     let shown = PanicReport { at };
@@ -130,17 +131,17 @@ async fn run_once<T: Handler>(
     Ok(points)
 }
 
-/// Numbers of interruptions made and missed by [`interrupt_everywhere`].
+/// Result of [`interrupt_everywhere`], with the numbers of interruptions and missed places.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Interrupted {
+pub struct InterruptionReport {
     /// Number of interruptions, each at a different place.
     pub interruptions: usize,
-    /// Number of places that an earlier run found, but that were not reached by the run that was to be interrupted there.
+    /// Number of places that an earlier run reached, but that repeated runs did not reach again.
     pub missed: usize,
 }
 
-/// Guard that reports the place of the interruption if a panic unwinds.
+/// Guard that prints the place of the interruption if it is dropped by a panic.
 struct PanicReport {
     at: Option<Place>,
 }
@@ -154,7 +155,7 @@ impl Drop for PanicReport {
 }
 
 /// Runs attempts until the job has finished.
-async fn run_to_end<T: Handler>(run: Run<T>, points: &Arc<InterruptPoints>) -> Result<Ran<T>, Error> {
+async fn run_to_end<T: Handler>(run: Run<T>, points: &Arc<InterruptPoints>) -> Result<RunResult<T>, Error> {
     let registration = Registration::of::<T>();
     let (mut job, pool) = run.claimed(&registration).await;
     if registration.options().transactional && run.pool.is_none() {
@@ -191,7 +192,7 @@ async fn run_to_end<T: Handler>(run: Run<T>, points: &Arc<InterruptPoints>) -> R
         }
         let next = NextAttempt::after(&mut outturn, is_lost, is_cancelled);
         let Some(next) = next else {
-            let ran = Ran::of(outturn, own.is_none());
+            let ran = RunResult::of(outturn, own.is_none());
             return Ok(if points.was_interrupted() { ran.interrupted(points.at()) } else { ran });
         };
         if let Some(payload) = next.restart_payload {
@@ -208,12 +209,12 @@ async fn run_to_end<T: Handler>(run: Run<T>, points: &Arc<InterruptPoints>) -> R
     Err(Error::Unending { at: points.at(), attempts: MOST_ATTEMPTS })
 }
 
-/// State that one attempt leaves to the next.
+/// State that is passed from one attempt to the next.
 struct NextAttempt {
     charged: i16,
     charged_crash: i16,
     wait: Duration,
-    /// Payload with which the job restarts, if it restarts.
+    /// Payload with which the job restarts, if any.
     restart_payload: Option<String>,
 }
 
@@ -221,7 +222,7 @@ impl NextAttempt {
     /// Returns the state for the next attempt, or `None` if the job has finished or is waiting for a signal that is never sent.
     fn after(outturn: &mut AttemptRun, is_lost: bool, is_cancelled: bool) -> Option<Self> {
         if is_lost && is_cancelled {
-            // Recovery finds the pending cancellation and cancels the job.
+            // In a worker, recovery would find the pending cancellation and cancel the job.
             outturn.attempt.verdict = Verdict::Cancel;
             return None;
         }
@@ -244,13 +245,13 @@ fn after_wait(mut step: JournaledStep, wait: Duration) -> JournaledStep {
     step
 }
 
-/// Returns the number of connections of the pool that are in use.
+/// Returns the number of the pool's connections that are in use.
 fn connections_in_use(pool: &PgPool) -> usize {
     (pool.size() as usize).saturating_sub(pool.num_idle())
 }
 
-/// Waits briefly for connections on which an interrupted statement is still running. Without the wait, the job would run again sooner than
-/// on a worker.
+/// Waits up to one second until interrupted statements on the pool's connections have ended. Without this wait, the job would run again
+/// sooner than on a worker.
 async fn wait_until_idle(pool: &PgPool, before: usize) {
     for _ in 0..100 {
         if connections_in_use(pool) <= before {

@@ -1,4 +1,5 @@
-//! Payload lock file: a text file in the repository with payloads that earlier releases may have enqueued, one payload per line.
+//! Payload lock file, a text file in the user's repository. The file contains payloads that earlier releases may have enqueued, one
+//! payload per line.
 
 use std::{collections::BTreeSet, fmt};
 
@@ -17,7 +18,7 @@ const HEADER: &str = "\
 # Written by `assert_payloads!`, with QUEUE_PAYLOADS=accept once this file exists. Remove a line only if no such job can be waiting any more.
 ";
 
-/// Parses the lock file. An error message has the number of the invalid line.
+/// Parses the lock file. An error message contains the number of the invalid line.
 pub(super) fn parse(text: &str) -> Result<Vec<LockedPayload>, String> {
     let lines = text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty() && !line.starts_with('#'));
     let locked = lines.map(|(number, line)| {
@@ -33,7 +34,7 @@ pub(super) fn parse(text: &str) -> Result<Vec<LockedPayload>, String> {
     locked.collect()
 }
 
-/// Returns the text of the lock file. The lines are sorted and have no duplicates, so that the text does not depend on the order of the
+/// Returns the text of the lock file. The lines are sorted and have no duplicates, so the text does not depend on the order of the
 /// payloads.
 pub(super) fn write(locked: &[LockedPayload]) -> String {
     let lines: BTreeSet<(&str, u16, String)> = locked.iter().map(|it| (&*it.job_type, it.version, it.payload.to_string())).collect();

@@ -1,6 +1,6 @@
 #![doc = include_str!("../../docs/TESTING.md")]
 
-// Modules in the order in which a test uses them.
+// The modules are listed in the order in which a test uses them.
 mod run;
 mod batch;
 mod drain;
@@ -19,13 +19,13 @@ mod unread;
 pub use self::enqueued::{DebugShown, NotShown, Show, WaitingJobs};
 pub use self::{
     attempt::Attempt,
-    batch::{RanBatch, RunBatch, run_batch},
-    drain::{Drain, Drained, advance, drain},
+    batch::{BatchRunResult, RunBatch, run_batch},
+    drain::{Drain, DrainResult, advance, drain},
     enqueued::{EnqueuedJob, enqueued, enqueued_jobs},
-    interrupt::{Interrupted, interrupt_everywhere},
+    interrupt::{InterruptionReport, interrupt_everywhere},
     payloads::Payloads,
     points::Place,
-    run::{Ran, Run, run},
+    run::{Run, RunResult, run},
 };
 pub use crate::{assert_enqueued, assert_not_enqueued, assert_payloads};
 
@@ -40,8 +40,7 @@ pub enum Error {
     /// The state that a handler requires is missing, or the registry is invalid.
     #[error(transparent)]
     Registry(#[from] RegistryError),
-    /// The handler of a transactional job type needs a transaction. The test's transaction can only be lent in exchange for a connection
-    /// from a pool.
+    /// The handler of a transactional job type needs a transaction. The handler can use the test's transaction only if a pool is set.
     #[error("`{job_type}` is a transactional type: set `.pool(&pool)`, so that the test's transaction can be lent to its handler")]
     NeedsPool {
         /// Name of the job type.
@@ -50,15 +49,15 @@ pub enum Error {
     /// The drain has reached its default maximum number of attempts, and another job is ready.
     #[error("{most} jobs were run and another is ready: do they enqueue each other? If not, set `.at_most(..)`")]
     Endless {
-        /// Number of attempts that ran.
+        /// Number of attempts that ran before the error.
         most: usize,
     },
-    /// The handler waits more often than allowed, or never ends after an interruption.
+    /// The handler waits more often than allowed, in total or after an interruption.
     #[error("interrupted {}, the handler has waited {most} more times, and its job has not finished", shown(*.at))]
     Restless {
         /// Place of the interruption; `None` if the handler was not interrupted.
         at: Option<Place>,
-        /// Maximum number of waits.
+        /// Maximum number of waits, which was exceeded.
         most: usize,
     },
     /// The job has not finished within the maximum number of attempts.
@@ -66,19 +65,19 @@ pub enum Error {
     Unending {
         /// Place of the interruption; `None` if the job was not interrupted.
         at: Option<Place>,
-        /// Number of attempts that ran.
+        /// Number of attempts that ran before the error.
         attempts: usize,
     },
-    /// The handler has left a task running that still holds the lent transaction.
+    /// The handler has left a task running that still holds the test's transaction.
     #[error("the handler of job {job} has ended, but the transaction lent to it is still in use: does a spawned task hold it?")]
     Kept {
-        /// Id of the job.
+        /// Id of the affected job.
         job: JobId,
     },
     /// The payload of a job cannot be decoded as the requested type.
     #[error("the payload of job {job} does not fit the type `{rust_type}` (column {column})")]
     Payload {
-        /// Id of the job.
+        /// Id of the affected job.
         job: JobId,
         /// Requested Rust type.
         rust_type: &'static str,
@@ -88,7 +87,7 @@ pub enum Error {
     /// The payload of a job is sealed and cannot be opened.
     #[error("the payload of job {job} cannot be opened: {why}")]
     Sealed {
-        /// Id of the job.
+        /// Id of the affected job.
         job: JobId,
         /// Reason why the payload cannot be opened.
         why: String,

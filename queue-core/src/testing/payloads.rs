@@ -1,5 +1,5 @@
 //! Checks that this release can read payloads that earlier releases have enqueued. Compares the payload types with the payload lock file,
-//! and builds the messages for unreadable payloads.
+//! and builds the error messages for payloads that cannot be read.
 
 use std::{env, fmt, fs, io::ErrorKind, path::Path};
 
@@ -14,8 +14,7 @@ use crate::{
     define::JobType,
 };
 
-/// Payload types of a program, to be compared with the payload lock file. See [`assert_payloads!`](crate::assert_payloads) for a shorter
-/// form.
+/// Payload types of a program, to be compared with the payload lock file. [`assert_payloads!`](crate::assert_payloads) is a shorter form.
 #[derive(Default)]
 #[must_use = "nothing is compared until `check` is called"]
 pub struct Payloads {
@@ -38,7 +37,7 @@ impl Payloads {
         Self::default()
     }
 
-    /// Adds the job type `T`. Needed for types whose handlers are linked elsewhere, and for tests of selected types.
+    /// Adds the job type `T`. This call is needed for types whose handlers are linked elsewhere, and for tests of selected types.
     pub fn job_type<T: JobType>(mut self) -> Self {
         if self.forms.iter().all(|known| known.options.name != T::OPTIONS.name) {
             self.forms.push(PayloadForms::of::<T>());
@@ -46,13 +45,13 @@ impl Payloads {
         self
     }
 
-    /// Adds an example payload to the generated payloads.
+    /// Adds an example payload of the job type `T` to the generated payloads.
     ///
-    /// Required for a type of which no example can be generated. This is the case if the type does not announce its fields in advance
-    /// (`flatten`, `untagged`, an internal `tag`), or if it parses strings in a format of its own.
+    /// An example is required for a type whose payloads cannot be generated. Payloads cannot be generated for a type that does not tell
+    /// serde its fields in advance (`flatten`, `untagged`, an internal `tag`), or that parses strings in a custom format.
     ///
     /// # Panics
-    /// If the example cannot be written as JSON.
+    /// Panics if the example cannot be written as JSON.
     pub fn example<T: JobType>(mut self, job: &T) -> Self {
         let payload = serde_json::to_value(job)
             .unwrap_or_else(|error| panic!("the example of `{}` cannot be written as JSON: {error}", T::OPTIONS.name));
@@ -64,7 +63,8 @@ impl Payloads {
     /// is `accept` and every payload can be read.
     ///
     /// # Panics
-    /// If a payload in the file cannot be read as intended; the message has instructions. If the file itself cannot be read or written.
+    /// Panics if a payload in the file cannot be read, or if some of its fields are ignored. The message contains instructions. Also
+    /// panics if the file itself cannot be read or written.
     pub fn check(&self, path: impl AsRef<Path>) {
         let path = path.as_ref();
         let text = match fs::read_to_string(path) {
@@ -80,10 +80,10 @@ impl Payloads {
         }
     }
 
-    /// Returns the text to write to the lock file. Returns `None` if the file exists and changes are not accepted or do not exist.
+    /// Returns the text to write to the lock file. Returns `None` if the file exists and has no changes, or if changes are not accepted.
     ///
     /// # Errors
-    /// Returns a description of the payloads that can no longer be read.
+    /// Returns a description of the payloads that this release cannot read completely.
     #[doc(hidden)]
     pub fn compare(&self, text: Option<&str>, accept: bool) -> Result<Option<String>, String> {
         if let Some(broken) = &self.broken {
@@ -145,8 +145,8 @@ impl Payloads {
         }
     }
 
-    /// Returns the payloads of a job type that this release enqueues. Generated payloads that the release writes but cannot read are
-    /// ignored.
+    /// Returns the payloads that this release enqueues for a job type. Ignores generated payloads that this release can write but not
+    /// read.
     fn generate(&self, forms: &PayloadForms) -> Result<Vec<LockedPayload>, String> {
         let options = forms.options;
         let (job_type, version) = (options.name, options.version);
@@ -182,9 +182,9 @@ impl Payloads {
 /// Result of reading one payload of the lock file.
 enum LockCheck {
     Fine,
-    /// The payload can be read, but the given fields are ignored.
+    /// The payload can be read, but the listed fields are ignored.
     Unread(Vec<String>),
-    /// The payload cannot be read. Contains the reason and the fix.
+    /// The payload cannot be read. Contains the reason and a suggested fix.
     Fault(String, String),
 }
 
@@ -216,10 +216,11 @@ impl fmt::Debug for Payloads {
     }
 }
 
-/// Asserts that this release can read payloads that earlier releases have enqueued: `assert_payloads!("jobs.lock")`. Use it in a test of
-/// the crate that has all job types. Types after the path restrict the check: `assert_payloads!("jobs.lock", SendEmail, Report)`.
+/// Asserts that this release can read payloads that earlier releases have enqueued: `assert_payloads!("jobs.lock")`. Use the macro in a
+/// test of the crate that contains all job types. To check only some types, list them after the path: `assert_payloads!("jobs.lock",
+/// SendEmail, Report)`.
 ///
-/// The path is relative to the crate's root. The file is created if it does not exist; commit it to the repository. See [the test
+/// The path is relative to the crate's root. The file is created if it does not exist. Commit the file to the repository. See [the test
 /// kit](crate::testing) for the changes that are detected.
 #[macro_export]
 macro_rules! assert_payloads {

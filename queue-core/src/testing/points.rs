@@ -1,4 +1,5 @@
-//! Places at which an attempt may be interrupted: while its future is pending, right after a write, and after the handler has returned.
+//! Places where an attempt can be interrupted. An attempt can be interrupted while its future is pending, right after a write, and after
+//! the handler has returned.
 
 use std::{
     fmt,
@@ -11,14 +12,14 @@ use std::{
 /// Maximum number of places. A handler with more places cannot be tested completely in reasonable time.
 pub(super) const MAX_PLACES: usize = 2000;
 
-/// Place at which [`interrupt_everywhere`](super::interrupt_everywhere) interrupts a job.
+/// Place where [`interrupt_everywhere`](super::interrupt_everywhere) interrupts a job.
 ///
-/// Places of each kind are counted separately, starting at 1, over all attempts. The number of waits for a statement's response differs
-/// between runs, but the number of the handler's writes does not.
+/// Places of each kind are counted separately, starting at 1, over all attempts. The number of waits for the response to a statement
+/// differs between runs, but the number of writes does not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Place {
-    /// Place at the nth wait.
+    /// Place at the nth wait of the handler.
     Wait(usize),
     /// Place right after the nth write for the job (a checkpoint, a step, a commit), before the handler learns of the write.
     Written(usize),
@@ -61,15 +62,15 @@ pub(super) fn shown(at: Option<Place>) -> String {
     at.map_or_else(|| "nowhere".to_owned(), |at| format!("at {at}"))
 }
 
-/// Counter of the places over all attempts of a job, which also interrupts the job at one place.
+/// Counter of the places reached in all attempts of a job. The counter also interrupts the job at one place.
 #[derive(Debug)]
 pub(super) struct InterruptPoints {
-    /// Place at which to interrupt the job.
+    /// Place at which to interrupt the job; `None` for no interruption.
     at: Option<Place>,
     waits: AtomicUsize,
     written: AtomicUsize,
     returned: AtomicUsize,
-    /// Total number of places seen when the job was interrupted.
+    /// Total number of places reached when the job was interrupted; 0 before the interruption.
     seen_at_interruption: AtomicUsize,
 }
 
@@ -87,7 +88,7 @@ impl InterruptPoints {
         Place::KINDS.into_iter().map(|kind| self.seen_of_kind(kind)).sum()
     }
 
-    /// Returns the number of places seen so far of the same kind as `kind`.
+    /// Returns the number of places reached so far that are of the same kind as `kind`.
     pub(super) fn seen_of_kind(&self, kind: Place) -> usize {
         match kind {
             Place::Wait(_) => self.waits.load(Relaxed),
@@ -100,7 +101,7 @@ impl InterruptPoints {
         self.seen_at_interruption.load(Relaxed) > 0
     }
 
-    /// Returns whether there have been too many places since the interruption, or in total. The attempt is then abandoned.
+    /// Returns whether more than [`MAX_PLACES`] places were reached, in total or since the interruption. The attempt is then abandoned.
     pub(super) fn exceeds_limit(&self) -> bool {
         self.seen() > self.seen_at_interruption.load(Relaxed) + MAX_PLACES
     }
@@ -135,7 +136,7 @@ impl InterruptPoints {
     pub(super) async fn run_interruptible<F: Future>(&self, work: F, kept: impl Fn() -> usize) -> Option<F::Output> {
         let (mut work, mut known) = (pin!(work), kept());
         let interrupted = |task: &mut std::task::Context<'_>| {
-            // A write is stored, but the handler does not know of it yet.
+            // The write is stored, but the handler has not learned of it yet.
             if kept() != known {
                 known = kept();
                 if self.has_written() {

@@ -24,7 +24,7 @@ use crate::{
     schema::Store,
 };
 
-/// Runs a job's handler inline, without a database, as the job's first attempt. Returns a builder: set options, then await it.
+/// Runs a job's handler inline, without a database, as the job's first attempt. Returns a builder. Awaiting the builder runs the handler.
 pub fn run<T: Handler>(job: T) -> Run<T> {
     Run::new(job)
 }
@@ -101,7 +101,7 @@ impl<T: Handler> Run<T> {
     /// Sets the checkpoint of an earlier attempt, returned by `cx.last_checkpoint()`.
     ///
     /// # Panics
-    /// If the checkpoint cannot be stored.
+    /// Panics if the checkpoint cannot be stored.
     pub fn checkpoint<C: Serialize + ?Sized>(mut self, value: &C) -> Self {
         let text = payload::encode(value, payload::DEFAULT_LIMIT);
         self.checkpoint = Some(text.unwrap_or_else(|error| panic!("this checkpoint cannot be stored: {error}")));
@@ -111,7 +111,7 @@ impl<T: Handler> Run<T> {
     /// Adds a step of a durable job that an earlier attempt has journaled, with its output.
     ///
     /// # Panics
-    /// If the output cannot be stored.
+    /// Panics if the output cannot be stored.
     pub fn journaled<V: Serialize + ?Sized>(mut self, name: impl Into<StepName>, value: &V) -> Self {
         let text = payload::encode(value, payload::DEFAULT_LIMIT).unwrap_or_else(|error| panic!("this output cannot be stored: {error}"));
         let (name, output) = (name.into().name, (text != "null").then_some(text));
@@ -129,7 +129,7 @@ impl<T: Handler> Run<T> {
     /// added.
     ///
     /// # Panics
-    /// If the payload cannot be stored.
+    /// Panics if the payload cannot be stored.
     pub fn signal<V: Serialize + ?Sized>(mut self, name: impl Into<String>, payload: &V) -> Self {
         let text =
             payload::encode(payload, payload::DEFAULT_LIMIT).unwrap_or_else(|error| panic!("this payload cannot be stored: {error}"));
@@ -145,34 +145,34 @@ impl<T: Handler> Run<T> {
         self
     }
 
-    /// Sets the output of the child spawned by the step `name` of the durable job. Children do not run, so a child without a result has not
+    /// Sets the output of the child spawned by the durable job's step `name`. Children do not run, so a child without a result has not
     /// finished.
     ///
     /// # Panics
-    /// If the output cannot be stored.
+    /// Panics if the output cannot be stored.
     pub fn child_completed<V: Serialize + ?Sized>(self, name: impl Into<StepName>, output: &V) -> Self {
         let text = payload::encode(output, payload::DEFAULT_LIMIT).unwrap_or_else(|error| panic!("this output cannot be stored: {error}"));
         self.child(name.into(), "completed", (Some(text), None))
     }
 
-    /// Makes the child spawned by the step `name` of the durable job a dead letter with the given error.
+    /// Records that the child spawned by the durable job's step `name` is a dead letter with the given error.
     pub fn child_dead(self, name: impl Into<StepName>, error: impl Into<String>) -> Self {
         self.child(name.into(), "dead", (None, Some(error.into())))
     }
 
-    /// Marks the child spawned by the step `name` of the durable job as cancelled.
+    /// Records that the child spawned by the durable job's step `name` was cancelled.
     pub fn child_cancelled(self, name: impl Into<StepName>) -> Self {
         self.child(name.into(), "cancelled", (None, None))
     }
 
-    /// Sets the results of the jobs mapped by the step `name` of the durable job, in the order of the jobs. Each result is an output, or
-    /// the error of a dead letter.
+    /// Sets the results of the jobs mapped by the durable job's step `name`, in the order of the jobs. Each result is an output, or the
+    /// error of a dead letter.
     ///
     /// The jobs do not run. The number of results must equal the number of jobs that the handler maps. Without results, no job of a map has
     /// finished.
     ///
     /// # Panics
-    /// If an output cannot be stored.
+    /// Panics if an output cannot be stored.
     pub fn map_ended<V: Serialize>(mut self, name: impl Into<StepName>, ends: impl IntoIterator<Item = Result<V, String>>) -> Self {
         let name = part_name(&name.into().name);
         for end in ends {
@@ -196,31 +196,32 @@ impl<T: Handler> Run<T> {
         self
     }
 
-    /// Sets the tick returned by `cx.tick()`: the name of the schedule, and the time for which the job runs.
+    /// Sets the tick returned by `cx.tick()`, with the name of the schedule and the time of the tick.
     pub fn tick(mut self, schedule: impl Into<String>, at: DateTime<Utc>) -> Self {
         let at = at.to_rfc3339_opts(SecondsFormat::Millis, true);
         self.system = Some(json!({ "schedule": schedule.into(), "tick": at }).to_string());
         self
     }
 
-    /// Simulates a worker that is shutting down: `cx.shutting_down()` and `cx.cancelled()` have fired, and a failed attempt is not charged.
+    /// Simulates a worker that is shutting down: the tokens of `cx.shutting_down()` and `cx.cancelled()` are cancelled, and a failed
+    /// attempt is not charged.
     pub fn shutting_down(mut self) -> Self {
         self.cancel_reason = Some(CancelReason::Shutdown);
         self
     }
 
-    /// Simulates a cancelled job: `cx.cancelled()` has fired, and the handler's future is dropped 10 s later.
+    /// Simulates a cancelled job: the token of `cx.cancelled()` is cancelled, and the handler's future is dropped 10 s later.
     pub fn cancelled(mut self) -> Self {
         self.cancel_reason = Some(CancelReason::Cancelled);
         self
     }
 
-    /// Runs the handler. Same as awaiting the builder.
+    /// Runs the handler, like awaiting the builder.
     ///
     /// # Panics
-    /// If the payload or the metadata cannot be stored, or if state named by `#[job(state(..))]` is missing. Such a job or such a worker
-    /// cannot exist.
-    pub async fn run(self) -> Ran<T> {
+    /// Panics if the payload or the metadata cannot be stored, or if state named by `#[job(state(..))]` is missing. These cases cannot
+    /// occur in a worker.
+    pub async fn run(self) -> RunResult<T> {
         let registration = Registration::of::<T>();
         let (job, pool) = self.claimed(&registration).await;
         let Self { states, checkpoint, steps, signals, children, cancel_reason, middleware, pool: own, .. } = self;
@@ -239,10 +240,10 @@ impl<T: Handler> Run<T> {
             cancel_reason,
             points: None,
         };
-        Ran::of(setup.run().await, own.is_none())
+        RunResult::of(setup.run().await, own.is_none())
     }
 
-    /// Returns the job in the form returned by a claim, and the pool for its handler.
+    /// Returns the job in the form that a claim returns, and the pool for its handler.
     pub(super) async fn claimed(&self, registration: &Registration) -> (ClaimedJob, PgPool) {
         let meta = self.options.meta_text().unwrap_or_else(|error| panic!("{error}"));
         if let Err(error) = check(registration, &self.states) {
@@ -256,7 +257,7 @@ impl<T: Handler> Run<T> {
     }
 }
 
-/// Builds a job in the form returned by a claim. `max_attempts` defaults to the maximum of the job type.
+/// Builds a job in the form that a claim returns. `max_attempts` defaults to the maximum of the job type.
 pub(super) fn claimed<T: JobType>(job: &T, number: i64, attempt: u32, max_attempts: Option<u32>) -> ClaimedJob {
     let options = T::OPTIONS;
     let payload = payload::encode(job, payload::DEFAULT_LIMIT)
@@ -280,7 +281,7 @@ pub(super) fn claimed<T: JobType>(job: &T, number: i64, attempt: u32, max_attemp
     }
 }
 
-/// Converts a number of attempts. The number saturates at 32767, like in a claim.
+/// Converts an attempt number. Numbers saturate at 32767, as in a claim.
 fn narrow(attempts: u32) -> i16 {
     i16::try_from(attempts).unwrap_or(i16::MAX)
 }
@@ -293,8 +294,8 @@ pub(super) fn check(registration: &Registration, states: &States) -> Result<(), 
 }
 
 impl<T: Handler> IntoFuture for Run<T> {
-    type Output = Ran<T>;
-    type IntoFuture = Pin<Box<dyn Future<Output = Ran<T>> + Send>>;
+    type Output = RunResult<T>;
+    type IntoFuture = Pin<Box<dyn Future<Output = RunResult<T>> + Send>>;
 
     fn into_future(self) -> Self::IntoFuture {
         Box::pin(self.run())
@@ -309,15 +310,15 @@ impl<T> fmt::Debug for Run<T> {
 
 /// Result of a handler that was run inline. Dereferences to the handler's [`Attempt`].
 #[derive(Debug)]
-pub struct Ran<T> {
+pub struct RunResult<T> {
     attempt: Attempt,
     failure: Option<Failure>,
     interrupted_at: Option<Place>,
     job: PhantomData<fn() -> T>,
 }
 
-impl<T: Handler> Ran<T> {
-    /// Builds the result of an attempt. `bare` means that the test has set no pool.
+impl<T: Handler> RunResult<T> {
+    /// Builds the result of an attempt. `bare` is true if the test has set no pool.
     pub(super) fn of(mut outturn: AttemptRun, bare: bool) -> Self {
         if bare && outturn.failure.as_ref().is_some_and(is_without_pool) {
             let error = outturn.attempt.error.get_or_insert_default();
@@ -331,7 +332,7 @@ impl<T: Handler> Ran<T> {
         self
     }
 
-    /// Returns the place at which [`interrupt_everywhere`](super::interrupt_everywhere) interrupted the job, or `None` if the job was not
+    /// Returns the place where [`interrupt_everywhere`](super::interrupt_everywhere) interrupted the job, or `None` if the job was not
     /// interrupted.
     pub fn interrupted_at(&self) -> Option<Place> {
         self.interrupted_at
@@ -340,7 +341,7 @@ impl<T: Handler> Ran<T> {
     /// Returns the handler's output, decoded from its stored form.
     ///
     /// # Panics
-    /// If the job did not complete. The message has the job's error.
+    /// Panics if the job did not complete. The message contains the job's error.
     #[track_caller]
     pub fn output(&self) -> T::Output {
         let Attempt { job_type, number, outcome, error, .. } = &self.attempt;
@@ -348,13 +349,13 @@ impl<T: Handler> Ran<T> {
         self.attempt.output_of::<T>().unwrap_or_else(|| panic!("attempt {number} of `{job_type}` did not complete: {outcome:?}: {why}"))
     }
 
-    /// Returns the failure that the handler returned. `None` for a success, a panic or a timeout.
+    /// Returns the failure that the handler returned, or `None` after a success, a panic or a timeout.
     pub fn failure(&self) -> Option<&Failure> {
         self.failure.as_ref()
     }
 }
 
-impl<T> Deref for Ran<T> {
+impl<T> Deref for RunResult<T> {
     type Target = Attempt;
 
     fn deref(&self) -> &Attempt {

@@ -1,12 +1,12 @@
-//! Finds the fields of a payload that its type ignores. A field is ignored if the decoded payload stays the same without the field and with
-//! other values in the field.
+//! Finds the fields of a payload that its type ignores. A field is ignored if the decoded payload stays the same when the field is
+//! removed, and when the field has a different value.
 
 use serde_json::{Map, Value};
 
 /// Function that decodes a payload and encodes it again. Returns `None` if the payload cannot be decoded.
 pub(super) type RereadFn<'a> = &'a dyn Fn(&Value) -> Option<Value>;
 
-/// Returns the paths of ignored fields as JSON pointers. Fields inside an ignored field are not included.
+/// Returns the paths of the fields that `reread` ignores, as JSON pointers. Fields inside an ignored field are not included.
 pub(super) fn unread(payload: &Value, reread: RereadFn<'_>) -> Vec<String> {
     let Some(now) = reread(payload) else { return Vec::new() };
     let mut found = Vec::new();
@@ -44,8 +44,8 @@ fn is_unread(payload: &Value, field: &str, now: &Value, reread: RereadFn<'_>) ->
         })
 }
 
-/// Returns other values, at least one of which a reader would notice. The result is empty for `null`, because `null` cannot be
-/// distinguished from a missing field.
+/// Returns replacements for a field's value. A type that reads the field would notice at least one replacement. The result is empty for
+/// `null`, because `null` cannot be distinguished from a missing field.
 fn other_values(value: &Value) -> Vec<Value> {
     match value {
         Value::Null => Vec::new(),

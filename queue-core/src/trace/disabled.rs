@@ -1,4 +1,4 @@
-//! Replacement for `otel` without the feature `otel`: spans have no further attributes, and jobs store no trace context.
+//! Stand-in for the `otel` module if the feature `otel` is disabled. Spans get no OpenTelemetry data, and jobs store no trace context.
 
 use tracing::Span;
 
@@ -12,7 +12,7 @@ pub(crate) fn begin(_: &Span, _: &AttemptSpanInfo<'_>) {}
 
 pub(crate) fn begin_batch<'a>(_: &Span, _: impl ExactSizeIterator<Item = AttemptSpanInfo<'a>>) {}
 
-/// Recorder that records nothing.
+/// Recorder of the outcome of a span. Records nothing.
 #[derive(Debug, Default)]
 pub(crate) struct OutcomeRecorder;
 

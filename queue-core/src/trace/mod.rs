@@ -1,8 +1,8 @@
 //! Spans of enqueues and attempts, and the trace context stored with a job.
 //!
 //! Names and attributes follow OpenTelemetry's semantic conventions for messaging. A job stores the W3C `traceparent` and `tracestate` in
-//! its metadata. Without the feature `otel`, spans exist but no trace context is stored. This module does not depend on the rest of the
-//! crate.
+//! its metadata. Without the feature `otel`, spans are created but no trace context is stored. This module does not depend on other
+//! modules of the crate.
 
 #[cfg(not(feature = "otel"))]
 mod disabled;
@@ -29,18 +29,19 @@ pub(crate) const TRACESTATE: &str = "tracestate";
 /// Value of the span attribute `messaging.system`.
 const SYSTEM: &str = "postgresql";
 
-/// Level of enqueue spans. With the feature `otel`, the usual log level includes enqueue spans.
+/// Level of enqueue spans. With the feature `otel`, the level is `INFO`, so the usual log filters include enqueue spans.
 const ENQUEUE: Level = if cfg!(feature = "otel") { Level::INFO } else { Level::DEBUG };
 
-/// Relation between the span of an attempt and the span of the enqueue, if the job stores a trace context. Requires the feature `otel`.
+/// Relation between the span of an attempt and the span of the job's enqueue. Requires a trace context stored with the job. The relation
+/// has an effect only with the feature `otel`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum TraceRelation {
-    /// An attempt starts a new trace with a link to the enqueue, because a job may run days later and several times.
+    /// An attempt starts a new trace with a link to the enqueue span. A job may run days after the enqueue, and more than once.
     #[default]
     Link,
-    /// An attempt is a child of the enqueue in the same trace, whose sampling decision applies to the attempt. Attempts in a batch always
-    /// use links.
+    /// The span of an attempt is a child of the enqueue span in the same trace. The sampling decision of the trace applies to the
+    /// attempt. Attempts in a batch always use links.
     Child,
 }
 
@@ -52,7 +53,7 @@ pub(crate) struct TraceContext {
     pub(crate) tracestate: Option<String>,
 }
 
-/// Span attributes of an attempt that is starting.
+/// Values for the span attributes of an attempt that is starting.
 #[cfg_attr(not(feature = "otel"), allow(dead_code, reason = "the span has fewer attributes then"))]
 pub(crate) struct AttemptSpanInfo<'a> {
     pub(crate) job: &'a dyn Display,
@@ -64,7 +65,7 @@ pub(crate) struct AttemptSpanInfo<'a> {
     pub(crate) relation: TraceRelation,
 }
 
-/// Creates the span of an enqueue. The queue and the job type are given if they are the same for all jobs.
+/// Creates the span of an enqueue. For several jobs, `queue` and `job_type` are set only if all jobs have the same queue or job type.
 pub(crate) fn enqueue_span(queue: Option<&str>, job_type: Option<&str>) -> Span {
     tracing::span!(
         target: "queue_core::enqueue",
@@ -83,8 +84,8 @@ pub(crate) fn enqueue_span(queue: Option<&str>, job_type: Option<&str>) -> Span 
     )
 }
 
-/// Records the result of an enqueue in its span: the id of a new job, or the error. The commit is not recorded, because it may happen in
-/// the caller's transaction.
+/// Records the result of an enqueue in its span: the id of a new job, or the error. The commit is not recorded, because the caller may
+/// commit the transaction later.
 pub(crate) fn record_enqueue<E: Display>(span: &Span, sent: Result<Option<&dyn Display>, &E>) {
     match sent {
         Ok(Some(job)) => span.record("messaging.message.id", tracing::field::display(job)),

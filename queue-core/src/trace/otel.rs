@@ -1,4 +1,4 @@
-//! Span data for OpenTelemetry, and the trace context of jobs. Compiled with the feature `otel`. The data does not change logs.
+//! Span data for OpenTelemetry, and the trace context of jobs. Compiled with the feature `otel`. The data does not appear in logs.
 
 use opentelemetry::{
     Context,
@@ -12,11 +12,11 @@ use super::{AttemptSpanInfo, SYSTEM, TraceContext, TraceRelation, w3c};
 /// Maximum length of an error description in bytes.
 const MAX_ERROR_BYTES: usize = 1024;
 
-/// Maximum number of links of a span. Collectors accept this number of links.
+/// Maximum number of links per span. Collectors accept this number of links.
 const MAX_LINKS: usize = 128;
 
-/// Returns the trace context for a job that is enqueued in `span`: the context of the span, or else the current context. Returns `None` if
-/// the context is not sampled.
+/// Returns the trace context for a job that is enqueued in `span`. Tries the context of `span`, the context of the current span, and the
+/// current OpenTelemetry context, in this order. Returns `None` if none of these contexts is sampled.
 pub(crate) fn current_context(span: &Span) -> Option<TraceContext> {
     let sampled_context = |span: &Span| sampled(&span.context());
     let context = if span.is_disabled() { None } else { sampled_context(span) };
@@ -39,7 +39,7 @@ fn sampled(context: &Context) -> Option<SpanContext> {
 /// Sets the attributes of an attempt's span, and the span's parent or link.
 pub(crate) fn begin(span: &Span, info: &AttemptSpanInfo<'_>) {
     let AttemptSpanInfo { job, attempt, queue, meta, relation, .. } = info;
-    // This call fails cheaply if no trace collector is installed.
+    // This call fails immediately if no OpenTelemetry layer is installed.
     if span.set_parent(Context::new()).is_err() {
         return;
     }

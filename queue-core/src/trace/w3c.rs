@@ -1,4 +1,5 @@
-//! Text form of a trace context: <https://www.w3.org/TR/trace-context/>. Malformed text is treated as if the job had no trace context.
+//! Text form of a trace context, as specified in <https://www.w3.org/TR/trace-context/>. Malformed text is treated as if the job had no
+//! trace context.
 
 use std::str::FromStr as _;
 
@@ -14,7 +15,7 @@ const MAX_STATE_BYTES: usize = 512;
 /// Length in bytes of a `traceparent` of version 00: `00-` trace id `-` span id `-` flags.
 const TRACEPARENT_BYTES: usize = 55;
 
-/// Trace fields of the metadata. Jobs enqueued by SQL may have arbitrary values in these fields.
+/// Trace context fields of a job's metadata. Jobs enqueued by SQL may have arbitrary values in these fields.
 #[derive(Deserialize)]
 struct TraceFields {
     traceparent: Option<Value>,
@@ -37,7 +38,7 @@ fn parse(traceparent: &str, tracestate: Option<&str>) -> Option<SpanContext> {
     let mut parts = prefix.split('-');
     let (version, trace, span, flags) = (parts.next()?, parts.next()?, parts.next()?, parts.next()?);
     let has_valid_lengths = [version, trace, span, flags].map(str::len) == [2, 32, 16, 2] && parts.next().is_none();
-    // A later version may append fields after another dash.
+    // A version later than 00 may append fields after another dash.
     let has_valid_suffix = suffix.is_empty() || (version != "00" && suffix.starts_with('-'));
     if !has_valid_lengths || !has_valid_suffix || version == "ff" || ![version, trace, span, flags].into_iter().all(is_hex) {
         return None;

@@ -1,136 +1,136 @@
-//! Reasons why an embedded server cannot start: one variant for each distinct reaction of the caller.
+//! Errors returned when an embedded server is started. Callers can handle each variant differently.
 
 use std::{io, path::Path, path::PathBuf, time::Duration};
 
-/// Error of [`Embedded::start`](crate::Embedded::start). Each message contains a fix.
+/// Error returned by [`Embedded::start`](crate::Embedded::start). Each message suggests a fix.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum EmbeddedError {
-    /// No server binaries were found.
+    /// No `PostgreSQL` server binaries were found.
     #[error(
         "no PostgreSQL server found in {}; {install}, or set QUEUE_PG_BIN to the folder of its `initdb` and `postgres`, \
          or set DATABASE_URL to a running server",
         list(.looked)
     )]
     NoServer {
-        /// Searched folders.
+        /// Folders that were searched for the binaries.
         looked: Vec<PathBuf>,
-        /// Instruction for installing a server on this system.
+        /// Instruction for installing `PostgreSQL` on this system.
         install: String,
     },
-    /// The only binaries found have an unsupported version.
+    /// All binaries found are older than the oldest supported version.
     #[error("PostgreSQL {version} in {} is too old, 15 or later is required; {install}, or set QUEUE_PG_BIN or DATABASE_URL", .bin.display())]
     TooOld {
-        /// Folder of the first of them.
+        /// Folder of the first unsupported binaries.
         bin: PathBuf,
-        /// Their major version.
+        /// Major version of the unsupported binaries.
         version: u32,
-        /// Instruction for installing a server on this system.
+        /// Instruction for installing `PostgreSQL` on this system.
         install: String,
     },
     /// The binaries at `QUEUE_PG_BIN` do not work.
     #[error("no working PostgreSQL server in {} ({reason}); set QUEUE_PG_BIN to a folder with `initdb` and `postgres`", .bin.display())]
     BadBinaries {
-        /// Folder in which they were expected.
+        /// Folder in which the binaries were expected.
         bin: PathBuf,
-        /// What is wrong with them.
+        /// Reason why the binaries do not work, as text for the error message.
         reason: String,
     },
-    /// No environment variable defines a folder for data.
+    /// No environment variable specifies a folder for the cluster.
     #[error("none of QUEUE_PG_DATA, XDG_DATA_HOME and HOME is set; set QUEUE_PG_DATA to a folder for the database")]
     NoHome,
-    /// The cluster was created by another major version.
+    /// The cluster was created by a major version of `PostgreSQL` that is not installed.
     #[error(
         "the database in {} was created by PostgreSQL {data}, but only {binaries} is installed; install PostgreSQL {data}, or set QUEUE_PG_BIN \
          to its binaries, or QUEUE_PG_DATA to another folder (`pg_upgrade` moves the data)", .folder.display()
     )]
     WrongVersion {
-        /// Folder of the cluster.
+        /// Directory that contains the cluster.
         folder: PathBuf,
         /// Major version that created the cluster.
         data: u32,
-        /// Major version of the binaries.
+        /// Major version of the installed binaries.
         binaries: u32,
     },
-    /// The folder contains foreign files and must not be taken over.
+    /// The folder contains files of another program and is left unchanged.
     #[error("{} contains files, but no database of queue-worker; set QUEUE_PG_DATA to an empty or new folder", .folder.display())]
     ForeignFolder {
-        /// The folder.
+        /// Intended directory of the cluster.
         folder: PathBuf,
     },
     /// The cluster belongs to another user.
     #[error("the database in {} belongs to user id {owner}; run as that user, or set QUEUE_PG_DATA to another folder", .folder.display())]
     OtherOwner {
-        /// Folder of the cluster.
+        /// Directory that contains the cluster.
         folder: PathBuf,
-        /// User id of the owner.
+        /// User id of the cluster's owner.
         owner: u32,
     },
-    /// `PostgreSQL` refuses to run as root, and no other user can access the files.
+    /// `PostgreSQL` refuses to run as root, and no other user can access both the cluster's directory and the server binary.
     #[error(
         "PostgreSQL refuses to run as root, no other user can access {}, and user namespaces are not allowed; set QUEUE_PG_DATA \
          to a folder whose parents all have mode o+x, such as /var/lib/queue-worker, or run as another user", .path.display()
     )]
     Unreachable {
-        /// Inaccessible path: the cluster's folder or the binaries.
+        /// Inaccessible path: the cluster's directory or the server binary.
         path: PathBuf,
     },
-    /// The folder's path is too long for a socket, and no shorter private folder could be created.
+    /// The path of a socket in the cluster's directory would be too long, and no private directory with a shorter path could be created.
     #[error(
         "the socket path in {} would be longer than the {limit} bytes that the system allows, and no private folder could be made \
          under {}; set QUEUE_PG_DATA to a shorter path", .folder.display(), list(.tried)
     )]
     SocketPath {
-        /// Folder of the cluster.
+        /// Directory that contains the cluster.
         folder: PathBuf,
-        /// Maximum length of a socket's path in bytes.
+        /// Maximum length of a socket path in bytes.
         limit: usize,
-        /// Folders in which a shorter one was tried.
+        /// Parents in which no private directory with a shorter path could be created.
         tried: Vec<PathBuf>,
     },
     /// `initdb` failed.
     #[error("failed to create a database in {}: {output}", .folder.display())]
     Initdb {
-        /// Folder of the cluster.
+        /// Intended directory of the cluster.
         folder: PathBuf,
-        /// Last lines of its output.
+        /// Last lines of `initdb`'s error output.
         output: String,
     },
     /// The server exited before it accepted connections.
     #[error("PostgreSQL exited during its start; last lines of {}:\n{tail}", .log.display())]
     Ended {
-        /// Log of the server.
+        /// Path of the server log.
         log: PathBuf,
-        /// Last lines of the log.
+        /// Last lines of the server log.
         tail: String,
     },
-    /// The server did not accept connections in time.
+    /// The server did not accept connections within [`ready_within`](crate::EmbeddedOptions::ready_within).
     #[error(
         "PostgreSQL did not accept connections within {waited:?}; recovery after a crash may take longer: increase `ready_within`; \
          last lines of {}:\n{tail}", .log.display()
     )]
     NotReady {
-        /// Time waited.
+        /// Duration of the wait for the server.
         waited: Duration,
-        /// Log of the server.
+        /// Path of the server log.
         log: PathBuf,
-        /// Last lines of the log.
+        /// Last lines of the server log.
         tail: String,
     },
-    /// Another process has been starting or stopping the same server for too long.
+    /// Another process was still starting or stopping the same server at the end of the maximum waiting time.
     #[error("another process has been starting or stopping the database in {} for {waited:?}; find it with `{find}`, end it and retry", .folder.display())]
     Busy {
-        /// Folder of the cluster.
+        /// Directory that contains the cluster.
         folder: PathBuf,
-        /// Time waited.
+        /// Duration of the wait for the other process.
         waited: Duration,
-        /// Command that shows the process.
+        /// Shell command that lists the other process.
         find: String,
     },
-    /// A server that this crate did not start is running on the folder.
+    /// A server that this crate did not start is using the cluster.
     #[error("the database in {} is in use by the server process {pid}, which queue-worker did not start; stop it, or set DATABASE_URL to it", .folder.display())]
     StartedElsewhere {
-        /// Folder of the cluster.
+        /// Directory that contains the cluster.
         folder: PathBuf,
         /// Process id of the server.
         pid: u32,
@@ -138,15 +138,15 @@ pub enum EmbeddedError {
     /// The async runtime was shut down before the server had started.
     #[error("the async runtime was shut down during the start of PostgreSQL")]
     Cancelled,
-    /// The system is not a Unix.
+    /// The operating system is not a Unix.
     #[error("an embedded PostgreSQL needs Linux, macOS or another Unix; set DATABASE_URL to a running server")]
     Unsupported,
     /// An operation on a file or program failed.
     #[error("cannot {doing} {}; if you have no access to the folder, set QUEUE_PG_DATA to another", .path.display())]
     Io {
-        /// The operation, as a verb.
+        /// Failed operation as a verb phrase for the message, such as `create`.
         doing: &'static str,
-        /// The file or program.
+        /// Path of the file or program.
         path: PathBuf,
         /// Cause of the failure.
         source: io::Error,
@@ -154,7 +154,7 @@ pub enum EmbeddedError {
 }
 
 impl EmbeddedError {
-    /// Returns a closure for `map_err` that adds the operation and its path.
+    /// Returns a closure for `map_err` that adds the failed operation and its path.
     #[cfg(unix)]
     pub(crate) fn io(doing: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Self {
         move |source| Self::Io { doing, path: path.to_owned(), source }

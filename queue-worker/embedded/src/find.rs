@@ -1,6 +1,7 @@
-//! Finds the server's binaries: at `QUEUE_PG_BIN`, in the folders of known systems, on PATH, and in this crate's own folder.
+//! Finds the server's binaries. `QUEUE_PG_BIN` takes precedence. Without this variable, searches the installation folders of known
+//! systems, the folders on PATH, and this crate's data folder.
 //!
-//! Selects by version only. `run_as` checks whether a user can execute them.
+//! The search considers only the version of the binaries. `run_as` checks whether a user can execute the binaries.
 
 use std::{
     env,
@@ -12,11 +13,11 @@ use std::{
 
 use crate::{EmbeddedError, install};
 
-/// Oldest supported major version.
+/// Oldest supported major version of `PostgreSQL`.
 const MIN_VERSION: u32 = 15;
 
-/// Where systems install several versions: parent folder, prefix of an entry's name before the version, and folder of the binaries below
-/// the entry.
+/// Folders in which operating systems install several `PostgreSQL` versions side by side. Each entry contains the parent folder, the name
+/// prefix before the version, and the subfolder with the binaries.
 const SYSTEM_FOLDERS: &[(&str, &str, &str)] = &[
     ("/usr/lib/postgresql", "", "bin"),                          // Debian, Ubuntu
     ("/opt/homebrew/opt", "postgresql@", "bin"),                 // Homebrew
@@ -28,14 +29,15 @@ const SYSTEM_FOLDERS: &[(&str, &str, &str)] = &[
     ("/Applications/Postgres.app/Contents/Versions", "", "bin"), // Postgres.app
 ];
 
-/// A folder with `initdb` and `postgres`.
+/// Folder with the binaries `initdb` and `postgres`, and their major version.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Binaries {
     pub(crate) bin: PathBuf,
     pub(crate) version: u32,
 }
 
-/// Returns the first binaries of the `preferred` version, or else the first ones found. `own` is this crate's folder for data.
+/// Returns the first binaries of the `preferred` version. If there are none, returns the first binaries of any supported version. `own`
+/// is this crate's data folder.
 pub(crate) fn find(own: Option<&Path>, preferred: Option<u32>) -> Result<Binaries, EmbeddedError> {
     if let Some(bin) = env::var_os("QUEUE_PG_BIN").filter(|bin| !bin.is_empty()) {
         return configured(PathBuf::from(bin));
@@ -58,7 +60,7 @@ pub(crate) fn find(own: Option<&Path>, preferred: Option<u32>) -> Result<Binarie
     }
 }
 
-/// Checks the binaries at `QUEUE_PG_BIN`, which may also name their parent folder.
+/// Checks the binaries at `QUEUE_PG_BIN`. The variable may also name the parent of the `bin` folder.
 fn configured(bin: PathBuf) -> Result<Binaries, EmbeddedError> {
     let bin = if has_binaries(&bin) { bin } else { bin.join("bin") };
     let bin = fs::canonicalize(&bin).unwrap_or(bin);
@@ -69,7 +71,7 @@ fn configured(bin: PathBuf) -> Result<Binaries, EmbeddedError> {
     }
 }
 
-/// Returns all binaries found. Lazy, because running a binary on PATH to query its version takes milliseconds.
+/// Returns all binaries found. The iterator is lazy because running a binary on PATH to query its version takes milliseconds.
 fn find_all(own: Option<&Path>, path: &OsString) -> impl Iterator<Item = Binaries> {
     let system = SYSTEM_FOLDERS.iter().flat_map(|(parent, prefix, below)| list_versions(Path::new(parent), prefix, below));
     let on_path = env::split_paths(path).collect::<Vec<_>>().into_iter().filter_map(|dir| find_on_path(&dir));
@@ -77,7 +79,7 @@ fn find_all(own: Option<&Path>, path: &OsString) -> impl Iterator<Item = Binarie
     system.chain(on_path).chain(own)
 }
 
-/// Returns the versions below a parent folder, newest first.
+/// Returns the binaries of all versions below a parent folder, newest version first.
 fn list_versions(parent: &Path, prefix: &str, below: &str) -> Vec<Binaries> {
     let entries = fs::read_dir(parent).into_iter().flatten().flatten();
     let mut found: Vec<Binaries> = entries
@@ -91,8 +93,8 @@ fn list_versions(parent: &Path, prefix: &str, below: &str) -> Vec<Binaries> {
     found
 }
 
-/// Returns the binaries of a folder on PATH. It often contains only a symbolic link to `postgres`; `initdb` is then beside the link's
-/// target.
+/// Returns the binaries of a folder on PATH. If the folder contains only a symbolic link to `postgres`, uses the folder of the link's
+/// target, which contains both binaries.
 fn find_on_path(dir: &Path) -> Option<Binaries> {
     let target = fs::canonicalize(dir.join("postgres")).ok()?;
     let bin = [target.parent()?, dir].into_iter().find(|bin| has_binaries(bin))?.to_owned();

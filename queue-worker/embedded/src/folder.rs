@@ -1,9 +1,10 @@
-//! Folder of a cluster: its selection, its files, and the two locks that serialize starting and stopping.
+//! Directory of an embedded cluster: its selection, its files, and the two locks that serialize starting and stopping.
 //!
 //! - `start.lock` is held by the one process that is joining or starting the server.
-//! - `alive.lock` is held by all processes of a running server. If it is free, none of them is left.
+//! - `alive.lock` is held by all processes of a running server. A free lock means that every server process has exited.
 //!
-//! An ephemeral folder may be removed while a process waits for one of its locks. So a lock counts only if its file still exists.
+//! The directory of an ephemeral server may be removed while a process waits for one of the locks. A lock therefore counts only if its
+//! file still exists.
 
 use std::{
     env,
@@ -15,11 +16,11 @@ use std::{
 
 use crate::{EmbeddedError, EmbeddedOptions, find, run_as};
 
-/// Folder of a cluster, by its canonical path.
+/// Directory of the embedded PostgreSQL cluster, identified by its canonical path.
 #[derive(Debug, Clone)]
 pub(crate) struct Folder(PathBuf);
 
-/// Generates the methods that return the paths of the folder's files.
+/// Generates the methods that return the paths of the directory's files.
 macro_rules! files {
     ($($(#[$doc:meta])* $method:ident = $name:literal;)*) => {
         $($(#[$doc])* pub(crate) fn $method(&self) -> PathBuf { self.0.join($name) })*
@@ -28,17 +29,17 @@ macro_rules! files {
 
 impl Folder {
     files! {
-        /// The cluster.
+        /// Returns the path of the cluster's data directory.
         data = "data";
-        /// Log of the server.
+        /// Returns the path of the server log.
         log = "postgres.log";
-        /// Script that runs the server, rewritten at each start.
+        /// Returns the path of the script that runs the server. The script is rewritten at each start.
         script = "supervise.sh";
-        /// FIFO that users hold open.
+        /// Returns the path of the FIFO that processes hold open while they use the server.
         users = "users";
-        /// Name of the FIFO while the script checks again that it has no users.
+        /// Returns the path to which the FIFO is renamed while the script checks again whether any process uses the server.
         closing = "closing";
-        /// Name of the FIFO once the server is certain to stop.
+        /// Returns the path to which the FIFO is renamed once the server is certain to stop.
         closed = "closed";
         start_lock = "start.lock";
         alive_lock = "alive.lock";
@@ -49,8 +50,8 @@ impl Folder {
         &self.0
     }
 
-    /// Opens the folder at `path`, creating it if necessary. Rejects a folder with foreign files, because its owner and mode are about to
-    /// change, and it may be removed later.
+    /// Opens the folder at `path`, creating it if necessary. Rejects a folder that contains another program's files. Without this check,
+    /// the server's user would become the owner of that folder, or the folder would be removed with an ephemeral server.
     pub(crate) fn open(path: &Path) -> Result<Self, EmbeddedError> {
         if let Some(parent) = path.parent() {
             fs::create_dir_all(parent).map_err(EmbeddedError::io("create", parent))?;
@@ -66,7 +67,8 @@ impl Folder {
         Ok(folder)
     }
 
-    /// Whether the folder contains files, but none of this crate. The locks are created first and removed last.
+    /// Returns whether the folder contains files, but neither of this crate's lock files. This crate creates the lock files first and
+    /// removes the lock files last.
     fn has_foreign_files(&self) -> io::Result<bool> {
         let names: Vec<_> = fs::read_dir(&self.0)?.flatten().map(|entry| entry.path()).collect();
         let ours = names.contains(&self.start_lock()) || names.contains(&self.alive_lock());
@@ -82,18 +84,18 @@ impl Folder {
         }
     }
 
-    /// Major version that created the cluster, if there is one.
+    /// Returns the major version that created the cluster, or `None` if there is no cluster.
     pub(crate) fn version(&self) -> Option<u32> {
         cluster_version(&self.0)
     }
 
-    /// Whether nothing is left of a server that was started.
+    /// Returns whether all processes of a started server have exited.
     pub(crate) fn has_ended(&self) -> bool {
         let path = self.alive_lock();
         File::open(&path).map_or(true, |file| file.try_lock_shared().is_ok() || !is_file_at(&file, &path))
     }
 
-    /// Makes the folder private, and gives it and the files created so far to the server's user.
+    /// Makes the folder private, and changes the owner of the folder and its locks to the server's user.
     pub(crate) fn give_ownership_to(&self, run_as: &run_as::RunAs) -> Result<(), EmbeddedError> {
         for path in [self.path(), &self.start_lock(), &self.alive_lock()] {
             run_as.chown(path)?;
@@ -102,7 +104,7 @@ impl Folder {
     }
 }
 
-/// Takes a lock if it is free.
+/// Tries to acquire the lock whose file is `path`, without waiting.
 pub(crate) fn try_lock(path: &Path) -> Result<LockResult, EmbeddedError> {
     let file = match open_lock(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(LockResult::Removed),
@@ -116,14 +118,14 @@ pub(crate) fn try_lock(path: &Path) -> Result<LockResult, EmbeddedError> {
     Ok(if is_file_at(&file, path) { LockResult::Acquired(file) } else { LockResult::Removed })
 }
 
-/// Result of trying to take a lock.
+/// Result of [`try_lock`].
 pub(crate) enum LockResult {
     Acquired(File),
     Busy,
     Removed,
 }
 
-/// Whether the file is still the one at this path.
+/// Returns whether `path` still names the open `file`.
 pub(crate) fn is_file_at(file: &File, path: &Path) -> bool {
     let identity = |metadata: fs::Metadata| (metadata.dev(), metadata.ino());
     match (file.metadata(), fs::metadata(path)) {
@@ -132,7 +134,7 @@ pub(crate) fn is_file_at(file: &File, path: &Path) -> bool {
     }
 }
 
-/// Creates the lock file if there is none, never through a symbolic link.
+/// Opens the lock file and creates it if it does not exist. Creation does not follow symbolic links.
 fn open_lock(path: &Path) -> io::Result<File> {
     let mut options = OpenOptions::new();
     options.read(true).write(true);
@@ -146,7 +148,7 @@ fn cluster_version(folder: &Path) -> Option<u32> {
     fs::read_to_string(folder.join("data/PG_VERSION")).ok()?.trim().parse().ok()
 }
 
-/// Returns the folder that the options select, and this crate's folder for all data of the user, if known.
+/// Returns the cluster's directory as selected by the options. Also returns this crate's data folder if known.
 pub(crate) fn choose(options: &EmbeddedOptions) -> Result<(PathBuf, Option<PathBuf>), EmbeddedError> {
     let set = |name| env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
     let own = data_home(set("XDG_DATA_HOME"), set("HOME"));
@@ -157,8 +159,8 @@ pub(crate) fn choose(options: &EmbeddedOptions) -> Result<(PathBuf, Option<PathB
     Ok((own.join(select_version(&own)?.to_string()), Some(own)))
 }
 
-/// Returns this crate's folder for data. Root's home is closed to every user that the server could run as, so root's data is where services
-/// keep theirs.
+/// Returns this crate's data folder. For root, the folder is in the system's directory for service data, because no user that can run the
+/// server can read root's home.
 fn data_home(xdg: Option<PathBuf>, home: Option<PathBuf>) -> Option<PathBuf> {
     let apple = cfg!(target_os = "macos");
     let folder = match (xdg.filter(|xdg| xdg.is_absolute()), home) {
@@ -170,8 +172,8 @@ fn data_home(xdg: Option<PathBuf>, home: Option<PathBuf>) -> Option<PathBuf> {
     Some(folder.join("queue-worker"))
 }
 
-/// Returns the version to use if none is configured: that of the newest existing cluster for which there are binaries. So an upgrade of the
-/// system's packages does not hide the jobs of the previous version.
+/// Returns the major version to use if no folder is configured. Prefers the version of the newest existing cluster for which binaries are
+/// installed. An upgrade of the system's packages therefore does not hide the jobs in an older cluster.
 fn select_version(own: &Path) -> Result<u32, EmbeddedError> {
     let entries = fs::read_dir(own).into_iter().flatten().flatten();
     let mut existing: Vec<u32> = entries.filter_map(|entry| cluster_version(&entry.path())).collect();

@@ -1,4 +1,5 @@
-//! Creates a cluster under a temporary name and renames it when complete, so that a killed process leaves no incomplete cluster.
+//! Creation of a cluster. `initdb` writes to a temporary folder, which is renamed on success. A killed process therefore leaves no
+//! incomplete cluster under the final name.
 
 use std::{fs, io, path::Path, process::Stdio};
 
@@ -11,10 +12,10 @@ use crate::{
 
 const UNFINISHED: &str = "data.unfinished.";
 
-/// Creates the folder's cluster. Trusts every user with access to its socket, which is private.
+/// Creates a cluster in the folder. The cluster trusts every user with access to its socket, which is private.
 pub(crate) fn initdb(folder: &Folder, binaries: &Binaries, run_as: &RunAs, options: &EmbeddedOptions) -> Result<(), EmbeddedError> {
     remove_unfinished(folder.path());
-    // Named by process: a killed starter may have left an `initdb` running.
+    // The name contains the process id because the `initdb` of a killed process may still be running.
     let unfinished = folder.path().join(format!("{UNFINISHED}{}", std::process::id()));
     let mut initdb = with_user_name(run_as).command(binaries.bin.join("initdb"));
     initdb.args(["--username=postgres", "--auth=trust", "--encoding=UTF8", "--locale=C", "--no-instructions"]);
@@ -38,7 +39,8 @@ pub(crate) fn initdb(folder: &Folder, binaries: &Binaries, run_as: &RunAs, optio
     Ok(())
 }
 
-/// Removes what killed starters left. A folder that is still being written is removed by a later start.
+/// Removes unfinished clusters of killed processes. The removal can fail if `initdb` is still running. A later start then removes the
+/// cluster.
 fn remove_unfinished(folder: &Path) {
     for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
         if entry.file_name().as_encoded_bytes().starts_with(UNFINISHED.as_bytes()) {

@@ -1,4 +1,4 @@
-//! Command that installs a server on this system.
+//! Command that installs `PostgreSQL` on this system.
 
 /// Returns an instruction such as ``install it (`sudo apt-get install postgresql`)``.
 pub(crate) fn instruction() -> String {
@@ -10,7 +10,7 @@ pub(crate) fn instruction() -> String {
     }
 }
 
-/// Selects the command by the text of an `os-release` file: by the system's own name first, then by those of similar systems.
+/// Selects the command from the text of an `os-release` file. `ID` takes precedence over `ID_LIKE`, which lists similar systems.
 fn install_command(release: &str) -> Option<&'static str> {
     let value =
         |key: &str| release.lines().find_map(|line| line.strip_prefix(key)).map(|text| text.trim_matches(['"', '\'']).to_lowercase());

@@ -1,7 +1,7 @@
 //! Creates the cluster if there is none, and starts the script that runs the server.
 //!
-//! If the process runs as root, the folder belongs to a less privileged user, who may have placed anything there. So root only creates new
-//! files in it, and everything else is done as that user.
+//! If this process runs as root, the folder belongs to a less privileged user, who may have created files or links in it. Root therefore
+//! only creates new files in the folder. All other work runs as the less privileged user.
 
 use std::{
     fs::{self, File, OpenOptions},
@@ -26,10 +26,10 @@ use crate::{
 const SCRIPT: &str = include_str!("supervise.sh");
 /// Interval at which the server's state is checked.
 const POLL_INTERVAL: Duration = Duration::from_millis(2);
-/// Maximum size of a log in bytes. A larger one is renamed before the next start.
+/// Maximum size of the server log in bytes. The next start renames a larger log.
 const MAX_LOG_BYTES: u64 = 16 << 20;
 
-/// Starts a server. The `alive` lock proves that there is none, and is passed on to the new one.
+/// Starts a server. The `alive` lock proves that no server is running and is passed on to the new server.
 pub(crate) fn launch(folder: &Folder, own: Option<&Path>, options: &EmbeddedOptions, alive: File) -> Result<Embedded, EmbeddedError> {
     let began = Instant::now();
     let binaries = find::find(own, folder.version())?;
@@ -53,15 +53,15 @@ pub(crate) fn launch(folder: &Folder, own: Option<&Path>, options: &EmbeddedOpti
     let mut script = shell(&run_as);
     script.arg(folder.script()).arg(folder.path()).arg(elsewhere).arg(if options.ephemeral { "yes" } else { "no" });
     script.arg(binaries.bin.join("postgres")).arg("-D").arg(folder.data()).args(settings::arguments(options, &socket));
-    // Its own process group: otherwise Ctrl-C would stop the server before its users are done.
+    // Without a separate process group, Ctrl-C would stop the server while other processes still use it.
     script.stdin(alive).process_group(0);
     reap(script.spawn().map_err(EmbeddedError::io("run", Path::new("/bin/sh")))?);
-    // Closes this process's handle of the lock; the script has its own.
+    // Closes this process's handle to the lock. The script has a duplicate.
     drop(script);
     wait_until_ready(folder, options, &mut log)?;
     let user = match users::join(folder)? {
         JoinResult::Joined(own) => own,
-        // The script was killed after the server had started. This file keeps the place for the next script.
+        // The script was killed after the server had started. This file keeps the FIFO in use until another process starts a new script.
         JoinResult::NotRunning | JoinResult::NoReader => user,
     };
     let took = began.elapsed();
@@ -69,8 +69,9 @@ pub(crate) fn launch(folder: &Folder, own: Option<&Path>, options: &EmbeddedOpti
     Ok(Embedded { url: socket::url(&socket), folder: folder.path().to_owned(), attached: false, _user: user })
 }
 
-/// Returns a shell without the open files of this process: an inherited lock or pipe of the program would stay open for the server's
-/// lifetime. `sh` can close only descriptors of one digit, which the script does. If there is a `bash`, it closes the others.
+/// Returns a shell that does not inherit the open files of this process. An inherited lock or pipe would stay open for the server's
+/// lifetime. The script can close only one-digit descriptors, because `sh` supports no others. If `bash` is installed, `bash` closes all
+/// descriptors above 2 and then runs `sh`.
 fn shell(run_as: &RunAs) -> Command {
     const CLOSE: &str = r#"for fd in /dev/fd/*; do fd=${fd##*/}; [ "$fd" -le 2 ] || eval "exec $fd>&-"; done; exec /bin/sh "$@""#;
     if !Path::new("/bin/bash").exists() {
@@ -81,7 +82,7 @@ fn shell(run_as: &RunAs) -> Command {
     bash
 }
 
-/// Reaps the script, which is a child of this process: until it is reaped, it remains as a zombie.
+/// Waits for the script on a thread. Without the wait, this child process would remain a zombie after its exit.
 fn reap(mut script: Child) {
     let _ = thread::Builder::new().name("queue-embedded".to_owned()).stack_size(64 << 10).spawn(move || script.wait());
 }
@@ -89,7 +90,7 @@ fn reap(mut script: Child) {
 fn wait_until_ready(folder: &Folder, options: &EmbeddedOptions, log: &mut File) -> Result<(), EmbeddedError> {
     let began = Instant::now();
     loop {
-        // Checked first: a server that becomes ready does so after this check.
+        // Read before the server's state. If the processes have exited by now, the server cannot become ready later.
         let ended = folder.has_ended();
         if find_running(folder).is_some_and(|running| running.ready) {
             return Ok(());
@@ -105,7 +106,7 @@ fn wait_until_ready(folder: &Folder, options: &EmbeddedOptions, log: &mut File) 
     }
 }
 
-/// Writes the script under another name and renames it: a shell that still reads the old file must not see it change.
+/// Writes the script to a new file and renames the file. A shell that is still reading the old script must not see changes.
 fn write_script(folder: &Folder) -> Result<(), EmbeddedError> {
     let (script, new) = (folder.script(), folder.script().with_extension("new"));
     let _ = fs::remove_file(&new);
@@ -115,8 +116,8 @@ fn write_script(folder: &Folder) -> Result<(), EmbeddedError> {
         .map_err(EmbeddedError::io("write", &script))
 }
 
-/// Opens the log at its end, to read what is written from now on. The script opens it for the server. A log that is too large is renamed
-/// first.
+/// Opens the log and seeks to its end, so that later reads return only new lines. The script opens the log separately for the server. A
+/// log that is too large is first renamed.
 fn open_log(folder: &Folder, run_as: &RunAs) -> Result<File, EmbeddedError> {
     let path = folder.log();
     if fs::metadata(&path).is_ok_and(|log| log.len() > MAX_LOG_BYTES) {
@@ -132,12 +133,12 @@ fn open_log(folder: &Folder, run_as: &RunAs) -> Result<File, EmbeddedError> {
     Ok(log)
 }
 
-/// Creates a file; fails if there is one or a symbolic link.
+/// Creates a file. Fails if the path already exists, even as a symbolic link.
 fn create_new_file(path: &Path, mode: u32) -> io::Result<File> {
     OpenOptions::new().write(true).create_new(true).mode(mode).open(path)
 }
 
-/// Returns the last lines written to the log since it was opened. The file may have been removed since.
+/// Returns the last lines written to the log since it was opened. Works even if the file has since been removed.
 fn read_tail(log: &mut File) -> String {
     let mut text = Vec::new();
     let _ = log.read_to_end(&mut text);

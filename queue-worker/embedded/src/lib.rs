@@ -1,11 +1,11 @@
-//! Runs a real `PostgreSQL` without an installation step: starts the server binaries of the machine on a private cluster, and stops the
-//! server with its last user.
+//! Runs a real `PostgreSQL` without an installation step. Starts the machine's server binaries on a private cluster, and stops the server
+//! when the last process that uses the server exits.
 //!
-//! Several processes share one server. Each holds a FIFO open. A small shell script, `supervise.sh`, runs the server and reads that FIFO.
-//! When the last user has exited, even by `kill -9`, the script reads end of file, stops the server and exits. So no process is left
-//! behind, and a user that was killed has nothing to clean up.
+//! Several processes can share one server. Each of these processes is a user of the server and holds a FIFO open for writing. A small
+//! shell script, `supervise.sh`, runs the server and reads the FIFO. When the last user has exited, even after `kill -9`, the script
+//! reads end of file, stops the server and exits. So no process is left behind, and a killed user leaves nothing to clean up.
 //!
-//! This crate opens no database connection and downloads nothing. Reading `DATABASE_URL` is up to its caller.
+//! This crate opens no database connection, downloads nothing, and does not read `DATABASE_URL`.
 
 mod error;
 #[cfg(unix)]
@@ -39,23 +39,26 @@ use std::{
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
-/// Options of an embedded server: `EmbeddedOptions::default()` for programs, `EmbeddedOptions::temporary()` for tests.
+/// Options of an embedded server. Programs use `EmbeddedOptions::default()`, tests use `EmbeddedOptions::temporary()`.
 ///
 /// A server that is already running keeps the options it was started with.
 #[derive(Debug, Clone)]
 pub struct EmbeddedOptions {
-    /// Folder of the cluster, the log and the socket. Default: `$QUEUE_PG_DATA`, else a folder for each major version of `PostgreSQL` under
-    /// `$XDG_DATA_HOME/queue-worker`, `~/.local/share/queue-worker` (macOS: `~/Library/Application Support/queue-worker`), or as root
-    /// `/var/lib/queue-worker`.
+    /// Folder of the cluster, the log and the socket. Default: `$QUEUE_PG_DATA`. If this variable is not set, the default is a separate
+    /// folder for each major version of `PostgreSQL` below one of these folders:
+    ///
+    /// - `$XDG_DATA_HOME/queue-worker`, if `XDG_DATA_HOME` is set
+    /// - `/var/lib/queue-worker`, if the process runs as root (macOS: `/usr/local/var/queue-worker`)
+    /// - `~/.local/share/queue-worker` otherwise (macOS: `~/Library/Application Support/queue-worker`)
     pub folder: Option<PathBuf>,
-    /// Additional server settings, such as `("max_connections", "50")`. They override the built-in ones.
+    /// Additional server settings, such as `("max_connections", "50")`. These settings override the built-in ones.
     pub settings: Vec<(String, String)>,
-    /// Whether committed work survives a crash of the machine (fsync). Default: true.
+    /// Whether committed transactions survive a crash of the machine (`fsync`). Default: true.
     pub durable: bool,
-    /// Whether the folder is removed when the last user has left. Default: false. As root, put such a folder into a world-writable one,
-    /// such as the system's temporary folder. Elsewhere its content is removed, but the empty folder stays.
+    /// Whether the folder is removed when the last user exits. Default: false. If the process runs as root, choose a folder inside a
+    /// world-writable parent, such as the system's temporary folder. With any other parent, only the folder's content is removed.
     pub ephemeral: bool,
-    /// Maximum time until the server accepts connections, crash recovery included. Default: 30 s.
+    /// Maximum time until the server accepts connections, including crash recovery. Default: 30 s.
     pub ready_within: Duration,
 }
 
@@ -66,8 +69,8 @@ impl Default for EmbeddedOptions {
 }
 
 impl EmbeddedOptions {
-    /// Returns the options of a private server in a new folder under the system's temporary one. The server is not durable, and its folder
-    /// is removed with its last user.
+    /// Returns the options of a private server in a new folder under the system's temporary folder. The server is not durable. Its folder
+    /// is removed when the last user exits.
     pub fn temporary() -> Self {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos();
         let folder = std::env::temp_dir().join(format!("queue-{}-{now:x}", std::process::id()));
@@ -75,7 +78,7 @@ impl EmbeddedOptions {
     }
 }
 
-/// A use of an embedded server, which runs at least as long as this value exists. The server stops when its last use is dropped.
+/// Handle to an embedded server. The server stops when its last handle is dropped.
 ///
 /// ```no_run
 /// # use queue_embedded::{Embedded, EmbeddedOptions, EmbeddedError};
@@ -89,26 +92,27 @@ pub struct Embedded {
     url: String,
     folder: PathBuf,
     attached: bool,
-    /// This user's end of the FIFO. A user leaves by closing it, explicitly or by exiting.
+    /// Write end of the FIFO. Dropping the file or exiting the process closes the FIFO and releases the server.
     _user: File,
 }
 
 impl Embedded {
-    /// Starts the server of a folder, or joins a running one, and returns once it accepts connections. Blocks the thread: a few
-    /// milliseconds if the server is running, otherwise up to `ready_within`.
+    /// Starts the folder's server, or joins a running server, and returns once the server accepts connections. Blocks the thread for a
+    /// few milliseconds if the server is running. Otherwise blocks for up to `ready_within`, or longer if another process is starting or
+    /// stopping the server.
     #[cfg(unix)]
     #[expect(clippy::needless_pass_by_value, reason = "options are created for one start")]
     pub fn start(options: EmbeddedOptions) -> Result<Self, EmbeddedError> {
         start::start(&options)
     }
 
-    /// Returns an error: an embedded server needs Unix.
+    /// Returns [`EmbeddedError::Unsupported`], because an embedded server needs Unix.
     #[cfg(not(unix))]
     pub fn start(_: EmbeddedOptions) -> Result<Self, EmbeddedError> {
         Err(EmbeddedError::Unsupported)
     }
 
-    /// Returns the server's URL: its Unix socket, user `postgres`, database `postgres`.
+    /// Returns the server's URL. The URL names the Unix socket, user `postgres` and database `postgres`.
     pub fn url(&self) -> &str {
         &self.url
     }
@@ -118,13 +122,13 @@ impl Embedded {
         &self.folder
     }
 
-    /// Whether the server was already running.
+    /// Returns whether this handle joined a server that was already running.
     pub fn attached(&self) -> bool {
         self.attached
     }
 }
 
-/// Async version of [`Embedded::start`]: waits on a thread for blocking work.
+/// Async version of [`Embedded::start`]. The start runs on a thread for blocking work.
 pub async fn start(options: EmbeddedOptions) -> Result<Embedded, EmbeddedError> {
     match tokio::task::spawn_blocking(move || Embedded::start(options)).await {
         Ok(started) => started,

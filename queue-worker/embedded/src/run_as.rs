@@ -1,6 +1,7 @@
-//! Selects the user that runs the server: `PostgreSQL` refuses to run as root, and its user must be able to access its files.
+//! Selection of the user that runs the server. `PostgreSQL` refuses to run as root, and its user must be able to access the server's
+//! files.
 //!
-//! Drops privileges with the options of std's `Command`, and enters a user namespace with the program `unshare`.
+//! Privileges are dropped with the options of std's `Command`. A user namespace is entered with the program `unshare`.
 
 use std::{
     env,
@@ -16,16 +17,17 @@ use crate::{EmbeddedError, find::Binaries, folder::Folder};
 /// User that runs the server and its helper programs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum RunAs {
-    /// The current user.
+    /// User of this process.
     CurrentUser,
-    /// Another user, which only root can switch to.
+    /// Another user. Only root can switch to another user.
     User { uid: u32, gid: u32 },
-    /// The current user for file access, but under another name and without privileges.
+    /// User namespace. Files are accessed as the user of this process, but under another user name and without privileges.
     Namespace { uid: u32, gid: u32 },
 }
 
 impl RunAs {
-    /// Selects the user: the owner of an existing cluster, otherwise the first user that can access both folder and binaries.
+    /// Selects the owner of an existing cluster. Without a cluster, selects the first user that can access both the folder for the
+    /// cluster and the binaries.
     pub(crate) fn choose(folder: &Folder, binaries: &Binaries) -> Result<Self, EmbeddedError> {
         let data = folder.data();
         let owner = fs::metadata(&data).ok().map(|data| (data.uid(), data.gid()));
@@ -45,7 +47,7 @@ impl RunAs {
         if let Some(&(uid, gid)) = users.iter().find(|(uid, _)| unreachable(*uid).is_none()) {
             return Ok(Self::User { uid, gid });
         }
-        // In a namespace only root's files are readable, not a cluster that another user created.
+        // A namespace can read only root's files, not a cluster that another user created.
         if owner.is_none_or(|(uid, _)| uid == 0)
             && let Some(namespace) = find_namespace()
         {
@@ -63,7 +65,8 @@ impl RunAs {
         }
     }
 
-    /// Returns a command that runs as this user. It does not inherit the environment, which may contain secrets and settings for clients.
+    /// Returns a command that runs as this user. The command does not inherit the environment, which may contain secrets and client
+    /// settings.
     pub(crate) fn command(&self, program: impl AsRef<OsStr>) -> Command {
         let mut command = match self {
             Self::CurrentUser => Command::new(program),
@@ -82,7 +85,7 @@ impl RunAs {
         command
     }
 
-    /// Gives a path to the server's user, without following symbolic links.
+    /// Makes the server's user the owner of `path`, without following symbolic links.
     pub(crate) fn chown(&self, path: &Path) -> Result<(), EmbeddedError> {
         match self {
             Self::User { uid, gid } => lchown(path, Some(*uid), Some(*gid)).map_err(EmbeddedError::io("change the owner of", path)),
@@ -99,8 +102,8 @@ impl RunAs {
     }
 }
 
-/// Returns a user that has a name, which `initdb` requires. A container may run under a number without one; a namespace provides a name
-/// there.
+/// Returns a user that has a name, because `initdb` requires a user name. A container may run under a user id without a name. In that
+/// case the returned user is a user namespace, which provides a name.
 pub(crate) fn with_user_name(run_as: &RunAs) -> RunAs {
     let nameless = *run_as == RunAs::CurrentUser && run_id(&["-un"]).is_none();
     nameless.then(find_namespace).flatten().unwrap_or_else(|| run_as.clone())
@@ -116,13 +119,13 @@ fn effective_uid() -> u32 {
     uids.and_then(|uids| uids.split_whitespace().nth(1)?.parse().ok()).or_else(|| query_number(&["-u"])).unwrap_or(u32::MAX)
 }
 
-/// Whether a user can traverse all folders above a path.
+/// Returns whether a user can traverse all folders above a path.
 fn can_reach(uid: u32, path: &Path) -> bool {
     let passes = |folder: fs::Metadata| folder.mode() & 0o001 != 0 || (folder.uid() == uid && folder.mode() & 0o100 != 0);
     path.ancestors().skip(1).all(|folder| fs::metadata(folder).is_ok_and(passes))
 }
 
-/// Returns a user namespace with an existing user's name, if the system allows namespaces.
+/// Returns a user namespace with the name of an existing user, or `None` if the system allows no namespaces.
 fn find_namespace() -> Option<RunAs> {
     let (uid, gid) = ["postgres", "nobody", "daemon"].into_iter().filter_map(query_user).find(|&(uid, _)| uid != 0)?;
     let namespace = RunAs::Namespace { uid, gid };
@@ -134,7 +137,7 @@ fn query_user(name: &str) -> Option<(u32, u32)> {
     Some((query_number(&["-u", name])?, query_number(&["-g", name])?))
 }
 
-/// Runs `id` for a number, which may be negative on macOS.
+/// Runs `id` and returns the printed user or group id. The id may be negative on macOS.
 fn query_number(arguments: &[&str]) -> Option<u32> {
     run_id(arguments)?.parse::<i64>().ok().map(|number| number as u32)
 }
@@ -144,7 +147,7 @@ fn run_id(arguments: &[&str]) -> Option<String> {
     output.status.success().then(|| String::from_utf8_lossy(&output.stdout).trim().to_owned())
 }
 
-/// Clears the environment except for what locates programs and libraries, and the time zone.
+/// Clears the environment except for library paths, PATH and the time zone.
 fn reset_environment(command: &mut Command) {
     command.env_clear().current_dir("/").stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
     for name in ["LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH", "TZ"] {

@@ -1,4 +1,4 @@
-//! State of a server, from its `postmaster.pid`. The file counts only if the server's socket accepts connections.
+//! Server state read from `postmaster.pid`. The file counts only if the server's socket accepts connections.
 
 use std::{
     fs,
@@ -9,23 +9,24 @@ use std::{
 
 use crate::{EmbeddedError, folder::Folder, run_as::RunAs, socket};
 
-/// A server that listens on its socket.
+/// Server that listens on its socket.
 pub(crate) struct RunningServer {
     pub(crate) pid: u32,
-    /// Folder of its socket.
+    /// Folder of the server's socket.
     pub(crate) socket: PathBuf,
-    /// Whether it accepts connections: not during its start or shutdown.
+    /// Whether the server accepts connections. False during its start and shutdown.
     pub(crate) ready: bool,
 }
 
-/// Returns the folder's server, if one is listening.
+/// Returns the folder's server, or `None` if no server is listening.
 pub(crate) fn find_running(folder: &Folder) -> Option<RunningServer> {
     let text = fs::read(folder.postmaster_pid()).ok()?;
     let running = parse_pid_file(&String::from_utf8_lossy(&text))?;
     UnixStream::connect(socket::socket_path(&running.socket)).ok().map(|_| running)
 }
 
-/// Parses the file. Lines after the second are read from the end, because the second is a path that may contain line breaks.
+/// Parses `postmaster.pid`. The second line is a path that can contain line breaks. All lines after the path are therefore located from
+/// the end of the file.
 fn parse_pid_file(text: &str) -> Option<RunningServer> {
     let pid = text.lines().next()?.trim().parse().ok()?;
     let [socket, _listen, _memory, state] =
@@ -33,15 +34,15 @@ fn parse_pid_file(text: &str) -> Option<RunningServer> {
     Some(RunningServer { pid, socket: PathBuf::from(socket), ready: state.trim() == "ready" })
 }
 
-/// Requests a fast shutdown of the server. The signal is sent as the server's user, because the process id comes from a file that another
-/// user can write.
+/// Requests a fast shutdown of the server. The signal is sent as the server's user, not as root, because that user can write any process
+/// id to `postmaster.pid`.
 pub(crate) fn request_stop(folder: &Folder, pid: u32) {
     let mut kill = RunAs::owner_of(folder).command("/bin/sh");
     let _ = kill.args(["-c", "kill -INT \"$1\"", "sh", &pid.to_string()]).stderr(Stdio::null()).status();
 }
 
-/// Removes the `postmaster.pid` of a server that was killed. The next server would refuse to start if the process id now belongs to another
-/// process, or to a zombie. Call this only when nothing is left of a server that was started.
+/// Removes the `postmaster.pid` of a killed server. The next server would refuse to start if the process id now belonged to another
+/// process or to a zombie. Must only be called after all processes of the killed server have exited.
 pub(crate) fn remove_stale_pid(folder: &Folder) -> Result<(), EmbeddedError> {
     let path = folder.postmaster_pid();
     let Ok(text) = fs::read_to_string(&path) else { return Ok(()) };
@@ -52,7 +53,8 @@ pub(crate) fn remove_stale_pid(folder: &Folder) -> Result<(), EmbeddedError> {
     fs::remove_file(&path).map_err(EmbeddedError::io("remove", &path))
 }
 
-/// Whether a process is a server of this cluster, whose data folder is its working directory. Without `/proc`, any running server counts.
+/// Returns whether a process is a server of this cluster. A server's working directory is its data directory. Without `/proc`, any
+/// process named `postgres` counts.
 fn is_server_of(pid: u32, data: &Path) -> bool {
     if Path::new("/proc/self/cwd").exists() {
         return fs::read_link(format!("/proc/{pid}/cwd")).is_ok_and(|cwd| cwd == data);

@@ -1,4 +1,4 @@
-//! Path of the server's socket, and the URL of the server.
+//! Path of the server's socket, and the server's URL.
 
 use std::{
     collections::hash_map::DefaultHasher,
@@ -15,9 +15,9 @@ use std::{
 
 use crate::{EmbeddedError, folder::Folder, run_as::RunAs};
 
-/// Only part of the socket's name: the server does not listen on a network.
+/// Port number in the socket's name. The server does not listen on a network.
 pub(crate) const PORT: &str = "5432";
-/// Maximum length of a socket's path in bytes.
+/// Maximum length of a socket path in bytes.
 const MAX_PATH_BYTES: usize = if cfg!(any(target_os = "linux", target_os = "android")) { 107 } else { 103 };
 
 /// Returns the path of the socket in a folder.
@@ -25,7 +25,8 @@ pub(crate) fn socket_path(folder: &Path) -> PathBuf {
     folder.join(format!(".s.PGSQL.{PORT}"))
 }
 
-/// Selects the folder of the server's socket: the cluster's folder, or a short private one if that path is not usable.
+/// Selects the folder of the server's socket. Selects the cluster's directory, or a private folder with a short path if a socket in the
+/// cluster's directory is not usable.
 pub(crate) fn choose(folder: &Folder, run_as: &RunAs) -> Result<PathBuf, EmbeddedError> {
     if is_usable(folder.path()) {
         return Ok(folder.path().to_owned());
@@ -45,23 +46,24 @@ pub(crate) fn choose(folder: &Folder, run_as: &RunAs) -> Result<PathBuf, Embedde
     Err(EmbeddedError::SocketPath { folder: folder.path().to_owned(), limit: MAX_PATH_BYTES, tried })
 }
 
-/// Removes the lock file that a killed server left beside its socket. Like `postmaster.pid`, it may contain the id of another process by
-/// now.
+/// Removes the lock file that a killed server left beside its socket. Like `postmaster.pid`, the lock file may contain a process id that
+/// now belongs to another process.
 pub(crate) fn remove_stale_lock(folder: &Path) {
     if UnixStream::connect(socket_path(folder)).is_err() {
         let _ = fs::remove_file(folder.join(format!(".s.PGSQL.{PORT}.lock")));
     }
 }
 
-/// Whether a socket's path in this folder is short enough, and is valid for the server, for drivers and in a URL. The server's setting is a
-/// list with commas, and URLs are UTF-8.
+/// Returns whether the path of a socket in this folder is usable. The path must not exceed the system's maximum length. The folder's path
+/// must be valid UTF-8 for the URL. It must not contain characters with a special meaning in the server's comma-separated setting or in
+/// drivers.
 fn is_usable(folder: &Path) -> bool {
     let plain = |text: &str| !text.contains([',', '"']) && !text.contains(char::is_control) && text.trim() == text;
     socket_path(folder).as_os_str().len() <= MAX_PATH_BYTES && folder.to_str().is_some_and(plain)
 }
 
-/// Creates a folder that only the server's user can access. An existing one is accepted only with the right owner and mode, because another
-/// user may have created it in a world-writable parent.
+/// Creates a folder that only the server's user can access. Accepts an existing folder only if its owner and mode are correct, because
+/// another user may have created the folder in a world-writable parent.
 fn create_private(folder: &Path, run_as: &RunAs) -> bool {
     if DirBuilder::new().mode(0o700).create(folder).is_ok() && run_as.chown(folder).is_ok() {
         return true;
@@ -70,8 +72,8 @@ fn create_private(folder: &Path, run_as: &RunAs) -> bool {
         .is_ok_and(|found| found.is_dir() && found.uid() == run_as.owner() && found.permissions().mode() & 0o777 == 0o700)
 }
 
-/// Returns the URL of the server whose socket is in this folder. It specifies the port and disables TLS, so that `PG...` variables have no
-/// effect.
+/// Returns the URL of the server whose socket is in this folder. The URL specifies the port and disables TLS, so `PG...` variables have
+/// no effect.
 pub(crate) fn url(socket: &Path) -> String {
     let mut url = format!("postgresql://postgres@localhost:{PORT}/postgres?sslmode=disable&host=");
     for &byte in socket.as_os_str().as_encoded_bytes() {

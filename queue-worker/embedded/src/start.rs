@@ -1,7 +1,7 @@
-//! Joins a running server, or launches one when nothing is left of an earlier one.
+//! Joins a running server, or launches a server after all processes of an earlier server have exited.
 //!
-//! All waiting for other processes is here. The process that holds `start.lock` is the only one that starts or joins, until it has a server
-//! or an error.
+//! This module contains all waits for other processes. Only the process that holds `start.lock` starts or joins a server. The process
+//! holds the lock until the start succeeds or fails.
 
 use std::{
     fs::File,
@@ -19,11 +19,12 @@ use crate::{
     users::{self, JoinResult},
 };
 
-/// Interval at which the other process's progress is checked.
+/// Interval at which the state of other processes is checked.
 const POLL_INTERVAL: Duration = Duration::from_millis(2);
-/// Maximum time in which other processes stop a server, including its last checkpoint.
+/// Maximum time for other processes to stop a server, including its last checkpoint.
 const STOP_TIMEOUT: Duration = Duration::from_mins(1);
-/// How long a server may listen while no process reads the FIFO. After that its script is considered dead.
+/// Maximum duration for which a server can listen while no process reads the FIFO. After this duration, the server's script is considered
+/// dead.
 const NO_READER_TIMEOUT: Duration = Duration::from_millis(500);
 
 pub(crate) fn start(options: &EmbeddedOptions) -> Result<Embedded, EmbeddedError> {
@@ -33,7 +34,7 @@ pub(crate) fn start(options: &EmbeddedOptions) -> Result<Embedded, EmbeddedError
     loop {
         let folder = Folder::open(&path)?;
         match folder::try_lock(&folder.start_lock())? {
-            // Released when the file is closed.
+            // The lock is released when its file is closed.
             LockResult::Acquired(start) => {
                 if let Some(embedded) = join_or_launch(&folder, &start, own.as_deref(), options, deadline)? {
                     return Ok(embedded);
@@ -45,8 +46,8 @@ pub(crate) fn start(options: &EmbeddedOptions) -> Result<Embedded, EmbeddedError
     }
 }
 
-/// Joins the server or launches one; only one process at a time runs this. Returns `None` if the folder was removed with an ephemeral
-/// server.
+/// Joins the server or launches a new one. The caller holds `start.lock`, so only one process at a time runs this function. Returns
+/// `None` if the folder was removed with an ephemeral server.
 fn join_or_launch(
     folder: &Folder,
     start: &File,

@@ -1,9 +1,9 @@
-//! Joining and leaving: a user is a process that holds the FIFO open for writing.
+//! Lets processes join and leave as users of a server. A user is a process that holds the FIFO open for writing.
 //!
-//! The script that reads the FIFO gets end of file when no user is left. A new user may join at that moment. So the script renames the FIFO
-//! twice, from `users` to `closing` to `closed`, and reads until end of file again in between. A user has joined if it has the FIFO open
-//! while its name is `users`: the script then blocks in its second read. A user that finds `closing` renames it back to `users`, and the
-//! script starts over. Only the holder of `start.lock` joins.
+//! The script that reads the FIFO gets end of file when no user is left. A new user may join at that moment. So the script renames the
+//! FIFO twice, from `users` to `closing` to `closed`. Between the two renames, the script again reads until end of file. A user has
+//! joined if it has the FIFO open while the FIFO's name is `users`, because the script then blocks in its second read. A user that finds
+//! `closing` renames the FIFO back to `users`, and the script starts over. Only the holder of `start.lock` joins.
 
 use std::{
     fs::{self, File, OpenOptions},
@@ -17,22 +17,22 @@ use crate::{
     run_as::RunAs,
 };
 
-/// Makes opening for writing fail instead of wait when no process reads.
+/// Flag for opening the FIFO. With this flag, an open for writing fails immediately if no process reads the FIFO.
 const O_NONBLOCK: i32 = if cfg!(any(target_os = "linux", target_os = "android")) { 0o4000 } else { 0x4 };
-/// Error of such an open, on every Unix.
+/// Error number of an open for writing with `O_NONBLOCK` if no process reads the FIFO. The number is the same on every Unix.
 const ENXIO: i32 = 6;
 
 /// Result of an attempt to join.
 pub(crate) enum JoinResult {
-    /// Joined: the server does not stop while the file is open.
+    /// This process has joined. The server does not stop while the file is open.
     Joined(File),
     /// The server is stopping, or was never started.
     NotRunning,
-    /// No process reads the FIFO: the script was killed, or has not started yet.
+    /// No process reads the FIFO. The script was killed, or has not started yet.
     NoReader,
 }
 
-/// Tries to join.
+/// Tries to join the folder's server.
 pub(crate) fn join(folder: &Folder) -> Result<JoinResult, EmbeddedError> {
     let users = folder.users();
     loop {
@@ -51,8 +51,8 @@ pub(crate) fn join(folder: &Folder) -> Result<JoinResult, EmbeddedError> {
     }
 }
 
-/// Creates the FIFO for a server that is about to start. The returned file counts as a user and as a reader, so the script neither waits
-/// for a user nor misses one. Once the script reads, replace it with the result of [`join`].
+/// Creates the FIFO for a server that is about to start. The returned file counts as a user and as a reader. The script therefore does
+/// not wait for a user to appear, and does not miss a user. Once the script reads the FIFO, replace the file with the result of [`join`].
 ///
 /// The FIFO of an earlier run is reused with its remaining users.
 pub(crate) fn open_fifo(folder: &Folder, run_as: &RunAs) -> Result<File, EmbeddedError> {

@@ -1,4 +1,4 @@
-//! Decides when a claimer sends its next claim. Pure: no database access.
+//! Decides when a claimer sends its next claim. Does not access the database.
 
 use std::time::{Duration, Instant};
 
@@ -8,10 +8,10 @@ use crate::{
     live::{ClaimNotice, ClaimerState},
 };
 
-/// Schedule of a claimer's next claim, derived from notices and from the results of earlier claims.
+/// Schedule of a claimer's next claim. Derived from the results of earlier claims, and from notices of new jobs and released permits.
 pub(super) struct ClaimTimer {
     next: NextClaim,
-    /// Minimum time between a claim that found all lanes empty and the next claim.
+    /// Minimum time between a claim that found every lane empty and the next claim.
     pause: Duration,
     /// Whether the last claim returned as many jobs as requested.
     is_full: bool,
@@ -21,29 +21,29 @@ pub(super) struct ClaimTimer {
     has_room: bool,
     /// Number of consecutive claims under a rate limit that found no permit.
     misses: u32,
-    /// Progress of the scan for a key that has a permit.
+    /// Progress of the search for a key that has a free permit.
     key_scan: KeyScan,
-    /// Expected time from a claim to the start of the claimed jobs. A rate limit counts each start at the end of this time.
+    /// Expected time from sending a claim to the start of its jobs. A rate limit counts each job as started at the end of this time.
     start_slack: Duration,
 }
 
 /// Condition under which a claimer sends its next claim.
 #[derive(Clone, Copy)]
 enum NextClaim {
-    /// Claim immediately, because more jobs may be ready.
+    /// Claims immediately, because the lanes may contain more ready jobs than the last claim returned.
     Now,
-    /// Claim on the next notice of jobs, but not before the given time. All lanes were empty.
+    /// Claims on the next notice of jobs, but not before the given time, because all lanes were empty.
     OnNotice(Instant),
-    /// Claim at the given time, or earlier on a notice of released permits.
+    /// Claims at the given time, or earlier on a notice of released permits.
     OnRoom(Instant),
-    /// Claim at the given time, regardless of notices. The last claim failed, or a handler asked to slow down.
+    /// Claims at the given time, regardless of notices, because the last claim failed or a handler requested a slow-down.
     AfterBackoff(Instant),
-    /// Claim on the next notice of jobs, but not before the first time. Without a notice, claim at the second time. No waiting key has a
-    /// permit.
+    /// Claims on the next notice of jobs, but not before the first time. Without a notice, claims at the second time. Applies while none
+    /// of the keys with waiting jobs has a free permit.
     OnKey(Instant, Instant),
 }
 
-/// Maximum time until an exhausted limit is tried again without a notice.
+/// Maximum time after which an exhausted limit is tried again if no notice of released permits arrives.
 pub(super) const LIMIT_RETRY: Duration = Duration::from_secs(1);
 
 /// Retry delay while some workers have not acknowledged the limit.
@@ -52,8 +52,9 @@ const UNKNOWN_LIMIT_RETRY: Duration = Duration::from_millis(50);
 /// Minimum time between a claim under limits that found no job and the next claim.
 const EMPTY_RETRY: Duration = Duration::from_millis(5);
 
-/// Maximum start slack. The first value applies to slack learned from slow claims, the second after jobs started too late.
+/// Maximum start slack learned from slow claims. The start slack is the expected time from a claim to the start of its jobs.
 const MAX_SLACK: Duration = Duration::from_secs(1);
+/// Maximum start slack once jobs have started too late. The start slack is the expected time from a claim to the start of its jobs.
 const MAX_LATE_SLACK: Duration = Duration::from_hours(1);
 
 impl ClaimTimer {
@@ -104,12 +105,13 @@ impl ClaimTimer {
         }
     }
 
-    /// Returns whether the claimer must not send anything yet, not even a report of released permits.
+    /// Returns whether the claimer is backing off. While backing off, the claimer sends no statement, not even a report of released
+    /// permits.
     pub(super) fn is_backing_off(&self) -> bool {
         matches!(self.next, NextClaim::AfterBackoff(at) if Instant::now() < at)
     }
 
-    /// Returns the claimer's state as shown to other tasks.
+    /// Returns the claimer's state as published to other tasks.
     pub(super) fn state(&self, now: Instant, late_scan_at: Option<Instant>) -> ClaimerState {
         match self.next {
             NextClaim::OnNotice(_) if self.has_notice || late_scan_at.is_some_and(|at| now >= at) => ClaimerState::Active,
@@ -127,7 +129,8 @@ impl ClaimTimer {
         matches!(self.next, NextClaim::OnNotice(_)) && !self.has_notice
     }
 
-    /// Forgets all results of earlier claims under limits. A resting claimer keeps resting until the next notice.
+    /// Discards the results of earlier claims under limits. A claim is then due immediately, unless the claimer is resting until the next
+    /// notice of jobs.
     pub(super) fn reopen(&mut self) {
         if !matches!(self.next, NextClaim::OnNotice(_)) {
             self.next = NextClaim::Now;
@@ -135,7 +138,7 @@ impl ClaimTimer {
         (self.misses, self.has_room, self.key_scan) = (0, true, KeyScan::default());
     }
 
-    /// Makes the claimer rest until the next notice, because no lane can return a job.
+    /// Makes the claimer rest until the next notice of jobs. Called when no lane can return a job.
     pub(super) fn rest(&mut self) {
         (self.next, self.has_notice) = (NextClaim::OnNotice(Instant::now() + self.pause), false);
     }
@@ -159,7 +162,8 @@ impl ClaimTimer {
         self.start_slack = (latency * 4).min(MAX_SLACK).max(self.start_slack.mul_f64(0.75));
     }
 
-    /// Doubles the start slack after jobs started too late. With a constant slack, all later jobs might be too late as well.
+    /// Doubles the expected time from a claim to the start of its jobs, because jobs started too late. If this time stayed constant, all
+    /// later jobs might also start too late.
     fn record_late_start(&mut self) {
         self.start_slack = (self.start_slack * 2).clamp(EMPTY_RETRY, MAX_LATE_SLACK);
         if self.start_slack > MAX_SLACK {
@@ -178,7 +182,7 @@ impl ClaimTimer {
         if count > 0 {
             self.key_scan.record_hit();
         }
-        // Claims that find no key with a permit may take at most a twentieth of the time.
+        // Claims that find no key with a free permit take at most a twentieth of the time.
         let earliest = now + EMPTY_RETRY.max(20 * took);
         self.next = match room {
             // A permit was released after the claim was sent, so the claim may have missed the permit.

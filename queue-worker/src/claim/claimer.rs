@@ -1,7 +1,8 @@
-//! Claims jobs for one group of lanes. A claimer waits for jobs and permits, reserves slots, sends a claim and hands over the claimed jobs.
+//! Claims jobs for one group of lanes. A claimer waits for jobs and permits, and reserves slots. It then sends a claim and passes the
+//! claimed jobs to the slots.
 //!
-//! A claim under limits takes two round trips: the first takes permits and jobs, the second waits until both are durable. The next claim is
-//! sent after the first round trip.
+//! A claim under limits takes two round trips. The first round trip takes permits and jobs, and the second waits until both are durable.
+//! The next claim is sent after the first round trip.
 
 use std::{
     collections::HashSet,
@@ -37,36 +38,37 @@ pub(super) struct Claimer {
     pub(super) timer: ClaimTimer,
     pub(super) late_scan: LateScan,
     pub(super) freed: FreedPermits,
-    /// First permit to read of each limit, with the send time of the claim that returned it.
+    /// Position of the first permit to read for each limit, and the send time of the claim that returned these positions.
     pub(super) permit_floors: Option<(Vec<i64>, Instant)>,
-    /// Offset that rotates lanes of equal priority. It advances after each claim that returned jobs.
+    /// Offset that rotates the order of lanes with equal priority. The offset advances after each claim that returned jobs.
     pub(super) turn: usize,
-    /// Claims in flight. Claims under limits stay in flight until their permits are durable.
+    /// Claims in flight. A claim under limits stays in flight until its permits are durable.
     pub(super) in_flight: JoinSet<InFlightClaim>,
-    /// Whether a late scan is in flight in addition to the claims.
+    /// Whether a separate scan for late jobs is in flight. Late jobs are below the floors of their lanes.
     pub(super) late_scan_in_flight: bool,
 }
 
-/// Permits released by jobs that finished on this worker.
+/// Permits that jobs on this worker have released but that have not been reported to the database yet.
 pub(super) struct FreedPermits {
-    /// Leases with finished jobs that have not been reported with a claim yet.
+    /// Leases whose finished jobs no claim has reported to the database yet.
     pub(super) leases: HashSet<Uuid>,
-    /// Whether to report `leases` even if no job can be claimed, and when the last claim was sent.
+    /// Whether to send a report of `leases` even if no job can be claimed.
     pub(super) is_unreported: bool,
+    /// Time at which the last claim was sent.
     pub(super) sent_at: Instant,
 }
 
-/// Delay before released permits are reported if no slot is free for a claim.
+/// Delay after which released permits are reported without a claim if no slot is free.
 const FREED_REPORT_DELAY: Duration = Duration::from_millis(20);
 
-/// Interval at which a claimer waiting for slots checks for slots released by workers of other stores.
+/// Interval at which a waiting claimer checks for free slots, because workers of other stores in this process may have released slots.
 const SLOT_RECHECK: Duration = Duration::from_millis(250);
 
-/// Timeout of waits that a notification ends. Effectively infinite.
+/// Timeout of waits that normally end with a notification. The timeout is long enough to count as infinite.
 pub(super) const FAR_FUTURE: Duration = Duration::from_hours(1);
 
 impl Claimer {
-    /// Creates the claimer of a group. All claimers of a worker share one set of floors.
+    /// Creates the claimer of a lane group. All claimers of a worker share the floors of the lanes.
     pub(super) fn new(context: &Arc<ClaimContext>, group: watch::Receiver<Arc<LaneGroup>>, track: LaneState) -> Self {
         let (waiter, is_limited) = (SlotWaiter::new(group.borrow().hint.wakeup()), group.borrow().is_limited());
         Self {
@@ -84,7 +86,7 @@ impl Claimer {
         }
     }
 
-    /// Runs the claimer until `stop` is cancelled or the group no longer exists. Waits are cancelled, statements are not.
+    /// Runs the claimer until `stop` is cancelled or the group no longer exists. Cancellation interrupts waits, but not statements.
     pub(super) async fn run(mut self, stop: CancellationToken) {
         let mut group = self.adopt_group();
         while !stop.is_cancelled() {
@@ -95,7 +97,8 @@ impl Claimer {
             }
             self.take_notices(&group);
             let Some(until) = self.step(&group).await else { continue };
-            // The group is dropped while waiting, because a pause is not acknowledged before all older group versions are dropped.
+            // A waiting claimer must not hold a version of the group. A pause is acknowledged only after all older versions of the group
+            // are dropped.
             let hint = Arc::clone(&group.hint);
             drop(group);
             tokio::select! {
@@ -126,7 +129,7 @@ impl Claimer {
     fn take_notices(&mut self, group: &LaneGroup) {
         let notice = group.hint.take();
         if notice.jobs && self.timer.is_resting() {
-            // The lanes were empty until this notice, so their aging starts now.
+            // The lanes were empty until this notice, so the waiting time that counts for aging starts now.
             self.track.record_served(group.lanes.iter().map(|lane| lane.id));
         }
         self.timer.record_notice(&notice);
@@ -138,7 +141,8 @@ impl Claimer {
         self.freed.leases.extend(notice.freed);
     }
 
-    /// Sends a claim if one is due. Returns the time of the next step, or `None` to run the next step immediately.
+    /// Runs one step of the claim loop, which sends a claim if one is due. Returns the time of the next step, or `None` to run the next
+    /// step immediately.
     async fn step(&mut self, group: &Arc<LaneGroup>) -> Option<Instant> {
         let now = Instant::now();
         let late_scan_at = self.late_scan_due_at(group, now);
@@ -189,7 +193,7 @@ impl Claimer {
         self.context.fit(&self.track, &mut shares);
         if shares.is_empty() && !reports_freed {
             if reserved.values().any(|promised| promised.count > 0) {
-                // The lanes with free slots hold payloads that do not fit into the remaining memory.
+                // The reserved slots belong to lanes whose payloads do not fit into the remaining memory.
                 self.waiter.leave_all();
             }
             group.hint.fails.store(false, SeqCst);
@@ -202,13 +206,18 @@ impl Claimer {
         None
     }
 
-    /// Returns when the next claim must also scan below the floors, if a late scan is pending.
+    /// Returns the time from which the next claim must also scan below the floors. Returns `None` if no late scan is pending.
     fn late_scan_due_at(&self, group: &LaneGroup, now: Instant) -> Option<Instant> {
         (self.late_scan.is_pending() && !self.scans_separately(group)).then(|| self.late_scan.pending_at().unwrap_or(now))
     }
 
-    /// Returns the maximum number of claims in flight. It is one if jobs must start in order or if the next claim continues where the last
-    /// one ended, and two while claims are full. It is four under limits, where all claims but one are waiting for the disk.
+    /// Returns the maximum number of claims in flight. The first matching case applies:
+    ///
+    /// - one, if jobs must start in order
+    /// - four under limits, because all but one of these claims are waiting for the disk
+    /// - one for fair queues, because each claim continues after the last fair queue of the previous claim
+    /// - two, if the last claim returned as many jobs as requested
+    /// - one otherwise
     fn max_in_flight(&self, group: &LaneGroup) -> usize {
         match (group.is_limited(), group.kind.in_lines || !self.timer.is_full()) {
             _ if self.context.queues.keep_order() => 1,
@@ -218,7 +227,7 @@ impl Claimer {
         }
     }
 
-    /// Waits for permission to send a claim under limits. Reserved slots are released while waiting.
+    /// Acquires a semaphore permit to send a claim under limits. Releases the reserved slots while waiting.
     async fn acquire_limited_claim(&mut self) -> Option<OwnedSemaphorePermit> {
         let limited_claims = Arc::clone(&self.context.limited_claims);
         if let Ok(leave) = Arc::clone(&limited_claims).try_acquire_owned() {
@@ -238,7 +247,7 @@ impl Claimer {
         }
     }
 
-    /// Reserves slots in every queue of the group, because the lanes that hold jobs are not known yet.
+    /// Reserves slots in every queue of the group, because it is not known yet which lanes hold jobs.
     fn reserve(&mut self, group: &LaneGroup) -> (Vec<LaneQuota>, SlotReservations) {
         let mut lanes: Vec<(i32, &Lane)> = Vec::with_capacity(group.lanes.len());
         for lane in order(group.lanes.iter(), self.turn) {
@@ -256,7 +265,7 @@ impl Claimer {
         (shares, reserved)
     }
 
-    /// Waits for `wait`, and hands over the jobs of claims that finish in the meantime.
+    /// Awaits `wait`. Passes the jobs of each claim that finishes during the wait to slots.
     pub(super) async fn land_until<T>(&mut self, wait: impl Future<Output = T>) -> T {
         tokio::pin!(wait);
         loop {

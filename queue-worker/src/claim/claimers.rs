@@ -1,4 +1,4 @@
-//! Starts one claimer per group of lanes and notifies claimers of ready jobs.
+//! Starts one claimer per group of lanes, and notifies claimers when jobs are ready.
 
 use std::{cmp::Reverse, collections::HashMap, sync::Arc};
 
@@ -17,16 +17,17 @@ use crate::{
 /// All claimers of a worker.
 #[derive(Default)]
 pub(super) struct Claimers {
-    /// Senders that publish each claimer's lane group.
+    /// Senders that publish the lane group of each claimer.
     groups: HashMap<LaneGroupKey, watch::Sender<Arc<LaneGroup>>>,
-    /// Running claimers, including stopping claimers whose group no longer exists.
+    /// Tasks of running claimers, including claimers that are stopping because their group no longer exists.
     tasks: TaskTracker,
     /// Cancelled when the worker must stop claiming.
     pub(super) stop: CancellationToken,
 }
 
 impl Claimers {
-    /// Starts a claimer for each new group and publishes the current groups. A claimer whose group no longer exists stops on its own.
+    /// Starts a claimer for each new group and publishes the current version of each group. A claimer stops when its group no longer
+    /// exists.
     pub(super) fn show(&mut self, context: &Arc<ClaimContext>, lanes: &Lanes) {
         self.groups.retain(|key, _| lanes.groups.get(key).is_some());
         for (key, group) in lanes.groups.iter() {
@@ -51,7 +52,8 @@ impl Claimers {
         self.tasks.spawn(async move {
             let start = || {
                 if std::mem::replace(&mut is_again, true) {
-                    // After a panic, all lanes are probed again. Housekeeping gives back jobs that were claimed but not handed over.
+                    // After a panic, the claimer is notified of jobs in all its lanes. Jobs that were claimed but not passed to slots are
+                    // released by housekeeping.
                     let group = group.borrow();
                     group.hint.notify_jobs(group.lanes.iter().map(|lane| lane.id));
                 }
@@ -74,7 +76,7 @@ impl Claimers {
     }
 }
 
-/// Notifies the claimers of the lanes in `holding`, highest priority first. Returns whether any notified claimer was resting.
+/// Notifies the claimers of the lanes that hold jobs (`holding`), highest priority first. Returns whether any notified claimer was resting.
 pub(super) fn notify_holding(lanes: &Lanes, holding: &[i64]) -> bool {
     let holding_lanes = |group: &Arc<LaneGroup>| group.lanes.iter().filter(|lane| lane.is_among(holding)).cloned().collect::<Vec<_>>();
     let to_notify = lanes.groups.iter().filter(|_| !holding.is_empty()).map(|(_, group)| (group, holding_lanes(group)));
@@ -88,14 +90,14 @@ pub(super) fn notify_holding(lanes: &Lanes, holding: &[i64]) -> bool {
     any
 }
 
-/// Returns whether the worker has a single claimer with few lanes. A claim then costs no more than a probe.
+/// Returns whether the worker has only one claimer and the claimer has few lanes. In this case, a claim costs no more than a probe.
 pub(super) fn is_single(lanes: &Lanes) -> bool {
     let mut groups = lanes.groups.iter();
     groups.next().is_some_and(|(_, group)| !group.are_many()) && groups.next().is_none()
 }
 
-/// Notifies active claimers, and a worker's only claimer, without a probe: a claim that is about to return may have missed the new job.
-/// Returns whether any notified claimer was resting.
+/// Notifies active claimers without a probe, because a claim that is about to return may have missed the new job. If the worker has only
+/// one claimer with few lanes, also notifies that claimer. Returns whether any notified claimer was resting.
 pub(super) fn notify_without_probe(lanes: &Lanes) -> bool {
     let (is_single, mut any) = (is_single(lanes), false);
     for (_, group) in lanes.groups.iter() {

@@ -1,4 +1,4 @@
-//! State shared by all claimers of a worker, and the hand-over of claimed jobs to slots.
+//! State shared by all claimers of a worker. Passes claimed jobs to slots.
 
 use std::{
     collections::HashMap,
@@ -20,7 +20,7 @@ use crate::{
     run::Queues,
 };
 
-/// Store, queues, connections and leases that all claimers of a worker share.
+/// State shared by all claimers of a worker: store, queues, connections and leases.
 pub(super) struct ClaimContext {
     pub(super) store: Store,
     /// Maximum number of jobs per claim.
@@ -29,31 +29,32 @@ pub(super) struct ClaimContext {
     pub(super) queues: Arc<Queues>,
     pub(super) notifier: Arc<Notifier>,
     pub(super) identity: watch::Receiver<Identity>,
-    /// Leases with verdicts that have not been written yet.
+    /// Leases that still contain jobs without a written verdict.
     pub(super) held: LeaseRegistry,
-    /// Limits with a slow-down requested by a handler.
+    /// Limits for which a handler has requested a slow-down (a time without new starts).
     pub(super) slow_downs: Arc<SlowDowns>,
-    /// Connections for claims without limits (`claims`) and under limits (`permits`). The latter have a lock timeout of two seconds.
+    /// Idle connections for claims without limits.
     pub(super) claims: Mutex<IdleConnections>,
+    /// Idle connections for claims under limits, with a lock timeout of two seconds.
     pub(super) permits: Mutex<IdleConnections>,
-    /// Semaphore that bounds the number of claims under limits in flight.
+    /// Semaphore that bounds the number of concurrent claims under limits.
     pub(super) limited_claims: Arc<Semaphore>,
-    /// Whether normal claims are paused because of quarantined jobs.
+    /// Whether normal claims are paused while quarantined jobs run.
     pub(super) is_quiet: AtomicBool,
     /// Number of jobs claimed since the poller last read this counter.
     pub(super) taken: AtomicUsize,
 }
 
-/// Maximum number of claims under limits in flight.
+/// Maximum number of concurrent claims under limits per worker.
 pub(super) const MAX_LIMITED_CLAIMS: usize = 6;
 
 impl ClaimContext {
-    /// Returns the identity under which the worker may claim, if any.
+    /// Returns the identity under which the worker can claim jobs, or `None` if the worker is not registered.
     pub(super) fn worker(&self) -> Identity {
         *self.identity.borrow()
     }
 
-    /// Passes claimed jobs to the slots of their queues. Jobs that must not start are given back.
+    /// Passes claimed jobs to the slots of their queues. Releases jobs that must not start.
     pub(super) async fn hand_over(&self, worker: Uuid, reserved: &SlotReservations, batch: ClaimedBatch) {
         let ClaimedBatch { jobs: claimed, unread, .. } = batch;
         let by_queue = by_queue(claimed);
@@ -81,12 +82,14 @@ impl ClaimContext {
             }
         }
         if ours && self.worker() != Some(worker) {
-            // The identity was lost during the hand-over. Jobs pushed after the slots were emptied must not start.
+            // The worker lost its identity while jobs were passed to slots. Jobs that arrived after the slots were emptied must not
+            // start.
             self.queues.abandon();
         }
     }
 
-    /// Reduces each quota to what one claim may return and to what fits into the free payload memory. Lanes without room are removed.
+    /// Reduces each lane's quota to the jobs that one claim may return and that fit into the free payload memory. Removes lanes whose
+    /// jobs do not fit.
     pub(super) fn fit(&self, track: &LaneState, shares: &mut Vec<LaneQuota>) {
         let fits = track.sizes().fit(shares.iter().map(|share| (share.lane, share.most)), self.queues.payload_memory());
         for (share, most) in shares.iter_mut().zip(fits) {
@@ -95,14 +98,14 @@ impl ClaimContext {
         shares.retain(|share| share.most > 0);
     }
 
-    /// Reserves payload memory for the expected size of a claim, if the size is known.
+    /// Reserves payload memory for the expected size of a claim. Returns `None` if the size is not known.
     pub(super) fn reserve_memory(&self, track: &LaneState, request: &ClaimRequest) -> Option<PayloadReservation> {
         let most = |share: &LaneQuota| track.sizes().weight(share.lane, share.most.min(request.most));
         let bytes = request.shares.iter().map(most).max().unwrap_or(0);
         (bytes > 0).then(|| self.queues.payload_memory().reserve(bytes))
     }
 
-    /// Moves lanes that have waited longer than the aging limit to the front, and limits each of these lanes to a tenth of its slots.
+    /// Moves lanes that have waited longer than the aging limit to the front. Reduces the quota of each of these lanes to a tenth.
     pub(super) fn apply_aging(&self, track: &mut LaneState, shares: &mut [LaneQuota]) {
         let Some(aging) = self.aging else { return };
         shares.sort_by_cached_key(|share| !track.is_passed_over(share.lane, aging));
@@ -113,7 +116,8 @@ impl ClaimContext {
         }
     }
 
-    /// Records which lanes were served: the lanes that returned jobs, or all lanes if the claim reached the last one.
+    /// Records which lanes a claim has served, if aging is enabled. A lane is served if the claim returned jobs from the lane. If the
+    /// claim reached the last lane, all lanes are served.
     pub(super) fn record_served(&self, track: &mut LaneState, lanes: &[i64], reached_all: bool, served: impl Iterator<Item = i64>) {
         if self.aging.is_some() {
             let reached = if reached_all { lanes } else { &[] };
@@ -122,12 +126,12 @@ impl ClaimContext {
     }
 }
 
-/// Locks the idle connections. A poisoned lock stays usable, because no update under the lock can be left incomplete.
+/// Locks the idle connections. Ignores poisoning, because a panic cannot leave the list of connections in an inconsistent state.
 pub(super) fn lock(links: &Mutex<IdleConnections>) -> MutexGuard<'_, IdleConnections> {
     links.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Groups jobs by queue. Fast path: most claims return jobs of a single queue.
+/// Groups jobs by queue. The common case of a single queue needs no map.
 fn by_queue(claimed: Vec<LeasedJob>) -> Vec<(Arc<str>, Vec<LeasedJob>)> {
     let Some(first) = claimed.first().map(|job| Arc::clone(&job.job.queue)) else { return Vec::new() };
     if claimed.iter().all(|job| Arc::ptr_eq(&job.job.queue, &first)) {

@@ -5,12 +5,13 @@ use std::time::{Duration, Instant};
 use super::{claimers::notify_holding, poller::Poller};
 use crate::lanes::line_up;
 
-/// Minimum time between moves while claims return jobs. A retried job waits for its turn in the fair queue anyway.
+/// Minimum time between moves into fair queues while claims return jobs. The delay hardly matters for a retried job, which also waits for
+/// its turn in the fair queue.
 const BUSY_INTERVAL: Duration = Duration::from_millis(20);
 
 impl Poller {
-    /// Moves ready jobs into fair queues. Runs before each probe, because a probe sees only jobs in fair queues. The move starts at the
-    /// floors, and below the floors when the late-scan schedule allows.
+    /// Moves ready jobs into fair queues. Must run before each probe, because a probe sees only jobs in fair queues. If the schedule of
+    /// late scans allows a scan now, also moves jobs below the floors.
     pub(super) async fn update_fair_queues(&mut self, is_busy: bool) -> sqlx::Result<()> {
         self.fair_queues.more = false;
         if !self.lanes.any_fair() {

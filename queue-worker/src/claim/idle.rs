@@ -1,4 +1,4 @@
-//! Probes for lanes that hold jobs, and the steps by which an idle worker falls asleep.
+//! Probes lanes for jobs, and lets an idle worker fall asleep.
 
 use std::time::{Duration, Instant};
 
@@ -13,23 +13,25 @@ use crate::{
     live::{SleepState, after_ms},
 };
 
-/// Poll interval of a worker that is falling asleep. It doubles from the first to the second value, until older transactions have ended.
+/// First poll interval of a worker that is falling asleep. The interval doubles while transactions are open that may not have seen the
+/// worker's request for notifications.
 const MIN_IDLE_INTERVAL: Duration = Duration::from_millis(5);
+/// Maximum poll interval of a worker that is falling asleep.
 const MAX_IDLE_INTERVAL: Duration = Duration::from_millis(500);
 
-/// Maximum time between probes of all lanes by an idle worker, in case a notification was lost.
+/// Maximum time between two probes of all lanes by an idle worker. Limits the delay after a lost notification.
 const FULL_PROBE_INTERVAL: Duration = Duration::from_secs(10);
 
 impl Poller {
-    /// Probes lanes and notifies the claimers of lanes with jobs. Returns whether there are new lanes. With `hurry`, lanes whose waiting
-    /// keys have no permit are also probed, because jobs with other keys may have arrived.
+    /// Probes lanes and notifies the claimers of lanes with jobs. Returns whether there are new lanes. With `hurry`, also probes lanes in
+    /// which no waiting key has a permit, because jobs with other keys may have arrived.
     pub(super) async fn probe_lanes(&mut self, hurry: bool) -> sqlx::Result<bool> {
         let when = if self.lanes.groups.any_awaits_notice() { ProbeMode::Now } else { ProbeMode::Never };
         let (seen, _) = self.probe(when, hurry).await?;
         Ok(seen.born)
     }
 
-    /// Probes lanes once. Also returns whether a resting claimer was notified.
+    /// Probes lanes once. Returns the result, and whether a resting claimer was notified.
     async fn probe(&mut self, when: ProbeMode, hurry: bool) -> sqlx::Result<(ProbeResult, bool)> {
         let began = Instant::now();
         self.probed_at = Some(began);
@@ -52,7 +54,7 @@ impl Poller {
             self.late_scan.begin();
             self.late_scan.record_full(began.elapsed(), seen.holding.len());
         } else if seen.is_probed && takes_long && self.late_scan.is_allowed(began) {
-            // Each claimer scans below its own floors, by blocks of the table.
+            // A full scan would take too long, so each claimer scans below its floors, block by block.
             self.late_scan.begin();
             any |= notify_all(&self.lanes);
         } else if seen.is_probed {
@@ -62,12 +64,13 @@ impl Poller {
         Ok((seen, any))
     }
 
-    /// Returns whether some claimer is resting or none is active. While all claimers are active, each finds new jobs without a probe.
+    /// Returns whether the poller may sleep. The poller may sleep if some claimer is resting or no claimer is active. While all claimers
+    /// are active, claimers find new jobs without a probe.
     pub(super) fn may_sleep(&self) -> bool {
         !self.quarantine.is_quiet() && (self.lanes.groups.any_awaits_notice() || !self.lanes.groups.any_is_active())
     }
 
-    /// Polls while the worker is idle. Returns the time of the next poll, or `None` if there may be jobs to claim.
+    /// Polls once if a poll of an idle worker is due. Returns the time of the next poll, or `None` if there may be jobs to claim.
     pub(super) async fn poll_while_idle(&mut self) -> sqlx::Result<Option<Instant>> {
         let is_tried = self.quarantine.due().is_some_and(|at| Instant::now() >= at);
         if self.sleep == SleepState::Awake || self.fair_queues.more || self.lanes.has_more_holding() || is_tried || !self.may_sleep() {
@@ -81,7 +84,8 @@ impl Poller {
             self.has_wakeup = true;
             return Ok(None);
         }
-        // Every lane is probed while falling asleep: a transaction that was open at the announcement may not have seen it.
+        // Every lane is probed while the worker falls asleep. A transaction that was already open may not have seen the worker's row in
+        // `idle`, and then sends no notification.
         let before = self.sleep;
         let closely = before != SleepState::Asleep || self.late_scan.is_pending() || Instant::now() >= self.full_probe_at;
         if closely {
@@ -90,7 +94,7 @@ impl Poller {
         let (seen, any) = self.probe(if closely { ProbeMode::Now } else { ProbeMode::IfPlacesTaken }, false).await?;
         self.sleep = before.at_horizon(seen.horizon);
         let is_solo = |lane: &i64| self.lanes.track.get(*lane).is_some_and(|lane| lane.solo);
-        // New lanes must be probed. After the last step of falling asleep, all lanes are probed once more.
+        // New lanes must be probed. All lanes are also probed once more after the last step of falling asleep.
         self.has_wakeup = seen.born || self.sleep != before;
         if self.has_wakeup || any || seen.holding.iter().any(is_solo) {
             return Ok(None);
@@ -99,21 +103,22 @@ impl Poller {
         Ok(Some(self.sleep_until(pause)))
     }
 
-    /// Returns the next poll interval of a worker that is falling asleep. The interval grows, because a transaction may stay open for
-    /// hours.
+    /// Returns the next poll interval of a worker that is falling asleep. The interval grows, because the worker may have to wait for
+    /// hours for an open transaction.
     fn next_idle_interval(&mut self) -> Duration {
         self.idle_interval = (2 * self.idle_interval).clamp(MIN_IDLE_INTERVAL, MAX_IDLE_INTERVAL).min(self.poll);
         self.idle_interval
     }
 
-    /// Returns when to wake up: after `pause`, or earlier if a scan or a quarantine query is due.
+    /// Returns the time of the next poll. The poll is due after `pause`, or earlier if a late scan or a query for quarantined jobs is
+    /// due.
     fn sleep_until(&mut self, pause: Duration) -> Instant {
         let owed = self.late_scan.pending_at().into_iter().chain(self.quarantine.due());
         self.next_probe_at = owed.fold(self.until(pause), Instant::min);
         self.next_probe_at
     }
 
-    /// Takes the next step of falling asleep, see [`SleepState`]. Producers notify this worker from the first step on. After the last step
+    /// Advances the [`SleepState`] by one step. From the first step on, producers notify this worker of new jobs. After the last step,
     /// the worker probes all lanes once more.
     pub(super) async fn fall_asleep(&mut self, worker: Uuid) -> sqlx::Result<Option<Instant>> {
         if self.sleep == SleepState::Asleep {

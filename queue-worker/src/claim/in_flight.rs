@@ -8,24 +8,24 @@ use crate::{
     run::SlotReservation,
 };
 
-/// Reserved slots by queue.
+/// Reserved slots of each queue.
 pub(super) type SlotReservations = HashMap<Arc<str>, SlotReservation>;
 
-/// Finished round trip of a claim, with the slots and memory reserved for the claim.
+/// Claim whose response has arrived, with the slots and memory reserved for its jobs.
 pub(super) struct InFlightClaim {
     pub(super) link: StoreConnection,
     pub(super) answer: ClaimResponse,
     pub(super) reserved: Arc<SlotReservations>,
-    /// Version of the group from which the claim was built.
+    /// Version of the lane group for which the claim was built.
     pub(super) group: Arc<LaneGroup>,
     pub(super) sent: Instant,
-    /// Whether the claim was a late scan in addition to the normal claims.
+    /// Whether the claim was a scan for late jobs, sent in addition to the normal claims.
     pub(super) is_late_scan: bool,
-    /// Payload memory reserved for the expected size of the claim, if known.
+    /// Payload memory reserved for the expected size of the claim. `None` if the size is not known.
     pub(super) memory: Option<PayloadReservation>,
 }
 
-/// Connections that are not used by a claim.
+/// Connections that no claim is using.
 pub(super) struct IdleConnections {
     pattern: StoreConnection,
     pub(super) idle: Vec<StoreConnection>,

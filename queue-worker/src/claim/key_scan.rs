@@ -1,4 +1,4 @@
-//! Progress of a scan for a key that has a permit, across several claims.
+//! Progress of a scan for a key that has a free permit. A scan can span several claims.
 
 use std::time::{Duration, Instant};
 
@@ -8,16 +8,16 @@ const REST_FACTOR: u32 = 9;
 /// Progress of the scan over the waiting keys under a set of limits.
 #[derive(Default)]
 pub(super) struct KeyScan {
-    /// Scanned fraction of all keys; `u64::MAX` stands for all keys.
+    /// Fraction of all waiting keys that has been scanned, where `u64::MAX` stands for all keys.
     scanned: u64,
     took: Duration,
-    /// Start of the next scan. Set after a complete scan that found no key with a permit.
+    /// Start time of the next scan, set after a complete scan that found no key with a permit.
     resumes_at: Option<Instant>,
 }
 
 impl KeyScan {
-    /// Records a claim that scanned the fraction `part` and found no key with a permit. Returns the start of the next scan, or `None` to
-    /// continue immediately because the scan is incomplete.
+    /// Records a claim that scanned the fraction `part` of the keys and found no key with a permit. If the scan is complete, returns the
+    /// start time of the next scan, which is at least `least` after `now`. Returns `None` to continue an incomplete scan immediately.
     pub(super) fn record_miss(&mut self, part: u64, took: Duration, now: Instant, least: Duration) -> Option<Instant> {
         if let Some(at) = self.resumes_at.filter(|at| now < *at) {
             return Some(at);

@@ -1,5 +1,5 @@
-//! Slow scans below the floors. They run in addition to the normal claims, on a connection of their own, and by blocks of the table where
-//! blocks are faster.
+//! Scans for late jobs, whose places are below the floors of their lanes. Slow scans run in addition to the normal claims, on a separate
+//! connection. A slow scan reads blocks of the table if that is faster than reading the index.
 
 use std::{
     sync::{Arc, atomic::Ordering::Relaxed},
@@ -17,21 +17,24 @@ use crate::{
 /// Maximum number of jobs per late scan.
 const MAX_JOBS: usize = 10;
 
-/// Returns how many jobs per lane of this queue a late scan may return. The number is zero if many jobs are already waiting for slots.
-/// Otherwise it is the number of free slots, but at least one, because newer jobs usually take every slot before a scan is due.
+/// Returns the maximum number of jobs that a late scan may return per lane of this queue. Returns zero if many jobs are already waiting
+/// for slots. Otherwise returns the number of free slots, between one and [`MAX_JOBS`]. The minimum is one because newer jobs usually
+/// take every slot before a scan is due.
 fn late_share(slots: &Slots) -> usize {
     if slots.has_few_queued() { slots.free().clamp(1, MAX_JOBS) } else { 0 }
 }
 
 impl Claimer {
-    /// Returns whether slow scans run in addition to the claims. If jobs must start in order, the claims themselves scan below the floors,
-    /// because two concurrent claims would mix the order. The same applies under limits, and with many lanes, where every claim takes the
-    /// lowest place anyway.
+    /// Returns whether slow late scans run in addition to the claims. Otherwise the claims themselves scan below the floors.
+    ///
+    /// If jobs must start in order, scans do not run separately, because two concurrent statements would mix up the order. Claims under
+    /// limits and claims from many lanes always scan below the floors themselves.
     pub(super) fn scans_separately(&self, group: &LaneGroup) -> bool {
         self.late_scan.is_slow() && !self.context.queues.keep_order() && !group.is_limited() && !group.are_many()
     }
 
-    /// Returns when the next part of a slow scan is due: when overdue if claims are running, otherwise only if a scan is pending.
+    /// Returns when the next part of a separate late scan is due, or `None` if no scan is pending. `claims` states whether a claim is
+    /// due. In this case, an overdue scan is due immediately.
     pub(super) fn separate_scan_at(&self, group: &LaneGroup, claims: bool, now: Instant) -> Option<Instant> {
         if self.late_scan_in_flight || !self.scans_separately(group) {
             return None;
@@ -43,8 +46,8 @@ impl Claimer {
         }
     }
 
-    /// Sends a late scan. The scan returns few jobs and reserves no slots, so that newer jobs still find free slots. If the scan is full,
-    /// the floor falls and the next claims find the remaining jobs.
+    /// Sends a late scan. The scan returns few jobs and reserves no slots, so that newer jobs still find free slots. If the scan returns
+    /// the maximum number of jobs, the floor is lowered and the next claims find the remaining jobs.
     pub(super) fn send_late_scan(&mut self, worker: Uuid, group: &Arc<LaneGroup>) {
         let (mut shares, mut reserved) = (Vec::new(), SlotReservations::new());
         for lane in &group.lanes {
@@ -72,7 +75,7 @@ impl Claimer {
         self.send(request, (group, Arc::new(reserved)), None, None, true);
     }
 
-    /// Records the result of a late scan. If the scan was full for some lane, another claim is due immediately.
+    /// Records the result of a late scan. If the scan returned the maximum number of jobs for some lane, another claim is due immediately.
     pub(super) fn record_late_scan(&mut self, report: ClaimReport, shares: &[LaneQuota], part: Option<BlockScan>) {
         let ClaimReport { count, most, served, took, .. } = report;
         let returned = |share: &LaneQuota| served.iter().filter(|lane| **lane == share.lane).count();

@@ -1,4 +1,5 @@
-//! The poller that finds lanes with ready jobs, one claimer per group of lanes, and the crash quarantine.
+//! Claiming of jobs. The poller finds lanes with ready jobs. Each claimer claims jobs from one group of lanes. The crash quarantine
+//! isolates jobs whose process crashed during an earlier attempt.
 
 mod claim_timer;
 mod claimer;

@@ -1,5 +1,5 @@
-//! Loads pauses and limits: before the first probe under each identity, on notification, and periodically. The poller closes paused lanes
-//! and gives back jobs that have not started. It acknowledges a pause once every claimer applies it.
+//! Loads pauses and limits before the first probe under each worker identity, on notification, and periodically. The poller closes paused
+//! lanes and releases their jobs that have not started. The poller acknowledges a pause once every claimer applies the pause.
 
 use std::time::{Duration, Instant};
 
@@ -11,10 +11,10 @@ use crate::{
     live::{LimitRow, PauseRow, bounded},
 };
 
-/// Maximum time between loads of the pauses, in case a notification was lost.
+/// Maximum time between two loads of the pauses. Limits the delay after a lost notification.
 const PAUSE_REFRESH: Duration = Duration::from_secs(3);
 
-/// Row of `pauses.sql`: the last acknowledged number, with a pause or limit if one exists.
+/// Row of `pauses.sql`: the highest number that the worker has acknowledged, and a pause or limit if there is any.
 #[derive(sqlx::FromRow)]
 struct PauseQueryRow {
     seen: i64,
@@ -42,7 +42,8 @@ impl PauseQueryRow {
 }
 
 impl Poller {
-    /// Loads and acknowledges pauses. Must run before each probe. Returns whether the set of pauses has changed.
+    /// Loads pauses and acknowledges those that every claimer applies. Must run before each probe. Returns whether the set of pauses has
+    /// changed.
     pub(super) async fn apply_pauses(&mut self, worker: Uuid) -> sqlx::Result<bool> {
         self.declare_own_limits().await;
         let (is_notified, unread) = (self.context.notifier.take_control_change(), self.context.queues.pauses().now().is_none());
@@ -51,7 +52,7 @@ impl Poller {
         if let Some(number) = self.pause_watcher.unacknowledged
             && self.context.queues.pauses().are_acknowledged()
         {
-            let statement = sqlx::query(self.context.store.sql(include_str!("../../sql/vouch.sql"))).bind(worker).bind(number);
+            let statement = sqlx::query(self.context.store.sql(include_str!("../../sql/acknowledge_pauses.sql"))).bind(worker).bind(number);
             let acknowledged = bounded(statement.execute(self.link.get().await?)).await;
             self.link.note(acknowledged)?;
             self.pause_watcher.unacknowledged = None;
@@ -59,7 +60,8 @@ impl Poller {
         Ok(changed)
     }
 
-    /// Declares the limits of this worker's code until a declaration has succeeded. A failure delays only jobs under these limits.
+    /// Declares the limits of this worker's code. Does nothing once a declaration has succeeded. A failure delays only jobs under these
+    /// limits.
     async fn declare_own_limits(&mut self) {
         if self.declare_at.is_none_or(|at| Instant::now() < at) {
             return;
@@ -78,7 +80,7 @@ impl Poller {
     }
 
     async fn load_pauses(&mut self, worker: Uuid) -> sqlx::Result<bool> {
-        // Set before the query, so that the next iteration tries again after a failure.
+        // Set before the query, so that the next poll iteration queries again if this query fails.
         self.pause_watcher.refresh_at = Instant::now();
         let statement = sqlx::query_as(self.context.store.sql(include_str!("../../sql/pauses.sql"))).bind(worker);
         let read: sqlx::Result<Vec<PauseQueryRow>> = bounded(statement.fetch_all(self.link.get().await?)).await;

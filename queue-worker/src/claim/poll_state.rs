@@ -1,4 +1,4 @@
-//! State that poll iterations keep between runs: moves into fair queues, pauses, and the crash quarantine.
+//! State of the poller that persists across poll iterations: the schedules of fair queues and pauses, and the crash quarantine.
 
 use std::{
     sync::Arc,
@@ -9,26 +9,26 @@ use queue_core::JobId;
 
 use crate::{lanes::LateScan, run::Slots};
 
-/// Schedule of moves into fair queues.
+/// Schedule for moving jobs into fair queues.
 #[derive(Default)]
 pub(super) struct FairQueueTimer {
-    /// Earliest time of the next move while claims return jobs.
+    /// Earliest time of the next move while claims return jobs. `None` if the next move may run immediately.
     pub(super) not_before: Option<Instant>,
-    /// Whether the last move left ready jobs behind.
+    /// Whether ready jobs remained after the last move.
     pub(super) more: bool,
-    /// Schedule of moves from below the floors.
+    /// Schedule for moving jobs whose places are below the floors.
     pub(super) late_scan: LateScan,
 }
 
-/// Schedule of loading and acknowledging pauses.
+/// Schedule for loading and acknowledging pauses.
 pub(super) struct PauseWatcher {
-    /// Time of the next load without a notification.
+    /// Time at which the pauses are loaded if no notification arrives earlier.
     pub(super) refresh_at: Instant,
     /// Number of the newest pause that has been loaded but not acknowledged.
     pub(super) unacknowledged: Option<i64>,
 }
 
-/// Delay before checking again whether every claimer applies the pauses.
+/// Delay until the next check whether every claimer applies the pauses.
 const ACK_RETRY: Duration = Duration::from_millis(20);
 
 impl PauseWatcher {
@@ -36,26 +36,26 @@ impl PauseWatcher {
         Self { refresh_at: Instant::now(), unacknowledged: None }
     }
 
-    /// Returns the latest time of the next poll iteration: `until`, or earlier if a pause is unacknowledged.
+    /// Returns the latest time of the next poll iteration: `until`, or earlier while a pause is unacknowledged.
     pub(super) fn until(&self, until: Instant) -> Instant {
         self.unacknowledged.map_or(until, |_| until.min(Instant::now() + ACK_RETRY))
     }
 }
 
-/// Interval between checks for running jobs before quarantined jobs start.
+/// Interval at which the worker checks whether jobs are still running, before it starts quarantined jobs.
 pub(super) const IDLE_CHECK_INTERVAL: Duration = Duration::from_millis(2);
 
-/// Schedule and jobs of a worker's crash quarantine.
+/// Schedule and running jobs of a worker's crash quarantine.
 pub(super) struct CrashQuarantine {
-    /// Start of the current pause of normal claims.
+    /// Start of the current pause of normal claims. `None` if normal claims are not paused.
     pub(super) quiet: Option<Instant>,
-    /// Time since which quarantined jobs have been waiting.
+    /// Time since which quarantined jobs have been waiting. `None` if no quarantined jobs are waiting.
     pub(super) waiting: Option<Instant>,
     /// Earliest time of the next query for quarantined jobs.
     pub(super) next: Instant,
     /// Most recently claimed quarantined jobs, with the slots that run them.
     pub(super) running: Vec<(Arc<Slots>, JobId)>,
-    /// Offset that rotates lanes of equal priority.
+    /// Offset that rotates the order of lanes with equal priority.
     pub(super) turn: usize,
 }
 
@@ -68,7 +68,7 @@ impl CrashQuarantine {
         self.quiet.is_some()
     }
 
-    /// Returns when to query again, if quarantined jobs are waiting.
+    /// Returns the time of the next query for quarantined jobs, or `None` if no quarantined jobs are waiting.
     pub(super) fn due(&self) -> Option<Instant> {
         self.waiting.map(|_| self.next)
     }
@@ -77,8 +77,8 @@ impl CrashQuarantine {
         self.running.iter().any(|(slots, id)| slots.holds(*id))
     }
 
-    /// Resumes normal claims for at least the duration of the pause, and at least for `least`. Otherwise one crash with many slow jobs
-    /// would block all other jobs.
+    /// Resumes normal claims until the next query for quarantined jobs. Normal claims run for as long as they were paused, and at least
+    /// for `least`. Without this minimum, one crash with many slow jobs would block all other jobs.
     pub(super) fn yield_to_others(&mut self, least: Duration) {
         let quiet = self.quiet.take().map_or(least, |since| since.elapsed());
         self.next = Instant::now() + quiet.max(least);

@@ -1,5 +1,5 @@
-//! Poll loop of a worker. It promotes due jobs, finds lanes with ready jobs, notifies claimers, and sleeps while the worker is idle. It
-//! claims only quarantined jobs.
+//! Poll loop of a worker. The poller promotes due jobs and finds lanes with ready jobs. It notifies claimers, and sleeps while the worker
+//! is idle. The only jobs that the poller claims are quarantined jobs.
 
 use std::{
     collections::HashSet,
@@ -30,7 +30,7 @@ use crate::{
 /// Outcome of the last promotion of due jobs.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Promotion {
-    /// No job was due, or sessions had all due jobs locked.
+    /// No job was due, or other sessions had locked all due jobs.
     NothingDue,
     /// All due jobs were promoted.
     Done,
@@ -38,33 +38,35 @@ pub(super) enum Promotion {
     MoreDue,
 }
 
-/// Poll loop of a worker.
+/// State of a worker's poll loop.
 pub(crate) struct Poller {
     pub(super) context: Arc<ClaimContext>,
     pub(super) poll: Duration,
     pub(super) lanes: Lanes,
     pub(super) link: StoreConnection,
     pub(super) claimers: Claimers,
-    /// Whether a wake-up has not been followed by a probe yet.
+    /// Whether a wake-up has occurred since the last probe.
     pub(super) has_wakeup: bool,
-    /// Time of the last probe of lanes, and the schedule of probes below the floors.
+    /// Time of the last probe of lanes. `None` before the first probe.
     pub(super) probed_at: Option<Instant>,
+    /// Schedule for probing lanes below their floors.
     pub(super) late_scan: LateScan,
-    /// Schedule of moves into fair queues.
+    /// Schedule for moving jobs into fair queues.
     pub(super) fair_queues: FairQueueTimer,
     /// Worker identity as of the last iteration.
     identity: Identity,
     pub(super) sleep: SleepState,
     /// Current poll interval while the worker is falling asleep.
     pub(super) idle_interval: Duration,
-    /// Time of an idle worker's next probe of all lanes, and of its next poll.
+    /// Time at which an idle worker next probes all lanes.
     pub(super) full_probe_at: Instant,
+    /// Time at which an idle worker next polls.
     pub(super) next_probe_at: Instant,
     traffic: Traffic,
-    /// Whether claimers have been notified since claims last returned jobs. Jobs found without a notification are no reason to poll more
-    /// often.
+    /// Whether claimers have been notified since claims last returned jobs. Jobs that were found without a notification do not shorten
+    /// the poll interval.
     pub(super) has_notified: bool,
-    /// Time of the last notification of claimers without a probe.
+    /// Time at which claimers were last notified without a probe.
     notified_at: Instant,
     pub(super) promoted_at: Instant,
     pub(super) promotion: Promotion,
@@ -72,7 +74,7 @@ pub(crate) struct Poller {
     pub(super) quarantine: CrashQuarantine,
     pub(super) pause_watcher: PauseWatcher,
     pub(super) own_limits: OwnLimits,
-    /// Time at which to declare the limits of this worker's code. `None` once the limits are declared.
+    /// Time of the next attempt to declare the limits of this worker's code. `None` once the limits are declared.
     pub(super) declare_at: Option<Instant>,
 }
 
@@ -85,7 +87,7 @@ const ACTIVE_PROBE_INTERVAL: Duration = Duration::from_millis(10);
 /// Probe interval while jobs arrive in quick succession.
 const DENSE_PROBE_INTERVAL: Duration = Duration::from_millis(2);
 
-/// Time until the next promotion while the next due time is unknown, or while a session has the due jobs locked.
+/// Time until the next promotion while the next due time is unknown, or while another session has locked the due jobs.
 pub(super) const PROMOTE_AGAIN: Duration = BUSY_PROBE_INTERVAL;
 
 /// Maximum time that one iteration spends on promoting due jobs.
@@ -151,10 +153,10 @@ impl Poller {
         }
     }
 
-    /// Runs the poll loop until `stop` is cancelled. Waits are cancelled, statements are not.
+    /// Runs the poll loop until `stop` is cancelled. Cancellation interrupts waits, but not statements.
     pub(crate) async fn run(&mut self, stop: CancellationToken) {
         if self.identity.is_some() {
-            // After a panic, all lanes are probed again. Housekeeping gives back jobs that were claimed but not handed over.
+            // After a panic, all lanes are probed again. Jobs that were claimed but not passed to slots are released by housekeeping.
             self.forget_server();
         }
         self.claimers.stop = stop.clone();
@@ -165,8 +167,8 @@ impl Poller {
             notifier.loop_health().claims.set();
             let now = *identity.borrow_and_update();
             if now != self.identity {
-                // Repeated here because the task that watches the identity may miss a loss of a few milliseconds. Nothing has been claimed
-                // under the new identity yet.
+                // The task that watches the identity also drops the jobs, but may miss a loss that lasts only a few milliseconds. No job
+                // has been claimed under the new identity yet.
                 context.queues.abandon();
                 context.queues.pauses().forget();
                 (self.identity, self.sleep, self.idle_interval) = (now, SleepState::Awake, Duration::ZERO);
@@ -187,7 +189,7 @@ impl Poller {
                 Err(error) => {
                     warn_throttled(&error, "polling for jobs failed; retrying");
                     self.forget_server();
-                    // Wake-ups are ignored here, because each handler that finishes would cause another failing attempt.
+                    // Wake-ups are ignored during this pause. Otherwise each finished handler would cause another failing attempt.
                     let pause = jittered(pause_after(&error));
                     let _ = tokio::time::timeout(pause, stop.cancelled()).await;
                     None
@@ -203,12 +205,12 @@ impl Poller {
         std::mem::replace(&mut self.link, another).close().await;
     }
 
-    /// Runs one iteration. Returns the latest time of the next iteration, or `None` to continue immediately.
+    /// Runs one poll iteration. Returns the latest time of the next iteration, or `None` to continue immediately.
     async fn run_once(&mut self, worker: Uuid, woken: WakeReason) -> sqlx::Result<Option<Instant>> {
         let paused = self.apply_pauses(worker).await?;
         let promoted = self.promote_due().await?;
         let (now, was_quiet) = (Instant::now(), self.quarantine.is_quiet());
-        // Claimers have already been notified of a wake-up whose probe is still pending.
+        // Whether claimers have already been notified of a wake-up whose probe is still pending.
         let had_wakeup = self.has_wakeup && woken != WakeReason::Jobs;
         self.has_wakeup |= woken == WakeReason::Jobs || promoted || paused;
         self.record_traffic(woken, now);
@@ -257,14 +259,15 @@ impl Poller {
         }
     }
 
-    /// Returns whether to probe lanes now. Probes are rare while claimers are active, and never happen while no claimer awaits a notice.
+    /// Returns whether to probe lanes now. Probes are rare while claimers are active, and are not needed while no claimer awaits a
+    /// notice.
     fn must_probe(&self, is_dense: bool) -> bool {
         let groups = &self.lanes.groups;
         let at_once = !groups.any_is_active() && (groups.any_awaits_notice() || self.lanes.are_none());
         let is_time = |pause| self.probed_at.is_none_or(|at| at.elapsed() >= pause);
         match () {
             () if self.has_wakeup => at_once || is_time(ACTIVE_PROBE_INTERVAL),
-            // A worker's only claimer is notified without a probe, so this probe only finds new lanes.
+            // If the worker has only one claimer, the claimer is notified without a probe, so the probe only finds new lanes.
             () if is_dense => {
                 groups.any_awaits_notice()
                     && is_time(if at_once && !is_single(&self.lanes) { DENSE_PROBE_INTERVAL } else { ACTIVE_PROBE_INTERVAL })
@@ -273,7 +276,8 @@ impl Poller {
         }
     }
 
-    /// Records an arrival of jobs: claims returned jobs after a notification, or a wake-up arrived while claimers were active.
+    /// Records an arrival of jobs if jobs have arrived since the last call. Jobs have arrived if claims returned jobs after a
+    /// notification, or if a wake-up occurred while claimers were active.
     fn record_traffic(&mut self, woken: WakeReason, now: Instant) {
         let taken = self.context.taken.swap(0, Relaxed) > 0;
         let hits = (taken && std::mem::take(&mut self.has_notified)) || (woken == WakeReason::Jobs && self.lanes.groups.any_is_active());
@@ -282,14 +286,14 @@ impl Poller {
         }
     }
 
-    /// Forgets everything learned from the current server, because the next connection may reach another server after a failover.
+    /// Discards all state learned from the database server. After a failover, the next connection may reach another server.
     fn forget_server(&mut self) {
         self.context.notifier.loop_health().failing.set_first();
         (self.sleep, self.idle_interval) = (SleepState::Awake, Duration::ZERO);
         self.lanes.forget_server();
         // Scans below the floors become due immediately.
         (self.late_scan, self.fair_queues) = Default::default();
-        // Idle connections have the same age and would fail one by one.
+        // If the server has failed, its idle connections would otherwise fail one by one.
         for links in [&self.context.claims, &self.context.permits] {
             lock(links).idle.clear();
         }
@@ -300,7 +304,7 @@ impl Poller {
         self.context.notifier.due().map_or(poll_at, |due| due.min(poll_at))
     }
 
-    /// Promotes due jobs, if any may be due. Returns whether any job was promoted.
+    /// Promotes due jobs, unless it is known that none is due. Returns whether any job was promoted.
     async fn promote_due(&mut self) -> sqlx::Result<bool> {
         // While the worker is falling asleep or asleep, each probe also returns when the next job is due.
         let dozes = self.sleep == SleepState::Asleep || self.idle_interval > Duration::ZERO;
@@ -332,7 +336,7 @@ impl Poller {
             }
         }
         self.promoted_at = Instant::now();
-        // The next probe reads the exact time. If no probe follows, the worker must not sleep longer than this.
+        // The next probe reads the exact time. If no probe follows, the worker must not sleep longer than this delay.
         self.context.notifier.record_due(PROMOTE_AGAIN);
         Ok(any)
     }

@@ -1,7 +1,7 @@
-//! Crash quarantine: runs jobs whose previous attempt ended with a crash of its process, while no other job runs on this worker.
+//! Crash quarantine: runs jobs whose process crashed during an earlier attempt, while no other job runs on this worker.
 //!
-//! Each poll iteration includes a step of the quarantine. While quarantined jobs run, normal claims are paused, for a few seconds at a time
-//! and at most half of the time.
+//! Each poll iteration includes a quarantine step. While quarantined jobs run, normal claims are paused. A pause lasts a few seconds, and
+//! pauses take at most half of the time.
 
 use std::{
     collections::HashMap,
@@ -21,17 +21,18 @@ use crate::{
     live::bounded,
 };
 
-/// Maximum duration of a pause of normal claims. The pause covers the wait for running jobs and the run of the quarantined jobs.
+/// Maximum duration of a pause of normal claims. The pause includes the wait for other running jobs and the run of the quarantined jobs.
 const MAX_QUIET: Duration = Duration::from_secs(3);
 
-/// Maximum wait for running jobs before quarantined jobs start next to them. Jobs that another crash would make dead letters wait longer,
-/// see [`MAX_WAIT`].
+/// Maximum time to wait for other running jobs. After this time, quarantined jobs start concurrently with these jobs. A job that another
+/// crash would make a dead letter waits longer, up to [`MAX_WAIT`].
 const MAX_DRAIN: Duration = Duration::from_secs(2);
 
-/// Maximum wait of a job that another crash would make a dead letter. After this time the job starts next to other jobs.
+/// Maximum waiting time of a job that another crash would make a dead letter. After this time, the job starts concurrently with other
+/// jobs.
 const MAX_WAIT: Duration = Duration::from_secs(15);
 
-/// Expected time from the claim of quarantined jobs to the start of the jobs, as used by rate limits.
+/// Expected time from the claim of quarantined jobs to their start. A rate limit counts the jobs as started at the end of this time.
 const START_SLACK: Duration = Duration::from_millis(50);
 
 impl Poller {
@@ -48,12 +49,13 @@ impl Poller {
             }
             return Ok(!self.quarantine.is_quiet());
         };
-        // A crash is charged to every job without a written verdict, so the worker counts as idle only without such jobs.
+        // A crash is charged to every job without a written verdict. The worker therefore counts as idle only if no such jobs exist.
         let (is_idle, quiet) = (self.context.held.count() == 0, now - since);
         if quiet < MAX_QUIET && !is_idle && (quiet < MAX_DRAIN || self.quarantine.any_running()) {
             return Ok(false);
         }
-        // Quarantined jobs never start next to earlier ones, because a crash of a new job would be charged to the earlier ones as well.
+        // New quarantined jobs never start while earlier quarantined jobs are running. Otherwise a crash of a new job would also be
+        // charged to the earlier jobs.
         if quiet >= MAX_QUIET || self.quarantine.any_running() || !self.start_quarantined(worker, is_idle).await? {
             self.quarantine.yield_to_others(BUSY_PROBE_INTERVAL);
             self.context.is_quiet.store(false, SeqCst);
@@ -66,7 +68,7 @@ impl Poller {
     async fn find_quarantined(&mut self) -> sqlx::Result<bool> {
         let solo: Vec<i64> = self.lanes.quarantined().map(|lane| lane.id).collect();
         if solo.is_empty() {
-            // The lanes of quarantined jobs may be paused.
+            // Quarantined jobs in paused lanes do not count as waiting.
             self.quarantine.waiting = None;
             return Ok(false);
         }
@@ -83,7 +85,7 @@ impl Poller {
     /// jobs to finish.
     async fn start_quarantined(&mut self, worker: Uuid, is_idle: bool) -> sqlx::Result<bool> {
         let (mut shares, alone) = self.next_quarantined().await?;
-        // Jobs under other limits wait for the next iteration.
+        // One claim covers only lanes under the same limits. Lanes under other limits wait for the next iteration.
         let first = shares.first().map_or(0, |share| share.lane);
         let gates = |lane| self.lanes.groups.of(lane).map(|group| Arc::clone(&group.under.gates));
         shares.retain(|share| gates(share.lane) == gates(first));
@@ -103,7 +105,7 @@ impl Poller {
         if claimed.is_empty() || self.context.worker() != Some(worker) {
             return Ok(false);
         }
-        // Another worker may have claimed the first jobs, so that the remaining jobs include one that must run alone.
+        // Another worker may have claimed the first jobs. The remaining jobs may then include a job that must run alone.
         if is_patient && !is_idle && claimed.iter().any(|job| job.job.crashes > 1) {
             for job in &claimed {
                 if let Some(slots) = self.lanes.track.get(job.job.lane).and_then(|lane| self.context.queues.slots(&lane.queue)) {
@@ -118,7 +120,7 @@ impl Poller {
         Ok(true)
     }
 
-    /// Claims quarantined jobs and waits for the result. No other claim is sent in the meantime.
+    /// Claims quarantined jobs and waits for the result. The poller sends no other claim during the wait.
     async fn claim_quarantined(&mut self, request: ClaimRequest, lane: i64) -> sqlx::Result<ClaimedBatch> {
         let Some(group) = self.lanes.groups.of(lane) else {
             return request.send(&mut self.link, self.context.store).await.read(&mut self.lanes.track);
@@ -134,8 +136,8 @@ impl Poller {
         }))
     }
 
-    /// Returns the lanes to claim from, each with the number of jobs that may run together. If no jobs may run together, returns one lane
-    /// with one job, and `true`.
+    /// Returns the quotas of the next claim, and whether the claimed job must run alone. Each quota is the number of a lane's jobs that
+    /// may run together. If no jobs may run together, returns at most one lane with a quota of one job.
     async fn next_quarantined(&mut self) -> sqlx::Result<(Vec<LaneQuota>, bool)> {
         let solo = order(self.lanes.quarantined(), self.quarantine.turn);
         let queues: HashMap<i64, Arc<str>> = solo.iter().map(|lane| (lane.id, lane.queue.clone())).collect();
@@ -163,15 +165,15 @@ impl Poller {
         Ok((alone.into_iter().collect(), true))
     }
 
-    /// Returns which of `lanes` hold jobs, and how many jobs of each lane may run together.
+    /// Returns the number of jobs that may run together for each of `lanes` that holds jobs. Counts at most `most` jobs per lane.
     async fn count_quarantined(&mut self, lanes: &[i64], most: &[i64]) -> sqlx::Result<HashMap<i64, i64>> {
-        let statement = sqlx::query_as(self.context.store.sql(include_str!("../../sql/suspects.sql"))).bind(lanes).bind(most);
+        let statement = sqlx::query_as(self.context.store.sql(include_str!("../../sql/quarantined.sql"))).bind(lanes).bind(most);
         let found = bounded(statement.fetch_all(self.link.get().await?)).await;
         let mut found: HashMap<i64, i64> = self.link.note(found)?.into_iter().collect();
-        // Jobs whose key has no permit are no reason to pause normal claims.
+        // Normal claims are not paused for jobs whose key has no permit.
         for lane in found.keys().copied().collect::<Vec<_>>() {
             let Some(group) = self.lanes.groups.of(lane).filter(|group| group.under.keyed).cloned() else { continue };
-            let statement = sqlx::query_scalar(self.context.store.sql(include_str!("../../sql/suspects_by_key.sql")));
+            let statement = sqlx::query_scalar(self.context.store.sql(include_str!("../../sql/quarantined_by_key.sql")));
             let has_room = bounded(statement.bind(lane).bind(&group.under.gates[..]).fetch_one(self.link.get().await?)).await;
             if !self.link.note(has_room)? {
                 found.remove(&lane);
@@ -180,8 +182,8 @@ impl Poller {
         Ok(found)
     }
 
-    /// Passes claimed jobs to slots. If another worker claimed the first jobs, the remaining jobs may include one that must run alone. Then
-    /// only the first remaining job starts, and the rest is given back.
+    /// Passes claimed jobs to slots. If another worker claimed the first jobs, the remaining jobs may include a job that must run alone.
+    /// In this case only the first remaining job starts, and the other jobs are released.
     async fn start(&mut self, claimed: Vec<LeasedJob>) {
         let alone = claimed.iter().any(|job| job.job.crashes > 1);
         self.quarantine.running.clear();

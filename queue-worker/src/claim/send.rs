@@ -1,4 +1,4 @@
-//! Sends the claims of a claimer and evaluates the results.
+//! Sends a claimer's claims and evaluates the results.
 
 use std::{
     sync::{
@@ -26,11 +26,11 @@ use crate::{
     run::SlotReservation,
 };
 
-/// Maximum time for which slots stay reserved for a claim under limits. A claim that waits for no lock finishes far sooner.
+/// Maximum duration for which slots stay reserved for a claim under limits. A claim that does not wait for a lock finishes much sooner.
 const SLOT_HOLD: Duration = Duration::from_millis(50);
 
 impl Claimer {
-    /// Sends a claim. A claim under limits also waits for the first round trip. Without lanes, the claim only reports released permits.
+    /// Sends a claim. For a claim under limits, also waits for the first round trip. A claim without lanes only reports released permits.
     pub(super) async fn claim(
         &mut self,
         worker: Uuid,
@@ -78,13 +78,13 @@ impl Claimer {
         };
         match taken {
             Ok(taken) => self.record_report(group, taken, (&reserved, self.freed.sent_at), has_lanes),
-            // The error is handled when the claim itself finishes, shortly after this.
+            // The claim itself finishes shortly afterwards, and its error is handled then.
             Err(_) => self.timer.back_off_until(Instant::now() + FAR_FUTURE),
         }
     }
 
-    /// Returns whether the next claim ignores the floors. With many lanes every claim ignores the floors, because it takes the lowest place
-    /// of each lane.
+    /// Returns whether the next claim ignores the floors, and also finds late jobs. With many lanes, every claim ignores the floors and
+    /// starts at the lowest place of each lane.
     fn scans_from_zero(&self, group: &LaneGroup) -> bool {
         if group.kind.in_lines || self.scans_separately(group) {
             return false;
@@ -99,8 +99,8 @@ impl Claimer {
         LimitRequest { gates, keyed, freed, notifier, slack, floors }
     }
 
-    /// Sends a claim as a task. `report` receives the result of the first round trip. With `is_late_scan`, the claim runs in addition to
-    /// other claims.
+    /// Sends a claim as a task. `report` receives the result of the first round trip. With `is_late_scan`, the claim is a scan for late
+    /// jobs that runs in addition to other claims.
     pub(super) fn send(
         &mut self,
         request: ClaimRequest,
@@ -119,7 +119,7 @@ impl Claimer {
         self.in_flight.spawn(async move {
             let answer = match report {
                 Some(report) => {
-                    // Fails only if the claimer has stopped.
+                    // Sending the report fails only if the claimer has stopped.
                     let claim = request.send_with_report(&mut link, store, |taken| drop(report.send(taken)));
                     tokio::pin!(claim);
                     if let Ok(answer) = tokio::time::timeout(SLOT_HOLD, &mut claim).await {
@@ -144,7 +144,7 @@ impl Claimer {
         self.context.taken.fetch_add(count, Relaxed);
         self.turn = self.turn.wrapping_add(usize::from(count > 0));
         if matches!(room, LimitOutcome::Locked | LimitOutcome::Unknown) {
-            // The claim did not release the permits, so the next claim reports the leases again.
+            // The claim has not released the permits, so the next claim reports the leases again.
             self.freed.leases.extend(freed);
         }
         if has_lanes {
@@ -176,7 +176,7 @@ impl Claimer {
         }
     }
 
-    /// Hands over the jobs of a claim whose result is durable. A failed claim delays only the lanes of its group.
+    /// Passes the jobs of a finished claim to slots. If the claim failed, only the lanes of its group are delayed.
     pub(super) async fn land(&mut self, claim: Result<InFlightClaim, JoinError>) {
         self.late_scan_in_flight &= claim.as_ref().is_ok_and(|claim| !claim.is_late_scan);
         let group = claim.as_ref().ok().map(|claim| Arc::clone(&claim.group));
@@ -188,7 +188,7 @@ impl Claimer {
             warn_throttled(&error, "a claim failed; retrying its lanes within a second, other lanes are not affected");
             self.timer.back_off_until(Instant::now() + jittered(pause_after(&error)));
             self.permit_floors = None;
-            // The next connection may reach another server after a failover.
+            // After a failover, the next connection may reach another server.
             self.track.forget_floors();
         }
     }

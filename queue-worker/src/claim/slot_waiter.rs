@@ -1,4 +1,4 @@
-//! Queues in which a claimer waits for slots. Waiting claimers are served in order of priority.
+//! Lets a claimer wait for free slots of several queues. Waiting claimers are served in priority order.
 
 use std::{
     collections::{HashMap, HashSet, hash_map::Entry},
@@ -14,7 +14,7 @@ use crate::{
     run::{ClaimerHandle, Queues, SlotRequest, SlotReservation, Slots},
 };
 
-/// Queues in which a claimer waits for slots, and the lanes known to be empty.
+/// Queues in which a claimer waits for slots, and lanes that are known to be empty.
 pub(super) struct SlotWaiter {
     claimant: ClaimerHandle,
     slots_by_queue: HashMap<Arc<str>, Arc<Slots>>,
@@ -22,24 +22,24 @@ pub(super) struct SlotWaiter {
     empty: HashSet<i64>,
     /// Time at which `empty` was last cleared. Claims sent before this time add nothing to `empty`.
     emptied_at: Instant,
-    /// Lanes that a probe has reported to hold jobs. Set only if the group has many lanes.
+    /// Lanes that a probe has reported to hold jobs. `None` unless the group has many lanes.
     offered: Option<HashSet<i64>>,
 }
 
 /// Properties shared by lanes that are claimed together.
 #[derive(Clone, Copy, Default)]
 pub(super) struct LaneKind {
-    /// Whether the handlers of these lanes take batches.
+    /// Whether the handlers of these lanes process batches.
     pub(super) takes_batches: bool,
-    /// Whether jobs of these lanes are fairly queued. Few such jobs are claimed in advance.
+    /// Whether the lanes are fair. Only a few jobs of fair lanes are claimed in advance.
     pub(super) in_turn: bool,
 }
 
-/// Priority given to a lane that has waited longer than the aging limit.
+/// Priority of a lane that has waited longer than the aging limit.
 pub(super) const PROMOTED_PRIORITY: i32 = i32::MAX;
 
 impl SlotWaiter {
-    /// Creates the slot waiter of a claimer. `notify` wakes the claimer.
+    /// Creates a claimer's slot waiter. `notify` wakes the claimer.
     pub(super) fn new(notify: &Arc<Notify>) -> Self {
         Self {
             claimant: ClaimerHandle::new(notify),
@@ -50,13 +50,13 @@ impl SlotWaiter {
         }
     }
 
-    /// Forgets which lanes were empty.
+    /// Clears the set of empty lanes.
     pub(super) fn forget_empty(&mut self) {
         self.empty.clear();
         self.emptied_at = Instant::now();
     }
 
-    /// Returns whether the set of empty lanes was last cleared at least `time` ago.
+    /// Returns whether at least `time` has passed since the set of empty lanes was last cleared.
     pub(super) fn is_older_than(&self, time: Duration) -> bool {
         self.emptied_at.elapsed() >= time
     }
@@ -66,12 +66,12 @@ impl SlotWaiter {
         self.offered.as_ref().map_or_else(|| !self.empty.contains(&lane.id), |offered| offered.contains(&lane.id))
     }
 
-    /// Restricts claims to lanes offered by the poller, if there are many lanes. The lanes in `few` are offered initially.
+    /// If there are many lanes, restricts claims to lanes that the poller has offered. The lanes in `few` are offered initially.
     pub(super) fn restrict_to_offered(&mut self, are_many: bool, few: impl Iterator<Item = i64>) {
         self.offered = if are_many { Some(self.offered.take().unwrap_or_else(|| few.collect())) } else { None };
     }
 
-    /// Adds lanes to the offered ones, if claims are restricted to these.
+    /// Adds `lanes` to the offered lanes, if claims are restricted to offered lanes.
     pub(super) fn offer(&mut self, lanes: Vec<i64>) {
         if let Some(offered) = &mut self.offered {
             offered.extend(lanes);
@@ -83,7 +83,7 @@ impl SlotWaiter {
         !self.slots_by_queue.is_empty()
     }
 
-    /// Reserves slots of a queue. The claimer waits for slots if none is free.
+    /// Reserves slots of a queue. If no slot is free, the claimer starts to wait for slots of the queue.
     fn reserve(&mut self, queue: &Arc<str>, slots: &Arc<Slots>, demand: SlotRequest<'_>) -> SlotReservation {
         if !self.slots_by_queue.contains_key(queue) {
             self.slots_by_queue.insert(Arc::clone(queue), Arc::clone(slots));
@@ -91,8 +91,9 @@ impl SlotWaiter {
         slots.reserve(&self.claimant, demand)
     }
 
-    /// Reserves slots for `lanes`, which are ordered by priority: up to `most` per queue, or up to one batch per job type. Lanes with a
-    /// lower priority than those of other waiting claimers are skipped.
+    /// Reserves slots for `lanes`, which must be ordered by priority. Reserves slots for at most `most` jobs per queue. In a claim for
+    /// batch handlers, the limit applies to each job type of a queue. Skips lanes whose priority is lower than that of another waiting
+    /// claimer.
     pub(super) fn reserve_for(
         &mut self,
         queues: &Queues,
@@ -128,8 +129,8 @@ impl SlotWaiter {
         (shares, reserved)
     }
 
-    /// Records the result of a claim. The claimer stops waiting in queues that returned fewer jobs than reserved. Lanes without jobs are
-    /// marked as empty.
+    /// Records the result of a claim. Stops waiting in queues for which the claim returned fewer jobs than slots were reserved. Marks
+    /// lanes without jobs as empty.
     pub(super) fn record_claim(
         &mut self,
         track: &LaneState,
@@ -142,7 +143,7 @@ impl SlotWaiter {
             let is_of_queue = |lane: &i64| track.get(*lane).is_some_and(|lane| lane.queue == *queue);
             let is_full = is_full || served.clone().filter(is_of_queue).count() >= promised.count;
             if self.emptied_at <= sent && (!is_full || promised.above.is_some() || self.offered.is_some()) {
-                // Lanes before the last one that returned jobs are empty.
+                // If the claim is full, only the lanes before the last lane that returned jobs are known to be empty.
                 let (requested, served): (Vec<i64>, HashSet<i64>) =
                     (requested.iter().copied().filter(is_of_queue).collect(), served.clone().collect());
                 let last = requested.iter().rposition(|lane| served.contains(lane)).unwrap_or(0);

@@ -1,5 +1,5 @@
-//! Writes slow-downs of limits to the store. A task of its own does the writing, because a limit's row may be locked and claims must not
-//! wait for the lock.
+//! Writes slow-downs to the store. A slow-down prevents jobs under a limit from starting for a time. A separate task writes slow-downs,
+//! because a limit's row may be locked and claims must not wait for the lock.
 
 use std::{
     sync::Arc,
@@ -17,7 +17,7 @@ use crate::{
 /// Delay before the retry of a failed write.
 const RETRY: Duration = Duration::from_secs(1);
 
-/// Writes each slow-down to the store and never returns. The connection is closed after each write, because slow-downs are rare.
+/// Writes each slow-down to the store, in an endless loop. Closes the connection after each write, because slow-downs are rare.
 pub(crate) async fn write_slow_downs(slow_downs: Arc<SlowDowns>, link: StoreConnection, store: Store, notifier: Arc<Notifier>) {
     loop {
         let slow = slow_downs.next().await;
@@ -25,7 +25,7 @@ pub(crate) async fn write_slow_downs(slow_downs: Arc<SlowDowns>, link: StoreConn
         match write(&slow, &mut link, store).await {
             Ok(()) => {
                 slow_downs.mark_stored(&slow);
-                // From now on, claims find the slow-down in the store.
+                // The slow-down is in the store now, so claims may be sent again.
                 notifier.wake_claimers();
             }
             Err(error) => {

@@ -1,24 +1,25 @@
-//! Detects whether jobs arrive in quick succession. Pure: no database access.
+//! Detects whether jobs arrive in quick succession (dense arrivals). Does not access the database.
 
 use std::time::{Duration, Instant};
 
-/// Detector of job arrivals so dense that polling costs less than notifications. A NOTIFY in every transaction serializes the commits of
-/// producers.
+/// Detector of job arrivals in quick succession. For dense arrivals, polling costs less than notifications, because a NOTIFY in every
+/// transaction serializes the commits of producers.
 #[derive(Default)]
 pub(super) struct Traffic {
-    /// Number of consecutive arrivals, each within [`GAP`] of the previous one.
+    /// Number of consecutive arrivals, each less than [`GAP`] after the previous arrival.
     hits: u32,
     last: Option<Instant>,
 }
 
-/// Number of consecutive arrivals that count as dense. With a lower number, the worker would write and delete the `idle` row for every
-/// small burst.
+/// Minimum number of consecutive arrivals that count as dense. With a lower number, the worker would write and delete its `idle` row for
+/// every small burst.
 const ENOUGH: u32 = 3;
 
-/// Maximum time between consecutive arrivals.
+/// Maximum time between two arrivals that count as consecutive.
 const GAP: Duration = Duration::from_millis(10);
 
-/// Maximum time since the last arrival while claimers are active. Active claimers may return no jobs for lack of slots.
+/// Duration for which arrivals still count as dense after the last arrival, while claimers are active. Active claimers may return no jobs
+/// because no slot is free.
 const LINGER: Duration = Duration::from_millis(250);
 
 impl Traffic {
@@ -28,7 +29,7 @@ impl Traffic {
         *self = Self { hits: if goes_on { self.hits.saturating_add(1) } else { 1 }, last: Some(now) };
     }
 
-    /// Returns whether arrivals are dense at `now`.
+    /// Returns whether arrivals count as dense at `now`.
     pub(super) fn is_dense(&self, now: Instant, is_active: bool) -> bool {
         let gap = if is_active { LINGER } else { GAP };
         self.hits >= ENOUGH && self.last.is_some_and(|last| now.saturating_duration_since(last) < gap)

@@ -1,5 +1,5 @@
-//! Operations on jobs. Jobs named by id are handled one by one, so that a rejected job does not stop the others. Jobs that match a filter
-//! are handled in batches.
+//! Operations on jobs. Jobs named by id are changed one by one, so that a rejected job does not stop the others. Jobs that match a filter
+//! are changed in batches.
 
 use std::{
     io::{BufRead, IsTerminal as _, Write, stderr, stdin},
@@ -8,7 +8,7 @@ use std::{
 
 use queue_core::{
     Error, JobId, JobRef, Store,
-    operate::{self, Act, Acted},
+    operate::{self, Act, OperationOutcome},
 };
 use serde::Serialize;
 use serde_json::{Map, Value, json};
@@ -35,7 +35,7 @@ pub(super) async fn act(settings: &Settings, command: ActCommand<JobId>) -> Resu
         all(&database, store, &request).await.map(|()| ExitCode::SUCCESS)?
     } else {
         let mut answers = ActResults::default();
-        // Rejections are reported at the end, whereas a database failure ends the loop.
+        // Rejections are reported at the end. A database failure ends the loop.
         for id in &request.chosen.ids {
             answers.act((database.pool(), store, *id), id, request.act).await?;
         }
@@ -45,7 +45,7 @@ pub(super) async fn act(settings: &Settings, command: ActCommand<JobId>) -> Resu
     Ok(code)
 }
 
-/// Applies an operation to all jobs that match the filter. A signal stops it after the current batch.
+/// Applies an operation to all jobs that match the filter. A signal stops the operation after the current batch.
 async fn all(database: &Database, store: Store, ActRequest { act, chosen, rate }: &ActRequest<JobId>) -> Result<(), Problem> {
     let (pool, filter, as_json) = (database.pool(), chosen.filter(), chosen.output.json);
     check_filter(database, store, &filter).await?;
@@ -79,7 +79,7 @@ pub(super) fn format_done(act: Act, done: u64, cancelling: u64) -> String {
     format!("{} {}{running}", act.done(), counted_jobs(done, false))
 }
 
-/// Returns whether the operation needs confirmation if it is applied to all jobs.
+/// Returns whether the operation needs confirmation when applied to all jobs.
 pub(super) fn needs_confirmation(act: Act) -> bool {
     matches!(act, Act::Requeue | Act::ForceRequeue | Act::Cancel | Act::Discard)
 }
@@ -87,15 +87,15 @@ pub(super) fn needs_confirmation(act: Act) -> bool {
 /// Maximum number of jobs counted for a preview, unless `--exact` is given.
 pub(super) const COUNT_LIMIT: u64 = 10_000;
 
-/// Returns the line that previews an operation.
+/// Returns the line that previews an operation on `jobs` jobs. A number above `most` is shown as a lower bound.
 pub(super) fn format_preview(act: Act, jobs: u64, most: u64) -> String {
     format!("{} would be {}", counted_jobs(jobs.min(most), jobs > most), act.done())
 }
 
-/// Hint for scripts, which cannot confirm an operation.
+/// Suggested fix for scripts, which cannot answer the confirmation prompt.
 pub(super) const CONFIRM_HINT: &str = "pass `--yes`, or `--dry-run` to count the jobs";
 
-/// Asks the user on the terminal for confirmation. Without a terminal, returns a usage error with `fix` as the remedy.
+/// Asks the user for confirmation. If stdin is not a terminal, returns a usage error that suggests `fix`.
 pub(super) fn confirm(what: &str, fix: &str) -> Result<(), Problem> {
     prompt((what, fix), &mut stdin().lock(), &mut stderr(), stdin().is_terminal())
 }
@@ -104,7 +104,7 @@ fn prompt((what, fix): (&str, &str), answers: &mut impl BufRead, terminal: &mut 
     if !is_terminal {
         return Err(Problem::usage(format!("{what}, and stdin is not a terminal to confirm; {fix}")));
     }
-    // If stderr is closed, the question is not shown. No answer counts as no.
+    // If stderr is closed, the question is not shown. An empty answer counts as no.
     let _ = write!(terminal, "{what}. Continue? [y/N] ");
     let mut answer = String::new();
     answers.read_line(&mut answer).map_err(Problem::failed)?;
@@ -124,7 +124,7 @@ struct RefusedJob {
     message: String,
 }
 
-/// Results of an operation on named jobs: changed, cancelling and rejected jobs.
+/// Results of an operation on named jobs: ids of the changed and the cancelling jobs, and rejected jobs with the reasons.
 #[derive(Default)]
 pub(super) struct ActResults {
     done: Vec<String>,
@@ -133,13 +133,14 @@ pub(super) struct ActResults {
 }
 
 impl ActResults {
-    /// Applies the operation to one job and records it in the audit log. A rejection is recorded as a result, not returned as an error.
+    /// Applies the operation to one job and records the operation in the audit log. A rejection is recorded as a result, not returned as
+    /// an error.
     pub(super) async fn act(&mut self, (pool, store, id): (&PgPool, Store, JobId), name: &impl JobName, act: Act) -> Result<(), Problem> {
         let mut tx = AuditedTransaction::begin(pool, store).await?;
         match JobRef::from_id(id).in_store(store).act(&mut *tx, act).await {
             Ok(acted) => {
                 tx.commit(act.done(), format!("job {id}"), 1).await?;
-                if acted == Acted::Cancelling { &mut self.cancelling } else { &mut self.done }.push(name.to_string());
+                if acted == OperationOutcome::Cancelling { &mut self.cancelling } else { &mut self.done }.push(name.to_string());
             }
             Err(error @ (Error::NotFound { .. } | Error::WrongState { .. } | Error::Locked { .. } | Error::KeyTaken { .. })) => {
                 let reason = error.to_string();
@@ -150,7 +151,7 @@ impl ActResults {
         Ok(())
     }
 
-    /// Prints the results and returns the exit code. If `document` is given, prints the results as JSON merged into it.
+    /// Prints the results and returns the exit code. With `document`, prints the results as JSON, merged into the document.
     pub(super) fn print(self, act: Act, document: Option<Map<String, Value>>) -> Result<ExitCode, Problem> {
         let Self { done, cancelling, refused } = self;
         if let Some(mut document) = document {

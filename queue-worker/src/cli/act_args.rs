@@ -1,4 +1,4 @@
-//! Arguments of the operations on jobs. Their doc comments are the help texts.
+//! Arguments of the operations on jobs. The doc comments of the arguments are their help texts.
 
 use chrono::{DateTime, Utc};
 use clap::Subcommand;
@@ -14,34 +14,35 @@ use super::{
 
 #[derive(Subcommand)]
 pub(super) enum ActCommand<I: JobName> {
-    /// Make jobs ready again with all their attempts: with --all dead letters, by ids also completed, cancelled and expired jobs
+    /// Make dead letters ready again with all their attempts; by id also completed, cancelled and expired jobs
     #[command(after_long_help = I::examples(REQUEUE))]
     Requeue {
         #[command(flatten)]
         chosen: JobSelection<I>,
-        /// With --all: maximum rate, such as 50/s or 10/m
+        /// With --all: maximum number of jobs per second or minute, such as 50/s or 10/m
         #[arg(long, value_name = "RATE", value_parser = rate)]
         rate: Option<f64>,
-        /// Requeue even if another job has taken the uniqueness key; otherwise such a job is rejected, or skipped with --all
+        /// Requeue even if another job holds the uniqueness key; without this option such a job is rejected, or skipped with --all
         #[arg(long)]
         force: bool,
     },
-    /// Cancel jobs that are ready, scheduled, blocked, parked or running; running handlers are asked to stop, and dropped if they do not
+    /// Cancel jobs that are ready, scheduled, blocked, parked or running; a running handler is requested to stop, and dropped if it does
+    /// not stop
     #[command(after_long_help = I::examples(CANCEL))]
     Cancel(JobSelection<I>),
-    /// Set the due time of ready or scheduled jobs, later or earlier
+    /// Set the due time of ready or scheduled jobs to a later or earlier time
     #[command(after_long_help = I::examples(RESCHEDULE))]
     Reschedule {
-        /// Due time, as 2026-12-24T18:00:00Z; a time in the past means now
+        /// Due time, such as 2026-12-24T18:00:00Z; a time in the past means now
         #[arg(long, value_name = "TIME", value_parser = time)]
         at: DateTime<Utc>,
         #[command(flatten)]
         chosen: JobSelection<I>,
     },
-    /// Postpone ready or scheduled jobs by a duration from now
+    /// Make ready or scheduled jobs due after a delay from now
     #[command(after_long_help = I::examples(SNOOZE))]
     Snooze {
-        /// Delay from now, by the database's clock: at most 100 years (36500d)
+        /// Delay from now by the database's clock, at most 100 years (36500d)
         #[arg(long, value_name = "DURATION", allow_hyphen_values = true)]
         by: Span,
         #[command(flatten)]
@@ -53,7 +54,7 @@ pub(super) enum ActCommand<I: JobName> {
     /// Change the priority of ready or scheduled jobs
     #[command(after_long_help = I::examples(PRIORITY))]
     Priority {
-        /// Priority, -32768 to 32767; higher runs first
+        /// Priority from -32768 to 32767; higher priorities run first
         #[arg(long, value_name = "N", value_parser = priority, allow_hyphen_values = true)]
         to: i16,
         #[command(flatten)]

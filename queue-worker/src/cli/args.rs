@@ -1,4 +1,4 @@
-//! Arguments of the command line. Their doc comments are the help texts.
+//! Command-line arguments. The doc comments of the arguments are their help texts.
 
 use std::path::PathBuf;
 
@@ -24,7 +24,7 @@ use super::{
     values::{ExactArgs, NewCapacity, NewWeight, OutputArgs, id, new_capacity, new_weight},
 };
 
-/// Runs and operates a job queue that lives in PostgreSQL.
+/// Runs and operates a job queue on PostgreSQL.
 #[derive(Parser)]
 #[command(
     name = "queue-worker",
@@ -36,7 +36,7 @@ use super::{
     max_term_width = 110
 )]
 pub(super) struct Args {
-    /// Settings file; default ./queue.toml if there is one
+    /// Settings file (default: ./queue.toml, if that file exists)
     #[arg(long, global = true, env = "QUEUE_CONFIG", value_name = "FILE", help_heading = GLOBAL_HEADING)]
     pub(super) config: Option<PathBuf>,
     #[command(flatten)]
@@ -93,7 +93,7 @@ A second signal, at least a second later, ends the process immediately.")]
         #[command(flatten)]
         dashboard: DashboardSettings,
     },
-    /// Serve the dashboard, its pages and its JSON API, until SIGTERM or SIGINT
+    /// Serve the dashboard (pages and JSON API) until SIGTERM or SIGINT
     #[cfg(feature = "dashboard")]
     #[command(after_long_help = "\
 Examples:
@@ -104,13 +104,13 @@ Examples:
 An address that other machines can reach requires a token. The dashboard has three connections of its own. Browsers must address it by
 a name of this machine, or by one given with --dashboard-host.")]
     Dashboard {
-        /// Address to listen on; default 127.0.0.1:7070
+        /// Address to listen on (default: 127.0.0.1:7070)
         #[arg(long, value_name = "ADDR", value_parser = super::values::address)]
         addr: Option<std::net::SocketAddr>,
         #[command(flatten)]
         dashboard: DashboardSettings,
     },
-    /// Create the tables or update them to this release
+    /// Create a store's tables or update them to this release
     #[command(after_long_help = "\
 Examples:
   queue-worker migrate                              apply missing migrations; safe to repeat, and from several machines concurrently
@@ -122,7 +122,7 @@ Examples:
         #[command(subcommand)]
         step: Option<MigrateStep>,
     },
-    /// Create the roles of a store or update their privileges: producer, worker, reader, operator, owner
+    /// Create a store's roles (producer, worker, reader, operator, owner) or update their privileges
     #[command(after_long_help = "\
 Examples:
   queue-worker roles                                create queue_producer and the others; then: grant queue_producer to web
@@ -138,7 +138,7 @@ Run it again after each migration. It requires a user that may create roles and 
 The time it takes does not depend on the number of jobs. A number with a + is a lower bound, because counting stops there;
 for finished jobs even 0+ is possible. With --json such a number has \"partial\": true.")]
     Stats {
-        /// Show all queues and types, not only the 50 with the most jobs
+        /// Show all queues and types instead of the 50 with the most jobs
         #[arg(long)]
         all: bool,
         #[command(flatten)]
@@ -163,7 +163,7 @@ Examples:
   queue-worker list --queue mail --before 1879032461361152001    the page after this job
   queue-worker list --state dead --json | jq -r '.jobs[].id'")]
     List(ListArgs),
-    /// Follow jobs as they change, one line per change, until Ctrl-C; or one job until it is finished
+    /// Follow jobs until Ctrl-C, one line per change; with an id, follow one job until it is finished
     #[command(after_long_help = "\
 Examples:
   queue-worker tail                                 all changes, starting with the last 10 jobs
@@ -188,7 +188,7 @@ It polls the newest 500 jobs and 500 running ones twice a second. Under higher l
         #[command(flatten)]
         output: OutputArgs,
     },
-    /// Explain why a job is not running, most likely cause first, and how to fix it
+    /// Explain why a job is not running, most likely cause first, and suggest fixes
     #[command(after_long_help = "\
 The first line is the main cause. Other causes, the errors of attempts, and fixes (commands, SQL or advice) follow. For a finished job it
 shows how the job ended. It only reads, does not wait for locks, and never shows payloads.
@@ -205,7 +205,7 @@ Exit code 3 if the job does not exist; the answer then explains that.")]
         #[command(flatten)]
         output: OutputArgs,
     },
-    /// Monitor queues, workers and running jobs on a terminal, updated every second, until `q`
+    /// Monitor queues, workers and running jobs on a terminal, updated every second; `q` quits
     #[cfg(feature = "top")]
     #[command(after_long_help = "\
 Keys: q quits, arrows and page up and down scroll, tab selects the next panel, s sorts queues by another column.
@@ -213,10 +213,10 @@ Keys: q quits, arrows and page up and down scroll, tab selects the next panel, s
 It only reads, the same data as `stats` and `history`. While the database is unavailable it shows the error and the last data.
 Exit code 2 without a terminal.")]
     Top,
-    /// Run a job's handler here, in a transaction that is rolled back, and report the result; the job is not changed
+    /// Run a job's handler in this process, roll back its transaction, and report the result; the job is not changed
     #[command(after_long_help = try_one::MANUAL)]
     Try(TryArgs),
-    /// Check the store and its server: report problems, their consequences and their fixes
+    /// Check the store and its server, and report problems, their consequences and fixes
     #[command(after_long_help = "\
 Examples:
   queue-worker doctor
@@ -229,10 +229,10 @@ Exit codes: 0 nothing is broken, 1 with --strict if there are warnings, 2 someth
     Doctor(DoctorArgs),
     #[command(flatten)]
     Act(ActCommand<JobId>),
-    /// Manage many stores: list stores, place and move tenants, run commands over all stores
+    /// Manage many stores: list stores, place and move tenants, run commands on all stores
     #[command(after_long_help = stores::MANUAL)]
     Stores(StoresArgs),
-    /// Show the jobs of a flow and their dependencies, or cancel the jobs
+    /// Show the jobs of a flow and their dependencies, or cancel these jobs
     #[command(after_long_help = flow::MANUAL)]
     Flow(FlowArgs),
     /// Send a signal to a durable job; a job that is waiting for the signal continues
@@ -246,7 +246,7 @@ Examples:
 
 Memory use does not depend on the number of jobs.")]
     Export(ExportArgs),
-    /// Stop workers from starting jobs of a queue, a job type or everything; running jobs finish
+    /// Stop workers from starting jobs (of a queue, of a job type, or all jobs); running jobs finish
     #[command(after_long_help = "\
 Examples:
   queue-worker pause --queue mail --reason 'the mail server is moving'
@@ -256,13 +256,14 @@ Examples:
 It lasts until `resume`, across restarts of workers and servers. Waiting jobs stay ready. Jobs that are claimed but not started are given
 back without counting an attempt. `pauses` lists pauses. Ctrl-C ends the wait, not the pause.")]
     Pause(PauseArgs),
-    /// End the pause of a queue, a job type or everything
+    /// End a pause (of a queue, of a job type, or of all jobs)
     #[command(after_long_help = "\
 Examples:
   queue-worker resume --queue mail
   queue-worker resume --all                         ends `pause --all`; a queue paused separately stays paused")]
     Resume(PauseScopeArgs),
-    /// List pauses: since when, by whom, why, number of ready jobs that are waiting, number of workers that have not stopped yet
+    /// List pauses with their start, operator and reason, the number of waiting ready jobs, and the number of workers that may still
+    /// start these jobs
     Pauses(OutputArgs),
     /// Manage schedules, which enqueue jobs at set times
     #[command(after_long_help = "\
@@ -275,7 +276,7 @@ Examples:
         #[command(subcommand)]
         command: CronCommand,
     },
-    /// Show limits on running jobs and on starts, with their usage; set them for all workers
+    /// Show limits on running jobs and on job starts, with their usage; set limits for all workers
     #[command(after_long_help = "\
 Examples:
   queue-worker limits                               limits in force, who set them, their usage, waiting jobs
@@ -294,7 +295,7 @@ Limits set here override code until they are unset, also across deployments. The
         #[command(flatten)]
         output: OutputArgs,
     },
-    /// Show the capacity of queues and the number of waiting jobs; set a capacity
+    /// Show the capacity of queues and the number of waiting jobs; set a queue's capacity
     #[command(after_long_help = "\
 Examples:
   queue-worker capacity                             queues with a capacity
@@ -303,9 +304,9 @@ Examples:
 
 A number with a + is a lower bound, because counting stops there.")]
     Capacity {
-        /// Only this queue
+        /// Show only this queue
         queue: Option<String>,
-        /// Maximum number of waiting jobs, or `none`
+        /// New maximum number of waiting jobs, or `none`
         #[arg(value_name = "N|none", value_parser = new_capacity)]
         capacity: Option<NewCapacity>,
         #[command(flatten)]
@@ -313,19 +314,19 @@ A number with a + is a lower bound, because counting stops there.")]
         #[command(flatten)]
         output: OutputArgs,
     },
-    /// Show the fair keys with a weight; set a weight
+    /// Show the weights of fair keys; set a key's weight
     #[command(after_long_help = "\
 Examples:
   queue-worker weight                               fair keys with a weight
   queue-worker weight render acme 3                 jobs of `acme` get three turns per turn of any other key
   queue-worker weight render acme none              the same number of turns as any other key")]
     Weight {
-        /// Only jobs stored under this type
+        /// Show only the weights of this job type, by its stored name
         #[arg(value_name = "TYPE")]
         job_type: Option<String>,
-        /// Only this fair key
+        /// Show only this fair key
         key: Option<String>,
-        /// Number of turns per turn of any other key, from 1 to 1000, or `none`
+        /// Number of turns of the key for each turn of a key without a weight, from 1 to 1000, or `none` for 1
         #[arg(value_name = "N|none", value_parser = new_weight)]
         weight: Option<NewWeight>,
         #[command(flatten)]
@@ -344,16 +345,16 @@ impl Command {
 
 #[derive(clap::Args)]
 pub(super) struct RolesArgs {
-    /// Print the SQL; needs no database
+    /// Print the SQL without connecting to a database
     #[arg(long)]
     pub(super) print: bool,
-    /// Prefix of the role names; default: the schema
+    /// Prefix of the role names (default: the schema)
     #[arg(long, value_name = "NAME", conflicts_with = "producer")]
     pub(super) prefix: Option<String>,
-    /// Create this role instead: a producer restricted to some queues
+    /// Create only this role: a producer restricted to the queues given with --queue
     #[arg(long, value_name = "ROLE", requires = "queues")]
     pub(super) producer: Option<String>,
-    /// Queue that the producer may enqueue into; may be repeated
+    /// Queue that the producer can enqueue into; may be repeated
     #[arg(long = "queue", id = "queues", value_name = "QUEUE", requires = "producer")]
     pub(super) queues: Vec<String>,
     #[command(flatten)]
@@ -364,7 +365,7 @@ pub(super) struct RolesArgs {
 pub(super) enum MigrateStep {
     /// Apply missing migrations (the default)
     Run,
-    /// Print the SQL of a new store; needs no database
+    /// Print the SQL of a new store without connecting to a database
     Print,
     /// Show which migrations are applied
     Status,

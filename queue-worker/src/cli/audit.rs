@@ -1,5 +1,4 @@
-//! Audit log of the command line. Operations are recorded in `queue.audit`, in the transaction that performs them. The dashboard does the
-//! same.
+//! Audit log of the command line. The transaction that performs an operation also records it in `queue.audit`, as on the dashboard.
 
 use std::ops::{Deref, DerefMut};
 
@@ -11,7 +10,8 @@ use sqlx::{PgConnection, PgPool, Postgres, Transaction};
 
 use super::problem::Problem;
 
-/// Statement that begins the transaction of an operation. Read committed has no serialization failures, regardless of the login's default.
+/// Statement that begins an operation's transaction. The isolation level is set explicitly, because the role's default level may cause
+/// serialization failures.
 const BEGIN: &str = "begin isolation level read committed";
 
 /// Transaction that records its operation in the audit log on commit, and rolls back on drop.
@@ -25,9 +25,9 @@ impl AuditedTransaction {
         Ok(Self { transaction: pool.begin_with(BEGIN).await?, store })
     }
 
-    /// Commits the transaction with an audit record of the operation, its object and the number of jobs.
+    /// Commits the transaction with an audit record, which contains the operation, its object and the number of jobs.
     pub(super) async fn commit(mut self, act: &str, what: impl Into<String>, jobs: u64) -> Result<(), Problem> {
-        operate::note_act(&mut *self.transaction, self.store, &audit_note(act, what), jobs).await?;
+        operate::record_operation(&mut *self.transaction, self.store, &audit_note(act, what), jobs).await?;
         Ok(self.transaction.commit().await?)
     }
 }
@@ -51,8 +51,8 @@ pub(super) fn audit_note(act: &str, what: impl Into<String>) -> Note {
     Note { actor: current_actor(), act: act.to_owned(), what: what.into() }
 }
 
-/// Returns the actor as `ada@host, by the command line`. The name comes from the environment, so the user can forge it. The database role
-/// is recorded separately.
+/// Returns the actor, such as `ada@host, by the command line`. The user name comes from the environment and can be forged. The audit log
+/// therefore also records the database role.
 fn current_actor() -> String {
     let setting = |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(|value| value.to_string_lossy().into_owned());
     let user = ["SUDO_USER", "USER", "LOGNAME", "USERNAME"].into_iter().find_map(setting).or_else(user_id);
@@ -62,10 +62,10 @@ fn current_actor() -> String {
     format!("{who}, by the command line")
 }
 
-/// Maximum length of the name in characters. The suffix must fit too, because an actor has at most 100 characters.
+/// Maximum length of the name in characters. An actor with its suffix has at most 100 characters.
 const MAX_NAME: usize = 70;
 
-/// Returns the user id, for environments without a user name such as containers.
+/// Returns the user id, for environments such as containers that have no user name.
 #[cfg(unix)]
 fn user_id() -> Option<String> {
     use std::os::unix::fs::MetadataExt as _;

@@ -13,7 +13,7 @@ use super::{
     values::{ExactArgs, NewCapacity, counted},
 };
 
-/// Sets the capacity of a queue, if one is given, and prints the capacity of that queue or of all queues.
+/// Sets the queue's capacity if `new` is given. Prints the capacity of `queue`, or of all queues.
 pub(super) async fn capacity(
     settings: &Settings,
     queue: Option<&str>,
@@ -22,7 +22,7 @@ pub(super) async fn capacity(
     as_json: bool,
 ) -> Result<(), Problem> {
     let (database, store) = open_store(settings).await?;
-    // The name is checked before the capacity is set, because the store knows every queue with a capacity.
+    // The name is checked before the capacity is set. Afterwards the store knows every name with a capacity, even a misspelt one.
     check_queue(&database, store, queue).await?;
     if let (Some(queue), Some(NewCapacity(capacity))) = (queue, new) {
         let mut tx = AuditedTransaction::begin(database.pool(), store).await?;

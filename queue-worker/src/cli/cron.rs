@@ -30,7 +30,7 @@ pub(super) enum CronCommand {
         #[command(flatten)]
         output: OutputArgs,
     },
-    /// Create a schedule, or change the existing one with this name
+    /// Create a schedule, or change the schedule with this name
     #[command(after_long_help = "\
 Examples:
   queue-worker cron add report_eu --type report --payload '{\"region\": \"eu\"}' --cron '30 4 * * MON-FRI' --tz Europe/Berlin
@@ -45,38 +45,38 @@ Examples:
         /// Payload of the schedule's jobs, as JSON
         #[arg(long, value_name = "JSON", default_value = "{}", value_parser = payload)]
         payload: Value,
-        /// Payload version
+        /// Version of the payload
         #[arg(long, value_name = "N", value_parser = payload_version, default_value_t = 1)]
         payload_version: u16,
         #[command(flatten)]
         timing: TimingArgs,
-        /// Policy for ticks missed because no worker was running: `coalesce` (one job for all), `skip` or `catch_up(N)`
+        /// Policy for ticks missed because no worker was running: `coalesce` (one job for all missed ticks), `skip` or `catch_up(N)`
         #[arg(long, value_name = "POLICY", value_parser = missed, default_value = "coalesce")]
         missed: Missed,
-        /// How late a tick may be before it counts as missed; default 1m
+        /// Delay after which a tick counts as missed (default: 1m)
         #[arg(long, value_name = "DURATION")]
         grace: Option<Span>,
-        /// Policy for a tick while a job of an earlier tick is not finished: `skip`, `allow` or `queue`
+        /// Policy for a tick while a job of an earlier tick is unfinished: `skip`, `allow` or `queue`
         #[arg(long, value_name = "POLICY", value_parser = overlap, default_value = "skip")]
         overlap: Overlap,
-        /// Delay each job by a random duration up to this
+        /// Maximum random delay of each job
         #[arg(long, value_name = "DURATION")]
         jitter: Option<Span>,
         /// If the payload changes, cancel failed jobs of the schedule that are waiting for a retry
         #[arg(long)]
         supersede: bool,
     },
-    /// Delete a schedule; its jobs stay
+    /// Delete a schedule and keep its jobs
     Remove(ScheduleArgs),
-    /// Stop the ticks of a schedule until `resume`, also across deployments
+    /// Pause a schedule until `resume`, even across deployments
     Pause(ScheduleArgs),
-    /// Resume a schedule with the next tick
+    /// Resume a paused schedule with its next tick
     Resume(ScheduleArgs),
     /// Enqueue a job of a schedule now
     Run(ScheduleArgs),
     /// Skip the next tick of a schedule
     Skip(ScheduleArgs),
-    /// Print the next ticks of a schedule, or of an expression, which needs no database
+    /// Print the next ticks of a schedule or an expression; an expression needs no database
     #[command(after_long_help = "\
 Examples:
   queue-worker cron next report_eu
@@ -87,7 +87,7 @@ Examples:
         name: Option<String>,
         #[command(flatten)]
         timing: NextArgs,
-        /// Number of ticks
+        /// Number of ticks to print
         #[arg(long, value_name = "N", default_value_t = 5, value_parser = whole_in::<u16>(1..=u16::MAX.into()))]
         count: u16,
         #[command(flatten)]
@@ -108,24 +108,24 @@ pub(super) struct TimingArgs {
     /// Cron expression: minute, hour, day of the month, month, day of the week
     #[arg(long, value_name = "EXPRESSION", conflicts_with = "every")]
     cron: Option<String>,
-    /// Interval; the ticks are at its multiples since 1970
+    /// Interval between ticks; ticks are at multiples of the interval since 1970
     #[arg(long, value_name = "DURATION", value_parser = interval)]
     every: Option<Span>,
-    /// Time zone of the expression; default UTC
+    /// Time zone of the expression (default: UTC)
     #[arg(long, value_name = "ZONE", requires = "cron", conflicts_with = "every")]
     tz: Option<String>,
 }
 
-/// Optional timing arguments of `next`.
+/// Optional timing arguments of `cron next`.
 #[derive(clap::Args)]
 pub(super) struct NextArgs {
     /// Cron expression
     #[arg(long, value_name = "EXPRESSION", conflicts_with = "every")]
     cron: Option<String>,
-    /// Interval
+    /// Interval between ticks
     #[arg(long, value_name = "DURATION", value_parser = interval)]
     every: Option<Span>,
-    /// Time zone of the expression; default UTC
+    /// Time zone of the expression (default: UTC)
     #[arg(long, value_name = "ZONE", requires = "cron", conflicts_with = "every")]
     tz: Option<String>,
 }
@@ -134,7 +134,7 @@ fn payload(text: &str) -> Result<Value, String> {
     serde_json::from_str(text).map_err(|error| format!("the payload is not JSON: {error}"))
 }
 
-/// Parses an interval. Rejects months and years, for which a cron expression is needed.
+/// Parses an interval. Rejects months and years, which need a cron expression.
 fn interval(text: &str) -> Result<Span, String> {
     if has_calendar_unit(text) {
         return Err("months and years differ in length; use `--cron '0 0 1 * *'` or `--cron @yearly`".to_owned());
@@ -167,7 +167,7 @@ fn build_schedule(cron: Option<String>, every: Option<Span>, tz: Option<String>)
     }
 }
 
-/// Maximum number of past ticks shown, and of future ticks shown.
+/// Maximum number of ticks shown, separately for past and future ticks.
 const SHOWN_TICKS: u16 = 10;
 
 pub(super) async fn cron(settings: &Settings, command: CronCommand) -> Result<(), Problem> {
@@ -232,7 +232,7 @@ pub(super) async fn cron(settings: &Settings, command: CronCommand) -> Result<()
     done
 }
 
-/// Kind of change to an existing schedule.
+/// Change that a command makes to an existing schedule.
 #[derive(Clone, Copy)]
 enum ScheduleChange {
     Remove,
@@ -260,7 +260,7 @@ async fn change(
     print_change(name, done, &what, output.json)
 }
 
-/// Prints a change to a schedule, as text or as JSON.
+/// Prints the change to a schedule as text or as JSON.
 fn print_change(name: &str, done: &str, what: &Value, as_json: bool) -> Result<(), Problem> {
     match what {
         _ if as_json => print::json(&json!({ "schedule": name, done: if what.is_null() { &Value::Bool(true) } else { what } })),
@@ -277,7 +277,7 @@ fn next_ticks(ticks: &[chrono::DateTime<Utc>], as_json: bool) -> Result<(), Prob
     print::lines(&ticks.iter().map(|tick| print::time(*tick)).collect::<Vec<_>>().join("\n"))
 }
 
-/// Returns the next tick as text, or the reason why there is none.
+/// Returns the schedule's next tick as text, or the reason why there is no next tick.
 fn state(found: &ScheduleRecord) -> String {
     match found {
         ScheduleRecord { error: Some(why), .. } => format!("error: {why}"),

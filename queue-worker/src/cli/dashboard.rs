@@ -1,4 +1,4 @@
-//! `dashboard` and `run --dashboard`: runs the dashboard's server and opens its database connections.
+//! `dashboard` and `run --dashboard`: runs the dashboard server and opens its database connections.
 
 use std::net::{Ipv4Addr, SocketAddr};
 
@@ -45,9 +45,9 @@ pub(super) async fn serve(settings: &Settings, address: Option<SocketAddr>) -> R
     Ok(())
 }
 
-/// Starts the dashboard beside a worker, if an address is set. The dashboard serves until the returned engine is dropped. It runs on its
-/// own threads, so that the dashboard and the worker do not delay each other. Jobs do not wait for the dashboard's address: while another
-/// process uses the address, binding is retried.
+/// Starts the dashboard beside a worker if an address is set. The returned engine runs the dashboard on separate threads, so that the
+/// dashboard and the worker do not delay each other. Dropping the engine stops the dashboard. If another process uses the address, the
+/// bind is retried while the worker runs jobs.
 pub(super) async fn start_beside_worker(settings: &Settings, database: &Database, store: Store) -> Result<Option<Engine>, Problem> {
     let Some(address) = settings.dashboard.address() else { return Ok(None) };
     let engine = Engine::start("queue-dashboard").map_err(|error| Error::Thread(error.to_string()))?;
@@ -61,7 +61,8 @@ pub(super) async fn start_beside_worker(settings: &Settings, database: &Database
     Ok(Some(engine))
 }
 
-/// Switches the dashboard's reads to the standby once the standby can be reached. Until then the dashboard reads from the main database.
+/// Switches the dashboard's reads to the standby as soon as the standby can be reached. Until then, the dashboard reads from the main
+/// database.
 async fn read_from_standby(options: dashboard::Options, settings: Settings) {
     let mut is_logged = false;
     loop {
@@ -83,7 +84,7 @@ async fn read_from_standby(options: dashboard::Options, settings: Settings) {
 /// Retry interval while the standby cannot be reached.
 const RETRY_INTERVAL: std::time::Duration = std::time::Duration::from_secs(10);
 
-/// Returns a separate small pool to the same database.
+/// Returns a separate small connection pool for the same database.
 fn pool_of(database: &Database) -> PgPool {
     database.another_pool(PgPoolOptions::new().max_connections(CONNECTIONS).acquire_timeout(std::time::Duration::from_secs(5)))
 }

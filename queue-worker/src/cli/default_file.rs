@@ -1,5 +1,5 @@
-//! Reads the default settings file, but only if no other user can have written it. A command started in another user's directory must not
-//! use that user's database.
+//! Reads the default settings file, but only if no other user can have written the file. A command started in another user's directory
+//! must not use that user's database.
 
 use std::{
     fs::{File, metadata, symlink_metadata},
@@ -10,11 +10,11 @@ use std::{
 
 /// Returns the text of the file, or the reason why the file is ignored.
 pub(super) fn read_default_file(path: &Path) -> io::Result<Result<String, String>> {
-    // The kind is checked before the file is opened, because opening a pipe would wait for a writer.
+    // The file type is checked before the file is opened, because opening a pipe would wait for a writer.
     if !metadata(path)?.is_file() {
         return Ok(Err("it is not a regular file".to_owned()));
     }
-    // A link may lead to the user's own file, but the link's owner chose which file.
+    // A symbolic link may point to a file of this user, but the link's owner has chosen the file.
     if let Some(why) = foreign_owner(&symlink_metadata(path)?) {
         return Ok(Err(why));
     }
@@ -26,8 +26,8 @@ pub(super) fn read_default_file(path: &Path) -> io::Result<Result<String, String
     file.read_to_string(&mut text).map(|_| Ok(text))
 }
 
-/// Returns why a file is not trusted, if another user can write it. Files of the user or of root are trusted. A group whose id equals the
-/// owner's id has no other members.
+/// Returns why a file is not trusted, or `None` if it is trusted. A file is trusted if only the user or root can write to the file. A
+/// group whose id equals the owner's id is assumed to have no other members.
 #[cfg(unix)]
 fn reason_to_ignore(file: &std::fs::Metadata) -> Option<String> {
     use std::os::unix::fs::MetadataExt as _;

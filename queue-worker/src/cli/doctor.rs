@@ -17,31 +17,31 @@ use crate::{escape, program::commands};
 /// Arguments of `doctor`.
 #[derive(clap::Args)]
 pub(super) struct DoctorArgs {
-    /// Exit with code 1 if there are warnings and nothing worse
+    /// Exit with code 1 if the worst finding is a warning
     #[arg(long)]
     strict: bool,
-    /// Ignore findings of this kind, as `open_transactions`; may be repeated
+    /// Ignore findings of this kind, such as `open_transactions`; may be repeated
     #[arg(long, value_name = "KIND", value_parser = kind)]
     ignore: Vec<FindingKind>,
-    /// Maximum age of an open transaction; default 5m
+    /// Maximum age of an open transaction (default: 5m)
     #[arg(long, value_name = "DURATION")]
     transaction: Option<Span>,
-    /// Maximum number of dead rows in a table; default 500000
+    /// Maximum number of dead rows in a table (default: 500000)
     #[arg(long, value_name = "N", value_parser = whole_in::<u32>(0..=u32::MAX))]
     dead_rows: Option<u32>,
-    /// Network whose connections need no encryption, as 10.0.0.0/8; may be repeated. Local connections never need it
+    /// Network whose connections need no encryption, such as 10.0.0.0/8; may be repeated. Local connections never need encryption
     #[arg(long, value_name = "CIDR", value_parser = network)]
     trusted_network: Vec<String>,
-    /// Prefix of the store's role names; default: the schema
+    /// Prefix of the store's role names (default: the schema)
     #[arg(long, value_name = "NAME")]
     role_prefix: Option<String>,
     #[command(flatten)]
     pub(super) output: OutputArgs,
 }
 
-/// Exit code for warnings, with `--strict`.
+/// Exit code with `--strict` if the worst finding is a warning.
 const WARNED: u8 = 1;
-/// Exit code for a broken store or server.
+/// Exit code if the worst finding is a broken store or server.
 const BROKEN: u8 = 2;
 
 impl DoctorArgs {
@@ -62,7 +62,7 @@ pub(super) async fn doctor(settings: &Settings, args: &DoctorArgs) -> Result<Exi
             database.close().await;
             diagnosis
         }
-        // Errors in the settings are usage errors instead of findings.
+        // Errors in the settings are usage errors, not findings.
         Err(problem) if problem.is_usage() => return Err(problem),
         Err(problem) => Diagnosis::unreachable(store, &problem.to_string()),
     };
@@ -82,7 +82,7 @@ pub(super) async fn doctor(settings: &Settings, args: &DoctorArgs) -> Result<Exi
     })
 }
 
-/// Formats the findings, worst first, and their counts.
+/// Formats the findings, worst first, and the number of findings.
 fn describe(diagnosis: &Diagnosis) -> String {
     let mut lines: Vec<String> = diagnosis.findings.iter().map(finding).collect();
     let server = diagnosis.server.as_ref().map_or_else(String::new, |version| format!(" on PostgreSQL {}", escape::line(version)));

@@ -1,4 +1,4 @@
-//! `export` command: writes jobs as JSON lines, page by page. Memory use does not depend on the number of jobs.
+//! `export` command: writes jobs page by page as JSON lines. Memory use does not depend on the number of jobs.
 
 use queue_core::operate;
 

@@ -30,7 +30,7 @@ no flow.";
 
 #[derive(Args)]
 pub(super) struct FlowArgs {
-    /// Id of the flow, or of one of its jobs
+    /// Id of the flow or of any of its jobs
     #[arg(value_parser = id)]
     id: JobId,
     /// Print a Mermaid graph
@@ -69,10 +69,10 @@ pub(super) async fn flow(settings: &Settings, FlowArgs { id, mermaid, cancel, ou
     }
 }
 
-/// Maximum indentation of the tree in levels, which keeps long chains readable.
+/// Maximum indentation of the tree in levels. The maximum keeps long chains readable.
 const MAX_INDENT: usize = 30;
 
-/// Formats the nodes as a tree, each node once, below the last node on which it depends.
+/// Formats the nodes as a tree. Each node appears once, below the last of its parents.
 fn tree(nodes: &[FlowNode]) -> String {
     let mut below: HashMap<Option<&str>, Vec<&FlowNode>> = HashMap::new();
     for node in nodes {
@@ -87,7 +87,7 @@ fn tree(nodes: &[FlowNode]) -> String {
     lines.join("\n")
 }
 
-/// Returns the names of the nodes for whose completion or death the node waits.
+/// Returns the names of the nodes that this node waits for: nodes that must complete, and nodes that must become dead letters.
 fn parents(node: &FlowNode) -> impl Iterator<Item = &str> {
     node.after.iter().chain(&node.on_dead).map(String::as_str)
 }

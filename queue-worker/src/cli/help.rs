@@ -23,10 +23,10 @@ Examples:
 
 The script is for the name under which this binary was called.")]
     Completions {
-        /// Shell
+        /// Shell to generate the script for
         shell: Shell,
     },
-    /// Print the manual page, or write one page per command
+    /// Print the manual page of the program, or write one page per command
     #[command(after_long_help = "\
 Examples:
   queue-worker man | man -l -
@@ -38,7 +38,7 @@ Examples:
     },
 }
 
-/// Puts the program's name into the examples of all commands, and accepts values that begin with `-`.
+/// Inserts the program name into the examples of all commands, and makes all arguments accept values that begin with `-`.
 pub(super) fn with_program_name(command: clap::Command) -> clap::Command {
     let own = |text: &StyledStr| text.to_string().replace("queue-worker", program::name());
     let help = command.get_after_long_help().map(own);
@@ -46,7 +46,8 @@ pub(super) fn with_program_name(command: clap::Command) -> clap::Command {
     command.mut_args(with_negatives).mut_subcommands(with_program_name)
 }
 
-/// Accepts values that begin with `-`, so that a negative number or duration is reported as an invalid value instead of an unknown option.
+/// Makes an argument accept values that begin with `-`. A negative number or duration is then reported as an invalid value instead of an
+/// unknown option.
 fn with_negatives(arg: clap::Arg) -> clap::Arg {
     const MEASURES: [&str; 6] = ["N", "DURATION", "RATE", "N/PERIOD|none", "N|none", "ID"];
     let is_measure = arg.get_value_names().is_some_and(|names| names.iter().any(|name| MEASURES.contains(&name.as_str())));
@@ -59,8 +60,8 @@ fn with_negatives(arg: clap::Arg) -> clap::Arg {
     }
 }
 
-/// Removes clap's tip to pass an unexpected argument as a value after `--`. The tip is wrong here, because neither an unknown option nor a
-/// negative duration can be a job or a queue.
+/// Removes clap's tip to pass an unexpected argument as a value after `--`. The tip is misleading, because an unknown option or a
+/// negative duration is not a valid job or queue.
 pub(super) fn without_value_tip(mut error: clap::Error) -> clap::Error {
     let Some(ContextValue::String(given)) = error.get(ContextKind::InvalidArg) else { return error };
     let is_number = given.strip_prefix('-').is_some_and(|given| given.starts_with(|first: char| first.is_ascii_digit()));

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use clap::ValueEnum;
-use queue_core::operate::{self, Figures, Histogram, Past};
+use queue_core::operate::{self, AttemptStatistics, Histogram, HistoryRange};
 use serde_json::json;
 
 use super::{
@@ -19,19 +19,19 @@ use super::{
 /// Arguments of `history`.
 #[derive(clap::Args)]
 pub(super) struct HistoryArgs {
-    /// Time range up to now: 10s to 30d
+    /// Length of the time range that ends now; from 10s to 30d
     #[arg(long, value_name = "DURATION", default_value = "1h")]
     last: Span,
-    /// Only this queue
+    /// Show only this queue
     #[arg(long)]
     queue: Option<String>,
-    /// Only this job type, by its current name
+    /// Show only this job type, by its current name
     #[arg(long = "type", value_name = "TYPE")]
     job_type: Option<String>,
-    /// Rows by queue and type, or by time
+    /// Group rows by queue and type, or by time
     #[arg(long, value_enum, default_value_t = Grouping::Type)]
     by: Grouping,
-    /// With --by time: length of a step; default about a twentieth of the range
+    /// With --by time: length of a step (default: about a twentieth of the range)
     #[arg(long, value_name = "DURATION")]
     step: Option<Span>,
     #[command(flatten)]
@@ -44,11 +44,11 @@ enum Grouping {
     Time,
 }
 
-/// Maximum time range of a query of stored metrics.
+/// Longest time range for which metrics are stored and can be queried.
 const LONGEST: Duration = Duration::from_hours(30 * 24);
 const SHORTEST: Duration = Duration::from_secs(10);
 
-/// Default step lengths in seconds.
+/// Step lengths in seconds from which the default is chosen.
 const STEPS: [u64; 9] = [10, 60, 300, 900, 3600, 3 * 3600, 6 * 3600, 12 * 3600, 86_400];
 
 pub(super) async fn history(settings: &Settings, args: &HistoryArgs) -> Result<(), Problem> {
@@ -59,7 +59,7 @@ pub(super) async fn history(settings: &Settings, args: &HistoryArgs) -> Result<(
     let step = args.step.map_or_else(|| default_step(last), |step| step.0);
     check_range(("--last", last), LONGEST)?;
     check_range(("--step", step), last)?;
-    let past = Past {
+    let past = HistoryRange {
         last,
         step: (args.by == Grouping::Time).then_some(step),
         queue: args.queue.clone(),
@@ -88,7 +88,7 @@ pub(super) async fn history(settings: &Settings, args: &HistoryArgs) -> Result<(
     print::lines(&parts.join("\n\n"))
 }
 
-/// Rejects durations out of range, which the query would otherwise adjust.
+/// Returns a usage error if the duration is out of range. The query itself would silently adjust such a duration.
 fn check_range((option, duration): (&str, Duration), most: Duration) -> Result<(), Problem> {
     if (SHORTEST..=most).contains(&duration) {
         return Ok(());
@@ -108,7 +108,7 @@ fn header<const N: usize>(first: [&'static str; N]) -> impl Iterator<Item = &'st
     first.into_iter().chain(figures)
 }
 
-fn row<const N: usize>(first: [String; N], one: &Figures) -> impl Iterator<Item = String> {
+fn row<const N: usize>(first: [String; N], one: &AttemptStatistics) -> impl Iterator<Item = String> {
     let counts = [one.completed.to_string(), one.failed().to_string(), one.dead.to_string(), rate(one.rate())];
     let quantiles = |of: &Histogram| [0.5, 0.95, 0.99].map(|share| of.quantile(share).map_or_else(|| "-".to_owned(), format_short));
     first.into_iter().chain(counts).chain(quantiles(&one.run)).chain(quantiles(&one.start))
@@ -134,9 +134,9 @@ fn format_short(duration: Duration) -> String {
     }
 }
 
-/// Formats the outcomes that have no column of their own, if there are any.
-fn other_outcomes(found: &[Figures]) -> Option<String> {
-    let sum = |count: fn(&Figures) -> u64| found.iter().map(count).sum::<u64>();
+/// Formats the outcomes that have no separate column. Returns `None` if their counts are zero.
+fn other_outcomes(found: &[AttemptStatistics]) -> Option<String> {
+    let sum = |count: fn(&AttemptStatistics) -> u64| found.iter().map(count).sum::<u64>();
     let kinds = [
         ("timed out", sum(|one| one.timed_out)),
         ("panicked", sum(|one| one.panicked)),
@@ -151,7 +151,7 @@ fn other_outcomes(found: &[Figures]) -> Option<String> {
     (!any.is_empty()).then(|| format!("further outcomes: {}", any.join(", ")))
 }
 
-fn left_out(found: &[Figures]) -> Option<String> {
+fn left_out(found: &[AttemptStatistics]) -> Option<String> {
     let more = found.first().map_or(0, |one| one.left_out);
     (more > 0).then(|| format!("and {more} more queues and types"))
 }

@@ -1,4 +1,4 @@
-//! Names of jobs on the command line: an id, or a store name with an id.
+//! Job names on the command line: an id, or a store name with an id.
 
 use std::fmt::Display;
 
@@ -8,7 +8,7 @@ use super::values::id;
 
 /// Name of a job in arguments and results.
 pub(super) trait JobName: Clone + Display + Send + Sync + 'static {
-    /// Placeholder for the name in usage lines.
+    /// Placeholder for the job name in usage lines.
     const PLACEHOLDER: &'static str;
 
     /// Parses a job name from an argument.
@@ -17,7 +17,7 @@ pub(super) trait JobName: Clone + Display + Send + Sync + 'static {
     /// Returns the error text for a rejected operation on the job.
     fn refusal(&self, why: &str) -> String;
 
-    /// Returns help examples, written for plain ids, in the form that fits the name.
+    /// Converts help examples with plain job ids to examples with job names of this type.
     fn examples(text: &'static str) -> String;
 }
 

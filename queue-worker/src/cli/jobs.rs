@@ -17,7 +17,7 @@ struct JobType {
     queue: &'static str,
     priority: i16,
     max_attempts: i16,
-    /// Delays after the first, second and third failed attempt, without jitter.
+    /// Delays in milliseconds after the first, second and third failed attempt, without jitter.
     backoff_ms: [u64; 3],
     timeout_ms: Option<u64>,
     retain: String,

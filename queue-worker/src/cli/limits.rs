@@ -1,11 +1,11 @@
-//! `limits` command: shows and sets limits on running jobs and on starts.
+//! `limits` command: shows and sets limits on running jobs and on job starts.
 
 use std::time::Duration;
 
 use clap::Subcommand;
 use queue_core::{
     Limit, Registry, Store,
-    operate::{self, Filter, LimitFigures, LimitKey, LimitStatus},
+    operate::{self, Filter, LimitKey, LimitStatus, LimitValues},
 };
 use serde_json::json;
 
@@ -24,9 +24,9 @@ use crate::live::Database;
 /// Subcommands of `limits`.
 #[derive(Subcommand)]
 pub(super) enum LimitsCommand {
-    /// Set a limit for all workers, overriding code; bounds left out are removed
+    /// Set a limit for all workers, overriding the limit in code; omitted bounds are removed
     Set {
-        /// `type:send_email`, `queue:mail`, or the name of a shared limit
+        /// Limit name: `type:send_email`, `queue:mail`, or the name of a shared limit
         name: String,
         /// Maximum number of running jobs, or `none`
         #[arg(long, value_name = "N|none", value_parser = concurrency)]
@@ -37,17 +37,17 @@ pub(super) enum LimitsCommand {
         /// Maximum number of starts in a burst
         #[arg(long, value_name = "N", value_parser = whole_in::<u32>(1..=Limit::MOST_STARTS), requires = "rate")]
         burst: Option<u32>,
-        /// Reason, shown to other operators: up to 1000 characters
+        /// Reason to show to other operators, up to 1000 characters
         #[arg(long, value_name = "TEXT")]
         reason: Option<String>,
         /// Apply the bounds to each key separately
         #[arg(long)]
         per_key: bool,
-        /// Only this key: its maximum number of running jobs; `none` restores the limit's bound per key
+        /// Set only the maximum number of running jobs of this key; `--concurrency none` restores the limit's bound per key
         #[arg(long, value_name = "KEY", requires = "concurrency", conflicts_with_all = ["rate", "burst", "reason", "per_key"])]
         key: Option<String>,
     },
-    /// Show the keys of a keyed limit: permits held and jobs waiting
+    /// Show the keys of a keyed limit with their held permits and waiting jobs
     Keys {
         /// Limit name
         name: String,
@@ -59,7 +59,7 @@ pub(super) enum LimitsCommand {
     },
 }
 
-/// Value of a bound, which may be `none`.
+/// Bound given on the command line. `none` is parsed as no bound.
 #[derive(Clone, Copy)]
 pub(super) struct LimitBound<T>(Option<T>);
 
@@ -70,7 +70,7 @@ fn concurrency(text: &str) -> Result<LimitBound<u32>, String> {
     text.parse().map(|most| LimitBound(Some(most))).map_err(|_| "expected a whole number from 0 to 1000000 or `none`".to_owned())
 }
 
-/// Error text with the expected format of a rate.
+/// Error text that states the expected format of a rate.
 const RATE: &str = "expected starts per period, such as `30/1m`, or `none`";
 
 fn rate(text: &str) -> Result<LimitBound<(u32, Duration)>, String> {
@@ -83,7 +83,7 @@ fn rate(text: &str) -> Result<LimitBound<(u32, Duration)>, String> {
     Ok(LimitBound(Some((starts, period.0))))
 }
 
-/// Runs the subcommand, and prints the limits.
+/// Runs the subcommand and prints the limits.
 pub(super) async fn limits(settings: &Settings, command: Option<LimitsCommand>, as_json: bool) -> Result<(), Problem> {
     if let Some(LimitsCommand::Set { name, concurrency: None, rate: None, .. }) = &command {
         return Err(Problem::usage(format!("no bounds are given for the limit `{name}`; give `--concurrency`, `--rate` or both")));
@@ -144,7 +144,7 @@ pub(super) async fn limits(settings: &Settings, command: Option<LimitsCommand>, 
     }
 }
 
-/// Returns a filter for the queue or job type in the limit's name.
+/// Returns a filter for the queue or job type that the limit's name contains. The filter is empty for a shared limit.
 fn filter_of_limit(name: &str) -> Filter {
     match name.split_once(':') {
         Some(("queue", queue)) => Filter { queue: Some(queue.to_owned()), ..Filter::default() },
@@ -168,8 +168,8 @@ async fn warn_if_unknown(database: &Database, store: Store, name: &str, covered:
     Ok(())
 }
 
-/// Returns advice for a limit that neither the store nor this binary declares, and whose name is neither a queue nor a type. Returns `None`
-/// for a known limit.
+/// Returns advice for an unknown limit, or `None` for a known limit. A limit is known if the store or this binary declares it, or if its
+/// name is a known queue or type.
 async fn advice_if_unknown(database: &Database, store: Store, name: &str) -> Result<Option<String>, Problem> {
     let types = Registry::linked().unwrap_or_default();
     let of_types = types.names().flat_map(|(_, found)| found.options().limits).filter_map(|limit| limit.name.map(str::to_owned));
@@ -220,7 +220,7 @@ fn table(limits: &[LimitStatus]) -> String {
 }
 
 /// Formats bounds, for example as `3 at once, 30/1m, burst 5`.
-fn describe_bounds(figures: LimitFigures) -> String {
+fn describe_bounds(figures: LimitValues) -> String {
     let concurrency = figures.concurrency.map(|most| format!("{most} at once"));
     let rate = figures.starts.zip(figures.period());
     let rate = rate.map(|(starts, period)| format!("{starts}/{}", Span(period)));

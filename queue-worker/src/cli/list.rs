@@ -68,8 +68,9 @@ pub(super) async fn list(settings: &Settings, args: &ListArgs) -> Result<(), Pro
     print::lines(&(text + &rest))
 }
 
-/// Loads a page of jobs for a terminal. As long as no job is found, prints how far back it has searched and continues. The search ends when
-/// a job is found, all jobs are searched, or a signal arrives. The output then contains the option with which to continue.
+/// Loads a page of jobs for output on a terminal. While no job is found, prints how far back the search has come and continues. The
+/// search ends when a job is found, when all jobs have been searched, or when a signal arrives. After a signal, the output names the
+/// option that continues the search.
 async fn list_with_notes(pool: &PgPool, store: Store, mut filter: Filter) -> Result<Page, Problem> {
     let stop = shutdown_signal();
     tokio::pin!(stop);
@@ -88,7 +89,7 @@ async fn list_with_notes(pool: &PgPool, store: Store, mut filter: Filter) -> Res
     Ok(page)
 }
 
-/// Formats a table with one row per job, which starts with the given job name.
+/// Formats a table with one row per job. The first column contains the given job name.
 pub(super) fn table<'a>(jobs: impl Iterator<Item = (impl JobName, ListedJob<'a>)>) -> String {
     let jobs: Vec<_> = jobs.collect();
     let with_meta = jobs.iter().any(|(_, served)| served.job.meta.is_some());
@@ -97,7 +98,7 @@ pub(super) fn table<'a>(jobs: impl Iterator<Item = (impl JobName, ListedJob<'a>)
     print::table(header, jobs.iter().map(cells))
 }
 
-/// Returns a hint to use `--limit`, if a higher limit can show more jobs of an ordering key.
+/// Returns a hint about `--limit` if a higher limit would show more jobs of the ordering key.
 fn more_hint(shown: usize) -> &'static str {
     if shown < Filter::MOST as usize { ": `--limit` shows more" } else { "" }
 }
@@ -106,20 +107,20 @@ fn more_hint(shown: usize) -> &'static str {
 #[derive(Serialize)]
 struct ListedPage<'a> {
     jobs: Vec<ListedJob<'a>>,
-    /// Value of `--before` for the next page. `None` for lists of an ordering key.
+    /// Value of `--before` for the next page. `None` on the last page and for a list of an ordering key's jobs.
     next: Option<JobId>,
-    /// Whether there are more jobs than listed.
+    /// Whether more jobs match than the page contains.
     more: bool,
 }
 
-/// Job with the reason why it is waiting, in the format of `--json`.
+/// Job in the format of `--json`, with the reason why the job is waiting.
 #[derive(Serialize)]
 pub(super) struct ListedJob<'a> {
     #[serde(flatten)]
     job: &'a JobRecord,
     /// Whether the job is ready, but no live worker serves its queue and type.
     unserved: bool,
-    /// The pause that blocks the job.
+    /// Pause that blocks the job.
     paused: Option<&'a Pause>,
 }
 
@@ -129,7 +130,7 @@ impl<'a> ListedJob<'a> {
     }
 }
 
-/// Returns the pause that blocks a ready job, if any.
+/// Returns the pause that blocks a ready job, or `None` if no pause does.
 pub(super) fn blocking_pause<'a>(job: &JobRecord, pauses: &'a [Pause]) -> Option<&'a Pause> {
     if job.state == JobState::Ready { find_pause(pauses, &job.queue, &job.job_type) } else { None }
 }
@@ -157,7 +158,7 @@ fn row(name: &impl JobName, &ListedJob { job, unserved, paused }: &ListedJob<'_>
     ]
 }
 
-/// Returns the job type, with the payload version appended if it is not 1.
+/// Returns the job type. Payload versions other than 1 are appended.
 pub(super) fn versioned_type(job_type: &str, version: i16) -> String {
     if version > 1 { format!("{job_type}, version {version}") } else { job_type.to_owned() }
 }

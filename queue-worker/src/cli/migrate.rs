@@ -1,4 +1,4 @@
-//! `migrate` command: creates or updates the schema of a store.
+//! `migrate` command: creates or updates a store's schema.
 
 use queue_core::migrate::{LATEST, print as sql, status};
 use serde_json::json;
@@ -41,7 +41,7 @@ pub(super) async fn migrate(settings: &Settings, step: Option<MigrateStep>, as_j
     }
 }
 
-/// Formats the range of applied migrations, whose versions are consecutive.
+/// Formats applied migrations as a range. Their versions are consecutive.
 pub(super) fn versions(applied: &[i32]) -> String {
     match applied {
         [first, .., last] => format!("{first} to {last}"),

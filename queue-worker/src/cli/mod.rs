@@ -1,7 +1,7 @@
-//! Command line of the bundled binary and, through [`main!`](crate::main!), of each user's worker.
+//! Command line of the bundled binary and of all binaries that use [`main!`](crate::main!).
 //!
-//! A command reads its settings, connects to the database, calls `queue_core::operate` or the worker, and prints the result. It makes no
-//! decisions about jobs.
+//! A command reads its settings, connects to the database, calls `queue_core::operate` or the worker, and prints the result. Commands
+//! make no decisions about jobs.
 
 mod args;
 mod selection;
@@ -69,15 +69,16 @@ use crate::{
     worker::Worker,
 };
 
-/// Defines the `main` function of a worker binary. It links the given crates, so that their job types can run, and starts the command line.
+/// Defines the `main` function of a worker binary. The macro links the given crates, so that their job types can run, and starts the
+/// command line.
 ///
 /// ```no_run
 /// # mod my_app {}
 /// queue_worker::main!(my_app);
 /// ```
 ///
-/// Several crates are separated by commas. Async functions that take the pool create the state that handlers get with `cx.state::<T>()`.
-/// There is one value per type, and one `; state = ..` for each value:
+/// Several crates are separated by commas. Each `; state = ..` names an async function that takes the pool and returns a value. Handlers
+/// get this value with `cx.state::<T>()`. A worker has at most one value per type. An example with one value:
 ///
 /// ```no_run
 /// # mod my_app {}
@@ -114,30 +115,29 @@ macro_rules! main {
             "`main!` takes the crates with job types, as named in code, and functions that create state from the pool: \
             `main!(my_app, other_app; state = setup)`; a `-` in a crate's name is `_` in code"
         );
-        // Prevents a second error about a missing `main`.
+        // Prevents a second compiler error about a missing `main`.
         fn main() {}
     };
 }
 
-/// Runs the command line: parses the arguments, runs the command and reports its errors. `--help` lists the exit codes.
+/// Parses the arguments, runs the command and reports its errors. `--help` lists the exit codes.
 pub fn main() -> ExitCode {
     main_of_linked(async |worker| Ok(worker))
 }
 
-/// Runs the command line like [`main_with`], for a worker that runs only the job types linked into this binary.
+/// Runs the command line like [`main_with`]. The worker runs only the job types linked into this binary.
 #[doc(hidden)]
 pub fn main_of_linked(prepare: impl AsyncFnOnce(Worker) -> Result<Worker, BoxError>) -> ExitCode {
     let args = parse_args();
     let empty = args.command.runs().then(Registry::linked);
-    // The job types are checked before a database is opened or an embedded server is started, because a worker without job types needs
-    // neither.
+    // A worker without job types needs neither a database nor an embedded server, so this check comes first.
     match empty {
         Some(Ok(registry)) if registry.is_empty() => Problem::from(Error::from(queue_core::RegistryError::Empty)).report(),
         _ => finish(start(args, prepare)),
     }
 }
 
-/// Runs the function of one `state = ..` of `main!`, and adds the state that it returns to the worker.
+/// Calls the function of a `state = ..` argument of `main!`, and adds the returned state to the worker.
 ///
 /// # Errors
 /// Returns the error of `setup`.
@@ -151,7 +151,7 @@ where
     Ok(worker.state(state))
 }
 
-/// Runs the command line like [`main()`]. `prepare` configures the worker before the worker runs, for example by adding state.
+/// Runs the command line like [`main()`]. `prepare` configures the worker before its start, for example by adding state.
 ///
 /// ```no_run
 /// # #[derive(Default)] struct Mailer;
@@ -163,10 +163,11 @@ pub fn main_with(prepare: impl AsyncFnOnce(Worker) -> Result<Worker, BoxError>) 
     finish(start(parse_args(), prepare))
 }
 
-/// Default log filter of commands. Excludes the driver's log of statements that take longer than a second, which the user notices anyway.
+/// Default log filter of commands. Excludes the driver's log of statements slower than a second, because the user already notices the
+/// delay.
 const COMMAND_LOG: &str = "warn,sqlx::query=error";
 
-/// Parses the arguments. The process exits here for `--help` and for invalid arguments.
+/// Parses the arguments. Exits the process for `--help` and for invalid arguments.
 fn parse_args() -> Args {
     program::remember();
     let matches = help::with_program_name(Args::command()).try_get_matches().unwrap_or_else(|error| help::without_value_tip(error).exit());
@@ -179,7 +180,7 @@ fn finish(result: Result<ExitCode, Problem>) -> ExitCode {
 
 fn start(args: Args, prepare: impl AsyncFnOnce(Worker) -> Result<Worker, BoxError>) -> Result<ExitCode, Problem> {
     let Args { config, settings, command } = args;
-    // A schema from the environment does not count, because it is also meant for other commands.
+    // A schema from the environment does not count, because `QUEUE_SCHEMA` may be set for other commands.
     let is_schema_given = settings.schema.is_some() && settings.schema != std::env::var("QUEUE_SCHEMA").ok();
     if matches!(command, Command::Stores(_)) && is_schema_given {
         return Err(Problem::usage("`--schema` selects one store, but `stores` covers all stores; omit one of the two"));
@@ -196,7 +197,7 @@ fn start(args: Args, prepare: impl AsyncFnOnce(Worker) -> Result<Worker, BoxErro
     }
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().map_err(Problem::failed)?;
     let result = runtime.block_on(run_command(command, &settings, prepare));
-    // Does not wait for handlers: one that never yields has already had its grace period.
+    // Does not wait for handlers. A handler that never yields has already had its grace period.
     runtime.shutdown_background();
     result
 }

@@ -1,4 +1,4 @@
-//! Checks the names of queues and job types, because a misspelt name would silently match nothing.
+//! Checks the names of queues and job types, because a misspelt name silently matches nothing.
 
 use queue_core::{
     Error, Registry, Store, check_name,
@@ -9,7 +9,8 @@ use sqlx::PgPool;
 use super::problem::{Problem, warn};
 use crate::live::Database;
 
-/// Warns on stderr if the store does not know `queue`. Returns an error for an invalid name, which must not be printed.
+/// Warns on stderr if the store does not know `queue`. Returns an error if the name is invalid, because an invalid name must not be
+/// printed.
 pub(super) async fn check_queue(database: &Database, store: Store, queue: Option<&str>) -> Result<(), Problem> {
     check_filter(database, store, &Filter { queue: queue.map(str::to_owned), ..Filter::default() }).await
 }
@@ -33,7 +34,8 @@ pub(super) fn check_names(filter: &Filter) -> Result<(), Error> {
     filter.job_types.iter().try_for_each(|job_type| check_name("job type name", job_type))
 }
 
-/// Filter names that a store does not know. A field is set if its filter's name is unknown, and holds the names that the store knows.
+/// Result of checking whether a store knows the names in a filter. A field is `None` if its name is known or not part of the filter. If
+/// the name is unknown, the field contains the names that the store knows.
 pub(super) struct UnknownNames {
     queues: Option<Vec<String>>,
     job_types: Option<Vec<String>>,
@@ -76,7 +78,8 @@ fn fix(name: &str, known: Vec<String>) -> String {
     suggest_name(name, known).unwrap_or_else(|| "no job has ever been enqueued into this store".to_owned())
 }
 
-/// Returns a text that suggests the most similar known name, or else lists the known names. `None` if no name is known.
+/// Returns a suggestion of the most similar known name, or a list of the known names if none is similar. Returns `None` if no name is
+/// known.
 pub(super) fn suggest_name(name: &str, mut known: Vec<String>) -> Option<String> {
     known.sort();
     known.dedup();

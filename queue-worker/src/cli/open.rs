@@ -1,4 +1,4 @@
-//! Opens the database of a command.
+//! Opens a command's database.
 
 use queue_core::Store;
 
@@ -14,7 +14,7 @@ pub(super) async fn open(settings: &Settings) -> Result<Database, Problem> {
     Ok(settings.database().connect().await?)
 }
 
-/// Connects like [`open`], with the given policy while the database is a standby. Uses the pooler if one is set.
+/// Connects like [`open`], but through the pooler if a pooler is set. `on_standby` is the policy if the database is a standby.
 pub(super) async fn open_for_worker(settings: &Settings, on_standby: OnStandby) -> Result<Database, Problem> {
     check_addresses(settings, !cfg!(debug_assertions))?;
     Ok(settings.database_and_pooler().on_standby(on_standby).connect().await?)
@@ -25,12 +25,12 @@ pub(super) async fn open_store(settings: &Settings) -> Result<(Database, Store),
     verify(settings, open(settings).await?).await
 }
 
-/// Connects like [`open_store`] for a command that only reads. Uses the read URL if one is set.
+/// Connects like [`open_store`] for a read-only command. Uses the read URL if one is set.
 pub(super) async fn open_for_reading(settings: &Settings) -> Result<(Database, Store), Problem> {
     verify(settings, open_unverified(settings).await?).await
 }
 
-/// Connects for a command that only reads, without verifying the schema.
+/// Connects for a read-only command, without verifying the schema.
 pub(super) async fn open_unverified(settings: &Settings) -> Result<Database, Problem> {
     match &settings.read_url {
         Some(url) => {

@@ -1,10 +1,10 @@
-//! `pause`, `resume` and `pauses` commands: stop workers from starting certain jobs.
+//! `pause`, `resume` and `pauses` commands: stop workers from starting jobs of a scope.
 
 use std::time::{Duration, Instant};
 
 use queue_core::{
     Registry, Store,
-    operate::{self, Awaited, Pause, Scope},
+    operate::{self, AwaitedWorker, Pause, Scope},
 };
 use serde_json::json;
 
@@ -19,16 +19,16 @@ use super::{
 };
 use crate::live::{Database, shutdown_signal};
 
-/// Arguments that select what to pause or resume.
+/// Arguments that select the scope to pause or resume.
 #[derive(clap::Args)]
 pub(super) struct PauseScopeArgs {
-    /// Only this queue; with --type: only its jobs of that type
+    /// Select this queue; with --type, select only the queue's jobs of that type
     #[arg(long, value_name = "QUEUE")]
     queue: Option<String>,
-    /// Only this job type, in every queue, under any of its names
+    /// Select this job type in every queue, under any of its names
     #[arg(long = "type", value_name = "TYPE")]
     job_type: Option<String>,
-    /// Everything: all queues and types
+    /// Select all queues and types
     #[arg(long, conflicts_with_all = ["queue", "job_type"])]
     all: bool,
     #[command(flatten)]
@@ -40,7 +40,7 @@ pub(super) struct PauseScopeArgs {
 pub(super) struct PauseArgs {
     #[command(flatten)]
     which: PauseScopeArgs,
-    /// Reason, shown to other operators: up to 1000 characters
+    /// Reason to show to other operators, up to 1000 characters
     #[arg(long, value_name = "TEXT")]
     reason: Option<String>,
     /// Return once every live worker has confirmed that it no longer starts these jobs
@@ -49,7 +49,7 @@ pub(super) struct PauseArgs {
 }
 
 impl PauseScopeArgs {
-    /// Returns the selected scope. Pausing everything requires `--all`, because a forgotten option must not stop all workers.
+    /// Returns the selected scope. Requires `--all` to pause everything, because a forgotten option must not stop all workers.
     fn scope(&self) -> Result<Scope, Problem> {
         if self.queue.is_none() && self.job_type.is_none() && !self.all {
             return Err(Problem::usage("no scope is given; give `--queue NAME`, `--type NAME` or `--all`"));
@@ -63,7 +63,7 @@ pub(super) async fn pause(settings: &Settings, args: &PauseArgs) -> Result<(), P
     let scope = args.which.scope()?;
     let (database, store) = open_store(settings).await?;
     check_names(&database, store, &scope).await?;
-    // Signals are handled from here on, because a signal during the wait must still report the state of the pause.
+    // A signal during the wait must still report the state of the pause, so signals are handled from here on.
     let interrupted = shutdown_signal();
     let mut tx = AuditedTransaction::begin(database.pool(), store).await?;
     let number = operate::pause(&mut *tx, store, &scope, args.reason.as_deref()).await?;
@@ -96,7 +96,7 @@ pub(super) async fn resume(settings: &Settings, which: &PauseScopeArgs) -> Resul
     if resumed {
         tx.commit("resumed", scope.to_string(), 0).await?;
     } else {
-        // Releases the connection for the query below.
+        // Releases the connection for the query after this block.
         drop(tx);
     }
     let left = operate::pauses(database.pool(), store).await?;
@@ -128,7 +128,7 @@ pub(super) async fn pauses(settings: &Settings, as_json: bool) -> Result<(), Pro
     print::lines(&table(&found).unwrap_or_else(|| "nothing is paused".to_owned()))
 }
 
-/// Formats the pauses as a table. Returns `None` if nothing is paused.
+/// Formats the pauses as a table. Returns `None` if there are no pauses.
 pub(super) fn table(pauses: &[Pause]) -> Option<String> {
     let rows = pauses.iter().map(|pause| {
         let workers = if pause.awaits > 0 { format!("{} to stop", pause.awaits) } else { "stopped".to_owned() };
@@ -167,7 +167,7 @@ pub(super) fn describe_pause(pause: &Pause) -> String {
     format!("paused ({reason}): {} since {} by {}", pause.scope, print::time(pause.paused_at), pause.paused_by)
 }
 
-/// Returns whether a job can be in both scopes.
+/// Returns whether a single job can be in both scopes.
 fn overlaps(one: &Scope, other: &Scope) -> bool {
     let meet = |a: &Option<String>, b: &Option<String>| a.is_none() || b.is_none() || a == b;
     meet(&one.queue, &other.queue) && meet(&one.job_type, &other.job_type)
@@ -184,7 +184,7 @@ const POLL_INTERVAL: Duration = Duration::from_millis(50);
 /// Interval between notes that list the awaited workers.
 const NOTE_INTERVAL: Duration = Duration::from_secs(2);
 
-/// Waits until all workers have stopped starting the scope's jobs. Returns false if the pause was ended meanwhile.
+/// Waits until all workers have stopped starting the scope's jobs. Returns false if the pause was ended during the wait.
 async fn wait_for_workers(database: &Database, store: Store, scope: &Scope) -> Result<bool, Problem> {
     let mut next_note = Instant::now() + NOTE_INTERVAL;
     loop {
@@ -211,7 +211,7 @@ async fn interrupted_wait(database: &Database, store: Store, scope: &Scope) -> R
 /// Maximum number of workers named in a note.
 const SHOWN_WORKERS: usize = 5;
 
-fn worker_names(awaited: &[Awaited]) -> String {
+fn worker_names(awaited: &[AwaitedWorker]) -> String {
     let named: Vec<String> = awaited.iter().take(SHOWN_WORKERS).map(|one| format!("{} ({}:{})", one.name, one.host, one.pid)).collect();
     let more = awaited.len().saturating_sub(SHOWN_WORKERS);
     let workers = if awaited.len() == 1 { "worker" } else { "workers" };

@@ -1,4 +1,4 @@
-//! Writes JSON documents, tables and lines to stdout. Escapes control characters in the output.
+//! Writes JSON documents, tables and lines to stdout. Escapes control characters.
 
 use std::io::{ErrorKind, Write as _, stdout};
 
@@ -15,7 +15,7 @@ pub(super) fn json(document: &impl Serialize) -> Result<(), Problem> {
     write(&escape::json(&text))
 }
 
-/// Prints each document on a line of its own. Returns false once the reader has closed stdout.
+/// Prints each document on a separate line. Returns false once the reader has closed stdout.
 pub(super) fn json_lines(documents: &[impl Serialize]) -> Result<bool, Problem> {
     let mut text = String::new();
     for document in documents {
@@ -58,7 +58,7 @@ pub(super) fn table<'a>(
     }
 }
 
-/// Aligns ASCII text, in which every character is one column wide. Fast enough for ten thousand rows.
+/// Aligns ASCII text, in which every character is one column wide. Handles ten thousand rows without a noticeable delay.
 fn align_ascii(header: &[String], rows: &[Vec<String>]) -> String {
     let all = || std::iter::once(header).chain(rows.iter().map(Vec::as_slice));
     let columns = all().map(<[String]>::len).max().unwrap_or_default();

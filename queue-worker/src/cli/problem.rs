@@ -18,24 +18,24 @@ pub(super) struct Problem {
     code: u8,
 }
 
-/// Prints a warning to stderr, after which the command continues.
+/// Prints a warning to stderr. The command continues.
 pub(super) fn warn(text: &str) {
-    // Errors are ignored, because a closed stderr has no reader.
+    // Write errors are ignored, because a closed stderr has no reader.
     let _ = Problem::new(text, FAILED).write_as("warning", AnsiColor::Yellow, &mut anstream::stderr());
 }
 
 /// Prints a progress note to stderr.
 pub(super) fn note(text: &str) {
-    // Errors are ignored, because a closed stderr has no reader.
+    // Write errors are ignored, because a closed stderr has no reader.
     let _ = Problem::new(text, FAILED).write_as("note", AnsiColor::Blue, &mut anstream::stderr());
 }
 
-/// Prints a progress note that overwrites the previous one, unless it is the first. If the cursor cannot be moved, only the first note is
-/// printed.
+/// Prints a progress note that overwrites the previous note, unless `is_first` is set. If the cursor cannot be moved, only the first note
+/// is printed.
 pub(super) fn replace_note(text: &str, is_first: bool) {
     let mut out = anstream::stderr();
     let can_move = out.current_choice() != anstream::ColorChoice::Never;
-    // Errors are ignored, because a closed stderr has no reader.
+    // Write errors are ignored, because a closed stderr has no reader.
     let _ = Problem::new(text, FAILED).write_again(is_first, can_move, &mut out);
 }
 
@@ -43,11 +43,11 @@ pub(super) fn replace_note(text: &str, is_first: bool) {
 pub(super) const FAILED: u8 = 1;
 /// Exit code for invalid usage or configuration.
 const USAGE: u8 = 2;
-/// Exit code if the job does not exist, is in the wrong state, or is locked.
+/// Exit code for an operation whose target does not exist, is in the wrong state, or is locked.
 pub(super) const REFUSED: u8 = 3;
 
 impl Problem {
-    /// Creates the error of an operation that failed, as opposed to one that was used incorrectly.
+    /// Creates the error of a failed operation, as opposed to a usage error.
     pub(super) fn failed(text: impl fmt::Display) -> Self {
         Self::new(&text.to_string(), FAILED)
     }
@@ -72,7 +72,8 @@ impl Problem {
         self.fix.iter().fold(self.text.clone(), |text, fix| format!("{text}; {fix}"))
     }
 
-    /// Creates an error from `text`, split at the semicolon: the library's errors first state the problem and then the fix.
+    /// Creates an error from `text`, split at the first semicolon. The library's errors state the problem before the semicolon and the
+    /// fix after it.
     fn new(text: &str, code: u8) -> Self {
         let text = &*program::commands(text);
         let (text, fix) = split_fix(text).map_or((text, None), |(text, fix)| (text, Some(fix)));
@@ -81,7 +82,7 @@ impl Problem {
 
     /// Prints the error to stderr in the format of clap's errors, with colours on a terminal. Returns the exit code.
     pub(super) fn report(self) -> ExitCode {
-        // Errors are ignored, because a closed stderr has no reader.
+        // Write errors are ignored, because a closed stderr has no reader.
         let _ = self.write(&mut anstream::stderr());
         ExitCode::from(self.code)
     }
@@ -94,7 +95,7 @@ impl Problem {
         match (is_first, can_move) {
             (true, _) => {}
             (false, false) => return Ok(()),
-            // Moves the cursor to the start of the previous note, and clears the screen below.
+            // Moves the cursor to the start of the previous note, and clears the screen below the cursor.
             (false, true) => write!(out, "\x1b[{}A\r\x1b[J", 1 + u8::from(self.fix.is_some()))?,
         }
         self.write_as("note", AnsiColor::Blue, out)
@@ -108,7 +109,7 @@ impl Problem {
     }
 }
 
-/// Splits the text at the first semicolon outside backticks.
+/// Splits the text at the first semicolon outside backticks. Returns `None` if there is no such semicolon.
 fn split_fix(text: &str) -> Option<(&str, &str)> {
     let is_quoted = |at: usize| text[..at].matches('`').count() % 2 == 1;
     let (at, mark) = text.match_indices("; ").find(|(at, _)| !is_quoted(*at))?;
@@ -154,7 +155,7 @@ impl From<sqlx::Error> for Problem {
     }
 }
 
-/// Keeps the exit code of this crate's errors. Other errors are printed with their causes.
+/// Keeps the exit code and the fix of this crate's errors. Other errors are printed with their causes.
 impl From<BoxError> for Problem {
     fn from(error: BoxError) -> Self {
         match error.downcast::<Error>() {

@@ -11,7 +11,7 @@ use crate::{
 };
 
 pub(super) async fn run(settings: &Settings, prepare: impl AsyncFnOnce(Worker) -> Result<Worker, BoxError>) -> Result<(), Problem> {
-    // The configuration is checked before anything is started.
+    // The configuration is checked before any task is started.
     let config = settings.config()?;
     let database = open_for_worker(settings, config.on_standby).await?;
     if settings.embedded.is_none() {
@@ -29,7 +29,7 @@ pub(super) async fn run(settings: &Settings, prepare: impl AsyncFnOnce(Worker) -
     let worker = prepare(Worker::new(database.pool().clone()).direct(database.direct()).config(config)).await?;
     #[cfg(feature = "health")]
     let worker = settings.worker.health.into_iter().fold(worker, Worker::health);
-    // Signals are handled from here on. An earlier signal ends the process immediately, because nothing is claimed yet.
+    // Signals are handled from here on. A signal before this point ends the process immediately. No job is claimed yet at that time.
     let stopped = shutdown_signal();
     let stop = async move {
         stopped.await;

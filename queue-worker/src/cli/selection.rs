@@ -1,4 +1,4 @@
-//! Arguments that select jobs, by filter or by ids.
+//! Arguments that select jobs by filter or by ids.
 
 use queue_core::{JobId, JobState, operate::Filter};
 use serde_json::Value;
@@ -17,13 +17,13 @@ pub(super) struct ListArgs {
     state: Option<JobState>,
     #[command(flatten)]
     kind: FilterArgs,
-    /// Maximum number of jobs; more than 1000 counts as 1000
+    /// Maximum number of jobs; values above 1000 count as 1000
     #[arg(long, default_value_t = Filter::default().limit, value_name = "N", value_parser = whole_in::<u32>(1..=u32::MAX))]
     limit: u32,
     /// Only jobs enqueued before this job
     #[arg(long, value_name = "ID", value_parser = id)]
     before: Option<JobId>,
-    /// Only jobs with this ordering key in the queue (default `default`), in key order; no finished jobs
+    /// Only unfinished jobs with this ordering key, in key order; without --queue, in the queue `default`
     #[arg(long, conflicts_with_all = ["state", "job_type", "since", "older_than", "error", "meta", "before"])]
     key: Option<String>,
     #[command(flatten)]
@@ -35,12 +35,12 @@ impl ListArgs {
         self.kind.check_of_list(self.state)
     }
 
-    /// Returns the text that is printed for an empty list.
+    /// Returns the text to print for an empty list.
     pub(super) fn empty_text(&self) -> String {
         self.of_key().map_or_else(|| "no jobs".to_owned(), |(queue, key, _)| format!("no jobs with the key `{key}` in the queue `{queue}`"))
     }
 
-    /// Returns the queue, ordering key and maximum number of jobs, if the jobs of an ordering key are requested.
+    /// Returns the queue, ordering key and maximum number of jobs. Returns `None` unless an ordering key was given.
     pub(super) fn of_key(&self) -> Option<(&str, &str, u32)> {
         let queue = self.kind.queue.as_deref().unwrap_or("default");
         Some((queue, self.key.as_deref()?, self.limit))
@@ -54,7 +54,7 @@ impl ListArgs {
 /// Arguments of `tail`.
 #[derive(clap::Args)]
 pub(super) struct TailArgs {
-    /// Only this job, until it is finished
+    /// Follow only this job, until it is finished
     #[arg(value_parser = id, conflicts_with_all = ["queue", "job_type", "meta"])]
     pub(super) id: Option<JobId>,
     /// Only jobs in this queue
@@ -63,10 +63,10 @@ pub(super) struct TailArgs {
     /// Only jobs of this type, under any of its names
     #[arg(long = "type", value_name = "TYPE")]
     job_type: Option<String>,
-    /// Only jobs with this metadata; a value that is not JSON is text. May be repeated
+    /// Only jobs with this metadata; a value that is not JSON counts as text. May be repeated
     #[arg(long, value_name = "KEY=VALUE", value_parser = meta)]
     meta: Vec<(String, Value)>,
-    /// Number of existing jobs to show first
+    /// Number of existing jobs to print first
     #[arg(long, short = 'n', value_name = "N", default_value_t = 10, value_parser = whole_in::<u16>(0..=u16::MAX.into()))]
     pub(super) lines: u16,
     #[command(flatten)]
@@ -110,19 +110,19 @@ pub(super) struct JobSelection<I: JobName> {
     /// Job ids
     #[arg(value_name = I::PLACEHOLDER, value_parser = I::parse_name, conflicts_with = "all")]
     pub(super) ids: Vec<I>,
-    /// All jobs that permit the operation and match the other options
+    /// Select all jobs that permit the operation and match the other options
     #[arg(long)]
     pub(super) all: bool,
-    /// With --all: count the jobs and change nothing
+    /// With --all: count the jobs without changing them
     #[arg(long)]
     pub(super) dry_run: bool,
-    /// With --dry-run: count all jobs, not only the first 10,000
+    /// With --dry-run: count all jobs instead of at most 10,000
     #[arg(long, requires = "dry_run")]
     pub(super) exact: bool,
     /// With --all: do not ask for confirmation
     #[arg(long)]
     pub(super) yes: bool,
-    /// With --all: only in this state
+    /// With --all: only jobs in this state
     #[arg(long)]
     state: Option<JobState>,
     #[command(flatten)]
@@ -132,8 +132,8 @@ pub(super) struct JobSelection<I: JobName> {
 }
 
 impl<I: JobName> JobSelection<I> {
-    /// Rejects filter options that are combined with ids, because they would be ignored. `more` states whether the command's own filter
-    /// options are set.
+    /// Rejects filter options that are combined with ids, because the filter would be ignored. `more` states whether the command's
+    /// additional filter options are set.
     pub(super) fn check(&self, more: bool) -> Result<(), Problem> {
         let chooses = more || self.dry_run || self.yes || self.state.is_some() || self.kind.is_set();
         if self.all || !(chooses || self.ids.is_empty()) {
@@ -167,16 +167,16 @@ struct FilterArgs {
     /// Only jobs of this type, under any of its names
     #[arg(long = "type", value_name = "TYPE")]
     job_type: Option<String>,
-    /// Only jobs enqueued (or finished, if finished) within this duration
+    /// Only jobs enqueued within this duration; for finished jobs, the finish time counts
     #[arg(long, value_name = "DURATION", allow_hyphen_values = true)]
     since: Option<Span>,
-    /// Only jobs enqueued (or finished, if finished) at least this duration ago
+    /// Only jobs enqueued at least this duration ago; for finished jobs, the finish time counts
     #[arg(long, value_name = "DURATION", allow_hyphen_values = true)]
     older_than: Option<Span>,
-    /// Only jobs with this text in the last error; lists and exports: only dead letters
+    /// Only jobs whose last error contains this text; in lists and exports, only dead letters
     #[arg(long, value_name = "TEXT")]
     error: Option<String>,
-    /// Only jobs with this metadata; a value that is not JSON is text. May be repeated
+    /// Only jobs with this metadata; a value that is not JSON counts as text. May be repeated
     #[arg(long, value_name = "KEY=VALUE", value_parser = meta)]
     meta: Vec<(String, Value)>,
 }
@@ -198,7 +198,7 @@ impl FilterArgs {
         }
     }
 
-    /// Rejects an empty time range and, for lists, `--error` with a state other than dead.
+    /// Rejects an empty time range. For lists, also rejects `--error` with a state other than dead.
     fn check_of_list(&self, state: Option<JobState>) -> Result<(), Problem> {
         match state.filter(|state| *state != JobState::Dead && self.error.is_some()) {
             Some(state) => {

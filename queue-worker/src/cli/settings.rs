@@ -1,7 +1,7 @@
-//! Settings from options, environment, file and defaults, merged in that order into one [`Config`].
+//! Settings from options, environment, file and defaults, merged in this order into one [`Config`].
 //!
-//! clap (for options and environment) and serde (for the file) read the same two structs, so each setting is declared once. The worker's
-//! settings are listed in `live`. This module opens no connection.
+//! clap reads options and environment, and serde reads the file, into the same two structs. Each setting is therefore declared once. The
+//! worker's settings are listed in `live`. This module opens no connection.
 
 use std::{io::ErrorKind, path::Path};
 
@@ -24,31 +24,33 @@ use crate::live::{Config, Database, DatabaseOptions, OnStandby, each_setting};
 /// Help heading of the options that all commands have.
 pub(super) const GLOBAL_HEADING: &str = "Global options";
 
-/// Settings of all commands.
+/// Settings of all commands, each `None` if not set.
 #[derive(clap::Args, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(super) struct Settings {
-    /// Database URL, as `postgres://user:password@host:5432/name`, also with several hosts; without one, an embedded PostgreSQL is used
+    /// Database URL, such as `postgres://user:password@host:5432/name`; may list several hosts; without a URL, an embedded PostgreSQL is
+    /// used
     #[arg(long, global = true, env = "DATABASE_URL", hide_env_values = true, value_name = "URL", help_heading = GLOBAL_HEADING)]
     pub(super) database_url: Option<String>,
-    /// URL of the server itself, if the database URL leads to a transaction pooler; used for everything but handlers; default: the database
-    /// URL
+    /// URL of the server itself, if the database URL leads to a transaction pooler; only handlers use the pooler (default: the database
+    /// URL)
     #[arg(long, global = true, env = "QUEUE_DIRECT_URL", hide_env_values = true, value_name = "URL", help_heading = GLOBAL_HEADING)]
     pub(super) direct_url: Option<String>,
-    /// URL of a standby, or of several hosts, any of which is used, for commands and pages that only read; default: the database
+    /// URL of one or more standbys for read-only commands and pages; any of these standbys is used (default: the database URL)
     #[arg(long, global = true, env = "QUEUE_READ_URL", hide_env_values = true, value_name = "URL", help_heading = GLOBAL_HEADING)]
     pub(super) read_url: Option<String>,
-    /// Use an embedded PostgreSQL on this machine, started when needed; in a release build only if set explicitly
+    /// Use an embedded PostgreSQL on this machine, which is started when needed; a release build uses it only if this option is set
     #[arg(long, global = true, env = "QUEUE_EMBEDDED", num_args = 0..=1, require_equals = true, default_missing_value = "true",
         value_name = "true|false", help_heading = GLOBAL_HEADING)]
     pub(super) embedded: Option<bool>,
-    /// Schema of the queue's tables; default queue
+    /// Schema of the queue's tables (default: `queue`)
     #[arg(long, global = true, env = "QUEUE_SCHEMA", value_name = "NAME", help_heading = GLOBAL_HEADING)]
     pub(super) schema: Option<String>,
-    /// Log filter for stderr, as `info` or `queue_worker=debug,sqlx=warn`; default info for run, else warn. `RUST_LOG` is read, too
+    /// Log filter for stderr, such as `info` or `queue_worker=debug,sqlx=warn` (default: `RUST_LOG`; without that, info for `run` and
+    /// warn for other commands)
     #[arg(long, global = true, env = "QUEUE_LOG", value_name = "FILTER", help_heading = GLOBAL_HEADING)]
     pub(super) log: Option<String>,
-    /// Log format; default text
+    /// Log format (default: text)
     #[arg(long, global = true, env = "QUEUE_LOG_FORMAT", value_name = "FORMAT", help_heading = GLOBAL_HEADING)]
     pub(super) log_format: Option<LogFormat>,
     #[arg(skip)]
@@ -62,26 +64,26 @@ pub(super) struct Settings {
 
 macro_rules! worker_settings {
     ($($(#[$attribute:meta])* $name:ident($variable:literal, $value:literal): $type:ty, $taken:ty, $written:ty = $default:expr;)*) => {
-        /// Settings of `run`: the worker's settings, and those of the process.
+        /// Settings of `run`: the worker's settings and the process's settings.
         #[derive(clap::Args, Clone, Default, Deserialize)]
         #[serde(deny_unknown_fields, default)]
         pub(super) struct WorkerSettings {
-            /// Serve this queue, running at most this many handlers concurrently; may be repeated. Default: every queue with this binary's
-            /// job types
+            /// Serve this queue and run at most this many handlers concurrently; may be repeated (default: every queue with this binary's
+            /// job types)
             #[arg(long = "queue", env = "QUEUE_QUEUES", value_delimiter = ',', value_name = "NAME[=CONCURRENCY]")]
             queues: Option<Vec<Subscription>>,
             $($(#[$attribute])* #[arg(long, env = $variable, value_name = $value, allow_hyphen_values = true)] $name: Option<$written>,)*
-            /// Number of connections shared by handlers. Default 20; the worker's own connections come on top
+            /// Number of connections shared by handlers, in addition to the worker's own connections (default: 20)
             #[arg(long, env = "QUEUE_POOL_SIZE", value_name = "N", value_parser = whole::<u32>)]
             pool_size: Option<u32>,
-            /// Commit verdicts without waiting for the disk: after a crash of the database server the last jobs may run again
+            /// Commit verdicts without waiting for the disk; after a crash of the database server, the last jobs may run again
             #[arg(long, env = "QUEUE_RELAXED", num_args = 0..=1, require_equals = true, default_missing_value = "true", value_name = "true|false")]
             relaxed: Option<bool>,
-            /// Update the schema before starting; always done with the embedded database
+            /// Update the schema before starting; the embedded database is always updated
             #[arg(long, env = "QUEUE_MIGRATE", num_args = 0..=1, require_equals = true, default_missing_value = "true", value_name = "true|false")]
             migrate: Option<bool>,
-            /// Serve health checks on this address, as `[::]:8080`: /livez and /readyz. Default: not served. While the address is in use,
-            /// jobs run and binding is retried
+            /// Serve the health checks /livez and /readyz on this address, such as `[::]:8080` (default: not served). If another process
+            /// uses the address, the bind is retried while jobs run
             #[cfg(feature = "health")]
             #[arg(long, env = "QUEUE_HEALTH", value_name = "ADDR", value_parser = super::values::address)]
             pub(super) health: Option<std::net::SocketAddr>,
@@ -100,7 +102,7 @@ macro_rules! worker_settings {
                 }
             }
 
-            /// Applies the settings to the configuration. Unset ones keep their defaults.
+            /// Applies the settings to the configuration. Unset settings keep their defaults.
             fn apply_to(self, config: &mut Config) {
                 $(if let Some(value) = self.$name {
                     config.$name = value.into();
@@ -127,12 +129,12 @@ pub(super) enum LogFormat {
     Json,
 }
 
-/// Path of the default settings file, which is optional.
+/// Path of the optional default settings file.
 const DEFAULT_FILE: &str = "queue.toml";
 
 impl Settings {
-    /// Reads the settings in `file`, or else in the default file, if that exists and no other user can have written it. Returns empty
-    /// settings if neither is read. Adds a note if the default file was ignored.
+    /// Reads the settings in `file`. Without `file`, reads the default file, but only if it exists and no other user can have written it.
+    /// Returns empty settings if no file is read. Adds a note if the default file was ignored.
     pub(super) fn read(file: Option<&Path>, notes: &mut Vec<String>) -> Result<Self, Problem> {
         let path = file.unwrap_or(Path::new(DEFAULT_FILE));
         let read = match file {
@@ -165,11 +167,11 @@ impl Settings {
         })
     }
 
-    /// Fills unset settings from `lower`.
+    /// Fills unset settings with the values from `lower`.
     pub(super) fn with_fallback(self, lower: Self) -> Self {
         let given = |text: &String| !text.is_empty();
-        // The direct and read URLs belong to the database URL of the same source, so they are not combined with another source's database
-        // URL.
+        // A direct URL or read URL belongs to the database URL of the same source. If `self` has a database URL, these URLs of `lower`
+        // are ignored.
         let is_named = self.database_url.as_ref().is_some_and(given);
         let beside = |url: Option<String>| url.filter(|url| given(url) && !is_named);
         Self {
@@ -187,8 +189,8 @@ impl Settings {
         }
     }
 
-    /// Drops the direct and read URLs from the environment if an option names another database. These URLs belong to the environment's
-    /// database.
+    /// Drops the direct and read URLs that come from the environment, if an option names another database. These URLs belong to the
+    /// database in the environment.
     pub(super) fn without_foreign_urls(mut self) -> Self {
         let variable = |name| std::env::var(name).ok();
         if self.database_url.is_some() && self.database_url != variable("DATABASE_URL") {
@@ -203,19 +205,19 @@ impl Settings {
         Ok(self.schema.as_deref().map_or_else(|| Ok(Store::default()), Store::new)?)
     }
 
-    /// Returns the options of the selected database. Without any URL, that is the embedded database. If a direct URL is set, the pooler is
-    /// bypassed.
+    /// Returns the options of the selected database. Without a URL, this is the embedded database. A direct URL takes precedence over the
+    /// database URL and bypasses the pooler.
     pub(super) fn database(&self) -> DatabaseOptions {
         self.direct_url.iter().chain(&self.database_url).take(1).fold(self.worker.pool(Database::options()), DatabaseOptions::url)
     }
 
-    /// Returns the options of a worker's database, where handlers connect through the pooler.
+    /// Returns the options of a worker's database. Handlers connect through the pooler.
     pub(super) fn database_and_pooler(&self) -> DatabaseOptions {
         let both = self.database_url.as_ref().zip(self.direct_url.as_ref());
         both.map_or_else(|| self.database(), |(url, direct)| self.worker.pool(Database::options()).url(url).direct_url(direct))
     }
 
-    /// Returns the worker's configuration, in which the settings override the defaults.
+    /// Returns the worker's configuration. Settings override its defaults.
     pub(super) fn config(&self) -> Result<Config, Problem> {
         let mut config = Config { store: self.store()?, ..Config::default() };
         self.worker.clone().apply_to(&mut config);
@@ -225,7 +227,7 @@ impl Settings {
 }
 
 impl WorkerSettings {
-    /// Applies the size of the pool that handlers share.
+    /// Applies the size of the handlers' connection pool to `options`.
     pub(super) fn pool(&self, options: DatabaseOptions) -> DatabaseOptions {
         self.pool_size.into_iter().fold(options, DatabaseOptions::pool_size)
     }
@@ -290,7 +292,7 @@ mod tests {
                 .any(|value| file(&format!("{section}{key} = {value}")).is_ok());
             assert!(is_key, "`{key}` is not a key of the file");
         }
-        // The list also generates the methods of `Worker`.
+        // The list in `each_setting!` also generates the methods of `Worker`.
         macro_rules! names {
             ($($(#[$attribute:meta])* $name:ident($variable:literal, $value:literal): $type:ty, $taken:ty, $written:ty = $default:expr;)*) => {
                 [$((stringify!($name), $variable)),*]

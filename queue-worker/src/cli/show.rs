@@ -31,7 +31,7 @@ pub(super) async fn show(settings: &Settings, id: JobId, with: (bool, bool), as_
     if as_json { print::json(&detail.document()) } else { print::lines(&detail.text(&id)) }
 }
 
-/// Job with its history.
+/// Job with its worker, its attempt logs, the reasons why it is waiting, and its durable state (steps, signals, children and maps).
 pub(super) struct JobDetail {
     job: JobRecord,
     unserved: HashSet<JobId>,
@@ -47,7 +47,7 @@ pub(super) struct JobDetail {
 }
 
 impl JobDetail {
-    /// Loads a job. `payload` also loads its payload and output, and `logs` its logs.
+    /// Loads a job. With `payload`, also loads the job's payload and output. With `logs`, also loads the logs of its attempts.
     pub(super) async fn read(pool: &PgPool, store: Store, id: JobId, (payload, logs): (bool, bool)) -> Result<Self, Error> {
         let job = JobRef::from_id(id).in_store(store);
         let job = if payload { job.find(pool).await? } else { job.find_without_payload(pool).await? };
@@ -92,8 +92,8 @@ impl JobDetail {
     }
 }
 
-/// Job in the format of `--json`. Includes the exhausted limits for which the job is waiting. For a durable job, also includes the progress
-/// and the signals not received yet.
+/// Job in the format of `--json`. Includes the exhausted limits that the job is waiting for. For a durable job, also includes the
+/// progress and the signals not received yet.
 #[derive(Serialize)]
 struct JobDocument<'a> {
     #[serde(flatten)]
@@ -114,7 +114,7 @@ struct JobDocument<'a> {
     logs: Option<&'a [AttemptLog]>,
 }
 
-/// Formats a limit for which a job is waiting, as `permit stripe/42: 3 of 3` or `rate stripe/42: next 2026-11-23 12:00:05Z`.
+/// Formats a limit that a job is waiting for, such as `permit stripe/42: 3 of 3` or `rate stripe/42: next 2026-11-23 12:00:05Z`.
 fn format_limit_wait(limit: &LimitWait) -> String {
     let key = match &limit.key {
         _ if !limit.keyed => String::new(),
@@ -250,7 +250,7 @@ fn format_logs(logs: &[AttemptLog]) -> String {
     logs.iter().map(of).collect()
 }
 
-/// Formats the reported percentage, stage and counts, with the time of the report.
+/// Formats the percentage, stage and counts of a progress report, with the time of the report.
 fn format_progress(progress: &Progress) -> String {
     let percent = progress.fraction.map(|fraction| format!("{}%", percent(fraction)));
     let counts = progress.counts.iter().map(|(name, count)| format!("{name} {count}"));

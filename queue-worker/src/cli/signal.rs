@@ -6,7 +6,7 @@ use std::{
 };
 
 use clap::Args;
-use queue_core::{Error, JobId, JobRef, operate::Signalled};
+use queue_core::{Error, JobId, JobRef, operate::SignalOutcome};
 use serde_json::{json, value::RawValue};
 use sqlx::PgConnection;
 
@@ -30,7 +30,8 @@ Examples:
 `queue-worker why ID` shows what a job waits for. A signal may be sent before the job waits for it. Each is received once, in the order
 of sending. Exit code 3 if the job does not exist or is finished, or if this binary has its type and that is not durable.";
 
-/// Maximum number of bytes read from a file or stdin. Far above the maximum payload size, so that a larger payload gets the usual error.
+/// Maximum number of bytes read from a file or stdin. The maximum is far above the payload limit, so that a larger payload gets the usual
+/// error.
 const MAX_BYTES: u64 = 4 * 1024 * 1024;
 
 #[derive(Args)]
@@ -54,8 +55,8 @@ pub(super) async fn signal(settings: &Settings, SignalArgs { id, name, payload, 
     let mut tx = AuditedTransaction::begin(database.pool(), store).await?;
     let job = JobRef::from_id(id).in_store(store);
     let sent = job.signal(&mut *tx, &name, &payload).await.map_err(as_usage_error)?;
-    // Otherwise the transaction is dropped, which rolls back the signal.
-    if sent == Signalled::Sent
+    // A dropped transaction rolls back the signal.
+    if sent == SignalOutcome::Sent
         && let Some(job_type) = type_without_signals(&mut tx, job).await?
     {
         return Err(Problem::refused(format!(
@@ -63,8 +64,8 @@ pub(super) async fn signal(settings: &Settings, SignalArgs { id, name, payload, 
         )));
     }
     match sent {
-        Signalled::Sent => tx.commit("signalled", format!("job {id}: {name}"), 1).await?,
-        Signalled::Over => {
+        SignalOutcome::Sent => tx.commit("signalled", format!("job {id}: {name}"), 1).await?,
+        SignalOutcome::Over => {
             return Err(Problem::refused(format!(
                 "job {id} is finished and receives no signals; `queue-worker show {id}` shows how it ended"
             )));
@@ -75,7 +76,7 @@ pub(super) async fn signal(settings: &Settings, SignalArgs { id, name, payload, 
     if output.json { print::json(&json!({ "signalled": id, "name": name })) } else { print::lines(&sent_text(id, &name)) }
 }
 
-/// Returns the job type, if this binary knows that the type receives no signals.
+/// Returns the job type if this binary knows that the type receives no signals, otherwise `None`.
 async fn type_without_signals(on: &mut PgConnection, job: JobRef) -> Result<Option<String>, Error> {
     Ok(Some(job.find_without_payload(on).await?.job_type).filter(|job_type| program::ignores_signals(job_type)))
 }

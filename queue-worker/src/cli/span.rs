@@ -27,7 +27,7 @@ impl FromStr for Span {
     }
 }
 
-/// Returns whether the text contains months or years, whose length varies. `M` stands for months, and `m` for minutes.
+/// Returns whether the text contains months or years, which vary in length. `M` stands for months, and `m` for minutes.
 pub(super) fn has_calendar_unit(text: &str) -> bool {
     let mut units = text.split(|letter: char| !letter.is_ascii_alphabetic());
     units.any(|unit| ["M", "mon", "mons", "month", "months", "y", "Y", "yr", "yrs", "year", "years"].contains(&unit))

@@ -18,7 +18,7 @@ use super::{
     values::{ExactArgs, counted},
 };
 
-/// JSON document for `--json`.
+/// JSON document of `stats --json`.
 #[derive(Serialize)]
 struct Stats {
     counts: Vec<Count>,
@@ -47,7 +47,7 @@ pub(super) async fn stats(settings: &Settings, all: bool, ExactArgs { exact }: E
         }
         operate::busiest(pool, store, SHOWN_QUEUES).await.map(|busiest| (busiest.counts, busiest.totals, busiest.more))
     };
-    // Runs concurrently with the counts, on a single connection, because each new connection would load the server's catalogue again.
+    // Runs concurrently with the counts, but on a single connection, because each new connection loads the server's catalog again.
     let others = async {
         let mut on = pool.acquire().await?;
         let oldest =
@@ -67,7 +67,7 @@ pub(super) async fn stats(settings: &Settings, all: bool, ExactArgs { exact }: E
     print::lines(&parts.collect::<Vec<_>>().join("\n\n"))
 }
 
-/// Formats one row per queue and type, with one column per state. Adds a row of totals if some rows are left out.
+/// Formats one row per queue and type, with one column per state. Adds a row of totals if some rows are omitted.
 fn count_table(stats: &Stats) -> String {
     let none = || JobState::ALL.map(|_| "-".to_owned());
     let mut rows: BTreeMap<(&str, &str), [String; JobState::ALL.len()]> = BTreeMap::new();

@@ -1,4 +1,4 @@
-//! `stores` command: runs a command over all stores, or on one store given by name.
+//! `stores` command: runs a command over all stores, or on a store given by name.
 
 mod act;
 mod jobs;
@@ -56,7 +56,7 @@ pub(super) struct StoresArgs {
 
 #[derive(Subcommand)]
 enum StoresCommand {
-    /// Run jobs of all stores until SIGTERM or SIGINT and maintain them: picks up new stores, completes moves of tenants
+    /// Run jobs of all stores and maintain the stores until SIGTERM or SIGINT; also serve new stores and complete tenant moves
     #[command(after_long_help = "\
 Examples:
   queue-worker stores run --slots 50 --queue mail=20
@@ -72,13 +72,13 @@ the pool of the database of DATABASE_URL, and shared. An unavailable store or da
     },
     /// Create or update the placement tables, which list stores and tenants, in all named databases
     Migrate {
-        /// Also migrate the tables of every store
+        /// Also migrate every store's tables
         #[arg(long)]
         all: bool,
         #[command(flatten)]
         output: OutputArgs,
     },
-    /// List stores with their number of tenants; queries no store
+    /// List stores with their number of tenants, without querying the stores
     List(OutputArgs),
     /// Count jobs by state, per store and in total
     #[command(after_long_help = "\
@@ -93,7 +93,7 @@ Examples:
     Jobs(ListArgs),
     /// Show a job with the errors of its attempts
     Show {
-        /// Job, as shown by `jobs`
+        /// Job name, as shown by `stores jobs`
         #[arg(value_name = StoreJob::PLACEHOLDER, value_parser = StoreJob::parse_name)]
         job: StoreJob,
         /// Include the payload and the output
@@ -105,9 +105,9 @@ Examples:
         #[command(flatten)]
         output: OutputArgs,
     },
-    /// Explain why a job is not running, most likely cause first, and how to fix it
+    /// Explain why a job is not running, most likely cause first, and suggest fixes
     Why {
-        /// Job, as shown by `jobs`
+        /// Job name, as shown by `stores jobs`
         #[arg(value_name = StoreJob::PLACEHOLDER, value_parser = StoreJob::parse_name)]
         job: StoreJob,
         #[command(flatten)]
@@ -115,7 +115,7 @@ Examples:
     },
     #[command(flatten)]
     Act(ActCommand<StoreJob>),
-    /// Add a store, or reopen a closed one: it takes new tenants and workers serve it
+    /// Add a store, or reopen a closed store; the store takes new tenants, and workers serve it
     #[command(after_long_help = "\
 Examples:
   queue-worker stores add jobs_a main jobs_a        the schema jobs_a of the database `main`, already migrated
@@ -127,10 +127,10 @@ Programs without a database of this name skip the store and log that.")]
         name: String,
         /// Name of the store's database
         database: String,
-        /// Schema of the store in the database
+        /// Schema of the store in its database
         #[arg(id = "schema_there", value_name = "SCHEMA")]
         schema: String,
-        /// Create or update the store's tables and the placement tables first
+        /// First create or update the store's tables and the placement tables
         #[arg(long)]
         migrate: bool,
         #[command(flatten)]
@@ -169,7 +169,7 @@ Programs without a database of this name skip the store and log that.")]
         #[command(flatten)]
         output: OutputArgs,
     },
-    /// Move a tenant to another store: new jobs go there immediately, waiting jobs still run in the old store
+    /// Move a tenant to another store; new jobs go there immediately, and waiting jobs still run in the old store
     #[command(after_long_help = "\
 Examples:
   queue-worker stores move acme jobs_b              start; `stores run`, or any program that maintains stores, completes it
@@ -179,7 +179,7 @@ A move loses no jobs and can be interrupted at any point; the same command conti
     Move {
         /// Tenant key
         key: String,
-        /// Destination store
+        /// Name of the destination store
         store: String,
         /// Return once all jobs of the tenant in the old store are finished
         #[arg(long)]
@@ -187,7 +187,7 @@ A move loses no jobs and can be interrupted at any point; the same command conti
         #[command(flatten)]
         output: OutputArgs,
     },
-    /// List moving tenants, longest first
+    /// List moving tenants, longest move first
     Moves(OutputArgs),
 }
 
@@ -197,7 +197,7 @@ impl StoresArgs {
         matches!(self.command, StoresCommand::Run { .. })
     }
 
-    /// Returns the settings that only `stores` commands have.
+    /// Returns the settings that are specific to `stores` commands.
     pub(super) fn settings(&self) -> Settings {
         match &self.command {
             StoresCommand::Run { worker, stores } => {

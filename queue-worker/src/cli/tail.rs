@@ -1,7 +1,7 @@
 //! `tail` command: follows jobs, with one line per change, until the process receives a signal. With an id, follows one job until it is
 //! finished.
 //!
-//! The command polls, so that workers have no additional work. Changes between two polls are combined, so of a short job only the end is
+//! The command polls, so that workers have no additional work. Changes between two polls are combined, so only the end of a short job is
 //! shown.
 
 use std::{
@@ -22,16 +22,17 @@ use super::{
 };
 use crate::{escape, live::shutdown_signal};
 
-/// Maximum number of newest jobs, and maximum number of running jobs, loaded per poll.
+/// Maximum number of jobs loaded per poll, separately for newest and running jobs.
 const MAX_LISTED: u32 = 500;
 
-/// Maximum number of unfinished jobs that are tracked.
+/// Maximum number of jobs that are tracked.
 const MAX_TRACKED: usize = 5_000;
 
-/// Maximum number of tracked jobs that are loaded one by one per poll, because they are in neither list.
+/// Maximum number of jobs loaded one by one per poll. These are tracked jobs that are neither among the newest nor among the running
+/// jobs.
 const MAX_LOOKUPS: usize = 100;
 
-/// Minimum poll interval. The interval is longer if a poll is slow, so that polling takes at most a fifth of the time.
+/// Minimum poll interval. After a slow poll the interval is longer, so that polling takes at most a fifth of the time.
 const MIN_INTERVAL: Duration = Duration::from_millis(500);
 
 pub(super) async fn tail(settings: &Settings, args: &TailArgs) -> Result<(), Problem> {
@@ -45,7 +46,7 @@ pub(super) async fn tail(settings: &Settings, args: &TailArgs) -> Result<(), Pro
     loop {
         let began = Instant::now();
         let changed = tail.poll(shown).await?;
-        // Of the jobs that exist at the first poll, only the newest are shown.
+        // The first poll prints only the newest existing jobs.
         let from = changed.len().saturating_sub(shown);
         if !print_jobs(&changed[from..], args.output.json)? || tail.is_finished() {
             break;
@@ -67,16 +68,16 @@ pub(super) async fn tail(settings: &Settings, args: &TailArgs) -> Result<(), Pro
 struct JobFollower<'a> {
     pool: &'a PgPool,
     store: Store,
-    /// Only job to follow, or `None` for all.
+    /// Single job to follow, or `None` to follow all jobs.
     only: Option<JobId>,
     filter: Filter,
-    /// Last known states of the tracked jobs. Finished jobs older than the newest ones are dropped.
+    /// Last known states of the tracked jobs. Finished jobs are dropped, except the newest jobs.
     followed: HashMap<JobId, FollowedState>,
-    /// Highest id seen so far. Untracked jobs with an id up to this one are not new.
+    /// Highest job id seen so far. An untracked job is new only if its id is higher.
     newest: Option<JobId>,
 }
 
-/// Fields of a job whose change prints a line.
+/// Job fields that are watched for changes. A line is printed whenever one of them changes.
 #[derive(Clone, PartialEq, Eq)]
 struct FollowedState {
     state: JobState,
@@ -84,7 +85,8 @@ struct FollowedState {
 }
 
 impl JobFollower<'_> {
-    /// Returns the jobs that are new or have changed since the last poll, oldest first. May omit older jobs if it returns at least `shown`.
+    /// Returns the jobs that are new or have changed since the last poll, oldest first. May omit older jobs if at least `shown` jobs are
+    /// returned.
     async fn poll(&mut self, shown: usize) -> Result<Vec<JobRecord>, Problem> {
         let mut found = match self.only {
             Some(id) => vec![JobRef::from_id(id).in_store(self.store).find_without_payload(self.pool).await?],
@@ -99,7 +101,7 @@ impl JobFollower<'_> {
         Ok(found)
     }
 
-    /// Tracks jobs that are already running, so that they are not reported as changed.
+    /// Tracks jobs that are already running, so that the next poll does not report these jobs as changed.
     async fn skip_running(&mut self) -> Result<(), Problem> {
         if let (None, Some(newest)) = (self.only, self.newest) {
             let running = Filter { state: Some(JobState::Running), limit: MAX_LISTED, ..self.filter.clone() };
@@ -110,8 +112,8 @@ impl JobFollower<'_> {
         Ok(())
     }
 
-    /// Loads the newest jobs, the running jobs, and tracked jobs that are in neither list. If the newest jobs suffice, loads only them, so
-    /// that the first output does not wait for older jobs.
+    /// Loads the newest jobs, the running jobs, and the other tracked jobs. If the newest jobs suffice, loads no other jobs, so that the
+    /// first output does not wait for older jobs.
     async fn load_jobs(&self, shown: usize) -> Result<Vec<JobRecord>, Problem> {
         let newest = Filter { limit: MAX_LISTED, ..self.filter.clone() };
         let running = Filter { state: Some(JobState::Running), ..newest.clone() };
@@ -120,7 +122,7 @@ impl JobFollower<'_> {
             return Ok(found);
         }
         found.extend(operate::list(self.pool, self.store, &running).await?.jobs);
-        // Loads jobs that were running first, because they have probably ended. Waiting jobs may wait for a long time.
+        // Jobs that were running at the last poll come first, because they have probably ended. Waiting jobs may wait for a long time.
         let is_lost = |(id, seen): &(&JobId, &FollowedState)| !is_finished(seen.state) && !found.iter().any(|job| job.id == **id);
         let mut lost: Vec<(bool, JobId)> =
             self.followed.iter().filter(is_lost).map(|(id, seen)| (seen.state != JobState::Running, *id)).collect();
@@ -140,13 +142,13 @@ impl JobFollower<'_> {
         let before = self.followed.insert(job.id, seen.clone());
         match before {
             Some(before) => before != seen,
-            // An older job that starts or ends has changed. A finished one is listed only because newer jobs were deleted, so it has not
-            // changed.
+            // An older job that starts or ends has changed. An older finished job is listed only because newer jobs were deleted, so it
+            // has not changed.
             None => self.newest.is_none_or(|newest| job.id > newest) || !is_finished(job.state),
         }
     }
 
-    /// Drops finished jobs, except the newest ones, which would otherwise look new at the next poll.
+    /// Drops finished jobs, except the newest jobs, which would otherwise look new at the next poll.
     fn prune(&mut self) {
         let mut ids: Vec<JobId> = self.followed.keys().copied().collect();
         ids.sort_unstable();
@@ -159,7 +161,7 @@ impl JobFollower<'_> {
         }
     }
 
-    /// Returns whether the followed job is finished, if only one is followed.
+    /// Returns whether the followed job is finished. Always false if all jobs are followed.
     fn is_finished(&self) -> bool {
         self.only.and_then(|id| self.followed.get(&id)).is_some_and(|seen| is_finished(seen.state))
     }

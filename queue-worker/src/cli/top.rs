@@ -1,7 +1,8 @@
-//! `top` command: monitors queues, workers and running jobs on a terminal, updated every second, until `q` or a signal. Only reads.
+//! `top` command: monitors queues, workers and running jobs on a terminal, updated every second, until `q` or a signal. The command only
+//! reads.
 //!
-//! The command has three parts. `query` queries the database on its own connection and task, so that keys work while the database is
-//! unavailable. `draw` renders the results (`state`) and depends on neither keys nor database. This module combines keys, signals and time.
+//! The command has three parts. `query` queries the database on a separate connection and task, so that keys work while the database is
+//! unavailable. `draw` renders the state, without access to the keyboard or the database. This module handles keys, signals and timing.
 
 mod query;
 mod draw;
@@ -54,7 +55,7 @@ pub(super) async fn top(settings: &Settings) -> Result<ExitCode, Problem> {
     drawn.map(|()| ExitCode::SUCCESS).map_err(|error| Problem::failed(format!("cannot draw on this terminal: {error}")))
 }
 
-/// Whether a thread has panicked. The terminal then shows the message and must not be drawn on.
+/// Whether a thread has panicked. The terminal then shows the panic message and must not be drawn on.
 static HAS_PANICKED: AtomicBool = AtomicBool::new(false);
 
 fn hook_panics() {
@@ -71,7 +72,7 @@ struct TerminalGuard(DefaultTerminal);
 
 impl Drop for TerminalGuard {
     fn drop(&mut self) {
-        // Fails only if the terminal no longer exists.
+        // The restore fails only if the terminal no longer exists.
         let _ = ratatui::try_restore();
     }
 }
@@ -104,7 +105,7 @@ async fn run_screen(
     }
 }
 
-/// Handles a terminal event. Returns false if the user has asked to quit.
+/// Handles a terminal event. Returns false if the user has pressed a key to quit.
 fn handle_event(event: &Event, view: &mut View) -> bool {
     let Event::Key(KeyEvent { code, modifiers, kind: KeyEventKind::Press | KeyEventKind::Repeat, .. }) = event else { return true };
     match code {
@@ -123,7 +124,7 @@ fn handle_event(event: &Event, view: &mut View) -> bool {
     true
 }
 
-/// Reads keys on a thread of its own, because reading blocks.
+/// Receiver of the terminal events that a separate thread reads. The thread is necessary because reading blocks.
 struct KeyReader {
     pressed: mpsc::UnboundedReceiver<Event>,
     ends: Arc<AtomicBool>,

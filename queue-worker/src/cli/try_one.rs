@@ -1,4 +1,4 @@
-//! `try` command: runs a job's handler in a transaction that is rolled back, and reports the result. The store is not changed.
+//! `try` command: runs a job's handler in a transaction that is rolled back, and reports the result. The job itself is not changed.
 
 use std::process::ExitCode;
 
@@ -32,10 +32,10 @@ pub(super) struct TryArgs {
     /// Job id
     #[arg(value_parser = id)]
     id: JobId,
-    /// Permit changes that are not rolled back: writes through `cx.pool()`. Required for handlers that are not transactional
+    /// Permit writes through `cx.pool()`; these are not rolled back. Required for handlers that are not transactional
     #[arg(long)]
     yes: bool,
-    /// Maximum run time, regardless of the type's timeout
+    /// Maximum run time of the handler, regardless of its job type's timeout
     #[arg(long, value_name = "DURATION", default_value = "10m")]
     within: Span,
     #[command(flatten)]
@@ -57,7 +57,7 @@ Examples:
 
 Exit codes: 0 the job would complete, 3 the job does not exist or is running, or this binary has no handler for it, 4 it did not complete";
 
-/// Exit code if the handler ran but did not complete.
+/// Exit code if the handler ran but its job would not complete.
 const NOT_COMPLETED: u8 = 4;
 
 pub(super) async fn try_one(
@@ -103,9 +103,9 @@ pub(super) async fn try_one(
     Ok(if completes { ExitCode::SUCCESS } else { ExitCode::from(NOT_COMPLETED) })
 }
 
-/// Returns the verdict that a worker would write, as one word.
+/// Returns the name of the verdict that a worker would settle the job with.
 fn verdict(result: &TrialResult) -> &'static str {
-    // Does not depend on whether a record of the job would be kept.
+    // A completion has the same name whether or not a worker would keep a record of the job.
     match &result.ending {
         Ok(ending) if ending.is_complete() => "complete",
         Ok(ending) if ending.path() == SettlePath::Park => "park",
@@ -122,7 +122,7 @@ fn error(result: &TrialResult) -> Option<&str> {
     }
 }
 
-/// Returns the JSON document for `--json`. Omits the output, which may be as confidential as a payload.
+/// Returns the JSON document for `--json`. Omits the job's output, because the output may be confidential.
 fn document(id: JobId, name: &str, state: JobState, result: &TrialResult) -> Value {
     let progress = result.progress.as_ref().map(|progress| {
         let counts: Value = serde_json::from_str(&progress.counts).unwrap_or_default();
@@ -140,12 +140,12 @@ fn document(id: JobId, name: &str, state: JobState, result: &TrialResult) -> Val
     })
 }
 
-/// Returns whether everything that the transaction has written is rolled back, or `None` if that is unknown.
+/// Returns whether all writes of the handler's transaction were rolled back, or `None` if that is unknown.
 fn is_rolled_back(rollback: &Rollback) -> Option<bool> {
     match rollback {
         Rollback::Done => Some(true),
         Rollback::EndedByHandler => Some(false),
-        // Before the session was lost, the handler may have ended its transaction and written more.
+        // The handler may have committed its transaction and started another before the session was lost.
         Rollback::Lost | Rollback::Unknown(_) => None,
     }
 }

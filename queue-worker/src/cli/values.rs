@@ -7,7 +7,7 @@ use queue_core::JobId;
 use serde::Deserialize;
 use serde_json::Value;
 
-/// Arguments for the output format of a command.
+/// Command-line arguments that select the output format.
 #[derive(clap::Args)]
 pub(super) struct OutputArgs {
     /// Print one JSON document; ids are strings
@@ -15,20 +15,20 @@ pub(super) struct OutputArgs {
     pub(super) json: bool,
 }
 
-/// Arguments for the precision of job counts.
+/// Command-line arguments that select exact or estimated job counts.
 #[derive(clap::Args, Clone, Copy)]
 pub(super) struct ExactArgs {
-    /// Count all jobs; takes time proportional to their number, about half a second per million
+    /// Count all jobs exactly; takes about half a second per million jobs
     #[arg(long)]
     pub(super) exact: bool,
 }
 
-/// Formats a count, with a plus sign if there may be more.
+/// Formats a count. Appends a plus sign if the count is a lower bound.
 pub(super) fn counted(number: impl Display, partial: bool) -> String {
     format!("{number}{}", if partial { "+" } else { "" })
 }
 
-/// Whole number, which is parsed strictly.
+/// Nonnegative whole number. Parsing any other text returns an error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(transparent)]
 pub(super) struct Whole(usize);
@@ -64,19 +64,19 @@ pub(super) fn priority(text: &str) -> Result<i16, &'static str> {
     text.parse().map_err(|_| "expected a whole number from -32768 to 32767")
 }
 
-/// Parses an address on which to listen.
+/// Parses a listen address.
 #[cfg(any(feature = "dashboard", feature = "health"))]
 pub(super) fn address(text: &str) -> Result<std::net::SocketAddr, &'static str> {
     text.parse().map_err(|_| "expected an address like `127.0.0.1:8080`, or `[::]:8080` for every interface")
 }
 
-/// Formats a number of jobs, such as `3 jobs`.
+/// Formats a number of jobs with its noun, such as `3 jobs`. Appends a plus sign to a lower bound.
 pub(super) fn counted_jobs(number: u64, partial: bool) -> String {
     let noun = if number == 1 && !partial { "job" } else { "jobs" };
     format!("{} {noun}", counted(number, partial))
 }
 
-/// Capacity to set, which may be `none`.
+/// Queue capacity to set. `none` removes the capacity.
 #[derive(Clone, Copy)]
 pub(super) struct NewCapacity(pub(super) Option<u64>);
 
@@ -87,7 +87,7 @@ pub(super) fn new_capacity(text: &str) -> Result<NewCapacity, &'static str> {
     }
 }
 
-/// Weight to set. `none` stands for the same number of turns as any other key.
+/// Weight to set for a fairness key. `none` removes the weight. A key without a weight counts as weight 1.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct NewWeight(pub(super) Option<u16>);
 
@@ -107,7 +107,7 @@ pub(super) fn time(text: &str) -> Result<DateTime<Utc>, &'static str> {
     DateTime::parse_from_rfc3339(text).map(|time| time.to_utc()).map_err(|_| "expected a time like `2026-12-24T18:00:00Z`")
 }
 
-/// Parses a rate, and converts it to jobs per second.
+/// Parses a rate such as `10/m` and converts it to jobs per second.
 pub(super) fn rate(text: &str) -> Result<f64, &'static str> {
     let wrong = "expected a rate like `50/s`, `10/m` or `100/h`, above zero";
     let (number, unit) = text.split_once('/').ok_or(wrong)?;
@@ -120,7 +120,7 @@ pub(super) fn rate(text: &str) -> Result<f64, &'static str> {
     number.parse::<f64>().ok().filter(|number| number.is_finite() && *number > 0.0).map(|number| number / seconds).ok_or(wrong)
 }
 
-/// Parses a metadata key with its value. A value that is not valid JSON is taken as text.
+/// Parses a metadata entry such as `tenant=acme`. A value that is not valid JSON becomes a string.
 pub(super) fn meta(text: &str) -> Result<(String, Value), &'static str> {
     let (key, value) = text.split_once('=').filter(|(key, _)| !key.is_empty()).ok_or("expected metadata like `tenant=acme`")?;
     Ok((key.to_owned(), serde_json::from_str(value).unwrap_or_else(|_| value.into())))

@@ -1,11 +1,11 @@
-//! Finds environment variables that look like settings but are not, because a misspelt variable would be silently ignored.
+//! Finds environment variables with misspelled names, which would otherwise be silently ignored.
 
 use clap::Command;
 
-/// Variables with the prefix that other parts of the program read.
+/// Variables with the `QUEUE_` prefix that are not command-line settings.
 const OTHER_VARIABLES: [&str; 3] = ["QUEUE_PG_DATA", "QUEUE_PG_BIN", "QUEUE_MUTANTS"];
 
-/// Returns a note for each unknown variable with the program's prefix, with the most similar known name.
+/// Returns a warning for each unknown variable with the `QUEUE_` prefix. The warning suggests the most similar known variable, if any.
 pub(super) fn unknown_variables(command: &Command, set: impl Iterator<Item = String>) -> Vec<String> {
     let mut known: Vec<String> = OTHER_VARIABLES.map(str::to_owned).to_vec();
     collect(command, &mut known);

@@ -1,4 +1,4 @@
-//! `weight` command: shows and sets the number of turns of fairness keys.
+//! `weight` command: shows and sets the weights of fairness keys.
 
 use queue_core::operate;
 use serde_json::json;
@@ -7,7 +7,7 @@ use super::{
     audit::AuditedTransaction, name_check::check_type, open::open_store, print, problem::Problem, settings::Settings, values::NewWeight,
 };
 
-/// Sets the weight of a fairness key, if one is given, and prints the weights of that key or of all keys.
+/// Sets the weight of the fairness key `key` if `new` is given. Prints the weight of `key`, or the weights of all keys if `key` is `None`.
 pub(super) async fn weight(
     settings: &Settings,
     job_type: Option<&str>,

@@ -29,7 +29,7 @@ pub(super) async fn why(settings: &Settings, id: JobId, as_json: bool) -> Result
     Ok(if why.is_absent() { ExitCode::from(REFUSED) } else { ExitCode::SUCCESS })
 }
 
-/// Formats the main cause first, followed by the job, the other causes, failed attempts and fixes.
+/// Formats an explanation: the main cause, the job's attributes, the other causes, the failed attempts, and the fixes.
 pub(super) fn describe(why: &Why, name: &impl JobName) -> String {
     let mut lines = vec![escape::line(&why.first().says)];
     if let (Some(state), Some(queue), Some(job_type)) = (why.state, &why.queue, &why.job_type) {
@@ -47,7 +47,7 @@ pub(super) fn describe(why: &Why, name: &impl JobName) -> String {
     lines.join("\n")
 }
 
-/// Formats the failed attempts of a finished job.
+/// Formats the failed attempts listed in the facts of a cause.
 fn failures(cause: &Cause) -> Vec<String> {
     let failures = cause.facts.get("failures").and_then(|failures| failures.as_array());
     let texts = failures.into_iter().flatten().map(|failure| {

@@ -1,4 +1,4 @@
-//! State shared by all requests to one store. It limits the number of connections, and begins read-only and writing transactions.
+//! State shared by all requests to a store. Limits the number of connections, and begins read-only and writing transactions.
 
 use std::{
     ops::{Deref, DerefMut},
@@ -22,35 +22,36 @@ use super::{
     request_context::DashboardState,
 };
 
-/// Maximum number of requests that concurrently hold a connection to the same database, across its stores. Further requests wait.
+/// Maximum number of concurrent requests that hold a connection to the same database. All stores of a database share this maximum.
+/// Further requests wait for a connection.
 const MAX_CONNECTIONS: usize = 3;
 
-/// Maximum time for which a request waits for a connection.
+/// Maximum time that a request waits for a connection.
 const CONNECTION_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Maximum time in which an idle connection has to begin a transaction. A slower connection is considered broken.
+/// Timeout for beginning a transaction on an idle connection. A connection that exceeds the timeout is considered broken.
 const PROBE_TIMEOUT: Duration = Duration::from_millis(500);
 
-/// Statements that begin a read-only transaction with timeouts for statements and locks. The settings are sent in one message and scoped to
-/// the transaction, so they also take effect behind a connection pooler.
+/// Statements that begin a read-only transaction with statement and lock timeouts, sent in one message. The timeouts end with the
+/// transaction, so they also work behind a connection pooler.
 const BEGIN_READ: &str = "begin isolation level read committed, read only; set local statement_timeout = '5s'; set local lock_timeout = '2s'; \
                     set local idle_in_transaction_session_timeout = '20s'";
 
-/// Statements that begin a writing transaction with the same timeouts. Under `read committed` no statement fails because of a concurrent
-/// change. The level is set explicitly, because the role may have another default.
+/// Statements that begin a writing transaction with the timeouts of [`BEGIN_READ`]. `read committed` avoids serialization failures. The
+/// isolation level is set explicitly, because the role may have another default.
 const BEGIN_WRITE: &str = "begin isolation level read committed; set local statement_timeout = '5s'; set local lock_timeout = '2s'; \
                       set local idle_in_transaction_session_timeout = '20s'";
 
-/// State of the routes of one store.
+/// State shared by the routes of one store.
 pub(super) struct App {
     pub(super) pool: PgPool,
     pub(super) store: Store,
-    /// Name of the store in the roster, or the store's schema if the dashboard serves a single store.
+    /// Store name in the roster, or the schema name if the dashboard serves a single store.
     pub(super) name: Arc<str>,
     pub(super) dashboard: Arc<DashboardState>,
-    /// Distributes the live parts of pages, rendered as HTML, to their viewers.
+    /// Hub that sends the rendered live parts of pages to the viewers.
     pub(super) hub: Arc<LiveHub<String>>,
-    /// Roster and the store's entry in it, if the dashboard serves a roster.
+    /// Roster of stores and this store's entry in it, or `None` if the dashboard serves a single store.
     membership: Option<(Roster, Member)>,
     connections: Arc<Semaphore>,
 }
@@ -64,21 +65,22 @@ pub(super) struct DbSession {
 }
 
 impl App {
-    /// Creates the state for the only store of a dashboard.
+    /// Creates the state for the single store of a dashboard.
     pub(super) fn new(pool: PgPool, store: Store, dashboard: Arc<DashboardState>) -> Self {
         let (hub, connections) = (Arc::new(LiveHub::new(dashboard.viewers.clone())), Arc::new(Semaphore::new(MAX_CONNECTIONS)));
         Self { pool, store, name: store.schema().into(), dashboard, hub, membership: None, connections }
     }
 
-    /// Creates the state for one member of a roster. If `beside` is a store in the same database, the two share their connection permits.
+    /// Creates the state for one store of a roster. `beside` is the state of another store in the same database, if any. Both states then
+    /// share the connection permits.
     pub(super) fn for_member(roster: &Roster, member: &Member, dashboard: Arc<DashboardState>, beside: Option<&Self>) -> Self {
         let own = Self::new(member.pool().clone(), member.store(), dashboard);
         let connections = beside.map_or(own.connections, |beside| beside.connections.clone());
         Self { name: member.name().into(), membership: Some((roster.clone(), member.clone())), connections, ..own }
     }
 
-    /// Returns whether the state belongs to a member with the same pool. A member that was removed and added again may have a new pool, in
-    /// which case the old pool is closed.
+    /// Returns whether the state belongs to `member` and uses its pool. A member that was removed and added again may have a new pool.
+    /// The old pool is then closed.
     pub(super) fn is_for(&self, member: &Member) -> bool {
         let is_same = |own: &Member| own.is_same(member) && Arc::ptr_eq(&own.pool().connect_options(), &member.pool().connect_options());
         self.membership.as_ref().is_some_and(|(_, own)| is_same(own))
@@ -94,7 +96,7 @@ impl App {
         Arc::ptr_eq(&self.connections, &other.connections)
     }
 
-    /// Waits until the store is removed from the roster. Never returns for a single store.
+    /// Waits until the store is removed from the roster. Never returns if the dashboard serves a single store.
     pub(super) async fn removed(self: Arc<Self>) {
         let Some((roster, _)) = &self.membership else { return std::future::pending().await };
         // The wait never fails, because the roster keeps the channel's sender alive.
@@ -106,14 +108,14 @@ impl App {
         self.begin(self.read_pool(), BEGIN_READ).await
     }
 
-    /// Returns the pool for reads. A configured read pool connects to one database, so it is used only for a single store.
+    /// Returns the pool for reads. A configured read pool is used only if the dashboard serves a single store, because the pool connects
+    /// to one database.
     fn read_pool(&self) -> &PgPool {
         self.dashboard.options.read_pool.get().filter(|_| self.membership.is_none()).unwrap_or(&self.pool)
     }
 
-    /// Begins a second read-only transaction for a request that already has one, if a connection is idle. Waiting for a connection while
-    /// holding the first one could deadlock. The pool does not test idle connections, so a connection that does not respond within
-    /// [`PROBE_TIMEOUT`] is skipped.
+    /// Begins a second read-only transaction for a request. Returns `None` if no connection is idle, because waiting while holding the
+    /// first connection could deadlock. Also returns `None` if the idle connection does not respond within [`PROBE_TIMEOUT`].
     pub(super) async fn try_begin_read(&self) -> Option<DbSession> {
         let permit = Arc::clone(&self.connections).try_acquire_owned().ok()?;
         let pool = self.read_pool().clone();
@@ -123,7 +125,7 @@ impl App {
         timeout(PROBE_TIMEOUT, begun).await.ok()?.ok()?
     }
 
-    /// Begins a writing transaction, which the caller has to commit. Fails if the dashboard is read-only.
+    /// Begins a writing transaction that the caller must commit. Fails if the dashboard is read-only.
     pub(super) async fn begin_write(&self) -> HandlerResult<DbSession> {
         self.check_writable()?;
         self.begin(&self.pool, BEGIN_WRITE).await
@@ -138,7 +140,7 @@ impl App {
         let (until, late) = (Instant::now() + CONNECTION_TIMEOUT, |_| {
             Problem::unavailable("too many requests are waiting for a database connection; try again")
         });
-        // The acquisition fails only on timeout, because the semaphore is never closed.
+        // Only the timeout can make this fail, because the semaphore is never closed.
         let permit = timeout_at(until, self.connections.clone().acquire_owned()).await.map_err(late)?;
         let (permit, pool) = (permit.map_err(|_| Problem::unavailable("the server is shutting down"))?, pool.clone());
         let begun = run_to_completion(async move { Ok(DbSession { transaction: pool.begin_with(statement).await?, _permit: permit }) });
@@ -146,8 +148,8 @@ impl App {
     }
 }
 
-/// Runs the begin of a transaction to completion, even if the request is dropped. Otherwise the connection's next user would unknowingly
-/// write into the open transaction and lose the changes.
+/// Runs `begin` to completion, even if the request is dropped. Otherwise, a connection could return to the pool inside an open
+/// transaction. The connection's next user would then lose its writes.
 async fn run_to_completion<T: Send + 'static>(begin: impl Future<Output = HandlerResult<T>> + Send + 'static) -> HandlerResult<T> {
     tokio::spawn(begin).await.unwrap_or_else(|_| Err(Problem::unavailable("internal error; see the server log")))
 }

@@ -1,4 +1,4 @@
-//! Static files of the pages. They are embedded in the binary, and browsers cache them until a release changes them.
+//! Static files of the pages, embedded in the binary. Browsers cache each file until the next release.
 
 use std::{
     hash::{DefaultHasher, Hash as _, Hasher as _},
@@ -19,7 +19,7 @@ struct Asset {
     name: &'static str,
     kind: &'static str,
     plain: &'static [u8],
-    /// Content compressed with gzip, if the binary contains it.
+    /// Content compressed with gzip, or `None` if the file is served uncompressed only.
     gzip: Option<&'static [u8]>,
 }
 
@@ -38,7 +38,7 @@ static ASSETS: [Asset; 4] = [
     Asset { name: "icon.svg", kind: "image/svg+xml", plain: include_bytes!("../../assets/icon.svg"), gzip: None },
 ];
 
-/// Hash of all assets. Links contain the hash, so that a browser never uses a cached file of another release.
+/// Hash of all asset contents. Asset links contain the hash, so a browser never uses a file cached from another release.
 pub(super) static VERSION: LazyLock<String> = LazyLock::new(|| {
     let mut hash = DefaultHasher::new();
     for asset in &ASSETS {

@@ -1,5 +1,5 @@
-//! Formatting of values for pages. Templates escape HTML. The functions in this module also neutralize control characters and characters
-//! that reorder text.
+//! Formatting of values for pages. Templates escape HTML. The functions of this module neutralize control characters and bidirectional
+//! formatting characters.
 
 use std::{fmt::Write as _, time::Duration};
 
@@ -7,7 +7,7 @@ use chrono::{DateTime, SubsecRound as _, TimeDelta, Utc};
 
 use crate::escape;
 
-/// Point in time, with its distance from the database's current time.
+/// Point in time and the database's current time, for relative display.
 #[derive(Clone, Copy)]
 pub(super) struct Moment {
     at: DateTime<Utc>,
@@ -19,17 +19,17 @@ impl Moment {
         Self { at, now }
     }
 
-    /// Formats the time in UTC with a precision of one second.
+    /// Formats the time in UTC, rounded to seconds.
     pub(super) fn utc(self) -> String {
         self.at.round_subsecs(0).format("%Y-%m-%d %H:%M:%SZ").to_string()
     }
 
-    /// Formats the time as RFC 3339 with milliseconds, for the `datetime` attribute.
+    /// Formats the time as RFC 3339 with milliseconds, for the `datetime` attribute of an HTML element.
     pub(super) fn rfc3339(self) -> String {
         self.at.to_rfc3339_opts(chrono::SecondsFormat::Millis, true)
     }
 
-    /// Formats the distance from now, for example `3 min ago` or `in 2 h`.
+    /// Formats the time relative to now, for example `3 min ago` or `in 2 h`.
     pub(super) fn relative(self) -> String {
         let past = self.now - self.at;
         if past >= TimeDelta::zero() {
@@ -55,7 +55,7 @@ pub(super) fn duration(duration: Duration) -> String {
     }
 }
 
-/// Formats a count with narrow spaces between thousands. A lower bound (`partial`) gets a plus sign.
+/// Formats a count with narrow spaces as thousands separators. If `partial` is `true`, appends a plus sign to mark a lower bound.
 pub(super) fn count(number: i64, partial: bool) -> String {
     let digits = number.to_string();
     let mut text = String::new();
@@ -68,7 +68,7 @@ pub(super) fn count(number: i64, partial: bool) -> String {
     if partial { text + "+" } else { text }
 }
 
-/// Percent-encodes a value for a URL.
+/// Percent-encodes a value for a URL path or query.
 pub(super) fn percent_encode(text: &str) -> String {
     let mut out = String::new();
     for byte in text.bytes() {
@@ -108,7 +108,7 @@ pub(super) fn escape(text: &str) -> String {
     out
 }
 
-/// Escapes a JSON document without changing its value.
+/// Replaces unsafe characters in a JSON document with JSON escapes, which does not change the document's value.
 pub(super) fn json(text: &str) -> String {
     escape::json(text)
 }

@@ -1,4 +1,5 @@
-//! Middleware in front of all routes. It checks the host name, the origin and the token, and adds the security headers.
+//! Middleware in front of all routes. Checks the host name, the origin and the token of a request, and adds security headers to the
+//! response.
 
 use std::{sync::Arc, time::Duration};
 
@@ -17,14 +18,14 @@ use super::{
     throttle::ClientAddress,
 };
 
-/// Maximum duration of a request. For a stream, it limits the time until the stream begins.
+/// Maximum time until a response begins. The duration of a response stream is not limited.
 const REQUEST_TIMEOUT: Duration = Duration::from_mins(1);
 
 /// Host names that are always accepted.
 const LOOPBACK_NAMES: [&str; 3] = ["localhost", "127.0.0.1", "[::1]"];
 
-/// Security headers. They forbid content from other sites, inline scripts and styles, framing, forms to other sites, and MIME type
-/// sniffing.
+/// Security headers. Together they forbid content from other sites, inline scripts and styles, framing, forms to other sites, and MIME
+/// type sniffing.
 const HEADERS: [(HeaderName, &str); 7] = [
     (
         header::CONTENT_SECURITY_POLICY,
@@ -33,14 +34,14 @@ const HEADERS: [(HeaderName, &str); 7] = [
     ),
     (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
     (header::X_FRAME_OPTIONS, "DENY"),
-    // Not `no-referrer`, because the browser would then omit the origin of the login form.
+    // With `no-referrer`, the browser would send the login form with `Origin: null`.
     (header::REFERRER_POLICY, "same-origin"),
     (HeaderName::from_static("cross-origin-resource-policy"), "same-origin"),
     (HeaderName::from_static("cross-origin-opener-policy"), "same-origin"),
     (HeaderName::from_static("permissions-policy"), "camera=(), geolocation=(), microphone=()"),
 ];
 
-/// Checks a request, runs it and adds the security headers.
+/// Checks a request, runs its handler, and adds the security headers to the response.
 pub(super) async fn guard_request(State(dashboard): State<Arc<DashboardState>>, mut request: Request, next: Next) -> Response {
     let is_safe = is_safe(&base_path(&request));
     let root = if is_safe { base_path(&request) } else { String::new() };
@@ -76,7 +77,7 @@ fn is_api(path: &str) -> bool {
     inside == "/api" || inside.starts_with("/api/")
 }
 
-/// Runs the request to completion even if the client disconnects, so that no transaction is abandoned.
+/// Runs the request to completion even if the client disconnects, so no transaction is abandoned.
 async fn run(request: Request, next: Next) -> Response {
     let answered = tokio::spawn(async move { tokio::time::timeout(REQUEST_TIMEOUT, next.run(request)).await });
     match answered.await {
@@ -86,17 +87,17 @@ async fn run(request: Request, next: Next) -> Response {
     }
 }
 
-/// Returns the path at which the router is nested, which is the original path without the routed part.
+/// Returns the path at which the router is nested. This is the original path without the suffix that the router matches.
 fn base_path(request: &Request) -> String {
     let whole = request.extensions().get::<OriginalUri>().map_or_else(|| request.uri().path(), |uri| uri.0.path());
     let inside = request.uri().path();
-    // In a nested router, `/` stands for the nesting path itself.
+    // A request for the nesting path itself has the path `/` inside the router.
     let base = whole.strip_suffix(inside).or_else(|| (inside == "/").then_some(whole)).unwrap_or_default();
     base.trim_end_matches('/').to_owned()
 }
 
-/// Returns whether the path is safe as a prefix of links. Browsers treat a leading `//` or `/\` as another host, and ignore tabs and line
-/// breaks.
+/// Returns whether `base` is safe as a link prefix. Browsers treat `//` or `/\` at the start of a link as another host, and ignore tabs
+/// and line breaks.
 fn is_safe(base: &str) -> bool {
     (base.is_empty() || base.starts_with('/'))
         && !base.contains("//")
@@ -126,8 +127,8 @@ fn check(dashboard: &DashboardState, request: &Request) -> HandlerResult<()> {
     Err(Problem::new(StatusCode::UNAUTHORIZED, "authentication required: log in, or send `Authorization: Bearer TOKEN`"))
 }
 
-/// Returns the requested host if it is an accepted name. Any other name may result from DNS rebinding. In HTTP/2 the authority contains the
-/// host, and the `Host` header is optional.
+/// Returns the requested host if its name is accepted. A request with another name may be a DNS rebinding attack. In HTTP/2, the
+/// authority of the URI contains the host, and the `Host` header is optional.
 fn check_host(dashboard: &DashboardState, headers: &HeaderMap, uri: &Uri) -> HandlerResult<String> {
     let mut hosts = headers.get_all(header::HOST).iter();
     let host = match (hosts.next().map(HeaderValue::to_str), hosts.next(), uri.authority()) {
@@ -147,13 +148,13 @@ fn check_host(dashboard: &DashboardState, headers: &HeaderMap, uri: &Uri) -> Han
     Err(Problem::new(StatusCode::MISDIRECTED_REQUEST, unknown))
 }
 
-/// Rejects requests from pages of another origin. Browsers send the origin with every POST. Other clients may omit the origin, except in
-/// forms.
+/// Rejects requests from pages of another origin. Browsers send the `Origin` header with every POST request. Other clients may omit the
+/// header, except when they submit a form.
 fn check_origin(headers: &HeaderMap, host: &str, is_form: bool) -> HandlerResult<()> {
     let (site, origin) = (headers.get("sec-fetch-site"), headers.get(header::ORIGIN));
     match (site.map(HeaderValue::as_bytes), origin.map(HeaderValue::to_str)) {
-        // The browser has already compared the origins by the address that it displays. The host may differ from that address because of a
-        // proxy.
+        // The browser has already compared the origins with the address that it displays. Behind a proxy, the `Host` header may differ
+        // from this address.
         (Some(b"same-origin"), _) => Ok(()),
         (Some(site), _) => Err(Problem::forbidden(format!("cross-site request rejected (`Sec-Fetch-Site: {}`)", site.escape_ascii()))),
         (None, None) if is_form => Err(Problem::forbidden(

@@ -1,4 +1,4 @@
-//! Live updates of pages. One poll of the database serves all viewers of the same page, and a page without viewers is not polled.
+//! Live updates of pages. A single database poll serves all viewers of a page. Pages without viewers are not polled.
 
 use std::{
     collections::{HashMap, hash_map::Entry},
@@ -16,10 +16,10 @@ use tokio::{
 
 use super::problem::{HandlerResult, Problem};
 
-/// Maximum number of concurrent viewers. Further viewers have to reload the page.
+/// Maximum number of concurrent viewers of live pages. Other viewers must reload the page to see changes.
 pub(super) const MAX_VIEWERS: usize = 32;
 
-/// Interval between polls.
+/// Pause between two polls for the same page.
 const POLL_INTERVAL: Duration = Duration::from_secs(2);
 
 /// Maximum duration of a poll.
@@ -46,14 +46,14 @@ pub(super) struct LiveSubscription<T> {
 }
 
 impl<T> LiveHub<T> {
-    /// Creates a hub. Hubs of several stores may share the `viewers` permits.
+    /// Creates a hub. The hubs of several stores may share the `viewers` permits, which limit the number of viewers.
     pub(super) fn new(viewers: Arc<Semaphore>) -> Self {
         Self { topics: Mutex::default(), viewers }
     }
 }
 
 impl<T: Send + Sync + 'static> LiveHub<T> {
-    /// Subscribes to a topic. If the topic has no viewers yet, starts to poll it with `poll`. Polling stops when the last viewer leaves.
+    /// Subscribes to a topic. Starts polling with `poll` if the topic has no viewers yet. Polling stops when the last viewer leaves.
     pub(super) fn watch<F>(
         hub: &Arc<Self>,
         topic: LiveTopic,
@@ -73,7 +73,7 @@ impl<T: Send + Sync + 'static> LiveHub<T> {
                 let hub = hub.clone();
                 tokio::spawn(async move {
                     while hub.has_viewers(topic) {
-                        // A poll that panics or times out is skipped. The panic hook logs the panic.
+                        // If a poll panics or times out, its result is skipped. The panic hook logs the panic.
                         let result = timeout(POLL_TIMEOUT, AssertUnwindSafe(async { poll().await }).catch_unwind()).await;
                         hub.publish(topic, result.ok().and_then(Result::ok).flatten());
                         sleep(POLL_INTERVAL).await;
@@ -85,7 +85,8 @@ impl<T: Send + Sync + 'static> LiveHub<T> {
         Ok(LiveSubscription { results, is_new: true, _permit: permit })
     }
 
-    /// Returns whether the topic has viewers. A topic without viewers is removed under the lock that new viewers also take.
+    /// Returns whether the topic has viewers, and removes a topic without viewers. A new viewer subscribes under the same lock. The topic
+    /// of a new viewer is therefore never removed.
     fn has_viewers(&self, topic: LiveTopic) -> bool {
         let mut topics = self.topics.lock().unwrap_or_else(PoisonError::into_inner);
         let has_viewers = topics.get(&topic).is_some_and(|sender| sender.receiver_count() > 0);
@@ -95,7 +96,7 @@ impl<T: Send + Sync + 'static> LiveHub<T> {
         has_viewers
     }
 
-    /// Publishes the result of a poll. If the poll failed, the previous result stays.
+    /// Publishes the result of a poll to the viewers. A failed poll (`None`) keeps the previous result.
     fn publish(&self, topic: LiveTopic, found: Option<T>) {
         let topics = self.topics.lock().unwrap_or_else(PoisonError::into_inner);
         if let (Some(sender), Some(found)) = (topics.get(&topic), found) {
@@ -105,8 +106,8 @@ impl<T: Send + Sync + 'static> LiveHub<T> {
 }
 
 impl<T> LiveSubscription<T> {
-    /// Returns the latest result on the first call, and then each new one. Returns `None` once polling has stopped; a new subscription
-    /// starts it again.
+    /// Returns the latest result on the first call and waits for a new result on later calls. Returns `None` after polling has stopped. A
+    /// new subscription then restarts polling.
     pub(super) async fn next(&mut self) -> Option<Arc<T>> {
         if !std::mem::take(&mut self.is_new) {
             self.results.changed().await.ok()?;

@@ -1,4 +1,4 @@
-//! Web pages and a JSON API to inspect and operate one store or many. The dashboard runs inside your own web server, or as a standalone
+//! Web pages and a JSON API to inspect and operate one or more stores. The dashboard runs inside your web server, or as a standalone
 //! server.
 //!
 //! ```no_run
@@ -61,7 +61,7 @@ use crate::error::Error;
 /// Maximum request body size in bytes.
 const LONGEST_BODY: usize = 64 * 1024;
 
-/// Returns the pages and the JSON API of one store as a service for your own [`Router`].
+/// Returns a service with the pages and the JSON API of one store. Your own [`Router`] can mount the service.
 ///
 /// Use `nest_service` below a path, or `fallback_service` at the root. Requests must be authenticated by your own middleware or by
 /// [`Options::token`].
@@ -75,13 +75,13 @@ pub fn service(pool: PgPool, store: Store, options: Options) -> Result<RouterInt
     Ok(routed(pool, store, options).into_service())
 }
 
-/// Returns the pages and the JSON API of all stores of a roster, like [`service`] for one store.
+/// Returns a service with the pages and the JSON API of all stores of a roster. See [`service`] for a single store.
 ///
-/// The first page shows the job counts of all stores, and each store has its own dashboard below `/stores/NAME`. Stores added to or removed
-/// from the roster appear and disappear. A store that does not respond is listed with its error. [`Options::read_from`] has no effect,
-/// because each store is read from its own pool.
+/// The first page shows the job counts of all stores. Each store has its own dashboard below `/stores/NAME`. The list of stores follows
+/// changes of the roster. A store that does not respond is listed with its error. [`Options::read_from`] has no effect, because each
+/// store is read from its own pool.
 ///
-/// The stores of one database share three connections. A store without requests costs nothing.
+/// All stores of one database share three connections. A store without requests uses no resources.
 ///
 /// ```no_run
 /// # fn example(roster: queue_core::stores::Roster) -> Result<(), Box<dyn std::error::Error>> {
@@ -99,14 +99,14 @@ pub fn service_over(roster: &Roster, options: Options) -> Result<RouterIntoServi
     Ok(routed_over(roster, options).into_service())
 }
 
-/// Builds the router for one store. The options must have been checked.
+/// Builds the router for one store. The caller must have checked the options.
 fn routed(pool: PgPool, store: Store, options: Options) -> Router {
     let dashboard = DashboardState::new(options, PageScope::One(store.schema()));
     let app = Arc::new(App::new(pool, store, dashboard.clone()));
     guarded(pages::routes().merge(api::routes()).with_state(app), dashboard)
 }
 
-/// Builds the router for the stores of a roster. The options must have been checked.
+/// Builds the router for the stores of a roster. The caller must have checked the options.
 fn routed_over(roster: &Roster, options: Options) -> Router {
     let dashboard = DashboardState::new(options, PageScope::All);
     let of_one = bounded(pages::routes().merge(api::routes()));
@@ -114,7 +114,7 @@ fn routed_over(roster: &Roster, options: Options) -> Router {
     guarded(routes.with_state(Arc::new(Stores::new(roster, dashboard.clone(), of_one))), dashboard)
 }
 
-/// Adds the login and the assets to the routes, and wraps everything in the guard middleware.
+/// Adds the login and asset routes, and wraps all routes in the guard middleware.
 fn guarded(routes: Router, dashboard: Arc<DashboardState>) -> Router {
     let all = routes.merge(pages::login()).route("/assets/{name}", get(assets::asset));
     bounded(all).layer(from_fn_with_state(dashboard, guard::guard_request))

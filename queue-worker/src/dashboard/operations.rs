@@ -1,4 +1,4 @@
-//! Registry of the bulk operations in progress in this process, through which they can be listed and stopped.
+//! Registry of this process's bulk operations in progress. Operators list and stop operations through the registry.
 
 use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
@@ -10,10 +10,10 @@ use serde::Serialize;
 use tokio_util::sync::CancellationToken;
 use utoipa::ToSchema;
 
-/// Maximum number of concurrent bulk operations.
+/// Maximum number of concurrent bulk operations in this process.
 const MAX_RUNNING: usize = 4;
 
-/// Bulk operations in progress, in all stores of a dashboard.
+/// Bulk operations in progress in all stores of a dashboard.
 #[derive(Clone, Default)]
 pub(super) struct BulkOperations(Arc<Mutex<OperationList>>);
 
@@ -26,38 +26,38 @@ struct OperationList {
 
 struct RunningOperation {
     number: u64,
-    /// Name of the operation's store.
+    /// Name of the store whose jobs the operation changes.
     store: Arc<str>,
     note: Note,
     started_at: Instant,
     stop: CancellationToken,
 }
 
-/// Bulk operation in progress.
+/// Bulk operation in progress, as listed for operators.
 #[derive(Clone, Debug, Serialize, ToSchema)]
 pub(super) struct BulkOperationStatus {
     /// Number of the operation, unique within this process.
     pub(super) number: u64,
     /// Name of the operator who started the operation.
     pub(super) actor: String,
-    /// Kind of the operation.
+    /// Kind of the operation, as recorded in the audit log.
     pub(super) act: String,
-    /// Description of the jobs that the operation covers.
+    /// Description of the selected jobs, as recorded in the audit log.
     pub(super) what: String,
     /// Seconds since the operation started.
     pub(super) seconds: f64,
 }
 
-/// Slot for a bulk operation in progress. Dropping the slot releases it.
+/// Slot of a bulk operation in progress. Dropping the slot removes the operation from the registry.
 pub(super) struct OperationSlot {
     operations: BulkOperations,
     number: u64,
-    /// Token that is cancelled when the operation is to stop.
+    /// Cancellation token that stops the operation.
     pub(super) stop: CancellationToken,
 }
 
 impl BulkOperations {
-    /// Registers an operation. Returns `None` if the maximum number of operations is already in progress.
+    /// Registers an operation and returns its slot. Returns `None` if [`MAX_RUNNING`] operations are already in progress.
     pub(super) fn begin(&self, store: &Arc<str>, note: Note) -> Option<OperationSlot> {
         let mut list = self.lock();
         if list.running.len() >= MAX_RUNNING {
@@ -74,7 +74,7 @@ impl BulkOperations {
         self.lock().running.iter().filter(|operation| operation.store == *store).map(RunningOperation::status).collect()
     }
 
-    /// Stops an operation after its current batch. Returns `None` if `store` has no operation with this number.
+    /// Stops an operation after its current batch and returns its status. Returns `None` if `store` has no operation with this number.
     pub(super) fn stop(&self, store: &Arc<str>, number: u64) -> Option<BulkOperationStatus> {
         let list = self.lock();
         let operation = list.running.iter().find(|operation| operation.number == number && operation.store == *store)?;
@@ -82,7 +82,7 @@ impl BulkOperations {
         Some(operation.status())
     }
 
-    /// A poisoned lock is safe to use, because nothing can panic while the list is inconsistent.
+    /// Locks the list and ignores lock poisoning. No code panics while the list is inconsistent.
     fn lock(&self) -> MutexGuard<'_, OperationList> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }

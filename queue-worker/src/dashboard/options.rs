@@ -1,4 +1,4 @@
-//! Options of a dashboard: access control, host names, and the data shown. Performs no I/O.
+//! Options of a dashboard: access control, accepted host names, and hidden data. Performs no I/O.
 
 use std::{
     collections::BTreeMap,
@@ -12,7 +12,7 @@ use crate::{error::Error, escape};
 
 /// Options of a dashboard.
 ///
-/// By default, all data is shown and all operations are allowed without a token, for requests with a loopback host name.
+/// By default, all data is shown, and no token is required for any operation. Only requests with a loopback host name are accepted.
 ///
 /// ```
 /// use queue_worker::dashboard::Options;
@@ -29,11 +29,11 @@ pub struct Options {
     pub(super) read_only: bool,
     pub(super) hide_payloads: bool,
     pub(super) read_pool: Arc<OnceLock<PgPool>>,
-    /// Keys redacted in payloads and outputs, by job type.
+    /// Keys to redact in payloads and outputs, by job type.
     pub(super) redacted: BTreeMap<String, Vec<String>>,
 }
 
-/// Name of the operator for the audit log. Your own middleware inserts the name into the extensions of a request.
+/// Name of the operator, as recorded in the audit log. Your own middleware inserts the name into the request extensions.
 ///
 /// ```
 /// use axum::extract::Request;
@@ -48,22 +48,22 @@ pub struct Options {
 pub struct Actor(pub String);
 
 impl Options {
-    /// Minimum length of a token in characters. A shorter token could be guessed.
+    /// Minimum length of a token in characters. Shorter tokens could be guessed.
     pub const SHORTEST_TOKEN: usize = 16;
 
-    /// Maximum length of a token in bytes. The maximum bounds the work of verifying a wrong token.
+    /// Maximum length of a token in bytes. Bounds the cost of verifying a wrong token.
     pub const LONGEST_TOKEN: usize = 4096;
 
-    /// Sets the token that every request must present, either through the login form or as `Authorization: Bearer`. It must have at least
-    /// [`Options::SHORTEST_TOKEN`] characters and at most [`Options::LONGEST_TOKEN`] bytes. By default there is no token, and access must
-    /// be restricted by the network or by your own middleware.
+    /// Sets the token that every request must present, either through the login form or as `Authorization: Bearer`. The token must have
+    /// at least [`Options::SHORTEST_TOKEN`] characters and at most [`Options::LONGEST_TOKEN`] bytes. Default: no token. Without a token,
+    /// the network or your own middleware must restrict access.
     pub fn token(mut self, token: impl Into<String>) -> Self {
         self.token = Some(token.into());
         self
     }
 
-    /// Sets the maximum number of jobs of a bulk operation. Larger operations are rejected. Default: 1,000,000, because counting more jobs
-    /// takes too long for a request.
+    /// Sets the maximum number of jobs in a bulk operation. Operations on more jobs are rejected. Default: 1,000,000. Counting more jobs
+    /// may take too long for a request.
     pub fn most_jobs(mut self, most: u64) -> Self {
         self.most_jobs = most;
         self
@@ -78,7 +78,7 @@ impl Options {
         if self.token.as_ref().is_some_and(|token| token.len() > Self::LONGEST_TOKEN) {
             return Err(Error::Config { key: "dashboard_token", value: "too long".to_owned(), range: "at most 4096 bytes" });
         }
-        // Rejects host names that no request can carry.
+        // Rejects host names that cannot occur in a request.
         if let Some(host) = self.hosts.iter().find(|host| host.is_empty() || host.contains(['/', ' ', ','])) {
             return Err(Error::Config {
                 key: "dashboard_host",
@@ -89,35 +89,36 @@ impl Options {
         Ok(())
     }
 
-    /// Adds a host name, without a port, under which browsers may reach the dashboard. Can be called repeatedly. `localhost` and the
+    /// Adds a host name (without a port) that browsers may use to access the dashboard. Can be called repeatedly. `localhost` and the
     /// loopback addresses are always accepted. Requests with any other name are rejected, as a protection against DNS rebinding.
     pub fn host(mut self, host: impl Into<String>) -> Self {
         self.hosts.push(host.into().to_ascii_lowercase());
         self
     }
 
-    /// Sets whether operations that change something are rejected. Default: `false`.
+    /// Sets whether operations that change data are rejected. Default: `false`.
     pub fn read_only(mut self, read_only: bool) -> Self {
         self.read_only = read_only;
         self
     }
 
-    /// Sets a pool for reads, for example of a standby. Writes still use the router's pool. Right after a change, a page may therefore show
-    /// the previous state. By default, reads also use the router's pool. The option has no effect with many stores, because each store is
-    /// read from its own pool.
+    /// Sets a separate pool for reads, for example a pool that connects to a standby. Writes still use the dashboard's main pool, so a
+    /// page may show stale data right after a change. Default: reads use the main pool. Has no effect on a dashboard with a roster,
+    /// because each store is read from its own pool.
     pub fn read_from(self, pool: PgPool) -> Self {
         let _ = self.read_pool.set(pool);
         self
     }
 
-    /// Sets whether payloads and outputs are neither read nor shown, for a database role without access to them. Default: `false`.
+    /// Sets whether queries and pages omit payloads and outputs. Required if the database role has no access to these columns. Default:
+    /// `false`.
     pub fn hide_payloads(mut self, hide: bool) -> Self {
         self.hide_payloads = hide;
         self
     }
 
-    /// Redacts the values of these keys in jobs of `job_type`, at any depth of the payload or the output. The key `*` matches every key.
-    /// The alias of a job type applies to the type itself. Errors, progress and metadata are not redacted.
+    /// Redacts the values of `keys` in payloads and outputs of `job_type`, at any nesting depth. The key `*` matches every key.
+    /// `job_type` may be an alias of the job type. Errors, progress and metadata are not redacted.
     pub fn redact<K: Into<String>>(mut self, job_type: impl Into<String>, keys: impl IntoIterator<Item = K>) -> Self {
         self.redacted.entry(job_type.into()).or_default().extend(keys.into_iter().map(Into::into));
         self
@@ -131,7 +132,7 @@ impl Default for Options {
     }
 }
 
-/// The implementation is written by hand to omit the token.
+/// Formats the options without the token.
 impl fmt::Debug for Options {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (hosts, read_only) = (&self.hosts, self.read_only);

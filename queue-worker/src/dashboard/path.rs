@@ -1,4 +1,4 @@
-//! Extractor for the path parameter of a route.
+//! Extractor for the path parameter of a dashboard route.
 
 use axum::{
     extract::{FromRequestParts, RawPathParams},
@@ -7,7 +7,7 @@ use axum::{
 
 use super::problem::{HandlerResult, Problem};
 
-/// Extractor for the last path parameter. The path in front of a nested dashboard may have parameters of its own.
+/// Extractor for the last path parameter. The path prefix of a nested dashboard may contain parameters of the outer router.
 pub(super) struct Path<T>(pub(super) T);
 
 impl<S: Send + Sync> FromRequestParts<S> for Path<String> {

@@ -1,4 +1,4 @@
-//! Error responses, which consist of a status and a message. They never contain a payload or the DETAIL of a database error.
+//! Error responses with an HTTP status and a message. The message never contains a payload or the DETAIL of a database error.
 
 use std::time::Duration;
 
@@ -14,12 +14,12 @@ use utoipa::ToSchema;
 
 use crate::{escape, program::commands};
 
-/// Error response with a status and a message.
+/// Error response with an HTTP status and a message.
 #[derive(Clone, Debug)]
 pub(super) struct Problem {
     pub(super) status: StatusCode,
     pub(super) text: String,
-    /// Seconds after which a retry may succeed, if known.
+    /// Seconds until a retry may succeed, if known.
     pub(super) retry_after: Option<u64>,
 }
 
@@ -30,7 +30,7 @@ pub(super) struct ErrorResponse {
     error: String,
 }
 
-/// Result of a request handler.
+/// Result of a request handler, with a [`Problem`] as its error.
 pub(super) type HandlerResult<T> = Result<T, Problem>;
 
 impl Problem {
@@ -38,7 +38,7 @@ impl Problem {
         Self { status, text: escape::line(&commands(&text.into())), retry_after: None }
     }
 
-    /// Creates a 429 response for a client that is blocked for `left`.
+    /// Creates a 429 response for a client that remains blocked for the duration `left`.
     pub(super) fn too_many_requests(left: Duration, text: impl Into<String>) -> Self {
         Self { retry_after: Some(left.as_secs().saturating_add(1)), ..Self::new(StatusCode::TOO_MANY_REQUESTS, text) }
     }
@@ -65,7 +65,7 @@ impl Problem {
 }
 
 impl Problem {
-    /// Sets the `Retry-After` header if the retry time is known.
+    /// Sets the `Retry-After` header if [`retry_after`](Self::retry_after) is set.
     pub(super) fn set_retry_after(&self, response: &mut Response) {
         if let Some(seconds) = self.retry_after {
             response.headers_mut().insert(header::RETRY_AFTER, seconds.into());
@@ -73,7 +73,7 @@ impl Problem {
     }
 }
 
-/// Renders the error as JSON. For page requests the guard replaces the response with an HTML page.
+/// Renders the error as JSON. The guard middleware replaces this response with an HTML page if the request was for a page.
 impl IntoResponse for Problem {
     fn into_response(self) -> Response {
         let mut response = (self.status, Json(ErrorResponse { error: self.text.clone() })).into_response();
@@ -118,7 +118,7 @@ impl From<QueryRejection> for Problem {
     }
 }
 
-/// Does not echo the rejected input, which may be confidential.
+/// Creates an error response that contains no part of an invalid JSON document, because the document may be confidential.
 impl From<JsonRejection> for Problem {
     fn from(rejection: JsonRejection) -> Self {
         match rejection {

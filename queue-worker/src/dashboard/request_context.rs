@@ -1,5 +1,5 @@
-//! Settings shared by all stores of a dashboard, and the context of a request: the path at which the router is nested, and the store of the
-//! request.
+//! Settings shared by all stores of a dashboard, and the context of each request. The context contains the router's nesting path and the
+//! requested store.
 
 use std::sync::Arc;
 
@@ -7,42 +7,43 @@ use tokio::sync::Semaphore;
 
 use super::{display, live_hub::MAX_VIEWERS, operations::BulkOperations, options::Options, token::TokenAuth};
 
-/// Settings and limits shared by all stores of a dashboard.
+/// Options, credentials and limits shared by all stores of a dashboard.
 pub(super) struct DashboardState {
     pub(super) options: Options,
     pub(super) token_auth: TokenAuth,
-    /// Bulk operations in progress.
+    /// Bulk operations in progress in all stores of the dashboard.
     pub(super) operations: BulkOperations,
-    /// Permits for viewers of live pages.
+    /// Permits that limit the number of viewers of live pages.
     pub(super) viewers: Arc<Semaphore>,
-    /// Stores that the first page covers.
+    /// Stores covered by the first page.
     pub(super) scope: PageScope,
 }
 
-/// Stores that a page covers.
+/// Stores covered by a page.
 #[derive(Clone)]
 pub(super) enum PageScope {
-    /// The dashboard's only store, with its schema.
+    /// Single store of the dashboard, with its schema name.
     One(&'static str),
     /// All stores of the roster.
     All,
-    /// One of many stores, with its name.
+    /// One store of the roster, with its name.
     Member(String),
 }
 
-/// Context of a request. The guard adds it to every request that it admits.
+/// Context of a request. The guard middleware adds the context to every request.
 #[derive(Clone)]
 pub(super) struct RequestContext {
     pub(super) dashboard: Arc<DashboardState>,
-    /// Path at which the router is nested, as a prefix for links. Empty, or for example `/admin/queue`.
+    /// Path at which the router is nested, used as a prefix for links. Example: `/admin/queue`. Empty if the router is not nested.
     pub(super) root: String,
     pub(super) scope: PageScope,
 }
 
-/// Path prefix of the pages of a single store.
+/// Path prefix of each store of a roster.
 pub(super) const STORES_PREFIX: &str = "/stores/";
 
-/// Returns the path of a store. Names that consist of dots only are marked, because browsers would resolve them as relative paths.
+/// Returns the path of a store in a roster. A name that consists only of dots gets a `~` prefix, because browsers would resolve it as a
+/// relative path.
 pub(super) fn store_path(name: &str) -> String {
     let mark = if name.bytes().all(|byte| byte == b'.') { "~" } else { "" };
     format!("{STORES_PREFIX}{mark}{}", display::percent_encode(name))
@@ -56,7 +57,8 @@ impl DashboardState {
 }
 
 impl RequestContext {
-    /// Returns the prefix of links within the current store, or within the dashboard if the page covers all stores.
+    /// Returns the link prefix for the pages of the current store. If the page covers all stores, returns the link prefix of the
+    /// dashboard.
     pub(super) fn base(&self) -> String {
         match &self.scope {
             PageScope::Member(name) => format!("{}{}", self.root, store_path(name)),

@@ -1,4 +1,4 @@
-//! Standalone server for the dashboard.
+//! Standalone HTTP server for the dashboard.
 
 use std::{net::SocketAddr, time::Duration};
 
@@ -14,18 +14,18 @@ use crate::{
     serve::{ServerLimits, serve},
 };
 
-/// Limits of connections to the server. Their duration is not limited, because live pages are streams.
+/// Connection limits of the server. The duration of a connection is unlimited, because live pages are long-lived streams.
 const LIMITS: ServerLimits = ServerLimits { connections: 128, idle_timeout: Duration::from_secs(30), max_duration: None };
 
-/// Bound listener that does not accept requests yet.
+/// Bound listener of a standalone dashboard. Requests are not served before [`Listening::serve`] is called.
 #[derive(Debug)]
 pub struct Listening {
     listener: TcpListener,
     options: Options,
 }
 
-/// Binds the address of a standalone dashboard. Addresses other than loopback addresses require a token. [`Listening::serve`] then serves
-/// requests.
+/// Binds the address of a standalone dashboard. An address that is not a loopback address requires a token. Call [`Listening::serve`] to
+/// serve requests.
 ///
 /// ```no_run
 /// # async fn example(pool: sqlx::PgPool) -> Result<(), queue_worker::Error> {
@@ -38,16 +38,16 @@ pub struct Listening {
 /// ```
 ///
 /// # Errors
-/// Returns [`Error::OpenDashboard`] if no token is set and the address is not a loopback address, [`Error::Config`] if the token or a host
-/// name is invalid, and [`Error::Listen`] if the address cannot be bound.
+/// Returns [`Error::OpenDashboard`] if no token is set and the address is not a loopback address, [`Error::Config`] if the token or a
+/// host name is invalid, and [`Error::Listen`] if the address cannot be bound.
 pub async fn listen(address: SocketAddr, options: Options) -> Result<Listening, Error> {
     check(address, &options)?;
     let listener = TcpListener::bind(address).await.map_err(|why| Error::Listen { address, why })?;
     Ok(Listening { listener, options: named(address, options) })
 }
 
-/// Binds the address like [`listen`]. If another process uses the address, [`PendingListener::serve`] waits for it, so that a worker starts
-/// without delay.
+/// Binds the address like [`listen`]. If the address is in use, returns successfully so that the worker starts without delay.
+/// [`PendingListener::serve`] then waits until the address is free.
 #[cfg(feature = "cli")]
 pub(crate) async fn listen_beside(address: SocketAddr, options: Options) -> Result<PendingListener, Error> {
     check(address, &options)?;
@@ -63,7 +63,7 @@ fn check(address: SocketAddr, options: &Options) -> Result<(), Error> {
     options.check()
 }
 
-/// Adds the address as an accepted host name, unless it is the unspecified address.
+/// Adds the IP address to the accepted host names, unless it is the unspecified address.
 fn named(address: SocketAddr, options: Options) -> Options {
     let ip = address.ip();
     let own = match ip {
@@ -101,7 +101,7 @@ impl Listening {
     /// Returns the bound address, with the assigned port if port 0 was requested.
     ///
     /// # Panics
-    /// Never: a bound socket has an address.
+    /// Panics if the bound socket has no address, which never happens.
     pub fn address(&self) -> SocketAddr {
         self.listener.local_addr().expect("a bound socket has an address")
     }
@@ -113,12 +113,12 @@ impl Listening {
         self
     }
 
-    /// Serves requests until `stop` completes. Responses in progress are not awaited.
+    /// Serves requests until `stop` completes. Does not wait for requests in progress.
     pub async fn serve(self, pool: PgPool, store: Store, stop: impl Future<Output = ()>) {
         serve(self.listener, routed(pool, store, self.options), LIMITS, stop).await;
     }
 
-    /// Serves the stores of a roster until `stop` completes. See [`service_over`](super::service_over).
+    /// Serves the dashboard of all stores of a roster until `stop` completes. See [`service_over`](super::service_over).
     pub async fn serve_over(self, roster: &Roster, stop: impl Future<Output = ()>) {
         serve(self.listener, routed_over(roster, self.options), LIMITS, stop).await;
     }

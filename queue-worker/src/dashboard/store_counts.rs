@@ -1,4 +1,4 @@
-//! Counts the jobs of many stores. A store that fails or times out is listed with its error and does not delay the other stores.
+//! Counts the jobs in each store of a roster. A store that fails or times out is listed with its error and does not delay the other stores.
 
 use std::{
     collections::{BTreeMap, HashSet},
@@ -16,12 +16,13 @@ use utoipa::ToSchema;
 
 use super::{app::AppState, problem::Problem, request_context::store_path};
 
-/// Stores of a dashboard with their job counts.
+/// Stores of a dashboard, with their job counts.
 #[derive(Clone, Serialize, ToSchema)]
 pub(super) struct StoresOverview {
     /// Stores, sorted by name.
     pub(super) stores: Vec<StoreSummary>,
-    /// Number of jobs in all stores, by state. A count with `partial` is a lower bound, for example because a store did not respond.
+    /// Number of jobs in all stores, by state. A count is a lower bound if its `partial` is `true`. If a store did not respond, all
+    /// counts are lower bounds.
     pub(super) totals: Vec<StateCount>,
     /// Number of stores that did not respond.
     pub(super) silent: usize,
@@ -38,21 +39,22 @@ pub(super) struct StoreSummary {
     pub(super) path: String,
     /// Number of jobs by state. Empty if the store did not respond.
     pub(super) totals: Vec<StateCount>,
-    /// Reason why the store did not respond.
+    /// Reason why the store did not respond, or `None` if it responded.
     pub(super) error: Option<String>,
-    /// Whether the last query of the store failed.
+    /// Whether the store failed or timed out when it was last queried.
     #[serde(skip)]
     is_silent: bool,
 }
 
-/// Maximum duration of counting all stores.
+/// Time limit for counting the jobs of all stores once.
 const COUNT_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Number of stores of one database that are queried in parallel. One connection is left for requests to single stores.
+/// Maximum number of stores of one database that are queried in parallel. One of the database's three connections is left for requests to
+/// single stores.
 const QUERIES_PER_DATABASE: usize = 2;
 
-/// Counts the jobs of each store. Stores that did not respond last time are queried last, so that they do not use up the time of the other
-/// stores. Databases are queried in parallel, so that an unreachable database delays only its own stores.
+/// Counts the jobs of each store. Stores that did not respond to the last count are queried last, so that they do not use up the time of
+/// the other stores. Databases are queried in parallel, so an unreachable database delays only its own stores.
 pub(super) async fn count_stores(apps: impl Iterator<Item = AppState>, last: Option<&StoresOverview>) -> StoresOverview {
     let silent: HashSet<&str> =
         last.into_iter().flat_map(|last| &last.stores).filter(|store| store.is_silent).map(|store| &*store.name).collect();
@@ -76,8 +78,8 @@ pub(super) async fn count_stores(apps: impl Iterator<Item = AppState>, last: Opt
     StoresOverview::new(found)
 }
 
-/// Counts the jobs of one store. After a timeout the query still runs to completion, because a transaction abandoned while it begins would
-/// break the connection's next user.
+/// Counts the jobs of one store. After a timeout, the query still runs to completion in the background. Abandoning a transaction while it
+/// begins would break the connection for its next user.
 async fn count_store(was_silent: bool, app: AppState, until: Instant) -> StoreSummary {
     let (name, schema, path) = (app.name.to_string(), app.store.schema().to_owned(), store_path(&app.name));
     let late = || Problem::unavailable("no response within 10 seconds");

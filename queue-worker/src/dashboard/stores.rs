@@ -1,5 +1,5 @@
-//! Routes requests to one of many stores. The state of a store is created on demand and dropped after use, so a store without requests
-//! costs nothing.
+//! Routes requests to the stores of a roster. The state of a store is created on demand and dropped after its last request. A store
+//! without requests therefore uses no resources.
 
 use std::{
     collections::HashMap,
@@ -27,28 +27,28 @@ use super::{
     store_counts::{StoresOverview, count_stores},
 };
 
-/// Duration for which the last count is reused by all requests.
+/// Duration for which requests reuse the last count.
 const COUNT_TTL: Duration = Duration::from_secs(2);
 
-/// State of the routes that cover all stores.
+/// State of the dashboard for all stores of a roster.
 pub(super) struct Stores {
     roster: Roster,
     dashboard: Arc<DashboardState>,
-    /// Routes of one store, which are the same for every store.
+    /// Routes of a single store, shared by all stores.
     routes: Router<AppState>,
-    /// States of the stores with open requests, by name.
+    /// States of the stores with requests in progress, by store name.
     apps: Mutex<HashMap<Arc<str>, Weak<App>>>,
-    /// Result of the last count, or `None` before the first one.
+    /// Result of the last count, or `None` before the first count.
     last_count: tokio::sync::Mutex<Option<LastCount>>,
 }
 
-/// Time of a count, the counted stores, and the result.
+/// Time of a count, the counted stores, and the result of the count.
 type LastCount = (Instant, Arc<[Member]>, Arc<StoresOverview>);
 
 pub(super) type StoresState = Arc<Stores>;
 
 impl Stores {
-    /// Creates the state. `routes` are the routes of one store.
+    /// Creates the state. `routes` contains the routes of a single store.
     pub(super) fn new(roster: &Roster, dashboard: Arc<DashboardState>, routes: Router<AppState>) -> Self {
         Self { roster: roster.clone(), dashboard, routes, apps: Mutex::default(), last_count: tokio::sync::Mutex::default() }
     }
@@ -69,9 +69,9 @@ impl Stores {
         overview
     }
 
-    /// Returns the state of a store, which is shared with other open requests to the store.
+    /// Returns the state of a store. All requests in progress to the store share this state.
     fn app_for(&self, member: &Member) -> AppState {
-        // A poisoned lock is safe to use, because nothing can panic while the map is inconsistent.
+        // A poisoned lock is safe to use, because no code can panic while the map is inconsistent.
         let mut apps = self.apps.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(app) = apps.get(member.name()).and_then(Weak::upgrade).filter(|app| app.is_for(member)) {
             return app;
@@ -84,20 +84,20 @@ impl Stores {
     }
 }
 
-/// Returns the routes that lead to each store.
+/// Returns the routes that forward requests to the individual stores.
 pub(super) fn routes() -> Router<StoresState> {
     let into = || any(forward);
     Router::new().route("/stores/{store}", into()).route("/stores/{store}/", into()).route("/stores/{store}/{*inside}", into())
 }
 
-/// Forwards a request to the routes of its store. The guard has already admitted the request.
+/// Forwards a request to the routes of its store. The guard middleware has already admitted the request.
 async fn forward(
     State(stores): State<StoresState>,
     named: Result<RawPathParams, RawPathParamsRejection>,
     mut request: Request,
 ) -> HandlerResult<Response> {
     let named = named.ok();
-    // The path in front of the nested router may have a parameter of the same name, so the last one counts.
+    // The path of the outer router may have a parameter with the same name. The last parameter with this name belongs to the dashboard.
     let name = named.iter().flatten().filter(|(part, _)| *part == "store").last().map(|(_, name)| name);
     let member = name.and_then(|name| stores.roster.get(name.strip_prefix('~').unwrap_or(name)));
     let member = member.ok_or_else(|| Problem::not_found("there is no store of this name"))?;
@@ -111,7 +111,7 @@ async fn forward(
     Ok(response)
 }
 
-/// Returns the URI relative to the store.
+/// Returns the URI relative to the store's path.
 fn inner_uri(uri: &Uri) -> Option<Uri> {
     let named = uri.path().strip_prefix(STORES_PREFIX)?;
     let path = named.find('/').map_or("/", |at| &named[at..]);
@@ -119,8 +119,8 @@ fn inner_uri(uri: &Uri) -> Option<Uri> {
     format!("{path}{query}").parse().ok()
 }
 
-/// Removes the path parameters matched so far, which do not belong to the inner route. Only the extensions that the dashboard uses are
-/// kept.
+/// Removes all extensions that the dashboard does not use. The removed extensions include the path parameters matched so far, which the
+/// store's routes must not see.
 fn retain_known_extensions(extensions: &mut Extensions, member: &Member) -> Option<RequestContext> {
     let (context, actor, peer) =
         (extensions.remove::<RequestContext>(), extensions.remove::<Actor>(), extensions.remove::<ConnectInfo<SocketAddr>>());

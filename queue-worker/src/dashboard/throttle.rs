@@ -1,4 +1,4 @@
-//! Limits the number of wrong tokens that are verified per minute, for each client address and in total. Performs no I/O.
+//! Limits the number of wrong tokens that are verified per minute, both per client address and in total. Performs no I/O.
 
 use std::{
     collections::HashMap,
@@ -8,17 +8,18 @@ use std::{
 
 use axum::{extract::ConnectInfo, http::Extensions};
 
-/// Maximum number of wrong tokens from one address within [`WINDOW`]. Further tokens from the address are rejected without verification
-/// until the window ends.
+/// Maximum number of wrong tokens from one address within [`WINDOW`]. Until the window ends, further tokens from the address are rejected
+/// without verification.
 pub(super) const MAX_FAILURES: u32 = 20;
 pub(super) const WINDOW: Duration = Duration::from_mins(1);
 
-/// Maximum number of addresses with a count of their own. All other addresses share one count. Therefore at most `MAX_FAILURES *
+/// Maximum number of addresses with separate counts. All other addresses share one count. Therefore at most `MAX_FAILURES *
 /// (MAX_ADDRESSES + 1)` wrong tokens are verified per minute.
 const MAX_ADDRESSES: usize = 1024;
 
-/// Client address, which is the peer of the connection regardless of headers. IPv6 addresses are reduced to their /64 network, because a
-/// single host can own all of it. `None` if the server does not provide the peer; all such requests share one count.
+/// Address of the client, taken from the connection and not from headers. IPv6 addresses are reduced to their /64 network, because a
+/// single host can own the whole network. `None` if the server does not provide the address. All clients without an address share one
+/// count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct ClientAddress(Option<IpAddr>);
 
@@ -35,16 +36,17 @@ fn network(ip: IpAddr) -> IpAddr {
     }
 }
 
-/// Counts of recent wrong tokens by client address.
+/// Number of recent wrong tokens per client address.
 #[derive(Default)]
 pub(super) struct LoginThrottle {
     by_address: HashMap<ClientAddress, FailureCount>,
-    /// Count shared by all addresses without a count of their own.
+    /// Count shared by all addresses without a separate count.
     others: FailureCount,
 }
 
 impl LoginThrottle {
-    /// Returns how long tokens from `address` will be rejected without verification, if it has sent too many wrong ones.
+    /// Returns the remaining time for which tokens from `address` are rejected without verification. Returns `None` if the address is not
+    /// blocked.
     pub(super) fn blocked_for(&mut self, address: ClientAddress, now: Instant) -> Option<Duration> {
         if let Some(wrong) = self.by_address.get(&address) {
             return wrong.blocked_for(now);
@@ -61,7 +63,7 @@ impl LoginThrottle {
         }
     }
 
-    /// Returns whether another address can get a count of its own, after removing expired counts.
+    /// Removes expired counts if the map is full. Returns whether another address can get a separate count.
     fn has_capacity(&mut self, now: Instant) -> bool {
         if self.by_address.len() >= MAX_ADDRESSES {
             self.by_address.retain(|_, wrong| wrong.remaining(now).is_some());
@@ -70,7 +72,7 @@ impl LoginThrottle {
     }
 }
 
-/// Number of wrong tokens from one address, with the start of the window.
+/// Number of wrong tokens in the current window, with the window's start time.
 #[derive(Default)]
 struct FailureCount {
     since: Option<Instant>,
@@ -78,7 +80,7 @@ struct FailureCount {
 }
 
 impl FailureCount {
-    /// Returns the remaining time of the current window.
+    /// Returns the remaining time of the current window, or `None` if no window is in progress.
     fn remaining(&self, now: Instant) -> Option<Duration> {
         self.since.and_then(|since| WINDOW.checked_sub(now.saturating_duration_since(since))).filter(|left| !left.is_zero())
     }

@@ -1,4 +1,4 @@
-//! Authentication by a token, or by a cookie derived from the token. Tokens and cookies are compared in constant time.
+//! Authentication by the dashboard token or by a cookie derived from the token. Tokens and cookies are compared in constant time.
 
 use std::{
     fmt::Write as _,
@@ -19,17 +19,17 @@ use super::{
 /// Name of the authentication cookie.
 pub(super) const COOKIE: &str = "queue_dashboard";
 
-/// Message whose MAC is the cookie value. Changing the message invalidates the cookies of earlier releases.
+/// Message of the MAC that forms the cookie value. The token is the key of the MAC. Changing the message invalidates existing cookies.
 const COOKIE_MESSAGE: &[u8] = b"queue dashboard cookie 1";
 
-/// Verifier of the token, which does not store the token itself.
+/// Verifier of tokens and cookies. Does not store the token itself.
 pub(super) struct TokenAuth {
     mac: Option<Hmac<Sha256>>,
     failures: Mutex<LoginThrottle>,
 }
 
 impl TokenAuth {
-    /// Creates the verifier. The token's length must have been checked.
+    /// Creates the verifier. The caller must have checked the length of `token`. `None` disables authentication.
     pub(super) fn new(token: Option<&str>) -> Self {
         Self { mac: token.map(mac_with), failures: Mutex::default() }
     }
@@ -38,8 +38,8 @@ impl TokenAuth {
         self.mac.is_some()
     }
 
-    /// Returns whether the headers contain the token or its cookie, or no token is required. A cookie is accepted even while the client is
-    /// blocked, because cookies cannot be guessed.
+    /// Returns whether the headers contain the token or a valid cookie. Returns `true` if no token is required. A cookie is accepted even
+    /// from a blocked address, because cookies cannot be guessed.
     pub(super) fn authenticates(&self, headers: &HeaderMap, from: ClientAddress) -> HandlerResult<bool> {
         let Some(mac) = &self.mac else { return Ok(true) };
         let bearer = headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok()?.strip_prefix("Bearer "));
@@ -51,15 +51,15 @@ impl TokenAuth {
         bearer.map_or(Ok(false), |token| self.verify(token, from))
     }
 
-    /// Returns whether `token` is correct. Compares MACs in constant time.
+    /// Returns whether `token` is correct, or an error if the address is blocked. Compares MACs in constant time.
     pub(super) fn verify(&self, token: &str, from: ClientAddress) -> HandlerResult<bool> {
         let Some(mac) = &self.mac else { return Ok(true) };
-        // A poisoned lock is safe to use, because nothing can panic while the counts are inconsistent.
+        // A poisoned lock is safe to use, because no code can panic while the counts are inconsistent.
         let mut failures = self.failures.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(left) = failures.blocked_for(from, Instant::now()) {
             return Err(Problem::too_many_requests(left, "too many failed logins from this address; try again later"));
         }
-        // Longer values cannot be the token, and are not hashed.
+        // A value that exceeds the maximum token length is wrong, so it is not hashed.
         let candidate =
             (token.len() <= Options::LONGEST_TOKEN).then(|| mac_with(token).chain_update(COOKIE_MESSAGE).finalize().into_bytes());
         let is_right = candidate.is_some_and(|candidate| mac.clone().chain_update(COOKIE_MESSAGE).verify_slice(&candidate).is_ok());
@@ -69,7 +69,7 @@ impl TokenAuth {
         Ok(is_right)
     }
 
-    /// Returns the cookie value, which is a MAC under the token. The token cannot be derived from it.
+    /// Returns the cookie value: a MAC keyed with the token. The token cannot be derived from the cookie.
     pub(super) fn cookie(&self) -> String {
         let seal = self.mac.iter().flat_map(|mac| mac.clone().chain_update(COOKIE_MESSAGE).finalize().into_bytes());
         seal.fold(String::new(), |mut text, byte| {

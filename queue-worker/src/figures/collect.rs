@@ -1,4 +1,4 @@
-//! Collects the metrics of a worker from its counters, its loops, its pool and the store.
+//! Collects the metrics of a worker from its outcome counters, its loops, its connection pool and the store.
 
 use std::{
     collections::BTreeMap,
@@ -18,7 +18,7 @@ use crate::{
     tally::{MetricsBuffer, OutcomeCounters},
 };
 
-/// Sources from which the metrics are collected.
+/// Sources of a worker's metrics.
 #[derive(Clone)]
 pub(crate) struct WorkerMetrics {
     metrics: MetricsBuffer,
@@ -27,7 +27,7 @@ pub(crate) struct WorkerMetrics {
     store: Arc<StoreMetrics>,
 }
 
-/// Metric definition with its data points.
+/// Metric with its data points.
 pub(super) struct MetricFamily {
     pub(super) metric: &'static Metric,
     pub(super) points: Vec<DataPoint>,
@@ -63,7 +63,7 @@ impl WorkerMetrics {
     }
 
     /// Collects all metrics. The store is queried at most every five seconds, with a time limit of three seconds. If the store does not
-    /// respond, its metrics are omitted.
+    /// respond, the metrics of the store are omitted.
     pub(super) async fn collect_all(&self) -> Vec<MetricFamily> {
         let found = self.store.current().await;
         let mut families = self.local();
@@ -108,7 +108,7 @@ impl WorkerMetrics {
         ]
     }
 
-    /// Collects the metrics of the loops and of the connection pool.
+    /// Collects the metrics of the worker's loops and of the connection pool.
     fn of_loops(&self) -> Vec<MetricFamily> {
         let Self { loop_health, pool, .. } = self;
         let seconds = |age: Option<Duration>| age.map(|age| number(vec![], age.as_secs_f64()));
@@ -131,7 +131,7 @@ impl WorkerMetrics {
     }
 }
 
-/// Returns the metrics of the store, as last queried.
+/// Converts query results about the store into metrics.
 fn of_store(found: &StoreState) -> Vec<MetricFamily> {
     let mut jobs: BTreeMap<(&str, JobState), i64> = BTreeMap::new();
     let mut rest: BTreeMap<JobState, i64> = found.jobs.totals.iter().map(|total| (total.state, total.jobs)).collect();
@@ -139,7 +139,7 @@ fn of_store(found: &StoreState) -> Vec<MetricFamily> {
         *jobs.entry((&count.queue, count.state)).or_default() += count.jobs;
         *rest.entry(count.state).or_default() -= count.jobs;
     }
-    // Remaining jobs of the queues with the fewest jobs, which have no data points of their own.
+    // Queues with few jobs have no separate data points. The jobs of these queues are counted together under `OutcomeCounters::OTHER`.
     let rest = rest.into_iter().filter(|(_, jobs)| *jobs > 0).map(|(state, jobs)| ((OutcomeCounters::OTHER, state), jobs));
     let labels = |queue: &str, state: JobState| vec![(QUEUE, queue.to_owned()), (STATE, state.to_string())];
     let jobs = jobs.into_iter().chain(rest).map(|((queue, state), jobs)| number(labels(queue, state), jobs as f64));

@@ -22,7 +22,7 @@ macro_rules! metrics {
     ($($constant:ident = $name:literal, $kind:ident, $unit:literal, $help:literal;)*) => {
         $(pub(super) static $constant: Metric = Metric { name: $name, kind: MetricKind::$kind, unit: $unit, help: $help };)*
 
-        /// All metrics, in the order in which they are exported.
+        /// All metrics, in export order.
         #[cfg_attr(not(any(test, feature = "otel")), allow(dead_code, reason = "only an OpenTelemetry meter declares all metrics in advance"))]
         pub(super) static ALL: &[&Metric] = &[$(&$constant),*];
     };

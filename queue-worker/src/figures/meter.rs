@@ -1,4 +1,4 @@
-//! Exports metrics to an OpenTelemetry meter. The program owns the reader and decides where the metrics are sent.
+//! Exports metrics to an OpenTelemetry meter. The embedding program owns the metric reader and decides where the metrics are sent.
 
 use std::{
     collections::HashMap,
@@ -20,10 +20,10 @@ use super::{
 };
 use crate::live::Timings;
 
-/// Maximum staleness of exported metrics.
+/// Interval between updates of the meter, which bounds the staleness of exported metrics.
 const INTERVAL: Duration = Duration::from_secs(10);
 
-/// Data points of one metric, with their attributes.
+/// Values of one metric with their attributes.
 type Points = Vec<(f64, Vec<KeyValue>)>;
 
 /// Most recent data points by metric name.
@@ -44,11 +44,11 @@ impl MeterExporter {
         Self { metrics, latest, recorder, closing }
     }
 
-    /// Updates the meter until `closing` is cancelled, and then once more. The last update keeps counters and clears gauges.
+    /// Updates the meter until `closing` is cancelled, and once afterwards. The final update keeps counters and clears gauges.
     pub(crate) async fn run(&mut self) {
         loop {
             let is_last = self.closing.is_cancelled();
-            // The last update does not query the store, because a store that does not respond must not delay it.
+            // The final update does not query the store. A store that does not respond would otherwise delay the shutdown.
             let collected =
                 if is_last { Some(self.metrics.local()) } else { self.closing.run_until_cancelled(self.metrics.collect_all()).await };
             let Some(families) = collected else { continue };
@@ -64,7 +64,7 @@ impl MeterExporter {
     }
 }
 
-/// Registers callbacks for counters and gauges. The callbacks report the latest data points when the program's reader collects them.
+/// Registers callbacks for counters and gauges. When the metric reader collects metrics, the callbacks report the latest data points.
 fn observe(meter: &Meter, latest: &LatestPoints) {
     for Metric { name, kind, unit, help } in ALL.iter().copied() {
         let latest = Arc::clone(latest);
@@ -85,7 +85,8 @@ fn observe(meter: &Meter, latest: &LatestPoints) {
     }
 }
 
-/// Recorder for histograms. It records the middle of a bucket once for each value, which the reader sorts into the same bucket.
+/// Recorder for histograms. Records the middle of a bucket for each value in the bucket. The metric reader has the same bucket
+/// boundaries.
 struct Recorder {
     instruments: HashMap<&'static str, Instrument<f64>>,
     recorded: HashMap<(&'static str, Labels), Timings>,
@@ -102,7 +103,7 @@ impl Recorder {
         Self { instruments: built.collect(), recorded: HashMap::new() }
     }
 
-    /// Records the values added since the last call.
+    /// Records the values added to the histograms since the last call.
     fn record(&mut self, families: &[MetricFamily]) {
         for MetricFamily { metric, points } in families {
             let Some(instrument) = self.instruments.get(metric.name) else { continue };
@@ -120,7 +121,7 @@ impl Recorder {
     }
 }
 
-/// Returns the middle of a bucket in seconds.
+/// Returns the middle of a histogram bucket in seconds.
 fn middle(bucket: usize) -> f64 {
     let bounds = Histogram::BOUNDS_MS;
     let low = bucket.checked_sub(1).map_or(0, |before| bounds[before]) as f64;

@@ -1,5 +1,5 @@
-//! Metrics of the store, for frequent collection. A bounded query runs at most every five seconds, on a connection of its own, and its
-//! result is shared by all callers.
+//! Metrics of the store, cached for frequent collection. The store is queried at most every five seconds, on a separate connection. All
+//! callers share the result.
 
 use std::{
     sync::Arc,
@@ -18,16 +18,17 @@ use crate::{
     live::{LoopHealth, PauseSnapshot, StoreConnection},
 };
 
-/// Maximum age of a cached result.
+/// Maximum age of a cached query result.
 const MAX_AGE: Duration = Duration::from_secs(5);
 
-/// Time limit of the queries. Monitoring systems usually wait ten seconds.
+/// Time limit of the queries. Monitoring systems usually wait ten seconds for a response.
 const TIMEOUT: Duration = Duration::from_secs(3);
 
-/// Maximum number of queues with data points of their own, chosen by the number of jobs and by the age of the oldest ready job.
+/// Maximum number of queues with separate data points. Job counts cover the queues with the most jobs, and ages cover the queues with the
+/// oldest ready jobs.
 const MAX_SERIES: u16 = 50;
 
-/// Cache of the store's metrics, which queries the store when the cached result is too old.
+/// Cache of the store's metrics. Queries the store if the cached result is too old.
 pub(super) struct StoreMetrics {
     store: Store,
     last: Arc<Mutex<CachedState>>,
@@ -35,7 +36,7 @@ pub(super) struct StoreMetrics {
 
 struct CachedState {
     link: StoreConnection,
-    /// The worker's health, which includes its pauses.
+    /// Health of the worker's loops, including the current pauses.
     loop_health: LoopHealth,
     /// Time and result of the last query. The result is `None` if the query failed.
     cached: Option<(Instant, Option<Arc<StoreState>>)>,
@@ -43,15 +44,16 @@ struct CachedState {
     last_error: Option<String>,
 }
 
-/// Results of the queries of the store.
+/// Query results about the store.
 pub(super) struct StoreState {
     pub(super) jobs: Busiest,
-    /// Oldest ready jobs of the queues that are not paused. Empty while the pauses are unknown.
+    /// Oldest ready job of each queue that is not paused. Empty while the worker does not know the pauses.
     pub(super) oldest: Vec<Oldest>,
     pub(super) days_ahead: i32,
-    /// Age of the oldest snapshot in transactions.
+    /// Age of the oldest snapshot that prevents vacuuming, in transactions.
     pub(super) snapshot_age: i64,
-    /// Age of the oldest transaction in seconds, if the role is allowed to see it.
+    /// Age in seconds of the oldest open transaction that has a snapshot and is visible to this role. `None` if there is no such
+    /// transaction.
     pub(super) transaction_age: Option<f64>,
 }
 
@@ -61,10 +63,10 @@ impl StoreMetrics {
         Self { store, last: Arc::new(Mutex::new(CachedState { link, loop_health: loop_health.clone(), cached: None, last_error: None })) }
     }
 
-    /// Returns the current state, or `None` if the store does not respond.
+    /// Returns the cached or queried state, or `None` if the store does not respond.
     pub(super) async fn current(&self) -> Option<Arc<StoreState>> {
         let (store, last) = (self.store, Arc::clone(&self.last));
-        // The task runs to completion even if the caller is dropped, so that no connection is left in the middle of a query.
+        // The task runs to completion even if the caller is dropped, so no connection is left in the middle of a query.
         tokio::spawn(async move { last.lock().await.query(store).await }).await.ok().flatten()
     }
 }
@@ -90,8 +92,8 @@ impl CachedState {
 }
 
 impl CachedState {
-    /// Logs when queries start to fail, fail for a different reason, or succeed again. Repeated failures are not logged, because monitoring
-    /// systems collect frequently.
+    /// Logs when queries begin to fail, fail for a different reason, or succeed again. Repeated failures are not logged, because
+    /// monitoring systems collect metrics frequently.
     fn log_change(&mut self, error: Option<&Error>) {
         let error = error.map(ToString::to_string);
         match (&self.last_error, &error) {
@@ -106,7 +108,7 @@ impl CachedState {
 
 async fn query_state(connection: &mut PgConnection, store: Store, loop_health: &LoopHealth) -> Result<StoreState, Error> {
     let jobs = operate::busiest(&mut *connection, store, MAX_SERIES).await?;
-    // The pauses are dropped immediately after reading. A pause is not acknowledged while a reference to the previous pauses exists.
+    // The pause snapshot is dropped before the query. A newer snapshot is not acknowledged while an older snapshot is in use.
     let paused = loop_health.paused().map_or(0, |paused| paused.whole_queues());
     let most = MAX_SERIES.saturating_add(u16::try_from(paused).unwrap_or(u16::MAX));
     let mut oldest = operate::oldest_of(&mut *connection, store, most).await?;
@@ -114,12 +116,12 @@ async fn query_state(connection: &mut PgConnection, store: Store, loop_health: &
         Some(paused) => keep_unpaused(&mut oldest, &paused),
         None => oldest.clear(),
     }
-    let statement = sqlx::query_as(store.sql(include_str!("../../sql/surroundings.sql"))).bind(store.schema());
+    let statement = sqlx::query_as(store.sql(include_str!("../../sql/monitor_server.sql"))).bind(store.schema());
     let (days_ahead, snapshot_age, transaction_age) = statement.fetch_one(connection).await?;
     Ok(StoreState { jobs, oldest, days_ahead, snapshot_age, transaction_age })
 }
 
-/// Removes the queues that are paused as a whole. Their jobs are expected to wait, and more workers would not help.
+/// Removes queues that are paused as a whole. Their jobs are expected to wait, and more workers would not help.
 fn keep_unpaused(oldest: &mut Vec<Oldest>, paused: &PauseSnapshot) {
     oldest.retain(|oldest| !paused.covers_all_of(&oldest.queue));
     oldest.truncate(usize::from(MAX_SERIES));

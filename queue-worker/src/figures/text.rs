@@ -20,8 +20,8 @@ impl WorkerMetrics {
     }
 }
 
-/// Translates a metric name for Prometheus according to the OpenTelemetry conventions. The unit is appended as a suffix, and `_total` is
-/// appended for counters.
+/// Translates a metric name for Prometheus according to the OpenTelemetry conventions. Appends `_seconds` for metrics in seconds and
+/// `_total` for counters.
 pub(super) fn name(metric: &Metric) -> String {
     let unit = if metric.unit == "s" { "_seconds" } else { "" };
     let total = if metric.kind == MetricKind::Counter { "_total" } else { "" };

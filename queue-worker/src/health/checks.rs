@@ -1,4 +1,4 @@
-//! Determines from recorded timestamps whether a worker is alive and ready. Pure: no I/O.
+//! Determines from recorded timestamps whether a worker is alive and ready. Performs no I/O.
 
 use std::time::Duration;
 
@@ -11,36 +11,37 @@ pub(crate) struct Health {
     loops: LoopHealth,
     lease_deadline: LeaseDeadline,
     lease_ttl: Duration,
-    /// Maximum time for which the thread of the loops may be blocked.
+    /// Maximum time that the thread of the worker's loops may be blocked.
     max_blocked: Duration,
-    /// Maximum duration of one iteration of the poller.
+    /// Maximum duration of one iteration of the poller, which finds lanes with jobs.
     max_round: Duration,
-    /// Time for which the panic of a loop is reported.
+    /// Duration for which a panic of a worker loop is reported.
     panic_window: Duration,
 }
 
 /// Reason for a failed health check.
 #[derive(Debug, PartialEq, Eq, Serialize)]
 pub(super) struct FailedCheck {
-    /// Identifier for programs.
+    /// Machine-readable identifier of the failed check.
     pub(super) reason: &'static str,
     /// Explanation for operators.
     pub(super) text: String,
 }
 
-/// Maximum time for which the thread of the loops may be blocked. Allows for a machine that is suspended or overloaded.
+/// Maximum time that the thread of the worker's loops may be blocked. Allows for a suspended or overloaded machine.
 const MAX_BLOCKED: Duration = Duration::from_secs(30);
 
 /// Maximum duration of one iteration of the poller. An iteration runs several queries, each with a timeout of up to fifteen seconds.
 const MAX_ROUND: Duration = Duration::from_mins(2);
 
-/// Time for which the panic of a loop is reported. A loop that keeps panicking does so within its restart delays.
+/// Duration for which a panic of a worker loop is reported. Exceeds the longest restart delay, so a loop that panics at each restart is
+/// always reported.
 const PANIC_WINDOW: Duration = Duration::from_secs(90);
 
-/// Minimum time for which claims must have failed to be reported. A single failure may be a closed connection.
+/// Minimum time that claims must have failed before a failure is reported. A closed connection can cause a single failure.
 const MIN_FAILING: Duration = Duration::from_secs(2);
 
-/// Maximum age of an unwritten verdict. A settle takes milliseconds, unless it is waiting for a locked table.
+/// Age from which an unwritten verdict is reported. Settling takes milliseconds unless a table is locked.
 const MAX_UNSETTLED: Duration = Duration::from_secs(10);
 
 impl Health {
@@ -57,8 +58,8 @@ impl Health {
         }
     }
 
-    /// Returns the reasons for restarting the process, or nothing if the worker is alive. Does not query the database, and does not depend
-    /// on whether the database is reachable.
+    /// Returns the reasons to restart the process, or an empty list if the worker is alive. The result does not depend on whether the
+    /// database is reachable.
     pub(super) fn liveness_failures(&self) -> Vec<FailedCheck> {
         let mut reasons = Vec::new();
         if let Some(name) = self.loops.ended() {
@@ -81,14 +82,14 @@ impl Health {
         reasons
     }
 
-    /// Returns the reasons why the worker makes no progress, or nothing if the worker is ready.
+    /// Returns the reasons why the worker is not ready, or an empty list if it is ready.
     pub(super) fn readiness_failures(&self) -> Vec<FailedCheck> {
         let mut reasons = self.liveness_failures();
         if self.loops.is_stopping() {
             reasons.push(FailedCheck { reason: "stopping", text: "the worker is shutting down and claims no more jobs".to_owned() });
         }
-        // A heartbeat extends the local deadline by four fifths of a lease. If less than three tenths are left, no heartbeat has succeeded
-        // for half a lease.
+        // A heartbeat sets the local deadline to four fifths of the lease TTL from now. If less than three tenths of the TTL remain, no
+        // heartbeat has succeeded for half the TTL.
         match self.lease_deadline.remaining() {
             None => reasons.push(FailedCheck { reason: "not_announced", text: "the worker is not registered in the store".to_owned() }),
             Some(left) if left < self.lease_ttl / 10 * 3 => {
@@ -119,7 +120,7 @@ impl Health {
         reasons
     }
 
-    /// Returns the age of the oldest unwritten verdict, if it exceeds [`MAX_UNSETTLED`].
+    /// Returns the age of the oldest unwritten verdict if it is at least [`MAX_UNSETTLED`].
     fn stalled(&self) -> Option<Duration> {
         self.loops.settling.age().filter(|age| *age >= MAX_UNSETTLED)
     }

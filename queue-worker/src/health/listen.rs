@@ -1,4 +1,4 @@
-//! HTTP listener for the health checks and metrics, with limits on its clients.
+//! HTTP listener for health checks and metrics, with connection limits.
 
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 
@@ -20,7 +20,7 @@ use crate::{
     serve::{ServerLimits, bind, bind_when_free, serve},
 };
 
-/// Limits on the clients of the listener. Requests take milliseconds, and there are few clients.
+/// Connection limits of the listener. Requests take milliseconds, and there are few clients.
 const LIMITS: ServerLimits =
     ServerLimits { connections: 16, idle_timeout: Duration::from_secs(5), max_duration: Some(Duration::from_secs(10)) };
 
@@ -32,8 +32,8 @@ pub(crate) struct HealthState {
     pub(crate) metrics: WorkerMetrics,
 }
 
-/// Serves health checks at `address` until the returned engine is dropped. If another process uses the address, the listener waits until it
-/// is free, while the worker runs.
+/// Serves health checks and metrics at `address` until the returned engine is dropped. If another process uses the address, the listener
+/// waits in the background until the address is free.
 pub(crate) async fn listen(address: SocketAddr, state: HealthState) -> Result<Engine, Error> {
     let engine = Engine::start("queue health").map_err(|error| Error::Thread(error.to_string()))?;
     let bound = engine.handle().spawn(bind(address)).await;
@@ -70,7 +70,7 @@ async fn metrics(State(state): State<HealthState>) -> Response {
     ([(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], state.metrics.text().await).into_response()
 }
 
-/// Returns a response with status 200, or with status 503 and the reasons.
+/// Returns a response with status 200 if there are no failed checks, and otherwise with status 503. The body lists the failed checks.
 fn respond(reasons: &[FailedCheck]) -> Response {
     let status = if reasons.is_empty() { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
     (status, [(header::CACHE_CONTROL, "no-store")], Json(json!({ "ok": reasons.is_empty(), "reasons": reasons }))).into_response()

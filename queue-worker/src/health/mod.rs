@@ -1,5 +1,5 @@
-//! Health checks for supervisors, which tell whether a worker is alive and whether it is ready. They run on a listener and a thread of
-//! their own, so that a blocked handler or loop does not block them.
+//! Health checks for supervisors such as Kubernetes. The checks report whether a worker is alive and whether it is ready. The checks have
+//! a separate listener and thread, so a blocked handler or loop does not block them.
 
 mod checks;
 mod listen;

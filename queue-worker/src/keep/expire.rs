@@ -1,8 +1,8 @@
-//! Expires jobs whose start deadline has passed. Any worker may do this, and the database clock decides.
+//! Expires jobs whose start deadline has passed. Any worker can expire jobs, and the database clock determines which jobs are overdue.
 //!
-//! Correctness does not depend on how soon a job is expired: a claim checks the deadline, so an overdue job never starts. The function
-//! `queue.expire_due` implements the expiry. This module runs it as soon as the housekeeper's probe, about every second, finds an overdue
-//! job.
+//! Correctness does not depend on how soon a job is expired. A claim checks the deadline, so an overdue job never starts. The function
+//! `queue.expire_due` implements the expiry. The housekeeper probes for overdue jobs about every second, and this module expires the jobs
+//! that the probe finds.
 
 use std::{
     sync::Arc,
@@ -19,24 +19,25 @@ use crate::{
     tally::MetricsBuffer,
 };
 
-/// Maximum number of rows per statement, and therefore per transaction.
+/// Maximum number of rows that a statement checks.
 const MAX_ROWS: i32 = 1000;
 
-/// Lower bound of the next scan for overdue jobs. Below it there are dead index entries, and jobs that were committed late.
+/// Lower bound of the next scan for overdue jobs. The index range below the bound contains only dead entries and jobs that were committed
+/// late.
 #[derive(Default)]
 pub(crate) struct ExpiryFloor {
     first: Option<DateTime<Utc>>,
-    /// Time of the next scan without the lower bound. Such scans take at most a twentieth of the time.
+    /// Time from which a scan without the lower bound is allowed. Scans without the bound thus take at most about 5 % of the time.
     full_scan_at: Option<Instant>,
 }
 
 impl ExpiryFloor {
-    /// Returns the lower bound of a scan that starts at `now`, if any.
+    /// Returns the lower bound of a scan that starts at `now`, or `None` for a scan without a bound.
     pub(super) fn floor(&self, now: Instant) -> Option<DateTime<Utc>> {
         self.first.filter(|_| self.full_scan_at.is_some_and(|zero| now < zero))
     }
 
-    /// Records the start of a scan and the earliest deadline that the scan found.
+    /// Records when a scan started, and the earliest passed deadline that the scan found.
     pub(super) fn record(&mut self, began: Instant, first: Option<DateTime<Utc>>) {
         if self.floor(began).is_none() {
             self.full_scan_at = Some(Instant::now() + 20 * began.elapsed());
@@ -45,7 +46,7 @@ impl ExpiryFloor {
     }
 }
 
-/// Jobs that one statement expired or could not expire, and the number of hints read.
+/// Result of one expiry statement: number of checked rows, their earliest deadline, expired jobs, and jobs that cannot expire.
 #[derive(FromRow)]
 struct ExpiryResult {
     hints: i32,
@@ -88,7 +89,7 @@ async fn expire_due(link: &mut StoreConnection, store: Store, floor: &mut Expiry
         Ok(connection) => bounded(statement.fetch_one(connection)).await,
         Err(error) => Err(error),
     };
-    // The next connection may reach another server, where expired jobs are still waiting.
+    // The next connection may reach another server, on which jobs below the floor may not have expired yet.
     let result = link.note(result).inspect_err(|_| *floor = ExpiryFloor::default())?;
     floor.record(began, result.lowest);
     Ok(result)

@@ -1,5 +1,5 @@
-//! Housekeeping of a worker. It recovers the jobs of workers whose lease has expired, cancels running jobs on request, and prunes the
-//! store.
+//! Housekeeping of a worker. The housekeeper recovers the jobs of workers whose lease has expired, cancels running jobs on request, and
+//! prunes the store.
 
 use std::{
     collections::{BTreeSet, HashSet},
@@ -36,13 +36,13 @@ pub(crate) struct Housekeeper {
     pub(crate) link: StoreConnection,
     pub(crate) config: Config,
     pub(crate) queues: Arc<Queues>,
-    /// Registry of the leases that this worker holds.
+    /// Registry of this worker's leases.
     pub(crate) leases: LeaseRegistry,
     pub(crate) identity: watch::Receiver<Identity>,
 }
 
 impl Housekeeper {
-    /// Returns a housekeeper with the same settings and a new connection.
+    /// Returns a housekeeper with the same settings and registries, but a new connection.
     pub(crate) fn another(&self) -> Self {
         Self {
             link: self.link.another(),
@@ -54,20 +54,19 @@ impl Housekeeper {
     }
 }
 
-/// Runs the housekeeping loop. About every second, it recovers the jobs of workers whose lease has expired. About every second and on
-/// notification, it checks this worker's leases for cancelled jobs and for claims whose response was lost. Four times per lease TTL, it
-/// corrects heartbeats that lie in the future because the clock was set back; they would make dead workers appear alive. It also reports
-/// stuck handlers.
+/// Runs the housekeeping loop. About every second, the loop recovers the jobs of workers whose lease has expired. About every second and
+/// on notification, it checks this worker's leases for cancelled jobs and for claims whose response was lost. Four times per lease TTL,
+/// it corrects heartbeat times that lie in the future. The loop also reports stuck handlers.
 pub(crate) async fn run_housekeeper(mut housekeeper: Housekeeper) {
     let pause = (housekeeper.config.lease_ttl / 10).min(Duration::from_secs(1));
     let mut next = Instant::now();
-    // The first check is delayed until workers that started at the same time have registered.
+    // The first check for unserved jobs waits until workers that started at the same time have registered.
     let mut unserved_at = next + housekeeper.config.lease_ttl;
     let (mut schedules, mut heartbeats_at) = (next, next);
     // Lower bound of the scan for overdue jobs.
     let mut expiries = ExpiryFloor::default();
     loop {
-        // Each step handles its own errors, so that a failure does not affect other steps.
+        // Each step handles its own errors, so a failed step does not affect the other steps.
         if let Err(error) = check_own_leases(&mut housekeeper).await {
             warn_throttled(&error, "cannot check this worker's leases; retrying");
         }
@@ -105,7 +104,7 @@ pub(crate) async fn run_housekeeper(mut housekeeper: Housekeeper) {
     }
 }
 
-/// Cancels the handlers of cancelled jobs, and gives back leases that are unknown to this worker.
+/// Cancels the handlers of cancelled jobs and gives back leases that this worker does not know.
 async fn check_own_leases(housekeeper: &mut Housekeeper) -> sqlx::Result<()> {
     let Housekeeper { link, config, queues, leases, identity } = housekeeper;
     let own = *identity.borrow();
@@ -114,20 +113,21 @@ async fn check_own_leases(housekeeper: &mut Housekeeper) -> sqlx::Result<()> {
         let found = link.note(found)?;
         for (token, id) in found.iter().filter_map(|(token, id)| Some((*token, (*id)?))) {
             for not_begun in queues.all().iter().filter_map(|slots| slots.cancel(token, id)) {
-                // Fails only if the worker has ended. Recovery then cancels the job.
+                // Sending fails only if the worker has ended. Recovery then cancels the job.
                 let _ = queues.context.settle.send(not_begun).await;
             }
         }
-        // Leases of claims whose response was lost, or which were executed after this worker had given up on them. Every lease is
-        // registered before its claim is sent, so an unknown lease is not in use.
+        // This worker does not know a lease if the response to the claim was lost, or if the server executed the claim after the worker
+        // had given up on it. Every lease is registered before its claim is sent, so an unknown lease is not in use.
         let mut strays: Vec<Uuid> = found.into_iter().map(|(token, _)| token).filter(|token| !leases.knows(*token)).collect();
         if !strays.is_empty() {
-            // The second query excludes leases that have ended since the first one.
+            // The second query excludes unknown leases that have ended since the first query.
             let left = load_own_leases(link.get().await?, config.store, worker).await;
             let left: HashSet<Uuid> = link.note(left)?.into_iter().map(|(token, _)| token).collect();
             strays.retain(|token| left.contains(token));
         }
-        // If the worker has restarted under another identity, its handlers were dropped. Recovery takes care of their leases.
+        // If the worker has continued under a new identity, its handlers were dropped. Recovery then takes back the leases of the old
+        // identity.
         if *identity.borrow() != own {
             return Ok(());
         }
@@ -183,7 +183,7 @@ fn sqlx_error(error: queue_core::Error) -> sqlx::Error {
     }
 }
 
-/// Corrects heartbeats that lie in the future. After a clock was set back, such heartbeats would make dead workers appear alive.
+/// Corrects heartbeat times that lie in the future. After the clock was set back, these times would make dead workers appear alive.
 async fn correct_heartbeats(housekeeper: &mut Housekeeper) -> sqlx::Result<()> {
     let Housekeeper { link, config, .. } = housekeeper;
     let limited = limit_heartbeats(link.get().await?, config.store).await;
@@ -231,7 +231,7 @@ async fn check_hints(housekeeper: &mut Housekeeper, expiries: &mut ExpiryFloor) 
     Ok(())
 }
 
-/// Interval between checks for the first schedule, in case the schedule's notification was lost.
+/// Interval between checks whether the store has any schedule. The notification of the first schedule may be lost.
 const SCHEDULE_POLL_INTERVAL: Duration = Duration::from_secs(15);
 
 async fn check_schedules(housekeeper: &mut Housekeeper) -> sqlx::Result<()> {
@@ -243,10 +243,10 @@ async fn check_schedules(housekeeper: &mut Housekeeper) -> sqlx::Result<()> {
     Ok(())
 }
 
-/// Prunes the store about once a minute, on a connection that is closed in between. Pruning may take long, so no other loop waits for it.
+/// Prunes the store about once a minute, on a connection that is closed between rounds. Pruning may take long, so it has a separate loop.
 /// Each round first checks the login's access to the store.
 ///
-/// If partitions are created and dropped on another node, `days` is the connection to that node.
+/// In a distributed store (Citus), partitions are created and dropped on the coordinator. `days` is the connection to the coordinator.
 pub(crate) async fn run_pruning(
     (mut link, mut days): (StoreConnection, Option<StoreConnection>),
     config: Config,
@@ -255,7 +255,7 @@ pub(crate) async fn run_pruning(
 ) {
     let anywhere = Config { store: config.store.anywhere(), ..config.clone() };
     let mut published = false;
-    // If pruning never succeeds, the health check reports this after the same time as a later failure.
+    // The start counts as a successful round. The metric `queue.prune.age` then also grows if pruning never succeeds.
     loop_health.pruned.set();
     tokio::time::sleep(first).await;
     loop {
@@ -280,9 +280,9 @@ pub(crate) async fn run_pruning(
                 Ok(connection) => task.run(connection, config).await,
                 Err(error) => Err(error),
             };
-            // The task is retried in the next round, because waiting for a lock on a partition blocks producers.
+            // A failed task is retried in the next round, not immediately. Waiting for a lock on a partition blocks producers.
             if let Err(error) = link.note(done) {
-                // If the login lacks access to the store, the cause has already been logged.
+                // If the login lacks access to the store, [`check_login`] has already logged the cause.
                 if loop_health.no_access.age().is_none() {
                     warn_throttled(&error, task.failure_message());
                 }
@@ -301,7 +301,7 @@ pub(crate) async fn run_pruning(
     }
 }
 
-/// Checks the login's access to the store. Statements fail if rows are hidden or unreadable, and the log then states the cause and the fix.
+/// Checks the login's access to the store. If rows are hidden or unreadable, logs the cause with a fix and marks the worker as not ready.
 async fn check_login(link: &mut StoreConnection, store: Store, loop_health: &LoopHealth) {
     let found = match link.get().await {
         Ok(connection) => bounded(async { split_database_error(verify_worker(connection, store).await) }).await,
@@ -317,7 +317,7 @@ async fn check_login(link: &mut StoreConnection, store: Store, loop_health: &Loo
     }
 }
 
-/// Separates database errors from the findings of the check.
+/// Moves database errors to the outer result. The inner result contains the access problems that the check found.
 fn split_database_error<T>(result: Result<T, queue_core::Error>) -> sqlx::Result<Result<T, queue_core::Error>> {
     match result {
         Err(queue_core::Error::Database(error)) => Err(error),

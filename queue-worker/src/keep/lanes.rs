@@ -1,8 +1,8 @@
-//! Deletes lanes that have been unused for as long as history is kept, in steps that never block producers.
+//! Deletes lanes that have been unused for the retention time, in steps that never block producers.
 //!
-//! First, a lane's row is marked as leaving. Producers no longer see this row, and insert a new one if they use the lane. The old row is
-//! deleted once all transactions that may have seen it have ended, if there is a new row or if the lane has no jobs. Each round performs
-//! one step, and any worker can continue where another one stopped.
+//! First, a lane's row is marked as leaving. Producers then ignore the row and insert a new row if they use the lane. The marked row is
+//! deleted once all transactions that may have used it have ended, and the lane has a new row or no jobs. Each round performs one step.
+//! Any worker can continue where another worker stopped.
 
 use std::{collections::HashSet, time::Duration};
 
@@ -14,28 +14,28 @@ use crate::live::bounded;
 /// Maximum number of rows per statement.
 const MAX_ROWS: i64 = 1000;
 
-/// Maximum number of jobs per page, and maximum number of pages per round.
+/// Maximum number of jobs per scanned page. A round scans at most [`PAGES`] pages.
 const PAGE_JOBS: i64 = 5000;
 const PAGES: usize = 100;
 
-/// Time that a lane stays unused beyond the retention before it is deleted. By then, partitions older than the mark have been dropped, so
-/// that few jobs remain to be scanned.
+/// Time added to the retention to determine when a lane that is marked as leaving is deleted. By then, the partitions that are older than
+/// the mark have been dropped, so few jobs remain to be scanned.
 const DAY: Duration = Duration::from_hours(24);
 
-/// Leaving lane that may be deleted.
+/// Lane row that is marked as leaving and may be deleted.
 #[derive(FromRow)]
 struct LeavingLane {
     lane: i64,
     leaving: String,
-    /// Lane under which jobs are stored. For a lane of quarantined jobs, this is its plain twin.
+    /// Lane id as stored with the lane's jobs. For a quarantine lane, this is the id of the plain lane.
     plain: i64,
     walked: i64,
     above: i64,
 }
 
-/// Runs one round of the deletion.
+/// Runs one round of deleting unused lanes.
 pub(super) async fn delete_lanes(connection: &mut PgConnection, store: Store, retention: Duration) -> sqlx::Result<()> {
-    // The next step comes first for lanes that were marked in an earlier round and that no running transaction can see.
+    // Advances lanes that were marked in earlier rounds, once no snapshot sees their rows unmarked.
     advance_marks(&mut *connection, store).await?;
     let replaced = sqlx::query_scalar(store.sql(include_str!("../../sql/replaced_lanes.sql"))).bind(MAX_ROWS);
     let _: i64 = bounded(replaced.fetch_one(&mut *connection)).await?;
@@ -48,7 +48,7 @@ pub(super) async fn delete_lanes(connection: &mut PgConnection, store: Store, re
     Ok(())
 }
 
-/// Advances the lanes that every running transaction sees as leaving.
+/// Advances lanes that are marked as leaving to their next step, once every running transaction sees the mark.
 async fn advance_marks(connection: &mut PgConnection, store: Store) -> sqlx::Result<()> {
     let unseen = sqlx::query_scalar(store.sql(include_str!("../../sql/unseen_lanes.sql")));
     let unseen: Vec<String> = bounded(unseen.fetch_all(&mut *connection)).await?;
@@ -56,7 +56,7 @@ async fn advance_marks(connection: &mut PgConnection, store: Store) -> sqlx::Res
     bounded(pass.execute(connection)).await.map(drop)
 }
 
-/// Scans jobs for uses of the lanes to be deleted, and deletes the unused lanes. Returns the number of deleted lanes.
+/// Scans jobs for uses of the leaving lanes and deletes the lanes without jobs. Returns the number of deleted lanes.
 async fn delete_unused(connection: &mut PgConnection, store: Store, unused: Duration) -> sqlx::Result<i64> {
     let due = sqlx::query_as(store.sql(include_str!("../../sql/due_lanes.sql"))).bind(unused.as_secs_f64()).bind(MAX_ROWS);
     let due: Vec<LeavingLane> = bounded(due.fetch_all(&mut *connection)).await?;

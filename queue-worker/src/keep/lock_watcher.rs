@@ -1,4 +1,4 @@
-//! Logs transactions that keep jobs waiting, because they have locked a row or a table which hints depend on.
+//! Logs open transactions whose locks on rows or tables keep waiting jobs from becoming ready.
 
 use std::time::{Duration, Instant};
 
@@ -9,15 +9,15 @@ use crate::{
     live::{LockHolder, StoreConnection, bounded, lock_holders},
 };
 
-/// Interval between probes for locks. A transaction is logged when two consecutive probes have found it.
+/// Interval between probes for locks. A lock is logged if two consecutive probes find it.
 const PROBE_INTERVAL: Duration = Duration::from_secs(5);
 const LOG_INTERVAL: Duration = Duration::from_mins(1);
 
 const LOCKED_MESSAGE: &str = "an open transaction has locked a row or a table of waiting jobs: these jobs wait until it ends, all others continue; \
     if it is stuck, end it with `select pg_terminate_backend(PID)`, or with `rollback prepared 'NAME'` if it is a prepared one";
 
-/// Lock on a table or on one of its rows, with a job that is waiting for the lock. The job and the transaction are unknown if the table is
-/// locked against readers.
+/// Lock on a table or on one of its rows, with one job that is waiting for the lock. If the table is locked against readers, the job and
+/// the transaction that holds the lock are unknown.
 #[derive(sqlx::FromRow)]
 struct HintLock {
     #[sqlx(flatten)]
@@ -48,7 +48,7 @@ impl HintLock {
     }
 }
 
-/// Locks found by the last probe, and the time of that probe.
+/// Locks found by the last probe, with the time of that probe.
 #[derive(Default)]
 pub(super) struct LockWatcher {
     found: Vec<HintLock>,
@@ -56,7 +56,7 @@ pub(super) struct LockWatcher {
 }
 
 impl LockWatcher {
-    /// Probes for locks at most every five seconds. Logs locks that the previous probe also found. Called while there are hints.
+    /// Probes for locks at most every five seconds. Logs locks that the previous probe also found.
     pub(super) async fn probe(&mut self, link: &mut StoreConnection, store: Store) {
         if self.probed_at.is_some_and(|at| at.elapsed() < PROBE_INTERVAL) {
             return;

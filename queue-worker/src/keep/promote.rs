@@ -1,14 +1,15 @@
-//! Makes scheduled jobs ready when they are due. Any worker may do this, and the database clock decides.
+//! Makes scheduled and parked jobs ready when they are due. Any worker can promote jobs, and the database clock determines which jobs are
+//! due.
 
 use queue_core::Store;
 use sqlx::PgConnection;
 
 use crate::live::bounded;
 
-/// Maximum number of jobs per statement.
+/// Maximum number of scheduled jobs and of parked jobs that one statement promotes.
 const MAX_JOBS: i32 = 1000;
 
-/// Promotes due jobs. Returns the queues that received jobs, and whether more jobs may be due.
+/// Makes due jobs ready. Returns the queues of these jobs, and whether more due jobs may remain.
 pub(crate) async fn promote(connection: &mut PgConnection, store: Store) -> sqlx::Result<(Vec<String>, bool)> {
     let statement = sqlx::query_as(store.sql(include_str!("../../sql/promote.sql"))).bind(MAX_JOBS);
     let queues: Vec<(String, i64)> = bounded(statement.fetch_all(connection)).await?;
@@ -16,7 +17,7 @@ pub(crate) async fn promote(connection: &mut PgConnection, store: Store) -> sqlx
     Ok((queues.into_iter().map(|(queue, _)| queue).collect(), jobs >= i64::from(MAX_JOBS)))
 }
 
-/// Wakes other sleeping workers that serve any of `queues`.
+/// Wakes the sleeping workers that serve any of `queues`.
 pub(crate) async fn wake_others(connection: &mut PgConnection, store: Store, queues: &[String]) -> sqlx::Result<()> {
     let statement = sqlx::query(store.sql(include_str!("../../sql/wake_others.sql"))).bind(queues);
     bounded(statement.execute(connection)).await?;

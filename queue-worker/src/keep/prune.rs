@@ -1,6 +1,7 @@
-//! Keeps the store small by creating partitions in advance, dropping old partitions, and deleting history after its retention.
+//! Maintains the store's partitions and history: creates partitions in advance, drops old partitions, and deletes history after its
+//! retention.
 //!
-//! Any worker may do this at any time. The statements let one worker proceed and make other workers skip.
+//! Any worker can prune at any time. If several workers run the same statement, one worker proceeds, and the others skip the work.
 
 use std::time::Duration;
 
@@ -16,20 +17,22 @@ use crate::{
 /// Maximum number of rows per statement.
 const MAX_ROWS: i64 = 5000;
 
-/// Number of uniqueness keys per statement. Producers that use these keys wait for the statement.
+/// Maximum number of keys or rows that a statement checks. Producers that use one of the checked uniqueness keys wait for the statement.
 const PAGE_SIZE: i32 = 1000;
 
-/// Maximum number of consecutive statements. Together they cover three times the keys that 10,000 enqueues per second create in a minute.
+/// Maximum number of pages of uniqueness keys that are checked per round. These pages contain two million keys, three times as many as
+/// 10,000 enqueues per second create in a minute.
 const MAX_KEY_PAGES: usize = 2000;
 
-/// Number of pages of ordering keys that are checked per minute for a missing first job. A page takes about 14 ms.
+/// Maximum number of pages of ordering keys that a round checks for a missing first job. Checking a page takes about 14 ms.
 const ORDERING_KEY_PAGES: usize = 20;
 
-/// Number of pages that a scan reads in sequence before it jumps, and again after the jump.
+/// Maximum number of pages that [`delete_orphans`] scans from the oldest rows on. The scan then jumps ahead and reads up to as many pages
+/// again.
 const LOG_PAGES: usize = 100;
 
-/// Maintenance tasks in the order in which they run each minute. Tasks are independent: a task that fails is logged and retried a minute
-/// later.
+/// Maintenance tasks, in the order in which they run each minute. A failed task is logged and retried a minute later. Other tasks are not
+/// affected.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum PruneTask {
     CreatePartitions,
@@ -44,11 +47,11 @@ pub(super) enum PruneTask {
     DeleteTicks,
     DeleteStarts,
     DropPartitions,
-    /// Deletes rows in partitions that could not be dropped. Runs after `DropPartitions`.
+    /// Deletes expired history in partitions that are kept for unexpired jobs. Runs after `DropPartitions`.
     ThinPartitions,
-    /// Deletes unused lanes. Runs after the lanes' jobs have been deleted.
+    /// Deletes unused lanes. Runs after the tasks that delete the lanes' jobs.
     DeleteLanes,
-    /// Rolls up the counts of processes that have ended.
+    /// Adds up attempt counts, including counts that ended processes have left behind.
     RollUp,
     DeleteTotals,
     DeleteLogs,
@@ -90,7 +93,7 @@ impl PruneTask {
         matches!(self, Self::CreatePartitions | Self::DropPartitions)
     }
 
-    /// Returns the log message for a failure.
+    /// Returns the log message for a failure of the task.
     pub(super) fn failure_message(self) -> &'static str {
         match self {
             Self::CreatePartitions => "cannot create partitions in advance; retrying in a minute",
@@ -157,7 +160,7 @@ impl PruneTask {
     }
 }
 
-/// Loads the job types with a retention of their own. The flag is set if a type's retention is shorter than the store's.
+/// Loads the job types that have their own retention. The flag is `true` if a type's retention is shorter than the store's retention.
 async fn load_type_retentions(connection: &mut PgConnection, store: Store, seconds: f64) -> sqlx::Result<Vec<(String, bool)>> {
     let kept = sqlx::query_as(store.sql(include_str!("../../sql/kept_types.sql"))).bind(seconds);
     bounded(kept.fetch_all(connection)).await
@@ -165,7 +168,7 @@ async fn load_type_retentions(connection: &mut PgConnection, store: Store, secon
 
 async fn delete_history(connection: &mut PgConnection, store: Store, seconds: f64) -> sqlx::Result<()> {
     let kept = load_type_retentions(connection, store, seconds).await?;
-    // The two statements differ in the check of job types, which is not needed if no type has a retention of its own.
+    // `prune_kept.sql` also checks job types, which is needed only if a type has its own retention.
     let statement = if kept.is_empty() { include_str!("../../sql/prune_done.sql") } else { include_str!("../../sql/prune_kept.sql") };
     while {
         let statement = sqlx::query_scalar::<_, i64>(store.sql(statement)).bind(seconds).bind(MAX_ROWS);
@@ -212,7 +215,7 @@ async fn drop_partitions(connection: &mut PgConnection, store: Store, seconds: f
     Ok(())
 }
 
-/// Deletes expired history in partitions that are kept because many of their jobs have not expired.
+/// Deletes expired history in partitions that are kept because they contain many unexpired jobs.
 async fn thin_partitions(connection: &mut PgConnection, store: Store, seconds: f64) -> sqlx::Result<()> {
     let mut from = Some(JobId(i64::MIN));
     while let Some(begin) = from {
@@ -222,7 +225,7 @@ async fn thin_partitions(connection: &mut PgConnection, store: Store, seconds: f
     Ok(())
 }
 
-/// Deletes the progress of finished jobs whose worker ended before deleting it.
+/// Deletes the progress of finished jobs if the worker ended before it could do so.
 async fn delete_progress(connection: &mut PgConnection, store: Store) -> sqlx::Result<()> {
     let mut after = JobId(0);
     loop {
@@ -235,8 +238,8 @@ async fn delete_progress(connection: &mut PgConnection, store: Store) -> sqlx::R
     }
 }
 
-/// Deletes logs, steps or signals of deleted jobs. A small table is scanned completely. In a larger table, the scan starts with the oldest
-/// rows, and continues from a random job within one retention period after these.
+/// Deletes logs, steps, signals and other rows of deleted jobs. A small table is scanned completely. In a larger table, the scan starts
+/// with the oldest rows. It then jumps ahead by a random part of the retention time and continues there.
 async fn delete_orphans(connection: &mut PgConnection, store: Store, statement: &'static str, retention: Duration) -> sqlx::Result<()> {
     let mut after = JobId(0);
     for page in 1..=2 * LOG_PAGES {
@@ -248,8 +251,8 @@ async fn delete_orphans(connection: &mut PgConnection, store: Store, statement: 
     Ok(())
 }
 
-/// Deletes uniqueness keys that are no longer held, page by page. Continues while at least a quarter of a page could be deleted. Therefore
-/// unused keys stay few, and a large table of held keys costs little.
+/// Deletes uniqueness keys that no job holds. Each statement checks a page of keys. Stops when less than a quarter of a page was deleted,
+/// so a large table of keys in use costs little.
 async fn delete_unique_keys(connection: &mut PgConnection, store: Store) -> sqlx::Result<()> {
     for _ in 0..MAX_KEY_PAGES {
         let deleted = sqlx::query_scalar::<_, i32>(store.sql(include_str!("../../sql/forget_keys.sql"))).bind(PAGE_SIZE);
@@ -260,11 +263,11 @@ async fn delete_unique_keys(connection: &mut PgConnection, store: Store) -> sqlx
     Ok(())
 }
 
-/// Last scanned key. For a freed key, also the missing first job, the first waiting job, and that job's queue and type.
+/// Result row: the last scanned key. For a freed key, also the missing first job, the first blocked job, and that job's queue and type.
 type FreedKey = (Option<i64>, Option<JobId>, Option<JobId>, Option<String>, Option<String>);
 
-/// Frees ordering keys whose first job no longer exists. Checks a part of the keys with blocked jobs, starting at a random key and wrapping
-/// around.
+/// Frees ordering keys whose first job no longer exists. Each call checks some of the keys with blocked jobs. The scan starts at a random
+/// key and wraps around.
 async fn free_ordering_keys(connection: &mut PgConnection, store: Store) -> sqlx::Result<()> {
     let (mut after, mut has_wrapped) = (fastrand::i64(..), false);
     for _ in 0..ORDERING_KEY_PAGES {

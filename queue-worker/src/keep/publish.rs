@@ -1,5 +1,5 @@
-//! Publishes the options of job types in a table that SQL functions read: retention, queue, priority, maximum number of attempts, and
-//! expiry.
+//! Publishes job type options (retention, queue, priority, maximum number of attempts, expiry) in the database, where SQL functions read
+//! them.
 //!
 //! The options are written once, when a worker starts. If workers of two releases disagree, the last worker to start wins.
 
@@ -8,7 +8,7 @@ use sqlx::PgConnection;
 
 use crate::live::bounded;
 
-/// Publishes the options of job types under each of the types' names.
+/// Publishes the options of each job type. `types` contains each name and alias of a job type.
 pub(crate) async fn publish(connection: &mut PgConnection, store: Store, types: &[(&str, Options)]) -> sqlx::Result<()> {
     let names = || types.iter().map(|(name, _)| *name).collect::<Vec<_>>();
     let histories = types.iter().map(|(_, options)| options.retain.history().map(|history| history.as_secs_f64()));

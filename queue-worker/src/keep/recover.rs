@@ -7,28 +7,29 @@ use uuid::Uuid;
 use crate::{
     error::warn_throttled,
     live::{MOST_CRASHES, bounded},
-    settle::note_ends,
+    settle::add_end_hints,
 };
 
-/// Loads the leases of a worker, each with the jobs whose cancellation was requested.
+/// Loads the leases of a worker. If a lease has jobs whose cancellation was requested, it is returned once for each of these jobs. Any
+/// other lease is returned once without a job.
 pub(super) async fn load_own_leases(connection: &mut PgConnection, store: Store, worker: Uuid) -> sqlx::Result<Vec<(Uuid, Option<JobId>)>> {
     let statement = sqlx::query_as(store.sql(include_str!("../../sql/own_leases.sql"))).bind(worker);
     bounded(statement.fetch_all(connection)).await
 }
 
-/// Gives back leases that were claimed for this worker but are unknown to it. The jobs become ready and no attempt is counted.
+/// Gives back leases that were claimed for this worker but are unknown to it. Their jobs become ready again, and no attempt is counted.
 pub(super) async fn return_leases(connection: &mut PgConnection, store: Store, tokens: &[Uuid]) -> sqlx::Result<()> {
     let statement = sqlx::query(store.sql(include_str!("../../sql/give_back.sql"))).bind(tokens);
     bounded(statement.execute(connection)).await.map(drop)
 }
 
-/// Limits the heartbeat deadlines of all workers to the maximum duration of a heartbeat from now.
+/// Limits the heartbeat expiry of each worker to one lease TTL from now.
 pub(super) async fn limit_heartbeats(connection: &mut PgConnection, store: Store) -> sqlx::Result<()> {
-    let statement = sqlx::query(store.sql(include_str!("../../sql/limit_beats.sql")));
+    let statement = sqlx::query(store.sql(include_str!("../../sql/limit_heartbeats.sql")));
     bounded(statement.execute(connection)).await.map(drop)
 }
 
-/// Maximum number of leases per recovery.
+/// Maximum number of leases that one call recovers.
 const MAX_LEASES: i64 = 100;
 
 /// Recovered jobs of one queue and job type.
@@ -40,14 +41,14 @@ pub(super) struct RecoveredJobs {
     /// Jobs that became dead letters.
     pub(super) dead: Option<Vec<JobId>>,
     pub(super) cancelled: i64,
-    /// Jobs that have finished because of the recovery.
+    /// Jobs that finished because of the recovery.
     over: Option<Vec<JobId>>,
 }
 
 /// Recovers the jobs of workers whose lease has expired. Returns the recovered jobs by queue and job type.
 pub(super) async fn recover(connection: &mut PgConnection, store: Store) -> sqlx::Result<Vec<RecoveredJobs>> {
-    let silent = || sqlx::query(store.sql(include_str!("../../sql/silent.sql"))).bind(MAX_LEASES);
-    // There are almost never such leases, so this check saves a transaction of several statements.
+    let silent = || sqlx::query(store.sql(include_str!("../../sql/expired_leases.sql"))).bind(MAX_LEASES);
+    // Expired leases are rare, so this check usually saves a transaction with several statements.
     if silent().fetch_optional(&mut *connection).await?.is_none() {
         return Ok(Vec::new());
     }
@@ -62,17 +63,17 @@ pub(super) async fn recover(connection: &mut PgConnection, store: Store) -> sqlx
     let statement = sqlx::query_as(store.sql(include_str!("../../sql/recover.sql"))).bind(&tokens).bind(MOST_CRASHES);
     let recovered: Vec<RecoveredJobs> = statement.fetch_all(&mut *tx).await?;
     let finished: Vec<JobId> = recovered.iter().filter_map(|of| of.over.as_ref()).flatten().copied().collect();
-    note_ends(&mut tx, store, &finished, None).await?;
+    add_end_hints(&mut tx, store, &finished, None).await?;
     tx.commit().await?;
-    // The rows are deleted after the commit. Of two concurrent recoveries of a worker's leases, the later one then sees that no lease is
-    // left.
+    // Deletes the worker rows after the commit. If two workers recover the leases of a silent worker concurrently, the worker that
+    // deletes last sees that no lease is left.
     if let Err(error) = delete_workers(connection, store, &workers).await {
         warn_throttled(&error, "cannot delete the rows of silent workers; pruning deletes them within an hour");
     }
     Ok(recovered)
 }
 
-/// Deletes the rows of workers without leases, if their heartbeat expired an hour ago or if they are in `recovered`.
+/// Deletes the rows of expired workers without leases, if the heartbeat expired an hour ago or the worker is in `recovered`.
 pub(super) async fn delete_workers(connection: &mut PgConnection, store: Store, recovered: &[Uuid]) -> sqlx::Result<()> {
     let statement = sqlx::query(store.sql(include_str!("../../sql/prune_workers.sql"))).bind(recovered);
     bounded(statement.execute(connection)).await.map(drop)

@@ -1,8 +1,9 @@
-//! Schedule loop: sleeps until the next tick of any schedule, and fires due ticks. Every worker runs this loop, and `queue.fire_ticks`
+//! Schedule loop. It sleeps until the next tick of any schedule and fires due ticks. Every worker runs this loop, and `queue.fire_ticks`
 //! ensures that each tick is fired once.
 //!
-//! The database supplies the time, and `queue_core` computes the ticks of an expression. Due ticks are fired in few statements. A schedule
-//! that fails is deferred, and retried alone after all other schedules. Without schedules the loop never connects.
+//! The database supplies the time, and `queue_core` computes the ticks of a cron expression. One statement fires the ticks of many
+//! schedules. A failed schedule is deferred and retried separately, after all other schedules. Without schedules, the loop never
+//! connects.
 
 mod deferred;
 mod declare;
@@ -36,41 +37,42 @@ pub(crate) struct ScheduleLoop {
     notifier: Arc<Notifier>,
     identity: watch::Receiver<Identity>,
     declarations: Declarations,
-    /// Parsed timings by definition number.
+    /// Parsed cron expressions and intervals, by definition number.
     timings: HashMap<i64, Result<Timing, String>>,
     deferred: DeferredSchedules,
     /// Time of the last warning about overlapping ticks, by schedule.
     overlaps: HashMap<String, Instant>,
 }
 
-/// Maximum number of schedules per page.
+/// Maximum number of schedules loaded per page.
 const PAGE_SIZE: usize = 500;
 
-/// Maximum number of schedules fired per statement. These schedules share one flush to disk, and the first one does not wait long.
+/// Maximum number of schedules whose ticks one statement fires. These schedules share one flush to disk. Their jobs become visible only
+/// after the statement has processed all schedules.
 const MAX_PER_STATEMENT: usize = 50;
 
-/// Lock timeout in milliseconds of a statement for several schedules. After the timeout, each schedule is tried alone.
+/// Lock timeout in milliseconds for a statement that fires several schedules. After a timeout, each schedule is tried separately.
 const SHARED_LOCK_TIMEOUT_MS: i32 = 1;
 
 /// Minimum time between two warnings about overlapping ticks of the same schedule.
 const OVERLAP_WARNING_INTERVAL: Duration = Duration::from_hours(1);
 
-/// Maximum time between two polls, in case a notification was lost.
+/// Maximum time between two polls for due ticks. Limits the delay after a lost notification.
 const MAX_SLEEP: Duration = Duration::from_secs(10);
 
-/// Returns whether any schedule has ticks.
+/// Returns whether the store has a schedule with ticks.
 pub(super) async fn any_schedule(connection: &mut PgConnection, store: Store) -> sqlx::Result<bool> {
     let statement = sqlx::query_scalar(store.sql(include_str!("../../sql/any_schedule.sql")));
     bounded(statement.fetch_one(connection)).await
 }
 
-/// Next action of the schedule loop after a poll.
+/// Result of a poll, which determines the next action of the schedule loop.
 enum PollResult {
-    /// Wait for a notification, because no schedule has ticks.
+    /// No schedule has ticks. The loop waits for a notification.
     NoSchedules,
-    /// Poll again immediately, because ticks were fired and further ticks may be due.
+    /// Ticks were fired, and more ticks may be due. The loop polls again immediately.
     Continue,
-    /// Sleep until the next tick, which is due after the given duration.
+    /// The next tick is due after the given duration. The loop sleeps until then.
     Wait(Duration),
 }
 
@@ -96,7 +98,7 @@ pub(crate) async fn run_schedules(mut ticks: ScheduleLoop) {
             Ok(PollResult::NoSchedules) => MAX_SLEEP,
             Err(error) => {
                 warn_throttled(&error, "cannot fire schedules; retrying");
-                // Another server may lag behind and use the same numbers for other definitions.
+                // The next connection may reach a server that lags behind and assigns the same definition numbers to other definitions.
                 ticks.timings.clear();
                 jittered(Duration::from_millis(250))
             }
@@ -106,7 +108,7 @@ pub(crate) async fn run_schedules(mut ticks: ScheduleLoop) {
 }
 
 impl ScheduleLoop {
-    /// Creates a schedule loop. `declares` contains the schedules that this worker declares, by name.
+    /// Creates a schedule loop. `declares` contains the names and declarations of this worker's schedules.
     pub(crate) fn new(
         link: StoreConnection,
         config: &Config,
@@ -120,13 +122,13 @@ impl ScheduleLoop {
         Self { link, config: config.clone(), notifier: Arc::clone(notifier), identity, declarations, timings, deferred, overlaps }
     }
 
-    /// Returns a schedule loop with the same settings, a new connection and no other state.
+    /// Returns a schedule loop with the same settings but a new connection. Other state is reset.
     pub(crate) fn another(&self) -> Self {
         Self::new(self.link.another(), &self.config, &self.notifier, self.identity.clone(), self.declarations.own.clone())
     }
 
-    /// Fires due ticks, and at the end one of the schedules that failed before. If deferred schedules fill a page, the next page is read,
-    /// so that deferred schedules do not hide other schedules.
+    /// Fires due ticks, and finally retries one schedule that failed before. If deferred schedules fill a page, also reads the next page.
+    /// Otherwise, the deferred schedules would hide other due schedules.
     async fn poll(&mut self) -> sqlx::Result<PollResult> {
         let own = *self.identity.borrow();
         self.declarations.refresh(&mut self.link, own).await;
@@ -156,7 +158,7 @@ impl ScheduleLoop {
         if last.is_none() {
             return Ok(PollResult::NoSchedules);
         }
-        // Each worker starts at a random schedule, so that workers share ticks that are due at the same moment.
+        // Each worker starts at a random schedule, so that workers share the ticks that are due at the same moment.
         let first = fastrand::usize(..=fresh.len());
         fresh.rotate_left(first);
         for some in fresh.chunks(MAX_PER_STATEMENT) {
@@ -168,14 +170,16 @@ impl ScheduleLoop {
         Ok(if fresh.is_empty() && failed.is_none() { PollResult::Wait(wait) } else { PollResult::Continue })
     }
 
-    /// Fires the due ticks of some schedules. A schedule that fails alone is deferred. An error means that no schedule could be fired.
+    /// Fires the due ticks of some schedules. If that fails, fires each schedule separately and defers the schedules that fail. Returns
+    /// an error only if no schedule can be fired.
     async fn fire_due(&mut self, plans: &[LoadedSchedule], lock_timeout_ms: i32) -> sqlx::Result<()> {
         let mut requests = Vec::with_capacity(plans.len());
         for (plan, request) in plans.iter().zip(self.prepare_requests(plans.to_vec()).await) {
             if let Some(request) = request {
                 requests.push(request);
             } else {
-                // A worker of the newer release that declares the schedule can read it.
+                // This release cannot read the schedule. The workers that declared the schedule, which run another release, fire its
+                // ticks.
                 self.deferred.defer_unreadable(plan);
                 tracing::warn!(name = plan.name, "a schedule declared by other workers cannot be read; leaving it to them");
             }
@@ -189,8 +193,8 @@ impl ScheduleLoop {
         Ok(())
     }
 
-    /// Computes the due ticks of schedules on a blocking thread. Computing a tick may take milliseconds, and the worker's other loops share
-    /// the current thread.
+    /// Computes the due ticks of schedules on a blocking thread. Computing a tick may take milliseconds, and the current thread also runs
+    /// the worker's other loops.
     async fn prepare_requests(&mut self, plans: Vec<LoadedSchedule>) -> Vec<Option<FireRequest>> {
         let mut timings = std::mem::take(&mut self.timings);
         let search = move || {
@@ -202,19 +206,19 @@ impl ScheduleLoop {
             let result = plans.iter().map(&mut prepare).collect();
             (result, timings)
         };
-        // The closure catches panics, and the task is not cancelled while this function is waiting.
+        // The closure catches panics of the computation, and nothing cancels the task. Joining the task therefore succeeds.
         let (result, timings) = tokio::task::spawn_blocking(search).await.unwrap_or_else(|error| resume_unwind(error.into_panic()));
         self.timings = timings;
         result
     }
 
-    /// Fires the requested ticks in one statement. Returns whether the statement succeeded. If the statement was for a single schedule and
-    /// failed, the schedule is deferred.
+    /// Fires the requested ticks in one statement. Returns whether the statement succeeded. If a statement for a single schedule fails,
+    /// the schedule is deferred.
     async fn fire(&mut self, requests: &[FireRequest], lock_timeout_ms: i32) -> sqlx::Result<bool> {
         if requests.is_empty() {
             return Ok(true);
         }
-        // No schedule is to blame for a failure to connect.
+        // A connection failure must not defer any schedule.
         self.link.get().await?;
         let result = send_requests(&mut self.link, self.config.store, requests, lock_timeout_ms).await;
         match (self.link.note(result), requests) {
@@ -233,8 +237,7 @@ impl ScheduleLoop {
         }
     }
 
-    /// Records a failed try of a schedule whose statement was rolled back as a whole. Without this record, the schedule's grace period
-    /// would not start.
+    /// Records a failed try of a schedule whose statement was rolled back. The recorded try starts the schedule's grace period.
     async fn record_failed_try(&mut self, request: &FireRequest, why: &str, lock_timeout_ms: i32) -> sqlx::Result<()> {
         self.link.get().await?;
         let result = send_requests(&mut self.link, self.config.store, &[request.failed_try(why)], lock_timeout_ms).await;
@@ -246,7 +249,7 @@ impl ScheduleLoop {
         Ok(())
     }
 
-    /// Evaluates the outcomes of the ticks of one schedule.
+    /// Handles the tick outcomes of one schedule.
     fn handle_outcomes<'f>(
         &mut self,
         FireRequest { plan, why, .. }: &FireRequest,
@@ -301,7 +304,7 @@ impl ScheduleLoop {
         }
     }
 
-    /// Defers a schedule after a failure, and logs the failure unless the schedule is tried again immediately.
+    /// Defers a schedule after a failure. Logs the failure unless the schedule is retried immediately.
     fn defer_failed(&mut self, plan: &LoadedSchedule, why: &str, lock_timeout_ms: i32) {
         let wait = self.deferred.defer_failed(plan, lock_timeout_ms > SHARED_LOCK_TIMEOUT_MS);
         if !wait.is_zero() {
@@ -317,7 +320,7 @@ impl ScheduleLoop {
     }
 }
 
-/// Returns whether a statement timed out. A timeout may be caused by one schedule, so other schedules are still tried.
+/// Returns whether a statement timed out. A single schedule can cause a timeout, so the other schedules are still tried.
 fn is_timeout(error: &sqlx::Error) -> bool {
     matches!(error, sqlx::Error::Io(io) if io.kind() == std::io::ErrorKind::TimedOut)
 }

@@ -1,10 +1,10 @@
-//! Consumes hints. The first blocked job of an ordering key becomes ready once the key has no ready or running job. Processes that are
-//! waiting for finished jobs are notified. Parked jobs become ready when a signal arrives for them, and nodes of flows when their
-//! predecessors have finished.
+//! Consumes hints. A hint is a row about an event that other jobs or processes may be waiting for. The first blocked job of an ordering
+//! key becomes ready once the key has no ready or running job. Processes that are waiting for finished jobs are notified. Parked jobs
+//! become ready when a signal for them arrives. Nodes of flows become ready when their predecessors have finished.
 //!
-//! Any worker may do this for keys and jobs with a hint. It happens after the worker's own verdicts, on notification by a producer, and
-//! periodically, because the worker that wrote a hint may have ended. The function `queue.unblock` implements the steps, and this module
-//! decides when to run it.
+//! Any worker can consume the hints of all keys and jobs. A worker consumes hints after its own verdicts and when a producer notifies it.
+//! It also consumes hints periodically, because the worker that wrote a hint may have ended. SQL functions such as `queue.unblock`
+//! implement the steps, and this module decides when to run them.
 
 use std::{
     sync::Arc,
@@ -25,28 +25,28 @@ use crate::{
     live::{Notifier, StoreConnection, bounded, jittered},
 };
 
-/// Maximum number of hints per statement.
+/// Maximum number of hints that a statement consumes.
 const MAX_HINTS: i32 = 1000;
 
-/// Initial poll interval while hints arrive. Polling is needed because nothing notifies awake workers of a hint whose producer committed
-/// late. The interval doubles after each poll without hints.
+/// Initial poll interval while hints arrive. Awake workers are not notified of a hint whose producer committed late, so they must poll.
+/// The interval doubles after each poll without hints.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
-/// Time for which polling continues after the last hint.
+/// Time for which the loop keeps polling after the last hint.
 const POLL_DURATION: Duration = Duration::from_secs(2);
 
-/// Log message for the first job of an ordering key that became a dead letter. Other keys are not affected.
+/// Log message for a job that was the first job of its ordering key and could not become ready, so it became a dead letter.
 const SET_ASIDE_MESSAGE: &str = "the first job of an ordering key cannot become ready and is now a dead letter, which has the error; requeue it once that is \
     fixed, or discard it";
 
-/// Returns whether there are hints, and the earliest passed start deadline that is not before `floor`. The housekeeper calls this about
+/// Returns whether there are hints, and the earliest passed start deadline at or after `floor`. The housekeeper calls this function about
 /// every second.
 pub(crate) async fn probe_hints(
     connection: &mut PgConnection,
     store: Store,
     floor: Option<DateTime<Utc>>,
 ) -> sqlx::Result<(bool, Option<DateTime<Utc>>)> {
-    let statement = sqlx::query_as(store.sql(include_str!("../../sql/hinted.sql"))).bind(floor);
+    let statement = sqlx::query_as(store.sql(include_str!("../../sql/any_hint.sql"))).bind(floor);
     bounded(statement.fetch_one(connection)).await
 }
 
@@ -68,7 +68,7 @@ pub(crate) async fn run_unblock(link: StoreConnection, store: Store, notifier: A
         loop {
             match keys.run_once().await {
                 Ok(found) => {
-                    for job in &found.set_aside {
+                    for job in &found.bury_blocked {
                         tracing::warn!(%job, "{SET_ASIDE_MESSAGE}");
                     }
                     if found.hints > 0 || found.moved > 0 {
@@ -80,7 +80,7 @@ pub(crate) async fn run_unblock(link: StoreConnection, store: Store, notifier: A
                     if found.moved > 0 {
                         notifier.request_probe();
                     }
-                    // Hints that were left because their rows are locked are not retried immediately.
+                    // Hints whose rows are locked stay and are not retried immediately.
                     if !found.is_full {
                         break;
                     }
@@ -97,12 +97,12 @@ pub(crate) async fn run_unblock(link: StoreConnection, store: Store, notifier: A
     }
 }
 
-/// Kinds of hints other than hints for keys. Hints of one kind can cause hints of later kinds.
+/// Kinds of hints other than hints for ordering keys. Consuming hints of one kind can create hints of the kinds below it.
 const HINT_KINDS: [HintKind; 4] = [
-    // A hint of this kind covers up to 200 jobs.
+    // One hint of this kind covers up to 200 finished jobs.
     HintKind {
         name: "ends",
-        sql: include_str!("../../sql/tell_ends.sql"),
+        sql: include_str!("../../sql/consume_end_hints.sql"),
         max_hints: 50,
         failure_message: "cannot report finished jobs to the jobs that wait for them; retrying",
     },
@@ -126,20 +126,21 @@ const HINT_KINDS: [HintKind; 4] = [
     },
 ];
 
-/// Minimum time between a failure and the next try of the same kind of hints. Waiting for a locked table also delays the other kinds.
+/// Minimum time between a failure and the next try for the same kind of hints. Each try may wait for a locked table and delay the other
+/// kinds.
 const RETRY_DELAY: Duration = Duration::from_secs(1);
 
 struct HintKind {
-    /// Column of `unblock.sql` that tells whether there are hints of this kind.
+    /// Result column of `unblock.sql` that is true if there are hints of this kind.
     name: &'static str,
-    /// Statement that consumes hints starting at a lower bound.
+    /// Statement that consumes hints at or above a lower bound.
     sql: &'static str,
-    /// Maximum number of hints per statement.
+    /// Maximum number of hints that a statement consumes.
     max_hints: i32,
     failure_message: &'static str,
 }
 
-/// Connection of the loop, and the state of each kind of hints.
+/// Connection of the unblock loop, with the state of each kind of hints.
 struct Unblocker {
     link: StoreConnection,
     store: Store,
@@ -151,15 +152,15 @@ struct Unblocker {
 #[derive(Default)]
 struct HintConsumer {
     floor: HintFloor,
-    /// Time of the last failure.
+    /// Time of the last failure to consume hints of this kind.
     failed: Option<Instant>,
 }
 
 /// Lower bound of scans for one kind of hints.
 struct HintFloor {
-    /// Lowest hint found by the last scan. Below it there are dead index entries, and hints that were committed late.
+    /// Lowest hint found by the last scan. The index range below this hint contains only dead entries and hints that were committed late.
     lowest: i64,
-    /// Time of the next scan without the lower bound. Such scans take at most a twentieth of the time.
+    /// Time from which a scan without the lower bound is allowed. Scans without the bound thus take at most about 5 % of the time.
     full_scan_at: Instant,
 }
 
@@ -188,15 +189,16 @@ impl HintFloor {
 struct UnblockResult {
     hints: i32,
     moved: i32,
-    /// Whether more hints may be consumed.
+    /// Whether there may be more hints to consume immediately.
     is_full: bool,
     wait_ms: Option<f64>,
     /// Jobs that became dead letters because a table rejects their rows.
-    set_aside: Vec<JobId>,
+    bury_blocked: Vec<JobId>,
 }
 
 impl Unblocker {
-    /// Runs one statement for keys, and one for each other kind that has hints. A locked table of keys delays only keys.
+    /// Runs one statement for ordering keys, and one statement for each other kind of hints that exist. If a table of ordering keys is
+    /// locked, only the ordering keys are delayed.
     async fn run_once(&mut self) -> sqlx::Result<UnblockResult> {
         let (mut found, there) = match self.unblock().await {
             Err(error) if is_locked(&error) => {
@@ -205,7 +207,7 @@ impl Unblocker {
             }
             found => found?,
         };
-        // Hints of one kind can cause hints of later kinds.
+        // Consuming hints of one kind can create hints of later kinds.
         let mut any_before = false;
         for (nth, kind) in HINT_KINDS.iter().enumerate() {
             let is_delayed = self.others[nth].failed.is_some_and(|failed| failed.elapsed() < RETRY_DELAY);
@@ -217,7 +219,7 @@ impl Unblocker {
                     (found.hints, found.moved) = (found.hints + hints, found.moved + moved);
                     (found.is_full, any_before) = (found.is_full || more, any_before || hints > 0);
                 }
-                // The results for keys remain valid. The periodic probe finds the hints of this kind again.
+                // The results for ordering keys remain valid. The periodic probe will find the hints of this kind again.
                 Err(error) => {
                     warn_throttled(&error, kind.failure_message);
                     self.others[nth].failed = Some(Instant::now());
@@ -227,7 +229,7 @@ impl Unblocker {
         Ok(found)
     }
 
-    /// Unblocks ordering keys with hints. Also returns which other kinds have hints.
+    /// Unblocks ordering keys with hints. Returns the result, and whether there are hints of each other kind.
     async fn unblock(&mut self) -> sqlx::Result<(UnblockResult, [bool; HINT_KINDS.len()])> {
         let began = Instant::now();
         let statement =
@@ -240,7 +242,7 @@ impl Unblocker {
             moved: row.try_get("moved")?,
             is_full: row.try_get("more")?,
             wait_ms: row.try_get("wait_ms")?,
-            set_aside: row.try_get::<Option<_>, _>("aside")?.unwrap_or_default(),
+            bury_blocked: row.try_get::<Option<_>, _>("aside")?.unwrap_or_default(),
         };
         let mut there = [false; HINT_KINDS.len()];
         for ((kind, of), there) in HINT_KINDS.iter().zip(&mut self.others).zip(&mut there) {
@@ -252,7 +254,7 @@ impl Unblocker {
         Ok((found, there))
     }
 
-    /// Consumes hints of one kind. Returns the number of consumed hints, the number of moved jobs, and whether to continue immediately.
+    /// Consumes hints of one kind. Returns the number of consumed hints, the number of moved jobs, and whether to run again immediately.
     async fn consume(&mut self, nth: usize, kind: &HintKind) -> sqlx::Result<(i32, i32, bool)> {
         let began = Instant::now();
         let statement = sqlx::query(self.store.sql(kind.sql)).bind(self.others[nth].floor.begin(began)).bind(kind.max_hints);
@@ -267,7 +269,7 @@ impl Unblocker {
             Err(error) => Err(error),
         };
         if row.as_ref().is_err_and(|error| error.as_database_error().is_none()) {
-            // The next connection may reach a server that lags behind and whose hints have lower numbers.
+            // The next connection may reach a server that lags behind, on which hints have lower numbers.
             (self.keys, self.others) = Default::default();
         }
         self.link.note(row)

@@ -1,6 +1,7 @@
-//! Claims take ready jobs of some lanes under a new lease. A claim may be in flight while other claims are prepared or evaluated.
+//! Claims. A claim takes ready jobs from lanes and puts the jobs under a new lease. While a claim is in flight, the worker can prepare or
+//! evaluate other claims.
 //!
-//! Only a claim creates a [`LeasedJob`], and only a verdict consumes one. Therefore no job runs without a lease, and no job is settled
+//! Only a claim creates a [`LeasedJob`], and only a verdict consumes it. Therefore, no job runs without a lease, and no job is settled
 //! twice.
 
 use std::{
@@ -29,23 +30,23 @@ use crate::live::bounded;
 /// Job that this worker holds under a lease.
 pub(crate) struct LeasedJob {
     pub(crate) job: ClaimedJob,
-    /// Total number of jobs in the job's lease.
+    /// Total number of jobs in the lease.
     pub(crate) batch: usize,
     /// Guard that keeps the lease registered until the job's verdict is written.
     pub(crate) holding: Arc<LeaseGuard>,
-    /// Local deadline for the start of a job that expires. The deadline is slightly early, and the database clock decides.
+    /// Start deadline by the local clock, if the job expires. Slightly earlier than the authoritative deadline by the database clock.
     pub(crate) begin_by: Option<Instant>,
-    /// Time that the job was ready before the claim.
+    /// Time between the job becoming ready and the claim.
     pub(crate) waited: Duration,
-    /// Time at which the claim was sent.
+    /// Time the claim was sent.
     pub(crate) requested_at: Instant,
     /// Payload memory reserved for the job.
     pub(crate) held: Option<PayloadReservation>,
 }
 
 impl LeasedJob {
-    /// Returns the time from ready to the start of the handler. The database clock measures the time until the claim, and the local clock
-    /// the rest.
+    /// Returns the time between the job becoming ready and the start of the handler. The database clock measures the time until the
+    /// claim. The local clock measures the time after the claim.
     pub(crate) fn latency(&self, began: Instant) -> Duration {
         self.waited + began.saturating_duration_since(self.requested_at)
     }
@@ -56,23 +57,24 @@ impl LeasedJob {
     }
 }
 
-/// Lane to claim from, with the maximum number of jobs.
+/// Lane to claim from, with the maximum number of jobs to claim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct LaneQuota {
     pub(crate) lane: i64,
     pub(crate) most: usize,
 }
 
-/// Jobs that a claim considers, and the order in which they are taken.
+/// Jobs that a claim considers, and the order in which it takes them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ClaimSource {
-    /// Ready jobs of lanes in order of place, starting at the floors or at zero.
+    /// Ready jobs of each lane in order of queue position, starting at the lane's floor or at zero.
     Lanes { from_zero: bool },
-    /// Ready jobs below the floors, in some blocks of the table.
+    /// Ready jobs below the floors, read from some blocks of the table.
     Late(BlockCursor),
-    /// Jobs in fair queues, in turn.
+    /// Jobs in fair queues. The fair queues of a lane are served in turn.
     Lines,
-    /// Jobs of lanes under limits. Fair lanes are served in turn, other lanes in order of place.
+    /// Jobs of lanes under limits. In fair lanes, the fair queues are served in turn. In other lanes, jobs are taken in order of queue
+    /// position.
     Limited { from_zero: bool },
 }
 
@@ -87,7 +89,7 @@ impl ClaimSource {
     }
 }
 
-/// Claim of up to `most` jobs of the lanes in `shares`, in the order of `shares`.
+/// Claim of up to `most` jobs from the lanes in `shares`, in the order of `shares`.
 #[derive(Debug)]
 pub(crate) struct ClaimRequest {
     holding: Arc<LeaseGuard>,
@@ -95,19 +97,19 @@ pub(crate) struct ClaimRequest {
     pub(crate) shares: Vec<LaneQuota>,
     pub(crate) most: usize,
     pub(crate) from: ClaimSource,
-    /// Start position in each lane: the floor, or the fair queue after which the claim continues.
+    /// Start position in each lane: the floor or, if jobs are taken from fair queues, the fair queue served last.
     pub(super) begins: Vec<i64>,
-    /// Whether jobs of each lane are taken from fair queues.
+    /// For each lane, whether its jobs are taken from fair queues.
     pub(super) in_lines: Vec<bool>,
     /// Limits that cover all lanes of the claim, if any.
     pub(super) limits: Option<LimitRequest>,
-    /// Whether a floor for empty lanes may be queried.
+    /// Whether the claim may query a new floor for empty lanes.
     pub(super) may_query_floor: bool,
-    /// Lanes of transactional jobs. Each of these jobs has a lease of its own.
+    /// Lanes of transactional jobs. Each transactional job has a separate lease.
     own_leases: Vec<i64>,
 }
 
-/// Rows that a claim returned, with the request.
+/// Claim request with the rows that it returned.
 pub(crate) struct ClaimResponse {
     pub(crate) request: ClaimRequest,
     pub(super) rows: sqlx::Result<ClaimRows>,
@@ -115,42 +117,42 @@ pub(crate) struct ClaimResponse {
     pub(crate) took: Duration,
 }
 
-/// Rows of a claim, and what the claim reports about lanes and limits.
+/// Rows of a claim, with the claim's information about lanes and limits.
 #[derive(Default)]
 pub(super) struct ClaimRows {
     pub(super) jobs: Vec<PgRow>,
-    /// Jobs that were read separately. The flag is set if the payload is still unread.
+    /// Columns that were read separately, by job. The flag is `true` if the payload is still unread.
     pub(super) omitted: HashMap<JobId, (JobColumns, bool)>,
-    /// Lane, fair queue and place of each job from a fair queue, in order of turns.
+    /// Lane, fair queue and queue position of each job from a fair queue, in serving order.
     pub(super) in_lines: Vec<(i64, i64, i64)>,
-    /// Places of jobs from fair queues.
+    /// Queue position of each job from a fair queue.
     pub(super) places: HashMap<JobId, i64>,
-    /// Fair queue after which each lane continues. Reported only by claims under keyed limits.
+    /// Each fair lane with the fair queue after which its next claim continues. Set only under keyed limits.
     pub(super) reached: Vec<(i64, i64)>,
-    /// Reason why the claim returned no more jobs.
+    /// Reason why the claim stopped taking jobs.
     pub(super) room: LimitOutcome,
-    /// Start deadline of the claimed jobs, under a rate limit.
+    /// Start deadline of the claimed jobs. Set only under a rate limit.
     pub(super) start: Option<StartDeadline>,
     pub(super) floors: Option<Vec<i64>>,
-    /// Whether the claim's progress was already recorded after the first round trip.
+    /// Whether the progress in fair lanes was already recorded after the first round trip.
     pub(super) is_recorded: bool,
-    /// Part of a block scan that this claim performed.
+    /// Part of a block scan that this claim performed, if any.
     pub(super) block_scan: Option<BlockScan>,
-    /// Floor for lanes that returned no job, if a floor was queried.
+    /// New floor for lanes that returned no job, if a floor was queried.
     pub(super) empty_floor: Option<i64>,
 }
 
-/// Jobs of a claim, in the requested order of lanes.
+/// Jobs of a claim, ordered by lane as in the request.
 #[derive(Default)]
 pub(crate) struct ClaimedBatch {
     pub(crate) jobs: Vec<LeasedJob>,
     /// Jobs to give back, because their payloads exceed the claim's byte limit.
     pub(crate) unread: Vec<LeasedJob>,
-    /// Start deadline of the claimed jobs, under a rate limit.
+    /// Start deadline of the claimed jobs. Set only under a rate limit.
     pub(crate) start: Option<StartDeadline>,
-    /// First permit to read of each limit in the next claim.
+    /// For each limit, the position of the first permit that the next claim reads.
     pub(crate) floors: Option<Vec<i64>>,
-    /// Part of a block scan that this claim performed.
+    /// Part of a block scan that this claim performed, if any.
     pub(crate) block_scan: Option<BlockScan>,
 }
 
@@ -193,7 +195,8 @@ impl ClaimRequest {
         self
     }
 
-    /// Returns the lease of a job and the number of jobs in the lease. The job has a lease of its own, or shares the lease of the claim.
+    /// Returns the lease of a job and the number of jobs in the lease. A job of a lane in `own_leases` has a separate lease. Other jobs
+    /// share the claim's lease.
     fn lease_of(&self, lane: i64, id: JobId, shared: usize) -> (Arc<LeaseGuard>, usize) {
         match &self.limits {
             _ if self.own_leases.contains(&lane) => (self.holding.of_job(id), 1),
@@ -208,13 +211,13 @@ impl ClaimRequest {
         if self.own_leases.is_empty() { rows.len() } else { rows.iter().filter(|row| !has_own_lease(row)).count() }
     }
 
-    /// Returns the leases whose finished jobs are reported with this claim.
+    /// Returns the leases that this claim reports as having finished jobs. The report frees the permits of these jobs.
     pub(crate) fn freed(&self) -> &[Uuid] {
         self.limits.as_ref().map_or(&[], |limits| &limits.freed)
     }
 
-    /// Returns the range of job ids to read with the claim, or all ids if no floor is known. The range starts a week before the lowest
-    /// floor, because retried jobs have older ids. It ends a day after the highest floor.
+    /// Returns the id range of the jobs whose columns the claim reads, or all ids if no floor is known. Ids are ordered by time. The
+    /// range starts a week before the lowest floor, because retried jobs have older ids, and ends a day after the highest floor.
     fn days(&self) -> (i64, i64) {
         const DAY: i64 = (24 * 60 * 60 * 1000) << 20;
         let known = self.begins.iter().copied().filter(|begin| *begin > 0);
@@ -227,7 +230,8 @@ impl ClaimRequest {
         self.holding.token()
     }
 
-    /// Turns the claim into a late scan of at most `most` jobs. With a cursor, the scan reads some blocks of the table.
+    /// Turns the claim into a scan for at most `most` jobs that were committed late. With a cursor, the scan reads only some blocks of
+    /// the table.
     pub(crate) fn late(&mut self, most: usize, cursor: Option<BlockCursor>, lanes: &LaneState) {
         self.most = self.most.min(most);
         if let Some(cursor) = cursor {
@@ -275,8 +279,8 @@ pub(super) fn narrow(count: usize) -> i32 {
 }
 
 impl ClaimResponse {
-    /// Reads the jobs in the requested order of lanes, and records the floor of each lane. If an error loses the response, the worker does
-    /// not know the lease, and housekeeping gives the jobs back.
+    /// Returns the claimed jobs, ordered by lane as in the request, and records the floor of each lane. If the response was lost, the
+    /// worker does not know the lease. Housekeeping then gives its jobs back.
     pub(crate) fn read(self, lanes: &mut LaneState) -> sqlx::Result<ClaimedBatch> {
         let ClaimRows { jobs: rows, mut omitted, in_lines, places, reached, room, start, floors, is_recorded, block_scan, empty_floor } =
             self.rows?;
@@ -284,7 +288,7 @@ impl ClaimResponse {
         if !is_recorded {
             self.request.progress(&in_lines, &reached, rows.len() < self.request.most && room == LimitOutcome::Open).apply(lanes);
         }
-        // Estimated size of payloads that have not been read.
+        // Estimated size of an unread payload: total size of the payloads that were read separately per omitted job.
         let mean = omitted.values().filter_map(|(job, _)| Some(job.payload.as_ref()?.len())).sum::<usize>() / omitted.len().max(1);
         let mut unread = Vec::new();
         let rank: HashMap<i64, usize> = self.request.shares.iter().enumerate().map(|(rank, share)| (share.lane, rank)).collect();
@@ -297,7 +301,8 @@ impl ClaimResponse {
         let shared = self.request.count_in_common(&rows);
         self.request.holding.expect(shared);
         for row in &rows {
-            // Unchecked: the statement defines the column types, and any test that claims would detect a mismatch.
+            // Column types are not checked at runtime. The statement defines the types, and any test that claims jobs would detect a
+            // mismatch.
             let (lane, seq): (i64, i64) = (row.try_get_unchecked(0)?, row.try_get_unchecked(1)?);
             let id: JobId = row.try_get_unchecked(2)?;
             let payload: Option<String> = row.try_get_unchecked(6)?;
@@ -305,7 +310,7 @@ impl ClaimResponse {
                 Some(_) => (JobColumns::of(row, payload)?, false),
                 None => omitted.remove(&id).unwrap_or((JobColumns::default(), true)),
             };
-            // Without a row and a payload the job no longer exists. The job's attempt reports that.
+            // If the job has been deleted, `max_attempts` and `payload` are `None`. The attempt then reports the missing job.
             let JobColumns { max_attempts, payload, key, meta, system } = read;
             let lane_totals = totals.of(lane, || LaneTotals::new(lane, seq, lanes.get(lane), rank.get(&lane)));
             lane_totals.lowest = seq.min(lane_totals.lowest);
@@ -340,15 +345,16 @@ impl ClaimResponse {
         }
         let bytes = totals.all.iter().map(|of| of.bytes).sum::<usize>() - unread.len() * mean;
         tracing::debug!(jobs = rows.len(), bytes, unread = unread.len(), "claimed");
-        // A late scan does not change the floors. If a floor fell to the few jobs found, the next claim would walk all dead entries above
-        // them.
+        // A block scan that found few jobs does not change the floors. If a floor fell to these jobs, the next claim would read all dead
+        // entries above them.
         totals.record(lanes, &in_lines, block_scan.is_none() || rows.len() >= self.request.most);
         claimed.sort_unstable_by_key(|(rank, seq, _)| (*rank, *seq));
         Ok(ClaimedBatch { jobs: claimed.into_iter().map(|(_, _, job)| job).collect(), unread, start, floors, block_scan })
     }
 }
 
-/// Returns how long a job was ready before the claim. A place is an id, which contains its creation time.
+/// Returns how long a job was ready before the claim. The job's queue position `place` is a generated id, which contains its creation
+/// time in milliseconds.
 fn waited(place: i64, claimed_at: DateTime<Utc>) -> Duration {
     Duration::from_millis(u64::try_from(claimed_at.timestamp_millis() - (place >> 20)).unwrap_or(0))
 }

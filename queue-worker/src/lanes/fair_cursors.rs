@@ -1,13 +1,14 @@
-//! Position of a claimer in each fair lane: the fair queue after which the lane continues. Pure: no database access.
+//! Position of a claimer in each fair lane. The position is the fair queue after which the next claim continues. Performs no I/O.
 
 use std::collections::HashMap;
 
-/// Returns the lane that holds the fair queues of a plain lane, or the plain lane of such a lane. Same as `queue.twin_of` in SQL.
-pub(super) fn twin_of(lane: i64) -> i64 {
+/// Returns the paired lane of `lane`. A pair consists of a plain lane and the lane with its fair queues. Must match `queue.paired_lane`
+/// in SQL.
+pub(super) fn paired_lane(lane: i64) -> i64 {
     lane ^ 0x5555_5555_5555_5555
 }
 
-/// Position in each fair lane, and the highest place claimed from the lane.
+/// For each fair lane, the fair queue after which the next claim continues, and the highest queue position claimed so far.
 #[derive(Default)]
 pub(super) struct FairCursors {
     after: HashMap<i64, i64>,
@@ -15,8 +16,8 @@ pub(super) struct FairCursors {
 }
 
 impl FairCursors {
-    /// Returns the fair queue after which a lane continues. The initial position is random, so that workers do not all start with the same
-    /// fair queue.
+    /// Returns the fair queue after which the next claim from `lane` continues. The initial position is random, so that workers start
+    /// with different fair queues.
     pub(super) fn after(&mut self, lane: i64) -> i64 {
         *self.after.entry(lane).or_insert_with(|| fastrand::i64(..))
     }
@@ -28,12 +29,12 @@ impl FairCursors {
         *highest = place.max(*highest);
     }
 
-    /// Records that a lane continues after the fair queue `line`, even if no job was claimed from it.
+    /// Sets the position in `lane` to the fair queue `line`, even if no job was claimed from this fair queue.
     pub(super) fn advance(&mut self, lane: i64, line: i64) {
         self.after.insert(lane, line);
     }
 
-    /// Returns the highest place claimed from `lane`.
+    /// Returns the highest queue position claimed from `lane`.
     pub(super) fn highest(&self, lane: i64) -> Option<i64> {
         self.highest.get(&lane).copied()
     }
@@ -65,7 +66,7 @@ mod tests {
 
     #[test]
     fn a_lane_is_the_twin_of_its_twin() {
-        assert_eq!(twin_of(1), 6_148_914_691_236_517_204);
-        assert_eq!(twin_of(twin_of(-7)), -7);
+        assert_eq!(paired_lane(1), 6_148_914_691_236_517_204);
+        assert_eq!(paired_lane(paired_lane(-7)), -7);
     }
 }

@@ -4,20 +4,20 @@ use std::collections::HashMap;
 
 use super::{claim::ClaimRequest, lane_state::LaneState};
 
-/// Claimed jobs and reached positions of a claim in fair lanes.
+/// Jobs claimed from fair lanes, and the positions that the claim reached.
 #[derive(Default)]
 pub(crate) struct FairProgress {
-    /// Lane, fair queue and place of each claimed job, in order of turns.
+    /// Lane, fair queue and queue position of each claimed job, in serving order.
     in_lines: Vec<(i64, i64, i64)>,
-    /// Fair queue after which each lane continues. Reported only by claims under keyed limits.
+    /// Each fair lane with the fair queue after which its next claim continues. Set only under keyed limits.
     reached: Vec<(i64, i64)>,
     /// Lanes whose fair queues were empty after the claim.
     empty: Vec<i64>,
 }
 
 impl ClaimRequest {
-    /// Returns the progress of a claim. If a lane returned fewer jobs than requested, the lane's fair queues were empty, and jobs that
-    /// arrive later have higher places.
+    /// Returns the progress of a claim in fair lanes. `had_room` is `false` if a limit or the maximum number of jobs stopped the claim.
+    /// Otherwise, a lane that returned fewer jobs than requested has empty fair queues.
     pub(super) fn progress(&self, in_lines: &[(i64, i64, i64)], reached: &[(i64, i64)], had_room: bool) -> FairProgress {
         let mut jobs: HashMap<i64, usize> = HashMap::new();
         for (lane, ..) in in_lines {

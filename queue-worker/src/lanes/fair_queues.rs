@@ -6,19 +6,19 @@ use sqlx::PgConnection;
 use super::lane_state::LaneState;
 use crate::live::bounded;
 
-/// Maximum number of jobs moved per lane and statement.
+/// Maximum number of jobs that a statement moves per lane.
 pub(crate) const MOST: i64 = 500;
 
-/// Lanes and number of jobs moved into fair queues.
+/// Result of moving jobs into fair queues.
 pub(crate) struct FairQueueMove {
     /// Lanes whose jobs were moved.
     pub(crate) lanes: Vec<i64>,
     pub(crate) jobs: usize,
-    /// Whether more jobs may be left to move.
+    /// Whether there may be more jobs to move.
     pub(crate) more: bool,
 }
 
-/// Moves jobs of the fair lanes into fair queues, starting at the floors or at zero.
+/// Moves ready jobs of the fair lanes `fair` into fair queues, starting at the lanes' floors or at zero.
 pub(crate) async fn line_up(
     connection: &mut PgConnection,
     store: Store,
@@ -27,7 +27,7 @@ pub(crate) async fn line_up(
     from_zero: bool,
 ) -> sqlx::Result<FairQueueMove> {
     let floors: Vec<i64> = fair.iter().map(|lane| if from_zero { 0 } else { lanes.floor(*lane) }).collect();
-    let statement = sqlx::query_as(store.sql(include_str!("../../sql/line_up.sql"))).bind(fair).bind(floors).bind(MOST);
+    let statement = sqlx::query_as(store.sql(include_str!("../../sql/move_to_fair_lanes.sql"))).bind(fair).bind(floors).bind(MOST);
     let moved: Vec<(i64, i64, i64)> = bounded(statement.fetch_all(connection)).await?;
     let jobs = moved.iter().map(|(.., jobs)| usize::try_from(*jobs).unwrap_or(0)).sum();
     let (lanes_of, more) = (moved.iter().map(|(lane, ..)| *lane).collect(), moved.iter().any(|(.., jobs)| *jobs >= MOST));

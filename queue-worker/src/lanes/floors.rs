@@ -1,4 +1,4 @@
-//! Floors: the place in each lane at which claims start.
+//! Floors. A floor is the queue position in a lane at which claims start to read.
 
 use std::{
     collections::HashMap,
@@ -6,38 +6,38 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Floors by lane, shared by all claimers of a worker. Below a floor there are dead index entries, and occasionally a job whose transaction
-/// committed late.
+/// Floors by lane, shared by all claimers of a worker. The index range below a floor contains dead entries, and occasionally a job whose
+/// transaction committed late.
 #[derive(Clone, Default)]
 pub(super) struct Floors(Arc<Mutex<FloorState>>);
 
 #[derive(Default)]
 struct FloorState {
     of: HashMap<i64, i64>,
-    /// Time of the last query for a floor of empty lanes.
+    /// Time of the last query for a new floor of empty lanes.
     queried: Option<Instant>,
 }
 
-/// Minimum time between queries for a floor of empty lanes.
+/// Minimum time between two queries for a new floor of empty lanes.
 const QUERY_INTERVAL: Duration = Duration::from_secs(10);
 
 impl Floors {
-    /// Returns the floor of `lane`, or zero if it is unknown.
+    /// Returns the floor of `lane`, or zero if the floor is unknown.
     pub(super) fn get(&self, lane: i64) -> i64 {
         self.state().of.get(&lane).copied().unwrap_or(0)
     }
 
-    /// Sets the floors of some lanes.
+    /// Sets the floors in `lowest`, which contains pairs of a lane id and the lane's new floor.
     pub(super) fn raise(&self, lowest: impl IntoIterator<Item = (i64, i64)>) {
         self.state().of.extend(lowest);
     }
 
-    /// Returns whether a floor for empty lanes may be queried now.
+    /// Returns whether a new floor for empty lanes may be queried now.
     pub(super) fn may_query(&self) -> bool {
         self.state().queried.is_none_or(|at| at.elapsed() >= QUERY_INTERVAL)
     }
 
-    /// Raises the floors of empty lanes to `place`, the result of a query.
+    /// Raises the floors of the lanes in `empty` to the queried queue position `place`.
     pub(super) fn begin_at(&self, place: i64, empty: impl Iterator<Item = i64>) {
         let mut state = self.state();
         state.queried = Some(Instant::now());
@@ -51,7 +51,7 @@ impl Floors {
         *self.state() = FloorState::default();
     }
 
-    /// Forgets the floors of lanes that are not known any more.
+    /// Removes the floors of lanes that are not known.
     pub(super) fn retain(&self, is_known: impl Fn(&i64) -> bool) {
         self.state().of.retain(|lane, _| is_known(lane));
     }

@@ -1,4 +1,5 @@
-//! Groups of lanes with one claimer each: lanes under the same limits, lanes of batch handlers, fair lanes, and all other lanes.
+//! Groups of lanes. Each group has its own claimer. Lanes under the same limits, lanes of batch handlers, fair lanes, and the remaining
+//! lanes form separate groups.
 
 use std::{
     collections::HashMap,
@@ -11,27 +12,27 @@ use crate::live::{ClaimHint, ClaimerState, LimitSet, PauseSnapshot};
 /// Lanes that are claimed together.
 #[derive(Debug, Default)]
 pub(crate) struct LaneGroup {
-    /// Limits that cover the lanes of the group; empty if there are none.
+    /// Limits that cover the lanes of the group. Empty if no limit covers the lanes.
     pub(crate) under: LimitSet,
-    /// Lanes of the group, without lanes of quarantined jobs and without twins of fair lanes.
+    /// Lanes of the group, without lanes of quarantined jobs and without lanes that contain fair queues.
     pub(crate) lanes: Vec<Lane>,
     pub(crate) kind: LaneGroupKind,
-    /// Notices for the group's claimer.
+    /// State of the group's claimer, and notices for this claimer.
     pub(crate) hint: Arc<ClaimHint>,
-    /// Version of the pauses from which the group was built.
+    /// Pause snapshot from which the group was built.
     pub(crate) paused: Arc<PauseSnapshot>,
 }
 
-/// Kind of claims that a group needs.
+/// Properties of a lane group that determine how its jobs are claimed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct LaneGroupKind {
-    /// Whether the handlers take batches. Never set under a rate limit, where each job starts separately.
+    /// Whether the group's handlers take batches. Always `false` under a rate limit, because each job then starts separately.
     pub(crate) takes_batches: bool,
-    /// Whether jobs are claimed from fair queues. Never set under limits.
+    /// Whether jobs are claimed from fair queues. Always `false` under limits, which have separate claim statements.
     pub(crate) in_lines: bool,
 }
 
-/// Properties shared by the lanes of a group: the ids of the limits, if any, and the kind of claims.
+/// Key of a lane group: the ids of the limits that cover its lanes, and the kind of claims.
 pub(crate) type LaneGroupKey = (Arc<[i64]>, LaneGroupKind);
 
 /// All lane groups of a worker.
@@ -47,7 +48,7 @@ impl LaneGroup {
         if self.is_limited() { self.under.most.max(1).min(most) } else { most }
     }
 
-    /// Returns whether there are too many lanes to probe each one.
+    /// Returns whether the group has too many lanes to probe each lane separately.
     pub(crate) fn are_many(&self) -> bool {
         self.lanes.len() > MANY
     }
@@ -57,8 +58,8 @@ impl LaneGroup {
         !self.under.gates.is_empty()
     }
 
-    /// Returns whether the claimer must be notified of lanes with jobs. It must be if it is resting or has many lanes, and with
-    /// `with_closed_keys` also if it is waiting for a key.
+    /// Returns whether the claimer must be notified of lanes with jobs. This applies to a resting claimer, and to an active claimer with
+    /// many lanes. With `with_closed_keys`, it also applies to a claimer that has no free permit for any key with waiting jobs.
     fn awaits_notice(&self, with_closed_keys: bool) -> bool {
         match self.hint.state() {
             ClaimerState::Resting => true,
@@ -70,7 +71,7 @@ impl LaneGroup {
 }
 
 impl LaneGroups {
-    /// Rebuilds the groups from `lanes`.
+    /// Rebuilds the groups from `lanes`. Unchanged groups keep their claimers.
     pub(super) fn sort<'a>(
         &mut self,
         lanes: impl Iterator<Item = &'a Lane>,
@@ -115,7 +116,7 @@ impl LaneGroups {
         self.all.get(key)
     }
 
-    /// Returns the group of `lane`, if any.
+    /// Returns the group that contains `lane`, if any.
     pub(crate) fn of(&self, lane: i64) -> Option<&Arc<LaneGroup>> {
         self.of_lanes.get(&lane).and_then(|key| self.all.get(key))
     }
@@ -125,7 +126,7 @@ impl LaneGroups {
         self.all.values().any(|group| group.hint.state() == ClaimerState::Active)
     }
 
-    /// Returns whether claims without limits are failing in any group.
+    /// Returns whether the last claim of any group without limits failed.
     pub(crate) fn any_fails(&self) -> bool {
         self.all.values().any(|group| group.hint.fails.load(SeqCst))
     }
@@ -140,12 +141,13 @@ impl LaneGroups {
         self.all.values().any(|group| matches!(group.hint.state(), ClaimerState::Shut | ClaimerState::ShutByKey))
     }
 
-    /// Returns whether no job of `lane` can start, whatever the job's key.
+    /// Returns whether no job of `lane` can start, regardless of the job's key.
     pub(super) fn is_shut_to_all(&self, lane: i64) -> bool {
         self.of(lane).is_some_and(|group| group.hint.state() == ClaimerState::Shut)
     }
 
-    /// Returns whether jobs in `lane` are worth a notice: the lane's claimer must be notified, or the lane has none.
+    /// Returns whether jobs in `lane` require a notification. This is the case if the lane's claimer must be notified, or if the lane has
+    /// no claimer.
     pub(super) fn awaits_notice(&self, lane: i64, with_closed_keys: bool) -> bool {
         self.of(lane).is_none_or(|group| group.awaits_notice(with_closed_keys))
     }

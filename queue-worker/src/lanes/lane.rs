@@ -1,10 +1,10 @@
-//! Lanes, and the order in which they are served. Pure: no database access.
+//! Lanes and the order in which they are served. Performs no I/O.
 
 use std::sync::Arc;
 
 use queue_core::runner::stored_type;
 
-use super::fair_cursors::twin_of;
+use super::fair_cursors::paired_lane;
 
 /// Lane that this worker serves.
 #[derive(Clone, Debug, PartialEq)]
@@ -16,29 +16,29 @@ pub(crate) struct Lane {
     pub(crate) version: u16,
     pub(crate) priority: i16,
     pub(crate) solo: bool,
-    /// Whether the lane holds the fair queues of its twin. Claims name the twin.
+    /// Whether the lane contains the fair queues of another lane, its paired lane. Claims use the id of the paired lane.
     pub(crate) lined: bool,
-    /// Whether jobs of the lane are fairly queued, in the lane's twin.
+    /// Whether jobs of the lane are fairly queued. The paired lane contains the fair queues.
     pub(crate) fair: bool,
 }
 
-/// Maximum number of lanes that are probed one by one. With more lanes, a query finds the lanes that hold jobs. Probing an empty lane costs
-/// about a microsecond.
+/// Maximum number of lanes that are probed separately. Probing an empty lane costs about a microsecond. If there are more lanes, a single
+/// query finds the lanes with jobs.
 pub(super) const MANY: usize = 200;
 
 impl Lane {
-    /// Returns whether `lanes` contains the lane or its twin.
+    /// Returns whether `lanes` contains the lane or its paired lane.
     pub(crate) fn is_among(&self, lanes: &[i64]) -> bool {
-        lanes.contains(&self.id) || (self.fair && lanes.contains(&twin_of(self.id)))
+        lanes.contains(&self.id) || (self.fair && lanes.contains(&paired_lane(self.id)))
     }
 }
 
-/// Returns the stored names of job types, for every version up to the given one.
+/// Returns the stored names of job types. Each type has one name per version, from 1 to the given version.
 pub(crate) fn stored_types(types: &[(&'static str, u16)]) -> Vec<String> {
     types.iter().flat_map(|(name, newest)| (1..=*newest).map(|version| stored_type(name, version).into_owned())).collect()
 }
 
-/// Orders lanes by priority. Lanes of equal priority are rotated by `turn`, with fair lanes next to each other.
+/// Sorts lanes by priority, highest first. Lanes with equal priority are rotated by `turn`, and fair lanes among them stay adjacent.
 pub(crate) fn order<'a>(lanes: impl Iterator<Item = &'a Lane>, turn: usize) -> Vec<&'a Lane> {
     let mut lanes: Vec<&Lane> = lanes.collect();
     lanes.sort_unstable_by_key(|lane| (std::cmp::Reverse(lane.priority), lane.fair, lane.id));

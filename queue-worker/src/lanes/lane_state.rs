@@ -1,4 +1,4 @@
-//! Lanes of a claimer, with floors, payload sizes and positions. Pure: no database access.
+//! Lanes of a claimer, with their floors, payload sizes and positions. Performs no I/O.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -6,7 +6,7 @@ use std::{
 };
 
 use super::{
-    fair_cursors::{FairCursors, twin_of},
+    fair_cursors::{FairCursors, paired_lane},
     floors::Floors,
     lane::Lane,
     payload_sizes::PayloadSizes,
@@ -16,25 +16,25 @@ use super::{
 #[derive(Default)]
 pub(crate) struct LaneState {
     pub(super) lanes: HashMap<i64, Lane>,
-    /// Job types with a lease per job.
+    /// Transactional job types. Each of their jobs has a separate lease.
     pub(super) transactional: HashSet<&'static str>,
     /// Floors shared by all claimers of a worker.
     pub(super) floors: Floors,
-    /// Payload sizes in each lane's last claim, unless the payloads were small.
+    /// Mean payload size in each lane's last claim, unless the payloads were small.
     sizes: PayloadSizes,
-    /// Position in each fair lane.
+    /// Positions in fair lanes.
     pub(super) turns: FairCursors,
-    /// Time at which each lane was last served, or first seen.
+    /// Time each lane was last served or, if never served, first seen.
     served: HashMap<i64, Instant>,
 }
 
 impl LaneState {
-    /// Creates the state of another claimer. Both claimers share the floors.
+    /// Creates the state of another claimer, which shares the floors of this claimer.
     pub(crate) fn with_shared_floors(&self) -> Self {
         Self { floors: self.floors.clone(), transactional: self.transactional.clone(), ..Self::default() }
     }
 
-    /// Replaces the lanes, and forgets the state of lanes that are gone.
+    /// Replaces the lanes, and forgets the state of removed lanes.
     pub(crate) fn set<'a>(&mut self, lanes: impl Iterator<Item = &'a Lane>) {
         self.lanes = lanes.map(|lane| (lane.id, lane.clone())).collect();
         let known = &self.lanes;
@@ -66,8 +66,8 @@ impl LaneState {
         self.transactional.contains(lane.job_type)
     }
 
-    /// Returns the lowest place of the lane's last claim. Below that place there are dead index entries, and occasionally a job whose
-    /// transaction committed late.
+    /// Returns the queue position at which claims from `lane` start. The index range below this position contains dead entries, and
+    /// occasionally a job whose transaction committed late.
     pub(crate) fn floor(&self, lane: i64) -> i64 {
         self.floors.get(lane)
     }
@@ -77,26 +77,27 @@ impl LaneState {
         self.floors.clear();
     }
 
-    /// Raises the floors of lanes with empty fair queues. Only probes use these floors.
+    /// Raises the floors of empty fair queues to the highest claimed queue positions. `lanes` contains the fair lanes. Only probes use
+    /// these floors.
     pub(super) fn raise_empty(&mut self, lanes: impl Iterator<Item = i64>) {
         for lane in lanes {
             if let Some(highest) = self.turns.highest(lane) {
-                self.floors.raise([(twin_of(lane), highest)]);
+                self.floors.raise([(paired_lane(lane), highest)]);
             }
         }
     }
 
-    /// Returns the payload sizes by lane.
+    /// Returns the mean payload sizes by lane.
     pub(crate) fn sizes(&self) -> &PayloadSizes {
         &self.sizes
     }
 
-    /// Records the payload sizes of some lanes.
+    /// Records the mean payload sizes of some lanes.
     pub(super) fn record_sizes(&mut self, sizes: impl Iterator<Item = (i64, usize)>) {
         self.sizes.record(sizes);
     }
 
-    /// Returns whether `lane` has waited longer than the aging limit.
+    /// Returns whether `lane` was not served for at least the duration `aging`.
     pub(crate) fn is_passed_over(&mut self, lane: i64, aging: Duration) -> bool {
         self.served.entry(lane).or_insert_with(Instant::now).elapsed() >= aging
     }

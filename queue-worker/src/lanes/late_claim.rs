@@ -1,4 +1,4 @@
-//! Claims jobs that were committed late, by blocks of the table. Used where a complete scan would be slow.
+//! Claims of jobs that were committed late, by blocks of the table. Used if a complete index scan would be slow.
 
 use std::{collections::HashSet, time::Duration};
 
@@ -14,11 +14,12 @@ use super::{
 };
 use crate::live::bounded;
 
-/// Duration above which a claim counts as slow. Only planning, or walking a hundred thousand dead entries, takes longer.
+/// Duration above which a claim counts as slow. Only planning the statement, or reading about a hundred thousand dead index entries,
+/// takes that long.
 const SLOW_CLAIM: Duration = Duration::from_millis(20);
 
 impl ClaimRequest {
-    /// Claims jobs below the floors in some blocks of the table. Claims nothing if the index is faster.
+    /// Claims jobs below the floors in some blocks of the table. Claims no jobs if an index scan is faster.
     pub(super) async fn claim_late(&self, connection: &mut PgConnection, store: Store, cursor: BlockCursor) -> sqlx::Result<ClaimRows> {
         let extent = self.extent(connection, store, Duration::ZERO).await?;
         if extent.use_index() {
@@ -46,8 +47,8 @@ impl ClaimRequest {
         bounded(statement.fetch_one(connection)).await
     }
 
-    /// Queries a floor for empty lanes: a place older than any place assigned in the last ten seconds before this claim. Queries only after
-    /// a claim that was slow although it returned few jobs. The floor spares later claims the dead entries below it.
+    /// Queries a new floor for empty lanes after a slow claim that returned few jobs. The floor is lower than any queue position assigned
+    /// in the last ten seconds before the claim. Later claims skip the dead entries below the floor.
     pub(super) async fn empty_floor(
         &self,
         connection: &mut PgConnection,

@@ -1,34 +1,34 @@
-//! Schedule of scans below the floors. A scan is complete while complete scans are fast, and otherwise covers some blocks of the table at a
-//! time.
+//! Schedule of late scans, which find ready jobs below the floors. These jobs were committed late. As long as complete scans are fast,
+//! each scan is complete. Otherwise, each scan covers some blocks of the table.
 
 use std::time::{Duration, Instant};
 
-/// Schedule of scans below the floors. A scan is due after a claim that returned fewer jobs than requested, and every second. Scans take at
-/// most a twentieth of the time, because dead index entries slow them down while any session holds a snapshot.
+/// Schedule of late scans. A scan is due after a claim that returned fewer jobs than requested, and every second. Scans take at most
+/// about 5 % of the time, because dead index entries make them slow while any session holds a snapshot.
 #[derive(Default)]
 pub(crate) struct LateScan {
-    /// Earliest start of the next scan. It bounds scans to a twentieth of the time.
+    /// Earliest start of the next scan. Limits scans to about 5 % of the time.
     not_before: Option<Instant>,
-    /// Time at which the next scan is overdue. Overdue scans also find late commits on busy workers.
+    /// Time after which the next scan is overdue. Overdue scans also find late commits on busy workers.
     overdue_at: Option<Instant>,
     /// Whether a claim has returned fewer jobs than requested since the last scan began.
     pub(crate) is_requested: bool,
-    /// Whether the last complete scan was slow because of dead index entries. Later scans read blocks of the table.
+    /// Whether the last complete scan was slow because of dead index entries. If so, the following scans read blocks of the table.
     is_slow: bool,
-    /// Whether the last scan was the first slow one.
+    /// Whether the last complete scan was slow and the complete scan before it was fast.
     became_slow: bool,
-    /// Progress of a block scan. `None` if the next scan is complete.
+    /// Progress of a block scan. `None` if the next scan is a complete scan.
     cursor: Option<BlockCursor>,
-    /// Earliest time of the next complete scan, if complete scans are slow.
+    /// Earliest start of the next complete scan while complete scans are slow.
     full_scan_at: Option<Instant>,
 }
 
 /// Progress of a block scan through the table.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct BlockCursor {
-    /// Next block to scan. Zero if no scan is in progress.
+    /// Next block to scan. Zero if no block scan is in progress.
     next: i64,
-    /// Size of the table in blocks, as of the last part.
+    /// Size of the table in blocks when the last part was scanned.
     seen: i64,
 }
 
@@ -38,7 +38,7 @@ pub(super) struct TableExtent {
     pub(super) blocks: i64,
     live: i64,
     dead: i64,
-    /// Place older than any place assigned in the last ten seconds. `None` if the worker's identity has expired.
+    /// Lower bound of the queue positions assigned in the last ten seconds. `None` if the worker's identity has expired.
     pub(super) place: Option<i64>,
 }
 
@@ -46,25 +46,25 @@ pub(super) struct TableExtent {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct BlockScan {
     next: BlockCursor,
-    /// Whether the part was skipped because the index is faster.
+    /// Whether the part was skipped because an index scan is faster.
     use_index: bool,
 }
 
-/// Duration above which a complete scan counts as slow. Slow scans do not delay claims.
+/// Duration above which a complete scan counts as slow. Claims do not wait for slow scans.
 const SLOW_SCAN: Duration = Duration::from_millis(2);
 
-/// Number of blocks per part. A part has about 30,000 entries and takes about a millisecond.
+/// Number of blocks per part of a block scan. A part has about 30,000 entries and takes about a millisecond.
 const BLOCKS_PER_SCAN: i64 = 256;
 
-/// Number of blocks at the end of the table that every part includes. While a snapshot is held, no space is reused and new rows go to the
-/// end.
+/// Number of blocks at the table's previous end that each part reads again, together with all blocks added since. While a session holds a
+/// snapshot, no space is reused and new rows are added at the end.
 const TAIL_BLOCKS: i64 = 32;
 
-/// Number of dead entries that the index reads within a millisecond.
+/// Number of dead entries that an index scan can read within a millisecond.
 const FEW_DEAD_ENTRIES: i64 = 5_000;
 
 impl BlockCursor {
-    /// Returns the block ranges of the next part, and the cursor after it.
+    /// Returns the block ranges of the next part, and the cursor after that part.
     pub(super) fn parts(self, blocks: i64) -> (Vec<(i64, i64)>, Self) {
         let first = if self.next < blocks { self.next } else { 0 };
         let beyond = (first + BLOCKS_PER_SCAN).min(blocks);
@@ -75,7 +75,8 @@ impl BlockCursor {
 }
 
 impl TableExtent {
-    /// Returns whether an index scan is faster than a block scan. Only the index skips live entries.
+    /// Returns whether an index scan is faster than a block scan. An index scan reads only the dead entries below the floors, and a block
+    /// scan also reads live rows.
     pub(super) fn use_index(self) -> bool {
         self.blocks == 0 || self.dead <= FEW_DEAD_ENTRIES || self.dead < self.live
     }
@@ -94,8 +95,8 @@ impl BlockScan {
 }
 
 impl LateScan {
-    /// Returns when to run a pending scan. It runs before the worker falls asleep, because the job of the last wake-up may be below a
-    /// floor.
+    /// Returns the earliest start of a pending scan, if any. The scan must run before the worker falls asleep, because the job that
+    /// caused the last wake-up may be below a floor.
     pub(crate) fn pending_at(&self) -> Option<Instant> {
         self.not_before.filter(|_| self.is_pending())
     }
@@ -114,12 +115,12 @@ impl LateScan {
         self.overdue_at.is_none_or(|at| Instant::now() >= at)
     }
 
-    /// Returns whether complete scans are slow, so that claims must not wait for one.
+    /// Returns whether complete scans are slow. Claims must not wait for a slow scan.
     pub(crate) fn is_slow(&self) -> bool {
         self.is_slow
     }
 
-    /// Returns the cursor if the next scan reads blocks.
+    /// Returns the cursor of the next block scan, or `None` if the next scan is a complete scan.
     pub(crate) fn block_cursor(&self) -> Option<BlockCursor> {
         self.cursor
     }
@@ -129,12 +130,12 @@ impl LateScan {
         if !self.is_partial() {
             self.is_requested = false;
         }
-        // No other scan starts while this scan is in flight. Its result sets the next start.
+        // No other scan starts while this scan is in flight. The start of the next scan is set when this scan ends.
         let later = Instant::now() + Duration::from_secs(1);
         (self.not_before, self.overdue_at) = (Some(later), Some(later));
     }
 
-    /// Cancels a pending scan, because no lane can hold jobs.
+    /// Cancels a pending scan. The caller must ensure that no lane can hold jobs.
     pub(crate) fn clear(&mut self) {
         (self.is_requested, self.is_slow, self.cursor) = (false, false, None);
     }
@@ -158,26 +159,26 @@ impl LateScan {
         self.schedule(20 * took, Duration::from_secs(1));
     }
 
-    /// Makes the first block scan due immediately, instead of after the pause that follows a complete scan.
+    /// Makes the first block scan due immediately, without the pause that follows a complete scan.
     pub(crate) fn start_blocks_soon(&mut self) {
         if std::mem::take(&mut self.became_slow) {
             self.not_before = Some(Instant::now());
         }
     }
 
-    /// Records a part of a block scan. A part that returned as many jobs as requested makes another scan pending.
+    /// Records the result of one part of a block scan. If the part returned as many jobs as requested, another scan becomes pending.
     pub(crate) fn record_blocks(&mut self, took: Duration, part: BlockScan, is_full: bool) {
         self.is_requested |= is_full || part.use_index;
         self.cursor = (!part.use_index).then_some(part.next);
         match self.cursor {
             None => self.schedule(Duration::ZERO, Duration::ZERO),
             Some(_) if self.is_partial() => self.schedule(20 * took, Duration::ZERO),
-            // The last part is followed by a longer pause, because a block scan has many parts.
+            // After the last part, the next block scan becomes overdue only after three seconds, because a block scan has many parts.
             Some(_) => self.schedule(20 * took, Duration::from_secs(3)),
         }
     }
 
-    /// Sets the earliest start of the next scan, and the time at which it is overdue.
+    /// Sets the earliest start of the next scan, and the time at which the scan becomes overdue.
     fn schedule(&mut self, rest: Duration, longest: Duration) {
         let now = Instant::now();
         (self.not_before, self.overdue_at) = (Some(now + rest), Some(now + rest.max(longest)));

@@ -1,7 +1,8 @@
-//! Registry of a worker's leases. A lease is registered before its claim is sent, and removed when all of its verdicts are written.
+//! Registry of a worker's leases. A lease is registered before its claim is sent, and removed after the verdicts of all its jobs are
+//! written.
 //!
-//! Housekeeping gives back leases that are in the store but not in this registry. While this worker lives, no other worker recovers such a
-//! lease.
+//! Housekeeping gives back leases that are in the store but not in this registry. No other worker recovers these leases while this worker
+//! lives.
 
 use std::{
     collections::HashSet,
@@ -16,7 +17,7 @@ use uuid::Uuid;
 
 use crate::live::Notifier;
 
-/// Tokens of a worker's leases, including those of claims in flight.
+/// Tokens of a worker's leases, including leases of claims in flight.
 #[derive(Clone, Default)]
 pub(crate) struct LeaseRegistry(Arc<Mutex<LeaseTokens>>);
 
@@ -24,7 +25,7 @@ pub(crate) struct LeaseRegistry(Arc<Mutex<LeaseTokens>>);
 struct LeaseTokens {
     /// First half of each claim's token. All leases of a claim have the same first half.
     held: HashSet<u64>,
-    /// Leases whose jobs can be neither settled nor parked. Giving these jobs back would run them again.
+    /// Leases with jobs for which neither a verdict nor a dead letter can be stored. Giving these jobs back would run them again.
     given_up: HashSet<Uuid>,
 }
 
@@ -53,21 +54,22 @@ impl LeaseRegistry {
     }
 }
 
-/// Returns the part of a token that identifies the claim. A shared lease has the claim's token. The lease of a single job has the first
-/// half of that token, followed by the job id.
+/// Returns the half of a token that identifies the claim. A shared lease has the claim's token. The token of a single job's lease
+/// consists of the first half of the claim's token and the job id.
 fn claim_of(token: Uuid) -> u64 {
     token.as_u64_pair().0
 }
 
-/// Guard that keeps a lease registered. It is held by the claim, and then by each job until the job's verdict is written.
+/// Guard that keeps a lease registered. First the claim holds the guard. After the claim, each job holds the guard until the job's
+/// verdict is written.
 pub(crate) struct LeaseGuard {
     token: Uuid,
     held: LeaseRegistry,
-    /// Guard of the claim, if this is the guard of a single job.
+    /// Guard of the claim, or `None` if this is the claim's guard.
     claim: Option<Arc<LeaseGuard>>,
     /// Notifier of released permits, and the limits whose permits the job holds.
     permits: Option<(Arc<Notifier>, Arc<[i64]>)>,
-    /// Number of jobs in the lease whose verdict has not been sent.
+    /// Number of jobs in the lease with unsent verdicts.
     unsent: Arc<AtomicUsize>,
 }
 
@@ -84,7 +86,7 @@ impl LeaseGuard {
         })
     }
 
-    /// Creates the guard of a job with a lease of its own.
+    /// Creates the guard of a job that has a separate lease.
     pub(super) fn of_job(self: &Arc<Self>, id: JobId) -> Arc<Self> {
         let token = Uuid::from_u64_pair(claim_of(self.token), id.0.cast_unsigned());
         Arc::new(Self { token, held: self.held.clone(), claim: Some(Arc::clone(self)), permits: None, unsent: Arc::new(1.into()) })
@@ -104,18 +106,18 @@ impl LeaseGuard {
         self.unsent.store(jobs, Relaxed);
     }
 
-    /// Returns the number of jobs in the lease whose verdict has not been sent.
+    /// Returns the number of jobs in the lease with unsent verdicts.
     pub(crate) fn unsent(&self) -> usize {
         self.unsent.load(Relaxed)
     }
 
-    /// Subtracts jobs whose verdict has been sent or is not needed.
+    /// Reduces the number of unsent verdicts by `jobs`. The verdicts of these jobs have been sent or are not needed.
     pub(crate) fn note_sent(&self, jobs: usize) {
-        // No other task subtracts jobs.
+        // A separate load and store is sufficient, because no other task changes the number.
         self.unsent.store(self.unsent().saturating_sub(jobs), Relaxed);
     }
 
-    /// Prevents the rest of the lease from being given back while this worker lives.
+    /// Prevents housekeeping from giving back the remaining jobs of the lease while this worker lives.
     pub(crate) fn give_up(&self) {
         self.held.tokens().given_up.insert(self.token);
     }

@@ -1,4 +1,4 @@
-//! Limits in the request and in the result of a claim.
+//! Parts of a claim's request and result that concern limits.
 
 use std::{
     sync::Arc,
@@ -12,26 +12,27 @@ use crate::live::Notifier;
 /// Part of a claim request that concerns limits.
 #[derive(Clone)]
 pub(crate) struct LimitRequest {
-    /// Ids of the limits (`gate` rows), sorted.
+    /// Sorted ids of the limits (`gate` rows).
     pub(crate) gates: Arc<[i64]>,
     /// Whether any of the limits is keyed.
     pub(crate) keyed: bool,
-    /// Leases with finished jobs to report.
+    /// Leases with finished jobs. The claim reports these leases so that their permits become free.
     pub(crate) freed: Vec<Uuid>,
-    /// Notifier called when a job of the claim finishes and releases its permits.
+    /// Notifier that is called when a job of the claim finishes and releases its permits.
     pub(crate) notifier: Arc<Notifier>,
-    /// Expected time until the claimed jobs start, as used by rate limits.
+    /// Expected time from the claim until its jobs start. Used by rate limits.
     pub(crate) slack: Duration,
-    /// First permit to read of each limit, with the time at which it was learned. Not valid on another server.
+    /// For each limit, the position of the first permit that the claim reads, with the time these positions were received. Not valid on
+    /// another server.
     pub(crate) floors: Option<(Vec<i64>, Instant)>,
 }
 
 /// Start deadline of jobs claimed under a rate limit.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct StartDeadline {
-    /// End of the time in which the rate limit counts the start. No job of the claim starts later.
+    /// End of the period in which the rate limit counts the start of the jobs. No job of the claim starts after this time.
     pub(crate) until: Instant,
-    /// Time spent since the claim.
+    /// Time from the claim to the end of the second round trip.
     pub(crate) spent: Duration,
 }
 
@@ -41,21 +42,21 @@ impl std::fmt::Debug for LimitRequest {
     }
 }
 
-/// Reason why a claim returned no more jobs.
+/// Reason why a claim stopped taking jobs.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) enum LimitOutcome {
-    /// All lanes were empty, or the claim returned as many jobs as requested.
+    /// No limit stopped the claim. All lanes were empty, or the claim returned as many jobs as requested.
     #[default]
     Open,
     /// No permit is free.
     Full,
-    /// The next permit is free after the duration.
+    /// The next permit becomes free after the given duration.
     Later(Duration),
-    /// No waiting key has a permit. A permit for the first key may be free after the duration.
+    /// No key with waiting jobs has a free permit. The first permit for one of these keys may become free after the given duration.
     Keys(Option<Duration>),
-    /// No scanned key has a permit, and only this fraction of the waiting keys was scanned. `u64::MAX` stands for all keys.
+    /// No scanned key has a free permit, and only a fraction of the keys with waiting jobs was scanned. `u64::MAX` stands for all keys.
     More(u64),
-    /// Some worker has not acknowledged the limit yet.
+    /// Some workers have not acknowledged the limit yet.
     Unknown,
     /// The limit no longer exists.
     Gone,

@@ -1,5 +1,5 @@
-//! Claims under limits. The first round trip takes permits and jobs, and the second waits until both are durable. No job starts before the
-//! second round trip, but the next claim may be sent.
+//! Claims under limits. The first round trip takes permits and jobs, and the second round trip waits until both are durable. The jobs
+//! start after the second round trip. The next claim can be sent before the second round trip.
 
 use std::{
     collections::HashMap,
@@ -36,7 +36,8 @@ pub(super) async fn take(
         .bind(narrow(request.most))
         .bind(&limits.freed)
         .bind(i64::try_from(limits.slack.as_millis()).unwrap_or(i64::MAX))
-        // Floors from before this connection are omitted, because another server may have assigned other permits.
+        // Permit positions received before this connection was opened are omitted, because another server may have assigned other
+        // permits.
         .bind(limits.floors.as_ref().filter(|(_, learned)| since < *learned).map(|(floors, _)| &floors[..]));
     let rows = match bounded(statement.fetch_all(&mut *connection)).await {
         Ok(rows) => rows,
@@ -63,8 +64,8 @@ pub(super) async fn take(
     Ok(taken)
 }
 
-/// Returns the safety margin between the last check of the clock and the first line of the handler. It covers scheduling delays and
-/// rounding.
+/// Returns the safety margin that is subtracted from a start deadline. The margin covers rounding, and scheduling delays between the last
+/// check of the deadline and the start of the handler.
 fn margin(within: Duration) -> Duration {
     (within / 2).clamp(Duration::from_millis(2), Duration::from_millis(50))
 }
@@ -82,15 +83,15 @@ fn outcome_of(row: &PgRow, request: &ClaimRequest, reached: &[(i64, i64)]) -> sq
     })
 }
 
-/// Returns the smallest fraction of the waiting keys that was scanned in any lane.
+/// Returns the scanned fraction of the keys with waiting jobs. With several lanes, returns the minimum over all lanes.
 fn scanned_fraction(request: &ClaimRequest, reached: &[(i64, i64)]) -> u64 {
     let begins: HashMap<i64, i64> = request.shares.iter().map(|share| share.lane).zip(request.begins.iter().copied()).collect();
     let parts = reached.iter().filter_map(|(lane, line)| begins.get(lane).map(|begin| fraction(*begin, *line)));
     parts.min().unwrap_or(u64::MAX)
 }
 
-/// Returns the fraction of the fair queues scanned since `begin`. Fair queues are evenly distributed over all numbers. A scan is complete
-/// when it reaches `begin` again.
+/// Returns the fraction of the fair queues scanned from `begin` to `reached`. `u64::MAX` stands for all fair queues. The ids of fair
+/// queues are evenly distributed hashes. A scan is complete when it reaches `begin` again.
 fn fraction(begin: i64, reached: i64) -> u64 {
     match reached.wrapping_sub(begin) as u64 {
         0 => u64::MAX,
@@ -101,25 +102,25 @@ fn fraction(begin: i64, reached: i64) -> u64 {
 /// Permits and jobs taken in the first round trip.
 #[derive(Default)]
 pub(super) struct PermitClaim {
-    /// Id, lane, place, attempt number and crash count of each job.
+    /// Id, lane, queue position, attempt number and crash count of each job.
     pub(super) jobs: Vec<(i64, i64, i64, i16, i16)>,
-    /// Lane, fair queue and place of each job from a fair queue, in order of turns.
+    /// Lane, fair queue and queue position of each job from a fair queue, in serving order.
     pub(super) in_lines: Vec<(i64, i64, i64)>,
-    /// Places of jobs from fair queues.
+    /// Queue position of each job from a fair queue.
     pub(super) places: HashMap<JobId, i64>,
-    /// Fair queue after which each lane continues.
+    /// Each fair lane with the last scanned fair queue, after which the next claim continues.
     pub(super) reached: Vec<(i64, i64)>,
     pub(super) room: LimitOutcome,
     floors: Option<Vec<i64>>,
-    /// Database time of the claim, and the maximum time until the jobs start, both in milliseconds. Set only under a rate limit.
+    /// Database time of the claim, and the maximum time until its jobs start, both in milliseconds. Set only under a rate limit.
     began: Option<(i64, i64)>,
 }
 
 impl PermitClaim {
-    /// Adds a job. For a job from a fair queue, returns its turn, lane, fair queue and place.
+    /// Adds the job in `row`. For a job from a fair queue, returns its turn, lane, fair queue and queue position.
     fn push(&mut self, row: &PgRow) -> sqlx::Result<Option<(i64, i64, i64, i64)>> {
         let (lane, seq, turn): (i64, i64, i64) = (row.try_get("lane")?, row.try_get("seq")?, row.try_get("turn")?);
-        // Jobs from fair queues are ordered by turn.
+        // Jobs from fair queues are ordered by turn instead of queue position.
         let line: Option<i64> = row.try_get("line")?;
         let (id, place) = (row.try_get("id")?, if line.is_some() { turn } else { seq });
         if line.is_some() {
@@ -134,7 +135,7 @@ impl PermitClaim {
         if self.jobs.is_empty() {
             return Ok(ClaimRows { in_lines: self.in_lines, reached: self.reached, room: self.room, ..ClaimRows::default() });
         }
-        // The lease lists the jobs in the same order.
+        // The lease also lists the jobs in order of their ids.
         self.jobs.sort_unstable();
         let sent = Instant::now();
         let statement = sqlx::query(store.sql(include_str!("../../sql/confirm.sql")))
@@ -150,11 +151,12 @@ impl PermitClaim {
         let omitted = omitted::read(connection, store, &jobs).await?;
         let start = self.began.zip(now).map(|((at, within), now)| {
             let within = Duration::from_millis(u64::try_from(within).unwrap_or(0));
-            // Measured by the database clock. The local clock would also count the time before the claim reached the database.
+            // Time between the claim and its confirmation, by the database clock. The local clock would also count the time before the
+            // claim reached the database.
             let before = u64::try_from(now - at).map_or(within, Duration::from_millis);
             StartDeadline { until: sent + within.saturating_sub(before + margin(within)), spent: before + sent.elapsed() }
         });
-        // After a crash, permits that were not durable are lost and assigned again.
+        // If a crash lost the claim, its permits are assigned again. The permit positions are then invalid.
         let floors = self.floors.filter(|_| !jobs.is_empty());
         let Self { in_lines, places, reached, room, .. } = self;
         Ok(ClaimRows { jobs, omitted, in_lines, places, reached, room, start, floors, ..ClaimRows::default() })

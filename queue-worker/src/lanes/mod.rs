@@ -1,4 +1,5 @@
-//! Lanes of a worker, the positions at which claims start, and the claims.
+//! Lanes that a worker serves, and claims of jobs from these lanes. A lane contains the ready jobs of one queue, job type, version and
+//! priority.
 
 mod claim;
 mod fair_cursors;

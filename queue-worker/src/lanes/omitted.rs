@@ -1,7 +1,8 @@
 //! Jobs whose columns a claim omits: jobs with large payloads, and jobs outside the id range that the claim reads.
 //!
-//! A claim returns payloads up to an equal share of its byte limit. Omitted jobs are read afterwards, in order, as many as fit. The
-//! remaining jobs are given back, and the next claims of their lanes request fewer jobs.
+//! A claim returns a payload only if its size does not exceed an equal share of the claim's byte limit. Afterwards, the omitted jobs are
+//! read in order until the byte limit is reached. The remaining jobs are given back, and the next claims of their lanes request fewer
+//! jobs.
 
 use std::collections::HashMap;
 
@@ -10,13 +11,13 @@ use sqlx::{PgConnection, Row as _, ValueRef as _, postgres::PgRow};
 
 use crate::live::bounded;
 
-/// Maximum total payload size of a claim in bytes. The first large payload is always read, whatever its size.
+/// Maximum total payload size of a claim in bytes. The first large payload is always read, regardless of its size.
 pub(super) const MAX_BYTES: usize = 32 * 1024 * 1024;
 
-/// Maximum payload size in bytes that is not recorded. A full claim of such payloads is small.
+/// Payload size in bytes up to which a lane's payload size is not recorded. Even a full claim of these payloads is small.
 const SMALL_BYTES: usize = 1024;
 
-/// Minimum payload size in bytes that waits for memory.
+/// Payload size in bytes from which a job waits for free payload memory.
 const LARGE_BYTES: usize = 16 * 1024;
 
 /// Columns of a job, read with the claim or separately.
@@ -44,8 +45,8 @@ impl JobColumns {
     }
 }
 
-/// Reads the jobs that `rows` omit: the first payload, whatever its size, and as many more as fit. The flag marks jobs whose payload is
-/// still unread.
+/// Reads the job columns that `rows` omit. Reads the first payload regardless of its size, and further payloads up to the byte limit. The
+/// flag is `true` for jobs with an unread payload.
 pub(super) async fn read(connection: &mut PgConnection, store: Store, rows: &[PgRow]) -> sqlx::Result<HashMap<JobId, (JobColumns, bool)>> {
     let (mut omitted, mut bytes) = (Vec::<JobId>::new(), 0);
     for row in rows {
@@ -59,9 +60,9 @@ pub(super) async fn read(connection: &mut PgConnection, store: Store, rows: &[Pg
     if omitted.is_empty() {
         return Ok(HashMap::new());
     }
-    // Sorted by age, as claimed.
+    // The statement reads the jobs in order of their ids, oldest job first.
     omitted.sort_unstable();
-    let statement = sqlx::query(store.sql(include_str!("../../sql/left_out.sql"))).bind(omitted);
+    let statement = sqlx::query(store.sql(include_str!("../../sql/unread_payloads.sql"))).bind(omitted);
     let statement = statement.bind(i64::try_from(MAX_BYTES.saturating_sub(bytes)).unwrap_or(i64::MAX));
     let read = |row: &PgRow| {
         let system: Option<String> = row.try_get("system")?;
@@ -77,17 +78,19 @@ pub(super) async fn read(connection: &mut PgConnection, store: Store, rows: &[Pg
     bounded(statement.fetch_all(connection)).await?.iter().map(read).collect()
 }
 
-/// Returns how many jobs with payloads of `bytes` a claim may request. The result is half of what fits, because sizes vary.
+/// Returns the maximum number of jobs per claim for payloads of `bytes` bytes. The result is half of the number that fits into a claim,
+/// because sizes vary.
 pub(super) fn max_jobs(bytes: usize) -> usize {
     (MAX_BYTES / 2 / bytes.max(1)).max(1)
 }
 
-/// Returns whether payloads of `bytes` wait for memory. Smaller payloads are negligible even if they fill all slots.
+/// Returns whether jobs with payloads of `bytes` bytes wait for free payload memory. Smaller payloads are negligible even if they fill
+/// all slots.
 pub(super) fn waits_for_memory(bytes: usize) -> bool {
     bytes >= LARGE_BYTES
 }
 
-/// Returns whether the payload size of a lane is recorded.
+/// Returns whether a payload size of `bytes` bytes is recorded for its lane.
 pub(super) fn is_recorded_size(bytes: usize) -> bool {
     bytes > SMALL_BYTES
 }

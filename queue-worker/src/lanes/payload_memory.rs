@@ -1,5 +1,5 @@
-//! Payload memory of a worker in bytes. It covers waiting jobs, running jobs and claims in flight. Small payloads are not counted, and
-//! medium ones never wait.
+//! Payload memory of a worker. Covers the payloads of waiting jobs, running jobs and claims in flight. Small payloads are not counted,
+//! and medium payloads never wait for memory.
 
 use std::sync::{
     Arc,
@@ -9,50 +9,51 @@ use std::sync::{
 use super::omitted::{MAX_BYTES, is_recorded_size};
 use crate::live::Notifier;
 
-/// Payload memory budget of a worker.
+/// Memory budget for the payloads of a worker's jobs.
 pub(crate) struct PayloadMemory {
     notifier: Arc<Notifier>,
-    /// Number of bytes in use at which lanes with large payloads are no longer claimed. The rest of the budget is for claims of lanes with
-    /// unknown sizes.
+    /// Number of bytes in use above which lanes with large payloads are not claimed. The rest of the budget is for claims of lanes with
+    /// unknown payload sizes.
     full: usize,
     bytes: AtomicUsize,
-    /// Number of free bytes at which to wake the poller, because a claimer has skipped a lane. Zero if no lane was skipped.
+    /// Lowest number of free bytes that a skipped lane needs. Once that many bytes are free, the poller is woken. Zero if no lane was
+    /// skipped.
     required_bytes: AtomicUsize,
     has_logged: AtomicBool,
 }
 
-/// Payload memory that stays in use until the reservation is dropped.
+/// Part of the payload memory that is in use until the reservation is dropped.
 pub(crate) struct PayloadReservation {
     memory: Arc<PayloadMemory>,
     bytes: usize,
 }
 
-/// Number of claims with unknown payload sizes for which the budget keeps room. Each may reach the maximum size of a claim.
+/// Number of claims of maximum size that the budget leaves room for. Claims of lanes with unknown payload sizes may reach this size.
 const UNKNOWN_CLAIMS: usize = 3;
 
 const MIB: usize = 1024 * 1024;
 
 impl PayloadMemory {
-    /// Creates a budget of `most` MiB.
+    /// Creates a memory budget of `most` MiB.
     pub(crate) fn new(most: usize, notifier: &Arc<Notifier>) -> Arc<Self> {
         let full = most.saturating_mul(MIB).saturating_sub(UNKNOWN_CLAIMS * MAX_BYTES);
         let (bytes, required_bytes, has_logged) = (AtomicUsize::new(0), AtomicUsize::new(0), AtomicBool::new(false));
         Arc::new(Self { notifier: Arc::clone(notifier), full, bytes, required_bytes, has_logged })
     }
 
-    /// Counts a payload of `bytes`, unless it is small.
+    /// Counts a payload of `bytes` bytes against the budget, unless the payload is small.
     pub(crate) fn hold(self: &Arc<Self>, bytes: usize) -> Option<PayloadReservation> {
         is_recorded_size(bytes).then(|| self.reserve(bytes))
     }
 
-    /// Counts the expected size of a claim.
+    /// Counts the expected size of a claim against the budget.
     pub(crate) fn reserve(self: &Arc<Self>, bytes: usize) -> PayloadReservation {
         self.bytes.fetch_add(bytes, SeqCst);
         PayloadReservation { memory: Arc::clone(self), bytes }
     }
 
-    /// Returns how many payloads of `bytes` fit. At least one fits if nothing else is counted. If none fits, the poller is woken once there
-    /// is room.
+    /// Returns how many payloads of `bytes` bytes fit into the budget. If no other payload is counted, at least one payload fits. If none
+    /// fits, the poller is woken once enough memory is free.
     pub(crate) fn fits(&self, bytes: usize) -> usize {
         let held = self.bytes.load(SeqCst);
         let fits = self.full.saturating_sub(held) / bytes.max(1);
@@ -68,13 +69,13 @@ impl PayloadMemory {
                  `payload_memory` (QUEUE_PAYLOAD_MEMORY) sets its size"
             );
         }
-        // Payloads may have been released before the wake-up was requested.
+        // Payloads may have been released before `required_bytes` was set.
         self.ring(self.bytes.load(SeqCst));
         0
     }
 
-    /// Wakes the poller if a lane was skipped and enough memory is free. A wake-up for one or two jobs would cost more than their claim is
-    /// worth.
+    /// Wakes the poller if a lane was skipped and enough memory is free, at least a quarter of the total. A wake-up for one or two jobs
+    /// would not be worth its cost.
     fn ring(&self, bytes: usize) {
         let required_bytes = self.required_bytes.load(SeqCst);
         let has_room = bytes == 0 || self.full.saturating_sub(bytes) >= required_bytes.max(self.full / 4);

@@ -1,4 +1,4 @@
-//! Payload sizes by lane, learned from each lane's last claim, and the number of jobs that fit into the payload memory.
+//! Mean payload size of each lane's last claim. Determines how many jobs fit into the payload memory.
 
 use std::collections::HashMap;
 
@@ -7,7 +7,7 @@ use super::{
     payload_memory::PayloadMemory,
 };
 
-/// Payload sizes in bytes of the lanes with large payloads.
+/// Mean payload sizes in bytes by lane. Lanes with small payloads are omitted.
 #[derive(Default)]
 pub(crate) struct PayloadSizes(HashMap<i64, usize>);
 
@@ -26,8 +26,8 @@ impl PayloadSizes {
         self.0.retain(|lane, _| is_known(*lane));
     }
 
-    /// Reduces the requested number of jobs per lane to what one claim may return and what fits into memory. After a lane without room,
-    /// later lanes with large payloads get no jobs. Otherwise their jobs could keep the memory full forever.
+    /// Reduces the requested number of jobs per lane to the maximum per claim and to the available memory. After a lane without room,
+    /// later lanes with large payloads get no jobs. Otherwise, their jobs could keep the memory full forever.
     pub(crate) fn fit(&self, requested: impl Iterator<Item = (i64, usize)>, memory: &PayloadMemory) -> Vec<usize> {
         let mut is_full = false;
         let fit = |(lane, most): (i64, usize)| {
@@ -42,7 +42,7 @@ impl PayloadSizes {
         requested.map(fit).collect()
     }
 
-    /// Returns the expected size in bytes of `jobs` jobs of a lane.
+    /// Returns the expected total payload size in bytes of `jobs` jobs of a lane.
     pub(crate) fn weight(&self, lane: i64, jobs: usize) -> usize {
         self.0.get(&lane).map_or(0, |bytes| bytes.saturating_mul(jobs))
     }

@@ -1,4 +1,4 @@
-//! Sends claims, in one round trip without limits and in two under limits.
+//! Sends claims. A claim without limits takes one round trip, and a claim under limits takes two round trips.
 
 use std::time::{Duration, Instant};
 
@@ -14,26 +14,27 @@ use super::{
 };
 use crate::live::StoreConnection;
 
-/// Result of a claim's first round trip. The result is not durable yet: no job of the claim starts, but the next claim may be sent.
+/// Result of a claim's first round trip. The result is not durable yet, so the claimed jobs must not start. The next claim may already be
+/// sent.
 pub(crate) struct ClaimReport {
     pub(crate) room: LimitOutcome,
-    /// Number of jobs returned, and number of jobs requested.
+    /// Number of returned jobs (`count`) and maximum number of requested jobs (`most`).
     pub(crate) count: usize,
     pub(crate) most: usize,
-    /// Lane of each returned job, and the requested lanes.
+    /// Lane of each returned job (`served`) and all requested lanes (`lanes`).
     pub(crate) served: Vec<i64>,
     pub(crate) lanes: Vec<i64>,
-    /// Whether the claim ignored the floors.
+    /// Whether the claim ignored the floors and started at zero.
     pub(crate) from_zero: bool,
-    /// Leases whose finished jobs the claim was meant to report.
+    /// Leases with finished jobs that the claim has reported.
     pub(crate) freed: Vec<Uuid>,
-    /// Duration of the claim, reduced by the planning time for the first statement of a connection.
+    /// Duration of the claim. For the first statement of a connection, [`PLANNING`] is deducted.
     pub(crate) took: Duration,
     pub(crate) progress: FairProgress,
 }
 
 impl ClaimReport {
-    /// Creates the report of a claim without limits. The jobs are added once the rows are read.
+    /// Creates the report of a claim without limits. The caller adds the jobs once the rows are read.
     pub(crate) fn of(request: &ClaimRequest, took: Duration) -> Self {
         Self {
             room: LimitOutcome::Open,
@@ -52,7 +53,7 @@ impl ClaimReport {
 /// Planning time deducted from the first statement of a connection.
 const PLANNING: Duration = Duration::from_millis(20);
 
-/// Creates the span of a claim. Its level is `debug`, because an idle worker sends one claim per poll.
+/// Creates the tracing span of a claim. The span has the level `debug`, because an idle worker sends one claim per poll.
 fn claim_span() -> Span {
     tracing::debug_span!(
         target: "queue_worker::claim",
@@ -72,7 +73,7 @@ impl ClaimRequest {
         self.traced(link, store, None::<fn(ClaimReport)>).await
     }
 
-    /// Sends a claim under limits. `report` receives the result of the first round trip before the result is durable.
+    /// Sends a claim under limits. `report` receives the result of the first round trip before this result is durable.
     pub(crate) async fn send_with_report(
         self,
         link: &mut StoreConnection,
@@ -97,7 +98,8 @@ impl ClaimRequest {
         let (rows, took) = match link.get_since().await {
             Ok((connection, since, is_fresh)) => {
                 let began = Instant::now();
-                // The first statement of a connection includes planning, so its duration does not reflect the size of the tables.
+                // The first statement of a connection includes planning, so its total duration does not show how many index entries were
+                // read.
                 let took = || began.elapsed().saturating_sub(if is_fresh { PLANNING } else { Duration::ZERO });
                 let rows = match &self.limits {
                     Some(limits) => {

@@ -1,6 +1,6 @@
-//! Lanes that a worker serves.
+//! Lanes that a worker serves, and probes for lanes with jobs.
 //!
-//! With few lanes, each lane is probed. With many lanes, a query finds the lanes that hold jobs.
+//! If there are few lanes, each lane is probed separately. If there are many lanes, a single query finds the lanes with jobs.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -12,56 +12,56 @@ use queue_core::{Store, runner::type_and_version};
 use sqlx::{PgConnection, Row as _};
 
 use super::{
-    fair_cursors::twin_of,
+    fair_cursors::paired_lane,
     groups::LaneGroups,
     lane::{Lane, MANY, stored_types},
     lane_state::LaneState,
 };
 use crate::live::{PauseSnapshot, after_ms, bounded};
 
-/// Maximum number of lanes per query. Priorities are strict among the lanes of a query.
+/// Maximum number of lanes that one query over many lanes returns. Priorities are strict only among these lanes.
 const SCAN_LIMIT: usize = 500;
 
-/// Minimum interval at which all lanes are loaded again. The loads take at most a hundredth of the time.
+/// Minimum interval between two loads of all lanes. Loads take at most about 1 % of the time.
 const FULL_REFRESH: Duration = Duration::from_secs(3);
 
-/// Lanes that a worker serves, with floors and groups.
+/// Lanes that a worker serves, with their floors and groups.
 pub(crate) struct Lanes {
     types: Vec<&'static str>,
     /// Job types whose jobs are fairly queued.
     fair: HashSet<&'static str>,
     /// Job types whose handlers take batches.
     batched: HashSet<&'static str>,
-    /// Stored names of all served job types, in all versions.
+    /// Stored names of all served job types in all served versions.
     stored: Vec<String>,
     queues: Option<Vec<String>>,
-    /// Snapshot of the last query for new lanes. `None` if all lanes must be loaded.
+    /// Database snapshot of the last query for new lanes. `None` if all lanes must be loaded.
     horizon: Option<String>,
-    /// Time at which to load all lanes again.
+    /// Time of the next load of all lanes.
     full_refresh_at: Instant,
     /// Lanes with floors and payload sizes.
     pub(crate) track: LaneState,
     paused: Arc<PauseSnapshot>,
-    /// Paused lanes. They are neither claimed nor probed.
+    /// Paused lanes, which are neither claimed nor probed.
     closed: HashSet<i64>,
     /// Groups of lanes that are not paused.
     pub(crate) groups: LaneGroups,
-    /// Last assigned place as of the last probe, and as of the last time that all lanes were empty.
+    /// Last assigned queue position at the last probe (`last_place`), and when all lanes were last found empty (`empty_place`).
     last_place: Option<i64>,
     empty_place: Option<i64>,
     any_fair: bool,
-    /// Lane at which the last query over many lanes ended, and whether more lanes hold jobs.
+    /// Last lane that the previous query over many lanes returned (`cursor`), and whether further lanes hold jobs (`has_more`).
     cursor: i64,
     has_more: bool,
 }
 
-/// Lanes that a probe found to hold jobs, and the facts that can end an idle worker's sleep.
+/// Result of a probe: the lanes that hold jobs, and the conditions that can end an idle worker's sleep.
 pub(crate) struct ProbeResult {
-    /// Probed lanes that hold jobs.
+    /// Probed lanes with jobs.
     pub(crate) holding: Vec<i64>,
-    /// Whether lanes were probed at all.
+    /// Whether the probe checked lanes for jobs.
     pub(crate) is_probed: bool,
-    /// Whether new lanes were created.
+    /// Whether lanes have been created since the last query for new lanes.
     pub(crate) born: bool,
     /// Ids of the oldest running transaction and of the next transaction.
     pub(crate) horizon: (i64, i64),
@@ -69,26 +69,26 @@ pub(crate) struct ProbeResult {
     pub(crate) next_run: Option<Duration>,
 }
 
-/// Selection of the lanes to probe, among the lanes whose claimers must be notified.
+/// Selection of the lanes to probe. Only lanes whose claimers must be notified are probed.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Probe {
     pub(crate) when: ProbeMode,
-    /// Whether to ignore the floors.
+    /// Whether to ignore the floors and start at zero.
     pub(crate) from_zero: bool,
-    /// Whether to include lanes whose waiting keys have no permit. Jobs with other keys may have arrived.
+    /// Whether to include lanes in which no key with waiting jobs has a permit. Jobs with other keys may have arrived in these lanes.
     pub(crate) with_closed_keys: bool,
 }
 
-/// Condition for probing lanes.
+/// Condition under which a probe checks lanes for jobs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ProbeMode {
     Never,
-    /// Probe only if a place has been assigned since all lanes were empty.
+    /// Checks lanes only if a queue position has been assigned since all lanes were last found empty.
     IfPlacesTaken,
     Now,
 }
 
-/// Result of the probe query `glance.sql`.
+/// Result of the probe query `probe.sql`.
 #[derive(sqlx::FromRow)]
 struct ProbeRow {
     born: bool,
@@ -101,8 +101,8 @@ struct ProbeRow {
 }
 
 impl Lanes {
-    /// Creates the lanes of a worker. It serves the job types in `types`, each in all versions up to the given one, in `queues` or in all
-    /// queues.
+    /// Creates the lanes of a worker that serves `types` in `queues`. Each job type is served in all versions up to the given version.
+    /// Without `queues`, the worker serves all queues.
     pub(crate) fn new(types: &[(&'static str, u16)], fair: HashSet<&'static str>, queues: Option<Vec<String>>) -> Self {
         Self {
             types: types.iter().map(|(name, _)| *name).collect(),
@@ -124,7 +124,7 @@ impl Lanes {
         }
     }
 
-    /// Sets the job types with a lease per job.
+    /// Sets the job types with a separate lease for each job.
     pub(crate) fn leasing_each(mut self, transactional: HashSet<&'static str>) -> Self {
         self.track.transactional = transactional;
         self
@@ -135,22 +135,22 @@ impl Lanes {
         Self { batched, ..self }
     }
 
-    /// Returns whether a load of all lanes is due. Idle workers load all lanes as well.
+    /// Returns whether a load of all lanes is due, even if the worker is idle.
     pub(crate) fn is_refresh_overdue(&self) -> bool {
         Instant::now() >= self.full_refresh_at
     }
 
-    /// Forgets everything that is only valid on the last server. Another server assigns transaction ids differently. It may also lag
-    /// behind, so that jobs are below the floors.
+    /// Forgets all state that is valid only for the previous server. The next server may assign transaction ids differently. It may also
+    /// lag behind and have jobs below the floors.
     pub(crate) fn forget_server(&mut self) {
         (self.horizon, self.last_place, self.empty_place, self.cursor) = (None, None, None, i64::MIN);
         self.track.forget_floors();
     }
 
-    /// Loads new lanes. Periodically loads all lanes, which removes lanes that no longer exist. Returns whether there were new lanes.
+    /// Loads new lanes. Periodically loads all lanes and removes lanes that no longer exist. Returns whether there were new lanes.
     ///
     /// New lanes are recognized by transaction ids, which are meaningless after a restore or a failover that lost transactions. The
-    /// periodic load finds the lanes missed in such a case.
+    /// periodic load finds lanes that were missed for this reason.
     pub(crate) async fn refresh(&mut self, connection: &mut PgConnection, store: Store) -> sqlx::Result<bool> {
         let began = Instant::now();
         let horizon = self.horizon.as_ref().filter(|_| !self.is_refresh_overdue());
@@ -183,17 +183,18 @@ impl Lanes {
         Ok(any_new)
     }
 
-    /// Replaces the pauses, and updates which lanes are fair or paused.
+    /// Replaces the pause snapshot and updates which lanes are fair or paused.
     pub(crate) fn pause(&mut self, paused: Arc<PauseSnapshot>) {
-        // Lanes that are no longer paused have not been probed.
+        // Lanes that are no longer paused may hold jobs and have not been probed.
         (self.paused, self.empty_place) = (paused, None);
         self.mark_fair();
         self.mark_paused();
     }
 
-    /// Marks each lane as fair if its job type is fair, if it has jobs in fair queues, or if a keyed limit covers it.
+    /// Marks each lane as fair if its job type is fair, if it has jobs in fair queues, or if a keyed limit covers it. Lanes of
+    /// quarantined jobs and lanes that contain fair queues are never fair.
     fn mark_fair(&mut self) {
-        let lined: HashSet<i64> = self.track.lanes.values().filter(|lane| lane.lined).map(|lane| twin_of(lane.id)).collect();
+        let lined: HashSet<i64> = self.track.lanes.values().filter(|lane| lane.lined).map(|lane| paired_lane(lane.id)).collect();
         for lane in self.track.lanes.values_mut() {
             let is_keyed = || self.paused.limits_of(&lane.queue, lane.job_type).is_some_and(|under| under.keyed);
             lane.fair = !lane.solo && !lane.lined && (self.fair.contains(lane.job_type) || lined.contains(&lane.id) || is_keyed());
@@ -213,7 +214,7 @@ impl Lanes {
         self.groups.sort(open, &self.paused, |job_type| self.batched.contains(job_type));
     }
 
-    /// Probes everything that can end an idle worker's sleep, and finds the lanes that hold jobs.
+    /// Probes all conditions that can end an idle worker's sleep, and finds the lanes that hold jobs.
     pub(crate) async fn probe(&mut self, connection: &mut PgConnection, store: Store, probe: Probe) -> sqlx::Result<ProbeResult> {
         let mut is_probed = probe.when == ProbeMode::Now;
         self.has_more = false;
@@ -226,7 +227,8 @@ impl Lanes {
         }
         let mut holding = row.holding.unwrap_or_default();
         if is_probed {
-            // The place from before this probe is stored. The transaction of the current place may not have committed yet.
+            // Stores the last assigned queue position of the previous probe. The transaction that took the current position may not have
+            // committed yet.
             let are_empty = holding.is_empty() && !row.any_ready && !self.groups.any_is_active();
             self.empty_place = before.filter(|_| are_empty);
             if row.any_ready {
@@ -241,7 +243,7 @@ impl Lanes {
         let lanes = probe.and_then(|probe| self.lanes_to_probe(probe.with_closed_keys));
         let floor = |lane: &i64| if probe.is_some_and(|probe| probe.from_zero) { 0 } else { self.track.floor(*lane) };
         let floors: Vec<i64> = lanes.iter().flatten().map(floor).collect();
-        let statement = sqlx::query_as(store.sql(include_str!("../../sql/glance.sql")))
+        let statement = sqlx::query_as(store.sql(include_str!("../../sql/probe.sql")))
             .bind(&self.horizon)
             .bind(&self.stored)
             .bind(&self.queues)
@@ -251,41 +253,41 @@ impl Lanes {
         bounded(statement.fetch_one(connection)).await
     }
 
-    /// Returns the lanes to probe one by one, or `None` if a query must find them. Many lanes are probed one by one only if some are
-    /// waiting for permits, because a query would find the jobs of these lanes at every poll.
+    /// Returns the lanes to probe separately, or `None` if a single query finds the lanes with jobs instead. Many lanes are probed
+    /// separately only if some of them are waiting for permits. The query would find the jobs of these lanes at every poll.
     fn lanes_to_probe(&self, with_closed_keys: bool) -> Option<Vec<i64>> {
         let (are_few, are_very_many) = (!self.are_many(), self.track.lanes.len() > 10 * MANY);
         let is_probed = || self.open().filter(|lane| self.groups.awaits_notice(lane.id, with_closed_keys)).map(|lane| lane.id).collect();
         (are_few || (self.groups.any_is_shut() && !are_very_many)).then(is_probed)
     }
 
-    /// Returns the lanes that are not paused, including those of quarantined jobs.
+    /// Returns the lanes that are not paused, including lanes of quarantined jobs.
     pub(crate) fn open(&self) -> impl Iterator<Item = &Lane> {
         self.track.lanes.values().filter(|lane| !self.closed.contains(&lane.id))
     }
 
-    /// Returns the lanes of quarantined jobs, except those in which no job can start.
+    /// Returns the lanes of quarantined jobs, except lanes whose limits permit no start.
     pub(crate) fn quarantined(&self) -> impl Iterator<Item = &Lane> {
         self.open().filter(|lane| lane.solo && !self.groups.is_shut_to_all(lane.id))
     }
 
-    /// Returns whether the worker knows no lane.
+    /// Returns whether no lane is known.
     pub(crate) fn are_none(&self) -> bool {
         self.track.lanes.is_empty()
     }
 
-    /// Returns whether there are too many lanes to probe each one.
+    /// Returns whether there are too many lanes to probe each lane separately.
     pub(crate) fn are_many(&self) -> bool {
         self.track.lanes.len() - self.closed.len() > MANY
     }
 
-    /// Returns whether the last query left out lanes that hold jobs.
+    /// Returns whether the last query over many lanes omitted lanes that hold jobs.
     pub(crate) fn has_more_holding(&self) -> bool {
         self.has_more
     }
 
-    /// Finds lanes that hold jobs among many lanes, where probing each lane would cost more than the jobs. The query continues where the
-    /// last one ended, so that every lane is reached.
+    /// Finds the lanes with jobs by a single query, because probing many lanes separately would be expensive. Each query continues after
+    /// the last lane of the previous query, so every lane is reached.
     async fn scan(&mut self, connection: &mut PgConnection, store: Store) -> sqlx::Result<Vec<i64>> {
         for begin in [self.cursor, i64::MIN] {
             let statement = sqlx::query_scalar(store.sql(include_str!("../../sql/waiting.sql"))).bind(begin).bind(SCAN_LIMIT as i64);

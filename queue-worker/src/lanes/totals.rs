@@ -1,10 +1,10 @@
-//! Totals of a claim by lane: number of jobs, payload size, and lowest place.
+//! Totals of a claim by lane: number of jobs, payload size, and lowest queue position.
 
 use std::{collections::HashMap, sync::Arc};
 
 use super::{lane::Lane, lane_state::LaneState};
 
-/// Totals of one lane in a claim.
+/// Totals of a claim's jobs in one lane.
 pub(super) struct LaneTotals {
     pub(super) lane: i64,
     pub(super) lowest: i64,
@@ -32,7 +32,7 @@ impl LaneTotals {
     }
 }
 
-/// Totals of a claim by lane. Rows arrive grouped by lane, so the last lane is cached.
+/// Totals of a claim by lane. Rows arrive grouped by lane, so the position of the last lane is cached.
 #[derive(Default)]
 pub(super) struct TotalsByLane {
     pub(super) all: Vec<LaneTotals>,
@@ -52,7 +52,8 @@ impl TotalsByLane {
         &mut self.all[self.last]
     }
 
-    /// Records the payload size of each lane. If `begins_there`, also records the lowest place of each lane as its floor.
+    /// Records the mean payload size of each lane. If `begins_there`, also records the lowest queue position of each lane as its floor.
+    /// Lanes whose jobs came from fair queues get no floor.
     pub(super) fn record(self, lanes: &mut LaneState, in_lines: &[(i64, i64, i64)], begins_there: bool) {
         lanes.record_sizes(self.all.iter().map(|of| (of.lane, of.bytes / of.jobs)));
         let known = |lane: i64| in_lines.iter().any(|(other, ..)| *other == lane);

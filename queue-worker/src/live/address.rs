@@ -1,8 +1,8 @@
-//! Parses a database URL into one or several hosts and the requirements on the server. Does not connect.
+//! Parses a database URL into hosts and server requirements. Does not connect.
 //!
-//! The driver parses the URL of a single host. Lists of hosts and requirements on the server are parsed here, in the format of libpq:
-//! `postgres://user@one:5432,two:5433/name?target_session_attrs=read-write`. Unknown parameters are rejected, unlike by the driver, which
-//! ignores them.
+//! The driver parses the URL of a single host. This module parses lists of hosts and server requirements in the format of libpq:
+//! `postgres://user@one:5432,two:5433/name?target_session_attrs=read-write`. The driver ignores unknown parameters, but this module
+//! rejects them.
 
 mod foreign;
 
@@ -13,17 +13,17 @@ use sqlx::postgres::PgConnectOptions;
 use self::foreign::LibpqParameter;
 use crate::error::Error;
 
-/// Hosts of a database, with the requirements on the server.
+/// Hosts of a database, with the requirements on the host to use.
 #[derive(Clone)]
 pub(super) struct Address {
-    /// Hosts in the order of the URL. There is at least one.
+    /// Hosts in the order of the URL. Contains at least one host.
     pub(super) hosts: Vec<PgConnectOptions>,
     pub(super) wanted: TargetSession,
-    /// Timeout per host.
+    /// Connection timeout per host.
     pub(super) patience: Duration,
 }
 
-/// Requirement on the server, in the terms of libpq.
+/// Requirement on the server, as in libpq's `target_session_attrs`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum TargetSession {
     Any,
@@ -34,7 +34,7 @@ pub(super) enum TargetSession {
     PreferStandby,
 }
 
-/// State that a server reports.
+/// Role of a server, as reported by the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct ServerState {
     /// Whether the server is a standby.
@@ -43,11 +43,11 @@ pub(super) struct ServerState {
     pub(super) read_only: bool,
 }
 
-/// Default timeout per host. A server that does not respond within this time counts as unreachable.
+/// Default connection timeout per host. A host that does not respond within this time counts as unreachable.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 impl ServerState {
-    /// Returns the description shown to users.
+    /// Returns a description of the state for error messages.
     pub(super) fn text(self) -> &'static str {
         match self {
             Self { standby: true, .. } => "is a standby",
@@ -57,7 +57,7 @@ impl ServerState {
     }
 }
 
-/// Parameters that the driver supports, including the prefix of `options[..]`.
+/// Parameters that the driver supports. Parameters of the form `options[..]` are supported as well.
 const DRIVERS: [&str; 18] = [
     "application_name",
     "dbname",
@@ -79,13 +79,14 @@ const DRIVERS: [&str; 18] = [
     "user",
 ];
 
-/// Parameters that name a file: first with root certificates, then with the client's certificate or key.
+/// Parameters that name a file. `ROOTS` contains the parameters for root certificates. `OWN` contains the parameters for the client's
+/// certificate and key.
 const ROOTS: [&str; 3] = ["sslrootcert", "ssl-root-cert", "ssl-ca"];
 const OWN: [&str; 4] = ["sslcert", "ssl-cert", "sslkey", "ssl-key"];
 
 const MODES: [&str; 6] = ["disable", "allow", "prefer", "require", "verify-ca", "verify-full"];
 
-/// Parameter names as shown in error messages. A parameter with two names is listed under its libpq name.
+/// Known parameters, as listed in error messages. A parameter with two names is listed under its libpq name.
 const KNOWN: &str = "host, port, dbname, user, password, target_session_attrs, connect_timeout, application_name, options, sslmode, sslrootcert, \
     sslcert, sslkey, hostaddr and statement-cache-capacity";
 
@@ -113,12 +114,12 @@ impl TargetSession {
         }
     }
 
-    /// Returns whether another server is preferred to a server in the given state.
+    /// Returns whether a server in another state would be preferred to a server in the given state.
     pub(super) fn prefers_other(self, state: ServerState) -> bool {
         self == Self::PreferStandby && !state.standby
     }
 
-    /// Returns whether only one server at a time can qualify. If two servers qualify, the most recently promoted one is used.
+    /// Returns whether only one server should qualify at a time. If several servers qualify, the most recently promoted server is used.
     pub(super) fn is_one(self) -> bool {
         matches!(self, Self::ReadWrite | Self::Primary)
     }
@@ -129,12 +130,12 @@ impl Address {
     ///
     /// # Errors
     ///
-    /// Error messages contain no part of the URL except the name of a parameter or the path of a file. These are shown only where they
-    /// cannot be part of a password.
+    /// Returns an error if the URL is invalid. The error message contains no part of the URL except for parameter names and file paths.
+    /// Names and paths are shown only if they cannot be part of a password.
     pub(super) fn read(url: &str) -> Result<Self, Error> {
         let rest = url.strip_prefix("postgres://").or_else(|| url.strip_prefix("postgresql://"));
-        // The driver accepts any text with a colon as a URL. Without a scheme, or with an unescaped `/` or `#` in the password, it would
-        // take parts of the password for a host or database and show them in errors.
+        // The driver accepts any text with a colon as a URL. If the URL has no scheme, or the password has an unescaped `/` or `#`, the
+        // driver would take parts of the password for a host or database. Errors would then show these parts.
         let (place, query) = rest.map(|rest| rest.split_once('?').unwrap_or((rest, ""))).ok_or_else(no_url)?;
         let (authority, name) = place.split_once('/').unwrap_or((place, ""));
         if place.contains('#') || query.contains('#') || name.contains('@') {
@@ -152,27 +153,27 @@ impl Address {
             let at = if authority.contains('@') { "@" } else { "" };
             let url = format!("postgres://{user}{at}{}/{name}?{}", parts.host(nth), parts.query(nth));
             let host = PgConnectOptions::from_str(&url)?;
-            // The driver would resolve the brackets as a part of the host name.
+            // The driver would treat the brackets of an IPv6 address as a part of the host name.
             let bare = host.get_host().strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).map(ToOwned::to_owned);
             Ok(bare.into_iter().fold(host, |host, bare| host.host(&bare)))
         });
         let hosts = each.collect::<Result<Vec<_>, Error>>()?;
-        // Workers and producers need a host that accepts writes, so this is the default if there are several hosts.
+        // If there are several hosts, the default requires a host that accepts writes, because workers and producers write.
         let default = if hosts.len() > 1 { TargetSession::ReadWrite } else { TargetSession::Any };
         Ok(Self { hosts, wanted: parts.wanted.unwrap_or(default), patience: parts.patience.unwrap_or(PATIENCE) })
     }
 }
 
-/// Parts of a URL that may be given several times.
+/// Parts of a URL, collected from its authority part and its parameters.
 #[derive(Default)]
 struct UrlParts<'a> {
     /// Hosts from the authority part of the URL.
     hosts: Vec<&'a str>,
     /// Values of the parameters `host`, `hostaddr` and `port`.
     named: Vec<(&'a str, Vec<&'a str>)>,
-    /// Parameters that apply to all hosts.
+    /// Driver parameters that apply to all hosts.
     others: Vec<&'a str>,
-    /// Replacements for parameters that the driver does not support.
+    /// Driver parameters that replace parameters without driver support.
     means: Vec<String>,
     wanted: Option<TargetSession>,
     patience: Option<Duration>,
@@ -183,7 +184,7 @@ impl<'a> UrlParts<'a> {
         let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
         match key {
             "target_session_attrs" => self.wanted = Some(TargetSession::read(value)?),
-            // In libpq, 0 means no timeout. Here, the default timeout is used instead.
+            // In libpq, 0 means no timeout. This module uses the default timeout instead.
             "connect_timeout" => match value.parse::<u64>() {
                 Ok(seconds @ 0..=3600) => self.patience = (seconds > 0).then(|| Duration::from_secs(seconds)),
                 _ => return wrong("connect_timeout must be a number of seconds from 0 to 3600"),
@@ -212,8 +213,8 @@ impl<'a> UrlParts<'a> {
         Ok(())
     }
 
-    /// Checks files that the driver will need, because the driver does not report which file is missing. A value that is not a path may be
-    /// a key, and is not shown.
+    /// Checks that the certificate and key files exist, because the driver does not report which file is missing. A value that is not a
+    /// path may be a key and is not shown.
     fn check_files(&self) -> Result<(), Error> {
         let pairs = || self.others.iter().copied().chain(self.means.iter().map(String::as_str)).filter_map(|pair| pair.split_once('='));
         let mode = pairs().rfind(|(key, _)| ["sslmode", "ssl-mode"].contains(key)).map_or("", |(_, mode)| mode);
@@ -234,7 +235,7 @@ impl<'a> UrlParts<'a> {
         Ok(())
     }
 
-    /// Returns the number of hosts. Each list must have either one entry, or one entry per host.
+    /// Returns the number of hosts. Each list of hosts or ports must have either one entry or one entry per host.
     fn count(&self) -> Result<usize, Error> {
         let lists = || std::iter::once(&self.hosts).chain(self.named.iter().map(|(_, list)| list));
         let most = lists().map(Vec::len).max().unwrap_or(1);
@@ -247,7 +248,8 @@ impl<'a> UrlParts<'a> {
         Ok(most)
     }
 
-    /// Returns a host of the authority part. Without a host there, the driver accepts no user, not even from a parameter.
+    /// Returns the authority part's host with the index `nth`. Returns `localhost` if a parameter names the host instead, because the
+    /// driver accepts a user only together with a host.
     fn host(&self, nth: usize) -> &'a str {
         let host = self.hosts.get(nth).or(self.hosts.first()).copied().unwrap_or_default();
         let is_named = self.named.iter().any(|(key, _)| *key != "port");
@@ -261,7 +263,7 @@ impl<'a> UrlParts<'a> {
     }
 }
 
-/// Splits a list at its commas, which may be escaped.
+/// Splits a list at its commas, which may be percent-encoded.
 fn list(value: &str) -> Vec<&str> {
     value.split(',').flat_map(|part| part.split("%2C")).flat_map(|part| part.split("%2c")).collect()
 }

@@ -1,4 +1,4 @@
-//! Notices for a claimer, for example that jobs may be ready or that a permit may be free. Pure: no database access.
+//! Notices that wake a claimer, for example because jobs may be ready or a permit may be free. Performs no I/O.
 
 use std::{
     collections::HashSet,
@@ -11,42 +11,42 @@ use std::{
 use tokio::sync::Notify;
 use uuid::Uuid;
 
-/// Notices for the claimer of one group of lanes, and the claimer's published state.
+/// Pending notices for the claimer of a lane group, and the claimer's state as seen by other tasks.
 #[derive(Debug, Default)]
 pub(crate) struct ClaimHint {
-    /// Limits that cover the claimer's lanes.
+    /// Ids of the limits that cover the claimer's lanes.
     gates: Arc<[i64]>,
     notify: Arc<Notify>,
     notice: Mutex<ClaimNotice>,
     state: AtomicU8,
-    /// Whether the claimer's last claim failed. Not used if limits cover the lanes.
+    /// Whether the claimer's last claim failed. Used only if no limit covers the lanes.
     pub(crate) fails: AtomicBool,
 }
 
-/// Notices since the claimer last read them.
+/// Notices that arrived since the claimer last took them.
 #[derive(Debug, Default)]
 pub(crate) struct ClaimNotice {
-    /// Whether the claimer's lanes may hold jobs. The lanes listed in `lanes` probably do.
+    /// Whether the claimer's lanes may hold jobs. The lanes in `lanes` probably hold jobs.
     pub(crate) jobs: bool,
     pub(crate) lanes: Vec<i64>,
     /// Whether a permit may be free.
     pub(crate) room: bool,
-    /// Whether jobs started too late under a rate limit of the claimer.
+    /// Whether jobs missed their start deadline under a rate limit of the claimer.
     pub(crate) late: bool,
-    /// Leases with finished jobs that held permits.
+    /// Leases whose finished jobs held permits.
     pub(crate) freed: HashSet<Uuid>,
 }
 
-/// State of a claimer as published to other tasks.
+/// Claimer state, as seen by other tasks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ClaimerState {
-    /// The claimer is claiming or waiting for slots.
+    /// The claimer is claiming jobs or waiting for free slots.
     Active,
     /// All lanes were empty. The claimer is waiting for a notice of jobs.
     Resting,
     /// No permit is free for any job of the claimer's lanes.
     Shut,
-    /// No permit is free for any waiting key.
+    /// No permit is free for any key with waiting jobs. Jobs with other keys may still start.
     ShutByKey,
 }
 
@@ -71,7 +71,7 @@ impl ClaimHint {
         self.notify.notify_one();
     }
 
-    /// Notifies the claimer that its lanes may hold jobs, at least the given ones. A resting claimer becomes active.
+    /// Notifies the claimer that its lanes may hold jobs. The lanes in `lanes` probably hold jobs. A resting claimer becomes active.
     pub(crate) fn notify_jobs(&self, lanes: impl Iterator<Item = i64>) {
         if self.state() == ClaimerState::Resting {
             self.set_state(ClaimerState::Active);
@@ -82,7 +82,7 @@ impl ClaimHint {
         });
     }
 
-    /// Takes the notices that arrived since the last call.
+    /// Returns the notices that arrived since the last call and clears them.
     pub(crate) fn take(&self) -> ClaimNotice {
         std::mem::take(&mut self.notice())
     }
@@ -100,7 +100,7 @@ impl ClaimHint {
         self.state.store(state as u8, Relaxed);
     }
 
-    /// Publishes that the claimer is resting, unless a notice is pending. Returns whether the claimer is resting.
+    /// Sets the state to resting, unless a notice of jobs or permits is pending. Returns whether the claimer is resting.
     pub(crate) fn rest(&self) -> bool {
         let notice = self.notice();
         let rests = !notice.jobs && !notice.room;

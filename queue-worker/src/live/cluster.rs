@@ -1,4 +1,5 @@
-//! Follows the node of a distributed store. The worker's pools are redirected to that node, and redirected again when the store moves.
+//! Tracks which node of a Citus cluster holds a distributed store. When the store moves to another node, the worker's pools are
+//! redirected to that node.
 
 use std::time::Duration;
 
@@ -15,28 +16,31 @@ use tokio::time::{sleep, timeout};
 use super::{Engine, Loop, StoreConnection, bounded, dial::is_same_place, fresh::PoolFreshness, store_connection::wait_for_move};
 use crate::error::{Error, warn_throttled};
 
-/// Pools that lead to nodes of a cluster.
+/// Connection pools for the nodes of a cluster.
 pub(crate) struct Cluster {
-    /// Pool to the store's node, used by handlers and by the worker.
+    /// Pool for the node that holds the store. Handlers and the worker use this pool.
     owner: PgPool,
-    /// Pool to the coordinator, which creates and drops tables.
+    /// Pool for the coordinator, which creates and drops tables.
     coordinator: PgPool,
-    /// Store with statements for its node.
+    /// Store with statements that are adapted to the store's node.
     store: Store,
     fresh: PoolFreshness,
-    /// Pool to any node. Every node knows the store's node.
+    /// Pool for the node in the program's URL. Every node knows which node holds the store.
     any: PgPool,
     at: ClusterNode,
 }
 
-/// Interval between checks for undelivered notifications. A producer on another node waits for half of the interval on average.
+/// Interval between checks for undelivered notifications from other nodes. On average, such a notification is delayed by half the
+/// interval.
 const RELAY: Duration = Duration::from_millis(60);
 
-/// Interval between queries for the store's node. A statement that is rejected because the store has moved triggers a query immediately.
+/// Interval between queries for the node that holds the store. If a statement is rejected because the store has moved, the query runs
+/// immediately.
 const BEAT: Duration = Duration::from_millis(200);
 
 impl Cluster {
-    /// Redirects both pools to the store's node if the store is distributed, and adapts the statements.
+    /// Redirects the handlers' pool and the worker's pool to the node that holds the store, and adapts the store's statements. Returns
+    /// `None` if the store is not distributed.
     pub(crate) async fn find(
         link: &mut StoreConnection,
         (theirs, any): (&mut PgPool, &mut PgPool),
@@ -45,7 +49,7 @@ impl Cluster {
         let found = bounded(locate(link.get().await?, *of)).await;
         let Some(StoreLocation { node: at, coordinator, store }) = link.note(found)? else { return Ok(None) };
         let (fresh, requested) = (PoolFreshness::default(), any.connect_options());
-        // The freshness check also applies to the connections of handlers.
+        // After a move, connections to the old node are not lent to handlers either.
         let owner = fresh.lend_tested(theirs.options().clone()).connect_lazy_with(led_to(&at, &theirs.connect_options(), &requested)?);
         let coordinator = PgPoolOptions::new().max_connections(1).connect_lazy_with(coordinator.lead((*requested).clone())?);
         tracing::info!(node = %at, "the store is distributed: works on the node that it is on");
@@ -54,8 +58,8 @@ impl Cluster {
         Ok(Some(cluster))
     }
 
-    /// Follows the store until the engine ends, and delivers notifications that producers on other nodes have left on the store's node.
-    /// Returns a connection to the coordinator.
+    /// Follows the store to its current node until the engine ends. Also delivers notifications that producers on other nodes have left
+    /// on the store's node. Returns a connection to the coordinator.
     pub(crate) fn follow(self, engine: &Engine) -> StoreConnection {
         let days = StoreConnection::new(&self.coordinator, "days");
         let link = StoreConnection::new(&self.owner, "relay").relaxed().impatient();
@@ -67,10 +71,10 @@ impl Cluster {
 
     async fn go_along(self) {
         let Self { owner, coordinator, store, fresh, any, mut at } = self;
-        // There are two routes for this query, because the node in use may have failed.
+        // If the query fails, the next query uses the other pool, because the node of the failed pool may be down.
         let mut ways = [(StoreConnection::new(&any, "place"), any), (StoreConnection::new(&coordinator, "place"), coordinator)];
         while !owner.is_closed() {
-            // Rejected statements are retried until the store's new node is known, so nothing is lost between two queries.
+            // Statements rejected between two queries are not lost. They are retried until the store's new node is known.
             let _ = timeout(BEAT, wait_for_move()).await;
             let (link, requested) = &mut ways[0];
             let found = match link.get().await {
@@ -116,7 +120,7 @@ async fn relay_all(mut link: StoreConnection, store: Store) {
 
 /// Returns the options `theirs` with the host of `node`.
 fn led_to(node: &ClusterNode, theirs: &PgConnectOptions, requested: &PgConnectOptions) -> sqlx::Result<PgConnectOptions> {
-    // The options `theirs` may lead to a pooler.
+    // The options `theirs` may lead to a pooler in front of this node.
     let from = if node.is_here() && !is_same_place(theirs, requested) { requested } else { theirs };
     node.lead(from.clone())
 }

@@ -1,5 +1,5 @@
-//! Configuration of a worker: a struct with the settings listed in `settings`, and the ranges of their values. The defaults suit most
-//! programs.
+//! Configuration of a worker. [`Config`] contains the settings listed in `settings`, and [`Config::check`] verifies their ranges. The
+//! defaults suit most programs.
 
 use std::time::Duration;
 
@@ -16,15 +16,15 @@ macro_rules! config {
         pub struct Config {
             /// Store that contains the worker's jobs. Default: the schema `queue`.
             pub store: Store,
-            /// Queues to serve, each with its own concurrency. Default: empty, which serves every queue that contains jobs of the worker's
-            /// types.
+            /// Queues to serve, with the concurrency of each queue. If empty, the worker serves every queue that contains jobs of its
+            /// types. Default: empty.
             pub queues: Vec<(String, usize)>,
             /// Whether the commit of a verdict waits for the disk. Default: [`Durability::Full`], which waits. With
-            /// [`Durability::Relaxed`], a crash of the database server may lose the last verdicts, and the jobs run again.
+            /// [`Durability::Relaxed`], a crash of the database server may lose the last verdicts. The affected jobs then run again.
             pub durability: Durability,
-            /// Relation between the span of an attempt and the span of the enqueue. Default: a link.
+            /// Relation of an attempt's tracing span to the span of the enqueue. Default: a link.
             pub trace: TraceRelation,
-            /// Divisor of intervals that the worker's own clock measures. Tests set it to avoid waiting for minutes.
+            /// Divisor of the intervals that the worker measures by its local clock. Tests set it to avoid waiting for minutes.
             #[doc(hidden)]
             pub pace: u32,
             $($(#[$attribute])* pub $name: $type,)*
@@ -43,11 +43,11 @@ fn host() -> String {
     hostname::get().map_or_else(|_| "worker".to_owned(), |name| name.to_string_lossy().into_owned())
 }
 
-/// Number of process crashes during its attempts after which a job becomes a dead letter.
+/// Number of process crashes during attempts of a job after which the job becomes a dead letter.
 pub(crate) const MOST_CRASHES: i16 = 3;
 
-/// Accepted values of `retention`, as shown in errors. Each day of history has five tables, which every statement over the whole history
-/// opens.
+/// Accepted values of `retention`, as shown in errors. Each day of history has five tables, and every statement over the whole history
+/// opens all of them.
 const RETENTIONS: &str = "1s to 100d, as each day of history slows statements down; a job type with few jobs is kept for longer by its own \
                           `retain = \"400d\"`, dead letters by `dead_retention`";
 
@@ -58,13 +58,13 @@ const MOST_CONCURRENCY: usize = 10_000;
 const MOST_NAME: usize = 200;
 
 impl Config {
-    /// Returns the served queues as text, such as `mail=20,web=5`, or `any`.
+    /// Returns the served queues as text, such as `mail=20,web=5`. Returns `any` if all queues are served.
     pub(crate) fn served(&self) -> String {
         let named: Vec<String> = self.queues.iter().map(|(queue, concurrency)| format!("{queue}={concurrency}")).collect();
         if named.is_empty() { "any".to_owned() } else { named.join(",") }
     }
 
-    /// Checks that every setting is within its range.
+    /// Checks that all settings are valid.
     pub(crate) fn check(&self) -> Result<(), Error> {
         range("concurrency", &self.concurrency, 1..=MOST_CONCURRENCY, "1 to 10000")?;
         for (at, (queue, concurrency)) in self.queues.iter().enumerate() {
@@ -109,7 +109,7 @@ impl std::fmt::Display for ShownDuration {
         const UNITS: [(u64, &str); 5] = [(31_557_600, " years"), (86_400, "d"), (3600, "h"), (60, "m"), (1, "s")];
         let seconds = self.0.as_secs();
         match UNITS.iter().find(|(unit, _)| (seconds >= *unit || *unit == 1) && seconds.is_multiple_of(*unit)) {
-            // Durations of more than a year are shown in whole years.
+            // Durations of a year or more are shown in whole years.
             _ if seconds >= UNITS[0].0 => write!(f, "{}{}", seconds / UNITS[0].0, UNITS[0].1),
             Some((unit, name)) if self.0.subsec_nanos() == 0 => write!(f, "{}{name}", seconds / unit),
             _ => write!(f, "{:?}", self.0),

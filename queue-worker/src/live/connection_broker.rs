@@ -1,8 +1,8 @@
 //! Shared connections. A loop borrows a connection for a statement or a transaction and then returns it.
 //!
-//! A single worker has as many connections as its loops need at the same time, because most loops are rarely active. The connections for
-//! many stores serve the loops of all stores. Each store may use only a few connections at the same time, so that a store with hanging
-//! statements does not starve other stores.
+//! A worker of a single store opens only as many connections as its loops use at the same time. Most loops are rarely active. With many
+//! stores, the loops of all stores share one set of connections. Each store can use only a few of them at the same time, so a store with
+//! hanging statements does not starve the other stores.
 
 use std::{
     sync::{
@@ -31,23 +31,23 @@ pub(crate) struct ConnectionBroker {
     most: Mutex<usize>,
     room: Arc<Semaphore>,
     idle_connections: Mutex<IdleConnections>,
-    /// Notifier of returned connections.
+    /// Wakes borrowers that are waiting for a returned connection.
     returned: Notify,
-    /// Number of connections found dead. After a dead connection, information from earlier connections may be about another server.
+    /// Number of detected connection failures. After a failure, information from earlier connections may come from another server.
     deaths: AtomicU64,
 }
 
-/// Handle of one store or worker to the shared connections, with its permits.
+/// Handle to the shared connections, with the permits of one store or worker.
 #[derive(Clone)]
 pub(crate) struct Borrower {
     exchange: Arc<ConnectionBroker>,
-    /// Permits for loops that only claim.
+    /// Permits for claims without limits.
     claims: Arc<Semaphore>,
-    /// Permits for claims under limits, which wait for locks.
+    /// Permits for claims under limits, which may wait for locks.
     limits: Arc<Semaphore>,
-    /// Permits for everything except claims and settles.
+    /// Permits for statements other than claims and settles.
     rest: Arc<Semaphore>,
-    /// Permits for slow statements.
+    /// Permits for slow statements: pruning, and scans for jobs that were committed late.
     slow: Arc<Semaphore>,
     number: u64,
 }
@@ -62,32 +62,32 @@ pub(super) struct BorrowedConnection {
     pub(super) is_fresh: bool,
 }
 
-/// Terms of a loan: whether the connection accepts settings, and the permits that the loan occupies.
+/// Terms of a loan: whether the connection accepts settings, and the permits that the loan holds.
 pub(super) struct LoanTerms {
-    /// Whether the borrower's settings can be set. They cannot behind a pooler that ignores our settings: setting them would affect the
-    /// next client of its server connection.
+    /// Whether the borrower's settings can be set on the connection. Behind a pooler, the settings could leak to the next client of the
+    /// server connection.
     takes_settings: bool,
     made: ConnectionCounter,
     _permits: Permits,
 }
 
-/// Permits for a connection: of the borrower's kind, and of the total number.
+/// Permits that a loan holds: permits of the borrower's kind, and one permit of the whole set.
 type Permits = (Vec<OwnedSemaphorePermit>, OwnedSemaphorePermit);
 
-/// Maximum number of connections per store at the same time.
+/// Maximum number of connections that a store can use at the same time.
 const EACH: usize = 4;
 
 /// Maximum number of prepared statements cached per connection.
 const STATEMENTS: usize = 500;
 
-/// Names of the settings in which loops differ.
+/// Names of the settings that differ between borrowers.
 const DIFFERENT: [&str; 3] = ["synchronous_commit", "lock_timeout", "statement_timeout"];
 
 /// Default lock timeout on shared connections.
 const LOCKED: &str = "2s";
 
 impl ConnectionBroker {
-    /// Creates a set of up to `most` connections for many stores.
+    /// Creates a set of up to `most` connections, shared by many stores.
     pub(crate) fn new(purpose: &'static str, most: usize) -> Arc<Self> {
         Self::of(purpose, most, false)
     }
@@ -105,8 +105,8 @@ impl ConnectionBroker {
         })
     }
 
-    /// Creates the set of connections of a single worker, with at least two connections. With three connections, hanging statements still
-    /// leave one for claims and one for settles. With two, they leave one for both.
+    /// Creates the set of connections for a single worker, with at least two connections. With three or more connections, hanging
+    /// statements leave at least one connection for claims and one for settles. With two connections, they leave one connection for both.
     pub(crate) fn of_one_worker(most: usize) -> Borrower {
         let most = most.max(2);
         let at_once = |permits: usize| Arc::new(Semaphore::new(permits.max(1)));
@@ -115,17 +115,18 @@ impl ConnectionBroker {
         Borrower { exchange: Self::of("loops", most, true), claims, limits, rest, slow, number: 0 }
     }
 
-    /// Raises the maximum number of connections to `most`.
+    /// Raises the maximum number of connections to `most`. A higher maximum is kept.
     pub(crate) fn raise_limit(&self, most: usize) {
         let mut before = self.most.lock().unwrap_or_else(PoisonError::into_inner);
         self.room.add_permits(most.saturating_sub(*before));
         *before = most.max(*before);
     }
 
-    /// Returns a handle for the store with the given number. If there are more than two connections, a single store cannot use all of them.
+    /// Returns a handle for the store with the given number. If there are more than two connections, a single store cannot use all of
+    /// them.
     pub(crate) fn borrower(self: &Arc<Self>, number: u64) -> Borrower {
         let own = Arc::new(Semaphore::new(self.most().saturating_sub(2).clamp(2, EACH)));
-        // All kinds of statements of a store share the same permits.
+        // The statements of a store share one set of permits, regardless of their kind.
         let [claims, limits, rest, slow] = std::array::from_fn(|_| Arc::clone(&own));
         Borrower { exchange: Arc::clone(self), claims, limits, rest, slow, number }
     }
@@ -138,7 +139,8 @@ impl ConnectionBroker {
         self.idle_connections.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns the best idle connection for a borrower, or the counter for a new connection to open.
+    /// Returns the best idle connection for the borrower. Returns `Err` if the borrower must open a new connection. The returned guard
+    /// counts the new connection.
     async fn take(&self, by: BorrowerId, settings: &Settings, now: &PgConnectOptions) -> Result<Box<IdleConnection>, ConnectionCounter> {
         let until = Instant::now() + BorrowerKind::of(by.1).patience();
         loop {
@@ -195,7 +197,7 @@ impl Borrower {
         Ok(lent)
     }
 
-    /// Waits for the permits that a connection of this kind needs.
+    /// Waits for the permits that a borrower of the given kind needs.
     async fn permits(&self, part: BorrowerKind) -> sqlx::Result<Permits> {
         let kinds: &[_] = match part {
             BorrowerKind::Settle if self.exchange.of_one => &[],
@@ -216,7 +218,7 @@ impl Borrower {
         self.exchange.deaths.load(SeqCst)
     }
 
-    /// Records a dead connection and drops idle connections. These may be dead as well and would time out one by one.
+    /// Records a connection failure and drops the idle connections. These connections may be dead as well, and would time out one by one.
     pub(super) fn record_death(&self, deaths: u64) {
         let is_first = self.exchange.deaths.compare_exchange(deaths, deaths + 1, SeqCst, SeqCst).is_ok();
         if is_first {
@@ -239,7 +241,7 @@ impl Borrower {
     }
 }
 
-/// Builds the statement that sets the application name and all settings in which connections differ.
+/// Builds the statement that sets the application name (if given) and all settings that differ between borrowers.
 fn setting(settings: &Settings, name: Option<&str>) -> String {
     let one = |name: &str| match settings.iter().rev().find(|(known, _)| *known == name) {
         Some((_, value)) => format!("set {name} = '{value}'"),
@@ -281,6 +283,6 @@ mod tests {
         let settings = vec![("synchronous_commit", "off"), ("lock_timeout", "250ms"), ("statement_timeout", "10s")];
         let set = "set synchronous_commit = 'off'; set lock_timeout = '250ms'; set statement_timeout = '10s'";
         assert_eq!(setting(&settings, None), set);
-        assert_eq!(setting(&settings, Some("tell")), format!("{set}; set application_name = 'queue-worker tell'"));
+        assert_eq!(setting(&settings, Some("waiters")), format!("{set}; set application_name = 'queue-worker waiters'"));
     }
 }

@@ -1,5 +1,5 @@
-//! Connections to the database, which is either configured by a URL or the embedded server. This module creates the pool shared with
-//! handlers, and `store_connection` creates the worker's own connections.
+//! Connections to a database that is configured by a URL or runs on the embedded server. This module creates the pool shared with
+//! handlers. The module `store_connection` creates the worker's own connections.
 
 use std::{fmt, time::Duration};
 
@@ -16,7 +16,7 @@ use super::{
 };
 use crate::error::Error;
 
-/// Connection pool, with the embedded server if the pool connects to that server.
+/// Connection pool for a database, together with the embedded server if the database runs on it.
 ///
 /// ```no_run
 /// # async fn example() -> Result<(), queue_worker::Error> {
@@ -29,23 +29,23 @@ use crate::error::Error;
 /// # Ok(()) }
 /// ```
 ///
-/// A URL may name several hosts, such as `postgres://app@one,two:5433/app`. The pool connects to the host that accepts writes, and switches
-/// to another host when that host takes over. See `docs/ADDRESSES.md`.
+/// A URL may name several hosts, such as `postgres://app@one,two:5433/app`. The pool connects to the host that accepts writes. After a
+/// failover, the pool switches to the new primary. See `docs/ADDRESSES.md`.
 #[must_use = "an embedded server stops when its last user is dropped"]
 pub struct Database {
     pool: PgPool,
-    /// Database connected directly to the server, if the main pool connects through a pooler.
+    /// Direct connections to the server, if the main pool connects through a pooler.
     direct: Option<Box<Self>>,
     #[cfg(all(feature = "cli", feature = "dashboard"))]
     wanted: super::address::TargetSession,
-    /// Pools that follow the current host. `None` for a URL with a single host.
+    /// Pools that are redirected when another host becomes the current host. `None` for a URL with a single host.
     #[cfg(all(feature = "cli", feature = "dashboard"))]
     pools: Option<Pools>,
     #[cfg(feature = "embedded")]
     embedded: Option<queue_embedded::Embedded>,
 }
 
-/// Options of a [`Database`]: URLs, size of the pool, and behavior on a standby. Created by [`Database::options`].
+/// Options of a [`Database`]: URLs, pool size, and behavior on a standby. Created by [`Database::options`].
 ///
 /// ```no_run
 /// # async fn example() -> Result<(), queue_worker::Error> {
@@ -62,21 +62,21 @@ pub struct DatabaseOptions {
     on_standby: OnStandby,
 }
 
-/// Default size of the pool. The pool is for handlers, which are usually waiting for other services.
+/// Default pool size. The pool serves handlers, which spend most of their time waiting for other services.
 const POOL_SIZE: u32 = 20;
 
-/// Size of a pool that connects directly to the server. Its users open connections of their own.
+/// Size of the pool for direct connections. The users of this pool open separate connections of their own.
 const DIRECT_POOL_SIZE: u32 = 4;
 
-/// Timeout for returning connections in use when a pool is closed.
+/// Maximum time that closing a pool waits for connections in use.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 impl Database {
-    /// Connects to the database at `DATABASE_URL`. The variable `QUEUE_POOL_SIZE` sets the size of the pool.
+    /// Connects to the database at `DATABASE_URL`. The variable `QUEUE_POOL_SIZE` sets the pool size.
     ///
-    /// Without `DATABASE_URL`, the embedded server is started or joined. A release build does so only if `QUEUE_EMBEDDED` is `true`, so
-    /// that a deployment without `DATABASE_URL` fails. Unless `QUEUE_EMBEDDED` is `true`, a warning is logged that only this machine can
-    /// access the database.
+    /// Without `DATABASE_URL`, the embedded server is started or joined. A release build uses the embedded server only if
+    /// `QUEUE_EMBEDDED` is `true`, so a deployment without `DATABASE_URL` fails. Unless `QUEUE_EMBEDDED` is `true`, use of the embedded
+    /// server logs a warning that only this machine can access the database.
     ///
     /// # Errors
     /// Returns the errors of [`DatabaseOptions::connect`], [`Error::NoDatabase`], or [`Error::Config`] for a pool size that is not a
@@ -117,13 +117,13 @@ impl Database {
         Self::options().url(url).connect().await
     }
 
-    /// Returns the default options. They are completed by calls of their methods, and then used by [`DatabaseOptions::connect`].
+    /// Returns the default options. Set options with the methods of [`DatabaseOptions`], and then call [`DatabaseOptions::connect`].
     pub fn options() -> DatabaseOptions {
         DatabaseOptions::default()
     }
 
-    /// Connects to the database of the embedded server, which is started if necessary. The server stops when its last user closes or drops
-    /// it. The data is kept.
+    /// Connects to the database of the embedded server. Starts the server if necessary. The server stops when its last user closes or
+    /// drops its [`Database`]. The data is kept.
     ///
     /// # Errors
     /// Returns `Error::Embedded` with instructions if the server cannot be started, or [`Error::NoDatabase`] if this crate was built
@@ -140,7 +140,7 @@ impl Database {
             }
         }
         let (target, hosts) = (address.wanted, Hosts::new(address));
-        // The first connection is made without the pool. The pool would retry for half a minute and then report only a timeout.
+        // The first connection is made without the pool. The pool would retry for half a minute and then only report a timeout.
         let (found, fresh) = match on_standby {
             OnStandby::Exit => (hosts.find().await?, PoolFreshness::default()),
             OnStandby::Wait => (hosts.find_patiently().await?, PoolFreshness::default().patient()),
@@ -170,7 +170,8 @@ impl Database {
         })
     }
 
-    /// Creates another pool to the same database, which bypasses a pooler and follows the current host.
+    /// Creates another pool for the same database. If the main pool connects through a pooler, the new pool bypasses it. The new pool
+    /// also follows the current host.
     #[cfg(all(feature = "cli", feature = "dashboard"))]
     pub(crate) fn another_pool(&self, options: PgPoolOptions) -> PgPool {
         let Self { pool, wanted, pools, .. } = self.direct.as_deref().unwrap_or(self);
@@ -190,7 +191,7 @@ impl Database {
         Ok(Self { embedded: Some(server), ..database })
     }
 
-    /// Returns the pool. It can be used for enqueues, for [`Worker::new`](crate::Worker::new), and for the program's own tables.
+    /// Returns the pool. You can use the pool for enqueues, for [`Worker::new`](crate::Worker::new), and for your own tables.
     pub fn pool(&self) -> &PgPool {
         &self.pool
     }
@@ -215,7 +216,7 @@ impl Database {
         self.direct.as_ref().map_or(&self.pool, |direct| &direct.pool)
     }
 
-    /// Returns whether the database is on the embedded server.
+    /// Returns whether the database runs on the embedded server.
     pub fn is_embedded(&self) -> bool {
         #[cfg(feature = "embedded")]
         return self.embedded.is_some();
@@ -223,17 +224,17 @@ impl Database {
         false
     }
 
-    /// Applies the pending migrations of the store's schema. Returns the applied versions.
+    /// Applies the pending migrations of the store's schema. Returns the versions of the applied migrations.
     ///
     /// # Errors
-    /// Returns the errors of [`queue_core::migrate()`], or `Error::EmbeddedStore` if the embedded server contains a store that this release
-    /// cannot use.
+    /// Returns the errors of [`queue_core::migrate()`], or `Error::EmbeddedStore` if the embedded server contains a store that this
+    /// release cannot use.
     pub async fn migrate(&self, store: Store) -> Result<Vec<i32>, Error> {
         let mut connection = self.direct().acquire().await?;
         migrate(&mut connection, store).await.map_err(|error| self.placed(error))
     }
 
-    /// Adds the folder of the embedded server to an error about a store that this release cannot use.
+    /// Adds the embedded server's data directory to an error about a store that this release cannot use. Converts other errors unchanged.
     pub(crate) fn placed(&self, error: CoreError) -> Error {
         #[cfg(feature = "embedded")]
         if let (Some(server), CoreError::ForeignSchema { .. } | CoreError::ChangedMigration { .. }) = (&self.embedded, &error) {
@@ -244,8 +245,8 @@ impl Database {
         error.into()
     }
 
-    /// Closes the pools and leaves the embedded server. Waits up to ten seconds for connections in use. The database's hosts are no longer
-    /// followed.
+    /// Closes the pools, stops following the database's hosts, and detaches from the embedded server. Waits up to ten seconds for
+    /// connections in use.
     pub async fn close(self) {
         let all = async { tokio::join!(self.pool.close(), self.direct().close()) };
         let _ = timeout(PATIENCE, all).await;
@@ -292,25 +293,26 @@ impl DatabaseOptions {
         self
     }
 
-    /// Sets the URL for direct connections to the server, if the main URL leads to a transaction pooler. Default: the main URL.
+    /// Sets the URL for direct connections to the server, for use if the main URL leads to a transaction pooler. Default: the main URL.
     ///
-    /// Direct connections are used by everything that keeps a session: a worker's own connections, waiters for jobs, and migrations.
+    /// Direct connections serve users that keep a session: a worker's own connections, waiters for jobs, and migrations.
     pub fn direct_url(mut self, url: impl Into<String>) -> Self {
         self.direct_url = Some(url.into());
         self
     }
 
-    /// Sets the maximum number of connections in the pool, which handlers and the program share. Default: 20. The worker's own connections
+    /// Sets the maximum number of connections in the pool that handlers and the program share. Default: 20. The worker's own connections
     /// are not counted.
     pub fn pool_size(mut self, pool_size: u32) -> Self {
         self.pool_size = pool_size;
         self
     }
 
-    /// Sets the behavior if hosts respond but none qualifies for the URL. Default: [`OnStandby::Exit`], which returns an error.
+    /// Sets the behavior if hosts respond but none of them has the role that the URL requires. Default: [`OnStandby::Exit`], which
+    /// returns an error.
     ///
-    /// With [`OnStandby::Wait`], the pool connects to one of the hosts until another host qualifies. This is meant for programs that wait
-    /// for a host to qualify, as a [`Worker`](crate::Worker) does before it starts.
+    /// With [`OnStandby::Wait`], the pool connects to one of these hosts until a host has the required role. Use this option only in
+    /// programs that wait for the required role themselves, as a [`Worker`](crate::Worker) does before it starts.
     pub fn on_standby(mut self, on_standby: OnStandby) -> Self {
         self.on_standby = on_standby;
         self

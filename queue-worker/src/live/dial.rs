@@ -1,4 +1,4 @@
-//! Opens connections with the worker's settings, or without them if a pooler rejects them.
+//! Opens connections with the worker's session settings. A connection through a pooler that rejects the settings is opened without them.
 
 use std::{
     pin::pin,
@@ -14,20 +14,20 @@ use uuid::Uuid;
 use super::session::SETTINGS;
 use crate::error::warn_throttled;
 
-/// Warning that the worker's settings have no effect. Without the settings, statements are only slower, and notifications do not depend on
-/// them. Row security policies on a store's tables are detected when a worker starts. Policies created later do not make statements fail.
+/// Warning that the worker's settings have no effect. Without the settings, statements are slower, and row security policies created
+/// after the worker's start go undetected.
 pub(super) const POOLER: &str = "a pooler is in front of the database: the worker's settings have no effect, so plans may be slow and jobs are found by polling; \
     give the worker a direct connection";
 
-/// Interval at which a pending connection attempt checks whether the pool has been redirected.
+/// Interval at which a pending connection attempt checks whether the pool was redirected to another host.
 const ELSEWHERE: Duration = Duration::from_millis(200);
 
 /// Value that marks the sessions of this process.
 static MARK: LazyLock<String> = LazyLock::new(|| Uuid::new_v4().to_string());
 
-/// Connects to the pool's current host, and returns the connection with the options used. The attempt starts over if the pool is redirected
-/// in the meantime, because an attempt to connect to a lost host may never end. `statements` is the size of the cache for prepared
-/// statements.
+/// Connects to the pool's current host. Returns the pool's connection options and the connection. If the pool is redirected during the
+/// attempt, the attempt is restarted, because a connection attempt to a lost host may never end. `statements` is the capacity of the
+/// prepared-statement cache. `None` keeps the pool's capacity.
 pub(super) async fn connect_along(
     pool: &PgPool,
     (purpose, statements): (&str, Option<usize>),
@@ -51,13 +51,13 @@ pub(super) async fn connect_along(
     }
 }
 
-/// Returns the setting that marks our sessions.
+/// Returns the setting that marks the sessions of this process.
 pub(super) fn mark() -> (&'static str, &'static str) {
     ("queue.session", &MARK)
 }
 
-/// Returns whether the session started with the mark. Such a session is not shared with other clients, because a pooler rejects or drops
-/// the mark.
+/// Returns whether the session started with this process's mark. Such a session is not shared with other clients, because a pooler would
+/// have rejected or dropped the mark.
 pub(super) async fn is_marked(connection: &mut PgConnection) -> sqlx::Result<bool> {
     let query = format!("select pg_catalog.current_setting('queue.session', true) is not distinct from '{}'", *MARK);
     sqlx::raw_sql(AssertSqlSafe(query)).fetch_one(connection).await?.try_get(0)
@@ -76,13 +76,14 @@ async fn connect(to: &PgConnectOptions, purpose: &str, settings: &[(&'static str
     connected
 }
 
-/// Returns whether the settings are in effect. A pooler may drop settings silently.
+/// Returns whether the worker's settings are in effect on the connection. A pooler may drop settings silently.
 pub(super) async fn has_settings(connection: &mut PgConnection) -> sqlx::Result<bool> {
     let mode = "select pg_catalog.current_setting('plan_cache_mode') = 'force_generic_plan'";
     sqlx::raw_sql(mode).fetch_one(connection).await?.try_get(0)
 }
 
-/// Logs that a pooler rejects the settings. Every connection is rejected in the same way, so the warning is logged once a minute.
+/// Logs a warning that a pooler rejects the worker's settings, at most once a minute. Every connection through the pooler would otherwise
+/// repeat the warning.
 fn warn_of_pooler(error: &sqlx::Error) {
     static LAST: Mutex<Option<Instant>> = Mutex::new(None);
     let mut last = LAST.lock().unwrap_or_else(PoisonError::into_inner);
@@ -92,7 +93,7 @@ fn warn_of_pooler(error: &sqlx::Error) {
     }
 }
 
-/// Returns whether both options lead to the same host.
+/// Returns whether both sets of connection options have the same host, port and socket.
 pub(super) fn is_same_place(one: &PgConnectOptions, other: &PgConnectOptions) -> bool {
     (one.get_host(), one.get_port(), one.get_socket()) == (other.get_host(), other.get_port(), other.get_socket())
 }

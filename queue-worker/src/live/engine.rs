@@ -1,5 +1,5 @@
-//! Thread with a runtime of its own, for all tasks of a worker that handlers must not delay. A handler that blocks its thread blocks every
-//! other task of that thread.
+//! Dedicated thread and runtime for all tasks of a worker that handlers must not delay. A handler that blocks a thread also blocks all
+//! other tasks on the thread.
 
 use std::{io, thread, time::Duration};
 
@@ -11,14 +11,14 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::{Loop, LoopHealth};
 
-/// Thread of a worker's loops. The thread and all tasks on it end when this handle is dropped.
+/// Handle to the thread of a worker's loops. The thread and all tasks on the thread end when the handle is dropped.
 pub(crate) struct Engine {
     handle: Handle,
     loop_health: LoopHealth,
     _stop: Option<DropGuard>,
 }
 
-/// Interval at which the thread records that it is not blocked. Only health checks read the record.
+/// Interval at which the thread sets its time mark. An old mark tells health checks that the thread is blocked.
 const TICK: Duration = Duration::from_secs(1);
 
 impl Engine {
@@ -40,7 +40,7 @@ impl Engine {
         Ok(Self { handle, loop_health: LoopHealth::default(), _stop: Some(stop.drop_guard()) })
     }
 
-    /// Sets the health record to which the loops report.
+    /// Sets the health record to which the thread's loops report.
     pub(crate) fn with_health(self, loop_health: &LoopHealth) -> Self {
         Self { loop_health: loop_health.clone(), ..self }
     }
@@ -55,7 +55,7 @@ impl Engine {
     }
 
     /// Spawns a loop that runs until the worker stops. After a panic, the loop is restarted with a new future from `start`. An unexpected
-    /// end is recorded.
+    /// end is recorded in the health record.
     pub(crate) fn supervise<T: Send + 'static, F: Future<Output = T> + Send + 'static>(
         &self,
         which: Loop,

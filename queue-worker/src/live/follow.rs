@@ -1,6 +1,6 @@
-//! Follows the database when it moves. The current host is checked periodically. If it does not respond or accepts no writes, another host
-//! is searched for, and the pools are redirected. The worker's own connections reconnect on their next use, when they detect that their
-//! pool leads to another host.
+//! Follows the database when it moves to another host. The current host is checked periodically. If the current host does not respond or
+//! no longer qualifies, this module searches for another host and redirects the pools. The worker's dedicated connections detect the
+//! redirection and reconnect on their next use.
 
 use std::{
     sync::{Arc, Mutex, PoisonError},
@@ -17,25 +17,26 @@ use super::{
 };
 use crate::error::Error;
 
-/// Redirected pools, each with the freshness of its connections.
+/// Pools to redirect when the database moves to another host. Each pool has a record of which of its connections are still usable.
 #[derive(Clone, Default)]
 pub(super) struct Pools(Arc<Mutex<Vec<(PgPool, PoolFreshness)>>>);
 
-/// Interval between checks of the current host. It is half of the time within which a loss of the host must be detected.
+/// Interval between checks of the current host.
 const BEAT: Duration = Duration::from_millis(500);
 
-/// Timeout of a check.
+/// Timeout for checking a host and for closing a connection.
 const SILENCE: Duration = Duration::from_secs(2);
 
-/// Initial and maximum interval between searches while no host qualifies. The interval grows, because every process searches.
+/// Minimum interval between searches while no host qualifies. The interval grows during an outage, up to [`LONGEST`], to limit the load
+/// from searching processes. Jitter of up to half the interval is added or subtracted.
 const AGAIN: Duration = Duration::from_millis(200);
 const LONGEST: Duration = Duration::from_secs(1);
 
 /// Interval between log lines while no host qualifies.
 const WARNING_INTERVAL: Duration = Duration::from_secs(10);
 
-/// Interval between checks of the other hosts while the current host works. Another host may have been promoted without the current host
-/// noticing.
+/// Interval between checks of the other hosts while the current host works. Another host may have been promoted while the current host
+/// still considers itself the primary.
 const ROUND: Duration = Duration::from_secs(10);
 
 impl Pools {
@@ -57,7 +58,8 @@ impl Pools {
     }
 }
 
-/// Starts following the hosts until all pools are closed. A thread of its own does this, so that no blocking handler can delay it.
+/// Starts a dedicated thread that follows the database to other hosts until all pools are closed. On a shared thread, a blocking handler
+/// could delay the checks.
 pub(super) fn start(hosts: Hosts, pools: Pools, found: GoodHost) -> Result<(), Error> {
     let engine = Engine::start("queue hosts").map_err(|error| Error::Thread(error.to_string()))?;
     let handle = engine.handle().clone();
@@ -84,7 +86,8 @@ async fn follow(hosts: &Hosts, pools: &Pools, connection: PgConnection) {
             );
         }
         if let Some(found) = find_host(hosts, pools, well).await {
-            // If the host was not working, existing connections may predate a restart, so the pools are redirected even to the same host.
+            // A host that failed its check may have restarted and closed all connections. The pools are then redirected even if the
+            // search returns the same host.
             if found.nth != hosts.present() || !well {
                 pools.lead_to(&found);
                 hosts.set_present(found.nth);
@@ -101,7 +104,7 @@ async fn follow(hosts: &Hosts, pools: &Pools, connection: PgConnection) {
     }
 }
 
-/// Returns whether the current host responds and still qualifies.
+/// Returns whether the current host responds and still meets the requirements in the database URL.
 async fn is_well(hosts: &Hosts, present: &mut Option<PgConnection>) -> bool {
     let Some(connection) = present else { return false };
     let well = timeout(SILENCE, query_server_state(connection))
@@ -113,7 +116,8 @@ async fn is_well(hosts: &Hosts, present: &mut Option<PgConnection>) -> bool {
     well
 }
 
-/// Returns the host to use. If no host qualifies, the search continues, unless the current host works.
+/// Returns the host to use. If the current host works, searches only once and returns `None` if no host is found. Otherwise, repeats the
+/// search until a host qualifies. Returns `None` once all pools are closed.
 async fn find_host(hosts: &Hosts, pools: &Pools, well: bool) -> Option<GoodHost> {
     let (began, mut warned_at) = (Instant::now(), None::<Instant>);
     if well {

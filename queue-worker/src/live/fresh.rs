@@ -1,5 +1,5 @@
-//! Detects pool connections that are older than the last server change and must not be lent. A pool keeps a connection for half an hour. A
-//! connection to a former standby or to a former primary would reject every write.
+//! Detects pool connections that were opened before the last server change and must not be handed out. A pool keeps a connection for up
+//! to half an hour. Writes on such a connection fail if its server is a standby or a former primary.
 
 use std::{
     sync::{
@@ -17,52 +17,55 @@ use super::{
     bounded,
 };
 
-/// Freshness of a pool's connections.
+/// State that decides which of a pool's connections are recent enough to be handed out.
 #[derive(Clone, Debug, Default)]
 pub(super) struct PoolFreshness(Arc<FreshnessState>);
 
 #[derive(Debug, Default)]
 struct FreshnessState {
-    /// Time of the last server change. Connections opened earlier are not lent.
+    /// Time of the last server change. Connections opened earlier are not handed out.
     moved: Mutex<Option<Instant>>,
-    /// Whether the most recent connection leads to a standby.
+    /// Whether the most recently opened connection reached a standby.
     standby: AtomicBool,
-    /// Whether any server is accepted until the first server that qualifies.
+    /// Whether every server is accepted, because no server has qualified yet.
     patient: AtomicBool,
 }
 
-/// Idle time after which a connection is tested before it is lent. Testing every connection would double the time of a short query. Without
-/// tests, handlers would get connections that a restarted server has closed.
+/// Idle time after which a connection is tested before the pool hands it out. Testing every connection would double the time of a short
+/// query. Without tests, handlers would get connections that a restarted server has closed.
 const TEST_IDLE_AFTER: Duration = Duration::from_secs(1);
 
-/// Timeout of the test. A connection whose peer no longer exists would never respond.
+/// Timeout for the test of an idle connection. A connection whose server no longer exists would never respond.
 const TEST_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Time that opening a connection may take. A connection that was being opened during a server change may lead to the old server.
+/// Assumed maximum duration of a connection attempt. An attempt that was in progress during a server change may have reached the old
+/// server.
 const OPENING_TIME: Duration = Duration::from_secs(1);
 
-/// Interval between checks whether a host name that leads to a standby still does.
+/// Maximum age of the connections that a pool hands out while the server is a standby. Opening a new connection reveals whether the host
+/// name now resolves to another server.
 const STANDBY: Duration = Duration::from_secs(5);
 
-/// Queries the state of a server. The simple protocol is used, because every pooler accepts it.
+/// Queries the server's state. Uses the simple query protocol, which every pooler accepts.
 pub(super) async fn query_server_state(connection: &mut PgConnection) -> sqlx::Result<ServerState> {
     let row = bounded(sqlx::raw_sql(include_str!("../../sql/server.sql")).fetch_one(connection)).await?;
     Ok(ServerState { standby: row.try_get(0)?, read_only: row.try_get(1)? })
 }
 
 impl PoolFreshness {
-    /// Makes the pool accept any server until the first server that qualifies.
+    /// Makes the pool accept every server until a server qualifies.
     pub(super) fn patient(self) -> Self {
         self.0.patient.store(true, Relaxed);
         self
     }
 
-    /// Invalidates all existing connections.
+    /// Invalidates all existing connections of the pool.
     pub(super) fn renew(&self) {
         *self.0.moved.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
     }
 
-    /// Configures a pool so that it lends neither invalidated connections nor connections to a lost server.
+    /// Configures a pool to hand out only connections that have not been invalidated. A connection that was idle for longer than
+    /// [`TEST_IDLE_AFTER`] is tested first.
     pub(super) fn lend_tested(&self, pool: PgPoolOptions) -> PgPoolOptions {
         let lending = self.clone();
         pool.test_before_acquire(false).before_acquire(move |connection, lent| {
@@ -76,7 +79,8 @@ impl PoolFreshness {
         })
     }
 
-    /// Configures a pool so that it lends no connection to a server that does not qualify.
+    /// Configures a pool like [`PoolFreshness::lend_tested`]. The pool also rejects new connections to servers that do not qualify for
+    /// `target`.
     pub(super) fn watch(&self, pool: PgPoolOptions, target: TargetSession) -> PgPoolOptions {
         let making = self.clone();
         self.lend_tested(pool).after_connect(move |connection, _| {

@@ -1,7 +1,7 @@
 //! Heartbeat of a worker.
 //!
-//! The heartbeat has a thread, runtime and connection of its own, so that no handler, pool or lock can stop it. A worker whose heartbeat is
-//! late fences itself before other workers take its jobs, and continues under a new identity.
+//! A thread, a runtime and a connection are reserved for heartbeats, so that no handler, pool or lock can stop a heartbeat. A worker
+//! whose heartbeat is late fences itself before other workers recover its jobs, and continues under a new identity.
 
 use std::{
     sync::Arc,
@@ -18,19 +18,17 @@ use uuid::Uuid;
 use super::{Config, LeaseDeadline, Loop, LoopHealth, StoreConnection, bounded, jittered};
 use crate::error::{Error, warn_throttled};
 
-/// Identity of a worker, or `None` while the worker must not act.
+/// Identity of a worker, or `None` while the worker has no lease.
 pub(crate) type Identity = Option<Uuid>;
 
-/// Number of used and existing slots of a worker.
+/// Number of busy slots and total number of slots of a worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Load {
-    /// Number of busy slots.
     pub(crate) busy: usize,
-    /// Total number of slots.
     pub(crate) slots: usize,
 }
 
-/// Function that returns the current load, called for each heartbeat.
+/// Function that returns the worker's current load. Called for the registration and for each heartbeat.
 pub(crate) type LoadNow = Box<dyn Fn() -> Load + Send>;
 
 /// Handle to the heartbeat of a worker.
@@ -42,15 +40,15 @@ pub(crate) struct Heartbeat {
 
 /// Thread or task in which a heartbeat runs.
 enum HeartbeatRunner {
-    /// Thread of its own.
+    /// Dedicated thread for one worker's heartbeat.
     Thread(std::thread::JoinHandle<()>),
     /// Task on a thread shared by the heartbeats of many workers.
     Shared(tokio::task::JoinHandle<()>),
 }
 
 impl Heartbeat {
-    /// Starts the heartbeat on a thread of its own, unless `shared` is given. The identity is `None` until the worker is registered in the
-    /// store.
+    /// Starts the heartbeat on the runtime `shared`, or on a dedicated thread if `shared` is `None`. The identity is `None` until the
+    /// worker is registered in the store.
     pub(crate) fn start(
         (link, shared): (StoreConnection, Option<&Handle>),
         config: &Config,
@@ -73,7 +71,8 @@ impl Heartbeat {
         Ok(Self { identity, stop: stop.drop_guard(), beating })
     }
 
-    /// Returns the worker's identity. It becomes `None` when the lease is lost, and changes again when the worker has a new lease.
+    /// Returns a receiver of the worker's identity. The identity becomes `None` when the lease is lost. Once the worker has a new lease,
+    /// the receiver gets a new identity.
     pub(crate) fn identity(&self) -> watch::Receiver<Identity> {
         self.identity.clone()
     }
@@ -109,7 +108,7 @@ struct HeartbeatLoop {
 
 impl HeartbeatLoop {
     async fn run(&mut self, stop: CancellationToken) {
-        // After a panic, the previous identity has no heartbeat any more.
+        // This method is called again after a panic. The previous identity then has no heartbeat any more.
         self.lose();
         while !stop.is_cancelled() {
             let worker = Uuid::new_v4();
@@ -131,14 +130,15 @@ impl HeartbeatLoop {
         std::mem::replace(&mut self.link, idle).close().await;
     }
 
-    /// Fences the worker, because this process must not act under its identity any more.
+    /// Fences the worker: withdraws its identity and ends its lease.
     fn lose(&mut self) {
-        // Published first, so that a task which finds an unknown lease of this identity also sees that the identity has expired.
+        // The identity is withdrawn before the lease ends. Housekeeping gives back leases that are unknown to this process, but only
+        // leases of the current identity.
         self.publish.send_if_modified(|identity| identity.take().is_some());
         self.lease_deadline.end();
     }
 
-    /// Sends three heartbeats per lease. Returns when a heartbeat was late or `stop` is cancelled.
+    /// Sends three heartbeats per lease TTL. Returns when `stop` is cancelled, or when the lease is lost because a heartbeat was late.
     async fn beat_until_lost(&mut self, worker: Uuid, mut last: Instant, stop: &CancellationToken) {
         let (ttl, limit) = (self.config.lease_ttl, self.limit());
         let mut pause = ttl / 3;
@@ -171,8 +171,8 @@ impl HeartbeatLoop {
         }
     }
 
-    /// Returns how long a heartbeat is considered valid locally. The rest of the lease covers a commit in flight and clock drift during a
-    /// lease.
+    /// Returns how long this process considers its lease valid after a heartbeat: four fifths of the lease TTL. The remaining fifth of
+    /// the TTL covers a commit in flight and clock drift.
     fn limit(&self) -> Duration {
         self.config.lease_ttl / 5 * 4
     }
@@ -198,7 +198,7 @@ impl HeartbeatLoop {
 
     async fn beat(&mut self, worker: Uuid) -> sqlx::Result<bool> {
         let Config { store, lease_ttl, .. } = &self.config;
-        let (statement, load) = (sqlx::query(store.sql(include_str!("../../sql/beat.sql"))), (self.load)());
+        let (statement, load) = (sqlx::query(store.sql(include_str!("../../sql/heartbeat.sql"))), (self.load)());
         let statement = statement.bind(worker).bind(lease_ttl.as_secs_f64() * 1000.0);
         let statement = statement.bind(number(load.busy)).bind(number(load.slots)).bind(memory());
         Ok(statement.fetch_optional(self.link.get().await?).await?.is_some())
@@ -215,7 +215,7 @@ fn number(of: usize) -> i32 {
     i32::try_from(of).unwrap_or(i32::MAX)
 }
 
-/// Returns the resident memory of the process in bytes, if known. It is known only on Linux.
+/// Returns the process's resident memory in bytes, or `None` on systems other than Linux.
 fn memory() -> Option<i64> {
     resident(&std::fs::read_to_string("/proc/self/status").ok()?)
 }

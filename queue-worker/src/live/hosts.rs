@@ -1,4 +1,5 @@
-//! Chooses one of several hosts. All hosts are queried concurrently, and one that qualifies is chosen. Only the last choice is remembered.
+//! Chooses one of the hosts in the database URL. All hosts are queried concurrently. A host qualifies if it meets the requirements in the
+//! URL. This module remembers only the last choice.
 
 use std::{
     sync::{Arc, Mutex, PoisonError},
@@ -15,7 +16,7 @@ use super::{
 };
 use crate::error::{self, Error};
 
-/// Hosts of a database, with the last choice.
+/// Hosts of a database, and the last chosen host.
 #[derive(Clone)]
 pub(super) struct Hosts(Arc<HostsState>);
 
@@ -25,20 +26,20 @@ struct HostsState {
     present: Mutex<usize>,
 }
 
-/// Host that responded, with the open connection.
+/// Host that responded, and the open connection to the host.
 pub(super) struct GoodHost {
     /// Index of the host in the database URL.
     pub(super) nth: usize,
-    /// Options that connect to the host. They include a setting of ours, unless a pooler rejects settings.
+    /// Connection options of the host. The options contain `jit=off`, unless a pooler rejects settings.
     pub(super) options: PgConnectOptions,
     pub(super) connection: PgConnection,
     state: ServerState,
 }
 
-/// Time that other hosts have to respond once one host qualifies.
+/// Time allowed for the other hosts to respond once a host has qualified.
 const OTHERS: Duration = Duration::from_millis(250);
 
-/// Timeout of the query that tells which of two servers is newer.
+/// Timeout of the query for a server's timeline. The timelines show which server was promoted most recently.
 const TIMELINE_TIMEOUT: Duration = Duration::from_secs(1);
 
 impl Hosts {
@@ -59,30 +60,33 @@ impl Hosts {
         *self.0.present.lock().unwrap_or_else(PoisonError::into_inner) = nth;
     }
 
-    /// Returns the host and port of the host with index `nth`.
+    /// Returns the name and port of the host with index `nth`.
     pub(super) fn place(&self, nth: usize) -> String {
         self.0.address.hosts.get(nth).map(host).unwrap_or_default()
     }
 
     /// Returns the host to use.
     ///
-    /// Of the hosts that qualify, the last choice is preferred, and otherwise the first host in the URL. If several hosts accept writes,
-    /// the most recently promoted one is returned, because the others may not know yet that they are no longer primary.
+    /// Among the hosts that qualify, the last choice is preferred. If the last choice does not qualify, the first host in the URL is
+    /// preferred. If several hosts accept writes, the most recently promoted host is returned, because a former primary may not have
+    /// detected its replacement yet.
     ///
     /// # Errors
     ///
-    /// Returns [`Error::NoHost`] with the response of each host, or [`Error::Connect`] for a single host that is unreachable.
+    /// Returns [`Error::NoHost`] with the response of each host if no host qualifies. Returns [`Error::Connect`] if the URL contains a
+    /// single host that is unreachable.
     pub(super) async fn find(&self) -> Result<GoodHost, Error> {
         self.find_or_take(false, |_| None).await
     }
 
-    /// Finds a host like [`Hosts::find`] while the last choice works. The last choice is awaited however slow it is, and replaced only by a
-    /// better host.
+    /// Finds a host like [`Hosts::find`] while the last choice still works. Waits for the response of the last choice even if it is slow,
+    /// so that only a better host replaces the last choice.
     pub(super) async fn find_better(&self) -> Result<GoodHost, Error> {
         self.find_or_take(true, |_| None).await
     }
 
-    /// Finds a host like [`Hosts::find`]. If no host qualifies, returns a host that responded, for callers that wait until it qualifies.
+    /// Finds a host like [`Hosts::find`]. If no host qualifies, returns any host that responded. The caller then waits until this host
+    /// qualifies.
     pub(super) async fn find_patiently(&self) -> Result<GoodHost, Error> {
         self.find_or_take(false, Vec::pop).await
     }
@@ -108,7 +112,7 @@ impl Hosts {
             fit = newer.into_iter().map(|(_, host)| host).collect();
             others.extend(older.into_iter().map(|(_, host)| host));
         }
-        // The best host is last.
+        // Sorted so that the preferred host is last.
         fit.sort_by_key(|host| std::cmp::Reverse((target.prefers_other(host.state), host.nth != present, host.nth)));
         let best = fit.pop();
         others.extend(fit);
@@ -116,7 +120,8 @@ impl Hosts {
         best.ok_or_else(|| self.no_host_error(&[], Vec::new()))
     }
 
-    /// Queries all hosts. Once a host qualifies, hosts that do not respond are not awaited any longer, except `awaited`.
+    /// Queries all hosts. Once a host has qualified, the other hosts have [`OTHERS`] to respond. The host with index `awaited` always has
+    /// the full timeout.
     async fn ask_all(&self, mut awaited: Option<usize>) -> (Vec<GoodHost>, Vec<(usize, sqlx::Error)>) {
         let Address { hosts, wanted, patience } = &self.0.address;
         let mut asking = JoinSet::new();
@@ -163,8 +168,8 @@ async fn leave(hosts: Vec<GoodHost>) {
     }
 }
 
-/// Connects and queries the state of the server. The setting `jit=off` is used, because compiling takes longer than the query. If a pooler
-/// rejects settings, the connection is opened without them.
+/// Connects and queries the server's state. Disables JIT compilation, because compiling takes longer than the query. If a pooler rejects
+/// settings, opens the connection without settings.
 async fn connect_and_query(options: PgConnectOptions) -> sqlx::Result<(PgConnectOptions, PgConnection, ServerState)> {
     let own = options.clone().options([("jit", "off")]);
     let (options, mut connection) = match own.connect().await {
@@ -180,7 +185,8 @@ async fn connect_and_query(options: PgConnectOptions) -> sqlx::Result<(PgConnect
     Ok((options, connection, state))
 }
 
-/// Returns the timeline of a server. The result is zero if the server does not report it, so that such servers count as equally new.
+/// Returns the server's timeline, or zero if the server does not report a timeline. All servers without a timeline therefore count as
+/// equally recent.
 async fn timeline(connection: &mut PgConnection) -> i64 {
     let query = async {
         let row = sqlx::raw_sql(include_str!("../../sql/timeline.sql")).fetch_one(connection).await?;
@@ -193,13 +199,13 @@ fn away() -> sqlx::Error {
     sqlx::Error::Io(std::io::ErrorKind::TimedOut.into())
 }
 
-/// Returns the host and port to which the options lead.
+/// Returns the host and port in the options.
 fn host(options: &PgConnectOptions) -> String {
     let host = options.get_socket().map_or_else(|| options.get_host().to_owned(), |socket| socket.display().to_string());
     if host.contains(':') { format!("[{host}]:{}", options.get_port()) } else { format!("{host}:{}", options.get_port()) }
 }
 
-/// Returns the database and host to which the options lead, without user and password.
+/// Returns the database and host in the options, without user and password.
 pub(super) fn place(options: &PgConnectOptions) -> String {
     format!("the database `{}` at {}", options.get_database().unwrap_or("the user's default"), host(options))
 }

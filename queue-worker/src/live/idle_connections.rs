@@ -12,14 +12,14 @@ use sqlx::{PgConnection, postgres::PgConnectOptions};
 
 use super::dial::is_same_place;
 
-/// Settings of a connection in addition to the settings of all our connections.
+/// Session settings that a connection has in addition to the worker's common settings.
 pub(super) type Settings = Vec<(&'static str, &'static str)>;
 
-/// Borrower of a connection: number of the store, and purpose. The borrower's statements are prepared on a connection that it has used
-/// before.
+/// Borrower of a connection: store number and purpose. A connection last used by the same borrower already has the borrower's prepared
+/// statements.
 pub(super) type BorrowerId = (u64, &'static str);
 
-/// Idle connections, and the number of all open connections.
+/// Idle connections, and the number of all open connections, including borrowed connections.
 #[derive(Default)]
 pub(super) struct IdleConnections {
     idle: Vec<IdleConnection>,
@@ -34,51 +34,51 @@ pub(super) struct IdleConnection {
     pub(super) since: Instant,
     pub(super) settings: Settings,
     pub(super) takes_settings: bool,
-    /// Last borrower of the connection.
+    /// Last borrower of this connection.
     pub(super) by: BorrowerId,
     pub(super) at: Instant,
     pub(super) made: ConnectionCounter,
 }
 
-/// Counter of a connection that exists or is being opened. Dropping it decrements the number of connections.
+/// Guard that counts a connection as open or being opened. Dropping the guard decrements the count.
 pub(super) struct ConnectionCounter(Arc<AtomicUsize>);
 
 /// Outcome of a borrower's request for a connection.
 pub(super) enum BorrowOutcome {
     Idle(Box<IdleConnection>),
-    /// Open a new connection.
+    /// No idle connection fits, and the borrower opens a new connection.
     Make(ConnectionCounter),
-    /// Wait, because a connection may be returned soon.
+    /// No idle connection fits, and the borrower waits for a returned connection.
     Wait,
 }
 
-/// Kind of borrower. Kinds that jobs are waiting for are not delayed by other kinds.
+/// Kind of borrower. Determines which connections a borrower can reuse, and how long the borrower waits for a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum BorrowerKind {
     Claim,
     Settle,
-    /// Claims under limits, which wait for locks.
+    /// Claims under limits. These claims can wait for locks.
     Limits,
-    /// Slow statements: pruning and scans below the floors.
+    /// Slow statements: pruning, and scans for jobs below a lane's floor.
     Slow,
     Rest,
 }
 
-/// Policy that decides whether more connections are open than needed.
+/// Policy for closing connections that are no longer needed.
 struct ShrinkPolicy {
     since: Instant,
-    /// Whether a connection had to be opened since the last check.
+    /// Whether a connection had to be opened in the current period.
     more: bool,
 }
 
 /// Time after which an unused connection is closed.
 const UNUSED: Duration = Duration::from_mins(1);
 
-/// Time without a new connection after which a connection is closed. If the connection was still needed, it is opened again, at most once
-/// per two such periods.
+/// Period without a new connection after which one connection is closed. A connection that is still needed is therefore reopened at most
+/// once in two periods.
 const WHILE: Duration = Duration::from_secs(15);
 
-/// Minimum number of connections of a single worker: one for claims, and one for everything else.
+/// Minimum number of connections of a single worker: one for claims, and one for all other statements.
 const LEAST: usize = 2;
 
 impl BorrowerKind {
@@ -92,7 +92,7 @@ impl BorrowerKind {
         }
     }
 
-    /// Returns how long a borrower waits for a connection in use before another one is opened.
+    /// Returns how long a borrower waits for a returned connection before opening a new connection.
     pub(super) fn patience(self) -> Duration {
         match self {
             Self::Claim => Duration::ZERO,
@@ -101,8 +101,8 @@ impl BorrowerKind {
         }
     }
 
-    /// Returns whether this kind may use a connection last used by the kind `last`. The connections of claims and settles keep their
-    /// prepared statements.
+    /// Returns whether this kind of borrower can use a connection last used by the kind `last`. Only claims can use a claim's connection,
+    /// and claims cannot use a settle's connection.
     fn may_reuse(self, last: Self) -> bool {
         match last {
             Self::Claim => self == Self::Claim,
@@ -113,8 +113,9 @@ impl BorrowerKind {
 }
 
 impl IdleConnections {
-    /// Returns the best connection for a loop of a single worker. If other connections are in use, the loop may have to wait for one of
-    /// them.
+    /// Returns the best idle connection for a loop of a single worker. If no idle connection fits, the loop opens a connection or waits
+    /// for a returned connection. The loop opens a connection if fewer than `most` connections are open, and either `waits` is false or
+    /// fewer than [`LEAST`] are open.
     pub(super) fn of_one(
         &mut self,
         by: BorrowerId,
@@ -139,8 +140,8 @@ impl IdleConnections {
         }
     }
 
-    /// Returns the best connection for a store. A connection with the store's prepared statements or at least with the same settings is
-    /// preferred. If no more connections may be opened, any connection is returned.
+    /// Returns the best idle connection for a store. While fewer than `most` connections are open, only connections with the same
+    /// settings qualify. Otherwise, every idle connection qualifies. A connection with the store's prepared statements is preferred.
     pub(super) fn of_many(&mut self, by: BorrowerId, settings: &Settings, now: &PgConnectOptions, most: usize) -> BorrowOutcome {
         self.idle.retain(|idle| is_same_place(now, &idle.to) && (idle.at.elapsed() < UNUSED || idle.by.0 == by.0));
         let fits = |idle: &IdleConnection| (idle.settings == *settings, idle.by.0 == by.0);
@@ -151,7 +152,8 @@ impl IdleConnections {
         }
     }
 
-    /// Takes a connection back. If a single worker has more connections than needed, the least recently used one is closed.
+    /// Adds a returned connection to the idle connections. If `of_one` is true and a connection is no longer needed, closes the least
+    /// recently used idle connection.
     pub(super) fn put(&mut self, idle: IdleConnection, of_one: bool) {
         self.idle.push(idle);
         if of_one && self.shrink.may_close(Instant::now()) && self.made() > LEAST {
@@ -168,7 +170,8 @@ impl IdleConnections {
         self.made.load(Relaxed)
     }
 
-    /// Counts a connection to open. Called only while the idle connections are locked, so the number cannot exceed the maximum.
+    /// Counts a connection that is about to be opened. Called only while the idle connections are locked, so the number of connections
+    /// cannot exceed the maximum.
     fn make(&self) -> ConnectionCounter {
         self.made.fetch_add(1, Relaxed);
         ConnectionCounter(Arc::clone(&self.made))
@@ -188,7 +191,7 @@ impl Default for ShrinkPolicy {
 }
 
 impl ShrinkPolicy {
-    /// Returns whether a connection may be closed, because none was opened for a while.
+    /// Returns whether a full period has ended without a new connection. One connection can then be closed.
     fn may_close(&mut self, at: Instant) -> bool {
         let has_elapsed = at.saturating_duration_since(self.since) >= WHILE;
         let may = has_elapsed && !self.more;
@@ -226,7 +229,7 @@ mod tests {
                 && !BorrowerKind::Claim.may_reuse(BorrowerKind::Settle)
         );
         assert_eq!(
-            ["claim", "settle", "limits", "prune", "tell"].map(BorrowerKind::of),
+            ["claim", "settle", "limits", "prune", "waiters"].map(BorrowerKind::of),
             [BorrowerKind::Claim, BorrowerKind::Settle, BorrowerKind::Limits, BorrowerKind::Slow, BorrowerKind::Rest]
         );
     }

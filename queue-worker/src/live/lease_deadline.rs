@@ -1,5 +1,5 @@
-//! Local deadline of the worker's lease. A process that was suspended detects with it that the lease has expired, before the heartbeat
-//! does.
+//! Local deadline of the worker's lease. After the process was suspended, this deadline shows that the lease has expired, even before the
+//! heartbeat detects the expiry.
 
 use std::{
     sync::{
@@ -9,7 +9,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Deadline that each heartbeat extends and that is checked before a job starts.
+/// Lease deadline that each heartbeat extends. The deadline is checked before a job starts.
 #[derive(Clone)]
 pub(crate) struct LeaseDeadline {
     since: Instant,
@@ -19,14 +19,14 @@ pub(crate) struct LeaseDeadline {
     ended: Arc<AtomicU64>,
 }
 
-/// One lease of the worker. Jobs claimed under this lease do not start under a later one.
+/// One lease of the worker. Jobs claimed under this lease do not start under a later lease.
 pub(crate) struct OwnLease {
     lease_deadline: LeaseDeadline,
     nth: AtomicU64,
 }
 
 impl LeaseDeadline {
-    /// Creates a deadline that has expired.
+    /// Creates an expired deadline.
     pub(crate) fn new() -> Self {
         Self { since: Instant::now(), until: Arc::default(), ended: Arc::default() }
     }
@@ -37,7 +37,7 @@ impl LeaseDeadline {
         self.until.store(u64::try_from(until.as_nanos()).unwrap_or(u64::MAX), Relaxed);
     }
 
-    /// Ends the lease, because other workers may recover its jobs.
+    /// Ends the lease. Other workers may recover its jobs from now on.
     pub(super) fn end(&self) {
         self.until.store(0, Relaxed);
         self.ended.fetch_add(1, Relaxed);
@@ -50,19 +50,19 @@ impl LeaseDeadline {
         (until > 0).then(|| Duration::from_nanos(until).saturating_sub(self.since.elapsed()))
     }
 
-    /// Returns the lease that is current now.
+    /// Returns the worker's current lease.
     pub(crate) fn current(&self) -> OwnLease {
         OwnLease { lease_deadline: self.clone(), nth: AtomicU64::new(self.ended.load(Relaxed)) }
     }
 }
 
 impl OwnLease {
-    /// Makes the current lease the lease of new jobs. Must be called only when no job of an earlier lease is left.
+    /// Assigns the current lease to jobs claimed from now on. Must be called only when no job of an earlier lease is left.
     pub(crate) fn renew(&self) {
         self.nth.store(self.lease_deadline.ended.load(Relaxed), Relaxed);
     }
 
-    /// Returns whether the lease has ended, so that jobs claimed under it must not start.
+    /// Returns whether the lease has ended. Jobs claimed under an ended lease must not start.
     pub(crate) fn has_ended(&self) -> bool {
         let LeaseDeadline { since, until, ended } = &self.lease_deadline;
         self.nth.load(Relaxed) != ended.load(Relaxed) || since.elapsed() >= Duration::from_nanos(until.load(Relaxed))

@@ -8,10 +8,10 @@ use sqlx::PgConnection;
 use super::bounded;
 use crate::error::Error;
 
-/// All declared limits, as parameters of the statement that declares them.
+/// All limits that the worker declares, as parameters for `declare_limits.sql`.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct OwnLimits {
-    /// All names of the worker's job types, and all queues that the worker names.
+    /// All names of the worker's job types. The field `queues` lists all queues of the worker and all queues with a limit.
     types: Vec<String>,
     queues: Vec<String>,
     /// Pairs of job type and limit name.
@@ -20,7 +20,7 @@ pub(crate) struct OwnLimits {
 }
 
 impl OwnLimits {
-    /// Collects the limits of the registered job types and of the queues.
+    /// Collects the limits declared for registered job types and for queues.
     pub(crate) fn new(registry: &Registry, named: &[(String, usize)], queues: &[(String, Limit)]) -> Result<Self, Error> {
         let mut own = Self {
             types: registry.names().map(|(name, _)| name.to_owned()).collect(),
@@ -36,7 +36,7 @@ impl OwnLimits {
                 own.of_types.extend(names().map(|of| (of.to_owned(), name.clone())));
                 own.add(name, *limit)?;
             }
-            // An operator may limit the type by any of its names. Such a limit covers the jobs stored under the other names as well.
+            // An operator can limit the type under any of its names. The limit also covers jobs stored under the other names.
             let others =
                 |of: &'static str| names().filter(move |other| *other != of).map(move |other| (of.to_owned(), format!("type:{other}")));
             own.of_types.extend(names().flat_map(others));
@@ -72,7 +72,7 @@ impl OwnLimits {
         Ok(())
     }
 
-    /// Returns the scopes of the limits as pairs of queue and job type, where `*` stands for any.
+    /// Returns the scopes of the limits as pairs of queue and job type. `*` stands for any queue or type.
     pub(crate) fn scopes(&self) -> impl Iterator<Item = (String, String)> {
         let types =
             self.of_types.iter().filter(|(_, name)| self.limits.contains_key(name)).map(|(job_type, _)| ("*".to_owned(), job_type.clone()));
@@ -80,7 +80,7 @@ impl OwnLimits {
         types.chain(queues)
     }
 
-    /// Declares the limits to the store, unless the store already has them.
+    /// Declares the limits in the store, unless the store already has them.
     pub(crate) async fn declare(&self, connection: &mut PgConnection, store: Store) -> sqlx::Result<()> {
         let narrow = |count: Option<u32>| count.map(u32::cast_signed);
         let limits = || self.limits.values();

@@ -1,4 +1,5 @@
-//! Health of a worker's loops. Each loop sets time marks, which costs a read of the clock. Health checks and metrics read the marks.
+//! Health of a worker's loops. The loops set time marks, and health checks and metrics read the marks. Setting a mark costs one clock
+//! read.
 
 use std::{
     panic::AssertUnwindSafe,
@@ -16,7 +17,7 @@ use tokio_util::sync::CancellationToken;
 use super::PauseSnapshot;
 use super::{Loop, Pauses, Timings};
 
-/// Time marks and counters of one worker's loops.
+/// Shared health record of one worker's loops.
 #[derive(Clone, Default)]
 pub(crate) struct LoopHealth(Arc<LoopMarks>);
 
@@ -25,21 +26,21 @@ pub(crate) struct LoopHealth(Arc<LoopMarks>);
 pub(crate) struct LoopMarks {
     /// Start of the latest iteration of the poll loop.
     pub(crate) claims: TimeMark,
-    /// First of the consecutive failed iterations of the poll loop. Cleared by a successful iteration.
+    /// Start of the current series of failed iterations of the poll loop. Cleared by a successful iteration.
     pub(crate) failing: TimeMark,
-    /// Time since which the oldest verdicts have been waiting to be written. Cleared when no verdict is waiting.
+    /// Time at which the settle loop began its current work. Cleared once the loop has handled its verdicts and accepts new verdicts.
     pub(crate) settling: TimeMark,
-    /// Last time at which the thread of the loops was not blocked.
+    /// Time of the last tick of the thread that runs the loops. An old mark means that the thread is blocked.
     pub(crate) engine: TimeMark,
-    /// Time since which the login has lacked access to parts of the store. Cleared when the login has access.
+    /// Time at which the login was first found to lack access to parts of the store. Cleared when the login has access.
     pub(crate) no_access: TimeMark,
-    /// Last time at which the store was pruned without a failure.
+    /// Time of the last successful pruning of the store. Initially the start of the prune loop.
     pub(crate) pruned: TimeMark,
-    /// Number of pruning rounds.
+    /// Number of pruning rounds so far.
     pub(crate) prunes: AtomicU64,
-    /// Number of retries of settle statements.
+    /// Number of settle retries so far.
     pub(crate) settle_retries: AtomicU64,
-    /// Durations of claims, and of settles.
+    /// Durations of claims. The field `settle_took` contains the durations of settles.
     claim_took: Mutex<Timings>,
     settle_took: Mutex<Timings>,
     /// Pauses as loaded by this worker. Set when the worker starts.
@@ -52,12 +53,12 @@ pub(crate) struct LoopMarks {
     panicked: Mutex<Option<(Loop, Instant)>>,
 }
 
-/// Shortest and longest pause before a panicked loop is restarted. The pause doubles with each panic. After a run of at least the longest
-/// pause, it starts with the shortest one again.
+/// Pause before a panicked loop is restarted for the first time. The pause doubles with each panic, up to [`LONGEST_PAUSE`]. After a run
+/// that lasted at least [`LONGEST_PAUSE`], the next pause is the shortest pause again.
 const SHORTEST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_mins(1);
 
-/// Optional point in time that several threads can set and read.
+/// Point in time that several threads can set and read. Initially unset.
 pub(crate) struct TimeMark {
     origin: Instant,
     /// Nanoseconds after `origin` plus one, or zero if the mark is not set.
@@ -76,7 +77,7 @@ impl TimeMark {
         self.at.store(self.now(), Relaxed);
     }
 
-    /// Sets the mark to the current time, unless it is already set.
+    /// Sets an unset mark to the current time. Does not change a mark that is set.
     pub(crate) fn set_first(&self) {
         let _ = self.at.compare_exchange(0, self.now(), Relaxed, Relaxed);
     }
@@ -85,7 +86,7 @@ impl TimeMark {
         self.at.store(0, Relaxed);
     }
 
-    /// Returns the time since the mark, if it is set.
+    /// Returns the time since the mark, or `None` if the mark is not set.
     pub(crate) fn age(&self) -> Option<Duration> {
         let at = self.at.load(Relaxed).checked_sub(1)?;
         Some(self.origin.elapsed().saturating_sub(Duration::from_nanos(at)))
@@ -103,7 +104,8 @@ impl LoopHealth {
         supervised.loop_health.restart(which, &CancellationToken::new(), start).await
     }
 
-    /// Runs a loop that may end at any time. After a panic, the loop is restarted after a pause, or immediately if `stop` is cancelled.
+    /// Runs a loop until its future completes. After a panic, pauses and then restarts the loop. The pause ends early when `stop` is
+    /// cancelled.
     pub(crate) async fn restart<T, F: Future<Output = T>>(&self, which: Loop, stop: &CancellationToken, mut start: impl FnMut() -> F) -> T {
         let mut pause = SHORTEST_PAUSE;
         loop {
@@ -121,13 +123,13 @@ impl LoopHealth {
         }
     }
 
-    /// Records that a shutdown was requested, so that loops may end.
+    /// Records a shutdown request. Loops that end after the request are not reported.
     pub(crate) fn stop(&self) {
         self.0.stopping.store(true, Relaxed);
     }
 }
 
-/// Durations are recorded only with a feature that reads them.
+/// Durations are recorded only if the feature `metrics` or `otel` is enabled.
 impl LoopHealth {
     pub(crate) fn note_claim(&self, took: Duration) {
         if cfg!(any(feature = "metrics", feature = "otel")) {
@@ -149,7 +151,8 @@ impl LoopHealth {
         self.0.claim_took.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Returns the pauses in force. The result must be dropped soon, because a pause is not acknowledged while it is held (see [`Pauses`]).
+    /// Returns the pauses in force. Callers must drop the result soon, because newer pauses are not acknowledged while an earlier snapshot
+    /// is in use. See [`Pauses`].
     pub(crate) fn paused(&self) -> Option<Arc<PauseSnapshot>> {
         self.0.pauses.get().and_then(Pauses::now)
     }
@@ -166,12 +169,12 @@ impl LoopHealth {
         self.0.stopping.load(Relaxed)
     }
 
-    /// Returns the first loop that ended without a shutdown request.
+    /// Returns the name of the first loop that ended without a shutdown request.
     pub(crate) fn ended(&self) -> Option<&'static str> {
         self.0.ended.lock().unwrap_or_else(PoisonError::into_inner).map(Loop::name)
     }
 
-    /// Returns the last loop that panicked and was restarted, and the time since the panic.
+    /// Returns the name of the last loop that panicked and was restarted, and the time since the panic.
     pub(crate) fn panicked(&self) -> Option<(&'static str, Duration)> {
         let panicked = self.0.panicked.lock().unwrap_or_else(PoisonError::into_inner);
         panicked.map(|(which, at)| (which.name(), at.elapsed()))

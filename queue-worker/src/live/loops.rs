@@ -37,7 +37,7 @@ loops! {
     Keys = "keys", "Unblocks the next job of each ordering key.";
     Expiry = "expiry", "Ends jobs that have expired before they started.";
     Relay = "relay", "Relays notifications from other nodes of a cluster.";
-    Tell = "tell", "Notifies producers that wait for finished jobs.";
+    Waiters = "waiters", "Notifies producers that wait for finished jobs.";
     Reports = "reports", "Writes progress and checkpoints.";
     Journal = "journal", "Writes steps of durable jobs.";
     Receive = "receive", "Receives signals for durable jobs.";
@@ -88,9 +88,10 @@ mod tests {
         }
     }
 
-    /// Tasks and threads that are not supervised: the file, and a part of the line that spawns the task. The comments give the reasons.
+    /// Tasks and threads that are not supervised, as pairs of a source file and a part of the spawning line. The comments in the list
+    /// explain why the tasks need no supervision.
     const OTHERS: [(&str, &str); 38] = [
-        // These end on their own.
+        // The following tasks end by themselves.
         ("worker/running.rs", "tokio::spawn(call_ready_hooks("),
         ("worker.rs", "engine.handle().spawn(running.stop("),
         ("worker/running.rs", "tokio::spawn(drain_notice.run("),
@@ -110,14 +111,15 @@ mod tests {
         ("cli/dashboard.rs", "engine.handle().spawn(async move { dashboard::listen_beside("),
         ("health/listen.rs", "engine.handle().spawn(bind(address))"),
         ("live/hosts.rs", "asking.spawn(async move {"), // a query of one host
-        // These end with the last pool that they redirect. A move that they miss is detected by a write.
+        // The following tasks end with the last pool that they redirect. If such a task misses a move of the database, the next write
+        // detects the move.
         ("live/follow.rs", "handle.spawn(async move {"),
         ("live/cluster.rs", "engine.handle().spawn(async move { self.go_along()"),
-        // Their callers notice the end of these tasks, because a response or new data is missing.
+        // Callers of the following tasks notice when a task ends, because a response or new data is missing.
         ("serve.rs", "tasks.spawn(async move {"), // a connection
         ("health/listen.rs", "engine.handle().spawn(async move {"),
         ("cli/dashboard.rs", "engine.handle().spawn(async move { pending.serve("),
-        // If this ends early, pages are read from the primary, and the log says so.
+        // If this task ends early, pages are read from the primary, and a log line reports the end.
         ("cli/dashboard.rs", "engine.handle().spawn(read_from_standby("),
         ("dashboard/live_hub.rs", "tokio::spawn(async move {"), // polls for viewers; a panic is caught
         ("cli/stores/open.rs", "connecting.spawn(async move {"), // a query of one database
@@ -125,18 +127,18 @@ mod tests {
         ("cli/top.rs", ".spawn(read)"),
         ("live/engine.rs", "engine.handle.spawn(tick("), // the health check notices if it stops
         ("live/signal.rs", ".spawn(move || {"),          // reports its end
-        // The command `try` waits for these.
+        // The command `try` waits for the following tasks.
         ("worker/trial.rs", "tokio::spawn(async move {"),
         ("worker/trial.rs", "runtime.spawn(attempt("),
         ("stores/supervisor.rs", "handle().spawn(store_loop.run()"), // restarted
         ("stores/mod.rs", "loops.handle().spawn(supervise("),        // its end ends the worker with an error
-        // These run supervised loops.
+        // The following tasks and threads run supervised loops.
         ("live/heartbeat.rs", "shared.spawn(beats)"),
         ("live/heartbeat.rs", ".spawn(move || runtime.block_on(beats))"),
         ("live/engine.rs", "thread::Builder::new().name(name.to_owned()).spawn(move || runtime.block_on("),
     ];
 
-    /// Returns whether the line spawns a task or a thread.
+    /// Returns whether the source line spawns a task or a thread.
     fn starts(line: &str) -> bool {
         let mut rest = line.split("spawn").skip(1);
         !line.trim_start().starts_with("//")
@@ -155,7 +157,7 @@ mod tests {
                     continue;
                 }
                 let known = left.iter().position(|(file, known)| path.ends_with(file) && line.contains(known));
-                // Each entry matches only one line. A second similar line needs an entry of its own.
+                // Each entry matches one line only. A second similar line needs a second entry.
                 left.swap_remove(
                     known.unwrap_or_else(|| panic!("{}: supervise it, or list it above with a reason: {line}", path.display())),
                 );

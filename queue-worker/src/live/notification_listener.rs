@@ -1,5 +1,4 @@
-//! Listens for notifications of many stores over one connection. As with a single store, everything also works without notifications, by
-//! polling.
+//! Listens for notifications of many stores over one connection. Notifications only reduce delays, because the stores are also polled.
 
 use std::{
     collections::HashMap,
@@ -33,18 +32,18 @@ use crate::error::warn_throttled;
 #[derive(Clone)]
 pub(crate) struct ListenHandle(UnboundedSender<ListenRequest>);
 
-/// Request of a store to start or stop receiving notifications.
+/// Request to start or stop receiving notifications for a store.
 pub(crate) enum ListenRequest {
     Subscribe(u64, Subscription),
     Unsubscribe(u64),
 }
 
-/// Subscribed store, with the worker to notify.
+/// Store that receives notifications, with the notifier of its worker.
 pub(crate) struct Subscription {
     store: Store,
     notifier: Arc<Notifier>,
     pauses: Pauses,
-    /// Channel of the store. `None` until the connection listens on the channel.
+    /// Notification channel of the store. `None` until the connection listens on the channel.
     channel: Option<String>,
 }
 
@@ -53,7 +52,7 @@ struct Unsubscription(UnboundedSender<ListenRequest>, u64);
 
 impl Drop for Unsubscription {
     fn drop(&mut self) {
-        // Fails only if the receiver is gone, and then no listener is left to unsubscribe from.
+        // Fails only if the listener has ended, and an ended listener has no subscriptions.
         let _ = self.0.send(ListenRequest::Unsubscribe(self.1));
     }
 }
@@ -65,18 +64,19 @@ impl ListenHandle {
         (Self(requests_out), NotificationListener { pool, requests, all: HashMap::new(), has_warned: false })
     }
 
-    /// Wakes the store's worker on every notification. Never returns.
+    /// Wakes the store's worker on each notification. Never returns.
     pub(crate) async fn wake_on_notifications(self, store: Store, notifier: Arc<Notifier>, pauses: Pauses) {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         let number = NEXT.fetch_add(1, Relaxed);
-        // Fails only if the receiver is gone, and then the store is polled.
+        // Fails only if the listener has ended. The store is still polled.
         let _ = self.0.send(ListenRequest::Subscribe(number, Subscription { store, notifier, pauses, channel: None }));
         let _unsubscription = Unsubscription(self.0, number);
         pending::<()>().await;
     }
 }
 
-/// Subscribed stores at the time when a connection is given up without an error.
+/// Reason why the listener gives up its connection without an error: the pool was redirected and some stores remain (`Some`), or all
+/// handles were dropped (`All`).
 enum RemainingStores {
     Some,
     All,
@@ -85,7 +85,7 @@ enum RemainingStores {
 /// Change of the subscriptions caused by a request.
 enum RequestOutcome {
     New(u64),
-    /// A store has unsubscribed. Contains the channel to stop listening on, if no other store uses it.
+    /// A store has unsubscribed. Contains the store's channel if no other store uses the channel.
     Gone(Option<String>),
 }
 
@@ -98,10 +98,10 @@ pub(crate) struct NotificationListener {
 }
 
 impl NotificationListener {
-    /// Listens for all subscribed stores until no handle is left.
+    /// Listens for all subscribed stores until the last handle is dropped.
     pub(crate) async fn listen(&mut self) {
         loop {
-            // The connection is opened only after a store has subscribed.
+            // The connection is opened only once a store has subscribed.
             while self.all.is_empty() {
                 match self.requests.recv().await {
                     Some(request) => drop(self.handle(request)),
@@ -134,7 +134,7 @@ impl NotificationListener {
         }
     }
 
-    /// Listens until the connection ends. Returns `None` if listening is not permitted.
+    /// Listens until the connection is given up, and returns the reason. Returns `None` if a pooler does not keep the session.
     async fn listen_once(&mut self) -> sqlx::Result<Option<RemainingStores>> {
         let to = self.pool.connect_options();
         let options = (*to).clone().application_name("queue-worker listen").disable_statement_logging();
@@ -168,7 +168,7 @@ impl NotificationListener {
                     Ok(Ok(None)) => self.all.values().for_each(Subscription::request_probe),
                     Ok(Err(error)) => return Err(error),
                     Err(_) if !is_same_place(&self.pool.connect_options(), &to) => return Ok(Some(RemainingStores::Some)),
-                    // The server may be alive although nothing is written to it any more, so the connection is tested.
+                    // The database may have moved without closing this connection, so the connection is tested.
                     Err(_) => {
                         bounded(sqlx::raw_sql("select").execute(&mut listener)).await?;
                     }
@@ -192,7 +192,7 @@ impl NotificationListener {
 }
 
 impl Subscription {
-    /// Listens on the store's channel. Fails only if the connection fails. A store without a channel is polled.
+    /// Listens on the store's channel. If the server rejects the query for the channel name, the store is only polled.
     async fn subscribe(&mut self, listener: &mut PgListener) -> sqlx::Result<()> {
         match bounded(Channel::Wake.name(&mut *listener, self.store)).await {
             Ok(channel) => {

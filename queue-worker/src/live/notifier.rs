@@ -18,9 +18,9 @@ use super::{ClaimHint, LoopHealth};
 pub(crate) enum WakeReason {
     /// Jobs may be ready in any lane.
     Jobs,
-    /// A specific event occurred, which is no reason to probe all lanes.
+    /// An event occurred that requires no probe of the lanes.
     Event,
-    /// The deadline of the wait has passed.
+    /// The wait's deadline has passed.
     Deadline,
 }
 
@@ -34,7 +34,7 @@ pub(crate) struct Notifier {
     due: Mutex<Option<Instant>>,
     /// Wake-up of the task that cancels running jobs.
     control: Notify,
-    /// Whether `control` was notified since the last check. The notification may also announce a pause.
+    /// Whether `control` was notified since the last check, because of a cancellation, a pause or a limit.
     control_changed: AtomicBool,
     /// Wake-up of the task that unblocks ordering keys.
     keys: Notify,
@@ -48,7 +48,7 @@ pub(crate) struct Notifier {
 }
 
 impl Notifier {
-    /// Creates the notifier of a worker whose loops report to `loop_health`.
+    /// Creates a notifier with the health record of the worker's loops.
     pub(crate) fn of(loop_health: LoopHealth) -> Self {
         Self { loop_health, ..Self::default() }
     }
@@ -79,21 +79,21 @@ impl Notifier {
         }
     }
 
-    /// Records that a job started too late under the rate limits `gates`.
+    /// Notifies the claimers whose lanes are under any of the rate limits `gates` that a permit expired before its job started.
     pub(crate) fn notify_late_start(&self, gates: &[i64]) {
         for hint in self.hints().iter().filter(|hint| hint.is_under(gates)) {
             hint.add(|notice| notice.late = true);
         }
     }
 
-    /// Records that another worker has released permits of a limit.
+    /// Notifies the claimers whose lanes are under the limit `gate` that another worker has released permits.
     pub(crate) fn notify_free_permit(&self, gate: i64) {
         for hint in self.hints().iter().filter(|hint| hint.is_under(&[gate])) {
             hint.add(|notice| notice.room = true);
         }
     }
 
-    /// Records that a job of the lease `token` has finished and has released permits of the limits `gates`.
+    /// Notifies the claimers whose lanes are under any of the limits `gates` that a finished job of the lease `token` has released permits.
     pub(crate) fn notify_freed_permit(&self, token: Uuid, gates: &[i64]) {
         for hint in self.hints().iter().filter(|hint| hint.is_under(gates)) {
             hint.add(|notice| {
@@ -103,7 +103,7 @@ impl Notifier {
         }
     }
 
-    /// Locks the hints. A poisoned lock stays usable, because no update under the lock can be left incomplete.
+    /// Locks the claim hints. A poisoned lock stays usable, because a panic cannot leave the hints half-updated.
     fn hints(&self) -> MutexGuard<'_, Vec<Arc<ClaimHint>>> {
         self.hints.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -113,34 +113,34 @@ impl Notifier {
         self.keys.notify_one();
     }
 
-    /// Waits for [`Notifier::notify_keys`], or returns immediately if it was called since the last wait.
+    /// Waits for a call to [`Notifier::notify_keys`]. Returns immediately if there was a call since the last wait.
     pub(crate) async fn wait_for_keys(&self) {
         self.keys.notified().await;
     }
 
-    /// Records that running jobs may have been cancelled, or that a pause or limit has changed.
+    /// Reports that running jobs may have been cancelled, or that a pause or limit has changed. Also requests a probe of all lanes.
     pub(crate) fn notify_control(&self) {
         self.control.notify_one();
         self.control_changed.store(true, Relaxed);
         self.request_probe();
     }
 
-    /// Returns whether [`Notifier::notify_control`] was called since the last call.
+    /// Returns whether [`Notifier::notify_control`] was called since the last check.
     pub(crate) fn take_control_change(&self) -> bool {
         self.control_changed.swap(false, Relaxed)
     }
 
-    /// Waits for [`Notifier::notify_control`], or returns immediately if it was called since the last wait.
+    /// Waits for a call to [`Notifier::notify_control`]. Returns immediately if there was a call since the last wait.
     pub(crate) async fn wait_for_control(&self) {
         self.control.notified().await;
     }
 
-    /// Records that jobs have finished. Must be called after the commit.
+    /// Wakes the task that notifies producers of finished jobs. Must be called after the commit that finishes the jobs.
     pub(crate) fn notify_finished(&self) {
         self.finished.notify_one();
     }
 
-    /// Waits for [`Notifier::notify_finished`], or returns immediately if it was called since the last wait.
+    /// Waits for a call to [`Notifier::notify_finished`]. Returns immediately if there was a call since the last wait.
     pub(crate) async fn wait_for_finished(&self) {
         self.finished.notified().await;
     }
@@ -150,7 +150,7 @@ impl Notifier {
         self.schedules.notify_one();
     }
 
-    /// Waits for [`Notifier::notify_schedules`], or returns immediately if it was called since the last wait.
+    /// Waits for a call to [`Notifier::notify_schedules`]. Returns immediately if there was a call since the last wait.
     pub(crate) async fn wait_for_schedules(&self) {
         self.schedules.notified().await;
     }
@@ -160,20 +160,20 @@ impl Notifier {
         self.expiries.notify_one();
     }
 
-    /// Waits for [`Notifier::notify_expiries`], or returns immediately if it was called since the last wait.
+    /// Waits for a call to [`Notifier::notify_expiries`]. Returns immediately if there was a call since the last wait.
     pub(crate) async fn wait_for_expiries(&self) {
         self.expiries.notified().await;
     }
 
-    /// Records that a job is due after `wait`, and wakes the poll loop if no job is known to be due earlier.
+    /// Records that a job is due after `wait`. Wakes the poll loop unless an earlier due time is known.
     pub(crate) fn notify_due(&self, wait: Duration) {
         if self.record_due(wait) {
             self.request_probe();
         }
     }
 
-    /// Records that a job is due after `wait`, without waking the poll loop. Called by the loop itself. Returns whether no job was known to
-    /// be due earlier.
+    /// Records that a job is due after `wait`. Returns whether this is the earliest known due time. The poll loop calls this method, so
+    /// the method does not wake the poll loop.
     pub(crate) fn record_due(&self, wait: Duration) -> bool {
         let Some(at) = Instant::now().checked_add(wait) else { return false };
         let mut due = self.due.lock().unwrap_or_else(PoisonError::into_inner);
@@ -184,17 +184,17 @@ impl Notifier {
         earlier
     }
 
-    /// Returns when the next job is due, if known.
+    /// Returns the earliest known due time of a job.
     pub(crate) fn due(&self) -> Option<Instant> {
         *self.due.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Forgets the due time, because the caller is about to query it.
+    /// Clears the earliest known due time. Called before the due time is queried again.
     pub(crate) fn forget_due(&self) {
         *self.due.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }
 
-    /// Waits for a wake-up, but no longer than until `latest`.
+    /// Waits for a wake-up, but at most until `latest`.
     pub(crate) async fn wait(&self, latest: Instant) -> WakeReason {
         let is_notified = tokio::time::timeout_at(latest.into(), self.notify.notified()).await.is_ok();
         match self.probe_requested.swap(false, Relaxed) {
@@ -205,8 +205,8 @@ impl Notifier {
     }
 }
 
-/// Converts a wait in milliseconds, as reported by the database. The result is slightly longer, because promoting too early would find no
-/// due job.
+/// Converts a wait time in milliseconds, as reported by the database, to a duration. Adds a margin, because a promotion that runs too
+/// early finds no due job.
 pub(crate) fn after_ms(ms: f64) -> Duration {
     Duration::from_secs_f64((ms.max(0.0) / 1000.0).min(1e9)) + Duration::from_micros(200)
 }

@@ -9,9 +9,9 @@ use std::{
 /// Logs panics of this process through `tracing` at level `error`, instead of printing them to stderr.
 ///
 /// With a JSON log, panics are logged as JSON lines. If a handler panicked, the line includes the job's id, type and attempt. The command
-/// line calls this function, and programs with a logging setup of their own may call it as well.
+/// line calls this function. A program with a custom logging setup can also call this function.
 ///
-/// If no subscriber is enabled for errors, panics are printed as before. Further calls have no effect.
+/// If no subscriber accepts events at level `error`, panics are still printed to stderr. Repeated calls have no effect.
 pub fn log_panics() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {

@@ -1,15 +1,15 @@
 //! Pauses and limits as loaded by this worker. Pure: no database access.
 //!
-//! A task that claims jobs keeps its [`PauseSnapshot`] until the jobs have started or been given back. This tells the worker when no task
-//! applies an earlier version any more, without waiting for any task.
+//! A task that claims jobs holds a [`PauseSnapshot`] until the jobs have started or have been released. Once no task holds an earlier
+//! snapshot, the worker acknowledges the current pauses.
 
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use queue_core::Registry;
 use tokio::sync::watch;
 
-/// Loaded row of a pause: its number, queue and job type, where `*` stands for any. If `limit` is set, the row is the scope of a limit
-/// instead.
+/// Loaded row of a pause, or of a limit's scope. The queue or job type `*` stands for any queue or type. `limit` is set only in rows of
+/// limits.
 #[derive(Debug)]
 pub(crate) struct PauseRow {
     pub(crate) number: i64,
@@ -22,9 +22,9 @@ pub(crate) struct PauseRow {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct LimitRow {
     pub(crate) gate: i64,
-    /// Revision number, which changes with every change of the limit.
+    /// Revision number, which changes with each update of the limit.
     pub(crate) revision: i64,
-    /// Maximum number of permits in use at the same time.
+    /// Maximum number of concurrent permits. `None` if the limit has no maximum.
     pub(crate) most: Option<i32>,
     /// Whether the limit is a rate limit.
     pub(crate) timed: bool,
@@ -39,16 +39,16 @@ pub(crate) struct PauseSnapshot {
     limits: Vec<(PauseScope, LimitRow)>,
 }
 
-/// Limits that cover a lane, with their common properties.
+/// Limits that cover a lane, with their combined properties.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct LimitSet {
-    /// Ids of the limits, sorted.
+    /// Ids of the covering limits, sorted.
     pub(crate) gates: Arc<[i64]>,
-    /// Maximum number of permits in use at the same time.
+    /// Smallest maximum number of concurrent permits among the limits. `usize::MAX` if no limit has a maximum.
     pub(crate) most: usize,
-    /// Whether any of the limits is a rate limit, so that claimed jobs must start soon.
+    /// Whether any limit is a rate limit. Claimed jobs must then start soon, because rate permits expire.
     pub(crate) timed: bool,
-    /// Whether any of the limits is keyed, so that the lanes are fairly queued.
+    /// Whether any limit is keyed. Fair queueing then applies to the lanes.
     pub(crate) keyed: bool,
 }
 
@@ -65,7 +65,7 @@ struct PauseScope {
 const ANY: &str = "*";
 
 impl PauseSnapshot {
-    /// Builds a snapshot from loaded rows. A pause of one name of a job type applies to all names of that type.
+    /// Builds a snapshot from loaded rows. A pause or limit of one job type name applies to all names of the type.
     fn new(rows: Vec<PauseRow>, registry: &Registry) -> Self {
         let names = |job_type: String| {
             let options = registry.get(&job_type).map(|registration| *registration.options());
@@ -85,7 +85,7 @@ impl PauseSnapshot {
         paused
     }
 
-    /// Returns the limits that cover jobs of a type in a queue, if any.
+    /// Returns the limits that cover jobs of a type in a queue, or `None` if no limit covers the jobs.
     pub(crate) fn limits_of(&self, queue: &str, job_type: &str) -> Option<LimitSet> {
         let mut limits: Vec<LimitRow> =
             self.limits.iter().filter(|(scope, _)| scope.covers(queue, job_type)).map(|(_, limit)| *limit).collect();
@@ -96,37 +96,38 @@ impl PauseSnapshot {
         (!limits.is_empty()).then(|| LimitSet { gates: limits.iter().map(|limit| limit.gate).collect(), most, timed, keyed })
     }
 
-    /// Returns the limits to slow down for jobs of a type in a queue. These are the covering limits that name the type, or all covering
-    /// limits if none names it.
+    /// Returns the limits to slow down for jobs of a type in a queue. These are the covering limits that name the type. If no covering
+    /// limit names the type, returns all covering limits.
     pub(crate) fn limits_to_slow_down(&self, queue: &str, job_type: &str) -> Vec<i64> {
         let covering = || self.limits.iter().filter(|(scope, _)| scope.covers(queue, job_type));
         let named: Vec<i64> = covering().filter(|(scope, _)| scope.job_types.is_some()).map(|(_, limit)| limit.gate).collect();
         if named.is_empty() { covering().map(|(_, limit)| limit.gate).collect() } else { named }
     }
 
-    /// Returns whether jobs claimed under the limits `gates` must not start, because they are paused or other limits cover them.
+    /// Returns whether a pause, or a limit that is not in `gates`, covers jobs of a type in a queue. If so, jobs claimed under the limits
+    /// `gates` must not start.
     pub(crate) fn stops(&self, queue: &str, job_type: &str, gates: &[i64]) -> bool {
         self.covers(queue, job_type)
             || self.limits.iter().any(|(scope, limit)| scope.covers(queue, job_type) && !gates.contains(&limit.gate))
     }
 
-    /// Returns whether jobs of a type must not start in a queue, because they are paused.
+    /// Returns whether jobs of a type in a queue are paused.
     pub(crate) fn covers(&self, queue: &str, job_type: &str) -> bool {
         self.pauses.iter().any(|pause| pause.covers(queue, job_type))
     }
 
-    /// Returns whether no job of a queue may start.
+    /// Returns whether all jobs of a queue are paused.
     pub(crate) fn covers_all_of(&self, queue: &str) -> bool {
         self.pauses.iter().any(|pause| pause.job_types.is_none() && pause.queue.as_deref().is_none_or(|paused| paused == queue))
     }
 
-    /// Returns the number of queues that are paused as a whole, by name.
+    /// Returns the number of queues that are paused by name for all job types.
     #[cfg(any(feature = "metrics", feature = "otel"))]
     pub(crate) fn whole_queues(&self) -> usize {
         self.pauses.iter().filter(|pause| pause.job_types.is_none() && pause.queue.is_some()).count()
     }
 
-    /// Returns whether nothing is paused or limited.
+    /// Returns whether there are neither pauses nor limits.
     pub(crate) fn is_nothing(&self) -> bool {
         self.pauses.is_empty() && self.limits.is_empty()
     }
@@ -139,15 +140,15 @@ impl PauseScope {
     }
 }
 
-/// Pauses in force, shared by all tasks that claim jobs.
+/// Pauses and limits in force, shared by all tasks that claim jobs.
 #[derive(Clone)]
 pub(crate) struct Pauses(Arc<PauseState>);
 
 struct PauseState {
     registry: Registry,
-    /// Current snapshot. `None` until the pauses are loaded, and while this worker must not act.
+    /// Current snapshot. `None` until the pauses are loaded, and while this worker has no lease.
     now: watch::Sender<Option<Arc<PauseSnapshot>>>,
-    /// Earlier snapshots that tasks may still apply.
+    /// Earlier snapshots that tasks may still hold.
     earlier: Mutex<Vec<Weak<PauseSnapshot>>>,
 }
 
@@ -156,12 +157,12 @@ impl Pauses {
         Self(Arc::new(PauseState { registry, now: watch::Sender::new(None), earlier: Mutex::default() }))
     }
 
-    /// Returns the pauses in force, or `None` if no job may start.
+    /// Returns the pauses and limits in force, or `None` if no job may start.
     pub(crate) fn now(&self) -> Option<Arc<PauseSnapshot>> {
         self.0.now.borrow().clone()
     }
 
-    /// Applies loaded rows. Returns the new snapshot if it differs from the previous one.
+    /// Applies loaded rows. Returns the new snapshot, or `None` if the rows are unchanged.
     pub(crate) fn read(&self, rows: Vec<PauseRow>) -> Option<Arc<PauseSnapshot>> {
         let paused = PauseSnapshot::new(rows, &self.0.registry);
         if self.0.now.borrow().as_ref().is_some_and(|now| **now == paused) {
@@ -172,13 +173,13 @@ impl Pauses {
         Some(paused)
     }
 
-    /// Prevents all starts until the pauses are loaded again. Needed after the worker's lease may have expired, because operators do not
-    /// wait for the acknowledgement of such a worker.
+    /// Prevents job starts until the pauses are loaded again. Called when the worker's lease may have expired, because operators do not
+    /// wait for a worker with an expired lease to acknowledge a pause.
     pub(crate) fn forget(&self) {
         self.replace(None);
     }
 
-    /// Returns whether every task applies the pauses in force.
+    /// Returns whether no task holds an earlier snapshot.
     pub(crate) fn are_acknowledged(&self) -> bool {
         let mut earlier = self.0.earlier.lock().unwrap_or_else(PoisonError::into_inner);
         earlier.retain(|paused| paused.strong_count() > 0);
@@ -186,7 +187,7 @@ impl Pauses {
     }
 
     fn replace(&self, paused: Option<Arc<PauseSnapshot>>) {
-        // Replaced under one lock, so that every snapshot is always seen either as current or as earlier.
+        // One lock covers both updates, so that each snapshot always counts as current or as earlier.
         let mut earlier = self.0.earlier.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(before) = self.0.now.send_replace(paused) {
             earlier.push(Arc::downgrade(&before));

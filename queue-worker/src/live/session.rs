@@ -1,8 +1,8 @@
-//! Server settings for our statements. Our own connections have these settings from the start, and a handler's transaction gets them after
-//! the handler has finished.
+//! Server settings for the worker's statements. The worker's dedicated connections have these settings from the start. A handler's
+//! transaction gets the settings when the handler has finished.
 
-/// Settings that give our statements the same behavior on every server. They include planner settings, because a plan that was made while a
-/// table was empty is slow once the table is full: it scans the table sequentially, or sorts all ready jobs to take a few.
+/// Settings under which the worker's statements behave identically on every server. The planner settings prevent sequential scans, and
+/// plans that sort all ready jobs to claim a few of them. Such plans become slow once a table that was empty during planning has filled up.
 pub(super) const SETTINGS: [(&str, &str); 9] = [
     ("default_transaction_isolation", "read committed"),
     ("search_path", "pg_catalog"),
@@ -12,11 +12,11 @@ pub(super) const SETTINGS: [(&str, &str); 9] = [
     ("enable_bitmapscan", "off"),
     ("plan_cache_mode", "force_generic_plan"),
     ("jit", "off"),
-    // Statements fail if a row security policy would hide rows, so that a hidden job is not mistaken for a deleted one.
+    // A statement fails if a row security policy would hide rows. Otherwise a hidden job would look like a deleted job.
     ("row_security", "off"),
 ];
 
-/// Statement that applies these settings, except for the isolation level, until the end of a transaction.
+/// Statements that apply all settings except the isolation level until the end of the transaction.
 macro_rules! our_settings {
     () => {
         "set local search_path = 'pg_catalog'; set local statement_timeout = '60s'; set local lock_timeout = '0';

@@ -4,17 +4,17 @@ use std::{sync::mpsc, time::Duration};
 
 use tokio::{sync::oneshot, time::Instant};
 
-/// Time after the first signal within which further signals count as the same one.
+/// Time after the first signal within which another signal counts as a repetition of the first signal.
 const SAME: Duration = Duration::from_secs(1);
 
 /// Returns a future that completes at the first SIGTERM or SIGINT.
 ///
 /// A second signal ends the process immediately with exit code 130, and other workers recover its jobs. Signals within a second after the
-/// first one count as the same signal. This is necessary because Ctrl-C reaches a process and its parents, which may forward it, and
-/// because supervisors signal both a process group and its leader.
+/// first signal count as repetitions. Repetitions are common: Ctrl-C reaches a process and its parents, which may forward the signal, and
+/// supervisors signal both a process group and its leader.
 ///
-/// Signals are received from this call on, so a signal that arrives while the worker is starting does not kill the process. They are
-/// received by a dedicated thread, so handlers that block every thread of the runtime cannot keep the process alive.
+/// Signals are received from this call on, so a signal that arrives while the worker is starting does not kill the process. A dedicated
+/// thread receives the signals, so handlers that block every thread of the runtime cannot keep the process alive.
 pub fn shutdown_signal() -> impl Future<Output = ()> + Send + 'static {
     let (first, received) = oneshot::channel();
     let (ready, is_ready) = mpsc::channel();
@@ -22,7 +22,7 @@ pub fn shutdown_signal() -> impl Future<Output = ()> + Send + 'static {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         runtime.block_on(listen(ready, first))
     });
-    // The thread drops `ready` without a message if it cannot listen for signals.
+    // If the thread cannot listen for signals, it drops `ready` without a message.
     let listens = listening.is_ok() && is_ready.recv().is_ok();
     async move {
         if !listens || received.await.is_err() {

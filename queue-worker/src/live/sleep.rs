@@ -1,7 +1,7 @@
-//! Steps by which a worker falls asleep without missing a job, and notifications by which producers wake it.
+//! Puts a worker to sleep without missing a job, and wakes the worker on notifications from producers.
 //!
-//! Producers notify only workers that have announced their sleep. [`SleepState`] describes the steps from awake to asleep, which the poll
-//! loop takes. Without notifications everything works by polling.
+//! Producers notify only workers with a row in the table `idle`. [`SleepState`] describes how the poll loop falls asleep. Notifications
+//! only reduce delays, because the lanes are also polled.
 
 use std::{sync::Arc, time::Duration};
 
@@ -18,29 +18,31 @@ use crate::error::warn_throttled;
 
 /// Progress of a worker towards sleep.
 ///
-/// A producer that does not see the `idle` row has a transaction id below the `xmax` recorded after that row was committed. Once every such
-/// transaction has ended, one more probe finds the jobs of these producers. Later producers see the row and notify the worker.
+/// The worker first commits a row in the table `idle`, and then records the server's `xmax`. A producer that does not see the row has a
+/// transaction id below this `xmax`. Once all these transactions have ended, one more probe finds their jobs. Later producers see the row
+/// and notify the worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SleepState {
     /// The worker is polling, and producers need not notify it.
     Awake,
-    /// The `idle` row is committed. Transactions with an id below the given one may not have seen the row.
+    /// The `idle` row is committed. Transactions with an id below the recorded `xmax` may not have seen the row.
     Announced(i64),
-    /// All transactions that may not have seen the row have ended. The state is kept during small batches of jobs, so that going back to
-    /// sleep costs nothing.
+    /// All transactions that may not have seen the row have ended. Small batches of jobs do not change the state, so that the worker can
+    /// return to sleep at no cost.
     Asleep,
 }
 
 impl SleepState {
-    /// Commits the `idle` row, and records which transactions may not have seen it.
+    /// Commits the worker's `idle` row, and records which transactions may not have seen the row.
     pub(crate) async fn announce(connection: &mut PgConnection, store: Store, worker: Uuid, queues: &[String]) -> sqlx::Result<Self> {
         let statement = sqlx::query(store.sql(include_str!("../../sql/sleep.sql"))).bind(worker).bind(queues);
         bounded(statement.execute(&mut *connection)).await?;
         Ok(Self::Announced(horizon(connection).await?.1))
     }
 
-    /// Queries the running transactions and returns the next state. The state is `Asleep` if all transactions that may not have seen the
-    /// row have ended. It is `Awake` if the server does not know these transactions, and therefore does not have the row either.
+    /// Queries the running transactions and returns the next state. Returns `Asleep` if all transactions that may not have seen the row
+    /// have ended. Returns `Awake` if the server has not reached the recorded `xmax` yet. The server is then a different server, which
+    /// does not have the row.
     pub(crate) async fn confirm(self, connection: &mut PgConnection) -> sqlx::Result<Self> {
         match self {
             Self::Announced(_) => Ok(self.at_horizon(horizon(connection).await?)),
@@ -48,7 +50,7 @@ impl SleepState {
         }
     }
 
-    /// Returns the next state for a known horizon: the ids of the oldest running transaction and of the next transaction.
+    /// Returns the next state, given the id of the oldest running transaction and the next id that the server assigns.
     pub(crate) fn at_horizon(self, (xmin, xmax): (i64, i64)) -> Self {
         match self {
             Self::Announced(noted) if xmax < noted => Self::Awake,
@@ -57,7 +59,7 @@ impl SleepState {
         }
     }
 
-    /// Deletes the `idle` row.
+    /// Deletes the worker's `idle` row.
     pub(crate) async fn end(connection: &mut PgConnection, store: Store, worker: Uuid) -> sqlx::Result<Self> {
         let statement = sqlx::query(store.sql(include_str!("../../sql/wake_up.sql"))).bind(worker);
         bounded(statement.execute(connection)).await?;
@@ -69,16 +71,18 @@ async fn horizon(connection: &mut PgConnection) -> sqlx::Result<(i64, i64)> {
     bounded(sqlx::query_as(include_str!("../../sql/horizon.sql")).fetch_one(connection)).await
 }
 
-/// Time without notifications after which the listener's connection is tested. The connection is dropped if the test takes as long.
+/// Time without notifications after which the listener's connection is tested. Also the timeout of this test. If the test times out, the
+/// connection is dropped.
 pub(super) const SILENCE: Duration = Duration::from_secs(6);
 
-/// Notification that an ordering key may be unblocked. Payloads without a special form are queue names.
+/// Payload of the notification that an ordering key may be unblocked. A payload that matches no constant of this module is a queue name.
 const KEYS: &str = "#";
 
-/// Wakes the worker on every notification, and after each reconnect because notifications may have been missed. Never returns.
+/// Wakes the worker on each notification. Also wakes the worker after each reconnect, because notifications may have been missed. Never
+/// returns.
 ///
-/// The connection is not taken from the user's pool, which may be exhausted. If listening is not permitted, this is logged once and retried
-/// later.
+/// The connection is not taken from the user's pool, which may be exhausted. If listening is not permitted, a warning is logged once and
+/// listening is retried every [`REFUSED`].
 pub(crate) async fn listen(pool: PgPool, store: Store, notifier: Arc<Notifier>, pauses: Pauses) {
     let mut has_warned = false;
     loop {
@@ -109,27 +113,27 @@ pub(crate) async fn listen(pool: PgPool, store: Store, notifier: Arc<Notifier>, 
 /// Reason why listening stopped without an error.
 enum ListenOutcome {
     Ended,
-    /// Listening is not permitted on this connection.
+    /// The connection does not keep its session, so it cannot listen.
     NotPermitted,
 }
 
-/// Retry interval if listening is not permitted: without access to the channel, on a standby, or behind a pooler in transaction mode.
+/// Retry interval if listening is not permitted (no access to the channel, a standby, or a pooler in transaction mode).
 pub(super) const REFUSED: Duration = Duration::from_secs(30);
 
 fn is_refused(error: &sqlx::Error) -> bool {
     error.as_database_error().and_then(DatabaseError::code).is_some_and(|code| code == "42501" || code == "25006")
 }
 
-/// Notification that a running job is being cancelled, or that a pause or limit has changed.
+/// Payload of the notification that a running job is being cancelled, or that a pause or limit has changed.
 const CONTROL: &str = "!control";
 
-/// Prefix of the notification that a limit has free permits. The id of the limit follows.
+/// Payload prefix of the notification that a limit has free permits. The limit's id follows.
 const ROOM: &str = "!room ";
 
-/// Notification that a schedule has changed.
+/// Payload of the notification that a schedule has changed.
 const SCHEDULE: &str = "!schedule";
 
-/// Wakes the tasks that a notification is meant for.
+/// Wakes the tasks that handle a notification.
 pub(super) fn on_notification(notification: &str, notifier: &Notifier, pauses: &Pauses) {
     match notification {
         KEYS => notifier.notify_keys(),
@@ -138,7 +142,7 @@ pub(super) fn on_notification(notification: &str, notifier: &Notifier, pauses: &
         room if room.starts_with(ROOM) => {
             room[ROOM.len()..].parse().map_or_else(|_| notifier.request_probe(), |gate| notifier.notify_free_permit(gate));
         }
-        // A paused queue is not probed now, because it is probed when it is resumed.
+        // A paused queue needs no probe now. Resuming the queue requests a probe.
         queue if pauses.now().is_some_and(|paused| paused.covers_all_of(queue)) => {}
         _ => notifier.request_probe(),
     }
@@ -167,11 +171,11 @@ async fn listen_once(
                 notifier.notify_control();
             }
             Ok(Err(error)) => return Err(error),
-            // The database has moved. The old server may still be alive although nothing is written to it any more.
+            // The database has moved without closing this connection.
             Err(_) if has_moved() => return Ok(ListenOutcome::Ended),
             Err(_) => {
                 let probed = timeout(SILENCE, Channel::Wake.name(&mut listener, store)).await;
-                // The owner of the store has renamed the channel, so the new channel must be listened on.
+                // The store's owner has renamed the channel, so the worker must listen on the new channel.
                 if probed.map_err(|_| sqlx::Error::Io(std::io::ErrorKind::TimedOut.into()))?? != channel {
                     return Ok(ListenOutcome::Ended);
                 }

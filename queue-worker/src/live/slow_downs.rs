@@ -1,4 +1,4 @@
-//! Slow-downs of limits that handlers have requested and that are not stored yet. Pure: no database access.
+//! Slow-downs that handlers have requested for limits and that have not been stored yet. Pure: no database access.
 
 use std::{
     sync::{Mutex, MutexGuard, PoisonError},
@@ -14,12 +14,12 @@ pub(crate) struct SlowDowns {
     notify: Notify,
 }
 
-/// Slow-down of some limits. No job starts under these limits before `until`.
+/// Slow-down of one or more limits. No job starts under these limits before `until`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct SlowDown {
     pub(crate) gates: Vec<i64>,
     pub(crate) until: Instant,
-    /// Earliest time of the next try to store the slow-down.
+    /// Earliest time of the next attempt to store the slow-down.
     not_before: Instant,
 }
 
@@ -36,7 +36,7 @@ impl SlowDowns {
         self.notify.notify_one();
     }
 
-    /// Returns the time before which no job may start under any of the limits `gates`, as far as the slow-downs are not stored.
+    /// Returns the time before which no job may start under the limits `gates`. Considers only slow-downs that have not been stored yet.
     pub(crate) fn holds(&self, gates: &[i64]) -> Option<Instant> {
         let now = Instant::now();
         let pauses = self.pauses();
@@ -62,19 +62,19 @@ impl SlowDowns {
         pauses.iter().min_by_key(|known| known.not_before).cloned()
     }
 
-    /// Removes a slow-down that was stored. If a later time was recorded in the meantime, the slow-down is kept and stored again.
+    /// Removes a stored slow-down. If a later `until` has been recorded in the meantime, the slow-down is kept and stored again.
     pub(crate) fn mark_stored(&self, stored: &SlowDown) {
         self.pauses().retain(|known| known.gates != stored.gates || known.until > stored.until);
     }
 
-    /// Records that storing a slow-down failed. The next try is after `wait`.
+    /// Postpones the next attempt to store a slow-down by `wait` after a failed attempt.
     pub(crate) fn defer(&self, failed: &SlowDown, wait: Duration) {
         for known in self.pauses().iter_mut().filter(|known| known.gates == failed.gates) {
             known.not_before = Instant::now() + wait;
         }
     }
 
-    /// Locks the slow-downs. A poisoned lock stays usable, because no update under the lock can be left incomplete.
+    /// Locks the slow-downs. A poisoned lock stays usable, because a panic cannot leave the slow-downs half-updated.
     fn pauses(&self) -> MutexGuard<'_, Vec<SlowDown>> {
         self.pauses.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -1,4 +1,4 @@
-//! Start of a worker when the database accepts no writes. The worker waits or exits, as configured.
+//! Worker start while the database accepts no writes. The worker waits or exits, as configured.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use sqlx::PgPool;
 use super::{StoreConnection, fresh::query_server_state};
 use crate::error::{Error, warn_throttled};
 
-/// Behavior of a worker if the database accepts no writes when the worker starts, because the database is a standby or read-only.
+/// Behavior of a worker that starts while the database accepts no writes, for example because it is a standby.
 #[cfg_attr(feature = "cli", derive(clap::ValueEnum, serde::Deserialize), serde(rename_all = "lowercase"))]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
@@ -26,12 +26,12 @@ const WAITS: &str = "the database is a standby or accepts no writes for another 
     DATABASE_URL, or several hosts (`postgres://user@one,two/name`), or let it exit: `--on-standby exit` (QUEUE_ON_STANDBY)";
 
 impl OnStandby {
-    /// Returns a connection as soon as the database accepts writes. Each check opens a new connection, because the host name may resolve to
-    /// another server in the meantime.
+    /// Returns a connection once the database accepts writes. Each check opens a new connection, because the host name may resolve to a
+    /// different server each time.
     ///
     /// # Errors
     ///
-    /// Returns [`Error::Standby`] if the worker must not wait, or the error of the first connection.
+    /// Returns [`Error::Standby`] if the worker is configured to exit. Returns the error of the first check if that check fails.
     pub(crate) async fn wait_for_writes(self, pool: &PgPool) -> Result<StoreConnection, Error> {
         let mut has_warned = false;
         loop {

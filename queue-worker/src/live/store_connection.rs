@@ -1,7 +1,7 @@
-//! Connections of the worker's own. Handlers may exhaust the pool, but claims, settles and heartbeats never wait for the pool.
+//! Dedicated connections of the worker. Handlers may exhaust the pool, but claims, settles and heartbeats never wait for the pool.
 //!
-//! Each loop owns a [`StoreConnection`]. It is a connection of its own, or a shared connection that is borrowed for the duration of a
-//! statement. After a failure, or if the pool leads to a different host, it reconnects on the next use. Nothing is retried here.
+//! Each loop owns a [`StoreConnection`], which is dedicated to the loop or borrowed from a shared set for one statement. After a failure or
+//! a redirection of the pool, the loop reconnects on the next use. This module retries nothing.
 
 use std::{
     sync::Arc,
@@ -19,27 +19,27 @@ use super::{
 };
 use crate::error::Error;
 
-/// Factory that opens the worker's own connections, or borrows them from a shared set.
+/// Factory that opens dedicated connections of the worker, or borrows connections from a shared set.
 #[derive(Clone)]
 pub(crate) struct ConnectionFactory {
     pool: PgPool,
     shared: Option<Borrower>,
 }
 
-/// Connection that is opened on first use, and again after a failure.
+/// Connection that is opened on the first use, and again on the first use after a failure.
 pub(crate) struct StoreConnection {
     factory: ConnectionFactory,
     purpose: &'static str,
-    /// Settings in addition to the settings of all our connections.
+    /// Session settings that the connection has in addition to the worker's common settings.
     settings: Settings,
     connection: Option<PgConnection>,
-    /// Terms of a borrowed connection, which is returned after each statement.
+    /// Loan terms of a borrowed connection, which is returned after each statement. `None` while no connection is borrowed.
     terms: Option<LoanTerms>,
-    /// Whether the last borrowed connection worked.
+    /// Whether the last connection was borrowed from the shared set and worked.
     shares: bool,
-    /// Number of shared connections found dead when the last connection was borrowed.
+    /// Total number of shared connections that had died by the time of the last loan.
     deaths: u64,
-    /// Options with which the connection was opened, and the time since which it has been open.
+    /// Connection options of the open connection. The field `since` contains the connection's opening time.
     to: Arc<PgConnectOptions>,
     since: Instant,
 }
@@ -47,10 +47,10 @@ pub(crate) struct StoreConnection {
 /// Timeout of a statement. After the timeout, the connection counts as dead.
 const PATIENCE: Duration = Duration::from_secs(15);
 
-/// Text that identifies errors about a moved database, in errors of this module and of a store.
+/// Text in the error messages with which this module and the store report a move of the database to another server.
 const MOVED: &str = "has moved to another ";
 
-/// Notifier called when a statement finds that its store has moved.
+/// Notification that a statement has failed because its store has moved.
 static MOVES: Notify = Notify::const_new();
 
 impl From<&PgPool> for ConnectionFactory {
@@ -76,26 +76,27 @@ impl ConnectionFactory {
         Self::shared(pool, ConnectionBroker::of_one_worker(most))
     }
 
-    /// Returns a pool that leads to the same database.
+    /// Returns the pool whose options the factory's connections use.
     pub(crate) fn pool(&self) -> &PgPool {
         &self.pool
     }
 }
 
 impl StoreConnection {
-    /// Creates a connection to the database of a pool, outside of the pool. When it is opened, it leads to the same host as the pool.
+    /// Creates a connection to the database of the factory's pool. The connection does not belong to the pool. It is opened on the first
+    /// use, to the pool's host at that time.
     pub(crate) fn new(factory: impl Into<ConnectionFactory>, purpose: &'static str) -> Self {
         let factory = factory.into();
         let (to, since, settings) = (factory.pool.connect_options(), Instant::now(), Vec::new());
         Self { factory, purpose, settings, connection: None, terms: None, shares: false, deaths: 0, to, since }
     }
 
-    /// Returns a new connection with the same settings and purpose.
+    /// Returns an unopened connection with the same settings and purpose.
     pub(crate) fn another(&self) -> Self {
         Self { settings: self.settings.clone(), ..Self::new(&self.factory, self.purpose) }
     }
 
-    /// Returns a new connection with the same settings and the given purpose.
+    /// Returns an unopened connection with the same settings and another purpose.
     pub(crate) fn another_for(&self, purpose: &'static str) -> Self {
         Self { purpose, ..self.another() }
     }
@@ -109,50 +110,49 @@ impl StoreConnection {
         self
     }
 
-    /// Makes commits return without waiting for the disk. Suitable only for changes that may be lost, such as claims and promotions: after
-    /// a loss the jobs are still waiting.
+    /// Makes commits return without waiting for the disk. Suitable only for changes that may be lost, such as claims and promotions.
+    /// After such a loss, the jobs are still waiting.
     pub(crate) fn relaxed(self) -> Self {
         self.with("synchronous_commit", "off")
     }
 
-    /// Sets a lock timeout of two seconds, which costs nothing while nothing is locked. It should not be shorter, because the server needs
-    /// a second to detect a deadlock.
+    /// Sets a lock timeout of two seconds. A shorter timeout would expire before the server detects a deadlock, which takes one second.
     pub(crate) fn impatient(self) -> Self {
         self.with("lock_timeout", "2s")
     }
 
-    /// Sets a lock timeout of a quarter of a second. Suitable for statements that are retried and that many jobs are waiting for. In a
-    /// deadlock, such a statement also times out first.
+    /// Sets a lock timeout of a quarter of a second. Suitable for retried statements that many jobs wait for. In a deadlock, these
+    /// statements time out before the server detects the deadlock.
     pub(crate) fn prompt(self) -> Self {
         self.with("lock_timeout", "250ms")
     }
 
-    /// Sets a statement timeout, so that the server cancels a statement before its connection counts as dead. Otherwise a statement on a
-    /// dropped connection would keep running and hold its locks.
+    /// Sets a statement timeout of ten seconds. The server then cancels a statement before the connection counts as dead. Otherwise, a
+    /// statement on a dropped connection would keep running and hold its locks.
     pub(crate) fn brief(self) -> Self {
         self.with("statement_timeout", "10s")
     }
 
-    /// Sets a shorter statement timeout than [`StoreConnection::brief`], for statements that a client is waiting for.
+    /// Sets a statement timeout of 2.5 seconds, for statements that a client is waiting for.
     #[cfg(any(feature = "metrics", feature = "otel"))]
     pub(crate) fn hasty(self) -> Self {
         self.with("statement_timeout", "2500ms")
     }
 
-    /// Returns whether no connection has been opened or borrowed yet.
+    /// Returns whether no connection has been opened or borrowed since the last failure.
     pub(crate) fn is_new(&self) -> bool {
         self.connection.is_none() && !self.shares
     }
 
-    /// Returns the open connection, opening or borrowing one if necessary.
+    /// Returns the open connection. If no connection is open, opens or borrows a connection.
     pub(crate) async fn get(&mut self) -> sqlx::Result<&mut PgConnection> {
         Ok(self.get_since().await?.0)
     }
 
-    /// Returns the open connection, the time since which it has been open, and whether it is new and therefore plans its statements again.
+    /// Returns the open connection, its opening time, and whether the connection is new. A new connection plans its statements again.
     ///
-    /// Information obtained before the returned time may be about another server. After the database has moved, an error is returned once,
-    /// because callers forget what they know about a server after any error.
+    /// Information obtained before the opening time may be about another server. After a move of the database, one call returns an error.
+    /// Callers discard their information about a server after any error.
     pub(crate) async fn get_since(&mut self) -> sqlx::Result<(&mut PgConnection, Instant, bool)> {
         let before = self.connection.take();
         if (before.is_some() || self.shares) && self.is_elsewhere() {
@@ -176,7 +176,7 @@ impl StoreConnection {
                 lent.connection
             }
             (None, None) => {
-                // Boxed because the future is large with TLS, and every loop holds one.
+                // Boxed because the future is large with TLS, and every loop holds such a future.
                 let made = bounded(Box::pin(connect_along(&self.factory.pool, (self.purpose, None), &self.settings))).await;
                 let (to, connection) = made?;
                 (self.to, self.since, is_fresh) = (to, Instant::now(), true);
@@ -186,7 +186,7 @@ impl StoreConnection {
         Ok((self.connection.insert(connection), self.since, is_fresh))
     }
 
-    /// Returns whether the pool now leads to a different host. A changed password does not count.
+    /// Returns whether the pool has been redirected to a different host. A changed password does not count as a redirection.
     fn is_elsewhere(&mut self) -> bool {
         let now = self.factory.pool.connect_options();
         if Arc::ptr_eq(&now, &self.to) {
@@ -197,8 +197,8 @@ impl StoreConnection {
         is_elsewhere
     }
 
-    /// Checks whether our settings are in effect, and logs a warning if they are not. Returns an error if a pooler mixes up prepared
-    /// statements. The simple protocol is used, because every pooler accepts it.
+    /// Checks whether the worker's settings are in effect, and logs a warning otherwise. Returns an error if a pooler mixes up prepared
+    /// statements. Uses the simple query protocol, which every pooler accepts.
     pub(crate) async fn check_settings(&mut self) -> Result<(), Error> {
         if bounded(has_settings(self.get().await?)).await? {
             return Ok(());
@@ -211,7 +211,8 @@ impl StoreConnection {
         Ok(())
     }
 
-    /// Handles the result of a statement. After any error that the server did not send, the connection is dropped.
+    /// Handles the result of a statement. Drops the connection after a connection error, and after a server error that reports a shutdown
+    /// or a read-only server. Otherwise, returns a borrowed connection to the shared set.
     pub(crate) fn note<T>(&mut self, result: sqlx::Result<T>) -> sqlx::Result<T> {
         let usable = match &result {
             Ok(_) => true,
@@ -234,7 +235,7 @@ impl StoreConnection {
         result
     }
 
-    /// Returns a borrowed connection until the next statement.
+    /// Puts a borrowed connection back into the shared set until the next statement.
     fn give_back(&mut self) {
         let Some(shared) = &self.factory.shared else { return };
         if let Some((connection, terms)) = self.connection.take().zip(self.terms.take()) {
@@ -250,8 +251,8 @@ impl StoreConnection {
     }
 }
 
-/// Returns whether the error means that the database, or a store of a cluster, has moved to another server. The other server is available
-/// immediately.
+/// Returns whether the error means that the database, or a store of a Citus cluster, has moved to another server. A retry is possible
+/// immediately, because the other server is available.
 pub(crate) fn has_moved(error: &sqlx::Error) -> bool {
     match error {
         sqlx::Error::Database(error) => error.message().contains(MOVED),
@@ -265,7 +266,7 @@ pub(super) async fn wait_for_move() {
     MOVES.notified().await;
 }
 
-/// Returns the delay before a retry after `error`.
+/// Returns the delay before the retry of a statement that failed with `error`.
 pub(crate) fn pause_after(error: &sqlx::Error) -> Duration {
     Duration::from_millis(if has_moved(error) { 50 } else { 500 })
 }
@@ -275,8 +276,8 @@ pub(crate) fn jittered(pause: Duration) -> Duration {
     pause.mul_f64(1.0 + fastrand::f64())
 }
 
-/// Limits a statement to the timeout [`PATIENCE`]. A timeout is returned as a connection error, after which [`StoreConnection::note`] drops
-/// the connection.
+/// Limits a statement to the timeout [`PATIENCE`]. A timeout is returned as a connection error, so [`StoreConnection::note`] then drops the
+/// connection.
 pub(crate) async fn bounded<T>(statement: impl Future<Output = sqlx::Result<T>>) -> sqlx::Result<T> {
     timeout(PATIENCE, statement).await.unwrap_or_else(|_| Err(sqlx::Error::Io(std::io::ErrorKind::TimedOut.into())))
 }

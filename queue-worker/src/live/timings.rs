@@ -1,10 +1,10 @@
-//! Histogram of durations, with their sum.
+//! Histogram and sum of durations.
 
 use std::time::Duration;
 
 use queue_core::operate::Histogram;
 
-/// Histogram and sum of recorded durations.
+/// Histogram and sum of the recorded durations.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Timings {
     pub(crate) lengths: Histogram,

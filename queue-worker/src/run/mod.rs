@@ -1,4 +1,4 @@
-//! Slots of each queue, and the handlers that run in these slots.
+//! Slots of each queue, and the handlers that run in the slots.
 
 mod outcome;
 mod queues;

@@ -14,42 +14,42 @@ use queue_core::{
     runner::{ClaimedJob, Ending, HistoryOutcome},
 };
 
-/// Outcome of one attempt, passed to the hook of [`Worker::on_outcome`](crate::Worker::on_outcome).
+/// Outcome of one attempt, passed to the hooks of [`Worker::on_outcome`](crate::Worker::on_outcome).
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct AttemptOutcome<'a> {
-    /// Id of the job.
+    /// Id of the attempted job.
     pub job: JobId,
-    /// Name of the job type as stored, which may be an alias.
+    /// Job type name as stored, which may be an alias.
     pub job_type: &'static str,
-    /// Number of the attempt. The first is 1.
+    /// Number of the attempt. The first attempt has number 1.
     pub attempt: u32,
-    /// Maximum number of attempts of the job.
+    /// Maximum number of attempts for the job.
     pub max_attempts: u32,
-    /// Outcome of the handler.
+    /// Outcome that the handler returned or caused.
     pub outcome: Outcome,
     /// Verdict that is written for the job.
     pub verdict: Verdict,
-    /// Error as stored, at most 8 KiB. `None` if the attempt did not fail.
+    /// Error text as stored, at most 8 KiB. `None` if the attempt did not fail.
     pub error: Option<&'a str>,
     /// Duration of the attempt.
     pub ran: Duration,
 }
 
-/// Hook called for each outcome.
+/// Hook called for the outcome of each attempt.
 type OutcomeHook = Arc<dyn Fn(&AttemptOutcome<'_>) + Send + Sync>;
 
-/// Logger of failed attempts, and the outcome hooks to call.
+/// Observer of attempt outcomes. Logs failed attempts and calls the hooks.
 #[derive(Clone, Default)]
 pub(crate) struct OutcomeObserver(Vec<OutcomeHook>);
 
 impl OutcomeObserver {
-    /// Adds an outcome hook.
     pub(crate) fn add(&mut self, hook: impl Fn(&AttemptOutcome<'_>) + Send + Sync + 'static) {
         self.0.push(Arc::new(hook));
     }
 
-    /// Reports an attempt that ended with the verdict in `ending`. Without hooks, a completed attempt costs one comparison.
+    /// Reports an attempt that ended with the verdict in `ending`. Without hooks, reporting a completed attempt costs only one
+    /// comparison.
     pub(super) fn observe(&self, job: &ClaimedJob, outcome: Outcome, ending: &Ending) {
         if self.0.is_empty() && ending.is_complete() {
             return;
@@ -67,7 +67,7 @@ impl OutcomeObserver {
         log(&outcome, ending);
         for hook in &self.0 {
             if let Err(panic) = catch_unwind(AssertUnwindSafe(|| hook(&outcome))) {
-                // Dropping the panic's payload may panic as well.
+                // Leaked, because dropping the panic's payload may panic as well.
                 std::mem::forget(panic);
                 tracing::error!(job = %outcome.job, "hook passed to `Worker::on_outcome` panicked; the job is not affected");
             }

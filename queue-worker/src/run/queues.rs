@@ -11,7 +11,7 @@ use crate::{
     live::{Config, Load, PauseSnapshot, Pauses},
 };
 
-/// Slots of all queues that a worker serves, created on first use.
+/// Slots of all queues that a worker serves. The slots of a queue are created on first use.
 pub(crate) struct Queues {
     pub(crate) context: Arc<SlotContext>,
     /// Concurrency of each configured queue. Empty if the worker serves every queue.
@@ -38,8 +38,8 @@ impl Queues {
         Some(new)
     }
 
-    /// Returns whether any queue runs one job at a time. The jobs of such a queue must start in order, and two concurrent claims would mix
-    /// the order.
+    /// Returns whether any queue runs one job at a time. Jobs in a queue with concurrency 1 must start in order, and concurrent claims
+    /// would change the order.
     pub(crate) fn keep_order(&self) -> bool {
         if self.named.is_empty() { self.concurrency == 1 } else { self.named.values().any(|concurrency| *concurrency == 1) }
     }
@@ -58,7 +58,7 @@ impl Queues {
         lock(&self.slots).values().cloned().collect()
     }
 
-    /// Returns the current name and the maximum batch size of a job type whose handler takes batches.
+    /// Returns the current name and the maximum batch size of a job type, or `None` if the type's handler does not take batches.
     pub(crate) fn batch_of(&self, job_type: &str) -> Option<(&'static str, usize)> {
         let registration = if self.context.takes_batches { self.context.registry.get(job_type) } else { None };
         registration.and_then(|registration| Some((registration.options().name, registration.options().batch?)))
@@ -74,12 +74,12 @@ impl Queues {
         &self.context.hand
     }
 
-    /// Returns the shared pauses.
+    /// Returns the pauses shared by all tasks of the worker.
     pub(crate) fn pauses(&self) -> &Pauses {
         &self.context.pauses
     }
 
-    /// Gives back the paused jobs that no slot has started. No attempt is counted.
+    /// Releases the paused jobs that no slot has started. The release does not count as an attempt.
     pub(crate) async fn give_back_paused(&self, paused: &PauseSnapshot) {
         let all: Vec<(String, Arc<Slots>)> = lock(&self.slots).iter().map(|(queue, slots)| (queue.clone(), Arc::clone(slots))).collect();
         for (queue, slots) in all {
@@ -89,7 +89,7 @@ impl Queues {
         }
     }
 
-    /// Drops all jobs after the worker's lease was lost.
+    /// Drops all jobs, because the worker has lost its lease.
     pub(crate) fn abandon(&self) {
         for slots in self.all() {
             slots.abandon();

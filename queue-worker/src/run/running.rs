@@ -1,4 +1,4 @@
-//! State of running jobs, and the rate at which jobs finish.
+//! State of running jobs, and the finish rate of jobs.
 
 use std::{
     sync::Arc,
@@ -7,7 +7,7 @@ use std::{
 
 use crate::lanes::LeasedJob;
 
-/// Job whose handler is running, with everything needed to settle the job without the handler.
+/// Job whose handler is running. Contains the data needed to settle the job without the handler.
 pub(super) struct RunningJob {
     pub(super) leased: Arc<LeasedJob>,
     pub(super) start: Instant,
@@ -15,7 +15,7 @@ pub(super) struct RunningJob {
     pub(super) is_reported: bool,
     /// Whether the handler has ended and the verdict is being sent to the settle loop.
     pub(super) is_settling: bool,
-    /// Whether the job was cancelled and the handler notified.
+    /// Whether the job was cancelled and its handler was notified.
     pub(super) is_cancelling: bool,
 }
 
@@ -25,11 +25,11 @@ impl RunningJob {
     }
 }
 
-/// Estimator of the number of jobs to prefetch, based on the rate at which jobs finish.
+/// Estimator of the number of jobs to prefetch, based on the finish rate.
 pub(super) struct FinishRate {
     measured_at: Instant,
     finished: usize,
-    /// Number of jobs that finish in 100 ms.
+    /// Estimated number of jobs that finish in 100 ms.
     prefetch: usize,
 }
 
@@ -38,10 +38,10 @@ impl FinishRate {
         Self { measured_at: now, finished: 0, prefetch: 0 }
     }
 
-    /// Returns the number of jobs that finish in 100 ms, measured over at least 5 ms.
+    /// Returns the estimated number of jobs that finish in 100 ms, measured over at least 5 ms.
     ///
-    /// The estimate falls by at most half per measurement, so that a single slow interval does not leave the slots empty. After more than a
-    /// second without a measurement it may fall to zero.
+    /// The estimate falls by at most half per measurement, so that a single slow interval does not leave the slots empty. The estimate
+    /// may fall to zero if the last measurement is more than a second old.
     pub(super) fn prefetch(&mut self, now: Instant, finished: usize) -> usize {
         let elapsed = now.saturating_duration_since(self.measured_at);
         if elapsed >= Duration::from_millis(5) {

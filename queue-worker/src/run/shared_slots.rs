@@ -1,7 +1,8 @@
 //! Slots shared by many stores, which limit concurrent handlers across all stores. Pure: no database access.
 //!
-//! A free slot goes to the waiting store with the fewest running handlers, and among equals to the least recently granted one. A busy store
-//! can use all slots that other stores leave free, and delays the other stores only until one of its handlers ends.
+//! A free slot goes to the waiting store with the fewest running handlers. Among stores with equally many running handlers, the slot goes
+//! to the store whose last grant is oldest. A busy store can use all slots that other stores leave free. Other stores then wait only
+//! until one of the busy store's handlers ends.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -23,20 +24,20 @@ struct SlotPool {
 struct SlotPoolState {
     running: usize,
     stores: BTreeMap<u64, StoreUsage>,
-    /// Number of grants so far.
+    /// Number of grants so far, to all stores.
     grants: u64,
 }
 
-/// Slots that one store uses or is waiting for.
+/// Slots that one store uses or waits for.
 #[derive(Default)]
 struct StoreUsage {
     running: usize,
     waiting: VecDeque<oneshot::Sender<SlotPermit>>,
-    /// Number of the store's last grant.
+    /// Value of `grants` at the store's last grant.
     last_grant: u64,
 }
 
-/// Handle of one store to the shared slots.
+/// One store's handle to the shared slots.
 #[derive(Clone)]
 pub(crate) struct StoreSlots {
     shared: SharedSlots,
@@ -52,7 +53,7 @@ impl SharedSlots {
         Self(Arc::new(SlotPool { max_running, state: Mutex::default() }))
     }
 
-    /// Returns the handle of a store.
+    /// Returns the handle for the store with this number.
     pub(crate) fn of(&self, store: u64) -> StoreSlots {
         StoreSlots { shared: self.clone(), store }
     }
@@ -63,7 +64,7 @@ impl SharedSlots {
 }
 
 impl StoreSlots {
-    /// Waits for a free slot.
+    /// Waits for a free slot and returns its permit.
     pub(crate) async fn acquire(&self) -> SlotPermit {
         let granted = {
             let mut state = self.shared.state();
@@ -79,14 +80,14 @@ impl StoreSlots {
             store.waiting.push_back(sender);
             granted
         };
-        // The sender is stored in state that `self` keeps alive. Therefore the channel is never closed without a permit.
+        // The sender is stored in state that `self` keeps alive, so the channel is never closed without a permit.
         granted.await.unwrap_or(SlotPermit(None))
     }
 
-    /// Returns the maximum number of jobs of this store that may run or wait: the running handlers plus the free slots.
+    /// Returns the maximum number of this store's running and waiting jobs: the running handlers plus the free slots.
     ///
-    /// If no slot is free, a store below its fair share may have one waiting job, because the next free slot goes to that store. More jobs
-    /// should not wait here, because no other worker could run them.
+    /// If no slot is free, a store below its fair share may have one waiting job, because the next free slot goes to that store. More
+    /// waiting jobs would only be kept from other workers.
     pub(crate) fn max_jobs(&self) -> usize {
         let (max_running, state) = (self.shared.0.max_running, self.shared.state());
         let is_active = |usage: &StoreUsage| usage.running > 0 || !usage.waiting.is_empty();
@@ -100,7 +101,7 @@ impl StoreSlots {
         if let Some(usage) = state.stores.get_mut(&self.store) {
             usage.running -= 1;
         }
-        // Waiters that have been dropped are skipped.
+        // Skips waiters that have been dropped.
         loop {
             let waiting = state.stores.iter().filter(|(_, usage)| !usage.waiting.is_empty());
             let Some(next) = waiting.min_by_key(|(_, usage)| (usage.running, usage.last_grant)).map(|(store, _)| *store) else { break };

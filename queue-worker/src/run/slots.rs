@@ -1,7 +1,7 @@
-//! Slots of one queue. Each queue has slots of its own, so that a slow queue does not take slots from a fast one.
+//! Slots of one queue. Queues do not share slots, so that a slow queue does not take slots from a fast queue.
 //!
-//! A slot is a task that runs one job after another until none is queued. An idle queue has no tasks. This module counts and tracks running
-//! jobs, and `queue_core::attempt` runs each attempt.
+//! A slot is a task that runs one job after another until no job is queued. An idle queue has no tasks. This module counts and tracks
+//! running jobs, and `queue_core::attempt` runs each attempt.
 
 mod batch;
 mod batch_buffer;
@@ -35,7 +35,7 @@ use crate::{
     tally::{AttemptEndKind, CountedAttempt, QueueNumber},
 };
 
-/// Time past its timeout after which a handler counts as stuck.
+/// Time by which a running handler must exceed its timeout to count as stuck.
 const STUCK_AFTER: Duration = Duration::from_secs(5);
 
 /// Interval between checks whether the jobs of an expired lease have been abandoned.
@@ -69,7 +69,7 @@ impl Slots {
         })
     }
 
-    /// Queues jobs in the given order, and spawns tasks for them while slots are free.
+    /// Queues jobs in the given order, and spawns tasks for the jobs while slots are free.
     pub(crate) fn push(self: &Arc<Self>, mut leased: Vec<LeasedJob>) {
         for job in &mut leased {
             job.held = self.context.hand.hold(job.job.payload.as_ref().map_or(0, String::len));
@@ -96,16 +96,16 @@ impl Slots {
         lock(&self.jobs).running.iter().flatten().count()
     }
 
-    /// Returns the number of slots that are neither used, reserved nor needed by a waiting job.
+    /// Returns the number of slots without a task. Returns zero while a job is waiting, or while an in-flight claim has reserved slots.
     pub(crate) fn free(&self) -> usize {
         let jobs = lock(&self.jobs);
         let has_waiting = !jobs.queued.is_empty() || jobs.batches.ready(Instant::now()) > 0;
         if has_waiting || jobs.reserved > 0 { 0 } else { self.concurrency.saturating_sub(jobs.slots()) }
     }
 
-    /// Releases a job that was not pushed.
+    /// Releases a job that has not been pushed to the slots, or has been taken from the slots.
     pub(crate) async fn give_back(&self, job: &LeasedJob) {
-        // Fails only if the worker has ended without waiting for this task. Recovery then releases the job.
+        // Fails only if the worker has ended without waiting for this task. The job is then recovered.
         let _ = self.context.settle.send(Settlement::release(job)).await;
     }
 
@@ -139,17 +139,17 @@ impl Slots {
         covered.into_iter().chain(buffered).collect()
     }
 
-    /// Notifies running handlers to stop because the worker is shutting down.
+    /// Notifies running handlers that the worker is shutting down.
     pub(crate) fn request_shutdown(&self) {
         lock(&self.halt).stop_request.shut_down();
     }
 
-    /// Drops running handlers at the next `await`. The jobs of these handlers are released.
+    /// Drops running handlers at their next `await`. The jobs of these handlers are released.
     pub(crate) fn drop_running(&self) {
         lock(&self.halt).drop.cancel();
     }
 
-    /// Takes the jobs whose handlers are still running because they never await. Returns the settlements that release these jobs.
+    /// Takes the jobs whose handlers are still running because the handlers never await. Returns the settlements that release these jobs.
     pub(crate) fn take_running(&self) -> Vec<Settlement> {
         let mut jobs = lock(&self.jobs);
         let SlotJobs { running, batch_rest, .. } = &mut *jobs;
@@ -161,7 +161,7 @@ impl Slots {
         taken.chain(others).map(release).collect()
     }
 
-    /// Drops all jobs after the lease was lost, because the jobs belong to another worker.
+    /// Drops all jobs, because the lease was lost and the jobs belong to another worker.
     pub(crate) fn abandon(&self) {
         let mut jobs = lock(&self.jobs);
         let halt = std::mem::replace(&mut *lock(&self.halt), Arc::new(Halt::new(self.context.cancel_grace)));
@@ -200,7 +200,7 @@ impl Slots {
         queued.or_else(|| jobs.batches.remove(is_job).pop()).map(|job| Settlement::cancel(&job))
     }
 
-    /// Logs each handler that is running long after its timeout, once per handler. Such a handler never awaits.
+    /// Logs each handler that has exceeded its timeout by [`STUCK_AFTER`], once per handler. A stuck handler never awaits.
     pub(crate) fn report_stuck(&self) {
         for running in lock(&self.jobs).running() {
             let registration = self.context.registry.get(running.leased.job.job_type);
@@ -223,8 +223,8 @@ impl Slots {
                     Some(share) => Some(share.acquire().await),
                     None => None,
                 };
-                // A process that was suspended for longer than its lease, perhaps during `acquire`, is about to abandon its jobs. No job
-                // may start before the jobs are abandoned.
+                // The process may have been suspended for longer than its lease, for example during `acquire`. No job may start before
+                // the jobs of the expired lease have been abandoned.
                 if !self.deadline.has_ended() || lock(&self.jobs).has_no_waiting() {
                     break permit;
                 }
@@ -245,10 +245,10 @@ impl Slots {
         }
     }
 
-    /// Takes the slot's next job, or closes the slot.
+    /// Takes the slot's next job, or closes the slot if no job is queued.
     ///
-    /// Everything happens under one lock. A job pushed in the meantime finds either this slot or a vacant one, and a job abandoned in the
-    /// meantime is halted.
+    /// Holds one lock throughout. A concurrent push therefore sees the slot as either open or vacant, and a concurrent abandon halts the
+    /// taken job.
     fn next(self: &Arc<Self>, slot: usize) -> Option<SlotAttempt> {
         let mut jobs = lock(&self.jobs);
         if !jobs.batches.is_idle() {
@@ -279,7 +279,7 @@ impl Slots {
         let job = &leased.job;
         if leased.begin_by.is_some_and(|deadline| start >= deadline) {
             if self.begin_settling(slot) {
-                // Fails only if the worker has ended without waiting for this slot. Recovery then releases the job.
+                // Fails only if the worker has ended without waiting for this slot. The job is then recovered.
                 let _ = self.context.settle.send(Settlement::expire(&leased)).await;
                 lock(&self.jobs).running[slot] = None;
             }
@@ -305,8 +305,8 @@ impl Slots {
         }
     }
 
-    /// Sends the verdict on an attempt, and reports the outcome. `start` and `ran` are the attempt's start and duration, `jitter` is a
-    /// random number for the retry delay.
+    /// Sends the verdict on an attempt, and reports the outcome. `start` and `ran` are the attempt's start and duration. `jitter` is a
+    /// random number from 0 to 1 that varies the retry delay.
     async fn settle(
         &self,
         leased: &LeasedJob,
@@ -318,11 +318,11 @@ impl Slots {
         let end_kind = if ended.is_over() && !is_written { AttemptEndKind::LeaseLost } else { AttemptEndKind::of(outcome) };
         let attempt = self.counted(leased, registration, (start, end_kind));
         let settlement = Settlement::of(leased, registration, ended, ran, jitter).counting(attempt);
-        // An attempt whose lease is known to be lost is not reported, because the job belongs to another worker.
+        // An attempt is not reported if its lease is known to be lost, because the job belongs to another worker.
         if is_written || !settlement.is_settled {
             self.context.observer.observe(&leased.job, outcome, &settlement.ending);
         }
-        // Fails only if the worker has ended without waiting for this slot. Recovery then releases the job.
+        // Fails only if the worker has ended without waiting for this slot. The job is then recovered.
         let _ = self.context.settle.send(settlement).await;
     }
 
@@ -330,7 +330,7 @@ impl Slots {
         self.context.registry.get(leased.job.job_type)
     }
 
-    /// Returns the attempt to count, under the current name of its job type.
+    /// Returns the attempt in the form that the metrics record, under the current name of the job type.
     fn counted(
         &self,
         leased: &LeasedJob,
@@ -356,15 +356,14 @@ impl Slots {
         });
     }
 
-    /// Records a slow-down that a handler has requested for the limits of its job type.
+    /// Records a slow-down that a handler has requested for the limits that cover its job.
     fn slow_down(&self, job: &ClaimedJob, failure: &Failure) {
         if let (FailureKind::SlowDown(wait), Some(paused)) = (failure.kind(), self.context.pauses.now()) {
             self.context.slow_downs.note(paused.limits_to_slow_down(&job.queue, job.job_type), wait);
         }
     }
 
-    /// Marks the slot's job as settling. Returns `false` if the job was taken from the slot, because it was abandoned or released by a
-    /// shutdown.
+    /// Marks the slot's job as settling. Returns `false` if the job was abandoned, or was released by a shutdown.
     fn begin_settling(&self, slot: usize) -> bool {
         lock(&self.jobs).running[slot].as_mut().is_some_and(|running| {
             running.is_settling = true;
@@ -373,10 +372,10 @@ impl Slots {
     }
 }
 
-/// Job or batch that a slot runs next.
+/// Job or batch that a slot is about to run.
 struct SlotAttempt {
     leased: Arc<LeasedJob>,
-    /// Jobs of the same batch other than `leased`.
+    /// Jobs of the batch other than `leased`. Empty for a single job.
     others: Vec<Arc<LeasedJob>>,
     /// Jobs whose start deadline passed while they were waiting for the batch.
     expired: Vec<Arc<LeasedJob>>,
@@ -384,7 +383,7 @@ struct SlotAttempt {
     halt: Arc<Halt>,
 }
 
-/// Locks a mutex. A poisoned lock stays usable, because a panic leaves no state under these locks half-written.
+/// Locks a mutex. A poisoned lock stays usable, because a panic cannot leave the protected state half-updated.
 pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,7 +1,7 @@
-//! Child jobs of durable jobs. A child is spawned under the lease of its parent, read by the parent, and recorded in the transaction that
-//! ends the child.
+//! Child jobs of durable jobs. A child is spawned under its parent's lease. The transaction that finishes the child also records its
+//! result for the parent.
 //!
-//! Only verdicts on children call [`note_ends`]. Other jobs cost no extra query.
+//! [`add_end_hints`] is called only for jobs on which other jobs depend. All other jobs cost no extra query.
 
 use queue_core::{
     JobId, Store,
@@ -29,17 +29,17 @@ pub(super) async fn insert_child(pool: &PgPool, store: Store, child: &ChildEntry
 
 /// Loads the result of the child that `step` spawned. Returns `None` if the step spawned no child.
 pub(crate) async fn load_child(pool: &PgPool, store: Store, parent: JobId, step: &str) -> sqlx::Result<Option<ChildStatus>> {
-    let statement = sqlx::query_as(store.sql(include_str!("../../sql/look_at_child.sql"))).bind(parent).bind(step);
+    let statement = sqlx::query_as(store.sql(include_str!("../../sql/child_outcome.sql"))).bind(parent).bind(step);
     let row: Option<ChildRow> = bounded(statement.fetch_optional(pool)).await?;
     Ok(row.map(|(id, state, attempts, output, error)| ChildStatus { id, state, attempts: attempts.unwrap_or_default(), output, error }))
 }
 
-/// Writes hints that jobs have ended, for the parents, flows and maps that are waiting for these jobs. Must run in the transaction that
-/// ended the jobs. If `state` is given, all jobs ended in that state. Otherwise some of the jobs may not have ended.
-pub(crate) async fn note_ends(connection: &mut PgConnection, store: Store, jobs: &[JobId], state: Option<&str>) -> sqlx::Result<()> {
+/// Writes hints for the parents, flows and maps that wait for the given jobs. Must run in the transaction that finishes the jobs. `state`
+/// is the final state of all jobs. If `state` is `None`, some of the jobs may not have finished.
+pub(crate) async fn add_end_hints(connection: &mut PgConnection, store: Store, jobs: &[JobId], state: Option<&str>) -> sqlx::Result<()> {
     if jobs.is_empty() {
         return Ok(());
     }
-    let statement = sqlx::query(store.sql(include_str!("../../sql/note_ends.sql"))).bind(jobs).bind(state);
+    let statement = sqlx::query(store.sql(include_str!("../../sql/add_end_hints.sql"))).bind(jobs).bind(state);
     bounded(statement.execute(connection)).await.map(drop)
 }

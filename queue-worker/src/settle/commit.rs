@@ -1,7 +1,8 @@
-//! Commits a handler's own transaction. The job's verdict is the last statement, and a commit whose response was lost is reconciled.
+//! Commits a handler's own transaction. The last statement before the commit writes the job's verdict. If the response to a commit is
+//! lost, the commit's outcome is queried.
 //!
-//! The verdict uses the statement and the fence of the settle loop: if the lease no longer lists the job, the transaction is rolled back.
-//! The commit runs in a task of its own, so that no timeout drops it half-way.
+//! The verdict is written with the same statement and fence as in the settle loop. If the lease no longer lists the job, the transaction
+//! is rolled back. The commit runs in a separate task, so that no timeout interrupts it.
 
 use std::{sync::Arc, time::Instant};
 
@@ -27,8 +28,8 @@ use super::{
 };
 use crate::live::{StoreConnection, bounded, jittered};
 
-/// Statement that begins a handler's transaction. Under a stricter isolation level, every settle of another job in the same lease would
-/// cause a serialization failure.
+/// Statement that begins a handler's transaction. A stricter isolation level would cause a serialization failure whenever another job in
+/// the same lease is settled.
 const BEGIN: &str = "begin isolation level read committed read write";
 
 /// Backend that runs the database operations of attempts.
@@ -50,7 +51,7 @@ impl Backend for DatabaseBackend {
     async fn commit(self: Arc<Self>, tx: OwnedTransaction, fence: Fence, ending: Ending) -> CommitResult {
         match tx {
             OwnedTransaction::Pooled(tx) => self.settle_and_commit(tx, fence, ending).await,
-            // Only tests lend transactions, and tests have a backend of their own.
+            // Only trials and the test kit use `Lent`, and both have a different backend.
             OwnedTransaction::Lent(_) => CommitResult::Lost,
         }
     }
@@ -96,7 +97,7 @@ impl Backend for DatabaseBackend {
     async fn add_chunk(&self, tx: Option<OwnedTransaction>, entry: ChunkEntry) -> sqlx::Result<Option<bool>> {
         match tx {
             Some(OwnedTransaction::Pooled(tx)) => maps::add_batch(tx, self.store, entry).await,
-            // Only tests lend transactions, and tests have a backend of their own.
+            // Only trials and the test kit use `Lent`, and both have a different backend.
             Some(OwnedTransaction::Lent(_)) | None => Ok(None),
         }
     }
@@ -132,7 +133,7 @@ impl DatabaseBackend {
         }
     }
 
-    /// Determines whether a commit whose response was lost succeeded.
+    /// Determines the outcome of a commit whose response was lost.
     async fn reconcile(&self, fence: Fence, error: sqlx::Error) -> CommitResult {
         tracing::warn!(job = %fence.id, error = queue_core::message(&error), "no answer to the commit of a handler; querying its outcome");
         let (mut connection, deadline) = (StoreConnection::new(&self.pool, "reconcile"), Instant::now() + RECONCILE_TIMEOUT);
@@ -170,22 +171,22 @@ async fn write_verdict(tx: &mut PgConnection, store: Store, mut settlement: Sett
 
 /// Location of a job after a commit whose response was lost.
 enum JobLocation {
-    /// The job is still in its lease. The transaction was not committed and cannot be committed any more.
+    /// The lease still lists the job. The transaction was not committed and cannot be committed any more.
     Lease,
-    /// The job is in history, ended by this attempt. The transaction was committed.
+    /// The job is in the history and was ended by this attempt. The transaction was committed.
     History,
-    /// The job was recovered by another worker. The transaction was not committed.
+    /// Another worker has recovered the job. The transaction was not committed.
     Recovered,
 }
 
-/// Locates a job with two statements. The first waits for the lease's lock, which the verdict holds until its commit ends. The second must
-/// be a separate statement to see the result of that commit.
+/// Locates a job with two statements. The first statement waits for the lock on the lease. The transaction with the verdict holds this
+/// lock until its commit ends. The second statement must be separate to see the result of the commit.
 async fn locate_job(connection: &mut StoreConnection, store: Store, fence: Fence) -> sqlx::Result<JobLocation> {
-    let leased = sqlx::query(store.sql(include_str!("../../sql/still_held.sql"))).bind(fence.token).bind(fence.id);
+    let leased = sqlx::query(store.sql(include_str!("../../sql/is_held.sql"))).bind(fence.token).bind(fence.id);
     if bounded(leased.fetch_optional(connection.get().await?)).await?.is_some() {
         return Ok(JobLocation::Lease);
     }
-    let ended = sqlx::query_scalar(store.sql(include_str!("../../sql/ended.sql")));
+    let ended = sqlx::query_scalar(store.sql(include_str!("../../sql/is_ended_by.sql")));
     let ended = ended.bind(fence.id).bind(fence.attempt).bind(fence.crashes);
     let ended: bool = bounded(ended.fetch_one(connection.get().await?)).await?;
     Ok(if ended { JobLocation::History } else { JobLocation::Recovered })

@@ -1,4 +1,4 @@
-//! Settings for the worker's last statement in a handler's transaction, and the timing of reconciliation after a lost response.
+//! Settings for the worker's last statement in a handler's transaction, and the timing of queries for a commit's outcome.
 
 use std::time::Duration;
 
@@ -6,17 +6,18 @@ use crate::live::our_settings;
 
 /// Statements that prepare a handler's transaction for the worker's last statement.
 ///
-/// Deferred constraints are checked first, under the handler's own settings, so that a violation counts as a failure of the handler and not
-/// as a lost commit. Then the worker's settings apply. The idle timeout makes the server release the lease's lock soon if the connection is
-/// lost between the verdict and the commit. The savepoint allows the verdict to be retried without rolling back the handler's writes.
+/// Deferred constraints are checked first, under the handler's settings. A violation then counts as a failure of the handler instead of a
+/// lost commit. Then the worker's settings are applied. If the connection is lost between the verdict and the commit, the idle timeout
+/// makes the server release the lock on the lease soon. The savepoint lets the worker retry the verdict without losing the handler's
+/// writes.
 pub(super) const PREPARE_VERDICT: &str = concat!(
     "set constraints all immediate; ",
     our_settings!(),
     "set local idle_in_transaction_session_timeout = '15s'; savepoint queue_verdict",
 );
 
-/// Timeout for determining the outcome of a commit whose response was lost.
+/// Maximum time for determining a commit's outcome after its response was lost.
 pub(super) const RECONCILE_TIMEOUT: Duration = Duration::from_mins(1);
 
-/// Interval between queries for the outcome of such a commit.
+/// Minimum interval between queries for a commit's outcome.
 pub(super) const RECONCILE_INTERVAL: Duration = Duration::from_millis(200);

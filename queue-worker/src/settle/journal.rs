@@ -1,9 +1,9 @@
-//! Journals steps of durable jobs. Concurrent steps are batched in one statement. A step that is committed with the handler's writes has a
-//! statement of its own.
+//! Journals steps of durable jobs. Concurrent steps are batched in one statement. A step that is committed with the handler's writes has
+//! a separate statement.
 //!
-//! Steps are collected while a statement is in flight, and a single step is sent immediately. A step is refused if its lease is lost. While
-//! the database is unavailable, steps wait. This includes steps of attempts that have ended, because their work is done. A step that is
-//! rejected, or whose lease is locked, does not affect other steps.
+//! A step is sent immediately unless a statement is in flight. Steps that arrive while a statement is in flight share the next statement.
+//! A step is refused if its lease is lost. While the database is unavailable, steps wait. Steps of ended attempts are also written,
+//! because the work of these steps is finished. A step that is rejected, or whose lease is locked, does not affect other steps.
 
 use std::{
     collections::HashSet,
@@ -40,10 +40,10 @@ use crate::{
 /// Maximum number of steps per statement.
 const MAX_STEPS: usize = 500;
 
-/// Maximum total size in bytes of the outputs in a statement. A single larger output is sent alone.
+/// Maximum total output size in bytes per statement. A single larger output is sent alone.
 const MAX_BYTES: usize = 8 * 1024 * 1024;
 
-/// Delay before a failed statement is retried.
+/// Minimum delay before the retry of a failed statement.
 const RETRY_DELAY: Duration = Duration::from_millis(200);
 
 /// Interval between checks whether locked leases have been released.
@@ -56,7 +56,7 @@ const LOCKED: &str = "an open transaction has locked leases of this worker; step
 #[derive(Clone, Debug)]
 pub(crate) struct JournalSender(mpsc::UnboundedSender<PendingStep>);
 
-/// Step with the channel on which its attempt is waiting for the result.
+/// Step, with the reply channel of the waiting attempt.
 #[derive(Debug)]
 pub(crate) struct PendingStep {
     entry: StepEntry,
@@ -64,7 +64,7 @@ pub(crate) struct PendingStep {
 }
 
 impl JournalSender {
-    /// Creates a sender and its receiver. The channel needs no bound, because each running attempt has at most a few steps in it.
+    /// Creates a sender and its receiver. The channel needs no bound, because a running attempt has only a few unwritten steps.
     pub(crate) fn open() -> (Self, mpsc::UnboundedReceiver<PendingStep>) {
         let (sender, incoming) = mpsc::unbounded_channel();
         (Self(sender), incoming)
@@ -104,7 +104,7 @@ pub(crate) async fn write_journal(incoming: Arc<Mutex<mpsc::UnboundedReceiver<Pe
     writer.connection.close().await;
 }
 
-/// Writer of steps, with the steps whose leases are locked by another session.
+/// Writer of steps. `locked` contains the steps whose leases another session has locked.
 struct JournalWriter {
     connection: StoreConnection,
     store: Store,
@@ -116,8 +116,8 @@ struct JournalWriter {
 impl JournalWriter {
     /// Writes steps in one statement, which is retried until the database responds. Retrying is idempotent.
     ///
-    /// Steps of attempts that have ended are also written, because their work is done. All steps are assumed to be new until the database
-    /// reports a duplicate.
+    /// Steps of ended attempts are also written, because the work of these steps is finished. All steps are assumed to be new until the
+    /// database reports a duplicate.
     async fn write(&mut self, mut steps: Vec<PendingStep>) {
         let locked: HashSet<Uuid> = self.locked.iter().map(PendingStep::token).collect();
         self.locked.extend(steps.extract_if(.., |step| locked.contains(&step.token())));
@@ -136,7 +136,7 @@ impl JournalWriter {
         }
     }
 
-    /// Writes each half of the steps separately, until the rejected step is found.
+    /// Writes the two halves of the steps separately. Repeated halving isolates the rejected step.
     async fn write_halves(&mut self, mut steps: Vec<PendingStep>, error: sqlx::Error) {
         if steps.len() > 1 {
             let rest = steps.split_off(steps.len() / 2);
@@ -150,7 +150,7 @@ impl JournalWriter {
         }
     }
 
-    /// Moves the steps whose leases are locked from `steps` to `locked`. Returns whether there were any.
+    /// Moves the steps whose leases are locked from `steps` to `locked`. Returns whether a lease is locked.
     async fn defer_locked(&mut self, steps: &mut Vec<PendingStep>) -> bool {
         self.next_check = Instant::now() + LOCK_CHECK_INTERVAL;
         let tokens = steps.iter().map(PendingStep::token).collect();
@@ -179,12 +179,13 @@ impl PendingStep {
     fn reply(self, accepted: &HashSet<JournaledStepKey>) {
         let Self { entry, reply } = self;
         let is_accepted = accepted.contains(&(entry.fence.token, entry.fence.id, entry.name));
-        // Fails only if the attempt is no longer waiting.
+        // Fails only if the attempt no longer waits for the result.
         let _ = reply.send(if is_accepted { WriteResult::Yes } else { WriteResult::Refused });
     }
 }
 
-/// Sends one statement and returns the accepted steps. Statements for new steps cost less, but fail if a step is already journaled.
+/// Sends one statement and returns the accepted steps. If `are_new` is true, the statement costs less, but fails if a step is already
+/// journaled.
 async fn send_steps(
     connection: &mut StoreConnection,
     store: Store,
@@ -203,7 +204,8 @@ async fn send_steps(
     connection.note(accepted)
 }
 
-/// Returns whether the error means that a step is already journaled. This happens if a statement is retried after its response was lost.
+/// Returns whether the error means that a step is already journaled. This happens when a statement is retried because its response was
+/// lost.
 fn is_duplicate(error: &sqlx::Error) -> bool {
     error.as_database_error().is_some_and(sqlx::error::DatabaseError::is_unique_violation)
 }
@@ -245,7 +247,7 @@ fn wait_ms(entry: &StepEntry) -> Option<f64> {
     entry.wait.map(|wait| wait.as_secs_f64() * 1000.0)
 }
 
-/// Loads the steps that earlier attempts of a job have journaled.
+/// Loads the steps that a job's earlier attempts have journaled.
 pub(crate) async fn load_steps(pool: &PgPool, store: Store, job: JobId) -> Result<Vec<JournaledStep>, Error> {
     let statement = sqlx::query_as(store.sql(include_str!("../../sql/steps_done.sql"))).bind(job);
     let rows: Vec<(String, i16, Option<String>, Option<f64>)> = bounded(statement.fetch_all(pool)).await?;
@@ -254,7 +256,7 @@ pub(crate) async fn load_steps(pool: &PgPool, store: Store, job: JobId) -> Resul
 
 /// Journals a step as the last statement of the handler's transaction, and commits.
 pub(super) async fn commit_step((pool, store): (&PgPool, Store), tx: OwnedTransaction, entry: StepEntry) -> CommitResult {
-    // Only tests lend transactions, and tests have a backend of their own.
+    // Only trials and the test kit use `Lent`, and both have a different backend.
     let OwnedTransaction::Pooled(mut tx) = tx else { return CommitResult::Lost };
     let transaction_id = match write_step(&mut tx, store, &entry).await {
         Ok(Some(id)) => id,
@@ -268,7 +270,7 @@ pub(super) async fn commit_step((pool, store): (&PgPool, Store), tx: OwnedTransa
     }
 }
 
-/// Determines whether a commit whose response was lost succeeded.
+/// Determines the outcome of a commit whose response was lost.
 async fn reconcile_step((pool, store): (&PgPool, Store), entry: &StepEntry, transaction_id: &str, error: sqlx::Error) -> CommitResult {
     let (job, step) = (entry.fence.id, entry.name.as_str());
     tracing::warn!(%job, step, error = queue_core::message(&error), "no answer to the commit of a step; querying its outcome");

@@ -1,9 +1,8 @@
-//! Verdicts that are waiting for a lock held by another session. These verdicts are deferred until the lock is released, while all other
-//! verdicts are written.
+//! Verdicts that wait for locks held by other sessions. These verdicts are deferred until the locks are released. Other verdicts are
+//! written in the meantime.
 //!
-//! A settle waits for a lock for at most a quarter of a second, which costs nothing while nothing is locked. After that timeout, this
-//! module queries what is locked and by which session. The lock may be on a row of some of the verdicts, or on a table that the settle
-//! statement writes to.
+//! A settle waits for a lock for at most a quarter of a second. After that timeout, this module queries the locks and the sessions that
+//! hold them. The lock is either on the rows of single verdicts, or on a table that the settle statement writes to.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -30,16 +29,16 @@ const LOG_INTERVAL: Duration = Duration::from_mins(1);
 /// Retry delay for a verdict whose lock could not be identified.
 const UNIDENTIFIED_RETRY_DELAY: Duration = Duration::from_secs(10);
 
-/// Number of deferred verdicts at which the settle loop stops accepting verdicts.
+/// Number of deferred verdicts at which the settle loop stops accepting new verdicts.
 const MAX_DEFERRED: usize = 20_000;
 
-/// Maximum number of unlocked verdicts per batch.
+/// Maximum number of deferred verdicts that are written in one batch once their locks are released.
 const MAX_UNLOCKED: usize = 1000;
 
 const LOCKED: &str = "an open transaction has locked rows or tables that verdicts of this worker are written to; these verdicts wait until \
     it ends, others are written; if it is stuck, end it with `select pg_terminate_backend(PID)`";
 
-/// Locked row with the session that holds the lock.
+/// Locked row, and the session that holds the lock.
 #[derive(sqlx::FromRow)]
 struct LockedRow {
     token: Option<Uuid>,
@@ -48,14 +47,14 @@ struct LockedRow {
     holder: LockHolder,
 }
 
-/// Loads the locked rows of the given leases and jobs, and of the jobs' ordering keys.
+/// Loads the locked rows among the given leases and jobs, and among the jobs' ordering keys.
 async fn load_locked_rows(connection: &mut StoreConnection, store: Store, tokens: &[Uuid], jobs: &[JobId]) -> sqlx::Result<Vec<LockedRow>> {
     let statement = sqlx::query_as(store.sql(include_str!("../../sql/locked_rows.sql"))).bind(tokens).bind(jobs);
     let locked = bounded(statement.fetch_all(connection.get().await?)).await;
     connection.note(locked)
 }
 
-/// Returns which of the leases are locked, each with the process id of the lock holder as text.
+/// Returns the locked leases among `tokens`, each with the lock holder's process id as text.
 pub(super) async fn load_lock_holder_pids(
     connection: &mut StoreConnection,
     store: Store,
@@ -72,9 +71,9 @@ pub(super) struct LockedVerdicts {
     verdicts: Vec<Settlement>,
     /// Deferred leases whose jobs have all ended.
     leases: Vec<WholeLease>,
-    /// Statements that write to a locked table. All verdicts of such a statement are deferred.
+    /// Statements that write to a locked table. All verdicts of these statements are deferred.
     blocked: HashSet<SettleStatement>,
-    /// Verdicts whose lock could not be identified, and the time of their next retry.
+    /// Verdicts whose lock could not be identified. The field `unidentified_retry` contains the time of their next retry.
     unidentified: Vec<Settlement>,
     unidentified_retry: Option<Instant>,
     next_check: Option<Instant>,
@@ -104,12 +103,12 @@ impl LockedVerdicts {
         self.blocked.contains(&statement)
     }
 
-    /// Defers the verdicts of a blocked statement.
+    /// Defers verdicts whose statement is blocked or whose rows are locked.
     pub(super) fn defer(&mut self, verdicts: Vec<Settlement>) {
         self.verdicts.extend(verdicts);
     }
 
-    /// Defers a verdict that is waiting for a lock whose holder the queries of this module do not find.
+    /// Defers a verdict that waits for a lock whose holder this module cannot find.
     pub(super) fn defer_unidentified(&mut self, settlement: Settlement) {
         let (job, verdict) = (settlement.id, settlement.ending.verdict_name());
         tracing::warn!(%job, verdict, "verdict waits for a lock whose holder is unknown; retrying in {UNIDENTIFIED_RETRY_DELAY:?}, \
@@ -118,8 +117,8 @@ impl LockedVerdicts {
         self.unidentified_retry = Some(Instant::now() + UNIDENTIFIED_RETRY_DELAY);
     }
 
-    /// Moves the verdicts that must wait out of `verdicts`. All verdicts must wait if a table that their statement writes to is locked.
-    /// Otherwise only the verdicts with a locked row must wait. Returns whether any verdict was moved.
+    /// Defers the verdicts that must wait, and removes them from `verdicts`. If a table that their statement writes to is locked, all
+    /// verdicts must wait. Otherwise, only verdicts with a locked row must wait. Returns whether a verdict was deferred.
     pub(super) async fn defer_locked(&mut self, connection: &mut StoreConnection, store: Store, verdicts: &mut Vec<Settlement>) -> bool {
         let first = verdicts.first().map(|settlement| (settlement.id, SettleStatement::of(settlement)));
         let Some((id, statement)) = first else { return false };
@@ -142,7 +141,7 @@ impl LockedVerdicts {
         true
     }
 
-    /// Moves the leases with locked rows out of `leases`. Returns whether any lease was moved.
+    /// Defers the leases with locked rows, and removes them from `leases`. Returns whether a lease was deferred.
     pub(super) async fn defer_locked_leases(
         &mut self,
         connection: &mut StoreConnection,
@@ -158,7 +157,7 @@ impl LockedVerdicts {
         true
     }
 
-    /// Takes the verdicts that are no longer waiting for a lock.
+    /// Takes the verdicts that no longer wait for a lock.
     pub(super) async fn take_unlocked(&mut self, connection: &mut StoreConnection, store: Store) -> SettleBatch {
         let now = Instant::now();
         let mut unlocked = SettleBatch::default();
@@ -211,7 +210,7 @@ impl LockedVerdicts {
     }
 }
 
-/// Loads the sessions that have locked tables which `statement` writes to.
+/// Loads the sessions that hold locks on tables that `statement` writes to.
 async fn load_table_lock_holders(
     connection: &mut StoreConnection,
     store: Store,
@@ -221,21 +220,21 @@ async fn load_table_lock_holders(
     Ok(holders.into_iter().filter(|holder| statement.writes_to(&holder.relation)).collect())
 }
 
-/// Leases and jobs whose rows are to be checked for locks.
+/// Leases and jobs to check for locked rows.
 struct LockProbe {
     tokens: HashSet<Uuid>,
     jobs: HashSet<JobId>,
 }
 
 impl LockProbe {
-    /// Creates a probe for all leases, and for the jobs whose verdicts write to more than the lease.
+    /// Creates a probe for all leases, and for the jobs whose verdicts also write rows other than the lease.
     fn of<'a>(verdicts: impl Iterator<Item = &'a Settlement> + Clone, leases: &[WholeLease]) -> Self {
         let tokens = verdicts.clone().map(|settlement| settlement.token).chain(leases.iter().map(|(token, _)| *token)).collect();
         let jobs = verdicts.filter(|settlement| SettleStatement::locks_job(settlement)).map(|settlement| settlement.id).collect();
         Self { tokens, jobs }
     }
 
-    /// Loads the rows that are locked by other sessions.
+    /// Loads the rows that other sessions have locked.
     async fn load(self, connection: &mut StoreConnection, store: Store) -> sqlx::Result<LockedRows> {
         let (tokens, jobs): (Vec<Uuid>, Vec<JobId>) = (self.tokens.into_iter().collect(), self.jobs.into_iter().collect());
         let rows = load_locked_rows(connection, store, &tokens, &jobs).await?;

@@ -1,8 +1,8 @@
-//! Writes the logs of attempts shortly before the attempts' verdicts. Logs of attempts that end together are batched in one statement on a
-//! separate connection.
+//! Writes the log of an attempt shortly before the attempt's verdict. Logs of attempts that end together are batched in one statement on
+//! a separate connection.
 //!
-//! No verdict depends on a log. An attempt waits for at most a second, and not at all if the last wait timed out and the database has not
-//! responded since. Logs that cannot be written are dropped, and the number of dropped logs is logged.
+//! No verdict depends on a log. An attempt waits at most a second for its log to be written. After a timeout, attempts do not wait for
+//! their logs again until the database responds. Logs that cannot be written are dropped, and the number of dropped logs is logged.
 
 use std::{
     sync::{
@@ -23,32 +23,32 @@ use tokio::{
 
 use crate::live::{StoreConnection, bounded};
 
-/// Maximum time for which an attempt waits for its log to be written.
+/// Maximum time that an attempt waits until its log is written.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Maximum total size in bytes of the queued logs.
+/// Maximum total size of the queued logs in bytes.
 const MAX_QUEUED_BYTES: usize = 32 * 1024 * 1024;
 
 /// Maximum number of logs per statement.
 const MAX_LOGS: usize = 100;
 
-/// Maximum total size in bytes of the logs in a statement. A single larger log is sent alone.
+/// Maximum total log size in bytes per statement. A single larger log is sent alone.
 const MAX_BYTES: usize = 8 * 1024 * 1024;
 
-/// Number of consecutive rejected logs after which the table itself is considered faulty.
+/// Number of consecutive rejected logs after which the rest of the batch is dropped. The table itself is then probably faulty.
 const MAX_CONSECUTIVE_REJECTIONS: usize = 3;
 
 /// Minimum interval between log lines about dropped logs.
 const LOG_INTERVAL: Duration = Duration::from_secs(5);
 
-/// Channel through which attempts send logs to the loop that writes them.
+/// Channel through which attempts send logs to the log loop.
 #[derive(Clone, Debug)]
 pub(crate) struct LogSender {
     sender: mpsc::UnboundedSender<QueuedLog>,
     state: Arc<LogQueueState>,
 }
 
-/// Queued logs, as received by the loop that writes them.
+/// Receiving end of the log loop's channel.
 pub(crate) struct LogQueue {
     incoming: mpsc::UnboundedReceiver<QueuedLog>,
     state: Arc<LogQueueState>,
@@ -56,14 +56,14 @@ pub(crate) struct LogQueue {
 
 #[derive(Debug, Default)]
 struct LogQueueState {
-    /// Total size in bytes of the queued logs.
+    /// Total size of the queued logs in bytes, including overhead.
     bytes: AtomicUsize,
-    /// Whether the last attempt that waited timed out and the database has not responded since.
+    /// Whether a wait has timed out and the database has not responded since.
     is_behind: AtomicBool,
     dropped: Mutex<DroppedLogs>,
 }
 
-/// Number of dropped logs, in total and since the last log line.
+/// Number of dropped logs in total, and since the last log line about dropped logs.
 #[derive(Debug, Default)]
 struct DroppedLogs {
     total: u64,
@@ -71,15 +71,15 @@ struct DroppedLogs {
     last_log: Option<Instant>,
 }
 
-/// Log of one attempt. It is dropped once it has been written or cannot be written, which closes the channel that the attempt is waiting
-/// on.
+/// Log of one attempt. The loop drops the value once the log is written or discarded. Dropping the value closes the channel on which the
+/// attempt waits.
 #[derive(Debug)]
 struct QueuedLog {
     entry: LogEntry,
     _done: oneshot::Sender<()>,
 }
 
-/// Returns the size of a queued log in bytes, including an estimated overhead.
+/// Returns the size of a queued log in bytes, including an estimated overhead of 256 bytes.
 fn size(entry: &LogEntry) -> usize {
     entry.text.len() + 256
 }
@@ -90,7 +90,7 @@ impl LogSender {
         (Self { sender, state: Arc::clone(&state) }, LogQueue { incoming, state })
     }
 
-    /// Queues a log. With `may_wait`, waits up to [`WRITE_TIMEOUT`] for the log to be written.
+    /// Queues a log. If `may_wait` is true, waits up to [`WRITE_TIMEOUT`] until the log is written.
     pub(super) async fn write(&self, entry: LogEntry, may_wait: bool) {
         let Self { sender, state } = self;
         let bytes = size(&entry);
@@ -109,7 +109,7 @@ impl LogSender {
 }
 
 impl LogQueueState {
-    /// Records that the database stored `written` of the `sent` logs.
+    /// Records that the database stored `written` of `sent` logs.
     fn record_written(&self, written: i64, sent: usize) {
         self.is_behind.store(false, Relaxed);
         let lost = (sent as u64).saturating_sub(written.unsigned_abs());
@@ -158,7 +158,7 @@ pub(crate) async fn write_logs(logs: Arc<tokio::sync::Mutex<LogQueue>>, mut conn
 
 /// Writes a batch in one statement. If the statement is rejected, writes each log separately.
 async fn write_batch(connection: &mut StoreConnection, store: Store, mut batch: Vec<QueuedLog>, state: &LogQueueState) {
-    // The logs are popped from the end, so the reversal keeps the order of arrival.
+    // Reversed so that popping from the end returns the logs in the order of arrival.
     batch.reverse();
     let mut rejection = match send_logs(connection, store, &batch).await {
         Ok(written) => return state.record_written(written, batch.len()),
@@ -185,7 +185,7 @@ async fn write_batch(connection: &mut StoreConnection, store: Store, mut batch: 
     }
 }
 
-/// Sends one statement and returns the number of logs that were written.
+/// Sends one statement and returns the number of written logs.
 async fn send_logs(connection: &mut StoreConnection, store: Store, logs: &[QueuedLog]) -> sqlx::Result<i64> {
     let entries = || logs.iter().map(|log| &log.entry);
     let statement = sqlx::query_scalar(store.sql(include_str!("../../sql/write_logs.sql")))

@@ -1,7 +1,7 @@
-//! Maps of durable jobs. The batches and the close of a map are written under the lease of the parent, and the results of the parts are
-//! read.
+//! Maps of durable jobs. A parent spawns the jobs of a map (the parts) in batches, then closes the map and reads the results of the
+//! parts. Batches are added and maps are closed under the parent's lease.
 //!
-//! The consumer of end hints counts finished parts, not this module.
+//! This module does not count finished parts. The loop that consumes hints about finished jobs counts the parts.
 
 use queue_core::{
     JobId, Store,
@@ -16,8 +16,8 @@ type MapPartRow = (JobId, Option<String>, Option<i16>, Option<String>, Option<St
 
 /// Records a map batch as the last statement of the transaction that enqueued the batch, and commits.
 ///
-/// Returns `false` if the batch already exists, and `None` if the lease no longer lists the parent. In both cases the transaction is rolled
-/// back.
+/// Returns `false` if the batch already exists, and `None` if the lease no longer lists the parent. In both cases, the transaction is
+/// rolled back.
 pub(super) async fn add_batch(mut tx: Transaction<'static, Postgres>, store: Store, entry: ChunkEntry) -> sqlx::Result<Option<bool>> {
     let statement = sqlx::query_scalar(store.sql(include_str!("../../sql/add_chunk.sql")))
         .bind(entry.fence.token)
@@ -37,8 +37,8 @@ pub(super) async fn add_batch(mut tx: Transaction<'static, Postgres>, store: Sto
     Ok(added)
 }
 
-/// Closes a map, so that no batch can be added. Returns `false` if the map has a different number of parts, and `None` if the lease no
-/// longer lists the parent.
+/// Closes a map, so that no batches can be added. Returns `false` if the map's number of parts differs from the given total, and `None`
+/// if the lease no longer lists the parent.
 pub(super) async fn close_map(pool: &PgPool, store: Store, entry: &CloseEntry) -> sqlx::Result<Option<bool>> {
     let statement = sqlx::query_scalar(store.sql(include_str!("../../sql/close_gather.sql")))
         .bind(entry.fence.token)
@@ -49,13 +49,13 @@ pub(super) async fn close_map(pool: &PgPool, store: Store, entry: &CloseEntry) -
     bounded(statement.fetch_one(pool)).await
 }
 
-/// Loads the progress of a map. With `batches`, also loads the number of batches.
+/// Loads the progress of a map. If `batches` is true, the result also contains the number of batches.
 pub(crate) async fn load_map(pool: &PgPool, store: Store, parent: JobId, step: &str, batches: bool) -> sqlx::Result<Option<MapProgress>> {
-    let statement = if batches { include_str!("../../sql/look_at_gather.sql") } else { include_str!("../../sql/gather_total.sql") };
+    let statement = if batches { include_str!("../../sql/gather_outcome.sql") } else { include_str!("../../sql/gather_total.sql") };
     bounded(sqlx::query_as(store.sql(statement)).bind(parent).bind(step).fetch_optional(pool)).await
 }
 
-/// Loads the results of the parts of one map batch, in the order of the parts.
+/// Loads the results of all parts in one map batch, in the order of the parts.
 pub(crate) async fn load_parts(pool: &PgPool, store: Store, parent: JobId, step: &str, batch: i32) -> sqlx::Result<Vec<ChildStatus>> {
     let statement = sqlx::query_as(store.sql(include_str!("../../sql/parts.sql"))).bind(parent).bind(step).bind(batch);
     let rows: Vec<MapPartRow> = bounded(statement.fetch_all(pool)).await?;

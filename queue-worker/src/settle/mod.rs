@@ -1,4 +1,5 @@
-//! Settling of jobs in the store: batched verdicts, commits of handlers' own transactions, reports, and notifications to waiting clients.
+//! Job settlement in the store: batched verdicts, commits of handlers' own transactions, reports, and notifications to clients that wait
+//! for jobs.
 
 mod children;
 mod commit;
@@ -16,10 +17,8 @@ mod send;
 mod settlement;
 mod verdicts;
 
-#[cfg(feature = "cli")]
-pub(crate) use self::{children::load_child, journal::load_steps, maps::load_map};
 pub(crate) use self::{
-    children::note_ends,
+    children::add_end_hints,
     commit::DatabaseBackend,
     journal::{JournalSender, PendingStep, write_journal},
     logs::{LogQueue, LogSender, write_logs},
@@ -29,3 +28,5 @@ pub(crate) use self::{
     settlement::Settlement,
     verdicts::settle_all,
 };
+#[cfg(feature = "cli")]
+pub(crate) use self::{children::load_child, journal::load_steps, maps::load_map};

@@ -1,8 +1,8 @@
-//! Notifies clients that are waiting for jobs when jobs have finished.
+//! Notifies clients that wait for jobs when jobs have finished.
 //!
-//! The notifications are sent by a separate loop and not by the settle statements. A transaction that writes nothing does not hold the
-//! server's global notification lock during a flush of the write-ahead log. Without waiting clients, the loop costs at most a short
-//! query every 50 ms.
+//! The notifications are sent by a separate loop, not by the settle statements. The loop's transactions write nothing, so they do not
+//! hold the server's global notification lock during a flush of the write-ahead log. Without waiting clients, the loop costs at most a
+//! short query every 50 ms.
 
 use std::{sync::Arc, time::Duration};
 
@@ -13,16 +13,16 @@ use crate::{
     live::{Notifier, StoreConnection, bounded},
 };
 
-/// Minimum interval between notifications while clients are waiting.
+/// Minimum interval between notifications while clients wait for jobs.
 const NOTIFY_INTERVAL: Duration = Duration::from_millis(2);
 
-/// Interval between queries while no client is waiting. The interval bounds the delay of the first notification to a new client.
+/// Minimum interval between queries while no client waits for jobs. Bounds the delay of the first notification to a new client.
 const IDLE_INTERVAL: Duration = Duration::from_millis(50);
 
-/// Delay after an error. Clients poll their jobs in the meantime.
+/// Delay after an error. Clients poll for their jobs during the delay.
 const ERROR_DELAY: Duration = Duration::from_secs(1);
 
-/// Sends notifications about finished jobs and never returns.
+/// Sends notifications about finished jobs. Never returns.
 pub(crate) async fn notify_waiters(mut connection: StoreConnection, store: Store, notifier: Arc<Notifier>) {
     loop {
         notifier.wait_for_finished().await;
@@ -34,14 +34,14 @@ pub(crate) async fn notify_waiters(mut connection: StoreConnection, store: Store
                 ERROR_DELAY
             }
         };
-        // Jobs that finish during the pause are covered by the next notification.
+        // The next notification covers jobs that finish during the pause.
         tokio::time::sleep(pause).await;
     }
 }
 
-/// Sends one notification. Returns whether any client is waiting.
+/// Sends one notification. Returns whether a client waits for jobs.
 async fn notify_once(connection: &mut StoreConnection, store: Store) -> sqlx::Result<bool> {
-    let statement = sqlx::query(store.sql(include_str!("../../sql/tell.sql")));
+    let statement = sqlx::query(store.sql(include_str!("../../sql/notify_waiters.sql")));
     let notified = bounded(statement.fetch_optional(connection.get().await?)).await;
     Ok(connection.note(notified)?.is_some())
 }

@@ -1,4 +1,4 @@
-//! Verdicts that are waiting for the next settle, grouped by lease.
+//! Verdicts that wait for the next settle, grouped by lease.
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -7,17 +7,17 @@ use uuid::Uuid;
 use super::{send::WholeLease, settlement::Settlement};
 use crate::lanes::LeaseGuard;
 
-/// Maximum number of times that an incomplete lease is deferred in favor of complete leases.
+/// Maximum number of times that a lease with unfinished jobs is deferred while complete leases are settled.
 const MAX_DEFERRALS: u8 = 2;
 
-/// Pending verdicts by lease. A lease whose jobs have all ended is settled by its token alone.
+/// Pending verdicts by lease. A lease whose jobs have all ended is settled as a whole, by its token.
 #[derive(Default)]
 pub(super) struct PendingVerdicts {
     leases: HashMap<Uuid, PendingLease>,
     count: usize,
 }
 
-/// Pending verdicts of one lease, with the number of times that the lease was deferred.
+/// Pending verdicts of one lease. `deferrals` counts how often the lease was deferred.
 struct PendingLease {
     lease: Arc<LeaseGuard>,
     verdicts: Vec<Settlement>,
@@ -28,7 +28,7 @@ struct PendingLease {
 #[derive(Default)]
 pub(super) struct SettleBatch {
     pub(super) verdicts: Vec<Settlement>,
-    /// Leases whose jobs have all ended. The verdicts are kept in case they must be written one by one.
+    /// Leases whose jobs have all ended, each with its verdicts in case the verdicts must be written separately.
     pub(super) leases: Vec<WholeLease>,
 }
 
@@ -39,10 +39,10 @@ impl PendingVerdicts {
 
     pub(super) fn extend(&mut self, verdicts: impl Iterator<Item = Settlement>) {
         for settlement in verdicts {
-            // Only slots and housekeeping send verdicts to this loop, and these verdicts have a lease.
+            // Only slots and housekeeping send verdicts to this loop, and these verdicts always have a lease.
             let Some(lease) = settlement.holding.clone() else { continue };
             if settlement.is_settled {
-                // The lease no longer lists the job, so the remaining jobs may be settled as a whole.
+                // The lease no longer lists the job, so the lease's remaining jobs can be settled as a whole.
                 lease.note_sent(1);
                 continue;
             }
@@ -54,8 +54,8 @@ impl PendingVerdicts {
 
     /// Takes the verdicts to settle now.
     ///
-    /// While there are complete leases, an incomplete lease is deferred up to [`MAX_DEFERRALS`] times. If the lease completes in the
-    /// meantime, this saves an update of the lease's row. Without complete leases all verdicts are taken immediately, so deferring never
+    /// While there are complete leases, a lease with unfinished jobs is deferred up to [`MAX_DEFERRALS`] times. If the lease completes in
+    /// the meantime, no update of its row is needed. Without complete leases, all verdicts are taken immediately, so a deferral never
     /// adds a wait.
     pub(super) fn next_batch(&mut self) -> SettleBatch {
         let mut batch = SettleBatch::default();
@@ -81,13 +81,13 @@ impl PendingVerdicts {
 }
 
 impl PendingLease {
-    /// Returns whether there is one plain verdict for each remaining job of the lease. Two verdicts on the same job must not count for
-    /// another job that is still running. The database also checks the number of jobs.
+    /// Returns whether each remaining job of the lease has one verdict, and each verdict only records the job's completion. Two verdicts
+    /// on the same job must not count for another job that is still running. The database also checks the number of jobs.
     fn is_whole(&self) -> bool {
         self.lease.unsent() == self.verdicts.len() && self.is_plain() && self.has_distinct_jobs()
     }
 
-    /// Returns whether all verdicts are on different jobs. Verdicts arrive roughly in id order, so sorting is fast.
+    /// Returns whether all verdicts are on different jobs. Sorting is fast, because verdicts arrive roughly in id order.
     fn has_distinct_jobs(&self) -> bool {
         let mut jobs: Vec<i64> = self.verdicts.iter().map(|settlement| settlement.id.0).collect();
         jobs.sort_unstable();

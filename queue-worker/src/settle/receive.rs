@@ -1,9 +1,9 @@
-//! Receives signals for durable jobs. It journals the next signals of a name, or the timeouts of waits, fenced by the job's lease.
-//! Concurrent requests are batched in one statement, and a single request is sent immediately.
+//! Receives signals for durable jobs. A request journals the next signal with a given name, or the timeout of the wait. Each request is
+//! fenced by the job's lease. Concurrent requests are batched in one statement, and a single request is sent immediately.
 //!
-//! No request waits for a lock. A request whose lease is locked is retried soon, and a rejected request does not affect other requests.
-//! While the database is unavailable, the outcome is unknown, so the job is rescheduled and retries. The job is not parked: a statement
-//! whose response was lost may have journaled the signal, and then no hint would wake the job.
+//! Requests do not wait for locks. A request whose lease is locked is retried soon, and a rejected request does not affect other
+//! requests. While the database is unavailable, the outcome is unknown, so the job is rescheduled and retries. The job is not parked,
+//! because a statement whose response was lost may have journaled the signal. No hint would then wake the job.
 
 use std::{
     collections::HashMap,
@@ -31,16 +31,16 @@ use crate::{
 /// Maximum number of requests per statement.
 const MAX_REQUESTS: usize = 500;
 
-/// Minimum and maximum delay before a request with a locked lease is retried. The delay grows with the age of the request. Verdicts lock a
-/// lease only briefly.
+/// Minimum delay before the retry of a request whose lease is locked. Verdicts lock a lease only briefly. The delay grows with the
+/// request's age, up to [`MAX_RETRY_DELAY`].
 const MIN_RETRY_DELAY: Duration = Duration::from_millis(10);
 const MAX_RETRY_DELAY: Duration = Duration::from_millis(200);
 
-/// Maximum time for which a request with a locked lease is retried. Afterwards the job is rescheduled, and the verdict that does so logs
+/// Maximum time for which a request is retried while its lease is locked. Afterwards, the job is rescheduled, and the settle loop logs
 /// the lock holder.
 const LOCK_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Maximum time spent on splitting requests that are waiting for a lock. After this time, the jobs of the remaining requests are
+/// Maximum time for splitting a batch to find the requests that wait for a lock. After this time, the jobs of the remaining requests are
 /// rescheduled.
 const SPLIT_TIMEOUT: Duration = Duration::from_secs(2);
 
@@ -50,7 +50,7 @@ const UNAVAILABLE: &str = "receiving signals failed; the jobs are rescheduled an
 #[derive(Clone, Debug)]
 pub(crate) struct SignalSender(mpsc::UnboundedSender<SignalRequest>);
 
-/// Request for a signal, with the channel on which the attempt is waiting for the response.
+/// Request for a signal, with the reply channel of the waiting attempt.
 #[derive(Debug)]
 pub(crate) struct SignalRequest {
     entry: SignalEntry,
@@ -59,7 +59,7 @@ pub(crate) struct SignalRequest {
 }
 
 impl SignalSender {
-    /// Creates a sender and its receiver. The channel needs no bound, because each running attempt has at most a few requests in it.
+    /// Creates a sender and its receiver. The channel needs no bound, because a running attempt has only a few unanswered requests.
     pub(crate) fn open() -> (Self, mpsc::UnboundedReceiver<SignalRequest>) {
         let (sender, incoming) = mpsc::unbounded_channel();
         (Self(sender), incoming)
@@ -69,13 +69,13 @@ impl SignalSender {
         let (reply, answer) = oneshot::channel();
         match self.0.send(SignalRequest { entry, since: Instant::now(), reply }) {
             Ok(()) => answer.await.unwrap_or(ReceiveResult::Unknown),
-            // The receive loop has ended together with the worker.
+            // The receive loop has ended, because the worker has ended.
             Err(_) => ReceiveResult::Unknown,
         }
     }
 }
 
-/// Answers incoming requests until all senders are dropped.
+/// Responds to incoming requests until all senders are dropped.
 pub(crate) async fn receive_signals(
     incoming: Arc<Mutex<mpsc::UnboundedReceiver<SignalRequest>>>,
     connection: StoreConnection,
@@ -98,7 +98,7 @@ pub(crate) async fn receive_signals(
     receiver.connection.close().await;
 }
 
-/// Sender of signal requests to the database, with the requests whose leases are locked.
+/// Receiver that sends signal requests to the database. `locked` contains the requests whose leases are locked.
 struct SignalReceiver {
     connection: StoreConnection,
     store: Store,
@@ -108,7 +108,7 @@ struct SignalReceiver {
 }
 
 impl SignalReceiver {
-    /// Sends requests in one statement. Sends further statements only if some requests affect others.
+    /// Sends requests in one statement. If a request makes the statement fail, sends further statements with fewer requests.
     async fn receive(&mut self, requests: Vec<SignalRequest>) {
         match self.send(&requests).await {
             Ok(answers) => self.reply(requests, answers),
@@ -117,8 +117,8 @@ impl SignalReceiver {
         }
     }
 
-    /// Sends each half of the requests separately, until the requests that are rejected or waiting for a lock are found. The order is
-    /// random: if the time does not suffice for all requests, the next attempt answers different ones.
+    /// Repeatedly halves the requests and sends each half, until the requests that are rejected or wait for a lock are found. The order
+    /// is random. If [`SPLIT_TIMEOUT`] is too short for all requests, a later call can therefore handle other requests first.
     async fn receive_halves(&mut self, mut requests: Vec<SignalRequest>, error: sqlx::Error) {
         fastrand::shuffle(&mut requests);
         let (deadline, mut groups) = (Instant::now() + SPLIT_TIMEOUT, vec![(requests, error)]);
@@ -153,7 +153,7 @@ impl SignalReceiver {
                 Some(SignalAnswer::Received(result)) => result,
                 None => ReceiveResult::Refused,
             };
-            // Fails only if the attempt is no longer waiting. The next attempt reads the result from the journal.
+            // Fails only if the attempt no longer waits for the result. The next attempt reads the result from the journal.
             let _ = request.reply.send(result);
         }
     }
@@ -183,7 +183,8 @@ impl SignalReceiver {
 /// Lease token, job id and step name of a request.
 type SignalRequestKey = (Uuid, JobId, String);
 
-/// Request key, whether the lease is locked, whether the wait timed out, payload, and whether the step is journaled.
+/// Request key (first three columns), whether the lease is locked, whether the wait timed out, payload as JSON text, and whether the step
+/// is journaled.
 type SignalAnswerRow = (Uuid, JobId, String, bool, bool, Option<String>, bool);
 
 enum SignalAnswer {
@@ -208,7 +209,7 @@ impl SignalRequest {
 }
 
 /// Returns whether the values or rows of a single request may have caused the error. A rejected login or a missing permission affects all
-/// requests. In that case all jobs are rescheduled until an operator fixes the cause.
+/// requests. All jobs are then rescheduled until an operator fixes the cause.
 fn is_request_error(error: &sqlx::Error) -> bool {
     is_locked(error) || is_rejection(error) && has_error_class(error, &["22", "23", "54", "P0"])
 }

@@ -1,7 +1,8 @@
-//! Verdicts that the server rejects. Each is retried separately a few times, and then its job is parked. Other verdicts do not wait.
+//! Verdicts that the server rejects. Each rejected verdict is retried separately a few times. If all retries fail, its job becomes a dead
+//! letter. Other verdicts do not wait.
 //!
-//! Parking removes the job from its lease. The job becomes a dead letter with the reason, unless it already has another entry in the store.
-//! The module `verdicts` decides which verdicts count as rejected.
+//! If the job already has another entry in the store, the job only leaves its lease and does not become a dead letter. The module
+//! `verdicts` decides which verdicts count as rejected.
 
 use std::{
     collections::VecDeque,
@@ -21,27 +22,27 @@ use crate::{
     tally::MetricsBuffer,
 };
 
-/// Maximum number of retries of a rejected verdict. The retries take about seven seconds, in which the cause may be fixed.
+/// Maximum number of retries of a rejected verdict. The retries take about seven seconds. An operator may fix the cause during this time.
 const MAX_RETRIES: u32 = 3;
 
-/// Delay before the first retry. The delay doubles with each further retry, up to [`MAX_RETRY_DELAY`].
+/// Delay before the first retry. Each rejection doubles the delay, up to [`MAX_RETRY_DELAY`].
 const FIRST_RETRY_DELAY: Duration = Duration::from_secs(1);
 const MAX_RETRY_DELAY: Duration = Duration::from_mins(1);
 
-/// Maximum number of rejected verdicts. At this number the settle loop stops accepting verdicts, because the cause is probably not in these
-/// jobs.
+/// Number of rejected verdicts at which the settle loop stops accepting verdicts. The jobs are then probably not the cause of the
+/// rejections.
 const MAX_REJECTED: usize = 1000;
 
-/// Error classes of faults in the statement rather than in a value, such as a missing permission, a missing table or a broken trigger.
-/// While no other verdict can be written, a single job is not to blame.
+/// SQLSTATE classes of errors whose cause is not a value, such as a missing permission, a missing table or a broken trigger. A verdict is
+/// blamed for such an error only if another statement succeeds afterwards.
 const STATEMENT_ERRORS: [&str; 1] = ["42"];
 
-/// Rejected verdicts in order of rejection, with the state needed to retry them.
+/// Rejected verdicts in order of rejection, with the state for their retries.
 pub(super) struct RejectedVerdicts {
     rejected: VecDeque<RejectedVerdict>,
-    /// Number of statements that the server has accepted.
+    /// Number of statements that the server has accepted so far.
     accepted: u64,
-    /// Counter of the attempts whose verdicts are written.
+    /// Metrics of attempts, recorded when the attempts' verdicts are written.
     metrics: MetricsBuffer,
     health: LoopHealth,
     lease_ttl: Duration,
@@ -52,11 +53,11 @@ struct RejectedVerdict {
     reason: String,
     retries: u32,
     next_retry: Instant,
-    /// Value of `accepted` when a statement error occurred. The verdict is to blame only if a later statement was accepted.
+    /// Value of `accepted` when a statement error occurred. The verdict is blamed only if the server has accepted a later statement. `None`
+    /// if the error was not a statement error.
     accepted_before: Option<u64>,
 }
 
-/// Outcome of parking a job.
 #[derive(Clone, Copy)]
 enum ParkResult {
     DeadLetter,
@@ -71,23 +72,23 @@ impl RejectedVerdicts {
         Self { rejected: VecDeque::new(), accepted: 0, metrics, health, lease_ttl }
     }
 
-    /// Counts an accepted statement and the attempts of its verdicts. `is_lost` tells whether the lease of a verdict is lost.
+    /// Counts an accepted statement, and records the attempts of its verdicts. `is_lost` returns whether a verdict's lease is lost.
     pub(super) fn record_accepted<'a>(&mut self, verdicts: impl Iterator<Item = &'a Settlement>, is_lost: impl Fn(&Settlement) -> bool) {
         self.accepted += 1;
         self.metrics.record(verdicts.filter_map(|settlement| settlement.counted(is_lost(settlement))));
     }
 
-    /// Returns the health of the settle loop.
+    /// Returns the health record of the worker's loops.
     pub(super) fn health(&self) -> &LoopHealth {
         &self.health
     }
 
-    /// Returns the time for which a lease lasts without a heartbeat.
+    /// Returns the lifetime of a lease without a heartbeat.
     pub(super) fn lease_ttl(&self) -> Duration {
         self.lease_ttl
     }
 
-    /// Returns the metrics of attempts whose verdicts are written.
+    /// Returns the metrics of attempts.
     pub(super) fn metrics(&self) -> &MetricsBuffer {
         &self.metrics
     }
@@ -102,7 +103,7 @@ impl RejectedVerdicts {
         self.rejected.push_back(RejectedVerdict { settlement, reason, retries: 0, next_retry, accepted_before });
     }
 
-    /// Returns the time of the next retry.
+    /// Returns the earliest time of a retry, or `None` if there are no rejected verdicts.
     pub(super) fn next_retry(&self) -> Option<Instant> {
         self.rejected.iter().map(|rejected| rejected.next_retry).min()
     }
@@ -118,7 +119,7 @@ impl RejectedVerdicts {
         }
     }
 
-    /// Retries the verdicts that are due. Parks the jobs of verdicts that have used up their retries.
+    /// Retries the verdicts that are due. A job whose verdict has used up its retries becomes a dead letter.
     pub(super) async fn retry_due(&mut self, connection: &mut StoreConnection, store: Store, notifier: &Notifier) {
         let now = Instant::now();
         for _ in 0..self.rejected.len() {
@@ -131,14 +132,14 @@ impl RejectedVerdicts {
         }
     }
 
-    /// Retries each verdict once more. Parks the jobs of verdicts that are rejected again.
+    /// Retries each verdict one last time. A job whose verdict is rejected again becomes a dead letter.
     pub(super) async fn retry_finally(&mut self, connection: &mut StoreConnection, store: Store, notifier: &Notifier) {
         while let Some(rejected) = self.rejected.pop_front() {
             self.retry_one(connection, store, notifier, rejected, 0).await;
         }
     }
 
-    /// Retries one verdict. Returns the verdict if another retry is needed.
+    /// Retries one verdict. Returns the verdict if another retry is necessary.
     async fn retry_one(
         &mut self,
         connection: &mut StoreConnection,
@@ -167,7 +168,7 @@ impl RejectedVerdicts {
         Some(rejected)
     }
 
-    /// Parks the job of a verdict. Returns the verdict for another retry if the database is unavailable.
+    /// Moves the job of a rejected verdict to the dead letters. If the database is unavailable, returns the verdict for another retry.
     async fn park(
         &mut self,
         connection: &mut StoreConnection,

@@ -1,8 +1,8 @@
-//! Writes the progress reports and checkpoints of running jobs. One statement contains all changes of all jobs of the process.
+//! Writes the progress reports and checkpoints of running jobs. One statement contains the changes of all jobs in the process.
 //!
-//! Reports are written at most every 250 ms, but immediately if an attempt is waiting for a checkpoint or has ended. Reports are collected
-//! while a statement is in flight, so jobs that end together share the next statement. A report is refused if the job's lease is lost. This
-//! module makes no decisions about jobs.
+//! Reports are written at intervals of at least 250 ms, or immediately if an attempt waits for a checkpoint or has ended. Reports are
+//! collected while a statement is in flight, so jobs that end together share the next statement. A report is refused if the job's lease
+//! is lost. This module makes no decisions about jobs.
 
 use std::{
     collections::{HashSet, VecDeque},
@@ -26,23 +26,23 @@ use crate::{
     live::{StoreConnection, bounded, jittered},
 };
 
-/// Minimum interval between statements while no attempt is waiting.
+/// Minimum interval between statements while no attempt waits for a report.
 const WRITE_INTERVAL: Duration = Duration::from_millis(250);
 
 /// Maximum number of jobs per statement.
 const MAX_JOBS: usize = 500;
 
-/// Maximum total size in bytes of the checkpoints in a statement. A single larger checkpoint is sent alone.
+/// Maximum total checkpoint size in bytes per statement. A single larger checkpoint is sent alone.
 const MAX_BYTES: usize = 8 * 1024 * 1024;
 
-/// Maximum number of times that a statement is sent while the database does not respond. After that, checkpoints fail, and other reports
-/// are sent again at their next change.
+/// Maximum number of tries for a statement while the database does not respond. Afterwards, checkpoints fail, and other reports are sent
+/// again with their next change.
 const MAX_TRIES: usize = 3;
 
-/// Delay between two tries of a statement.
+/// Minimum delay between two tries of a statement.
 const RETRY_DELAY: Duration = Duration::from_millis(200);
 
-/// Time for which the progress of a finished job is kept, for clients that watch the job.
+/// Retention of a finished job's progress, for clients that watch the job.
 const RETENTION: Duration = Duration::from_mins(1);
 
 /// Maximum number of finished jobs whose progress is kept.
@@ -76,7 +76,7 @@ pub(crate) async fn write_reports(incoming: Arc<Mutex<UnboundedReceiver<Arc<Repo
     connection.close().await;
 }
 
-/// Collects reports until `deadline`, or until an attempt is waiting for one of them.
+/// Collects reports until `deadline`, or until a collected report is urgent.
 async fn collect(incoming: &mut UnboundedReceiver<Arc<Report>>, changed: &mut Vec<Arc<Report>>, deadline: Instant) {
     let mut checked = 0;
     loop {
@@ -94,7 +94,7 @@ async fn collect(incoming: &mut UnboundedReceiver<Arc<Report>>, changed: &mut Ve
     }
 }
 
-/// Writes the changes of the reports. Returns whether there were any changes.
+/// Writes the changes in the reports. Returns whether a report had changed.
 async fn write(connection: &mut StoreConnection, store: Store, reports: Vec<Arc<Report>>) -> bool {
     let mut entries: Vec<(Arc<Report>, ReportEntry)> =
         reports.into_iter().filter_map(|report| report.take().map(|entry| (report, entry))).collect();
@@ -143,8 +143,8 @@ async fn write_batch(connection: &mut StoreConnection, store: Store, mut entries
     }
 }
 
-/// Fails the reports whose leases are locked by an open transaction, and removes these reports from `entries`. Returns whether there were
-/// any.
+/// Fails the reports whose leases are locked by an open transaction, and removes these reports from `entries`. Returns whether a lease is
+/// locked.
 async fn fail_locked(connection: &mut StoreConnection, store: Store, entries: &mut Vec<(Arc<Report>, ReportEntry)>) -> bool {
     let tokens = entries.iter().map(|(_, entry)| entry.fence.token).collect();
     let Ok(holders) = load_lock_holder_pids(connection, store, tokens).await else { return false };
@@ -162,7 +162,7 @@ async fn send_reports(
     entries: &[(Arc<Report>, ReportEntry)],
 ) -> sqlx::Result<HashSet<(Uuid, JobId)>> {
     let rows = || entries.iter().map(|(_, entry)| entry);
-    let statement = sqlx::query_as(store.sql(include_str!("../../sql/note.sql")))
+    let statement = sqlx::query_as(store.sql(include_str!("../../sql/record_progress.sql")))
         .bind(rows().map(|entry| entry.fence.token).collect::<Vec<_>>())
         .bind(rows().map(|entry| entry.fence.id).collect::<Vec<_>>())
         .bind(rows().map(|entry| entry.fence.attempt).collect::<Vec<_>>())
@@ -174,23 +174,23 @@ async fn send_reports(
     Ok(connection.note(accepted)?.into_iter().collect())
 }
 
-/// Jobs with stored progress whose attempt has ended, each with the time of the end.
+/// Jobs whose attempt has ended and whose progress is stored, each with the end time of the attempt.
 #[derive(Default)]
 struct FinishedReports(VecDeque<(Instant, JobId)>);
 
 impl FinishedReports {
-    /// Adds the jobs whose attempt has ended, according to `reports`.
+    /// Adds the jobs whose attempt has ended according to `reports`.
     fn add(&mut self, reports: &[Arc<Report>]) {
         let now = Instant::now();
         self.0.extend(reports.iter().filter_map(|report| report.stale_row()).map(|id| (now, id)));
     }
 
-    /// Returns the time at which the oldest stored progress expires.
+    /// Returns when the oldest stored progress expires, or `None` if no progress is stored.
     fn next_expiry(&self) -> Option<Instant> {
         self.0.front().map(|(ended_at, _)| *ended_at + RETENTION)
     }
 
-    /// Deletes the expired progress of finished jobs. A job that has not finished keeps its row, which a later attempt clears. Rows that
+    /// Deletes the expired progress of finished jobs. The row of an unfinished job is kept until a later attempt clears it. Rows that
     /// cannot be deleted are left to pruning.
     async fn clear_expired(&mut self, connection: &mut StoreConnection, store: Store) {
         while self.0.len() > MAX_FINISHED || self.next_expiry().is_some_and(|due| due <= Instant::now()) {

@@ -1,4 +1,4 @@
-//! Settle statements, classification of their errors, and the notifications after them. Nothing is retried here.
+//! Settle statements, their error classes, and the notifications after a settle. This module retries nothing.
 
 use std::{collections::HashMap, time::Duration};
 
@@ -7,20 +7,20 @@ use sqlx::{Connection as _, PgConnection};
 use tracing::{Instrument as _, Span, field::Empty};
 use uuid::Uuid;
 
-use super::{children::note_ends, settlement::Settlement};
+use super::{children::add_end_hints, settlement::Settlement};
 use crate::{
     error::is_transient,
     live::{Notifier, StoreConnection, bounded},
     tally::MetricsBuffer,
 };
 
-/// State passed to [`note_ends`] if all jobs completed.
+/// State passed to [`add_end_hints`] if all jobs completed.
 const COMPLETED: Option<&str> = Some("completed");
 
-/// Token of a lease, with the verdicts on all jobs of the lease.
+/// Lease token, and the verdicts on all jobs of the lease.
 pub(super) type WholeLease = (Uuid, Vec<Settlement>);
 
-/// Notifications to send after verdicts have been written.
+/// Notifications to send after a settle.
 pub(super) struct SettleNotifications {
     next_due: Option<Duration>,
     released_lanes: Vec<i64>,
@@ -45,7 +45,7 @@ impl SettleNotifications {
 
     pub(super) async fn send(self, connection: &mut StoreConnection, store: Store, notifier: &Notifier) {
         if !self.released_lanes.is_empty() {
-            // After a failure, a poll finds the released jobs.
+            // If the wake-up fails, a poll finds the released jobs.
             let _ = wake_released(connection, store, &self.released_lanes).await;
         }
         if self.has_hints {
@@ -63,18 +63,18 @@ pub(super) fn is_data_error(error: &sqlx::Error) -> bool {
     has_error_class(error, &["22", "54"])
 }
 
-/// Returns whether the server is available and rejects the statement for a reason that does not resolve by waiting.
+/// Returns whether the server is available and rejects the statement for a permanent reason.
 pub(super) fn is_rejection(error: &sqlx::Error) -> bool {
     error.as_database_error().is_some() && !is_transient(error)
 }
 
-/// Returns whether the SQLSTATE code of the error is in one of `classes`.
+/// Returns whether the error's SQLSTATE code is in one of `classes`.
 pub(super) fn has_error_class(error: &sqlx::Error, classes: &[&str]) -> bool {
     let code = error.as_database_error().and_then(sqlx::error::DatabaseError::code);
     code.is_some_and(|code| classes.iter().any(|class| code.starts_with(class)))
 }
 
-/// Writes one verdict in the caller's transaction. Returns `false` if it was refused.
+/// Writes one verdict in the caller's transaction. Returns `false` if the verdict was refused.
 pub(super) async fn settle_within(pg: &mut PgConnection, store: Store, settlement: &Settlement) -> sqlx::Result<bool> {
     let refused = if settlement.ending.path() == SettlePath::Forget {
         forget(pg, store, &[settlement]).await?
@@ -83,18 +83,18 @@ pub(super) async fn settle_within(pg: &mut PgConnection, store: Store, settlemen
     };
     let is_written = refused.is_empty();
     if is_written && settlement.ending.has_dependents() {
-        note_ends(pg, store, &[settlement.id], None).await?;
+        add_end_hints(pg, store, &[settlement.id], None).await?;
     }
     Ok(is_written)
 }
 
-/// Returns whether any of the verdicts completes a part of a map.
+/// Returns whether any verdict completes a map part.
 pub(super) fn has_map_parts(jobs: &[Settlement]) -> bool {
     jobs.iter().any(|settlement| settlement.ending.completes_part())
 }
 
-/// Settles whole leases and returns the tokens of the refused leases. Leases with parts of maps are settled in the transaction that counts
-/// the parts.
+/// Settles whole leases and returns the tokens of the refused leases. If the leases contain map parts, the transaction also writes hints
+/// about the finished parts.
 pub(super) async fn send_leases(connection: &mut StoreConnection, store: Store, leases: &[WholeLease]) -> sqlx::Result<Vec<Uuid>> {
     let span = settle_span(leases.len());
     let sent = async {
@@ -105,7 +105,7 @@ pub(super) async fn send_leases(connection: &mut StoreConnection, store: Store, 
             let written = leases.iter().filter(|(token, _)| !lost.contains(token)).flat_map(|(_, jobs)| jobs);
             let parts: Vec<JobId> =
                 written.filter(|settlement| settlement.ending.completes_part()).map(|settlement| settlement.id).collect();
-            note_ends(&mut tx, store, &parts, COMPLETED).await?;
+            add_end_hints(&mut tx, store, &parts, COMPLETED).await?;
             bounded(tx.commit()).await?;
             Ok(lost)
         } else {
@@ -118,7 +118,7 @@ pub(super) async fn send_leases(connection: &mut StoreConnection, store: Store, 
 
 async fn write_leases(pg: &mut PgConnection, store: Store, leases: &[WholeLease]) -> sqlx::Result<Vec<Uuid>> {
     let tokens: Vec<Uuid> = leases.iter().map(|(token, _)| *token).collect();
-    // The row of a lease names a lane only if all jobs were of that lane when the lease was claimed.
+    // A lease row names a lane only if all jobs in the lease were in that lane when claimed.
     let may_have_many_lanes =
         |jobs: &[Settlement]| jobs.iter().any(|settlement| settlement.lane != jobs[0].lane || jobs.len() < settlement.batch);
     let of_many_lanes = leases.iter().filter(|(_, jobs)| may_have_many_lanes(jobs)).flat_map(|(_, jobs)| jobs);
@@ -150,7 +150,7 @@ fn record_error<T>(span: &Span, sent: sqlx::Result<T>) -> sqlx::Result<T> {
     sent
 }
 
-/// Wakes workers that serve the queues of `lanes`, because jobs in these lanes were released.
+/// Wakes workers that serve the queues of `lanes`, because jobs in the lanes were released.
 async fn wake_released(connection: &mut StoreConnection, store: Store, lanes: &[i64]) -> sqlx::Result<()> {
     let statement = sqlx::query(store.sql(include_str!("../../sql/wake_released.sql"))).bind(lanes);
     let woken = bounded(statement.execute(connection.get().await?)).await;
@@ -160,9 +160,8 @@ async fn wake_released(connection: &mut StoreConnection, store: Store, lanes: &[
 /// Lease token and job id of a refused verdict.
 pub(super) type RefusedVerdictKey = (Uuid, JobId);
 
-/// Settles verdicts and returns the refused ones. Most verdicts share one statement. There are separate statements for jobs that leave no
-/// record, jobs that did not start in time, parked jobs and restarted jobs. A verdict that has already been written is refused when sent
-/// again.
+/// Settles verdicts and returns the refused verdicts. Most verdicts share one statement. Separate statements settle jobs that leave no
+/// record, jobs that did not start in time, parked jobs and restarted jobs. A verdict that has already been written is refused.
 pub(super) async fn send_verdicts(
     connection: &mut StoreConnection,
     store: Store,
@@ -183,7 +182,7 @@ pub(super) async fn send_verdicts(
     record_error(&span, connection.note(sent))
 }
 
-/// Settles children, and writes the hints for their parents in the same transaction.
+/// Settles children, and writes hints for their parents in the same transaction.
 async fn send_children(
     pg: &mut PgConnection,
     store: Store,
@@ -192,7 +191,7 @@ async fn send_children(
 ) -> sqlx::Result<Vec<RefusedVerdictKey>> {
     let mut tx = bounded(pg.begin()).await?;
     let lost = send_each(&mut tx, store, metrics, children).await?;
-    // The final state of a job is not known here if its verdict was refused, or if there are two verdicts on the job.
+    // The final state of a job is unknown if its verdict was refused, or if there are two verdicts on the job.
     let mut verdicts_by_job: HashMap<JobId, usize> = HashMap::new();
     for settlement in children {
         *verdicts_by_job.entry(settlement.id).or_default() += 1;
@@ -203,8 +202,8 @@ async fn send_children(
     };
     let (parts, others): (Vec<&&Settlement>, Vec<_>) = children.iter().partition(has_completed);
     let ids = |jobs: Vec<&&Settlement>| jobs.iter().map(|settlement| settlement.id).collect::<Vec<_>>();
-    note_ends(&mut tx, store, &ids(parts), COMPLETED).await?;
-    note_ends(&mut tx, store, &ids(others), None).await?;
+    add_end_hints(&mut tx, store, &ids(parts), COMPLETED).await?;
+    add_end_hints(&mut tx, store, &ids(others), None).await?;
     bounded(tx.commit()).await?;
     Ok(lost)
 }
@@ -239,10 +238,10 @@ async fn send_each(
     Ok(lost)
 }
 
-/// Tables that every settle statement writes to.
+/// Tables that every settle statement may write to.
 const COMMON_TABLES: [&str; 9] = ["lease", "done", "done_many", "dead", "failure", "ready", "scheduled", "active_key", "key_hint"];
 
-/// Tables that only statements other than `Settle` write to.
+/// Tables that only statements other than `Settle` may write to.
 const RARE_TABLES: [&str; 13] = [
     "job",
     "parked",
@@ -254,7 +253,7 @@ const RARE_TABLES: [&str; 13] = [
     "expiry",
     "child",
     "gather",
-    "brood",
+    "map_batch",
     "gather_part",
     "gather_hint",
 ];
@@ -274,18 +273,18 @@ pub(super) enum SettleStatement {
 impl SettleStatement {
     pub(super) const ALL: [Self; 6] = [Self::Expire, Self::Park, Self::Restart, Self::Forget, Self::Settle, Self::Child];
 
-    /// Returns the statement in which the verdict is batched.
+    /// Returns the statement that writes the verdict.
     pub(super) fn of(settlement: &Settlement) -> Self {
         if settlement.ending.has_dependents() { Self::Child } else { Self::of_ending(settlement) }
     }
 
-    /// Returns whether the statement writes to `table`, or to its parent if `table` is a partition.
+    /// Returns whether the statement writes to `table`. If `table` is a partition, checks the partitioned table.
     pub(super) fn writes_to(self, table: &str) -> bool {
         let is_table = |name: &&str| table.strip_prefix(*name).is_some_and(|rest| rest.is_empty() || rest.starts_with('_'));
         COMMON_TABLES.iter().any(is_table) || (self != Self::Settle && RARE_TABLES.iter().any(is_table))
     }
 
-    /// Returns whether the verdict may wait for locks on rows of the job, in addition to the lease.
+    /// Returns whether the verdict may wait for locks on the job's rows, in addition to the lease's lock.
     pub(super) fn locks_job(settlement: &Settlement) -> bool {
         settlement.ending.key().is_some() || settlement.ending.path() != SettlePath::Settle
     }
@@ -301,7 +300,7 @@ impl SettleStatement {
     }
 }
 
-/// Parks jobs that are waiting for signals. Returns the refused verdicts.
+/// Parks jobs that wait for signals. Returns the refused verdicts.
 async fn park(pg: &mut PgConnection, store: Store, parked: &[&Settlement]) -> sqlx::Result<Vec<RefusedVerdictKey>> {
     let statement = sqlx::query_as(store.sql(include_str!("../../sql/park_held.sql")))
         .bind(parked.iter().map(|s| s.token).collect::<Vec<_>>())
@@ -325,7 +324,7 @@ async fn restart(pg: &mut PgConnection, store: Store, restarted: &[&Settlement])
     bounded(statement.fetch_all(pg)).await
 }
 
-/// Expires jobs whose start deadline has passed by the database clock, and releases the other jobs. Returns the refused verdicts.
+/// Expires jobs whose start deadline has passed according to the database clock. Releases all other jobs. Returns the refused verdicts.
 async fn expire(
     pg: &mut PgConnection,
     store: Store,
@@ -335,7 +334,7 @@ async fn expire(
     let statement = sqlx::query_as(store.sql(include_str!("../../sql/expire_held.sql")))
         .bind(suspected.iter().map(|s| s.token).collect::<Vec<_>>())
         .bind(suspected.iter().map(|s| s.id.0).collect::<Vec<_>>());
-    // The flag tells whether the job has expired. It is null if the verdict was refused.
+    // The flag is true for an expired job, and null for a refused verdict.
     let outcomes: Vec<(Uuid, JobId, Option<bool>)> = bounded(statement.fetch_all(pg)).await?;
     metrics.report_expired(&outcomes.iter().filter(|(.., expired)| *expired == Some(true)).map(|(_, id, _)| *id).collect::<Vec<_>>());
     Ok(outcomes.into_iter().filter(|(.., expired)| expired.is_none()).map(|(token, id, _)| (token, id)).collect())
@@ -353,7 +352,7 @@ async fn forget(pg: &mut PgConnection, store: Store, forgotten: &[&Settlement]) 
     bounded(statement.fetch_all(pg)).await
 }
 
-/// Settles all other jobs. Returns the refused verdicts.
+/// Writes all verdicts that have no separate statement. Returns the refused verdicts.
 async fn write(pg: &mut PgConnection, store: Store, batch: &[&Settlement]) -> sqlx::Result<Vec<RefusedVerdictKey>> {
     let statement = sqlx::query_as(store.sql(include_str!("../../sql/settle.sql")))
         .bind(batch.iter().map(|s| s.token).collect::<Vec<_>>())

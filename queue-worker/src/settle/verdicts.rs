@@ -1,8 +1,8 @@
 //! Settle loop. Verdicts that arrive while a batch is in flight form the next batch.
 //!
-//! A settle is retried until the database responds. A verdict is refused if its lease is lost, which is not an error of the job. A verdict
-//! that the server rejects is moved to `rejected`, so that other verdicts are written. A verdict that is waiting for a lock is moved to
-//! `locked`.
+//! A settle is retried until the database responds. A verdict is refused if its lease is lost. A lost lease is not an error of the job. A
+//! verdict that the server rejects is moved to `RejectedVerdicts`, so that other verdicts are written. A verdict that waits for a lock is
+//! moved to `LockedVerdicts`.
 
 use std::{
     sync::{Arc, atomic::Ordering::Relaxed},
@@ -33,16 +33,16 @@ use crate::{
 /// Maximum number of verdicts per statement.
 const MAX_VERDICTS: usize = 1000;
 
-/// Maximum total size in bytes of the outputs and errors in a statement. A single larger verdict is sent alone. The server rejects a
-/// message of one gigabyte, which would then be retried forever.
+/// Maximum total size in bytes of the outputs and errors in a statement. A single larger verdict is sent alone. Without this limit, a
+/// message could exceed the server's maximum of one gigabyte, and the settle would be retried forever.
 const MAX_BYTES: usize = 32 * 1024 * 1024;
 
-/// Delay before the first retry, and before each further retry, while the database is unavailable. Jitter of up to the same duration is
-/// added, so that workers do not retry simultaneously. The first delay is short because most failures are a single closed connection.
+/// Minimum delay before the first retry, and before each further retry, while the database is unavailable. Jitter at most doubles the
+/// delay, so that workers do not retry simultaneously. The first delay is short because most failures are a single closed connection.
 const RETRY_DELAYS: [Duration; 2] = [Duration::from_millis(50), Duration::from_secs(1)];
 
-/// Settles incoming verdicts until `closing` is cancelled, and then the verdicts that are still in the channel. After a panic, verdicts in
-/// memory are lost, and recovery releases their jobs.
+/// Returns a function that starts the settle loop. The loop settles incoming verdicts until `closing` is cancelled, and then the
+/// remaining verdicts in the channel. After a panic, verdicts in memory are lost, and their jobs are recovered.
 pub(crate) fn settle_all(
     (incoming, closing): (Arc<Mutex<Receiver<Settlement>>>, CancellationToken),
     connection: StoreConnection,
@@ -70,14 +70,13 @@ async fn settle_until_closed(
     let mut pending = PendingVerdicts::default();
     let mut locked = LockedVerdicts::default();
     loop {
-        // While too many verdicts are rejected or locked, no further verdicts are accepted. Slots then wait, as while the database is
-        // unavailable.
+        // While too many verdicts are rejected or locked, the loop accepts no further verdicts, and slots wait for it.
         if rejected.is_full() {
             rejected.wait_for_retry().await;
         } else if locked.is_full() {
             locked.wait_for_check().await;
         } else if !pending.is_empty() {
-            // Takes the verdicts that arrived during the last batch, without waiting for more.
+            // Takes the verdicts that arrived during the last batch, without waiting for further verdicts.
             while received.len() < MAX_VERDICTS && incoming.try_recv().map(|settlement| received.push(settlement)).is_ok() {}
         } else {
             let due = rejected.next_retry().into_iter().chain(locked.next_check()).min();
@@ -87,7 +86,7 @@ async fn settle_until_closed(
         }
         notifier.loop_health().settling.set_first();
         metrics.record(received.iter().filter(|settlement| settlement.is_settled).filter_map(|settlement| settlement.counted(false)));
-        // The handlers' transactions have released ordering keys or ended children.
+        // Transactions of the handlers themselves may have released ordering keys or finished child jobs.
         if received
             .iter()
             .any(|settlement| settlement.is_settled && (settlement.ending.key().is_some() || settlement.ending.has_dependents()))
@@ -109,7 +108,7 @@ async fn settle_until_closed(
             notifier.loop_health().settling.clear();
         }
     }
-    // At shutdown, the worker waits for this loop only for a limited time.
+    // This wait needs no timeout, because the worker waits only for a limited time until the settle loop ends.
     while locked.next_check().is_some() {
         locked.wait_for_check().await;
         let unlocked = locked.take_unlocked(&mut connection, store).await;
@@ -153,7 +152,7 @@ async fn receive(
     }
 }
 
-/// Writes a batch, with as many statements and retries as needed.
+/// Writes a batch with the necessary number of statements and retries.
 async fn settle(
     connection: &mut StoreConnection,
     store: Store,
@@ -166,8 +165,8 @@ async fn settle(
     for leases in [plain, with_parts] {
         verdicts.extend(settle_leases(connection, store, leases, rejected, locked).await);
     }
-    // Each statement is retried separately. If verdicts that have been written were sent again after an error of another statement, their
-    // refusal would be mistaken for a lost lease.
+    // Each statement is retried separately. Otherwise, an error of one statement would resend the verdicts that another statement has
+    // written. The server would refuse these verdicts, which would look like a lost lease.
     for statement in SettleStatement::ALL {
         let of_statement: Vec<_> = verdicts.extract_if(.., |settlement| SettleStatement::of(settlement) == statement).collect();
         if locked.is_blocked(statement) {
@@ -178,8 +177,8 @@ async fn settle(
     }
 }
 
-/// Settles leases as a whole. Returns the verdicts that must be written one by one, because the server rejects the statement or a lease
-/// lists other jobs.
+/// Settles leases as a whole. Returns the verdicts that must be settled job by job. This is necessary if the statement is rejected or
+/// blocked by a lock, or if a lease lists other jobs.
 async fn settle_leases(
     connection: &mut StoreConnection,
     store: Store,
@@ -191,7 +190,8 @@ async fn settle_leases(
     while !leases.is_empty() {
         match send_leases(connection, store, &leases).await {
             Ok(lost) => {
-                // After a retry, a refused lease may have been written by an earlier try. The jobs of such a lease are not sent one by one.
+                // After a retry, a refused lease may have been written by an earlier try. The jobs of the lease are therefore not settled
+                // one by one.
                 let refused: Vec<WholeLease> =
                     if retries.count == 0 { leases.extract_if(.., |(token, _)| lost.contains(token)).collect() } else { Vec::new() };
                 let is_lost = retries.report_lost(lost.len() - refused.len(), rejected.lease_ttl());
@@ -206,7 +206,7 @@ async fn settle_leases(
             }
             Err(error) if is_locked(&error) => {
                 if !locked.defer_locked_leases(connection, store, &mut leases).await {
-                    // The statement for single jobs may not write to the locked table.
+                    // The statement for single jobs does not necessarily write to the locked table.
                     return leases.into_iter().flat_map(|(_, jobs)| jobs).collect();
                 }
             }
@@ -216,8 +216,8 @@ async fn settle_leases(
     Vec::new()
 }
 
-/// Settles verdicts that share one statement. If the statement is rejected, each half of the verdicts is settled separately, so that a
-/// rejected verdict does not affect the others.
+/// Settles verdicts that share one statement. If the statement is rejected, the two halves of the verdicts are settled separately, so that
+/// a rejected verdict does not affect other verdicts.
 async fn settle_verdicts(
     connection: &mut StoreConnection,
     store: Store,
@@ -244,7 +244,7 @@ async fn settle_verdicts(
                     return;
                 }
             }
-            // The lock could not be identified. Halving finds the verdict that is waiting for the lock.
+            // The lock could not be identified. Halving finds the verdict that waits for the lock.
             Err(error) if is_locked(&error) && retries.count > 0 => break Some(error),
             Err(error) => retries.pause(&error, rejected.health()).await,
         }
@@ -270,7 +270,7 @@ async fn settle_verdicts(
     rejected.push(settlement, &error);
 }
 
-/// Retries of one statement, with the time of the first failure.
+/// Number of retries of one statement, and time of the first failure.
 #[derive(Default)]
 struct SettleRetries {
     count: u32,
@@ -278,7 +278,7 @@ struct SettleRetries {
 }
 
 impl SettleRetries {
-    /// Waits before the next retry and counts the retry.
+    /// Counts a retry and waits for the retry delay.
     async fn pause(&mut self, error: &sqlx::Error, health: &LoopHealth) {
         health.settle_retries.fetch_add(1, Relaxed);
         let delay = RETRY_DELAYS[usize::from(self.count > 0 && !has_moved(error))];
@@ -292,8 +292,8 @@ impl SettleRetries {
 
     /// Returns whether the leases of the refused verdicts are lost, and logs lost leases.
     ///
-    /// A commit may have succeeded although its response was an error. The next try then refuses verdicts that the first try wrote. After
-    /// retrying for longer than a lease lasts, lost leases are more likely, because the leases have expired and were recovered.
+    /// A commit may have succeeded although its response was an error. The next try then refuses verdicts that the first try has written.
+    /// If the retries last longer than a lease, lost leases are more likely, because other workers have recovered the expired leases.
     fn report_lost(&self, refused: usize, lease_ttl: Duration) -> bool {
         let has_outlived_lease = self.first_failure.is_some_and(|failure| failure.elapsed() >= lease_ttl);
         let is_lost = refused > 0 && (self.count == 0 || has_outlived_lease);

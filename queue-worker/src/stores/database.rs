@@ -1,4 +1,5 @@
-//! Database with one or more stores, and the connections that the stores share: at most three per store, and at most eighteen in total.
+//! Database with one or more stores, and the connections that the stores share. There are at most three connections per store, and at most
+//! eighteen in total.
 
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
@@ -13,31 +14,31 @@ use crate::{
     live::{ConnectionBroker, ConnectionFactory, Engine, ListenHandle, Loop, StoreConnection},
 };
 
-/// Stores of one database, with their shared connections.
+/// Stores in one database, with their shared connections.
 pub(super) struct StoreDatabase {
-    /// First store of the database. Another store belongs to the same database if `Member::is_beside` returns `true` for the two stores.
+    /// First store in the database. `Member::is_beside` decides whether another store belongs to the same database.
     first: Member,
-    /// Pool from which shared connections are opened.
+    /// Pool whose options the shared connections use.
     direct: PgPool,
-    /// Connections for the loops of all workers and for the poller.
+    /// Connections for the poller and for the loops of all workers.
     loops: Arc<ConnectionBroker>,
-    /// Connections for heartbeats only.
+    /// Connections that are reserved for heartbeats.
     heartbeats: Arc<ConnectionBroker>,
-    /// Connections for pruning. They are separate because pruning may take long and must not delay other loops.
+    /// Connections that are reserved for pruning, because long pruning must not delay other loops.
     prunes: Arc<ConnectionBroker>,
     is_checked: OnceCell<()>,
     listen_handle: OnceLock<ListenHandle>,
     entries: Mutex<Vec<Arc<StoreEntry>>>,
-    /// Cancelled when the last store has left.
+    /// Cancelled when the database has no store left.
     pub(super) empty: CancellationToken,
 }
 
-/// Maximum number of shared connections: for loops, for heartbeats, and for pruning.
+/// Maximum number of connections that loops share. `HEARTS` is the maximum for heartbeats, and `PRUNES` is the maximum for pruning.
 const LOOPS: usize = 12;
 const HEARTS: usize = 3;
 const PRUNES: usize = 2;
 
-/// Borrower number of the poller. No store has this number.
+/// Borrower number of the poller. Store numbers start after this number.
 pub(super) const POLLER_NUMBER: u64 = 0;
 
 impl StoreDatabase {
@@ -63,13 +64,13 @@ impl StoreDatabase {
         self.entries.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns all stores of the database.
+    /// Returns all current stores in the database.
     pub(super) fn all(&self) -> Vec<Arc<StoreEntry>> {
         self.entries().clone()
     }
 
     /// Adds a store. With two or more stores, one listener receives the notifications for all stores. A single store is polled instead, and
-    /// its loops share the poller's connection.
+    /// its loops share the poller's connections.
     pub(super) fn join(&self, entry: Arc<StoreEntry>, engine: &Engine) {
         let mut all = self.entries();
         all.push(entry);
@@ -85,15 +86,15 @@ impl StoreDatabase {
                 }));
                 listen_handle
             });
-            // One of the connections is for heartbeats, one for notifications, and one for pruning.
+            // Three of the connections are reserved for heartbeats, notifications and pruning.
             self.loops.raise_limit((3 * stores - 3).min(LOOPS));
             self.heartbeats.raise_limit((stores / 4).clamp(1, HEARTS));
-            // Pruning has several connections, because deleting a long history takes long.
+            // Pruning a long history takes long, so several stores can be pruned concurrently.
             self.prunes.raise_limit((stores / 4).clamp(1, PRUNES));
         }
     }
 
-    /// Removes a store. Returns whether it was the last store.
+    /// Removes a store. Returns whether no store is left.
     pub(super) fn leave(&self, number: u64) -> bool {
         let mut all = self.entries();
         all.retain(|entry| entry.number != number);
@@ -104,23 +105,25 @@ impl StoreDatabase {
         self.listen_handle.get().cloned()
     }
 
-    /// Returns the connections for the loops of a store. They are shared with other stores, and a single store cannot use all of them.
+    /// Returns the connection factory for a store's loops. The connections are shared with other stores, and a single store cannot use all
+    /// connections.
     pub(super) fn factory(&self, number: u64) -> ConnectionFactory {
         ConnectionFactory::shared(&self.direct, self.loops.borrower(number))
     }
 
-    /// Returns the connection for the heartbeat of a store.
+    /// Returns the connection factory for a store's heartbeat.
     pub(super) fn heartbeat(&self, number: u64) -> ConnectionFactory {
         ConnectionFactory::shared(&self.direct, self.heartbeats.borrower(number))
     }
 
-    /// Returns the connection for pruning a store. A single store is pruned over the connections of its loops.
+    /// Returns the connection factory for pruning a store. If the database contains only one store, the store is pruned over the
+    /// connections of its loops.
     pub(super) fn prune(&self, number: u64) -> ConnectionFactory {
         let by = if self.listen_handle.get().is_some() { &self.prunes } else { &self.loops };
         ConnectionFactory::shared(&self.direct, by.borrower(number))
     }
 
-    /// Checks once whether the server's settings allow connections to be shared.
+    /// Checks once per database whether the worker's settings are in effect. See [`StoreConnection::check_settings`].
     pub(super) async fn check(&self, link: &mut StoreConnection) -> Result<(), Error> {
         self.is_checked.get_or_try_init(|| link.check_settings()).await.map(drop)
     }

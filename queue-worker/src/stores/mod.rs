@@ -1,8 +1,8 @@
 //! Worker process for many stores.
 //!
-//! A store without jobs or maintenance has no worker. One poller per database queries all stores of the database over one connection. A
-//! store that has something to do gets a [`Worker`], which shares its connections and slots with the workers of other stores. The worker is
-//! stopped when nothing is left to do. Therefore idle stores cost only the poller's queries, regardless of their number.
+//! A store without pending jobs or maintenance has no worker. One poller per database queries all stores in the database over one
+//! connection. A store with pending work gets a [`Worker`]. The workers of different stores share connections and slots. A worker is
+//! stopped when its store has no pending work. Idle stores therefore cost only the poller's queries, regardless of their number.
 
 mod store_loop;
 mod poller;
@@ -30,14 +30,14 @@ use crate::{
 
 /// Runs the jobs of many stores in one process.
 ///
-/// Each store that has jobs or maintenance gets a [`Worker`] from the function passed to [`StoresWorker::new`]. Idle stores cost almost
-/// nothing. All stores share the handler slots, and a free slot goes to the store that uses the fewest. Stores of the same database also
-/// share connections.
+/// Each store with pending jobs or maintenance gets a [`Worker`] from the function passed to [`StoresWorker::new`]. Idle stores cost
+/// almost nothing. All stores share the handler slots, and a free slot goes to the store that uses the fewest slots. Stores in the same
+/// database also share connections.
 ///
-/// A store that fails, is locked, dropped or not migrated does not affect other stores. The failure is logged at `warn`, and the store
-/// resumes once it works again.
+/// If a store fails, is locked or dropped, or is not migrated, other stores are not affected. The failure is logged at `warn`, and the
+/// store resumes once it works again.
 ///
-/// A store that is added to the roster is started. A store that is removed is stopped once its running jobs have ended.
+/// A store that is added to the roster is started. A store that is removed from the roster is stopped once its running jobs have ended.
 ///
 /// ```no_run
 /// # async fn example(pool: sqlx::PgPool) -> Result<(), queue_worker::Error> {
@@ -63,45 +63,43 @@ pub struct StoresWorker {
 /// Default maximum number of concurrent handlers over all stores.
 const SLOTS: usize = 100;
 
-/// Maximum number of stores that may have a worker for maintenance alone at the same time.
+/// Maximum number of idle stores whose maintenance runs concurrently.
 const UPKEEPS: usize = 4;
 
 impl StoresWorker {
-    /// Creates a worker for the stores of a roster.
+    /// Creates a worker for the stores in a roster.
     ///
-    /// `make` is called whenever a store gets a worker. It receives a worker with the store's pool, and configures the worker's queues,
-    /// state and settings. The worker always serves the member's store. An address for health checks is ignored. The pool for the worker's
-    /// own connections ([`Worker::direct`]) is taken from the first store of each database.
+    /// `make` is called whenever a store gets a worker. The function receives a worker with the store's pool, and configures the worker's
+    /// queues, state and settings. The worker always serves the member's store. An address for health checks is ignored. The pool for
+    /// dedicated connections ([`Worker::direct`]) is taken from the first store in each database.
     pub fn new(roster: &Roster, make: impl Fn(&Member, Worker) -> Worker + Send + Sync + 'static) -> Self {
         let (linger, upkeep) = (Duration::from_secs(5), Duration::from_hours(1));
         Self { roster: roster.clone(), make: Arc::new(make), slots: SLOTS, linger, upkeep }
     }
 
-    /// Sets the maximum number of concurrent handlers over all stores. Default: 100. The limits of each store's queues apply as well.
-    /// Transactional jobs are not counted.
+    /// Sets the maximum number of concurrent handlers over all stores. Default: 100. The limits of each store's queues also apply.
     pub fn slots(mut self, slots: usize) -> Self {
         self.slots = slots;
         self
     }
 
-    /// Sets how long a store keeps its worker after the last job. Default: 5 s. Starting a worker takes about 60 statements.
+    /// Sets the time for which a store keeps its worker after the last job. Default: 5 s. Starting a worker takes about 60 statements.
     pub fn linger(mut self, linger: Duration) -> Self {
         self.linger = linger;
         self
     }
 
-    /// Sets the interval of maintenance in an idle store. Default: 1 h. Maintenance deletes expired history and creates partitions in
-    /// advance.
+    /// Sets the maintenance interval of an idle store. Default: 1 h. Maintenance deletes expired history and creates partitions in advance.
     pub fn upkeep(mut self, upkeep: Duration) -> Self {
         self.upkeep = upkeep;
         self
     }
 
-    /// Runs jobs until `shutdown` completes. All stores are then stopped concurrently, in the same way as by [`Worker::run`].
+    /// Runs jobs until `shutdown` completes. All stores are then stopped concurrently, each as in [`Worker::run`].
     ///
     /// # Errors
-    /// Returns an error before the first job if a setting is out of range or a job type is invalid. The failure of a store stops only that
-    /// store. Later, [`Error::Untended`] is returned if the task that supervises the stores panics.
+    /// Returns an error before the first job if a setting is out of range or a job type is invalid. The failure of a store stops only
+    /// that store. Returns [`Error::Untended`] if the task that supervises the stores panics.
     pub async fn run(self, shutdown: impl Future<Output = ()>) -> Result<(), Error> {
         #[cfg(feature = "logs")]
         crate::logs::log_to_stderr_by_default();
@@ -119,7 +117,7 @@ impl StoresWorker {
         let common = SharedContext {
             make,
             shares: SharedSlots::new(slots),
-            // These handles end with the engines owned by this function. Therefore dropping the future drops all workers.
+            // These handles end with the engines that this function owns, so dropping the future drops all workers.
             loops: loops.beside(&unwatched),
             heartbeats: heartbeats.beside(&unwatched),
             handlers: Handle::current(),

@@ -1,4 +1,4 @@
-//! Polls the stores of a database that have no worker, with many stores per statement and several times a second.
+//! Polls the stores in a database that have no worker. One statement polls many stores, several times a second.
 
 use std::{sync::Arc, time::Duration};
 
@@ -13,21 +13,21 @@ use crate::{
     live::{ConnectionFactory, StoreConnection, bounded},
 };
 
-/// Interval between polls, and therefore the maximum delay until a job in a store without a worker is noticed.
+/// Interval between polls, and therefore the approximate delay until a job in a store without a worker is noticed.
 const POLL_INTERVAL: Duration = Duration::from_millis(250);
 
 /// Maximum number of stores per statement. Each store locks about twenty tables and indexes for the duration of the statement, and the
 /// server limits the number of locks.
 const STORES_PER_STATEMENT: usize = 16;
 
-/// Whether a store has jobs or maintenance to do.
+/// Poll result of a store: whether jobs or maintenance are pending.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum PendingWork {
     Nothing,
     Something,
 }
 
-/// Polls the stores of a database and never returns.
+/// Polls the stores in a database. Never returns.
 pub(super) async fn poll_stores(database: Arc<StoreDatabase>) {
     let mut link = link(&database.factory(POLLER_NUMBER));
     loop {
@@ -40,12 +40,13 @@ pub(super) async fn poll_stores(database: Arc<StoreDatabase>) {
     }
 }
 
-/// Returns the connection for polls, which never wait for locks.
+/// Returns the connection for polls. Polls wait only briefly for locks.
 pub(super) fn link(factory: &ConnectionFactory) -> StoreConnection {
     StoreConnection::new(factory, "scout").prompt().brief()
 }
 
-/// Polls working stores in stable groups, so that prepared statements can be reused. Returns an error only if the database itself failed.
+/// Polls stores without failures in stable groups, so that prepared statements can be reused. Also polls each failed store that is due for
+/// a retry. Returns an error only if the database itself failed.
 async fn poll_all(link: &mut StoreConnection, all: &[Arc<StoreEntry>]) -> sqlx::Result<()> {
     let mut well: Vec<&Arc<StoreEntry>> = all.iter().filter(|entry| !entry.has_failed()).collect();
     well.sort_by(|one, other| (&one.served, one.number).cmp(&(&other.served, other.number)));
@@ -54,7 +55,7 @@ async fn poll_all(link: &mut StoreConnection, all: &[Arc<StoreEntry>]) -> sqlx::
             match query_work(link, group).await {
                 Ok(found) => request_workers(group, &found),
                 Err(error) if is_lost(&error) => return Err(error),
-                // At least one store of the group failed, so each store is polled alone.
+                // At least one store in the group failed, so each store is polled separately.
                 Err(_) => {
                     for entry in group {
                         poll_one(link, entry).await?;
@@ -81,7 +82,7 @@ async fn poll_one(link: &mut StoreConnection, entry: &Arc<StoreEntry>) -> sqlx::
     Ok(())
 }
 
-/// Returns whether the error is a failure of the database rather than of a store.
+/// Returns whether the error is a failure of the whole database instead of a single store.
 fn is_lost(error: &sqlx::Error) -> bool {
     let is_locked = error.as_database_error().is_some_and(|error| error.code().is_some_and(|code| code == "55P03" || code == "57014"));
     is_transient(error) && !is_locked
@@ -93,11 +94,11 @@ fn request_workers(group: &[&Arc<StoreEntry>], found: &[PendingWork]) {
     }
 }
 
-/// Polls stores that serve the same job types and queues.
+/// Polls a group of stores that serve the same job types and queues. The result has the order of the group.
 pub(super) async fn query_work(link: &mut StoreConnection, group: &[&Arc<StoreEntry>]) -> sqlx::Result<Vec<PendingWork>> {
     let Some(served) = group.first().map(|first| &first.served) else { return Ok(Vec::new()) };
     let one = |(nth, entry): (usize, &&Arc<StoreEntry>)| {
-        let what = entry.member.store().sql(include_str!("../../sql/rouse.sql"));
+        let what = entry.member.store().sql(include_str!("../../sql/any_work.sql"));
         format!("select {nth} as nth, s.what from (\n{what}\n) s")
     };
     let text = group.iter().enumerate().map(one).collect::<Vec<_>>().join("\nunion all\n") + "\norder by nth";

@@ -1,4 +1,4 @@
-//! State of a store as seen by the poller: whether the store has a worker, has failed, or has something to do.
+//! State of a store as the poller sees it: whether the store has a worker, has failed, or has pending work.
 
 use std::{
     sync::{Mutex, MutexGuard, PoisonError},
@@ -8,12 +8,12 @@ use std::{
 use queue_core::stores::Member;
 use tokio::sync::Notify;
 
-/// Store of a multi-store worker, with the state that the poller sees.
+/// Store of a multi-store worker, with the state for the poller.
 pub(super) struct StoreEntry {
     pub(super) member: Member,
-    /// Number of the store, unique within the process.
+    /// Store number, unique within the process.
     pub(super) number: u64,
-    /// Job types and queues whose jobs count as work.
+    /// Job types and queues whose jobs count as pending work.
     pub(super) served: ServedScope,
     state: Mutex<EntryState>,
     work_requested: Notify,
@@ -35,13 +35,13 @@ struct EntryState {
 
 /// Current failure of a store, with the time of the next retry.
 struct StoreFailure {
-    /// Whether the store's worker has failed. Otherwise the store could not even be polled.
+    /// Whether the store's worker has failed. `false` if polling the store failed.
     of_worker: bool,
     retry_at: Instant,
     pause: Duration,
 }
 
-/// Initial and maximum delay before a failed store is retried. The delay doubles with each retry.
+/// Delay before the first retry of a failed store. The delay doubles with each retry, up to [`MAX_RETRY_DELAY`].
 const RETRY_DELAY: Duration = Duration::from_millis(500);
 const MAX_RETRY_DELAY: Duration = Duration::from_secs(5);
 
@@ -54,7 +54,7 @@ impl StoreEntry {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Sets whether the store has a worker.
+    /// Records whether the store has a worker.
     pub(super) fn set_awake(&self, awake: bool) {
         self.state().awake = awake;
     }
@@ -68,7 +68,7 @@ impl StoreEntry {
         self.work_requested.notified().await;
     }
 
-    /// Requests a worker for the store, unless the store has one.
+    /// Requests a worker, unless the store already has a worker.
     pub(super) fn request_worker(&self) {
         if !self.is_awake() {
             self.work_requested.notify_one();
@@ -102,7 +102,7 @@ impl StoreEntry {
         }
     }
 
-    /// Returns whether the store has failed. Such a store is polled alone.
+    /// Returns whether the store has failed. A failed store is polled separately.
     pub(super) fn has_failed(&self) -> bool {
         self.state().failure.is_some()
     }
@@ -112,12 +112,12 @@ impl StoreEntry {
         self.state().failure.as_ref().is_some_and(|failure| Instant::now() >= failure.retry_at)
     }
 
-    /// Returns whether the store could not even be polled.
+    /// Returns whether the current failure is a failed poll instead of a failed worker.
     pub(super) fn is_unreachable(&self) -> bool {
         self.state().failure.as_ref().is_some_and(|failure| !failure.of_worker)
     }
 
-    /// Records that the store could be polled. If its worker had failed, the failure remains until a worker runs again.
+    /// Records a successful poll. A failure of the store's worker remains recorded until a worker runs again.
     pub(super) fn record_reachable(&self) {
         let mut state = self.state();
         match &mut state.failure {
@@ -129,7 +129,7 @@ impl StoreEntry {
         }
     }
 
-    /// Records that the store works again.
+    /// Records that the store works again, and clears the failure.
     pub(super) fn record_recovered(&self) {
         if self.state().failure.take().is_some() {
             tracing::info!(store = self.member.name(), "store available again");

@@ -1,5 +1,5 @@
-//! Lifecycle of a store in this process. The store has no worker until there are jobs or maintenance, and then has one until nothing is
-//! left to do.
+//! Lifecycle of a store in this process. A store gets a worker when jobs or maintenance are pending. The worker is stopped when no work is
+//! pending.
 
 use std::{
     panic::{AssertUnwindSafe, catch_unwind},
@@ -37,7 +37,7 @@ use crate::{
     worker::{CheckedWorker, RunningWorker, SharedResources, Worker},
 };
 
-/// Function that creates the worker of a store.
+/// Application callback that configures each store's worker.
 pub(super) type WorkerFactory = dyn Fn(&Member, Worker) -> Worker + Send + Sync;
 
 /// Settings and resources shared by all stores of the process.
@@ -46,7 +46,7 @@ pub(super) struct SharedContext {
     pub(super) shares: SharedSlots,
     pub(super) loops: Engine,
     pub(super) heartbeats: Engine,
-    /// Runtime that runs the handlers.
+    /// Runtime that runs the handlers of all stores.
     pub(super) handlers: Handle,
     pub(super) upkeeps: Semaphore,
     pub(super) linger: Duration,
@@ -54,7 +54,7 @@ pub(super) struct SharedContext {
     pub(super) stop: CancellationToken,
 }
 
-/// Loop of one store, which starts and stops the store's worker.
+/// Loop that starts and stops the worker of one store.
 pub(super) struct StoreLoop {
     pub(super) common: Arc<SharedContext>,
     pub(super) database: Arc<StoreDatabase>,
@@ -63,25 +63,25 @@ pub(super) struct StoreLoop {
     pub(super) removed: CancellationToken,
 }
 
-/// Interval between checks whether a worker still has something to do.
+/// Interval between checks whether a worker still has pending work.
 const CHECK_INTERVAL: Duration = Duration::from_millis(100);
 
-/// Idle time after which a worker that only does maintenance is stopped.
+/// Idle time after which a worker that was started for maintenance is stopped.
 const UPKEEP_LINGER: Duration = Duration::from_millis(300);
 
-/// Time without successful claims after which an idle worker is stopped, until its store works again.
+/// Time without a successful claim after which an idle worker is stopped. A new worker is started once the store works again.
 const MAX_FAILING: Duration = Duration::from_secs(5);
 
-/// Timeout of the checks before a worker is started. A store that exceeds the timeout counts as failed.
+/// Timeout for the checks before a worker is started. A store that exceeds the timeout counts as failed.
 const START_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Maximum duration of a store's maintenance turn. After this time, the next store may start its maintenance.
+/// Maximum time for which a store's maintenance can delay the maintenance of other stores.
 const UPKEEP_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Interval of pruning, as in a worker for a single store.
+/// Pruning interval of a store, as in a worker for a single store.
 const PRUNE_INTERVAL: Duration = Duration::from_mins(1);
 
-/// Poll interval of an idle worker without notifications.
+/// Maximum poll interval of a worker without notifications.
 const POLL_INTERVAL: Duration = Duration::from_millis(250);
 
 /// Reason why a store gets a worker.
@@ -93,15 +93,15 @@ enum StartReason {
 
 /// Reason why a store's worker stops.
 enum StopReason {
-    /// Nothing is left to do.
+    /// The worker has no pending work.
     Idle,
     /// The process is shutting down, or the store was removed from the roster.
     Requested,
-    /// The store or its worker has failed, for the given reason.
+    /// The store or its worker has failed. Contains the reason.
     Failed(&'static str),
 }
 
-/// Returns the job types and queues that the worker of a store serves, and the pool for the worker's own connections.
+/// Returns the job types and queues that a store's worker serves, and the pool for the worker's dedicated connections.
 pub(super) fn served_scope(common: &SharedContext, member: &Member) -> Result<(ServedScope, PgPool), Error> {
     let worker = make_worker(common, member)?;
     let CheckedWorker { config, parts, direct, .. } =
@@ -110,7 +110,7 @@ pub(super) fn served_scope(common: &SharedContext, member: &Member) -> Result<(S
     Ok((ServedScope { types: parts.job_types(), queues }, direct))
 }
 
-/// Calls the program's function that configures a worker. A panic of the function counts as a failure of the store.
+/// Calls the application callback that configures a worker. If the callback panics, the store counts as failed.
 fn make_worker(common: &SharedContext, member: &Member) -> Result<Worker, Error> {
     let make = || (common.make)(member, Worker::new(member.pool().clone()));
     catch_unwind(AssertUnwindSafe(make)).map_err(|_| Error::Making)
@@ -120,7 +120,7 @@ impl StoreLoop {
     /// Runs the loop until the process shuts down or the store is removed.
     pub(super) async fn run(self) {
         let (common, entry) = (&self.common, &self.entry);
-        // The first maintenance starts at a random time, to distribute the load of many stores.
+        // The first maintenance starts at a random time, which distributes the load of many stores.
         let (mut upkeep, mut pruned) = (Instant::now() + Duration::from_secs(2).mul_f64(fastrand::f64()), None::<Instant>);
         loop {
             let reason = tokio::select! {
@@ -149,7 +149,7 @@ impl StoreLoop {
             let mut work = pin!(self.run_worker(reason, &loop_health, prune_in));
             let stopped = tokio::select! {
                 stopped = &mut work => stopped,
-                // The next store may start its maintenance once this store is pruned or the time limit has passed.
+                // Another store may start its maintenance once this store is pruned or the timeout has passed.
                 _ = timeout(UPKEEP_TIMEOUT, has_pruned(&loop_health)) => {
                     drop(turn);
                     work.await
@@ -175,7 +175,7 @@ impl StoreLoop {
         }
     }
 
-    /// Runs a worker for the store until nothing is left to do.
+    /// Runs a worker for the store until no work is pending.
     async fn run_worker(&self, reason: StartReason, loop_health: &LoopHealth, prune_in: Duration) -> Result<StopReason, Error> {
         let Self { common, database, entry, .. } = self;
         let (factory, heartbeat, prune, listen_handle) =
@@ -223,11 +223,11 @@ impl StoreLoop {
         Ok(stopped)
     }
 
-    /// Checks whether the store can have a worker. Returns the reason if it cannot.
+    /// Checks whether the store can have a worker. Returns the reason why the store cannot have a worker, or `None` if it can.
     async fn check_store(&self, factory: &ConnectionFactory) -> Result<Option<&'static str>, Error> {
         let (mut link, store) = (StoreConnection::new(factory, "verify").impatient().brief(), self.entry.member.store());
         self.database.check(&mut link).await?;
-        // After an error, the connection is dropped instead of reused.
+        // After an error, the connection is dropped instead of returned for reuse.
         verify_worker(link.get().await?, store).await?;
         migrate::verify(link.get().await?, store).await?;
         let owner = locate(link.get().await?, store).await;
@@ -272,14 +272,14 @@ impl StoreLoop {
             if quiet.elapsed() >= linger && is_kept {
                 match poller::query_work(&mut link, &[&self.entry]).await.as_deref() {
                     Ok([PendingWork::Nothing]) => return StopReason::Idle,
-                    // The error is not logged here, because the loops of the worker hit the same error and log it.
+                    // The worker's loops encounter and log the same error.
                     _ => quiet = Instant::now(),
                 }
             }
         }
     }
 
-    /// Stops claiming and waits for running jobs, unless the process is shutting down.
+    /// Stops claiming and waits for running jobs. A shutdown of the process ends the wait.
     async fn drain(&self, running: &RunningWorker) {
         running.stop_claiming();
         while !running.is_idle() && !self.common.stop.is_cancelled() {

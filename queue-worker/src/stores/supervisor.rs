@@ -1,4 +1,4 @@
-//! Follows the roster: starts stores that were added, and stops stores that were removed.
+//! Follows changes of the roster: starts added stores, and stops removed stores.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -14,7 +14,7 @@ use super::{
 };
 use crate::live::Loop;
 
-/// Store of the roster, with its running task.
+/// Store in the roster, with the task that runs the store's loop.
 struct ActiveStore {
     member: Member,
     number: u64,
@@ -23,13 +23,13 @@ struct ActiveStore {
     task: JoinHandle<()>,
 }
 
-/// Delay before retrying a store whose worker could not be created.
+/// Delay before the retry of a store whose worker could not be created.
 const RETRY_DELAY: Duration = Duration::from_secs(5);
 
-/// Interval between checks whether the tasks of all stores are still running.
+/// Interval between checks whether the tasks of all stores still run.
 const CHECK_INTERVAL: Duration = Duration::from_mins(1);
 
-/// State of all stores of the process.
+/// State of all stores in the process.
 struct StoreSupervisor {
     common: Arc<SharedContext>,
     databases: Vec<Arc<StoreDatabase>>,
@@ -40,7 +40,7 @@ struct StoreSupervisor {
     number: u64,
 }
 
-/// Supervises the stores until shutdown, then waits until all stores have stopped.
+/// Supervises the stores until shutdown, and then waits until all stores have stopped.
 pub(super) async fn supervise(common: Arc<SharedContext>, mut roster: watch::Receiver<Arc<[Member]>>) {
     let stop = common.stop.clone();
     let mut stores = StoreSupervisor {
@@ -57,7 +57,7 @@ pub(super) async fn supervise(common: Arc<SharedContext>, mut roster: watch::Rec
         tokio::select! {
             () = stop.cancelled() => break,
             changed = timeout(wait, roster.changed()) => if let Ok(Err(_)) = changed {
-                // No handle of the roster is left, so the roster cannot change any more.
+                // All roster handles are dropped, so the roster can no longer change.
                 stop.cancelled().await;
                 break;
             },
@@ -75,7 +75,8 @@ pub(super) async fn supervise(common: Arc<SharedContext>, mut roster: watch::Rec
 }
 
 impl StoreSupervisor {
-    /// Starts and stops stores as required by the roster. Returns whether all stores could be started.
+    /// Starts the stores that were added to the roster, and stops the stores that were removed. Returns whether all added stores were
+    /// started.
     fn apply_roster(&mut self, members: &[Member]) -> bool {
         let left = |known: &ActiveStore| known.task.is_finished() || !members.iter().any(|member| member.is_same(&known.member));
         let removed: Vec<ActiveStore> = self.active.extract_if(.., |_, known| left(known)).map(|(_, known)| known).collect();

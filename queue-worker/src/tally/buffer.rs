@@ -1,7 +1,7 @@
-//! Counts of a process by queue and job type, buffered since the last flush. Pure: no database access.
+//! Attempt counts of a process by queue and job type, buffered since the last flush. Pure: no database access.
 //!
-//! The settle loop records most counts, under one lock for all verdicts of a statement. Handlers wait neither for this lock nor for each
-//! other. For a known queue and job type, recording an attempt takes a search among the few types of the queue and some additions.
+//! The settle loop records most counts, under one lock for all verdicts in a statement. Handlers never wait for this lock. Recording an
+//! attempt of a known queue and job type costs a search among the queue's few types, and some additions.
 
 use std::{
     collections::HashMap,
@@ -22,13 +22,13 @@ pub(crate) struct MetricsBuffer(Arc<Mutex<BufferState>>);
 #[derive(Default)]
 struct BufferState {
     numbers: HashMap<String, QueueNumber>,
-    /// Counters of each queue, indexed by queue number.
+    /// Counters of all queues, indexed by queue number.
     queues: Vec<QueueCounters>,
-    /// Counts of jobs that did not run in this process.
+    /// Counts for jobs that did not run in this process, by queue and type.
     others: HashMap<(String, String), OutcomeCounters>,
-    /// Expired jobs. Their queues and types are loaded at the next flush.
+    /// Ids of expired jobs. The jobs' queues and types are loaded at the next flush.
     expired: Vec<JobId>,
-    /// Sums since the start of the process. Set only if metrics are exported.
+    /// Sums since the start of the process. `None` unless metrics are exported.
     #[cfg(any(feature = "metrics", feature = "otel"))]
     totals: Option<Box<Totals>>,
 }
@@ -53,16 +53,16 @@ pub(super) struct BufferSnapshot {
     pub(super) expired: Vec<JobId>,
 }
 
-/// Maximum number of separate entries between two flushes, for queues and types of jobs that ran elsewhere, and for expired jobs. Further
-/// jobs are counted under [`ALL_OTHERS`].
+/// Maximum number of queue and type pairs that the buffer holds between two flushes for jobs of other processes. [`MAX_EXPIRED`] is the
+/// maximum number of expired jobs. Further jobs are counted under [`ALL_OTHERS`].
 const MAX_OTHERS: usize = 1000;
 const MAX_EXPIRED: usize = 10_000;
 
-/// Number of consecutive flushes without counts after which a type's counters are removed. The type is added again when it has counts.
+/// Number of consecutive flushes without counts after which a type's counters are removed. New counts add the type again.
 const MAX_IDLE_FLUSHES: u8 = 6;
 
 impl MetricsBuffer {
-    /// Returns the number of a queue. A new queue is assigned a number.
+    /// Returns the queue's number. Assigns a number to a new queue.
     pub(crate) fn queue(&self, name: &str) -> QueueNumber {
         let mut state = self.state();
         if let Some(known) = state.numbers.get(name) {
@@ -94,8 +94,8 @@ impl MetricsBuffer {
         }
     }
 
-    /// Records attempts that ended with a crash of their process. `jobs` counts all of these attempts, `dead` and `cancelled` those whose
-    /// jobs became dead letters or were cancelled.
+    /// Records attempts that ended with a crash of their process. `jobs` is the number of attempts. `dead` and `cancelled` are the numbers
+    /// of attempts whose jobs became dead letters or were cancelled.
     pub(crate) fn record_crashed(&self, queue: &str, job_type: &str, [jobs, dead, cancelled]: [i64; 3]) {
         let mut state = self.state();
         let counts = state.other(queue, job_type);
@@ -125,12 +125,12 @@ impl MetricsBuffer {
         BufferSnapshot { rows, expired: std::mem::take(&mut state.expired) }
     }
 
-    /// Adds counts to the totals whose queue and type were determined only after they were taken.
+    /// Adds to the totals the rows that [`Self::take`] could not add. The queue and type of these rows had to be loaded first.
     pub(super) fn add_late(&self, rows: &[CounterRow]) {
         self.state().add_to_totals(rows);
     }
 
-    /// Locks the counts. A poisoned lock stays usable, because a panic leaves no partial update under the lock.
+    /// Locks the counts. A poisoned lock stays usable, because a panic cannot leave the counts half-updated.
     fn state(&self) -> MutexGuard<'_, BufferState> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -138,13 +138,13 @@ impl MetricsBuffer {
 
 #[cfg(any(feature = "metrics", feature = "otel"))]
 impl MetricsBuffer {
-    /// Enables the totals, which sum up all counts.
+    /// Enables the totals, which are the sums of all counts.
     pub(crate) fn enable_totals(&self) {
         self.state().totals.get_or_insert_default();
     }
 
-    /// Returns the sums since [`Self::enable_totals`], by queue and type. Expired jobs are included once their queue and type have been
-    /// loaded.
+    /// Returns the sums since [`Self::enable_totals`] was called, by queue and type. Expired jobs are included once their queue and type
+    /// have been loaded.
     pub(crate) fn totals(&self) -> Vec<(String, String, OutcomeCounters)> {
         let state = self.state();
         let mut totals = state.totals.as_deref().cloned().unwrap_or_default();
@@ -162,7 +162,7 @@ impl MetricsBuffer {
 }
 
 impl BufferState {
-    /// Returns the counters for an attempt, or `None` if the queue number was never assigned.
+    /// Returns the counters for an attempt, or `None` if the attempt's queue number was never assigned.
     fn counts(&mut self, attempt: &CountedAttempt) -> Option<&mut OutcomeCounters> {
         let types = &mut self.queues.get_mut(attempt.queue.0 as usize)?.types;
         let position = types.iter().position(|of| of.name == attempt.job_type).unwrap_or_else(|| {

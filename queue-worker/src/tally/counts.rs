@@ -1,4 +1,4 @@
-//! Counters of attempts. Pure: no I/O.
+//! Counters of attempts by outcome. Pure: no I/O.
 
 use std::time::Duration;
 
@@ -6,14 +6,14 @@ use queue_core::{Outcome, runner::HistoryOutcome};
 
 use crate::live::Timings;
 
-/// Queue and type name of the entry that stands for all queues and types without an entry of their own.
+/// Queue and type name of the entry that combines all queues and types without a separate entry.
 pub(super) const ALL_OTHERS: &str = "*";
 
 /// Number that identifies a queue within this process.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct QueueNumber(pub(super) u32);
 
-/// Way in which an attempt ended, in addition to its verdict.
+/// Kind of an attempt's end, in addition to the verdict.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum AttemptEndKind {
     Normal,
@@ -24,7 +24,7 @@ pub(crate) enum AttemptEndKind {
 }
 
 impl AttemptEndKind {
-    /// Returns the kind for the outcome of a handler.
+    /// Returns the kind for a handler's outcome.
     pub(crate) fn of(outcome: Outcome) -> Self {
         match outcome {
             Outcome::TimedOut => Self::TimedOut,
@@ -34,17 +34,17 @@ impl AttemptEndKind {
     }
 }
 
-/// Properties of an attempt that are counted once its verdict has been written.
+/// Properties of an attempt for the metrics, recorded once the attempt's verdict has been written.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct CountedAttempt {
     pub(crate) queue: QueueNumber,
     pub(crate) job_type: &'static str,
     pub(crate) end_kind: AttemptEndKind,
-    /// Time from ready to the start of the attempt.
+    /// Time between the job becoming ready and the start of the attempt.
     pub(crate) start: Duration,
 }
 
-/// Counters of attempts by outcome, with their durations.
+/// Counters of attempts by outcome, with histograms of durations.
 #[derive(Clone, Default)]
 pub(crate) struct OutcomeCounters {
     pub(super) completed: i64,
@@ -63,7 +63,7 @@ pub(crate) struct OutcomeCounters {
 }
 
 impl OutcomeCounters {
-    /// Label for all queues and types without metrics of their own.
+    /// Metrics label for all queues and types without separate metrics.
     #[cfg(any(feature = "metrics", feature = "otel"))]
     pub(crate) const OTHER: &str = "other";
 
@@ -79,9 +79,9 @@ impl OutcomeCounters {
             HistoryOutcome::Dead => &mut self.dead,
             HistoryOutcome::Cancelled => &mut self.cancelled,
             HistoryOutcome::Snoozed => &mut self.snoozed,
-            // The attempt was interrupted, or not started because of a rate limit. Its duration is meaningless.
+            // The attempt was interrupted, or a rate limit prevented its start. Its duration has no meaning.
             HistoryOutcome::Released => return self.released += 1,
-            // The worker that ends the job counts it.
+            // The job ended without an attempt. Expired jobs are counted separately.
             HistoryOutcome::NoAttempt => return,
         };
         *count += 1;
@@ -122,13 +122,13 @@ impl OutcomeCounters {
         ]
     }
 
-    /// Returns the number of failures without an error from the handler, as pairs of label and count.
+    /// Returns the number of timeouts and panics, as pairs of label and count.
     #[cfg(any(feature = "metrics", feature = "otel"))]
     pub(crate) fn failures(&self) -> [(&'static str, i64); 2] {
         [("timeout", self.timed_out), ("panic", self.panicked)]
     }
 
-    /// Returns the total number of counted events, by which rows are ranked.
+    /// Returns the total number of counted events. Rows are ranked by this number.
     pub(super) fn size(&self) -> i64 {
         let Self { completed, retried, dead, cancelled, snoozed, released, expired, lease_lost, .. } = self;
         completed + retried + dead + cancelled + snoozed + released + expired + lease_lost

@@ -1,4 +1,4 @@
-//! Reports expired jobs by counting them and logging one line per statement.
+//! Counts expired jobs, and logs one line for all jobs in a statement.
 
 use queue_core::JobId;
 

@@ -1,7 +1,7 @@
 //! Writes the outcomes of this process's attempts every ten seconds. A process without attempts writes nothing.
 //!
-//! A batch that could not be written is retried under its number, so that it is counted once even if the first try succeeded. No job waits
-//! for a flush, and failures of a flush affect no job.
+//! A batch whose write failed is retried under the same number. It is therefore counted only once, even if the failed write was
+//! committed. No job waits for a flush, and a failed flush affects no job.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -24,16 +24,17 @@ use crate::{
     live::{StoreConnection, bounded},
 };
 
-/// Interval between two flushes.
+/// Default interval between two flushes.
 pub(crate) const FLUSH_INTERVAL: Duration = Duration::from_secs(10);
 
-/// Maximum number of separate batches while nothing can be written. Later counts are collected in one batch.
+/// Maximum number of separate batches while writing fails. Later counts are collected in one batch.
 const MAX_PENDING: usize = 6;
 
-/// Maximum age of a batch. Older batches are dropped, because the server may have deleted the record that they were written.
+/// Maximum age of a batch. Older batches are dropped, because the server may have deleted its record of an earlier write and would count
+/// the batch twice.
 const MAX_AGE: Duration = Duration::from_hours(12);
 
-/// Numbered batch of counts of one interval.
+/// Numbered batch with the counts of one interval.
 struct FlushBatch {
     number: i64,
     /// Middle of the interval in which the attempts were counted.
@@ -45,10 +46,10 @@ struct MetricsFlusher {
     metrics: MetricsBuffer,
     link: StoreConnection,
     store: Store,
-    /// Id of this process.
+    /// Id of this flusher, which makes its batch numbers unique.
     source: Uuid,
     number: i64,
-    /// Start of the current interval.
+    /// Start of the interval whose counts are still being recorded.
     since: Instant,
     pending: VecDeque<FlushBatch>,
     /// Registry that maps stored type names to current names.
@@ -66,7 +67,7 @@ pub(crate) async fn flush_metrics(
 ) {
     let (source, since, pending) = (Uuid::new_v4(), Instant::now(), VecDeque::new());
     let mut flusher = MetricsFlusher { metrics, link, store, source, number: 0, since, pending, registry };
-    // The random pause distributes the writes of processes that were started together.
+    // The random pause distributes the writes of processes that started together.
     let mut pause = interval.mul_f64(0.5 + 0.5 * fastrand::f64());
     while tokio::time::timeout(pause, closing.cancelled()).await.is_err() {
         pause = interval;
@@ -79,7 +80,7 @@ pub(crate) async fn flush_metrics(
 }
 
 impl MetricsFlusher {
-    /// Writes all pending batches. Returns whether there were counts and all of them have been written.
+    /// Writes all pending batches. Returns `true` if a batch was pending and no batch is left.
     async fn flush(&mut self) -> bool {
         if self.pending.len() < MAX_PENDING {
             self.make_batch().await;
@@ -117,7 +118,7 @@ impl MetricsFlusher {
         }
     }
 
-    /// Returns one row for each queue and type of the expired jobs, and one row for all jobs whose type cannot be determined.
+    /// Returns one row per queue and type of the expired jobs. An additional row counts the jobs whose type is unknown.
     async fn load_types(&mut self, expired: &[JobId]) -> Vec<CounterRow> {
         let row = |queue: String, job_type: String, expired| CounterRow {
             queue,
@@ -164,7 +165,7 @@ impl MetricsFlusher {
     }
 }
 
-/// Returns whether the server rejects the data. A retry would then fail again.
+/// Returns whether the server rejects the data, so that a retry would also fail.
 fn is_data_error(error: &sqlx::Error) -> bool {
     let code = error.as_database_error().and_then(sqlx::error::DatabaseError::code);
     code.is_some_and(|code| ["22", "23", "54"].iter().any(|class| code.starts_with(class)))

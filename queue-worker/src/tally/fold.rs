@@ -1,4 +1,4 @@
-//! Limits the number of rows per flush, regardless of the number of queues. Pure: no I/O.
+//! Row limit per flush, independent of the number of queues. Pure: no I/O.
 
 use std::cmp::Reverse;
 
@@ -7,7 +7,7 @@ use super::counts::{ALL_OTHERS, CounterRow};
 /// Maximum number of rows per flush that keep their queue and type.
 const MAX_ROWS: usize = 100;
 
-/// Keeps the rows with the most events, and merges the remaining rows into one.
+/// Keeps the rows with the most events, and merges the remaining rows into one row.
 pub(super) fn fold(rows: Vec<CounterRow>) -> Vec<CounterRow> {
     let (mut named, mut rest): (Vec<CounterRow>, Vec<CounterRow>) = rows.into_iter().partition(|row| row.queue != ALL_OTHERS);
     named.sort_by_key(|row| Reverse(row.counts.size()));

@@ -1,17 +1,17 @@
-//! Rolls up the counts that processes have written, and deletes old totals. Any worker may do this.
+//! Rolls up the counts that processes have written, and deletes old totals. Every worker can roll up counts.
 
 use queue_core::Store;
 use sqlx::PgConnection;
 
 use crate::live::bounded;
 
-/// Maximum number of rows per statement. A statement with that many rows takes about a tenth of a second.
+/// Maximum number of rows per statement. A full statement takes about a tenth of a second.
 const MAX_ROWS: i32 = 5000;
 
-/// Maximum number of statements per call. A larger backlog means that earlier calls have failed, and is left to the next calls.
+/// Maximum number of statements per call. A larger backlog, probably caused by earlier failures, is left to later calls.
 const MAX_STATEMENTS: usize = 20;
 
-/// Rolls up written counts into the totals, by queue, type and time. Does nothing if all counts are less than half a minute old.
+/// Adds written counts to the totals by queue, type and time. Does nothing if all counts are less than half a minute old.
 pub(crate) async fn roll_up(connection: &mut PgConnection, store: Store) -> sqlx::Result<()> {
     for _ in 0..MAX_STATEMENTS {
         let statement = sqlx::query_as(store.sql(include_str!("../../sql/roll_up.sql"))).bind(MAX_ROWS);

@@ -1,15 +1,15 @@
-//! Sums since the start of a process, for monitoring systems. A limited number of queues and types have sums of their own, and all others
-//! share one. Pure: no I/O.
+//! Sums since the start of a process, for monitoring systems. A limited number of queues and types have separate sums. All other queues and
+//! types share one sum. Pure: no I/O.
 
 use std::collections::BTreeMap;
 
 use super::counts::{ALL_OTHERS, CounterRow, OutcomeCounters};
 
-/// Maximum number of pairs of queue and type with metrics of their own. The first pairs that have counts are chosen, because a monitoring
-/// system keeps each series forever.
+/// Maximum number of queue and type pairs with separate metrics. The first pairs with counts keep their metrics forever, because a
+/// monitoring system keeps each series forever.
 const MAX_NAMED: usize = 50;
 
-/// Sums by queue and type.
+/// Sums by queue and type since the start of the process.
 #[derive(Clone, Default)]
 pub(super) struct Totals {
     named: BTreeMap<(String, String), OutcomeCounters>,
@@ -18,7 +18,7 @@ pub(super) struct Totals {
 }
 
 impl Totals {
-    /// Adds the counts of a row.
+    /// Adds the row's counts to the sums.
     pub(super) fn add(&mut self, row: &CounterRow) {
         self.of(&row.queue, &row.job_type).add_all(&row.counts);
     }

@@ -1,4 +1,5 @@
-//! Builder methods for the settings of a worker. The settings are listed in `live`; methods with a signature of their own are defined here.
+//! Builder methods for a worker's settings. Most methods are generated from the list in `live`. Methods with a different signature are
+//! defined here.
 
 use std::time::Duration;
 
@@ -8,13 +9,13 @@ use super::Worker;
 use crate::live::{Config, OnStandby, each_setting};
 
 impl Worker {
-    /// Replaces all settings. Later calls of other methods change single settings.
+    /// Replaces all settings. Later calls to other methods change single settings.
     pub fn config(mut self, config: Config) -> Self {
         self.config = config;
         self
     }
 
-    /// Serves a queue with at most `concurrency` concurrent handlers. If any queue is named, the worker serves only named queues.
+    /// Serves a queue with at most `concurrency` concurrent handlers. Once a queue is named, the worker serves only named queues.
     pub fn queue(mut self, queue: impl Into<String>, concurrency: usize) -> Self {
         self.config.queues.push((queue.into(), concurrency));
         self
@@ -22,8 +23,9 @@ impl Worker {
 
     /// Declares a schedule.
     ///
-    /// The schedule is in force while any worker that declares it is alive, and all workers fire its ticks. If several releases declare a
-    /// schedule with the same name, the newest release wins. A schedule that no worker declares any more is withdrawn after one lease TTL.
+    /// The schedule is in force while any worker that declares it is alive, and any worker can fire its ticks. If several releases
+    /// declare a schedule with the same name, the newest release wins. A schedule is withdrawn one lease TTL after the last worker has
+    /// stopped declaring it.
     ///
     /// ```no_run
     /// # use queue_core::{Context, Handler, JobResult, job};
@@ -44,9 +46,9 @@ impl Worker {
 
     /// Limits the concurrency or the start rate of a queue over all workers.
     ///
-    /// The limit also applies to workers that do not declare it. If workers declare different limits, the worker that started last wins. A
-    /// limit set by an operator takes precedence. A worker that names the queue ([`Worker::queue`]) without declaring a limit removes the
-    /// limit. Transactional jobs are not counted.
+    /// The limit also applies to workers that do not declare the limit. If workers declare different limits, the worker that started last
+    /// wins. A limit set by an operator takes precedence. A worker that names the queue ([`Worker::queue`]) without declaring a limit
+    /// removes the limit.
     ///
     /// ```no_run
     /// # async fn example(pool: sqlx::PgPool) -> Result<(), queue_worker::Error> {
@@ -67,15 +69,15 @@ impl Worker {
         self
     }
 
-    /// Sets whether settling a job waits for the disk. Default: [`Durability::Full`]. See [`Durability::Relaxed`] for the risks of not
-    /// waiting.
+    /// Sets whether settling a job waits for the disk. Default: [`Durability::Full`]. The documentation of [`Durability::Relaxed`]
+    /// describes the risks of not waiting.
     pub fn durability(mut self, durability: Durability) -> Self {
         self.config.durability = durability;
         self
     }
 
     /// Sets how the span of an attempt relates to the span in which the job was enqueued. Default: [`TraceRelation::Link`]. Has an effect
-    /// only with the feature `otel` of `queue-core`; see `docs/TRACES.md`.
+    /// only with the feature `otel` of `queue-core`. See `docs/TRACES.md`.
     pub fn trace(mut self, relation: TraceRelation) -> Self {
         self.config.trace = relation;
         self

@@ -14,7 +14,7 @@ use crate::{
 };
 
 impl Worker {
-    /// Checks everything that can be checked without a database. Returns the parts of the checked worker.
+    /// Checks the settings and job types without a database. Returns the components of the checked worker.
     pub(crate) fn check(
         self,
         (loop_health, lease_deadline, metrics): (LoopHealth, LeaseDeadline, MetricsBuffer),

@@ -1,5 +1,5 @@
-//! Drain notice of a worker that is shutting down. It tells the store that the worker starts no more jobs. Without the notice, an
-//! operator's pause would wait for the worker while its handlers finish. No task waits for this notice.
+//! Drain notice of a worker that is shutting down. The notice informs the store that the worker starts no more jobs. Without the notice, an
+//! operator's pause would wait for the worker while its handlers finish. The shutdown does not wait for the notice.
 
 use std::time::Duration;
 
@@ -21,10 +21,10 @@ pub(super) struct DrainNotice {
     pauses: Pauses,
 }
 
-/// Delay before the notice. A worker that stops sooner does not need one.
+/// Delay before the notice, and interval between checks whether the notice can be sent. A worker that stops sooner needs no notice.
 const INITIAL_DELAY: Duration = Duration::from_millis(50);
 
-/// Interval between repetitions of the notice, because a crash of the server may have lost it.
+/// Interval between repetitions of the notice. A crash of the server may have lost an earlier notice.
 const REPEAT_INTERVAL: Duration = Duration::from_secs(3);
 
 /// Sentinel greater than every pause number.
@@ -35,10 +35,10 @@ impl DrainNotice {
         Self { link, store, identity, pauses: pauses.clone() }
     }
 
-    /// Sends the notice under each identity of the worker, periodically. Must be called after the last claim, when every claimed job has
-    /// started or was given back.
+    /// Sends the notice periodically, under each identity of the worker. Must be called after the last claim, when each claimed job has
+    /// started or has been released.
     pub(super) async fn run(mut self) {
-        // Transactional jobs that were polled before this point may still start.
+        // The notice must not be sent while a task still applies a snapshot of the pauses.
         self.pauses.forget();
         loop {
             sleep(INITIAL_DELAY).await;
@@ -61,7 +61,7 @@ impl DrainNotice {
     }
 
     async fn acknowledge(&mut self, worker: uuid::Uuid) -> sqlx::Result<()> {
-        let statement = sqlx::query(self.store.sql(include_str!("../../sql/vouch.sql"))).bind(worker).bind(EVERY_PAUSE);
+        let statement = sqlx::query(self.store.sql(include_str!("../../sql/acknowledge_pauses.sql"))).bind(worker).bind(EVERY_PAUSE);
         bounded(statement.execute(self.link.get().await?)).await.map(drop)
     }
 }

@@ -1,4 +1,4 @@
-//! Reactions to changes of the worker's identity: ready hooks and fencing.
+//! Reactions to a change of the worker's identity: ready hooks and fencing.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use crate::{
     run::Queues,
 };
 
-/// Calls the hooks once the worker is registered. If the worker ends before that, the hooks are never called.
+/// Calls the hooks once the worker is registered. If the worker ends earlier, the hooks are never called.
 pub(super) async fn call_ready_hooks(mut identity: watch::Receiver<Identity>, hooks: Vec<Box<dyn FnOnce() + Send>>) {
     if identity.wait_for(Identity::is_some).await.is_ok() {
         for hook in hooks {
@@ -18,20 +18,20 @@ pub(super) async fn call_ready_hooks(mut identity: watch::Receiver<Identity>, ho
     }
 }
 
-/// Drops all handlers and claims when the worker loses its lease.
+/// Drops all handlers and claimed jobs when the worker loses its lease.
 pub(super) async fn fence((mut identity, queues, notifier): (watch::Receiver<Identity>, Arc<Queues>, Arc<Notifier>)) {
     while identity.changed().await.is_ok() {
         if identity.borrow_and_update().is_none() {
             queues.abandon();
-            // Without a lease, the worker may have missed pauses, because pauses do not wait for such a worker.
+            // A worker without a lease may have missed pauses, because operators do not wait for such a worker to acknowledge a pause.
             queues.pauses().forget();
         }
-        // All loops poll immediately under the next identity.
+        // Wakes the poll loop, so that it reacts to the new identity immediately.
         notifier.request_probe();
     }
 }
 
-/// Guard that drops all handlers if the worker is dropped without being stopped.
+/// Guard that drops all handlers when the worker is dropped without being stopped.
 pub(super) struct AbandonOnDrop(pub(super) Arc<Queues>);
 
 impl Drop for AbandonOnDrop {

@@ -15,15 +15,15 @@ use crate::{
 impl Worker {
     /// Serves health checks over HTTP at `address` while [`Worker::run`] runs. Default: off.
     ///
-    /// `GET /livez` and `GET /readyz` return 200, or 503 with the reasons as JSON. The address `[::]` stands for all addresses of both
-    /// families. Port 0 selects a free port, which is logged. There is no authentication.
+    /// `GET /livez` and `GET /readyz` return 200, or 503 with the reasons as JSON. The address `[::]` stands for all IPv4 and IPv6
+    /// addresses. Port 0 selects a free port, which is logged. There is no authentication.
     ///
     /// While another process uses the address, the worker runs without health checks, logs warnings, and retries every two seconds. If the
-    /// address does not belong to this machine, the worker does not start and returns [`Error::Health`].
+    /// address does not belong to this host, the worker does not start and returns [`Error::Health`].
     ///
-    /// - *livez*: the loops of the worker make progress, whether or not the database is reachable. If the check fails, restart the process.
+    /// - *livez*: the worker's loops make progress, whether or not the database is reachable. If the check fails, restart the process.
     /// - *readyz*: the worker is registered, sends heartbeats, claims jobs and writes verdicts, and is not shutting down.
-    /// - *metrics*, with the feature `metrics`: metrics in the Prometheus text format. They require an additional database connection.
+    /// - *metrics*, with the feature `metrics`: metrics in the Prometheus text format. Metrics require an additional database connection.
     ///
     /// ```no_run
     /// # async fn example(pool: sqlx::PgPool) -> Result<(), queue_worker::Error> {
@@ -37,7 +37,7 @@ impl Worker {
         self
     }
 
-    /// Starts the listener, if an address is set. The listener stops when the returned engine is dropped.
+    /// Starts the listener if an address is set. Dropping the returned engine stops the listener.
     #[cfg_attr(not(feature = "metrics"), expect(unused_variables, reason = "only metrics need these arguments"))]
     pub(super) fn start_health_checks(
         &self,

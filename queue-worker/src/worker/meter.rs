@@ -14,21 +14,21 @@ use crate::{
     tally::MetricsBuffer,
 };
 
-/// Task that exports metrics on a thread of its own.
+/// Task that exports metrics on a dedicated thread.
 pub(super) struct ExportTask {
     task: JoinHandle<()>,
     closing: CancellationToken,
     _engine: Engine,
 }
 
-/// Time limit of the last export.
+/// Timeout of the last export.
 const LAST_EXPORT: Duration = Duration::from_secs(1);
 
 impl Worker {
     /// Exports the worker's metrics to `meter` every ten seconds while [`Worker::run`] runs. Default: no export.
     ///
-    /// The metrics are listed in `docs/METRICS.md`. The provider of the meter determines the reader and the destination. The export
-    /// requires an additional database connection.
+    /// `docs/METRICS.md` lists the metrics. The meter's provider determines the reader and the destination. The export requires an
+    /// additional database connection.
     ///
     /// ```no_run
     /// # async fn example(pool: sqlx::PgPool) -> Result<(), queue_worker::Error> {
@@ -43,7 +43,7 @@ impl Worker {
         self
     }
 
-    /// Starts the export, if a meter is set.
+    /// Starts the export if a meter is set.
     pub(super) fn start_export(&self, loop_health: &LoopHealth, metrics: &MetricsBuffer) -> Result<Option<ExportTask>, Error> {
         let Some(meter) = self.meter.clone() else { return Ok(None) };
         let engine = Engine::start("queue metrics").map_err(|error| Error::Thread(error.to_string()))?.with_health(loop_health);
@@ -58,7 +58,7 @@ impl Worker {
 }
 
 impl ExportTask {
-    /// Exports once more and ends the task. Must be called after the last event has been counted.
+    /// Exports one last time and ends the task. Must be called after the last event has been counted.
     pub(super) async fn end(self) {
         self.closing.cancel();
         let _ = timeout(LAST_EXPORT, self.task).await;

@@ -1,4 +1,4 @@
-//! Components of a worker other than its settings.
+//! Components of a worker, in addition to its settings.
 
 use std::{sync::Arc, time::Duration};
 
@@ -11,11 +11,11 @@ use crate::{
     tally::MetricsBuffer,
 };
 
-/// Settings and components of a worker whose configuration has been checked.
+/// Settings and components of a worker with a valid configuration.
 pub(crate) struct CheckedWorker {
     /// Pool shared with the handlers.
     pub(crate) pool: PgPool,
-    /// Pool for the worker's own connections.
+    /// Pool whose options the worker's dedicated connections use.
     pub(crate) direct: PgPool,
     pub(crate) config: Config,
     /// Hooks that are called once the worker is registered.
@@ -23,7 +23,7 @@ pub(crate) struct CheckedWorker {
     pub(crate) parts: WorkerParts,
 }
 
-/// Registry, hooks, limits and metrics with which a worker is started.
+/// Registry, hooks, limits and metrics of a worker that is about to start.
 pub(crate) struct WorkerParts {
     pub(super) registry: Registry,
     pub(super) states: States,
@@ -31,17 +31,17 @@ pub(crate) struct WorkerParts {
     pub(super) middleware: Vec<Arc<dyn Middleware>>,
     pub(super) declares: Vec<(String, Declaration)>,
     pub(super) limits: OwnLimits,
-    /// Connection to the node that creates and drops partitions, if the jobs are on another node.
+    /// Connection that creates and drops partitions on the cluster's coordinator. `None` if the store is not distributed.
     pub(super) days: Option<StoreConnection>,
     pub(super) loop_health: LoopHealth,
     pub(super) lease_deadline: LeaseDeadline,
     pub(super) metrics: MetricsBuffer,
-    /// Resources shared with the workers of other stores. Set if the process serves many stores.
+    /// Resources shared with the workers of other stores. `None` unless a [`StoresWorker`](crate::StoresWorker) runs this worker.
     pub(super) resources: Option<SharedResources>,
 }
 
 impl WorkerParts {
-    /// Returns all names of the job types that the worker runs.
+    /// Returns all names, including aliases, of the job types that the worker runs.
     pub(crate) fn job_types(&self) -> Vec<String> {
         self.registry.names().map(|(name, _)| name.to_owned()).collect()
     }
@@ -49,20 +49,20 @@ impl WorkerParts {
 
 /// Resources that a worker shares with the workers of other stores.
 pub(crate) struct SharedResources {
-    /// The store's share of the process's slots.
+    /// The store's handle to the process's slots.
     pub(crate) share: StoreSlots,
-    /// Thread that sends the heartbeats of all workers, and the connection for this worker's heartbeats.
+    /// Thread for the heartbeats of all workers. The field `heartbeat` opens the connection for this worker's heartbeats.
     pub(crate) heartbeats: Engine,
     pub(crate) heartbeat: ConnectionFactory,
-    /// Connection for pruning.
+    /// Factory for the pruning connection.
     pub(crate) prune: ConnectionFactory,
-    /// Listener shared by all stores of the database, if there is one.
+    /// Notification listener shared by all stores in the database. `None` if the database has a single store.
     pub(crate) listen_handle: Option<ListenHandle>,
-    /// Delay before the first pruning.
+    /// Delay before the worker's first pruning.
     pub(crate) prune_in: Duration,
 }
 
-/// Warns that jobs of a type are left to workers that have the type's keyring.
+/// Warns that this worker leaves the jobs of a type to workers that have the type's keyring.
 pub(super) fn warn_missing_keyring(job_type: &str, keyring: &str) {
     tracing::warn!(
         job_type,

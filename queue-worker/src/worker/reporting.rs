@@ -1,5 +1,5 @@
-//! Loops that send or receive information: notifications, hints for keys and expiries, finished jobs, progress reports, and outcomes of
-//! attempts.
+//! Loops that exchange information with the database (notifications, hints about ordering keys and expiries, finished jobs, progress
+//! reports and attempt outcomes).
 
 use std::{sync::Arc, time::Duration};
 
@@ -28,21 +28,21 @@ pub(super) struct ReportingLoops<'a> {
     pub(super) metrics: &'a MetricsBuffer,
     pub(super) registry: Registry,
     pub(super) pace: u32,
-    /// Listener shared with other stores, if the process serves many stores.
+    /// Listener shared with other stores in the database. `None` if the worker listens on its own connection.
     pub(super) listen_handle: Option<ListenHandle>,
 }
 
-/// Handle of the task that flushes counted outcomes.
+/// Handle of the task that flushes the counted outcomes.
 pub(super) struct FlusherHandle {
     task: JoinHandle<()>,
     closing: CancellationToken,
 }
 
-/// Time limit of the last flush.
+/// Timeout of the last flush.
 const LAST_FLUSH: Duration = Duration::from_secs(1);
 
 impl ReportingLoops<'_> {
-    /// Starts the loops that are aborted when the worker stops.
+    /// Starts the loops that are aborted when the worker stops, and returns their handles.
     pub(super) fn start(
         &self,
         pauses: Pauses,
@@ -51,7 +51,7 @@ impl ReportingLoops<'_> {
     ) -> Vec<JoinHandle<()>> {
         let (engine, store, metrics) = (self.engine, self.store, self.metrics.clone());
         let link = |purpose| StoreConnection::new(self.factory, purpose);
-        let (keys, expiry, waiters) = (link("keys").relaxed().prompt().brief(), link("expiry").relaxed(), link("tell").relaxed());
+        let (keys, expiry, waiters) = (link("keys").relaxed().prompt().brief(), link("expiry").relaxed(), link("waiters").relaxed());
         let (report, journal) = (link("report").impatient(), link("journal").impatient());
         let (receive, log) = (link("receive").prompt().brief(), link("logs").relaxed().impatient());
         let [unblock_bell, expiry_bell, waiters_bell] = [self.notifier; 3].map(Arc::clone);
@@ -60,7 +60,7 @@ impl ReportingLoops<'_> {
             engine.supervise(Loop::Notifications, self.receive_notifications(pauses)),
             engine.supervise(Loop::Keys, move || run_unblock(keys.another(), store, Arc::clone(&unblock_bell))),
             engine.supervise(Loop::Expiry, move || run_expiry(expiry.another(), store, Arc::clone(&expiry_bell), metrics.clone())),
-            engine.supervise(Loop::Tell, move || notify_waiters(waiters.another(), store, Arc::clone(&waiters_bell))),
+            engine.supervise(Loop::Waiters, move || notify_waiters(waiters.another(), store, Arc::clone(&waiters_bell))),
             engine.supervise(Loop::Reports, move || write_reports(Arc::clone(&reports), report.another(), store)),
             engine.supervise(Loop::Journal, move || write_journal(Arc::clone(&steps), journal.another(), store)),
             engine.supervise(Loop::Receive, move || receive_signals(Arc::clone(&requests), receive.another(), store)),
@@ -68,7 +68,7 @@ impl ReportingLoops<'_> {
         ]
     }
 
-    /// Creates the loop that receives notifications, through a connection of its own or through the shared listener.
+    /// Creates the loop that receives notifications, through a dedicated connection or through the shared listener.
     fn receive_notifications(&self, pauses: Pauses) -> impl FnMut() -> BoxFuture<'static, ()> + Send + use<> {
         let (listen_handle, pool, store, notifier) =
             (self.listen_handle.clone(), self.factory.pool().clone(), self.store, Arc::clone(self.notifier));
@@ -81,7 +81,7 @@ impl ReportingLoops<'_> {
         }
     }
 
-    /// Starts the flusher, which flushes a last time when the worker stops.
+    /// Starts the metrics flusher. The flusher flushes one last time when the worker stops.
     pub(super) fn start_flusher(&self) -> FlusherHandle {
         let (closing, link) = (CancellationToken::new(), StoreConnection::new(self.factory, "history").relaxed().impatient().brief());
         let (metrics, registry, interval) = (self.metrics.clone(), self.registry.clone(), FLUSH_INTERVAL / self.pace);
@@ -92,14 +92,14 @@ impl ReportingLoops<'_> {
     }
 }
 
-/// Wraps the state of a loop so that it survives a restart after a panic.
+/// Wraps a loop's state, so that the state survives a restart after a panic.
 pub(super) fn shared_state<T>(state: T) -> Arc<Mutex<T>> {
     Arc::new(Mutex::new(state))
 }
 
 impl FlusherHandle {
-    /// Flushes the remaining counts and ends the task. Must be called after the last event has been counted. If the database does not
-    /// respond in time, the remaining counts are lost.
+    /// Flushes the remaining counts and ends the task. Must be called after the last event has been counted. If the flush times out, the
+    /// remaining counts are lost.
     pub(super) async fn end(self) {
         let abort = self.task.abort_handle();
         self.closing.cancel();

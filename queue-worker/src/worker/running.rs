@@ -1,4 +1,4 @@
-//! Running worker. This module starts the loops of a worker, and stops them in the right order.
+//! Running worker. This module starts the worker's loops, and stops them in the right order.
 
 use std::{
     sync::Arc,
@@ -52,14 +52,14 @@ pub(crate) struct RunningWorker {
 /// Maximum number of verdicts queued for the settle loop. Slots wait while the queue is full.
 const MAX_UNSETTLED: usize = 4096;
 
-/// Timeout for verdicts to reach the settle loop. They arrive immediately unless the machine stalls.
+/// Timeout for verdicts to reach the settle loop. Verdicts arrive immediately unless the host stalls.
 const LAST_VERDICTS: Duration = Duration::from_secs(1);
 
-/// Time limit for writing the last verdicts.
+/// Timeout for writing the last verdicts.
 const LAST_WRITES: Duration = Duration::from_secs(2);
 
 impl RunningWorker {
-    /// Starts the loops on `engine`, with connections of their own. Handlers share the pool `theirs`, and run on the runtime of the caller.
+    /// Starts the loops on `engine`, with connections from `factory`. Handlers use the pool `theirs` and run on the caller's runtime.
     pub(crate) fn start(
         engine: &Engine,
         (theirs, factory): (&PgPool, &ConnectionFactory),
@@ -131,19 +131,19 @@ impl RunningWorker {
         })
     }
 
-    /// Calls `hooks` once the worker is registered.
+    /// Calls `hooks` in a separate task once the worker is registered.
     pub(crate) fn call_ready_hooks(&self, hooks: Vec<Box<dyn FnOnce() + Send>>) {
         if !hooks.is_empty() {
             tokio::spawn(call_ready_hooks(self.identity(), hooks));
         }
     }
 
-    /// Returns the worker's identity, which is `None` while the worker has no lease.
+    /// Returns a receiver of the worker's identity. The identity is `None` while the worker has no lease.
     pub(crate) fn identity(&self) -> watch::Receiver<Identity> {
         self.heartbeat.identity()
     }
 
-    /// Returns whether no job of the worker is queued or running.
+    /// Returns whether the worker has neither queued nor running jobs.
     pub(crate) fn is_idle(&self) -> bool {
         self.queues.load().busy == 0 && self.queues.all().iter().all(|slots| slots.is_idle())
     }
@@ -154,8 +154,8 @@ impl RunningWorker {
         self.queues.context.notifier.request_probe();
     }
 
-    /// Stops the worker. Handlers are requested to shut down, claiming stops, and running handlers get `grace` to finish. Then the
-    /// remaining jobs are released and settled, and the heartbeat ends last.
+    /// Stops the worker. Claiming stops, and running handlers have the duration `grace` to finish. Then the remaining jobs are released and
+    /// settled. The heartbeat ends last.
     pub(crate) async fn stop(self, grace: Duration) {
         let Self { queues, stop, closing, claims, settles, helpers, flusher, drain_notice, heartbeat, _abandon } = self;
         let until = Instant::now() + grace;
@@ -185,7 +185,7 @@ impl RunningWorker {
             helper.abort();
         }
         closing.cancel();
-        // A database that does not respond must not delay the exit. Jobs with unwritten verdicts are recovered after the lease has expired.
+        // An unresponsive database must not delay the exit. Jobs with unwritten verdicts are recovered after the lease has expired.
         let abort = settles.abort_handle();
         if tokio::time::timeout(LAST_WRITES, settles).await.is_err() {
             abort.abort();
@@ -195,7 +195,7 @@ impl RunningWorker {
     }
 }
 
-/// Creates the loop of the poller. The poller's state survives a panic.
+/// Creates the poll loop. The poller's state survives a panic.
 fn claim(poller: Poller, stop: CancellationToken) -> impl FnMut() -> BoxFuture<'static, ()> + Send {
     let poller = shared_state(poller);
     move || {
@@ -204,18 +204,18 @@ fn claim(poller: Poller, stop: CancellationToken) -> impl FnMut() -> BoxFuture<'
     }
 }
 
-/// Returns the job types with their newest versions.
+/// Returns the names of the job types with their newest versions.
 fn newest(job_types: &[(&'static str, Options)]) -> Vec<(&'static str, u16)> {
     job_types.iter().map(|(name, options)| (*name, options.version)).collect()
 }
 
-/// Creates the loop that writes slow-downs requested by handlers to the store.
+/// Creates the loop that stores the slow-downs that handlers have requested.
 fn slow_downs(context: &Arc<SlotContext>, link: StoreConnection) -> impl FnMut() -> BoxFuture<'static, ()> + Send + use<> {
     let context = Arc::clone(context);
     move || write_slow_downs(Arc::clone(&context.slow_downs), link.another(), context.shared.store, Arc::clone(&context.notifier)).boxed()
 }
 
-/// Starts the heartbeat of the worker. It announces the job types in `job_types` and reports the load of `queues`.
+/// Starts the worker's heartbeat. The heartbeat registers `job_types` in the store and reports the load of `queues`.
 fn start_heartbeat(
     connection: (StoreConnection, Option<&Handle>),
     config: &Config,
@@ -227,17 +227,18 @@ fn start_heartbeat(
     Heartbeat::start(connection, config, stored_types(&newest(job_types)), (lease_deadline, loop_health), Box::new(move || queues.load()))
 }
 
-/// Returns the connection for heartbeats, and the thread that runs them if the thread is shared.
+/// Returns the connection for heartbeats. Also returns the runtime of the shared heartbeat thread, or `None` if the worker has a
+/// dedicated thread.
 fn heartbeat_link<'b>(factory: &ConnectionFactory, resources: Option<&'b SharedResources>) -> (StoreConnection, Option<&'b Handle>) {
     match resources {
-        // The connection is returned promptly, because other stores are waiting for it.
+        // Other stores wait for the shared connection, so a short lock timeout returns it soon.
         Some(resources) => (StoreConnection::new(&resources.heartbeat, "heartbeat").prompt(), Some(resources.heartbeats.handle())),
-        // No other statement uses the connection.
+        // Only heartbeats use this connection.
         None => (StoreConnection::new(factory.pool(), "heartbeat"), None),
     }
 }
 
-/// Creates the loop that prunes the store, on connections of its own.
+/// Creates the loop that prunes the store over separate connections.
 fn prune(
     (factory, resources, days): (&ConnectionFactory, Option<&SharedResources>, Option<StoreConnection>),
     config: Config,

@@ -1,4 +1,4 @@
-//! Shutdown of a worker: gives jobs back and waits for handlers.
+//! Shutdown of a worker: releases jobs and waits for handlers.
 
 use std::{
     sync::Arc,
@@ -9,7 +9,7 @@ use tokio::sync::mpsc;
 
 use crate::{run::Slots, settle::Settlement};
 
-/// Timeout for handlers to finish after a stop request, and for dropped handlers to disappear.
+/// Timeout for handlers to finish after a stop request, for dropped handlers to end, and for sending a verdict.
 pub(super) const STOP_TIMEOUT: Duration = Duration::from_millis(250);
 
 pub(super) async fn give_back(settle: &mpsc::Sender<Settlement>, released: Vec<Settlement>) {

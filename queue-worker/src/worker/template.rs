@@ -1,4 +1,4 @@
-//! Template from which a worker is created for each of many stores.
+//! Template for the workers of many stores.
 
 use queue_core::{
     Limit, Middleware, Registry, Store,
@@ -16,8 +16,7 @@ use crate::{
     tally::MetricsBuffer,
 };
 
-/// Settings, state, hooks and middleware of a worker without its pool. All workers created from a template share state, hooks and
-/// middleware.
+/// Worker without a pool: settings, state, hooks and middleware. All workers created from a template share state, hooks and middleware.
 pub(crate) struct WorkerTemplate {
     config: Config,
     states: States,
@@ -46,9 +45,9 @@ impl Worker {
 }
 
 impl WorkerTemplate {
-    /// Warns about queues that receive no jobs in any of the stores.
+    /// Warns about queues that receive no jobs in any store.
     pub(crate) async fn warn_of_unused(&self, stores: &[(&PgPool, Store)]) {
-        // The job types were checked when the template was created.
+        // Cannot fail, because the job types were checked when the template was created.
         let registry = self.registry.clone().map_or_else(Registry::linked, Ok).unwrap_or_default();
         warn_of_unused(&self.config, &registry, stores).await;
     }

@@ -1,7 +1,7 @@
-//! Runs a trial attempt of a job, which is not counted. The attempt has no lease and no verdict, and its transaction cannot be committed.
+//! Trial attempts of jobs. A trial does not count as an attempt. It has no lease and no verdict, and cannot commit its transaction.
 //!
-//! Changes in the handler's transaction are rolled back. Other effects remain. The handler's pool is read-only unless the trial allows
-//! writes.
+//! Changes in the handler's transaction are rolled back. All other effects remain. The handler's pool is read-only unless the trial
+//! allows writes.
 
 mod record;
 
@@ -36,76 +36,77 @@ use crate::{
     settle::{load_child, load_map, load_steps},
 };
 
-/// Time limit and permissions of a trial.
+/// Timeout and permissions of a trial.
 pub(crate) struct TrialOptions {
     /// Maximum duration of the attempt.
     pub(crate) limit: Duration,
-    /// Whether `cx.pool()` may write. Such writes are not rolled back.
+    /// Whether `cx.pool()` may write. These writes are not rolled back.
     pub(crate) may_write: bool,
 }
 
-/// Ending, duration and progress of a trial attempt, and the state of its transaction.
+/// Result of a trial: ending, duration, progress, and the state of the handler's transaction.
 pub(crate) struct TrialResult {
     /// Ending that a worker would write, or the reason why the ending is unknown.
     pub(crate) ending: Result<Ending, String>,
     pub(crate) ran: Duration,
-    /// Last progress report of the handler.
+    /// Last progress report of the handler. `None` if the handler has reported no progress.
     pub(crate) progress: Option<Progress>,
-    /// State of the transaction lent to the handler.
+    /// Final state of the handler's transaction.
     pub(crate) rollback: Rollback,
 }
 
-/// State of the transaction lent to the handler.
+/// State of the handler's transaction at the end of a trial.
 #[derive(Debug)]
 pub(crate) enum Rollback {
     /// The transaction was open and has been rolled back.
     Done,
-    /// The handler ended the transaction with a statement of its own, and may have begun another one.
+    /// The handler has ended the transaction with a statement of its own, and may have begun another transaction.
     EndedByHandler,
-    /// The session was lost. The server rolls the transaction back, so nothing is committed.
+    /// The session was lost. The server rolls the transaction back.
     Lost,
-    /// The state could not be determined, for the given reason.
+    /// The state could not be determined. Contains the reason.
     Unknown(String),
 }
 
-/// Statement that makes every commit fail: a commit would empty the first table, while the second table keeps rows that refer to it. Unlike
-/// a deferred constraint, the handler cannot trigger this check early.
+/// Statements that make every commit fail. A commit would empty the first table but not the second table, which references the first.
+/// PostgreSQL rejects this combination. Unlike the check of a deferred constraint, this check cannot be triggered early by the handler.
 const NO_COMMIT: &str = "
 create temporary table queue_try (n integer primary key) on commit delete rows;
 create temporary table queue_try_is_rolled_back (n integer references pg_temp.queue_try) on commit preserve rows;
 savepoint queue_attempt";
 
-/// Query for the id of the transaction and the process id of its session.
+/// Query for the transaction id and the session's process id.
 const NAMES: &str = "select pg_catalog.pg_current_xact_id()::text, pg_catalog.pg_backend_pid()";
 
-/// Query for the status of the transaction.
+/// Query for the transaction status.
 const STATUS: &str = "select pg_catalog.pg_xact_status($1::pg_catalog.xid8)";
 
 const UNDO: &str = "rollback to savepoint queue_attempt";
 
-/// Statement that keeps previous writes when the handler begins another transaction.
+/// Statements that move the savepoint, so that previous writes are kept when the handler begins another transaction.
 const KEEP: &str = "release savepoint queue_attempt; savepoint queue_attempt";
 
-/// Statement that checks the handler's deferred constraints, as a commit would.
+/// Statements that check the handler's deferred constraints, as a commit would.
 const CHECK: &str = "savepoint queue_check; set constraints all immediate; rollback to savepoint queue_check";
 
-/// Error of a handler that has ended its transaction with a statement of its own. The next transaction of such a handler can be committed.
+/// Error message for a handler that has ended its transaction with a statement of its own. Later transactions of the handler can be
+/// committed.
 const ENDED_BY_HANDLER: &str = "the handler ended its transaction with a statement of its own, so its later writes may be committed";
 
-/// Timeout for acquiring the transaction while another part of the handler holds it, and for the checks at the end.
+/// Timeout for acquiring the transaction while the handler is using it, and for the final checks.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Timeout for a handler to end after a stop request.
 const STOP_GRACE: Duration = Duration::from_secs(5);
 
 impl Worker {
-    /// Returns the registration of a job type by any of its names. Returns `None` if this binary lacks the job type or its keyring.
+    /// Returns the registration of the job type with this name or alias. Returns `None` if this binary lacks the job type or its keyring.
     pub(crate) fn find_type(&self, name: &str) -> Result<Option<(&'static str, Registration)>, Error> {
         let registry = self.registry.clone().map_or_else(Registry::linked, Ok)?.served(warn_missing_keyring)?;
         Ok(registry.names().find(|(known, _)| *known == name).map(|(known, registration)| (known, *registration)))
     }
 
-    /// Runs the handler of a job and rolls back its transaction. When `stop` completes, the handler is requested to stop.
+    /// Runs a job's handler and rolls back its transaction. When `stop` completes, the handler receives a stop request.
     ///
     /// # Errors
     /// Returns an error if the database fails, or if state that the job type requires is missing.
@@ -153,7 +154,7 @@ impl Worker {
             }
         });
         let (halt, began) = (Arc::new(Halt::new(config.cancel_grace)), Instant::now());
-        // The attempt has a runtime of its own, so that a handler that never yields blocks no other task.
+        // The attempt has a separate runtime, so that a handler that never yields does not block other tasks.
         let runtime =
             Builder::new_multi_thread().worker_threads(2).enable_all().build().map_err(|error| Error::Thread(error.to_string()))?;
         let attempt = runtime.spawn(attempt(Arc::clone(&registration), job, Arc::clone(&shared), Arc::clone(&halt)));
@@ -167,7 +168,7 @@ impl Worker {
         // If the handler still holds the transaction, the runtime's shutdown drops its connection, and the server rolls back.
         let rolled_back = async { sqlx::raw_sql("rollback").execute(&mut **lent.lock().await).await };
         if !matches!(timeout(STOP_GRACE, rolled_back).await, Ok(Ok(_))) {
-            // A statement of the transaction is blocked. Terminating the session ends the statement.
+            // A statement in the transaction is blocked. Terminating the session ends the statement.
             let ended = sqlx::query("select pg_catalog.pg_terminate_backend($1)").bind(session).execute(&backend.pool);
             let _ = timeout(STOP_GRACE, ended).await;
         }
@@ -178,7 +179,7 @@ impl Worker {
     }
 }
 
-/// Returns a pool whose transactions are read-only, unless a transaction is explicitly begun as read-write.
+/// Returns a pool whose transactions are read-only, unless the handler explicitly begins a read-write transaction.
 fn read_only_pool(pool: &PgPool, most: u32) -> PgPool {
     let options = (*pool.connect_options()).clone().options([("default_transaction_read_only", "on")]);
     let pool = PgPoolOptions::new().max_connections(most).after_connect(|on, _| {
@@ -195,7 +196,7 @@ fn read_only_pool(pool: &PgPool, most: u32) -> PgPool {
 /// Error message if a pooler ignores the connection's options.
 const NOT_READ_ONLY: &str = "`default_transaction_read_only` from the connection's options has no effect, probably because of a pooler: connect to the server itself";
 
-/// Builds the job as a claim would return it. A finished job is built as after a requeue.
+/// Builds the job as a claim would return it. A finished job is built as if it had been requeued.
 async fn claimed_job(job: &JobRecord, name: &'static str, pool: &PgPool, store: Store) -> Result<ClaimedJob, Error> {
     let attempt = if job.finished_at.is_some() { 1 } else { job.attempts.saturating_add(1) };
     Ok(ClaimedJob {
@@ -222,7 +223,7 @@ async fn attempt(registration: Arc<Registration>, job: ClaimedJob, shared: Arc<S
     (ended, job)
 }
 
-/// Waits for the attempt to end. After a stop request or the time limit, the attempt has a short time to end.
+/// Waits for the attempt to end. After a stop request or the timeout `limit`, the attempt has [`STOP_GRACE`] to end.
 async fn wait_for<T>(mut attempt: JoinHandle<T>, of: (&Shared, &Halt), limit: Duration, stop: impl Future<Output = ()>) -> Option<T> {
     let (abort, (shared, halt)) = (attempt.abort_handle(), of);
     let ended = tokio::select! {
@@ -242,14 +243,14 @@ async fn wait_for<T>(mut attempt: JoinHandle<T>, of: (&Shared, &Halt), limit: Du
     ended
 }
 
-/// Backend of a trial. It records what the handler reports, and lends the handler the trial's only transaction.
+/// Backend of a trial. Records the handler's reports, and passes the trial's only transaction to the handler.
 #[derive(Debug)]
 struct TrialBackend {
     starts_over: bool,
     lent: LentTransaction,
     pool: PgPool,
     store: Store,
-    /// Id of the transaction lent to the handler.
+    /// Id of the transaction that is passed to the handler.
     transaction: String,
     record: Mutex<TrialRecord>,
 }
@@ -262,12 +263,13 @@ impl TrialBackend {
         record.progress = Some(Progress { fraction: entry.fraction, stage: entry.stage.clone(), counts: entry.counts.clone(), checkpoint });
     }
 
-    /// Locks the record. A poisoned lock stays usable, because a panic leaves no partial update under the lock.
+    /// Locks the record. A poisoned lock stays usable, because a panic cannot leave the record half-updated.
     fn record(&self) -> std::sync::MutexGuard<'_, TrialRecord> {
         self.record.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns the ending that a worker would write, after the checks that a commit would perform.
+    /// Returns the ending that a worker would write, or the reason why the ending is unknown. If the handler's transaction is no longer
+    /// open, a committed ending becomes a failure.
     async fn ending(&self, ended: AttemptEnd, registration: &Registration, job: &ClaimedJob, ran: Duration) -> Result<Ending, String> {
         let committed = self.record().ending.take().filter(|_| ended.is_written());
         let Some(committed) = committed else { return Ok(ended.ending(Some(registration), job, ran, 0.5)) };
@@ -280,16 +282,16 @@ impl TrialBackend {
         Ok(ended.ending(Some(registration), job, ran, 0.5))
     }
 
-    /// Returns the state of the original transaction. Its status is queried on another connection, because the handler may have left its
-    /// own connection in any state.
+    /// Returns the state of the original transaction. Another connection queries the transaction status, because the handler may have left
+    /// its connection in any state.
     async fn rollback(&self) -> Rollback {
         let status = sqlx::query_scalar::<_, Option<String>>(STATUS).bind(&self.transaction).fetch_one(&self.pool);
         let status = match timeout(TIMEOUT, status).await {
             Ok(status) => status.map_err(|error| queue_core::message(&error)),
             Err(_) => Err("the database did not answer in time".to_owned()),
         };
-        // The handler's connection is probed in any case, because the transaction of a session that is being terminated stays in progress
-        // for a moment.
+        // The handler's connection is also probed. While a session is being terminated, its transaction still counts as in progress for a
+        // moment.
         let answers = timeout(TIMEOUT, async { sqlx::raw_sql("select").execute(&mut **self.lent.lock().await).await });
         match (answers.await, status) {
             (Ok(Err(error)), _) if is_lost(&error) => Rollback::Lost,
@@ -306,7 +308,7 @@ impl TrialBackend {
     }
 }
 
-/// Returns whether the error means that the session is lost.
+/// Returns whether the error means that the session was lost.
 fn is_lost(error: &sqlx::Error) -> bool {
     let ends_it = |code: &str| code.starts_with("57P") || code.starts_with("08") || code.starts_with("25P03");
     error.as_database_error().is_none_or(|error| error.code().is_some_and(|code| ends_it(&code)))
@@ -314,7 +316,8 @@ fn is_lost(error: &sqlx::Error) -> bool {
 
 #[async_trait]
 impl Backend for TrialBackend {
-    /// Begins a transaction of the handler, by rolling back what its earlier transaction has written.
+    /// Rolls the trial's transaction back to its savepoint and returns the transaction. The rollback discards writes that the handler has
+    /// not committed.
     async fn begin(&self, _: JobId) -> Result<OwnedTransaction, CoreError> {
         let lent = timeout(TIMEOUT, Arc::clone(&self.lent).lock_owned()).await;
         let mut tx = lent.map_err(|_| CoreError::Database(sqlx::Error::PoolTimedOut))?;
@@ -345,7 +348,7 @@ impl Backend for TrialBackend {
         Ok(statement.fetch_optional(&self.pool).await?.flatten())
     }
 
-    /// Returns the journaled steps of an unfinished durable job. A finished job starts from the beginning, as after a requeue.
+    /// Returns the journaled steps of an unfinished durable job. Returns no steps for a finished job, which starts from the beginning.
     async fn steps(&self, job: JobId) -> Result<Vec<JournaledStep>, CoreError> {
         if self.starts_over {
             return Ok(Vec::new());
@@ -357,29 +360,28 @@ impl Backend for TrialBackend {
         Ok(steps)
     }
 
-    /// Reports the step as journaled without storing it.
+    /// Reports the step as journaled, but does not store it.
     async fn journal(&self, entry: StepEntry) -> WriteResult {
         self.record().deadlines.record(entry.name, entry.wait.map(|wait| wait.as_secs_f64()));
         WriteResult::Yes
     }
 
-    /// Receives no signal, so that signals stay in the store. The trial of a job that is waiting for a signal ends at that point, or at the
-    /// timeout of the wait.
+    /// Receives no signals, so that signals stay in the store. A trial ends at the first wait for a signal, unless the wait has timed out.
     async fn receive(&self, entry: SignalEntry) -> ReceiveResult {
         if entry.end.is_some_and(|end| self.record().deadlines.has_passed(&end)) { ReceiveResult::Over } else { ReceiveResult::Nothing }
     }
 
-    /// Loads a child that an earlier attempt spawned. A trial spawns no children, so a trial ends at the first missing child.
+    /// Loads a child that an earlier attempt has spawned. A trial spawns no children, so it ends at the first missing child.
     async fn child(&self, parent: JobId, step: &str) -> sqlx::Result<Option<ChildStatus>> {
         load_child(&self.pool, self.store, parent, step).await
     }
 
-    /// Loads a map that an earlier attempt started. A trial spawns no map batches, so a trial ends at the first missing map.
+    /// Loads a map that an earlier attempt has started. A trial spawns no map batches, so it ends at the first missing map.
     async fn gather(&self, parent: JobId, step: &str, chunks: bool) -> sqlx::Result<Option<MapProgress>> {
         load_map(&self.pool, self.store, parent, step, chunks).await
     }
 
-    /// Keeps the writes of the step for later steps of the trial. At the end everything is rolled back.
+    /// Keeps the step's writes for later steps of the trial. The end of the trial rolls back all writes.
     async fn commit_step(self: Arc<Self>, tx: OwnedTransaction, _: StepEntry) -> CommitResult {
         drop(tx);
         let kept = async {

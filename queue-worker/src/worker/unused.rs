@@ -1,4 +1,4 @@
-//! Warns about queues that receive no jobs, such as misspelled queues.
+//! Warnings about queues that receive no jobs, such as misspelled queues.
 
 use std::collections::BTreeSet;
 
@@ -7,13 +7,13 @@ use sqlx::PgPool;
 
 use crate::live::Config;
 
-/// Warns about each served queue that is not the default queue of a registered job type and has never received a job in any of the stores.
+/// Warns about each served queue that has never received a job in any store. Default queues of registered job types are skipped.
 pub(super) async fn warn_of_unused(config: &Config, registry: &Registry, stores: &[(&PgPool, Store)]) {
     let own: BTreeSet<&str> = registry.names().map(|(_, known)| known.options().queue).collect();
     for (queue, _) in config.queues.iter().filter(|(queue, _)| !own.contains(queue.as_str())) {
         let mut is_used = false;
         for (pool, store) in stores {
-            // Database errors are ignored here, because other checks report them.
+            // Database errors are ignored, because other checks report them.
             is_used = is_used || operate::is_queue(*pool, *store, queue).await.unwrap_or(false);
         }
         if !is_used {

@@ -1,5 +1,5 @@
-//! W5: drains the first jobs of a large store. The jobs behind them must not slow down the drain, whether they are ready, scheduled or not
-//! served by the worker.
+//! W5: drains the first jobs of a large store. The remaining jobs, which are ready, scheduled or not served by the worker, must not slow
+//! down the drain.
 
 use std::time::Duration;
 
@@ -14,8 +14,8 @@ use crate::{
     report::Record,
 };
 
-/// W5: drains 20,000 jobs alone, then with 1,000,000 more jobs in the store. These jobs are ready behind the drained jobs, scheduled for
-/// later, or in the same queue but not served by this worker.
+/// W5: drains 20,000 jobs alone, then with 1,000,000 additional jobs in the store. The additional jobs are ready behind the drained jobs,
+/// scheduled for later, or in the same queue but not served by this worker.
 pub(crate) async fn run(database: &BenchDatabase, plan: Plan, sink: &mut FigureSink<'_>) -> Result<(), BenchError> {
     let (first, behind) = (plan.jobs(20_000), plan.jobs(1_000_000));
     // The baseline is measured before each case, so that a temporarily busy machine is not mistaken for a slow queue.
@@ -39,8 +39,8 @@ async fn by_themselves(database: &BenchDatabase, runs: usize, jobs: u64) -> Resu
     Ok(rates)
 }
 
-/// Drains the first jobs while `behind` jobs are ready behind them. The store is filled once for all runs: each run drains the next jobs,
-/// and its worker releases claimed jobs that it has not run.
+/// Drains `first` jobs per run while at least `behind` jobs are ready behind them. The store is filled once for all runs. At the end of
+/// a run, the worker releases claimed jobs that have not run.
 async fn with_ready_behind(database: &BenchDatabase, runs: usize, first: u64, behind: u64) -> Result<Vec<f64>, BenchError> {
     let from = database.reset().await?;
     let all = runs as u64 * first + behind;

@@ -1,4 +1,4 @@
-//! Command line: selects the workloads, and prints figures as soon as they are known.
+//! Command line, which selects the workloads and prints each result as soon as the result is known.
 
 use std::{
     io::{self, ErrorKind, IsTerminal as _, Write as _, stderr, stdout},
@@ -27,7 +27,7 @@ Examples:
 The database queue_bench_<pid> is created on the server and dropped at the end. The server must have no other clients. docs/PERFORMANCE.md
 explains the figures.";
 
-/// Measures this queue on a server. Each figure is compared with the same workload in plain SQL.
+/// Measures this queue on a server. Each result is compared with the same workload in plain SQL.
 #[derive(Parser)]
 #[command(
     name = "queue-bench",
@@ -42,29 +42,29 @@ struct Args {
     /// W1 to W11, L1 to L4, F1 to F6, or all
     #[arg(value_name = "WORKLOAD", default_value = "all", ignore_case = true, value_parser = workloads())]
     workloads: Vec<&'static [(&'static str, Workload)]>,
-    /// Print a line of JSON for each figure
+    /// Print a line of JSON for each result
     #[arg(long)]
     json: bool,
-    /// Number of runs per figure; the median is shown. Default 3
+    /// Number of runs per result; the median is shown. Default 3
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=100))]
     runs: Option<u16>,
-    /// Scale of all sizes and durations, as a share of the full ones. Default 1
+    /// Scale of all sizes and durations, as a share of the full values. Default 1
     #[arg(long, value_name = "SHARE", value_parser = scale)]
     scale: Option<f64>,
-    /// Run once with a hundredth of every size. Only checks counts; the figures mean nothing
+    /// Run once with a hundredth of every size. Only checks counts; the results are meaningless
     #[arg(long, conflicts_with_all = ["runs", "scale"])]
     quick: bool,
-    /// URL of the server, as `postgres://user:password@host:5432/name`; without one, an embedded PostgreSQL is used
+    /// URL of the server, as `postgres://user:password@host:5432/name`; without a URL, an embedded PostgreSQL is used
     #[arg(long, env = "DATABASE_URL", hide_env_values = true, value_name = "URL")]
     database_url: Option<String>,
     #[command(subcommand)]
     role: Option<Role>,
 }
 
-/// Environment variable that makes this binary act as the command line of a store, which `sizes` measures.
+/// Environment variable that makes this binary act as the command line of a store, so that `sizes` can measure commands.
 pub(crate) const AS_COMMAND: &str = "QUEUE_BENCH_AS_COMMAND";
 
-/// Roles of a process of this program other than the benchmark itself.
+/// Subcommands. Without a subcommand, the program runs the benchmark.
 #[derive(Clone, Subcommand)]
 enum Role {
     /// Measure the latency of each dashboard page, each API response and each command on a large store, which is created first
@@ -81,7 +81,7 @@ enum Role {
         /// Use the existing store in the database, and do not change it
         #[arg(long, conflicts_with = "scale")]
         here: bool,
-        /// URL of the server; without one, an embedded PostgreSQL is used
+        /// URL of the server; without a URL, an embedded PostgreSQL is used
         #[arg(long, env = "DATABASE_URL", hide_env_values = true, value_name = "URL")]
         database_url: Option<String>,
     },
@@ -108,7 +108,7 @@ pub fn main() -> ExitCode {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
     let done = runtime.map_err(|error| BenchError::Process(format!("cannot be set up: {error}"))).and_then(|runtime| {
         let done = runtime.block_on(run_command(&args));
-        // Does not wait for the thread that reads a worker's stdin, because that thread ends only with the worker.
+        // Does not wait for the thread that reads stdin in a worker process. A blocked read ends only when the process exits.
         runtime.shutdown_background();
         done
     });
@@ -163,7 +163,7 @@ fn show(report: &Report, as_json: bool) -> Result<(), BenchError> {
     self::line(&line)
 }
 
-/// Prints a line. A reader that closes stdout early (`| head`) is not an error.
+/// Prints a line. Closing stdout early, as `| head` does, is not an error.
 fn line(text: &str) -> Result<(), BenchError> {
     match writeln!(stdout(), "{text}") {
         Err(error) if error.kind() != ErrorKind::BrokenPipe => Err(error.into()),
@@ -171,8 +171,8 @@ fn line(text: &str) -> Result<(), BenchError> {
     }
 }
 
-/// Installs the logger. The driver's warnings about slow statements are disabled, because such statements are what is measured. `RUST_LOG`
-/// enables more.
+/// Installs the logger. The driver's warnings about slow statements are disabled, because the benchmark runs slow statements on purpose.
+/// `RUST_LOG` enables more log lines.
 fn log() {
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("warn,sqlx::query=error"));
     let log = tracing_subscriber::fmt().with_writer(stderr).with_ansi(stderr().is_terminal()).log_internal_errors(false);

@@ -1,4 +1,4 @@
-//! Database of the benchmark: created, filled, truncated, counted and dropped here.
+//! Creates, fills, truncates, checks and drops the benchmark's database.
 
 use std::time::{Duration, Instant};
 
@@ -18,7 +18,7 @@ use crate::{
     report::Server,
 };
 
-/// Database that only the benchmark uses.
+/// Database used only by the benchmark.
 #[derive(Debug)]
 pub(crate) struct BenchDatabase {
     admin: PgConnection,
@@ -31,7 +31,7 @@ pub(crate) struct BenchDatabase {
 /// Maximum number of connections for the producers and the benchmark itself. The worker is a separate process with its own pool.
 const MOST_CONNECTIONS: u32 = 12;
 
-/// Number of jobs per state in the store, counted from the id at which a measurement began. Blocked jobs count as ready.
+/// Numbers of jobs by state, for jobs enqueued since the measurement began. Blocked jobs count as ready.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, sqlx::FromRow)]
 struct JobCounts {
     enqueued: i64,
@@ -97,7 +97,7 @@ impl BenchDatabase {
         Ok(database)
     }
 
-    /// Drops the database, and closes any remaining connections.
+    /// Drops the database and closes any remaining connections.
     pub(crate) async fn drop(mut self) -> Result<(), BenchError> {
         self.pool.close().await;
         let statement = format!("drop database {} with (force)", self.name);
@@ -121,13 +121,13 @@ impl BenchDatabase {
         &self.pool
     }
 
-    /// Returns a pooled connection, to be kept for many statements. Acquiring a connection costs more than a short statement.
+    /// Returns a pooled connection for many statements. Acquiring a connection costs more than a short statement.
     pub(crate) async fn connection(&self) -> Result<PoolConnection<Postgres>, BenchError> {
         Ok(self.pool.acquire().await?)
     }
 
-    /// Truncates every table, then runs a checkpoint if permitted, so that no checkpoint occurs during the measurement. Returns the lowest
-    /// id of later jobs.
+    /// Truncates every table, then runs a checkpoint if permitted, so that no checkpoint occurs during the measurement. Returns a job id
+    /// that is lower than the ids of all jobs enqueued afterwards.
     pub(crate) async fn reset(&self) -> Result<i64, BenchError> {
         sqlx::raw_sql(TRUNCATE).execute(&self.pool).await?;
         let _ = sqlx::raw_sql("checkpoint").execute(&self.pool).await;
@@ -141,7 +141,7 @@ impl BenchDatabase {
         Ok(())
     }
 
-    /// Returns the lowest id of later jobs.
+    /// Returns a new job id, which is lower than the ids of all jobs enqueued afterwards.
     pub(crate) async fn next_id(&self) -> Result<i64, BenchError> {
         Ok(sqlx::query_scalar("select queue.next_id()").fetch_one(&self.pool).await?)
     }
@@ -176,7 +176,7 @@ impl BenchDatabase {
         }
     }
 
-    /// Waits until a worker has announced that it sleeps.
+    /// Waits until a worker has recorded in `queue.idle` that it is asleep.
     pub(crate) async fn until_asleep(&self) -> Result<(), BenchError> {
         let began = Instant::now();
         while !sqlx::query_scalar::<_, bool>("select exists (select from queue.idle)").fetch_one(&self.pool).await? {
@@ -201,7 +201,7 @@ impl BenchDatabase {
         Ok(())
     }
 
-    /// Checks all jobs with ids from `from` on. The counts per state must equal the expected ones, and each finished job must have run
+    /// Checks all jobs with ids from `from` on. The counts per state must equal the expected counts, and each finished job must have run
     /// once.
     pub(crate) async fn check(
         &self,

@@ -1,4 +1,4 @@
-//! W3: drains ready jobs with one worker process. W6: the cost of a job in W3.
+//! W3 drains ready jobs with one worker process. W6 measures the cost of a job in W3.
 
 use crate::{
     BenchError, FigureSink, Plan,
@@ -20,8 +20,8 @@ pub(crate) struct DrainResult {
     pub(crate) seen: RunCounts,
 }
 
-/// Starts a worker process, waits until `jobs` jobs with ids from `from` on have completed, and stops the process. `before` jobs of these
-/// ids were already completed.
+/// Starts a worker process, waits until the process has durably completed `jobs` jobs, and stops the process. `before` jobs with ids from
+/// `from` on were already completed.
 pub(crate) async fn drain(database: &BenchDatabase, shape: Shape, from: i64, before: u64, jobs: u64) -> Result<DrainResult, BenchError> {
     let begin = Moment::now(database).await?;
     let mut worker = WorkerProcess::start(database, shape, jobs)?;
@@ -35,7 +35,7 @@ pub(crate) async fn drain(database: &BenchDatabase, shape: Shape, from: i64, bef
     Ok(DrainResult { rate: jobs as f64 * 1e9 / elapsed_ns as f64, cost, seen })
 }
 
-/// Fills an empty store with `jobs` jobs, and drains all of them.
+/// Fills an empty store with `jobs` jobs and drains all of them.
 pub(crate) async fn fill_and_drain(
     database: &BenchDatabase,
     workload: &'static str,
@@ -45,7 +45,7 @@ pub(crate) async fn fill_and_drain(
     fill_by_and_drain(database, workload, shape, async || database.fill(jobs).await, (jobs, jobs)).await
 }
 
-/// Fills an empty store by calling `fill`, which enqueues `all` jobs, and drains `jobs` of them. The remaining jobs stay ready.
+/// Fills an empty store with `all` jobs by calling `fill`. Then drains `jobs` of them. The remaining jobs stay ready.
 pub(crate) async fn fill_by_and_drain(
     database: &BenchDatabase,
     workload: &'static str,

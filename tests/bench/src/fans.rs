@@ -1,5 +1,4 @@
-//! F4 to F6: the cost of the parts of a map compared with plain jobs, the cost of counting the ends of parts, and the cost of waking a
-//! parked job.
+//! F4 to F6 measure the cost of map parts compared with plain jobs, of counting finished parts, and of waking parked jobs.
 
 use std::{
     sync::{
@@ -24,7 +23,7 @@ use crate::{
     report::Record,
 };
 
-/// Durable job that maps `parts` jobs and joins them.
+/// Durable job that enqueues a map of `parts` jobs and waits for all of them.
 #[derive(Debug, Serialize, Deserialize)]
 struct Fan {
     parts: u64,
@@ -36,7 +35,7 @@ impl JobType for Fan {
     const OPTIONS: Options = Options::new("bench_fan").queue("bench_fan").durable();
 }
 
-/// Time at which a handler of `Fan` continued after all parts were joined, as returned by [`unix_ns`].
+/// Time a handler of `Fan` had joined all its parts, as returned by [`unix_ns`].
 static JOINED: AtomicU64 = AtomicU64::new(0);
 
 impl Handler for Fan {
@@ -93,7 +92,7 @@ pub(crate) async fn run(database: &BenchDatabase, plan: Plan, sink: &mut FigureS
     sink.figure(Record::new("F6", "wakes", "wakes/s", rates))
 }
 
-/// Sets the same figure of plain jobs as the baseline of the record.
+/// Sets the record's baseline to the result of plain jobs that has the same unit.
 fn against(record: Record, plain: &[Cost], jobs: u64) -> Record {
     let line = per_job("F4", "", "worker us/job", jobs, plain).into_iter().find(|line| line.unit == record.unit);
     match line {
@@ -102,7 +101,7 @@ fn against(record: Record, plain: &[Cost], jobs: u64) -> Record {
     }
 }
 
-/// Worker in this process that runs the parents.
+/// Worker in this process that runs the parent jobs.
 struct Parents {
     ended: Arc<Notify>,
     working: JoinHandle<Result<(), queue_worker::Error>>,
@@ -123,8 +122,8 @@ impl Parents {
     }
 }
 
-/// Enqueues a parent, and waits until all its parts are enqueued and the parent is parked. Returns the id of the parent and the lowest id
-/// of the parts.
+/// Enqueues a parent and waits until all its parts are enqueued and the parent is parked. Returns the parent's id and an id lower than the
+/// ids of the parts.
 async fn fanned(database: &BenchDatabase, parts: u64) -> Result<(JobId, i64), BenchError> {
     database.reset().await?;
     let parent = Fan { parts }.enqueue(database.pool()).await?.id();
@@ -143,7 +142,7 @@ async fn until(database: &BenchDatabase, is_so: &'static str, what: &'static str
     Err(database.wrong_result("F4 to F6", format!("timed out after two minutes: {what}")))
 }
 
-/// F4: drains the parts of a map like the jobs of W3. The worker that runs the parts also counts their ends.
+/// F4: drains the parts of a map in the same way as W3 drains plain jobs. The worker that runs the parts also counts the finished parts.
 async fn drained_parts(database: &BenchDatabase, parts: u64) -> Result<DrainResult, BenchError> {
     let parents = Parents::start(database);
     let (_, from) = fanned(database, parts).await?;
@@ -155,7 +154,7 @@ async fn drained_parts(database: &BenchDatabase, parts: u64) -> Result<DrainResu
 }
 
 struct FanInResult {
-    /// Time spent in the functions that count ends and wake parents, in milliseconds. `None` if the server does not report the time.
+    /// Server time in milliseconds spent counting finished parts and waking parents. `None` if the server does not track functions.
     counted_ms: Option<f64>,
     late_ms: f64,
 }
@@ -163,9 +162,10 @@ struct FanInResult {
 const COUNTED: &str = "select coalesce(sum(total_time), 0)::float8 from pg_stat_user_functions
     where schemaname = 'queue' and funcname in ('count_gathers', 'wake_parked')";
 
-/// F5: drains the parts of a map as in F4, but beside the worker of the parent, until the parent continues.
+/// F5: drains the parts of a map while the parent's worker is running. Returns the time spent counting finished parts, and the delay from
+/// the end of the last part until the parent continues.
 async fn fan_in(database: &BenchDatabase, parts: u64) -> Result<FanInResult, BenchError> {
-    // Applies to sessions that start later. If the role lacks the privilege for the setting, the figure is missing.
+    // The setting applies to new sessions. If the role lacks the privilege to change the setting, `counted_ms` is `None`.
     let track = "do $$ begin execute format('alter database %I set track_functions = ''pl''', current_database()); end $$";
     let tracks = sqlx::raw_sql(track).execute(database.pool()).await.is_ok();
     let counted = async || sqlx::query_scalar::<_, f64>(COUNTED).fetch_one(database.pool()).await;

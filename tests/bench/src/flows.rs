@@ -1,4 +1,4 @@
-//! F1 to F3: the cost of a journaled step. Measured in one job at a time, in many concurrent jobs, and in one transaction with the step's
+//! F1 to F3 measure the cost of a journaled step: in one job at a time, in many concurrent jobs, and in a transaction with the step's
 //! writes.
 
 use std::{sync::Arc, time::Duration};
@@ -80,7 +80,7 @@ async fn enqueues(database: &BenchDatabase, jobs: u64) -> Result<Cost, BenchErro
     cost(begin, database).await
 }
 
-/// Returns the cost of `count` transactions that make the writes of a step transaction, but without a step.
+/// Returns the cost of `count` transactions with the writes of a step transaction, but without a step.
 async fn transactions(database: &BenchDatabase, count: u64) -> Result<Cost, BenchError> {
     let begin = Moment::now(database).await?;
     for n in 0..count {
@@ -91,13 +91,13 @@ async fn transactions(database: &BenchDatabase, count: u64) -> Result<Cost, Benc
     cost(begin, database).await
 }
 
-/// Returns the cost since `begin`. Waits first, because the server adds up the activity of its sessions once a second.
+/// Returns the cost since `begin`. Waits first, because sessions report their statistics at most once a second.
 async fn cost(begin: Moment, database: &BenchDatabase) -> Result<Cost, BenchError> {
     tokio::time::sleep(Duration::from_millis(1200)).await;
     begin.cost(database).await
 }
 
-/// Runs `jobs` jobs with `steps` steps each on a worker in this process, and checks the counts. Returns the cost.
+/// Runs `jobs` jobs with `steps` steps each on a worker in this process and checks the counts. Returns the cost.
 async fn stepped(database: &BenchDatabase, (jobs, steps): (u64, u64), within: bool) -> Result<Cost, BenchError> {
     let from = database.next_id().await?;
     let ended = Arc::new(Notify::new());
@@ -121,14 +121,15 @@ async fn stepped(database: &BenchDatabase, (jobs, steps): (u64, u64), within: bo
 }
 
 fn per_step(workload: &'static str, variant: &str, steps: u64, costs: &[Cost], line: Option<(&[Cost], u64)>) -> Vec<Record> {
-    type Of = fn(&Cost) -> Option<f64>;
-    let units: [(&'static str, Of); 3] = [
+    type CostField = fn(&Cost) -> Option<f64>;
+    let units: [(&'static str, CostField); 3] = [
         ("server us/step", |cost| cost.server.map(|time| time.as_secs_f64() * 1e6)),
         ("WAL B/step", |cost| Some(cost.wal)),
         ("commits/step", |cost| Some(cost.transactions)),
     ];
-    let each = |costs: &[Cost], of: Of, steps: u64| -> Vec<f64> { costs.iter().filter_map(of).map(|value| value / steps as f64).collect() };
-    let figure = |(unit, of): (&'static str, Of)| {
+    let each =
+        |costs: &[Cost], of: CostField, steps: u64| -> Vec<f64> { costs.iter().filter_map(of).map(|value| value / steps as f64).collect() };
+    let figure = |(unit, of): (&'static str, CostField)| {
         let runs = each(costs, of, steps);
         let record = (!runs.is_empty()).then(|| Record::new(workload, variant, unit, runs))?;
         let line = line.map(|(line, count)| each(line, of, count)).filter(|line| median(line) > 0.0);

@@ -11,8 +11,7 @@ use crate::{
     trickle,
 };
 
-/// W7: measures W3 and W4 without a held snapshot. Measures them again while a REPEATABLE READ snapshot is held, after 1,000,000 more jobs
-/// have run.
+/// W7: measures W3 and W4. Then holds a REPEATABLE READ snapshot, runs 1,000,000 jobs, and measures W3 and W4 again.
 pub(crate) async fn run(database: &BenchDatabase, plan: Plan, sink: &mut FigureSink<'_>) -> Result<(), BenchError> {
     let (jobs, passed) = (plan.jobs(200_000), plan.jobs(1_000_000));
     let (mut before, mut held) = (Vec::new(), Vec::new());
@@ -50,7 +49,7 @@ async fn hold_snapshot(connection: &mut PgConnection) -> Result<(), BenchError> 
     Ok(())
 }
 
-/// Runs `jobs` more jobs through the same tables. Returns the number of jobs per second.
+/// Enqueues and drains `jobs` jobs without truncating the tables first. Returns the number of jobs per second.
 async fn pass(database: &BenchDatabase, jobs: u64) -> Result<f64, BenchError> {
     let from = database.next_id().await?;
     database.fill(jobs).await?;

@@ -1,6 +1,7 @@
 //! Job type of the benchmark: about 100 bytes of JSON, and a handler that only counts.
 //!
-//! The type is not in the global registry, so that workers of users do not know the type. A worker process registers it explicitly.
+//! The type is not in the global registry, so that ordinary workers do not serve it. The benchmark's worker process registers the type
+//! explicitly.
 
 use std::{
     sync::{
@@ -23,7 +24,7 @@ pub(crate) struct Noop {
     text: String,
 }
 
-/// Generates a hundred names, all of which a worker serves.
+/// Generates a hundred job type names, all served by the same worker.
 macro_rules! names {
     ($($ten:literal)*) => {
         [$(
@@ -34,7 +35,7 @@ macro_rules! names {
     };
 }
 
-/// Names under which the type may be stored.
+/// Names under which jobs of the type may be stored.
 pub(crate) const NAMES: [&str; 100] = names!("0" "1" "2" "3" "4" "5" "6" "7" "8" "9");
 
 impl JobType for Noop {
@@ -43,7 +44,7 @@ impl JobType for Noop {
     const OPTIONS: Options = Options::new("bench").queue("bench").aliases(&NAMES);
 }
 
-/// Same job for producers, under a name that no worker serves. The queue is the same, but the priority is higher.
+/// Job type that no worker serves. The payload and the queue are the same as for [`Noop`], but the priority is higher.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Unserved(pub(crate) Noop);
 
@@ -100,14 +101,14 @@ pub(crate) static RUN_COUNTER: RunCounter = RunCounter {
 pub(crate) struct RunCounter {
     runs: AtomicU64,
     first: OnceLock<u64>,
-    /// Bit set with one bit per job number.
+    /// Set of the numbers of jobs that have run, with one bit per number.
     seen: [AtomicU64; WORDS],
     waits: Mutex<Vec<u64>>,
     goal: OnceLock<(u64, fn(u64))>,
 }
 
 impl RunCounter {
-    /// Sets the number of runs at which `reached` is called with the time of the first run.
+    /// Sets the goal: after `runs` runs, the counter calls `reached` with the time of the first run.
     pub(crate) fn set_goal(&self, runs: u64, reached: fn(u64)) {
         let _ = self.goal.set((runs, reached));
     }
@@ -133,7 +134,7 @@ impl RunCounter {
         self.runs.load(Relaxed)
     }
 
-    /// Returns the number of distinct jobs.
+    /// Returns the number of distinct jobs that have run.
     pub(crate) fn distinct(&self) -> u64 {
         self.seen.iter().map(|word| u64::from(word.load(Relaxed).count_ones())).sum()
     }

@@ -1,4 +1,4 @@
-//! W9: jobs in many queues and of many types, and the cost of polling many lanes that are empty.
+//! W9: measures jobs in many queues and of many types, and the cost of polling many empty lanes.
 
 use std::time::{Duration, Instant};
 
@@ -59,7 +59,7 @@ pub(crate) async fn run(database: &BenchDatabase, plan: Plan, sink: &mut FigureS
     Ok(())
 }
 
-/// Enqueues the jobs with the SQL function on which enqueues are based.
+/// Enqueues the jobs by calling the internal SQL function that inserts a job.
 async fn fill(database: &BenchDatabase, jobs: u64, spread: Spread) -> Result<(), BenchError> {
     const FILL: &str = "
         select count(queue.insert_job(($2::text[])[1 + n % $3], jsonb_build_object('n', n, 'sent', 0, 'text', repeat('x', 60)), 'bench' || n % $4))
@@ -73,7 +73,7 @@ async fn fill(database: &BenchDatabase, jobs: u64, spread: Spread) -> Result<(),
 struct IdleCost {
     /// CPU time of the claiming connection per poll.
     poll: f64,
-    /// CPU time of a connection that executes `select 1` at the same rate.
+    /// Baseline: CPU time of another connection per `select 1`, executed at the poll rate.
     line: f64,
     /// CPU time per second of all connections of the worker.
     second: f64,

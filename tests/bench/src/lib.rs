@@ -1,7 +1,7 @@
-//! Benchmark that measures the cost of this queue. Each figure is compared with the same operations in plain SQL, measured in the same run.
+//! Benchmark that measures the cost of this queue. Each result is compared with the same operations in plain SQL, measured in the same run.
 //!
-//! Uses its own database, which it creates on the given server and drops at the end. Every workload counts its jobs afterwards: a missing
-//! job, or a job that ran twice, is an error. The benchmark uses only what any user of the queue can use.
+//! The benchmark creates its own database on the given server and drops it at the end. Every workload counts its jobs afterwards and
+//! fails if a job is missing or ran twice. The benchmark uses only interfaces that every user of the queue can use.
 
 // The modules are in the order command line, workloads, tools.
 mod cli;
@@ -33,22 +33,22 @@ use crate::{
     report::{Record, Report},
 };
 
-/// Settings of a run.
+/// Settings of a benchmark run.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Plan {
-    /// Number of runs per figure.
+    /// Number of runs per result.
     pub(crate) runs: usize,
-    /// Scale of the sizes and durations.
+    /// Factor that scales the sizes and durations.
     pub(crate) scale: f64,
 }
 
 impl Plan {
-    /// Returns `full` scaled, but at least enough jobs to fill a batch.
+    /// Returns the scaled number of jobs, which is at least enough to fill a batch.
     fn jobs(&self, full: u64) -> u64 {
         ((full as f64 * self.scale) as u64).max(200)
     }
 
-    /// Returns the duration of `full` seconds scaled, but at least half a second.
+    /// Returns the scaled duration, which is at least half a second. `full` is in seconds.
     fn seconds(&self, full: f64) -> std::time::Duration {
         std::time::Duration::from_secs_f64((full * self.scale).max(0.5))
     }
@@ -61,7 +61,7 @@ pub(crate) enum Workload {
     EnqueueOne,
     /// W2: enqueues many jobs per call.
     EnqueueMany,
-    /// W3 and W6: drains ready jobs, and measures the cost of a job.
+    /// W3 and W6: drains ready jobs and measures the cost of a job.
     Drain,
     /// W4: measures the latency on an idle worker.
     Trickle,
@@ -87,12 +87,12 @@ pub(crate) enum Workload {
     Fair,
     /// F1, F2 and F3: journals steps.
     Steps,
-    /// F4, F5 and F6: runs maps, and wakes parked jobs.
+    /// F4, F5 and F6: runs maps and wakes parked jobs.
     Fans,
 }
 
 impl Workload {
-    /// Workloads by name, ordered by number. W6 is the cost of W3, so W3 includes it.
+    /// Workloads by name, in order. W3 and W6 are the same workload, because W6 is the cost of the jobs in W3.
     pub(crate) const ALL: [(&str, Self); 21] = [
         ("W1", Self::EnqueueOne),
         ("W2", Self::EnqueueMany),
@@ -151,13 +151,13 @@ pub(crate) enum BenchError {
     /// A shutdown signal was received.
     #[error("interrupted; the database of the bench was dropped")]
     Interrupted,
-    /// A figure could not be printed.
+    /// A result could not be printed.
     #[error("cannot write to stdout: {0}")]
     Show(#[from] std::io::Error),
-    /// The store failed.
+    /// Error of the queue library.
     #[error(transparent)]
     Queue(#[from] queue_worker::Error),
-    /// A statement of the benchmark failed.
+    /// Error of a statement that the benchmark executed itself.
     #[error("{}", queue_core::message(.0))]
     Database(#[from] sqlx::Error),
 }
@@ -168,7 +168,7 @@ impl From<queue_core::Error> for BenchError {
     }
 }
 
-/// Prints each figure as soon as the figure is known.
+/// Sink that prints each result as soon as the result is known.
 struct FigureSink<'s>(&'s mut (dyn FnMut(Report) -> Result<(), BenchError> + Send));
 
 impl FigureSink<'_> {
@@ -184,7 +184,7 @@ impl FigureSink<'_> {
 /// Runs the workloads in the given order, in a separate database on the server.
 ///
 /// # Errors
-/// If a workload lost, duplicated or left a job, or if the server or a worker process failed.
+/// Returns an error if a workload lost, duplicated or left a job, or if the server or a worker process failed.
 pub(crate) async fn run(
     server: &Database,
     workloads: &[Workload],

@@ -20,10 +20,10 @@ const KEYS: u64 = 10_000;
 /// Maximum numbers of jobs per claim.
 const BATCHES: [usize; 3] = [20, 100, 500];
 
-/// Queue to be drained, with its limit.
+/// Queue to drain, with its limit.
 struct LimitedQueue {
     name: &'static str,
-    /// Whether each job has one of the keys.
+    /// Whether each job has one of the [`KEYS`] keys.
     keyed: bool,
     limit: Option<Limit>,
 }

@@ -49,7 +49,8 @@ pub(crate) async fn insert(database: &BenchDatabase, clients: u64, rows: u64) ->
     Ok((each * clients) as f64 / elapsed.as_secs_f64())
 }
 
-/// Inserts one row per transaction, which stays open for `pause` afterwards. Returns the number of transactions per second.
+/// Inserts one row per transaction. Each transaction stays open for `pause` after the insert. Returns the number of transactions per
+/// second.
 pub(crate) async fn insert_slowly(database: &BenchDatabase, clients: u64, each: u64, pause: Duration) -> Result<f64, BenchError> {
     make_table(database).await?;
     let elapsed = together(database, clients, move |mut connection, client| async move {
@@ -78,7 +79,7 @@ pub(crate) async fn notify(database: &BenchDatabase, rows: u64, every: Duration)
     let mut listener = PgListener::connect_with(database.pool()).await?;
     listener.listen("plain").await?;
     let mut taker = database.connection().await?;
-    // The commit is asynchronous as in a claim: if the commit is lost, the row still exists.
+    // The commit is asynchronous, as for a claim. If a crash loses the commit, the row still exists.
     sqlx::raw_sql("set synchronous_commit = off").execute(&mut *taker).await?;
     let taking = tokio::spawn(async move {
         let mut taken = Vec::new();
@@ -105,7 +106,7 @@ pub(crate) async fn notify(database: &BenchDatabase, rows: u64, every: Duration)
     Ok(waits)
 }
 
-/// Copies rows into the indexed table with one client. Returns the number of rows per second.
+/// Inserts rows with a single COPY. Returns the number of rows per second.
 pub(crate) async fn copy(database: &BenchDatabase, rows: u64) -> Result<f64, BenchError> {
     const CHUNK: usize = 64 * 1024;
     make_table(database).await?;
@@ -144,7 +145,7 @@ const LOOPS: [ClaimLoop; 6] = [
 ];
 
 impl ClaimLoop {
-    /// Measures each setting once, and returns the fastest.
+    /// Measures each setting once and returns the fastest.
     pub(crate) async fn best(database: &BenchDatabase, rows: u64) -> Result<Self, BenchError> {
         let mut best = (0.0, LOOPS[0]);
         for one in LOOPS {
@@ -160,7 +161,7 @@ impl ClaimLoop {
         format!("line, {} x {}", self.connections, self.batch)
     }
 
-    /// Deletes all rows, one batch per durable transaction, and reads the payloads. Returns the number of rows per second.
+    /// Deletes all rows, in batches, and reads the payloads. Each batch is a durable transaction. Returns the number of rows per second.
     pub(crate) async fn run(self, database: &BenchDatabase, rows: u64) -> Result<f64, BenchError> {
         const FILL: &str = "insert into plain (id, payload) select n, $2::jsonb from generate_series(1, $1) n";
         const TAKE: &str = "

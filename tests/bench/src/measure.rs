@@ -22,7 +22,7 @@ impl Postmaster {
         Ok(backend.map(|process| Self(process.parent)))
     }
 
-    /// Returns the CPU time of all server processes, including those that have exited.
+    /// Returns the CPU time of all server processes, including exited processes.
     fn cpu(self) -> Option<Duration> {
         let own = Process::read(self.0)?;
         let children = fs::read_dir("/proc").ok()?.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok());
@@ -44,7 +44,7 @@ impl Process {
         Self::parse(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
     }
 
-    /// Parses `pid (name) state parent ..`. Times are in hundredths of a second on every Linux.
+    /// Parses a line of the form `pid (name) state parent ..`. On Linux, the times are always in hundredths of a second.
     fn parse(stat: &str) -> Option<Self> {
         let (head, tail) = stat.rsplit_once(") ")?;
         let (_, name) = head.split_once(" (")?;
@@ -62,8 +62,8 @@ pub(crate) fn cpu_of(pid: u32) -> Option<Duration> {
     Process::read(pid).map(|process| process.cpu)
 }
 
-/// Returns the CPU time of a process, with nanosecond resolution if the kernel reports it. Covers only the first thread, which is
-/// sufficient for server processes.
+/// Returns the CPU time of a process, with nanosecond resolution if the kernel reports it. Covers only the first thread, because server
+/// processes have one thread.
 pub(crate) fn exact_cpu_of(pid: u32) -> Option<Duration> {
     let exact = fs::read_to_string(format!("/proc/{pid}/schedstat")).ok();
     let exact = exact.and_then(|text| text.split(' ').next()?.parse().ok()).map(Duration::from_nanos);
@@ -134,7 +134,7 @@ impl Cost {
     }
 }
 
-/// Returns the cost per job as figures.
+/// Returns the costs per job as result records.
 pub(crate) fn per_job(workload: &'static str, variant: &str, client: &'static str, jobs: u64, costs: &[Cost]) -> Vec<Record> {
     let jobs = jobs as f64;
     let figure = |unit, of: &dyn Fn(&Cost) -> Option<f64>| {

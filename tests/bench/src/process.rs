@@ -55,9 +55,9 @@ impl Shape {
 /// Message from a worker process, written as a line of JSON.
 #[derive(Debug, Serialize, Deserialize)]
 enum WorkerMessage {
-    /// The requested number of runs was reached. Contains the time of the first run.
+    /// Report that the worker has reached the requested number of runs, with the time of the first run.
     Reached { first: u64 },
-    /// Final counts.
+    /// Report of the final counts at the end of the process.
     RunCounts(RunCounts),
 }
 
@@ -66,7 +66,7 @@ enum WorkerMessage {
 pub(crate) struct RunCounts {
     /// Number of handler runs.
     pub(crate) runs: u64,
-    /// Number of distinct jobs.
+    /// Number of distinct jobs that have run.
     pub(crate) distinct: u64,
     /// Sorted latencies, see [`crate::job::RunCounter::take_waits`].
     pub(crate) waits: Vec<u64>,
@@ -99,7 +99,7 @@ fn send_message(message: &WorkerMessage) {
     }
 }
 
-/// Handle of a worker process, which is killed when the handle is dropped.
+/// Handle to a worker process, which is killed when the handle is dropped.
 #[derive(Debug)]
 pub(crate) struct WorkerProcess {
     child: Child,
@@ -145,7 +145,7 @@ impl WorkerProcess {
         measure::cpu_of(self.child.id())
     }
 
-    /// Stops the worker gracefully, and returns its final counts.
+    /// Stops the worker gracefully and returns its final counts.
     pub(crate) async fn stop(mut self) -> Result<RunCounts, BenchError> {
         drop(self.stdin.take());
         let seen = loop {

@@ -83,10 +83,10 @@ pub(crate) async fn many(database: &BenchDatabase, plan: Plan, sink: &mut Figure
     sink.figures(per_job("W2", "enqueue_all", "producer us/job", jobs, &costs))
 }
 
-/// Time for which a transaction of W11 stays open after the enqueue.
+/// Delay between the enqueue and the commit of each W11 transaction.
 const OPEN: Duration = Duration::from_millis(20);
 
-/// W11: producers enqueue in transactions that stay open. Any additional delay is time that the producers wait for each other.
+/// W11: producers enqueue in transactions that stay open. A rate below the baseline means that the producers wait for each other.
 pub(crate) async fn slowly(database: &BenchDatabase, plan: Plan, sink: &mut FigureSink<'_>) -> Result<(), BenchError> {
     let each = (plan.seconds(4.0).as_secs_f64() / OPEN.as_secs_f64()) as u64;
     let jobs = each * PRODUCERS;

@@ -1,40 +1,40 @@
-//! Figures with median, spread and ratio to a baseline. No I/O.
+//! Results with median, spread and ratio to a baseline. This module performs no I/O.
 
 use std::fmt;
 
 use serde::Serialize;
 
-/// Line of output.
+/// Line of the benchmark's output.
 #[derive(Clone, Debug, Serialize)]
 #[serde(untagged)]
 pub(crate) enum Report {
-    /// Description of the measured server, for humans.
+    /// Description of the measured server.
     Server(Server),
-    /// Measured figure.
+    /// Result of a workload.
     Figure(Record),
 }
 
-/// Properties of the server that limit how far the figures apply to other machines.
+/// Properties of the server on which the results depend.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Server {
-    /// Version and relevant settings.
+    /// PostgreSQL version and relevant settings.
     pub(crate) server: String,
 }
 
-/// Figure of a workload, with all measured values.
+/// Result of a workload, with the values of all runs.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Record {
     /// Workload: `W1` to `W11`, `L1` to `L4` or `F1` to `F6`.
     pub(crate) workload: &'static str,
-    /// Variant of the workload. `line` is the same workload in plain SQL.
+    /// Variant of the workload. The name of a baseline starts with `line`.
     pub(crate) variant: String,
     /// Median of the runs.
     pub(crate) value: f64,
-    /// Unit of the value.
+    /// Unit of `value`, such as `jobs/s`.
     pub(crate) unit: &'static str,
-    /// Baseline from the same run.
+    /// Median of the baseline, which was measured in the same benchmark run.
     pub(crate) limit: Option<f64>,
-    /// Ratio of the value to the baseline.
+    /// `value` divided by the baseline.
     pub(crate) ratio: Option<f64>,
     /// Measured values in chronological order.
     pub(crate) runs: Vec<f64>,
@@ -45,7 +45,7 @@ impl Record {
         Self { workload, variant: variant.into(), value: median(&runs), unit, limit: None, ratio: None, runs }
     }
 
-    /// Sets the median of `line` as the baseline.
+    /// Sets the median of `line` as the baseline and computes the ratio.
     pub(crate) fn against(self, line: &[f64]) -> Self {
         let limit = median(line);
         Self { limit: Some(limit), ratio: Some(self.value / limit), ..self }

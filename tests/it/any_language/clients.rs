@@ -46,14 +46,14 @@ fn psql() -> Option<PathBuf> {
         .find(|psql| succeeds(Command::new(psql).arg("--version")))
 }
 
-/// Returns the first Python that has psycopg 3: the one on PATH, or the system's Python, for which distributions package psycopg.
+/// Returns the first Python that has psycopg 3. Prefers the Python on PATH to the system's Python, for which distributions package psycopg.
 fn python() -> Option<&'static str> {
     let probe = "from psycopg.types.json import Jsonb";
     ["python3", "/usr/bin/python3"].into_iter().find(|python| succeeds(Command::new(python).args(["-c", probe])))
 }
 
-/// Returns a folder whose `node_modules` has `pg`, after copying the client there: `import` resolves packages only from the program's own
-/// folder. CI creates such a folder in `target`.
+/// Returns a folder with a copy of the client program and a `node_modules` that contains `pg`. `import` resolves packages only from the
+/// program's own folder. CI creates `node_modules` in `target/any_language`.
 fn node() -> Option<PathBuf> {
     let elsewhere = env::join_paths([root().join("target/any_language/node_modules")]).unwrap();
     let mut find = Command::new("node");

@@ -7,7 +7,7 @@ use std::{
 
 use queue_core::{
     AttemptOutput, BatchContext, BatchHandler, Context, Failure, Job as _, JobBatch, JobId, JobRef, JobResult, JobState, Middleware, Next,
-    async_trait, job, operate::Acted,
+    async_trait, job, operate::OperationOutcome,
 };
 use serde::{Deserialize, Serialize};
 use sqlx::{Connection as _, Executor as _, PgConnection};
@@ -16,11 +16,11 @@ use tokio::sync::{Semaphore, SemaphorePermit};
 
 use super::{enqueue, in_state, worker};
 
-async fn cancel(db: &TestDb, job: JobId) -> Acted {
+async fn cancel(db: &TestDb, job: JobId) -> OperationOutcome {
     JobRef::from_id(job).cancel(&mut PgConnection::connect(&db.url).await.unwrap()).await.unwrap()
 }
 
-/// Batch job that runs until the test opens the gate, and then sets the result that its payload names.
+/// Batch job that waits until the test opens the gate. The name in the payload then determines the job's result.
 #[job(name = "batch_gated", batch = 10, batch_wait = "100ms", max_attempts = 3, backoff = fixed("30ms"), output = String, key = self.key)]
 #[derive(Serialize, Deserialize)]
 struct Gated {
@@ -114,7 +114,7 @@ async fn a_cancelled_job_of_a_running_batch_is_notified_and_the_others_continue(
     let jobs = put(&db, &["a", "b", "silent"]).await;
     db.run_while(db.worker().register_batch::<Gated>().state(gate.clone()).cancel_grace(Duration::from_millis(50)), async {
         eventually("it runs", async || gate.has("began a b silent")).await;
-        assert_eq!(cancel(&db, jobs[1]).await, Acted::Cancelling);
+        assert_eq!(cancel(&db, jobs[1]).await, OperationOutcome::Cancelling);
         eventually("its handler can know", async || gate.has("told")).await;
         gate.open.add_permits(1);
         eventually("it is cancelled", async || in_state(&db, "cancelled").await == 1).await;
@@ -133,7 +133,7 @@ async fn a_batch_all_of_whose_jobs_are_cancelled_is_dropped_after_the_grace() {
     db.run_while(db.worker().register_batch::<Gated>().state(gate.clone()).cancel_grace(Duration::from_millis(50)), async {
         eventually("it runs", async || gate.has("began a b")).await;
         for job in jobs {
-            assert_eq!(cancel(&db, job).await, Acted::Cancelling);
+            assert_eq!(cancel(&db, job).await, OperationOutcome::Cancelling);
         }
         eventually("both are cancelled", async || in_state(&db, "cancelled").await == 2).await;
     })
@@ -150,8 +150,8 @@ async fn a_cancelled_job_without_a_result_is_not_completed_by_the_others() {
     let jobs = enqueue(&db, vec![Part::First(Box::new(Part::UntilCancelled)), Part::Rest, Part::Complete]).await;
     db.run_while(worker(&db).grace(Duration::from_secs(5)), async {
         eventually("it runs", async || effects(&db.pool, jobs[0]).await.unwrap() == 1).await;
-        assert_eq!(cancel(&db, jobs[1]).await, Acted::Cancelling);
-        // The handler waits for an event that would end the whole batch. The event does not happen, so the handler waits until its timeout.
+        assert_eq!(cancel(&db, jobs[1]).await, OperationOutcome::Cancelling);
+        // The handler waits until the whole batch is cancelled. Only one job is cancelled, so the handler waits until its timeout.
         db.until(jobs[1], JobState::Cancelled).await;
         db.until(jobs[2], JobState::Completed).await;
         db.until(jobs[0], JobState::Completed).await;
@@ -196,7 +196,7 @@ async fn a_batch_whose_lease_is_lost_writes_nothing_and_other_workers_run_its_jo
     db.run_while(config, async {
         eventually("it runs", async || gate.has("began a b")).await;
         db.pool.execute("update queue.worker set expires_at = now() - interval '1 second'").await.unwrap();
-        // The same process re-registers under another worker id. Quarantined jobs run alone.
+        // The process registers again under a new worker id. The recovered jobs are quarantined, so each job runs alone.
         eventually("each runs again, alone", async || gate.has("began a") && gate.has("began b")).await;
         gate.open.add_permits(10);
         eventually("both have finished", async || in_state(&db, "completed").await == 2).await;
@@ -274,7 +274,7 @@ async fn a_payload_that_cannot_be_decoded_delays_no_other() {
     db.finish().await;
 }
 
-/// Middleware that treats each attempt as the job's metadata specify.
+/// Middleware whose effect on each attempt is specified in the job's metadata.
 struct Interfering(Gate);
 
 #[async_trait]

@@ -1,4 +1,4 @@
-//! Tests batch handlers in the test kit, and registries that reject incompatible options.
+//! Tests batch handlers in the test kit. Also tests that a registry rejects job types with incompatible options.
 
 use std::time::Duration;
 
@@ -56,7 +56,7 @@ async fn results_stay_after_a_timeout_and_after_a_cancellation() {
     assert!(ran.iter().all(|attempt| attempt.outcome == Outcome::Interrupted), "a failure after a cancellation is not a failure");
 }
 
-/// Middleware that fails every attempt whose id ends in 2.
+/// Middleware that fails every attempt of a job whose id ends in 2.
 struct EverySecond;
 
 #[async_trait]

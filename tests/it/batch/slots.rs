@@ -1,4 +1,4 @@
-//! Tests when a batch begins (when it is full, or after its maximum wait), and what happens to jobs that are waiting for a batch.
+//! Tests when a batch begins: when the batch is full, or after its maximum wait. Also tests jobs that are waiting for a batch.
 
 use std::{
     sync::{Arc, Mutex},
@@ -7,7 +7,7 @@ use std::{
 
 use queue_core::{
     BatchContext, BatchHandler, Context, Handler, Job as _, JobBatch, JobId, JobRef, JobResult, JobState, Store, job,
-    operate::{self, Acted, Scope},
+    operate::{self, OperationOutcome, Scope},
 };
 use queue_worker::Worker;
 use serde::{Deserialize, Serialize};
@@ -15,7 +15,7 @@ use sqlx::{Connection as _, PgConnection};
 use tests::{TestDb, eventually, within};
 use tokio::sync::Semaphore;
 
-/// Number of jobs in each call.
+/// Number of jobs in each handler call.
 type Sizes = Arc<Mutex<Vec<usize>>>;
 
 /// Batch job that waits up to a minute for a full batch of three.
@@ -30,7 +30,7 @@ struct Moment {
     fails: bool,
 }
 
-/// Batch job without a wait.
+/// Batch job that does not wait for a fuller batch.
 #[job(name = "batch_now", batch = 40)]
 #[derive(Serialize, Deserialize)]
 struct Now;
@@ -98,7 +98,7 @@ async fn a_batch_begins_when_it_is_full_and_not_before() {
         let first = three(&db, 2).await;
         eventually("both are claimed", async || held(&db).await == 2).await;
         assert_eq!(db.state(first[0]).await, Some(JobState::Running));
-        // Single jobs and other batches do not wait for the batch that is not full.
+        // Single jobs and batches of other types do not wait for the batch that is not full yet.
         let single = Single.enqueue(&db.pool).await.unwrap().id();
         db.until(single, JobState::Completed).await;
         let moment = Moment { fails: false }.enqueue(&db.pool).await.unwrap().id();
@@ -158,7 +158,7 @@ async fn the_last_attempt_of_each_job_runs_alone() {
 async fn a_shutdown_does_not_wait_for_a_fuller_batch() {
     let (db, sizes) = (TestDb::new().await, Sizes::default());
     three(&db, 2).await;
-    // If the shutdown waited for a fuller batch, it would take longer than a test may take.
+    // If the shutdown waited for a fuller batch, the test would time out.
     db.run_while(worker(&db, &sizes).grace(Duration::from_hours(1)), async {
         eventually("both are claimed", async || held(&db).await == 2).await;
     })
@@ -175,13 +175,13 @@ async fn paused_and_cancelled_jobs_leave_the_batch_that_they_wait_for() {
         let jobs = three(&db, 2).await;
         eventually("both are claimed", async || held(&db).await == 2).await;
         let acted = JobRef::from_id(jobs[0]).cancel(&mut PgConnection::connect(&db.url).await.unwrap()).await.unwrap();
-        assert!(matches!(acted, Acted::Cancelling | Acted::Done), "{acted:?}");
+        assert!(matches!(acted, OperationOutcome::Cancelling | OperationOutcome::Done), "{acted:?}");
         db.until(jobs[0], JobState::Cancelled).await;
         let scope = Scope::job_type("batch_three");
         operate::pause(&db.pool, Store::default(), &scope, None).await.unwrap();
         let stopped = tokio::time::timeout(Duration::from_secs(30), operate::until_paused(&db.pool, Store::default(), &scope)).await;
         assert!(stopped.unwrap().unwrap());
-        // The worker acknowledges immediately that it starts no more jobs. It releases the waiting job with the next settle.
+        // The worker acknowledges the pause immediately. With its next settle, it releases the job that was waiting for a batch.
         db.until(jobs[1], JobState::Ready).await;
         assert_eq!(db.count("select count(*) from queue.ready where attempts = 0").await, 1, "uncharged");
         assert!(operate::resume(&db.pool, Store::default(), &scope).await.unwrap());
@@ -217,7 +217,7 @@ async fn single_jobs_and_batches_of_one_slot_take_turns() {
         Single::enqueue_all((0..count).map(|_| Single), &mut *tx).await.unwrap();
         tx.commit().await.unwrap();
     };
-    // Warms up both kinds: the first claim of each kind is slow and must not distort the turns.
+    // Warm-up of both job types: the first claim of each type is slow and must not distort the turns.
     both(50).await;
     db.run_while(worker(&db, &sizes).concurrency(1), async {
         eventually("the first have finished", async || completed(&db).await == 100).await;
@@ -228,7 +228,7 @@ async fn single_jobs_and_batches_of_one_slot_take_turns() {
     .await;
     let sizes = sizes.lock().unwrap().clone();
     let batches = sizes.iter().filter(|size| **size > 1).count();
-    // Counts the jobs of the other kind that have run by the time only 200 jobs of the selected kind remain.
+    // Counts the jobs of the other type that ran while the first 1,800 of 2,000 jobs of the selected type ran.
     let by_then = |of_batches: bool| {
         let (mut these, mut others) = (0, 0);
         for size in &sizes {

@@ -1,4 +1,4 @@
-//! Tests bulk enqueues in every state of the connection, and futures that are dropped.
+//! Tests bulk enqueues on connections in every state, and bulk enqueues whose future is dropped.
 
 use std::{
     future::{Future, poll_fn},
@@ -17,7 +17,7 @@ use tests::TestDb;
 
 use super::{MANY, Note, connect, jobs, notes};
 
-/// Creates a schema that defines every name our statements use. Each of these objects fails when used.
+/// Returns SQL that creates a schema with an object for every name that our statements use. Each of these objects fails when it is used.
 fn hostile() -> String {
     const FAIL: &str = "language plpgsql as $$ begin raise exception 'hijacked'; end $$;";
     const CALLS: &str =
@@ -68,7 +68,7 @@ async fn a_transaction_begun_in_sql_is_the_callers_too() {
     db.finish().await;
 }
 
-/// Drops the future after `polls` polls. Returns whether it had finished.
+/// Drops the future after `polls` polls. Returns whether the future had finished.
 async fn dropped_after<T>(polls: usize, future: impl Future<Output = T>) -> bool {
     let mut future = pin!(future);
     for _ in 0..polls {

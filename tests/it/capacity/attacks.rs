@@ -1,4 +1,5 @@
-//! Tests attacks on capacities: two queues at a time, capacities that change during a wait, old tickets, and old snapshots.
+//! Tests difficult cases of capacities: two queues at a time, capacities that change during a wait, old snapshots, and outdated tickets. A
+//! ticket permits one enqueue without a count of the waiting jobs.
 
 use std::future::IntoFuture as _;
 
@@ -48,7 +49,7 @@ async fn wait_until_retrying(db: &TestDb) {
 async fn the_capacity_of_one_queue_is_not_that_of_another() {
     let db = with_capacity(100).await;
     set_other(&db, Some(3)).await;
-    // A ticket of one queue is not valid for the other queue.
+    // A ticket, which permits one enqueue without a count, is valid only for the queue that it was drawn for.
     assert_eq!((count_accepted(&db, "default").await, count_accepted(&db, "other").await), (10, 3));
     set(&db, None).await;
     assert_eq!((count_accepted(&db, "default").await, count_accepted(&db, "other").await), (10, 0));
@@ -77,12 +78,12 @@ async fn ready_scheduled_and_blocked_jobs_count_once_each() {
         quick().enqueue(&db.pool).key("key").await.unwrap();
     }
     assert_eq!(db.count("select count(*) from queue.blocked").await, 1);
-    // Duplicate the lane row, as two producers do that create the lane at the same time.
+    // Duplicate the lane row, as if two producers had created the lane at the same time.
     db.run("insert into queue.lane select * from queue.lane").await;
     assert_eq!(db.count("select queue.count_waiting('default', null)").await, 4);
     assert_eq!(db.count("select queue.count_waiting('default', 3)").await, 3, "counted no further");
     assert_eq!(db.count("select queue.count_waiting('other', null)").await, 0);
-    // `depth` returns the number of jobs, and whether there are more.
+    // `depth` returns the number of counted jobs, and whether the queue has more jobs than that.
     for (arguments, seen) in
         [("'default'", "4 f"), ("'default', 4", "4 f"), ("'default', 3", "3 t"), ("'default', null", "4 f"), ("'other'", "0 f")]
     {
@@ -95,7 +96,7 @@ async fn ready_scheduled_and_blocked_jobs_count_once_each() {
         let shown = format!("select count(*) from queue.capacities({most}) c where format('%s %s', c.waiting, c.partial) = '{seen}'");
         assert_eq!(db.count(&shown).await, 1, "capacities({most}) shows {seen}");
     }
-    // `depths` counts at most ten times the bound in total, however many queues it is asked for.
+    // `depths` counts at most ten times the bound in total, regardless of the number of queues.
     let many = "select count(*) from queue.depths(array_append(array_fill('other'::text, array[19]), 'default'), 4) d
       where d.queue = 'default' and d.waiting = 2 and d.partial or d.queue = 'other' and d.waiting = 0 and not d.partial";
     assert_eq!(db.count(many).await, 2);
@@ -141,7 +142,7 @@ async fn tickets_that_only_an_old_snapshot_shows_are_void() {
     db.finish().await;
 }
 
-/// A producer waits for the tickets of other transactions, never for its own.
+/// A transaction that waits for another transaction still counts: its uncommitted jobs use up the capacity.
 #[tokio::test]
 async fn uncommitted_jobs_count_while_their_transaction_waits_for_another() {
     let db = with_capacity(100).await;
@@ -161,8 +162,8 @@ async fn uncommitted_jobs_count_while_their_transaction_waits_for_another() {
     db.finish().await;
 }
 
-/// A producer waits for an uncommitted transaction that may free capacity. When that transaction ends, the producer rechecks both the free
-/// space and the configured capacity.
+/// A producer waits for an uncommitted transaction that may free capacity. When that transaction ends, the producer checks the free
+/// capacity again. The producer also checks whether the configured capacity has changed.
 #[tokio::test]
 async fn a_producer_that_waited_for_another_transaction_uses_its_outcome() {
     let db = with_capacity(100).await;
@@ -193,8 +194,8 @@ async fn a_producer_that_waited_for_another_transaction_uses_its_outcome() {
     db.finish().await;
 }
 
-/// While the counter row is locked, counts are written to separate rows. Otherwise a transaction with an older snapshot would miss the jobs
-/// counted since.
+/// While the row with the queue's counter is locked, counts are written to separate rows. A transaction with an older snapshot must not
+/// miss the jobs in these rows.
 #[tokio::test]
 async fn jobs_counted_beside_a_locked_row_count_under_an_old_snapshot() {
     let db = with_capacity(100).await;
@@ -257,7 +258,7 @@ async fn while_a_capacity_is_being_set_recoveries_continue_and_returning_jobs_ne
     let mut changing = operator.begin().await.unwrap();
     changing.execute("select queue.set_capacity('default', 2)").await.unwrap();
     on.run("set lock_timeout = '2s'").await;
-    on.run("select queue.meet_lane('default', 'do', 7::smallint, true)").await;
+    on.run("select queue.ensure_lane('default', 'do', 7::smallint, true)").await;
     changing.rollback().await.unwrap();
     db.finish().await;
 }
@@ -280,7 +281,7 @@ async fn a_capacity_does_not_wait_forever_for_a_lane_that_is_being_created() {
 async fn a_producer_that_creates_a_lane_does_not_deadlock_with_a_new_capacity() {
     let db = with_capacity(100).await;
     quick().enqueue(&db.pool).await.unwrap();
-    // Without tickets, the transaction counts the jobs and locks the counter row until it ends.
+    // Setting the capacity resets the counter. The next transaction therefore counts the jobs and locks the counter row until it ends.
     set(&db, Some(100)).await;
     let mut producer = db.pool.begin().await.unwrap();
     quick().enqueue(&mut producer).await.unwrap();

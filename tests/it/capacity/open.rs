@@ -1,4 +1,5 @@
-//! Tests producers with open transactions: their jobs count, no other producer waits for them, and a full queue rejects immediately.
+//! Tests producers with open transactions. Their jobs count, other producers do not wait for the transactions, and a full queue rejects
+//! immediately.
 
 use std::{
     sync::{
@@ -19,7 +20,7 @@ use tokio::{task::JoinSet, time::timeout};
 
 use super::{is_full, quick, waiting, with_capacity};
 
-/// Uncommitted jobs count. A producer does not wait if its jobs fit in addition to the uncommitted ones, far from the capacity or near it.
+/// Uncommitted jobs count. A producer does not wait if its jobs fit beside the uncommitted jobs, even near the capacity.
 #[tokio::test]
 async fn producers_do_not_wait_for_each_other_and_their_uncommitted_jobs_count() {
     let db = with_capacity(100).await;
@@ -32,8 +33,8 @@ async fn producers_do_not_wait_for_each_other_and_their_uncommitted_jobs_count()
     let mut near = db.pool.begin().await.unwrap();
     near.execute("set local lock_timeout = '2s'").await.unwrap();
     assert_eq!(Do::enqueue_all((0..90).map(|_| quick()), &mut near).await.unwrap(), 90);
-    // There are 1 committed job and 92 uncommitted ones. Seven more fit. An eighth is rejected, because the outcome of the open
-    // transactions is unknown.
+    // At this point, 1 job is committed and 92 jobs are uncommitted, so seven more jobs fit. An eighth job is rejected, because the open
+    // transactions may commit.
     for tx in [&mut first, &mut second] {
         assert_eq!(Do::enqueue_all((0..3).map(|_| quick()), &mut *tx).await.unwrap(), 3);
     }
@@ -49,7 +50,8 @@ async fn producers_do_not_wait_for_each_other_and_their_uncommitted_jobs_count()
     db.finish().await;
 }
 
-/// No producer waits for another, so there are no deadlocks: with two queues in either order, jobs with keys, bulk enqueues, or savepoints.
+/// Producers do not wait for each other, so there are no deadlocks. The transactions use two queues in either order, jobs with keys, bulk
+/// enqueues, or savepoints.
 #[tokio::test]
 #[ignore = "deep"]
 async fn of_forty_producers_with_mixed_transactions_near_their_capacities_none_is_a_deadlock() {
@@ -76,7 +78,7 @@ async fn of_forty_producers_with_mixed_transactions_near_their_capacities_none_i
                     Err(Error::AtCapacity { .. }) => {
                         refused.fetch_add(1, Ordering::SeqCst);
                         tx.rollback().await.unwrap();
-                        // The claims that free capacity need CPU time as well.
+                        // Leaves CPU time for the claims, which free capacity.
                         tokio::time::sleep(Duration::from_millis(2)).await;
                     }
                     Err(error) => panic!("{error:?}"),
@@ -95,7 +97,7 @@ async fn of_forty_producers_with_mixed_transactions_near_their_capacities_none_i
         assert!(waiting <= 100, "{waiting} waited at the same time");
         on.run("select queue.unblock(0, 1000)").await;
         if waiting < 90 {
-            // If claims outpaced the enqueues, the queues would never come near their capacities.
+            // Claims nothing until a queue is nearly full. Otherwise the claims could outpace the enqueues.
             continue;
         }
         let lease = claim(&mut on, worker, 10).await.unwrap();
@@ -107,7 +109,7 @@ async fn of_forty_producers_with_mixed_transactions_near_their_capacities_none_i
     assert!(committed >= taken, "{committed} entered and {taken} were taken");
     on.run("select pg_stat_force_next_flush()").await;
     assert_eq!(db.count("select deadlocks from pg_stat_database where datname = current_database()").await, 0);
-    // Finished jobs no longer count, regardless of their outcome. Each queue accepts as many jobs as it has free capacity.
+    // Finished and rolled back jobs do not count. Each queue therefore accepts jobs until 100 jobs are waiting.
     for queue in ["default", "other"] {
         let mut more = 0;
         while quick().enqueue(&mut on).queue(queue).unless_at_capacity().await.unwrap().is_some() {
@@ -119,7 +121,7 @@ async fn of_forty_producers_with_mixed_transactions_near_their_capacities_none_i
     db.finish().await;
 }
 
-/// Runs one of several kinds of transactions. Returns the number of jobs it enqueued.
+/// Runs one of several kinds of transactions. Returns the number of enqueued jobs.
 async fn mix(tx: &mut PgConnection, kind: usize) -> Result<usize, Error> {
     let (one, other) = if kind.is_multiple_of(2) { ("default", "other") } else { ("other", "default") };
     match kind % 6 {
@@ -216,7 +218,7 @@ async fn a_transaction_that_enqueues_in_two_stores_is_counted_in_each_by_itself(
     db.finish().await;
 }
 
-/// A rollback to a savepoint also restores the transaction's count. The count grows with each job, for any number of jobs.
+/// A transaction counts each of its jobs, for any number of jobs. A rollback to a savepoint also restores this count.
 #[tokio::test]
 async fn a_transaction_that_enqueues_many_jobs_one_by_one_holds_few_locks_and_is_counted() {
     let db = with_capacity(2000).await;

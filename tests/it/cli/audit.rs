@@ -65,10 +65,10 @@ async fn an_operation_under_strict_isolation_is_audited_beside_concurrent_entrie
     sqlx::query(old).execute(&db.pool).await.unwrap();
     let mut strict = db.pool.begin_with("begin isolation level repeatable read").await.unwrap();
     let note = |what: &str| operate::Note { actor: "ada".into(), act: "cancelled".into(), what: what.into() };
-    // The serializable transaction reads the old entries before another transaction deletes them.
+    // The REPEATABLE READ transaction takes its snapshot before another transaction deletes the old entries.
     assert_eq!(sqlx::query_scalar::<_, i64>("select count(*) from queue.audit").fetch_one(&mut *strict).await.unwrap(), 10_050);
-    operate::note_act(&db.pool, Store::default(), &note("first"), 0).await.unwrap();
-    operate::note_act(&mut *strict, Store::default(), &note("second"), 0).await.unwrap();
+    operate::record_operation(&db.pool, Store::default(), &note("first"), 0).await.unwrap();
+    operate::record_operation(&mut *strict, Store::default(), &note("second"), 0).await.unwrap();
     strict.commit().await.unwrap();
     let noted = operate::audit(&db.pool, Store::default(), None, 2).await.unwrap();
     assert_eq!(noted.iter().map(|note| note.what.as_str()).collect::<Vec<_>>(), ["second", "first"]);

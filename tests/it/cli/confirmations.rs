@@ -93,7 +93,7 @@ async fn a_queue_that_does_not_exist_is_reported() {
         &["cancel", "--all", "--queue", "mial", "--yes"][..],
         &["requeue", "--all", "--queue", "mial", "--dry-run"],
         &["list", "--queue", "mial"],
-        // The setting is applied anyway, because jobs of this queue may follow.
+        // The capacity is set despite the warning, because jobs may be enqueued into this queue later.
         &["capacity", "mial", "7"],
     ] {
         let output = on(&db, arguments);

@@ -58,7 +58,7 @@ async fn ten_thousand_dead_letters_are_exported_each_once_with_their_errors() {
     let db = TestDb::new().await;
     let fill = "with j as (
          insert into queue.job (id, lane, max_attempts, payload)
-         select queue.next_id(), queue.meet_lane('default', 'do', 100::smallint, false), 3, '{\"secret\":true}' from generate_series(1, 10000) returning id, lane),
+         select queue.next_id(), queue.ensure_lane('default', 'do', 100::smallint, false), 3, '{\"secret\":true}' from generate_series(1, 10000) returning id, lane),
        d as (insert into queue.dead (id, died_at, lane, attempts, crashes, error) select id, now(), lane, 2, 0, 'late' from j)
        insert into queue.failure (id, attempt, at, ran_ms, error) select id, n, now(), 1, 'late ' || n || e'\\n\\u001b[31m' from j, generate_series(1, 2) n";
     sqlx::query(fill).execute(&db.pool).await.unwrap();
@@ -178,7 +178,7 @@ async fn a_wait_names_the_awaited_workers_and_a_signal_ends_the_wait_but_not_the
     let why = text(&ended.stderr);
     assert!(ended.status.code() == Some(1) && why.matches("deaf (far:7)").count() >= 2 && why.contains("it stays paused"), "{why}");
     assert_eq!(db.count("select count(*) from queue.paused").await, 1);
-    // When another operator resumes, `pause --wait` must end, because it would wait forever.
+    // `pause --wait` must end when another operator resumes. Otherwise the command would wait forever.
     let child = waits(&["pause", "--all", "--wait"]);
     eventually("it is paused again", async || db.count("select max(id) from queue.paused").await == 2).await;
     sqlx::query("select queue.resume('*')").execute(&db.pool).await.unwrap();

@@ -31,7 +31,7 @@ mod stores;
 /// the [`Fixture`].
 type Row = (&'static str, i32, &'static str);
 
-/// All tables, for checks that apply to every row.
+/// All tables of test cases.
 const TABLES: [&[Row]; 17] = [
     operations::ROWS,
     changes::ROWS,
@@ -107,7 +107,7 @@ impl Fixture {
         command(CLI, &arguments).env("DATABASE_URL", url).output().unwrap()
     }
 
-    /// Runs the rows one after the other, and reports all rows with an unexpected result.
+    /// Runs the rows one after the other and reports all rows with an unexpected result.
     fn play(&self, url: &str, rows: &[Row]) {
         let wrong: Vec<String> = rows.iter().filter_map(|row| self.fault(url, row)).collect();
         assert!(wrong.is_empty(), "{} of {} answers are other ones:\n{}", wrong.len(), rows.len(), wrong.join("\n"));
@@ -116,12 +116,12 @@ impl Fixture {
     fn fault(&self, url: &str, (line, code, expected): &Row) -> Option<String> {
         let output = self.answer(url, line);
         let (out, err) = (text(&output.stdout), text(&output.stderr));
-        // Errors are printed on stderr, except by `why` and `doctor`, which print them as their result. An operation on several jobs may
-        // succeed for some of them.
+        // Errors are printed on stderr, except by `why` and `doctor`, which print them as their result. A command with exit code 3 may also
+        // print to stdout, because an operation on several jobs may succeed for some of them.
         let is_answer = *code == 0 || ["why", "doctor", "stores why"].iter().any(|command| line.starts_with(command));
         let printed = if is_answer { format!("{out}{err}") } else { err.to_owned() };
         let has_words = expected.split(" | ").all(|words| printed.contains(&self.fill_in(words)));
-        // Messages must not contain a bare command name, clap's suggestion to use `--`, or a panic.
+        // Messages must not contain the default binary name, clap's suggestion to use `--`, or a panic message.
         let is_foreign = printed.contains("queue-worker ")
             || printed.contains("use '-- -")
             || printed.contains("panicked")

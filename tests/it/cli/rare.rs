@@ -1,5 +1,5 @@
-//! Tests `list` with a rare match. On a terminal it shows how far it has searched, and continues until a match or Ctrl-C. Otherwise the
-//! search is bounded.
+//! Tests `list` with a rare match. On a terminal, the command shows how far it has searched and continues until a match or Ctrl-C.
+//! Otherwise the search is bounded.
 
 use std::process::Command;
 
@@ -12,7 +12,7 @@ use crate::operate::rare::FILL;
 
 const TERMINAL: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/it/top/terminal.py");
 
-/// Runs the command in a terminal with these steps. Returns the exit code and the screen contents.
+/// Runs the command in a terminal and performs `steps`, such as pressing a key. Returns the exit code and the screen contents.
 async fn at_terminal(db: &TestDb, steps: Value, arguments: &'static [&'static str]) -> (i64, String) {
     let mut command = Command::new("python3");
     command.arg(TERMINAL).arg(steps.to_string()).arg(CLI).args(arguments).env("DATABASE_URL", &db.url);

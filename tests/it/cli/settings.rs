@@ -1,4 +1,4 @@
-//! Tests settings from every source, and state that is built from the pool.
+//! Tests settings from every source (file, environment, arguments), and handler state that is built from the pool.
 
 use std::process::Stdio;
 

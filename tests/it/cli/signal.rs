@@ -1,4 +1,4 @@
-//! Tests signals on the command line: they are sent, shown, recorded in the audit log, and rejected if no job could receive them.
+//! Tests signals on the command line. Signals are sent, shown, recorded in the audit log, and rejected if no job could receive them.
 
 use std::io::Write as _;
 
@@ -29,7 +29,7 @@ async fn a_signal_is_sent_by_the_command_line_and_seen_until_it_is_received() {
     assert!(why.contains(&format!("`test-cli signal {id} paid`")) && why.contains("it waits for the signal `paid` since"), "{why}");
     let (_, shown, _) = run(&db, &["show", &id]);
     assert!(shown.contains(", paid: attempt 1, waits for a signal until") && !shown.contains("sleeps"), "{shown}");
-    // The payload comes from an argument, a file or stdin. The last signal is one that no job is waiting for.
+    // The payload comes from an argument, a file or stdin. No job is waiting for the last signal.
     let file = std::env::temp_dir().join(format!("payload-{id}.json"));
     std::fs::write(&file, "\n\"by file\"\n").unwrap();
     let of_file = format!("@{}", file.display());

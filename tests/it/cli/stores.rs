@@ -1,4 +1,4 @@
-//! Tests the commands for many stores. Two stores are healthy, one was dropped, and the database of another is unreachable.
+//! Tests the commands for many stores. Two stores are healthy, and the others are faulty.
 
 use std::process::{Command, Output, Stdio};
 
@@ -46,7 +46,7 @@ fn json_of(db: &TestDb, arguments: &[&str]) -> Value {
     document
 }
 
-/// Opens the stores as a program does.
+/// Opens the stores through the Rust API, as an application does.
 fn open_stores(db: &TestDb) -> Stores {
     Stores::new(&db.pool, Store::new("homes").unwrap()).rule(Rule::Explicit).database("main", &db.pool).unwrap()
 }
@@ -150,7 +150,7 @@ async fn a_list_of_all_stores_has_no_gaps_and_no_doubles_from_page_to_page() {
     let members = create_two(&db).await;
     let mut all = Vec::new();
     for nth in 0..20 {
-        // One of the two stores has most of the jobs.
+        // One of the two stores gets four fifths of the jobs.
         all.push(enqueue(&members[usize::from(nth % 5 == 0)], Act::Hang).await);
     }
     // Ids are built from the clock and a sequence, so two stores may have equal ids.

@@ -36,7 +36,7 @@ impl RunningTail {
         eventually(&format!("it prints {words:?}"), async || self.has(words)).await;
     }
 
-    /// Returns the output after the process has ended, by the signal if there is one.
+    /// Sends the signal (if any) and waits until the process has ended. Returns the output.
     async fn ends(mut self, signal: Option<&str>) -> Vec<String> {
         if let Some(signal) = signal {
             let sent = Command::new("kill").args([signal, &self.process.id().to_string()]).status().unwrap();

@@ -1,11 +1,11 @@
-//! Tests operations on rows that another transaction has locked: the operation reports or skips the rows, and does not wait for the open
+//! Tests operations on rows that another transaction has locked: the operation reports or skips the rows and does not wait for the open
 //! transaction.
 
 use std::{future::IntoFuture as _, time::Duration};
 
 use queue_core::{
     Error, Job as _, JobState, KeyPolicy, Store,
-    operate::{Act as Control, Acted, Filter, Swept, act_all},
+    operate::{Act as Control, BulkOutcome, Filter, OperationOutcome, act_all},
 };
 use sqlx::{Connection as _, Executor as _};
 use tests::{
@@ -29,7 +29,7 @@ async fn a_job_that_an_open_transaction_has_locked_is_reported_as_locked() {
     let refusal = sqlx::query("select queue.cancel($1)").bind(job).execute(&db.pool).await.unwrap_err();
     assert!(refusal.to_string().contains("another transaction has it locked"), "{refusal}");
     tx.rollback().await.unwrap();
-    assert_eq!(act(&mut connect(&db).await, job, Control::Cancel).await.unwrap(), Acted::Done);
+    assert_eq!(act(&mut connect(&db).await, job, Control::Cancel).await.unwrap(), OperationOutcome::Done);
     db.finish().await;
 }
 
@@ -64,7 +64,7 @@ async fn no_operation_waits_forever_for_an_open_transaction() {
         assert!(matches!(error, Error::Locked { job: named, .. } if named == job), "{error}");
         let all = act_all(&mut operator, Store::default(), &Filter::default(), what).into_future();
         let all = tokio::time::timeout(Duration::from_secs(10), all).await.unwrap_or_else(|_| panic!("{what:?} of all waits"));
-        assert_eq!(all.unwrap(), Swept::default(), "locked jobs are skipped");
+        assert_eq!(all.unwrap(), BulkOutcome::default(), "locked jobs are skipped");
         tx.rollback().await.unwrap();
         act(&mut operator, job, what).await.unwrap();
         db.pool.execute("select queue.unblock(0, 10)").await.unwrap();

@@ -1,5 +1,5 @@
-//! Tests changes of schedules: they are recreated, paused, resumed, skipped and deleted, also concurrently. Also tests changes that are
-//! rejected.
+//! Tests changes of schedules: recreating, pausing, resuming and deleting a schedule, and skipping a tick. Covers concurrent and rejected
+//! changes.
 
 use sqlx::{Connection as _, PgConnection, error::DatabaseError};
 use tests::{TestDb, eventually, protocol::register, timetable};
@@ -46,13 +46,13 @@ async fn of_two_concurrent_changes_of_a_schedule_the_second_wins() {
     timetable::put(&mut other, 60).await.unwrap();
     let mut first = one.begin().await.unwrap();
     timetable::put(&mut first, 7).await.unwrap();
-    // The second session waits, because it does not see the first session's uncommitted schedule.
+    // The second session waits for the first session, whose schedule of the same name is uncommitted.
     let second = tokio::spawn(async move { timetable::put(&mut other, 60).await.map(|()| other) });
     eventually("it waits", async || db.count(waits).await == 1).await;
     first.commit().await.unwrap();
     let mut other = second.await.unwrap().unwrap();
     assert_eq!(db.count(grace).await, 1);
-    // The second session now waits for the deletion by the first one.
+    // The second session now waits for the deletion by the first session.
     let mut first = one.begin().await.unwrap();
     assert!(timetable::unschedule(&mut first).await.unwrap());
     let second = tokio::spawn(async move { timetable::put(&mut other, 60).await });
@@ -144,7 +144,7 @@ async fn a_pause_begins_once_and_after_its_end_can_begin_again() {
     db.finish().await;
 }
 
-/// Counts the matching rows of a schedule declared by workers.
+/// Returns 1 if the schedule that workers have declared matches the condition `what`, otherwise 0.
 async fn declared(db: &TestDb, what: &str) -> i64 {
     let count = format!("select count(*) from queue.schedule where name = 'told' and {what}");
     sqlx::query_scalar(sqlx::AssertSqlSafe(count)).fetch_one(&db.pool).await.unwrap()
@@ -180,7 +180,7 @@ async fn a_schedule_is_withdrawn_once_and_restored_once() {
     assert_eq!(timetable::elect(&mut on).await.unwrap(), [], "once");
     assert_eq!(declared(&db, "withdrawn_at < now() - interval '1 minute'").await, 1);
 
-    // A schedule that is declared again fires its ticks again.
+    // A withdrawn schedule is in force again once a worker declares it again.
     run(&mut on, "update queue.declaration set last_seen = now() - interval '30 minutes'").await;
     let worker = register(&mut on).await.unwrap();
     timetable::declare(&mut on, worker, 60).await.unwrap();

@@ -16,7 +16,7 @@ use super::{STORE, check_each_second, each_second};
 const WORKER: &str = env!("CARGO_BIN_EXE_test-worker");
 const SCHEDULES: usize = 20;
 
-/// Starts a worker with a wrong clock, and checks in its log that the clock is wrong.
+/// Starts a worker with a wrong clock and checks in its log that the clock is wrong.
 async fn worker(url: &str, clock: &Clock, wrong: i64) -> WorkerProcess {
     let began = Instant::now();
     let by = clock.environment();
@@ -84,7 +84,7 @@ async fn a_server_whose_clock_steps_by_90_seconds_both_ways_misses_and_doubles_n
     workers.push(worker(&url, &wrong[0].1, -90).await);
     caught_up(&database, began + Duration::from_secs(95)).await;
 
-    // The clock reaches the times of 90 ticks again. Schedules resumed meanwhile are planned from the current time.
+    // After this step back, the clock passes the times of 90 ticks again. Resumed schedules are planned from the current time.
     clock.set(0).unwrap();
     assert_eq!(server_is_off(&database).await, 0);
     let last = last_tick(&database).await;
@@ -92,8 +92,8 @@ async fn a_server_whose_clock_steps_by_90_seconds_both_ways_misses_and_doubles_n
     for name in &resumed {
         schedule::pause(&database.pool, STORE(), name).await.unwrap();
     }
-    // A worker that was about to fire a tick when the clock stepped finds a changed schedule if the schedule was resumed. The other
-    // schedules may fire that tick once.
+    // A worker may be about to fire a tick when the clock steps back. If the schedule was resumed, the worker finds that the schedule has
+    // changed and does not fire the tick. Other schedules may fire that tick once.
     let of_resumed = format!("select count(*) from queue.fire where name in ('{}')", resumed.join("','"));
     let fired = count(&database, &of_resumed).await;
     for name in &resumed {

@@ -9,7 +9,7 @@ use super::{STORE, check_each_second, each_second};
 
 const SCHEDULES: usize = 10;
 
-/// Run on an idle machine: `cargo test -p tests --test it cron::late -- --ignored --nocapture`.
+/// Manual test for an idle machine: `cargo test -p tests --test it cron::late -- --ignored --nocapture`.
 #[tokio::test]
 #[ignore = "by hand: measures for two minutes, and wants a machine for itself"]
 async fn of_ten_schedules_of_a_second_99_of_100_ticks_are_at_most_50_ms_late() {
@@ -26,7 +26,7 @@ async fn of_ten_schedules_of_a_second_99_of_100_ticks_are_at_most_50_ms_late() {
     }
     let ended = "select count(*) from queue.jobs where state <> 'completed'";
     within(patience, "their jobs have ended", async || db.count(ended).await == 0).await;
-    // The first tick is not measured, because its second has passed when the schedule is created.
+    // The first ticks are not measured, because their time has passed when the schedules are created.
     let late = async |of: &str, moment: &str| {
         let all = format!(
             "select extract(epoch from {moment} - f.tick)::float8 * 1000 from queue.fire f join effect e on e.job = f.job

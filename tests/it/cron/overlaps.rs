@@ -1,4 +1,4 @@
-//! Tests which jobs a tick overlaps with: unfinished jobs of its own schedule, from earlier ticks and from manual runs.
+//! Tests ticks that overlap with unfinished jobs of the same schedule. These jobs come from earlier ticks or from manual runs.
 
 use queue_core::{
     JobId, JobRef, JobState,
@@ -61,7 +61,7 @@ async fn jobs_of_a_later_release_do_not_overlap() {
             .await
             .unwrap();
     assert_eq!(overlaps, (false, true));
-    // Delete the recorded ticks: the invariant would report that the recorded job is not the one that the tick created.
+    // Delete the recorded ticks. Their jobs were not created by a tick, which the final check of the store would report.
     sqlx::query("delete from queue.fire").execute(&mut *on).await.unwrap();
     drop(on);
     db.finish().await;

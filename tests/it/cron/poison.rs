@@ -1,4 +1,5 @@
-//! Tests schedules that fail repeatedly or that another session has locked: the other schedules fire in time, and the failure ends visibly.
+//! Tests schedules that fail repeatedly or that another session has locked. Other schedules fire in time, and each failed tick is recorded
+//! with its error.
 
 use std::time::{Duration, Instant};
 
@@ -40,7 +41,7 @@ async fn schedules_fire_in_time_beside_twenty_whose_jobs_cannot_be_enqueued() {
     for place in 0..5 {
         check_each_second(&db.pool, &format!("good{place}")).await;
     }
-    // The first ticks are not measured, because they have passed when they are planned.
+    // The first ticks are not measured, because their time has passed when they are planned.
     let late = "select extract(epoch from fired_at - tick)::float8 * 1000 from queue.fire
       where name like 'good%' and tick > (select min(tick) + interval '2 s' from queue.fire) order by 1";
     let late: Vec<f64> = sqlx::query_scalar(late).fetch_all(&db.pool).await.unwrap();
@@ -51,8 +52,8 @@ async fn schedules_fire_in_time_beside_twenty_whose_jobs_cannot_be_enqueued() {
     db.finish().await;
 }
 
-/// The statement of one tick is cancelled as by another session, and the statement of a second tick does not end by itself. The writes of
-/// both ticks are rolled back.
+/// The statement of one tick is cancelled, as if another session had cancelled it. The statement of a second tick never ends by itself. The
+/// writes of both ticks are rolled back.
 #[tokio::test]
 #[ignore = "deep"]
 async fn a_tick_whose_statement_is_cancelled_stops_no_other_and_ends_visibly() {
@@ -126,7 +127,7 @@ async fn hundreds_of_locked_schedules_delay_no_other() {
     let mut open = other.begin().await.unwrap();
     sqlx::query("select from queue.schedule where name like 'stuck%' for update").execute(&mut *open).await.unwrap();
     db.run_while(sleeper(&db), async {
-        // This schedule was planned after the existing ones, so it comes last.
+        // This schedule was planned after the existing schedules, so it comes last.
         eventually("it fires", async || fires(&db, "good").await.len() >= 4).await;
         assert_eq!(db.count("select count(*) from queue.fire where name <> 'good'").await, 0);
         open.rollback().await.unwrap();
@@ -141,7 +142,7 @@ async fn hundreds_of_locked_schedules_delay_no_other() {
 /// Row of a fired tick: index of the schedule, tick, outcome, job, and reason.
 type FireRow = (i64, Option<chrono::DateTime<chrono::Utc>>, String, Option<i64>, Option<String>);
 
-/// One statement fires all schedules. The work of a failing schedule is rolled back and reported.
+/// One statement fires all schedules. The writes for a failing schedule are rolled back, and its failure is reported.
 #[tokio::test]
 async fn what_fails_in_a_statement_for_several_schedules_is_rolled_back_alone() {
     let db = TestDb::new().await;

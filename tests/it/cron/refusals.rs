@@ -1,4 +1,5 @@
-//! Tests invalid schedules: they are rejected with a fix, or end visibly, and stop nothing else.
+//! Tests invalid schedules. An invalid schedule is rejected with a suggested fix or ends with a visible error. It does not stop other
+//! schedules.
 
 use std::time::Duration;
 

@@ -141,7 +141,7 @@ async fn a_schedule_that_no_living_worker_declares_is_withdrawn_and_returns_unch
     db.finish().await;
 }
 
-/// Two elections run concurrently, and one of them has seen a release that the other has not.
+/// Two elections run concurrently. One of them has seen the declaration of a release that the other has not seen.
 #[tokio::test]
 async fn an_election_that_knew_less_does_not_undo_one_that_was_first() {
     let db = TestDb::new().await;
@@ -224,7 +224,7 @@ async fn a_schedule_of_a_newer_release_that_this_one_cannot_read_is_left_to_it()
     db.finish().await;
 }
 
-/// Declarations of a worker whose lease has expired no longer count, although its row still exists. Declarations of a living worker do.
+/// Declarations of a worker whose lease has expired no longer count, although its row still exists. Declarations of live workers count.
 #[tokio::test]
 async fn only_declarations_of_living_workers_are_elected_and_remembered() {
     let db = TestDb::new().await;

@@ -13,7 +13,7 @@ async fn due(db: &TestDb, name: &str) -> i64 {
     sqlx::query_scalar(made).bind(name).fetch_one(&db.pool).await.unwrap()
 }
 
-/// Fires the tick with the schedule's current values. Returns the outcomes.
+/// Fires the next tick of the schedule. Returns the outcomes.
 async fn fire(on: &mut PgConnection, name: &str, verb: &str) -> Vec<String> {
     let fire = "select f.outcome from queue.schedule s, queue.fire_ticks(s.name, s.definition, s.next_at, array[s.next_at], $2, now() + interval '1 h', null) f where s.name = $1";
     sqlx::query_scalar(fire).bind(name).bind(verb).fetch_all(on).await.unwrap()
@@ -119,7 +119,7 @@ async fn a_tick_is_skipped_or_missed_without_a_job() {
     let mut on = PgConnection::connect(&db.url).await.unwrap();
     for (name, verb, outcome) in [("a", "enqueue", "skipped"), ("b", "miss", "missed")] {
         due(&db, name).await;
-        // A worker may have read the schedule before it was told to skip the tick.
+        // A worker may have read the schedule before an operator skips the tick.
         sqlx::query("update queue.schedule set skip_at = next_at where name = 'a'").execute(&mut on).await.unwrap();
         assert_eq!(fire(&mut on, name, verb).await, [outcome]);
         assert_eq!(fires(&db, name).await[0].job, None);
@@ -213,7 +213,7 @@ async fn a_tick_waits_for_no_lock_forever_and_the_callers_lock_timeout_is_kept()
     db.finish().await;
 }
 
-/// Each of several ticks has its own outcome instead of repeating the previous one.
+/// Fires several ticks in one call. Each tick has its own outcome and does not repeat the outcome of the tick before it.
 #[tokio::test]
 async fn each_of_several_ticks_has_its_own_job_and_reason() {
     let db = TestDb::new().await;
@@ -221,7 +221,7 @@ async fn each_of_several_ticks_has_its_own_job_and_reason() {
     let mut on = PgConnection::connect(&db.url).await.unwrap();
     let due = "update queue.schedule set next_at = date_trunc('second', now()), skip_at = date_trunc('second', now()) + interval '1 s'";
     sqlx::query(due).execute(&mut on).await.unwrap();
-    // A job cannot be scheduled beyond the range of timestamps.
+    // The tick in the year 9999 fails, because with the jitter its job would be due after the supported range of times.
     let fire = "select f.outcome, f.job is not null, f.why is not null
       from queue.schedule s, queue.fire_ticks(s.name, s.definition, s.next_at, array[s.next_at, s.skip_at, '9999-12-31 23:59:59+00', s.skip_at + interval '1 s'],
         'enqueue', null, null) f";

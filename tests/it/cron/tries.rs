@@ -1,5 +1,5 @@
-//! Tests retries of a tick whose job cannot be enqueued now. The retries end one grace period after the first attempt, however late the
-//! first attempt is.
+//! Tests retries of a tick whose job cannot be enqueued now. The retries end one grace period after the first attempt, even if the first
+//! attempt was late.
 
 use queue_core::schedule;
 use sqlx::{AssertSqlSafe, Connection as _, PgConnection};
@@ -26,7 +26,7 @@ async fn count_schedules(db: &TestDb, what: &str) -> i64 {
     db.count(&format!("select count(*) from queue.schedule where {what}")).await
 }
 
-/// Moves the first attempt to fire this far into the past.
+/// Moves the first attempt to fire into the past by the duration `ago`.
 async fn date_first_try(db: &TestDb, ago: &str) {
     let moved = format!("update queue.schedule set tried_at = now() - interval '{ago}' where tried_at is not null");
     assert_eq!(sqlx::query(AssertSqlSafe(moved)).execute(&db.pool).await.unwrap().rows_affected(), 1);
@@ -68,7 +68,8 @@ async fn a_late_tick_is_tried_until_a_grace_after_its_first_try_and_then_it_has_
     db.finish().await;
 }
 
-/// If the server or all workers were unavailable, the tick still gets its grace. A tick that is tried only once an hour ends as well.
+/// Time without attempts counts only in part, so a tick still gets its grace period after an outage of the server or of all workers. A tick
+/// that is tried only once an hour ends as well.
 #[tokio::test]
 async fn of_time_without_tries_a_tenth_of_the_grace_counts_and_a_rest_counts_whole() {
     let db = TestDb::new().await;
@@ -161,7 +162,7 @@ async fn a_resumed_or_recreated_schedule_starts_with_a_first_try() {
     db.finish().await;
 }
 
-/// Whatever prevents the failure from being recorded, the other schedule of the statement fires.
+/// The other schedule in the same statement fires, even if the failure cannot be recorded.
 #[tokio::test]
 async fn a_first_try_that_cannot_be_recorded_stops_no_other() {
     let db = TestDb::new().await;

@@ -1,5 +1,5 @@
-//! Tests the JSON API as a client does that knows only the OpenAPI document: calls every operation, and checks every response against the
-//! document.
+//! Tests the JSON API with a client that knows only the OpenAPI document. The client calls every operation and checks every response
+//! against the document.
 
 use std::collections::BTreeMap;
 
@@ -170,7 +170,7 @@ async fn the_document_alone_suffices_to_call_every_operation() {
             );
             checked += 1;
         } else {
-            // Each operation requires a body, and rejects a body of the wrong type.
+            // Each operation requires a body and rejects a body of the wrong type.
             let answer = served.client.post(&path, &json!([1])).await;
             let expected = if operation.body.is_some() { vec![400] } else { vec![200, 404] };
             assert!(expected.contains(&answer.status), "{path}: {} {}", answer.status, answer.text());

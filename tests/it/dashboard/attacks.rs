@@ -343,7 +343,7 @@ async fn silent_clients_do_not_block_others_and_disconnected_ones_leave_no_trans
         silent.push(tokio::net::TcpStream::connect(served.client.address).await.unwrap());
     }
     assert_eq!(served.client.get("/").await.status, 200);
-    // The client disconnects before the response, and the transaction ends nevertheless.
+    // The clients disconnect before they receive a response. The transactions must end nevertheless.
     for stream in &mut silent {
         tokio::io::AsyncWriteExt::write_all(stream, format!("GET / HTTP/1.1\r\nHost: {}\r\n\r\n", served.client.address).as_bytes())
             .await

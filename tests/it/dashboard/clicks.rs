@@ -16,7 +16,7 @@ fn on(served: &Served, path: &str) -> String {
     format!("http://{}{path}", served.client.address)
 }
 
-/// Creates a store that has something to show on every page. Returns three of its jobs.
+/// Creates a store with data for every page. Returns three of its jobs.
 async fn furnished(db: &TestDb) -> [JobId; 3] {
     let store = Store::default();
     let jobs = some_jobs(db).await;
@@ -58,7 +58,7 @@ async fn every_page_renders_on_small_and_large_screens_in_both_themes() {
     }
     let axe = axe.ok();
     let open = Served::new(&db).await;
-    operate::note_act(
+    operate::record_operation(
         &db.pool,
         Store::default(),
         &operate::Note { actor: "ada".into(), act: "requeued".into(), what: "jobs of queue:mail".into() },

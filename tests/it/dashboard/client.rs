@@ -1,4 +1,4 @@
-//! Minimal HTTP client that can send requests which no browser and no library would send.
+//! Minimal HTTP client. It can also send requests that no browser or library would send.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -35,7 +35,7 @@ impl Client {
         Self { from: Some(ip), ..*self }
     }
 
-    /// Sends the request verbatim, and reads until the end of the response.
+    /// Sends the request verbatim and reads until the end of the response.
     pub(super) async fn raw(&self, request: &[u8]) -> Answer {
         let socket = TcpSocket::new_v4().unwrap();
         if let Some(ip) = self.from {

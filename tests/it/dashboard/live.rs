@@ -77,7 +77,7 @@ async fn streams_send_updates_and_their_number_is_limited() {
 #[ignore = "deep"]
 async fn all_streams_share_one_query_and_no_stream_means_none() {
     let db = TestDb::new().await;
-    // Statements of other sessions do not count, because each session has its own statistics.
+    // Statements of other tests do not count, because each test has its own database.
     let served = Served::new(&db).await;
     let transactions = "select xact_commit + xact_rollback from pg_stat_database where datname = current_database()";
     let mut viewers = Vec::new();

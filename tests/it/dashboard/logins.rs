@@ -81,7 +81,7 @@ async fn wrong_tokens_from_one_address_do_not_block_others_despite_forged_header
     db.finish().await;
 }
 
-/// Starts a nested dashboard at `place`, which is part of the path that the client requests.
+/// Starts a server whose router nests the dashboard at the path `place`. The paths of requests must include `place`.
 async fn nested(db: &TestDb, place: &str, options: Options) -> (Client, tokio::task::JoinHandle<()>) {
     let inside = service(db.pool.clone(), Store::default(), options).unwrap();
     let app = Router::new().nest_service(place, inside);
@@ -124,7 +124,7 @@ async fn a_request_that_names_its_host_as_the_authority_alone_is_answered_and_a_
     db.finish().await;
 }
 
-/// A proxy passes another host name, or the host name without its port.
+/// A proxy may pass a host name that differs from the browser's, or the host name without its port.
 #[tokio::test]
 async fn behind_a_proxy_a_browser_logs_in_and_a_rejected_request_names_the_setting() {
     let db = TestDb::new().await;

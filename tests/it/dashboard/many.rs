@@ -108,7 +108,7 @@ async fn an_operation_that_waits_for_a_locked_table_ends_and_frees_its_slot() {
     let mut holder = db.pool.acquire().await.unwrap();
     holder.execute("begin; lock table queue.scheduled in access exclusive mode").await.unwrap();
     let body = json!({ "act": "cancel", "filter": { "queue": "mail" }, "at_most": 61, "rate": 1 });
-    // The count reads the locked table as well, and times out.
+    // The count before the operation also reads the locked table and times out.
     assert_eq!(served.client.post("/api/v1/jobs/act", &body).await.status, 503);
     let all = operate::Filter::default();
     let error = operate::cancel_all(&db.pool, Store::default(), &all).await.unwrap_err();
@@ -159,7 +159,7 @@ async fn an_invalid_filter_does_not_match_all_jobs() {
         assert_eq!(answer.status, 400, "{path} {body}: {}", answer.text());
     }
     assert_eq!(db.count("select count(*) from queue.dead").await, 4);
-    // More jobs match by now, but only as many as were confirmed are changed.
+    // Four jobs match, but the operation changes only the two jobs that were confirmed.
     let all = operate::Filter { state: Some(queue_core::JobState::Dead), ..operate::Filter::default() };
     let swept = operate::discard_all(&db.pool, Store::default(), &all).at_most(2).await.unwrap();
     assert_eq!((swept.done, db.count("select count(*) from queue.dead").await), (2, 2));

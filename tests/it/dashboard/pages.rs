@@ -17,7 +17,7 @@ use tracing_subscriber::util::SubscriberInitExt as _;
 
 use super::{Served, client::Client, enqueue, some_jobs};
 
-/// Counts this thread's statements in the driver's log.
+/// Collects the driver's log of this thread, in which the executed statements are counted.
 #[derive(Clone, Default)]
 struct Statements(Arc<Mutex<String>>);
 

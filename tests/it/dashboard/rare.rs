@@ -1,4 +1,4 @@
-//! Tests a search for a rare match: the page appears immediately, shows how far back it has searched, and continues.
+//! Tests a search for a rare match. The page appears immediately, shows how far back the search has scanned, and continues the search.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Tests many stores behind one login: there is an overview of all stores. Each store has its dashboard under a path with the store's name.
+//! Tests many stores behind one login, with an overview of all stores. Each store has its dashboard under a path with the store's name.
 
 mod logins;
 
@@ -246,7 +246,7 @@ async fn any_number_of_viewed_stores_share_three_connections_per_database() {
     let db = TestDb::new().await;
     let options = db.pool.connect_options().as_ref().clone().application_name("looked-at");
     let pool = PgPoolOptions::new().max_connections(40).connect_with(options.clone()).await.unwrap();
-    // Another pool of the same database counts as the same database.
+    // Two pools of the same database share that database's limit of three connections.
     let another = PgPoolOptions::new().max_connections(40).connect_with(options).await.unwrap();
     let roster = Roster::default();
     for number in 0..8 {
@@ -255,7 +255,7 @@ async fn any_number_of_viewed_stores_share_three_connections_per_database() {
         roster.put(Member::new(&name, if number % 2 == 0 { &pool } else { &another }, Store::new(&name).unwrap()).unwrap());
     }
     let served = serve_stores(&roster, Options::default()).await;
-    // No query finishes for a while, so the maximum number of queries is running.
+    // The table locks keep all queries waiting, so that the maximum number of queries is running.
     let mut holder = db.pool.begin().await.unwrap();
     for number in 0..8 {
         let lock = format!("lock table s_{number}.job, s_{number}.ready, s_{number}.lane in access exclusive mode");

@@ -1,4 +1,4 @@
-//! Tests days that many jobs outlive, and days that cannot be created or dropped.
+//! Tests day partitions that many jobs outlive, and day partitions that cannot be created or dropped.
 
 use queue_core::{JobId, JobState};
 use sqlx::{AssertSqlSafe, Connection as _, PgConnection};
@@ -6,8 +6,8 @@ use tests::{TestDb, operate, protocol::register};
 
 use super::{DEAD, DONE_LATELY, DONE_LONG_AGO, READY, RUNNING, SCHEDULED, add_days, connect, days, drop_day, make_past_day, past_job};
 
-/// Drops a day as a worker does, with other bounds: `most` jobs may outlive the day, `days` days are retained, and `at_most` jobs may
-/// outlive the oldest retained day.
+/// Drops a day partition as a worker does, with these bounds: `most` jobs may outlive the day, `days` days are retained, and `at_most` jobs
+/// may outlive the oldest retained day.
 async fn drop_with(on: &mut PgConnection, most: i32, days: i32, at_most: i32) -> bool {
     let dropped = "select queue.drop_day('7 days', $1, $2, $3) is not null";
     sqlx::query_scalar(dropped).bind(most).bind(days).bind(at_most).fetch_one(on).await.unwrap()
@@ -25,7 +25,7 @@ async fn f71_a_day_that_many_jobs_outlive_is_not_touched_and_no_session_waits_fo
     let many = "with j as (
         insert into queue.job (id, lane, max_attempts, payload)
         select queue.id_at(((now() at time zone 'UTC')::date - 9 + time '12:00') at time zone 'UTC') + n,
-          queue.meet_lane('default', 'do', 100::smallint, false), 3, '{}'
+          queue.ensure_lane('default', 'do', 100::smallint, false), 3, '{}'
         from generate_series(1, 20000) n
         returning id, lane)
       insert into queue.scheduled (run_at, id, lane) select now() + interval '1 year', id, lane from j";
@@ -166,7 +166,7 @@ async fn a_day_that_cannot_be_dropped_stops_no_other() {
         make_past_day(&db.pool, days_ago).await;
     }
     let past = days(&db).await[..3].to_vec();
-    // A user's view depends on the first day, and the second day lacks a partition.
+    // A user's view depends on the `job` partition of the first day. The second day has no `failure` partition.
     let view = format!("create view public.report as select * from queue.{}", past[0]);
     sqlx::raw_sql(AssertSqlSafe(view)).execute(&mut on).await.unwrap();
     let part = format!("drop table queue.{}", past[1].replace("job_", "failure_"));

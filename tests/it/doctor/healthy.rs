@@ -48,7 +48,7 @@ async fn nothing_is_wrong_with_a_fresh_store_that_a_worker_serves() {
     let _ = stop.send(());
     worker.await.unwrap().unwrap();
 
-    // Each other role of the store runs the check without an error. Parts that the role may not see are notes.
+    // Every role of the store can run the check without an error. Notes name the parts that the role may not see.
     make(&db.pool, "create role web login; grant queue_producer to web").await;
     let kinds = |diagnosis: &queue_core::operate::Diagnosis| -> Vec<String> {
         diagnosis.findings.iter().map(|finding| finding.kind.to_string()).collect()
@@ -63,7 +63,7 @@ async fn nothing_is_wrong_with_a_fresh_store_that_a_worker_serves() {
     server.stop().unwrap();
 }
 
-/// A member of a role has the role's privileges only if it inherits them. Another grant would not help.
+/// A member of a role has the role's privileges only if the member inherits them. Granting the role again would not help.
 #[tokio::test]
 #[ignore = "deep"]
 async fn a_login_that_does_not_inherit_gets_the_fix() {

@@ -13,7 +13,7 @@ async fn a_quarantined_job_is_found_until_it_has_finished() {
     let db = TestDb::new().await;
     let job = Do { act: Act::Ok("done".into()) }.enqueue(&db.pool).await.unwrap().id();
     assert!(found_by(&db.pool, &Checkup::default(), FindingKind::Suspect).await.is_empty());
-    // Simulate a recovery of a job whose process ended twice.
+    // Simulate a job whose worker process has crashed twice while running the job.
     let suspect = "insert into queue.lane (lane, queue, job_type, priority, solo)
       select queue.lane_id(queue, job_type, priority, true), queue, job_type, priority, true from queue.lane;
       update queue.ready set crashes = 2, lane = (select lane from queue.lane where solo)";

@@ -1,4 +1,4 @@
-//! Tests findings about foreign objects on the search path, and about privileges of PUBLIC.
+//! Tests findings about objects on the search path that do not belong to the store, and about privileges of PUBLIC.
 
 use queue_core::operate::{Checkup, FindingKind};
 use tests::TestDb;

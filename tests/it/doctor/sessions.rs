@@ -8,7 +8,7 @@ use tests::{TestDb, eventually, server::TestServer};
 
 use super::{ask, connect, found_by, is_cured, is_gone, make, one, run};
 
-/// Returns thresholds under which every open transaction counts as long, and every snapshot as old.
+/// Returns thresholds that classify every open transaction as long, and every snapshot as old.
 fn impatient() -> Checkup {
     Checkup { transaction: Duration::ZERO, transactions: 50, ..Checkup::default() }
 }
@@ -63,7 +63,7 @@ async fn a_standby_and_a_slot_that_hold_rows_are_found() {
     run(&mut reader, "rollback").await;
     is_gone(&db.pool, &impatient(), FindingKind::StandbyFeedback).await;
 
-    // A replication slot has the same effect, even after its standby is stopped.
+    // A replication slot also prevents vacuum from cleaning up, even after its standby is stopped.
     run(&mut there, "alter system set primary_slot_name = 'forgotten'").await;
     run(&mut there, "select pg_reload_conf()").await;
     run(&mut reader, "begin isolation level repeatable read; select from queue.job").await;

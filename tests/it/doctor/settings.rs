@@ -113,7 +113,7 @@ async fn a_remote_connection_must_be_encrypted() {
     let server = TestServer::start_encrypted().await.unwrap();
     server.database("app").await.unwrap();
     let here = Checkup::default();
-    // To a check that trusts no other network, this machine is remote.
+    // This check trusts only another network, so it considers connections from this machine remote.
     let nowhere = Checkup { trusted_networks: vec!["10.0.0.0/8".to_owned()], ..Checkup::default() };
     let plain = pool_at(&server.url("app"));
     assert!(found_by(&plain, &here, FindingKind::NotEncrypted).await.is_empty());

@@ -1,4 +1,5 @@
-//! Tests findings about the store's tables: migrations, days, indexes, dead rows, sequences, audit entries and counts.
+//! Tests the doctor's findings about the store's tables: migrations, day partitions, indexes, dead rows, sequences, audit entries and
+//! counts.
 
 use queue_core::{
     Store,
@@ -112,7 +113,7 @@ async fn invalid_indexes_are_found_and_rebuilt() {
     make(&db.pool, "update pg_index set indisvalid = false where indexrelid = 'queue.scheduled_by_lane'::regclass").await;
     assert!(one(&db.pool, &Checkup::default(), FindingKind::InvalidIndex).await.says.contains("scheduled_by_lane"));
     is_cured(&db.url, &db.pool, &Checkup::default(), FindingKind::InvalidIndex).await;
-    // The fix drops the remains of a concurrent index build.
+    // The fix drops an index that a failed concurrent build has left behind.
     make(&db.pool, "create index ready_moved_ccnew on queue.ready (id)").await;
     make(&db.pool, "update pg_index set indisvalid = false where indexrelid = 'queue.ready_moved_ccnew'::regclass").await;
     assert!(one(&db.pool, &Checkup::default(), FindingKind::InvalidIndex).await.fix.starts_with("drop index"));

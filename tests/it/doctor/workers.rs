@@ -59,7 +59,7 @@ async fn silent_workers_with_jobs_late_heartbeats_and_workers_without_listeners_
     let silent = one(&db.pool, &checkup, FindingKind::SilentWorker).await;
     assert_eq!((&silent.facts["name"], &silent.facts["jobs"]), (&"gone".into(), &1.into()));
     make(&db.pool, "delete from queue.worker where name <> 'gone'").await;
-    // A living worker with a listener recovers the job.
+    // A live worker with a listener recovers the job.
     db.run_while(db.worker(), async {
         db.until(job, queue_core::JobState::Completed).await;
         for kind in [FindingKind::SilentWorker, FindingKind::LateHeartbeat, FindingKind::NoListener] {
@@ -94,7 +94,7 @@ async fn a_queue_at_its_capacity_and_a_limit_without_room_are_found() {
     db.finish().await;
 }
 
-/// Makes the matching ready jobs look as if they had been waiting for an hour, or reverts that.
+/// Makes the matching ready jobs look as if they had been waiting for an hour. Reverts this change if `they_do` is false.
 async fn wait_for_an_hour(db: &TestDb, which: &str, they_do: bool) {
     let place = if they_do { "queue.id_at(now() - interval '1 hour') + (r.id & 1023)" } else { "r.id" };
     make(&db.pool, &format!("update queue.ready r set seq = {place} where {which}")).await;

@@ -1,5 +1,5 @@
-//! Tests child jobs: a step name has one child, however the parent's attempts end. The child's end is reported once, whatever its cause,
-//! and a waiting parent holds no resources.
+//! Tests child jobs. Each step name has one child, regardless of how the parent's attempts end. The child's end is reported once,
+//! whatever its cause. A waiting parent holds no resources.
 
 mod inline;
 mod statements;

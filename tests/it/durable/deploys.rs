@@ -12,7 +12,8 @@ use tokio::{runtime::Runtime, sync::oneshot};
 
 use super::{db, journal};
 
-/// Durable job. In each third of a day it begins a step and is interrupted. It then completes the step and sleeps until the next third.
+/// Durable job. In each third of a day, one attempt journals the step `begun` and is then interrupted. The next attempt runs the step
+/// `done` and sleeps until the next third.
 #[job(name = "yearly", durable, max_attempts = 3, backoff = fixed("1ms"), output = u32)]
 #[derive(Serialize, Deserialize)]
 struct Yearly {
@@ -41,7 +42,7 @@ impl Handler for Yearly {
     }
 }
 
-/// Worker that shares only memory with the test process.
+/// Worker in the test process, with a separate runtime and pool.
 struct Process {
     runtime: Runtime,
     stop: oneshot::Sender<()>,
@@ -69,7 +70,7 @@ impl Process {
         self.runtime.shutdown_background();
     }
 
-    /// Simulates a kill: all tasks stop immediately, nothing more is written, and the lease ends.
+    /// Simulates a kill: all tasks stop immediately, nothing more is written, and the worker's lease expires.
     async fn die(self, db: &TestDb) {
         self.runtime.shutdown_background();
         db.run("update queue.worker set expires_at = now() - interval '1 second'").await;

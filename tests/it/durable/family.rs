@@ -44,7 +44,7 @@ impl Handler for Leaf {
 #[allow(clippy::struct_excessive_bools, reason = "each is set by the test that needs it")]
 pub(crate) struct Parent {
     pub(crate) by_map: bool,
-    /// Acts of the first leaves. They are followed by `count` leaves that complete.
+    /// Acts of the first leaves. `count` further leaves follow and complete.
     pub(crate) acts: Vec<Act>,
     pub(crate) count: u32,
     pub(crate) in_queue: Option<String>,
@@ -221,7 +221,7 @@ pub(super) async fn family(db: &TestDb) -> Vec<JobHandle<Leaf>> {
     db.all("select id from queue.jobs where job_type = 'child' order by id").await.into_iter().map(JobHandle::from_id).collect()
 }
 
-/// Waits until no end remains to be counted.
+/// Waits until the ends of all mapped leaves are counted.
 pub(super) async fn all_is_counted(db: &TestDb) {
     let left = "select (select count(*) from queue.gather_part) + (select count(*) from queue.gather_hint) + (select count(*) from queue.gather where need > 0)";
     db.until_count(left, 0).await;

@@ -3,7 +3,7 @@
 use std::time::Duration;
 use tests::Sql as _;
 
-use queue_core::{Job as _, Verdict, operate::Signalled, testing};
+use queue_core::{Job as _, Verdict, operate::SignalOutcome, testing};
 
 use super::{Part, Plan, db, plan, step};
 
@@ -66,7 +66,7 @@ async fn a_drain_receives_signals_of_its_transaction_and_passing_time_ends_waits
     let parts = || plan([Part::Votes("vote".into(), 2), Part::Within("paid".into(), 3_600_000)]);
     let (one, other) = (parts().enqueue(&mut tx).await.unwrap(), parts().enqueue(&mut tx).await.unwrap());
     for (job, text) in [(one, "first"), (other, "another's"), (one, "second")] {
-        assert_eq!(job.signal(&mut tx, "vote", text).await.unwrap(), Signalled::Sent);
+        assert_eq!(job.signal(&mut tx, "vote", text).await.unwrap(), SignalOutcome::Sent);
     }
     let drained = testing::drain(&mut tx).register::<Plan>().await.unwrap();
     assert_eq!(drained.attempts.iter().map(|attempt| attempt.waits_for()[0].as_str()).collect::<Vec<_>>(), ["paid", "vote"]);
@@ -76,7 +76,7 @@ async fn a_drain_receives_signals_of_its_transaction_and_passing_time_ends_waits
         parked.push(found.fetch_one(&mut *tx).await.unwrap());
     }
     assert_eq!(parked, [(one.id().0, true), (other.id().0, false)]);
-    assert_eq!(other.signal(&mut tx, "vote", "the last").await.unwrap(), Signalled::Sent);
+    assert_eq!(other.signal(&mut tx, "vote", "the last").await.unwrap(), SignalOutcome::Sent);
     let drained = testing::drain(&mut tx).register::<Plan>().await.unwrap();
     assert_eq!(drained.of(other.id()).map(|attempt| attempt.waits_for().len()).collect::<Vec<_>>(), [1], "it waits to be paid");
     let drained = testing::drain(&mut tx).register::<Plan>().advance(Duration::from_hours(2)).await.unwrap();

@@ -1,5 +1,5 @@
-//! Tests maps: each job is spawned once, however the parent's attempts end. Each job counts once, whatever ended it, and the parent is
-//! woken once all jobs have finished.
+//! Tests maps. Each job is spawned once, regardless of how the parent's attempts end. Each job counts once, regardless of its outcome.
+//! The parent is woken once all jobs have finished.
 
 mod inline;
 mod races;
@@ -31,7 +31,7 @@ async fn an_attempt_that_ends_between_chunks_goes_on_after_the_last() {
     db.run_while(parents(&db), async {
         db.until(parent.id(), JobState::Parked).await;
         assert_eq!(db.count("select max(attempt) from done_by").await, 2);
-        assert_eq!(db.count("select count(*) from queue.brood where chunk < 3").await, 3);
+        assert_eq!(db.count("select count(*) from queue.map_batch where chunk < 3").await, 3);
         let numbers = "select count(distinct payload ->> 'number') from queue.job where payload ? 'number'";
         let all = "select count(*) from queue.jobs where job_type = 'child'";
         assert_eq!((db.count(numbers).await, db.count(all).await), (2500, 2500));

@@ -1,4 +1,4 @@
-//! Tests the outcomes of plans, case by case.
+//! Tests the outcomes of durable jobs with different plans, case by case.
 
 use queue_core::{
     Job as _,
@@ -8,8 +8,7 @@ use tests::eventually;
 
 use super::{Part, Plan, db, done, journal, pairs, plan, step};
 
-/// Test case: name, parts, final state, effects with their attempt numbers, step names (unless there are too many), and the output or a
-/// part of the error.
+/// Test case: name, parts, final state, effects with their attempt numbers, optional step names, and the output or a part of the error.
 type Case = (&'static str, Vec<Part>, JobState, &'static [(&'static str, i64)], Option<&'static [&'static str]>, &'static [&'static str]);
 
 /// Runs all cases concurrently. Each job is sent two signals.
@@ -51,7 +50,8 @@ fn tx(name: &str) -> Part {
 #[tokio::test]
 async fn plans_have_their_expected_outcomes() {
     let vote = || Part::Votes("vote".into(), 1);
-    // Four attempts succeed although two are the maximum, because each attempt made progress.
+    // The job completes in its fourth attempt, although it may have only two attempts without progress. Each of its attempts makes
+    // progress.
     let again = vec![step("a"), fails("x"), step("b"), fails("y"), fails("z"), step("c")];
     let at_once = vec![Part::Many(300), fails("x")];
     let (long, longer) = (vec![Part::Receive("x".repeat(195))], vec![step(&"x".repeat(201))]);

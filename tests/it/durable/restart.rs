@@ -1,4 +1,4 @@
-//! Tests restarted jobs: the same job continues with another payload and an empty journal. A restart happens completely or not at all.
+//! Tests restarted jobs. The same job continues with another payload and an empty journal. A restart happens completely or not at all.
 
 mod kept;
 mod kit;

@@ -1,4 +1,4 @@
-//! Tests the code revision under which a job began: the first attempt that reads the revision stores it permanently.
+//! Tests the code revision under which a job began. The first attempt that reads the revision stores it permanently.
 
 use queue_core::{Durable, Handler, Job as _, JobId, JobResult, JobState, job, testing};
 use serde::{Deserialize, Serialize};

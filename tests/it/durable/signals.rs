@@ -1,4 +1,4 @@
-//! Tests signals: each is received once and in order, whenever it arrives. A job that is waiting for a signal holds no resources, and no
+//! Tests signals. Each signal is received once and in order, regardless of its arrival time. A waiting job holds no resources, and no
 //! wake-up is lost.
 
 mod crowd;
@@ -6,7 +6,7 @@ pub(super) mod races;
 mod statements;
 mod together;
 
-use queue_core::{Error, Job as _, JobHandle, JobId, JobRef, JobState, Store, operate, operate::Signalled};
+use queue_core::{Error, Job as _, JobHandle, JobId, JobRef, JobState, Store, operate, operate::SignalOutcome};
 use tests::{TestDb, eventually};
 
 use super::{Part, Plan, db, db_by_hand, done, journal, plan, run_to, step};
@@ -21,10 +21,10 @@ fn within(name: &str, ms: u64) -> Part {
 
 /// Sends a signal with a text as its payload.
 async fn send(db: &TestDb, job: JobHandle<Plan>, name: &str, text: &str) {
-    assert_eq!(job.signal(&db.pool, name, text).await.unwrap(), Signalled::Sent, "{name}");
+    assert_eq!(job.signal(&db.pool, name, text).await.unwrap(), SignalOutcome::Sent, "{name}");
 }
 
-/// Returns the names of the signals that were sent and not received.
+/// Returns the names of the signals that were sent but not received.
 async fn unreceived(db: &TestDb, job: JobId) -> Vec<String> {
     let signals = operate::signals(&db.pool, Store::default(), job).await.unwrap();
     signals.into_iter().map(|signal| signal.name).collect()
@@ -46,7 +46,7 @@ async fn a_job_that_waits_for_a_signal_holds_nothing_and_continues_with_it() {
     })
     .await;
     assert_eq!(db.output(job.id()).await, serde_json::json!(["before", "yes", "after"]));
-    // The third attempt found the received signal in the journal.
+    // The attempt after the failure found the received signal in the journal.
     assert_eq!(done(&db, job.id()).await, [("after".to_owned(), 2), ("before".to_owned(), 1)]);
     assert_eq!((journal(&db, job.id()).await.len(), unreceived(&db, job.id()).await), (4, vec!["other".to_owned()]));
     db.finish().await;
@@ -57,8 +57,8 @@ async fn signals_that_arrive_before_the_receive_are_received_in_order() {
     let db = db().await;
     let mut tx = db.pool.begin().await.unwrap();
     let job = plan([Part::Votes("vote".into(), 3)]).enqueue(&mut tx).await.unwrap();
-    assert_eq!(job.signal(&mut tx, "vote", "first").await.unwrap(), Signalled::Sent, "in the transaction that enqueues it");
-    assert_eq!(job.signal(&db.pool, "vote", "early").await.unwrap(), Signalled::Absent, "it is not committed");
+    assert_eq!(job.signal(&mut tx, "vote", "first").await.unwrap(), SignalOutcome::Sent, "in the transaction that enqueues it");
+    assert_eq!(job.signal(&db.pool, "vote", "early").await.unwrap(), SignalOutcome::Absent, "it is not committed");
     tx.commit().await.unwrap();
     send(&db, job, "vote", "second").await;
     db.run_while(db.worker().register::<Plan>(), async {
@@ -132,7 +132,7 @@ async fn an_end_that_was_journaled_stays_though_a_signal_comes_later() {
         db.until(job.id(), JobState::Scheduled).await;
         send(&db, job, "paid", "late").await;
         db.run("update queue.scheduled set run_at = now(); update queue.step set until = now() where name = 'on'").await;
-        // Using the same name twice is an error. A late signal is not received under that name.
+        // Receiving under the same name twice is an error. The second receive does not get the late signal.
         db.until(job.id(), JobState::Dead).await;
     })
     .await;
@@ -175,8 +175,8 @@ async fn finished_and_missing_jobs_get_no_signal_and_invalid_signals_are_refused
     let db = db().await;
     let job = plan([]).enqueue(&db.pool).await.unwrap();
     run_to(&db, job.id(), JobState::Completed).await;
-    assert_eq!(job.signal(&db.pool, "paid", &1).await.unwrap(), Signalled::Over);
-    assert_eq!(JobRef::from_id(JobId(7)).signal(&db.pool, "paid", &1).await.unwrap(), Signalled::Absent);
+    assert_eq!(job.signal(&db.pool, "paid", &1).await.unwrap(), SignalOutcome::Over);
+    assert_eq!(JobRef::from_id(JobId(7)).signal(&db.pool, "paid", &1).await.unwrap(), SignalOutcome::Absent);
     for name in ["", "a\nb", &"x".repeat(201)] {
         let refused = job.signal(&db.pool, name, &1).await;
         assert!(matches!(refused, Err(Error::OutOfRange { .. })), "{refused:?}");
@@ -224,7 +224,7 @@ async fn a_parked_job_is_shown_and_cancelled_and_is_requeued_without_its_signals
     })
     .await;
     assert_eq!(db.state(job.id()).await, Some(JobState::Cancelled));
-    assert_eq!(job.signal(&db.pool, "paid", "late").await.unwrap(), Signalled::Over);
+    assert_eq!(job.signal(&db.pool, "paid", "late").await.unwrap(), SignalOutcome::Over);
     job.requeue(&db.pool).await.unwrap();
     assert_eq!((unreceived(&db, job.id()).await.len(), db.state(job.id()).await), (0, Some(JobState::Blocked)));
     db.run_while(db.worker().register::<Plan>(), async {

@@ -1,4 +1,4 @@
-//! Tests sleeps: they hold no slot, end in time, and let concurrent work finish first.
+//! Tests sleeps. A sleep holds no slot, ends in time, and lets concurrent work finish first.
 
 use std::time::Duration;
 
@@ -117,7 +117,7 @@ impl Middleware for RecordsLastAttempt {
     }
 }
 
-/// Waits until `jobs` jobs are sleeping, then simulates that the time has passed.
+/// Waits until `jobs` jobs are sleeping, then simulates that their wake-up time has passed.
 async fn pass(db: &tests::TestDb, jobs: i64) {
     let asleep = "select count(*) from queue.scheduled where run_at > now() + interval '1 min'";
     db.until_count(asleep, jobs).await;
@@ -128,7 +128,7 @@ async fn pass(db: &tests::TestDb, jobs: i64) {
 #[tokio::test]
 async fn middleware_knows_as_the_handler_does_whether_an_attempt_is_the_last() {
     let db = db().await;
-    // The second attempt continues after its own sleep, and has used up no attempt since.
+    // The second attempt continues after its sleep. The sleep has used up no attempt.
     let parts = [Part::FailOnce("a".into()), Part::Sleep("trial".into(), 3_600_000)];
     let job = plan(parts).enqueue(&db.pool).await.unwrap().id();
     db.run_while(db.worker().register::<Plan>().middleware(RecordsLastAttempt), async {

@@ -1,4 +1,4 @@
-//! Tests the SQL statements that journal steps: under the job's lease, once, and without harm to other jobs.
+//! Tests the SQL statements that journal steps. A step is journaled once, and only under the job's lease. Other jobs are not affected.
 
 use queue_core::{Job as _, JobId};
 use sqlx::{Executor as _, PgConnection};
@@ -12,7 +12,7 @@ const FRESH: &str = include_str!("../../../queue-worker/sql/journal_fresh.sql");
 
 const ALONE: &str = include_str!("../../../queue-worker/sql/journal_one.sql");
 
-/// Journals entries with `statement`, one per call if the statement takes only one. Returns the names of the accepted entries.
+/// Journals entries with `statement`, one entry per call if the statement takes only one. Returns the names of the accepted entries.
 async fn try_journal(db: &TestDb, statement: &'static str, entries: &[Entry<'_>]) -> sqlx::Result<Vec<String>> {
     let mut names = Vec::new();
     if statement == ALONE {
@@ -50,7 +50,7 @@ async fn job(db: &TestDb) -> JobId {
     Do::ok().enqueue(&db.pool).await.unwrap().id()
 }
 
-/// Creates a lease that holds the job.
+/// Creates a lease that contains the job.
 async fn lease(db: &TestDb, job: JobId) -> Uuid {
     let token = Uuid::new_v4();
     let statement = "with gone as (delete from queue.ready where id = $2 returning lane)
@@ -60,7 +60,7 @@ async fn lease(db: &TestDb, job: JobId) -> Uuid {
     token
 }
 
-/// Deletes the job and everything that belongs to it.
+/// Deletes the job and its lease.
 async fn forget(db: &TestDb, job: JobId) {
     for statement in ["delete from queue.lease where $1 = any (ids)", "delete from queue.job where id = $1"] {
         sqlx::query(statement).bind(job).execute(&db.pool).await.unwrap();
@@ -74,7 +74,7 @@ async fn steps(db: &TestDb, job: JobId) -> Vec<String> {
     sqlx::query_scalar(shown).bind(job).fetch_all(&db.pool).await.unwrap()
 }
 
-/// Covers each statement: several steps, new steps, one step.
+/// Tests the statements for several steps, for new steps, and for one step.
 #[tokio::test]
 async fn a_step_counts_only_under_the_lease_that_has_its_job_and_once() {
     for statement in [TOGETHER, FRESH, ALONE] {

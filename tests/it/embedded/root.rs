@@ -1,4 +1,4 @@
-//! Tests the server started by root: `PostgreSQL` refuses to run as root, so another user is chosen. These tests require root.
+//! Tests the server started by root. `PostgreSQL` refuses to run as root, so the server runs as another user. These tests require root.
 
 use std::{
     fs,

@@ -1,4 +1,4 @@
-//! A separate process that uses a server: this test binary, run again.
+//! Separate process that uses a server. The process runs this test binary.
 
 use std::{
     any::Any,
@@ -16,7 +16,7 @@ use queue_worker::embedded::{Embedded, EmbeddedOptions};
 use sqlx::{AssertSqlSafe, Connection as _, PgConnection, Row as _};
 use tests::beyond_tier_one;
 
-/// Not a test, but the body of the process that [`User::start`] starts. It keeps the server in use until its standard input is closed.
+/// Body of the process that [`User::start`] starts. The process keeps the server in use until its standard input is closed.
 #[test]
 #[ignore = "by hand: a process that other tests start"]
 fn user() {
@@ -32,7 +32,7 @@ fn user() {
     }
 }
 
-/// Path of this binary, valid even if a newer one has been built meanwhile.
+/// Path of this binary, which stays valid if a newer binary is built while the test is running.
 const OURSELVES: &str = "/proc/self/exe";
 
 /// Arguments that make this binary run as a user of the server.
@@ -41,7 +41,7 @@ pub(super) const AS_USER: [&str; 5] = ["--exact", "embedded::user::user", "--ign
 /// Process that uses a server.
 pub(super) struct User {
     pub(super) process: Child,
-    /// Kept open because the test harness of that process continues to print.
+    /// Output of the process, kept open because the test harness of that process continues to print.
     _output: Box<dyn Any + Send>,
     pub(super) url: String,
     pub(super) attached: bool,
@@ -58,8 +58,8 @@ impl User {
         command
     }
 
-    /// Returns the command that runs as another account. That account may not be allowed to read the working folder or the test binary, so
-    /// it runs `copy`, made by [`copy_of_ourselves`].
+    /// Returns a command that runs as another account. The account may lack access to the working folder or the test binary, so the
+    /// command runs `copy`, which [`copy_of_ourselves`] made.
     pub(super) fn command_as(uid: u32, copy: &Path, folder: &Path) -> Command {
         let mut command = Command::new(copy);
         command.args(AS_USER).env("TEST_USER_FOLDER", folder).uid(uid).gid(uid).current_dir("/");
@@ -154,7 +154,7 @@ pub(super) fn postmaster(folder: &Path) -> u32 {
     text.lines().next().and_then(|line| line.parse().ok()).unwrap()
 }
 
-/// Kills a process, and waits until its files are closed.
+/// Kills a process and waits until its files are closed.
 pub(super) fn kill(pid: u32) {
     assert!(Command::new("kill").args(["-KILL", &pid.to_string()]).status().unwrap().success());
     eventually("it is dead", || {

@@ -61,7 +61,7 @@ async fn a_pause_of_a_type_covers_all_its_versions() {
     db.finish().await;
 }
 
-/// Job of another type.
+/// Job type that the operations must not affect.
 #[job(send_only, name = "evolution_beside", version = 2)]
 #[derive(Serialize, Deserialize)]
 struct Beside;

@@ -1,4 +1,4 @@
-//! Tests an old and a new worker running at the same time as processes, in both directions of a deployment, and one worker that is killed.
+//! Tests an old and a new worker process running at the same time, in both directions of a deployment. Also tests a killed worker.
 
 use std::time::{Duration, Instant};
 
@@ -65,7 +65,7 @@ async fn two_concurrent_releases_run_all_jobs_each_only_its_known_ones() {
     assert_eq!(of("second: b%").await, 150);
     assert_eq!(of("first: a%").await + of("second: a%").await, 150);
 
-    // The deployment is rolled back: jobs of the new version wait, and none is lost.
+    // The deployment is rolled back. Jobs of the new version wait, and no job is lost.
     drop(new);
     let waits = to_all(&["late"]).enqueue(&db.pool).await.unwrap().id();
     let runs = to("early").enqueue(&db.pool).await.unwrap().id();

@@ -1,4 +1,4 @@
-//! Tests payload versions in SQL: the option `version`, and uniqueness keys of payloads of another version.
+//! Tests payload versions in SQL: the option `version`, and uniqueness keys whose holder has a payload of another version.
 
 use queue_core::{Job as _, JobId, JobState, OnConflict};
 use sqlx::{AssertSqlSafe, Connection as _, PgConnection};
@@ -66,7 +66,7 @@ async fn a_uniqueness_key_spans_all_versions_and_a_replaced_job_has_its_payloads
         assert_eq!(stored(&db, job).await, "release_mail@2", "{key}");
         assert_eq!(db.count(&format!("select version::bigint from queue.jobs where id = {job}")).await, 2, "{key}: its entry has the same");
     }
-    // The reverse: a payload of an older version replaces one of a release that is not deployed yet.
+    // The reverse: a payload of an older version replaces a payload of a newer version that the workers do not run yet.
     assert_eq!(to("cid").enqueue(&mut on).unique("ready").on_conflict(replace).await.unwrap().id(), ready);
     assert_eq!(stored(&db, ready).await, "release_mail");
     assert_eq!(db.count(&format!("select count(*) from queue.ready where id = {ready} and seq = id")).await, 1, "in its place");
@@ -85,7 +85,7 @@ async fn a_quarantined_job_that_is_replaced_stays_quarantined() {
     let db = TestDb::new().await;
     let mut on = PgConnection::connect(&db.url).await.unwrap();
     let job = to("ada").enqueue(&mut on).unique("key").await.unwrap().id();
-    let solo = "with solo as (select queue.meet_lane('default', 'release_mail', 100, true) as lane)
+    let solo = "with solo as (select queue.ensure_lane('default', 'release_mail', 100, true) as lane)
         update queue.ready r set lane = s.lane, crashes = 1, attempts = 2 from solo s";
     sqlx::query(solo).execute(&mut on).await.unwrap();
     to_all(&["bea"]).enqueue(&mut on).unique("key").on_conflict(OnConflict::Replace).await.unwrap();

@@ -201,7 +201,7 @@ async fn a_begin_that_is_dropped_leaves_no_connection_in_a_transaction() {
 
 #[tokio::test]
 async fn a_completed_job_without_a_record_is_deleted_by_its_commit_even_in_doubt() {
-    /// Job that keeps no record.
+    /// Job that is deleted when it completes.
     #[job(send_only, retain = "none")]
     #[derive(Serialize, Deserialize)]
     struct Gone;

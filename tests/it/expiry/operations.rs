@@ -1,4 +1,4 @@
-//! Tests operations on jobs that expire, and other reasons for such jobs to wait.
+//! Tests operations on jobs that expire, and other reasons for these jobs to wait.
 
 use std::time::Duration;
 
@@ -25,7 +25,7 @@ async fn a_job_that_is_requeued_may_begin_at_any_time() {
     let keyed = Do { act: Act::Ok(String::new()) }.enqueue(&db.pool).key("a").meta("b", 1).expires_in(HOUR).await.unwrap().id();
     expire_now(&db, &[keyed]).await;
     assert_eq!(expire_due(&mut on).await.unwrap(), 1);
-    // A dead letter has started, but a requeue resets that.
+    // A dead letter counts as started until it is requeued.
     let dead = enqueue(&db, Act::FailUntil(2)).await.id();
     let worker = register(&mut on).await.unwrap();
     let lease = claim(&mut on, worker, 1).await.unwrap();

@@ -1,4 +1,4 @@
-//! Tests the SQL statements for expiry: which jobs they expire, leave alone, and check again.
+//! Tests the SQL statements for expiry: the jobs that the statements expire, skip, and check again.
 
 use queue_core::{Job as _, JobId, JobState};
 use sqlx::{Connection as _, PgConnection, Row as _};
@@ -15,7 +15,7 @@ async fn lease(on: &mut PgConnection, most: i32) -> Lease {
     claim(on, worker, most).await.unwrap()
 }
 
-/// Makes all recorded checks due now, and runs a sweep. Returns the number of expired jobs.
+/// Moves all postponed checks into the past and runs a sweep. Returns the number of expired jobs.
 pub(super) async fn expire_all_due(on: &mut PgConnection) -> i64 {
     sqlx::query("update queue.expiry set at = now() - (1 + random()) * interval '1 s' where looks > 0").execute(&mut *on).await.unwrap();
     expire_due(on).await.unwrap()
@@ -196,7 +196,7 @@ async fn a_manually_written_time_expires_nothing_and_stops_nothing() {
         sqlx::query("update queue.expiry set at = '1970-01-01+00' where id = $1").bind(job).execute(&mut on).await.unwrap();
         bad.push(job);
     }
-    // Metadata with the key `expires_at` belong to the user and do not expire the job.
+    // Metadata with the key `expires_at` belongs to the user and does not expire the job.
     bad.push(Do { act: Act::Ok(String::new()) }.enqueue(&db.pool).meta("expires_at", "2020-01-01T00:00:00.000000Z").await.unwrap().id());
     expire_now(&db, &[good]).await;
     assert_eq!(expire_due(&mut on).await.unwrap(), 1);

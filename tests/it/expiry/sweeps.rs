@@ -31,7 +31,7 @@ async fn no_sweep_checks_jobs_that_have_begun_in_any_state() {
         run(
             &mut on,
             "delete from queue.lease; insert into queue.done (id, finished_at, ran_ms, attempts)
-          select j.id, now(), 0, 1 from queue.job j where not exists (select from queue.living l where l.id = j.id)
+          select j.id, now(), 0, 1 from queue.job j where not exists (select from queue.unfinished_job l where l.id = j.id)
             and not exists (select from queue.done d where d.id = j.id)",
         )
         .await;
@@ -79,7 +79,7 @@ async fn a_lock_on_the_table_of_expiries_stops_only_jobs_that_expire() {
     assert_eq!(Do::enqueue_all(jobs(), &mut on).key("k").meta("a", 1).await.unwrap(), 2);
     assert!(Do::enqueue_all(jobs(), &mut on).expires_in(HOUR).await.unwrap_err().to_string().contains("55P03"));
     holder.rollback().await.unwrap();
-    // Jobs of one enqueue are checked at their own times.
+    // Jobs of one bulk enqueue can have different expiry times.
     let mut batch = Batch::new();
     for (job, hours) in jobs().into_iter().zip(1..) {
         batch.add(job).unwrap().expires_in(hours * HOUR);

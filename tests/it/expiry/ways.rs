@@ -1,4 +1,4 @@
-//! Tests every way to enqueue a job that expires, and what is rejected.
+//! Tests every enqueue method for jobs that expire, and rejected expiry times.
 
 use std::time::Duration;
 
@@ -29,7 +29,7 @@ impl queue_core::Handler for ByType {
     }
 }
 
-/// Returns the time from the enqueue, or from the due time, to the expiry in seconds. Checks that an expiry entry exists.
+/// Returns the time from the enqueue, or from the due time, to the expiry in seconds. Returns -1 if the job has no matching expiry entry.
 async fn seconds(db: &TestDb, job: JobId) -> i64 {
     let text = "select round(extract(epoch from e.at - coalesce(s.run_at, queue.enqueued_at(j.id))))::bigint
       from queue.job j join queue.expiry e on e.id = j.id and queue.expiry_text(e.at) = j.system ->> 'expires_at'

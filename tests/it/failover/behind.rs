@@ -1,4 +1,5 @@
-//! Tests a lagging standby: jobs that the standby lacks are lost. Workers that remember newer ids do not skip the jobs that it has.
+//! Tests the promotion of a lagging standby. Jobs that the standby lacks are lost. Workers that remember newer ids do not skip the jobs on
+//! the standby.
 
 use tests::{
     proxy::{Mode, Proxy},
@@ -23,7 +24,7 @@ async fn f70_after_a_failover_that_lost_a_thousand_transactions_no_job_stays_rea
     let behind = number(&database).await;
     upstream.set(Mode::Drop);
     let before = load.count();
-    // Each enqueue consumes transaction ids and positions in lanes.
+    // Enqueues advance both the transaction ids and the positions in lanes.
     let gone = async || number(&database).await >= behind + 1_500 && load.count() >= before + 300;
     within(PATIENCE, "much is done that is about to be lost", gone).await;
     let reached = number(&database).await;

@@ -48,7 +48,7 @@ async fn f87_without_its_synchronous_standby_the_old_side_acknowledges_nothing_a
     assert_eq!(on(&old).await.count(late).await.unwrap(), 0);
     drop((here, other));
 
-    // With both servers in its URL, a worker uses the most recently promoted one, regardless of their order.
+    // With both servers in its URL, a worker uses the most recently promoted server, regardless of the order in the URL.
     for url in [both(&old, &new), both(&new, &old)] {
         let address = Address::connect(&url).await.unwrap();
         assert_eq!(address.pool().connect_options().get_port(), new.port());

@@ -24,7 +24,7 @@ async fn f85_a_worker_on_a_standby_reports_it_at_its_start_and_waits_or_exits_as
     let standby = primary.standby(primary.port()).await.unwrap();
     let caught_up = "select count(*) from pg_stat_replication where replay_lsn >= pg_current_wal_lsn()";
     within(PATIENCE, "the standby has all", async || database.count(caught_up).await.unwrap() == 1).await;
-    // The standby is the only host in one URL. The other URL lists several hosts, none of which accepts writes.
+    // One URL contains only the standby. The other URL lists the standby twice, as several hosts that all reject writes.
     let alone = standby.url(NAME);
     let among = format!("postgres://postgres@127.0.0.1:{0},127.0.0.1:{0}/{NAME}?sslmode=disable", standby.port());
     for url in [&alone, &among] {

@@ -1,16 +1,16 @@
-//! Tests that no flow stops another: the amount of work per pass, the locks of a cancellation, and flows that are rejected because no
-//! operator could end them.
+//! Tests that a flow cannot block another flow. Covers the limit on work per pass, the locks of a cancellation, and the rejection of
+//! flows that an operator could not cancel.
 
 use std::time::Duration;
 
-use queue_core::{Flow, IfDead, Job as _, JobId, JobState, Of, OnConflict, Store, operate};
+use queue_core::{Flow, IfDead, Job as _, JobId, JobState, NodeOutput, OnConflict, Store, operate};
 use sqlx::Connection as _;
 use tests::{Sql as _, TestDb, die};
 
 use super::{Act, db, end, give, part, states};
 
 async fn release(db: &TestDb, most: i32) -> (i32, bool) {
-    db.run("select queue.tell_ends(0, 1000)").await;
+    db.run("select queue.consume_end_hints(0, 1000)").await;
     sqlx::query_as("select moved, more from queue.release_nodes(0, $1)").bind(most).fetch_one(&db.pool).await.unwrap()
 }
 
@@ -19,7 +19,7 @@ async fn a_flow_that_would_become_gigabytes_is_refused_before_it_is_built() {
     let db = db().await;
     let mut flow = Flow::new("huge");
     let large = flow.add("large", give("large", []));
-    let many: Vec<Of<String>> = (0..4500).map(|_| large.output()).collect();
+    let many: Vec<NodeOutput<String>> = (0..4500).map(|_| large.output()).collect();
     let huge = flow.add("huge", give("huge", many));
     let fine = flow.add("fine", give("fine", [large.output()]));
     let flow = flow.enqueue(&db.pool).await.unwrap();
@@ -152,8 +152,8 @@ async fn the_cancellation_of_a_flow_delays_no_verdict() {
     held.run(&format!("select from queue.lease where {0} = any (ids) for update", flow.job(&b).id())).await;
     let cancelling = operate::cancel_flow(&db.pool, Store::default(), flow.id());
     let settling = async {
-        // A settle may occur at any time. It never waits, because the cancellation does not hold the lease of the first node while it waits
-        // for the second.
+        // A settle may occur at any time. It never waits, because the cancellation does not hold the first node's lease while it waits
+        // for the second lease.
         for _ in 0..20 {
             let mut tx = settler.begin().await.unwrap();
             tx.run("set local lock_timeout = '400ms'").await;
@@ -263,7 +263,7 @@ async fn the_jobs_of_a_node_that_never_begins_are_cancelled_without_running() {
     assert_eq!(db.count("select count(*) from queue.jobs where queue = 'imports'").await, 4, "the node goes where its jobs go");
     let ids: Vec<JobId> = db.all("select id from queue.parked").await;
     assert_eq!((ids.len(), db.count("select count(*) from queue.run_now_all(array(select id from queue.parked))").await), (4, 0));
-    // The node dies before it began, and is discarded.
+    // The node becomes a dead letter before its jobs start and is discarded.
     die(&mut db.pool.acquire().await.unwrap(), many).await;
     queue_core::JobRef::from_id(many).discard(&db.pool).await.unwrap();
     assert_eq!(db.count("select count(*) from queue.done where cancelled").await, 3);

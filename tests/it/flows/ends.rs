@@ -1,4 +1,4 @@
-//! Tests the other ends of nodes: cancelled, expired, discarded, crashed, and ends without a notification.
+//! Tests nodes that are cancelled, expire, are discarded or crash, and nodes that end without a notification.
 
 use std::time::Duration;
 

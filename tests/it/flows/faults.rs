@@ -1,4 +1,4 @@
-//! Tests invalid flows: the error names the node, and nothing is enqueued.
+//! Tests invalid flows. The error names the node, and no job is enqueued.
 
 use queue_core::{Error, Flow, Job as _};
 

@@ -1,8 +1,10 @@
-//! Tests nodes of many jobs, flows within flows, and a job that runs after another.
+//! Tests nodes of many jobs, flows within flows, and a job that runs after another job.
 
 use std::time::Duration;
 
-use queue_core::{Counts, Flow, FlowHandle, Handler, IfDead, Job as _, JobId, JobResult, JobState, Nested, Node, Of, Store, job, operate};
+use queue_core::{
+    Counts, Flow, FlowHandle, Handler, IfDead, Job as _, JobId, JobResult, JobState, Nested, Node, NodeOutput, Store, job, operate,
+};
 use serde::{Deserialize, Serialize};
 use sqlx::Row as _;
 use tests::{TestDb, eventually, within};
@@ -13,7 +15,7 @@ use super::{Act, db, give, output, part, settle, states};
 #[job(name = "flow_report", output = Counts)]
 #[derive(Serialize, Deserialize)]
 struct Report {
-    rows: Of<Counts>,
+    rows: NodeOutput<Counts>,
 }
 
 impl Handler for Report {
@@ -97,7 +99,7 @@ async fn a_node_of_many_jobs_begins_once_the_node_before_it_has_completed() {
     db.finish().await;
 }
 
-/// Two attempts open the node. It nevertheless runs at most its maximum number of jobs.
+/// Two attempts open the node. The node nevertheless runs at most its maximum number of jobs.
 #[tokio::test]
 async fn a_node_is_opened_once_and_runs_at_most_its_maximum() {
     let db = db().await;
@@ -226,7 +228,7 @@ async fn a_nested_flow_is_waited_for_as_one_and_waits_as_one() {
 #[tokio::test]
 async fn jobs_run_one_after_another() {
     let db = db().await;
-    let flow = give("a", []).then(|a| give("b", [a])).then(|_| Report { rows: Of::ended_as("gone") }).then(|_| give("never", []));
+    let flow = give("a", []).then(|a| give("b", [a])).then(|_| Report { rows: NodeOutput::ended_as("gone") }).then(|_| give("never", []));
     let flow = flow.enqueue(&db.pool).await.unwrap();
     let names: Vec<(String, JobId)> = flow.jobs().map(|(name, job)| (name.to_owned(), job)).collect();
     assert_eq!(names.iter().map(|(name, _)| &**name).collect::<Vec<_>>(), ["flow_part", "flow_part-2", "flow_report", "flow_part-3"]);
@@ -255,7 +257,7 @@ async fn the_rows_of_a_flow_are_deleted_with_its_last_job() {
         sqlx::query(include_str!("../../../queue-worker/sql/prune_nodes.sql")).bind(0_i64).bind(100).execute(&db.pool).await.unwrap();
     };
     eventually("the second is ready", async || {
-        db.run("select queue.tell_ends(0, 100); select queue.release_nodes(0, 100)").await;
+        db.run("select queue.consume_end_hints(0, 100); select queue.release_nodes(0, 100)").await;
         db.state(second).await == Some(JobState::Ready)
     })
     .await;

@@ -1,4 +1,4 @@
-//! Tests concurrent ends of predecessors in every order: a node is released once, and no release is lost.
+//! Tests concurrent ends of predecessors in every order. A node is released once, and no release is lost.
 
 use queue_core::{Flow, FlowHandle, JobId, JobState};
 use sqlx::{Connection as _, PgConnection};
@@ -38,7 +38,7 @@ async fn two_workers_release_every_node_once() {
     db.finish().await;
 }
 
-/// Creates a flow with a node that depends on two others. Returns the three jobs.
+/// Creates a flow with a node that depends on two other nodes. Returns the three jobs.
 async fn fan_in(db: &TestDb) -> (FlowHandle, [JobId; 3]) {
     let mut flow = Flow::new("fan in");
     let (a, b) = (flow.add("a", give("a", [])), flow.add("b", give("b", [])));
@@ -90,7 +90,7 @@ async fn ends_and_consumers_in_open_transactions_release_a_node_once() {
         }
         assert_eq!(db.state(both).await, Some(JobState::Ready));
     }
-    // An end that is rolled back releases nothing.
+    // An end that is rolled back releases no node.
     let (_, [a, _, both]) = fan_in(&db).await;
     let mut first = one.begin().await.unwrap();
     end(&mut first, a, "'\"x\"'").await;
@@ -124,7 +124,7 @@ async fn a_locked_node_stops_no_other_node() {
     db.finish().await;
 }
 
-/// Another session has locked more nodes than a pass fills payloads.
+/// Another session has locked more nodes than a single pass can fill with payloads.
 #[tokio::test]
 async fn locked_nodes_do_not_block_others_and_a_pass_that_releases_none_is_followed_by_a_pause() {
     let db = db().await;

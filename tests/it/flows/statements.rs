@@ -14,8 +14,8 @@ async fn only_a_finished_awaited_job_leaves_a_hint() {
     let (a, b, next) = (flow.job(&a).id(), flow.job(&b).id(), flow.job(&next).id());
     let hints = "select count(*) from queue.node_hint";
     let report = async || {
-        db.run(&format!("select queue.note_ends(array[{a}, {b}, {next}])")).await;
-        db.run("select queue.tell_ends(0, 1000)").await;
+        db.run(&format!("select queue.add_end_hints(array[{a}, {b}, {next}])")).await;
+        db.run("select queue.consume_end_hints(0, 1000)").await;
         db.count(hints).await
     };
     assert_eq!(report().await, 0, "none has finished");

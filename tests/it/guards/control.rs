@@ -1,4 +1,4 @@
-//! Tests job operations: an operation changes the named jobs in every state, changes no other job, and skips jobs locked by other sessions.
+//! Tests job operations. An operation changes the named jobs in every state and no other job. It skips jobs locked by other sessions.
 
 use std::time::Duration;
 
@@ -13,10 +13,10 @@ use super::{MIDNIGHT, connect, enqueue, leased};
 
 const HOUR: Duration = Duration::from_hours(1);
 
-/// The places where a job can be, in the order in which it is easiest to bring a job there.
+/// Situations of a job, in the order in which [`spread`] creates jobs in these situations.
 const PLACES: [&str; 10] = ["over", "dead", "running", "moved", "given back", "recovered", "ready", "scheduled", "head", "blocked"];
 
-/// Creates two jobs of different queues for each place. Running jobs and heads have ordering keys.
+/// Creates two jobs in different queues for each of [`PLACES`]. Running jobs and the heads of keys have ordering keys.
 async fn spread(db: &TestDb, on: &mut PgConnection) -> Vec<[JobId; 2]> {
     let (mut jobs, worker) = (Vec::new(), register(on).await.unwrap());
     for place in PLACES {
@@ -31,7 +31,7 @@ async fn spread(db: &TestDb, on: &mut PgConnection) -> Vec<[JobId; 2]> {
             };
             *id = handle.unwrap().id();
         }
-        let solo = "lane = (select queue.meet_lane(l.queue, 'do', 100::smallint, true) from queue.lane l where l.lane = r.lane limit 1)";
+        let solo = "lane = (select queue.ensure_lane(l.queue, 'do', 100::smallint, true) from queue.lane l where l.lane = r.lane limit 1)";
         let put = match place {
             "over" => Some("complete"),
             "dead" => Some("dead"),
@@ -84,8 +84,8 @@ async fn act(on: &mut PgConnection, what: &str, jobs: &[JobId]) -> Vec<JobId> {
     done.unwrap()
 }
 
-/// Returns the state and priority of a job after an operation, and whether the job is at the end of its lane. `None` if the operation does
-/// not change it.
+/// Returns the state and priority of a job after an operation, and whether the job is at the end of its lane. `None` if the operation
+/// does not change the job.
 fn becomes(what: &str, place: &str) -> Option<(&'static str, i16, bool)> {
     match (what, place) {
         ("discard", "dead") => Some(("gone", 0, false)),
@@ -99,14 +99,15 @@ fn becomes(what: &str, place: &str) -> Option<(&'static str, i16, bool)> {
     }
 }
 
-/// Query for a job's state and priority, whether it is at the end of its lane, its attempts and crashes, and whether it is in a solo lane.
+/// Query for a job's state and priority, whether it is at the end of its lane, its attempts and crashes, and whether its lane is for
+/// quarantined jobs (`solo`).
 const STATE: &str =
     "select j.state, j.priority, exists (select from queue.ready r where r.id = j.id and r.seq <> r.id), j.attempts, j.crashes,
     coalesce((select bool_or(l.solo) from (select id, lane from queue.ready union all select id, lane from queue.scheduled) e
       join queue.lane l on l.lane = e.lane where e.id = j.id), false)
   from queue.jobs j where j.id = $1";
 
-/// Query for the number of entries in a lane that is neither the job's own lane nor its solo twin.
+/// Query for the number of entries in a lane that is neither the job's own lane nor the corresponding lane for quarantined jobs.
 const ASTRAY: &str = "select count(*) from (select id, lane from queue.ready union all select id, lane from queue.scheduled) e
   join queue.job j on j.id = e.id join queue.lane l on l.lane = e.lane where queue.lane_id(l.queue, l.job_type, l.priority, false) <> j.lane";
 
@@ -162,8 +163,8 @@ async fn an_operation_changes_its_job_in_every_state_and_no_other() {
 async fn a_job_is_requeued_from_a_row_of_history_that_keeps_the_others() {
     let db = TestDb::new().await;
     let mut on = connect(&db).await;
-    let of = operate::meet_lanes(&mut on, &[("a", 100)]).await.unwrap();
-    // Two rows of several jobs overlap in the same span, and a row of a single job lies between them.
+    let of = operate::ensure_lanes(&mut on, &[("a", 100)]).await.unwrap();
+    // The id ranges of the first two history rows overlap. The third row contains a single job, whose id is within the first range.
     let rows = [&[1, 3, 5, 9][..], &[2, 4, 6], &[7]].map(|row| row.iter().map(|n| MIDNIGHT + n).collect::<Vec<_>>());
     for row in &rows {
         let lease = leased(&mut on, row, &of).await;
@@ -198,7 +199,7 @@ async fn a_job_is_requeued_from_a_row_of_history_that_keeps_the_others() {
 async fn jobs_that_are_run_now_are_queued_in_the_order_of_their_times_behind_all_others() {
     let db = TestDb::new().await;
     let mut on = connect(&db).await;
-    let lane = operate::meet_lanes(&mut on, &[("default", 100)]).await.unwrap()[0];
+    let lane = operate::ensure_lanes(&mut on, &[("default", 100)]).await.unwrap()[0];
     let jobs = operate::insert_all(&mut on, &[(lane, true); 3]).await.unwrap();
     for (minutes, job) in (1..).zip(&jobs) {
         let sooner = sqlx::query("update queue.scheduled set run_at = now() + interval '1 hour' - $1 * interval '1 minute' where id = $2");

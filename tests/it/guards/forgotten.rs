@@ -1,4 +1,4 @@
-//! Tests jobs that complete and leave no record: only these jobs are deleted, and only under their own lease or entry.
+//! Tests jobs that complete and leave no record. Only these jobs are deleted, and only under their own lease or entry.
 
 use queue_core::{JobId, runner::OrderingKey};
 use sqlx::{Connection as _, PgConnection};
@@ -9,7 +9,7 @@ use tests::{
 
 use super::{connect, enqueue};
 
-/// Creates a job with a failure that no statement names.
+/// Creates a job with one failure. No statement names this job, so it must not change.
 async fn bystander(on: &mut PgConnection) -> JobId {
     let job = enqueue(on, &["beside"]).await[0];
     failed(on, job).await;
@@ -51,7 +51,7 @@ async fn a_lease_drops_jobs_without_a_record_and_keeps_the_rest() {
         leases.push(protocol::claim_of(&mut c, worker, &lanes, &[0], &[3], 3).await.unwrap());
     }
     let (first, second) = (&leases[0], &leases[1]);
-    // The remaining job keeps its own attempts and crashes, regardless of its position in the arrays.
+    // The jobs that remain in the lease keep their own attempts and crashes, regardless of their positions in the arrays.
     let apart = "update queue.lease set ids = array[ids[3], ids[2], ids[1]], attempts = '{3,2,1}', crashes = '{6,5,4}' where token = $1";
     sqlx::query(apart).bind(first.token).execute(&mut c).await.unwrap();
     failed(&mut c, first.jobs[1].id).await;

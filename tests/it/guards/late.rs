@@ -1,4 +1,4 @@
-//! Tests claims of late commits, which look below the floors of their lanes, in some blocks of the table.
+//! Tests claims of jobs that were committed late. These claims search below the floors of their lanes, in some blocks of the table.
 
 use sqlx::{Connection as _, Row as _};
 use tests::{

@@ -1,4 +1,5 @@
-//! Tests who is notified. A missing notification only delays a sleeping worker until its next poll, so no test of a worker would detect it.
+//! Tests which processes are notified. A missing notification only delays a sleeping worker until its next poll, so no test of a worker
+//! would detect it.
 
 use std::time::Duration;
 
@@ -22,7 +23,7 @@ async fn listen(db: &TestDb, asleep: bool) -> PgListener {
     listener
 }
 
-/// Returns the notifications since the last call. They arrive in commit order, so the marker sent by this function is the last one.
+/// Returns the notifications since the last call. Notifications arrive in commit order, so the marker sent by this function arrives last.
 async fn received(db: &TestDb, listener: &mut PgListener) -> Vec<String> {
     sqlx::query("select queue.notify('wake', 'that was all')").execute(&db.pool).await.unwrap();
     let mut payloads = Vec::new();
@@ -115,7 +116,7 @@ async fn a_sleeping_worker_is_notified_of_changed_times_and_priorities_and_all_w
     db.finish().await;
 }
 
-/// Waiting processes are notified of a cancelled job only if there are any.
+/// A cancelled job causes a notification only if processes are waiting.
 #[tokio::test]
 async fn a_waiter_is_notified_of_a_cancelled_job() {
     for (expires, is_notified) in [("1 minute", true), ("-1 second", false)] {

@@ -1,4 +1,4 @@
-//! Tests orders that must not depend on the physical order of rows: of a lane, of jobs released together, and of locks.
+//! Tests that the order of a lane, of jobs released together, and of locks does not depend on the physical order of rows.
 
 use queue_core::{JobId, Store};
 use sqlx::{Connection as _, PgConnection};
@@ -44,7 +44,7 @@ async fn the_order_of_a_lane_is_not_that_of_its_rows() {
 async fn jobs_are_queued_in_the_given_order_when_the_sequence_of_ids_wraps() {
     let db = TestDb::new().await;
     let mut connection = connect(&db).await;
-    let lane = operate::meet_lanes(&mut connection, &[("default", 100)]).await.unwrap()[0];
+    let lane = operate::ensure_lanes(&mut connection, &[("default", 100)]).await.unwrap()[0];
     let begin_again = "select setval('queue.id_seq', 1048576 - 1000)";
     let keyed = Store::default().sql(include_str!("../../../queue-core/sql/insert_with.sql"));
     for _ in 0..3 {
@@ -65,7 +65,7 @@ async fn jobs_are_queued_in_the_given_order_when_the_sequence_of_ids_wraps() {
 async fn the_earliest_due_job_is_promoted_first_in_any_order_of_rows() {
     let db = TestDb::new().await;
     let mut connection = without_indexes(&db).await;
-    let lane = operate::meet_lanes(&mut connection, &[("default", 100)]).await.unwrap()[0];
+    let lane = operate::ensure_lanes(&mut connection, &[("default", 100)]).await.unwrap()[0];
     let jobs = operate::insert_all(&mut connection, &[(lane, true); 4]).await.unwrap();
     for (minutes, job) in (1..).zip(&jobs) {
         let due = sqlx::query("update queue.scheduled set run_at = now() - $1 * interval '1 minute' where id = $2");
@@ -137,7 +137,7 @@ async fn leases_are_locked_in_the_order_of_their_tokens() {
 async fn bulk_ids_ascend_even_where_their_sequence_wraps() {
     let db = TestDb::new().await;
     let mut connection = connect(&db).await;
-    let lane = operate::meet_lanes(&mut connection, &[("default", 100)]).await.unwrap()[0];
+    let lane = operate::ensure_lanes(&mut connection, &[("default", 100)]).await.unwrap()[0];
     for _ in 0..20 {
         let near = "select setval('queue.id_seq', ((nextval('queue.id_seq') >> 20) + 1 << 20) - 10), pg_sleep(0.002)";
         sqlx::query(near).execute(&mut connection).await.unwrap();

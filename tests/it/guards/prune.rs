@@ -1,4 +1,4 @@
-//! Tests how history is pruned by job type, each with its own retention. `held::pruned` tests what the pruning skips.
+//! Tests how history is pruned by job type, where each type has its own retention. `held::pruned` tests which rows the pruning skips.
 
 use queue_core::{JobId, Store};
 use sqlx::{Connection as _, PgConnection};
@@ -11,11 +11,11 @@ const DONE: &str = "insert into queue.done (id, finished_at, ran_ms, attempts)
 const PLAIN: &str = "insert into queue.done_many (first_id, last_id, finished_at, lane, ids)
   select j.id, j.id, now() - $2 * interval '1 hour', j.lane, array[j.id] from queue.job j where j.id = any ($1) order by j.id";
 
-/// Creates jobs of a day without a partition. Each finished `hours` hours ago and has a failure.
+/// Creates jobs that were enqueued on a day without a partition. Each job finished `hours` hours ago and has a failure.
 async fn create_finished(on: &mut PgConnection, entries: &'static str, job_type: &str, hours: i32, count: i32) -> Vec<JobId> {
     let jobs = "with j as (
         insert into queue.job (id, lane, max_attempts, payload)
-        select queue.id_at(now() - interval '20 days') + nextval('queue.id_seq'), queue.meet_lane('default', $1, 100::smallint, false), 3, '{}'
+        select queue.id_at(now() - interval '20 days') + nextval('queue.id_seq'), queue.ensure_lane('default', $1, 100::smallint, false), 3, '{}'
         from generate_series(1, $2) returning id
       ), f as (insert into queue.failure (id, attempt, at, ran_ms, error) select id, 1, now(), 1, 'once' from j)
       select id from j order by id";
@@ -35,7 +35,7 @@ async fn prune(on: &mut PgConnection, statement: &'static str, days: f64, most: 
     sqlx::query_scalar(Store::default().sql(statement)).bind(days * 86_400.0).bind(most).fetch_one(on).await.unwrap()
 }
 
-/// Returns the jobs that still exist. Checks that exactly these have failures.
+/// Returns the jobs that still exist. Checks that exactly these jobs have failures.
 async fn remaining_jobs(db: &TestDb) -> Vec<JobId> {
     let left = "select id from queue.job order by id";
     let left: Vec<JobId> = sqlx::query_scalar(left).fetch_all(&db.pool).await.unwrap();
@@ -67,7 +67,7 @@ async fn history_without_a_day_is_deleted_by_the_retention_of_its_type() {
     db.finish().await;
 }
 
-/// Scans the next two rows for jobs of a type. Returns whether there are more, or `None` if the type is not due for a scan.
+/// Scans the next two rows for jobs of a type. Returns whether more rows remain, or `None` if the type is not due for a scan.
 async fn prune_early(on: &mut PgConnection, job_type: &str) -> Option<bool> {
     let text = Store::default().sql(PRUNE_EARLY);
     sqlx::query_scalar(text).bind(job_type).bind(2_i64).bind(7.0 * 86_400.0).fetch_optional(on).await.unwrap()
@@ -84,7 +84,7 @@ async fn a_type_with_a_shorter_retention_is_scanned_page_by_page_by_one_session(
         let gone = create_finished(&mut on, entries, "brief", 3, 3).await;
         let recent = create_finished(&mut on, entries, "brief", 0, 1).await;
         let last = create_finished(&mut on, entries, "brief", 3, 1).await;
-        // These jobs were enqueued just now. They are not scanned before their retention can have ended.
+        // These jobs were enqueued just now, so their retention cannot have ended yet. The scan skips them.
         let fresh: Vec<JobId> = sqlx::query_scalar("select queue.enqueue('brief', '{}')").fetch_all(&mut on).await.unwrap();
         sqlx::query(entries).bind(&fresh).bind(3).execute(&mut on).await.unwrap();
         sqlx::raw_sql("delete from queue.ready").execute(&mut on).await.unwrap();

@@ -1,4 +1,4 @@
-//! Tests queries of one job while every table also has rows of other jobs: each query returns only the job's own rows.
+//! Tests queries of one job while every table also has rows of other jobs. Each query returns only the job's own rows.
 
 use queue_core::JobId;
 use sqlx::{Connection as _, PgConnection};
@@ -12,7 +12,7 @@ use super::connect;
 async fn crowd(on: &mut PgConnection) -> i64 {
     let text = "do $$ declare
         base bigint := (queue.id_at(now()) >> 33) << 33;
-        met  bigint := queue.meet_lane('default', 'do', 100::smallint, false);
+        met  bigint := queue.ensure_lane('default', 'do', 100::smallint, false);
       begin
         insert into queue.job (id, lane, max_attempts, payload, key) select base + n, met, 3, '{}', 1 from generate_series(1, 17) n where n not in (10, 11);
         insert into queue.done_many values (base + 1, base + 9, now(), met, array[base + 1, base + 9]);
@@ -40,7 +40,7 @@ async fn a_query_returns_the_requested_jobs_and_of_each_its_own_rows() {
     let db = TestDb::new().await;
     let mut on = connect(&db).await;
     let base = crowd(&mut on).await;
-    let query = "select state, attempts, error, output, stage from queue.look(array[$1])";
+    let query = "select state, attempts, error, output, stage from queue.job_states(array[$1])";
     for (places, state) in [
         ([1, 9], "completed"),
         ([2, 12], "completed"),
@@ -63,7 +63,7 @@ async fn a_query_returns_the_requested_jobs_and_of_each_its_own_rows() {
             assert_eq!(rows, [(state.to_owned(), attempts, error, output, Some(format!("stage {place}")))], "{place}");
         }
     }
-    assert_eq!(db.count("select count(*) from queue.look(array[7])").await, 0, "an unknown one");
+    assert_eq!(db.count("select count(*) from queue.job_states(array[7])").await, 0, "an unknown one");
     db.finish().await;
 }
 
@@ -112,19 +112,20 @@ async fn a_wait_ends_at_its_timeout_and_not_with_a_requeued_job() {
         let state: Option<String> = sqlx::query_scalar(wait).bind(job).fetch_optional(&mut on).await.unwrap();
         assert_eq!(state, None, "no worker runs: {statement}");
     }
-    sqlx::raw_sql("drop function queue.look(bigint[]); alter function queue.looked(bigint[]) rename to look")
+    sqlx::raw_sql("drop function queue.job_states(bigint[]); alter function queue.looked(bigint[]) rename to look")
         .execute(&mut on)
         .await
         .unwrap();
-    // A transaction that has written one job's row may wait for any other job.
+    // A transaction that has written one job's row can wait for any other job.
     let mut tx = on.begin().await.unwrap();
     let own: JobId = sqlx::query_scalar("select queue.enqueue('do', '{}')").fetch_one(&mut *tx).await.unwrap();
-    let ours = sqlx::query_as::<_, (bool, bool, bool)>("select queue.is_ours($1), queue.is_ours($2), queue.is_ours($3)");
+    let ours =
+        sqlx::query_as::<_, (bool, bool, bool)>("select queue.is_written_here($1), queue.is_written_here($2), queue.is_written_here($3)");
     assert_eq!(ours.bind(job).bind(own).bind(other).fetch_one(&mut *tx).await.unwrap(), (false, true, false));
     tx.commit().await.unwrap();
     db.finish().await;
 }
 
-/// Replaces `look`, so that every query of the state finds the job dead although it has been requeued meanwhile.
-const DIED_AND_CAME_BACK: &str = "alter function queue.look(bigint[]) rename to looked;
-  create function queue.look(ids bigint[]) returns table (id bigint, state text) language sql as $$ select i, 'dead' from unnest(ids) i $$";
+/// Statement that replaces `job_states`, so that every query of a job's state reports the job as dead although it has been requeued.
+const DIED_AND_CAME_BACK: &str = "alter function queue.job_states(bigint[]) rename to looked;
+  create function queue.job_states(ids bigint[]) returns table (id bigint, state text) language sql as $$ select i, 'dead' from unnest(ids) i $$";

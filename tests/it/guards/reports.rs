@@ -1,4 +1,4 @@
-//! Tests progress reports, statement by statement: a report is fenced like a verdict, and is deleted only if it has not changed since it
+//! Tests progress reports, statement by statement. A report is fenced like a verdict and is deleted only if it has not changed since it
 //! was read.
 
 use queue_core::{JobId, Store};
@@ -101,7 +101,7 @@ async fn reports_of_an_attempt_while_its_job_is_requeued_are_not_cleared() {
     let lease = claim(&mut on, worker, 1).await.unwrap();
     assert!(note(&mut on, lease.token, lease.jobs[0], "before").await.unwrap());
     assert_eq!(settle(&mut on, &lease.all("complete")).await.unwrap(), []);
-    // The report of a next attempt arrives while the deletion already sees the job as completed.
+    // The next attempt writes its report while the deletion still sees the job as completed.
     let mut reporting = other.begin().await.unwrap();
     sqlx::query("update queue.progress set updated_at = clock_timestamp(), stage = 'after'").execute(&mut *reporting).await.unwrap();
     sqlx::query("set lock_timeout = '2s'").execute(&mut on).await.unwrap();

@@ -13,7 +13,7 @@ use super::{MIDNIGHT, connect, leased};
 async fn a_row_of_history_is_of_one_lane_one_day_and_one_span() {
     let db = TestDb::new().await;
     let mut connection = connect(&db).await;
-    let of = operate::meet_lanes(&mut connection, &[("a", 100), ("b", 100)]).await.unwrap();
+    let of = operate::ensure_lanes(&mut connection, &[("a", 100), ("b", 100)]).await.unwrap();
     let span = 1_i64 << 33;
     let spans = (MIDNIGHT >> 33 << 33) + 5 * span;
     let mut shift = 0;
@@ -47,7 +47,7 @@ async fn a_row_of_history_is_of_one_lane_one_day_and_one_span() {
 async fn a_large_lease_becomes_a_row_of_history_and_small_ones_share_one() {
     let db = TestDb::new().await;
     let mut connection = connect(&db).await;
-    let of = operate::meet_lanes(&mut connection, &[("a", 100)]).await.unwrap();
+    let of = operate::ensure_lanes(&mut connection, &[("a", 100)]).await.unwrap();
     let mut tokens = vec![Uuid::new_v4()];
     for (begin, jobs) in [(0, 120), (1000, 3), (2000, 3)] {
         let ids: Vec<i64> = (begin..begin + jobs).map(|n| MIDNIGHT + n).collect();
@@ -64,7 +64,7 @@ async fn a_large_lease_becomes_a_row_of_history_and_small_ones_share_one() {
 async fn the_rest_of_a_lease_keeps_its_order_each_job_with_its_own_attempts_and_crashes() {
     let db = TestDb::new().await;
     let mut connection = connect(&db).await;
-    let of = operate::meet_lanes(&mut connection, &[("default", 100)]).await.unwrap();
+    let of = operate::ensure_lanes(&mut connection, &[("default", 100)]).await.unwrap();
     let lease = leased(&mut connection, &(1..=40).map(|n| MIDNIGHT + n).collect::<Vec<_>>(), &of).await;
     let numbers = "update queue.lease set attempts = (select array_agg(id - $1 order by id) from unnest(ids) id),
       crashes = (select array_agg(100 + id - $1 order by id) from unnest(ids) id)";
@@ -155,7 +155,7 @@ async fn the_tables_refuse_rows_that_our_statements_never_write() {
 async fn a_whole_lease_with_a_job_of_an_unnamed_lane_stays_unchanged() {
     let db = TestDb::new().await;
     let mut connection = connect(&db).await;
-    let of = operate::meet_lanes(&mut connection, &[("a", 100), ("b", 100)]).await.unwrap();
+    let of = operate::ensure_lanes(&mut connection, &[("a", 100), ("b", 100)]).await.unwrap();
     let lease = leased(&mut connection, &[MIDNIGHT, MIDNIGHT + 1, MIDNIGHT + 2], &of).await;
     let named = [(MIDNIGHT, of[0]), (MIDNIGHT + 1, of[1])];
     let error = protocol::settle_leases_of(&mut connection, &[lease.token], &named, &[3]).await.unwrap_err();

@@ -1,4 +1,4 @@
-//! Tests operations on one job by id: the job's state changes meanwhile, or the job does not exist.
+//! Tests operations on a single job, given by its id, if the job's state changes concurrently or the job does not exist.
 
 use sqlx::{Connection as _, PgConnection};
 use tests::{
@@ -8,7 +8,7 @@ use tests::{
 
 use super::connect;
 
-/// Replaces `state_of` by a function that first requeues a dead job, to run in an hour.
+/// Statement that replaces `state_of` with a function that first requeues a dead job with a delay of one hour.
 const RISES: &str = "alter function queue.state_of(bigint) rename to state_now;
   create function queue.state_of(id bigint) returns text language plpgsql as $$
   begin

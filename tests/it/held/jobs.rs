@@ -1,10 +1,10 @@
-//! Tests jobs by their entries and rows: statements that move or end jobs skip those locked by another session.
+//! Tests statements that move or end jobs. The statements skip jobs whose entry or row is locked by another session.
 
 use super::{cases, sql};
 
 const STATES: &str = "select id, state from queue.jobs order by id";
 
-/// Creates expired jobs, and a function that expires the due jobs and makes all repeated checks due.
+/// Creates expired jobs, and a function that first makes all postponed checks due and then expires the due jobs.
 macro_rules! expiring {
     ($given:literal) => {
         concat!(
@@ -19,12 +19,13 @@ macro_rules! expiring {
     };
 }
 
-/// Claims the first free job of each line of the default queue. Returns whether the jobs are in turn order, and the jobs.
+/// Query that claims the first free job of each fair key (`line`) in the default queue. Returns whether the jobs are in turn order, and
+/// the jobs.
 const CLAIM_LINES: &str = "select array_agg(c.line) = array_agg(c.line order by c.line), array_agg(c.id order by c.id)
   from queue.claim_lines(gen_random_uuid(), token('worker'), array[queue.lane_id('default', 'do', 100, false)],
     array[-9223372036854775808], array[$1::int], $1, 1000) c";
 
-/// Declares two schedules.
+/// Statement that declares two schedules.
 const DECLARE: &str = "select d.name, d.became from queue.declare_schedules(
     token('worker'), '{good,new}', '{do,do}', '{\"{}\",\"{}\"}', array_fill('{\"every\": 60}'::text, array[2])) d";
 
@@ -46,7 +47,7 @@ macro_rules! acts {
 }
 
 cases! {
-    /// The locks that an expiry needs are held by a claim, an operator, an enqueue with the same key, and an uncommitted end.
+    /// A claim, an operator, an enqueue with the same key, and an uncommitted completion hold the locks that an expiry needs.
     fn jobs_expire_beside_those_that_are_locked {
         given: expiring!(
             "select put('head', '{\"key\": \"k\", \"expires_in\": 60}'), put('blocked', '{\"key\": \"k\", \"expires_in\": 60}');
@@ -96,7 +97,7 @@ cases! {
             "a ready, b ready",
         ),
     }
-    /// If the first job of a line is locked, the next job of the line gets its turn.
+    /// If the first job of a fair key is locked, the next job of the key gets its turn.
     fn lines_give_their_first_free_job_in_turn {
         given: "select live(); select put(k || n, jsonb_build_object('fair', k))
            from (values ('a', 2), ('b', 1), ('c', 1), ('d', 2), ('e', 1)) l (k, jobs), generate_series(1, jobs) n",
@@ -108,7 +109,7 @@ cases! {
            select queue.run_now_all(array(select id from queue.scheduled));
            insert into named select 'place of ' || n.name, r.seq from queue.ready r join named n on n.value = r.id::text;
            insert into named values ('lane', queue.lane_id('default', 'do', 100, false))",
-        held: "select from queue.ready where id = any (jobs('1', '2', '3', '4')) for update", act: sql!("line_up"),
+        held: "select from queue.ready where id = any (jobs('1', '2', '3', '4')) for update", act: sql!("move_to_fair_lanes"),
         meanwhile: &[("array[job('lane')], '{0}', 10", "lane place of 5 2")],
         after: &[("array[job('lane')], '{0}', 4", "lane place of 1 4"), ("array[job('lane')], '{0}', 10", "")],
         left: ("select id from queue.ready where lane <> job('lane') and line is not null order by seq", "5, 6", "5, 6, 1, 2, 3, 4"),
@@ -118,7 +119,7 @@ cases! {
             "select put(n) from unnest('{moved,suspect,ready,running}'::text[]) n;
              select put('scheduled', '{\"after\": 3600}'), put('head', '{\"key\": \"k\"}'), put('blocked', '{\"key\": \"k\"}');
              update queue.ready set seq = queue.next_id() where id = job('moved');
-             update queue.ready set lane = queue.meet_lane('default', 'do', 100::smallint, true) where id = job('suspect');
+             update queue.ready set lane = queue.ensure_lane('default', 'do', 100::smallint, true) where id = job('suspect');
              select lease('L', 'running')"
         ),
         held: "select from queue.ready for update; select from queue.scheduled for update; select from queue.blocked for update",

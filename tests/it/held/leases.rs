@@ -1,11 +1,11 @@
-//! Tests leases: writes under one lease wait for no other lease, and claims under limits read locked leases.
+//! Tests leases. Writes under one lease wait for no other lease, and claims under limits read locked leases.
 
 use super::{cases, sql};
 
 const STATES: &str = "select id, state from queue.jobs order by id";
 const STEPS: &str = "select id, name from queue.step order by id, name";
 
-/// Claims jobs of the type under its limit by key. `$1` lists the tokens of ended leases.
+/// Query that claims jobs of the type under its limit by key. `$1` lists the tokens of ended leases.
 const CLAIM_KEYED: &str = "select array_agg(c.id order by c.id)
   from queue.claim_keyed(gen_random_uuid(), token('worker'), array[queue.hash('type:do')],
     array[queue.lane_id('default', 'do', 100, false)], array[0], array[true], array[50], 50, $1, 0, null) c where c.id is not null";
@@ -33,7 +33,7 @@ cases! {
     }
     fn reports_wait_for_no_other_lease {
         given: "select put('a'), put('b'); select lease('A', 'a'), lease('B', 'b')",
-        held: "select from queue.lease where token = token('A') for update", act: sql!("note"),
+        held: "select from queue.lease where token = token('A') for update", act: sql!("record_progress"),
         meanwhile: &[("array[token('B')], jobs('b'), '{1}', '{null}', '{here}', '{\"{}\"}', '{null}'", "B b")],
         left: ("select id, stage from queue.progress", "b here", ""),
     }
@@ -63,7 +63,7 @@ cases! {
         held: "select from queue.ready where id = job('a1') for update", act: CLAIM_KEYED,
         meanwhile: &[("'{}'", "{a2,b,c}")], after: &[("'{}'", "{a1}")],
     }
-    /// The claim reads the lease unchanged, although the caller reports the lease as ended.
+    /// The claim reads the locked lease and finds it unchanged, even though the caller has reported it as ended.
     fn claims_by_key_read_a_lease_that_is_locked {
         given: "select live(); select queue.set_limit('type:do', 2, keyed => true);
            select put(n, jsonb_build_object('fair', left(n, 1))) from unnest('{a1,a2,b,c}'::text[]) n;

@@ -1,9 +1,9 @@
-//! Tests the pruning of finished jobs and other expired rows: it deletes up to the requested number, and nothing that another session has
-//! locked.
+//! Tests the pruning of finished jobs and other expired rows. The pruning deletes up to the requested number of rows and skips rows that
+//! another session has locked.
 
 use super::{cases, sql};
 
-/// Defines functions that create a job of a day without a partition, finished for a number of hours and with one failure.
+/// Defines functions that create a job with one failure, which finished a given number of hours ago. The day of the job has no partition.
 macro_rules! past {
     ($given:literal) => {
         concat!(
@@ -11,7 +11,7 @@ macro_rules! past {
                with j as (
                  insert into queue.job (id, lane, max_attempts, payload)
                  select queue.id_at(now() - interval '20 days') + nextval('queue.id_seq'),
-                   queue.meet_lane('default', job_type, 100::smallint, false), 3, '{}'
+                   queue.ensure_lane('default', job_type, 100::smallint, false), 3, '{}'
                  returning id
                ), f as (insert into queue.failure (id, attempt, at, ran_ms, error) select id, 1, now(), 1, 'once' from j)
                insert into named select name, id from j returning value::bigint $$;
@@ -43,7 +43,8 @@ const LEFT_OF_HISTORY: (&str, &str, &str) =
     (JOBS, "{d1,p1,recent,recent, too}, {d1,p1,recent,recent, too}", "{recent,recent, too}, {recent,recent, too}");
 
 cases! {
-    /// Jobs without a record of their own are stored in rows of about ten jobs.
+    /// The statement assumes about ten jobs per row of `done_many`. With a maximum of 20, it deletes up to 20 rows of `done` and 2 rows
+    /// of `done_many`.
     fn history_is_deleted_up_to_the_given_number {
         given: HISTORY,
         held: HELD_HISTORY, act: sql!("prune_done"),

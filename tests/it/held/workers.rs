@@ -1,4 +1,5 @@
-//! Tests a running worker while another session has locked tables or rows: jobs that need none of them finish, and so does the worker.
+//! Tests a running worker while another session has locked tables or rows. Jobs that do not need the locked tables or rows finish, and
+//! the worker stops.
 
 use std::time::Duration;
 
@@ -54,7 +55,7 @@ macro_rules! tables {
 tables! {
     fn jobs_that_are_no_nodes_end_while_tables_of_flows_are_locked: "queue.edge, queue.node, queue.node_hint";
     fn jobs_that_are_no_children_end_while_the_table_of_children_is_locked: "queue.child";
-    fn jobs_that_are_no_parts_end_while_tables_of_maps_are_locked: "queue.gather_part, queue.brood, queue.gather";
+    fn jobs_that_are_no_parts_end_while_tables_of_maps_are_locked: "queue.gather_part, queue.map_batch, queue.gather";
     fn jobs_end_while_outcomes_cannot_be_written: "queue.tallied";
 }
 
@@ -77,7 +78,7 @@ async fn jobs_of_other_leases_end_while_one_lease_is_locked() {
     db.finish().await;
 }
 
-/// Sets a limit, and waits until the worker knows the limit.
+/// Sets a limit and waits until the worker knows the limit.
 async fn limited(db: &TestDb, limit: &str) {
     operate::set_limit(&db.pool, Store::default(), limit, Limit::new().concurrency(5), None).await.unwrap();
     let known = "select count(*) from queue.worker w join queue.bound b on b.number <= w.paused_seen";
@@ -113,7 +114,7 @@ async fn jobs_that_a_limit_does_not_cover_end_while_its_gate_is_locked() {
     db.finish().await;
 }
 
-/// Job that asks to slow down once the table `go` exists.
+/// Job that closes its limit for ten minutes (`slow_down`) once the table `go` exists.
 #[job(name = "held_refused")]
 #[derive(Serialize, Deserialize)]
 struct Refused;

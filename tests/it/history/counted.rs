@@ -1,4 +1,4 @@
-//! Tests that workers count the outcome of each attempt exactly, and its duration.
+//! Tests that workers count the outcome and the duration of each attempt exactly.
 
 use std::{
     collections::BTreeMap,
@@ -8,7 +8,7 @@ use std::{
 
 use queue_core::{
     Context, Handler, Job as _, JobId, JobRef, JobResult, JobState, job,
-    operate::{Figures, Histogram},
+    operate::{AttemptStatistics, Histogram},
 };
 use queue_worker::{Config, Worker};
 use serde::{Deserialize, Serialize};
@@ -39,11 +39,12 @@ fn all(db: &TestDb) -> Worker {
     db.worker().register::<Slow>().register::<Within>().register::<Own>().concurrency(30)
 }
 
-/// Returns two groups of counts. The first has completed, retried, dead, cancelled, snoozed, released, expired and lost attempts. The
-/// second has attempts that timed out, panicked or crashed.
-fn counts(figures: &Figures) -> ([u64; 8], [u64; 3]) {
-    let Figures { completed, retried, dead, cancelled, snoozed, released, expired, lease_lost, timed_out, panicked, crashed, .. } =
-        *figures;
+/// Returns two groups of counts. The first group counts attempts by outcome: completed, retried, dead, cancelled, snoozed, released,
+/// expired and lost. The second group counts attempts that timed out, panicked or crashed.
+fn counts(figures: &AttemptStatistics) -> ([u64; 8], [u64; 3]) {
+    let AttemptStatistics {
+        completed, retried, dead, cancelled, snoozed, released, expired, lease_lost, timed_out, panicked, crashed, ..
+    } = *figures;
     ([completed, retried, dead, cancelled, snoozed, released, expired, lease_lost], [timed_out, panicked, crashed])
 }
 
@@ -89,7 +90,7 @@ async fn two_workers_count_exactly_the_jobs_that_ran() {
     }))
     .await;
 
-    let found: BTreeMap<(String, String), Figures> = apart(&db, Duration::from_hours(1))
+    let found: BTreeMap<(String, String), AttemptStatistics> = apart(&db, Duration::from_hours(1))
         .await
         .into_iter()
         .map(|figures| ((figures.queue.clone().unwrap(), figures.job_type.clone().unwrap()), figures))

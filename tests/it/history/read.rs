@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use queue_core::{
     Store,
-    operate::{self, Figures, Histogram, Past},
+    operate::{self, AttemptStatistics, Histogram, HistoryRange},
 };
 use sqlx::{Connection as _, PgConnection};
 use tests::{
@@ -17,7 +17,7 @@ use super::{apart, together, write_tallies};
 const MINUTE: Duration = Duration::from_mins(1);
 const HOUR: Duration = Duration::from_hours(1);
 
-async fn read(db: &TestDb, past: Past) -> Vec<Figures> {
+async fn read(db: &TestDb, past: HistoryRange) -> Vec<AttemptStatistics> {
     operate::history(&db.pool, Store::default(), &past).await.unwrap()
 }
 
@@ -37,23 +37,23 @@ async fn history_is_read_for_all_or_some_together_or_separately() {
     let db = TestDb::new().await;
     fill(&db).await;
     let (day, of) = (HOUR * 24, |text: &str| Some(text.to_owned()));
-    let sum = |figures: &[Figures]| figures.iter().map(|one| one.completed).sum::<u64>();
-    let whole = read(&db, Past { last: day, ..Past::default() }).await;
+    let sum = |figures: &[AttemptStatistics]| figures.iter().map(|one| one.completed).sum::<u64>();
+    let whole = read(&db, HistoryRange { last: day, ..HistoryRange::default() }).await;
     assert_eq!((whole.len(), whole[0].completed), (1, 24 * 17 + 3));
     assert_eq!((whole[0].queue.clone(), whole[0].left_out), (None, 0));
     let lasted = whole[0].lasted;
     assert!(lasted >= day && lasted <= day + MINUTE, "{lasted:?}");
     assert!((whole[0].rate() - 411.0 / lasted.as_secs_f64()).abs() < 1e-9);
 
-    let queue = read(&db, Past { last: day, queue: of("a"), ..Past::default() }).await;
+    let queue = read(&db, HistoryRange { last: day, queue: of("a"), ..HistoryRange::default() }).await;
     assert_eq!((sum(&queue), queue[0].queue.clone(), queue[0].job_type.clone()), (24 * 15, of("a"), None));
-    let job_type = read(&db, Past { last: day, job_type: of("do"), ..Past::default() }).await;
+    let job_type = read(&db, HistoryRange { last: day, job_type: of("do"), ..HistoryRange::default() }).await;
     assert_eq!(sum(&job_type), 24 * 12 + 3);
-    let both = read(&db, Past { last: day, queue: of("a"), job_type: of("other"), ..Past::default() }).await;
+    let both = read(&db, HistoryRange { last: day, queue: of("a"), job_type: of("other"), ..HistoryRange::default() }).await;
     assert_eq!(sum(&both), 24 * 5);
-    assert!(read(&db, Past { queue: of("none"), ..Past::default() }).await.is_empty());
+    assert!(read(&db, HistoryRange { queue: of("none"), ..HistoryRange::default() }).await.is_empty());
 
-    let each = read(&db, Past { last: day, apart: true, ..Past::default() }).await;
+    let each = read(&db, HistoryRange { last: day, apart: true, ..HistoryRange::default() }).await;
     let of_each: Vec<(Option<&str>, Option<&str>, u64)> =
         each.iter().map(|one| (one.queue.as_deref(), one.job_type.as_deref(), one.completed)).collect();
     let expected = [("a", "do", 240), ("a", "other", 120), ("b", "do", 48), ("rare", "do", 3)];
@@ -66,7 +66,7 @@ async fn steps_have_the_requested_length_and_lose_nothing() {
     let db = TestDb::new().await;
     fill(&db).await;
     for (last, step, jobs) in [(48, 1, 48 * 17 + 6), (48, 5, 48 * 17 + 6), (47, 24, 47 * 17 + 6), (1, 1, 18), (24 * 365, 24, 48 * 17 + 6)] {
-        let steps = read(&db, Past { last: HOUR * last, step: Some(HOUR * step), ..Past::default() }).await;
+        let steps = read(&db, HistoryRange { last: HOUR * last, step: Some(HOUR * step), ..HistoryRange::default() }).await;
         let sum: u64 = steps.iter().map(|one| one.completed).sum();
         // The first step may begin a little before the requested time.
         assert!((jobs..=jobs + 17 * u64::from(step)).contains(&sum), "{last} h by {step} h: {sum}");
@@ -76,7 +76,7 @@ async fn steps_have_the_requested_length_and_lose_nothing() {
         }
         assert!(steps.is_sorted_by_key(|one| one.at));
     }
-    let short = read(&db, Past { last: HOUR * 24, step: Some(Duration::from_secs(1)), ..Past::default() }).await;
+    let short = read(&db, HistoryRange { last: HOUR * 24, step: Some(Duration::from_secs(1)), ..HistoryRange::default() }).await;
     assert!(short.iter().all(|one| one.lasted <= MINUTE && one.at.timestamp() % 60 == 0), "a minute is the least");
     assert_eq!(short.iter().map(|one| one.completed).sum::<u64>(), 24 * 17 + 3);
     db.finish().await;
@@ -94,17 +94,17 @@ async fn at_most_two_thousand_rows_are_read_and_omitted_ones_are_reported() {
         write_tallies(&mut on, minute * MINUTE, &tallies).await;
         while tallies::roll_up(&mut on, 5000).await.unwrap().0 > 0 {}
     }
-    let steps = read(&db, Past { step: Some(MINUTE), apart: true, ..Past::default() }).await;
+    let steps = read(&db, HistoryRange { step: Some(MINUTE), apart: true, ..HistoryRange::default() }).await;
     assert!(steps.len() <= 2000 && steps.len() >= 30 * 30, "{}", steps.len());
     let named: std::collections::BTreeSet<&str> = steps.iter().filter_map(|one| one.queue.as_deref()).collect();
     assert_eq!(named.len() + steps[0].left_out as usize, 300);
     assert!(named.contains("q000") && !named.contains("q299"), "the busiest are there");
     assert_eq!(steps.iter().filter(|one| one.queue.as_deref() == Some("q000")).count(), 30, "in each step");
-    let long = read(&db, Past { last: HOUR * 24, step: Some(HOUR / 2), apart: true, ..Past::default() }).await;
+    let long = read(&db, HistoryRange { last: HOUR * 24, step: Some(HOUR / 2), apart: true, ..HistoryRange::default() }).await;
     let named: std::collections::BTreeSet<&str> = long.iter().filter_map(|one| one.queue.as_deref()).collect();
     assert_eq!((named.len(), long[0].left_out), (13, 287), "a day of a queue is 1,440 rows of totals");
     assert_eq!(apart(&db, HOUR).await.len(), 300);
-    let fine = read(&db, Past { last: HOUR * 24 * 30, step: Some(Duration::from_secs(10)), ..Past::default() }).await;
+    let fine = read(&db, HistoryRange { last: HOUR * 24 * 30, step: Some(Duration::from_secs(10)), ..HistoryRange::default() }).await;
     assert!(fine.len() <= 2000);
     assert_eq!(fine.iter().map(|one| one.completed).sum::<u64>(), 30 * 300 * 301 / 2);
     db.finish().await;

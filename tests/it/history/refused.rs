@@ -1,4 +1,4 @@
-//! Tests verdicts that could not be written until other workers had taken over the jobs: these verdicts are not counted.
+//! Tests verdicts that could not be written until other workers had taken over the jobs. These verdicts are not counted.
 
 use std::time::Duration;
 
@@ -8,13 +8,13 @@ use tests::{Act, Do, TestDb, WorkerProcess, effects, within};
 
 use super::together;
 
-/// Simulates a disk that is full only for rows of completed jobs.
+/// Statement that simulates a disk that is full only for rows of completed jobs.
 const FULL: &str =
     "create function full_disk() returns trigger language plpgsql as $$ begin raise exception using errcode = '53100'; end $$;
   create trigger full_disk before insert on queue.done for each row execute function full_disk();
   create trigger full_disk before insert on queue.done_many for each row execute function full_disk()";
 
-/// Frees the simulated disk. Dropping the triggers instead would need a lock that conflicts with verdicts.
+/// Statement that frees the simulated disk. Dropping the triggers instead would need a lock that conflicts with verdicts.
 const ROOM: &str = "create or replace function full_disk() returns trigger language plpgsql as 'begin return new; end'";
 
 #[tokio::test]
@@ -26,7 +26,7 @@ async fn verdicts_refused_after_an_outage_longer_than_a_lease_are_counted_once()
     let mut first = start();
     let job = Do { act: Act::Ok(String::new()) }.enqueue(&db.pool).await.unwrap().id();
     within(Duration::from_secs(30), "it has run", async || effects(&db.pool, job).await.unwrap() == 1).await;
-    // During this time the worker cannot know whether a rejected verdict was written after all.
+    // This pause is longer than the lease, so the worker cannot know whether a rejected verdict was written.
     tokio::time::sleep(Duration::from_secs(4)).await;
     // The worker retries the verdict after its lease is lost. The job runs again in another worker.
     db.pool.execute("delete from queue.worker").await.unwrap();

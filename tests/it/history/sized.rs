@@ -1,18 +1,18 @@
-//! Tests a month of statistics of two hundred queues and types, written by twenty workers: how much of it a query reads, and how long the
-//! query takes.
+//! Tests a month of statistics of two hundred queues and types, written by twenty workers. Measures the number of rows that a query reads
+//! and the duration of the query.
 
 use std::time::Duration;
 
 use queue_core::{
     Store,
-    operate::{self, Past},
+    operate::{self, HistoryRange},
 };
 use sqlx::{Connection as _, Executor as _, PgConnection};
 use tests::TestDb;
 
 const HOUR: Duration = Duration::from_hours(1);
 
-/// Writes 512,000 totals, and the statistics of twenty workers in the last half minute.
+/// Statement that writes 512,000 totals, and the statistics of twenty workers in the last half minute.
 const FILL: &str = "
 insert into queue.tally_total
 select s.step, at, case when q = 0 then '' else 'queue' || (q - 1) / 10 end, case when q = 0 then '' else 'type' || (q - 1) % 10 end,
@@ -36,16 +36,24 @@ async fn statistics_of_any_duration_read_few_rows_by_an_index() {
     on.execute(FILL).await.unwrap();
     let of = |text: &str| Some(text.to_owned());
     let pasts = [
-        ("an hour, together", Past::default(), 7_000),
-        ("an hour, apart", Past { apart: true, ..Past::default() }, 25_000),
-        ("a day, apart", Past { last: HOUR * 24, apart: true, ..Past::default() }, 35_000),
-        ("30 days, apart", Past { last: HOUR * 720, apart: true, ..Past::default() }, 30_000),
-        ("an hour by 10 s", Past { step: Some(HOUR / 360), ..Past::default() }, 7_000),
-        ("a day by 5 min", Past { last: HOUR * 24, step: Some(HOUR / 12), ..Past::default() }, 8_000),
-        ("a day by 5 min of a queue", Past { last: HOUR * 24, step: Some(HOUR / 12), queue: of("queue3"), ..Past::default() }, 30_000),
-        ("30 days by an hour", Past { last: HOUR * 720, step: Some(HOUR), ..Past::default() }, 8_000),
-        ("30 days by an hour of a type", Past { last: HOUR * 720, step: Some(HOUR), job_type: of("type3"), ..Past::default() }, 35_000),
-        ("a day by an hour, apart", Past { last: HOUR * 24, step: Some(HOUR), apart: true, ..Past::default() }, 22_000),
+        ("an hour, together", HistoryRange::default(), 7_000),
+        ("an hour, apart", HistoryRange { apart: true, ..HistoryRange::default() }, 25_000),
+        ("a day, apart", HistoryRange { last: HOUR * 24, apart: true, ..HistoryRange::default() }, 35_000),
+        ("30 days, apart", HistoryRange { last: HOUR * 720, apart: true, ..HistoryRange::default() }, 30_000),
+        ("an hour by 10 s", HistoryRange { step: Some(HOUR / 360), ..HistoryRange::default() }, 7_000),
+        ("a day by 5 min", HistoryRange { last: HOUR * 24, step: Some(HOUR / 12), ..HistoryRange::default() }, 8_000),
+        (
+            "a day by 5 min of a queue",
+            HistoryRange { last: HOUR * 24, step: Some(HOUR / 12), queue: of("queue3"), ..HistoryRange::default() },
+            30_000,
+        ),
+        ("30 days by an hour", HistoryRange { last: HOUR * 720, step: Some(HOUR), ..HistoryRange::default() }, 8_000),
+        (
+            "30 days by an hour of a type",
+            HistoryRange { last: HOUR * 720, step: Some(HOUR), job_type: of("type3"), ..HistoryRange::default() },
+            35_000,
+        ),
+        ("a day by an hour, apart", HistoryRange { last: HOUR * 24, step: Some(HOUR), apart: true, ..HistoryRange::default() }, 22_000),
     ];
     for (what, past, most) in pasts {
         let rows = operate::history(&mut on, Store::default(), &past).await.unwrap().len();

@@ -1,5 +1,5 @@
-//! Checks the rooms and floors drawn in ARCHITECTURE.md: imports only go down, rooms of one floor do not import each other, and within a
-//! room no two files import each other.
+//! Checks the rooms (top-level modules) and floors (layers) drawn in ARCHITECTURE.md. Imports only go down, and rooms of one floor do not
+//! import each other. Within a room, no two files import each other.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -23,7 +23,7 @@ impl Tree {
         named(&code).into_iter().filter_map(|path| absolute(&module(file), &path)).filter(|path| !path.is_empty()).collect()
     }
 
-    /// Returns the other files that a file imports, that is, the files that define the names it uses.
+    /// Returns the other files that define names used by a file.
     pub(super) fn needs(&self, file: &str) -> BTreeSet<String> {
         let found = self.paths(file).into_iter().filter_map(|path| self.defines(&path, 0));
         found.filter(|other| other != file && other != "lib.rs").collect()
@@ -85,7 +85,7 @@ fn without_exports(code: &str) -> String {
     split_exports(code).1
 }
 
-/// Returns every path in the text that begins with one of the three keywords. Each name of a group gets the prefix of the group.
+/// Returns every path in the text that begins with `crate`, `super` or `self`. Each name of a group gets the prefix of the group.
 pub(super) fn named(code: &str) -> Vec<Vec<String>> {
     let mut paths = Vec::new();
     for first in ["crate", "super", "self"] {
@@ -115,7 +115,7 @@ fn follow(before: Vec<String>, text: &str, paths: &mut Vec<Vec<String>>) -> usiz
         };
     }
     if !text.starts_with('{') {
-        // The path ends here, at `*` or in an expression.
+        // The path ends with `*` or belongs to an expression.
         paths.push(before);
         return 0;
     }

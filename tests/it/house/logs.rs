@@ -8,7 +8,7 @@ use super::{assert_none, library_code, read};
 /// Calls that log, with their level.
 const CALLS: [(&str, &str); 3] = [("warn!(", "warn"), ("error!(", "error"), ("warn_throttled(", "warn")];
 
-/// Returns the text up to the closing parenthesis.
+/// Returns the text up to the parenthesis that closes the call.
 fn arguments(text: &str) -> &str {
     let (mut depth, mut in_string, mut letters) = (1, false, text.char_indices());
     while let Some((at, letter)) = letters.next() {
@@ -67,7 +67,7 @@ fn constants(code: &str) -> BTreeMap<&str, String> {
     texts.filter_map(|(name, rest)| literals(rest.split(";\n").next()?).into_iter().next().map(|text| (name, text))).collect()
 }
 
-/// Returns the message of a logging call, or `None` if its whole text is a value.
+/// Returns the message of a logging call, or `None` if the message has no literal text.
 fn message(call: &str, constants: &BTreeMap<&str, String>) -> Option<String> {
     let named = constants.iter().find(|(name, _)| call.contains(&format!("{{{name}}}")) || call.trim_end().ends_with(&format!(", {name}")));
     let literal =

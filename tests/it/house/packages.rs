@@ -1,5 +1,5 @@
-//! Checks the libraries as users get them: the contents of each package, and the compiler that it needs. `scripts/check-packages.sh` builds
-//! the packages.
+//! Checks the libraries as users get them: the contents of each package, and the compiler version that the package needs.
+//! `scripts/check-packages.sh` builds the packages.
 
 use std::{collections::BTreeSet, path::Path, process::Command};
 
@@ -92,7 +92,7 @@ fn compiler() -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// Returns the `rust-version` of the workspace.
+/// Returns the minimum compiler version that the workspace promises in `rust-version`.
 fn promised() -> String {
     let manifest = read("Cargo.toml");
     manifest.lines().find_map(|line| line.strip_prefix("rust-version = ")).unwrap().trim_matches('"').to_owned()
@@ -104,7 +104,7 @@ fn the_promised_compiler_is_tested() {
     let release = compiler.lines().find_map(|line| line.strip_prefix("release: ")).unwrap();
     assert!(version(release) >= version(&promised), "this is built by {release}, where {promised} is promised");
     assert!(read("README.md").contains(&format!("Rust {promised}")), "the README names another compiler than {promised}");
-    // If the installed compiler is newer, `cargo matrix` also compiles the libraries with the oldest supported one.
+    // If the installed compiler is newer, `cargo matrix` also compiles the libraries with the oldest supported compiler.
     assert!(read("tests/it/matrix.rs").contains("rustc {oldest}."), "Rust {promised} is not tested");
     for library in LIBRARIES {
         assert!(read(format!("{library}/Cargo.toml")).contains("\nrust-version.workspace = true\n"), "{library} promises another compiler");
@@ -113,7 +113,7 @@ fn the_promised_compiler_is_tested() {
 
 #[test]
 fn no_dependency_needs_a_later_compiler_than_is_promised() {
-    // Dependencies for other platforms are not installed here.
+    // Only the dependencies for this machine's platform are available offline.
     let compiler = compiler();
     let platform = compiler.lines().find_map(|line| line.strip_prefix("host: ")).unwrap();
     let all = ["metadata", "--offline", "--locked", "--all-features", "--format-version", "1", "--filter-platform", platform];

@@ -1,5 +1,5 @@
-//! Checks the SQL statements: each has its own file, which has a header, is loaded and is explained. Every name of ours is qualified with
-//! its schema.
+//! Checks the SQL statements. Each statement has its own file, which has a header, is loaded, and is explained. Every name of ours is
+//! qualified with its schema.
 
 use std::collections::BTreeSet;
 
@@ -82,7 +82,7 @@ fn unqualified(text: &str, ours: &BTreeSet<String>) -> Vec<String> {
         let before = std::mem::replace(&mut last, word);
         let as_table = matches!(before, "from" | "join" | "into" | "update" | "using" | "table") && !word.contains(&format!("{name}."));
         let as_call = word.trim_start_matches('(').strip_prefix(&name).is_some_and(|rest| rest.starts_with('('));
-        // The arguments of a dynamic statement are variables, not tables.
+        // The words after `using` in a dynamic statement are variables, not tables.
         let as_argument = before == "using" && word.ends_with(';');
         if ours.contains(&name) && !as_argument && (as_table || as_call) {
             found.push(word.to_owned());

@@ -1,5 +1,5 @@
-//! Checks the tiers of the tests: each ignored test has a command, each command is explained, and the plan lists which commands a change of
-//! each file needs.
+//! Checks the tiers of the tests. Each ignored test has a command, and each command is explained. The plan `.ci/tier2` lists the commands
+//! that a change of each file requires.
 
 use std::{collections::BTreeSet, process::Command};
 

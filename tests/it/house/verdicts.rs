@@ -1,4 +1,4 @@
-//! Checks where the outcome of an attempt is decided, and which code must not know outcomes.
+//! Checks which files decide the outcome of an attempt, and that other code depends on neither outcomes nor the worker's clock.
 
 use queue_core::runner::Ending;
 
@@ -21,7 +21,7 @@ fn an_attempt_never_touches_the_database() {
 fn f29_the_protocol_never_reads_the_clock_of_the_worker() {
     let rooms =
         ["queue-worker/src/", "queue-core/src/attempt/", "queue-core/src/context/", "queue-core/src/define/", "queue-core/src/finish.rs"];
-    // Log lines and pages show times to people only, so nothing depends on these times.
+    // Log lines and pages show times to people only, so no decision depends on these times.
     let shown = ["queue-worker/src/cli/", "queue-worker/src/logs.rs"];
     let protocol = library_code()
         .filter(|(path, _)| rooms.iter().any(|room| path.starts_with(room)) && !shown.iter().any(|shown| path.starts_with(shown)));
@@ -38,7 +38,7 @@ fn f29_the_protocol_never_reads_the_clock_of_the_worker() {
 /// File that turns an outcome into a retry or a dead letter.
 const RETRY: &str = "queue-core/src/define/retry.rs";
 
-/// File that turns a verdict into the words and columns of a settle.
+/// File that turns a verdict into the names and columns that a settle statement takes.
 const ENDING: &str = "queue-core/src/define/ending.rs";
 
 #[test]
@@ -116,12 +116,12 @@ fn the_scanner_of_matches_finds_arms_that_skip_a_verdict() {
     assert!(arms[1].1.starts_with("\"dead\""), "{arms:?}");
 }
 
-/// If a statement does not know a word, it would delete a job's lease or entry without writing a new one.
+/// A statement that does not know the name of a verdict would delete the job's lease or entry without writing a new entry.
 #[test]
 fn the_statements_that_end_jobs_know_every_word_of_a_verdict() {
     for path in ["queue-worker/sql/settle.sql", "queue-core/testing/finish_one.sql"] {
         let text = read(path);
-        // Jobs without a record are settled by separate statements, which take no word.
+        // Jobs without a record are settled by separate statements, which take no verdict name.
         let words = Ending::VERDICT_NAMES.into_iter().filter(|word| *word != "forget");
         let unknown: Vec<&str> = words.filter(|word| !text.contains(&format!("'{word}'"))).collect();
         assert!(unknown.is_empty(), "{path} knows nothing of {unknown:?}");

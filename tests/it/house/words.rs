@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::{DOCUMENTS, LIBRARIES, assert_none, files, first_word, read, root, sources};
 
-/// Words with several meanings or none, each with its replacement.
-const GONE: [(&str, &str); 21] = [
+/// Words with several meanings or no clear meaning, each with its replacement.
+const GONE: [(&str, &str); 33] = [
     ("he", "the noun"),
     ("him", "the noun"),
     ("his", "the noun's"),
@@ -26,6 +26,18 @@ const GONE: [(&str, &str); 21] = [
     ("QFULL", "QCAPA"),
     ("dispatch", "attempt"),
     ("desk", "sender"),
+    ("brood", "map_batch"),
+    ("let_run", "release_parts"),
+    ("look_capacity", "check_capacity"),
+    ("meet_lane", "ensure_lane"),
+    ("note_act", "record_operation"),
+    ("note_ends", "add_end_hints"),
+    ("put_chunk", "insert_chunk"),
+    ("refuse_option", "reject_option"),
+    ("say_jobs", "announce_jobs"),
+    ("tell_ends", "consume_end_hints"),
+    ("twin_of", "paired_lane"),
+    ("why_says", "why_text"),
     ("md5", "sha256: FIPS servers refuse the other"),
 ];
 
@@ -89,7 +101,7 @@ const NO_TYPES: [(&str, &str); 56] = [
     ("Aside", "RejectedVerdicts"),
 ];
 
-/// Phrases that a sentence with a noun replaces.
+/// Phrases that hide the noun, each with its replacement.
 const PHRASES: [(&str, &str); 8] = [
     ("so many", "the count"),
     ("so long", "the duration"),

@@ -15,7 +15,7 @@ use tests::{Ordered, RUNS, TestDb, WorkerProcess, violations, within};
 
 use sqlx::Connection as _;
 
-/// Parameters of the test.
+/// Numbers of keys, jobs and processes, and the intervals of the test.
 #[derive(Clone, Copy)]
 struct Size {
     keys: u32,
@@ -44,7 +44,7 @@ async fn jobs_of_a_key_run_in_commit_order_even_if_workers_crash() {
     .await;
 }
 
-/// Run with `cargo test -p tests --test it keys::crowd -- --ignored --nocapture`.
+/// Manual test: `cargo test -p tests --test it keys::crowd -- --ignored --nocapture`.
 #[tokio::test]
 #[ignore = "by hand: takes a minute or two"]
 async fn the_same_with_200_keys_200_jobs_each_and_6_workers() {
@@ -60,7 +60,7 @@ async fn the_same_with_200_keys_200_jobs_each_and_6_workers() {
     .await;
 }
 
-/// Commit order of the jobs. It is recorded just before the commit, while the key is locked.
+/// Commit order of the jobs, recorded just before each commit while the transaction still holds the lock of the key.
 #[derive(Default)]
 struct Commits {
     next: AtomicU64,
@@ -112,7 +112,8 @@ async fn crowd(size: Size) {
     db.finish().await;
 }
 
-/// Enqueues the remaining jobs, a few per transaction. Each transaction stays open for a while; some are rolled back and retried.
+/// Enqueues the remaining jobs, a few per transaction. Each transaction stays open for up to 20 ms. Some transactions are rolled back and
+/// retried.
 async fn produce(url: String, left: Arc<Mutex<Vec<u32>>>, commits: Arc<Commits>) {
     let mut connection = sqlx::PgConnection::connect(&url).await.unwrap();
     loop {

@@ -61,7 +61,7 @@ async fn neither_producers_nor_promoters_wait_for_a_session_that_is_releasing_a_
     db.finish().await;
 }
 
-/// Reverses the physical order of a table's rows, and makes the session read them in that order.
+/// Reverses the physical order of a table's rows and makes the session read them in that order.
 async fn turn(on: &mut PgConnection, table: &str, order: &str) {
     let text = format!(
         "set enable_indexscan = off; set enable_bitmapscan = off; set enable_indexonlyscan = off;
@@ -113,7 +113,7 @@ async fn a_dead_letter_whose_key_continued_frees_nothing_and_is_requeued_behind_
     let head = enqueue(&mut c, "a").await;
     JobRef::from_id(dead[0]).discard(&mut c).await.unwrap();
     assert_eq!(db.count("select count(*) from queue.active_key").await, 1, "the key is another's");
-    // The statement waits for the key that a producer has locked, and then skips the jobs of the key.
+    // Each operation waits briefly for the key, which a producer has locked, and then skips the jobs of the key.
     let mut tx = producer.begin().await.unwrap();
     let last = enqueue(&mut tx, "a").await;
     assert_eq!(operate::requeue(&mut operator, &dead).await.unwrap(), []);
@@ -189,7 +189,7 @@ async fn an_invalid_job_is_refused_under_a_key_too() {
     db.finish().await;
 }
 
-/// Manual deletes leave rows behind. A worker looks for such rows when it starts, and then each minute.
+/// Manual deletes leave rows behind. A worker checks for these rows when it starts, and then each minute.
 #[tokio::test]
 async fn a_worker_frees_the_key_whose_head_is_missing_and_no_other() {
     let (db, mut c, mut other) = TestDb::with_connections().await;

@@ -1,4 +1,4 @@
-//! Tests the ways in which a job gets its ordering key, and how workers treat the key.
+//! Tests how jobs get their ordering keys, and how workers treat the keys.
 
 use std::time::Duration;
 
@@ -70,7 +70,7 @@ async fn a_bulk_enqueue_keeps_the_given_order_within_each_key() {
     db.finish().await;
 }
 
-/// The first jobs have no key, so the set begins with COPY.
+/// Some of the tested sets begin with jobs without a key. These sets begin with COPY.
 #[tokio::test]
 #[ignore = "deep"]
 async fn a_set_that_is_too_large_for_one_statement_keeps_its_order_too() {
@@ -84,7 +84,7 @@ async fn a_set_that_is_too_large_for_one_statement_keeps_its_order_too() {
     assert_eq!(claim(&mut c).await.ids(), [ids[0].id()]);
     c.run("truncate queue.blocked, queue.lease, queue.active_key, queue.key_hint, queue.job").await;
 
-    // The job type is implemented by hand. The first ten thousand jobs have no key, and the remaining jobs have one.
+    // The job type is implemented by hand. The first ten thousand jobs have no key, and the remaining jobs have a key.
     let some = (0..20_000).map(|n| Sometimes { key: (n >= 10_000).then(|| format!("{}", n % 3)) });
     assert_eq!(Sometimes::enqueue_all(some, &db.pool).await.unwrap(), 20_000);
     assert_eq!(db.count("select count(*) from queue.ready").await, 10_000);

@@ -1,9 +1,9 @@
-//! Tests every interleaving of a producer with the steps that delete its lane, statement by statement: no job is left without its lane.
+//! Tests every interleaving of a producer with the steps that delete its lane, statement by statement. No job is left without its lane.
 
 use sqlx::{Connection as _, Executor as _, PgConnection};
 use tests::{Sql as _, TestDb, lanes, operate};
 
-/// Names of producers, and the statements of each, which end with a commit.
+/// Names of producers, each with its statements, which end with a commit.
 const PRODUCERS: [(&str, &[&str]); 6] = [
     ("plain", &["begin", "select queue.enqueue('do', '{}')", "commit"]),
     (
@@ -19,7 +19,7 @@ const PRODUCERS: [(&str, &[&str]); 6] = [
     ("to a priority", &["begin; select queue.enqueue('do', '{}', '{\"queue\": \"default\", \"priority\": 7}')", "RANK", "commit"]),
 ];
 
-/// Housekeeping steps, each in a transaction that stays open until the next step.
+/// Maintenance steps that delete a lane. The transaction of a step stays open until the next `Commit`.
 #[derive(Clone, Copy, Debug)]
 enum Step {
     Leave,
@@ -34,7 +34,7 @@ async fn produce(on: &mut PgConnection, step: &'static str) {
     match step {
         "MEET" => {
             on.run("begin").await;
-            operate::meet_lanes(on, &[("default", 100)]).await.unwrap();
+            operate::ensure_lanes(on, &[("default", 100)]).await.unwrap();
         }
         "INSERT" => {
             let lane = on.one("select queue.lane_id('default', 'do', 100, false)").await;
@@ -85,7 +85,7 @@ async fn no_job_is_left_without_its_lane_in_any_order_of_its_producer_and_housek
         for order in orders(steps.len(), STEPS.len()) {
             on.execute(
                 "delete from queue.ready; delete from queue.active_key; delete from queue.job; delete from queue.lane;
-                 select queue.meet_lane('default', 'do', 100, false)",
+                 select queue.ensure_lane('default', 'do', 100, false)",
             )
             .await
             .unwrap();

@@ -1,4 +1,5 @@
-//! Tests each step that deletes a lane by itself: which rows the step changes, how many, and which it leaves to other sessions.
+//! Tests the steps that delete a lane, one step at a time: the rows that the step changes, their number, and the rows that the step
+//! leaves to other sessions.
 
 use sqlx::{Connection as _, PgConnection};
 use tests::{Sql as _, TestDb, eventually, lanes, operate};
@@ -14,14 +15,14 @@ async fn hasty(db: &TestDb) -> PgConnection {
 
 /// Creates four lanes, each in its own queue.
 async fn four(on: &mut PgConnection) {
-    operate::meet_lanes(on, &[("a", 1), ("b", 1), ("c", 1), ("d", 1)]).await.unwrap();
+    operate::ensure_lanes(on, &[("a", 1), ("b", 1), ("c", 1), ("d", 1)]).await.unwrap();
 }
 
 async fn leave(on: &mut PgConnection) -> i64 {
     lanes::leave_lanes(on, -1.0, 100).await.unwrap()
 }
 
-/// Returns the unseen transactions, once no other session's snapshot delays them.
+/// Returns the transactions that marked lanes as leaving, once no snapshot of another session can see the lanes unmarked.
 async fn unseen_marks(on: &mut PgConnection) -> Vec<String> {
     eventually("no session has an old snapshot", async || !lanes::unseen_lanes(on).await.unwrap().is_empty()).await;
     lanes::unseen_lanes(on).await.unwrap()
@@ -32,7 +33,7 @@ async fn pass(on: &mut PgConnection) {
     lanes::pass_lanes(on, &unseen, 100).await.unwrap();
 }
 
-/// Waits until no transaction is left that may have seen the lanes before they were marked.
+/// Waits until every transaction that may have seen the lanes unmarked has ended.
 async fn done_with(on: &mut PgConnection) {
     pass(on).await;
     eventually("those who saw them have ended", async || {
@@ -84,7 +85,7 @@ async fn lanes_move_on_when_no_snapshot_and_no_transaction_sees_their_earlier_st
     seen.run("select count(*) from queue.lane").await;
     leave(&mut on).await;
     assert!(lanes::unseen_lanes(&mut on).await.unwrap().is_empty(), "a session has an old snapshot");
-    // The session's transaction id is higher than that of the transaction that marked the lanes as leaving.
+    // The session's transaction id is higher than the id of the transaction that marked the lanes as leaving.
     seen.run("select pg_current_xact_id()").await;
     assert!(lanes::unseen_lanes(&mut on).await.unwrap().is_empty());
     seen.rollback().await.unwrap();
@@ -155,7 +156,7 @@ async fn a_lane_without_jobs_is_deleted_and_so_is_its_solo_twin() {
     let db = TestDb::new().await;
     let (mut on, mut holder) = (hasty(&db).await, db.connect().await);
     four(&mut on).await;
-    on.run("select queue.meet_lane(q, 'do', 1, true) from unnest(array['a', 'b']) q").await;
+    on.run("select queue.ensure_lane(q, 'do', 1, true) from unnest(array['a', 'b']) q").await;
     on.run("insert into queue.job (id, lane, max_attempts, payload) select 7, queue.lane_id('a', 'do', 1, false), 1, '{}'").await;
     on.run("insert into queue.dead (id, died_at, lane, attempts, crashes, error) select 7, now(), lane, 1, 0, '' from queue.job").await;
     leave(&mut on).await;

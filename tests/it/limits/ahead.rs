@@ -1,4 +1,5 @@
-//! Tests that jobs claimed under limits do not start before their claim is durable, and that the next claim is sent meanwhile.
+//! Tests that jobs claimed under limits do not start before their claim is durable, and that the worker sends its next claim without
+//! waiting for that.
 
 use queue_core::{
     Job as _, Limit, Store,

@@ -1,4 +1,4 @@
-//! Tests that failures under one limit stop nothing else, and that ready jobs under a limit are found, however they became ready.
+//! Tests that failures under one limit do not stop other jobs. Ready jobs under a limit are found, regardless of how they became ready.
 
 use std::time::Duration;
 
@@ -26,7 +26,7 @@ impl Handler for Free {
     }
 }
 
-/// Runs a hundred jobs without a limit, one after the other. If each waited for a second, the test would time out.
+/// Runs a hundred jobs without a limit, one after the other. If each job waited for a second, the test would time out.
 async fn free_jobs(db: &TestDb) {
     Free { left: 99 }.enqueue(&db.pool).await.unwrap();
     db.until_count(&begun("job_type = 'limits_free'"), 100).await;
@@ -49,7 +49,7 @@ async fn claims_that_fail_under_one_limit_stop_nothing_else() {
     db.finish().await;
 }
 
-/// Job that asks to slow down at its first attempt, once the table `go` exists.
+/// Job whose first attempt fails with `slow_down`, which closes its limit, once the table `go` exists.
 #[job(name = "limits_refused", send_only, limit(concurrency = 5))]
 #[derive(Serialize, Deserialize)]
 struct Refused;
@@ -69,16 +69,16 @@ async fn enqueue_four(db: &TestDb) {
     Refused::enqueue_all((0..4).map(|_| Refused), &db.pool).await.unwrap();
 }
 
-/// Query that is 1 if the limit of the job that slowed down is closed.
+/// Query that returns 1 if the limit of the `Refused` jobs is closed.
 const TOLD: &str = "select count(*) from queue.gate where gate = queue.hash('type:limits_refused') and not_before > now() + interval '5 s'";
 
-/// Makes every request to slow down fail, and counts the requests.
+/// Statement that makes every attempt to close a limit fail and counts these attempts.
 const UNTELLABLE: &str = "create sequence tries;
     create function refuse() returns trigger language plpgsql as $$ begin perform nextval('public.tries'); raise exception 'not now'; end $$;
     create trigger refuse before update of not_before on queue.gate for each row execute function refuse()";
 const TRIES: &str = "select case when is_called then last_value else 0 end from tries";
 
-/// The limit is also avoided if a claim is in flight when the handler asks to slow down, and is waiting for the limit.
+/// The worker avoids the limit even if one of its claims is waiting for the limit when the handler fails with `slow_down`.
 #[tokio::test]
 #[ignore = "deep"]
 async fn a_limit_that_cannot_be_slowed_down_is_avoided_by_the_worker_that_knows() {
@@ -158,7 +158,7 @@ async fn a_late_commit_under_a_limit_is_found_by_a_sleeping_worker() {
     db.finish().await;
 }
 
-/// First a claim that only reports ended leases waits for the limit, and then a claim that takes jobs.
+/// Two claims wait for the locked limit: a claim that only reports ended leases, and then a claim that takes jobs.
 #[tokio::test]
 #[ignore = "deep"]
 async fn a_claim_that_reports_ended_leases_delays_no_other_while_a_limit_is_locked() {
@@ -182,7 +182,7 @@ async fn a_claim_that_reports_ended_leases_delays_no_other_while_a_limit_is_lock
     db.finish().await;
 }
 
-/// Fair job under a limit that fails at first.
+/// Fair job under a limit. All attempts before the hundredth fail.
 #[job(name = "limits_fair_retried", send_only, fair = self.tenant, limit(concurrency = 5), max_attempts = 100, backoff = fixed("1ms"))]
 #[derive(Serialize, Deserialize)]
 struct FairRetried {
@@ -196,7 +196,7 @@ impl Handler for FairRetried {
     }
 }
 
-/// If a retry waited for the next poll, it would take a second each time.
+/// A retry that waited for the next poll would take a second.
 #[tokio::test]
 async fn retries_of_fair_jobs_under_a_limit_begin_without_a_poll() {
     let db = fresh().await;

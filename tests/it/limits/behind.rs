@@ -1,5 +1,5 @@
-//! Tests that jobs behind other jobs without permits still get their turn: behind many jobs that are not in a line yet, behind the other
-//! kind of a type's jobs, and behind jobs of their own lease.
+//! Tests that a job gets its turn even if jobs without permits precede it. These jobs are not in the fair queue yet, differ in being
+//! single or batch jobs, or are in the same lease.
 
 use queue_core::{BatchContext, BatchHandler, Context, Handler, Job as _, JobBatch, JobResult, JobState, Limit, Store, job, operate};
 use serde::{Deserialize, Serialize};
@@ -14,14 +14,14 @@ use super::{
     fresh, set, span, worker,
 };
 
-/// More jobs than a claim scans, and more than are moved into lines at a time.
+/// Number of jobs that exceeds both the number of jobs that a claim scans and the number of jobs that one pass moves into the fair queue.
 const MANY: u32 = 8000;
 
-/// Statement that takes all jobs out of their lines, as a promotion or an enqueue of an earlier release leaves them.
+/// Statement that moves all jobs out of the fair queue, to the lanes in which a promotion or an enqueue of an earlier release leaves jobs.
 const OUTSIDE_OF_LINES: &str = "with taken as (delete from queue.ready returning id, lane)
-    insert into queue.ready (lane, seq, id) select queue.twin_of(lane), queue.next_id(), id from taken order by id";
+    insert into queue.ready (lane, seq, id) select queue.paired_lane(lane), queue.next_id(), id from taken order by id";
 
-/// The jobs that precede the last one outnumber the jobs moved in one pass. The last job nevertheless gets its turn, while a job of the
+/// More jobs precede the last job than one pass moves into the fair queue. The last job nevertheless gets its turn, while a job of the
 /// other key is running.
 #[tokio::test]
 #[ignore = "deep"]
@@ -51,7 +51,7 @@ struct MixedTogether {
     key: u32,
 }
 
-/// Job type without batches, under the same limit.
+/// Job type without batches, under the limit of `MixedTogether`.
 #[job(name = "limits_mixed_alone", send_only, limit(name = "mixed", key = self.key))]
 #[derive(Serialize, Deserialize)]
 struct MixedAlone {
@@ -70,7 +70,7 @@ impl Handler for MixedAlone {
     }
 }
 
-/// Only one of the two kinds has jobs without a permit.
+/// The jobs without a permit are either all batch jobs or all single jobs.
 #[tokio::test]
 async fn jobs_of_many_keys_without_permits_delay_no_other_kind_under_their_limit() {
     for together in [true, false] {
@@ -95,7 +95,7 @@ async fn jobs_of_many_keys_without_permits_delay_no_other_kind_under_their_limit
     }
 }
 
-/// The lease existed before the limit, and also holds jobs that the limit does not cover.
+/// The lease was claimed before the limit existed. It also contains jobs that the limit does not cover.
 #[tokio::test]
 async fn jobs_of_an_adopted_lease_release_the_permit_of_their_key_one_by_one() {
     let (db, mut on, worker) = with(0).await;

@@ -9,7 +9,7 @@ use tests::{TestDb, eventually};
 
 use super::{BEGUN, Limited, fresh, held_equals_the_leases, most_at_once, most_within, set, span, worker};
 
-/// Batch job that records when each of its jobs begins and ends, and that follows their scripts.
+/// Batch job. The handler records when each job begins and ends, and then does what the job's payload specifies.
 #[job(batch = 10, batch_wait = "100ms", limit(name = "together", concurrency = 6), max_attempts = 4, backoff = fixed("10ms"))]
 #[derive(Serialize, Deserialize)]
 struct Together {
@@ -19,9 +19,9 @@ struct Together {
 #[derive(Clone, Copy, PartialEq, Serialize, Deserialize)]
 enum How {
     Fine,
-    /// The job asks to slow down at its first attempt.
+    /// The first attempt of the job fails with `slow_down`.
     Refused,
-    /// The job asks to slow down for the whole batch.
+    /// The handler fails with `slow_down` for the whole batch.
     AllRefused,
 }
 
@@ -81,7 +81,7 @@ impl Handler for Beside {
     }
 }
 
-/// Batch job that waits for a full batch longer than a busy machine takes to claim one.
+/// Batch job that waits longer for a full batch than a claim takes on a busy machine.
 #[job(name = "limits_full_batches", batch = 10, batch_wait = "10s", limit(name = "together"))]
 #[derive(Serialize, Deserialize)]
 struct Full;
@@ -126,7 +126,7 @@ async fn under_a_rate_the_jobs_of_a_batch_handler_run_alone_and_no_window_has_mo
     db.finish().await;
 }
 
-/// If a job or a batch asks to slow down, all jobs under the limit wait.
+/// If a job or a batch fails with `slow_down`, all jobs under the limit wait.
 #[tokio::test]
 async fn a_batch_or_a_job_of_it_that_slows_down_slows_its_limit() {
     for how in [How::Refused, How::AllRefused] {

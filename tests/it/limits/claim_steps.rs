@@ -1,4 +1,4 @@
-//! Claims under limits, one statement at a time: what they take and return. A test case is a list of steps.
+//! Runs claims under limits, one statement at a time. Checks the claimed jobs and the results. A test case is a list of steps.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use tests::{
 };
 use uuid::Uuid;
 
-/// Result of a claim.
+/// Result of a claim under limits.
 #[derive(Debug)]
 pub(super) struct LimitedClaim {
     pub(super) token: Uuid,
@@ -24,7 +24,7 @@ pub(super) struct LimitedClaim {
     pub(super) floors: Option<Vec<i64>>,
 }
 
-/// Queue of a lane of the type `t`, whether the lane is fair, its floor, and the maximum number of jobs.
+/// Lane of the type `t`: its queue, whether it is fair, its floor, and the maximum number of jobs to claim.
 pub(super) type LaneOf<'a> = (&'a str, bool, i64, i32);
 
 /// Arguments of a claim.
@@ -38,7 +38,7 @@ pub(super) struct ClaimArguments<'a> {
     pub(super) freed: &'a [Uuid],
     /// Expected time in ms until the claimed jobs start.
     pub(super) slack: i64,
-    /// First permits to read, one per limit.
+    /// First permit that the claim reads for each limit.
     pub(super) floors: Option<&'a [i64]>,
 }
 
@@ -51,7 +51,7 @@ pub(super) async fn ask(on: &mut PgConnection, worker: Uuid, ask: ClaimArguments
     };
     let gates = "select queue.hash(n) from unnest($1::text[]) n order by 1";
     let gates: Vec<i64> = sqlx::query_scalar(gates).bind(ask.limits).fetch_all(&mut *on).await?;
-    // Under a limit by key, only quarantined jobs are outside of lines.
+    // Under a limit by key, only quarantined jobs are outside of the fair queue.
     let ids = "select queue.lane_id(q, 't', 100, $3 and not l) from unnest($1::text[], $2::bool[]) with ordinality u (q, l, n) order by n";
     let in_lines: Vec<bool> = lanes.iter().map(|lane| lane.1).collect();
     let ids = sqlx::query_scalar(ids).bind(lanes.iter().map(|lane| lane.0).collect::<Vec<_>>()).bind(&in_lines).bind(ask.by_key);
@@ -90,7 +90,7 @@ pub(super) async fn claim(
     ask(on, worker, ClaimArguments { by_key: false, limits, lanes: &lanes, most, freed, slack: 0, floors: None }).await
 }
 
-/// Claims up to `most` jobs from the lines of a queue under limits by key, starting after line `after`.
+/// Claims up to `most` jobs from a fair queue under limits by key, starting after the fair key with the line id `after`.
 pub(super) async fn claim_from(
     on: &mut PgConnection,
     (worker, queue, after): (Uuid, &str, i64),
@@ -120,7 +120,7 @@ pub(super) async fn connect(url: &str) -> PgConnection {
     on
 }
 
-/// Creates a database with `jobs` jobs of the type `t`, and a worker that counts as knowing every limit.
+/// Creates a database with `jobs` jobs of the type `t` and registers a worker that is treated as knowing every limit.
 pub(super) async fn with(jobs: i32) -> (TestDb, PgConnection, Uuid) {
     let db = TestDb::new().await;
     let mut on = connect(&db.url).await;
@@ -146,7 +146,7 @@ pub(super) fn counts<const N: usize>(of: [(&str, i64); N]) -> BTreeMap<String, i
     of.into_iter().map(|(key, count)| (key.to_owned(), count)).collect()
 }
 
-/// Parses the expected jobs: `a4 c2` means four of key `a` and two of `c`, and `3` means three without a key.
+/// Parses the expected jobs: `a4 c2` means four jobs of key `a` and two jobs of key `c`, and `3` means three jobs without a key.
 fn parse(keys: &str) -> BTreeMap<String, i64> {
     let split = |part: &str| {
         let at = part.find(|letter: char| letter.is_ascii_digit()).expect("each key has its count");
@@ -172,7 +172,7 @@ pub(super) enum Step {
     Run(&'static str),
     /// Enqueues jobs in a queue. The second text contains the number of jobs for each fair key.
     Fill(&'static str, &'static str),
-    /// Moves jobs into the lines of their keys. Jobs without a key share one line.
+    /// Moves jobs into the fair queue under their keys. All jobs without a key count as one key.
     LineUp,
     /// Claims up to this number of jobs from the default queue under the limit of the type. Contains the expected jobs, and the reason why
     /// the limit is closed afterwards.
@@ -181,7 +181,7 @@ pub(super) enum Step {
     TakesByKey(i32, &'static str, Option<&'static str>),
     /// Like `Takes`, from any queue and under the given limits, which are by key if the flag is set.
     TakesUnder(bool, &'static [&'static str], &'static str, i32, &'static str, Option<&'static str>),
-    /// Ends the lease of the claim with this index, and reports the lease to the next claim.
+    /// Ends the lease of the claim with this index and reports the lease to the next claim.
     Ends(usize),
     /// Checks that a query returns this value.
     Count(&'static str, i64),

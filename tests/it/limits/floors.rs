@@ -1,4 +1,5 @@
-//! Tests the first permit to read: while a snapshot is held, released permits leave dead index entries, which no claim must read.
+//! Tests the floor of a limit, which is the first permit that a claim reads. While a snapshot is held, released permits leave dead index
+//! entries. Claims must not read these entries.
 
 use sqlx::{Connection as _, PgConnection};
 use tests::{Sql as _, protocol::settle_leases};
@@ -12,7 +13,7 @@ async fn claim(on: &mut PgConnection, worker: Uuid, freed: &[Uuid], floors: Opti
     ask(on, worker, ClaimArguments { by_key: false, limits: &["type:t"], lanes, most: 1, freed, slack: 0, floors }).await.unwrap()
 }
 
-/// Claims up to `most` jobs under the limit by key, one per line.
+/// Claims up to `most` jobs under the limit by key, one per fair key.
 async fn claim_by_key(on: &mut PgConnection, worker: Uuid, most: i32, freed: &[Uuid], floors: Option<&[i64]>) -> LimitedClaim {
     let lanes = &[("default", true, 0, most)];
     ask(on, worker, ClaimArguments { by_key: true, limits: &["type:t"], lanes, most, freed, slack: 0, floors }).await.unwrap()
@@ -23,7 +24,7 @@ async fn walked(on: &mut PgConnection, floors: Option<&[i64]>) -> i64 {
     let entries = "select pg_stat_get_xact_tuples_returned('queue.permit_pkey'::regclass)";
     let mut open = on.begin().await.unwrap();
     let before: i64 = open.one(entries).await;
-    let room = "select count(r.free) from queue.room(array[queue.hash('type:t')], $1) r";
+    let room = "select count(r.free) from queue.free_permits(array[queue.hash('type:t')], $1) r";
     let limits: i64 = sqlx::query_scalar(room).bind(floors).fetch_one(&mut *open).await.unwrap();
     let after: i64 = open.one(entries).await;
     open.rollback().await.unwrap();

@@ -1,4 +1,4 @@
-//! Tests claims under limits by key on separate connections: which jobs of which keys they take, what they skip, and what that costs.
+//! Tests claims under limits by key on separate connections: the jobs and keys that the claims take, the jobs that they skip, and the cost.
 
 use std::collections::BTreeMap;
 
@@ -18,7 +18,7 @@ use super::{
     key_costs::buffers,
 };
 
-/// Returns the number of permits in use. Checks that each permit row lists one job and one line per permit.
+/// Returns the number of permits in use. Checks that each permit row lists one job and one fair key (`lines`) per permit.
 async fn held(db: &TestDb) -> i64 {
     assert_eq!(db.count("select count(*) from queue.permit where n <> cardinality(ids) or n <> cardinality(lines)").await, 0);
     super::claim_steps::held(db).await
@@ -54,7 +54,7 @@ async fn of_each_key_a_claim_takes_at_most_the_free_permits_and_a_waiting_one_se
     let cut = "with cut as (select token, ids[1] as id from queue.lease order by cardinality(ids) desc limit 1)
         update queue.lease l set ids = ids[2:], attempts = attempts[2:], crashes = crashes[2:] from cut where cut.token = l.token";
     let back = "insert into queue.ready (lane, seq, id, line)
-        select queue.twin_of(j.lane), queue.next_id(), j.id, j.line from queue.job j
+        select queue.paired_lane(j.lane), queue.next_id(), j.id, j.line from queue.job j
         where not exists (select from queue.lease l where j.id = any (l.ids)) and not exists (select from queue.ready r where r.id = j.id)
           and not exists (select from queue.done_many d where j.id = any (d.ids))";
     one.run(cut).await;
@@ -155,9 +155,9 @@ async fn claims_by_key_take_keys_in_turn() {
             Run("select queue.set_limit('type:t', 1, keyed => true); update queue.bound set by_operator = false where name = 'type:t'"),
             TakesByKey(1, "a1", None),
             Run("select queue.set_limit('type:t', 2, keyed => false)"),
-            // All running jobs count, whatever their key.
+            // All running jobs count, regardless of their keys.
             Takes(2, "1", Some("full")),
-            // The operator's limit is removed, and no claim uses the one declared in code.
+            // The operator's limit is removed before a claim uses it, so the limit declared in code applies again.
             Run("select queue.set_limit('type:t', 2, keyed => true); select queue.unset_limit('type:t')"),
             TakesByKey(9, "", Some("lines")),
         ],
@@ -199,14 +199,14 @@ async fn of_a_key_in_several_lanes_a_claim_takes_no_more_than_in_one() {
     let (db, mut on, worker) = with(0).await;
     let lanes: &[LaneOf] = &[("default", true, 0, 50), ("other", true, 0, 50), ("default", false, 0, 50), ("other", false, 0, 50)];
     let of_all = ClaimArguments { by_key: true, limits: &["type:t"], lanes, most: 50, freed: &[], slack: 0, floors: None };
-    on.run("select queue.meet_lane(q, 't', 100, true) from unnest(array['default', 'other']) q").await;
+    on.run("select queue.ensure_lane(q, 't', 100, true) from unnest(array['default', 'other']) q").await;
     for limit in ["select queue.set_limit('type:t', 3, keyed => true)", "select queue.set_limit('type:t', null, 3, '1 h', keyed => true)"] {
         for queue in ["default", "other"] {
             fill(&mut on, queue, ["a"; 4].into_iter().chain(["b"; 4])).await;
         }
         // Half of the jobs are quarantined after crashes.
         let suspect = "update queue.ready set lane = queue.lane_id(q, 't', 100, true), line = null, crashes = 1
-            from unnest(array['default', 'other']) q where lane = queue.twin_of(queue.lane_id(q, 't', 100, false)) and seq % 2 = 0";
+            from unnest(array['default', 'other']) q where lane = queue.paired_lane(queue.lane_id(q, 't', 100, false)) and seq % 2 = 0";
         on.run(suspect).await;
         on.run(limit).await;
         let some = ask(&mut on, worker, of_all).await.unwrap();
@@ -233,7 +233,7 @@ async fn a_worker_without_a_permit_of_a_key_waits_without_its_gate_and_is_notifi
     let none = claim_from(&mut on, waits, &["shared"], 5, &[]).await.unwrap();
     assert_eq!((none.ids.len(), none.closed.as_deref()), (0, Some("lines")));
     assert_eq!(db.count("select cardinality(lines)::bigint from queue.gate").await, 1);
-    // Now the worker knows, so it reads again without locking the gate.
+    // The gate row now lists the fair key, so the next claim reads the permits without locking the gate row.
     let mut holder = connect(&db.url).await;
     let mut open = holder.begin().await.unwrap();
     open.run("select from queue.gate for update").await;
@@ -305,7 +305,7 @@ async fn starts_are_counted_once_in_any_order() {
     on.run("select queue.set_limit('type:t', null, 8, '1 h', keyed => true)").await;
     claim(&mut on, worker, &["type:t"], 50, &[]).await.unwrap();
     assert_eq!(db.count(&of_each.replace('6', "8")).await, 2);
-    // Expired windows are deleted, and the remaining ones count as before.
+    // The oldest starts are deleted, as if they had left the window. The remaining starts count as before.
     on.run("delete from queue.rate r where at_ms = (select min(at_ms) from queue.rate o where o.line = r.line)").await;
     let gone = 16 - db.count("select sum(n)::bigint from queue.rate").await;
     assert_eq!(claim(&mut on, worker, &["type:t"], 50, &[]).await.unwrap().ids.len() as i64, gone);

@@ -1,4 +1,5 @@
-//! Tests the cost that keys without permits cause for other keys, regardless of their number and of the jobs waiting behind them.
+//! Tests the cost that keys without permits add to claims of other keys. The cost does not depend on the number of these keys or of their
+//! waiting jobs.
 
 use std::collections::BTreeMap;
 use tests::Sql as _;
@@ -19,7 +20,7 @@ async fn pour(on: &mut PgConnection, keys: &str, each: i32) {
            select id, queue.lane_id('default', 't', 100, false), 3, jsonb_build_object('k', k), line from fresh
          )
          insert into queue.ready (lane, seq, id, line)
-         select queue.twin_of(queue.lane_id('default', 't', 100, false)), queue.next_id(), id, line from fresh"
+         select queue.paired_lane(queue.lane_id('default', 't', 100, false)), queue.next_id(), id, line from fresh"
     );
     on.execute(AssertSqlSafe(filled)).await.unwrap();
 }
@@ -68,7 +69,7 @@ async fn of_thousands_of_keys_without_permits_the_one_with_permits_is_found_from
         taken += claim(&mut on, worker, &["type:t"], 500, &[]).await.unwrap().ids.len();
     }
     pour(&mut on, "select 'k' || n from generate_series(1, 2500) n", 2).await;
-    // No claim knows yet which keys have no permits, so the first claim reads these keys once in vain.
+    // No claim knows yet which keys have no permits, so the first claim reads these keys once without success.
     for after in [i64::MIN, -1 << 62, 0, 1 << 62, i64::MAX] {
         let mut tx = on.begin().await.unwrap();
         fill(&mut tx, "default", ["free"]).await;

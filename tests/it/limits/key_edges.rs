@@ -42,14 +42,14 @@ fn waits(room: &Room, seconds: f64) -> bool {
 async fn starts_of_a_key_leave_its_windows_gradually_and_count_for_no_other() {
     let (db, mut on, _) = with(0).await;
     on.run("select queue.set_limit('rated', null, 6, '60 s', 2, keyed => true)").await;
-    // For each key: how many seconds ago jobs began, and how many.
+    // Each row of values contains a key, the seconds since its jobs began, and the number of these jobs.
     let began = "insert into queue.rate (gate, line, at_ms, n, total)
         select queue.hash('rated'), queue.line_id(b.key), queue.clock_ms() - b.ago * 1000, b.n, sum(b.n) over (partition by b.key order by b.ago desc)
         from (values ('short', 30, 3), ('short', 5, 2), ('long', 50, 1), ('long', 30, 7), ('some', 40, 1), ('some', 3, 1)) b (key, ago, n)";
     on.run(began).await;
     let short = room(&mut on, "rated", "short").await;
     assert!(waits(&short, 15.0), "two began within a third of a minute: {short:?}");
-    // After a rate was lowered, enough starts must have left the window, not just one.
+    // After a rate was lowered, the key waits until enough starts have left the window. A single start is not enough.
     let long = room(&mut on, "rated", "long").await;
     assert!(waits(&long, 30.0), "eight began within a minute: {long:?}");
     let some = room(&mut on, "rated", "some").await;
@@ -87,11 +87,11 @@ async fn chosen(on: &mut PgConnection, all: &[i64], lanes: &[LaneOf<'_>], most: 
     ids.into_iter().map(|id| all.iter().position(|other| *other == id).unwrap()).collect()
 }
 
-/// Quarantines jobs in reverse order, so that a job's position differs from its id.
-const SUSPECTS: &str = "select queue.meet_lane(q, 't', 100, true) from unnest('{default,other}'::text[]) q;
+/// Statement that quarantines jobs in reverse order, so that a job's position differs from its id.
+const SUSPECTS: &str = "select queue.ensure_lane(q, 't', 100, true) from unnest('{default,other}'::text[]) q;
     update queue.ready r set lane = queue.lane_id(q, 't', 100, true), line = null, crashes = 1, seq = 1000 - n.nth
     from unnest('{default,other}'::text[]) q, (select id, row_number() over (order by id) as nth from queue.ready) n
-    where r.lane = queue.twin_of(queue.lane_id(q, 't', 100, false)) and n.id = r.id";
+    where r.lane = queue.paired_lane(queue.lane_id(q, 't', 100, false)) and n.id = r.id";
 
 #[tokio::test]
 async fn of_each_key_the_first_free_jobs_are_chosen_in_order_up_to_the_lanes_maximum() {
@@ -100,8 +100,8 @@ async fn of_each_key_the_first_free_jobs_are_chosen_in_order_up_to_the_lanes_max
     let three = || vec![("other", false, 0, 1), ("default", true, i64::MIN, 2), ("default", false, 0, 3)];
     let two = || vec![("default", true, i64::MIN, 9), ("other", true, i64::MIN, 9)];
     let (of_two, a) = ((&["d", "d", "d"][..], &[][..]), ["a"; 12]);
-    // The cases contain: quarantined jobs of two queues, queued jobs of two queues, the limit, lanes, the maximum, locked jobs, and the
-    // expected jobs.
+    // Each case consists of quarantined jobs of two queues, fair jobs of two queues, the limit, the lanes, the maximum number of jobs,
+    // the locked jobs and the expected jobs.
     for (name, (first, others), (fair, far), limit, lanes, most, held, expected) in [
         (
             "of a key with much room the first",
@@ -144,7 +144,7 @@ async fn of_each_key_the_first_free_jobs_are_chosen_in_order_up_to_the_lanes_max
     }
 }
 
-/// The lease existed before the limit, and also holds jobs of another queue, which the limit does not cover.
+/// The lease was claimed before the limit existed. It also contains jobs of another queue, which the limit does not cover.
 #[tokio::test]
 async fn a_lease_holds_permits_of_an_unkeyed_limit_only_for_covered_jobs() {
     let (db, mut on, worker) = with(0).await;

@@ -1,5 +1,4 @@
-//! Tests limits by key: no more jobs of one key run than the limit allows, under any load of other keys. Jobs that are waiting for one key
-//! delay no other key.
+//! Tests limits by key. A key never exceeds its limit, under any load of other keys. Jobs that are waiting for one key delay no other key.
 
 use std::time::Duration;
 
@@ -10,13 +9,13 @@ use tests::{Act, Do, Sql as _, TestDb, within};
 
 use super::{BEGUN, UNTIL_GO, begun, fresh, held_equals_the_leases, most_at_once, rates::RatedByKey, set, span_of};
 
-/// Two job types that share a limit by account.
+/// One of two job types that share a limit by account.
 #[job(limit(name = "account", key = self.account, concurrency = 2), backoff = fixed("20ms"), max_attempts = 20)]
 #[derive(Serialize, Deserialize)]
 pub(super) struct OfAccount {
     pub(super) account: u32,
     pub(super) ms: u64,
-    /// How often the job fails, is snoozed or panics before it succeeds.
+    /// Number of times that the job fails, is snoozed or panics before it succeeds.
     pub(super) fails: u32,
 }
 
@@ -74,7 +73,7 @@ async fn no_more_of_a_key_run_concurrently_than_the_limit_and_each_attempt_begin
     db.finish().await;
 }
 
-/// The jobs of the other account run one after the other. If each waited for a second, they would be late.
+/// The jobs of the other account run one after the other. If each job waited for a second, the test would time out.
 #[tokio::test]
 #[ignore = "deep"]
 async fn a_key_whose_jobs_hang_delays_no_other_and_an_operator_can_raise_its_limit() {
@@ -124,7 +123,7 @@ async fn a_key_with_permits_is_found_behind_a_hundred_thousand_without_and_so_ar
           select id, lane, 3, jsonb_build_object('key', key), line from fresh cross join lane),
         rates as (insert into queue.rate (gate, line, at_ms, n, total)
           select queue.hash('type:rated_by_key'), line, queue.clock_ms(), 1, 1 from fresh)
-        insert into queue.ready (lane, seq, id, line) select queue.twin_of(lane), queue.next_id(), id, line from fresh cross join lane";
+        insert into queue.ready (lane, seq, id, line) select queue.paired_lane(lane), queue.next_id(), id, line from fresh cross join lane";
     db.run(begun).await;
     db.run_while(worker(&db).register::<RatedByKey>(), async {
         for n in 1..10 {
@@ -151,7 +150,7 @@ async fn quarantined_jobs_whose_key_has_permits_are_tried_and_those_of_a_key_wit
         }
         let suspected = "with taken as (delete from queue.ready returning id, seq)
             insert into queue.ready (lane, seq, id, crashes)
-            select queue.meet_lane('default', 'do', 100::smallint, true), queue.next_id(), id, 1 from taken order by seq";
+            select queue.ensure_lane('default', 'do', 100::smallint, true), queue.next_id(), id, 1 from taken order by seq";
         tx.run(suspected).await;
         tx.run("select queue.wake('default')").await;
         tx.commit().await.unwrap();

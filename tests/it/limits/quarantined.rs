@@ -1,5 +1,5 @@
-//! Tests quarantined jobs under limits: a job that another crash would turn into a dead letter runs alone. While jobs are waiting to be
-//! tried, no worker spins.
+//! Tests quarantined jobs under limits. A job that another crash would turn into a dead letter runs alone. While such jobs are waiting,
+//! no worker polls in a busy loop.
 
 use std::{fs, time::Duration};
 
@@ -12,10 +12,11 @@ use super::{BEGUN, UNTIL_GO, Unlimited, begun, fresh, set, worker};
 /// Statement that quarantines the jobs, as after one crash of the first job and two crashes of the last.
 const SUSPECTED: &str = "with taken as (delete from queue.ready returning id)
     insert into queue.ready (lane, seq, id, crashes)
-    select queue.meet_lane('default', 'unlimited', 100::smallint, true), queue.next_id(), id, (row_number() over (order by id))::smallint
+    select queue.ensure_lane('default', 'unlimited', 100::smallint, true), queue.next_id(), id, (row_number() over (order by id))::smallint
     from taken";
 
-/// Creates two quarantined jobs while another job is running. The first has one crash and cannot be claimed, so a claim takes the second.
+/// Creates two quarantined jobs while another job is running. The first job has one crash and cannot be claimed, so a claim takes the
+/// second job.
 async fn suspects(db: &TestDb, keys: [&str; 2]) -> [JobId; 2] {
     Unlimited { ms: UNTIL_GO }.enqueue(&db.pool).fair("a").await.unwrap();
     db.until_count(BEGUN, 1).await;
@@ -86,7 +87,7 @@ async fn a_worker_that_waits_to_try_a_quarantined_job_does_not_spin_for_due_limi
     const QUEUES: [&str; 4] = ["one", "two", "three", "four"];
     let db = TestDb::new().await;
     let process = WorkerProcess::start(env!("CARGO_BIN_EXE_test-worker"), &db.url, &[]);
-    // In each of these queues one job is running and other jobs are waiting, so each gate is tried once a second.
+    // In each of these queues one job is running and two jobs are waiting, so the worker tries each limit once a second.
     for queue in QUEUES {
         set(&db, &format!("queue:{queue}"), Limit::new().concurrency(1)).await;
         for _ in 0..3 {
@@ -100,12 +101,12 @@ async fn a_worker_that_waits_to_try_a_quarantined_job_does_not_spin_for_due_limi
     let suspected = format!(
         "with taken as (delete from queue.ready where id = {suspect} returning id)
          insert into queue.ready (lane, seq, id, crashes)
-         select queue.meet_lane('default', 'do', 100::smallint, true), queue.next_id(), id, 2 from taken;
+         select queue.ensure_lane('default', 'do', 100::smallint, true), queue.next_id(), id, 2 from taken;
          select queue.wake('default')"
     );
     tx.run(&suspected).await;
     tx.commit().await.unwrap();
-    // Until other jobs have ended, the worker claims nothing at all, and the first gates become due.
+    // The worker claims no jobs until the running jobs have ended. During this time the first limits become due.
     let before = cpu(process.pid());
     eventually("the first of them have finished", async || db.rows_of(&["done", "done_many"]).await > 0).await;
     let spent = cpu(process.pid()).saturating_sub(before);

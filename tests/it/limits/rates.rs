@@ -1,4 +1,4 @@
-//! Tests rate limits, which are exact over every window for the jobs that began. Also tests handlers that ask to slow down.
+//! Tests rate limits, which are exact over every window for the jobs that began. Also tests handlers that fail with `slow_down`.
 
 use std::{
     sync::atomic::{AtomicUsize, Ordering::Relaxed},
@@ -12,7 +12,7 @@ use tests::{Marked, TestDb, WorkerProcess, eventually};
 
 use super::{BEGUN, ENDED, Unlimited, begun, fresh, most_within, set, span, worker};
 
-/// Job that asks to slow down at its first attempt, like a service that returns status 429.
+/// Job whose first attempt fails with `slow_down`, as after a service has returned status 429.
 #[job(limit(name = "service", concurrency = 5), backoff = fixed("10ms"), max_attempts = 3)]
 #[derive(Serialize, Deserialize)]
 struct Refused {
@@ -45,7 +45,8 @@ fn rated(db: &TestDb) -> Worker {
     worker(db).register::<RatedByKey>()
 }
 
-/// Measured across three workers by the handlers' own times, because the handlers share the machine's clock with the database.
+/// The handlers on three workers record the start times. Their clock is also the clock of the database server, because all processes
+/// share one machine.
 #[tokio::test]
 #[ignore = "deep"]
 async fn no_window_has_more_starts_than_the_rate_nor_a_short_one_more_than_the_burst_of_all_or_of_each_key() {
@@ -53,7 +54,7 @@ async fn no_window_has_more_starts_than_the_rate_nor_a_short_one_more_than_the_b
     for (limit, rate, jobs, each, windows) in [
         ("type:unlimited", Limit::new().rate(10, second), 35, "true", &[(1000, 10)][..]),
         ("queue:default", Limit::new().rate(20, 2 * second).burst(2), 16, "true", &[(2000, 20), (200, 2)]),
-        // This limit concerns none of the jobs, so only the keyed rate declared in code applies.
+        // This limit does not apply to these jobs, so only the keyed rate declared in code applies.
         ("another", Limit::new().rate(1, second), 48, "line", &[(600, 6), (300, 3)]),
     ] {
         let db = fresh().await;
@@ -76,7 +77,7 @@ async fn no_window_has_more_starts_than_the_rate_nor_a_short_one_more_than_the_b
     }
 }
 
-/// Middleware that delays the first attempts before their handlers for longer than a rate counts them.
+/// Middleware that delays the first attempts before their handlers. The delay is longer than the window of the rate.
 struct DelayingMiddleware(AtomicUsize);
 
 #[async_trait]
@@ -119,7 +120,7 @@ async fn no_window_has_more_starts_than_the_rate_while_processes_freeze_repeated
     let mut stops = 0;
     while begun().await < JOBS {
         workers[stops % 2].signal("STOP");
-        // The pause is longer than the time from a claim to the start of its jobs, and ends at another point of the window each time.
+        // The pause is longer than the time from a claim to the start of its jobs. It ends at another point of the window each time.
         tokio::time::sleep(Duration::from_millis(120 + fastrand::u64(..100))).await;
         workers[stops % 2].signal("CONT");
         tokio::time::sleep(Duration::from_millis(fastrand::u64(..150))).await;

@@ -1,5 +1,5 @@
-//! Tests limits of names, queues and operators that change while jobs are running. Also tests limits together with pauses, ordering keys,
-//! unique jobs and capacities.
+//! Tests changes of limits while jobs are running: limits shared by name, limits of queues, and limits set by operators. Also tests
+//! limits together with pauses, ordering keys, unique jobs and capacities.
 
 use queue_core::{Job as _, JobState, Limit, Store, operate};
 use tests::{TestDb, eventually};
@@ -40,7 +40,7 @@ async fn an_operators_limit_overrides_code_immediately_and_across_deploys_until_
     db.finish().await;
 }
 
-/// Checks that no job starts from now on while `others` other jobs are running, by observing some more claims.
+/// Observes the jobs that start from now on. Checks that none of them starts while `others` other jobs are running.
 async fn none_begins_beside(db: &TestDb, others: i64) {
     let now = "select clock_timestamp()";
     let set_at: chrono::DateTime<chrono::Utc> = db.one(now).await;
@@ -147,7 +147,7 @@ async fn a_limit_on_an_earlier_name_of_a_type_counts_what_runs_under_the_new_one
         db.until_count(adopted, 1).await;
         let limits = operate::limits(&db.pool, Store::default()).await.unwrap();
         let limit = limits.into_iter().find(|limit| limit.name == "type:limited_before").unwrap();
-        // On a busy machine the first job may have finished, so that the next one is running.
+        // On a busy machine the first job may have finished, so that the next job is running.
         assert!(limit.used == 1 && limit.waiting <= 1, "{limit:?}");
         db.until(next, JobState::Completed).await;
     })

@@ -1,5 +1,5 @@
-//! Tests claims under unkeyed limits on separate connections: which lanes they take jobs from, what they count, what they wait for, and
-//! what they report.
+//! Tests claims under unkeyed limits on separate connections: the lanes from which the claims take jobs, the counted permits, the wait
+//! times, and the results.
 
 use std::time::Duration;
 
@@ -76,7 +76,7 @@ async fn a_new_limit_waits_until_every_living_worker_knows_it_and_counts_in_what
     assert_eq!((one.ids.len(), one.closed.as_deref()), (1, Some("full")));
     let found = limit().await;
     assert_eq!((found.name.as_str(), found.used, found.waiting, found.by_operator, found.awaits), ("type:t", 5, 4, true, 0));
-    // The change of a value does not affect other lanes, so it waits for no worker.
+    // The new value applies to the same lanes as before, so claims do not wait until the new worker knows the value.
     register(&mut on).await.unwrap();
     on.run("select queue.set_limit('type:t', 6)").await;
     assert_eq!(claim(&mut on, worker, &["type:t"], &["default"], 9, &[]).await.unwrap().ids.len(), 1);
@@ -101,7 +101,7 @@ async fn of_several_limits_each_must_have_a_permit() {
     play("of several limits", &steps).await;
 }
 
-/// After a rate was lowered, enough starts must have left the window, not just one.
+/// After a rate was lowered, enough starts must have left the window. A single start is not enough.
 #[tokio::test]
 async fn above_a_rate_the_claim_reports_when_enough_starts_will_have_left_the_window() {
     let (db, mut on, worker) = with(1).await;
@@ -115,7 +115,7 @@ async fn above_a_rate_the_claim_reports_when_enough_starts_will_have_left_the_wi
 
 #[tokio::test]
 async fn a_worker_without_a_permit_is_notified_once_of_one_that_no_other_needs() {
-    // The result is the same if other limits are by key and the limit without permits is not.
+    // The limit of the type is by key or not. The result is the same, because the limit without permits is not by key.
     for by_key in [false, true] {
         let (db, mut on, worker) = with(0).await;
         let mut listener = db.listen("wake").await;
@@ -203,7 +203,7 @@ async fn a_start_is_counted_no_earlier_than_it_may_be_and_the_later_the_longer_i
         let latest = db.count("select max(at_ms) from queue.rate").await;
         assert!((before + counted..=after + counted + 3600).contains(&latest), "{latest} between {before} and {after}, by key: {by_key}");
     }
-    // Without a rate, no such time is reported.
+    // Without a rate, no time is reported.
     on.run("select queue.set_limit('type:t', 9, keyed => false)").await;
     assert_eq!(of(&mut on, false, 2000).await.within_ms, None);
     db.finish().await;
@@ -313,7 +313,7 @@ async fn a_claim_takes_up_to_each_lanes_maximum_from_its_floor_and_skips_locked_
     let (taken, closed) = take(&mut on, &[("default", false, 0, 5)], 2).await;
     assert_eq!((taken, closed), (vec![jobs[1], jobs[4]], None));
     on.run("select queue.set_limit('type:t', 100)").await;
-    // A line provides only queued jobs, and a lane only jobs that are not queued.
+    // A fair lane provides only jobs with a fair key, and a plain lane only jobs without one.
     let plain: Vec<i64> = on.all("select id from queue.ready order by id").await;
     let fair: Vec<i64> = on.all("select queue.enqueue('t', '{}', '{\"fair\": \"a\"}') from generate_series(1, 4)").await;
     let lined = ("default", true, i64::MIN, 9);
@@ -339,7 +339,7 @@ async fn a_claim_takes_the_first_of_a_lane_in_any_order_of_rows() {
     db.finish().await;
 }
 
-/// The lease of the test also holds jobs of other lanes.
+/// The lease of the test also contains jobs that the limit does not cover.
 #[tokio::test]
 async fn a_lease_that_is_read_again_holds_no_more_permits_than_before() {
     let (db, mut on, worker) = with(3).await;

@@ -1,4 +1,4 @@
-//! Tests a claim in progress while a limit changes between counting all jobs and counting by key: the claim takes nothing by the old
+//! Tests a claim in progress while a limit changes between counting all jobs and counting by key. The claim takes no job by the old
 //! meaning.
 
 use sqlx::{Connection as _, Executor as _, PgConnection};
@@ -39,7 +39,8 @@ async fn patient(db: &TestDb) -> PgConnection {
 async fn a_claim_in_progress_while_a_limit_becomes_keyed_or_unkeyed_takes_nothing_by_the_old_meaning() {
     const TWO: &str = "select queue.set_limit('type:t', 1, keyed => true), queue.set_limit('queue:default', 1, keyed => true)";
     const OF_ALL: &str = "set statement_timeout = '20s'; select queue.set_limit('type:t', 1, keyed => false)";
-    // `taken` and `next` are the numbers of jobs that the claim in progress and the next claim take, and what closes each claim.
+    // `taken` and `next` contain the numbers of jobs that the claim in progress and the next claim take, and the reason that closes each
+    // claim.
     for (name, keys, limits, set, is_freed, turns, taken, next) in [
         (
             "neither two in all nor two of their key, which is that of those without one",
@@ -61,7 +62,7 @@ async fn a_claim_in_progress_while_a_limit_becomes_keyed_or_unkeyed_takes_nothin
             (1, "full"),
             (0, "full"),
         ),
-        // The claim reads all leases once it knows the meaning of its limits, and no operator waits for it.
+        // Once the claim knows whether its limits are by key, it reads all leases. No operator waits for this claim.
         (
             "nothing where no worker reports what has ended",
             &["a"; 3],
@@ -97,7 +98,7 @@ async fn a_claim_in_progress_while_a_limit_becomes_keyed_or_unkeyed_takes_nothin
     }
 }
 
-/// Under an isolation level above read committed, an operator sees a gate that another operator deletes meanwhile.
+/// Under an isolation level above read committed, an operator may still see a gate row that another operator has deleted.
 #[tokio::test]
 async fn a_limit_that_is_set_again_while_it_is_unset_has_a_gate() {
     let (db, mut on, worker) = with(1).await;
@@ -110,7 +111,7 @@ async fn a_limit_that_is_set_again_while_it_is_unset_has_a_gate() {
     db.until_waiting(1).await;
     one.commit().await.unwrap();
     if sets.await.unwrap().is_err() {
-        // The second operator may get an error that asks for a retry.
+        // The second operator may get a serialization error and then has to retry.
         on.run("select queue.set_limit('type:t', 1)").await;
     }
     let claimed = claim(&mut on, worker, &["type:t"], &["default"], 1, &[]).await.unwrap();

@@ -9,7 +9,7 @@ use tests::{Sql as _, TestDb, eventually};
 
 use super::{BEGUN, CLAIMS, ENDED, begun, count_claims, fresh, narrow, set, span, worker};
 
-/// A lot of equal jobs: type, queue, priority, number of jobs, and duration of each job in ms.
+/// Set of identical jobs: type, queue, priority, number of jobs, and duration of each job in ms.
 #[derive(Clone, Copy)]
 struct Lot(&'static str, &'static str, i16, i64, u64);
 
@@ -45,7 +45,7 @@ const SLOW: u64 = 200;
 #[tokio::test]
 async fn empty_lanes_delay_no_job_while_their_worker_sleeps() {
     let many: Vec<String> = (0..16).map(|n| format!("q{n}")).collect();
-    // Each case has queues with limits, a type whose better lane is empty, and the job that must not wait.
+    // Each case has queues with limits, a type whose lane of higher priority is empty, and the job that must not wait.
     for (name, queues, empty, job) in [
         ("those under a limit, a job without one", &[][..], "limited", Lot("unlimited", "default", 100, 1, SLOW)),
         ("those under a limit, one under another", &[], "shared_one", Lot("limited", "default", 100, 1, SLOW)),
@@ -76,10 +76,10 @@ async fn empty_lanes_delay_no_job_while_their_worker_sleeps() {
     }
 }
 
-/// Number of jobs that may be claimed already when a worker learns of better ones.
+/// Number of jobs that may already be claimed when a worker learns of jobs with a higher priority.
 const IN_THE_AIR: i64 = 9;
 
-/// `lower` is the maximum number of lower-priority jobs that begin before the last better job, with one slot.
+/// `lower` is the maximum number of lower-priority jobs that begin before the last higher-priority job, with one slot.
 #[tokio::test]
 async fn better_jobs_begin_before_lower_ones_beside_an_empty_better_lane() {
     for (name, limits, lots, lower, better) in [
@@ -121,7 +121,7 @@ async fn better_jobs_begin_before_lower_ones_beside_an_empty_better_lane() {
 async fn kinds_of_equal_priority_take_turns() {
     let types = ["job_type = 'limited'", "job_type in ('unlimited', 'shared_one')"];
     let queues = ["queue = 'a'", "queue = 'b'", "queue = 'c'"];
-    // Jobs of both kinds take longer than a claim, so that some of each kind are always waiting.
+    // Jobs of both kinds take longer than a claim, so that jobs of each kind are always waiting.
     let with_and_without = [Lot("limited", "default", 100, 40, 30), Lot("unlimited", "default", 100, 40, 30)];
     let of_two_limits = [Lot("limited", "default", 100, 40, 5), Lot("shared_one", "default", 100, 40, 5)];
     let lanes = ["a", "b", "c"].map(|queue| Lot("unlimited", queue, 100, 20, 5));
@@ -175,7 +175,7 @@ async fn an_urgent_job_with_a_limit_or_without_one_begins_before_others_that_wai
     }
 }
 
-/// Job that enqueues another job of its type before it ends, so that there is always one more.
+/// High-priority job that enqueues its own successor before it ends, so that such a job is always waiting.
 #[job(name = "limits_once_more", send_only, priority = 200)]
 #[derive(Serialize, Deserialize)]
 struct Once {
@@ -213,7 +213,7 @@ async fn with_aging_better_jobs_starve_none_with_or_without_a_limit() {
     }
 }
 
-/// Jobs of the better priority never run out, even if the worker has many slots.
+/// Jobs of the higher priority are always waiting, even if the worker has many slots.
 #[tokio::test]
 async fn better_jobs_of_one_queue_delay_limited_ones_of_their_own_queue_and_of_no_other() {
     for slots in [1, 50] {

@@ -69,7 +69,7 @@ async fn concurrent_workers_claim_each_job_once() {
     all.sort_unstable();
     let count = all.len();
     all.dedup();
-    // A claimer gets nothing and stops if other claimers have locked all remaining jobs.
+    // A claimer gets no job and stops if other claimers have locked all remaining jobs.
     assert_eq!((all.len(), db.count("select count(*) from queue.ready").await), (count, 3000 - i64::try_from(count).unwrap()));
     assert_eq!(count, 3000);
     db.finish().await;
@@ -117,7 +117,7 @@ async fn jobs_waiting_under_one_key_cost_the_claims_of_others_nothing() {
     let fill = async |on: &mut PgConnection, key: &str, count: i32| {
         let sql = "with j as (insert into queue.job (id, lane, max_attempts, payload, line)
                select queue.next_id(), queue.lane_id('default', 'do', 100, false), 3, '{\"act\":{\"Ok\":\"x\"}}', queue.line_id($1) from generate_series(1, $2) returning id, lane, line)
-             insert into queue.ready (lane, seq, id, line) select queue.twin_of(lane), queue.next_id(), id, line from j";
+             insert into queue.ready (lane, seq, id, line) select queue.paired_lane(lane), queue.next_id(), id, line from j";
         sqlx::query(sql).bind(key).bind(count).execute(on).await.unwrap();
     };
     for n in 0..20 {

@@ -16,7 +16,7 @@ use tests::{TestDb, eventually};
 /// Record of the jobs that ran.
 #[derive(Clone, Default)]
 struct RanJobs {
-    /// Tenants of the jobs, in the order in which the jobs ran.
+    /// Tenants in the order their jobs ran.
     order: Arc<Mutex<Vec<u32>>>,
     running: Arc<AtomicUsize>,
     most: Arc<AtomicUsize>,
@@ -101,7 +101,7 @@ async fn batches_consist_of_jobs_in_turn_order() {
     db.finish().await;
 }
 
-/// Defines job types without a fair key. Each has a lane of its own.
+/// Defines job types without a fair key. Each type has a separate lane.
 macro_rules! plain {
     ($($name:ident),*) => {$(
         #[job(send_only, state(RanJobs))]

@@ -1,5 +1,5 @@
-//! Tests fair queueing one statement at a time: notifications of an enqueue, counts, and orders that must not depend on the physical order
-//! of rows.
+//! Tests fair queueing one statement at a time: notifications of an enqueue, counts, and an order that does not depend on the physical
+//! order of rows.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use tests::{
     protocol::sleep,
 };
 
-/// Enqueues `each` jobs of each of `keys` keys, the first jobs of all keys before the second ones. Returns the jobs by line, in line order.
+/// Enqueues `each` jobs of each of `keys` keys. The first jobs of all keys precede the second jobs. Returns the jobs by key, in turn order.
 async fn fill(on: &mut PgConnection, keys: usize, each: usize) -> Vec<(i64, Vec<JobId>)> {
     let mut filled = Vec::new();
     for key in 0..keys {
@@ -77,7 +77,7 @@ async fn a_large_payload_is_omitted_and_a_job_without_one_is_reported() {
     db.finish().await;
 }
 
-/// Each line gets one job per turn, or more if it has a weight.
+/// Each key gets one job per turn, or more if the key has a weight.
 #[tokio::test]
 async fn a_weight_counts_where_there_are_as_many_lines_as_jobs_wanted() {
     let (db, mut on, worker) = TestDb::with_worker().await;
@@ -102,7 +102,7 @@ async fn the_order_of_a_line_is_not_that_of_its_rows() {
       insert into queue.ready select * from turned order by seq desc; drop table turned;
       set enable_indexscan = off; set enable_bitmapscan = off; set enable_indexonlyscan = off; set enable_seqscan = on";
     on.run(turned).await;
-    // The first claim takes one job of each line, the second takes two.
+    // The first claim takes one job of each key. The second claim takes two.
     for (most, from) in [(2, 0), (4, 1)] {
         let taken = claim_lines(&mut on, worker, i64::MIN, most).await.unwrap();
         let mut expected: Vec<JobId> = filled.iter().flat_map(|(_, jobs)| jobs[from..from + most as usize / 2].to_vec()).collect();

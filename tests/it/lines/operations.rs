@@ -36,7 +36,7 @@ async fn a_queued_fair_job_is_shown_as_ready_everywhere() {
     assert_eq!(operate::backlog(&db.pool, store(), "default", 10).await.unwrap().ready, 1);
     assert_eq!(operate::unserved(&db.pool, store()).await.unwrap().len(), 1);
     assert_eq!(db.count("select waiting from queue.depth('default')").await, 1);
-    assert_eq!(db.count("select count(*) from queue.living").await, 1);
+    assert_eq!(db.count("select count(*) from queue.unfinished_job").await, 1);
     operate::pause(&db.pool, store(), &Scope::queue("default"), None).await.unwrap();
     assert_eq!(db.count("select ready from queue.pauses()").await, 1);
     db.finish().await;

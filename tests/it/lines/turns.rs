@@ -1,4 +1,4 @@
-//! Tests that workers serve fair queues in turn: no tenant waits for the backlog of another.
+//! Tests that workers serve fair queues in turn. No tenant waits for another tenant's backlog.
 
 use std::{
     collections::HashMap,
@@ -11,7 +11,7 @@ use queue_worker::{Config, Worker};
 use serde::{Deserialize, Serialize};
 use tests::{TestDb, eventually};
 
-/// Tenants and jobs in the order in which the jobs ran.
+/// Tenants and jobs in the order the jobs ran.
 type ServedJobs = Arc<Mutex<Vec<(u32, u32)>>>;
 
 /// Fair job of a tenant, with a duration of `ms` milliseconds.

@@ -1,4 +1,4 @@
-//! Tests the ways in which a job enters its line, and how it is shown there.
+//! Tests how jobs with a fair key enter the fair queue, and how such a job is shown.
 
 use std::time::Duration;
 

@@ -24,7 +24,7 @@ const CASES: [(&str, &str, bool); 8] = [
     ("parked", "select from queue.parked p where p.id = any ($1) for update", false),
 ];
 
-/// Enqueues jobs that wait for other jobs, which in turn wait for the gate `name`.
+/// Enqueues jobs that wait for other jobs. The other jobs wait for the gate `name`.
 async fn enqueue(pool: &PgPool, name: &str) -> Vec<JobId> {
     let of = || Of { gate: name.to_owned(), fails: false };
     let mut ids = Vec::new();

@@ -1,4 +1,4 @@
-//! Tests the statements that write, delete and read logs: under the job's lease, and only for existing jobs.
+//! Tests the statements that write, delete and read logs. Logs are written only under the job's lease, and only for existing jobs.
 
 use queue_core::{Job as _, JobId, JobState};
 use tests::{Act, Do, TestDb};
@@ -25,14 +25,14 @@ async fn texts(db: &TestDb, job: JobId) -> Vec<(i16, String)> {
     super::logs(db, job).await.into_iter().map(|log| (log.attempt, log.text)).collect()
 }
 
-/// Deletes the jobs and everything that belongs to them.
+/// Deletes the jobs and their ready entries.
 async fn forget(db: &TestDb, jobs: &[JobId]) {
     for statement in ["delete from queue.ready where id = any ($1)", "delete from queue.job where id = any ($1)"] {
         sqlx::query(statement).bind(jobs).execute(&db.pool).await.unwrap();
     }
 }
 
-/// Creates a lease that holds the job.
+/// Creates a lease that contains the job.
 async fn lease(db: &TestDb, job: JobId) -> Uuid {
     let token = Uuid::new_v4();
     let statement = "with gone as (delete from queue.ready where id = $2 returning lane)

@@ -1,5 +1,5 @@
-//! Compiles test cases with rustc directly, against the libraries that this test binary was built from. Nothing is built twice, as it would
-//! be in a separate project. This relies on cargo placing libraries next to test binaries.
+//! Compiles test cases with rustc directly, against the libraries that this test binary was built from. A separate project would build
+//! the libraries twice. This module relies on cargo placing libraries next to test binaries.
 
 use std::{
     env, fs,
@@ -28,7 +28,7 @@ const PROBES: [&str; 2] = ["ui/pass/serde_attributes.rs", "ui/pass/worker.rs"];
 
 impl Compiler {
     /// Finds the libraries of this build. The folder may also contain older libraries, or libraries with other features. The right
-    /// libraries are older than this binary, so this takes the newest libraries among these that match each other.
+    /// libraries are older than this binary, so this function takes the newest older libraries that match each other.
     pub(super) fn find() -> Self {
         beyond_tier_one("runs rustc");
         let ours = env::current_exe().unwrap();
@@ -75,7 +75,7 @@ impl Compiler {
             .args(["--edition=2024", "--crate-type=bin", "--color=never", "--diagnostic-width=140"])
             .args(args)
             .arg(format!("-Ldependency={}", self.libraries.display()))
-            // A case is linked only with crates that it names, because rustc lists similar types of all linked crates.
+            // `queue_worker` is linked only if the case names it, because rustc lists similar types of all linked crates.
             .args(self.externs.iter().zip(NAMED).filter(|(_, name)| *name != NAMED[3] || text.contains(name)).map(|(one, _)| one))
             .args(["--crate-name", name])
             .arg("-o")

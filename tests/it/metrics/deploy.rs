@@ -1,4 +1,4 @@
-//! Checks the files of `deploy`. Files that cannot run here are parsed as their consumers parse them, and each metric and label they name
+//! Checks the files of `deploy`. Files that cannot run here are parsed as their consumers parse them. Each metric and label in the files
 //! must exist.
 
 use std::{collections::BTreeSet, fs, process::Command};

@@ -11,7 +11,7 @@ use tests::{Act, Do, TestDb, eventually, within};
 use super::{REMEMBERED, Scrape};
 use crate::health::{free_address, get};
 
-/// Number of paused queues, which is more than have metrics of their own.
+/// Number of paused queues, which exceeds the number of queues with separate metrics.
 const PAUSED: usize = 55;
 
 /// Returns the queues with a reported waiting time.

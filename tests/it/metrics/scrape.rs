@@ -209,7 +209,7 @@ async fn the_error_of_querying_the_store_is_logged_once_per_change() {
     let lines_with = |what: &str| worker.log_since(began).into_iter().filter(|line| line.contains(what)).collect::<Vec<_>>();
     let away = || lines_with("cannot query the store for metrics");
     within(Duration::from_mins(1), "it reports it", async || !is_reachable().await && !away().is_empty()).await;
-    // In this time the worker sends four queries, and possibly one more, to the unreachable server.
+    // During this loop the worker sends four or five queries to the unreachable server.
     let gone = Instant::now();
     while gone.elapsed() < 4 * REMEMBERED {
         assert_eq!(Scrape::of(address).await.sum("queue_store_reachable", &[]), Some(0.0));

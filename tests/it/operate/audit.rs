@@ -1,4 +1,4 @@
-//! Tests the audit entries of operations: who did something, how many jobs it affected, and how long the entries are kept.
+//! Tests the audit entries of operations: the user, the number of affected jobs, and the retention of the entries.
 
 use queue_core::{
     Job as _, Store,
@@ -44,16 +44,16 @@ async fn the_last_ten_thousand_audit_entries_are_kept_and_their_writers_block_no
     let insert = "insert into queue.audit (actor, act, what, jobs) select 'a', 'b', n::text, 0 from generate_series(1, 10050) n";
     sqlx::query(insert).execute(&db.pool).await.unwrap();
     let mut first = db.pool.begin().await.unwrap();
-    operate::note_act(&mut first, Store::default(), &note("first"), 1).await.unwrap();
+    operate::record_operation(&mut first, Store::default(), &note("first"), 1).await.unwrap();
     let mut second = db.pool.acquire().await.unwrap();
     sqlx::query("set lock_timeout = '500ms'").execute(&mut *second).await.unwrap();
-    operate::note_act(&mut second, Store::default(), &note("second"), 1).await.unwrap();
+    operate::record_operation(&mut second, Store::default(), &note("second"), 1).await.unwrap();
     first.commit().await.unwrap();
     second.close().await.unwrap();
-    operate::note_act(&db.pool, Store::default(), &note("third"), 1).await.unwrap();
+    operate::record_operation(&db.pool, Store::default(), &note("third"), 1).await.unwrap();
     assert_eq!(db.count("select count(*) from queue.audit").await, 10_000);
     let long = Note { actor: "x".repeat(1000), act: "y\0".repeat(100), what: "z".repeat(9000) };
-    operate::note_act(&db.pool, Store::default(), &long, 0).await.unwrap();
+    operate::record_operation(&db.pool, Store::default(), &long, 0).await.unwrap();
     let noted = operate::audit(&db.pool, Store::default(), None, 3).await.unwrap();
     assert_eq!((noted.len(), noted[0].actor.len(), noted[0].what.len()), (3, 100, 500));
     assert_eq!(operate::audit(&db.pool, Store::default(), Some(noted[2].id), u32::MAX).await.unwrap().len(), 500);
@@ -63,9 +63,9 @@ async fn the_last_ten_thousand_audit_entries_are_kept_and_their_writers_block_no
 #[tokio::test]
 async fn no_role_adds_to_an_audit_entry_of_another() {
     let db = TestDb::new().await;
-    let number = operate::note_act(&db.pool, Store::default(), &note("mine"), 1).await.unwrap();
+    let number = operate::record_operation(&db.pool, Store::default(), &note("mine"), 1).await.unwrap();
     sqlx::query("update queue.audit set role = 'somebody_else'").execute(&db.pool).await.unwrap();
-    sqlx::query("select queue.count_act($1, 5)").bind(number).execute(&db.pool).await.unwrap();
+    sqlx::query("select queue.count_operation($1, 5)").bind(number).execute(&db.pool).await.unwrap();
     assert_eq!(operate::audit(&db.pool, Store::default(), None, 1).await.unwrap()[0].jobs, 1);
     let mut connection = sqlx::PgConnection::connect(&db.url).await.unwrap();
     for wrong in ["repeat('x', 101), 'b', 'c'", "'a', repeat('x', 41), 'c'", "'a', 'b', repeat('x', 501)"] {

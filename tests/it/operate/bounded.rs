@@ -1,16 +1,16 @@
 //! Tests that operators' queries read no more rows if the store is twice as large.
 //!
-//! Counts rows of tables and entries of indexes. A row counts as one, however long its arrays are. Sorts and computations are not counted.
-//! Neither are the jobs taken out of the arrays of a row by `unnest`: of a lease, of completed jobs of one second, or of `done_many`. The
-//! arrays are therefore equally long in both stores. The number of jobs that a query reads is bounded by the number of rows read times the
-//! jobs that a row can hold, which is a claim or a settle.
+//! Counts table rows and index entries. A row counts as one, regardless of the length of its arrays. Sorts and computations are not
+//! counted. Jobs that `unnest` takes out of a row's arrays are not counted either. These are the jobs of a lease, the completed jobs of
+//! one second, and the jobs of `done_many`. The arrays are therefore equally long in both stores. The number of jobs that a query reads
+//! is bounded by the number of rows read times the jobs per row, which is the size of a claim or a settle.
 
 use sqlx::{AssertSqlSafe, Connection as _, Executor as _, PgConnection};
 use tests::TestDb;
 
-/// Fills a store with more rows of every kind than a query scans, in 200 lanes. The queue `few` and the type `rare` have no jobs, or only
-/// jobs older than all others. Running jobs are held in batches of several lanes. All jobs are of one second, so that the end of a scan
-/// does not depend on the time of the test.
+/// SQL that fills a store with more rows of every kind than a query scans, in 200 lanes. The queue `few` and the type `rare` have no
+/// jobs, or only jobs older than all others. Leases contain jobs of several lanes. All jobs belong to the same second, so that the end of
+/// a scan does not depend on the time of the test.
 const FILL: &str = "
   insert into queue.lane (lane, queue, job_type, priority, solo)
   select queue.lane_id('q' || n, 't' || n % 10, 100, false), 'q' || n, 't' || n % 10, 100, false from generate_series(1, 200) n
@@ -78,7 +78,7 @@ async fn the_reads_of_lists_and_statistics_do_not_grow_with_the_store() {
     let lists = STATES.into_iter().flat_map(|state| FILTERS.map(|filter| format!("queue.reader_list(in_state => {state}, {filter})")));
     let queries: Vec<String> = lists.chain(FIGURES.map(str::to_owned)).collect();
     let mut read = Vec::new();
-    // History of one span of eight seconds is read as a whole, so the second half belongs to another span.
+    // The history of one span of eight seconds is read as a whole, so the second half of the jobs is in another span.
     for back in [9_i64 << 33, 1 << 33] {
         let mut on = PgConnection::connect(&db.url).await.unwrap();
         for statement in FILL.split(';') {

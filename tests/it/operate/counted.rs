@@ -1,4 +1,4 @@
-//! Tests counts and their bounds: a count is exact, or reports that there may be more jobs.
+//! Tests counts and their bounds. A count is exact, or reports that there may be more jobs.
 
 use std::process::Command;
 
@@ -11,7 +11,8 @@ use super::ok;
 
 const CLI: &str = env!("CARGO_BIN_EXE_test-cli");
 
-/// Fills four lanes with jobs in every state, most of them in the first lane. Some leases hold jobs of one lane, others of several.
+/// SQL that fills four lanes with jobs in every state, most of them in the first lane. Some leases contain jobs of one lane, others jobs
+/// of several lanes.
 const FILL: &str = "
   insert into queue.lane (lane, queue, job_type, priority, solo)
     select queue.lane_id(q, t, 100::smallint, false), q, t, 100, false
@@ -80,7 +81,8 @@ fn exact_of(exact: &[(String, String, String, i64)], state: &str) -> i64 {
     exact.iter().filter(|count| count.2 == state).map(|count| count.3).sum()
 }
 
-/// The store has a small and a large lane. The small lane is counted exactly, and the large one is reported as having more jobs.
+/// The store has a small and a large lane. The count of the small lane is exact, and the count of the large lane is reported as a lower
+/// bound.
 #[tokio::test]
 #[ignore = "deep"]
 async fn stats_report_where_there_may_be_more_and_count_all_on_request() {

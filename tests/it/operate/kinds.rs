@@ -1,4 +1,5 @@
-//! Tests operations on jobs of one kind in every state: stored under any name of their type, or with the same metadata.
+//! Tests operations on all jobs of a type, which are stored under any name of the type, and on all jobs with the same metadata. The jobs
+//! are in every state.
 
 use std::time::Duration;
 

@@ -1,12 +1,12 @@
-//! Tests lists in a large store: for every filter, all pages together contain every job exactly once, newest first.
+//! Tests lists in a large store. For every filter, all pages together contain every job exactly once, newest first.
 
 use sqlx::{AssertSqlSafe, Connection as _, PgConnection};
 use tests::TestDb;
 
 use super::connect;
 
-/// Fills a store with more ready jobs than a table that is read whole may have, and with newer jobs in every other state. Half of the jobs
-/// are in one lane. Every hundredth ready job has a position that differs from its id, and such jobs are also in a separate lane.
+/// SQL that fills a store with enough ready jobs that the table is not read whole, and with newer jobs in every other state. Half of the
+/// jobs are in one lane. Every hundredth ready job has a position that differs from its id. These jobs are also in a separate lane.
 const FILL: &str = "
   insert into queue.lane (lane, queue, job_type, priority, solo)
     select queue.lane_id('q' || n, 't' || n % 3, 100::smallint, false), 'q' || n, 't' || n % 3, 100, false from generate_series(0, 149) n;

@@ -1,12 +1,12 @@
-//! Tests that queries for the newest jobs open only the newest days of a month, unless these lack the result.
+//! Tests that queries for the newest jobs open only the newest day partitions of a month, unless these partitions lack the result.
 
 use sqlx::{Connection as _, PgConnection};
 use tests::TestDb;
 
 use super::connect;
 
-/// Fills ten days. Each day has 150 completed jobs with a record, 150 completed jobs without one, 20 dead jobs and five scheduled jobs. One
-/// row of completed jobs spans the midnight before yesterday.
+/// SQL that fills ten days. Each day has 150 completed jobs in `done`, 150 completed jobs in `done_many`, 20 dead jobs and five scheduled
+/// jobs. One row of `done_many` spans the midnight before yesterday.
 const FILL: &str = "
   do $$
   declare
@@ -36,7 +36,7 @@ const FILL: &str = "
   insert into queue.scheduled (run_at, id, lane) select now() + interval '1 hour', id, lane from made where n > 320;
   analyze";
 
-/// Runs the statement. Returns the opened days that are older than `days` days, and the result as text.
+/// Runs the statement. Returns the opened day partitions that are older than `days` days, and the result as text.
 async fn opened(on: &mut PgConnection, ask: &str, days: i32) -> (Vec<String>, Option<String>) {
     const OPEN: &str = "
       select coalesce(array_agg(distinct c.relname::text), '{}')

@@ -1,4 +1,4 @@
-//! Tests lists of rare jobs: how far a search goes.
+//! Tests how far a search for rare jobs scans.
 
 use std::time::Duration;
 
@@ -8,8 +8,8 @@ use queue_core::{
 };
 use tests::TestDb;
 
-/// Fills a store in which one job of the type `rare` is older than more completed jobs than a page scans. Two further jobs of that type are
-/// older than as many again.
+/// SQL that fills a store in which one job of the type `rare` is older than 12,000 completed jobs, which are more than a page scans. Two
+/// further jobs of that type are older than another 12,000 completed jobs.
 pub(crate) const FILL: &str = "
   insert into queue.lane (lane, queue, job_type, priority, solo)
     select queue.lane_id('default', t, 100, false), 'default', t, 100, false from unnest('{often,rare}'::text[]) t;

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use queue_core::{
     Error, Job as _, JobId, JobRef, JobState, Store, migrate,
-    operate::{self, Act as Control, Acted, Filter},
+    operate::{self, Act as Control, Filter, OperationOutcome},
 };
 use tests::{Act, Do, TestDb};
 
@@ -23,7 +23,7 @@ async fn a_job_of_an_unknown_type_is_queried_and_changed_in_its_own_store() {
     let found = job.find(&db.pool).await.unwrap();
     assert_eq!((found.state, found.priority, found.job_type.as_str()), (JobState::Scheduled, 7, "nobody_knows"));
     job.run_now(&db.pool).await.unwrap();
-    assert_eq!(job.cancel(&db.pool).await.unwrap(), Acted::Done);
+    assert_eq!(job.cancel(&db.pool).await.unwrap(), OperationOutcome::Done);
     assert_eq!(job.state(&db.pool).await.unwrap(), JobState::Cancelled);
     job.requeue(&db.pool).await.unwrap();
     assert_eq!(operate::counts(&db.pool, store).await.unwrap().len(), 1);
@@ -54,7 +54,7 @@ async fn a_handle_operates_in_the_store_that_its_job_was_enqueued_in() {
     migrate(&mut connect(&db).await, store).await.unwrap();
     let handle = Do { act: ok() }.enqueue(&db.pool).store(store).await.unwrap();
     assert_eq!(handle.state(&db.pool).await.unwrap(), JobState::Ready);
-    assert_eq!(handle.cancel(&db.pool).await.unwrap(), Acted::Done);
+    assert_eq!(handle.cancel(&db.pool).await.unwrap(), OperationOutcome::Done);
     assert_eq!(handle.find(&db.pool).await.unwrap().state, JobState::Cancelled);
     db.finish().await;
 }
@@ -89,7 +89,7 @@ async fn a_refusal_names_job_state_and_operation_and_shows_no_detail() {
         let error = JobRef::from_id(JobId(7)).act(&db.pool, act).await.unwrap_err();
         assert!(matches!(error, Error::NotFound { job: JobId(7) }) && !error.to_string().contains('{'), "{act:?}: {error}");
     }
-    // A lock timeout has the SQLSTATE of a locked job, but must not be reported as one.
+    // A lock timeout has the SQLSTATE of a locked job, but must not be reported as a locked job.
     let mut tx = db.pool.begin().await.unwrap();
     sqlx::query("lock table queue.dead in access exclusive mode").execute(&mut *tx).await.unwrap();
     let mut on = connect(&db).await;

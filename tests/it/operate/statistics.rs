@@ -1,4 +1,4 @@
-//! Tests the cost of statistics for monitors that query every few seconds, and what the statistics omit.
+//! Tests the cost of statistics for monitors that query every few seconds, and the jobs that the statistics omit.
 
 use chrono::{DateTime, Utc};
 use queue_core::{
@@ -15,7 +15,7 @@ async fn run(connection: &mut PgConnection, statement: &str) {
     connection.execute(sqlx::raw_sql(AssertSqlSafe(statement.to_owned()))).await.unwrap();
 }
 
-/// Fills a lane with equal jobs, most of which finished just now, however long the test takes.
+/// SQL that fills a lane with identical jobs.
 const FILL: &str = "
   insert into queue.lane (lane, queue, job_type, priority, solo)
     select queue.lane_id('default', 'do', 100::smallint, false), 'default', 'do', 100, false from generate_series(1, 2);
@@ -24,6 +24,7 @@ const FILL: &str = "
     select id, queue.lane_id('default', 'do', 100::smallint, false), 3, '{}' from made;
   insert into queue.ready (lane, seq, id) select queue.lane_id('default', 'do', 100::smallint, false), id, id from made;
 ";
+/// SQL that finishes most of the jobs. The finish times lie in the future, so that they count as recent however long the test runs.
 const DRAIN: &str = "
   with taken as (
     delete from queue.ready where seq in (select seq from queue.ready order by seq limit 125000) returning id, lane
@@ -34,7 +35,7 @@ const DRAIN: &str = "
   group by lane, id >> 33, batch;
 ";
 
-/// Moves the later jobs to another lane.
+/// SQL that moves the ready jobs with the highest sequence numbers to another lane.
 const OTHER: &str = "
   insert into queue.lane (lane, queue, job_type, priority, solo)
     values (queue.lane_id('other', 'do', 100::smallint, false), 'other', 'do', 100, false);
@@ -42,7 +43,7 @@ const OTHER: &str = "
     where seq in (select seq from queue.ready order by seq desc limit 15000);
 ";
 
-/// Publishes the read counts of this connection.
+/// Publishes the statistics of this connection and waits until the server reports the dead entries.
 async fn publish_counts(connection: &mut PgConnection) {
     run(connection, "select pg_stat_force_next_flush()").await;
     tests::eventually("the server knows of the dead entries", async || {
@@ -145,7 +146,7 @@ async fn what_is_cancelled_or_finished_long_ago_counts_nothing(connection: &mut 
 }
 
 async fn what_is_in_front_is_not_denied(db: &TestDb, connection: &mut PgConnection) {
-    // A job released to the front is not included, so the result must not claim to be complete. A full count finds the job.
+    // A job released to the front of its lane is not included, so the result must not claim to be complete. A full count finds the job.
     run(&mut *connection, "insert into queue.ready (lane, seq, id) select j.lane, j.id, j.id from queue.job j order by j.id limit 1").await;
     let (most, store) = (100_000, Store::default());
     let backlog = operate::backlog(&db.pool, store, "default", most).await.unwrap();
@@ -160,7 +161,7 @@ async fn what_is_in_front_is_not_denied(db: &TestDb, connection: &mut PgConnecti
         sqlx::query_as("select jobs, partial from queue.counts() where state = 'ready' order by queue").fetch_all(&mut *tx).await.unwrap();
     assert_eq!(counts, [(10_001, true), (15_000, false)], "each within its share, the one with perhaps more in front");
     tx.rollback().await.unwrap();
-    // A queue is not omitted either if this job is its only ready one.
+    // The queue is listed even if this job is its only ready job.
     let mut tx = connection.begin().await.unwrap();
     run(&mut tx, OTHER).await;
     let all =
@@ -183,7 +184,7 @@ async fn few_that_are_left_are_found_by_the_heap(db: &TestDb, connection: &mut P
     assert_eq!(read_by(&mut *connection, "select * from queue.counts()").await, 0);
     let counts = operate::counts(&db.pool, store).await.unwrap();
     assert_eq!((counts[0].state, counts[0].jobs, counts[0].partial), (JobState::Ready, 10, false));
-    // After that count, the other functions know where the jobs begin, and omit nothing.
+    // After that count, the other functions know where the jobs begin, and omit no job.
     for function in ["queue.backlog('default')", "queue.oldest()", "queue.depth('default')", "queue.depths(array['default'])"] {
         let read = read_by(&mut *connection, &format!("select * from {function}")).await;
         assert!((1..=20).contains(&read), "{function} reads {read} entries");
@@ -249,17 +250,18 @@ async fn statistics_are_planned_once_per_connection() {
     db.finish().await;
 }
 
-/// Functions that read an index of a million jobs are planned per call. A plan cached while a day was empty would read the whole index.
+/// Functions that read an index of a million jobs are planned per call. A plan cached while a day partition was empty would read the
+/// whole index.
 #[tokio::test]
 async fn functions_that_read_jobs_plan_themselves_regardless_of_the_callers_settings() {
     let db = TestDb::new().await;
     let themselves = "select count(*) from pg_proc p join pg_language l on l.oid = p.prolang
-      where p.pronamespace = 'queue'::regnamespace and p.proname in ('find', 'passed', 'oldest', 'backlog', 'depths')
+      where p.pronamespace = 'queue'::regnamespace and p.proname in ('find', 'lane_floors', 'oldest', 'backlog', 'depths')
         and l.lanname = 'plpgsql' and '{enable_seqscan=off,plan_cache_mode=force_generic_plan,jit=off}' <@ p.proconfig";
     assert_eq!(db.count(themselves).await, 5);
-    // These functions are planned per call because they open no more days than they need.
+    // These functions are planned per call because they open no more day partitions than they need.
     let for_a_call = "select count(*) from pg_proc p where p.pronamespace = 'queue'::regnamespace
-      and p.proname in ('counts', 'newest_ready', 'list_of') and '{plan_cache_mode=force_custom_plan,jit=off}' <@ p.proconfig";
+      and p.proname in ('counts', 'newest_ready', 'list_page') and '{plan_cache_mode=force_custom_plan,jit=off}' <@ p.proconfig";
     assert_eq!(db.count(for_a_call).await, 3);
     db.finish().await;
 }
@@ -272,7 +274,7 @@ async fn no_connection_and_no_statistics_function_uses_jit() {
     assert_eq!(jit, "off", "of the pool that is shared");
     database.close().await;
     let compiled = "select count(*) from pg_proc p where p.pronamespace = 'queue'::regnamespace
-      and p.proname in ('counts', 'oldest', 'backlog', 'passed', 'depths', 'find') and not 'jit=off' = any (coalesce(p.proconfig, '{}'))";
+      and p.proname in ('counts', 'oldest', 'backlog', 'lane_floors', 'depths', 'find') and not 'jit=off' = any (coalesce(p.proconfig, '{}'))";
     assert_eq!(db.count(compiled).await, 0);
     db.finish().await;
 }

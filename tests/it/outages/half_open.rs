@@ -1,4 +1,4 @@
-//! Tests half-open connections, whose other end is gone without having closed them.
+//! Tests half-open connections, whose other end has disappeared without closing the connection.
 
 use std::time::{Duration, Instant};
 
@@ -11,7 +11,7 @@ use tests::{
 
 use super::{announced, begin, enqueue, is_completed, nothing_is_charged_but, patient_worker, works};
 
-/// Maximum time until the loops notice, and until the worker recovers.
+/// Maximum time until the loops detect the dead connections, and until the worker recovers.
 const PATIENCE: Duration = Duration::from_mins(1);
 
 #[tokio::test]
@@ -20,7 +20,7 @@ async fn f36_half_open_connections_are_replaced_and_work_continues() {
     let server = TestServer::start().await.unwrap();
     let database = server.database("silent").await.unwrap();
     let proxy = Proxy::start(server.port()).await.unwrap();
-    // The worker sends a heartbeat every third of this duration, and waits as long for the reply.
+    // The worker sends a heartbeat every third of this duration and waits for the reply equally long.
     let mut worker = patient_worker(&url(proxy.port, "silent"), Duration::from_secs(30));
     announced(&database, 1).await;
     begin(&database, 4, Act::Sleep(1000)).await;
@@ -36,8 +36,8 @@ async fn f36_half_open_connections_are_replaced_and_work_continues() {
     let job = enqueue(&database.pool, Act::Ok(String::new())).await;
     within(PATIENCE, "a job is completed", async || is_completed(&database.pool, job).await).await;
     println!("a job was completed after {:?}", frozen.elapsed());
-    // Counts new connections by their last application name. Connections for claims, heartbeats and listening count separately, all others
-    // together.
+    // Counts new connections by their last application name. Connections for claims, heartbeats and listening count separately. All other
+    // connections count together.
     let fresh =
         "select count(distinct case when application_name in ('queue-worker claim', 'queue-worker heartbeat', 'queue-worker listen')
            then application_name else '' end) from pg_stat_activity, frozen

@@ -1,4 +1,4 @@
-//! Tests transaction ids that have changed their meaning, after a failover that lost some, or in a cluster that a dump was restored into.
+//! Tests transaction ids that have changed their meaning, because a failover lost ids or a dump was restored into another cluster.
 
 use queue_core::{Job as _, JobId, JobState, Store};
 use sqlx::{Connection as _, PgConnection, PgPool, Row as _, postgres::PgPoolOptions};
@@ -109,7 +109,7 @@ async fn a_lane_with_a_future_number_is_not_taken_for_new_at_every_scan() {
     let mut c = PgConnection::connect(&db.url).await.unwrap();
     sqlx::query(RESTORED).bind("to-come").bind("99999999999999").execute(&mut c).await.unwrap();
     let query = Store::default().sql(include_str!("../../../queue-worker/sql/lanes.sql"));
-    let glance = Store::default().sql(include_str!("../../../queue-worker/sql/glance.sql"));
+    let glance = Store::default().sql(include_str!("../../../queue-worker/sql/probe.sql"));
     let lanes = async |c: &mut PgConnection, since: Option<&str>| {
         let found = sqlx::query_as::<_, (String, Option<i64>)>(query).bind(since).bind(vec!["do"]).bind(None::<Vec<String>>);
         let found = found.fetch_all(c).await.unwrap();

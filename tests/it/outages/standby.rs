@@ -1,4 +1,4 @@
-//! Tests two servers, one of which is a standby of the other: connections to the wrong server, and a failover.
+//! Tests a primary and its standby: connections to the wrong server, and a failover.
 
 use std::time::{Duration, Instant};
 

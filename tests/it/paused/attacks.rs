@@ -1,4 +1,4 @@
-//! Tests pauses under load with workers that are killed or frozen, operators who do not commit, and a server crash.
+//! Tests pauses under load. Workers are killed or frozen, operators leave transactions uncommitted, and the server crashes.
 
 use std::time::Duration;
 
@@ -16,12 +16,12 @@ pub(super) fn start(url: &str, settings: &[(&str, &str)]) -> WorkerProcess {
     WorkerProcess::start(env!("CARGO_BIN_EXE_test-worker"), url, settings)
 }
 
-/// Enqueues jobs with this duration in a queue.
+/// Enqueues `jobs` jobs in a queue. The handler of each job runs for `ms` milliseconds.
 async fn fill(pool: &PgPool, queue: &str, jobs: usize, ms: u64) {
     Marked::enqueue_all((0..jobs).map(|_| Marked { ms }), pool).queue(queue).await.unwrap();
 }
 
-/// Counts the handlers of the queue's jobs that began between two times.
+/// Counts the handlers that began between `from` and `until` for jobs of the queue.
 async fn begun(pool: &PgPool, queue: &str, from: DateTime<Utc>, until: DateTime<Utc>) -> i64 {
     let query = "select count(*) from effect e join queue.job j on j.id = e.job join queue.lane l on l.lane = j.lane
       where l.queue = $1 and e.at >= $2 and e.at < $3";
@@ -99,7 +99,7 @@ async fn a_pause_outlives_its_workers_and_a_crash_of_the_server() {
     let alive = "select count(*) from queue.worker where expires_at > now() and paused_seen > 0";
     within(Duration::from_secs(30), "the new worker has acknowledged it", async || db.count(alive).await.unwrap_or(0) > 0).await;
     assert_eq!(state(waiting.id()).await, "ready");
-    // After the server crash, the same worker reads the pauses again, and its earlier acknowledgement may be lost.
+    // After the server crash, the same worker reads the pauses again. The crash may have lost the worker's earlier acknowledgement.
     server.kill().unwrap();
     server.restart().await.unwrap();
     let paused = async || operate::until_paused(&db.pool, Store::default(), &mail).await;
@@ -125,7 +125,7 @@ async fn an_uncommitted_pause_stops_no_job_and_is_acknowledged_by_no_worker() {
         pause_and_wait(&db, &post).await;
         let mut open = on.begin().await.unwrap();
         let number = operate::pause(&mut open, Store::default(), &mail, None).await.unwrap();
-        // The notification that makes workers read the pauses also announces cancellations.
+        // This notification makes workers read the pauses. Cancellations use the same notification.
         sqlx::query("select queue.notify('wake', '!control')").execute(&db.pool).await.unwrap();
         for _ in 0..3 {
             let job = enqueue(&db, "mail", quick()).await;
@@ -154,8 +154,8 @@ async fn a_frozen_worker_is_waited_for_until_its_lease_ends_and_starts_nothing_w
     let mail = Scope::queue("mail");
     let zombie = start(&db.url, &[("TTL_MS", "1500"), ("CONCURRENCY", "2")]);
     announced(&db, 1).await;
-    // The quick jobs show that this queue is fast, and therefore many jobs are claimed ahead. When the worker stops, its slots are occupied
-    // by the slow jobs.
+    // The quick jobs show that the jobs of this queue are short, so the worker claims many jobs in advance. When the worker stops, the
+    // slow jobs occupy its slots.
     fill(&db.pool, "mail", 400, 0).await;
     fill(&db.pool, "mail", 40, 300).await;
     let held = "select coalesce(sum(cardinality(ids)), 0)::bigint from queue.lease";

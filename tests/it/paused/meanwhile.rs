@@ -1,4 +1,4 @@
-//! Tests concurrent events during a pause: ordering keys, capacities, producers, failovers and idle workers.
+//! Tests pauses together with ordering keys, capacities, producers, failovers and idle workers.
 
 use std::time::Duration;
 
@@ -82,7 +82,7 @@ async fn with_everything_paused_a_worker_is_no_busier_than_an_idle_one_beside_pr
     let db = TestDb::new().await;
     let counted = Counted::start(&db.url);
     db.run_while(Worker::new(counted.pool.clone()).register::<Do>().register::<Within>(), async {
-        // Afterwards the worker knows the lanes, and has scanned some of them below their floors.
+        // After these jobs have run, the worker knows the lanes and has scanned some of them below their floors.
         for _ in 0..20 {
             let job = enqueue(&db, "mail", quick()).await;
             db.until(job, JobState::Completed).await;
@@ -129,7 +129,7 @@ async fn a_pause_survives_a_failover_and_workers_acknowledge_it_to_the_new_prima
     standby.promote().await.unwrap();
     name.redirect_to(standby.port());
     let there = sqlx::PgPool::connect(&standby.url("paused")).await.unwrap();
-    // Simulate that the acknowledgement was lost with the other server.
+    // Simulates an acknowledgement that was lost with the failed server.
     sqlx::query("update queue.worker set paused_seen = 0").execute(&there).await.unwrap();
     within(Duration::from_mins(1), "the worker acknowledges it again", async || {
         operate::until_paused(&there, Store::default(), &mail).await.is_ok_and(|paused| paused)
@@ -162,7 +162,7 @@ async fn a_killed_worker_is_waited_for_until_its_lease_ends_and_its_jobs_stay_pa
         0,
         "no other worker is waited for"
     );
-    // Another worker recovers the job and leaves it in the queue.
+    // Another worker recovers the job. The queue is still paused, so the job stays ready.
     db.run_while(db.worker().register::<Marked>(), async {
         within(Duration::from_secs(30), "it is recovered", async || db.state(job).await == Some(JobState::Ready)).await;
         stopped(&db, &mail).await;

@@ -1,4 +1,5 @@
-//! Tests the SQL statements for pauses: which workers a pause waits for, what it counts, and in which order pauses become visible.
+//! Tests the SQL statements for pauses. Covers the workers that must acknowledge a pause, the number of jobs that wait for a pause, and
+//! the order in which pauses become visible.
 
 use std::time::Duration;
 
@@ -12,14 +13,14 @@ use uuid::Uuid;
 
 use super::{connect, enqueue, pause, quick, resume};
 
-/// Returns the workers that a pause waits for.
+/// Returns the workers that have not acknowledged the pause yet.
 async fn awaited(db: &TestDb, scope: &Scope) -> Option<Vec<Uuid>> {
     let found = operate::pause_awaits(&db.pool, Store::default(), scope).await.unwrap();
     found.map(|found| found.into_iter().map(|one| one.worker).collect())
 }
 
 async fn vouch(on: &mut PgConnection, worker: Uuid, number: i64) {
-    let statement = Store::default().sql(include_str!("../../../queue-worker/sql/vouch.sql"));
+    let statement = Store::default().sql(include_str!("../../../queue-worker/sql/acknowledge_pauses.sql"));
     sqlx::query(statement).bind(worker).bind(number).execute(on).await.unwrap();
 }
 
@@ -28,7 +29,8 @@ async fn a_pause_waits_for_each_living_worker_that_could_run_its_jobs_to_acknowl
     let db = TestDb::new().await;
     let mut on = connect(&db).await;
     let mut workers = Vec::new();
-    // The first three workers serve any queue and type, only another queue, and only another type. The lease of the fourth has expired.
+    // The first worker serves every queue and type. The second worker serves only the queue `other`, and the third worker only the type
+    // `other`. The lease of the fourth worker has expired.
     for change in ["name = 'a'", "name = 'b', queues = '{other}'", "name = 'c', types = '{other}'", "expires_at = now() - interval '1 s'"] {
         let worker = register(&mut on).await.unwrap();
         sqlx::query(sqlx::AssertSqlSafe(format!("update queue.worker set {change} where id = $1")))
@@ -51,7 +53,7 @@ async fn a_pause_waits_for_each_living_worker_that_could_run_its_jobs_to_acknowl
     assert_eq!(awaited(&db, &other).await.unwrap(), [workers[1]], "no word is taken back");
     vouch(&mut on, workers[2], second).await;
     assert!(awaited(&db, &mail).await.unwrap().is_empty());
-    // Another operator pauses again, so all workers must acknowledge again.
+    // Another operator pauses the same scope again, so all workers must acknowledge again.
     assert!(pause(&db, &mail).await > second);
     assert_eq!(awaited(&db, &mail).await.unwrap().len(), 2);
     resume(&db, &mail).await;
@@ -114,7 +116,7 @@ async fn pauses_are_shown_with_their_reason_and_waiting_jobs_and_end_one_by_one(
     db.finish().await;
 }
 
-/// Runs an operation that must end by itself, with a timeout that is generous for a busy machine.
+/// Runs an operation that must not wait forever. The timeout is long enough for a busy machine.
 async fn soon<T>(act: impl Future<Output = T>) -> T {
     tokio::time::timeout(Duration::from_secs(40), act).await.expect("it waits forever")
 }
@@ -136,7 +138,7 @@ async fn pauses_become_visible_in_the_order_of_their_numbers_and_no_session_wait
     open.commit().await.unwrap();
     let (second, mut other) = second.await.unwrap();
     assert!(second.unwrap() > first);
-    // Readers do not wait for an operator who does not commit. Other operators wait for five seconds.
+    // Readers do not wait for an operator's uncommitted transaction. Other operators wait until the lock timeout.
     let mut open = one.begin().await.unwrap();
     operate::pause(&mut open, Store::default(), &Scope::queue("mail"), None).await.unwrap();
     assert_eq!(operate::pauses(&db.pool, Store::default()).await.unwrap().len(), 2);

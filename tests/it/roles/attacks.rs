@@ -1,8 +1,8 @@
-//! Tests attacks by users who are members of a role.
+//! Tests attacks by database users who are members of a role.
 
 use queue_core::{
     Error, Job as _, Roles, Store,
-    operate::{self, Signalled},
+    operate::{self, SignalOutcome},
 };
 use tests::{Act, Do};
 
@@ -41,7 +41,7 @@ async fn a_producer_sees_no_payload_touches_no_entry_and_calls_nothing_else() {
         "select queue.worker_add_days(1)",
         "select queue.drop_day('0')",
         "select queue.worker_drop_day('0')",
-        "select queue.meet_lane('any', 'thing', 1, false)",
+        "select queue.ensure_lane('any', 'thing', 1, false)",
         "select queue.wake('default')",
         "select queue.notify('wake', 'default')",
         "select * from queue.secret",
@@ -107,7 +107,7 @@ async fn a_worker_creates_and_drops_only_days_and_writes_no_job() {
     store.server.stop().unwrap();
 }
 
-/// Statements that set the search path and the temporary objects of an attacking producer.
+/// Statements that set an attacking producer's search path and create its temporary objects.
 const SESSION: &str = "
     set search_path = web, public, pg_catalog;
     create temporary table job (id bigint, lane bigint, max_attempts smallint, payload jsonb, meta jsonb);
@@ -119,7 +119,7 @@ const SESSION: &str = "
     create temporary table secret (wake text, over text, marks text);
     create temporary table pg_roles (rolname name, oid oid);";
 
-/// Statements that create the attacker's other objects.
+/// Statements that create the attacker's functions, operators and types, which shadow those of the server.
 const SHADOWS: &str = "
     create function web.take() returns void language plpgsql as $$ begin
       execute 'grant queue_owner to web'; raise exception 'taken'; end $$;
@@ -147,8 +147,8 @@ const SHADOWS: &str = "
     create function web.caught(pg_catalog.text) returns boolean language plpgsql as $$ begin perform web.take(); return true; end $$;
     create domain web.text as pg_catalog.text check (web.caught(value));";
 
-/// The attacker's objects have the names of objects that the SQL entry points use. They come first on the path and among temporary objects.
-/// If the owner used one of them, it would grant the owner's privileges to the attacker.
+/// The attacker's objects have the same names as objects that the SQL entry points use. The attacker's search path finds the attacker's
+/// objects first. If the owner used one of these objects, it would grant the owner's privileges to the attacker.
 #[tokio::test]
 #[ignore = "deep"]
 async fn no_sql_entry_point_uses_objects_of_its_caller() {
@@ -169,7 +169,7 @@ async fn no_sql_entry_point_uses_objects_of_its_caller() {
         "select queue.try_enqueue('do', '{}', '{\"after\": 7}')".to_owned(),
         "select queue.producer_lock_keys('{a}', '{b}', false)".to_owned(),
         format!("select * from queue.status({job})"),
-        format!("select * from queue.look('{{{job}}}')"),
+        format!("select * from queue.job_states('{{{job}}}')"),
         format!("select * from queue.wait({job}, '1 ms')"),
         "select queue.announce_waiter(gen_random_uuid()), queue.leave_waiter(gen_random_uuid()), queue.channel('over')".to_owned(),
     ] {
@@ -236,17 +236,17 @@ async fn a_producer_for_some_queues_enqueues_in_no_other_by_any_way() {
     assert!(refused.to_string().contains("the role mailer may not enqueue into the queue secret"), "{refused}");
     let refused = Do::enqueue_all((0..10).map(|_| ok()), &mailer).queue("secret").await.unwrap_err();
     assert!(matches!(&refused, Error::Database(error) if error.to_string().contains("may not enqueue")), "{refused}");
-    // The workers of the job's type have published options that would send the job to another queue.
+    // The workers of the job's type have published options that would send the job to a queue that the producer may not use.
     store.run("insert into queue.type_options values ('typed', 'secret', 100, 20)").await;
     store.is_denied("mailer", "select queue.enqueue('typed', '{}')").await;
     store.is_denied("mailer", "select queue.enqueue('typed', '{}', '{\"key\": \"k\"}')").await;
-    // The producer does not own the jobs of another producer either.
+    // A producer cannot enqueue in a queue that is assigned only to another producer.
     store.run("insert into queue.producer_queue values ('nobody_else', 'private')").await;
     store.is_denied("mailer", "select queue.enqueue('do', '{}', '{\"queue\": \"private\"}')").await;
     assert_eq!(store.db.count("select count(*) from queue.job").await.unwrap(), jobs);
     // A signal requires the privilege to enqueue in the job's queue. A role that may operate on jobs may signal any job.
     let own = ok().enqueue(&mailer).queue("mail").await.unwrap();
-    assert_eq!(own.signal(&mailer, "go", &1).await.unwrap(), Signalled::Sent);
+    assert_eq!(own.signal(&mailer, "go", &1).await.unwrap(), SignalOutcome::Sent);
     let secret = ok().enqueue(&store.db.pool).queue("secret").await.unwrap();
     for before in ["", "select set_config('role', 'none', false); "] {
         store.is_denied("mailer", &format!("{before}select queue.signal({}, 'go')", secret.id())).await;
@@ -254,10 +254,10 @@ async fn a_producer_for_some_queues_enqueues_in_no_other_by_any_way() {
         assert!(borrowed.as_ref().is_err_and(|error| error.contains("caller_is_oneself")), "{borrowed:?}");
     }
     for anywhere in ["web", "ops"] {
-        assert_eq!(secret.signal(&store.pool(anywhere), "go", &1).await.unwrap(), Signalled::Sent, "{anywhere}");
+        assert_eq!(secret.signal(&store.pool(anywhere), "go", &1).await.unwrap(), SignalOutcome::Sent, "{anywhere}");
     }
     assert_eq!(store.db.count("select count(*) from queue.signal").await.unwrap(), 3);
-    // Options published for another type do not apply. Options of the job's own type do.
+    // Options published for another type do not apply. Options published for the job's own type apply.
     store.run("insert into queue.type_options values ('mailed', 'mail', 100, 20)").await;
     store.tries("mailer", "select queue.enqueue('mailed', '{}')").await.unwrap();
     for (row, constraint) in [("'mailer', 'mail'", "producer_queue_pkey"), ("'mailer', ' '", "producer_queue_is_a_name")] {
@@ -266,7 +266,7 @@ async fn a_producer_for_some_queues_enqueues_in_no_other_by_any_way() {
         assert!(refused.contains(constraint), "{refused}");
     }
 
-    // Other producers are not restricted, and the last assigned queues count.
+    // Producers without assigned queues are not restricted. A later assignment of queues replaces the earlier one.
     ok().enqueue(&store.pool("web")).queue("secret").await.unwrap();
     let roles = Roles::of_producer(Store::default(), "mailer", &["secret"]).unwrap();
     roles.apply(&mut store.db.pool.acquire().await.unwrap()).await.unwrap();

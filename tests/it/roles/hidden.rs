@@ -13,7 +13,7 @@ use super::{
     work::{WORKER, cli, ok, until},
 };
 
-/// Regression test: a policy on `job` alone killed each claimed job, because its payload was missing. A policy on `ready` left all jobs
+/// Regression test: a policy on `job` alone hid the payloads, so each claimed job became a dead letter. A policy on `ready` left all jobs
 /// waiting.
 #[tokio::test]
 #[ignore = "deep"]
@@ -28,7 +28,7 @@ async fn hidden_rows_lead_to_no_verdict_and_their_table_is_named() {
         for _ in 0..10 {
             jobs.push(ok().enqueue(&store.db.pool).await.unwrap().id());
         }
-        // A quote is escaped in the log.
+        // The log escapes quotes.
         let line = format!("row-level security policy for table \\\"{table}\\\"");
         eventually(&format!("the log names {table}"), async || worker.log_since(since).iter().any(|logged| logged.contains(&line))).await;
         let (code, output) = cli(&store, "runner", &["stats"]);

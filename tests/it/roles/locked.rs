@@ -1,4 +1,4 @@
-//! Tests open transactions of an operator.
+//! Tests that an operator's open transaction does not block workers.
 
 use std::time::Duration;
 

@@ -6,14 +6,14 @@ use std::collections::BTreeMap;
 use super::RoledStore;
 use crate::search_path::QUALIFIED;
 
-/// Roles, with the letter of each in the tables below. The owner may do everything, a user without a role nothing.
+/// Roles, each with its letter in the tables below. The owner has all privileges. A user without a role has none.
 const ROLES: [(&str, char); 5] =
     [("queue_producer", 'p'), ("mailer", 'm'), ("queue_worker", 'w'), ("queue_reader", 'r'), ("queue_operator", 'o')];
 
-/// Roles that may execute each function. A function for the owner only has no line.
+/// Roles that may execute each function. Functions that only the owner may execute are not listed.
 const FUNCTIONS: &str = "
-act_on_all o
-act_on_one o
+apply_to_all o
+apply_to_one o
 add_chunk w
 add_parts pmw
 add_tallies w
@@ -40,7 +40,7 @@ claim_limited w
 claim_lines w
 clock_ms w
 close_gather w
-count_act o
+count_operation o
 count_gathers w
 count_starts w
 counts wro
@@ -53,7 +53,7 @@ depths ro
 digest pmwo
 discard o
 discard_all o
-edge_act w
+edge_effect w
 elect_schedules w
 end_of wo
 enqueue pmw
@@ -67,7 +67,7 @@ entry_of wo
 expire_all w
 expire_due w
 expiry_text w
-fault_of_node pmw
+node_error pmw
 find o
 fire_ticks w
 forget_gathers w
@@ -81,15 +81,15 @@ id_at wro
 in_turn w
 insert_job pmw
 is_expired w
-is_going_on w
+is_in_progress w
 is_name w
 is_trusted pmw
 join_name wro
 key_line ro
-known_full w
+are_exhausted w
 lane_id wo
 leave_waiter pmw
-let_run w
+release_parts w
 limit_awaits w
 limit_keys ro
 limits ro
@@ -98,14 +98,14 @@ line_starts w
 lines_waiting w
 link_flow pmw
 list o
-list_of o
+list_page o
 lock_keys pmw
 locked_rows w
 logs ro
 look pmw
-meet_lane w
-meet_lanes pmw
-meet_lined w
+ensure_lane w
+ensure_lanes pmw
+ensure_fair_lane w
 move_heads w
 move_permits w
 newest_ready o
@@ -113,8 +113,8 @@ next_id w
 next_key w
 next_permit w
 nodes ro
-note_act o
-note_ends w
+record_operation o
+add_end_hints w
 notify w
 oldest wro
 open_gather w
@@ -135,7 +135,7 @@ prune_logs w
 prune_nodes w
 prune_signals w
 prune_steps w
-put_chunk w
+insert_chunk w
 quantile ro
 queue_of_type pmw
 read_history ro
@@ -145,7 +145,7 @@ reader_find ro
 reader_list ro
 ready_places w
 recount_gather w
-refuse_node pmw
+reject_node pmw
 release_nodes w
 requeue o
 requeue_all o
@@ -160,7 +160,7 @@ run_now o
 run_now_all o
 run_schedule o
 schedule o
-set_aside w
+bury_blocked w
 set_capacity o
 set_limit o
 set_limit_key o
@@ -178,12 +178,12 @@ state_of w
 status pmwo
 steps ro
 stored_type ro
-tell_ends w
-tell_of_keys w
-tell_of_room w
-those_in w
+consume_end_hints w
+notify_free_lines w
+notify_free_permits w
+ids_in w
 try_enqueue pmw
-twin_of w
+paired_lane w
 type_of wro
 unblock w
 unique_hash pmw
@@ -193,7 +193,7 @@ unset_limit o
 version_of wro
 wait pmw
 waits_for ro
-waits_of_node pmw
+node_dependencies pmw
 wake w
 wake_keys w
 wake_parked w
@@ -201,10 +201,10 @@ why ro
 why_causes ro
 why_held w
 why_holder wro
-why_old ro
-why_says ro
+why_snapshots ro
+why_text ro
 why_sessions ro
-why_shut ro
+why_table_locked ro
 worker_add_days w
 worker_drop_day w
 workers ro
@@ -220,7 +220,7 @@ bound w:S r:S o:S
 bound_in_all w:S
 bound_in_force w:S r:S o:S
 bound_type w:S r:S o:S
-brood w:SIUD
+map_batch w:SIUD
 capacity w:S r:S o:S
 child w:SIUD r:parent,name,id,at,state,attempts,error o:parent,name,id,at,state,attempts,output,error
 dead w:SIUD r:S o:S
@@ -362,8 +362,8 @@ async fn nothing_is_open_to_public_and_every_entry_point_pins_its_path_and_belon
         .await
         .unwrap();
     assert!(doors > 20, "only {doors} doors were found");
-    // The functions that `search_path` lists as qualifying all names are excepted. Everything they call must do so too, set a path, or be
-    // bound.
+    // The functions in `QUALIFIED` are exceptions, because they qualify all names. Each function that they call must also qualify all
+    // names, set a path, or have a parsed body.
     let loose = "select p.oid::regprocedure::text from pg_proc p
         where p.pronamespace = 'queue'::regnamespace and p.prosecdef and p.proname <> all ($1)
           and (p.proconfig @> '{\"search_path=pg_catalog, pg_temp\"}') is not true";

@@ -1,11 +1,11 @@
-//! Tests the identity of the enqueuing role and the secrets of the store: neither can be obtained by a trick.
+//! Tests that a caller can neither forge the identity of the enqueuing role nor read the secrets of the store.
 
 use sqlx::Executor as _;
 
 use super::RoledStore;
 
-/// Statements that create functions of this user which enqueue with the user's privileges, and a table with a row for an index that calls
-/// one of them.
+/// Statements that create security definer functions, which enqueue with the privileges of `mailer`. They also create a table for an
+/// index that calls one of these functions.
 const BORROWED: &str = "
     create function shop.lend() returns bigint language sql volatile security definer as $$ select queue.insert_job('do', '{}', 'secret') $$;
     create function shop.lend_all() returns bigint language sql volatile security definer
@@ -21,7 +21,8 @@ async fn a_producer_for_some_queues_cannot_enqueue_as_another_role() {
     let store = RoledStore::new().await;
     store.run("create role guests; grant guests to mailer; create schema shop authorization mailer").await;
     store.tries("mailer", BORROWED).await.unwrap();
-    // Other users call these functions, and the user itself may assume a role that has nothing to do with the store.
+    // The functions are called by their owner and by other users. The owner also calls the functions after assuming a role without
+    // privileges on the store.
     for sql in ["select shop.lend()", "select shop.lend_all()"] {
         for user in ["mailer", "web", "nobody_else", "viewer"] {
             store.is_denied(user, sql).await;
@@ -29,7 +30,8 @@ async fn a_producer_for_some_queues_cannot_enqueue_as_another_role() {
         store.is_denied("mailer", &format!("set role guests; {sql}")).await;
         store.is_denied("postgres", sql).await;
     }
-    // The index is built with the privileges of the table's owner, which must not help a user who maintains the table.
+    // An index build runs with the privileges of the table's owner. A build by another user must not enqueue with these privileges
+    // either.
     store.is_denied("postgres", "create index on shop.trap (shop.told(n))").await;
     // A caller can only pass its own identity.
     for caller in ["null", "'web'", "'web'::queue.caller", "'postgres'", "('{web}'::queue.caller[])[1]", "''"] {
@@ -50,7 +52,7 @@ async fn a_producer_for_some_queues_cannot_enqueue_as_another_role() {
     store.server.stop().unwrap();
 }
 
-/// A session may print the plans of all statements with their values, including statements inside the SQL entry points.
+/// A session can print the plans of all statements with their parameter values, including statements inside the SQL entry points.
 #[tokio::test]
 #[ignore = "deep"]
 async fn no_secret_of_the_store_is_in_a_plan_that_its_caller_has_printed() {
@@ -58,13 +60,13 @@ async fn no_secret_of_the_store_is_in_a_plan_that_its_caller_has_printed() {
     store.run("alter role web set log_error_verbosity = verbose; select queue.set_capacity('bounded', 20)").await;
     let marks: String = sqlx::query_scalar("select marks from queue.secret").fetch_one(&store.db.pool).await.unwrap();
     let mut web = store.connect("web").await;
-    // The pretty format breaks lines within numbers.
+    // The pretty format breaks lines in the middle of numbers.
     web.execute(sqlx::raw_sql("set debug_print_plan = on; set debug_pretty_print = off")).await.unwrap();
     for sql in [
         "select queue.insert_job('do', '{}', 'bounded') from generate_series(1, 7)",
         "select queue.enqueue('do', '{}', '{\"queue\": \"bounded\", \"key\": \"k\", \"unique_key\": \"u\"}') from generate_series(1, 7)",
         "begin isolation level repeatable read; select queue.enqueue('do', '{}', '{\"queue\": \"bounded\"}'); commit",
-        "select queue.channel('wake'), queue.status(1), queue.look('{1}')",
+        "select queue.channel('wake'), queue.status(1), queue.job_states('{1}')",
     ] {
         web.execute(sqlx::raw_sql(sql)).await.unwrap();
     }
@@ -77,7 +79,7 @@ async fn no_secret_of_the_store_is_in_a_plan_that_its_caller_has_printed() {
     store.server.stop().unwrap();
 }
 
-/// Parses a byte as plans print it, as a signed number.
+/// Parses a byte, which plans print as a signed number.
 fn byte(number: &str) -> Option<u8> {
     number.parse::<i8>().ok().map(i8::cast_unsigned)
 }

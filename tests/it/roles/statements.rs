@@ -6,10 +6,10 @@ use sqlx::{AssertSqlSafe, Connection as _, Executor as _};
 
 use super::RoledStore;
 
-/// Roles that may run each statement file. A statement for the owner only has no line.
+/// Roles that may run each statement file. Statements that only the owner may run are not listed.
 const STATEMENTS: &str = "
-act_on_all o
-act_on_one o
+apply_to_all o
+apply_to_one o
 add_chunk w
 add_days w
 add_parts pmw
@@ -17,7 +17,7 @@ announce_waiter pmw
 any_schedule wro
 audit ro
 backlog ro
-beat w
+heartbeat w
 cancel_flow o
 capacities ro
 channel pmw
@@ -37,21 +37,21 @@ claim_lines w
 clear_progress w
 close_gather w
 confirm w
-count_act o
+count_operation o
 count_gathers w
 counts wro
 declare w
 declare_limits w
 doctor_days ro
-doctor_figures ro
+doctor_maintenance ro
 doctor_jobs wro
 doctor_keys wro
 doctor_limits ro
 doctor_locks ro
-doctor_meet pmwro!
+doctor_version pmwro!
 doctor_mode pmwro!
-doctor_path pmwro!
-doctor_rights pmwro!
+doctor_search_path pmwro!
+doctor_privileges pmwro!
 doctor_server pmwro!
 doctor_sessions pmwro!
 doctor_tables pmwro!
@@ -59,7 +59,7 @@ doctor_workers ro
 drop_day w
 due_lanes wo
 elect w
-ended wro
+is_ended_by wro
 enqueue pw
 enqueue_each pmw
 enqueue_relaxed pw
@@ -80,11 +80,11 @@ free_keys w
 gather_total wro
 gathers ro
 give_back w
-glance w
-hinted w
+probe w
+any_hint w
 history ro
 horizon pmwro!
-in_line ro
+key_queue ro
 is_queue wro
 job_types wro
 journal w
@@ -96,11 +96,11 @@ kept_types wro
 lanes wro
 leave_lanes w
 leave_waiter pmw
-left_out wo
-limit_beats w
+unread_payloads wo
+limit_heartbeats w
 limit_keys ro
 limits ro
-line_up w
+move_to_fair_lanes w
 link_flow pmw
 list o
 list_without ro
@@ -108,15 +108,15 @@ lock_holders pmwro
 lock_keys pmw
 locked_rows w
 logs ro
-look pmw
-look_at_child wo
-look_at_gather w
-meet_lanes pmw
+job_states pmw
+child_outcome wo
+gather_outcome w
+ensure_lanes pmw
 newest_dead wro
 nodes ro
-note w
-note_act o
-note_ends w
+record_progress w
+record_operation o
+add_end_hints w
 now pmwro!
 oldest wro
 open_gather w
@@ -163,7 +163,7 @@ resume o
 resume_schedule o
 retire w
 roll_up w
-rouse w
+any_work w
 run_schedule o
 schedules wro
 served ro
@@ -177,23 +177,23 @@ settle_forgotten w
 settle_leases w
 signal pmwo
 signals ro
-silent w
+expired_leases w
 skip_schedule o
 sleep w
 slow_down w
 spawn w
-started wro
+id_horizon wro
 status pmwo
 step_written wro
 steps ro
 steps_done wo
-still_held w
-surroundings pmwro!
-suspects wro
-suspects_by_key w
+is_held w
+monitor_server pmwro!
+quarantined wro
+quarantined_by_key w
 tally w
-tell w
-tell_ends w
+notify_waiters w
+consume_end_hints w
 ticks wro
 timeline pmwro!
 try_enqueue pmw
@@ -203,7 +203,7 @@ unschedule o
 unseen_lanes wro
 unserved wro
 unset_limit o
-vouch w
+acknowledge_pauses w
 waiting wro
 waits_for ro
 wake_keys w
@@ -218,8 +218,8 @@ workers ro
 write_logs w
 ";
 
-/// Runs each file as it is sent, with nulls as parameters. The server checks the privileges on all named objects before the statement does
-/// anything.
+/// Runs the statement of each file with nulls as parameters. The server checks the privileges on all named objects before it executes the
+/// statement.
 #[tokio::test]
 #[ignore = "deep"]
 async fn each_role_may_run_its_statements_and_no_others() {

@@ -1,5 +1,5 @@
-//! Tests the diagnosis of a job that is not running as a reader sees it: without payloads, and of other sessions only what a reader may
-//! see.
+//! Tests a reader's diagnosis of a job that is not running. The diagnosis contains no payloads, and lists only sessions that the reader
+//! may see.
 
 use queue_core::{
     JobId, Store,
@@ -38,7 +38,7 @@ async fn a_reader_is_shown_causes_without_payloads_and_only_visible_sessions() {
         store.is_denied(user, &format!("select * from queue.why({job})")).await;
         store.is_denied(user, &format!("select * from queue.why_causes({job})")).await;
     }
-    // The functions for the parts of a diagnosis are for the owner only.
+    // Only the owner may call the functions for the parts of a diagnosis.
     store.is_denied("viewer", "select queue.why_absent(7)").await;
     store.is_denied("viewer", &format!("select * from queue.why_running({job})")).await;
     // A reader also sees the session that locks the table.

@@ -1,9 +1,9 @@
-//! Tests the regular work of each role, with only its own privileges.
+//! Tests the regular work of each role. Each user has only the privileges of its role.
 
 use std::{process::Command, time::Duration};
 
 use queue_core::{
-    Batch, Durability, Enqueued, Error, Job as _, JobId, JobRef, JobState, Roles, Store, Waiter, migrate, operate,
+    Batch, Durability, EnqueueOutcome, Error, Job as _, JobId, JobRef, JobState, Roles, Store, Waiter, migrate, operate,
     runner::{Migration, migrate_with},
 };
 use queue_worker::Worker;
@@ -52,7 +52,7 @@ async fn a_producer_enqueues_in_every_way_and_waits() {
     let rolled_back = ok().enqueue(&mut tx).await.unwrap().id();
     tx.rollback().await.unwrap();
     assert_eq!(state(&store, rolled_back).await, None);
-    for outcome in [Enqueued::New, Enqueued::Kept] {
+    for outcome in [EnqueueOutcome::New, EnqueueOutcome::Kept] {
         let unique = ok().enqueue(&web).unique("a").after(Duration::from_hours(1)).await.unwrap();
         assert_eq!(unique.outcome(), outcome);
     }
@@ -156,7 +156,7 @@ async fn a_worker_starts_works_recovers_and_runs_housekeeping_without_the_privil
         until(&store, id, end).await;
     }
     eventually("days are made", async || store.db.count(&exists(7)).await.unwrap() == 1).await;
-    // A drop takes a lock that other sessions may hold, so it is retried here too.
+    // Other sessions may hold the lock that a drop needs, so the test retries the drop like a worker.
     eventually("days are dropped", async || {
         let _ = sqlx::query("select queue.worker_drop_day('7 days')").execute(&runner).await;
         store.db.count(&exists(-9)).await.unwrap() == 0
@@ -167,12 +167,12 @@ async fn a_worker_starts_works_recovers_and_runs_housekeeping_without_the_privil
     store.server.stop().unwrap();
 }
 
-/// Every periodic task has something to do, on a store whose worker has only its own privileges.
+/// Every periodic task has rows to process. The worker has only the privileges of its role.
 #[tokio::test]
 #[ignore = "deep"]
 async fn a_worker_prunes_with_its_own_privileges() {
     let store = RoledStore::new().await;
-    // Without day partitions, all rows are in the partition for jobs that outlive their day.
+    // After all day partitions are dropped, new rows go into the default partitions.
     let no_days = "do $$ declare day text; begin
         for day in select i.inhrelid::regclass::text from pg_inherits i join pg_class c on c.oid = i.inhrelid
           where c.relnamespace = 'queue'::regnamespace and c.relkind = 'r' and c.relname ~ '[0-9]$' loop
@@ -313,7 +313,8 @@ async fn a_producer_for_some_queues_is_neither_a_role_of_the_store_nor_its_owner
     migrate(&mut admin, odd).await.unwrap();
     let refused = Roles::of_producer(odd, app, &["mail"]).unwrap().apply(&mut admin).await.unwrap_err();
     assert!(refused.to_string().contains("the role app owns the store"), "{refused}");
-    // A schema may be named like a placeholder. Privileges that were manually revoked from its owner are restored.
+    // The schema has the name of a placeholder in the role statements. Applying the roles again restores privileges that were manually
+    // revoked from the schema's owner.
     Roles::of(odd).apply(&mut admin).await.unwrap();
     store.run("revoke all on all tables in schema queue_role from queue_role_owner").await;
     Roles::of(odd).apply(&mut admin).await.unwrap();
@@ -322,7 +323,7 @@ async fn a_producer_for_some_queues_is_neither_a_role_of_the_store_nor_its_owner
     store.server.stop().unwrap();
 }
 
-/// In a schema created for a user, everything belongs to that user, regardless of the migrating role.
+/// In a schema created for a user, all objects belong to that user, regardless of the migrating role.
 #[tokio::test]
 #[ignore = "deep"]
 async fn a_store_in_a_users_schema_belongs_to_that_user() {

@@ -1,4 +1,4 @@
-//! Tests that a payload is nowhere in clear text, wherever its job is stored, and that the handler receives it.
+//! Tests that no table of the store contains a sealed payload in plaintext, and that the handler receives the decrypted payload.
 
 use queue_core::{Batch, Durability, Error, Job as _, JobHandle, JobId, JobState, PayloadError, Store, migrate, operate};
 use queue_worker::Worker;
@@ -31,7 +31,7 @@ async fn a_payload_is_nowhere_in_clear_text_wherever_its_job_goes() {
     batch.add(Charge::card()).unwrap();
     batch.add(Charge::card()).unwrap().key("k");
     ids.extend(batch.enqueue(&db.pool).await.unwrap());
-    // Three jobs are sent by INSERT and 8200 by COPY.
+    // Three jobs are written by INSERT, and 8200 jobs by COPY.
     for many in [3, 8200] {
         let handles: Vec<JobHandle<Charge>> =
             Charge::enqueue_all((0..many).map(|_| Charge::card()), &db.pool).returning_ids().await.unwrap();

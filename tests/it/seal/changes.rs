@@ -1,4 +1,4 @@
-//! Tests key rotation and changes of types: older payloads stay readable, and the key of each payload is known.
+//! Tests key rotation and changes of job types. Older payloads stay readable, and the store records the key of each payload.
 
 use queue_core::{Context, Handler, Job as _, JobId, JobResult, JobState, Keyring, Store, job, schedule::Schedule, use_keyring};
 use queue_worker::Worker;
@@ -79,7 +79,7 @@ async fn each_version_is_opened_in_its_sealed_version_and_then_upgraded() {
     let second = Second { cards: vec![CARD.to_owned(); 2] }.enqueue(&db.pool).await.unwrap().id();
     let alias = Before { card: CARD.to_owned() }.enqueue(&db.pool).await.unwrap().id();
     let refused = First { card: String::new() }.enqueue(&db.pool).await.unwrap().id();
-    // A payload of another version that replaces the payload of a job changes the job's version.
+    // Replacing a job's payload with a payload of another version also changes the version of the job.
     First { card: CARD.to_owned() }.enqueue(&db.pool).unique("one").await.unwrap();
     let replaces = Second { cards: vec![CARD.to_owned(); 3] }.enqueue(&db.pool).unique("one");
     let replaced = replaces.on_conflict(queue_core::OnConflict::Replace).await.unwrap().id();

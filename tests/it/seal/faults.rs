@@ -1,5 +1,5 @@
-//! Tests faults of keys and sealed payloads: nothing is written in clear text, no job is lost, and the error names the fix and reveals
-//! nothing.
+//! Tests faults of keys and sealed payloads. Nothing is written in plaintext, and no job is lost. The error names the fix and reveals no
+//! payload.
 
 use std::time::Duration;
 
@@ -148,8 +148,8 @@ async fn a_changed_or_moved_payload_is_a_dead_letter_and_affects_no_other_job() 
     let refund = Refund::card().enqueue(&db.pool).await.unwrap().id();
     let fine = Charge::card().enqueue(&db.pool).await.unwrap().id();
     let set = |job: JobId, to: &str| format!("update queue.job set payload = {to} where id = {job}");
-    // One payload is that of another type under the same key. The others are shortened, have a changed byte, have no known form, are not in
-    // base64, or name another keyring.
+    // The first job gets the payload of another job type, sealed with the same key. The other payloads are truncated, have a changed
+    // byte, lack the encrypted data, are not base64, or name another keyring.
     tamper(&db, &set(bad[0], &format!("(select payload from queue.job where id = {refund})"))).await;
     tamper(&db, &set(bad[1], "to_jsonb(left(payload #>> '{}', -9))")).await;
     let changed = "case substr(payload #>> '{}', 60, 1) when 'A' then 'B' else 'A' end";
@@ -165,7 +165,7 @@ async fn a_changed_or_moved_payload_is_a_dead_letter_and_affects_no_other_job() 
         for job in &bad[..5] {
             db.until(*job, JobState::Dead).await;
         }
-        // Other tests of this process may register the other keyring, so the outcome of the last job is not checked.
+        // Another test in this process may register a keyring with that name, so the outcome of the last job is not checked.
         tests::eventually("the last has been tried", async || db.count("select count(*) from queue.failure").await == 6).await;
     })
     .await;
@@ -206,7 +206,7 @@ async fn of_a_batch_one_that_cannot_be_opened_is_a_dead_letter_alone() {
     db.finish().await;
 }
 
-/// The job type in a release without `seal`. All fields have defaults, so any object is a valid payload.
+/// Job type in a release without `seal`. All fields have defaults, so any object is a valid payload.
 #[job(send_only, name = "seal_charge", output = usize)]
 #[derive(Serialize, Deserialize)]
 struct Unsealing {

@@ -1,6 +1,7 @@
-//! Tests keys derived from a sealed payload: they cannot be guessed from the store, and they work as usual.
+//! Tests ordering, uniqueness and fair keys that are derived from a sealed payload. The derived keys cannot be guessed from the store,
+//! and behave like keys derived from other payloads.
 
-use queue_core::{Enqueued, Error, Job as _, Keyring, Store, job, schedule::Schedule, use_keyring};
+use queue_core::{EnqueueOutcome, Error, Job as _, Keyring, Store, job, schedule::Schedule, use_keyring};
 use serde::{Deserialize, Serialize};
 use tests::TestDb;
 
@@ -37,9 +38,9 @@ async fn keys_derived_from_payloads_cannot_be_guessed_and_survive_a_key_rotation
 
     use_keyring("hashed", Keyring::new("2026", secret(2)).older("2025", secret(1)).hashing(secret(255))).unwrap();
     let again = pay("hunter2").enqueue(&db.pool).await.unwrap();
-    assert_eq!((again.id(), again.outcome()), (first.id(), Enqueued::Kept));
+    assert_eq!((again.id(), again.outcome()), (first.id(), EnqueueOutcome::Kept));
     let other = pay("other").enqueue(&db.pool).await.unwrap();
-    assert_eq!(other.outcome(), Enqueued::New);
+    assert_eq!(other.outcome(), EnqueueOutcome::New);
     let behind = pay("hunter2").enqueue(&db.pool).unique("its own").await.unwrap();
     let ahead = "select count(*) from queue.blocked";
     assert_eq!(db.count(ahead).await, 1, "{} waits behind {}", behind.id(), first.id());

@@ -1,5 +1,5 @@
-//! Tests sealed types in the test kit: handlers need no keys, a transaction needs the keys of its jobs, and a lock file has payloads in
-//! clear text.
+//! Tests sealed types in the test kit. Handlers need no keys, a transaction needs the keys of its jobs, and a lock file has payloads in
+//! plaintext.
 
 use queue_core::{Job as _, Keyring, assert_enqueued, assert_not_enqueued, testing, use_keyring};
 use tests::TestDb;

@@ -1,4 +1,4 @@
-//! Tests worker processes with different keys, which report jobs that they cannot decrypt and others can.
+//! Tests worker processes with different keys. A worker reports jobs that only other workers can decrypt.
 
 use std::time::Instant;
 
@@ -32,7 +32,7 @@ async fn a_worker_names_the_job_that_it_cannot_open_and_one_with_the_keys_runs_i
     let sealed = charge().enqueue(&db.pool).await.unwrap().id();
     let mail = async || first::Mail { to: "ada".to_owned() }.enqueue(&db.pool).await.unwrap().id();
 
-    // Without any key, the worker does not claim the sealed type, reports that, and runs other jobs.
+    // Without any key, the worker does not claim the sealed type, reports the missing key, and runs other jobs.
     let keyless = worker(&db, "");
     db.until(mail().await, JobState::Completed).await;
     let left = |line: &String| line.contains("release_charge") && line.contains("keyring") && line.contains("`queue_core::use_keyring`");

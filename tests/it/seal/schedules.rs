@@ -1,4 +1,4 @@
-//! Tests schedules of sealed types: the stored payload is sealed, and declaring the schedule again does not change it.
+//! Tests schedules of sealed types: the stored payload is sealed, and a second declaration of the schedule does not change the payload.
 
 use std::time::Duration;
 

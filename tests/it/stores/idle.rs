@@ -11,12 +11,12 @@ use tests::{Act, server::TestServer, within};
 
 use super::{RunningWorker, enqueue, state, worker_over};
 
-/// Duration of the measurement in seconds.
+/// Duration of each measurement in seconds.
 const SECONDS: u32 = 10;
 const PATIENCE: Duration = Duration::from_mins(3);
 
-/// Returns the number of transactions in this database so far. Each statement of an idle worker is a transaction, unless it is in an
-/// explicit one.
+/// Returns the number of transactions in this database so far. An idle worker runs each statement in its own transaction, unless it began
+/// an explicit transaction.
 async fn transactions(pool: &PgPool) -> i64 {
     let query = "select (xact_commit + xact_rollback)::bigint from pg_stat_database where datname = current_database()";
     sqlx::query_scalar(query).fetch_one(pool).await.unwrap()
@@ -45,7 +45,7 @@ async fn idle(stores: u32) {
     let server = TestServer::start_with(&["max_connections=40", "fsync=off", "full_page_writes=off", "autovacuum=off"]).await.unwrap();
     let db = server.database("stores").await.unwrap();
     let roster = Roster::default();
-    // Prints the migration only once for all stores, because that is faster.
+    // Prints the migration SQL only once for all stores, because that is faster.
     let text = migrate::print(Store::new("xx").unwrap());
     for nth in 0..stores {
         let name = format!("s{nth}");
@@ -54,7 +54,7 @@ async fn idle(stores: u32) {
         roster.put(Member::new(&name, &db.pool, Store::new(&name).unwrap()).unwrap());
     }
     let running = RunningWorker::start(worker_over(&roster));
-    // All stores start concurrently, and each also runs its first maintenance meanwhile.
+    // The worker starts on all stores concurrently, and each store also has its first maintenance.
     let members = roster.all();
     let mut jobs = Vec::new();
     for member in members.iter() {

@@ -1,4 +1,4 @@
-//! Tests the homes of tenants, and producers with outdated information about them.
+//! Tests the assignment of tenants to stores, and producers with outdated assignments.
 
 use std::{
     collections::BTreeSet,
@@ -106,7 +106,7 @@ async fn new_tenants_are_placed_by_the_rule_and_not_in_closed_stores() {
     assert!(matches!(explicit.of("nobody").await, Err(Error::NotPlaced { .. })));
     assert!(explicit.place("somebody", "two").await.unwrap() && !explicit.place("somebody", "two").await.unwrap());
     assert_eq!(explicit.of("somebody").await.unwrap().member().name(), "two");
-    // A row that an operator wrote there manually is reported and affects no other store.
+    // An invalid registry row that an operator inserted manually is reported, and affects no other store.
     sqlx::raw_sql("insert into homes.store (name, database, schema) values ('a_wrong', 'main', 'no schema\"')")
         .execute(&db.pool)
         .await
@@ -133,7 +133,8 @@ async fn a_producer_with_an_outdated_home_of_a_tenant_cannot_enqueue_there() {
     here.move_tenant("acme", "two").await.unwrap();
     assert!(matches!(here.move_tenant("acme", "one").await, Err(Error::CannotMove { .. })), "it moves already");
     assert_eq!(here.go_on("acme").await.unwrap(), MoveState::Fencing, "it waits for who enqueues there");
-    // Cached homes stay valid until the fence is set. Jobs that arrive through them are drained with the other jobs.
+    // Cached assignments stay valid until the fence of the move is set. Jobs enqueued with a cached assignment are drained with the other
+    // jobs.
     slow.commit().await.unwrap();
     assert_eq!(here.go_on("acme").await.unwrap(), MoveState::Draining(1));
     assert_eq!(here.moves().await.unwrap().iter().map(|moving| moving.key.as_str()).collect::<Vec<_>>(), ["acme"]);
@@ -152,7 +153,7 @@ async fn a_producer_with_an_outdated_home_of_a_tenant_cannot_enqueue_there() {
     assert_eq!(state(&one, first.id()).await, Some(JobState::Completed));
     super::until_done(&two, second.id()).await;
     assert!(there.moves().await.unwrap().is_empty());
-    // After the move back, an older epoch is not valid in the first store either.
+    // After the tenant has moved back, an older epoch of the assignment is not valid in the first store either.
     there.move_tenant("acme", "one").await.unwrap();
     until_over(&there, "acme").await;
     let mut own = db.pool.begin().await.unwrap();
@@ -163,8 +164,8 @@ async fn a_producer_with_an_outdated_home_of_a_tenant_cannot_enqueue_there() {
     db.finish().await;
 }
 
-/// Maintenance abandons a store that hangs, possibly at any point of a move. The pool belongs to the program, so it must not keep an open
-/// transaction.
+/// Maintenance may abandon a move at any point if a store hangs. The abandoned move must not leave an open transaction in the program's
+/// pool.
 #[tokio::test]
 #[ignore = "deep"]
 async fn a_step_of_a_move_that_is_abandoned_anywhere_leaves_no_open_transaction() {
@@ -206,7 +207,7 @@ async fn nothing_is_lost_or_left_behind_while_a_tenant_moves_back_and_forth_unde
                 job(&format!("{nth}.{round}")).enqueue(&mut tx).await.unwrap();
                 round += 1;
                 match round % 7 {
-                    // A slow producer, and one that is interrupted.
+                    // Of every seven transactions, one is slow and one is rolled back.
                     0 => tokio::time::sleep(Duration::from_millis(100)).await,
                     3 => continue,
                     _ => {}

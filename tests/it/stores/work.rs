@@ -1,4 +1,4 @@
-//! Tests how work is distributed across stores, and that stores do not interfere with each other.
+//! Tests that one worker process distributes work across stores, and that stores do not interfere with each other.
 
 use std::{
     sync::{
@@ -40,7 +40,7 @@ async fn jobs_of_many_stores_run_in_one_worker_and_none_is_left_behind() {
             until_done(member, plain).await;
             until_done(member, retried).await;
         }
-        // The pause is long enough for all stores to be released.
+        // During this pause, the worker releases all stores.
         tokio::time::sleep(Duration::from_millis(900)).await;
     }
     let workers = async || {
@@ -83,8 +83,8 @@ async fn a_busy_store_takes_what_others_leave_and_starves_none() {
     let left: i64 =
         sqlx::query_scalar(busy.store().sql("select count(*) from queue.jobs where state = 'ready'")).fetch_one(&db.pool).await.unwrap();
     assert!(left > 50, "the busy store has been busy: {left}");
-    // Never do more jobs run concurrently than there are slots. Each of the busy store's jobs holds a slot for longer than the measured
-    // interval.
+    // The number of concurrently running jobs never exceeds the number of slots. Each of the busy store's jobs holds a slot for longer
+    // than the measured interval.
     let most: i64 = sqlx::query_scalar(
         "with held as (select at from public.effect where not job = any ($1))
          select max(n) from (select (select count(*) from held o where o.at <= e.at and o.at > e.at - interval '90 ms') as n from held e) x",
@@ -154,7 +154,7 @@ async fn a_store_whose_worker_cannot_be_created_stops_alone() {
     until_done(&bad, first).await;
     eventually("it has no worker", async || db.count("select count(*) from bad.worker").await == 0).await;
     is_bad.store(true, SeqCst);
-    // A statement sent before the fault may still be in flight.
+    // A statement that was sent before the fault may still be in flight.
     let mut waits = first;
     eventually("no worker is made for it", async || {
         waits = enqueue(&bad, Act::Ok("waits".into())).await;
@@ -188,7 +188,7 @@ async fn a_store_is_served_once_added_and_released_after_its_running_jobs_once_r
     assert!(roster.remove("late") && !roster.remove("late"));
     tokio::time::sleep(Duration::from_millis(300)).await;
     let never = enqueue(&late, Act::Ok("never".into())).await;
-    // The grace period of two seconds applies only to the end of the process.
+    // After a store is removed, its running jobs can finish. The grace period of two seconds applies only to the end of the process.
     until_done(&late, slow).await;
     tokio::time::sleep(Duration::from_secs(1)).await;
     assert_eq!(state(&late, never).await, Some(JobState::Ready));

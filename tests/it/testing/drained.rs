@@ -15,9 +15,9 @@ use tests::TestDb;
 
 const HOUR: Duration = Duration::from_hours(1);
 
-// `send_only` types are not linked into the other workers of this binary, which lack the state.
+// The job types are `send_only`, so that the other workers in this binary do not run them. Those workers lack the handlers' state.
 
-/// Names of the called handlers, in order.
+/// Names of the called handlers, in the order of the calls.
 type CalledHandlers = Arc<Mutex<Vec<String>>>;
 
 #[job(name = "testing_step", send_only, max_attempts = 2, backoff = fixed("1h"), state(CalledHandlers), output = String)]

@@ -1,4 +1,4 @@
-//! Tests a handler that is interrupted at each of its awaits and run again: exactly-once effects pass, and other effects are detected.
+//! Tests a handler that is interrupted at each of its awaits and restarted. Exactly-once effects pass, and other effects are detected.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -49,7 +49,7 @@ impl Handler for Mails {
     }
 }
 
-/// Returns, for each point of interruption, how often ada and bob got a mail.
+/// Returns the number of mails to ada and to bob for each point of interruption.
 async fn mailed(remembers: bool) -> Vec<(usize, usize)> {
     let (done, mut seen) = (Done::default(), Vec::new());
     let begin = async || {
@@ -229,7 +229,7 @@ async fn a_handler_is_dropped_between_a_checkpoint_and_its_next_line() {
         done.take();
         testing::run(Early).state(done.clone())
     };
-    let check = async |ran: testing::Ran<Early>| mails.push((ran.interrupted_at(), done.count("mail")));
+    let check = async |ran: testing::RunResult<Early>| mails.push((ran.interrupted_at(), done.count("mail")));
     testing::interrupt_everywhere(begin, check).await.unwrap();
     assert_eq!(mails[0], (None, 1), "undisturbed");
     assert!(mails.contains(&(Some(testing::Place::Written(1)), 0)), "the mail that is never sent: {mails:?}");
@@ -258,7 +258,7 @@ async fn what_is_committed_is_over(db: &TestDb) {
         empty(&db.pool).await;
         testing::run(After).state(done.clone()).pool(&db.pool)
     };
-    let check = async |ran: testing::Ran<After>| {
+    let check = async |ran: testing::RunResult<After>| {
         assert_eq!((ran.output(), ran.is_completed()), (7, true));
         assert_eq!(written(&db.pool).await, "one", "interrupted at {:?}", ran.interrupted_at());
         runs.push((ran.interrupted_at(), done.count("told")));
@@ -310,9 +310,9 @@ impl Handler for LentAborted {
 #[tokio::test]
 async fn a_transaction_that_cannot_be_committed_fails_its_attempt() {
     let db = db().await;
-    let own = async |ran: testing::Ran<Aborted>| assert!(ran.is_dead(), "{:?}", ran.verdict);
+    let own = async |ran: testing::RunResult<Aborted>| assert!(ran.is_dead(), "{:?}", ran.verdict);
     testing::interrupt_everywhere(async || testing::run(Aborted).pool(&db.pool), own).await.unwrap();
-    let lent = async |ran: testing::Ran<LentAborted>| {
+    let lent = async |ran: testing::RunResult<LentAborted>| {
         assert!(ran.is_dead(), "{:?}", ran.verdict);
         assert!((2..=3).contains(&ran.number), "one that was interrupted before its commit is charged, too: {}", ran.number);
         assert!(ran.error.as_deref().unwrap().contains("cannot be committed"), "{:?}", ran.error);
@@ -328,13 +328,13 @@ async fn a_cancelled_job_does_not_run_again() {
         done.take();
         testing::run(Mails { remembers: false }).state(done.clone()).cancelled()
     };
-    let check = async |ran: testing::Ran<Mails>| states.push((ran.verdict, done.count("ada")));
+    let check = async |ran: testing::RunResult<Mails>| states.push((ran.verdict, done.count("ada")));
     testing::interrupt_everywhere(begin, check).await.unwrap();
     assert_eq!(states[0].0, Verdict::Complete, "what completes all the same is completed");
     assert!(states[1..].iter().all(|(verdict, mails)| *verdict == Verdict::Cancel && *mails <= 1), "{states:?}");
 }
 
-/// Job that never ends: it waits within an attempt, snoozes repeatedly, or stays locked after an interruption.
+/// Job that never ends. The job waits within an attempt, snoozes repeatedly, or stays locked after an interruption.
 #[job(name = "interrupted_never", send_only, state(Done))]
 #[derive(Serialize, Deserialize)]
 struct Never {

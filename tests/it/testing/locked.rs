@@ -1,4 +1,4 @@
-//! Tests the payload lock file: which changes of a payload are detected, in which direction, and with which message.
+//! Tests the payload lock file: the payload changes that it detects, the direction of each incompatibility, and the messages.
 
 use std::{collections::BTreeMap, fs, panic::catch_unwind, time::Duration};
 
@@ -21,7 +21,7 @@ fn lock_of<T: JobType>() -> String {
     Payloads::new().job_type::<T>().compare(None, false).unwrap().unwrap()
 }
 
-/// Returns the messages for a program with the type `B` after a program with the type `A`.
+/// Returns the messages for a program that changes its type from `A` to `B`.
 fn changed<A: JobType, B: JobType>() -> Result<(), String> {
     // An unchanged type causes no message.
     assert_eq!(Payloads::new().job_type::<A>().compare(Some(&lock_of::<A>()), false), Ok(None));
@@ -70,14 +70,14 @@ form!(Signed { n: i64 });
 
 #[test]
 fn added_removed_renamed_and_retyped_fields() {
-    // The new fields may be omitted.
+    // Payloads may omit the new fields.
     assert_eq!(changed::<Plain, Strict>(), Ok(()));
     assert_eq!(changed::<Plain, WithOption>(), Ok(()));
     assert_eq!(changed::<Plain, WithDefault>(), Ok(()));
     assert_eq!(changed::<RequiredText, WithOption>(), Ok(()), "what was needed may be left out");
     assert_eq!(changed::<Plain, RenamedWithAlias>(), Ok(()));
     assert_eq!(changed::<Narrow, Wide>(), Ok(()));
-    // The new fields must not be omitted.
+    // Payloads must contain the new fields.
     is_noticed::<Plain, Required>(&[
         "`locked`, version 1: {\"to\":\"text\"}",
         "missing field `cc` at `$`",

@@ -1,4 +1,4 @@
-//! Tests the span of an attempt: the job's origin, its attributes, and its end.
+//! Tests the span of an attempt: the link to the enqueue, the attributes, and the end.
 
 use std::{
     sync::atomic::{AtomicBool, Ordering::Relaxed},
@@ -212,7 +212,7 @@ async fn the_outcome_of_a_transactional_attempt_is_recorded_once_its_transaction
     assert_eq!(outcomes("attempt cut"), ["failed", "ok"]);
     assert!(error_of(&collector.named("attempt cut")[0]).is_some_and(|error| error.contains("cannot be committed")));
     assert_eq!(outcomes("attempt deferred"), ["failed", "failed"]);
-    // Once the handler's transaction is rolled back, another worker may get the job before its failure is written.
+    // After the rollback of the handler's transaction, another worker may claim the job before the failure is written.
     assert!(outcomes("attempt broken").len() >= 2 && outcomes("attempt broken").iter().all(|outcome| outcome == "failed"));
     let errors: Vec<_> = collector.named("attempt deferred").iter().map(|span| error_of(span).unwrap_or_default().to_owned()).collect();
     assert!(errors.iter().all(|error| error.contains("cannot be committed")), "{errors:?}");

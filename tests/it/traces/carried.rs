@@ -1,5 +1,5 @@
-//! Tests what of a trace a job carries: the caller's context takes precedence over ours, and unsampled spans, oversized and malformed
-//! values are not carried.
+//! Tests the trace context of a job. The context set by the caller takes precedence. Unsampled spans, oversized values and malformed
+//! values are dropped.
 
 use opentelemetry_sdk::trace::Sampler;
 use queue_core::{Job as _, JobState};

@@ -1,4 +1,4 @@
-//! Tests the span of an enqueue: exactly one for every kind of enqueue, with correct attributes.
+//! Tests the span of an enqueue. Every kind of enqueue creates exactly one span with correct attributes.
 
 use opentelemetry::trace::SpanKind;
 use queue_core::{Batch, Handler, Job as _, JobResult, OnConflict, job};

@@ -1,8 +1,8 @@
-//! Tests locks of keys and key rows, which other sessions wait for or skip.
+//! Tests locked uniqueness keys and locked rows of keys. Other sessions wait for the locks or skip the rows.
 
 use std::time::Duration;
 
-use queue_core::{Enqueued, Job as _, OnConflict, While};
+use queue_core::{EnqueueOutcome, Job as _, OnConflict, While};
 use sqlx::{AssertSqlSafe, Connection as _, Executor as _};
 use tests::{Sql as _, TestDb, eventually, operate};
 
@@ -22,10 +22,10 @@ async fn a_row_that_is_deleted_while_a_producer_waits_for_it_is_written_again() 
         forgetting.commit().await.unwrap();
     });
     let second = second.unwrap();
-    assert_eq!(second.outcome(), Enqueued::New);
+    assert_eq!(second.outcome(), EnqueueOutcome::New);
     assert_ne!(second.id(), first.id());
     let third = enqueue().await.unwrap();
-    assert_eq!((third.id(), third.outcome()), (second.id(), Enqueued::Kept), "the key is held again");
+    assert_eq!((third.id(), third.outcome()), (second.id(), EnqueueOutcome::Kept), "the key is held again");
     db.finish().await;
 }
 
@@ -61,14 +61,14 @@ async fn a_replaced_or_postponed_job_keeps_its_place_its_attempts_and_its_crashe
     let tried = "update queue.ready set seq = queue.next_id(), attempts = 2, crashes = 1 returning seq";
     let place = db.count(tried).await;
     let replaced = enqueue(OnConflict::Replace).after(Duration::from_hours(1)).await.unwrap();
-    assert_eq!(replaced.outcome(), Enqueued::Replaced, "its time is unchanged");
+    assert_eq!(replaced.outcome(), EnqueueOutcome::Replaced, "its time is unchanged");
     let same = "select count(*) from queue.ready where attempts = 2 and crashes = 1 and id <> seq and seq =";
     assert_eq!(db.count(&format!("{same} {place}")).await, 1);
     let later = enqueue(OnConflict::Debounce).after(Duration::from_hours(1)).await.unwrap();
-    assert_eq!((later.id(), later.outcome()), (first.id(), Enqueued::Debounced));
+    assert_eq!((later.id(), later.outcome()), (first.id(), EnqueueOutcome::Debounced));
     assert_eq!(db.count("select count(*) from queue.scheduled where attempts = 2 and crashes = 1").await, 1);
     let later = enqueue(OnConflict::Debounce).after(Duration::from_hours(2)).await.unwrap();
-    assert_eq!((later.id(), later.outcome()), (first.id(), Enqueued::Debounced));
+    assert_eq!((later.id(), later.outcome()), (first.id(), EnqueueOutcome::Debounced));
     let again = "select count(*) from queue.scheduled where attempts = 2 and crashes = 1 and run_at > now() + interval '90 minutes'";
     assert_eq!(db.count(again).await, 1);
     db.finish().await;
@@ -92,14 +92,14 @@ async fn the_tables_of_keys_refuse_rows_that_our_statements_never_write() {
     db.finish().await;
 }
 
-/// There are more keys than a round of housekeeping used to delete, and the next round is a minute later.
+/// Regression test: the store has more keys than one round of housekeeping used to delete. The next round starts a minute later.
 #[tokio::test]
 #[ignore = "deep"]
 async fn keys_are_deleted_as_fast_as_they_are_created() {
     let db = TestDb::new().await;
     db.run("with job as materialized (select queue.next_id() as id, n from generate_series(1, 150000) n),
            stored as (insert into queue.job (id, lane, max_attempts, payload)
-             select id, queue.meet_lane('default', 'do', 100::smallint, false), 3, '{}' from job),
+             select id, queue.ensure_lane('default', 'do', 100::smallint, false), 3, '{}' from job),
            over as (insert into queue.done_many (first_id, last_id, finished_at, lane, ids)
              select min(id), max(id), now(), 1, array_agg(id order by id) from job group by n / 100, id >> 33, (id >> 20) / 86400000)
          insert into queue.unique_key (hash, id, held) select encode(substring(sha256(n::text::bytea), 1, 16), 'hex')::uuid, id, 'live' from job;

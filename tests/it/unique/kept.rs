@@ -1,8 +1,8 @@
-//! Tests keys that are held as long as the history of their job exists.
+//! Tests uniqueness keys that are held until the history of their job is pruned.
 
 use std::time::Duration;
 
-use queue_core::{Enqueued, Job as _, JobHandle, OnConflict, While, job};
+use queue_core::{EnqueueOutcome, Job as _, JobHandle, OnConflict, While, job};
 use serde::{Deserialize, Serialize};
 use sqlx::{Connection as _, Executor as _, PgConnection};
 use tests::{
@@ -85,12 +85,16 @@ async fn a_key_is_held_for_its_period_however_its_job_ends() {
             };
             let first = enqueue(&mut on, OnConflict::Keep).await;
             let waiting = enqueue(&mut on, OnConflict::Keep).await;
-            assert_eq!((first.outcome(), waiting.outcome(), waiting.id()), (Enqueued::New, Enqueued::Kept, first.id()), "{case}");
+            assert_eq!(
+                (first.outcome(), waiting.outcome(), waiting.id()),
+                (EnqueueOutcome::New, EnqueueOutcome::Kept, first.id()),
+                "{case}"
+            );
             let lease = claim(&mut on, worker, 1).await.unwrap();
             let conflicts = [OnConflict::Keep, OnConflict::Replace, OnConflict::Debounce];
             for on_conflict in conflicts.into_iter().filter(|_| held != While::Queued) {
                 let running = enqueue(&mut on, on_conflict).await;
-                assert_eq!((running.id(), running.outcome()), (first.id(), Enqueued::Kept), "{case}, it runs: {on_conflict:?}");
+                assert_eq!((running.id(), running.outcome()), (first.id(), EnqueueOutcome::Kept), "{case}, it runs: {on_conflict:?}");
             }
             assert_eq!(settle(&mut on, &lease.all(verdict)).await.unwrap(), [], "{case}");
             let is_held = match held {
@@ -105,12 +109,12 @@ async fn a_key_is_held_for_its_period_however_its_job_ends() {
                 let second = enqueue(&mut on, on_conflict).await;
                 assert_eq!(second.id() == first.id(), is_held, "{case}, {on_conflict:?}");
                 if is_held && !comes_back(verdict) {
-                    assert_eq!(second.outcome(), Enqueued::Kept, "{case}, {on_conflict:?}: it has finished");
+                    assert_eq!(second.outcome(), EnqueueOutcome::Kept, "{case}, {on_conflict:?}: it has finished");
                 }
             }
             if held == While::Live && !is_held {
                 enqueue(&mut on, OnConflict::Keep).await.cancel(&mut on).await.unwrap();
-                assert_eq!(enqueue(&mut on, OnConflict::Keep).await.outcome(), Enqueued::New, "{case}: cancelled");
+                assert_eq!(enqueue(&mut on, OnConflict::Keep).await.outcome(), EnqueueOutcome::New, "{case}: cancelled");
             }
             let waits = "with ready as (delete from queue.ready returning id), later as (delete from queue.scheduled returning id)
                 delete from queue.job where id in (select id from ready union all select id from later)";
@@ -135,13 +139,17 @@ async fn a_kept_key_is_free_once_its_history_is_deleted_in_any_way() {
             "its day" => while operate::drop_day(&mut on).await.unwrap() {},
             "without a day" => {
                 days_pass(&mut on).await;
-                assert_eq!(enqueue(&mut on, "3", OnConflict::Keep).await.outcome(), Enqueued::Kept, "{verdict}: old, and still known");
+                assert_eq!(
+                    enqueue(&mut on, "3", OnConflict::Keep).await.outcome(),
+                    EnqueueOutcome::Kept,
+                    "{verdict}: old, and still known"
+                );
                 assert_eq!(operate::prune_done(&mut on).await.unwrap(), 1);
             }
             _ => first.discard(&mut on).await.unwrap(),
         }
         let mut tx = on.begin().await.unwrap();
-        assert_eq!(enqueue(&mut tx, "4", OnConflict::Keep).await.outcome(), Enqueued::New, "{way}, {verdict}");
+        assert_eq!(enqueue(&mut tx, "4", OnConflict::Keep).await.outcome(), EnqueueOutcome::New, "{way}, {verdict}");
         tx.rollback().await.unwrap();
         assert_eq!(forget(&mut on).await, 1, "{way}, {verdict}");
         db.finish().await;
@@ -154,8 +162,8 @@ async fn a_kept_key_is_set_by_a_type_and_in_sql() {
     let first = Invoice { number: 7 }.enqueue(&mut on).await.unwrap();
     first.cancel(&mut on).await.unwrap();
     let second = Invoice { number: 7 }.enqueue(&mut on).await.unwrap();
-    assert_eq!((second.id(), second.outcome()), (first.id(), Enqueued::Kept));
-    assert_eq!(Invoice { number: 8 }.enqueue(&mut on).await.unwrap().outcome(), Enqueued::New);
+    assert_eq!((second.id(), second.outcome()), (first.id(), EnqueueOutcome::Kept));
+    assert_eq!(Invoice { number: 8 }.enqueue(&mut on).await.unwrap().outcome(), EnqueueOutcome::New);
     // An operator can requeue the job explicitly.
     first.requeue(&mut on).await.unwrap();
     assert_eq!(Invoice { number: 7 }.enqueue(&mut on).await.unwrap().id(), first.id());
@@ -168,7 +176,7 @@ async fn a_kept_key_is_set_by_a_type_and_in_sql() {
     db.finish().await;
 }
 
-/// Many producers request one key while its job is running and finishing. In every order there is one job.
+/// Many producers request one key while its job is running and finishing. No order creates a second job.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn producers_at_the_end_of_a_job_enqueue_no_other() {
     let db = TestDb::new().await;

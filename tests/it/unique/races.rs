@@ -1,4 +1,4 @@
-//! Tests many concurrent producers, claims and verdicts.
+//! Tests unique jobs with many concurrent producers, claims and verdicts.
 
 use std::{
     collections::BTreeMap,
@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use queue_core::{Enqueued, Job as _, JobHandle, JobId, OnConflict, While};
+use queue_core::{EnqueueOutcome, Job as _, JobHandle, JobId, OnConflict, While};
 use sqlx::{Connection as _, PgConnection, Row as _};
 use tests::{
     Do, Sql as _, TestDb,
@@ -28,7 +28,7 @@ async fn produce(
 ) -> (PgConnection, Option<JobHandle<Do>>) {
     let mut tx = on.begin().await.unwrap();
     let handle = say(&n.to_string()).enqueue(&mut tx).unique(key).unique_while(held).on_conflict(on_conflict).await.unwrap();
-    // Other producers wait for slow commits and for rollbacks.
+    // Delays the end of the transaction, so that other producers wait for commits and rollbacks.
     for _ in 0..n % 5 {
         tx.run("select 1").await;
         tokio::task::yield_now().await;
@@ -51,9 +51,11 @@ async fn of_fifty_producers_with_one_key_exactly_one_enqueues_in_every_mode() {
         connections.push(db.connect().await);
     }
     for held in [While::Live, While::Queued, While::Kept, While::For(Duration::from_hours(1))] {
-        for (on_conflict, other) in
-            [(OnConflict::Keep, Enqueued::Kept), (OnConflict::Replace, Enqueued::Replaced), (OnConflict::Debounce, Enqueued::Debounced)]
-        {
+        for (on_conflict, other) in [
+            (OnConflict::Keep, EnqueueOutcome::Kept),
+            (OnConflict::Replace, EnqueueOutcome::Replaced),
+            (OnConflict::Debounce, EnqueueOutcome::Debounced),
+        ] {
             let key = format!("{held:?} {on_conflict:?}");
             let mut producers = JoinSet::new();
             for (n, on) in connections.drain(..).enumerate() {
@@ -65,7 +67,7 @@ async fn of_fifty_producers_with_one_key_exactly_one_enqueues_in_every_mode() {
             assert_eq!(handles.len(), PRODUCERS - PRODUCERS.div_ceil(3));
             assert!(handles.iter().all(|handle| handle.id() == handles[0].id()), "{key}: all got the same job");
             let count = |outcome| handles.iter().filter(|handle| handle.outcome() == outcome).count();
-            assert_eq!((count(Enqueued::New), count(other)), (1, handles.len() - 1), "{key}");
+            assert_eq!((count(EnqueueOutcome::New), count(other)), (1, handles.len() - 1), "{key}");
             expected += 1;
             assert_eq!(jobs(&db).await, expected, "{key}");
         }
@@ -73,7 +75,7 @@ async fn of_fifty_producers_with_one_key_exactly_one_enqueues_in_every_mode() {
     db.finish().await;
 }
 
-/// The jobs of a key are enqueued, claimed, released or retried until they finish. Meanwhile housekeeping deletes keys.
+/// The jobs of a key are enqueued, claimed, and released or retried until they finish. Meanwhile, housekeeping deletes keys.
 #[tokio::test]
 async fn a_live_key_never_has_two_live_jobs() {
     let db = TestDb::new().await;
@@ -88,7 +90,8 @@ async fn a_live_key_never_has_two_live_jobs() {
         forget(&db, &stopped)
     );
     db.check_invariant().await;
-    // An id contains the time at which its key was found free, rounded to a millisecond. A job has finished when its verdict was written.
+    // A job id contains the time at which the key was found free, rounded to a millisecond. The finish time of a job is the time of its
+    // verdict.
     let two = "select count(*) from (
         select id, lag(coalesce(finished_at, 'infinity')) over (partition by payload -> 'act' ->> 'Ok' order by id) as before from queue.jobs
       ) j where before > queue.enqueued_at(id) + interval '1 ms'";
@@ -134,7 +137,7 @@ async fn forget(db: &TestDb, stopped: &AtomicBool) {
     }
 }
 
-/// Once a producer is told that it replaced a payload, a claim of that job returns the new payload.
+/// After an enqueue has reported a replaced payload, a claim of the job returns the new payload.
 #[tokio::test]
 async fn a_claim_never_returns_a_payload_that_was_replaced_before() {
     let db = TestDb::new().await;
@@ -199,7 +202,7 @@ async fn claim_payloads(on: &mut PgConnection, worker: uuid::Uuid) -> Vec<(JobId
     given
 }
 
-/// A producer waits for a claim in flight, whose outcome decides.
+/// A producer waits for an uncommitted claim. The producer enqueues a new job only if the claim commits.
 #[tokio::test]
 async fn a_queued_key_waits_for_a_claim_that_is_not_committed() {
     let (db, mut on, worker) = TestDb::with_worker().await;
@@ -215,14 +218,15 @@ async fn a_queued_key_waits_for_a_claim_that_is_not_committed() {
             if commits { claiming.commit().await.unwrap() } else { claiming.rollback().await.unwrap() }
         });
         let second = second.unwrap();
-        assert_eq!(second.outcome() == Enqueued::New, commits, "{on_conflict:?}");
+        assert_eq!(second.outcome() == EnqueueOutcome::New, commits, "{on_conflict:?}");
         assert_eq!(second.id() != first.id(), commits);
         end(&mut on, "plain").await;
     }
     db.finish().await;
 }
 
-/// A transaction that found a waiting job keeps it waiting until the transaction ends, so that the job sees the transaction's writes.
+/// A transaction that found a queued job keeps the job queued until the transaction ends. Therefore the job sees the transaction's
+/// writes.
 #[tokio::test]
 async fn a_job_that_was_found_queued_is_not_claimed_before_the_transaction_that_found_it_ends() {
     let (db, mut on, worker) = TestDb::with_worker().await;

@@ -1,7 +1,7 @@
-//! Tests a requeued job whose key has been taken by another job meanwhile.
+//! Tests requeueing a job whose uniqueness key is held by another job.
 
 use queue_core::{
-    Enqueued, Error, Job as _, JobHandle, JobState, Store,
+    EnqueueOutcome, Error, Job as _, JobHandle, JobState, Store,
     operate::{Act, Filter, requeue_all},
 };
 use sqlx::PgConnection;
@@ -24,7 +24,7 @@ async fn a_job_is_not_requeued_beside_the_one_that_took_its_key_unless_forced() 
         let lease = claim(&mut on, worker, 1).await.unwrap();
         assert_eq!(settle(&mut on, &lease.all(end)).await.unwrap(), [], "{end}");
         let second = enqueue(&mut on, end).await;
-        assert_eq!(second.outcome(), Enqueued::New, "{end}");
+        assert_eq!(second.outcome(), EnqueueOutcome::New, "{end}");
 
         let before = db.state(first.id()).await;
         let refused = first.requeue(&mut on).await.unwrap_err();
@@ -42,7 +42,7 @@ async fn a_job_is_not_requeued_beside_the_one_that_took_its_key_unless_forced() 
 
         first.requeue(&mut on).await.unwrap();
         let third = enqueue(&mut on, end).await;
-        assert_eq!((third.id(), third.outcome()), (first.id(), Enqueued::Kept), "{end}: it has its key again");
+        assert_eq!((third.id(), third.outcome()), (first.id(), EnqueueOutcome::Kept), "{end}: it has its key again");
         first.cancel(&mut on).await.unwrap();
     }
     db.finish().await;

@@ -1,4 +1,4 @@
-//! Tests the diagnosis of a job whose limit has no permit.
+//! Tests the diagnosis of a job whose limit has no free permit.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ async fn set(db: &TestDb, name: &str, limit: Limit) {
     operate::set_limit(&db.pool, Store::default(), name, limit, Some("they asked us to")).await.unwrap();
 }
 
-/// Waits until every living worker knows the limit.
+/// Waits until every live worker knows the limit.
 async fn until_known(db: &TestDb) {
     let unknown = "select count(*) from queue.worker w join queue.bound b on b.number > w.paused_seen";
     eventually("workers know the limit", async || db.count(unknown).await == 0).await;
@@ -144,7 +144,8 @@ async fn a_session_that_has_a_limit_locked_is_named_and_ended_by_the_statement()
         let job = ok(&db).await;
         let cause = until_first(&db, job, CauseKind::LimitLocked).await;
         assert_eq!((fact(&cause, "limit"), &cause.facts["sessions"][0]["application"]), (&"type:do".into(), &"by hand".into()));
-        // A claim that is waiting for the limit has locked the job's entry. The reported session is still the one that holds the limit.
+        // A claim that is waiting for the lock on the limit has locked the job's entry. The reported session is the session that has
+        // locked the limit.
         let mut beside = None;
         eventually("a claim waits for it", async || {
             beside = ask(&db, job).await.causes.into_iter().find(|cause| cause.kind == CauseKind::Locked);

@@ -1,4 +1,4 @@
-//! Tests the diagnosis of a job that is running, was asked to stop, or whose worker's lease has expired.
+//! Tests the diagnosis of a running job, of a running job with a requested cancellation, and of a job whose worker's lease has expired.
 
 use queue_core::{Job as _, JobState, operate::CauseKind};
 use tests::{Act, Do, WorkerProcess, eventually};

@@ -1,4 +1,4 @@
-//! Tests the command `why`: its output, its exit codes, and what it never shows.
+//! Tests the command `why`: its output, its exit codes, and the data that it never shows.
 
 use queue_core::{Job as _, JobState, Store, operate};
 use serde_json::Value;

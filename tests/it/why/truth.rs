@@ -1,5 +1,5 @@
-//! Tests that no reported cause is false: while workers, producers and operators are active, the causes of random jobs are compared with
-//! plain queries of the same snapshot.
+//! Tests that no reported cause is false. While workers, producers and operators are active, the causes of random jobs are compared with
+//! plain queries under the same snapshot.
 
 use std::time::{Duration, Instant};
 
@@ -10,7 +10,7 @@ use tests::{Act, Do};
 
 use super::{TestDb, connect, run};
 
-/// Returns the condition that must hold for a job with this cause; `$1` is the job id. `None` if no table shows the condition.
+/// Returns the SQL condition that holds for a job with this cause. `$1` is the job id. Returns `None` if no table shows the condition.
 fn holds(kind: &str) -> Option<&'static str> {
     Some(match kind {
         "no_such_job" => "not exists (select from queue.job where id = $1)",
@@ -40,7 +40,7 @@ fn holds(kind: &str) -> Option<&'static str> {
     })
 }
 
-/// Queries the causes of a job and checks each of them. Returns the first.
+/// Queries the causes of a job and checks each cause. Returns the first cause.
 async fn query_first_cause(on: &mut PgConnection, job: i64) -> String {
     let mut tx = on.begin().await.unwrap();
     run(&mut tx, "set transaction isolation level repeatable read").await;
@@ -80,7 +80,7 @@ async fn operate_on(db: &TestDb, random: &mut fastrand::Rng, jobs: &[JobId]) {
     let store = Store::default();
     let scope = [operate::Scope::EVERYTHING, operate::Scope::queue("default"), operate::Scope::job_type("do")][random.usize(..3)].clone();
     let job = queue_core::JobRef::from_id(jobs[random.usize(..jobs.len())]);
-    // Operations that come too late, or that a state forbids, are rejected.
+    // The store rejects operations that come too late, and operations that the job's state forbids.
     match random.u8(..7) {
         0 => drop(operate::pause(&db.pool, store, &scope, None).await),
         1 | 2 => drop(operate::resume(&db.pool, store, &scope).await),

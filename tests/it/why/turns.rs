@@ -1,4 +1,4 @@
-//! Tests the diagnosis of a job that has other jobs before it, or that nothing prevents from running.
+//! Tests the diagnosis of a job that is behind other jobs, and of a job that can start.
 
 use std::time::Duration;
 
@@ -40,7 +40,7 @@ async fn jobs_queued_before_it_are_counted_and_those_of_higher_priority_first() 
         assert_eq!(*fact(&cause, "higher"), 1, "{cause:?}");
         assert_eq!(kinds(&ask(&db, job).await), [CauseKind::Starved, CauseKind::Behind]);
         assert_eq!(kinds(&ask(&db, higher).await), [CauseKind::Nothing], "the first of the highest priority");
-        // With priority 200, the job precedes the other one.
+        // With priority 200, the job starts before the other job.
         let fix = cause.fix.as_deref().unwrap().replace("--to 101", "--to 200");
         assert!(super::shell(&db, fix.split('`').nth(1).unwrap()).status.success());
         assert!(!kinds(&ask(&db, job).await).contains(&CauseKind::Starved), "it goes first");
@@ -135,7 +135,7 @@ async fn the_next_one_waits_for_a_slot_of_workers_that_are_busy() {
     let db = TestDb::new().await;
     db.run_while(one_at_a_time(&db), async {
         let running = busy(&db).await;
-        // One of the two jobs is claimed into the worker's memory, so the other one stays ready.
+        // The worker claims one of the two jobs in advance, so the other job stays ready.
         let job = of_priority(&db, 100).await;
         let last = of_priority(&db, 100).await;
         let waiting = async || db.count("select coalesce(min(id), 0) from queue.ready").await;
@@ -168,7 +168,7 @@ async fn without_a_cause_it_reports_that_and_after_a_while_that_this_is_unusual(
         insert into queue.ready select lane, seq - (20000::bigint << 20), id, attempts from r";
     run(&mut other, older).await;
     assert!(first(&db, job, CauseKind::Nothing).await.says.contains("see the logs of its workers"));
-    // An old snapshot is reported in addition, although it prevents no job from running.
+    // An old snapshot is reported as an additional cause, although it prevents no job from running.
     run(&mut other, "begin isolation level repeatable read; select").await;
     let causes: Vec<(String, String)> =
         sqlx::query_as(sqlx::AssertSqlSafe(format!("select kind, says from queue.why({job}, span => '0 s')")))
@@ -195,7 +195,7 @@ async fn a_quarantined_job_is_tried_separately_and_shown_as_such() {
             let job = Do { act: Act::Ok(String::new()) }.enqueue(&mut *tx).await.unwrap().id();
             let to_solo = "with taken as (delete from queue.ready where id = $1 returning id)
                 insert into queue.ready (lane, seq, id, crashes)
-                select queue.meet_lane('default', 'do', 100::smallint, true), queue.next_id(), id, 2::smallint from taken";
+                select queue.ensure_lane('default', 'do', 100::smallint, true), queue.next_id(), id, 2::smallint from taken";
             sqlx::query(to_solo).bind(job).execute(&mut *tx).await.unwrap();
             tx.commit().await.unwrap();
             job

@@ -4,7 +4,7 @@
 #[derive(Default)]
 pub(super) struct Replies {
     buffer: Vec<u8>,
-    /// Withheld messages, which begin at the end of a command and wait for the transaction status.
+    /// Messages that are withheld until the transaction status arrives. The first of them is the message that ends a command.
     held: Vec<u8>,
     /// Tags of the commands in `held`.
     tags: Vec<String>,
@@ -25,7 +25,7 @@ impl Replies {
         self.buffer.extend_from_slice(bytes);
     }
 
-    /// Returns the complete messages. If `armed`, messages from the end of a command on wait for the transaction status.
+    /// Returns the complete messages. If `armed`, the message that ends a command and all later messages wait for the transaction status.
     pub(super) fn ready(&mut self, armed: bool, application: &str) -> Ready {
         let mut ready = Ready::default();
         let mut at = 0;
@@ -61,8 +61,8 @@ fn length(bytes: &[u8]) -> Option<usize> {
     (length <= bytes.len()).then_some(length)
 }
 
-/// Returns whether a command with this tag has written something. Of a worker's statements only claims and settles count, which are one
-/// statement each.
+/// Returns whether a command with this tag has written data. For a worker, only claims and settles count. Each of them is a single
+/// statement.
 fn changes(tag: &str, application: &str) -> bool {
     match application {
         "queue-worker settle" => true,
@@ -72,7 +72,7 @@ fn changes(tag: &str, application: &str) -> bool {
     }
 }
 
-/// Returns the new application name if a message reports one. A worker's connection is passed between its loops, which change the name.
+/// Returns the new application name if a message reports one. The loops of a worker pass a connection to each other and change the name.
 fn renamed(message: &[u8]) -> Option<String> {
     let rest = message.strip_prefix(b"S")?.get(4..)?;
     let mut words = rest.strip_prefix(b"application_name\0")?.split(|byte| *byte == 0);

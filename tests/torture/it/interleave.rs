@@ -1,6 +1,6 @@
-//! Plays every pair of writing statements on the same jobs. The second statement starts after the first transaction, or while that
-//! transaction is open and later commits or rolls back. Also plays triples (`triples`), and zombies between two other statements
-//! (`zombie`). Waits are read from the server's lock tables, so no test depends on timing.
+//! Runs every pair of write statements on the same jobs. The second statement starts after the first transaction has ended, or while the
+//! first transaction is open and later commits or rolls back. The module `triples` runs three statements concurrently, and `zombie` runs
+//! a zombie's writes between two other statements. Waits are read from the server's lock tables, so no test depends on timing.
 
 mod statement;
 mod side_statement;
@@ -19,14 +19,14 @@ use side_statement::SideStatement;
 use statement::Statement;
 use tests::TestDb;
 
-/// Plays each statement of `first` against every statement in every form. The invariant must hold after each play, and no two verdicts may
-/// take effect.
+/// Runs each statement of `first` with every statement, in every `Form`. The invariant must hold after each run. At most one verdict on a
+/// lease may take effect.
 async fn against_all(first: &'static [Statement]) {
     let db = TestDb::new().await;
     let mut player = PairPlayer::new(&db).await;
     for a in first {
         for b in all_statements() {
-            // Statements without a common row are played in one form only.
+            // Pairs of statements that touch no common row are run in one form only.
             let apart = matches!(a, Statement::Side(_)) != matches!(b, Statement::Side(_));
             for form in if apart { &Form::ALL[1..2] } else { &Form::ALL[..] } {
                 let outcome = player.play(*a, b, *form).await;
@@ -113,7 +113,7 @@ async fn map_statements_race_and_each_part_counts_once() {
     against_all(side_statement::MAPS).await;
 }
 
-/// Bulk forms of the statement behind `enqueue_with`, which `keys::crowd` plays against all statements.
+/// Bulk forms of the statement behind `enqueue_with`. The test `keys::crowd` runs them against all statements.
 const MANY: [&str; 2] = ["insert_with", "enqueue_each"];
 
 #[test]
@@ -138,8 +138,8 @@ fn every_writing_statement_is_played() {
                 "queue.claim_lines(",
                 "queue.unblock(",
                 "_all(",
-                "queue.meet_lane(",
-                "queue.meet_lanes(",
+                "queue.ensure_lane(",
+                "queue.ensure_lanes(",
                 "queue.worker_drop_day(",
                 "schedule(",
                 "schedules(",
@@ -153,7 +153,7 @@ fn every_writing_statement_is_played() {
                 "queue.prune_gathers(",
             ];
             let name = path.file_stem().unwrap().to_str().unwrap();
-            // The statements in a doctor query are proposed fixes, which are only text.
+            // A doctor query returns its fixes as text, so write statements in this text are not executed.
             let only_reads = MANY.contains(&name) || name.starts_with("doctor_");
             if writes.iter().any(|word| code.contains(word)) && !only_reads {
                 assert!(played.contains(&name), "{name}.sql writes, but is not played against the others");
@@ -271,7 +271,8 @@ async fn every_side_statement_affects_rows() {
         let expected = match statement {
             // The chunk has two parts.
             Statement::Side(SideStatement::AddChunk) => 2,
-            // A head without a job exists only if rows are deleted outside of the protocol. `keys::edges` covers that case.
+            // The statement frees a key only if the key's head has no job. This happens only if rows are deleted outside of the protocol,
+            // which `keys::edges` covers.
             Statement::Side(SideStatement::FreeKeys) => 0,
             _ => 1,
         };

@@ -1,4 +1,5 @@
-//! Attacks on statements. The statements are executed concurrently, in random order, and beside a model. `cargo torture` runs the attacks.
+//! Stress tests for the SQL statements. The statements are executed concurrently, in random order, and in step with a model. `cargo
+//! torture` runs these tests.
 #![allow(clippy::unwrap_used, reason = "a test that fails may panic")]
 
 mod interleave;

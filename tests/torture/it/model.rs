@@ -1,6 +1,7 @@
-//! Executes random operations with the real statements and in a small in-memory model. After every step the tables must match the model.
+//! Executes random operations with the product's statements and in a small in-memory model. After every step the tables must match the
+//! model.
 //!
-//! Plays a few hundred sequences by default; `PROPTEST_CASES=5000` plays more. A failing sequence is shrunk and saved in
+//! Runs a few hundred sequences by default, or the number in `PROPTEST_CASES`. A failing sequence is shrunk and saved in
 //! `model.regressions`.
 
 mod allow;
@@ -25,7 +26,7 @@ use play::Player;
 /// Number of sequences, unless `PROPTEST_CASES` is set.
 const SEQUENCES: u32 = 400;
 
-/// File with the seeds of failed sequences, which are tried first.
+/// File with the seeds of failed sequences, which are run first.
 const REGRESSIONS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/it/model.regressions");
 
 #[test]
@@ -33,7 +34,7 @@ fn the_tables_match_the_model_after_every_operation() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let db = runtime.block_on(TestDb::new());
     let cases = std::env::var("PROPTEST_CASES").ok().map_or(SEQUENCES, |cases| cases.parse().unwrap());
-    // Failures caused by an intentional bug are not saved.
+    // Failures caused by an intentional bug are not saved as regressions.
     let seeded = std::env::var_os("QUEUE_MUTANTS").is_some();
     let config = Config {
         cases,
@@ -41,8 +42,8 @@ fn the_tables_match_the_model_after_every_operation() {
         max_shrink_iters: if seeded { 0 } else { 2000 },
         ..Config::default()
     };
-    // The rows of a sequence are deleted before the next one, and the connection is reused. After a failure the next sequence opens a new
-    // connection.
+    // The rows of a sequence are deleted before the next sequence, which reuses the connection. After a failure, the next sequence opens
+    // a new connection.
     let idle = Cell::new(None);
     let (sequences, did) = (Cell::new(0), RefCell::new(BTreeMap::new()));
     let outcome = TestRunner::new(config).run(&steps(), |steps| {

@@ -1,4 +1,4 @@
-//! Model checker of the protocol itself, without tables. Explores every order of steps with a bounded number of faults. The checker must
+//! Model checker of the worker protocol, without tables. Explores every order of steps with a bounded number of faults. The checker must
 //! find the violations of broken variants of the protocol.
 
 mod state;
@@ -45,7 +45,7 @@ impl Model for Protocol {
         properties
     }
 
-    /// Excludes high sequence numbers and attempts, because both grow without bound.
+    /// Excludes states with high sequence numbers or attempts, because both grow without bound.
     fn within_boundary(&self, state: &State) -> bool {
         state.db.next <= 4 && state.db.attempts.iter().all(|attempts| *attempts <= 4)
     }
@@ -81,7 +81,7 @@ fn broken(protocol: Protocol, property: &'static str) -> Vec<Step> {
     way
 }
 
-/// Returns the number of states, and a stuck state if there is one. From a stuck state the jobs can no longer complete, even without
+/// Returns a stuck state, if there is one, and the number of states. From a stuck state the jobs can no longer complete, even without
 /// further faults.
 fn stuck(protocol: Protocol) -> (Option<State>, usize) {
     let first = State::new(protocol.faults);
@@ -116,7 +116,7 @@ fn stuck(protocol: Protocol) -> (Option<State>, usize) {
     (good.iter().position(|good| !good).map(|at| states[at].clone()), states.len())
 }
 
-/// Maximum number of faults on a path, unless `PROTOCOL_FAULTS` is set. Small enough for a test of acceptable duration.
+/// Maximum number of faults on a path, unless `PROTOCOL_FAULTS` is set. The number keeps the test short.
 const FAULTS: u8 = 2;
 
 fn protocol(variant: Variant) -> Protocol {

@@ -1,29 +1,30 @@
-//! Typical queue bugs to be put into this product. `cargo chaos --bugs` applies them one at a time in a copy (`docs/RELIABILITY.md`).
+//! Typical queue bugs that can be inserted into this product's code. `cargo chaos --bugs` applies the bugs one at a time in a copy of the
+//! workspace (`docs/RELIABILITY.md`).
 
 #[cfg(test)]
 mod tests;
 
 use anyhow::{Context as _, Result, ensure};
 
-/// One bug, and the scene that must report it.
+/// Seeded bug, with the test scenario (scene) that must report the bug.
 #[derive(Debug)]
 pub struct Bug {
     /// Name of the bug.
     pub name: &'static str,
-    /// Scene of `cargo chaos --bugs`.
+    /// Scene of `cargo chaos --bugs` that must report the bug.
     pub scene: &'static str,
     /// Edits that introduce the bug.
     pub edits: &'static [Edit],
 }
 
-/// A change of one file.
+/// Change of one file that is part of a bug.
 #[derive(Debug)]
 pub struct Edit {
-    /// Path relative to the workspace root.
+    /// Path of the file, relative to the workspace root.
     pub file: &'static str,
-    /// Text to replace. It occurs exactly once.
+    /// Text to replace, which occurs exactly once in the file.
     pub from: &'static str,
-    /// Replacement.
+    /// Text that replaces `from`.
     pub to: &'static str,
 }
 
@@ -31,7 +32,7 @@ impl Edit {
     /// Returns the text of the file after the edit.
     ///
     /// # Errors
-    /// If the old text does not occur exactly once: a bug that was not applied must not count as missed.
+    /// Returns an error if the old text does not occur exactly once. A bug that was not applied must not count as missed.
     pub fn of(&self, text: &str) -> Result<String> {
         let (before, after) = text.split_once(self.from).with_context(|| format!("{} has no {:?}", self.file, self.from))?;
         ensure!(!after.contains(self.from), "{} has {:?} more than once", self.file, self.from);
@@ -56,7 +57,7 @@ const TICKS: &str = "queue-core/migrations/13_schedules.sql";
 /// The join of verdicts with leased jobs in the settle statement.
 const FENCE: &str = "join listed l on l.token = s.token and l.id = s.id";
 
-/// All bugs.
+/// Seeded bugs, in the order in which `cargo chaos --bugs` applies them.
 pub const BUGS: [Bug; 19] = [
     Bug {
         name: "jobs begin under limits before their claim is on the disk",
@@ -89,12 +90,12 @@ pub const BUGS: [Bug; 19] = [
             edit(CLAIM, "t.id, t.attempts,", "t.id, (t.attempts + 1)::smallint as attempts,"),
         ],
     },
-    // Locks and reads under one snapshot, which is older than what the lock waited for.
+    // Locks and reads in one statement. The statement's snapshot is older than the commit that the lock waited for.
     Bug {
         name: "recover in one statement",
         scene: "zombies",
         edits: &[
-            edit("queue-worker/sql/silent.sql", "for update of l skip locked", ""),
+            edit("queue-worker/sql/expired_leases.sql", "for update of l skip locked", ""),
             edit(RECOVER, "with taken as materialized (\n  delete from queue.lease\n", "with gone as (\n  delete from queue.lease where token = any ($1)\n), taken as materialized (\n  select claimed_at, ids, attempts, crashes, cancelling from queue.lease\n"),
             edit(RECOVER, "  returning claimed_at, ids, attempts, crashes, cancelling\n", ""),
         ],
@@ -161,7 +162,7 @@ pub const BUGS: [Bug; 19] = [
     sqlx::raw_sql(PREPARE_VERDICT).execute(&mut *tx).await?;",
         )],
     },
-    // A signal that is committed after the check, but before the job is parked, does not wake it.
+    // A signal that is committed between the check for signals and the parking of the job does not wake the job.
     Bug {
         name: "look, then park",
         scene: "durable",
@@ -171,7 +172,8 @@ pub const BUGS: [Bug; 19] = [
             "from fenced f\n  where false\n), finished",
         )],
     },
-    // Every job is ready immediately. A claim skips jobs with a visible predecessor of the same key, but an uncommitted one is not visible.
+    // Every job is ready immediately. A claim skips jobs with a visible predecessor of the same key, but it does not see uncommitted
+    // predecessors.
     Bug {
         name: "FIFO by NOT EXISTS",
         scene: "order",
@@ -183,12 +185,12 @@ pub const BUGS: [Bug; 19] = [
                 CLAIM,
                 "where r.lane = l.lane and r.seq >= l.floor",
                 "where r.lane = l.lane and r.seq >= l.floor and not exists (
-                   select from queue.job j join queue.job e on e.key = j.key and e.id < j.id join queue.living v on v.id = e.id where j.id = r.id
+                   select from queue.job j join queue.job e on e.key = j.key and e.id < j.id join queue.unfinished_job v on v.id = e.id where j.id = r.id
                  )",
             ),
         ],
     },
-    // A start deadline that was met at the claim is not checked again.
+    // A start deadline that had not passed at the claim is not checked again.
     Bug {
         name: "expiry checked before the claim only",
         scene: "expiry",
@@ -209,7 +211,8 @@ pub const BUGS: [Bug; 19] = [
             "most_together(max, 1, job.job.most_attempts(), crashes)",
         )],
     },
-    // A worker fires the tick that it has read, although the schedule may have changed meanwhile. A check of the history would hide it.
+    // A worker fires the tick that it has read, although the schedule may have changed since. The edits also remove the check of the
+    // history, which would hide the bug.
     Bug {
         name: "ticks without compare and set",
         scene: "ticks",

@@ -1,4 +1,4 @@
-//! Aliases are listed in brackets, even if there is only one.
+//! Aliases are listed in brackets, even a single alias.
 
 use queue_core::{Context, Handler, JobResult, job};
 use serde::{Deserialize, Serialize};

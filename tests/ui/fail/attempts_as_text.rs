@@ -1,4 +1,4 @@
-//! The number of attempts cannot be a string.
+//! `max_attempts` takes a number, not a string.
 
 use queue_core::{Context, Handler, JobResult, job};
 use serde::{Deserialize, Serialize};

@@ -1,4 +1,4 @@
-//! A transactional job cannot run in a batch, because it has its own transaction.
+//! A transactional job cannot run in a batch, because the job has its own transaction.
 
 use queue_core::{BatchContext, BatchHandler, JobBatch, JobResult, job};
 use serde::{Deserialize, Serialize};

@@ -1,4 +1,4 @@
-//! A batch needs two attempts, because the last attempt of a job runs alone.
+//! A batch job needs at least two attempts, because the last attempt of a job runs alone.
 
 use queue_core::{BatchContext, BatchHandler, JobBatch, JobResult, job};
 use serde::{Deserialize, Serialize};

@@ -1,4 +1,4 @@
-//! Durability is an identifier, not a string.
+//! `durability` takes an identifier, not a string.
 
 use queue_core::{Context, Handler, JobResult, job};
 use serde::{Deserialize, Serialize};

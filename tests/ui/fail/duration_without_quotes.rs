@@ -1,4 +1,4 @@
-//! A duration is a string.
+//! A duration must be a string.
 
 use queue_core::{Context, Handler, JobResult, job};
 use serde::{Deserialize, Serialize};

@@ -1,4 +1,4 @@
-//! A borrowed connection cannot be borrowed again, and connections of other sqlx versions are not accepted.
+//! A reference to a borrowed connection is rejected, and so are connections of other sqlx versions.
 
 use queue_core::{
     Job as _, job,

@@ -1,4 +1,4 @@
-//! The start deadline has a maximum.
+//! A start deadline above the maximum is rejected.
 
 use queue_core::{Context, Handler, JobResult, job};
 use serde::{Deserialize, Serialize};

@@ -1,4 +1,4 @@
-//! Within `macro_rules!` the error points at the tokens passed to the macro.
+//! In the expansion of a `macro_rules!` macro, the error points at the tokens passed to the macro.
 
 use queue_core::job;
 use serde::{Deserialize, Serialize};

@@ -1,4 +1,4 @@
-//! A payload cannot be generic: `SendEmail<A>` and `SendEmail<B>` would have the same name.
+//! A payload cannot be generic, because `SendEmail<A>` and `SendEmail<B>` would have the same name.
 
 use queue_core::job;
 use serde::{Deserialize, Serialize};

@@ -1,4 +1,4 @@
-//! The kept log size is at most one mebibyte.
+//! `keep_logs` is at most one mebibyte.
 
 use queue_core::job;
 use serde::{Deserialize, Serialize};

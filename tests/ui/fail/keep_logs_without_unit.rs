@@ -1,4 +1,4 @@
-//! A size needs a unit.
+//! The size in `keep_logs` needs a unit.
 
 use queue_core::job;
 use serde::{Deserialize, Serialize};

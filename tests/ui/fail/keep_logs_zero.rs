@@ -1,4 +1,4 @@
-//! The kept log size must be greater than zero.
+//! `keep_logs` must be greater than zero.
 
 use queue_core::job;
 use serde::{Deserialize, Serialize};

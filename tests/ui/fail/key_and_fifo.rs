@@ -1,4 +1,4 @@
-//! A job has only one ordering key.
+//! `key` and `fifo` exclude each other, because a job has only one ordering key.
 
 use queue_core::job;
 use serde::{Deserialize, Serialize};

@@ -1,4 +1,4 @@
-//! A rate is a count per period.
+//! A rate needs a count and a period.
 
 use queue_core::job;
 use serde::{Deserialize, Serialize};

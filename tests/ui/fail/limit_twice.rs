@@ -1,4 +1,4 @@
-//! A job type can have only one limit of its own.
+//! A job type can have only one limit without a name.
 
 use queue_core::job;
 use serde::{Deserialize, Serialize};

@@ -1,4 +1,4 @@
-//! Fair queueing and a limit by key must have the same key.
+//! `fair` and all limits of a job type must have the same key.
 
 use queue_core::job;
 use serde::{Deserialize, Serialize};

@@ -1,3 +1,3 @@
-//! Crate names use underscores, as in code.
+//! `main!` takes crate names with underscores, as in code.
 
 queue_worker::main!(my-app);

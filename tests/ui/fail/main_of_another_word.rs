@@ -1,3 +1,3 @@
-//! The factory of the state is named `state`.
+//! `main!` takes the function that creates the state as an argument named `state`.
 
 queue_worker::main!(std; states = setup);

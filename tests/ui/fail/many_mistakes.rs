@@ -1,4 +1,4 @@
-//! All mistakes are reported together, each at its position.
+//! All mistakes are reported together, each at its own position.
 
 use queue_core::{Context, Handler, JobResult, job};
 use serde::{Deserialize, Serialize};

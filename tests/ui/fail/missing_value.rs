@@ -1,4 +1,4 @@
-//! An option that takes a value needs one.
+//! An option that takes a value is rejected without the value.
 
 use queue_core::{Context, Handler, JobResult, job};
 use serde::{Deserialize, Serialize};

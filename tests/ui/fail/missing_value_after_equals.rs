@@ -1,4 +1,4 @@
-//! An option with `=` needs a value.
+//! An option with `=` needs a value after `=`.
 
 use queue_core::{Context, Handler, JobResult, job};
 use serde::{Deserialize, Serialize};

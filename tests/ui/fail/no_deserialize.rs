@@ -1,4 +1,4 @@
-//! A payload needs both serde derives, not only one.
+//! A payload with only one of the two serde derives is rejected.
 
 use queue_core::{Context, Handler, JobResult, job};
 use serde::Serialize;

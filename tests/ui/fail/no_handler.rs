@@ -1,4 +1,4 @@
-//! A type without `send_only` needs a handler.
+//! A job type without `send_only` needs a handler.
 
 use queue_core::job;
 use serde::{Deserialize, Serialize};

@@ -1,4 +1,4 @@
-//! A payload needs both serde derives.
+//! A payload without the serde derives is rejected.
 
 use queue_core::job;
 use serde as _;

@@ -1,4 +1,4 @@
-//! The attribute belongs on the payload, not on a function.
+//! The attribute `job` belongs on the payload, not on a function.
 
 use queue_core::job;
 

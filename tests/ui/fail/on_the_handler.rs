@@ -1,4 +1,4 @@
-//! The attribute belongs on the payload, not on its handler.
+//! The attribute `job` belongs on the payload, not on its handler.
 
 use queue_core::{Context, Handler, JobResult, job};
 use serde::{Deserialize, Serialize};

@@ -1,4 +1,4 @@
-//! An output needs serde, because it is stored and read by waiters.
+//! An output needs the serde traits, because the output is stored and read by waiters.
 
 use queue_core::{Context, Handler, JobResult, job};
 use serde::{Deserialize, Serialize};

@@ -1,4 +1,4 @@
-//! rustc checks the type of a constant.
+//! rustc checks the type of a constant used as a priority.
 
 use queue_core::{Context, Handler, JobResult, job};
 use serde::{Deserialize, Serialize};

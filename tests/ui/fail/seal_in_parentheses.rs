@@ -1,4 +1,4 @@
-//! A keyring is named by a string.
+//! `seal` takes the name of a keyring as a string.
 
 use queue_core::{Context, Handler, JobResult, job};
 use serde::{Deserialize, Serialize};

@@ -1,4 +1,4 @@
-//! A state is a type, not a string.
+//! `state` takes types, not strings.
 
 use queue_core::{Context, Handler, JobResult, job};
 use serde::{Deserialize, Serialize};

@@ -1,4 +1,4 @@
-//! A state is shared by all handlers, so it must be `Send` and `Sync`.
+//! All handlers share a state, so its type must be `Send` and `Sync`.
 
 use queue_core::{Context, Handler, JobResult, job};
 use serde::{Deserialize, Serialize};

@@ -1,4 +1,4 @@
-//! `unique` without options is rejected too.
+//! `unique` without options is rejected.
 
 use queue_core::job;
 use serde::{Deserialize, Serialize};

@@ -1,4 +1,4 @@
-//! A field may be listed only once.
+//! A field can be listed only once in `unique`.
 
 use queue_core::job;
 use serde::{Deserialize, Serialize};

@@ -1,4 +1,4 @@
-//! Fields are identifiers, not strings.
+//! The fields in `unique` are identifiers, not strings.
 
 use queue_core::job;
 use serde::{Deserialize, Serialize};

@@ -1,4 +1,4 @@
-//! Two mistakes cause two errors.
+//! Two mistakes in `unique` cause two errors.
 
 use queue_core::job;
 use serde::{Deserialize, Serialize};

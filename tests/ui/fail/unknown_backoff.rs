@@ -1,4 +1,4 @@
-//! A similar kind of backoff is suggested for an unknown one.
+//! The error for an unknown backoff kind suggests a similar kind.
 
 use queue_core::{Context, Handler, JobResult, job};
 use serde::{Deserialize, Serialize};

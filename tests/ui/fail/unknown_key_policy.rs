@@ -1,4 +1,4 @@
-//! An unknown policy for dead jobs of a key is rejected.
+//! An unknown policy for the dead jobs of a key is rejected.
 
 use queue_core::job;
 use serde::{Deserialize, Serialize};

@@ -1,4 +1,4 @@
-//! A similar option is suggested for an unknown one.
+//! The error for an unknown option suggests a similar option.
 
 use queue_core::{Context, Handler, JobResult, job};
 use serde::{Deserialize, Serialize};

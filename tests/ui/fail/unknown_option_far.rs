@@ -1,4 +1,4 @@
-//! All options are listed for an unknown one without a similar name.
+//! The error for an unknown option without a similar name lists all options.
 
 use queue_core::{Context, Handler, JobResult, job};
 use serde::{Deserialize, Serialize};

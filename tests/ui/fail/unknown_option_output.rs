@@ -1,4 +1,4 @@
-//! A misspelt `output` causes a single error, and no second error about the type of the handler.
+//! A misspelt `output` causes one error, without a second error about the handler's type.
 
 use queue_core::{Context, Handler, JobResult, job};
 use serde::{Deserialize, Serialize};

@@ -1,4 +1,4 @@
-//! An unknown retention is rejected.
+//! An unknown value of `retain` is rejected.
 
 use queue_core::{Context, Handler, JobResult, job};
 use serde::{Deserialize, Serialize};

@@ -1,4 +1,4 @@
-//! An upgrade identifies the earlier version by number.
+//! `upgrade` identifies the earlier version by its number, not by its name.
 
 use queue_core::{Context, Handler, JobResult, job};
 use serde::{Deserialize, Serialize};

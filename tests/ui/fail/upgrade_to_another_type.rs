@@ -1,4 +1,4 @@
-//! An upgrade must return the payload.
+//! An upgrade must return the payload type.
 
 use queue_core::{Context, Handler, JobResult, job};
 use serde::{Deserialize, Serialize};

@@ -1,4 +1,4 @@
-//! A version has only one upgrade.
+//! An earlier version can have only one upgrade.
 
 use queue_core::{Context, Handler, JobResult, job};
 use serde::{Deserialize, Serialize};

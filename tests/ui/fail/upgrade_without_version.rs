@@ -1,4 +1,4 @@
-//! The first version has nothing to upgrade from.
+//! The first version of a job type cannot have an upgrade, because there is no earlier version.
 
 use queue_core::{Context, Handler, JobResult, job};
 use serde::{Deserialize, Serialize};

@@ -1,4 +1,4 @@
-//! A later version needs an upgrade, because jobs of earlier versions may be queued.
+//! A later version needs an upgrade, because jobs of earlier versions may still be queued.
 
 use queue_core::{Context, Handler, JobResult, job};
 use serde::{Deserialize, Serialize};

@@ -1,4 +1,4 @@
-//! A string is rejected where a number is required, and a number is rejected where a string is required.
+//! An option that takes a number rejects a string, and an option that takes a string rejects a number.
 
 use queue_core::{Context, Handler, JobResult, job};
 use serde::{Deserialize, Serialize};

@@ -1,4 +1,4 @@
-//! A job has at least one attempt.
+//! A job needs at least one attempt.
 
 use queue_core::{Context, Handler, JobResult, job};
 use serde::{Deserialize, Serialize};

@@ -1,4 +1,4 @@
-//! Every option sets its constant.
+//! Every option of the attribute sets its constant in `Options`.
 
 use std::time::Duration;
 

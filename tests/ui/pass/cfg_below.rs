@@ -1,4 +1,4 @@
-//! A struct removed by `cfg` removes its job type, wherever the `cfg` is.
+//! A `cfg` that removes a struct also removes its job type, whether the `cfg` is above or below the job attribute.
 
 use queue_core::{JobType, Registry, job};
 use serde::{Deserialize, Serialize};

@@ -1,4 +1,4 @@
-//! Without options a job type is named after its struct, and all options are those of `Options::new`.
+//! Without options, a job type is named after its struct and has the options of `Options::new`.
 
 use queue_core::{Backoff, Context, Durability, Handler, JobResult, JobType, Registry, Retain, job};
 use serde::{Deserialize, Serialize};

@@ -1,4 +1,4 @@
-//! The driver is re-exported by the crate.
+//! `queue_core` re-exports its driver `sqlx`.
 
 use queue_core::{Error, Job as _, job, sqlx};
 use serde::{Deserialize, Serialize};

@@ -1,4 +1,4 @@
-//! Two modules can have job types of the same name. Only the stored names must differ.
+//! Structs with the same name in two modules can both be job types. Only the stored names must differ.
 
 use queue_core::{JobType, Registry};
 
@@ -17,7 +17,7 @@ mod mail {
     }
 
     pub(crate) mod deep {
-        /// The module has no imports, because the expansion uses full paths.
+        /// Job type in a module without imports. The expansion uses full paths.
         #[queue_core::job(name = "deep.send")]
         #[derive(serde::Serialize, serde::Deserialize)]
         pub(crate) struct Send;

@@ -1,4 +1,4 @@
-//! An ordering key can be an expression over the payload, be shared by a queue, or be set per job.
+//! An ordering key can be an expression over the payload, shared by a queue, or set per job.
 
 use std::fmt;
 

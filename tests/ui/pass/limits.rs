@@ -1,4 +1,4 @@
-//! A limit can belong to one type, be shared by types, or apply per key.
+//! A limit can belong to one job type, be shared by several job types, or apply per key.
 
 use std::time::Duration;
 

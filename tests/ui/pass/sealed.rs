@@ -1,4 +1,4 @@
-//! `seal` combines with all other options. Its keys are set at run time.
+//! `seal` combines with all other options. The keys are set at run time.
 
 use queue_core::{BatchContext, BatchHandler, JobBatch, JobResult, JobType, Keyring, Secret, job, use_keyring};
 use serde::{Deserialize, Serialize};

@@ -3,13 +3,13 @@
 use queue_core::{Context, Handler, JobResult, JobType, Registry, job};
 use serde::{Deserialize, Serialize};
 
-/// Sends an invoice.
+/// Job that sends an invoice.
 #[derive(Debug, PartialEq, Serialize)]
 #[job(queue = "above")]
 #[derive(Clone, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct Invoice {
-    /// The invoice number.
+    /// Number of the invoice to send.
     invoice_number: u64,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     lines: Vec<String>,

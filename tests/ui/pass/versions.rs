@@ -1,4 +1,4 @@
-//! Each earlier version has its own upgrade, which can be a function of a type, of JSON or of the impl, or a closure.
+//! Each earlier version has its own upgrade: a closure, or a function that takes a type or JSON.
 
 use queue_core::{Context, Handler, JobResult, JobType, Options, job};
 use serde::{Deserialize, Serialize};
@@ -33,7 +33,7 @@ impl Handler for SendEmail {
     }
 }
 
-/// A `send_only` type needs no upgrade.
+/// Job type with a later version. A `send_only` type needs no upgrade.
 #[job(send_only, version = 2)]
 #[derive(Serialize, Deserialize)]
 struct Sent;

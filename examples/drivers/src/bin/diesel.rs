@@ -1,4 +1,4 @@
-//! Enqueues a job in a transaction of diesel-async.
+//! Enqueues a job in a diesel-async transaction.
 
 use diesel::{
     QueryableByName, sql_query,

@@ -1,4 +1,4 @@
-//! Enqueues a job in a transaction of sea-orm.
+//! Enqueues a job in a sea-orm transaction.
 
 use drivers::{Confirm, Example};
 use queue_core::{Job as _, JobHandle};

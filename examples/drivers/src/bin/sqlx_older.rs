@@ -1,4 +1,4 @@
-//! Enqueues a job in a transaction of sqlx 0.8.
+//! Enqueues a job in a sqlx 0.8 transaction.
 
 use drivers::{Confirm, Example};
 use queue_core::{Job as _, JobHandle};

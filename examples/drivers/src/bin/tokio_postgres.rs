@@ -1,4 +1,4 @@
-//! Enqueues a job in a transaction of tokio-postgres.
+//! Enqueues a job in a tokio-postgres transaction.
 
 use drivers::{Confirm, Example};
 use queue_core::{Job as _, JobHandle, Priority};

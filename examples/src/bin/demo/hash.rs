@@ -16,7 +16,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{table, walk};
 
-/// Job that stores the digest of one file. A file that cannot be read is tried three times; then the job becomes a dead letter.
+/// Job that stores the digest of one file. A file that cannot be read is tried three times. Then the job becomes a dead letter.
 #[job(name = "demo_hash_file", queue = "demo", max_attempts = 3, backoff = fixed("200ms"), state(Folder, Stored))]
 #[derive(Serialize, Deserialize)]
 pub(crate) struct HashFile {
@@ -25,7 +25,7 @@ pub(crate) struct HashFile {
     pub(crate) path: String,
 }
 
-/// Folder that paths are relative to.
+/// Folder that contains the files. The paths in the jobs are relative to this folder.
 pub(crate) struct Folder(pub(crate) PathBuf);
 
 /// Number of digests stored by this process.
@@ -36,7 +36,7 @@ impl Handler for HashFile {
     async fn run(self, cx: &Context) -> JobResult {
         let path = cx.state::<Folder>().0.join(walk::path(&self.path));
         let stop = cx.cancelled().clone();
-        // Reading a file blocks the thread, so it must not happen on the handler's own thread.
+        // Reading a file blocks the thread, and a handler must not block a runtime thread.
         let (digest, bytes) = tokio::task::spawn_blocking(move || hash(&path, &stop)).await??;
         // An attempt may be repeated, so the statement does not overwrite an existing digest.
         if table::store(cx.pool(), &self, digest, bytes).await? {
@@ -46,7 +46,7 @@ impl Handler for HashFile {
     }
 }
 
-/// Returns the BLAKE3 digest of a file of any size, and the file's length.
+/// Reads a file in chunks. Returns the BLAKE3 digest of the file and its length in bytes.
 fn hash(path: &Path, stop: &CancellationToken) -> Result<([u8; 32], u64), Failure> {
     if !fs::metadata(path)?.is_file() {
         return Err(Failure::terminal("is no longer a file")); // opening a pipe would wait for its writer

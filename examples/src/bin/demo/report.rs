@@ -1,4 +1,4 @@
-//! Terminal output of the demo. This module does not access the database or jobs.
+//! Terminal output of the demo. This module does not access the database.
 
 use std::{
     io::{self, Write as _},
@@ -13,18 +13,18 @@ use crate::{
     walk::{FilesFound, printable},
 };
 
-/// Maximum number of groups and dead letters shown.
+/// Maximum number of rows shown in each list of the report.
 const SHOWN: usize = 10;
 
-/// Maximum number of paths shown per group.
+/// Maximum number of paths shown per group of equal files.
 const PATHS: usize = 3;
 
-/// Prints a line. A closed output (`| head`) is ignored, because the work continues.
+/// Prints a line. Ignores a closed output (`| head`), because the work continues.
 pub(crate) fn line(text: &str) {
     let _ = writeln!(io::stdout(), "{text}");
 }
 
-/// Prints one step of the run.
+/// Prints the name and the result of one step of the run.
 pub(crate) fn step(name: &str, what: &str) {
     line(&format!("{name:<10}{what}"));
 }
@@ -61,7 +61,7 @@ pub(crate) fn checked(digests: u64) -> String {
     format!("{} stored, each exactly once", count(digests, "digest"))
 }
 
-/// Formats the failure counts shown next to the progress bar.
+/// Formats the number of jobs that wait for a retry, as shown next to the progress bar.
 pub(crate) fn troubles(counts: &Counts) -> String {
     if counts.scheduled == 0 { String::new() } else { format!("({} to be tried again)", HumanCount(counts.scheduled)) }
 }
@@ -129,7 +129,7 @@ fn count(n: u64, what: &str) -> String {
     format!("{} {what}{}", HumanCount(n), if n == 1 { "" } else { "s" })
 }
 
-/// Formats a duration with three digits.
+/// Formats a duration in milliseconds, or in seconds with one decimal.
 fn took(time: Duration) -> String {
     if time < Duration::from_secs(1) { format!("{} ms", time.as_millis()) } else { format!("{:.1} s", time.as_secs_f64()) }
 }

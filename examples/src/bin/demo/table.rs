@@ -27,7 +27,7 @@ create table if not exists demo.file (
 delete from demo.run where started_at < now() - interval '1 day';
 ";
 
-/// A run of the demo. The jobs of a run have their own queue, so that concurrent runs on one server are separate.
+/// Run of the demo. The jobs of each run have their own queue, so that concurrent runs on one server do not share jobs.
 pub(crate) struct Run {
     pub(crate) id: i64,
     pub(crate) queue: String,
@@ -36,14 +36,14 @@ pub(crate) struct Run {
     jobs: (Option<JobId>, Option<JobId>),
 }
 
-/// Number of jobs of a run by state.
+/// Numbers of jobs in a run, by state.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Counts {
     pub(crate) completed: u64,
     pub(crate) dead: u64,
-    /// Jobs waiting for a retry.
+    /// Number of jobs that wait for a retry.
     pub(crate) scheduled: u64,
-    /// Unfinished jobs: scheduled, ready or running.
+    /// Number of unfinished jobs: scheduled, ready or running.
     pub(crate) left: u64,
 }
 
@@ -56,7 +56,7 @@ pub(crate) struct Group {
     pub(crate) paths: Vec<String>,
 }
 
-/// File that could not be read.
+/// Dead letter of a file that could not be read.
 #[derive(sqlx::FromRow)]
 pub(crate) struct DeadLetter {
     pub(crate) path: String,
@@ -90,11 +90,11 @@ pub(crate) async fn store(pool: &PgPool, job: &HashFile, digest: [u8; 32], bytes
 impl Run {
     /// Counts all jobs of the run by state.
     pub(crate) async fn counts(&self, pool: &PgPool) -> sqlx::Result<Counts> {
-        // A range of ids is also a range of time, so the database does not scan the whole history.
+        // A range of job ids is also a range of enqueue times, so the database does not scan the whole history.
         self.count(pool, "select state, count(*) from queue.jobs where id between $1 and $2 and queue = $3 group by state").await
     }
 
-    /// Counts the jobs with failures. The query is cheap for any number of jobs, because few jobs fail.
+    /// Counts the run's scheduled and dead jobs. The query is cheap for any number of jobs, because few jobs fail.
     pub(crate) async fn troubles(&self, pool: &PgPool) -> sqlx::Result<Counts> {
         let statement = "
             select state, count(*)
@@ -119,7 +119,7 @@ impl Run {
         Ok((files.unsigned_abs(), bytes.unsigned_abs()))
     }
 
-    /// Loads the groups of equal files, the largest waste of space first.
+    /// Loads the groups of files with the same contents, ordered by wasted space, largest first. Ignores empty files.
     pub(crate) async fn duplicates(&self, pool: &PgPool) -> sqlx::Result<Vec<Group>> {
         let statement = "
             select bytes, count(*) as copies, bytes * (count(*) - 1) as wasted, (array_agg(path order by path))[:4] as paths

@@ -1,4 +1,4 @@
-//! Finds the files of a folder that git would consider, each file once. Reads names and types only, and opens no file.
+//! Finds all files in a folder, except files that git ignores. Finds each file once and opens no file.
 
 use std::{
     collections::HashSet,
@@ -10,14 +10,14 @@ use std::{
 
 use ignore::{DirEntry, WalkBuilder};
 
-/// Result of a walk.
+/// Files found by [`walk`], and the numbers of skipped entries.
 #[derive(Default)]
 pub(crate) struct FilesFound {
     /// Files to read, relative to the folder and encoded by [`text`].
     pub(crate) files: Vec<String>,
-    /// Number of symbolic links. A link's target is found in the target's own folder, if that folder is part of the walk.
+    /// Number of skipped symbolic links. A link's target is found only if the target itself is in the walked folder.
     pub(crate) links: usize,
-    /// Number of additional names of files already found (hard links), which waste no space.
+    /// Number of additional hard links to files already found. Hard links waste no space.
     pub(crate) names: usize,
     /// Number of pipes, sockets and devices, which are never opened.
     pub(crate) special: usize,
@@ -25,7 +25,7 @@ pub(crate) struct FilesFound {
     pub(crate) unlisted: Vec<String>,
 }
 
-/// Walks `folder`. Applies a `.gitignore` in the folder but none above it, because the user named the folder explicitly.
+/// Finds the files in `folder`. Does not apply the `.gitignore` files of parent folders, because the user has named `folder` explicitly.
 pub(crate) fn walk(folder: &Path) -> FilesFound {
     let (mut found, mut known) = (FilesFound::default(), HashSet::new());
     let mut entries = WalkBuilder::new(folder);
@@ -58,7 +58,7 @@ impl FilesFound {
     }
 }
 
-/// Returns the device and the inode of a file that has several names.
+/// Returns the device number and the inode number of a file that has several hard links, otherwise `None`.
 #[cfg(unix)]
 fn other_name(data: &fs::Metadata) -> Option<(u64, u64)> {
     use std::os::unix::fs::MetadataExt as _;
@@ -115,7 +115,7 @@ fn os_string(bytes: Vec<u8>) -> OsString {
     String::from_utf8_lossy(&bytes).into_owned().into()
 }
 
-/// Removes characters that would control the terminal from a message.
+/// Replaces control characters in a message with spaces, so that the message cannot control the terminal.
 pub(crate) fn printable(message: &str) -> String {
     message.chars().map(|char| if char.is_control() { ' ' } else { char }).collect()
 }

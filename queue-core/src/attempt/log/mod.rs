@@ -1,6 +1,6 @@
-//! Logs of attempts, for types with `keep_logs`.
+//! Logs of attempts, for job types with `keep_logs`.
 //!
-//! While the attempt's span is created, the attempt's log is available through a thread-local variable. A log collector
+//! While the attempt's span is being created, the attempt's log is available through a thread-local variable. A log collector
 //! (`queue_worker::logs`) takes the log, and writes the events of that span and its children to it. When the attempt ends, the log is
 //! closed and later events are dropped.
 
@@ -17,7 +17,7 @@ use std::{
 
 use self::ring::{LogExcerpt, LogRing, SanitizedWriter};
 
-/// Log of one running attempt, to which a collector writes lines.
+/// Log of one running attempt. A log collector writes the lines.
 #[derive(Debug)]
 pub struct OpenLog {
     /// Log text; `None` after the attempt has ended.

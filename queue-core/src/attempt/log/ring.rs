@@ -5,12 +5,12 @@ use std::{collections::VecDeque, fmt};
 /// Log text up to a size limit in bytes.
 #[derive(Debug)]
 pub(in crate::attempt) struct LogRing {
-    /// First half of the text.
+    /// Beginning of the text, up to half of the limit.
     head: Vec<u8>,
-    /// Last half of the text, used once the first half is full.
+    /// End of the text, up to half of the limit. Empty until `head` is full.
     tail: VecDeque<u8>,
     limit: usize,
-    /// Number of bytes and line ends dropped from the tail.
+    /// Number of bytes and number of line breaks dropped from the tail.
     dropped: (u64, u64),
 }
 
@@ -82,8 +82,8 @@ fn count_line_ends<'a>(bytes: impl Iterator<Item = &'a u8>) -> u64 {
     bytes.filter(|byte| **byte == b'\n').count() as u64
 }
 
-/// Writer that replaces control characters and characters that change the text direction. Continuation lines are indented, so that they
-/// cannot imitate a new entry.
+/// Writer that replaces control characters and characters that change the text direction. Continuation lines are indented, so they cannot
+/// imitate a new log line.
 pub(in crate::attempt) struct SanitizedWriter<'a>(pub(in crate::attempt) &'a mut LogRing);
 
 impl fmt::Write for SanitizedWriter<'_> {

@@ -13,26 +13,27 @@ pub(super) struct Expression {
     months: u64,
     days: MonthDays,
     weekdays: Weekdays,
-    /// Whether a date must match both day fields. Otherwise a date must match one of the day fields.
+    /// Whether a date must match both the day of the month and the day of the week. If false, one match is enough.
     needs_both: bool,
-    /// Whether the minutes or the hours begin with `*`.
+    /// Whether the minute field or the hour field begins with `*`.
     pub(super) runs_at_intervals: bool,
 }
 
 #[derive(Clone, Default)]
 struct MonthDays {
     plain: u64,
-    /// Days of the entries such as `15W`, which match the weekday (Monday to Friday) of the month nearest to the day.
+    /// Days in entries such as `15W`. Such an entry matches the weekday (Monday to Friday) nearest to the day in the same month.
     nearest: u64,
-    /// Whether `L` is listed: the last day of the month.
+    /// Whether the field contains `L`, the last day of the month.
     last: bool,
-    /// Whether `LW` is listed: the last weekday (Monday to Friday) of the month.
+    /// Whether the field contains `LW`, the last weekday (Monday to Friday) of the month.
     last_weekday: bool,
 }
 
 #[derive(Clone, Default)]
 struct Weekdays {
-    /// Weekdays by occurrence in the month, such as `FRI#2`. An entry without `#` sets all five occurrences.
+    /// Matching weekdays for each of the five occurrences in a month: `FRI#2` sets only the second occurrence. An entry without `#` sets
+    /// all five occurrences.
     nth: [u64; 5],
     /// Weekdays whose last occurrence in the month matches, such as `FRIL`.
     last: u64,
@@ -54,7 +55,7 @@ impl Expression {
                 return Err(format!("it has {} fields; write five fields, or six with seconds first, as in `30 4 * * MON-FRI`", all.len()));
             }
         };
-        // As in Debian's cron, a field that begins with `*` counts as `*`.
+        // As in Debian's cron, any field that begins with `*` (such as `*/2`) counts as `*`.
         let any_day = [day, weekday].iter().any(|field| field.starts_with(['*', '?']));
         let (both, weekday) = weekday.strip_prefix('+').map_or((false, weekday), |weekday| (true, weekday));
         Ok(Self {
@@ -86,13 +87,13 @@ impl Expression {
         None
     }
 
-    /// Returns whether a date of a matching month matches the day fields.
+    /// Returns whether `date` matches the day fields. The caller checks the month.
     fn matches_date(&self, date: NaiveDate) -> bool {
         let (day, weekday) = (self.days.has(date), self.weekdays.has(date));
         if self.needs_both { day && weekday } else { day || weekday }
     }
 
-    /// Returns the first matching time of a day that is not before `from`.
+    /// Returns the first matching time of day, no earlier than `from`.
     fn next_time(&self, from: NaiveTime) -> Option<NaiveTime> {
         let (hour, minute, second) = (from.hour(), from.minute(), from.second());
         let in_minute = || Some((hour, minute, next_bit(self.seconds, second)?)).filter(|_| has(self.minutes, minute));
@@ -135,13 +136,13 @@ impl MonthDays {
     }
 }
 
-/// Returns whether the text is `L`, `LW` or a day such as `15W`. Such a text is not allowed in a range.
+/// Returns whether `day` is `L`, `LW` or an entry such as `15W`. These entries are not allowed in a range.
 fn is_special(day: &str) -> bool {
     let plain = day.strip_suffix(['W', 'w']);
     plain.unwrap_or(day).eq_ignore_ascii_case("L") || plain.is_some_and(|plain| parse_number(plain).is_some())
 }
 
-/// Returns the weekday (Monday to Friday) that is nearest to `date` within the month.
+/// Returns the weekday (Monday to Friday) nearest to `date` in the same month, as a day of the month.
 fn nearest_weekday(date: NaiveDate) -> u32 {
     let day = date.day();
     match date.weekday() {
@@ -190,7 +191,7 @@ impl Weekdays {
     }
 }
 
-/// Returns the expression that a nickname such as `@daily` stands for.
+/// Returns the expression for a nickname such as `@daily`, given without the `@`.
 fn expand_nickname(name: &str) -> Result<&'static str, String> {
     Ok(match name.to_ascii_lowercase().as_str() {
         "yearly" | "annually" => "0 0 1 1 *",
@@ -208,8 +209,8 @@ fn expand_nickname(name: &str) -> Result<&'static str, String> {
     })
 }
 
-/// Returns whether `text` is an interval, such as `1h30m`, that both `--every` and the option `every` accept. The option accepts neither
-/// weeks nor intervals below one second.
+/// Returns whether `text` is an interval, such as `1h30m`, that both the command-line option `--every` and the job option `every` accept.
+/// The job option accepts neither weeks nor intervals below one second.
 fn is_interval(text: &str) -> bool {
     let mut units = text.split(|letter: char| letter.is_ascii_digit()).filter(|unit| !unit.is_empty());
     text.starts_with(|first: char| ('1'..='9').contains(&first))
@@ -221,7 +222,7 @@ fn has(bits: u64, value: u32) -> bool {
     bits >> value & 1 == 1
 }
 
-/// Returns the lowest value of the set that is at least `from`. `from` is at most 60.
+/// Returns the lowest value in the set `bits` that is at least `from`, which must not exceed 60.
 fn next_bit(bits: u64, from: u32) -> Option<u32> {
     let rest = bits >> from << from;
     (rest != 0).then(|| rest.trailing_zeros())

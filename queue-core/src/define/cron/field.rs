@@ -1,6 +1,6 @@
 //! Parser of one field of a cron expression: lists, ranges and steps of numbers or names, stored as a set of bits.
 
-/// Kind of field, with its name, its range and the names of its values.
+/// Kind of cron field: its name, its range and the names of its values.
 pub(super) struct Field {
     pub(super) name: &'static str,
     first: u32,
@@ -10,7 +10,7 @@ pub(super) struct Field {
     highest: u32,
     /// Names of the values. The first name stands for the value `first`.
     names: &'static [&'static str],
-    /// Time unit of the interval that error messages propose for a step beyond the range of the field.
+    /// Unit of the interval that error messages propose instead of a step that exceeds the range; `None` for no proposal.
     unit: Option<char>,
 }
 
@@ -19,7 +19,7 @@ pub(super) const MINUTE: Field = Field { name: "minute", first: 0, last: 59, hig
 pub(super) const HOUR: Field = Field { name: "hour", first: 0, last: 23, highest: 23, names: &[], unit: Some('h') };
 pub(super) const DAY: Field = Field { name: "day of the month", first: 1, last: 31, highest: 31, names: &[], unit: Some('d') };
 pub(super) const MONTH: Field = Field { name: "month", first: 1, last: 12, highest: 12, names: &MONTHS, unit: None };
-/// Both 0 and 7 are Sunday.
+/// Day of the week. Both 0 and 7 are Sunday.
 pub(super) const WEEKDAY: Field = Field { name: "day of the week", first: 0, last: 6, highest: 7, names: &WEEKDAYS, unit: Some('d') };
 
 const MONTHS: [&str; 12] = ["JAN", "FEB", "MAR", "APR", "MAY", "JUN", "JUL", "AUG", "SEP", "OCT", "NOV", "DEC"];
@@ -31,7 +31,7 @@ impl Field {
         self.split_entries(text)?.try_fold(0, |bits, entry| Ok(bits | self.parse_entry(entry)?))
     }
 
-    /// Splits the text of a field at its commas.
+    /// Splits the text of a field at its commas. Rejects empty entries.
     pub(super) fn split_entries<'t>(&self, text: &'t str) -> Result<impl Iterator<Item = &'t str> + use<'t>, String> {
         if text.split(',').any(str::is_empty) {
             return Err(format!(
@@ -64,7 +64,7 @@ impl Field {
         Ok((first..=last).step_by(step).fold(0, |bits, value| bits | 1 << value))
     }
 
-    /// Parses the step of a range of `most` values.
+    /// Parses the step of a range with `most` values.
     fn parse_step(&self, text: &str, span: &str, most: u32) -> Result<usize, String> {
         let step = parse_number(text).filter(|step| *step > 0);
         match (step, self.unit) {
@@ -77,7 +77,7 @@ impl Field {
         }
     }
 
-    /// Parses a number or a name. `SUN` at the end of a range is 7.
+    /// Parses a number or a name. At the end of a range, `SUN` stands for 7.
     fn parse_value(&self, text: &str, ends_range: bool) -> Result<u32, String> {
         if let Some(position) = position(self.names, text) {
             return Ok(if ends_range && position == 0 && self.highest > self.last { self.highest } else { self.first + position });

@@ -1,4 +1,5 @@
-//! Tests that compare the schedule times with an independent matcher, at every minute around each clock change.
+//! Tests that compare the run times of cron expressions with an independent matcher: at every minute around clock changes, and for
+//! generated expressions.
 
 use std::{collections::BTreeSet, ops::Range};
 
@@ -81,7 +82,7 @@ const EXPRESSIONS: [&str; 50] = [
     "*/7 0,30 * L,1 * ?",
 ];
 
-/// Civil time of every minute from `begin` on. Both fields are in minutes since 1970.
+/// Civil time in one time zone at every minute from `begin` on. Both fields are in minutes since 1970.
 struct Clock {
     begin: i64,
     civil: Vec<i64>,
@@ -102,7 +103,7 @@ impl Clock {
         all.filter(|at| self.civil[*at] != self.civil[at - 1] + 1).map(|at| at - SPAN..at + SPAN).collect()
     }
 
-    /// Returns the times at which the expression runs, as Unix times in seconds. Clocks change only at whole minutes.
+    /// Returns the expression's run times as Unix times in seconds. Assumes that clocks change only at whole minutes.
     fn runs(&self, pattern: &Pattern, span: &Range<usize>) -> Vec<i64> {
         let mut runs = BTreeSet::new();
         let (mut highest, mut before) = (i64::MIN, None);
@@ -123,7 +124,8 @@ impl Clock {
     }
 }
 
-/// Returns the first difference from the independent matcher within `span`, and the number of runs within `span`.
+/// Compares the run times within `span` with the independent matcher. Returns a description of the first difference, and the expected
+/// number of runs.
 fn compare(clock: &Clock, zone: &str, expression: &str, span: &Range<usize>) -> (Option<String>, usize) {
     let cron = Cron::new(expression, zone).unwrap();
     let moment = |at: usize| DateTime::from_timestamp((clock.begin + at as i64) * 60, 0).unwrap();
@@ -137,7 +139,7 @@ fn compare(clock: &Clock, zone: &str, expression: &str, span: &Range<usize>) -> 
 }
 
 /// Compares all expressions in `zones` with the independent matcher. Covers every minute of five years if `all` is set, otherwise the
-/// minutes around clock changes. Returns the numbers of clock changes and of runs.
+/// minutes around clock changes. Returns the number of clock changes and the number of runs.
 fn agree_with_the_oracle(zones: &[&str], all: bool) -> (usize, usize) {
     let (mut faults, mut runs, mut changes) = (Vec::new(), 0, 0);
     for zone in zones {
@@ -160,7 +162,7 @@ fn fifty_expressions_match_the_oracle_in_one_zone() {
     assert!(changes > 0 && runs > 10_000, "{changes} changes, {runs} runs");
 }
 
-/// Compares the minutes around clock changes. With `QUEUE_TEST_DST=1`, compares every minute of five years.
+/// Compares only the minutes around clock changes, or every minute of five years with `QUEUE_TEST_DST=1`.
 #[test]
 #[ignore = "deep"]
 fn fifty_expressions_match_the_oracle_in_eleven_zones() {
@@ -168,7 +170,7 @@ fn fifty_expressions_match_the_oracle_in_eleven_zones() {
     assert!(changes >= 70 && runs > 500_000, "{changes} changes, {runs} runs");
 }
 
-/// Covers Apia, which skipped 30 December 2011.
+/// Covers the time zone of Apia, which skipped 30 December 2011.
 #[test]
 fn a_skipped_day_runs_at_its_end() {
     let clock = Clock::of("Pacific/Apia".parse().unwrap(), 2011..2013);
@@ -177,8 +179,8 @@ fn a_skipped_day_runs_at_its_end() {
     assert!(faults.is_empty(), "{}", faults.join("\n"));
 }
 
-/// Generates the entries of one field. Most entries are valid. Some valid entries have one of the `forms` of the field, in which a value
-/// replaces `1`. Invalid entries have a value or a step out of range, a name from another field or a reversed range, or are empty.
+/// Generates the entries of one field. Most entries are valid. Some valid entries follow one of the field's `forms`, with a value in
+/// place of `1`. Invalid entries are malformed or empty, have a value or a step out of range, or use the names of another field.
 fn entries((first, last): (u32, u32), names: &'static [&'static str], forms: &'static [&'static str]) -> impl Strategy<Value = String> {
     let right = (first..=last, first..=last, 0..60u32, any::<bool>(), 0..5).prop_map(move |(one, other, step, named, form)| {
         let shown = |value: u32| match names.get((value - first) as usize) {
@@ -226,13 +228,13 @@ fn expressions() -> impl Strategy<Value = String> {
     (all, any::<bool>()).prop_map(|(text, is_lower)| if is_lower { text.to_ascii_lowercase() } else { text.to_ascii_uppercase() })
 }
 
-/// Number of ticks that are compared for each expression.
+/// Number of run times that are compared for each expression.
 const TICKS: usize = 7;
 
-/// Forms of expressions whose occurrences are counted. Each text identifies a form.
+/// Texts that identify syntax forms in an expression; `six` stands for six fields. The test counts the expressions of each form.
 const FORMS: [&str; 9] = ["L ", "LW", "W", "#", "#L", "?", "+", "@", "six"];
 
-/// The random seed is fixed, so each run tests the same expressions.
+/// Compares generated expressions with the independent matcher. The random seed is fixed, so each run tests the same expressions.
 #[test]
 fn ten_thousand_expressions_match_the_oracle() {
     let (mut counts, mut ran) = ([0; 3], [0; FORMS.len()]);

@@ -1,4 +1,4 @@
-//! Builder of flows, to which nodes and nested flows are added.
+//! Builder of flows from nodes and nested flows.
 
 use std::{
     fmt, mem,
@@ -27,11 +27,11 @@ use crate::{
 
 /// Jobs that are enqueued together, some of which wait until other jobs have ended. Each job is a node and has a name.
 ///
-/// Nodes that wait for no other node are ready immediately. All other nodes are parked until the nodes for which they wait have finished. A
+/// Nodes that wait for no other node are ready immediately. Each other node is parked until the nodes that it waits for have finished. A
 /// node can only wait for nodes that were added before it, so cycles are impossible.
 ///
 /// ```no_run
-/// # use queue_core::{Counts, Flow, IfDead, Of, job};
+/// # use queue_core::{Counts, Flow, IfDead, NodeOutput, job};
 /// # use serde::{Serialize, Deserialize};
 /// #[job(send_only, output = String)]
 /// #[derive(Serialize, Deserialize)]
@@ -42,7 +42,7 @@ use crate::{
 /// #[job(send_only)]
 /// #[derive(Serialize, Deserialize)]
 /// struct Parse {
-///     page: Of<String>,
+///     page: NodeOutput<String>,
 /// }
 ///
 /// #[job(send_only)]
@@ -90,19 +90,19 @@ impl Flow {
         Node::add(&self.plan, None, name.into(), job)
     }
 
-    /// Adds many jobs of one type as one node. The node completes once all jobs have finished, regardless of their outcomes. The output of
-    /// the node is the number of jobs by outcome.
+    /// Adds many jobs of one type as one node. The node completes once all jobs have finished, regardless of their outcomes. The output
+    /// of the node is the number of jobs by outcome.
     ///
-    /// The jobs are encoded and written a thousand at a time, so a node may have a hundred thousand jobs. The jobs run in parallel, at most
-    /// [`in_flight`](Node::in_flight) at the same time. A node that waits for this node waits for all its jobs. If this node waits for
-    /// another node, its jobs wait as well. Use [`each`](Node::each) to set options of each job that differ from the type's. The payloads
-    /// of the jobs cannot contain an [`Of`](crate::Of).
+    /// The jobs are encoded and written a thousand at a time, so a node may have a hundred thousand jobs. The jobs run in parallel, at
+    /// most [`in_flight`](Node::in_flight) at the same time. A node that waits for this node waits for all jobs of this node. If this
+    /// node waits for another node, all jobs of this node wait as well. Use [`each`](Node::each) to set options of each job that differ
+    /// from the type's. The payloads of the jobs cannot contain a [`NodeOutput`](crate::NodeOutput).
     ///
-    /// The node itself is a job of the type `queue:gather`, in the queue of the many jobs. This job holds no slot while the many jobs run.
-    /// A dead letter among the many jobs counts as finished, and requeuing it does not change the counts.
+    /// The node itself is a job of the type `queue:gather`, in the queue of the many jobs. This job holds no slot while the many jobs
+    /// run. A dead letter among the many jobs counts as finished, and requeuing it does not change the counts.
     ///
     /// ```no_run
-    /// # use queue_core::{Counts, Flow, Of, job};
+    /// # use queue_core::{Counts, Flow, NodeOutput, job};
     /// # use serde::{Serialize, Deserialize};
     /// #[job(send_only)]
     /// #[derive(Serialize, Deserialize)]
@@ -113,7 +113,7 @@ impl Flow {
     /// #[job(send_only)]
     /// #[derive(Serialize, Deserialize)]
     /// struct Report {
-    ///     rows: Of<Counts>,
+    ///     rows: NodeOutput<Counts>,
     /// }
     ///
     /// # async fn example(pool: sqlx::PgPool) -> Result<(), queue_core::Error> {
@@ -132,7 +132,7 @@ impl Flow {
         Node::add_all(&self.plan, None, &name.into(), jobs.into_iter())
     }
 
-    /// Adds a nested flow. The names of its nodes have `name` and a slash as prefix. See [`Nested`].
+    /// Adds a nested flow. The names of its nodes are prefixed with `name` and a slash. See [`Nested`].
     pub fn nested(&mut self, name: impl Into<String>) -> Nested {
         Nested::within(&self.plan, None, &name.into())
     }
@@ -151,10 +151,10 @@ impl Flow {
     /// transaction commits.
     ///
     /// # Errors
-    /// Returns [`Error::Node`], which names the invalid node and the cause. A node is invalid if its job cannot be enqueued, or if it waits
-    /// for a node of another flow or a node that was added later. A payload that is stored encrypted must not contain the output of another
-    /// node. The database rejects an empty flow, an invalid name, a node whose uniqueness key is held, and a waiting node with an ordering
-    /// key, a fairness key or a start time.
+    /// Returns [`Error::Node`] if a node is invalid. The error names the node and the cause. A node is invalid if its job cannot be
+    /// enqueued, or if it waits for a node of another flow or a node that was added later. A payload that is stored encrypted must not
+    /// contain the output of another node. The database rejects an empty flow, an invalid or duplicate node name, a node whose uniqueness
+    /// key is held, and a waiting node with an ordering key, a fairness key or a start time.
     pub async fn enqueue<'c>(self, on: impl IntoConnection<'c>) -> Result<FlowHandle, Error> {
         let FlowGraph { mut nodes, nested } = mem::take(&mut *self.plan.graph());
         let (tenant, mut store) = (on.tenant(), self.store);

@@ -1,4 +1,4 @@
-//! Nodes with many jobs. A built-in durable job waits until the jobs have finished, and returns the numbers of jobs by outcome.
+//! Nodes with many jobs. A built-in durable job waits until the jobs have finished and returns the number of jobs per outcome.
 
 use queue_macros::job;
 use serde::{Deserialize, Serialize};
@@ -19,7 +19,7 @@ const GATHER_NAME: &str = "jobs";
 #[non_exhaustive]
 pub struct Gather {}
 
-/// Numbers of jobs of a node, by outcome.
+/// Job counts of a node with many jobs, by outcome.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Counts {
@@ -33,7 +33,7 @@ pub struct Counts {
     pub cancelled: u64,
 }
 
-// This attribute keeps the type out of the compiler's suggestions for types without a handler.
+// `do_not_recommend` keeps the type out of the compiler's suggestions for types without a handler.
 #[diagnostic::do_not_recommend]
 impl Handler for Gather {
     async fn run(self, cx: &Durable) -> JobResult<Counts> {

@@ -1,14 +1,14 @@
-//! Handles of enqueued flows.
+//! Handles to enqueued flows.
 
 use super::node::Node;
 use crate::{
     connect::JobRef,
-    define::{Enqueued, JobId},
+    define::{EnqueueOutcome, JobId},
     enqueue::JobHandle,
     schema::Store,
 };
 
-/// Handle of an enqueued flow. The flow exists once the transaction in which it was enqueued has committed.
+/// Handle to an enqueued flow. The flow exists once the transaction of its enqueue has committed.
 #[derive(Clone, Debug)]
 pub struct FlowHandle {
     pub(super) store: Store,
@@ -23,16 +23,16 @@ impl FlowHandle {
         self.ids[0]
     }
 
-    /// Returns the handle of a node's job.
+    /// Returns the handle to a node's job.
     ///
     /// # Panics
     /// Panics if the node belongs to another flow.
     pub fn job<J>(&self, node: &Node<J>) -> JobHandle<J> {
         assert_eq!(node.flow(), self.flow, "the node `{}` belongs to another flow", node.name());
-        JobHandle::enqueued(JobRef::from_id(self.ids[node.at]).in_store(self.store), Enqueued::New)
+        JobHandle::enqueued(JobRef::from_id(self.ids[node.at]).in_store(self.store), EnqueueOutcome::New)
     }
 
-    /// Returns the names and jobs of all nodes, in the order in which they were added.
+    /// Returns the names and jobs of all nodes, in insertion order.
     pub fn jobs(&self) -> impl Iterator<Item = (&str, JobId)> {
         self.names.iter().map(String::as_str).zip(self.ids.iter().copied())
     }

@@ -10,13 +10,13 @@ use super::{
 };
 use crate::define::JobType;
 
-/// Flow within a [`Flow`](crate::Flow). Created by [`Flow::nested`](crate::Flow::nested). The name of the nested flow is a prefix of the
-/// names of its nodes. Edges can lead from and to a nested flow as a whole.
+/// Flow within a [`Flow`](crate::Flow). Created by [`Flow::nested`](crate::Flow::nested). The name of the nested flow is a prefix of its
+/// node names. Edges can lead from and to a nested flow as a whole.
 ///
 /// A nested flow is enqueued with the outer flow, and its nodes are nodes of the outer flow. A node that runs [`after`](Node::after) a
-/// nested flow waits for the last nodes of the nested flow, for which no other node of the nested flow waits. If the nested flow itself
-/// runs [`after`](Self::after) a node, the first nodes of the nested flow wait for that node. First nodes wait for no other node of the
-/// nested flow.
+/// nested flow waits for the sinks of the nested flow (nodes for which no other node of the nested flow waits). If the nested flow itself
+/// runs [`after`](Self::after) a node, the roots of the nested flow (nodes that wait for no other node of the nested flow) wait for that
+/// node.
 ///
 /// ```
 /// # use queue_core::{Flow, Nested, job};
@@ -63,8 +63,8 @@ impl Nested {
         Self::within(&self.plan, Some(self.at), &name.into())
     }
 
-    /// Makes the first nodes of this flow wait until a node, or all nodes of another nested flow, have completed. First nodes are those
-    /// that wait for no other node of this flow.
+    /// Makes this nested flow wait until `source` has completed. The source is a node, or all nodes of another nested flow. The nodes of
+    /// this flow that wait for no other node of this flow then wait for the source.
     #[must_use = "returns the changed value"]
     pub fn after(self, source: &impl Source) -> Self {
         self.plan.add_edge(EdgeTarget::Nested(self.at), source.place(), Edge::default());

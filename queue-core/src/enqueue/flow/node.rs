@@ -1,4 +1,4 @@
-//! Nodes of a flow that has not been enqueued yet: the sources for which a node waits, and the policy for its dependents.
+//! Nodes of a flow that has not been enqueued yet: their payloads, their edges, and the policy for their dependents.
 
 use std::{fmt, marker::PhantomData, sync::Arc};
 
@@ -8,7 +8,7 @@ use super::{
     source::{Sealed, Source},
 };
 use crate::{
-    define::{JobType, NodeRef, Of, collect_node_refs},
+    define::{JobType, NodeOutput, NodeRef, collect_node_refs},
     enqueue::{options::EnqueueOptions, row::EncodedJob},
 };
 
@@ -39,10 +39,10 @@ impl<J: JobType> Node<J> {
         Self { plan: Arc::clone(plan), name: name.into(), at, job_type: PhantomData }
     }
 
-    /// Returns a placeholder for this node's output, for the payload of a node that is added later. That node then also waits for this
-    /// node, so do not add the same edge with [`after`](Self::after).
-    pub fn output(&self) -> Of<J::Output> {
-        Of::pending(Arc::clone(&self.name), NodeRef { flow: self.plan.flow, node: self.at })
+    /// Returns a placeholder for this node's output, for the payload of a node that is added later. The later node then also waits for
+    /// this node, so do not add the same edge with [`after`](Self::after).
+    pub fn output(&self) -> NodeOutput<J::Output> {
+        NodeOutput::pending(Arc::clone(&self.name), NodeRef { flow: self.plan.flow, node: self.at })
     }
 }
 
@@ -55,16 +55,16 @@ impl<J> Node<J> {
         self.plan.flow
     }
 
-    /// Makes this node wait until a node, or all nodes of a nested flow, have completed. If the other node becomes a dead letter, its
-    /// [`IfDead`] policy applies. If the other node is cancelled, expires or is discarded, this node is cancelled, unless the policy is
-    /// [`Continue`](IfDead::Continue).
+    /// Makes this node wait until `source` has completed. The source is a node, or all nodes of a nested flow. If a source node becomes a
+    /// dead letter, its [`IfDead`] policy applies. If a source node is cancelled, expires or is discarded, this node is cancelled unless
+    /// the policy is [`Continue`](IfDead::Continue).
     #[allow(clippy::return_self_not_must_use, reason = "usually the last call on a node")]
     pub fn after(self, source: &impl Source) -> Self {
         self.plan.add_edge(EdgeTarget::Node(self.at), source.place(), Edge::default());
         self
     }
 
-    /// Makes this node run only if the other node becomes a dead letter, is cancelled or expires. If the other node completes, this node is
+    /// Makes this node run only if `source` becomes a dead letter, is cancelled or expires. If `source` completes, this node is
     /// cancelled. This node runs at most once: requeuing the dead letter afterwards does not run this node again.
     #[allow(clippy::return_self_not_must_use, reason = "usually the last call on a node")]
     pub fn on_dead<K>(self, source: &Node<K>) -> Self {
@@ -72,7 +72,7 @@ impl<J> Node<J> {
         self
     }
 
-    /// Sets the policy for the nodes that wait for this node, in case this node becomes a dead letter. Default: [`IfDead::Hold`].
+    /// Sets the policy for this node's dependents if this node becomes a dead letter. Default: [`IfDead::Hold`].
     #[allow(clippy::return_self_not_must_use, reason = "usually the last call on a node")]
     pub fn if_dead(self, if_dead: IfDead) -> Self {
         if let Some(node) = self.plan.graph().nodes.get_mut(self.at) {
@@ -113,8 +113,8 @@ impl Node<Gather> {
 
     /// Limits the number of the node's jobs that are ready or running at the same time; at least 1. Default: unlimited.
     ///
-    /// The other jobs are parked, in their order, until some jobs have ended. Jobs that are waiting for a retry count towards the limit,
-    /// dead letters do not.
+    /// Jobs beyond the limit are parked. They become ready in insertion order as other jobs of the node end. Jobs that are waiting for a
+    /// retry count towards the limit. Dead letters do not.
     #[allow(clippy::return_self_not_must_use, reason = "usually the last call on a node")]
     pub fn in_flight(self, most: u32) -> Self {
         self.many(|many| many.in_flight = Some(most));
@@ -138,8 +138,7 @@ impl Node<Gather> {
         self
     }
 
-    /// Changes the options of the many jobs, and moves the node into their queue, so that the workers that serve the jobs also run the
-    /// node.
+    /// Changes the options of the many jobs and moves the node into their queue, so that workers of this queue also run the node.
     fn many(&self, change: impl FnOnce(&mut ManyJobs)) {
         let mut graph = self.plan.graph();
         let Some(node) = graph.nodes.get_mut(self.at) else { return };

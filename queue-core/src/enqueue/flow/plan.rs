@@ -13,7 +13,7 @@ use crate::{
     trace::TraceContext,
 };
 
-/// Policy for the dependents of a node that became a dead letter. Dependents are the nodes that wait for the node. Default:
+/// Policy for the dependents of a node that became a dead letter. The dependents are the nodes that wait for that node. Default:
 /// [`Hold`](Self::Hold).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
@@ -22,10 +22,10 @@ pub enum IfDead {
     /// are cancelled.
     #[default]
     Hold,
-    /// The dependents are cancelled, and so are the nodes that wait for the dependents.
+    /// The dependents are cancelled, and so are all nodes that wait for the dependents.
     Cancel,
-    /// The dependents run as if the node had completed. The same applies if the node is cancelled or expires. The output of the node is
-    /// then missing ([`Of::ended`](crate::Of::ended)).
+    /// The dependents run as if the node had completed. They also run if the node is cancelled or expires. The node's output is then
+    /// missing ([`NodeOutput::ended`](crate::NodeOutput::ended)).
     Continue,
 }
 
@@ -59,10 +59,10 @@ pub(super) struct PlannedNode {
     pub(super) job: Result<EncodedJob, Error>,
     pub(super) options: EnqueueOptions,
     pub(super) if_dead: IfDead,
-    /// Nested flow that contains the node.
+    /// Index of the innermost nested flow that contains the node; `None` for the outer flow.
     within: Option<usize>,
     pub(super) waits: Vec<(EdgeSource, Edge)>,
-    /// Error of an invalid edge, reported when the flow is enqueued.
+    /// Error caused by an invalid edge, reported when the flow is enqueued.
     fault: Option<Error>,
     pub(super) many: Option<ManyJobs>,
 }
@@ -70,15 +70,15 @@ pub(super) struct PlannedNode {
 pub(super) struct NestedFlow {
     pub(super) name: String,
     pub(super) parent: Option<usize>,
-    /// Sources of the edges to the first nodes of the nested flow.
+    /// Sources of the edges to the roots of the nested flow.
     after: Vec<EdgeSource>,
 }
 
-/// Source of an edge: a node, or all last nodes of a nested flow.
+/// Source of an edge: a node, or all sinks of a nested flow.
 #[derive(Clone, Copy)]
 pub(super) enum EdgeSource {
     Node(usize),
-    /// Last nodes of a nested flow: the nodes for which no other node of the nested flow waits.
+    /// Sinks of a nested flow: the nodes for which no other node of the nested flow waits.
     Nested(usize),
 }
 
@@ -88,11 +88,11 @@ pub(super) struct Edge {
     pub(super) passes_output: bool,
 }
 
-/// Number of a flow, and a position within the flow.
+/// Number of a flow, and the source of an edge in this flow.
 #[derive(Clone, Copy)]
 pub struct SourcePosition(pub(super) u64, pub(super) EdgeSource);
 
-/// Target of an edge: a node, or all first nodes of a nested flow.
+/// Target of an edge: a node, or all roots of a nested flow (nodes that wait for no other node of the nested flow).
 #[derive(Clone, Copy)]
 pub(super) enum EdgeTarget {
     Node(usize),
@@ -133,14 +133,15 @@ impl FlowPlan {
         graph.nested.len() - 1
     }
 
-    /// Adds an edge. `SourcePosition` contains the flow of the source, which must be this flow.
+    /// Adds an edge. The source must belong to this flow; otherwise the enqueue fails later.
     pub(super) fn add_edge(&self, who: EdgeTarget, SourcePosition(flow, before): SourcePosition, edge: Edge) {
         let mut graph = self.graph();
         match who {
             EdgeTarget::Nested(at) if flow == self.flow => graph.nested[at].after.push(before),
             EdgeTarget::Node(at) if flow == self.flow => graph.nodes[at].waits.push((before, edge)),
             EdgeTarget::Node(at) => graph.nodes[at].fault = Some(invalid_source("of another flow")),
-            // Each node of the nested flow reports the error, because a nested flow is not a node.
+            // A nested flow cannot report an error, because it is not a node. This invalid source makes the roots of the nested flow
+            // report the error.
             EdgeTarget::Nested(at) => graph.nested[at].after.push(EdgeSource::Node(usize::MAX)),
         }
     }
@@ -165,7 +166,7 @@ pub(super) struct CheckedFlow {
     pub(super) jobs: Vec<EncodedJob>,
     pub(super) options: Vec<EnqueueOptions>,
     pub(super) edges: Edges,
-    /// Nodes with many jobs, with their indices.
+    /// Nodes with many jobs, each with its node index.
     pub(super) many: Vec<(usize, ManyJobs)>,
 }
 
@@ -215,7 +216,7 @@ pub(super) fn resolve(nodes: Vec<PlannedNode>, nested: &[NestedFlow], carried: O
     Ok(checked)
 }
 
-/// Returns the edges that lead to each node, by source.
+/// Returns the incoming edges of each node, by source.
 fn edges(nodes: &[PlannedNode], nested: &[NestedFlow]) -> Result<Vec<BTreeMap<usize, Edge>>, Error> {
     let of = |(at, node): (usize, &PlannedNode)| {
         let mut into = BTreeMap::new();
@@ -223,7 +224,7 @@ fn edges(nodes: &[PlannedNode], nested: &[NestedFlow]) -> Result<Vec<BTreeMap<us
             add_sources(&mut into, (*before, *edge), at, (nodes, nested))?;
         }
         for flow in enclosing_flows(node.within, nested) {
-            // A node that waits for another node of the nested flow is not a first node.
+            // A node that waits for another node of the nested flow is not a root.
             if !into.keys().any(|source| enclosing_flows(nodes[*source].within, nested).any(|within| within == flow)) {
                 for before in &nested[flow].after {
                     add_sources(&mut into, (*before, Edge::default()), at, (nodes, nested))?;
@@ -238,7 +239,7 @@ fn edges(nodes: &[PlannedNode], nested: &[NestedFlow]) -> Result<Vec<BTreeMap<us
     nodes.iter().enumerate().map(named).collect()
 }
 
-/// Adds edges from the nodes of `before` to a node. Fails if a source was added after the node.
+/// Adds edges from the nodes of `before` to a target node. Fails if one of the source nodes was added after the target node.
 fn add_sources(
     into: &mut BTreeMap<usize, Edge>,
     (before, edge): (EdgeSource, Edge),
@@ -255,12 +256,12 @@ fn add_sources(
     Ok(())
 }
 
-/// Returns the nested flows that contain a position, from the innermost to the outermost.
+/// Returns the nested flows that enclose a node or nested flow, from the innermost to the outermost.
 fn enclosing_flows(within: Option<usize>, nested: &[NestedFlow]) -> impl Iterator<Item = usize> {
     std::iter::successors(within, |within| nested[*within].parent)
 }
 
-/// Returns the nodes that a source stands for.
+/// Returns the nodes of the edge source `before`.
 fn sources(before: EdgeSource, nodes: &[PlannedNode], nested: &[NestedFlow]) -> Result<Vec<usize>, Error> {
     let flow = match before {
         EdgeSource::Node(node) => return Ok(vec![node]),

@@ -2,10 +2,10 @@
 
 use super::plan::SourcePosition;
 
-/// Source of a flow edge, for which a node can wait: a [`Node`](crate::Node), or all nodes of a [`Nested`](crate::Nested) flow.
+/// Source of a flow edge: a [`Node`](crate::Node), or all nodes of a [`Nested`](crate::Nested) flow.
 pub trait Source: Sealed {}
 
-/// Position of a source within a flow. The trait is sealed, so other crates cannot implement it.
+/// Supertrait that seals [`Source`] and returns the source's position in its flow.
 pub trait Sealed {
     #[doc(hidden)]
     fn place(&self) -> SourcePosition;

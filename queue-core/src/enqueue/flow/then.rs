@@ -5,12 +5,12 @@ use std::{collections::BTreeSet, fmt};
 use super::{builder::Flow, handle::FlowHandle, node::Node};
 use crate::{
     connect::IntoConnection,
-    define::{Durability, JobType, Of},
+    define::{Durability, JobType, NodeOutput},
     error::Error,
     schema::Store,
 };
 
-/// Chain of jobs, each of which runs once the previous job has completed. Created by [`Job::then`](crate::Job::then).
+/// Chain of jobs. Each job runs once the previous job has completed. Created by [`Job::then`](crate::Job::then).
 #[must_use = "nothing is enqueued until `enqueue` is awaited"]
 pub struct Then<J> {
     flow: Flow,
@@ -25,8 +25,8 @@ impl<J: JobType> Then<J> {
         Self { last: flow.add(name, job), flow, names: BTreeSet::from([name.to_owned()]) }
     }
 
-    /// Adds the next job. Its payload may contain the output of the previous job.
-    pub fn then<N: JobType>(self, next: impl FnOnce(Of<J::Output>) -> N) -> Then<N> {
+    /// Adds the next job. The next job's payload may contain the output of the previous job.
+    pub fn then<N: JobType>(self, next: impl FnOnce(NodeOutput<J::Output>) -> N) -> Then<N> {
         let Self { mut flow, last, mut names } = self;
         let name = N::OPTIONS.name;
         let free = (2..).map(|nr| format!("{name}-{nr}"));

@@ -1,4 +1,4 @@
-//! Writes a flow: the jobs of its nodes, its edges, and the parts of nodes with many jobs.
+//! Writes a flow: the jobs of its nodes, its edges, and the individual jobs of nodes with many jobs.
 
 use std::{borrow::Cow, mem, slice::from_ref};
 
@@ -7,7 +7,7 @@ use super::{
     plan::{CheckedFlow, Edges},
 };
 use crate::{
-    define::{Durability, Enqueued, JobId},
+    define::{Durability, EnqueueOutcome, JobId},
     enqueue::{
         EnqueueOptions,
         bulk::write_within,
@@ -21,7 +21,7 @@ use crate::{
     schema::{Connection, Session, Store},
 };
 
-/// Number of parts per row of the table `gather`.
+/// Maximum number of jobs that one statement records as parts of a node.
 const CHUNK: usize = 1000;
 
 /// Writes the flow in one transaction. Returns the ids of the nodes' jobs.
@@ -67,7 +67,7 @@ async fn write_all(session: &mut Session<'_>, store: Store, flow: &mut CheckedFl
 
 /// Returns the index of the first job that was not created because another job holds its uniqueness key.
 fn find_conflict(written: &BulkResult) -> Option<usize> {
-    written.outcomes.iter().position(|outcome| *outcome != Enqueued::New)
+    written.outcomes.iter().position(|outcome| *outcome != EnqueueOutcome::New)
 }
 
 fn key_held_error() -> Error {
@@ -98,7 +98,7 @@ async fn link(session: &mut Session<'_>, store: Store, ids: &[JobId], names: &[S
     link.execute(session.connection()).await.map(drop).map_err(|error| store_error(error, store))
 }
 
-/// Writes the jobs of a node with many jobs, and records them as parts of the node.
+/// Writes the jobs of a node with many jobs and records them as parts of the node.
 async fn add_parts(session: &mut Session<'_>, store: Store, node: JobId, many: ManyJobs) -> Result<(), Error> {
     let ManyJobs { jobs, mut options, in_flight } = many;
     options.system = Some(Membership::PartOf(format!("{node}/jobs")));

@@ -56,7 +56,7 @@ impl Check {
         Self::Maintenance,
     ];
 
-    /// Returns the name of the check as shown to people.
+    /// Returns the display name of the check.
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::Settings => "settings",
@@ -77,7 +77,7 @@ impl Check {
         }
     }
 
-    /// Returns whether the check reads tables of the store, rather than only the server's catalogs and settings.
+    /// Returns whether the check reads the store's tables. Other checks read only the server's catalogs and settings.
     pub(super) fn needs_store(self) -> bool {
         !matches!(self, Self::Settings | Self::Migrations | Self::Sessions)
     }
@@ -99,7 +99,7 @@ pub(super) struct Login {
     pub(super) roles: Vec<String>,
 }
 
-/// Runs a check and returns its findings. The check of rights also sets `login`.
+/// Runs a check and returns its findings. [`Check::Rights`] also sets `login`.
 pub(super) async fn run_check(
     check: Check,
     on: &mut PgConnection,
@@ -118,7 +118,7 @@ pub(super) async fn run_check(
         Check::Sessions => {
             of(include_str!("../../../sql/doctor_sessions.sql")).bind(ms(checkup.transaction)).bind(i64::from(checkup.transactions))
         }
-        Check::SearchPath => of(include_str!("../../../sql/doctor_path.sql")).bind(schema),
+        Check::SearchPath => of(include_str!("../../../sql/doctor_search_path.sql")).bind(schema),
         Check::Tables => of(include_str!("../../../sql/doctor_tables.sql"))
             .bind(schema)
             .bind(i64::from(checkup.dead_rows))
@@ -134,7 +134,7 @@ pub(super) async fn run_check(
         Check::Workers => of(include_str!("../../../sql/doctor_workers.sql")),
         Check::Jobs => of(include_str!("../../../sql/doctor_jobs.sql")).bind(i64::from(checkup.dead_letters)),
         Check::Keys => of(include_str!("../../../sql/doctor_keys.sql")),
-        Check::Maintenance => of(include_str!("../../../sql/doctor_figures.sql")).bind(MAX_AUDIT_ENTRIES).bind(ms(checkup.tallies)),
+        Check::Maintenance => of(include_str!("../../../sql/doctor_maintenance.sql")).bind(MAX_AUDIT_ENTRIES).bind(ms(checkup.tallies)),
         Check::Migrations => return check_migrations(on, store).await,
         Check::Rights => return check_rights(on, store, checkup, login).await,
         Check::Unserved => return check_unserved(on, store).await,
@@ -145,8 +145,8 @@ pub(super) async fn run_check(
     Ok(rows.into_iter().filter_map(to_finding).collect())
 }
 
-/// Maximum number of audit entries without a finding. Allows for one or two transactions that have written entries but have not pruned the
-/// log yet.
+/// Maximum number of entries in the audit log; more entries are a finding. The log keeps 10,000 entries. The margin is for one or two
+/// transactions that have written entries but have not pruned the log yet.
 const MAX_AUDIT_ENTRIES: i32 = 11_000;
 
 fn to_finding(row: FindingRow) -> Option<Finding> {
@@ -189,7 +189,8 @@ async fn check_rights(on: &mut PgConnection, store: Store, checkup: &Checkup, lo
         None => roles,
     };
     let (names, functions): (Vec<String>, Vec<String>) = roles.executable_functions().into_iter().unzip();
-    let query = sqlx::query_as(store.sql(include_str!("../../../sql/doctor_rights.sql"))).bind(store.schema()).bind(names).bind(functions);
+    let query =
+        sqlx::query_as(store.sql(include_str!("../../../sql/doctor_privileges.sql"))).bind(store.schema()).bind(names).bind(functions);
     let (name, has, lacking, first): (String, Vec<String>, Vec<String>, Option<String>) = query.fetch_one(on).await?;
     *login = Login { name: Some(name), roles: has };
     if lacking.is_empty() {
@@ -226,7 +227,7 @@ async fn check_capacities(on: &mut PgConnection, store: Store) -> Result<Vec<Fin
     Ok(findings.collect())
 }
 
-/// Oldest server version that supports all statements.
+/// Oldest supported server version, in the format of `server_version_num`.
 const MIN_SERVER_VERSION: i32 = 150_000;
 
 /// Returns a finding if the server's version is not supported.

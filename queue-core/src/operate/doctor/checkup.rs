@@ -18,31 +18,31 @@ pub struct Checkup {
     pub patience: Duration,
     /// Maximum age of an open transaction. Default: 5 minutes.
     pub transaction: Duration,
-    /// Maximum age of a snapshot in transactions, if its age in time is not known. Default: 1,000,000.
+    /// Maximum age of a snapshot, in transactions. Used if the duration since the snapshot was taken is unknown. Default: 1,000,000.
     pub transactions: u32,
-    /// Maximum number of dead rows per table. A table with fewer dead rows than a fifth of its live rows is never a finding. Default:
+    /// Maximum number of dead rows per table. A table whose dead rows are less than a fifth of its live rows is never a finding. Default:
     /// 500,000.
     pub dead_rows: u32,
     /// Maximum age of the oldest unfrozen transaction id, in transactions. Default: 1,200,000,000. At 2,147,000,000 the server stops
     /// accepting writes.
     pub oldest: u32,
-    /// Maximum fraction of a sequence that is used up. Default: 0.8.
+    /// Maximum used fraction of a sequence's range. Default: 0.8.
     pub sequence: f64,
     /// Minimum number of free sessions. Default: 10.
     pub sessions: u32,
     /// Minimum value of the login's statement timeout and lock timeout. Default: 5 s.
     pub timeout: Duration,
-    /// Networks from which unencrypted connections are accepted. Default: this machine.
+    /// Networks whose connections need no encryption. Default: the loopback addresses.
     pub trusted_networks: Vec<String>,
-    /// Minimum number of day partitions for coming days. Default: 2; workers create 7.
+    /// Minimum number of day partitions for future days. Default: 2; workers create 7.
     pub days_ahead: u16,
-    /// Maximum number of days in the history. Default: 60.
+    /// Maximum number of day partitions in the history. Default: 60.
     pub days: u16,
     /// Number of the newest dead letters that are checked for blocking an ordering key. Default: 1000.
     pub dead_letters: u16,
-    /// Maximum waiting time of the first job in a queue while a limit has no permit. Default: 10 minutes.
+    /// Maximum waiting time of the first ready job under a limit without a free permit. Default: 10 minutes.
     pub waited: Duration,
-    /// Maximum time until counts of attempts are rolled up. Default: 15 minutes.
+    /// Maximum age of attempt counts that have not been aggregated. Default: 15 minutes.
     pub tallies: Duration,
     /// Maximum difference between this machine's clock and the server's clock. Default: 2 s.
     pub clock: Duration,

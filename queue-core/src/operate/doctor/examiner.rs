@@ -17,7 +17,7 @@ use crate::{
     schema::{Store, is_refused_setting},
 };
 
-/// Timeout for connecting. A server that exceeds the timeout is considered unreachable.
+/// Timeout for a connection attempt. A server that exceeds the timeout is considered unreachable.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
 pub(super) struct Examiner<'a> {
@@ -29,9 +29,9 @@ pub(super) struct Examiner<'a> {
     server: Option<String>,
     login: Login,
     findings: Vec<Finding>,
-    /// Names of the checks for which the login lacks rights.
+    /// Names of the checks that failed because the login lacks privileges.
     denied: Vec<&'static str>,
-    /// Statement that makes the login inherit the rights of a role that it already has.
+    /// Statement that makes the login inherit the privileges of a role that has been granted to it.
     inherit: Option<String>,
 }
 
@@ -82,7 +82,7 @@ impl<'a> Examiner<'a> {
     async fn identify_server(&mut self) -> Result<(), String> {
         let mut connection = connect(&self.options).await?;
         let sent_at = Utc::now();
-        let statement = self.store.sql(include_str!("../../../sql/doctor_meet.sql"));
+        let statement = self.store.sql(include_str!("../../../sql/doctor_version.sql"));
         let answer = timeout(CONNECT_TIMEOUT, sqlx::query_as(statement).fetch_one(&mut connection)).await;
         let (number, name, at): (i32, String, DateTime<Utc>) =
             answer.map_err(|_| NO_RESPONSE.to_owned())?.map_err(|error| database_message(&error))?;
@@ -102,8 +102,8 @@ impl<'a> Examiner<'a> {
             Ok(connection) => connection,
             Err(why) => return self.record_failure(check, &why),
         };
-        // The server cancels a statement that exceeds its timeout. If the server does not respond to the cancellation either, the
-        // connection is abandoned.
+        // The server cancels a statement that exceeds its timeout. If the server does not respond in time either, the connection is
+        // abandoned.
         let running = timeout(self.checkup.patience + Duration::from_secs(1), self.run_in_transaction(check, &mut connection));
         match running.await {
             Ok(Ok(found)) => {
@@ -144,7 +144,7 @@ impl<'a> Examiner<'a> {
         self.findings.push(build_finding(FindingKind::NotLookedAt, message, None, serde_json::json!({ "what": check.name() })));
     }
 
-    /// Checks whether the server receives the startup settings of a connection, which workers rely on.
+    /// Checks whether a pooler passes a connection's startup settings to the server. Workers rely on these settings.
     async fn check_pooler(&mut self) {
         let options = self.options.clone().options([("plan_cache_mode", "force_generic_plan")]);
         let reached = async {
@@ -157,7 +157,7 @@ impl<'a> Examiner<'a> {
         let message = match timeout(CONNECT_TIMEOUT, reached).await {
             Ok(Ok(false)) => "a pooler drops the startup settings of connections",
             Ok(Err(error)) if is_refused_setting(&error) => "a pooler rejects the startup settings of connections",
-            // Either the setting is in force, or a second session was not available. Neither is the pooler's fault.
+            // Either the setting is in force, or a second session was not available. Neither case is the pooler's fault.
             _ => return,
         };
         self.findings.push(build_finding(FindingKind::Pooler, message.to_owned(), None, serde_json::json!({})));

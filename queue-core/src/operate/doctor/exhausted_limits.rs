@@ -1,4 +1,4 @@
-//! Finds limits without free permits whose jobs have waited too long.
+//! Search for limits without free permits whose jobs have waited too long.
 
 use serde::Serialize;
 use serde_json::json;
@@ -11,26 +11,27 @@ use super::{
 };
 use crate::{error::Error, schema::Store};
 
-/// Maximum number of findings. The longest waits are kept.
+/// Maximum number of findings. The limits with the longest waits are reported.
 const MAX_FINDINGS: i32 = 20;
 
 /// Limit, or one key of a limit, whose permits are all in use.
 #[derive(FromRow, Serialize)]
 struct ExhaustedLimit {
     name: String,
-    /// Line number of the key, for a limit by key. `key` is the text of the key, if the key has settings of its own.
+    /// Number of the key's fair queue if the limit is keyed, otherwise `None`. The field `key` has the key's text if the key has
+    /// individual settings.
     line: Option<i64>,
     key: Option<String>,
     used: i64,
     concurrency: i32,
     waiting: i64,
-    /// Whether more jobs may be waiting than were counted.
+    /// Whether `waiting` may be too low.
     partial: bool,
     /// Waiting time of the first waiting job, in milliseconds.
     first_ms: f64,
 }
 
-/// Returns a finding for each exhausted limit whose first job has waited longer than [`Checkup::waited`].
+/// Returns a finding for each exhausted limit whose first ready job has waited longer than [`Checkup::waited`].
 pub(super) async fn find_exhausted_limits(on: &mut PgConnection, store: Store, checkup: &Checkup) -> Result<Vec<Finding>, Error> {
     let query = sqlx::query_as(store.sql(include_str!("../../../sql/doctor_limits.sql")));
     let query = query.bind(checkup.waited.as_secs_f64() * 1000.0).bind(MAX_FINDINGS);

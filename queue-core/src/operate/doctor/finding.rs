@@ -9,7 +9,7 @@ use crate::schema::Store;
 
 /// Diagnosis of a store and its server.
 ///
-/// The JSON form is stable. Fields and kinds may be added, but existing ones keep their meaning.
+/// The JSON form is stable. Fields and kinds may be added, but existing fields and kinds keep their meaning.
 #[derive(Clone, Debug, Default, Serialize)]
 #[non_exhaustive]
 pub struct Diagnosis {
@@ -23,7 +23,7 @@ pub struct Diagnosis {
     pub login: Option<String>,
     /// Store roles that the login has.
     pub roles: Vec<String>,
-    /// Findings, most severe first. Empty for a healthy store.
+    /// Findings of the diagnosis, most severe first. Empty for a healthy store.
     pub findings: Vec<Finding>,
 }
 
@@ -31,19 +31,19 @@ pub struct Diagnosis {
 #[derive(Clone, Debug, Serialize)]
 #[non_exhaustive]
 pub struct Finding {
-    /// Kind of the finding.
+    /// Kind of the problem, such as `no_worker` in JSON.
     pub kind: FindingKind,
-    /// Severity of the finding.
+    /// Severity of the problem, determined by its kind.
     pub severity: Severity,
-    /// Description for people, on one line. May quote untrusted text (names, errors), which must be escaped for display.
+    /// One-line description of the problem. May quote untrusted text, such as names and errors, which must be escaped for display.
     pub says: String,
     /// Consequence of the problem.
     pub means: &'static str,
-    /// Fix of the problem: a command, an SQL statement, or advice.
+    /// Fix for the problem: a command, an SQL statement, or advice.
     pub fix: String,
     /// Whether `fix` is a command or an SQL statement that can be pasted unchanged.
     pub can_be_pasted: bool,
-    /// Facts behind the description, by name, as listed in `docs/DOCTOR.md`. Job ids are strings.
+    /// Values on which the description is based, by name, as listed in `docs/DOCTOR.md`. Job ids are strings.
     pub facts: Map<String, Value>,
 }
 
@@ -56,7 +56,7 @@ impl Finding {
 }
 
 impl Diagnosis {
-    /// Returns the diagnosis of a store whose server cannot be reached. `why` is the reason.
+    /// Returns the diagnosis of a store whose server is unreachable. `why` describes the cause.
     pub fn unreachable(store: Store, why: &str) -> Self {
         let message = format!("the database is out of reach: {why}");
         let finding = Finding::new(FindingKind::Unreachable, message, None, Map::new());
@@ -69,7 +69,7 @@ impl Diagnosis {
     }
 }
 
-/// Builds a finding that was detected by Rust code instead of SQL.
+/// Builds a finding of a check that is written in Rust instead of SQL.
 pub(super) fn build_finding(kind: FindingKind, message: String, fix: Option<String>, facts: Value) -> Finding {
     let Value::Object(facts) = facts else { return Finding::new(kind, message, fix, Map::new()) };
     Finding::new(kind, message, fix, facts)

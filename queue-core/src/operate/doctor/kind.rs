@@ -29,7 +29,7 @@ impl fmt::Display for Severity {
 }
 
 impl fmt::Display for FindingKind {
-    /// Writes the name of the kind as in JSON.
+    /// Writes the kind in snake case, as in JSON.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match serde_json::to_value(self) {
             Ok(Value::String(name)) => f.write_str(&name),

@@ -6,7 +6,7 @@ use super::{
 };
 use crate::{define::JobState, results};
 
-/// Returns the description of a cause on one line, or `None` if this release does not know the cause.
+/// Returns a one-line description of a cause, or `None` if this release does not know the cause.
 pub(super) fn describe(kind: CauseKind, facts: Facts<'_>, context: &WhyContext<'_>) -> Option<String> {
     let description = match kind {
         CauseKind::NoSuchJob => absent(facts, context),
@@ -49,7 +49,7 @@ fn versioned_type(context: &WhyContext<'_>) -> String {
     format!("the type {}{more}", job_text(context, "job_type"))
 }
 
-/// Describes every session in the facts, as far as it is visible to the calling role.
+/// Describes every session listed in `facts`. Omits details that the calling role may not see.
 fn sessions(facts: Facts<'_>, context: &WhyContext<'_>) -> String {
     let described: Vec<String> = facts.objects("sessions").map(|session| one_session(session, context)).collect();
     if described.is_empty() { "a session that has since ended".to_owned() } else { described.join(" and ") }
@@ -144,7 +144,8 @@ fn running(kind: CauseKind, facts: Facts<'_>, context: &WhyContext<'_>) -> Strin
     format!("worker {place} {how}; it has had it{since}{beat}{}", reported.unwrap_or_default())
 }
 
-/// Formats the progress reported by a job. Returns `progress at ` if neither fraction nor stage was reported.
+/// Formats the progress reported by a job, such as `40% at `. The caller appends the time. Returns `progress at ` if the job has reported
+/// neither fraction nor stage.
 fn progress(facts: Facts<'_>) -> String {
     let percent = facts.float("fraction").map(|fraction| format!("{}%", results::percent(fraction)));
     let stage = facts.text("stage").map(|stage| format!("`{}`", one_line(stage)));
@@ -210,7 +211,7 @@ fn parked(facts: Facts<'_>, context: &WhyContext<'_>) -> String {
     format!("it waits for {}{since}{until}{mapped}", named.join(" or "))
 }
 
-/// Describes the nodes of a flow for which the job is waiting.
+/// Describes the flow nodes for which the job is waiting.
 fn node(facts: Facts<'_>, context: &WhyContext<'_>) -> String {
     let all = facts.objects("parents").count();
     let mut names: Vec<String> = facts.objects("parents").take(MAX_LISTED).map(parent).collect();
@@ -386,7 +387,7 @@ fn nothing(facts: Facts<'_>, context: &WhyContext<'_>) -> String {
     "it is ready, and nothing blocks it: a worker should claim it within about a second".to_owned()
 }
 
-/// Truncates untrusted text to 200 characters on one line.
+/// Truncates untrusted text to 200 characters, and replaces line breaks and tabs with spaces.
 fn one_line(text: &str) -> String {
     let mut line: String = text.chars().take(200).map(|letter| if letter == '\n' || letter == '\t' { ' ' } else { letter }).collect();
     if text.chars().nth(200).is_some() {

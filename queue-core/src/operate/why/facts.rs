@@ -1,4 +1,4 @@
-//! Facts of a cause by name, as returned by SQL, and formatting of facts for people.
+//! Facts of a cause as returned by SQL, and their formatting for people.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use crate::{
 #[derive(Clone, Copy)]
 pub(super) struct Facts<'a>(pub(super) &'a Map<String, Value>);
 
-/// Job that is explained, with its state and the time of the query.
+/// Context of an explanation: the job, its state and facts, and the time of the query.
 pub(super) struct WhyContext<'a> {
     pub(super) store: Store,
     pub(super) job: JobId,
@@ -53,17 +53,17 @@ impl<'a> Facts<'a> {
         self.0.get(name).and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_object).map(Facts)
     }
 
-    /// Returns the strings in the list `name`.
+    /// Returns the strings in the fact `name`, if this fact is a list.
     pub(super) fn strings(self, name: &str) -> Vec<&'a str> {
         self.0.get(name).and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str).collect()
     }
 
-    /// Returns the process ids of the sessions for which this session is waiting.
+    /// Returns the process ids of the sessions for which the session described by these facts is waiting.
     pub(super) fn blockers(self) -> Vec<i64> {
         self.0.get("waits_for").and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_i64).collect()
     }
 
-    /// Formats a count: `7`, or `10000+` if counting stopped at that number.
+    /// Formats a count such as `7`. Appends `+` if counting stopped before the end, as in `10000+`.
     pub(super) fn format_count(self, name: &str) -> String {
         format!("{}{}", self.number(name).unwrap_or(0), if self.is_true("partial") { "+" } else { "" })
     }

@@ -1,11 +1,11 @@
-//! Fixes for causes: a command, an SQL statement, or advice.
+//! Suggested fixes for the causes that keep a job from running. A fix is a command, an SQL statement, or advice.
 
 use super::{
     CauseKind,
     facts::{Facts, WhyContext},
 };
 
-/// Returns the fix for a cause on one line, or `None` if nothing needs to be done.
+/// Returns a one-line fix for a cause, or `None` if nothing needs to be done.
 pub(super) fn find_fix(kind: CauseKind, facts: Facts<'_>, context: &WhyContext<'_>) -> Option<String> {
     let id = context.job.to_string();
     let fix = match kind {
@@ -36,7 +36,7 @@ pub(super) fn find_fix(kind: CauseKind, facts: Facts<'_>, context: &WhyContext<'
     Some(fix)
 }
 
-/// Returns commands for the first few jobs or signals for which the job is waiting.
+/// Returns CLI commands for up to three of the jobs or signals for which a parked job is waiting.
 fn fix_parked(facts: Facts<'_>, context: &WhyContext<'_>) -> Option<String> {
     const MOST: usize = 3;
     let dead: Vec<&str> = facts
@@ -51,7 +51,7 @@ fn fix_parked(facts: Facts<'_>, context: &WhyContext<'_>) -> Option<String> {
     let id = context.job.to_string();
     let children: Vec<Facts<'_>> = facts.objects("children").collect();
     let is_child = |name: &&str| children.iter().any(|child| child.text("wait") == Some(name));
-    // The end of a map has a reserved suffix, which signal names cannot have.
+    // The name of a wait for the jobs of a map has a suffix that signal names cannot have.
     let is_signal = |name: &&str| !is_child(name) && !name.ends_with(" (join)");
     let signals: Vec<&str> = facts.strings("signals").into_iter().filter(is_signal).collect();
     let first = |commands: Vec<String>| {
@@ -116,8 +116,8 @@ fn fix_absent(facts: Facts<'_>) -> String {
     format!("try another store of this database with `--schema`: {}", stores.join(", "))
 }
 
-/// Returns SQL statements that end the sessions in the facts. If a session is waiting for other sessions, the statements end those sessions
-/// instead.
+/// Returns SQL statements that terminate the sessions listed in `facts`. If a listed session is waiting for other sessions, the
+/// statements terminate these other sessions instead. Prepared transactions are rolled back, and replication slots are dropped.
 fn terminate_sessions(facts: Facts<'_>) -> Option<String> {
     let literal = |text: &str| format!("'{}'", text.replace('\'', "''"));
     let end = |pid: i64| format!("select pg_terminate_backend({pid})");

@@ -9,8 +9,8 @@ use crate::schema::store::Store;
 /// Functions that create and drop partitions, which must run on the coordinator.
 pub(super) const COORDINATOR_FUNCTIONS: [&str; 4] = ["add_days", "drop_day", "worker_add_days", "worker_drop_day"];
 
-/// Body of `meet_lanes` in a distributed store. A bulk enqueue then calls an entry point for each chunk, because ids and sequence numbers
-/// are allocated on the store's node.
+/// Body of `ensure_lanes` in a distributed store. The function returns no lanes, so a bulk enqueue calls an entry point for each chunk.
+/// The ids and sequence numbers of the chunk are then allocated on the store's node.
 const MEET_LANES_BODY: &str = "
 -- A door to the node that the store is on.
 begin
@@ -20,7 +20,7 @@ begin
 end
 ";
 
-/// Prefix that makes a query count as a write.
+/// Prefix with a `delete` that matches no row, so that Citus treats the query as a write.
 const AS_WRITER: &str = "with fence as (delete from queue.fence f where f.nothing operator(pg_catalog.=) -1 returning 1) ";
 
 /// First line of every entry point.
@@ -56,7 +56,7 @@ async fn functions(connection: &mut PgConnection, store: Store) -> sqlx::Result<
         .await
 }
 
-/// Creates both versions of every function that does not have both versions yet.
+/// Creates the local version and the entry point of every function that has no entry point yet.
 pub(super) async fn create_functions(connection: &mut PgConnection, store: Store) -> sqlx::Result<()> {
     let Some(home) = load_node_names(connection, store).await? else { return Ok(()) };
     let here = local_schema(store.schema());
@@ -64,7 +64,7 @@ pub(super) async fn create_functions(connection: &mut PgConnection, store: Store
         let (name, definition): (String, Option<String>) = (row.try_get("name")?, row.try_get("definition")?);
         let Some(definition) = definition else { continue };
         let definition = home.replace_names(&restore_schema_name(&definition, store));
-        // The view becomes a function with the rows of the view. The planner inlines such a function.
+        // Each view is replaced with a function that returns the rows of the view. The planner inlines this function.
         let text = format!(
             "create or replace function {here}.{name}() returns setof queue.{name} language sql stable as $body$ {} $body$",
             definition.trim_end().trim_end_matches(';')
@@ -80,20 +80,20 @@ pub(super) async fn create_functions(connection: &mut PgConnection, store: Store
         let whole = restore_schema_name(&whole, store);
         let Some((head, _)) = whole.split_once("\nAS $") else { continue };
         let head = head.replacen("FUNCTION queue.", &format!("FUNCTION {here}."), 1);
-        // The cluster treats a lock as a change, which it rejects on a shard by default.
+        // Citus treats `lock table` on a shard as a change to the shard, and rejects changes to shards by default.
         let head = if body.contains("lock table ") { format!("{head}\n SET citus.enable_manual_changes_to_shards TO 'on'") } else { head };
         let mut inner = home.replace_names(&restore_schema_name(&body, store));
-        inner = inner.replace("pg_catalog.pg_notify(", "pg_notify(").replace("pg_notify(", &format!("{here}.tell("));
+        inner = inner.replace("pg_catalog.pg_notify(", "pg_notify(").replace("pg_notify(", &format!("{here}.notify("));
         if volatility == "v" && writes(&body) {
             inner = add_fence(&inner, &language, &here);
         }
         execute_text(connection, &store.rewrite_text(&format!("{head}\nas $here_body${inner}$here_body$"))).await?;
-        let door = if name == "meet_lanes" { MEET_LANES_BODY.to_owned() } else { entry_point_body(&row, &name, &here)? };
+        let door = if name == "ensure_lanes" { MEET_LANES_BODY.to_owned() } else { entry_point_body(&row, &name, &here)? };
         let mut made = with_entry_point_body(&whole, &door);
         let row_type: Option<String> = row.try_get("row_type")?;
         if let Some(columns) = row_type {
-            // The result columns have the same names as arguments, which only SQL functions allow. The entry point returns the columns as a
-            // composite type instead.
+            // The result columns have the same names as the arguments, which PL/pgSQL does not allow. The entry point returns the columns
+            // as a composite type instead.
             let arguments: String = row.try_get("arguments")?;
             for text in [
                 format!("create type {here}.{name}_row as ({columns})"),
@@ -108,13 +108,13 @@ pub(super) async fn create_functions(connection: &mut PgConnection, store: Store
     Ok(())
 }
 
-/// Adds the fence as the first statement of a function body.
+/// Adds a fence check to the start of a function body. The check rejects writes after the store has moved to another node.
 fn add_fence(body: &str, language: &str, here: &str) -> String {
     if language == "sql" {
         return format!("select {here}.held();\n{body}");
     }
-    // The fence comes before all other declarations. A sequence number allocated in a declaration would hold a lock for which the arrival
-    // of the store waits.
+    // The fence check comes before all other declarations. Otherwise, a declaration that allocates a sequence number would lock the
+    // sequence first. The preparation of a node to which the store has moved would wait for that lock.
     let begins = if body.trim_start().starts_with("begin\n") { body.find("begin\n") } else { body.find("\nbegin\n").map(|at| at + 1) };
     let declares = body.find("declare\n").filter(|at| begins.is_some_and(|begins| *at < begins));
     match (declares, begins) {
@@ -127,22 +127,22 @@ fn add_fence(body: &str, language: &str, here: &str) -> String {
     }
 }
 
-/// Replaces the body of a function with an entry point, which runs with the caller's rights and settings.
+/// Replaces the body of a function with an entry point, which runs with the caller's privileges and settings.
 fn with_entry_point_body(whole: &str, door: &str) -> String {
     let head = whole.split_once("\nAS $").map_or(whole, |(head, _)| head);
     let kept = head.lines().filter(|line| !line.starts_with(" SET "));
     let head: Vec<String> = kept
         .map(|line| {
             let line = if line.starts_with(" LANGUAGE ") { line.replace("LANGUAGE sql", "LANGUAGE plpgsql") } else { line.to_owned() };
-            // The definer's rights apply to the local version on the store's node. If the entry point had these rights, nodes would connect
-            // as the owner instead of the caller.
+            // Only the local version on the store's node is `SECURITY DEFINER`. An entry point with `SECURITY DEFINER` would connect to
+            // the store's node as the owner instead of the caller.
             if line.starts_with(' ') { line.replace(" SECURITY DEFINER", "") } else { line }
         })
         .collect();
     format!("{}\nas $door${door}$door$", head.join("\n"))
 }
 
-/// Replaces the result of a function that returns a table with the type `row_type`.
+/// Replaces a function's result type `TABLE(..)` with a set of `row_type`.
 fn with_type(text: &str, row_type: &str) -> String {
     let lines =
         text.lines().map(|line| if line.starts_with(" RETURNS TABLE(") { format!(" RETURNS SETOF {row_type}") } else { line.to_owned() });
@@ -156,7 +156,7 @@ fn entry_point_body(row: &PgRow, name: &str, here: &str) -> sqlx::Result<String>
         (row.try_get("volatility")?, row.try_get("outputs")?, row.try_get("language")?);
     let arguments: Vec<String> = (1..=inputs).map(|nr| format!("${nr}")).collect();
     let call = format!("{here}.{name}({})", arguments.join(", "));
-    // PostgreSQL inlines SQL functions before the cluster plans the query, on a node without shards. Entry points are not inlined.
+    // On a node without shards, PostgreSQL would inline a local SQL function before Citus plans the query. An entry point is not inlined.
     let far_call = if language == "sql" { format!("queue.{name}({})", arguments.join(", ")) } else { call.clone() };
     let near = |what: &str, into: &str| format!("select {what}{into} from {call} t");
     let far = |what: &str, into: &str| format!("{AS_WRITER}select {what}{into} from queue.place p cross join lateral {far_call} t");
@@ -173,8 +173,8 @@ fn entry_point_body(row: &PgRow, name: &str, here: &str) -> sqlx::Result<String>
         (format!("declare\n  result {result};\n"), near("t", " into result"), far("t", " into result"), "return result")
     };
     let ways = if volatility == "v" {
-        // A writing transaction keeps the store on its node until it ends, or waits for a move and then follows the store. A read-only
-        // transaction only reads.
+        // A transaction that writes prevents a move of the store until the transaction ends. If a move is in progress, the transaction
+        // waits for the end of the move and then follows the store. A read-only transaction does not affect moves.
         let far_read = far.replace(AS_WRITER, "");
         let reads = "pg_catalog.current_setting('transaction_read_only') operator(pg_catalog.=) 'on'::pg_catalog.text";
         format!("  if {here}.holds() then\n    {near};\n  elsif {reads} then\n    {far_read};\n  else\n    {far};\n  end if;\n")
@@ -184,7 +184,7 @@ fn entry_point_body(row: &PgRow, name: &str, here: &str) -> sqlx::Result<String>
     Ok(format!("\n{MARK}\n#variable_conflict use_column\n{declare}begin\n{ways}  {end};\nend\n"))
 }
 
-/// Restores the schema name `queue` in texts from the catalogs. The catalogs quote a schema name only if necessary.
+/// Replaces the store's schema name with `queue` in texts from the catalogs. The catalogs quote a schema name only if necessary.
 fn restore_schema_name(text: &str, store: Store) -> String {
     let schema = store.schema();
     if schema == "queue" {
@@ -219,8 +219,8 @@ mod tests {
     #[test]
     fn schema_names_are_restored_everywhere() {
         let store = Store::new("shop").unwrap();
-        let text = "from (shop.job j join \"shop\".lane l on true) where workshop.id = '{shop.x}' and a.shop.b returns shop.taken";
-        let want = "from (queue.job j join queue.lane l on true) where workshop.id = '{queue.x}' and a.shop.b returns queue.taken";
+        let text = "from (shop.job j join \"shop\".lane l on true) where workshop.id = '{shop.x}' and a.shop.b returns shop.removed_entry";
+        let want = "from (queue.job j join queue.lane l on true) where workshop.id = '{queue.x}' and a.shop.b returns queue.removed_entry";
         assert_eq!(restore_schema_name(text, store), want);
     }
 

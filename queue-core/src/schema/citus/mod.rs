@@ -1,6 +1,6 @@
-//! Support for a store in a distributed schema of a Citus cluster. All tables of the store are on one node, which may change. On that node,
-//! statements name the shards directly and cost as much as on plain PostgreSQL. On other nodes, functions forward calls to that node. This
-//! module does not depend on jobs.
+//! Support for a store in a distributed schema of a Citus cluster. All tables of the store are on one node, but the store can move to
+//! another node. On the store's node, statements name the shards directly and cost as much as on plain PostgreSQL. On other nodes,
+//! functions forward calls to the store's node. This module does not depend on jobs.
 
 mod entry_points;
 mod node_names;
@@ -39,7 +39,7 @@ pub(super) async fn prepare(connection: &mut PgConnection, store: Store) -> sqlx
     apply_each(connection, "set local citus.enable_schema_based_sharding = on").await
 }
 
-/// Executes the statements of a text one at a time.
+/// Executes the statements of an SQL text one at a time.
 pub(crate) async fn apply_each(connection: &mut PgConnection, text: &str) -> sqlx::Result<()> {
     for statement in statements(text) {
         sqlx::raw_sql(AssertSqlSafe(statement)).execute(&mut *connection).await?;
@@ -50,7 +50,7 @@ pub(crate) async fn apply_each(connection: &mut PgConnection, text: &str) -> sql
 /// Applies one migration, statement by statement.
 pub(super) async fn apply(connection: &mut PgConnection, text: &str) -> sqlx::Result<()> {
     for statement in statements(text) {
-        // Skipped because a cluster does not support the statement, which only affects compression.
+        // Citus does not support this statement. Skipping it affects only compression.
         if statement.contains(" set storage external") {
             continue;
         }
@@ -68,7 +68,7 @@ pub(super) async fn finish(connection: &mut PgConnection, store: Store, is_fresh
     if let Some(home) = entry_points::load_node_names(connection, store).await? {
         let place = home.shards().get("place").cloned().unwrap_or_default();
         let texts =
-            [include_str!("../../../citus/here.sql"), include_str!("../../../citus/arrive.sql"), include_str!("../../../citus/tell.sql")];
+            [include_str!("../../../citus/here.sql"), include_str!("../../../citus/arrive.sql"), include_str!("../../../citus/notify.sql")];
         for text in texts {
             let text = home.replace_names(text).replace("queue_here.", &format!("{}.", local_schema(store.schema())));
             let text = text.replace("place_shard", &place).replace("queue_schema", store.schema());
@@ -115,7 +115,7 @@ impl ClusterNode {
     /// Returns options to connect to this node, based on the options of the current connection.
     ///
     /// # Errors
-    /// An error if the current connection uses a Unix socket, which cannot reach another node.
+    /// Returns an error if the current connection is to another node and uses a Unix socket, which cannot reach this node.
     pub fn lead(&self, options: PgConnectOptions) -> sqlx::Result<PgConnectOptions> {
         if self.is_here {
             Ok(options)
@@ -142,14 +142,14 @@ pub struct StoreLocation {
     pub node: ClusterNode,
     /// Node that creates partitions.
     pub coordinator: ClusterNode,
-    /// Store whose statements are written for the node that holds the store.
+    /// Store whose statements are rewritten for the node that holds the store.
     pub store: Store,
 }
 
 /// Locates the store, from any node of its cluster. Returns `None` if the store is not distributed.
 ///
 /// # Errors
-/// Database errors, and an error if the cluster does not name its coordinator.
+/// Returns an error if a database query fails, or if the cluster does not name its coordinator.
 pub async fn locate(connection: &mut PgConnection, store: Store) -> sqlx::Result<Option<StoreLocation>> {
     const NO_COORDINATOR: &str = "the coordinator of the cluster is not configured: call citus_set_coordinator_host('HOST') on it";
     let Some(node) = place(connection, store).await? else { return Ok(None) };
@@ -163,7 +163,7 @@ pub async fn locate(connection: &mut PgConnection, store: Store) -> sqlx::Result
 /// Returns the node that holds the store, or `None` if the store is not distributed.
 ///
 /// # Errors
-/// Database errors.
+/// Returns an error if the database query fails.
 pub async fn place<C>(connection: &mut C, store: Store) -> sqlx::Result<Option<ClusterNode>>
 where
     for<'c> &'c mut C: PgExecutor<'c>,
@@ -175,11 +175,11 @@ where
     statement.bind(store.text("queue.place")).fetch_optional(connection).await
 }
 
-/// Sends the notifications that transactions on other nodes have recorded. Must run on the store's node. Returns whether any notifications
-/// were sent.
+/// Sends the notifications that transactions started on other nodes have stored. Must run on the store's node. Returns whether any
+/// notifications were sent.
 ///
 /// # Errors
-/// Database errors.
+/// Returns an error if the database query fails.
 pub async fn relay(connection: &mut PgConnection, store: Store) -> sqlx::Result<bool> {
     sqlx::query_scalar(AssertSqlSafe(format!("select {}.relay()", local_schema(store.schema())))).fetch_one(connection).await
 }

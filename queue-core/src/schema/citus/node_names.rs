@@ -3,23 +3,24 @@
 
 use std::collections::BTreeMap;
 
-/// Replacements for the names of a store's objects on its node. Shard ids stay the same when the store moves.
+/// Maps the names of a store's objects to their names on the store's node. The names of shards contain shard ids, which stay the same
+/// when the store moves.
 #[derive(Debug, Default, PartialEq)]
 pub(crate) struct NodeNames {
-    /// Replacements for tables and views, by the name after `queue.`. Replacements for functions are in `calls`.
+    /// Replacement for the name of each table and view, by the name without its schema. The names of functions are in `calls`.
     tables: BTreeMap<String, String>,
     calls: BTreeMap<String, String>,
     /// Schema of the local functions.
     functions: String,
-    /// Name of the shard of the fence table, which is always empty.
+    /// Shard name of the fence table. The fence table is always empty.
     fence: String,
-    /// Shard id of each table.
+    /// Shard id of each table, by table name.
     shards: BTreeMap<String, String>,
-    /// Shard id of each key constraint.
+    /// Shard id of each key constraint, by constraint name.
     keys: BTreeMap<String, String>,
 }
 
-/// Kind of an object that has another name on the store's node.
+/// Kind of an object that has a different name on the store's node.
 pub(super) enum LocalName {
     Shard(String),
     Function,
@@ -70,7 +71,7 @@ impl NodeNames {
                 Some(meant) => {
                     let is_table = !is_call && is_one_of(before, &["from", "join", "into", "update", "using"]);
                     out.push_str(meant);
-                    // The alias keeps the table's own name valid.
+                    // The table's name is added as an alias, so that other parts of the statement can still use the name.
                     if is_table && !has_alias(behind) {
                         out.push_str(" as ");
                         out.push_str(name);
@@ -99,7 +100,8 @@ impl NodeNames {
         out
     }
 
-    /// Returns the statement for the store's node. A statement that writes is prefixed with a fence.
+    /// Returns the statement for the store's node. A statement that writes is prefixed with a fence, which rejects the write after the
+    /// store has moved to another node.
     pub(crate) fn statement(&self, statement: &str) -> String {
         let text = self.replace_names(statement);
         if !writes(statement) {
@@ -159,8 +161,8 @@ fn is_one_of(word: &str, words: &[&str]) -> bool {
     words.iter().any(|one| one.eq_ignore_ascii_case(word))
 }
 
-/// Returns whether the name is the type of a variable that is declared on a line of its own. Such a name stays the table's type, because
-/// functions that take the variable expect this type and other nodes do not have the shard's type.
+/// Returns whether the name between `before` and `behind` is the type in a variable declaration. Such a type is not replaced, because
+/// functions that take the variable expect the table's row type. The shard's row type does not exist on other nodes.
 fn is_declared_type(before: &str, behind: &str) -> bool {
     let mut words = before.rsplit('\n').next().unwrap_or_default().split_whitespace();
     let (variable, more) = (words.next().unwrap_or_default(), words.next());
@@ -176,7 +178,7 @@ fn has_alias(behind: &str) -> bool {
     rest.len() < behind.len() && !word.is_empty() && !is_one_of(word, &NO_ALIAS)
 }
 
-/// Returns whether the text itself writes to tables of the store.
+/// Returns whether the text contains statements that write to tables of the store. Writes by called functions are not considered.
 pub(super) fn writes(text: &str) -> bool {
     let code: String = text.lines().map(|line| line.split("--").next().unwrap_or_default()).collect::<Vec<_>>().join(" ");
     let words: Vec<&str> = code.split_whitespace().collect();
@@ -211,15 +213,15 @@ mod tests {
             ("ready", LocalName::Shard("102010".to_owned())),
             ("fence", LocalName::Shard("102011".to_owned())),
             ("wake", LocalName::Function),
-            ("living", LocalName::View),
+            ("unfinished_job", LocalName::View),
         ];
         NodeNames::new("queue", named.map(|(name, kind)| (name.to_owned(), kind)))
     }
 
     #[test]
     fn names_are_replaced_with_shards_and_local_functions() {
-        let text = "select queue.wake(e.queue), queue.ready_at(1) from queue.ready r join queue.living l on enqueue.queue.ready";
-        let want = "select queue_here.wake(e.queue), queue.ready_at(1) from queue.ready_102010 r join queue_here.living() l on enqueue.queue.ready";
+        let text = "select queue.wake(e.queue), queue.ready_at(1) from queue.ready r join queue.unfinished_job l on enqueue.queue.ready";
+        let want = "select queue_here.wake(e.queue), queue.ready_at(1) from queue.ready_102010 r join queue_here.unfinished_job() l on enqueue.queue.ready";
         assert_eq!(home().replace_names(text), want);
     }
 

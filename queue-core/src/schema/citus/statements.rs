@@ -1,10 +1,10 @@
-//! Splits a migration into statements, as a cluster requires. A function body that is parsed at creation depends on every object that it
-//! names, and a cluster cannot create the objects on other nodes in a suitable order. For this reason, bodies are rewritten as string
-//! literals with schema-qualified names.
+//! Splits a migration into statements, as Citus requires. A function body that is parsed at creation depends on every object that it
+//! names. Citus cannot create these objects on other nodes in a suitable order. For this reason, such function bodies are rewritten as
+//! string literals with schema-qualified names.
 
 use crate::schema::qualify::qualify;
 
-/// Splits a text into its statements.
+/// Splits an SQL text into statements.
 pub(super) fn statements(text: &str) -> Vec<String> {
     let (mut found, mut begin, mut at) = (Vec::new(), 0, 0);
     let mut is_atomic = false;

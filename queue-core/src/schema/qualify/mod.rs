@@ -1,9 +1,9 @@
-//! Rewrites a statement so that it does not depend on the caller's `search_path`: operators, functions and types are schema-qualified.
+//! Makes a statement independent of the caller's `search_path`. Operators, functions and types are schema-qualified.
 //!
-//! The SQL files use plain SQL. Without the rewrite, a user who may create objects in a schema of another user's path could make that user
-//! run a planted operator. `operator(..)` has a different precedence than the operator itself, so operands that bind more tightly get
-//! parentheses. The parser covers only the grammar that the store's statements use. A test compares how the server parses each statement
-//! before and after the rewrite. Statements are not interpreted.
+//! The SQL files use plain SQL. Without the rewrite, a user who may create objects in a schema of another user's `search_path` could make
+//! that user run a planted operator. `operator(..)` has a different precedence than the operator itself, so operands that bind more
+//! tightly get parentheses. The parser covers only the grammar that the store's statements use. A test compares how the server parses
+//! each statement before and after the rewrite. Statements are not interpreted.
 
 mod tokens;
 
@@ -108,7 +108,7 @@ const BOUNDARIES: &[&str] = &[
     "with",
 ];
 
-/// Precedence levels of operators, lowest first: comparisons, `in`, operators without a level of their own, and arithmetic operators.
+/// Precedence levels of operators, lowest first: comparisons, `in`, other operators, and arithmetic operators.
 const COMPARES: u8 = 1;
 const CONTAINS: u8 = 2;
 const OTHER: u8 = 3;
@@ -123,7 +123,7 @@ pub(super) fn qualify(statement: &str) -> String {
     let mut out = String::with_capacity(statement.len() * 2);
     while reader.peek().is_some() {
         reader.region(&mut out);
-        // Copy an unmatched closing bracket.
+        // Copies an unmatched closing bracket.
         reader.copy(&mut out, "");
     }
     out + rest
@@ -322,7 +322,7 @@ fn wrap((text, is_compound): Expression) -> String {
     format!("{space}({body})")
 }
 
-/// Splits a text into its leading white space and the rest.
+/// Splits a text into its leading white space and the remaining text.
 fn split(text: &str) -> (&str, &str) {
     text.split_at(text.len() - text.trim_start().len())
 }
@@ -360,7 +360,7 @@ mod tests {
     fn functions_types_and_lists_are_named_with_their_schema() {
         for (written, want) in [
             ("f(a)::text[] || queue.f(now())", "pg_catalog.f(a)::pg_catalog.text[] operator(pg_catalog.||) queue.f(pg_catalog.now())"),
-            ("$1::int, $2::float8, $3::queue.taken", "$1::int, $2::pg_catalog.float8, $3::queue.taken"),
+            ("$1::int, $2::float8, $3::queue.removed_entry", "$1::int, $2::pg_catalog.float8, $3::queue.removed_entry"),
             ("greatest(a, jsonb '{}', interval '1 s')", "greatest(a, pg_catalog.jsonb '{}', interval '1 s')"),
             ("not a in (1, (f(2)))", "not a operator(pg_catalog.=) any (array[1, (pg_catalog.f(2))])"),
             ("b and a not in (select b from c)", "b and (not a operator(pg_catalog.=) any (select b from c))"),

@@ -73,7 +73,7 @@ fn space(text: &str) -> usize {
     text.len() - rest.len()
 }
 
-/// Returns the length of a quoted literal, in which quotes are doubled.
+/// Returns the length of a quoted literal. A doubled quote does not end the literal.
 fn literal(text: &str, quote: char) -> usize {
     let mut at = 1;
     while let Some(end) = text[at..].find(quote) {
@@ -98,7 +98,7 @@ fn word(text: &str) -> (TokenKind, usize) {
 }
 
 /// Returns the kind and length of an operator. A comment ends the operator. A trailing sign also ends the operator, unless the operator
-/// contains one of the less common characters.
+/// contains one of the characters ``~ ! @ # % ^ & | ` ?``.
 fn operator(text: &str) -> (TokenKind, usize) {
     let mut end = text.find(|c| !is_operator(c)).unwrap_or(text.len());
     end = text[..end].find("--").unwrap_or(end);

@@ -1,10 +1,10 @@
-//! Operations on jobs of many stores: on named jobs, or on all jobs that match a filter in each store.
+//! Operations on jobs in many stores: on jobs given by name, or on all jobs that match a filter.
 
 use std::{pin::pin, process::ExitCode, sync::Arc};
 
 use queue_core::{
     Error,
-    operate::{self, Act, Filter, Swept},
+    operate::{self, Act, BulkOutcome, Filter},
     stores::{Member, StoreJob},
 };
 use serde_json::{Map, json};
@@ -39,7 +39,7 @@ pub(super) async fn act(settings: &Settings, command: ActCommand<StoreJob>) -> R
 async fn each(settings: &Settings, act: Act, chosen: &JobSelection<StoreJob>) -> Result<ExitCode, Problem> {
     let names: Vec<&str> = chosen.ids.iter().map(StoreJob::store).collect();
     let opened = StoreSession::for_writing(settings, StoreScope::Stores(&names)).await?;
-    // The stores' names are checked before any operation is applied.
+    // Checks the store names before any operation is applied.
     let unknown = names.iter().find(|name| opened.record(name).is_err());
     if let Some(name) = unknown {
         opened.record(name)?;
@@ -68,7 +68,7 @@ async fn each(settings: &Settings, act: Act, chosen: &JobSelection<StoreJob>) ->
 /// Number of matching jobs in a store.
 struct MatchCount {
     jobs: u64,
-    /// Filter names that the store does not know.
+    /// Filter names that this store does not know.
     unknown: UnknownNames,
 }
 
@@ -126,8 +126,8 @@ async fn dry_run(opened: StoreSession, act: Act, found: &[(Member, MatchCount)],
     Ok(code)
 }
 
-/// Applies the operation in all stores that have responded. With a rate, one store is processed at a time, so that the rate holds across
-/// all stores. A signal stops the operation after the current batches.
+/// Applies the operation in all stores that have responded. With a rate, processes one store at a time, so that the rate holds across all
+/// stores. A signal stops the operation after the current batches.
 async fn sweep(mut opened: StoreSession, request: &ActRequest<StoreJob>, found: &[(Member, MatchCount)]) -> Result<ExitCode, Problem> {
     let ActRequest { act, chosen, rate } = request;
     let (act, rate, filter, noted, stop) = (*act, *rate, chosen.filter(), audit_note(act.done(), chosen.text()), CancellationToken::new());
@@ -143,7 +143,7 @@ async fn sweep(mut opened: StoreSession, request: &ActRequest<StoreJob>, found: 
         async move {
             let _turn = turn.acquire().await;
             if stop.is_cancelled() {
-                return Ok(Swept::default());
+                return Ok(BulkOutcome::default());
             }
             let acting = operate::act_all(member.pool(), member.store(), &filter, act).noted(noted).until(stop.cancelled_owned());
             if let Some(rate) = rate { acting.rate(rate).await } else { acting.await }
@@ -162,8 +162,7 @@ async fn sweep(mut opened: StoreSession, request: &ActRequest<StoreJob>, found: 
     let (done, cancelling) =
         answers.iter().fold((0, 0), |(done, cancelling), (_, swept)| (done + swept.done, cancelling + swept.cancelling));
     if chosen.output.json {
-        let of =
-            |(member, swept): &(Member, Swept)| json!({ "store": member.name(), act.done(): swept.done, "cancelling": swept.cancelling });
+        let of = |(member, swept): &(Member, BulkOutcome)| json!({ "store": member.name(), act.done(): swept.done, "cancelling": swept.cancelling });
         let stores: Vec<_> = answers.iter().map(of).collect();
         print::json(&json!({ "stores": stores, act.done(): done, "cancelling": cancelling, "failed": opened.failed }))?;
     } else {

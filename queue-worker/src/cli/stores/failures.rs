@@ -1,4 +1,4 @@
-//! Failures of single stores, which are reported beside the results of the other stores.
+//! Failures of single stores, reported together with the results of the other stores.
 
 use std::process::ExitCode;
 
@@ -11,7 +11,7 @@ use crate::{
     program::commands,
 };
 
-/// Store that has not responded, with the error.
+/// Store that has failed or not responded, with the error.
 #[derive(Debug, Serialize)]
 pub(super) struct FailedStore {
     pub(super) store: String,
@@ -23,7 +23,7 @@ impl FailedStore {
         Self { store: store.to_owned(), error: commands(&why.into()).into_owned() }
     }
 
-    /// Creates the failure from an error, with a fix for many stores.
+    /// Creates the failure from an error. Commands that the error suggests as fixes are replaced by their `stores` variants.
     pub(super) fn from(store: &str, error: &Error) -> Self {
         Self::of(store, why(error))
     }

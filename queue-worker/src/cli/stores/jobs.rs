@@ -32,20 +32,20 @@ use crate::{
 /// Jobs of one store in a list over all stores.
 pub(super) struct StoreJobs {
     jobs: Vec<JobRecord>,
-    /// Job id from which the store's next page continues.
+    /// Job id at which the store's next page continues.
     next: Option<JobId>,
     more: bool,
     unserved: HashSet<JobId>,
     pauses: Vec<Pause>,
-    /// Filter names that the store does not know.
+    /// Filter names that this store does not know.
     unknown: UnknownNames,
 }
 
-/// Query that is sent to each store.
+/// Query for one page of jobs, sent to each store.
 #[derive(Clone)]
 struct StoreJobsQuery {
     filter: Filter,
-    /// Queue, ordering key and maximum number of jobs, if the jobs of an ordering key are requested.
+    /// Queue, ordering key and maximum number of jobs. `None` unless an ordering key was given.
     key: Option<(String, String, u32)>,
 }
 
@@ -107,7 +107,7 @@ async fn load_jobs(member: Member, StoreJobsQuery { filter, key }: StoreJobsQuer
 }
 
 /// Merges the lists of all stores, newest first. Returns the jobs, and the id from which the next page continues. Each store's list is
-/// complete down to its last job. Therefore the merged list ends at the highest of these jobs, below which it would have gaps.
+/// complete down to its last job. The merged list therefore ends at the highest of these last jobs, because jobs below may be missing.
 fn merge(parts: &[(Member, StoreJobs)], most: usize, is_of_key: bool) -> (Vec<(&Member, &StoreJobs, &JobRecord)>, Option<JobId>) {
     let mut all: Vec<_> = parts.iter().flat_map(|(member, part)| part.jobs.iter().map(move |job| (member, part, job))).collect();
     if is_of_key {

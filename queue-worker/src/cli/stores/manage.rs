@@ -28,10 +28,10 @@ use crate::{
     program,
 };
 
-/// Timeout for migrating a store. A later run retries the migration.
+/// Timeout for migrating a store. The next `stores migrate` retries the migration.
 const MIGRATE_TIMEOUT: Duration = Duration::from_mins(2);
 
-/// Migrations that were applied to a store.
+/// Migrations applied to a store, in the format of `--json`.
 #[derive(Serialize)]
 struct Migrated {
     store: String,
@@ -47,7 +47,7 @@ pub(super) async fn migrate(settings: &Settings, all: bool, as_json: bool) -> Re
     let made = opened.stores.migrate().await;
     opened.records = match records(settings, &opened.stores).await {
         Ok(records) => records,
-        // The failed migration is the reason why the records cannot be read, so its error is returned.
+        // The records cannot be read because the migration failed, so the migration's error is returned.
         Err(problem) => return Err(made.err().map_or(problem, Problem::from)),
     };
     opened.load_roster(settings).await?;
@@ -55,7 +55,7 @@ pub(super) async fn migrate(settings: &Settings, all: bool, as_json: bool) -> Re
     let lost: Vec<String> = opened.lost.iter().map(|(name, why)| format!("the database `{name}` is out of reach: {why}")).collect();
     let mut stores: Vec<Migrated> = Vec::new();
     if all {
-        // The stores are migrated one after another, because each migration needs time to wait for its locks.
+        // The stores are migrated one after another, so that each migration has time to wait for its locks.
         for member in opened.stores.roster().all().iter() {
             match migrate_store(member).await {
                 Ok(applied) => stores.push(Migrated { store: member.name().to_owned(), schema: member.store().schema(), applied }),
@@ -88,13 +88,13 @@ pub(super) async fn migrate(settings: &Settings, all: bool, as_json: bool) -> Re
     Ok(code)
 }
 
-/// Migrates the tables of a store. The timeout keeps locks in one store from delaying the next stores.
+/// Migrates a store's tables. Because of the timeout, locks in one store do not delay the other stores for long.
 pub(super) async fn migrate_store(member: &Member) -> Result<Vec<i32>, Error> {
     let brought = async { migrate::migrate(&mut *member.pool().acquire().await?, member.store()).await };
     timeout(MIGRATE_TIMEOUT, brought).await.unwrap_or_else(|_| Err(Error::Database(sqlx::Error::PoolTimedOut)))
 }
 
-/// Runs `stores add`, which adds a store and, if requested, creates its tables first.
+/// Runs `stores add`, which adds a store. With `--migrate`, first creates its tables.
 pub(super) async fn add(
     settings: &Settings,
     (name, database, schema): (&str, &str, &str),
@@ -129,7 +129,7 @@ pub(super) async fn add(
     if is_made {
         opened.stores.migrate().await?;
     }
-    // The store is checked before it is added, because tenants are placed into it from then on.
+    // The store is checked before it is added, because a listed store takes tenants immediately.
     let member = Member::new(name, pool, store)?;
     if is_made {
         migrate_store(&member).await?;
@@ -143,7 +143,7 @@ pub(super) async fn add(
     print::lines(&format!("the store `{name}` takes new tenants; `stores run` workers serve it within seconds"))
 }
 
-/// Checks that workers can serve the store, and that producers can enqueue jobs of its tenants.
+/// Checks that workers can serve the store, and that producers can enqueue jobs for its tenants.
 async fn check_usable(member: &Member, homes: Store) -> Result<(), Problem> {
     let mut connection = member.pool().acquire().await?;
     migrate::verify(&mut connection, member.store()).await.map_err(|error| match error {
@@ -179,8 +179,8 @@ pub(super) async fn close(settings: &Settings, name: &str, as_json: bool) -> Res
     print::lines(&format!("the store `{name}` takes no new tenants; {stay}"))
 }
 
-/// Runs `stores remove`, which removes a store without tenants from the list. Asks for confirmation if jobs are left, because workers no
-/// longer run them.
+/// Runs `stores remove`, which removes a store without tenants from the list. Asks for confirmation if unfinished jobs remain, because
+/// workers no longer run these jobs.
 pub(super) async fn remove(settings: &Settings, name: &str, is_meant: bool, as_json: bool) -> Result<(), Problem> {
     let opened = StoreSession::for_writing(settings, StoreScope::Stores(&[name])).await?;
     let tenants = opened.record(name)?.tenants;
@@ -216,7 +216,7 @@ pub(super) async fn remove(settings: &Settings, name: &str, is_meant: bool, as_j
     print::lines(&format!("the store `{name}` is removed from the list; its tables stay"))
 }
 
-/// Returns the number of unfinished jobs in a store, and whether there may be more.
+/// Returns the number of unfinished jobs in a store, and whether the number is a lower bound.
 async fn count_left(opened: &StoreSession, name: &str) -> Result<(i64, bool), Problem> {
     let member = opened.store(name).await?;
     let busiest = with_timeout(operate::busiest(member.pool(), member.store(), 1)).await?;

@@ -1,4 +1,4 @@
-//! Opens the home database, and the databases of the stores that a command needs. An unavailable database does not affect the other ones.
+//! Opens the home database and the databases of the stores that a command needs. An unavailable database does not affect the others.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -27,7 +27,7 @@ use crate::{
 /// Timeout of a query to a database or a store.
 pub(super) const QUERY_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Timeout for closing connections gracefully. With an unresponsive database the close would hang.
+/// Timeout for closing connections gracefully. Without the timeout, an unresponsive database would block the exit.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Stores and databases that a command needs.
@@ -35,15 +35,15 @@ const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 pub(super) enum StoreScope<'a> {
     /// Only the home database.
     Home,
-    /// The databases of all stores.
+    /// Databases of all stores.
     All,
-    /// The databases of the stores with these names.
+    /// Databases of the stores with these names.
     Stores(&'a [&'a str]),
-    /// The database with this name.
+    /// Database with this name.
     Database(&'a str),
 }
 
-/// Databases and stores that a command has opened, and those that it could not reach.
+/// Databases and stores that a command has opened, and the stores and databases that could not be reached.
 pub(super) struct StoreSession {
     pub(super) stores: Stores,
     pub(super) records: Vec<StoreRecord>,
@@ -95,7 +95,7 @@ impl StoreSession {
         self.load_roster(settings).await
     }
 
-    /// Creates the session before the list of stores is read.
+    /// Creates a session without the store records, for use before the placement tables exist.
     pub(super) fn without_records(settings: &Settings, home: Database) -> Result<Self, Problem> {
         let mut stores = Stores::new(home.pool(), settings.stores.homes()?);
         for name in settings.stores.databases()?.home {
@@ -104,7 +104,7 @@ impl StoreSession {
         Ok(Self { stores, records: Vec::new(), failed: Vec::new(), home, others: BTreeMap::new(), lost: BTreeMap::new() })
     }
 
-    /// Connects concurrently to the databases selected by `is_wanted`.
+    /// Connects concurrently to the databases for which `is_required` returns `true`.
     pub(super) async fn connect_databases(&mut self, settings: &Settings, is_required: impl Fn(&str) -> bool) -> Result<(), Problem> {
         let mut connecting = JoinSet::new();
         for (name, url) in settings.stores.databases()?.others.into_iter().filter(|(name, _)| is_required(name)) {
@@ -128,7 +128,7 @@ impl StoreSession {
     pub(super) async fn load_roster(&mut self, settings: &Settings) -> Result<(), Problem> {
         query_home(settings, async {
             match self.stores.refresh().await {
-                // An invalid store name was inserted by other means. The check below reports the name.
+                // A store with an invalid name was inserted without this command. The loop below reports the name.
                 Ok(_) | Err(Error::InvalidName { .. }) => Ok(()),
                 Err(error) => Err(error),
             }
@@ -186,7 +186,7 @@ impl StoreSession {
         self.records.iter().find(|record| record.name == name).ok_or_else(|| no_store(name))
     }
 
-    /// Runs a query against the store of a job.
+    /// Runs a query against a job's store.
     pub(super) async fn query_store<T>(&self, job: &StoreJob, ask: impl AsyncFnOnce(Member) -> Result<T, Error>) -> Result<T, Problem> {
         let member = self.member(job.store())?;
         let query = async {
@@ -199,8 +199,8 @@ impl StoreSession {
         })
     }
 
-    /// Queries all stores concurrently, and returns the responses in the order of the stores' names. A store that does not respond in time
-    /// is added to `failed`, unless `is_patient` is set. An invalid query fails in all stores and is returned as an error.
+    /// Queries all stores concurrently, and returns the responses ordered by store name. Adds a store that fails or times out to
+    /// `failed`. With `is_patient`, the queries have no timeout. An invalid query fails in all stores and is returned as an error.
     pub(super) async fn query_all<T, F>(&mut self, is_patient: bool, ask: impl Fn(Member) -> F) -> Result<Vec<(Member, T)>, Problem>
     where
         T: Send + 'static,
@@ -232,12 +232,12 @@ impl StoreSession {
     }
 }
 
-/// Returns a timeout as an error. Only for futures that can be dropped at any time without side effects.
+/// Awaits `query`, and returns an error after a timeout. Dropping the query at any time must have no side effects.
 pub(super) async fn with_timeout<T>(query: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
     timeout(QUERY_TIMEOUT, query).await.unwrap_or_else(|_| Err(Error::Database(sqlx::Error::PoolTimedOut)))
 }
 
-/// Runs a query against the home database with a timeout, and adds an explanation to its errors.
+/// Runs a query against the home database with a timeout. Adds an explanation to a timeout and to an error about missing tables.
 pub(super) async fn query_home<T>(settings: &Settings, query: impl Future<Output = Result<T, Error>>) -> Result<T, Problem> {
     let homes = settings.stores.homes()?;
     with_timeout(query).await.map_err(|error| match &error {

@@ -43,7 +43,7 @@ pub(super) async fn list(settings: &Settings, as_json: bool) -> Result<(), Probl
 #[derive(Serialize)]
 struct CountsDocument<'a> {
     stores: Vec<CountsOfStore<'a>>,
-    /// Totals over the stores that have responded. The totals are lower bounds if some stores have not responded.
+    /// Totals over the stores that have responded. The totals are lower bounds if a store has not responded.
     totals: Vec<StateCount>,
     failed: &'a [FailedStore],
 }

@@ -1,4 +1,4 @@
-//! `stores run`: runs one worker process for all stores, which also maintains them, until the process receives a signal.
+//! `stores run`: runs one worker process for all stores until the process receives a signal. The process also maintains the stores.
 
 use std::{collections::BTreeMap, future::pending, sync::Arc, time::Duration};
 
@@ -40,7 +40,7 @@ pub(super) async fn run(settings: &Settings, prepare: impl AsyncFnOnce(Worker) -
     opened.connect_databases(settings, |_| true).await?;
     let is_migrated = settings.worker.migrate() || opened.home.is_embedded();
     if is_migrated {
-        // Errors are ignored, because they are logged with their database. If the home database has no tables, reading them below fails.
+        // A failure is already logged with the name of its database. If the placement tables do not exist, reading them below fails.
         let _ = opened.stores.migrate().await;
     }
     opened.records = records(settings, &opened.stores).await?;
@@ -82,14 +82,14 @@ pub(super) async fn run(settings: &Settings, prepare: impl AsyncFnOnce(Worker) -
     let finding = reconnect_lost((settings, is_migrated), opened.stores.clone(), std::mem::take(&mut opened.lost));
     tokio::select! {
         ran = worker.run(stop) => ran?,
-        // The first two futures never complete.
+        // `tending` and `finding` never complete.
         _ = async { tokio::join!(tending, finding, checking) } => {}
     }
     opened.close().await;
     Ok(())
 }
 
-/// Migrates all stores. A store that fails is logged and gets no worker; the other stores get one.
+/// Migrates all stores. A failure is logged, and the failed store gets no worker.
 async fn migrate_all(stores: &Stores) {
     for member in stores.roster().all().iter() {
         match migrate_store(member).await {
@@ -100,7 +100,7 @@ async fn migrate_all(stores: &Stores) {
     }
 }
 
-/// Retries the databases that could not be reached at startup, and adds them once they can be reached.
+/// Reconnects to the databases that were unavailable at startup, and adds each database once it is available.
 async fn reconnect_lost((settings, is_migrated): (&Settings, bool), stores: Stores, mut lost: BTreeMap<String, String>) {
     for (database, error) in &lost {
         tracing::warn!(database, error, "database unavailable: its stores wait, others continue; retrying");
@@ -118,7 +118,7 @@ async fn reconnect_lost((settings, is_migrated): (&Settings, bool), stores: Stor
                 lost.remove(&name);
                 found.push(database);
                 if is_migrated {
-                    // Errors are ignored, because they are logged, and the migration is retried with the stores.
+                    // The error is already logged.
                     let _ = stores.migrate().await;
                     let _ = stores.refresh().await;
                     migrate_all(&stores).await;

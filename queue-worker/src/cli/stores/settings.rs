@@ -1,7 +1,6 @@
-//! Settings of many stores, from options, environment and file: the home schema and the databases.
+//! Settings for many stores (home schema and databases), read from options, environment and file.
 //!
-//! URLs may contain passwords, so no URL is shown, not even in errors. clap shows values that it cannot parse, so URLs are not parsed by
-//! clap.
+//! URLs may contain passwords, so errors must not show URLs. clap would show a value that it fails to parse, so clap does not parse URLs.
 
 use std::{collections::BTreeMap, num::NonZeroU32};
 
@@ -17,11 +16,11 @@ const STORES_HEADING: &str = "Stores";
 #[derive(clap::Args, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(in crate::cli) struct StoresSettings {
-    /// Schema of the placement tables, which list stores and tenants; default homes
+    /// Schema of the placement tables, which list stores and tenants (default: `homes`)
     #[arg(long, global = true, env = "QUEUE_HOMES", value_name = "SCHEMA", help_heading = STORES_HEADING)]
     homes: Option<String>,
-    /// Database with stores, as `eu=postgres://app@db.eu/app`, under the name that all programs use for it; may be repeated, separated by
-    /// spaces in the variable. Without a URL it names the main database, which is otherwise called `main`
+    /// Name and URL of a database with stores, such as `eu=postgres://app@db.eu/app`; all programs must use the same names; may be
+    /// repeated (in the variable, separated by spaces). A name without a URL names the home database (default: `main`)
     #[arg(long = "database", global = true, env = "QUEUE_DATABASES", hide_env_values = true, value_name = "NAME[=URL]", help_heading = STORES_HEADING)]
     #[serde(deserialize_with = "parse_table")]
     databases: Option<Vec<String>>,
@@ -34,16 +33,16 @@ pub(in crate::cli) struct StoresSettings {
 #[derive(clap::Args, Clone, Default, Deserialize)]
 #[serde(default)]
 pub(in crate::cli) struct StoresWorkerSettings {
-    /// Maximum number of running handlers over all stores, in addition to the limits per queue. Default 100
+    /// Maximum number of running handlers over all stores, in addition to the limits per queue (default: 100)
     #[arg(long, env = "QUEUE_SLOTS", value_name = "N", value_parser = whole_in::<NonZeroU32>(1..=100_000))]
     pub(super) slots: Option<NonZeroU32>,
-    /// How long a store keeps its worker after its last job. Default 5s
+    /// Duration for which a store keeps its worker after its last job (default: 5s)
     #[arg(long, env = "QUEUE_LINGER", value_name = "DURATION", allow_hyphen_values = true)]
     pub(super) linger: Option<Span>,
-    /// Maintenance interval of idle stores. Default 1h
+    /// Maintenance interval of idle stores (default: 1h)
     #[arg(long, env = "QUEUE_UPKEEP", value_name = "DURATION", allow_hyphen_values = true)]
     pub(super) upkeep: Option<Span>,
-    /// Interval for reloading the list of stores and advancing moves of tenants. Default 5s
+    /// Interval for reloading the list of stores and advancing tenant moves (default: 5s)
     #[arg(long, env = "QUEUE_TEND", value_name = "DURATION", allow_hyphen_values = true)]
     pub(super) tend: Option<Span>,
 }
@@ -112,8 +111,8 @@ impl StoresSettings {
     }
 }
 
-/// Parses the table `[stores.databases]` of the settings file, which contains names and URLs. Errors do not contain values, which may be
-/// URLs.
+/// Parses the table `[stores.databases]` of the settings file, which contains names and URLs. Errors do not contain values, because a
+/// value may be a URL.
 fn parse_table<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Vec<String>>, D::Error> {
     let wrong = || D::Error::custom("expected a table of names and URLs, as `eu = 'postgres://..'` below `[stores.databases]`");
     let toml::Value::Table(table) = toml::Value::deserialize(deserializer)? else { return Err(wrong()) };

@@ -28,7 +28,7 @@ use crate::{
 /// Poll interval while waiting for a move.
 const POLL_INTERVAL: Duration = Duration::from_millis(500);
 
-/// Runs `stores where`, which shows the placement recorded in the home database. Places no tenant.
+/// Runs `stores where`, which shows the placement recorded in the home database. Does not place the tenant.
 pub(super) async fn find(settings: &Settings, key: &str, as_json: bool) -> Result<(), Problem> {
     let opened = StoreSession::for_reading(settings, StoreScope::Home).await?;
     let place = query_home(settings, opened.stores.look_up(key)).await?.ok_or_else(|| not_placed(key))?;
@@ -49,7 +49,7 @@ fn not_placed(key: &str) -> Problem {
     Problem::refused(format!("the tenant `{key}` is in no store; `queue-worker stores place` places it, and so does its first enqueue"))
 }
 
-/// Runs `stores place`, which places a new tenant.
+/// Runs `stores place`, which places a new tenant into a store.
 pub(super) async fn place(settings: &Settings, key: &str, store: &str, as_json: bool) -> Result<(), Problem> {
     let opened = StoreSession::for_writing(settings, StoreScope::Home).await?;
     let record = opened.record(store)?;
@@ -91,7 +91,7 @@ pub(super) async fn moves(settings: &Settings, as_json: bool) -> Result<(), Prob
     print::lines(&print::table(["tenant", "from", "to", "since", "waits because"], rows))
 }
 
-/// Runs `stores move`, which starts or continues a move and, with `--wait`, waits until the move is finished.
+/// Runs `stores move`, which starts or continues a move. With `--wait`, waits until the move is finished.
 pub(super) async fn move_tenant(settings: &Settings, (key, to): (&str, &str), is_awaited: bool, as_json: bool) -> Result<(), Problem> {
     // A signal ends the wait but not the move.
     let stop = shutdown_signal();
@@ -117,7 +117,7 @@ pub(super) async fn move_tenant(settings: &Settings, (key, to): (&str, &str), is
             return Err(Problem::refused(format!("the store `{to}` is closed; `queue-worker stores add` opens it again")));
         }
         None => {
-            // Both stores must be available, because the old store finishes its jobs and the new store takes over.
+            // Both stores must be available: the old store finishes its jobs, and the new store takes over.
             opened.store(to).await?;
             opened.store(&place.store).await?;
             opened.stores.move_tenant(key, to).await?;

@@ -32,7 +32,7 @@ pub(super) fn draw(frame: &mut Frame<'_>, view: &mut View, state: &TopState) {
             Panel::Workers => workers(seen),
             Panel::Running => running(seen),
         };
-        // The title and the header take one line each.
+        // The panel's title and header take one line each.
         let fit = usize::from(area.height.saturating_sub(2));
         let from = view.first(part, rows.len(), fit);
         let shown = rows.len().min(from + fit);
@@ -56,7 +56,7 @@ fn format_refusals(seen: &StoreSnapshot, part: Panel) -> String {
     refusals.collect()
 }
 
-/// Returns the areas of the visible panels. All panels are stacked, or only the selected one is shown if there is not enough space.
+/// Returns the areas of the visible panels. Stacks all panels if there is enough space. Otherwise only the selected panel is visible.
 fn panel_areas(chosen: Panel, area: Rect) -> Vec<(Panel, Rect)> {
     const EACH: u16 = 5;
     if area.height < EACH * 3 {
@@ -188,7 +188,7 @@ mod tests {
         TopState { schema: "queue", seen: Some(seen), away: None }
     }
 
-    /// Renders the state, and returns the lines of the screen.
+    /// Renders the state and returns the lines of the screen.
     fn drawn(width: u16, height: u16, view: &mut View, state: &TopState) -> Vec<String> {
         let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
         terminal.draw(|frame| draw(frame, view, state)).unwrap();

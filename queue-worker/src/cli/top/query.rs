@@ -1,10 +1,11 @@
-//! Queries of `top`. Each query has its own transaction, interval and timeout, so that a failed or slow query does not delay the others.
+//! Queries of the `top` command. Each query has its own transaction, timeout and schedule. A failed query does not stop the other
+//! queries, and a slow query runs less often.
 
 use std::time::{Duration, Instant};
 
 use queue_core::{
     Error, JobRef, JobState, Store,
-    operate::{self, Filter, JobRecord, Past},
+    operate::{self, Filter, HistoryRange, JobRecord},
 };
 use sqlx::{ConnectOptions as _, Connection as _, PgConnection, PgPool, postgres::PgConnectOptions};
 use tokio::{sync::watch, time::timeout};
@@ -12,19 +13,20 @@ use tokio::{sync::watch, time::timeout};
 use super::state::{Panel, QueryResult, RefusedQuery, StoreSnapshot, TopState};
 use crate::{escape, program::commands};
 
-/// Interval between the starts of two runs of a query. After a slow run, the query rests for [`REST_FACTOR`] times its duration.
+/// Minimum interval between the starts of two runs of the same query. After a slow run, the pause before the next run is [`REST_FACTOR`]
+/// times the run's duration.
 const INTERVAL: Duration = Duration::from_secs(1);
 const REST_FACTOR: u32 = 4;
 
-/// Timeout of a query, after which the connection is dropped. The server already cancels statements after two seconds.
+/// Client-side timeout of a query. After a timeout, the connection is dropped. The server cancels each statement after two seconds.
 const QUERY_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Statements that begin a read-only transaction with timeouts, in one round trip. The settings end with the transaction, so that they work
-/// behind a pooler.
+/// Statements that begin a read-only transaction with timeouts, sent in one round trip. The timeouts end with the transaction, so they
+/// also work behind a connection pooler.
 const BEGIN: &str = "begin isolation level read committed, read only; set local statement_timeout = '2s'; set local lock_timeout = '500ms'; \
                      set local idle_in_transaction_session_timeout = '10s'";
 
-/// Maximum number of queues and types shown.
+/// Maximum number of queue and type pairs whose jobs are counted. Also the maximum number of queues whose oldest job is loaded.
 const MAX_QUEUES: u16 = 50;
 const MAX_RUNNING: u32 = 20;
 
@@ -48,7 +50,7 @@ impl TopQuery {
         }
     }
 
-    /// Returns the name of the data that the query loads.
+    /// Returns a label for the queried data. The label is shown next to the error if the query fails.
     fn what(self) -> &'static str {
         match self {
             Self::Counts => "counts",
@@ -59,14 +61,14 @@ impl TopQuery {
         }
     }
 
-    /// Runs the query. Each statement is bounded, like those of `stats` and `history`.
+    /// Runs the query. Each statement reads a bounded number of rows.
     async fn query(self, on: &mut PgConnection, store: Store) -> Result<QueryResult, Error> {
-        let past = Past { last: Duration::from_mins(1), ..Past::default() };
+        let past = HistoryRange { last: Duration::from_mins(1), ..HistoryRange::default() };
         Ok(match self {
             Self::Counts => QueryResult::Counts(operate::busiest(on, store, MAX_QUEUES).await?),
             Self::Oldest => QueryResult::Oldest(operate::oldest_of(on, store, MAX_QUEUES).await?),
             Self::Minute => {
-                let apart = operate::history(&mut *on, store, &Past { apart: true, ..past.clone() }).await?;
+                let apart = operate::history(&mut *on, store, &HistoryRange { apart: true, ..past.clone() }).await?;
                 QueryResult::Minute { apart, together: operate::history(on, store, &past).await? }
             }
             Self::Workers => QueryResult::Workers(operate::workers(on, store).await?),
@@ -81,7 +83,7 @@ async fn running(on: &mut PgConnection, store: Store) -> Result<Vec<JobRecord>, 
     for job in &mut running {
         match JobRef::from_id(job.id).in_store(store).find_without_payload(&mut *on).await {
             Ok(found) => job.progress = found.progress,
-            // The job has finished and was not kept.
+            // The job has finished since it was listed, and its record was not kept.
             Err(Error::NotFound { .. }) => {}
             Err(error) => return Err(error),
         }
@@ -89,7 +91,7 @@ async fn running(on: &mut PgConnection, store: Store) -> Result<Vec<JobRecord>, 
     Ok(running)
 }
 
-/// Query with its schedule and its last result.
+/// Query with its schedule and last result.
 struct ScheduledQuery {
     question: TopQuery,
     due: Instant,
@@ -101,10 +103,10 @@ struct ScheduledQuery {
 pub(super) async fn poll_store(pool: PgPool, store: Store, sender: watch::Sender<TopState>) {
     let mut all = TopQuery::ALL.map(|question| ScheduledQuery { question, due: Instant::now(), answer: None, refused: None });
     let mut connection: Option<PgConnection> = None;
-    // In the first round, each result is shown immediately. Later rounds update the screen once.
+    // In the first round, each result is shown immediately. Later rounds update the screen once per round.
     let mut is_first = true;
     loop {
-        // The options are read again, because the pool may use another host by now.
+        // The options are read in each round, because the pool may have switched to another host.
         let options = (*pool.connect_options()).clone().application_name("queue-worker top").disable_statement_logging();
         let mut away = None;
         for at in 0..all.len() {
@@ -130,7 +132,7 @@ pub(super) async fn poll_store(pool: PgPool, store: Store, sender: watch::Sender
     }
 }
 
-/// Returns the combined results of the queries, if there are any.
+/// Combines the query results. Returns `None` before the first result or error.
 fn snapshot(all: &[ScheduledQuery]) -> Option<StoreSnapshot> {
     let at = all.iter().filter_map(|query| query.answer.as_ref().map(|(at, _)| *at)).max();
     let refused = all.iter().filter_map(|query| {
@@ -145,8 +147,8 @@ fn snapshot(all: &[ScheduledQuery]) -> Option<StoreSnapshot> {
 }
 
 impl ScheduledQuery {
-    /// Runs the query and schedules its next run. An error reported by the server becomes the query's result. Returns an error if the
-    /// database is unavailable.
+    /// Runs the query and schedules its next run. A rejected statement or a timeout is stored as the query's error. Returns an error if
+    /// the database is unavailable.
     async fn run(&mut self, connection: &mut Option<PgConnection>, options: &PgConnectOptions, store: Store) -> Result<(), String> {
         let began = Instant::now();
         let mut on = match connection.take() {

@@ -1,4 +1,4 @@
-//! State of `top`: the last result of each query, with its time and error.
+//! State of the `top` command: the last result of each query, the time of this result, and the error of the last run.
 
 use std::{
     collections::BTreeMap,
@@ -7,10 +7,10 @@ use std::{
 
 use queue_core::{
     JobState,
-    operate::{Busiest, Figures, Histogram, JobRecord, Oldest, WorkerRecord},
+    operate::{AttemptStatistics, Busiest, Histogram, JobRecord, Oldest, WorkerRecord},
 };
 
-/// Panel of the screen, which shows one table.
+/// Screen panel that shows one table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Panel {
     Queues,
@@ -22,45 +22,45 @@ impl Panel {
     pub(super) const ALL: [Self; 3] = [Self::Queues, Self::Workers, Self::Running];
 }
 
-/// State that is drawn on the screen.
+/// Content of the `top` screen.
 #[derive(Clone, Default)]
 pub(super) struct TopState {
     pub(super) schema: &'static str,
-    /// Latest results, or `None` before the first ones.
+    /// Latest results, or `None` before the first results.
     pub(super) seen: Option<StoreSnapshot>,
-    /// Reason why there are no newer results, if the database is unavailable.
+    /// Reason why the database is unavailable, or `None` if the database is available.
     pub(super) away: Option<String>,
 }
 
-/// Combined results of the queries. A failed query keeps its previous result.
+/// Combined query results. After a failed run, a query's previous result stays.
 #[derive(Clone)]
 pub(super) struct StoreSnapshot {
     pub(super) at: Instant,
     pub(super) queues: Vec<QueueMetrics>,
-    /// Number of queues and types that are not listed.
+    /// Number of queue and type pairs that are missing from `queues`.
     pub(super) more: i64,
-    /// Whether the job counts have been loaded.
+    /// Whether the job counts have been loaded at least once.
     pub(super) is_counted: bool,
     pub(super) workers: Option<Vec<WorkerRecord>>,
     pub(super) running: Option<Vec<JobRecord>>,
-    /// Metrics of all queues together in the last minute.
-    pub(super) minute: Option<Figures>,
-    /// Queries that failed on their last run.
+    /// Metrics of the last minute, summed over all queues.
+    pub(super) minute: Option<AttemptStatistics>,
+    /// Queries whose last run failed.
     pub(super) refused: Vec<RefusedQuery>,
 }
 
-/// Query that failed, with its error.
+/// Query whose last run failed, with the error.
 #[derive(Clone)]
 pub(super) struct RefusedQuery {
     pub(super) part: Panel,
     pub(super) what: &'static str,
-    /// Error text, in which control characters are escaped.
+    /// Error text with escaped control characters.
     pub(super) why: String,
-    /// Time of the query's last result.
+    /// Time of the query's last successful run.
     pub(super) since: Option<Instant>,
 }
 
-/// Current job counts of a queue, and its metrics of the last minute.
+/// Current job counts of a queue and its metrics of the last minute.
 #[derive(Clone, Debug, Default)]
 pub(super) struct QueueMetrics {
     pub(super) name: String,
@@ -68,7 +68,7 @@ pub(super) struct QueueMetrics {
     pub(super) later: i64,
     pub(super) running: i64,
     pub(super) dead: i64,
-    /// Whether there may be more jobs than counted.
+    /// Whether `ready` is a lower bound.
     pub(super) partial: bool,
     pub(super) oldest: Option<Duration>,
     pub(super) completed: u64,
@@ -77,17 +77,17 @@ pub(super) struct QueueMetrics {
     pub(super) start: Histogram,
 }
 
-/// Rows that a query of `top` has loaded.
+/// Rows loaded by a query.
 pub(super) enum QueryResult {
     Counts(Busiest),
     Oldest(Vec<Oldest>),
-    Minute { apart: Vec<Figures>, together: Vec<Figures> },
+    Minute { apart: Vec<AttemptStatistics>, together: Vec<AttemptStatistics> },
     Workers(Vec<WorkerRecord>),
     Running(Vec<JobRecord>),
 }
 
 impl StoreSnapshot {
-    /// Combines the results of the queries into one snapshot.
+    /// Combines query results into one snapshot.
     pub(super) fn of<'a>(at: Instant, answers: impl Iterator<Item = &'a QueryResult>, refused: Vec<RefusedQuery>) -> Self {
         let (queues, more, is_counted) = (Vec::new(), 0, false);
         let mut seen = Self { at, queues, more, is_counted, workers: None, running: None, minute: None, refused };
@@ -134,7 +134,7 @@ fn count(queues: &mut BTreeMap<String, QueueMetrics>, busiest: &Busiest) {
     }
 }
 
-fn add(queues: &mut BTreeMap<String, QueueMetrics>, figures: &Figures) {
+fn add(queues: &mut BTreeMap<String, QueueMetrics>, figures: &AttemptStatistics) {
     let Some(name) = &figures.queue else { return };
     let queue = queues.entry(name.clone()).or_default();
     queue.completed += figures.completed;

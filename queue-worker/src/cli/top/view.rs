@@ -1,4 +1,4 @@
-//! View of `top`: the selected panel, scroll positions and sort order.
+//! View settings of the `top` command: selected panel, scroll positions and sort order.
 
 use std::cmp::Reverse;
 
@@ -32,7 +32,7 @@ pub(super) struct View {
     pub(super) schema: &'static str,
     pub(super) part: Panel,
     pub(super) order: QueueOrder,
-    /// First visible row of each panel.
+    /// Index of the first visible row of each panel.
     from: [usize; Panel::ALL.len()],
 }
 
@@ -56,7 +56,7 @@ impl View {
         *from = from.saturating_add_signed(rows);
     }
 
-    /// Returns the first row to show of a panel that has `rows` rows, of which `fit` fit on the screen.
+    /// Returns the index of the first visible row of a panel with `rows` rows. The screen shows at most `fit` rows of the panel.
     pub(super) fn first(&mut self, part: Panel, rows: usize, fit: usize) -> usize {
         let from = &mut self.from[part as usize];
         *from = (*from).min(rows.saturating_sub(fit));

@@ -1,4 +1,4 @@
-//! Routes of the audit log.
+//! Route that lists the audit log.
 
 use axum::{Json, extract::State};
 use queue_core::operate::{self, AuditRecord};
@@ -17,12 +17,12 @@ use crate::dashboard::{
 #[serde(default)]
 #[derive(Default)]
 pub(in crate::dashboard) struct AuditQuery {
-    /// Id below which entries are listed, which is the last id of the previous page.
+    /// Exclusive upper bound of the listed entry ids, usually the last id of the previous page. Default: no bound.
     #[param(nullable = false)]
     pub(in crate::dashboard) before: Option<i64>,
 }
 
-/// Lists the audit log, 100 entries at a time, newest first.
+/// Lists up to 100 entries of the audit log, newest first.
 #[utoipa::path(
     get,
     path = "/api/v1/audit",

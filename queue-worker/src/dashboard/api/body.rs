@@ -1,4 +1,5 @@
-//! Extractors for query parameters, JSON bodies and the acting operator. Rejected requests get the same error responses as failed ones.
+//! Extractors for query parameters, JSON bodies and the operator's name. Invalid input is rejected with an error response in the same
+//! format as the errors of the routes.
 
 use axum::{
     Json,
@@ -23,7 +24,8 @@ impl<T: DeserializeOwned> FromRequestParts<AppState> for QueryParams<T> {
     }
 }
 
-/// Name of the operator for the audit log. Taken from the [`Actor`] that a middleware has set, or else a fixed name.
+/// Name of the operator, as recorded in the audit log. The name comes from the [`Actor`] set by a middleware. Without an [`Actor`], a
+/// fixed name is used.
 pub(in crate::dashboard) struct Operator(String);
 
 impl FromRequestParts<AppState> for Operator {
@@ -36,16 +38,16 @@ impl FromRequestParts<AppState> for Operator {
 }
 
 impl Operator {
-    /// Creates the audit log entry of an operation.
+    /// Creates the audit log entry for an operation by this operator.
     pub(super) fn audit_entry(&self, act: &str, what: impl Into<String>) -> Note {
         Note { actor: self.0.clone(), act: act.to_owned(), what: what.into() }
     }
 }
 
-/// Response to an operation, which describes what was done.
+/// Response to an operation.
 #[derive(Serialize, ToSchema)]
 pub(super) struct OperationResponse {
-    /// One sentence that describes what was done.
+    /// One sentence that describes the effect of the operation.
     pub(super) text: String,
 }
 
@@ -63,7 +65,7 @@ impl<T: DeserializeOwned> FromRequest<AppState> for JsonBody<T> {
 
     async fn from_request(request: Request, app: &AppState) -> Result<Self, Problem> {
         let Json(body) = Json::<Value>::from_request(request, app).await?;
-        // Other values are rejected explicitly, because Serde would accept an array of the fields in their order.
+        // Serde would also accept an array of the field values in declaration order.
         if !body.is_object() {
             return Err(Problem::bad_request("the body must be a JSON object"));
         }

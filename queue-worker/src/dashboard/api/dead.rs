@@ -1,4 +1,4 @@
-//! Routes of dead letters, grouped by error.
+//! Route that lists dead letters grouped by error.
 
 use axum::{Json, extract::State};
 use queue_core::operate::{self, DeadGroups};

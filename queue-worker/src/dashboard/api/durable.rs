@@ -3,7 +3,7 @@
 use axum::{Json, extract::State};
 use queue_core::{
     JobId, JobRef,
-    operate::{self, JobChild, JobGather, JobRecord, JobSignal, JobStep, Signalled},
+    operate::{self, JobChild, JobGather, JobRecord, JobSignal, JobStep, SignalOutcome},
 };
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, value::RawValue};
@@ -22,14 +22,14 @@ use crate::{
     program,
 };
 
-/// Loads a job in a new read-only transaction, and returns both.
+/// Loads a job without its payload in a new read-only transaction. Returns the transaction and the job.
 async fn open_job(app: &AppState, id: &str) -> HandlerResult<(DbSession, JobRecord)> {
     let (id, mut session) = (job_id(id)?, app.begin_read().await?);
     let job = JobRef::from_id(id).in_store(app.store).find_without_payload(&mut *session).await?;
     Ok((session, job))
 }
 
-/// Lists the first thousand completed steps of a durable job, without results. The list is empty if the job is not durable.
+/// Lists the first thousand completed steps of a durable job, without their results. The list is empty if the job is not durable.
 #[utoipa::path(
     get,
     path = "/api/v1/jobs/{id}/steps",
@@ -44,9 +44,9 @@ pub(super) async fn steps(State(app): State<AppState>, Path(id): Path<String>) -
 /// Parent and children of a job.
 #[derive(Serialize, ToSchema)]
 pub(super) struct JobRelations {
-    /// Job that spawned this job, if it is a child.
+    /// Id of the job that spawned this job, if this job is a child.
     parent: Option<JobId>,
-    /// First thousand children, in the order in which they were spawned.
+    /// First thousand children, in spawn order.
     children: Vec<JobChild>,
 }
 
@@ -56,7 +56,7 @@ pub(in crate::dashboard) fn parent_of(job: &JobRecord) -> Option<JobId> {
     system.get("child_of")?.as_str()?.parse().ok()
 }
 
-/// Lists the children of a durable job, and the job's parent.
+/// Lists the children of a durable job and its parent, if any.
 #[utoipa::path(
     get,
     path = "/api/v1/jobs/{id}/children",
@@ -68,7 +68,8 @@ pub(super) async fn children(State(app): State<AppState>, Path(id): Path<String>
     Ok(Json(JobRelations { parent: parent_of(&job), children: operate::children(&mut *session, app.store, job.id).await? }))
 }
 
-/// Lists the first thousand maps of a durable job with the outcomes of their jobs, ordered by step name.
+/// Lists the first thousand map batches of a durable job, ordered by step name. A map batch is the set of jobs spawned by one map step.
+/// Each entry counts the batch's jobs by outcome.
 #[utoipa::path(
     get,
     path = "/api/v1/jobs/{id}/gathers",
@@ -96,19 +97,19 @@ pub(super) async fn signals(State(app): State<AppState>, Path(id): Path<String>)
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct SendSignalRequest {
-    /// Name of the signal for which the job is waiting, 1 to 200 bytes.
+    /// Name under which the job receives the signal, 1 to 200 bytes.
     name: String,
     /// Payload as a JSON value. Default: `null`.
     #[schema(nullable = false)]
     payload: Option<Value>,
-    /// Payload as a string that contains JSON, for clients that cannot represent every number exactly. Numbers that would lose precision
+    /// Payload as a JSON document in a string, for clients that cannot represent every number exactly. Numbers that would lose precision
     /// are rejected. Cannot be combined with `payload`.
     #[schema(nullable = false)]
     payload_json: Option<String>,
 }
 
 impl SendSignalRequest {
-    /// Returns the name, and the payload in the form in which it is stored.
+    /// Returns the signal's name and its payload as JSON text.
     fn into_parts(self) -> HandlerResult<(String, Box<RawValue>)> {
         let text = match (self.payload, self.payload_json) {
             (Some(_), Some(_)) => return Err(Problem::bad_request("give either `payload` or `payload_json`, not both")),
@@ -123,7 +124,7 @@ impl SendSignalRequest {
     }
 }
 
-/// Sends a signal to a durable job. Signals are received once each, in the order in which they were sent.
+/// Sends a signal to a durable job. The job receives each signal once, in sending order.
 #[utoipa::path(
     post,
     path = "/api/v1/jobs/{id}/signals",
@@ -141,15 +142,15 @@ pub(super) async fn signal(
     let mut session = app.begin_write().await?;
     let job = JobRef::from_id(id).in_store(app.store);
     match job.signal(&mut *session, &name, &payload).await? {
-        Signalled::Sent => {}
-        Signalled::Over => return Err(Problem::conflict(format!("job {id} has finished and receives no signals"))),
+        SignalOutcome::Sent => {}
+        SignalOutcome::Over => return Err(Problem::conflict(format!("job {id} has finished and receives no signals"))),
         _ => return Err(Problem::not_found(format!("there is no job {id}"))),
     }
-    // Dropping the session rolls back its transaction.
+    // If the job is not durable, dropping the session rolls back the signal.
     if program::ignores_signals(&job.find_without_payload(&mut *session).await?.job_type) {
         return Err(Problem::conflict(format!("job {id} is not durable and receives no signals")));
     }
-    operate::note_act(&mut *session, app.store, &operator.audit_entry("signalled", format!("job {id}: {name}")), 1).await?;
+    operate::record_operation(&mut *session, app.store, &operator.audit_entry("signalled", format!("job {id}: {name}")), 1).await?;
     session.commit().await?;
     Ok(OperationResponse::new(format!("sent {name} to job {id}")))
 }

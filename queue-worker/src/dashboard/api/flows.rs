@@ -14,14 +14,13 @@ use crate::dashboard::{
     problem::{ErrorResponse, HandlerResult, Problem},
 };
 
-/// Returns whether the job is a node of a flow, according to the job's stored attributes.
+/// Returns whether the job is a node of a flow, according to its `system` attributes.
 pub(in crate::dashboard) fn is_node(job: &JobRecord) -> bool {
     let system: Option<Value> = job.system.as_ref().and_then(|system| serde_json::from_str(system.get()).ok());
     system.is_some_and(|system| system.get("node_of").is_some())
 }
 
-/// Lists the first ten thousand nodes of a job's flow, in the order in which they were added. The list is empty if the job belongs to no
-/// flow.
+/// Lists the first ten thousand nodes of a job's flow, in the order they were added. The list is empty if the job is not part of a flow.
 #[utoipa::path(
     get,
     path = "/api/v1/jobs/{id}/flow",
@@ -33,7 +32,7 @@ pub(super) async fn flow(State(app): State<AppState>, Path(id): Path<String>) ->
     Ok(Json(operate::flow(&mut *session, app.store, id).await?))
 }
 
-/// Cancels all unfinished jobs of a job's flow.
+/// Cancels all unfinished jobs in a flow.
 #[utoipa::path(
     post,
     path = "/api/v1/jobs/{id}/flow/cancel",
@@ -50,7 +49,7 @@ pub(super) async fn cancel(
         return Err(Problem::not_found(format!("job {id} belongs to no flow")));
     }
     let count = operate::cancel_flow(&mut *session, app.store, id).await?;
-    operate::note_act(&mut *session, app.store, &operator.audit_entry("cancelled", format!("flow {id}")), count).await?;
+    operate::record_operation(&mut *session, app.store, &operator.audit_entry("cancelled", format!("flow {id}")), count).await?;
     session.commit().await?;
     Ok(OperationResponse::new(format!("cancelled {count} jobs of the flow")))
 }

@@ -1,7 +1,7 @@
-//! Routes of stored attempt outcomes over time.
+//! Route of the history, which counts attempt outcomes over time.
 
 use axum::{Json, extract::State};
-use queue_core::operate::{self, Figures, Past};
+use queue_core::operate::{self, AttemptStatistics, HistoryRange};
 use serde::Deserialize;
 use utoipa::IntoParams;
 
@@ -11,33 +11,37 @@ use crate::dashboard::{
     problem::{ErrorResponse, HandlerResult},
 };
 
-/// Query parameters that select a part of the history.
+/// Query parameters of the history: period, step length, queue and job type.
 #[derive(Clone, Default, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 #[serde(default)]
 pub(in crate::dashboard) struct HistoryQuery {
-    /// Length of the period up to now, such as `1h` or `7d`, at most 30 days. Default: one hour.
+    /// Length of the period, such as `1h` or `7d`. The period ends now. Maximum: 30 days. Default: one hour.
     #[param(nullable = false)]
     pub(in crate::dashboard) last: Option<String>,
-    /// Length of a step, such as `10m`. Default: a single step for the whole period.
+    /// Length of a time step, such as `10m`. Default: a single step for the whole period.
     #[param(nullable = false)]
     pub(in crate::dashboard) step: Option<String>,
-    /// Only attempts of jobs in this queue.
+    /// Queue whose attempts are counted. Default: all queues.
     #[param(nullable = false)]
     pub(in crate::dashboard) queue: Option<String>,
-    /// Only attempts of jobs of this type.
+    /// Job type whose attempts are counted. Default: all job types.
     #[param(rename = "type", nullable = false)]
     #[serde(rename = "type")]
     pub(in crate::dashboard) job_type: Option<String>,
-    /// Whether to report each queue and job type separately.
+    /// Whether to return separate statistics for each pair of queue and job type. Default: `false`.
     #[param(nullable = false)]
     pub(in crate::dashboard) apart: Option<bool>,
 }
 
 impl HistoryQuery {
-    fn past(&self) -> HandlerResult<Past> {
-        let mut past =
-            Past { queue: self.queue.clone(), job_type: self.job_type.clone(), apart: self.apart == Some(true), ..Past::default() };
+    fn past(&self) -> HandlerResult<HistoryRange> {
+        let mut past = HistoryRange {
+            queue: self.queue.clone(),
+            job_type: self.job_type.clone(),
+            apart: self.apart == Some(true),
+            ..HistoryRange::default()
+        };
         if let Some(last) = &self.last {
             past.last = parse_duration(last)?;
         }
@@ -46,22 +50,23 @@ impl HistoryQuery {
     }
 }
 
-/// Loads the statistics of the selected part of the history.
-pub(in crate::dashboard) async fn load_history(app: &App, query: &HistoryQuery) -> HandlerResult<Vec<Figures>> {
+/// Loads the attempt statistics selected by the query parameters.
+pub(in crate::dashboard) async fn load_history(app: &App, query: &HistoryQuery) -> HandlerResult<Vec<AttemptStatistics>> {
     let past = query.past()?;
     Ok(operate::history(&mut *app.begin_read().await?, app.store, &past).await?)
 }
 
-/// Returns attempt outcomes, run times and start latencies by step. With `apart`, they are also reported by queue and job type.
+/// Returns attempt outcomes, run times and start latencies for each time step. With `apart`, each pair of queue and job type has separate
+/// statistics.
 #[utoipa::path(
     get,
     path = "/api/v1/history",
     params(HistoryQuery),
-    responses((status = 200, body = Vec<Figures>), (status = "default", body = ErrorResponse))
+    responses((status = 200, body = Vec<AttemptStatistics>), (status = "default", body = ErrorResponse))
 )]
 pub(super) async fn history(
     State(app): State<AppState>,
     QueryParams(query): QueryParams<HistoryQuery>,
-) -> HandlerResult<Json<Vec<Figures>>> {
+) -> HandlerResult<Json<Vec<AttemptStatistics>>> {
     Ok(Json(load_history(&app, &query).await?))
 }

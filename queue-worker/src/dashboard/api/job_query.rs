@@ -1,4 +1,4 @@
-//! Job query parameters, which are parsed into a bounded filter. Performs no I/O.
+//! Query parameters that select jobs, and their conversion to a filter with bounded values. Performs no I/O.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use utoipa::{IntoParams, ToSchema};
 
 use crate::dashboard::problem::{HandlerResult, Problem};
 
-/// Query parameters that select jobs. Parameters that are left out match any job.
+/// Query parameters that select jobs. An omitted parameter does not restrict the selection.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, IntoParams, ToSchema)]
 #[serde(default, deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
@@ -26,41 +26,41 @@ pub(in crate::dashboard) struct JobQuery {
     #[serde(rename = "type", skip_serializing_if = "Option::is_none")]
     #[param(nullable = false)]
     pub(in crate::dashboard) job_type: Option<String>,
-    /// Metadata entry as `key=value`. The value is parsed as JSON, or taken as text if it is not valid JSON.
+    /// Metadata entry as `key=value`. A value that is not valid JSON is compared as a string.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[param(nullable = false)]
     pub(in crate::dashboard) meta: Option<String>,
-    /// Text in the error. Only dead letters match.
+    /// Text that the job's error contains. If set, only dead letters match.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[param(nullable = false)]
     pub(in crate::dashboard) error: Option<String>,
-    /// Maximum age, such as `30s`, `5m`, `12h` or `7d`. The age of a finished job counts from its finish, that of any other job from its
-    /// enqueue.
+    /// Maximum age of a job, such as `30s`, `5m`, `12h` or `7d`. The age of a finished job is the time since it finished. The age of an
+    /// unfinished job is the time since it was enqueued.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[param(nullable = false)]
     pub(in crate::dashboard) since: Option<String>,
-    /// Minimum age, in the same format as `since`.
+    /// Minimum age of a job, in the same format as `since`.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[param(nullable = false)]
     pub(in crate::dashboard) older_than: Option<String>,
-    /// Only jobs enqueued before this job id, which is the `next` of the previous page.
+    /// Exclusive upper bound of the listed job ids, usually `next` of the previous page. Default: no bound.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[param(nullable = false)]
     pub(in crate::dashboard) before: Option<String>,
-    /// Maximum number of jobs on a page, clamped to 1 to 200. Default: 50.
+    /// Maximum number of jobs on a page, from 1 to 200. Values outside this range are clamped. Default: 50.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[param(nullable = false)]
     pub(in crate::dashboard) limit: Option<String>,
 }
 
-/// Highest accepted page size in jobs.
+/// Maximum number of jobs on a page.
 pub(in crate::dashboard) const MAX_PAGE_JOBS: u32 = 200;
 
 /// Maximum length of a parameter value in bytes.
 const MAX_LENGTH: usize = 500;
 
 impl JobQuery {
-    /// Converts the parameters into a filter.
+    /// Converts the parameters into a filter. Returns an error if a parameter is invalid.
     pub(in crate::dashboard) fn filter(&self) -> HandlerResult<Filter> {
         let given = |text: &Option<String>| text.as_deref().map(str::trim).filter(|text| !text.is_empty()).map(str::to_owned);
         let texts = [&self.state, &self.queue, &self.job_type, &self.meta, &self.error, &self.since, &self.older_than, &self.before];
@@ -90,8 +90,9 @@ impl JobQuery {
         Ok(filter)
     }
 
-    /// Parses the search field. Returns `Err` with the id if the text is a job id. Words such as `queue:mail`, `type:send_email`,
-    /// `state:dead`, `since:1d`, `older:1h` and `tenant=acme` select by field. The remaining words are searched in errors.
+    /// Parses the text of the search field. Returns `Err` with the id if the text is a job id. Words such as `queue:mail`,
+    /// `type:send_email`, `state:dead`, `since:1d`, `older:1h` and `tenant=acme` filter by field. The remaining words are searched for in
+    /// errors.
     pub(in crate::dashboard) fn parse_search(text: &str) -> Result<Self, JobId> {
         let (mut query, mut words) = (Self::default(), Vec::new());
         if let Some(id) = text.trim().parse::<JobId>().ok().filter(|id| id.0 > 0) {
@@ -108,7 +109,8 @@ impl JobQuery {
                 _ => None,
             };
             match place {
-                // A repeated key or a key without a value is searched as text. Ignoring it would let the filter match more than was typed.
+                // A word whose key is repeated or has no value becomes part of the error text to search for. If such a word were ignored,
+                // the filter would match more jobs than intended.
                 Some((place @ None, value)) if !value.is_empty() => *place = Some(value),
                 _ => words.push(word),
             }
@@ -125,7 +127,7 @@ impl JobQuery {
     }
 }
 
-/// Parses a page size and clamps it to 1..=200. Returns 50 if `text` is not a number.
+/// Parses a page size and clamps it to 1 to 200. Returns 50 if `text` is not a number.
 fn parse_limit(text: &str) -> u32 {
     let number = text.parse::<f64>().unwrap_or(50.0);
     if number.is_nan() { 50 } else { number.clamp(1.0, f64::from(MAX_PAGE_JOBS)) as u32 }

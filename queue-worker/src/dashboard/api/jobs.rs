@@ -1,4 +1,4 @@
-//! Routes that list jobs, show one job, and apply operations to it.
+//! Routes that list jobs, show a job, or apply an operation to a job.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use axum::{Json, extract::State};
 use chrono::{DateTime, Utc};
 use queue_core::{
     JobId, JobRef, JobState,
-    operate::{self, Act, Acted, AttemptLog, InLine, JobRecord, Page, Patience, Why},
+    operate::{self, Act, AttemptLog, JobRecord, KeyQueueEntry, OperationOutcome, Page, Patience, Why},
 };
 use serde::{Deserialize, Serialize};
 use sqlx::PgConnection;
@@ -26,7 +26,7 @@ use crate::{
     program::name_commands,
 };
 
-/// Loads a page of jobs without payloads. The scan ends after `patience`, even if the page is not full.
+/// Loads a page of jobs without payloads. The scan ends at a time limit of `patience`, even if the page is not full.
 pub(in crate::dashboard) async fn list_page(
     connection: &mut PgConnection,
     app: &App,
@@ -36,7 +36,7 @@ pub(in crate::dashboard) async fn list_page(
     Ok(operate::list_patiently(connection, app.store, &query.filter()?, patience).await?)
 }
 
-/// Loads a job with its history. Redacted values are replaced.
+/// Loads a job with its history. Redacts or omits confidential values.
 pub(in crate::dashboard) async fn load_job(connection: &mut PgConnection, app: &App, id: JobId) -> HandlerResult<JobRecord> {
     let job = JobRef::from_id(id).in_store(app.store);
     if app.dashboard.options.hide_payloads {
@@ -47,8 +47,8 @@ pub(in crate::dashboard) async fn load_job(connection: &mut PgConnection, app: &
     Ok(found)
 }
 
-/// Lists jobs without payloads, newest first. The scan is bounded, so a page may contain fewer jobs than requested, or none, and still have
-/// a next page.
+/// Lists jobs without payloads, newest first. The duration of the scan is limited. A page may therefore contain fewer jobs than requested
+/// and still have a next page.
 #[utoipa::path(
     get,
     path = "/api/v1/jobs",
@@ -67,23 +67,24 @@ pub(super) struct KeyQuery {
     /// Queue of the ordering key. Default: `default`.
     #[param(nullable = false)]
     queue: Option<String>,
-    /// Ordering key, as given at enqueue. Without a key, the list is empty.
+    /// Ordering key, as set by the producer. Without a key, the list is empty.
     #[param(nullable = false)]
     key: Option<String>,
 }
 
-/// Lists the first 200 unfinished jobs of an ordering key in the key's order, without payloads, and whether there are more.
+/// Lists the first 200 unfinished jobs with an ordering key, in execution order and without payloads. Reports whether the key has more
+/// unfinished jobs.
 #[utoipa::path(
     get,
     path = "/api/v1/keys",
     params(KeyQuery),
-    responses((status = 200, body = InLine), (status = "default", body = ErrorResponse))
+    responses((status = 200, body = KeyQueueEntry), (status = "default", body = ErrorResponse))
 )]
 pub(super) async fn in_line(
     State(app): State<AppState>,
     QueryParams(KeyQuery { queue, key }): QueryParams<KeyQuery>,
-) -> HandlerResult<Json<InLine>> {
-    let Some(key) = key else { return Ok(Json(InLine::default())) };
+) -> HandlerResult<Json<KeyQueueEntry>> {
+    let Some(key) = key else { return Ok(Json(KeyQueueEntry::default())) };
     let queue = queue.unwrap_or_else(|| "default".to_owned());
     Ok(Json(operate::in_line(&mut *app.begin_read().await?, app.store, &queue, &key, MAX_PAGE_JOBS).await?))
 }
@@ -99,7 +100,7 @@ pub(super) async fn find(State(app): State<AppState>, Path(id): Path<String>) ->
     Ok(Json(load_job(&mut *app.begin_read().await?, &app, job_id(&id)?).await?))
 }
 
-/// Loads the logs of a job's attempts. Redacted logs are replaced.
+/// Loads the logs of a job's attempts. Redacts the logs of job types with confidential values.
 pub(in crate::dashboard) async fn load_logs(
     connection: &mut PgConnection,
     app: &App,
@@ -111,7 +112,7 @@ pub(in crate::dashboard) async fn load_logs(
     Ok(logs)
 }
 
-/// Lists the logs of a job's attempts in order. The list is empty if the job type keeps no logs.
+/// Lists the logs of a job's last twenty attempts, in attempt order. The list is empty if the job type keeps no logs.
 #[utoipa::path(
     get,
     path = "/api/v1/jobs/{id}/logs",
@@ -124,8 +125,8 @@ pub(super) async fn logs(State(app): State<AppState>, Path(id): Path<String>) ->
     Ok(Json(load_logs(&mut session, &app, id, &job.job_type).await?))
 }
 
-/// Explains why a job is not running, or how it ended. Returns the causes with their remedies, most likely first. An unknown job is also
-/// explained instead of rejected.
+/// Explains why a job is not running, or how it ended. Returns the causes with their remedies, most likely cause first. For an unknown
+/// job id, the response is an explanation instead of an error.
 #[utoipa::path(
     get,
     path = "/api/v1/jobs/{id}/why",
@@ -140,23 +141,23 @@ pub(super) async fn why(State(app): State<AppState>, Path(id): Path<String>) -> 
 #[derive(Clone, Copy, Debug, Deserialize, ToSchema)]
 #[serde(tag = "act", rename_all = "snake_case")]
 pub(in crate::dashboard) enum JobOperation {
-    /// Cancels the job. A waiting job will not run. The handler of a running job is asked to stop.
+    /// Cancels the job. A waiting job never runs. The handler of a running job receives a cancellation signal.
     Cancel,
-    /// Makes a finished job ready again, with its attempt count reset. A bulk operation requeues dead letters only. If another job has
-    /// taken the uniqueness key, a single job is rejected, and a bulk operation skips the job.
+    /// Makes a finished job ready again and resets its attempt count. A bulk operation requeues only dead letters. If another job holds
+    /// this job's uniqueness key, a single requeue is rejected. A bulk operation skips the job instead.
     Requeue,
-    /// Requeues the job even if another job has taken its uniqueness key.
+    /// Requeues the job even if another job holds its uniqueness key.
     ForceRequeue,
     /// Permanently deletes a dead letter with its payload and history.
     Discard,
-    /// Makes a scheduled or parked job ready.
+    /// Makes a scheduled or parked job ready immediately.
     RunNow,
     /// Postpones a ready or scheduled job.
     Snooze {
         /// Delay in seconds from now.
         seconds: f64,
     },
-    /// Moves the due time of a ready or scheduled job, to an earlier or later time.
+    /// Sets an earlier or later due time for a ready or scheduled job.
     Reschedule {
         /// New due time.
         at: DateTime<Utc>,
@@ -184,18 +185,18 @@ impl JobOperation {
     }
 }
 
-/// Button on the page of a job, for an operation without parameters.
+/// Job page button for an operation without parameters.
 pub(in crate::dashboard) struct Button {
-    /// Tag of the [`JobOperation`] variant in JSON.
+    /// JSON tag of the [`JobOperation`] variant that the button sends.
     pub(in crate::dashboard) act: &'static str,
     pub(in crate::dashboard) label: &'static str,
-    /// Job states in which the operation is allowed.
+    /// Job states that allow the operation.
     states: &'static [JobState],
-    /// Confirmation question. Set for operations that cannot be undone.
+    /// Confirmation question, or `None` if the operation needs no confirmation.
     pub(in crate::dashboard) question: Option<&'static str>,
 }
 
-/// Buttons in the order in which pages show them.
+/// Buttons of the job page, in display order.
 const BUTTONS: [Button; 4] = {
     use JobState::{Blocked, Cancelled, Completed, Dead, Expired, Parked, Ready, Running, Scheduled};
     let discard_question = Some("Permanently delete this job with its payload and history?");
@@ -221,7 +222,7 @@ pub(in crate::dashboard) fn buttons(state: JobState) -> Vec<&'static Button> {
 #[derive(Serialize, ToSchema)]
 pub(super) struct JobOperationResponse {
     /// Outcome: `done`, or `cancelling` if the job is still running.
-    acted: Acted,
+    acted: OperationOutcome,
     /// One sentence that describes the outcome.
     text: String,
 }
@@ -243,13 +244,13 @@ pub(super) async fn act(
     let (id, act) = (job_id(&id)?, operation.act()?);
     let mut session = app.begin_write().await?;
     let acted = JobRef::from_id(id).in_store(app.store).act(&mut *session, act).await?;
-    operate::note_act(&mut *session, app.store, &operator.audit_entry(act.done(), format!("job {id}")), 1).await?;
+    operate::record_operation(&mut *session, app.store, &operator.audit_entry(act.done(), format!("job {id}")), 1).await?;
     session.commit().await?;
-    let what = if acted == Acted::Cancelling { "cancelling" } else { act.done() };
+    let what = if acted == OperationOutcome::Cancelling { "cancelling" } else { act.done() };
     Ok(Json(JobOperationResponse { acted, text: format!("job {id} is {what}") }))
 }
 
-/// Parses a job id from the path.
+/// Parses a job id from a URL path.
 pub(in crate::dashboard) fn job_id(text: &str) -> HandlerResult<JobId> {
     text.parse().map_err(|_| Problem::not_found("a job id must be a number"))
 }

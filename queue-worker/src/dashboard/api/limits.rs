@@ -1,4 +1,4 @@
-//! Routes of limits on the number of jobs that run concurrently or start within a period.
+//! Routes of limits. A limit bounds the number of jobs that run concurrently or start within a period.
 
 use std::time::Duration;
 
@@ -17,20 +17,20 @@ use crate::dashboard::{
     problem::{ErrorResponse, HandlerResult, Problem},
 };
 
-/// Values of a limit: concurrency, rate, or both. Values that are left out are unlimited.
+/// Limit to set: a concurrency, a rate, or both. An omitted concurrency or rate is unlimited.
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct SetLimitRequest {
     /// Maximum number of jobs that run concurrently.
     #[serde(default)]
     concurrency: Option<u32>,
-    /// Maximum number of jobs that start within `period`.
+    /// Maximum number of jobs that start within `period`. Requires `period`.
     #[serde(default)]
     starts: Option<u32>,
-    /// Period of the rate in seconds.
+    /// Length in seconds of the period that `starts` refers to.
     #[serde(default)]
     period: Option<f64>,
-    /// Maximum number of jobs that may start at the same moment.
+    /// Maximum number of jobs that may start in quick succession. Default: the value of `starts`.
     #[serde(default)]
     burst: Option<u32>,
     /// Reason for the limit, shown to other operators.
@@ -38,7 +38,7 @@ pub(super) struct SetLimitRequest {
     reason: Option<String>,
 }
 
-/// Lists the limits by name, with permits in use and waiting jobs.
+/// Lists the limits by name, with their permits in use and waiting jobs.
 #[utoipa::path(
     get,
     path = "/api/v1/limits",
@@ -59,7 +59,7 @@ pub(super) async fn keys(State(app): State<AppState>, Path(name): Path<String>) 
     Ok(Json(operate::limit_keys(&mut *app.begin_read().await?, app.store, &name).await?))
 }
 
-/// Sets a limit for all workers, which overrides the limit declared in code.
+/// Sets a limit for all workers. The new limit overrides the limit declared in code.
 #[utoipa::path(
     post,
     path = "/api/v1/limits/{name}",
@@ -85,12 +85,12 @@ pub(super) async fn set(
     limit = request.burst.into_iter().fold(limit, Limit::burst);
     let mut session = app.begin_write().await?;
     operate::set_limit(&mut *session, app.store, &name, limit, request.reason.as_deref()).await?;
-    operate::note_act(&mut *session, app.store, &operator.audit_entry("limited", format!("limit {name}")), 0).await?;
+    operate::record_operation(&mut *session, app.store, &operator.audit_entry("limited", format!("limit {name}")), 0).await?;
     session.commit().await?;
     Ok(OperationResponse::new(format!("the limit {name} is set")))
 }
 
-/// Removes the limit set by an operator, so that the limit declared in code applies again.
+/// Removes the limit set by an operator. The limit declared in code then applies again.
 #[utoipa::path(
     post,
     path = "/api/v1/limits/{name}/unset",
@@ -106,7 +106,7 @@ pub(super) async fn unset(
     if !operate::unset_limit(&mut *session, app.store, &name).await? {
         return Err(Problem::not_found(format!("no operator has set the limit {name}")));
     }
-    operate::note_act(&mut *session, app.store, &operator.audit_entry("unlimited", format!("limit {name}")), 0).await?;
+    operate::record_operation(&mut *session, app.store, &operator.audit_entry("unlimited", format!("limit {name}")), 0).await?;
     session.commit().await?;
     Ok(OperationResponse::new(format!("the limit {name} declared in code applies again")))
 }

@@ -1,10 +1,10 @@
-//! Bulk operations. The jobs are counted first, and the operator confirms the count. The operation is limited to the confirmed count and
-//! recorded in the audit log.
+//! Bulk operations. The jobs are counted first, and the operator confirms the count. An operation changes at most the confirmed number of
+//! jobs. The audit log records each operation.
 
 use std::time::Duration;
 
 use axum::{Json, extract::State, http::StatusCode};
-use queue_core::operate::{self, Act, ActAll, Note, Swept};
+use queue_core::operate::{self, Act, ActAll, BulkOutcome, Note};
 use serde::{Deserialize, Serialize};
 use sqlx::PgPool;
 use tokio::time::timeout;
@@ -22,7 +22,7 @@ use crate::dashboard::{
     problem::{ErrorResponse, HandlerResult, Problem},
 };
 
-/// Duration after which the response is sent, while the operation continues.
+/// Maximum time that a response waits for its operation to finish. A longer operation continues in the background.
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// Operation on all jobs that match a filter.
@@ -30,12 +30,13 @@ const RESPONSE_TIMEOUT: Duration = Duration::from_secs(3);
 pub(super) struct BulkRequest {
     #[serde(flatten)]
     operation: JobOperation,
-    /// Filter that selects the jobs; `{}` selects all. `before` and `limit` are ignored.
+    /// Filter that selects the jobs. `{}` selects all jobs. The fields `before` and `limit` are ignored.
     filter: JobQuery,
-    /// Confirmed number of jobs. If more jobs match by now, the operation is rejected. Ignored when counting.
+    /// Number of jobs that the operator has confirmed. Required for operations, ignored for counts. The operation is rejected if more
+    /// jobs match when it starts.
     #[serde(default)]
     at_most: Option<u64>,
-    /// Maximum number of jobs per second. Default: unlimited.
+    /// Maximum number of jobs to change per second. Default: unlimited.
     #[serde(default)]
     rate: Option<f64>,
 }
@@ -47,30 +48,31 @@ pub(super) struct GroupRequest {
     operation: JobOperation,
     /// Job type of the group.
     job_type: String,
-    /// Common part of the errors, as returned with the group.
+    /// Common part of the group's errors, as returned by the list of groups.
     error: String,
-    /// Confirmed number of jobs. If the group has more jobs by now, the operation is rejected. Ignored when counting.
+    /// Number of jobs that the operator has confirmed. Required for operations, ignored for counts. The operation is rejected if the
+    /// group has more jobs when it starts.
     #[serde(default)]
     at_most: Option<u64>,
-    /// Maximum number of jobs per second. Default: unlimited.
+    /// Maximum number of jobs to change per second. Default: unlimited.
     #[serde(default)]
     rate: Option<f64>,
 }
 
-/// Result of a count or of a bulk operation.
+/// Result of counting the matching jobs, or of a bulk operation.
 #[derive(Serialize, ToSchema)]
 pub(super) struct BulkResponse {
-    /// Number of matching jobs, or number of changed jobs.
+    /// Number of matching jobs after a count, or number of changed jobs after an operation.
     jobs: u64,
-    /// Whether the operation continues in the background. `jobs` is then the number of jobs to change, and the audit log reports the
+    /// Whether the operation continues in the background. In that case, `jobs` is the number of jobs to change. The audit log shows the
     /// progress.
     goes_on: bool,
     /// One sentence that describes the result.
     text: String,
 }
 
-/// Counts the jobs that an operation would change. The request is rejected if there are more than a million jobs, or more than the
-/// configured maximum.
+/// Counts the jobs that an operation would change. The request is rejected if the count exceeds the configured maximum, which is a
+/// million jobs by default.
 #[utoipa::path(
     post,
     path = "/api/v1/jobs/count",
@@ -89,8 +91,8 @@ fn too_many(most: u64) -> Problem {
     Problem::new(StatusCode::UNPROCESSABLE_ENTITY, text)
 }
 
-/// Applies an operation to all jobs that match a filter. After three seconds the operation continues in the background, and the audit log
-/// shows its progress.
+/// Applies an operation to all jobs that match a filter. An operation that takes longer than three seconds continues in the background,
+/// and the audit log shows its progress.
 #[utoipa::path(
     post,
     path = "/api/v1/jobs/act",
@@ -130,7 +132,7 @@ pub(super) async fn count_group(State(app): State<AppState>, JsonBody(group): Js
     Ok(preview(group.ids(&app).await?.len() as u64, act))
 }
 
-/// Requeues or discards the dead letters of a group. Only the most recent dead letters are covered.
+/// Requeues or discards the dead letters of a group. Groups cover only the store's 2,000 most recent dead letters.
 #[utoipa::path(
     post,
     path = "/api/v1/dead/act",
@@ -150,7 +152,7 @@ pub(super) async fn act_on_group(
     confirmed.run(&app, move |pool, control: RunControl| async move { control.run(operate::act_on(&pool, store, ids, act)).await }).await
 }
 
-/// Lists the bulk operations in progress in this process, oldest first.
+/// Lists the bulk operations that this process is running in the store, oldest first.
 #[utoipa::path(
     get,
     path = "/api/v1/acts",
@@ -160,15 +162,15 @@ pub(super) async fn list_running(State(app): State<AppState>) -> Json<Vec<BulkOp
     Json(app.dashboard.operations.list(&app.name))
 }
 
-/// Number of the operation to stop.
+/// Request to stop a bulk operation.
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct StopOperationRequest {
-    /// Number of the bulk operation.
+    /// Number of the bulk operation, as returned by the list of running operations.
     number: u64,
 }
 
-/// Stops a bulk operation after its current batch. Jobs that were already changed stay changed.
+/// Stops a bulk operation after its current batch. Already changed jobs stay changed.
 #[utoipa::path(
     post,
     path = "/api/v1/acts/stop",
@@ -187,7 +189,8 @@ pub(super) async fn stop(
         .stop(&app.name, number)
         .ok_or_else(|| Problem::not_found("this process has no such operation in progress"))?;
     let mut session = app.begin_write().await?;
-    operate::note_act(&mut *session, app.store, &operator.audit_entry("stopped", format!("{}: {}", stopped.act, stopped.what)), 0).await?;
+    operate::record_operation(&mut *session, app.store, &operator.audit_entry("stopped", format!("{}: {}", stopped.act, stopped.what)), 0)
+        .await?;
     session.commit().await?;
     Ok(OperationResponse::new("the operation stops after its current batch"))
 }
@@ -223,7 +226,7 @@ struct RunControl {
 }
 
 impl RunControl {
-    async fn run(self, operation: ActAll<'_>) -> Result<Swept, queue_core::Error> {
+    async fn run(self, operation: ActAll<'_>) -> Result<BulkOutcome, queue_core::Error> {
         let operation = operation.noted(self.note).until(self.stop.cancelled_owned());
         match self.rate {
             Some(rate) => operation.rate(rate).await,
@@ -232,11 +235,11 @@ impl RunControl {
     }
 }
 
-/// Bulk operation with the number of jobs that the operator has confirmed.
+/// Bulk operation with its number of matching jobs and the number confirmed by the operator.
 struct ConfirmedOperation {
-    /// Current number of jobs.
+    /// Number of jobs that match when the operation starts.
     jobs: u64,
-    /// Confirmed number of jobs.
+    /// Number of jobs that the operator has confirmed.
     at_most: Option<u64>,
     act: Act,
     rate: Option<f64>,
@@ -256,10 +259,10 @@ impl ConfirmedOperation {
         Ok(())
     }
 
-    /// Checks the confirmation and starts the operation. Returns the response when the operation finishes, or after [`RESPONSE_TIMEOUT`].
+    /// Checks the confirmed number of jobs and starts the operation. Responds when the operation finishes, or after [`RESPONSE_TIMEOUT`].
     async fn run<F>(self, app: &App, start: impl FnOnce(PgPool, RunControl) -> F) -> HandlerResult<Json<BulkResponse>>
     where
-        F: Future<Output = Result<Swept, queue_core::Error>> + Send + 'static,
+        F: Future<Output = Result<BulkOutcome, queue_core::Error>> + Send + 'static,
     {
         self.check()?;
         let Self { jobs, act, rate, note, .. } = self;
@@ -276,7 +279,7 @@ impl ConfirmedOperation {
         });
         match timeout(RESPONSE_TIMEOUT, &mut task).await {
             Ok(Ok(swept)) => {
-                let Swept { done, cancelling, .. } = swept?;
+                let BulkOutcome { done, cancelling, .. } = swept?;
                 let also = if cancelling > 0 { format!(", {} cancelling", job_count(cancelling)) } else { String::new() };
                 Ok(Json(BulkResponse {
                     jobs: done + cancelling,

@@ -1,4 +1,4 @@
-//! JSON API based on `queue_core::operate`. The pages load their data through the same functions.
+//! JSON API of the dashboard, based on `queue_core::operate`. The HTML pages load their data through the same functions.
 
 mod job_query;
 mod audit;
@@ -34,7 +34,7 @@ pub(super) use self::{
 };
 use crate::dashboard::app::AppState;
 
-/// Returns the routes with their `OpenAPI` descriptions.
+/// Returns all API routes of a store with their `OpenAPI` descriptions.
 pub(super) fn routes() -> Router<AppState> {
     let routes = described_router(
         "Inspects and operates a job store. Ids are strings. Times are by the database's clock. Operations are POST requests with a JSON body.",

@@ -1,4 +1,4 @@
-//! Route of the overview of a store.
+//! Route of a store's overview.
 
 use axum::{Json, extract::State};
 use chrono::{DateTime, Utc};
@@ -15,29 +15,29 @@ use crate::dashboard::{
 /// Job counts, longest waits, pauses and workers of a store.
 #[derive(Serialize, ToSchema)]
 pub(in crate::dashboard) struct Overview {
-    /// Database time at which the overview was loaded.
+    /// Database time when the overview was loaded.
     pub(in crate::dashboard) now: DateTime<Utc>,
-    /// Number of jobs by queue, job type and state, for the 40 pairs of queue and type with the most jobs. A count with `partial` is a
-    /// lower bound.
+    /// Number of jobs by queue, job type and state, for the 40 queue and type pairs with the most jobs. A count is a lower bound if its
+    /// `partial` is `true`.
     pub(in crate::dashboard) counts: Vec<Count>,
     /// Total number of jobs by state.
     pub(in crate::dashboard) totals: Vec<StateCount>,
-    /// Number of further pairs of queue and type.
+    /// Number of queue and type pairs that were found but omitted from `counts`.
     pub(in crate::dashboard) more: i64,
-    /// Oldest ready jobs of the 40 queues that have waited longest, longest wait first.
+    /// Oldest ready job of each of the 40 queues with the longest waits, longest wait first.
     pub(in crate::dashboard) oldest: Vec<Oldest>,
     /// Pauses in effect.
     pub(in crate::dashboard) paused: Vec<Pause>,
-    /// Ready jobs that no live worker serves.
+    /// Number of ready jobs that no live worker serves, by queue, job type and version.
     pub(in crate::dashboard) unserved: Vec<Unserved>,
     /// Registered workers.
     pub(in crate::dashboard) workers: Vec<WorkerRecord>,
 }
 
-/// Maximum number of pairs of queue and type with counts, and of queues with their oldest job.
+/// Maximum number of queue and type pairs whose jobs are counted. Also the maximum number of queues whose oldest job is loaded.
 const MAX_QUEUES: u16 = 40;
 
-/// Loads the overview in a few bounded statements.
+/// Loads the overview. Each statement reads a bounded number of rows.
 pub(in crate::dashboard) async fn load_overview(app: &App) -> HandlerResult<Overview> {
     let (mut session, store) = (app.begin_read().await?, app.store);
     let (busiest, oldest) = busiest_and_oldest(app, &mut session, MAX_QUEUES).await?;
@@ -54,8 +54,8 @@ pub(in crate::dashboard) async fn load_overview(app: &App) -> HandlerResult<Over
     })
 }
 
-/// Loads the counts and the oldest jobs of at most `most` queues. In a large store these statements are the slowest ones, so they run in
-/// parallel if a connection is idle.
+/// Loads the counts of at most `most` queue and type pairs and the oldest jobs of at most `most` queues. In a large store, these two
+/// statements are the slowest. Both therefore run in parallel if a second connection is idle.
 pub(in crate::dashboard) async fn busiest_and_oldest(app: &App, on: &mut PgConnection, most: u16) -> HandlerResult<(Busiest, Vec<Oldest>)> {
     let store = app.store;
     match app.try_begin_read().await {
@@ -64,7 +64,7 @@ pub(in crate::dashboard) async fn busiest_and_oldest(app: &App, on: &mut PgConne
     }
 }
 
-/// Returns the overview of the store: jobs by queue, type and state, the longest waits, the pauses and the workers.
+/// Returns the store's job counts, longest waits, pauses and workers.
 #[utoipa::path(get, path = "/api/v1/overview", responses((status = 200, body = Overview), (status = "default", body = ErrorResponse)))]
 pub(super) async fn overview(State(app): State<AppState>) -> HandlerResult<Json<Overview>> {
     Ok(Json(load_overview(&app).await?))

@@ -1,4 +1,4 @@
-//! Routes of queues, their pauses and capacities, and of workers.
+//! Routes of queues, pauses, capacities and workers.
 
 use axum::{Json, extract::State};
 use queue_core::operate::{self, Capacity, Scope, WorkerRecord};
@@ -12,16 +12,16 @@ use crate::dashboard::{
     problem::{ErrorResponse, HandlerResult, Problem},
 };
 
-/// Names of the queues, and the capacities of those that have one.
+/// Names and capacities of the queues.
 #[derive(Serialize, ToSchema)]
 pub(super) struct QueueList {
     /// Names of the queues in alphabetical order.
     queues: Vec<String>,
-    /// Capacities of the queues that have one.
+    /// Configured capacities. Queues without a capacity are omitted.
     capacities: Vec<Capacity>,
 }
 
-/// Lists the queues by name. Their job counts are part of the overview.
+/// Lists the queues by name, without job counts.
 #[utoipa::path(get, path = "/api/v1/queues", responses((status = 200, body = QueueList), (status = "default", body = ErrorResponse)))]
 pub(super) async fn queues(State(app): State<AppState>) -> HandlerResult<Json<QueueList>> {
     let mut session = app.begin_read().await?;
@@ -29,7 +29,7 @@ pub(super) async fn queues(State(app): State<AppState>) -> HandlerResult<Json<Qu
     Ok(Json(QueueList { queues, capacities: operate::capacities(&mut *session, app.store).await? }))
 }
 
-/// Lists the registered workers, each with the number of jobs that it holds.
+/// Lists the registered workers with their numbers of claimed jobs.
 #[utoipa::path(
     get,
     path = "/api/v1/workers",
@@ -39,16 +39,16 @@ pub(super) async fn workers(State(app): State<AppState>) -> HandlerResult<Json<V
     Ok(Json(operate::workers(&mut *app.begin_read().await?, app.store).await?))
 }
 
-/// Scope of a pause: a queue, a job type, both, or everything.
+/// Scope of a pause: a queue, a job type, a job type within a queue, or everything.
 #[derive(Deserialize, ToSchema)]
 pub(super) struct PauseRequest {
-    /// Queue to pause. Default: all queues.
+    /// Queue to pause or resume. Default: all queues.
     #[serde(default)]
     queue: Option<String>,
-    /// Job type to pause. Default: all job types.
+    /// Job type to pause or resume. Default: all job types.
     #[serde(default)]
     job_type: Option<String>,
-    /// Whether to pause the whole store. Required if neither a queue nor a job type is given.
+    /// Whether the scope is the whole store. Must be `true` if neither a queue nor a job type is given, and `false` otherwise.
     #[serde(default)]
     everything: bool,
     /// Reason for the pause, shown to other operators.
@@ -66,7 +66,7 @@ impl PauseRequest {
     }
 }
 
-/// Pauses a queue, a job type or everything. Workers then start no more jobs in the scope, and running jobs continue.
+/// Pauses a queue, a job type, or the whole store. Workers then start no jobs in the paused scope. Running jobs continue.
 #[utoipa::path(
     post,
     path = "/api/v1/pause",
@@ -81,12 +81,12 @@ pub(super) async fn pause(
     let scope = request.scope()?;
     let mut session = app.begin_write().await?;
     operate::pause(&mut *session, app.store, &scope, request.reason.as_deref()).await?;
-    operate::note_act(&mut *session, app.store, &operator.audit_entry("paused", scope.to_string()), 0).await?;
+    operate::record_operation(&mut *session, app.store, &operator.audit_entry("paused", scope.to_string()), 0).await?;
     session.commit().await?;
     Ok(OperationResponse::new(format!("{scope} is paused")))
 }
 
-/// Removes the pause with exactly this scope.
+/// Removes the pause with exactly the given scope. Overlapping pauses stay in effect.
 #[utoipa::path(
     post,
     path = "/api/v1/resume",
@@ -103,7 +103,7 @@ pub(super) async fn resume(
     if !operate::resume(&mut *session, app.store, &scope).await? {
         return Err(Problem::not_found(format!("{scope} is not paused")));
     }
-    operate::note_act(&mut *session, app.store, &operator.audit_entry("resumed", scope.to_string()), 0).await?;
+    operate::record_operation(&mut *session, app.store, &operator.audit_entry("resumed", scope.to_string()), 0).await?;
     session.commit().await?;
     Ok(OperationResponse::new(format!("{scope} is resumed")))
 }
@@ -112,7 +112,7 @@ pub(super) async fn resume(
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct CapacityRequest {
-    /// Maximum number of waiting jobs, or `null` for no maximum.
+    /// Maximum number of waiting jobs in the queue, or `null` for no maximum.
     #[serde(deserialize_with = "Option::deserialize")]
     #[schema(required)]
     capacity: Option<u64>,
@@ -136,7 +136,7 @@ pub(super) async fn set_capacity(
     operate::set_capacity(&mut *session, app.store, &queue, capacity).await?;
     let text =
         capacity.map_or_else(|| format!("queue {queue} has unlimited capacity"), |most| format!("queue {queue} has a capacity of {most}"));
-    operate::note_act(&mut *session, app.store, &operator.audit_entry("capacity", text.clone()), 0).await?;
+    operate::record_operation(&mut *session, app.store, &operator.audit_entry("capacity", text.clone()), 0).await?;
     session.commit().await?;
     Ok(OperationResponse::new(text))
 }

@@ -11,21 +11,21 @@ use crate::dashboard::options::Options;
 /// Text that replaces redacted values.
 const HIDDEN: &str = "(hidden)";
 
-/// Redacts the payload and the output of a job.
+/// Redacts the payload and the output of a job according to `options`.
 pub(super) fn redact(options: &Options, job: &mut JobRecord) {
     let keys = hidden(options, &job.job_type);
     if keys.is_empty() {
         return;
     }
     for json in [&mut job.payload, &mut job.output].into_iter().flatten() {
-        // A document that is too deeply nested to be parsed is redacted completely.
+        // A document nested too deeply for the parser is redacted completely.
         let mut value = serde_json::from_str(json.get()).unwrap_or_else(|_| Value::from(HIDDEN));
         hide(&mut value, &keys);
         *json = RawValue::from_string(value.to_string()).unwrap_or_default();
     }
 }
 
-/// Redacts logs if payloads are hidden, or if values of the job type are redacted, because a handler may have logged the values.
+/// Redacts the logs if payloads are hidden or if the job type has redacted keys. A handler may have logged the values of these keys.
 pub(super) fn redact_logs(options: &Options, job_type: &str, logs: &mut [AttemptLog]) {
     if options.hide_payloads || !hidden(options, job_type).is_empty() {
         for log in logs {
@@ -34,7 +34,7 @@ pub(super) fn redact_logs(options: &Options, job_type: &str, logs: &mut [Attempt
     }
 }
 
-/// Returns the redacted keys of a job type. Aliases are resolved both for the stored name and for the configured name.
+/// Returns the payload and output keys to redact for a job type. Job type names in `options` may be aliases.
 fn hidden<'o>(options: &'o Options, job_type: &str) -> Vec<&'o str> {
     let registry = Registry::linked().unwrap_or_default();
     let name = |stored: &str| registry.get(stored).map_or_else(|| stored.to_owned(), |known| known.options().name.to_owned());

@@ -3,7 +3,7 @@
 use axum::{Json, extract::State};
 use queue_core::{
     operate,
-    schedule::{self, Fire, ScheduleRecord},
+    schedule::{self, ScheduleRecord, TickRecord},
 };
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -15,20 +15,20 @@ use crate::dashboard::{
     problem::{ErrorResponse, HandlerResult},
 };
 
-/// Maximum number of ticks in a response.
+/// Maximum number of ticks listed in a response.
 const MAX_TICKS: u16 = 50;
 
 /// Operation on a schedule.
 #[derive(Clone, Copy, Deserialize, Serialize, ToSchema)]
 #[serde(tag = "act", rename_all = "snake_case")]
 pub(super) enum ScheduleOperation {
-    /// Stops the ticks until the schedule is resumed.
+    /// Stops the ticks of the schedule until the schedule is resumed.
     Pause,
-    /// Resumes the schedule with the next tick.
+    /// Resumes the schedule. The next tick enqueues a job again.
     Resume,
-    /// Enqueues a job of the schedule immediately.
+    /// Enqueues a job of the schedule immediately, without waiting for a tick.
     Run,
-    /// Skips the next tick, so that it enqueues no job.
+    /// Skips the next tick. The skipped tick enqueues no job.
     Skip,
 }
 
@@ -42,14 +42,14 @@ pub(super) async fn list(State(app): State<AppState>) -> HandlerResult<Json<Vec<
     Ok(Json(schedule::list(&mut *app.begin_read().await?, app.store).await?))
 }
 
-/// Lists the outcomes of the latest ticks of a schedule, newest first.
+/// Lists the outcomes of a schedule's 50 most recent ticks, newest first.
 #[utoipa::path(
     get,
     path = "/api/v1/schedules/{name}/fires",
     params(("name" = String, Path, description = "The schedule")),
-    responses((status = 200, body = Vec<Fire>), (status = "default", body = ErrorResponse))
+    responses((status = 200, body = Vec<TickRecord>), (status = "default", body = ErrorResponse))
 )]
-pub(super) async fn fires(State(app): State<AppState>, Path(name): Path<String>) -> HandlerResult<Json<Vec<Fire>>> {
+pub(super) async fn fires(State(app): State<AppState>, Path(name): Path<String>) -> HandlerResult<Json<Vec<TickRecord>>> {
     Ok(Json(schedule::fires(&mut *app.begin_read().await?, app.store, &name, MAX_TICKS).await?))
 }
 
@@ -81,7 +81,7 @@ pub(super) async fn act(
             ("skipped", format!("the tick of {} is skipped", tick.format("%Y-%m-%d %H:%M:%SZ")))
         }
     };
-    operate::note_act(&mut *session, store, &operator.audit_entry(word, format!("schedule {name}")), 0).await?;
+    operate::record_operation(&mut *session, store, &operator.audit_entry(word, format!("schedule {name}")), 0).await?;
     session.commit().await?;
     Ok(OperationResponse::new(text))
 }

@@ -1,4 +1,4 @@
-//! Route with the job counts of many stores. Each store also has an API of its own.
+//! Route that lists the stores of a roster with their job counts. Each store also has its own API.
 
 use axum::{Json, Router, extract::State};
 use utoipa_axum::routes;
@@ -14,7 +14,7 @@ pub(in crate::dashboard) fn of_stores() -> Router<StoresState> {
     with_description(routes.routes(routes!(stores)))
 }
 
-/// Lists the stores with their job counts by state and the paths of their APIs. If a store fails, it is listed with the error.
+/// Lists the stores with their job counts by state and the paths of their APIs. A store that does not respond is listed with its error.
 #[utoipa::path(get, path = "/api/v1/stores", responses((status = 200, body = StoresOverview), (status = "default", body = ErrorResponse)))]
 async fn stores(State(stores): State<StoresState>) -> Json<StoresOverview> {
     Json(StoresOverview::clone(&*stores.count().await))

@@ -1,4 +1,4 @@
-//! Audit log page, with past bulk operations and those in progress.
+//! Audit log page. Also lists the bulk operations in progress.
 
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ use crate::dashboard::{
 #[template(path = "audit.html")]
 struct AuditPage {
     frame: Frame,
-    /// Bulk operations in progress in this process.
+    /// Bulk operations that this process is running in the store.
     in_progress: Vec<OperationRow>,
     rows: Vec<AuditRow>,
     next: Option<i64>,

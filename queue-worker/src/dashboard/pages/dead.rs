@@ -1,4 +1,4 @@
-//! Dead letters page, which groups the dead letters by error.
+//! Page that lists dead letters grouped by error.
 
 use askama::Template;
 use axum::{extract::State, response::Html};
@@ -23,7 +23,7 @@ struct DeadPage {
 
 struct DeadGroupRow {
     job_type: String,
-    /// Unescaped error for the hidden form field, which identifies the group.
+    /// Unescaped error of the group, for a hidden form field that identifies the group.
     error: String,
     shown: String,
     jobs: u64,

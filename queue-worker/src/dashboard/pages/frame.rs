@@ -14,26 +14,26 @@ use crate::dashboard::{
     request_context::{PageScope, RequestContext},
 };
 
-/// Values of the page layout.
+/// Values for the template of the page layout.
 #[allow(clippy::struct_excessive_bools, reason = "each is a condition of the template")]
 #[derive(Clone)]
 pub(super) struct Frame {
-    /// Prefix of links within the current store.
+    /// Prefix of links to pages of the current store.
     pub(super) base: String,
-    /// Prefix of links that do not depend on the store.
+    /// Prefix of links to pages and assets outside of a store.
     pub(super) root: String,
-    /// Path of the navigation link to the current page.
+    /// Path of the navigation link to the current page, or empty if no link leads to this page.
     pub(super) at: &'static str,
     pub(super) version: &'static str,
-    /// Name of the store, or empty if it need not be shown.
+    /// Displayed store name. Empty on a page that covers all stores, and for a single store in the default schema.
     pub(super) label: String,
-    /// Whether the dashboard covers many stores.
+    /// Whether the dashboard serves a roster of stores.
     pub(super) has_stores: bool,
-    /// Whether the page belongs to a store.
+    /// Whether the layout links to the pages of a store.
     pub(super) has_store_pages: bool,
-    /// Whether operations are allowed.
+    /// Whether the page may offer operations that change data.
     pub(super) allows_operations: bool,
-    /// Whether a token is required, in which case the page offers a logout.
+    /// Whether requests require a token. In that case, the page offers a logout.
     pub(super) requires_token: bool,
 }
 
@@ -43,7 +43,7 @@ impl Frame {
         or_slash(&self.base)
     }
 
-    /// Returns the link to the page of all stores.
+    /// Returns the link to the page that lists all stores.
     pub(super) fn top(&self) -> &str {
         or_slash(&self.root)
     }
@@ -98,7 +98,7 @@ struct FailedPage<'a> {
     text: &'a str,
 }
 
-/// Renders an error as a page. Omits the schema, because the client may not be authenticated.
+/// Renders an error as a page. Omits the schema name, because the client may not be authenticated.
 pub(super) fn failed(context: &RequestContext, problem: &Problem) -> Response {
     let whole = Frame::new(context, "");
     let label = if whole.has_stores { whole.label } else { String::new() };

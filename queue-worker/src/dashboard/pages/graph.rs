@@ -1,5 +1,5 @@
-//! Flow graph, rendered on the server so that it needs no scripts. Each node is placed to the right of its dependencies. Maps nodes to
-//! coordinates, and performs no I/O.
+//! Flow graph, rendered on the server without scripts. Each node is placed to the right of its dependencies. Maps nodes to coordinates.
+//! Performs no I/O.
 
 use std::collections::HashMap;
 
@@ -7,16 +7,16 @@ use queue_core::operate::FlowNode;
 
 use crate::dashboard::display;
 
-/// Maximum number of nodes drawn. The command line lists all nodes.
+/// Maximum number of nodes in a graph. The command line lists all nodes.
 pub(super) const MAX_NODES: i32 = 200;
 
 const WIDTH: usize = 168;
 const HEIGHT: usize = 38;
-/// Horizontal distance between columns.
+/// Horizontal distance between the left edges of adjacent columns, in SVG units.
 const COLUMN_STEP: usize = WIDTH + 56;
 const ROW_STEP: usize = HEIGHT + 14;
 const MARGIN: usize = 8;
-/// Maximum number of characters in the box of a node.
+/// Maximum number of characters of a name in a node's box.
 const MAX_NAME: usize = 22;
 
 pub(super) struct Graph {
@@ -24,11 +24,11 @@ pub(super) struct Graph {
     pub(super) height: usize,
     pub(super) boxes: Vec<NodeBox>,
     pub(super) edges: Vec<GraphEdge>,
-    /// Whether the flow has more nodes than are drawn.
+    /// Whether the flow has more nodes than the graph shows.
     pub(super) is_cut: bool,
-    /// Whether the flow has unfinished jobs among the loaded nodes.
+    /// Whether a drawn node is unfinished or the flow has nodes that are not drawn.
     pub(super) is_unfinished: bool,
-    /// Text alternative for screen readers.
+    /// Text alternative to the graph for screen readers.
     pub(super) label: String,
 }
 
@@ -37,7 +37,7 @@ pub(super) struct NodeBox {
     pub(super) name: String,
     pub(super) whole: String,
     pub(super) state: String,
-    /// State and number of jobs of the node.
+    /// State of the node, with its number of finished jobs and its total number of jobs.
     pub(super) subtitle: String,
     pub(super) is_this: bool,
     pub(super) x: usize,
@@ -49,7 +49,7 @@ pub(super) struct GraphEdge {
     pub(super) path: String,
 }
 
-/// Lays out the flow, and highlights the job `this`.
+/// Lays out the graph of a flow. Highlights the node whose job id is `this`.
 pub(super) fn graph(nodes: &[FlowNode], this: &str) -> Graph {
     let drawn = &nodes[..nodes.len().min(MAX_NODES as usize)];
     let at: HashMap<&str, usize> = drawn.iter().enumerate().map(|(at, node)| (&*node.name, at)).collect();
@@ -76,7 +76,7 @@ fn is_finished(state: &str) -> bool {
     matches!(state, "completed" | "dead" | "cancelled" | "expired")
 }
 
-/// Returns the dependencies of a node, each with whether the node waits for the dependency's death.
+/// Returns the indexes of a node's dependencies. The flag is `true` if the node runs only after the dependency becomes a dead letter.
 fn dependencies(node: &FlowNode, at: &HashMap<&str, usize>) -> Vec<(usize, bool)> {
     let of = |names: &'_ [String], on_dead| -> Vec<(usize, bool)> {
         names.iter().filter_map(|name| Some((*at.get(&**name)?, on_dead))).collect()
@@ -84,8 +84,8 @@ fn dependencies(node: &FlowNode, at: &HashMap<&str, usize>) -> Vec<(usize, bool)
     [of(&node.after, false), of(&node.on_dead, true)].concat()
 }
 
-/// Assigns a column and a row to each node: to the right of all its dependencies, and close to their average row. Dependencies must precede
-/// their dependents.
+/// Assigns a column and a row to each node. Each node is placed to the right of its dependencies and close to their average row.
+/// Dependencies must precede their dependents in `before`.
 fn layout(before: &[Vec<(usize, bool)>]) -> Vec<(usize, usize)> {
     let mut columns: Vec<usize> = Vec::new();
     for of in before {
@@ -126,7 +126,7 @@ fn node_box(node: &FlowNode, (column, row): (usize, usize), this: &str) -> NodeB
     }
 }
 
-/// Returns whether the target is still waiting for the source.
+/// Returns whether `target` is still waiting for `source` to finish.
 fn is_waiting(target: &FlowNode, source: &FlowNode) -> bool {
     target.waits.contains(&source.name)
 }

@@ -1,10 +1,10 @@
-//! History page, with charts of attempt outcomes and start latencies, and a table by queue and job type.
+//! History page, with a chart of attempt outcomes and start latencies, and a table by queue and job type.
 
 use std::time::Duration;
 
 use askama::Template;
 use axum::{extract::State, response::Html};
-use queue_core::operate::Figures;
+use queue_core::operate::AttemptStatistics;
 
 use super::{
     chart::{Chart, chart},
@@ -28,29 +28,29 @@ struct HistoryPage {
     left_out: u32,
 }
 
-/// Link that selects a period.
+/// Link that selects the period to show.
 struct SpanLink {
     name: &'static str,
     at: String,
     is_shown: bool,
 }
 
-/// Row of the table, for one queue and job type or for all of them.
+/// Table row for one pair of queue and job type, or for all pairs together.
 struct HistoryRow {
     queue: String,
     job_type: String,
     numbers: Vec<String>,
 }
 
-/// Selectable periods, each with the `last` parameter, label, step and length in seconds.
+/// Selectable periods, as tuples of the `last` parameter, label, step length, and period in seconds.
 const SPANS: [(&str, &str, &str, u64); 4] =
     [("1h", "hour", "1m", 3600), ("24h", "day", "30m", 86_400), ("7d", "week", "4h", 604_800), ("30d", "30 days", "1d", 2_592_000)];
 
-/// Maximum number of pairs of queue and type in the table.
+/// Maximum number of queue and type pairs in the table.
 const MAX_SHOWN: usize = 100;
 
 impl HistoryRow {
-    fn new(of: &Figures) -> Self {
+    fn new(of: &AttemptStatistics) -> Self {
         let count = |number: u64| display::count(number as i64, false);
         let ms = |duration: Option<Duration>| duration.map_or_else(|| "–".to_owned(), display::duration);
         let times = [&of.run, &of.start].map(|of| [0.5, 0.95, 0.99].map(|share| ms(of.quantile(share)))).concat();

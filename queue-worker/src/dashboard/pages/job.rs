@@ -1,4 +1,4 @@
-//! Job page, with attributes, progress, causes, failed attempts and the operations on the job.
+//! Job page, with the job's attributes, progress, causes, failed attempts and operations.
 
 use std::time::Duration;
 
@@ -39,26 +39,27 @@ use crate::{
 struct JobPage {
     frame: Frame,
     job: JobView,
-    /// JSON documents rendered as trees, with their titles.
+    /// Titles and HTML trees of the job's JSON documents.
     trees: Vec<(&'static str, String)>,
     logs: Vec<LogView>,
     steps: Vec<StepRow>,
     timeline: Option<Timeline>,
-    /// Flow of the job, if it belongs to one.
+    /// Graph of the flow that contains the job, or `None` if the job is not part of a flow.
     flow: Option<Graph>,
     children: Vec<ChildRow>,
     gathers: Vec<GatherRow>,
     signals: Vec<SignalRow>,
-    /// Name of the signal for which the job is waiting, possibly empty. `None` if the page does not offer to send a signal.
+    /// Signal name that is prefilled in the form for sending a signal. Empty if the job is not waiting for a signal. `None` if the page
+    /// does not contain the form.
     signal: Option<String>,
-    /// Reason why the steps and logs could not be read.
+    /// Error message if the steps and logs could not be loaded.
     details_error: Option<String>,
     hidden: bool,
-    /// Whether the job is unfinished, so that the page is updated live.
+    /// Whether the job is unfinished. The page is updated live only in that case.
     is_unfinished: bool,
 }
 
-/// Part of the page that is updated live.
+/// Part of the job page that is updated live.
 #[derive(Template)]
 #[template(path = "job_live.html")]
 struct JobLive<'a> {
@@ -72,27 +73,27 @@ struct JobView {
     state: &'static str,
     cancelling: bool,
     facts: Vec<Fact>,
-    /// Causes why the job is not running, or its outcome.
+    /// Causes that explain why the job is not running, or how it ended.
     causes: Vec<CauseRow>,
     progress: Option<ProgressView>,
     failures: Vec<FailureRow>,
     error: Option<String>,
     buttons: Vec<&'static Button>,
-    /// Whether the job can be postponed and its priority can be changed.
+    /// Whether the page offers to postpone the job and to change its priority.
     can_snooze: bool,
     priority: i16,
 }
 
-/// Job with its causes and its worker, as loaded from the database.
+/// Job with its causes and worker, as loaded from the database.
 pub(super) struct JobPageData {
     job: JobRecord,
     why: Why,
-    /// Worker that is running the job.
+    /// Worker that is running the job, if any.
     worker: Option<WorkerRecord>,
     now: DateTime<Utc>,
 }
 
-/// Labelled value: text, a link or a time.
+/// Labelled attribute of the job. The value is text, a link or a time.
 struct Fact {
     name: &'static str,
     value: String,
@@ -105,7 +106,7 @@ struct ProgressView {
     text: String,
 }
 
-/// Cause with its remedy.
+/// Cause that explains why the job is not running or how it ended, with its remedy.
 struct CauseRow {
     text: String,
     fix: Option<String>,
@@ -117,39 +118,39 @@ impl CauseRow {
     }
 }
 
-/// Completed or waiting step of a durable job.
+/// Table row of a completed or waiting step of a durable job.
 struct StepRow {
     name: String,
     attempt: i16,
     at: Moment,
-    /// Run time of the step, unused for waits.
+    /// Run time of the step. Not shown for a step that waits.
     ran: String,
     until: Option<Moment>,
     /// Label of the time in `until`.
     until_label: &'static str,
 }
 
-/// Child of the job.
+/// Table row of a child of the job.
 struct ChildRow {
     name: String,
     id: JobId,
     state: String,
 }
 
-/// Map with the outcomes of its jobs.
+/// Table row of a map batch: the jobs spawned by one step of the job, counted by outcome.
 struct GatherRow {
     name: String,
-    /// Total number of jobs, or a placeholder while more jobs are being spawned.
+    /// Total number of jobs in the batch, or a placeholder while more jobs are being spawned.
     total: String,
     need: i64,
     completed: i64,
     dead: i64,
     cancelled: i64,
-    /// Maximum number of concurrently running jobs.
+    /// Maximum number of jobs of the batch that run concurrently.
     most: String,
 }
 
-/// Steps, flow, children, maps, signals and logs of a job.
+/// Steps, flow, children, map batches, unreceived signals and logs of a job.
 #[derive(Default)]
 struct JobDetails {
     steps: Vec<JobStep>,
@@ -160,7 +161,7 @@ struct JobDetails {
     logs: Vec<AttemptLog>,
 }
 
-/// Signal that was sent but not received yet.
+/// Table row of a signal that was sent but not received yet.
 struct SignalRow {
     name: String,
     at: Moment,
@@ -226,7 +227,7 @@ pub(super) async fn page(State(app): State<AppState>, frame: Frame, Path(id): Pa
         Ok(data) => data,
         Err(problem) => return unavailable(&app, frame, id, problem).await,
     };
-    // If the steps or logs cannot be read, the job is shown without them.
+    // If the details cannot be read, the page shows the job without them.
     let (read, details_error) = match load_details(&app, &data.job).await {
         Ok(read) => (read, None),
         Err(problem) => (JobDetails::default(), Some(problem.text)),
@@ -273,12 +274,12 @@ async fn load_details(app: &App, job: &JobRecord) -> HandlerResult<JobDetails> {
         gathers: operate::gathers(&mut *session, app.store, id).await?,
         signals: operate::signals(&mut *session, app.store, id).await?,
         logs: load_logs(&mut session, app, id, &job.job_type).await?,
-        // The flow is loaded last, because it may be large.
+        // The flow is loaded last, because it may have many nodes.
         flow: if is_node(job) { operate::first_nodes(&mut *session, app.store, id, MAX_NODES + 1).await? } else { Vec::new() },
     })
 }
 
-/// Returns the first signal for which the job is waiting, ignoring waits for children.
+/// Returns the name of the first signal that the job is waiting for. Ignores signals that a wait for children uses internally.
 fn awaited(why: &Why) -> Option<&str> {
     let facts = &why.causes.iter().find(|cause| cause.kind == CauseKind::Parked)?.facts;
     let children = facts.get("children").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
@@ -286,7 +287,7 @@ fn awaited(why: &Why) -> Option<&str> {
     signals.find(|name| children.iter().all(|child| child["wait"] != **name))
 }
 
-/// Renders the page of a job that does not exist or cannot be read, for example because its table is locked. The causes explain why.
+/// Renders the page of a job that does not exist or cannot be read, for example because a table is locked. The page lists the causes.
 async fn unavailable(app: &App, frame: Frame, id: JobId, problem: Problem) -> HandlerResult<Response> {
     let Ok(mut session) = app.begin_read().await else { return Err(problem) };
     let Ok(why) = operate::why(&mut *session, app.store, id).await else { return Err(problem) };
@@ -295,7 +296,7 @@ async fn unavailable(app: &App, frame: Frame, id: JobId, problem: Problem) -> Ha
     Ok((status, render(&UnavailableJobPage { frame, id, text, causes })?).into_response())
 }
 
-/// Loads a job with its causes and its worker.
+/// Loads a job with its causes and its worker, if any.
 pub(super) async fn load_page_data(app: &App, id: JobId) -> HandlerResult<JobPageData> {
     let mut session = app.begin_read().await?;
     let now = operate::now(&mut *session, app.store).await?;
@@ -307,7 +308,7 @@ pub(super) async fn load_page_data(app: &App, id: JobId) -> HandlerResult<JobPag
 }
 
 impl JobPageData {
-    /// Renders the live part of the page.
+    /// Renders the live part of the job page.
     pub(super) fn live(&self, frame: &Frame) -> Option<String> {
         JobLive { frame, job: view(frame, self) }.render().ok()
     }
@@ -330,7 +331,7 @@ fn view(frame: &Frame, JobPageData { job, why, worker, now }: &JobPageData) -> J
         progress: job.progress.as_ref().map(progress_view),
         failures: job.failures.iter().rev().map(failure).collect(),
         error: job.error.as_deref().filter(|_| job.failures.is_empty()).map(display::lines),
-        // A job that is being cancelled permits no further operation.
+        // No operation is allowed on a job that is being cancelled.
         buttons: if job.cancelling { Vec::new() } else { buttons(job.state) },
         can_snooze: matches!(job.state, JobState::Scheduled | JobState::Ready),
         priority: job.priority,

@@ -9,7 +9,7 @@ use axum::{
 };
 use queue_core::{
     JobState,
-    operate::{self, InLine, JobRecord, Patience},
+    operate::{self, JobRecord, KeyQueueEntry, Patience},
 };
 use serde::Deserialize;
 
@@ -25,36 +25,38 @@ use crate::dashboard::{
 #[template(path = "jobs.html")]
 struct JobsPage {
     frame: Frame,
-    /// Content of the search field.
+    /// Text of the search field.
     typed: String,
     problem: Option<String>,
     tabs: Vec<Tab>,
     rows: Vec<JobRow>,
-    /// Names and values of the filter's form fields, for bulk operations.
+    /// Names and values of the hidden form fields that pass the filter to a bulk operation.
     filter: Vec<(&'static str, String)>,
-    /// Bulk operations that the listed jobs permit.
+    /// Bulk operations that the selected job state permits.
     acts: Vec<&'static Button>,
     /// URL of the next page.
     next: Option<String>,
-    /// Time back to which the search has found nothing. The page continues the search from there automatically.
+    /// Time to which an unfinished search has gone back without finding a job. The page then automatically continues the search with jobs
+    /// that were enqueued earlier. `None` if the page has jobs or the search is complete.
     back: Option<Moment>,
-    /// Whether the page is not the first one.
+    /// Whether the page is not the first page of the list.
     is_later_page: bool,
-    /// Whether the ordering key has more jobs than are shown. The further jobs are on no other page.
+    /// Whether the ordering key has more jobs than the page shows. The list of an ordering key has only one page.
     more: bool,
 }
 
-/// Maximum duration of the search for one page. The page shows the jobs found so far, and then continues the search automatically.
+/// Maximum search time per request. The page shows the jobs found within this time. If no jobs were found, the page continues the search
+/// automatically.
 const SCAN_TIME: Duration = Duration::from_millis(40);
 
-/// Tab that selects a state.
+/// Tab that selects a job state.
 struct Tab {
     name: &'static str,
     address: String,
     is_chosen: bool,
 }
 
-/// Row of a job in the list.
+/// Table row of a job in the list.
 pub(super) struct JobRow {
     id: String,
     state: &'static str,
@@ -63,7 +65,7 @@ pub(super) struct JobRow {
     queue: String,
     attempts: String,
     enqueued: Moment,
-    /// Label and value of the due time or the finish time.
+    /// Label and value of the job's due time or finish time.
     when: Option<(&'static str, Moment)>,
     error: Option<String>,
     meta: Option<String>,
@@ -116,7 +118,7 @@ pub(super) async fn page(
     let chosen = Some(address.state).filter(|state| !state.is_empty()).or_else(|| query.state.clone());
     let query = JobQuery { state: chosen, before: Some(address.before).filter(|before| !before.is_empty()), ..query };
     let is_later_page = query.before.is_some();
-    // Invalid input is reported next to the search field.
+    // Invalid input does not fail the request. The page shows the error next to the search field.
     let problem = query.filter().err().map(|problem| problem.text);
     let mut session = app.begin_read().await?;
     let now = operate::now(&mut *session, app.store).await?;
@@ -141,7 +143,7 @@ pub(super) async fn page(
     drop(session);
     let state = query.state.clone().unwrap_or_default();
     let filter = form_fields(&query);
-    // No tabs for an ordering key, because its list shows all states in the key's order.
+    // The list of an ordering key has no state tabs, because it shows jobs in all states.
     let states = [""].into_iter().chain(JobState::ALL.map(JobState::name)).filter(|_| key.is_none());
     let acts = if key.is_none() { bulk_buttons(&state) } else { Vec::new() };
     let named = key.as_ref().map(|key| format!("key:{key}"));
@@ -165,8 +167,8 @@ fn split_key(typed: &str) -> (Option<String>, String) {
     (Some(key), rest.join(" "))
 }
 
-/// Loads the jobs of an ordering key in the key's order. The only other filter permitted is a queue.
-async fn in_line(on: &mut sqlx::PgConnection, app: &App, key: &str, query: &JobQuery) -> HandlerResult<InLine> {
+/// Loads the jobs with the ordering key `key`, in execution order. Rejects a `query` that restricts anything but the queue.
+async fn in_line(on: &mut sqlx::PgConnection, app: &App, key: &str, query: &JobQuery) -> HandlerResult<KeyQueueEntry> {
     let queue = query.queue.clone().unwrap_or_else(|| "default".to_owned());
     if *query != (JobQuery { queue: query.queue.clone(), ..JobQuery::default() }) {
         return Err(Problem::bad_request("an ordering key can only be combined with a queue: `key:acme queue:mail`"));
@@ -174,20 +176,21 @@ async fn in_line(on: &mut sqlx::PgConnection, app: &App, key: &str, query: &JobQ
     Ok(operate::in_line(on, app.store, &queue, key, MAX_PAGE_JOBS).await?)
 }
 
-/// Returns the filter as form fields.
+/// Returns the filter as names and values of form fields.
 fn form_fields(query: &JobQuery) -> Vec<(&'static str, String)> {
     let named = [("state", &query.state), ("queue", &query.queue), ("type", &query.job_type), ("meta", &query.meta)];
     let named = named.into_iter().chain([("error", &query.error), ("since", &query.since), ("older_than", &query.older_than)]);
     named.filter_map(|(name, value)| Some((name, value.clone()?))).collect()
 }
 
-/// Returns the bulk operations that jobs in this state permit. Jobs that ended without an error can only be requeued individually.
+/// Returns the bulk operations for jobs in `state`. Completed, cancelled and expired jobs have none. These jobs can only be requeued
+/// individually.
 fn bulk_buttons(state: &str) -> Vec<&'static Button> {
     use JobState::{Cancelled, Completed, Expired};
     state.parse().ok().filter(|state| ![Completed, Cancelled, Expired].contains(state)).map_or_else(Vec::new, buttons)
 }
 
-/// Builds the URL of a job list.
+/// Builds the URL of the job list for a search text, state and page.
 fn list_url(base: &str, typed: &str, state: &str, before: &str) -> String {
     let given = [("q", typed), ("state", state), ("before", before)].into_iter().filter(|(_, value)| !value.is_empty());
     let pairs: Vec<String> = given.map(|(key, value)| format!("{key}={}", display::percent_encode(value))).collect();

@@ -1,4 +1,4 @@
-//! Limits page, with limits, permits in use, waiting jobs and active keys.
+//! Limits page, with permits in use, waiting jobs, and the busiest keys of keyed limits.
 
 use askama::Template;
 use axum::{extract::State, response::Html};
@@ -31,7 +31,7 @@ struct LimitStatusRow {
 /// Maximum number of limits on the page.
 const MAX_SHOWN: usize = 100;
 
-/// Maximum number of keyed limits whose keys are shown. Each of them requires a statement.
+/// Maximum number of keyed limits whose keys are shown. Each of these limits requires a separate statement.
 const MAX_KEYED: usize = 8;
 
 impl LimitStatusRow {

@@ -1,4 +1,4 @@
-//! Server-sent events that contain the live part of a page, rendered after each poll.
+//! Server-sent events that update a page. Each event contains the live part of the page, rendered after a poll.
 
 use std::{convert::Infallible, time::Duration};
 
@@ -26,17 +26,17 @@ use crate::dashboard::{
     problem::{HandlerResult, Problem},
 };
 
-/// Query parameters that select the page to watch: a job, or by default the overview.
+/// Query parameters that select the page to watch. Default: the overview page.
 #[derive(Default, Deserialize)]
 #[serde(default)]
 pub(super) struct LiveQuery {
     job: Option<String>,
 }
 
-/// Placeholder for the base path. The character occurs nowhere else in a page, because control characters are escaped.
+/// Placeholder for the base path of links. The character occurs nowhere else in a page, because control characters are escaped.
 const BASE_PLACEHOLDER: char = '\u{1a}';
 
-/// Keep-alive interval of streams. Without it, proxies would close silent connections.
+/// Keep-alive interval of event streams. Without keep-alive messages, proxies would close idle connections.
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
 
 pub(super) async fn stream(
@@ -55,11 +55,12 @@ pub(super) async fn stream(
         let html = watching.next().await?.replace(BASE_PLACEHOLDER, &base).replace('\r', " ");
         Some((Ok(Event::default().event("part").data(html)), (watching, base)))
     });
-    // The stream ends when the store is removed from the roster, even if a store of the same name is added again.
+    // The stream ends when the store is removed from the roster, even if a store with the same name is added again.
     Ok(Sse::new(events.take_until(app.removed())).keep_alive(KeepAlive::new().interval(KEEP_ALIVE)))
 }
 
-/// Renders the live part once for all viewers, regardless of the path at which their router is nested.
+/// Renders the live part of a page once for all viewers. `frame` has a placeholder as its base path, because viewers may use different
+/// base paths.
 async fn render_live(app: &App, topic: LiveTopic, frame: Frame) -> HandlerResult<String> {
     let written = match topic {
         LiveTopic::Overview => {

@@ -1,4 +1,4 @@
-//! Login form. The token is sent once, in a request body and never in a URL. After the login a cookie replaces the token.
+//! Login form. The browser sends the token once, in a request body and never in a URL. Later requests authenticate with a cookie.
 
 use askama::Template;
 use axum::{
@@ -23,7 +23,7 @@ struct LoginPage {
     is_wrong: bool,
 }
 
-/// Form data of the login. Has no `Debug` implementation, because it contains the token.
+/// Data of the login form. `Debug` is not implemented, because it would reveal the token.
 #[derive(Deserialize)]
 pub(super) struct LoginForm {
     token: String,
@@ -55,8 +55,8 @@ pub(super) async fn log_out(frame: Frame, headers: HeaderMap) -> HandlerResult<R
     Ok(([(header::SET_COOKIE, gone)], Redirect::to(&format!("{}/login", frame.root))).into_response())
 }
 
-/// Builds the login cookie. It is limited to the dashboard's path, `HttpOnly`, `SameSite=Strict`, and `Secure` if the form was sent over
-/// TLS.
+/// Builds a login cookie with the given value. The cookie is limited to the dashboard's path, `HttpOnly` and `SameSite=Strict`. The
+/// cookie is also `Secure` if the form was sent over TLS.
 fn cookie(value: &str, frame: &Frame, headers: &HeaderMap) -> HandlerResult<HeaderValue> {
     let is_tls = headers.get(header::ORIGIN).is_some_and(|origin| origin.as_bytes().starts_with(b"https://"));
     let secure = if is_tls { "; Secure" } else { "" };

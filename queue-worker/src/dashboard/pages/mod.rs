@@ -1,4 +1,4 @@
-//! HTML pages that show the data of the API. Every page works without scripts.
+//! HTML pages of the dashboard, which show the data of the JSON API. Every page works without scripts.
 
 mod audit;
 mod chart;
@@ -55,7 +55,7 @@ pub(super) fn routes() -> Router<AppState> {
         .route("/audit", get(audit::page))
 }
 
-/// Returns the routes of the pages over many stores.
+/// Returns the routes of the pages that cover all stores of a roster.
 pub(super) fn of_stores() -> Router<StoresState> {
     Router::new().route("/", get(stores::page))
 }
@@ -65,7 +65,7 @@ pub(super) fn login<S: Clone + Send + Sync + 'static>() -> Router<S> {
     Router::new().route("/login", get(login::page).post(login::log_in)).route("/logout", post(login::log_out))
 }
 
-/// Renders an error as a page.
+/// Renders an error as an HTML page.
 pub(super) fn failed_page(context: &RequestContext, problem: &Problem) -> Response {
     frame::failed(context, problem)
 }

@@ -1,4 +1,4 @@
-//! Overview page, with jobs by state and queue, the longest waits, and the workers.
+//! Overview page of a store, with jobs by state and queue, the longest waits, and worker counts.
 
 use std::collections::BTreeMap;
 
@@ -21,7 +21,7 @@ pub(super) struct OverviewPage {
     pub(super) figures: OverviewFigures,
 }
 
-/// Part of the page that is updated live.
+/// Part of the overview page that is updated live.
 #[derive(Template)]
 #[template(path = "figures.html")]
 pub(super) struct OverviewLive {
@@ -29,14 +29,14 @@ pub(super) struct OverviewLive {
     pub(super) figures: OverviewFigures,
 }
 
-/// Contents of the page's live part.
+/// Data for the live part of the overview page.
 pub(super) struct OverviewFigures {
     states: Vec<StateTile>,
     queues: Vec<QueueCounts>,
-    /// Number of further queues and types that are not shown.
+    /// Number of queue and type pairs that were found but are not shown.
     more: i64,
     unserved: Vec<[String; 3]>,
-    /// Number of unserved queues and types that were found but are not shown.
+    /// Number of unserved combinations of queue, type and version that are not shown. No live worker serves an unserved combination.
     more_unserved: usize,
     everything: Option<String>,
     alive: usize,
@@ -45,14 +45,14 @@ pub(super) struct OverviewFigures {
     at: Moment,
 }
 
-/// Number of jobs in one state.
+/// Number of jobs in one state, shown as a tile.
 struct StateTile {
     name: &'static str,
     count: String,
     is_some: bool,
 }
 
-/// Job counts of one queue.
+/// Table row with the job counts of one queue.
 struct QueueCounts {
     name: String,
     counts: Vec<(&'static str, String, bool)>,
@@ -60,7 +60,7 @@ struct QueueCounts {
     paused: bool,
 }
 
-/// Maximum number of unserved queues and types on the page.
+/// Maximum number of listed combinations of queue, type and version that no live worker serves.
 const MAX_UNSERVED: usize = 20;
 
 /// Job states shown for each queue.

@@ -1,4 +1,4 @@
-//! Schedules page, with the next tick of each schedule and the outcome of its last tick.
+//! Schedules page, with the next tick of each schedule and the outcome of its latest tick.
 
 use askama::Template;
 use axum::{extract::State, response::Html};
@@ -50,7 +50,7 @@ impl ScheduleRow {
             (None, Some(every)) => format!("every {}", display::duration(every)),
             (None, None) => String::new(),
         };
-        let last = |fire: &schedule::Fire| LastTick {
+        let last = |fire: &schedule::TickRecord| LastTick {
             tick: moment(fire.tick),
             outcome: display::line(&fire.outcome),
             job: fire.job.map(|job| job.to_string()),

@@ -1,4 +1,4 @@
-//! First page of a dashboard with many stores, with job counts by store and state.
+//! First page of a dashboard that serves a roster of stores. Shows job counts by store and state.
 
 use askama::Template;
 use axum::{extract::State, response::Html};
@@ -16,7 +16,7 @@ struct StoresPage {
     silent: usize,
 }
 
-/// Number of jobs in one state of a store.
+/// Table cell with the number of jobs in one state, for one store or for all stores.
 struct StateCell {
     state: &'static str,
     count: String,

@@ -1,11 +1,11 @@
-//! Timeline that shows when each step of a durable job ran or waited. Maps steps to coordinates, and performs no I/O.
+//! Timeline that shows when each step of a durable job ran or waited. Maps steps to coordinates. Performs no I/O.
 
 use chrono::{DateTime, TimeDelta, Utc};
 use queue_core::operate::JobStep;
 
 use crate::dashboard::display;
 
-/// Maximum number of steps drawn. The table next to the timeline lists up to a thousand.
+/// Maximum number of steps in a timeline. The table next to the timeline lists up to a thousand steps.
 const MAX_STEPS: usize = 100;
 
 const WIDTH: f64 = 960.0;
@@ -18,13 +18,13 @@ pub(super) struct Timeline {
     pub(super) height: usize,
     pub(super) from: String,
     pub(super) until: String,
-    /// Text alternative for screen readers.
+    /// Text alternative to the timeline for screen readers.
     pub(super) label: String,
 }
 
 pub(super) struct TimelineBar {
     pub(super) name: String,
-    /// Y coordinate of the baseline of the name.
+    /// Y coordinate of the baseline of the step's name.
     pub(super) text_y: usize,
     pub(super) class: &'static str,
     pub(super) x: String,
@@ -33,7 +33,7 @@ pub(super) struct TimelineBar {
     pub(super) label: String,
 }
 
-/// Lays out the timeline. Returns `None` for fewer than two steps.
+/// Lays out the timeline of a job's steps. Returns `None` for fewer than two steps.
 pub(super) fn timeline(steps: &[JobStep], now: DateTime<Utc>) -> Option<Timeline> {
     let steps = &steps[..steps.len().min(MAX_STEPS)];
     if steps.len() < 2 {
@@ -68,7 +68,7 @@ pub(super) fn timeline(steps: &[JobStep], now: DateTime<Utc>) -> Option<Timeline
     })
 }
 
-/// Returns the time range of a step: its run time, or its wait until the end of the wait or until now.
+/// Returns the start and end of a step's run or wait. A wait in progress ends at `now`.
 fn span(step: &JobStep, now: DateTime<Utc>) -> (DateTime<Utc>, DateTime<Utc>) {
     match step.until {
         Some(until) if !step.is_timed_out() => (step.at, until.min(now).max(step.at)),

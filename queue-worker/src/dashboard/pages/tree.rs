@@ -1,4 +1,4 @@
-//! Renders JSON as a collapsible HTML tree. All content of the document is escaped. Performs no I/O.
+//! Renders a JSON document as a collapsible HTML tree. All content of the document is escaped. Performs no I/O.
 
 use std::fmt::Write as _;
 
@@ -6,19 +6,19 @@ use serde_json::Value;
 
 use crate::dashboard::display;
 
-/// Maximum number of values rendered.
+/// Maximum number of JSON values rendered per document.
 const MAX_VALUES: usize = 2000;
 
-/// Maximum number of characters rendered of a string.
+/// Maximum number of rendered characters per string.
 const MAX_TEXT: usize = 2000;
 
-/// Maximum number of entries of a node that is initially expanded.
+/// Maximum number of entries in a node that is initially expanded.
 const MAX_OPEN_ENTRIES: usize = 20;
 
-/// Depth from which nodes are initially collapsed.
+/// Depth from which all nodes are initially collapsed.
 const MAX_OPEN_DEPTH: usize = 3;
 
-/// Renders the document as HTML. A document that is too deeply nested to be parsed is rendered as text.
+/// Renders the document as HTML. A document nested too deeply for the parser is rendered as plain text.
 pub(super) fn tree(json: &str) -> String {
     let mut out = String::new();
     if let Ok(value) = serde_json::from_str(json) {

@@ -1,4 +1,5 @@
-//! Declares this worker's schedules, and elects the definitions in force. Failures are logged and retried. No tick waits for this.
+//! Declares this worker's schedules and puts the declarations of live workers in force. Failures are logged and retried. No tick waits
+//! for a declaration.
 
 use std::{
     collections::HashSet,
@@ -15,26 +16,26 @@ use crate::{
 
 pub(super) struct Declarations {
     store: Store,
-    /// Schedules that this worker declares, by name.
+    /// Names and declarations of this worker's schedules.
     pub(super) own: Vec<(String, Declaration)>,
-    /// Identity under which this worker has declared its schedules, and identity of the last try.
+    /// Worker identity at the last successful declaration (`declared_as`) and at the last try (`tried_as`).
     declared_as: Identity,
     tried_as: Identity,
-    /// Time of the next election, interval between elections, and delay after a failure.
+    /// Time of the next refresh, interval between refreshes (`period`), and delay after a failed refresh (`retry`).
     refresh_at: Instant,
     period: Duration,
     retry: Duration,
-    /// Warnings that have already been logged.
+    /// Schedule names and outcomes whose warnings have already been logged.
     warned: HashSet<(String, String)>,
 }
 
-/// Maximum interval between elections.
+/// Maximum interval between refreshes of the declarations.
 const MAX_INTERVAL: Duration = Duration::from_secs(10);
 
-/// Delay after the first failure. The delay doubles with each further failure, up to the maximum interval.
+/// Delay after the first failed refresh. The delay doubles with each further failure, up to [`MAX_INTERVAL`].
 const MIN_RETRY: Duration = Duration::from_millis(500);
 
-/// Name of a schedule, and the outcome of its declaration.
+/// Name of a declared schedule and the outcome of its declaration.
 type DeclarationOutcome = (String, String);
 
 impl Declarations {
@@ -53,8 +54,8 @@ impl Declarations {
         self.refresh_at.saturating_duration_since(Instant::now())
     }
 
-    /// Declares this worker's schedules under the current identity, and puts the newest definitions in force. Does nothing before the next
-    /// election is due, unless the identity is new.
+    /// Declares this worker's schedules under its current identity and puts the declarations of live workers in force. Does nothing
+    /// before the next refresh is due, unless the identity is new.
     pub(super) async fn refresh(&mut self, link: &mut StoreConnection, own: Identity) {
         if !self.due_in().is_zero() && (own.is_none() || own == self.tried_as) {
             return;

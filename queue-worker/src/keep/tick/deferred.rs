@@ -1,4 +1,5 @@
-//! Due schedules that are deferred, because they are locked or their jobs cannot be enqueued now. Pure: no database access.
+//! Deferred schedules. A schedule is deferred if it is locked, if this release cannot read it, or if its job could not be enqueued.
+//! Performs no I/O.
 
 use std::{
     collections::HashMap,
@@ -17,7 +18,7 @@ struct DeferredSchedule {
     definition: i64,
     tick: Option<DateTime<Utc>>,
     until: Instant,
-    /// Time since which the schedule has been locked.
+    /// Time the schedule's lock was first found or last logged.
     since: Instant,
     /// Delay of the current deferral.
     wait: Duration,
@@ -25,40 +26,41 @@ struct DeferredSchedule {
     failures: u32,
 }
 
-/// Initial and maximum delay before a locked schedule is retried. The delay doubles with each retry.
+/// Initial delay before a locked schedule is retried. The delay doubles with each retry, up to [`MAX_LOCK_RETRY`].
 const LOCK_RETRY: Duration = Duration::from_millis(20);
 const MAX_LOCK_RETRY: Duration = Duration::from_secs(1);
 
-/// Duration after which a lock is logged.
+/// Age from which a schedule's lock is logged.
 const LONG_LOCK: Duration = Duration::from_mins(1);
 
-/// Initial and maximum delay before a failed schedule is retried alone. The delay doubles with each retry, up to the schedule's grace
-/// period or the maximum.
+/// Initial delay before a failed schedule is retried separately. The delay doubles with each retry, up to the schedule's grace period or
+/// [`MAX_FAILURE_RETRY`].
 const FAILURE_RETRY: Duration = Duration::from_secs(1);
 const MAX_FAILURE_RETRY: Duration = Duration::from_mins(1);
 
-/// Time after which an expired entry is removed.
+/// Duration for which an entry is kept after its delay has ended.
 const ENTRY_TTL: Duration = Duration::from_mins(5);
 
 impl DeferredSchedules {
-    /// Returns the remaining delay of the schedule's tick, or `None` if the tick may be tried.
+    /// Returns the remaining delay of the schedule's next tick, or `None` if the tick can be tried now.
     pub(super) fn remaining_delay(&self, plan: &LoadedSchedule) -> Option<Duration> {
         let entry = self.0.get(&plan.name).filter(|entry| entry.is_for(plan))?;
         Some(entry.until.saturating_duration_since(Instant::now())).filter(|rest| !rest.is_zero())
     }
 
-    /// Returns whether the schedule failed before, in any worker. Such a schedule is tried after all others.
+    /// Returns whether any worker has failed to fire the schedule. This schedule is tried after all other schedules.
     pub(super) fn has_failed(&self, plan: &LoadedSchedule) -> bool {
         plan.tried_at.is_some() || self.0.get(&plan.name).is_some_and(|entry| entry.definition == plan.definition && entry.failures > 0)
     }
 
-    /// Returns the lock timeout in milliseconds for a failed schedule that is tried alone. Other due schedules wait during this time.
+    /// Returns the lock timeout in milliseconds for a failed schedule that is tried separately. Other due schedules may be delayed by
+    /// this time.
     pub(super) fn lock_timeout_ms(&self, plan: &LoadedSchedule) -> i32 {
         if self.0.get(&plan.name).is_some_and(|entry| entry.failures > 1) { 5 } else { 50 }
     }
 
-    /// Defers a schedule that is locked or was fired by another worker. Returns whether to log a lock, which is the case once per minute in
-    /// which the tick was locked.
+    /// Defers a schedule that is locked or was fired by another worker. Returns whether to log a lock. A lock is logged once per minute
+    /// while the tick stays locked.
     pub(super) fn defer_locked(&mut self, plan: &LoadedSchedule) -> bool {
         let entry = self.0.get(&plan.name).filter(|entry| entry.is_for(plan));
         let (before, since) = entry.map_or((Duration::ZERO, Instant::now()), |entry| (entry.wait, entry.since));
@@ -70,23 +72,25 @@ impl DeferredSchedules {
         is_long
     }
 
-    /// Defers a schedule that only workers of another release can read.
+    /// Defers a schedule that this release cannot read.
     pub(super) fn defer_unreadable(&mut self, plan: &LoadedSchedule) {
         self.insert(plan, MAX_FAILURE_RETRY, 0);
     }
 
-    /// Defers a failed schedule and returns the delay. A schedule that failed together with other schedules is tried alone immediately.
+    /// Defers a failed schedule and returns the delay. The delay is zero if the schedule failed in a statement with other schedules,
+    /// because the schedule is then retried separately.
     pub(super) fn defer_failed(&mut self, plan: &LoadedSchedule, was_alone: bool) -> Duration {
         let before = self.0.get(&plan.name).filter(|entry| entry.is_for(plan)).map_or(Duration::ZERO, |entry| entry.wait);
         let longest = plan.grace().clamp(FAILURE_RETRY, MAX_FAILURE_RETRY);
-        // After the grace period, which starts with the first try, the failure is recorded as the outcome of the tick.
+        // After the grace period, the failure is recorded as the tick's outcome. The grace period starts with the first try.
         let left = Some(plan.grace_left()).filter(|left| !left.is_zero()).map_or(longest, |left| left + LOCK_RETRY);
         let wait = if was_alone { (before * 2).clamp(FAILURE_RETRY, longest).min(left) } else { Duration::ZERO };
         self.insert(plan, wait, 1);
         wait
     }
 
-    /// Removes a schedule that was fired. If the tick failed, the entry stays, so that the next tick is also tried last.
+    /// Removes the entry of a schedule whose ticks were fired. If a tick failed, the entry stays, and the next tick is tried after all
+    /// other schedules.
     pub(super) fn remove(&mut self, plan: &LoadedSchedule, failed: bool) {
         if !failed {
             self.0.remove(&plan.name);

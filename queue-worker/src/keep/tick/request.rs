@@ -12,7 +12,7 @@ use sqlx::FromRow;
 
 use crate::live::{StoreConnection, after_ms, bounded};
 
-/// Schedule that has ticks, as loaded from the store.
+/// Schedule with ticks, as loaded from the store.
 #[derive(Clone, FromRow)]
 pub(super) struct LoadedSchedule {
     pub(super) name: String,
@@ -26,7 +26,7 @@ pub(super) struct LoadedSchedule {
     since: DateTime<Utc>,
     pub(super) next_at: Option<DateTime<Utc>>,
     skip_at: Option<DateTime<Utc>>,
-    /// Time of the first failed try of the next tick, by any worker.
+    /// Time of the first failed try to fire the next tick, by any worker.
     pub(super) tried_at: Option<DateTime<Utc>>,
     now: DateTime<Utc>,
 }
@@ -43,7 +43,7 @@ pub(super) struct FireRequest {
 /// Outcome of one tick.
 #[derive(FromRow)]
 pub(super) struct FireOutcome {
-    /// Position of the schedule in the request, starting at 1.
+    /// Position of the schedule's request in the statement, starting at 1.
     pub(super) place: i64,
     pub(super) tick: Option<DateTime<Utc>>,
     pub(super) outcome: String,
@@ -52,7 +52,7 @@ pub(super) struct FireOutcome {
 }
 
 impl LoadedSchedule {
-    /// Loads at most `limit` schedules after `after`, in the order of their next ticks.
+    /// Loads a page of at most `limit` schedules that follow `after`, in the order of their next ticks.
     pub(super) async fn page(link: &mut StoreConnection, store: Store, limit: usize, after: Option<&Self>) -> sqlx::Result<Vec<Self>> {
         let statement = sqlx::query_as(store.sql(include_str!("../../../sql/ticks.sql")))
             .bind(i64::try_from(limit).unwrap_or(i64::MAX))
@@ -65,25 +65,25 @@ impl LoadedSchedule {
         Timing::new(self.cron.as_deref(), self.every_ms.map(|ms| Duration::try_from_secs_f64(ms / 1000.0).unwrap_or_default()), &self.tz)
     }
 
-    /// Returns the time until the next tick, or `None` if the tick is due or has not been computed.
+    /// Returns the time until the next tick. Returns `None` if the tick is due or has not been computed yet.
     pub(super) fn due_in(&self) -> Option<Duration> {
         let tick = self.next_at.filter(|tick| *tick > self.now)?;
         Some(after_ms((tick - self.now).as_seconds_f64() * 1000.0))
     }
 
-    /// Returns how late a tick may be fired.
+    /// Returns the grace period, which is the maximum delay of a tick.
     pub(super) fn grace(&self) -> Duration {
         Duration::from_secs_f64((self.grace_ms.max(0.0) / 1000.0).min(1e9))
     }
 
-    /// Returns the remaining grace period after the first try, as of the time of loading.
+    /// Returns the remaining grace period at the time the schedule was loaded. The grace period starts with the first failed try.
     pub(super) fn grace_left(&self) -> Duration {
         let tried_for = self.tried_at.and_then(|tried_at| (self.now - tried_at).to_std().ok()).unwrap_or_default();
         self.grace().saturating_sub(tried_for)
     }
 
-    /// Returns the request to fire the due ticks. Returns `None` for a declared schedule that this release cannot read: it is left to other
-    /// workers, and must not be marked as invalid.
+    /// Returns a request to fire the due ticks. Returns `None` for a declared schedule that this release cannot read. Workers of another
+    /// release fire this schedule, so it must not be marked as invalid.
     pub(super) fn request(&self, timing: &Result<Timing, String>) -> Option<FireRequest> {
         let nothing = |next| DueTicks { ticks: Vec::new(), action: "enqueue", next };
         let (due, why) = match (timing, self.next_at) {
@@ -108,8 +108,8 @@ impl FireRequest {
     }
 }
 
-/// Fires the requested ticks in one transaction and returns their outcomes. Schedules that are locked or were fired by other workers are
-/// omitted.
+/// Fires the requested ticks in one transaction and returns their outcomes. The result omits schedules that are locked or were fired by
+/// other workers.
 pub(super) async fn send_requests(
     link: &mut StoreConnection,
     store: Store,

@@ -1,6 +1,6 @@
 use super::*;
 
-/// Creates a schedule after a slow complete scan.
+/// Creates a scan schedule in the state after a slow complete scan.
 fn slow() -> LateScan {
     let mut late_scan = LateScan { is_requested: true, ..LateScan::default() };
     late_scan.begin();
@@ -8,7 +8,7 @@ fn slow() -> LateScan {
     late_scan
 }
 
-/// Performs one part of a block scan and returns the part's block ranges.
+/// Performs one part of a block scan and returns its block ranges.
 fn part(late_scan: &mut LateScan, (blocks, live, dead): (i64, i64, i64), is_full: bool) -> Vec<(i64, i64)> {
     late_scan.begin();
     let extent = TableExtent { blocks, live, dead, place: None };

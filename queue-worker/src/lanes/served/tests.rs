@@ -7,7 +7,7 @@ fn lane(id: i64, priority: i16) -> Lane {
     Lane { id, queue: "q".into(), job_type: "t", version: 1, priority, solo: false, lined: false, fair: false }
 }
 
-/// Returns many lanes, every fifth of which is under a limit.
+/// Creates many lanes. Every fifth lane is under a limit.
 fn under_a_limit() -> Lanes {
     let mut lanes = Lanes::new(&[("t", 1), ("limited", 1)], HashSet::new(), None);
     lanes.track.lanes.extend((0..500).map(|id| (id, Lane { job_type: if id % 5 == 0 { "limited" } else { "t" }, ..lane(id, 100) })));

@@ -1,18 +1,19 @@
-//! Connection parameters of libpq and other drivers that sqlx does not support, but that providers use in their URLs.
+//! Connection parameters that providers use in their URLs, but that sqlx does not support. The parameters belong to libpq or other
+//! drivers.
 
 /// Handling of a parameter that sqlx does not support.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum LibpqParameter {
-    /// The parameter is already satisfied or has no effect.
+    /// The parameter's requirement is already met, or the parameter has no effect.
     Met,
-    /// The parameter has the given equivalent in sqlx.
+    /// The parameter is replaced by the given sqlx parameter.
     Means(String),
-    /// The parameter is not supported. The text names the alternative.
+    /// The parameter is not supported. The error message names an alternative.
     Refused(&'static str),
     Unknown,
 }
 
-/// Parameters with the values that are already satisfied. An empty list permits any value.
+/// Parameters that need no handling, with the values for which this applies. An empty list permits any value.
 const MET: [(&str, &[&str]); 23] = [
     ("channel_binding", &["disable", "prefer"]),
     ("client_encoding", &["auto", "utf8", "UTF8"]),
@@ -20,7 +21,7 @@ const MET: [(&str, &[&str]); 23] = [
     ("gssdelegation", &[]),
     ("gssencmode", &["disable", "prefer"]),
     ("gsslib", &[]),
-    // A worker detects and drops silent connections on its own.
+    // TCP keep-alives are not needed, because a worker detects and drops silent connections itself.
     ("keepalives", &[]),
     ("keepalives_count", &[]),
     ("keepalives_idle", &[]),
@@ -32,7 +33,7 @@ const MET: [(&str, &[&str]); 23] = [
     ("sslnegotiation", &["postgres"]),
     ("sslsni", &[]),
     ("uselibpqcompat", &[]),
-    // These are parameters of Prisma. Pool sizes are configured elsewhere, and poolers are detected.
+    // The following are parameters of Prisma. Pool sizes are configured elsewhere, and poolers are detected.
     ("connection_limit", &[]),
     ("pgbouncer", &[]),
     ("pool_timeout", &[]),
@@ -47,9 +48,9 @@ impl LibpqParameter {
             return Self::Met;
         }
         Self::Refused(match key {
-            // System certificates are trusted if no file is named.
+            // Without `sslrootcert`, the system's certificates are trusted.
             "sslrootcert" if value == "system" => return Self::Means("sslmode=verify-full".to_owned()),
-            // This is a parameter of Prisma.
+            // `schema` is a parameter of Prisma.
             "schema" => return Self::Means(format!("options[search_path]=%22{value}%22")),
             "channel_binding" => {
                 "channel_binding=require is not supported; remove it and set `sslmode=verify-full`, which verifies the server's certificate"

@@ -101,7 +101,7 @@ fn what_providers_hand_out_is_taken_where_it_is_met_and_else_told_how_to_write()
     ] {
         assert_eq!(places(&format!("postgres://u@h/d?sslmode=require&{taken}")), ["h:5432"], "{taken}");
     }
-    // The driver reads a file only if the `sslmode` needs it. The value may also be the key itself.
+    // The driver reads the files of these parameters only if `sslmode` requires them. The value of `sslkey` may also be the key itself.
     for taken in ["sslrootcert=/no/such/ca.pem&sslmode=require", "sslcert=&sslkey=&sslmode=disable", "sslkey=LS0tLS1&sslmode=require"] {
         assert_eq!(places(&format!("postgres://u@h/d?{taken}")), ["h:5432"], "{taken}");
     }

@@ -1,5 +1,5 @@
-//! Slots of a worker whose handlers take batches. A batch takes one slot. A batch is buffered until it is full or has waited long enough.
-//! Single jobs and batches alternate.
+//! Slots of a worker whose handlers take batches. A batch uses one slot. Jobs are buffered until the batch is full or the first job has
+//! waited for its maximum time. Single jobs and batches alternate.
 
 use std::{
     sync::{Arc, MutexGuard},
@@ -12,7 +12,7 @@ use super::{SlotAttempt, Slots, jobs::SlotJobs, lock};
 use crate::{lanes::LeasedJob, run::running::RunningJob, settle::Settlement};
 
 impl Slots {
-    /// Queues jobs like [`Slots::push`], but buffers the jobs that may run in a batch.
+    /// Queues jobs like [`Slots::push`], but buffers jobs that can run in a batch.
     pub(super) fn push_batched(self: &Arc<Self>, leased: Vec<LeasedJob>) {
         let (now, mut jobs, mut singles) = (Instant::now(), lock(&self.jobs), Vec::new());
         for job in leased {
@@ -38,7 +38,7 @@ impl Slots {
         self.start_batch_timer(jobs, now);
     }
 
-    /// Starts a timer for the time at which the next batch is ready. The timer does not keep the slots alive.
+    /// Starts a timer that expires when the next batch is ready. The timer does not keep the slots alive.
     fn start_batch_timer(self: &Arc<Self>, jobs: &mut SlotJobs, now: Instant) {
         let Some(at) = jobs.batches.next_ready(now) else { return };
         if jobs.batches.timer_at.is_some_and(|timer| timer <= at) {
@@ -56,8 +56,7 @@ impl Slots {
         });
     }
 
-    /// Takes the slot's next job or batch. Used instead of [`Slots::next`] while jobs are buffered or a claimer is waiting for buffer
-    /// space.
+    /// Takes the slot's next job or batch. Called by [`Slots::next`] while jobs are buffered or a claimer is waiting for buffer space.
     pub(super) fn next_with_batches(self: &Arc<Self>, jobs: &mut MutexGuard<'_, SlotJobs>, slot: usize) -> Option<SlotAttempt> {
         let now = Instant::now();
         let (mut expired, next, has_room) = jobs.next_in_time(now);
@@ -67,8 +66,8 @@ impl Slots {
             jobs.claimers.wake_first();
         }
         self.start_batch_timer(jobs, now);
-        // If only expired jobs are left, the slot takes one as its job. Sending their verdicts from the slot bounds the number of jobs
-        // waiting for the settle loop.
+        // If only expired jobs are left, one of these jobs occupies the slot, which sends the verdicts of all of them. This bounds the
+        // number of jobs that wait for the settle loop.
         let Some((first, others)) = next.or_else(|| expired.pop().map(|last| (last, Vec::new()))) else {
             jobs.vacant.push(slot);
             return None;
@@ -82,14 +81,14 @@ impl Slots {
     /// Sends the verdicts on jobs whose start deadline has passed.
     pub(super) async fn expire(&self, expired: Vec<Arc<LeasedJob>>) {
         for leased in expired {
-            // Fails only if the worker has ended without waiting for this slot. Recovery then releases the job.
+            // Fails only if the worker has ended without waiting for this slot. The job is then recovered.
             let _ = self.context.settle.send(Settlement::expire(&leased)).await;
         }
     }
 
-    /// Runs a batch in a slot. Each job of the batch gets a verdict of its own.
+    /// Runs a batch in a slot. Each job in the batch gets a separate verdict.
     pub(super) async fn run_batch(&self, slot: usize, SlotAttempt { leased, others, start, halt, .. }: SlotAttempt) {
-        // The handler is always registered, because only jobs whose handler takes batches are buffered.
+        // The job type is always registered, because only jobs whose handler takes batches are buffered.
         let Some(registration) = self.context.registry.get(leased.job.job_type) else { return };
         let all: Vec<&Arc<LeasedJob>> = std::iter::once(&leased).chain(&others).collect();
         let jobs: Vec<&ClaimedJob> = all.iter().map(|leased| &leased.job).collect();
@@ -97,7 +96,7 @@ impl Slots {
         if !self.begin_settling_batch(slot) {
             return;
         }
-        // All jobs of the batch have the same jitter. Jobs that failed together are due together and then run in smaller batches.
+        // All jobs in the batch share one jitter. Jobs that failed together are therefore due together, and run in smaller batches.
         let (ran, jitter) = (start.elapsed(), fastrand::f64());
         for (leased, ended) in all.iter().zip(ended) {
             self.settle(leased, Some(registration), ended, (start, ran, jitter)).await;
@@ -109,7 +108,7 @@ impl Slots {
         }
     }
 
-    /// Marks all jobs of the slot's batch as settling, like [`Slots::begin_settling`].
+    /// Marks all jobs in the slot's batch as settling, like [`Slots::begin_settling`].
     fn begin_settling_batch(&self, slot: usize) -> bool {
         let mut jobs = lock(&self.jobs);
         let SlotJobs { running, batch_rest, .. } = &mut *jobs;

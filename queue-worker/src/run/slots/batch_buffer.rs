@@ -1,5 +1,5 @@
-//! Jobs that are waiting for a fuller batch, grouped by job type and batch size. The buffer decides when a batch is ready, but runs
-//! nothing.
+//! Buffered jobs that wait for a fuller batch, grouped by job type and batch size. The buffer decides when a batch is ready. The slots run
+//! the batch.
 
 use std::{
     collections::VecDeque,
@@ -12,22 +12,24 @@ use queue_core::{Options, most_together};
 use super::claimer_queue::ClaimerHandle;
 use crate::lanes::LeasedJob;
 
-/// Minimum time that a retried job waits for a batch. During this time, jobs that failed together and are due together join the same batch.
+/// Lower bound of the maximum time that a retried job waits for a batch. Jobs that failed together are due together, and join the same
+/// batch during this time.
 const MIN_RETRY_WAIT: Duration = Duration::from_millis(250);
 
-/// Buffered jobs of one queue whose handlers take batches. The lock of the queue's jobs protects the buffer. An empty buffer is small.
+/// Jobs of one queue that are buffered because their handlers take batches. The lock of the queue's [`SlotJobs`](super::jobs::SlotJobs)
+/// protects the buffer.
 #[derive(Default)]
 pub(super) struct BatchBuffer {
     groups: Vec<BatchGroup>,
-    /// Number of jobs that in-flight claims may return, by job type.
+    /// Reservations of in-flight claims: the maximum number of jobs that the claims return, by job type.
     reservations: Vec<BatchReservation>,
     /// Claimers that found no space in the buffer.
     waiting: Vec<ClaimerHandle>,
-    /// Maximum number of remaining jobs at which the first claimer is woken. Set only while jobs arrive fast.
+    /// Number of buffered jobs at or below which the first claimer is woken. Set only while jobs finish fast enough to be prefetched.
     pub(super) wake_at: Option<usize>,
-    /// Time of the timer that checks whether a batch is ready.
+    /// Time at which the pending timer checks whether a batch is ready.
     pub(super) timer_at: Option<Instant>,
-    /// Whether the next slot prefers a batch to a single job.
+    /// Whether the next free slot prefers a batch to a single job.
     pub(super) is_next: bool,
 }
 
@@ -35,7 +37,7 @@ pub(super) struct BatchBuffer {
 struct BatchGroup {
     job_type: &'static str,
     batch_size: usize,
-    /// Jobs with the end of their waiting time, in order of these times.
+    /// Jobs, each with the end of its waiting time. Sorted by this time.
     jobs: VecDeque<(Instant, Arc<LeasedJob>)>,
 }
 
@@ -50,7 +52,7 @@ impl BatchGroup {
         self.jobs.len() >= self.batch_size || self.jobs.front().is_some_and(|(until, _)| *until <= now)
     }
 
-    /// Returns the number of ready batches.
+    /// Returns the number of ready batches in the group.
     fn ready(&self, now: Instant) -> usize {
         let full = self.jobs.len() / self.batch_size;
         full + usize::from(self.jobs.get(full * self.batch_size).is_some_and(|(until, _)| *until <= now))
@@ -58,16 +60,16 @@ impl BatchGroup {
 }
 
 impl BatchBuffer {
-    /// Buffers a job for a batch. Returns the job if the job must run alone.
+    /// Buffers a job for a batch. Returns the job if it must run alone.
     pub(super) fn push(&mut self, job: LeasedJob, options: &Options, now: Instant) -> Option<LeasedJob> {
         let (number, crashes) = (job.job.number(), job.job.crashes.unsigned_abs().into());
         let batch_size = options.batch.map_or(1, |max| most_together(max, number, job.job.most_attempts(), crashes));
-        // A rate permit expires soon, so a job with a permit does not wait for a batch.
+        // A rate permit expires soon, so a job with a rate permit does not wait for a batch.
         if batch_size < 2 || job.job.start_deadline.is_some() {
             return Some(job);
         }
         let wait = if number > 1 { options.batch_wait.max(MIN_RETRY_WAIT) } else { options.batch_wait };
-        // A job with a start deadline waits for at most half of the remaining time, so that the job can still start.
+        // A job with a start deadline waits for at most half of the time until the deadline, so that the job can still start.
         let until = job.begin_by.map_or(now + wait, |deadline| (now + wait).min(now + deadline.saturating_duration_since(now) / 2));
         let job = Arc::new(job);
         match self.groups.iter_mut().find(|group| group.job_type == options.name && group.batch_size == batch_size) {
@@ -80,7 +82,7 @@ impl BatchBuffer {
         None
     }
 
-    /// Takes the ready batch that has been waiting longest.
+    /// Takes the ready batch whose first job has the earliest end of its waiting time.
     pub(super) fn take(&mut self, now: Instant) -> Option<Vec<Arc<LeasedJob>>> {
         let ready = self.groups.iter().enumerate().filter(|(_, group)| group.is_ready(now));
         let (index, _) = ready.min_by_key(|(_, group)| group.jobs.front().map(|(until, _)| *until))?;
@@ -91,25 +93,25 @@ impl BatchBuffer {
         Some(batch)
     }
 
-    /// Returns the number of ready batches.
+    /// Returns the number of ready batches in all groups.
     pub(super) fn ready(&self, now: Instant) -> usize {
         self.groups.iter().map(|group| group.ready(now)).sum()
     }
 
-    /// Returns the time at which the next batch is ready.
+    /// Returns when the next batch becomes ready. Batches that are already ready do not count.
     pub(super) fn next_ready(&self, now: Instant) -> Option<Instant> {
         let not_ready = self.groups.iter().filter_map(|group| group.jobs.get(group.ready(now) * group.batch_size));
         not_ready.map(|(until, _)| *until).min()
     }
 
-    /// Registers a claimer that found no space, to be woken when there is space.
+    /// Registers a claimer that found no space. The claimer is woken when space becomes free.
     pub(super) fn add_waiting(&mut self, claimer: &ClaimerHandle) {
         if !self.waiting.contains(claimer) {
             self.waiting.push(claimer.clone());
         }
     }
 
-    /// Wakes the claimers that found no space. Returns whether there were any.
+    /// Wakes the claimers that found no space. Returns whether a claimer was woken.
     pub(super) fn wake_claimers(&mut self) -> bool {
         let has_waiting = !self.waiting.is_empty();
         self.waiting.drain(..).for_each(|claimer| claimer.wake());
@@ -129,7 +131,7 @@ impl BatchBuffer {
         self.groups.iter().flat_map(|group| group.jobs.iter().map(|(_, job)| job))
     }
 
-    /// Removes and returns the jobs for which `is_removed` is true.
+    /// Removes and returns the jobs for which `is_removed` returns true.
     pub(super) fn remove(&mut self, mut is_removed: impl FnMut(&LeasedJob) -> bool) -> Vec<Arc<LeasedJob>> {
         let mut removed = Vec::new();
         for group in &mut self.groups {
@@ -147,7 +149,7 @@ impl BatchBuffer {
         buffered + self.reservations.iter().map(|reservation| reservation.count.div_ceil(reservation.batch_size)).sum::<usize>()
     }
 
-    /// Returns the number of buffered and reserved jobs of a type, and the number of jobs that would complete the incomplete batch.
+    /// Returns the number of buffered and reserved jobs of a type. Also returns the number of jobs needed to fill the last batch.
     pub(super) fn count_of(&self, job_type: &str, batch_size: usize) -> (usize, usize) {
         let reservations = self.reservations.iter().filter(|reservation| reservation.job_type == job_type);
         let reserved: usize = reservations.map(|reservation| reservation.count).sum();

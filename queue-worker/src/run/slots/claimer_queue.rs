@@ -1,4 +1,4 @@
-//! Queue of claimers that are waiting for slots, ordered by priority. Among claimers of equal priority, the longest waiting is first.
+//! Queue of claimers that wait for slots, ordered by priority. Among claimers of equal priority, the longest-waiting claimer is first.
 
 use std::{
     cmp::Reverse,
@@ -10,14 +10,14 @@ use std::{
 
 use tokio::sync::Notify;
 
-/// Identity of a claimer in the queues of claimers, and the handle that wakes the claimer.
+/// Handle that identifies a claimer in the claimer queues, and wakes the claimer.
 #[derive(Clone, Debug)]
 pub(crate) struct ClaimerHandle {
     id: u64,
     notify: Arc<Notify>,
 }
 
-/// Queue of the claimers that are waiting for slots of one queue of jobs.
+/// Claimers that wait for the slots of one job queue.
 #[derive(Default)]
 pub(super) struct ClaimerQueue {
     waiting: Vec<WaitingClaimer>,
@@ -28,11 +28,11 @@ pub(super) struct ClaimerQueue {
 struct WaitingClaimer {
     claimer: ClaimerHandle,
     priority: i32,
-    /// Arrival number of the claimer, or [`IN_FLIGHT`].
+    /// Arrival number of the claimer. [`IN_FLIGHT`] while the claimer's claim is in flight.
     arrival: u64,
 }
 
-/// Arrival number of a claimer that was granted slots and whose claim is in flight.
+/// Arrival number of a claimer whose claim is in flight.
 const IN_FLIGHT: u64 = u64::MAX;
 
 impl PartialEq for ClaimerHandle {
@@ -54,7 +54,7 @@ impl ClaimerHandle {
 }
 
 impl ClaimerQueue {
-    /// Enqueues a claimer with the given priority, unless the claimer is already queued. Returns whether the claimer is first.
+    /// Enqueues a claimer with the given priority, or updates the priority of a queued claimer. Returns whether the claimer is first.
     pub(super) fn enqueue(&mut self, claimer: &ClaimerHandle, priority: i32) -> bool {
         if let Some(queued) = self.waiting.iter_mut().find(|waiting| waiting.claimer.id == claimer.id) {
             queued.priority = priority;
@@ -69,19 +69,18 @@ impl ClaimerQueue {
         self.first().is_some_and(|first| first.claimer.id == claimer.id)
     }
 
-    /// Moves a claimer that was granted slots behind all claimers of equal priority, until it is enqueued again.
+    /// Records that a claimer was granted slots. The claimer is ordered behind all claimers of equal priority until it is enqueued again.
     pub(super) fn grant(&mut self, claimer: &ClaimerHandle) {
         if let Some(queued) = self.waiting.iter_mut().find(|waiting| waiting.claimer.id == claimer.id) {
             queued.arrival = IN_FLIGHT;
         }
     }
 
-    /// Removes a claimer from the queue.
     pub(super) fn remove(&mut self, claimer: &ClaimerHandle) {
         self.waiting.retain(|waiting| waiting.claimer.id != claimer.id);
     }
 
-    /// Returns the highest priority among the other claimers.
+    /// Returns the highest priority among all claimers except `claimer`.
     pub(super) fn max_priority_except(&self, claimer: &ClaimerHandle) -> Option<i32> {
         self.waiting.iter().filter(|waiting| waiting.claimer.id != claimer.id).map(|waiting| waiting.priority).max()
     }

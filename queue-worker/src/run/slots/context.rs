@@ -13,7 +13,7 @@ use crate::{
     tally::MetricsBuffer,
 };
 
-/// Registry, channels, limits and metrics that all slots of a worker share.
+/// Registry, channels, limits and metrics shared by all slots of a worker.
 pub(crate) struct SlotContext {
     pub(crate) registry: Registry,
     pub(crate) shared: Arc<Shared>,
@@ -21,17 +21,17 @@ pub(crate) struct SlotContext {
     pub(crate) notifier: Arc<Notifier>,
     pub(crate) pauses: Pauses,
     pub(crate) lease_deadline: LeaseDeadline,
-    /// Runtime that runs the handlers: the runtime on which the worker was started.
+    /// Runtime on which the worker was started. The handlers run on this runtime.
     pub(crate) handlers: Handle,
-    /// Maximum time for which the handler of a cancelled job may keep running.
+    /// Maximum run time of a handler after its job was cancelled.
     pub(crate) cancel_grace: Duration,
     pub(crate) observer: OutcomeObserver,
     pub(crate) metrics: MetricsBuffer,
-    /// Whether the handler of any job type takes batches.
+    /// Whether any job type has a handler that takes batches.
     pub(crate) takes_batches: bool,
-    /// Slots shared with other stores of the same process.
+    /// Slots shared with other stores of the same process. `None` unless a `StoresWorker` runs this worker.
     pub(crate) share: Option<StoreSlots>,
     pub(crate) hand: Arc<PayloadMemory>,
-    /// Slow-downs requested by handlers.
+    /// Slow-downs that handlers have requested.
     pub(crate) slow_downs: Arc<SlowDowns>,
 }

@@ -1,4 +1,4 @@
-//! Jobs that are waiting for slots of a queue, and jobs that are running in these slots.
+//! Jobs that wait for a queue's slots, and jobs that run in these slots.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -15,20 +15,20 @@ pub(super) struct SlotJobs {
     pub(super) queued: VecDeque<Arc<LeasedJob>>,
     /// Jobs that are waiting for a batch.
     pub(super) batches: BatchBuffer,
-    /// Number of jobs for which in-flight claims have reserved a slot or a place in `queued`.
+    /// Number of jobs for which in-flight claims have reserved a slot or a position in `queued`.
     pub(super) reserved: usize,
     /// Claimers that are waiting for slots.
     pub(super) claimers: ClaimerQueue,
-    /// Jobs to release, because their rate permit has expired.
+    /// Jobs to release, because their rate permits have expired.
     pub(super) late: Vec<Arc<LeasedJob>>,
-    /// Running job of each slot. If a slot runs a batch, this is the batch's first job. A job that was inserted twice into the store runs
-    /// twice, and both verdicts are sent.
+    /// Running job of each slot. For a batch, this is the batch's first job. A job that was inserted twice into the store runs twice, and
+    /// both verdicts are sent.
     pub(super) running: Vec<Option<RunningJob>>,
-    /// Remaining jobs of each slot's batch.
+    /// Jobs of each slot's batch, without the first job.
     pub(super) batch_rest: HashMap<usize, Vec<RunningJob>>,
     /// Slots without a task.
     pub(super) vacant: Vec<usize>,
-    /// Maximum number of queued jobs at which the first claimer is woken. Set if that claimer found no free slot.
+    /// Number of queued jobs at or below which the first claimer is woken. Set after the first claimer has found no free slot.
     pub(super) wake_at: Option<usize>,
 }
 
@@ -50,8 +50,8 @@ impl SlotJobs {
         self.running.iter_mut().flatten().chain(self.batch_rest.values_mut().flatten())
     }
 
-    /// Queues the jobs of one claim in order. Jobs with a rate permit go before all jobs without a permit, but after earlier jobs with a
-    /// permit.
+    /// Queues the jobs of one claim in order. Jobs with a rate permit are queued before jobs without a permit, but after earlier jobs with
+    /// a permit.
     pub(super) fn push(&mut self, leased: Vec<LeasedJob>) {
         if leased.first().is_some_and(|job| job.job.start_deadline.is_some()) {
             let with_permit = self.queued.iter().take_while(|job| job.job.start_deadline.is_some()).count();
@@ -62,7 +62,7 @@ impl SlotJobs {
         }
     }
 
-    /// Takes the next queued job whose rate permit has not expired. Skipped jobs are added to `late`.
+    /// Takes the next queued job that has a valid rate permit or needs none. Jobs whose permit has expired are moved to `late`.
     pub(super) fn pop(&mut self) -> Option<Arc<LeasedJob>> {
         loop {
             let job = self.queued.pop_front()?;
@@ -73,13 +73,13 @@ impl SlotJobs {
         }
     }
 
-    /// Returns whether no job is waiting.
+    /// Returns whether no job is queued or buffered for a batch.
     pub(super) fn has_no_waiting(&self) -> bool {
         self.queued.is_empty() && self.batches.is_empty()
     }
 
-    /// Takes the next job or batch like [`SlotJobs::next`], and separates the jobs whose start deadline has passed. The separated jobs are
-    /// returned first.
+    /// Takes the next job or batch like [`SlotJobs::next`], but separates jobs whose start deadline has passed. The first element of the
+    /// result contains the separated jobs, followed by the results of [`SlotJobs::next`].
     pub(super) fn next_in_time(&mut self, now: Instant) -> (Vec<Arc<LeasedJob>>, Option<NextJobs>, bool) {
         let (mut expired, mut has_room) = (Vec::new(), false);
         loop {
@@ -96,8 +96,8 @@ impl SlotJobs {
         }
     }
 
-    /// Takes the job or batch that a slot runs next. Single jobs and batches alternate. Also returns whether there is now more space for
-    /// batches, for which a claimer is waiting.
+    /// Takes the job or batch that a slot runs next. Single jobs and batches alternate. Also returns whether the batch buffer has space
+    /// again for a waiting claimer.
     pub(super) fn next(&mut self, now: Instant) -> (Option<NextJobs>, bool) {
         let batch_first = std::mem::replace(&mut self.batches.is_next, false);
         let batch = if batch_first || self.queued.is_empty() { self.batches.take(now) } else { None };

@@ -1,4 +1,4 @@
-//! Reservation of slots for claims. A reservation decides how many jobs a claim may return and which claimer of a queue is next.
+//! Slot reservation for claims. A reservation decides how many jobs a claim may return. The claimer queue decides which claimer is next.
 
 use std::{
     sync::{
@@ -11,36 +11,38 @@ use std::{
 use super::{Slots, claimer_queue::ClaimerHandle, lock};
 use crate::lanes::LeasedJob;
 
-/// Number and kind of jobs for which a claimer wants slots.
+/// Claimer's request for slots, with the number and kind of the expected jobs.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SlotRequest<'a> {
     /// Highest priority of the expected jobs.
     pub(crate) priority: i32,
     /// Maximum number of jobs to reserve slots for.
     pub(crate) most: usize,
-    /// Whether the jobs come from fair queues. Then only a tenth as many jobs are prefetched, because later jobs with other keys have to
-    /// wait behind prefetched jobs.
+    /// Whether the jobs come from fair queues. Then only a tenth of the usual number of jobs is prefetched, because later jobs with other
+    /// keys must wait behind prefetched jobs.
     pub(crate) in_turn: bool,
     /// Job types whose handlers take batches, each with its maximum batch size. Empty for single jobs.
     pub(crate) batches: &'a [(&'static str, usize)],
 }
 
 impl Slots {
-    /// Returns the maximum number of jobs that may run or wait. Other stores may leave fewer slots free than the queue's concurrency.
+    /// Returns the maximum number of running and waiting jobs. The queue's concurrency is the upper bound. Other stores may leave fewer
+    /// slots free.
     fn max_jobs(&self) -> usize {
         self.context.share.as_ref().map_or(self.concurrency, |share| share.max_jobs().min(self.concurrency))
     }
 
-    /// Returns the maximum number of jobs to prefetch: the number that finishes in 100 ms. Fast jobs are claimed in large batches, and slow
-    /// jobs are left to other workers.
+    /// Returns the maximum number of jobs to prefetch: the number of jobs that finish in 100 ms, but at most `4 * max`. Fast jobs are
+    /// therefore claimed in large batches, and slow jobs are left to other workers.
     fn prefetch(&self, max: usize) -> usize {
         lock(&self.rate).prefetch(Instant::now(), self.finished.load(Relaxed)).min(4 * max)
     }
 
-    /// Reserves slots for the jobs of a claim, if the claimer is first in the queue.
+    /// Reserves slots for a claim's jobs if the claimer is first in the claimer queue.
     ///
-    /// The reservation covers all free slots. It also covers jobs to prefetch, unless half of these are already waiting. A claimer without
-    /// a grant stays in the queue and is woken later. A claimer with a grant moves behind all claimers of equal priority.
+    /// The reservation covers the free slots and the jobs to prefetch. While the number of queued and reserved jobs exceeds half of the
+    /// prefetch limit, nothing is reserved for single jobs, and no jobs are prefetched for batches. A claimer without a reservation stays
+    /// in the queue and is woken later. A claimer with a reservation moves behind all claimers of equal priority.
     pub(crate) fn reserve(self: &Arc<Self>, claimer: &ClaimerHandle, request: SlotRequest<'_>) -> SlotReservation {
         let prefetch = self.prefetch(request.most);
         let prefetch = if request.in_turn { prefetch / 10 } else { prefetch };
@@ -59,8 +61,8 @@ impl Slots {
                 count = (free + prefetch - coming).min(request.most);
             }
         } else {
-            // Each job type is offered all free slots, because the lanes of other types may be empty. The claim returns no more jobs than
-            // the largest offer.
+            // Each job type is offered all free slots, because the lanes of other types may be empty. The claim returns at most as many
+            // jobs as the largest offer.
             let open = open.saturating_sub(jobs.batches.slots());
             for (job_type, batch_size) in request.batches {
                 let (waiting, missing) = jobs.batches.count_of(job_type, *batch_size);
@@ -76,7 +78,7 @@ impl Slots {
             }
             jobs.batches.wake_at = (prefetch > 0).then_some(prefetch / 2).max(jobs.batches.wake_at);
             if count == 0 && open > 0 {
-                // This claimer is waiting for a fuller batch to start, not for a slot. Other claimers may use the free slots.
+                // This claimer waits until a fuller batch starts, and does not need a free slot. Other claimers may use the free slots.
                 jobs.claimers.remove(claimer);
                 jobs.claimers.wake_first();
             }
@@ -101,43 +103,42 @@ impl Slots {
         }
     }
 
-    /// Removes a claimer that does not want slots of this queue any more.
+    /// Removes a claimer that no longer needs slots of this queue.
     pub(crate) fn leave(&self, claimer: &ClaimerHandle) {
         let mut jobs = lock(&self.jobs);
         jobs.claimers.remove(claimer);
         jobs.claimers.wake_first();
     }
 
-    /// Returns whether another job may be queued within the prefetch limit.
+    /// Returns whether the number of queued jobs is within the prefetch limit.
     pub(crate) fn has_few_queued(&self) -> bool {
         let prefetch = self.prefetch(usize::MAX / 4);
         lock(&self.jobs).queued.len() <= prefetch
     }
 }
 
-/// Slots reserved for the jobs of a claim. The slots are released when the reservation is dropped.
+/// Slots reserved for a claim's jobs. Dropping the reservation releases the slots.
 pub(crate) struct SlotReservation {
     pub(crate) slots: Arc<Slots>,
     /// Maximum number of jobs that the claim may return.
     pub(crate) count: usize,
     /// Number of jobs whose slots are still reserved.
     reserved: AtomicUsize,
-    /// Highest priority among the other claimers of the queue. Jobs of a lower priority must not be claimed before the jobs of that
-    /// claimer.
+    /// Highest priority among the queue's other claimers. Jobs of a lower priority must not be claimed before these claimers' jobs.
     pub(crate) above: Option<i32>,
-    /// Whether some lanes were left out because of `above`.
+    /// Whether some lanes were left out of the claim because of `above`.
     pub(crate) withholds: bool,
     /// Number of reserved jobs for each job type whose handler takes batches.
     by_type: Vec<(&'static str, usize)>,
 }
 
 impl SlotReservation {
-    /// Creates an empty reservation. Jobs pushed through it are queued beyond the slots.
+    /// Creates an empty reservation. Jobs pushed through the reservation are queued even if no slot is free.
     pub(crate) fn none(slots: Arc<Slots>) -> Self {
         Self { slots, count: 0, reserved: AtomicUsize::new(0), above: None, withholds: false, by_type: Vec::new() }
     }
 
-    /// Returns the number of reserved jobs of a type whose handler takes batches.
+    /// Returns the number of reserved jobs of a type. Returns zero for a type whose handler does not take batches.
     pub(crate) fn count_of(&self, job_type: &str) -> usize {
         self.by_type.iter().find(|(of, _)| *of == job_type).map_or(0, |(_, count)| *count)
     }
@@ -147,7 +148,8 @@ impl SlotReservation {
         self.slots.push(leased);
     }
 
-    /// Releases the reservation early, because the claim is taking long. Jobs that the claim returns later are queued beyond the slots.
+    /// Releases the reservation early, because the claim is taking long. Jobs that the claim returns later are queued even if no slot is
+    /// free.
     pub(crate) fn release(&self) {
         let reserved = self.reserved.swap(0, Relaxed);
         if reserved == 0 {

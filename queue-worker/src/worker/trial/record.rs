@@ -1,4 +1,4 @@
-//! Record of what the handler of a trial has reported.
+//! Record of the reports from a trial's handler.
 
 use std::{
     collections::HashMap,
@@ -7,12 +7,12 @@ use std::{
 
 use queue_core::runner::Ending;
 
-/// Progress reported by the handler of a trial.
+/// Progress that a trial's handler has reported.
 #[derive(Clone, Default)]
 pub(crate) struct Progress {
     pub(crate) fraction: Option<f64>,
     pub(crate) stage: Option<String>,
-    /// Progress counts as JSON text.
+    /// Progress counters, as JSON text.
     pub(crate) counts: String,
     pub(super) checkpoint: Option<String>,
 }
@@ -20,7 +20,7 @@ pub(crate) struct Progress {
 #[derive(Default)]
 pub(super) struct TrialRecord {
     pub(super) progress: Option<Progress>,
-    /// Ending that the handler's own transaction would write.
+    /// Ending that the handler's own transaction would have written.
     pub(super) ending: Option<Ending>,
     pub(super) deadlines: StepDeadlines,
 }
@@ -31,12 +31,12 @@ impl std::fmt::Debug for TrialRecord {
     }
 }
 
-/// End times of waits by step name.
+/// End times of waits, by step name.
 #[derive(Default)]
 pub(super) struct StepDeadlines(HashMap<String, Instant>);
 
 impl StepDeadlines {
-    /// Records the end time of a step's wait, `left` seconds from now. Does nothing if the step has no wait.
+    /// Records that a step's wait ends `left` seconds from now. Does nothing if `left` is `None`.
     pub(super) fn record(&mut self, step: String, left: Option<f64>) {
         if let Some(left) = left {
             let left = Duration::try_from_secs_f64(left.max(0.0)).unwrap_or(Duration::MAX);

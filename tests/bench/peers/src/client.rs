@@ -1,5 +1,5 @@
-//! Producer side: installs each queue, fills the queue, and counts the remaining jobs. Each queue has its own match arms and uses the
-//! public API of its library. The queues share only the job.
+//! Producer side of the comparison: installs a queue library, fills its queue, and counts the unfinished jobs. Each library has its own
+//! match arms, which call the library's public API. Only the job type is shared.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use sqlx::{PgConnection, PgPool};
 
 use crate::{database::BenchDatabase, job::Noop};
 
-/// Queue product to be measured.
+/// Queue library to measure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Peer {
     Ours,
@@ -29,7 +29,7 @@ pub(crate) const QUEUE: &str = "bench";
 /// Number of jobs per call, for libraries that do not accept a stream. Larger calls are not faster.
 const CHUNK: usize = 1000;
 
-/// Queue that is installed in its own database.
+/// Client of a queue library that is installed in its own database.
 #[derive(Clone)]
 pub(crate) enum Client {
     Ours,
@@ -38,8 +38,8 @@ pub(crate) enum Client {
 }
 
 impl Client {
-    /// Installs the queue. `wakes` selects whether an enqueue wakes a waiting worker, if that is configurable. In our queue and in
-    /// `graphile_worker` an enqueue always does.
+    /// Installs the queue. `wakes` selects whether an enqueue wakes a waiting worker, if the library lets users choose. In our queue and in
+    /// `graphile_worker` an enqueue always wakes a worker.
     pub(crate) async fn install(peer: Peer, wakes: bool, database: &BenchDatabase) -> anyhow::Result<Self> {
         match peer {
             Peer::Ours => {
@@ -56,7 +56,7 @@ impl Client {
                 queue.install_sql_from_embedded().await?;
                 queue.create(QUEUE).await?;
                 if wakes {
-                    // Throttling is disabled, because otherwise most messages would wake no worker.
+                    // Throttling is disabled, because a throttled queue would wake no worker for most messages.
                     queue.enable_notify_insert(QUEUE, Duration::ZERO).await?;
                 }
                 Ok(Self::Pgmq(queue))
@@ -74,7 +74,7 @@ impl Client {
         Ok(())
     }
 
-    /// Makes `jobs` jobs ready, then analyzes the tables, as autovacuum would have done in an older store.
+    /// Enqueues `jobs` ready jobs. Then analyzes the tables, as autovacuum would have done in a long-lived store.
     pub(crate) async fn fill(&self, pool: &PgPool, jobs: u64) -> anyhow::Result<()> {
         let all: Vec<Noop> = (0..jobs).map(Noop::numbered).collect();
         match self {
@@ -110,7 +110,7 @@ impl Client {
         Ok(sqlx::query_scalar(count).fetch_one(pool).await?)
     }
 
-    /// Checks that the history contains `jobs` jobs, each once. Does nothing if the queue keeps no history.
+    /// Checks that the history contains `jobs` jobs, each exactly once. Does nothing if the queue keeps no history.
     pub(crate) async fn check_history(&self, pool: &PgPool, archived: bool, jobs: u64) -> anyhow::Result<()> {
         const OURS: &str = "
             select count(*), count(distinct id) from (

@@ -15,7 +15,7 @@ pub(crate) struct Server {
     options: PgConnectOptions,
 }
 
-/// Database that only one measurement uses.
+/// Database used by a single measurement.
 #[derive(Debug)]
 pub(crate) struct BenchDatabase {
     server: Server,
@@ -40,7 +40,7 @@ impl Server {
         Ok(Self { options: PgConnectOptions::from_str(url)?.application_name("queue-peers").disable_statement_logging() })
     }
 
-    /// Returns a description of the server for humans.
+    /// Returns the server's version and its relevant settings as a line of text.
     pub(crate) async fn describe(&self) -> anyhow::Result<String> {
         const DESCRIBE: &str = "
             select format('PostgreSQL %s, shared_buffers %s, max_wal_size %s, fsync %s, synchronous_commit %s',
@@ -50,7 +50,7 @@ impl Server {
         Ok(sqlx::query_scalar(DESCRIBE).fetch_one(&mut connection).await?)
     }
 
-    /// Creates an empty database, then runs a checkpoint if permitted, so that no checkpoint occurs during the measurement.
+    /// Creates an empty database. Then runs a checkpoint if permitted, so that no checkpoint occurs during the measurement.
     pub(crate) async fn database(&self) -> anyhow::Result<BenchDatabase> {
         let name = format!("queue_peers_{}", std::process::id());
         self.run(&format!("drop database if exists {name} with (force)")).await?;

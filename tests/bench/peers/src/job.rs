@@ -66,12 +66,12 @@ struct RunCounter {
     reached: fn(u64),
     runs: AtomicU64,
     first: OnceLock<u64>,
-    /// Bit set with one bit per job number.
+    /// Set of the numbers of jobs that have run, with one bit per number.
     seen: Vec<AtomicU64>,
     waits: Mutex<Vec<u64>>,
 }
 
-/// Starts counting the runs of the jobs with numbers below `goal`. Calls `reached` with the time of the first run after `goal` runs.
+/// Starts counting the runs of the jobs with numbers below `goal`. After `goal` runs, calls `reached` with the time of the first run.
 pub(crate) fn count(goal: u64, reached: fn(u64)) {
     let seen = (0..=goal / 64).map(|_| AtomicU64::new(0)).collect();
     let _ = TALLY.set(RunCounter { goal, reached, runs: AtomicU64::new(0), first: OnceLock::new(), seen, waits: Mutex::default() });
@@ -98,13 +98,13 @@ pub(crate) fn note(job: &Noop) {
 pub(crate) struct RunCounts {
     /// Number of handler runs.
     pub(crate) runs: u64,
-    /// Number of distinct jobs.
+    /// Number of distinct jobs that have run.
     pub(crate) distinct: u64,
     /// Sorted latencies in nanoseconds, from just before each enqueue to the first line of the handler.
     pub(crate) waits: Vec<u64>,
 }
 
-/// Returns the counts so far.
+/// Returns the counts so far and removes the recorded latencies.
 pub(crate) fn seen() -> RunCounts {
     let Some(tally) = TALLY.get() else { return RunCounts::default() };
     let mut waits = std::mem::take(&mut *tally.waits.lock().unwrap_or_else(PoisonError::into_inner));

@@ -1,12 +1,13 @@
-//! Measures other queues on PostgreSQL beside this one, alternately in one run. The other queues are `graphile_worker` 0.14, which is a
-//! full job queue in Rust, and `pgmq`, which is a message queue. The SQL of `pgmq` runs on plain PostgreSQL, without the extension.
+//! Compares other queues on PostgreSQL with this queue. The measurements alternate between the queues in one run. The other queues are
+//! `graphile_worker` 0.14, which is a full job queue in Rust, and `pgmq`, which is a message queue. The SQL of `pgmq` runs on plain
+//! PostgreSQL, without the extension.
 //!
 //! ```sh
 //! cargo run --release --manifest-path tests/bench/peers/Cargo.toml -- --database-url postgres://user:password@host/name
 //! ```
 //!
 //! Each measurement has its own database, `queue_peers_<pid>`, which is created on the server and dropped afterwards. `README.md` explains
-//! the table. The crate is a separate workspace, so that a build of the main workspace does not compile the other queues.
+//! the table of results. The crate is a separate workspace, so that a build of the main workspace does not compile the other queues.
 
 mod client;
 mod database;
@@ -26,22 +27,22 @@ use crate::{
     workload::{Entry, Workload, measure},
 };
 
-/// Measures other queues on PostgreSQL beside this one.
+/// Compare other queues on PostgreSQL with this queue
 #[derive(Debug, Parser)]
 struct Options {
     /// URL of the server. The role must be allowed to create databases.
     #[arg(long, env = "DATABASE_URL")]
     database_url: String,
-    /// Number of drained jobs. Slower queues drain fewer jobs, as shown in the table.
+    /// Number of jobs to drain; slow queues drain fewer jobs, as the results show.
     #[arg(long, default_value_t = 50_000)]
     jobs: u64,
     /// Number of runs of each measurement.
     #[arg(long, default_value_t = 3)]
     runs: usize,
-    /// Number of seconds during which a job is enqueued every 20 ms.
+    /// Duration of W4 in seconds; W4 enqueues a job every 20 ms.
     #[arg(long, default_value_t = 5)]
     seconds: u64,
-    /// Only the given measurements: W1, W3, W3-tuned, W3-defaults, W4. Default: all.
+    /// Run only these measurements (W1, W3, W3-tuned, W3-defaults, W4); default: all.
     #[arg(long, value_delimiter = ',')]
     only: Vec<String>,
     #[command(subcommand)]
@@ -61,7 +62,7 @@ enum Hidden {
     Work { peer: Peer, shape: Shape, goal: u64 },
 }
 
-/// Workload with its figures and participants. Our queue is the first participant.
+/// Workload with the names of its measured values and the queues to compare. Our queue is the first entry.
 struct Group {
     name: &'static str,
     workload: Workload,
@@ -92,7 +93,7 @@ fn load(when: &str) -> String {
     format!("load {when}: {}", load.split(' ').take(3).collect::<Vec<_>>().join(", "))
 }
 
-/// Measures the participants in turns, alternately forwards and backwards, so that a temporarily slow machine affects all of them.
+/// Measures the queues in turn, in an order that is reversed after each run. A temporarily slow machine therefore affects all queues.
 async fn compare(server: &Server, group: &Group, runs: usize) -> anyhow::Result<Vec<Figure>> {
     let mut values = vec![Vec::new(); group.entries.len()];
     for run in 0..runs {
@@ -118,7 +119,7 @@ async fn compare(server: &Server, group: &Group, runs: usize) -> anyhow::Result<
     Ok(figures)
 }
 
-/// Number of jobs for `graphile_worker` with default settings, which runs two jobs per second on two cores. Measuring this number of jobs
+/// Number of jobs for `graphile_worker` with default settings. These settings run two jobs per second on two cores, so the measurement
 /// takes ten seconds.
 const GRAPHILE_BY_DEFAULT: u64 = 20;
 

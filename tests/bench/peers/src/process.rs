@@ -23,9 +23,9 @@ use crate::{
 /// Message from a worker process, written as a line of JSON.
 #[derive(Debug, Serialize, Deserialize)]
 enum WorkerMessage {
-    /// All jobs have run. Contains the time of the first run.
+    /// Report that all jobs have run, with the time of the first run.
     Reached { first: u64 },
-    /// Final counts.
+    /// Report of the final counts at the end of the process.
     RunCounts(RunCounts),
 }
 
@@ -49,7 +49,7 @@ fn send_message(message: &WorkerMessage) {
     }
 }
 
-/// Handle of a worker process, which is killed when the handle is dropped.
+/// Handle to a worker process, which is killed when the handle is dropped.
 #[derive(Debug)]
 pub(crate) struct WorkerProcess {
     child: Child,
@@ -88,7 +88,7 @@ impl WorkerProcess {
         }
     }
 
-    /// Stops the worker gracefully, and returns its final counts.
+    /// Stops the worker gracefully and returns its final counts.
     pub(crate) async fn stop(mut self) -> anyhow::Result<RunCounts> {
         drop(self.stdin.take());
         let WorkerMessage::RunCounts(seen) = self.listen().await? else { bail!("the worker reported twice that it had run all jobs") };

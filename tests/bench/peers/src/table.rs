@@ -1,8 +1,8 @@
-//! Table of medians, spreads and ratios between our queue and the other queues. No I/O.
+//! Results table with the median, the spread, and the ratio to our queue. This module performs no I/O.
 
 use comfy_table::{Table, presets::ASCII_MARKDOWN};
 
-/// Line of the table.
+/// Line of the results table.
 #[derive(Debug)]
 pub(crate) struct Figure {
     pub(crate) what: &'static str,
@@ -11,7 +11,7 @@ pub(crate) struct Figure {
     pub(crate) jobs: u64,
     /// Measured values in chronological order.
     pub(crate) runs: Vec<f64>,
-    /// Median of our queue for the same figure; `None` for our own figures.
+    /// Median of the same value for our queue. `None` if this line belongs to our queue.
     pub(crate) ours: Option<f64>,
 }
 
@@ -44,7 +44,7 @@ pub(crate) fn median(runs: &[f64]) -> f64 {
     }
 }
 
-/// Formats a large number without decimals, and a small number with two.
+/// Formats numbers below 100 with two decimals, and larger numbers without decimals but with thousands separators.
 fn number(value: f64) -> String {
     if value < 100.0 {
         return format!("{value:.2}");

@@ -1,5 +1,5 @@
-//! Worker side: runs the worker of each queue in a separate process (`process.rs`), with default settings or settings for jobs that take no
-//! time. `pgmq` has no worker, so the loop here follows its documentation: read, handle, delete or archive.
+//! Worker side of the comparison. `process.rs` runs each queue's worker in a separate process, with default settings or with settings for
+//! jobs that take no time. `pgmq` has no worker. The loop in this module follows its documentation: read, handle, then delete or archive.
 
 use std::{sync::Arc, time::Duration};
 
@@ -21,9 +21,9 @@ use crate::{
 pub(crate) enum Shape {
     /// Default settings. For `pgmq`, one client that reads one message at a time.
     Defaults,
-    /// Settings for jobs that take no time, without a history if that is configurable.
+    /// Settings for jobs that take no time. The history is disabled if the library allows that.
     Tuned,
-    /// Settings for jobs that take no time, with archived messages in `pgmq`.
+    /// Settings for jobs that take no time. For `pgmq`, messages are archived instead of deleted.
     Archived,
 }
 
@@ -62,13 +62,14 @@ async fn graphile(shape: Shape, url: &str, stop: watch::Receiver<bool>) -> anyho
     Ok(options.shutdown_signal(stopped(stop)).init().await?.run().await?)
 }
 
-/// Number of concurrent jobs in `graphile_worker`. One of the best of ten settings that were tried on two busy cores. Their differences
-/// were within the noise, so other settings may be better.
+/// Number of concurrent jobs in `graphile_worker`. This setting is among the best of ten settings tried on two busy cores. The
+/// differences were within the noise, so other settings may be better.
 const GRAPHILE_CONCURRENCY: usize = 24;
 const GRAPHILE_SIZE: usize = 1000;
 const GRAPHILE_QUEUES: usize = 4;
 
-/// Number of clients, and messages per read: the fastest of ten settings. Smaller reads scan the dead rows of earlier reads more often.
+/// Number of clients, and number of messages per read: the fastest of ten combinations. Smaller reads scan the dead rows of earlier reads
+/// more often.
 const PGMQ_TUNED: (u32, i32) = (2, 5000);
 
 /// Visibility timeout of a read message in seconds, longer than any measurement.

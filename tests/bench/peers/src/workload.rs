@@ -1,5 +1,5 @@
-//! Measurements of one queue each. A measurement creates a database, installs the queue, runs the workload and counts every job. A job that
-//! is lost or runs twice is an error, and yields no figure.
+//! Measures one queue at a time. A measurement creates a database, installs the queue, runs the workload and counts every job. A
+//! measurement fails if a job is lost or runs twice.
 
 use std::time::{Duration, Instant};
 
@@ -24,7 +24,7 @@ pub(crate) enum Workload {
     Trickle,
 }
 
-/// Queue with its settings, as a participant of a workload.
+/// Queue and its settings for one measurement.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Entry {
     pub(crate) peer: Peer,
@@ -34,7 +34,7 @@ pub(crate) struct Entry {
     pub(crate) jobs: u64,
 }
 
-/// Result of one measurement, with one value per figure of the workload, in the same order.
+/// Two measured values, in the order of `Group::figures`.
 pub(crate) type Values = [f64; 2];
 
 /// Measures a queue in a workload.
@@ -82,8 +82,8 @@ async fn enqueue(database: &BenchDatabase, entry: Entry) -> anyhow::Result<Value
     Ok([jobs as f64 / elapsed.as_secs_f64(), wal as f64 / jobs as f64])
 }
 
-/// Returns the number of jobs per second from the first line of the first handler until the queue is durably empty. Also returns the bytes
-/// of WAL per job while the worker process existed.
+/// Returns the number of jobs per second from the first line of the first handler until the queue is empty. Also returns the bytes of WAL
+/// per job, measured while the worker process existed.
 async fn drain(database: &BenchDatabase, entry: Entry) -> anyhow::Result<Values> {
     let Entry { peer, shape, wakes, jobs } = entry;
     let client = Client::install(peer, wakes, database).await?;
@@ -101,7 +101,7 @@ async fn drain(database: &BenchDatabase, entry: Entry) -> anyhow::Result<Values>
 /// Interval between two enqueues.
 const EVERY: Duration = Duration::from_millis(20);
 
-/// Number of warm-up jobs, which open all connections and prepare all plans. They are not counted.
+/// Number of warm-up jobs, which open all connections and prepare all plans. Warm-up jobs are not counted.
 const WARM: u64 = 20;
 
 /// Returns the p50 and p99 latencies in milliseconds, from just before the enqueue to the first line of the handler.
@@ -109,7 +109,7 @@ async fn trickle(database: &BenchDatabase, entry: Entry) -> anyhow::Result<Value
     let client = Client::install(entry.peer, entry.wakes, database).await?;
     let mut worker = WorkerProcess::start(database, entry.peer, entry.shape, entry.jobs)?;
     let mut connection = database.pool.acquire().await?;
-    // Gives the worker time to start and find no jobs. The queues have no common way to report that.
+    // Gives the worker time to start and to find the queue empty. The libraries have no common interface that reports this state.
     tokio::time::sleep(Duration::from_secs(1)).await;
     let mut clock = tokio::time::interval(EVERY);
     for n in 0..entry.jobs {
@@ -124,8 +124,7 @@ async fn trickle(database: &BenchDatabase, entry: Entry) -> anyhow::Result<Value
     Ok([percentile(0.5), percentile(0.99)])
 }
 
-/// Waits until the queue is empty. All handlers have run, but verdicts may be in flight. The poll interval is long, because counting rows
-/// in a table full of dead rows is expensive.
+/// Waits until the queue is empty. All handlers have run, but the queue may not have recorded all completions yet.
 async fn wait_until_empty(client: &Client, database: &BenchDatabase) -> anyhow::Result<()> {
     let began = Instant::now();
     loop {
@@ -138,7 +137,7 @@ async fn wait_until_empty(client: &Client, database: &BenchDatabase) -> anyhow::
     }
 }
 
-/// Stops the worker, and checks that each job has run exactly once. Returns the latencies.
+/// Stops the worker and checks that each job has run exactly once. Returns the latencies.
 async fn count(worker: WorkerProcess, client: &Client, database: &BenchDatabase, entry: Entry) -> anyhow::Result<Vec<u64>> {
     let seen = worker.stop().await?;
     let jobs = entry.jobs;

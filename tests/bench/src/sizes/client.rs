@@ -1,4 +1,4 @@
-//! Sends requests and measures their latency. A command is run as a process, a page is requested over HTTP.
+//! Sends requests and measures their latency. A command runs as a process, and a page is requested over HTTP.
 
 use std::{
     io::{BufRead as _, BufReader},
@@ -9,7 +9,7 @@ use std::{
 
 use queue_core::{
     JobRef, JobState, Store,
-    operate::{self, Filter, Past},
+    operate::{self, Filter, HistoryRange},
 };
 use sqlx::PgPool;
 use tokio::{
@@ -23,11 +23,11 @@ use crate::{BenchError, cli::AS_COMMAND};
 /// Time limit of a response.
 const PATIENCE: Duration = Duration::from_mins(1);
 
-/// Query for the number of executed statements. Counts only top-level statements, not those inside functions.
+/// Query for the number of executed top-level statements. Statements inside functions are not counted.
 const STATEMENTS: &str =
     "select sum(s.calls)::bigint from pg_stat_statements s where s.toplevel and s.query not like '%pg_stat_statements%'";
 
-/// Client that sends requests. Runs a dashboard until the client is dropped.
+/// Client that sends requests. Owns a dashboard process, which is killed when the client is dropped.
 pub(super) struct RequestClient<'a> {
     pool: &'a PgPool,
     url: &'a str,
@@ -61,7 +61,7 @@ impl<'a> RequestClient<'a> {
         sqlx::query_scalar(STATEMENTS).fetch_one(self.pool).await.ok()
     }
 
-    /// Sends a request, and returns the latency of the response.
+    /// Sends a request and returns the latency of the response.
     pub(super) async fn send(&self, request: &Request) -> Result<Duration, BenchError> {
         let began = Instant::now();
         match request {
@@ -89,8 +89,7 @@ impl<'a> RequestClient<'a> {
         Ok(began.elapsed())
     }
 
-    /// Returns the status line of a page after the whole response has arrived. Of a page that updates itself, only the first update is
-    /// awaited.
+    /// Returns the status line of a page after the whole response has arrived. For the live page, waits only for the first update.
     async fn get(&self, path: &str) -> std::io::Result<String> {
         let mut stream = tokio::io::BufReader::new(TcpStream::connect(self.at).await?);
         let request = format!("GET {path} HTTP/1.1\r\nHost: {}\r\nConnection: close\r\n\r\n", self.at);
@@ -115,7 +114,7 @@ impl<'a> RequestClient<'a> {
         operate::oldest_of(&mut *on, store, 50).await?;
         operate::workers(&mut *on, store).await?;
         for apart in [true, false] {
-            operate::history(&mut *on, store, &Past { last: Duration::from_mins(1), apart, ..Past::default() }).await?;
+            operate::history(&mut *on, store, &HistoryRange { last: Duration::from_mins(1), apart, ..HistoryRange::default() }).await?;
         }
         let running = Filter { state: Some(JobState::Running), limit: 20, ..Filter::default() };
         for job in operate::list(&mut *on, store, &running).await?.jobs {
@@ -125,7 +124,7 @@ impl<'a> RequestClient<'a> {
     }
 }
 
-/// Returns a command that runs this binary as the command line of a store, with an empty environment.
+/// Returns a command that runs this binary as the command line of a store. The process inherits no environment variables.
 fn command(url: &str, words: &str) -> Result<Command, BenchError> {
     let mut command = Command::new(std::env::current_exe().map_err(failed)?);
     command.args(words.split_whitespace()).env_clear().env(AS_COMMAND, "1").env("DATABASE_URL", url).stdin(Stdio::null());

@@ -1,7 +1,8 @@
--- Fills a large store with 30 days of jobs in 10,000 queues, in the same form as a worker leaves them. Settings made before this script give the
--- number of jobs of each kind.
--- Half of the plain completions are in bursts of 200 per lane, the other half in pairs. q1 has 5 % of all jobs, and half of the queues have few jobs.
--- Job type `rare` has one job in each finished state, which finished weeks ago.
+-- Fills a large store with 30 days of jobs in 10,000 queues, as if producers and workers had written the rows. The session settings
+-- `sizes.*` give the numbers of jobs and queues.
+--
+-- Of the completed jobs, 45 % are in bursts of 200 per lane, 45 % are in pairs, and 10 % are single. q1 has 5 % of all jobs, and half of
+-- the queues have few jobs. Job type `rare` has one completed, one dead and one scheduled job, which were enqueued 17 days ago.
 set synchronous_commit = off;
 set work_mem = '128MB';
 select setseed(0.5);
@@ -39,11 +40,12 @@ create temporary table lanes as
 create unique index on lanes (n);
 analyze lanes;
 
--- Returns the number of a lane, skewed so that few lanes have most jobs. `share` is uniformly distributed.
+-- Maps a uniformly distributed `share` to a lane number. The result is skewed: few lanes have most of the jobs.
 create function pg_temp.lane_number(share double precision) returns int language sql immutable
   return 1 + floor(share * share * share * current_setting('sizes.queues')::int)::int;
 
--- Returns the id of a job that was enqueued `ago` before now. `kind` is unique to a statement, so that the ids of different statements differ.
+-- Returns the id of a job that was enqueued `ago` before now. Each statement uses its own values of `kind`, so that the ids of different
+-- statements differ.
 create function pg_temp.id(ago interval, n bigint, kind bigint) returns bigint language sql stable
   return queue.id_at(now() - ago) + ((n * 16 + kind) & 1048575);
 

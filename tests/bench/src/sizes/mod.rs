@@ -22,7 +22,7 @@ const GOAL_MS: f64 = 100.0;
 const SIZES: [(&str, u64); 6] =
     [("done", 10_000_000), ("ready", 1_000_000), ("dead", 100_000), ("scheduled", 100_000), ("running", 10_000), ("queues", 10_000)];
 
-/// Settings of a run.
+/// Settings of the `sizes` benchmark.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SizesOptions<'a> {
     /// Scale of [`SIZES`]. `None` uses the existing store in the given database and does not change the store.
@@ -43,7 +43,7 @@ struct RequestLatency {
     statements: Option<f64>,
 }
 
-/// Report in the last line of output.
+/// JSON report in the last line of output.
 #[derive(Debug, Serialize)]
 struct SizesReport<'a> {
     made: BTreeMap<&'static str, u64>,
@@ -66,7 +66,7 @@ impl fmt::Display for RequestLatency {
 /// The last line contains the totals in JSON.
 ///
 /// # Errors
-/// If a request or the server fails.
+/// Returns an error if a request or the server fails.
 pub(crate) async fn run(
     server: &Database,
     options: SizesOptions<'_>,
@@ -90,7 +90,7 @@ pub(crate) async fn run(
     measured.and(dropped)
 }
 
-/// Creates the jobs, then analyzes the tables as autovacuum would.
+/// Creates the jobs. Then analyzes the tables, as autovacuum would.
 async fn fill(pool: &PgPool, made: &BTreeMap<&'static str, u64>) -> Result<(), BenchError> {
     let mut connection = pool.acquire().await?;
     let settings: Vec<String> = made.iter().map(|(what, count)| format!("set sizes.{what} = {count}")).collect();

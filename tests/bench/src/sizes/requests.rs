@@ -1,4 +1,4 @@
-//! Requests to be measured: the commands that an operator can run, and the pages and API responses that a client can request.
+//! Requests to measure: the commands that an operator can run, and the pages and API responses that a client can request.
 
 use std::fmt;
 
@@ -6,12 +6,12 @@ use sqlx::PgPool;
 
 use crate::BenchError;
 
-/// Request of an operator or a client.
+/// Request that the benchmark measures.
 #[derive(Clone, Debug)]
 pub(super) enum Request {
     /// Command that runs until it exits.
     Command(String),
-    /// Command that follows the store. The command is measured until its first line.
+    /// Command that runs until it is stopped. Its latency is the time until its first line of output.
     FirstLine(String),
     /// Page of the dashboard, or response of the JSON API, by path.
     Page(String),

@@ -21,8 +21,8 @@ const STRANGER: &[Row] = &[
 
 /// Commands of a login that may only read.
 const READER: &[Row] = &[
-    ("cancel {ready}", 1, "permission denied for function act_on_one | such as `queue_operator` (`test-cli roles` creates them)"),
-    ("requeue --all --yes", 1, "permission denied for function act_on_all | `queue_operator`"),
+    ("cancel {ready}", 1, "permission denied for function apply_to_one | such as `queue_operator` (`test-cli roles` creates them)"),
+    ("requeue --all --yes", 1, "permission denied for function apply_to_all | `queue_operator`"),
     ("pause --queue default", 1, "permission denied for function pause | `queue_operator`"),
     ("capacity default 3", 1, "permission denied for function set_capacity | `queue_operator`"),
     ("limits set stripe --concurrency 3", 1, "permission denied for function set_limit | `queue_operator`"),
@@ -43,7 +43,8 @@ const READ_ONLY: &[Row] = &[
     ("migrate", 0, "up to date"),
 ];
 
-/// Checks that a worker that loses its privileges while running logs commands with its binary's own name.
+/// Checks the log of a worker that loses its privileges while it is running. Commands in log messages must use the name of the worker's own
+/// binary.
 async fn name_commands_in_log(fixture: &Fixture, url: &str, login: &str) {
     fixture.run(&format!("grant {login}_worker to {login}; alter role {login} reset default_transaction_read_only")).await;
     let file = folder().join("rights.log");

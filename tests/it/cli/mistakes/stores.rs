@@ -1,4 +1,4 @@
-//! Tests mistakes with many stores.
+//! Tests mistakes with the commands for many stores.
 
 use super::{Fixture, Row};
 

@@ -4,7 +4,7 @@ use queue_core::{JobId, JobState};
 use sqlx::{Connection as _, PgConnection};
 use tests::{
     Sql as _, TestDb,
-    children::{note_ends, tell_ends},
+    children::{add_end_hints, consume_end_hints},
     complete, die,
 };
 use uuid::Uuid;
@@ -16,7 +16,7 @@ use super::{
 
 const SPAWN: &str = include_str!("../../../../queue-worker/sql/spawn.sql");
 const PRUNE: &str = include_str!("../../../../queue-worker/sql/prune_children.sql");
-const JOIN: &str = include_str!("../../../../queue-worker/sql/look_at_child.sql");
+const JOIN: &str = include_str!("../../../../queue-worker/sql/child_outcome.sql");
 
 async fn try_spawn(on: &mut PgConnection, (token, parent): (Uuid, JobId), name: &str, options: &str) -> sqlx::Result<Option<JobId>> {
     let statement = sqlx::query_scalar(SPAWN).bind(token).bind(parent).bind(1_i16).bind(name).bind("child");
@@ -31,8 +31,8 @@ async fn spawn(on: &mut PgConnection, mine: (Uuid, JobId), name: &str) -> Option
 async fn report_child_ends(on: &mut PgConnection, jobs: &[JobId]) -> i64 {
     let query = "select count(state) from queue.child";
     let before: i64 = on.one(query).await;
-    note_ends(on, jobs).await.unwrap();
-    tell_ends(on).await.unwrap();
+    add_end_hints(on, jobs).await.unwrap();
+    consume_end_hints(on).await.unwrap();
     on.one::<i64>(query).await - before
 }
 
@@ -63,7 +63,7 @@ async fn a_name_spawns_one_child_and_a_cancelling_job_spawns_none() {
     assert!(first.is_some() && first == spawn(&mut on, mine, "a").await, "repeated, after a lost reply");
     assert_ne!(spawn(&mut on, mine, "b").await, first);
     assert_eq!(db.count("select count(*) from queue.step where attempt = 1 and output ? 'child'").await, 2);
-    // The spawn is rejected as a whole: neither a child nor a step is written.
+    // A spawn that conflicts with a uniqueness key is rejected as a whole: it writes neither a child nor a step.
     let held = r#"{"unique_key": "k", "queue": "other"}"#;
     try_spawn(&mut on, mine, "c", held).await.unwrap();
     let error = try_spawn(&mut on, mine, "d", held).await.unwrap_err().to_string();
@@ -92,14 +92,14 @@ async fn two_identical_spawns_create_one_child_and_one_that_is_rolled_back_none(
         assert_eq!(second == first, end == "commit", "{first:?} {second:?}");
         assert!(second.is_some());
     }
-    // An uncommitted cancellation blocks a spawn. After its commit the spawn has no effect.
+    // A spawn waits for an uncommitted cancellation of its parent and is rejected after the cancellation has committed.
     one.run("begin").await;
     sqlx::query("select queue.cancel_running_all($1)").bind([job.id()]).execute(&mut *one).await.unwrap();
     let late = tokio::spawn(async move { spawn(&mut other, (token, job.id()), "late").await });
     db.until_waiting(1).await;
     one.run("commit").await;
     assert_eq!(late.await.unwrap(), None);
-    tell_ends(&mut one).await.unwrap();
+    consume_end_hints(&mut one).await.unwrap();
     assert_eq!(db.count("select count(*) from queue.child where state = 'cancelled'").await, 2, "those that it had are cancelled");
     drop(one);
     db.run("delete from queue.lease; delete from queue.child; delete from queue.done; delete from queue.job").await;
@@ -142,7 +142,7 @@ async fn an_unreported_end_is_found_and_children_are_deleted_with_their_parents(
     held.run(&format!("select from queue.child where parent = {0} for update", gone.id())).await;
     let last: Option<JobId> = sqlx::query_scalar(PRUNE).bind(JobId(0)).bind(100).fetch_one(&mut *on).await.unwrap();
     assert_eq!((last, db.count("select count(*) from queue.child").await), (Some(gone.id()), 3), "it does not wait");
-    assert_eq!(tell_ends(&mut on).await.unwrap(), 1);
+    assert_eq!(consume_end_hints(&mut on).await.unwrap(), 1);
     assert_eq!(state(&mut on, ours.id(), "a").await.as_deref(), Some("dead"));
     assert_eq!(state(&mut on, ours.id(), "b").await, None);
     assert_eq!(wake(&mut on).await, 1);

@@ -146,7 +146,7 @@ async fn a_requeued_completed_parent_has_a_new_family_and_a_deleted_one_has_none
         let gone = "delete from queue.done where id = {0}; delete from queue.job where id = {0};
             select queue.prune_children(0, 1000); select queue.prune_gathers(0, 1000)";
         db.run(&gone.replace("{0}", &parent.id().to_string())).await;
-        assert_eq!(db.rows_of(&["child", "gather", "brood"]).await, 0, "by map: {by_map}");
+        assert_eq!(db.rows_of(&["child", "gather", "map_batch"]).await, 0, "by map: {by_map}");
         db.run("delete from queue.step").await;
         db.finish().await;
     }
@@ -230,7 +230,7 @@ async fn the_end_of_a_leaf_is_reported_whichever_statement_enqueues_and_claims_i
     db.finish().await;
 }
 
-/// Meanwhile dead jobs of the map are requeued and die again. The second death is not counted.
+/// While the workers report ends, dead jobs of the map are requeued and die again. The second death is not counted.
 #[tokio::test]
 #[ignore = "deep"]
 async fn two_workers_report_each_end_once_and_wake_each_parent_once() {
@@ -266,7 +266,7 @@ async fn two_workers_report_each_end_once_and_wake_each_parent_once() {
         if by_map {
             assert_eq!(runs, 2, "each was woken once");
         } else {
-            // Each completed leaf ran once, each failed leaf twice.
+            // Each completed leaf ran once, and each failed leaf ran twice.
             let ran =
                 "select count(*) from (select c.id, c.state, count(d.job) as runs from queue.child c left join done_by d on d.job = c.id
                 group by 1, 2) r where runs <> case state when 'completed' then 1 else 2 end";

@@ -1,4 +1,4 @@
-//! Tests concurrent maps.
+//! Tests concurrent map operations of durable jobs.
 
 use queue_core::{Job as _, JobState};
 use tests::Sql as _;

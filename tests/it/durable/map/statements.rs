@@ -4,7 +4,7 @@ use queue_core::{JobId, JobState};
 use sqlx::{PgConnection, Row as _};
 use tests::{
     Sql as _, TestDb,
-    children::{note_ends, tell_ends},
+    children::{add_end_hints, consume_end_hints},
     eventually,
 };
 use uuid::Uuid;
@@ -18,11 +18,11 @@ const ADD: &str = include_str!("../../../../queue-worker/sql/add_chunk.sql");
 const CLOSE: &str = include_str!("../../../../queue-worker/sql/close_gather.sql");
 const COUNT: &str = include_str!("../../../../queue-worker/sql/count_gathers.sql");
 const PRUNE: &str = include_str!("../../../../queue-worker/sql/prune_gathers.sql");
-const LOOK: &str = include_str!("../../../../queue-worker/sql/look_at_gather.sql");
+const LOOK: &str = include_str!("../../../../queue-worker/sql/gather_outcome.sql");
 const TOTAL: &str = include_str!("../../../../queue-worker/sql/gather_total.sql");
 const PARTS: &str = include_str!("../../../../queue-worker/sql/parts.sql");
 
-/// Enqueues `count` jobs as a chunk of a map. Rolls back if the chunk is rejected.
+/// Enqueues `count` jobs as the batch `chunk` of a map. Rolls back if the batch is rejected.
 async fn add(db: &TestDb, (token, parent): (Uuid, JobId), chunk: i32, count: i32, most: Option<i32>) -> (Option<bool>, Vec<JobId>) {
     let mut tx = db.pool.begin().await.unwrap();
     let enqueue = "select queue.enqueue('child', '{\"number\": 1, \"act\": \"Complete\"}') from generate_series(1, $1)";
@@ -42,16 +42,16 @@ async fn close(on: &mut PgConnection, (token, parent): (Uuid, JobId), total: i64
     sqlx::query_scalar(CLOSE).bind(token).bind(parent).bind(1_i16).bind("map").bind(total).fetch_one(on).await.unwrap()
 }
 
-/// Reports the ends of `jobs`. Returns the number of mapped jobs that have finished.
+/// Reports the ends of `jobs`. Returns the number of mapped jobs whose end was processed.
 async fn report_map_ends(on: &mut PgConnection, jobs: &[JobId]) -> i64 {
     let parts = "select count(*) from queue.gather_part";
     let before: i64 = on.one(parts).await;
-    note_ends(on, jobs).await.unwrap();
-    tell_ends(on).await.unwrap();
+    add_end_hints(on, jobs).await.unwrap();
+    consume_end_hints(on).await.unwrap();
     before - on.one::<i64>(parts).await
 }
 
-/// Counts finished jobs. Returns the number of released jobs and the number of finished gathers.
+/// Counts finished jobs of maps. Returns the number of mapped jobs that were released to run, and the number of parents to wake.
 async fn count(on: &mut PgConnection) -> (i32, i32) {
     let hints = "select count(*) from queue.signal_hint";
     let before: i64 = on.one(hints).await;
@@ -155,7 +155,8 @@ async fn a_parent_is_cancelled_with_the_jobs_that_are_released_meanwhile() {
     db.finish().await;
 }
 
-/// While another session locks the table, all hints of that statement remain. Other kinds of hints are processed.
+/// If another session has locked the table of children or flow nodes, the hints for that table are kept for later. Hints of mapped jobs are
+/// processed nevertheless.
 #[tokio::test]
 async fn a_locked_table_of_children_or_nodes_delays_no_count_of_mapped_jobs() {
     let (db, mut on) = db_by_hand().await;
@@ -165,10 +166,10 @@ async fn a_locked_table_of_children_or_nodes_delays_no_count_of_mapped_jobs() {
         for mode in ["share", "access exclusive"] {
             let part = parts[usize::from(mode == "share")];
             complete(&db, part).await;
-            note_ends(&mut on, &[part]).await.unwrap();
+            add_end_hints(&mut on, &[part]).await.unwrap();
             let mut held = db.pool.begin().await.unwrap();
             held.run(&format!("lock table queue.{table} in {mode} mode")).await;
-            tell_ends(&mut on).await.unwrap();
+            consume_end_hints(&mut on).await.unwrap();
             assert_eq!(on.one::<i64>(&format!("select count(*) from queue.gather_part where id = {part}")).await, 0, "{table} {mode}");
             held.rollback().await.unwrap();
         }
@@ -199,7 +200,7 @@ async fn an_unreported_end_of_a_mapped_job_is_found_and_a_wrong_count_is_correct
     assert_eq!(query_gather(&mut on, job.id()).await.1, 12, "it does not wait");
     prune(&mut on).await;
     assert_eq!(query_gather(&mut on, job.id()).await.1, 5, "four, and one of whose end there is a hint");
-    assert_eq!((tell_ends(&mut on).await.unwrap(), count(&mut on).await), (1, (1, 0)));
+    assert_eq!((consume_end_hints(&mut on).await.unwrap(), count(&mut on).await), (1, (1, 0)));
     assert_eq!((query_gather(&mut on, job.id()).await.1, db.state(parts[1]).await), (4, Some(JobState::Ready)));
     // The parent is also woken if a recount finds no unfinished job.
     for part in &parts[1..] {
@@ -229,7 +230,7 @@ async fn a_restarted_parent_counts_no_earlier_end_and_waiting_mapped_jobs_are_re
         assert_eq!(db.state(*waiting).await, Some(JobState::Ready), "nothing would release it");
     }
     let (_, parts) = add(&db, mine, 0, 2, Some(1)).await;
-    // Write a hint that was kept because the session that ended the job was still in progress, and then rolled back.
+    // Write a hint for a job whose end was rolled back. Such a hint is kept while the session that ends the job is still in progress.
     let kept = "insert into queue.gather_part (id, parent, born, nr, name, held) select $1, $2, 1, -1, 'map', true";
     sqlx::query(kept).bind(before[1]).bind(job.id()).execute(&mut *on).await.unwrap();
     let parked = "with gone as (delete from queue.ready where id = $1 returning id, lane)

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{all_is_counted, db, gather};
 
-/// Parent job that maps this number of jobs and returns the number of completed ones.
+/// Parent job that maps this number of jobs and returns the number of completed jobs.
 #[job(name = "fanned", durable, output = u64)]
 #[derive(Serialize, Deserialize)]
 struct Fanned {
@@ -21,8 +21,8 @@ impl Handler for Fanned {
     }
 }
 
-/// Mapped job without an output. With `loses` it becomes a zombie: while it is running, another session takes all jobs of its lease and
-/// reschedules them.
+/// Mapped job without an output. With `loses` the job becomes a zombie: while it is running, another session takes all jobs of its lease
+/// and reschedules them.
 #[job(name = "quiet")]
 #[derive(Serialize, Deserialize)]
 struct Quiet {
@@ -58,7 +58,7 @@ async fn mapped_jobs_of_a_lost_lease_are_not_counted_by_its_old_holder() {
     let parent = Fanned { parts: 40, loses: true }.enqueue(&db.pool).await.unwrap();
     db.run_while(db.worker().register::<Fanned>().queue("default", 2), db.until(parent.id(), JobState::Parked)).await;
     let quiet = || db.worker().register::<Quiet>().queue("quiet", 20);
-    // After the worker has ended, everything is written.
+    // After the worker has stopped, all its verdicts are settled.
     db.run_while(quiet(), async {
         tests::eventually("all others have finished", async || {
             db.count("select count(*) from queue.ready").await == 0
@@ -71,13 +71,13 @@ async fn mapped_jobs_of_a_lost_lease_are_not_counted_by_its_old_holder() {
     let put_off = db.count("select count(*) from queue.scheduled").await;
     // A statement of the stopped worker may still be locking the hints.
     tests::eventually("all hints are consumed", async || {
-        db.run("select queue.tell_ends(0, 1000)").await;
+        db.run("select queue.consume_end_hints(0, 1000)").await;
         db.count("select count(*) from queue.end_hint").await == 0
     })
     .await;
     assert_eq!(db.count("select count(*) from queue.gather_part").await, put_off, "unfinished ones are not counted");
     db.run("update queue.scheduled set run_at = now()").await;
-    // Jobs that lost their lease start again at their first attempt. This time nothing takes the lease away.
+    // Jobs that lost their lease start again at their first attempt. This time no session takes the lease away.
     db.run("update queue.job set payload = '{\"loses\": false}' where id in (select id from queue.scheduled)").await;
     let both = db.worker().register::<Fanned>().register::<Quiet>().queue("default", 2).queue("quiet", 20);
     assert_eq!(db.run_while(both, parent.wait(&db.pool).into_future()).await.unwrap(), 40);

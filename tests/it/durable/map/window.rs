@@ -85,13 +85,13 @@ async fn jobs_cancelled_while_they_wait_count_and_free_no_slot() {
         Box::pin(async {
             db.until(parent.id(), JobState::Parked).await;
             let all = parts(&db).await;
-            // Cancel two waiting jobs in a transaction that stays open for a while, and one job that may run.
+            // Cancel two waiting jobs in a transaction that stays open. Also cancel one of the jobs that may run.
             let mut open = db.pool.begin().await.unwrap();
             for waiting in [2, 9] {
                 JobHandle::<Leaf>::from_id(all[waiting]).cancel(&mut open).await.unwrap();
             }
             JobHandle::<Leaf>::from_id(all[0]).cancel(&db.pool).await.unwrap();
-            // The slot of the cancelled job goes to the third one, which another session has locked.
+            // The free slot belongs to the third job, but the open transaction has locked that job.
             eventually("the one that might run is counted", async || gather(&db, parent.id()).await.cancelled == 1).await;
             assert_eq!(db.count(AT_ONCE).await, 1);
             open.commit().await.unwrap();

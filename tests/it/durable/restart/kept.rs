@@ -1,18 +1,18 @@
-//! Tests what a restarted job keeps, and how its new payload is stored.
+//! Tests which data a restarted job keeps, and how its new payload is stored.
 
-use queue_core::{Durable, Enqueued, Handler, Job as _, JobResult, JobState, Keyring, Secret, job, testing};
+use queue_core::{Durable, EnqueueOutcome, Handler, Job as _, JobResult, JobState, Keyring, Secret, job, testing};
 use serde::{Deserialize, Serialize};
 
 use super::{Act, Round, db, payload, rounds};
 
-/// Job type of an older release.
+/// Job type as defined by an older release.
 #[job(send_only, name = "durable_pages", durable)]
 #[derive(Serialize, Deserialize)]
 struct Old {
     page: u32,
 }
 
-/// Job type of this release.
+/// Job type as defined by this release.
 #[job(name = "durable_pages", durable, version = 2, upgrade = from_old, output = String)]
 #[derive(Serialize, Deserialize)]
 struct Pages {
@@ -37,7 +37,7 @@ impl Handler for Pages {
     }
 }
 
-/// Durable job whose sealed payload grows.
+/// Durable job whose sealed payload grows with each restart.
 #[job(name = "durable_secret", durable, seal = "durable_restart", output = usize)]
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 struct Sealed {
@@ -93,7 +93,7 @@ async fn a_uniqueness_key_is_kept_and_so_are_queue_and_priority() {
             waiting().enqueue(&db.pool).unique("k").queue("slow").await.unwrap()
         })
         .await;
-    assert_eq!((second.id(), second.outcome()), (first.id(), Enqueued::Kept));
+    assert_eq!((second.id(), second.outcome()), (first.id(), EnqueueOutcome::Kept));
     let kept = "select count(*) from queue.jobs where queue = 'slow' and priority = 7";
     assert_eq!(db.count(kept).await, 1);
     first.cancel(&db.pool).await.unwrap();

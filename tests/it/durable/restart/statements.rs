@@ -1,4 +1,4 @@
-//! Tests the SQL statement that restarts jobs. A restart requires the job's lease, happens once and completely, and follows everything
+//! Tests the SQL statement that restarts jobs. A restart requires the job's lease, happens once and completely, and follows all writes
 //! committed under that lease.
 
 use queue_core::{JobId, JobState};

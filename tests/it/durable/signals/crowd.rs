@@ -1,8 +1,8 @@
-//! Tests many signals from transactions of any duration, to jobs that park repeatedly: no signal is lost.
+//! Tests many signals from transactions of any duration to jobs that park repeatedly. No signal is lost.
 
 use std::{sync::Arc, time::Duration};
 
-use queue_core::{Job as _, JobHandle, operate::Signalled};
+use queue_core::{Job as _, JobHandle, operate::SignalOutcome};
 use sqlx::{Connection as _, PgConnection};
 use tests::TestDb;
 use tokio::{sync::Mutex, task::JoinSet};
@@ -12,7 +12,7 @@ use super::{Part, Plan, db, plan};
 /// Number of signals per job, received one after the other.
 const EACH: u32 = 10;
 
-/// Number of signals, and how they are sent.
+/// Number of signals, and shape of the transactions that send them.
 #[derive(Clone, Copy)]
 struct Crowd {
     signals: usize,
@@ -58,7 +58,7 @@ async fn send_all(db: &TestDb, jobs: &[JobHandle<Plan>], crowd: Crowd) {
                 let Some((hand, first)) = hand else { break };
                 let mut tx = on.begin().await.unwrap();
                 for (job, number) in hand.iter().zip(first..) {
-                    assert_eq!(job.signal(&mut tx, "go", &format!("{number}")).await.unwrap(), Signalled::Sent);
+                    assert_eq!(job.signal(&mut tx, "go", &format!("{number}")).await.unwrap(), SignalOutcome::Sent);
                 }
                 tokio::time::sleep(crowd.held.mul_f64(fastrand::f64())).await;
                 tx.commit().await.unwrap();

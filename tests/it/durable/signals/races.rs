@@ -1,9 +1,9 @@
-//! Tests signals against parking in every order: no signal is lost. A statement that checks for a signal and then parks without leaving a
-//! hint would lose some.
+//! Tests signals and parking in every order. No signal is lost. A statement that checks for a signal and then parks without leaving a
+//! hint would lose signals.
 
 use std::time::Duration;
 
-use queue_core::{Job as _, JobHandle, JobId, JobState, operate::Signalled};
+use queue_core::{Job as _, JobHandle, JobId, JobState, operate::SignalOutcome};
 use sqlx::{AssertSqlSafe, Connection as _, PgConnection, Row as _};
 use tests::{Sql as _, TestDb, within};
 use uuid::Uuid;
@@ -14,7 +14,7 @@ const PARK: &str = include_str!("../../../../queue-worker/sql/park_held.sql");
 const WAKE: &str = include_str!("../../../../queue-worker/sql/wake_parked.sql");
 const RECEIVE: &str = include_str!("../../../../queue-worker/sql/receive.sql");
 
-/// Returns the product's statement, and the same statement without its hint.
+/// Returns the worker's statement that parks a job, and a variant of the statement that leaves no hint.
 fn park_statements() -> [(&'static str, String); 2] {
     let hint = "insert into queue.signal_hint (id)\n  select f.id\n  from fenced f\n  where not f.cancelling";
     assert!(PARK.contains(hint), "the hint is found");
@@ -31,7 +31,7 @@ pub(in super::super) async fn leased(db: &TestDb) -> (JobHandle<Plan>, Uuid) {
     (job, token)
 }
 
-/// Parks the job until a signal named `go`. Returns whether the request was accepted.
+/// Parks the job until a signal named `go` arrives. Returns whether the request was accepted.
 pub(super) async fn park(on: &mut PgConnection, statement: &str, job: JobId, token: Uuid) -> bool {
     let lane: i64 = on.one(&format!("select lane from queue.job where id = {job}")).await;
     let statement = sqlx::query(AssertSqlSafe(statement.to_owned())).bind([token]).bind([job]).bind([lane]).bind([1_i16]);
@@ -39,13 +39,13 @@ pub(super) async fn park(on: &mut PgConnection, statement: &str, job: JobId, tok
     refused.is_empty()
 }
 
-/// Returns whether there is a signal, with the query that an attempt runs before it parks.
+/// Runs the query that an attempt runs before it parks. Returns whether there is a signal.
 async fn has_signal(on: &mut PgConnection, job: JobId, token: Uuid) -> bool {
     let statement = sqlx::query(RECEIVE).bind([token]).bind([job]).bind(["go"]).bind([1_i16]).bind(["go"]).bind([None::<String>]);
     statement.fetch_one(on).await.unwrap().get("is_journaled")
 }
 
-/// Consumes all hints.
+/// Consumes all signal hints. Returns the number of woken jobs.
 pub(in super::super) async fn wake(on: &mut PgConnection) -> i32 {
     let mut moved = 0;
     loop {
@@ -83,7 +83,7 @@ async fn a_signal_that_is_committed_after_the_park_wakes_the_job() {
     let (db, mut on) = db_by_hand().await;
     let (job, token) = leased(&db).await;
     let mut open = db.pool.begin().await.unwrap();
-    assert_eq!(job.signal(&mut open, "go", "now").await.unwrap(), Signalled::Sent);
+    assert_eq!(job.signal(&mut open, "go", "now").await.unwrap(), SignalOutcome::Sent);
     assert!(!has_signal(&mut on, job.id(), token).await);
     assert!(park(&mut on, PARK, job.id(), token).await);
     assert_eq!(wake(&mut on).await, 0, "the hint of the park sees no signal");
@@ -101,7 +101,7 @@ async fn a_worker_without_a_notification_finds_a_signal_by_polling() {
     let job = plan([receive("go")]).enqueue(&db.pool).await.unwrap();
     db.run_while(db.worker().register::<Plan>(), async {
         db.until(job.id(), JobState::Parked).await;
-        // Simulates a lost notification: the job has been parked for longer than the fast polls continue.
+        // Waits until the fast polls after the parking have ended. The signal is then inserted without a notification.
         tokio::time::sleep(Duration::from_secs(3)).await;
         let quietly = format!(
             "insert into queue.signal (id, name, payload) values ({0}, 'go', '\"now\"'); insert into queue.signal_hint (id) values ({0})",
@@ -121,7 +121,7 @@ async fn a_signal_whose_receive_got_no_reply_is_found() {
     let db = db().await;
     let job = plan([Part::Receive("go".into())]).enqueue(&db.pool).await.unwrap();
     send(&db, job, "go", "come").await;
-    // The statement that journals the step waits for the lock of this insert, which blocks nothing else.
+    // This uncommitted row blocks only the statement that journals the same step.
     let mut holder = db.connect().await;
     let mut open = holder.begin().await.unwrap();
     let other = "insert into queue.step (id, name, attempt, at, ran_ms) values ($1, 'go', 1, now(), 0)";

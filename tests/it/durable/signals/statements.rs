@@ -1,4 +1,4 @@
-//! Tests the SQL statements for signals: their fencing, what they skip, and what they delete.
+//! Tests the SQL statements for signals: their fencing, the rows that they skip, and the rows that they delete.
 
 use queue_core::{JobId, JobState};
 use sqlx::PgConnection;
@@ -15,10 +15,10 @@ const PARK: &str = include_str!("../../../../queue-worker/sql/park_held.sql");
 const RECEIVE: &str = include_str!("../../../../queue-worker/sql/receive.sql");
 const PRUNE: &str = include_str!("../../../../queue-worker/sql/prune_signals.sql");
 
-/// Outcome of a receive: whether the wait has ended, the payload, and whether anything was journaled. `None` if it was rejected.
+/// Outcome of a receive: whether the wait has ended, the payload, and whether anything was journaled. `None` if the receive was rejected.
 pub(super) type ReceiveOutcome = Option<(bool, Option<String>, bool)>;
 
-/// Lease token, job, step name, signal name, and deadline of the wait.
+/// Request to receive a signal: lease token, job, step name, signal name, and deadline of the wait.
 pub(super) type SignalRequest<'a> = (Uuid, JobId, &'a str, &'a str, Option<&'a str>);
 
 /// Result row of the receive statement.
@@ -85,7 +85,7 @@ async fn a_signal_stays_if_another_answer_was_journaled() {
     let (job, token) = leased(&db).await;
     send(&db, job, "go", "first").await;
     send(&db, job, "go", "second").await;
-    // The first signal is requested twice concurrently: the first reply was lost while its commit is in progress.
+    // The first receive is repeated while its transaction is still in progress, as if its reply had been lost.
     one.run("begin").await;
     assert_eq!(receive(&mut one, (token, job.id()), "a", None).await, text("first"));
     let again = tokio::spawn(async move { receive(&mut other, (token, job.id()), "a", None).await });

@@ -1,4 +1,5 @@
-//! Tests concurrent receives of signals: in one statement, no receive waits for the lock of another, and each receives its own signal.
+//! Tests concurrent receives of signals in one statement. No receive waits for the lock of another receive, and each receives its own
+//! signal.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Fixture of the plays: jobs in every state, an ordering key and a uniqueness key. The fixture is restored before every play.
+//! Fixture of the runs: jobs in every state, an ordering key and a uniqueness key. The fixture is restored before every run.
 
 use std::{fmt::Write as _, sync::Arc};
 
@@ -13,17 +13,17 @@ use uuid::Uuid;
 
 use super::{pair::retry_on_lock_timeout, statement::Statement};
 
-/// Jobs in every state, all past their start deadline, one of them in a fair queue. A dead letter blocks its ordering key, and a queued job
-/// holds a uniqueness key. A schedule is due.
+/// Jobs in every state, all past their start deadline. One job is in a fair queue. A dead letter blocks its ordering key, and a queued
+/// job holds a uniqueness key. A schedule is due.
 pub(super) struct Fixture {
     pub(super) jobs: Vec<JobId>,
     pub(super) dead: Vec<JobId>,
     pub(super) completed: JobId,
     /// Two completed jobs in one history row.
     pub(super) completed_plainly: [JobId; 2],
-    /// Parked job that has a pending signal. The job is also a held part of a map.
+    /// Parked job that has a pending signal. The job is also a parked part of a map.
     pub(super) parked: JobId,
-    /// Lease with the two jobs that remain unsettled. The heartbeat of the lease's worker has expired.
+    /// Lease with two unsettled jobs. The heartbeat of the lease's worker has expired.
     pub(super) lease: Lease,
     /// Worker with a valid heartbeat.
     pub(super) worker: Uuid,
@@ -35,35 +35,36 @@ pub(super) const KEY: &str = "key";
 /// Name of the limit on all jobs.
 pub(super) const LIMIT: &str = "type:do";
 
-/// Name of the limit by key.
+/// Name of the per-key limit.
 pub(super) const BY_KEY: &str = "queue:default";
 const UNIQUE: &str = "insert into queue.unique_key (hash, id, held) values (queue.unique_hash('default', 'do', $2), $1, 'queued')";
 
 const LATE: &str = "update queue.job set system = queue.with_expiry(system, now() - interval '1 minute');
   insert into queue.expiry (at, id) select now() - interval '1 minute', id from queue.job";
-/// Makes the schedule due and adds a missed tick of last week. Also adds an expired waiter, progress of finished jobs, expired metrics and
-/// a published type.
+/// Statements that make the schedule due and add a missed tick of last week. They also add an expired waiter, progress of finished jobs,
+/// expired metrics and a published type.
 const BESIDE: &str = "update queue.schedule set next_at = now() where name = 'due';
   insert into queue.fire (name, tick, fired_at, outcome) select 'due', now() - interval '9 days', now() - interval '9 days', 'missed';
   insert into queue.waiter (id, expires_at) values (gen_random_uuid(), now() - interval '1 minute');
   insert into queue.progress (id, attempt) select id, 1 from queue.done;
   insert into queue.tally_total select 10, now() - interval '2 days', 'default', 'do', 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 1;
   insert into queue.type_options (job_type, queue, priority, max_attempts) values ('published', 'here', 100, 20)";
-/// Adds a step of a finished job.
+/// Statement that adds a step of a finished job.
 const STEP: &str = "insert into queue.step (id, name, attempt, at, ran_ms) values ($1, 'before', 1, now(), 0)";
-/// Parks a scheduled job, with a timeout that has passed.
+/// Statement that parks a scheduled job, with a timeout that has passed.
 const PARKED: &str = "with gone as (delete from queue.scheduled where id = $1 returning id, lane)
   insert into queue.parked (id, lane, attempts, crashes, since, run_at, names)
   select id, lane, 1, 0, now(), now() - interval '1 minute', '{go}' from gone";
-/// Adds a finished child whose end is recorded as a hint.
+/// Statement that adds a finished child, with a hint that records its end.
 const CHILD: &str = "with hint as (insert into queue.end_hint (state, ids) values ('completed', array[$2]))
   insert into queue.child (parent, name, id) values ($1, 'spawned', $2)";
-/// Adds two maps. The running job has an open map without recent progress. One of its parts is finished and counted in a hint, another is
-/// finished but not recorded yet, one is ready and one is held. The other map belongs to a job that no longer exists.
+/// Statement that adds two maps. The running job has an open map without recent progress. Of the map's four parts, the first is finished
+/// and counted in a hint, and the second is finished but not recorded yet. The third is ready, and the fourth is parked. The other map
+/// belongs to a job that no longer exists.
 const MAP: &str = "with put (parent, name, ids) as (values ($1::bigint, 'map', $2::bigint[]), (1, 'gone', '{2}')), g as (
     insert into queue.gather (parent, name, born, at, need, most, room) select p.parent, p.name, 1, now() - interval '1 hour', case p.parent when 1 then 1 else 5 end, 2, 0 from put p
   ), b as (
-    insert into queue.brood (parent, name, chunk, ids) select p.parent, p.name, 0, p.ids from put p
+    insert into queue.map_batch (parent, name, chunk, ids) select p.parent, p.name, 0, p.ids from put p
   ), h as (
     insert into queue.gather_hint (parent, born, name, completed, dead, cancelled, freed) values ($1, 1, 'map', 1, 0, 0, 1)
   )
@@ -75,7 +76,7 @@ const SILENT: &str = "update queue.worker set expires_at = now() - interval '2 h
 impl Fixture {
     /// Creates the fixture in empty tables.
     async fn set(on: &mut PgConnection) -> sqlx::Result<Self> {
-        let lane = operate::meet_lanes(on, &[("default", 100)]).await?[0];
+        let lane = operate::ensure_lanes(on, &[("default", 100)]).await?[0];
         let mut jobs = vec![operate::enqueue_with(on, Some(KEY), None).await?.0];
         jobs.extend(operate::insert_all(on, &[(lane, false); 10]).await?);
         let [silent, _gone, worker] = [protocol::register(on).await?, protocol::register(on).await?, protocol::register(on).await?];
@@ -157,7 +158,7 @@ const TABLES: [&str; 41] = [
     "child",
     "step",
     "gather",
-    "brood",
+    "map_batch",
     "gather_part",
     "gather_hint",
     "end_hint",
@@ -166,17 +167,18 @@ const TABLES: [&str; 41] = [
 /// Columns to restore in the table `bound`, whose other columns the server generates.
 const BOUND: &str = "(name, by_operator, number, revision, concurrency)";
 
-/// Restores the fixture before every play. The rows of the first fixture are saved, and copied for later plays. Creating the rows with the
-/// product's statements takes longer than three plays.
+/// Saved rows of the first fixture, which are copied to restore the fixture before every run. Copying is faster: creating the rows with
+/// the product's statements takes longer than three runs.
 #[derive(Default)]
 pub(super) struct Fixtures {
     kept: Option<Arc<Fixture>>,
-    /// Whether a partition for today exists. If it exists, the history belongs to the partition and is dropped with it instead of pruned.
+    /// Whether a day partition for today exists. If it exists, the history belongs to the partition and is dropped with it instead of
+    /// pruned.
     today: bool,
 }
 
 impl Fixtures {
-    /// Restores the fixture for the given statements. Creates a partition for today only if a statement requires the partition.
+    /// Restores the fixture for the given statements. Creates a day partition for today only if a statement requires the partition.
     pub(super) async fn set(&mut self, on: &mut PgConnection, statements: &[Statement]) -> sqlx::Result<Arc<Fixture>> {
         let today = statements.contains(&Statement::DropDay);
         if today {

@@ -1,5 +1,5 @@
-//! Statements on maps: adding a chunk, ending a part, counting hints, and recounting, forgetting or cancelling a gather. Also checks the
-//! invariants of gathers.
+//! Statements on maps: adding a chunk, ending a part, counting hints, and recounting, deleting or cancelling a map. Also checks the
+//! invariants of maps.
 
 use sqlx::{PgConnection, Row as _};
 use tests::{holders, operate};
@@ -20,7 +20,7 @@ pub(super) async fn run(statement: SideStatement, on: &mut PgConnection, fixture
             0
         }
         SideStatement::CloseGather => {
-            const PARTS: &str = "select coalesce(sum(cardinality(ids)), 0)::bigint from queue.brood where parent = $1 and name = 'map'";
+            const PARTS: &str = "select coalesce(sum(cardinality(ids)), 0)::bigint from queue.map_batch where parent = $1 and name = 'map'";
             let total = sqlx::query_scalar(PARTS).bind(parent).fetch_one(&mut *on).await?;
             i64::from(holders::close(on, token, parent, "map", total).await? == Some(true))
         }
@@ -45,9 +45,9 @@ pub(super) async fn run(statement: SideStatement, on: &mut PgConnection, fixture
     })
 }
 
-/// Query for violations of the invariants of gathers. `need` is the number of unfinished parts and of uncounted ends in hints, plus one
-/// while the gather is open. A gather with room has no held part, unless a hint schedules another check. A held part is parked and belongs
-/// to a gather. If the gather is forgotten, the held part is released.
+/// Query for violations of the invariants of maps. `need` is the number of unfinished parts, plus the uncounted ends in hints, plus one
+/// while the map is open. A map with free places for running parts has no waiting part, unless a hint schedules another check. A waiting
+/// part is parked and belongs to a map. If the map's records are deleted, the waiting part is released.
 const VIOLATIONS: &str = "
 select g.parent, g.name || ' needs ' || g.need as why
 from queue.gather g
@@ -65,10 +65,10 @@ union all
 select p.parent, 'more parts of ' || p.name || ' are spawned than chunks say'
 from queue.gather_part p
 join queue.gather g on g.parent = p.parent and g.born = p.born
-where not exists (select from queue.brood b where b.parent = p.parent and b.name = p.name and p.id = any (b.ids))
+where not exists (select from queue.map_batch b where b.parent = p.parent and b.name = p.name and p.id = any (b.ids))
 order by 1";
 
-/// Returns the violations of the invariants of gathers.
+/// Returns the violations of the invariants of maps.
 pub(super) async fn violations(on: &mut PgConnection) -> sqlx::Result<Vec<(i64, String)>> {
     sqlx::query_as(VIOLATIONS).fetch_all(on).await
 }

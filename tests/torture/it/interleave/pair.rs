@@ -1,4 +1,4 @@
-//! Plays two statements on two connections. A third connection observes which session waits for which.
+//! Runs two statements on two connections. A third connection observes which session waits for which.
 
 use std::cell::Cell;
 
@@ -26,7 +26,7 @@ impl Form {
     pub(super) const ALL: [Self; 3] = [Self::After, Self::DuringThenCommit, Self::DuringThenRollback];
 }
 
-/// Effects and waits of the two statements in a play.
+/// Effects and waits of the two statements in a run.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct PairOutcome {
     /// Number of rows or jobs that the first statement affected.
@@ -73,7 +73,8 @@ impl PairPlayer {
         Self { a, b, watch, pids, fixtures: Fixtures::default() }
     }
 
-    /// Plays statement `b` against statement `a`. Then panics unless every job is in exactly one place and no job is lost.
+    /// Runs statement `b` concurrently with or after statement `a`, depending on `form`. Then panics unless every job has exactly one
+    /// entry and no job is lost.
     pub(super) async fn play(&mut self, a: Statement, b: Statement, form: Form) -> PairOutcome {
         let fixture = self.fixtures.set(&mut self.watch, &[a, b]).await.unwrap();
         let outcome = self.both(a, b, form, &fixture).await;
@@ -101,7 +102,7 @@ impl PairPlayer {
 
     async fn both(&mut self, first: Statement, second: Statement, form: Form, fixture: &Fixture) -> PairOutcome {
         let Self { a, b, watch, pids, .. } = self;
-        // Starts the first transaction, which stays open as long as the form requires.
+        // Starts the first transaction, which stays open if the form requires this.
         let (open, count) = begin(a, first, fixture).await;
         if form == Form::After {
             open.commit().await.unwrap();

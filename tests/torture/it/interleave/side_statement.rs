@@ -1,5 +1,5 @@
-//! Statements that do not move jobs: schedules, pauses, reports of jobs and types, and waiters. Also checks the state of the schedule and
-//! the pause after a play.
+//! Statements that do not change the state of jobs: schedules, pauses, reports of jobs and types, and waiters. Also checks the state of
+//! the schedule and of the pause after a run.
 
 use sqlx::PgConnection;
 use tests::{children, operate, protocol, signals, tallies, timetable};
@@ -17,9 +17,9 @@ pub(super) enum SideStatement {
     ResumeSchedule,
     SkipSchedule,
     RunSchedule,
-    /// Declares the schedule that is already declared, and another schedule.
+    /// Declares a schedule that is already declared, and a new schedule.
     Declare,
-    /// Elects the declaration that is not in force.
+    /// Applies the declaration of a schedule that is not in force yet.
     Elect,
     PruneFires,
     /// Pauses the queue again.
@@ -30,7 +30,7 @@ pub(super) enum SideStatement {
     ClearProgress,
     LockedRows,
     ForgetKeys,
-    /// Frees no key, because the head of each key exists or is being enqueued.
+    /// Frees no ordering key, because the head job of each key exists or is being enqueued.
     FreeKeys,
     PublishTypes,
     AnnounceWaiter,
@@ -62,17 +62,17 @@ pub(super) enum SideStatement {
     PruneChildren,
     /// Adds two parts to the map of the running job.
     AddChunk,
-    /// Closes the gather with its current number of parts.
+    /// Closes the map with its current number of parts.
     CloseGather,
     /// Cancels one part of the map, as an operator would.
     EndPart,
     CountGathers,
-    /// Recounts the gather of the running job.
+    /// Recounts the map of the running job.
     Recount,
-    /// Forgets the gather, as a restart of the parent does.
+    /// Deletes the map's records, as a restart of the parent does.
     ForgetGathers,
     PruneGathers,
-    /// Cancels the parent, and thereby the parts of the parent's map.
+    /// Cancels the parent, which also cancels the parts of its map.
     CancelParent,
 }
 
@@ -173,8 +173,8 @@ impl SideStatement {
             Receive => i64::from(signals::receive(on, lease.token, lease.jobs[0].id).await?),
             PruneSignals => i64::from(signals::prune_signals(on).await?),
             Spawn => i64::from(children::spawn(on, lease.token, lease.jobs[0].id).await?),
-            NoteEnds => children::note_ends(on, jobs).await.map(|()| 1)?,
-            TellEnds => i64::from(children::tell_ends(on).await?),
+            NoteEnds => children::add_end_hints(on, jobs).await.map(|()| 1)?,
+            TellEnds => i64::from(children::consume_end_hints(on).await?),
             PruneChildren => i64::from(children::prune_children(on).await?),
             AddChunk | CloseGather | EndPart | CountGathers | Recount | ForgetGathers | PruneGathers | CancelParent => {
                 super::maps::run(self, on, fixture).await?
@@ -196,8 +196,8 @@ impl SideStatement {
             PruneFires => &["prune_fires"],
             Pause => &["pause"],
             Resume => &["resume"],
-            Vouch => &["vouch"],
-            Note => &["note"],
+            Vouch => &["acknowledge_pauses"],
+            Note => &["record_progress"],
             ClearProgress => &["clear_progress"],
             LockedRows => &["locked_rows"],
             ForgetKeys => &["forget_keys"],
@@ -219,15 +219,15 @@ impl SideStatement {
             Receive => &["receive"],
             PruneSignals => &["prune_signals"],
             Spawn => &["spawn"],
-            NoteEnds => &["note_ends"],
-            TellEnds => &["tell_ends"],
+            NoteEnds => &["add_end_hints"],
+            TellEnds => &["consume_end_hints"],
             PruneChildren => &["prune_children"],
             AddChunk => &["add_chunk"],
             CloseGather => &["close_gather"],
             CountGathers => &["count_gathers"],
             PruneGathers => &["prune_gathers"],
-            EndPart | CancelParent => &["act_on_all"],
-            // Other statements call these functions, so no file contains them.
+            EndPart | CancelParent => &["apply_to_all"],
+            // These SQL functions are called by other statements, so they have no file.
             Recount | ForgetGathers => &[],
         }
     }
@@ -239,9 +239,9 @@ impl SideStatement {
 struct ScheduleState {
     there: bool,
     paused: bool,
-    /// Next tick: 0 if unknown, 1 for the due tick, 2 for the tick after that.
+    /// Next tick: 0 if unknown, 1 for the due tick, 2 for the tick after the due tick.
     next: i32,
-    /// Tick to be skipped, numbered like `next`; 0 for none.
+    /// Tick to be skipped, numbered like `next`. 0 if no tick is to be skipped.
     skip: i32,
     /// Whether the queue is paused. `awaits` is set if a worker has not acknowledged the pause.
     queue: bool,
@@ -257,7 +257,7 @@ const STATE: &str = "select s.name is not null as there, s.paused_at is not null
   left join queue.schedule s on s.name = 'due'
   left join queue.paused p on p.queue = 'default'";
 
-/// Returns the possible states after a statement has reported `count`. Empty if the count is impossible.
+/// Returns the possible states after a statement has reported `count`. The result is empty if the count is impossible.
 fn after(statement: Statement, count: i64, was: ScheduleState) -> Vec<ScheduleState> {
     let did = count > 0;
     let one = |possible: bool, is: ScheduleState| if possible { vec![is] } else { Vec::new() };
@@ -266,7 +266,7 @@ fn after(statement: Statement, count: i64, was: ScheduleState) -> Vec<ScheduleSt
             let due = was.there && !was.paused && was.next == 1;
             match (did, due && was.skip == 1) {
                 (true, skipped) => one(due && !skipped, ScheduleState { next: 2, ..was }),
-                // The statement skips rows that other transactions have locked, so the state may be unchanged.
+                // The statement skips rows that are locked by other transactions, so the state may be unchanged.
                 (false, false) => vec![was],
                 (false, true) => vec![was, ScheduleState { next: 2, ..was }],
             }

@@ -1,4 +1,4 @@
-//! Statements to be played, each with rows to work on. The rows belong to a fixture with jobs in every state.
+//! Statements under test, each with the rows that it works on. The rows belong to a fixture with jobs in every state.
 
 use sqlx::PgConnection;
 use tests::{
@@ -13,7 +13,7 @@ use super::{
     side_statement::SideStatement,
 };
 
-/// Statement on certain rows of the fixture. Operator statements work on all jobs.
+/// Statement on specific rows of the fixture. Operator statements work on all jobs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Statement {
     Enqueue,
@@ -26,7 +26,7 @@ pub(super) enum Statement {
     EnqueueUnique,
     /// Enqueues a job into a fair queue.
     EnqueueFair,
-    /// Fires the tick of a schedule that is due at the time of the call.
+    /// Fires the tick of a schedule that is due now.
     FireTick,
     Claim,
     /// Claims jobs under a limit that has free permits.
@@ -46,7 +46,7 @@ pub(super) enum Statement {
     SettleBatch,
     SettlePart,
     SettleWhole,
-    /// Settles jobs that leave no record.
+    /// Completes jobs that leave no record.
     Forget,
     /// Parks a job whose verdict is permanently rejected.
     Park,
@@ -69,7 +69,7 @@ pub(super) enum Statement {
     Discard,
     Reopen,
     ReopenPlain,
-    /// Reopens the other job of the same history row.
+    /// Reopens the second job of the history row whose first job `ReopenPlain` reopens.
     ReopenTwin,
     AddDays,
     DropDay,
@@ -90,23 +90,23 @@ pub(super) enum Statement {
     /// Prunes jobs of a type whose retention is almost zero.
     PruneEarly,
     PruneDead,
-    /// Prunes all jobs of retained days.
+    /// Prunes all finished jobs in the retained day partitions.
     PruneDays,
     /// Marks all lanes as leaving.
     LeaveLanes,
     PassLanes,
     ReplacedLanes,
-    /// Visits the lanes without jobs.
+    /// Scans the jobs for lanes that are still used, and deletes the unused lanes.
     WalkLanes,
     SetLimit,
     UnsetLimit,
     /// Declares limits, as a worker does when it starts.
     DeclareLimits,
     SlowDown,
-    /// Confirms a lease that other statements recover.
+    /// Loads the jobs of a lease, which other statements recover.
     Confirm,
     PruneRates,
-    /// Executes a statement that does not move jobs.
+    /// Executes a statement that does not change the state of jobs.
     Side(SideStatement),
 }
 
@@ -119,10 +119,10 @@ impl Statement {
             Self::Enqueue => operate::enqueue(on, "default", 100, false).await.map(|_| 1)?,
             Self::EnqueueRelaxed => operate::enqueue_relaxed(on, "default", 100).await.map(|_| 1)?,
             Self::InsertAll => {
-                let lanes = operate::meet_lanes(on, &[("default", 100), ("new", 1)]).await?;
+                let lanes = operate::ensure_lanes(on, &[("default", 100), ("new", 1)]).await?;
                 count(operate::insert_all(on, &[(lanes[0], false), (lanes[1], true)]).await?.len())
             }
-            Self::MeetLanes => count(operate::meet_lanes(on, &[("new", 1), ("default", 100)]).await?.len()),
+            Self::MeetLanes => count(operate::ensure_lanes(on, &[("new", 1), ("default", 100)]).await?.len()),
             Self::EnqueueKeyed => operate::enqueue_text(on, KEY).await.map(|_| 1)?,
             Self::EnqueueUnique => operate::enqueue_with(on, None, Some(KEY)).await.map(|(_, is_new)| i64::from(is_new))?,
             Self::EnqueueFair | Self::ClaimLines | Self::LineUp | Self::ClaimKeyed => self.run_on_lines(on, *worker).await?,
@@ -178,15 +178,15 @@ impl Statement {
     async fn batch(self, on: &mut PgConnection, Fixture { lease, worker, .. }: &Fixture) -> sqlx::Result<i64> {
         let verdicts = match self {
             Self::ClaimBatch => {
-                let lanes = operate::meet_lanes(on, &[("default", 100)]).await?;
+                let lanes = operate::ensure_lanes(on, &[("default", 100)]).await?;
                 return Ok(protocol::claim_of(on, *worker, &lanes, &[0], &[5], 5).await?.jobs.len() as i64);
             }
             Self::ClaimEach => {
-                let lanes = operate::meet_lanes(on, &[("default", 100)]).await?;
+                let lanes = operate::ensure_lanes(on, &[("default", 100)]).await?;
                 return Ok(lanes::claim_each(on, *worker, &lanes, 5, 0).await?.len() as i64);
             }
             Self::ClaimLate => {
-                let lanes = operate::meet_lanes(on, &[("default", 100)]).await?;
+                let lanes = operate::ensure_lanes(on, &[("default", 100)]).await?;
                 return Ok(protocol::claim_late(on, *worker, (&lanes, &[i64::MAX], &[100]), &[(0, 1 << 31)], 100).await?.jobs.len() as i64);
             }
             Self::SettleBatch => &[lease.one(0, "complete"), lease.one(1, "retry")][..],
@@ -237,7 +237,7 @@ impl Statement {
             Self::Enqueue => &["enqueue"],
             Self::EnqueueRelaxed => &["enqueue_relaxed"],
             Self::InsertAll => &["insert_all"],
-            Self::MeetLanes => &["meet_lanes"],
+            Self::MeetLanes => &["ensure_lanes"],
             Self::EnqueueKeyed => &["enqueue_text"],
             Self::EnqueueUnique | Self::EnqueueFair => &["enqueue_with"],
             Self::FireTick => &["fire"],
@@ -246,14 +246,14 @@ impl Statement {
             Self::ClaimLimited => &["claim_limited"],
             Self::ClaimKeyed => &["claim_keyed"],
             Self::ClaimLines => &["claim_lines"],
-            Self::LineUp => &["line_up"],
+            Self::LineUp => &["move_to_fair_lanes"],
             Self::Settle | Self::SettleBatch | Self::SettlePart => &["settle"],
             Self::SettleWhole => &["settle_leases"],
             Self::Forget => &["settle_forgotten"],
             Self::Park => &["park"],
             Self::GiveBack => &["give_back"],
-            Self::LockSilent => &["silent"],
-            Self::Recover => &["silent", "recover"],
+            Self::LockSilent => &["expired_leases"],
+            Self::Recover => &["expired_leases", "recover"],
             Self::Promote => &["promote"],
             Self::Unblock => &["unblock"],
             Self::ParkHeld => &["park_held"],
@@ -262,16 +262,16 @@ impl Statement {
             Self::ExpireDue => &["expire_due"],
             Self::ExpireHeld => &["expire_held"],
             Self::Requeue | Self::Cancel | Self::Discard | Self::Reschedule | Self::RunNow | Self::SetPriority | Self::CancelRunning => {
-                &["act_on_all"]
+                &["apply_to_all"]
             }
-            Self::Reopen | Self::ReopenPlain | Self::ReopenTwin => &["act_on_one"],
+            Self::Reopen | Self::ReopenPlain | Self::ReopenTwin => &["apply_to_one"],
             Self::AddDays => &["add_days"],
             Self::DropDay => &["drop_day"],
             Self::PruneDone => &["prune_done"],
             Self::PruneWorkers => &["prune_workers"],
             Self::Register => &["register"],
-            Self::Beat => &["beat"],
-            Self::LimitBeats => &["limit_beats"],
+            Self::Beat => &["heartbeat"],
+            Self::LimitBeats => &["limit_heartbeats"],
             Self::Retire => &["retire"],
             Self::Sleep => &["sleep"],
             Self::WakeUp => &["wake_up"],
@@ -299,7 +299,7 @@ impl Statement {
         matches!(self, Self::PruneDone | Self::DropDay | Self::PruneKept | Self::PruneEarly | Self::PruneDead | Self::PruneDays)
     }
 
-    /// Returns whether the statement is a verdict on the whole lease.
+    /// Returns whether the statement settles the whole lease.
     pub(super) fn ends_the_lease(self) -> bool {
         matches!(self, Self::Settle | Self::SettleBatch | Self::SettleWhole | Self::Forget)
     }

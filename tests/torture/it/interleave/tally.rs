@@ -1,12 +1,12 @@
-//! Compares the counts that statements report with the tables. Each statement moves some jobs between states, and nothing else may have
-//! moved.
+//! Compares the counts that statements report with the tables. Each statement moves some jobs between states. All other jobs must keep
+//! their states.
 
 use sqlx::PgConnection;
 use tests::operate;
 
 use super::{side_statement::SideStatement, statement::Statement};
 
-/// Numbers of queued, running, finished, dead and blocked jobs, then the sum of all attempts and the number of failure rows.
+/// Numbers of queued, running, finished, dead and blocked jobs, then the sum of all attempts, then the number of failure rows.
 pub(super) type Tally = [i64; 7];
 
 const TALLY: &str = "
@@ -28,14 +28,15 @@ pub(super) async fn tally(on: &mut PgConnection) -> sqlx::Result<Tally> {
     Ok(found.try_into().unwrap_or_else(|found| panic!("{found:?}")))
 }
 
-/// Query for blocked keys without a head, heads that no longer exist, and jobs that have overtaken the head of their key.
+/// Query for ordering keys with blocked jobs but without a head job, head jobs that no longer exist, and jobs that have overtaken the
+/// head job of their key.
 const STUCK_KEYS: &str = "
 select b.id, 'the key has no head' as why from queue.blocked b where not exists (select from queue.active_key a where a.key = b.key)
 union all
 select a.id, 'the head does not exist' from queue.active_key a
-where not exists (select from queue.living l where l.id = a.id) or exists (select from queue.blocked b where b.id = a.id)
+where not exists (select from queue.unfinished_job l where l.id = a.id) or exists (select from queue.blocked b where b.id = a.id)
 union all
-select j.id, 'the job is not the head' from queue.living l join queue.job j on j.id = l.id
+select j.id, 'the job is not the head' from queue.unfinished_job l join queue.job j on j.id = l.id
 where j.key is not null and not exists (select from queue.blocked b where b.id = j.id)
   and not exists (select from queue.active_key a where a.key = j.key and a.id = j.id)";
 
@@ -45,11 +46,11 @@ pub(super) async fn stuck_keys(on: &mut PgConnection) -> sqlx::Result<Vec<(i64, 
     sqlx::query_as(STUCK_KEYS).fetch_all(on).await
 }
 
-/// Returns whether `found` equals the counts before the play plus the effects that the committed statements reported.
+/// Returns whether `found` equals the counts before the run plus the effects that the committed statements reported.
 pub(super) fn matches_effects(before: Tally, statements: &[(Statement, i64)], found: Tally) -> bool {
     let among = |statement: &[Statement]| statements.iter().any(|(one, _)| statement.contains(one));
-    // The statements in `vague` do not report how much history they deleted. None of the statements in `loose` reports the attempts and
-    // failures of deleted jobs.
+    // The statements in `vague` do not report the number of deleted history rows. The statements in `loose` do not report the attempts
+    // and failures of deleted jobs.
     let vague = among(&[Statement::PruneEarly, Statement::PruneDays, Statement::DropDay]);
     let loose = vague || among(&[Statement::PruneDone, Statement::PruneKept]);
     let equal = |sum: &Tally| {
@@ -70,7 +71,7 @@ pub(super) fn matches_effects(before: Tally, statements: &[(Statement, i64)], fo
 /// Returns the possible changes of the counts if the statement reported `n`. The changes depend on the concurrent statements.
 fn effects(statement: Statement, n: i64, others: &[(Statement, i64)]) -> Vec<Tally> {
     let among = |statement: Statement| others.iter().any(|(one, _)| *one == statement);
-    // Numbers of jobs that a concurrent statement may have cancelled while they were running.
+    // Possible numbers of running jobs that a concurrent statement cancelled.
     let cancelling = among(Statement::CancelRunning) || among(Statement::Side(SideStatement::CancelParent));
     let off = || 0..=if cancelling { 2 } else { 0 };
     match statement {
@@ -100,7 +101,7 @@ fn effects(statement: Statement, n: i64, others: &[(Statement, i64)]) -> Vec<Tal
             vec![[-n, n, 0, 0, 0, n, 0]]
         }
         Statement::Settle => vec![[0, -n, n, 0, 0, 0, 0]],
-        // The lease may contain one job or two.
+        // A lease contains one or two jobs.
         Statement::SettleWhole => (n..=2 * n).map(|jobs| [0, -jobs, jobs, 0, 0, 0, 0]).collect(),
         Statement::Forget => vec![[0, -n, 0, 0, 0, -n, 0]],
         // A job that is being cancelled is neither parked nor restarted, and its attempt counts.
@@ -117,7 +118,7 @@ fn effects(statement: Statement, n: i64, others: &[(Statement, i64)]) -> Vec<Tal
         Statement::Discard | Statement::PruneDead => {
             (0..=i64::from(among(Statement::Park))).map(|parked| [0, 0, 0, -n, 0, -n, parked - n]).collect()
         }
-        // A job that was cancelled after its reopening has no attempt to lose.
+        // A job that was reopened and then cancelled loses no attempt.
         Statement::Reopen | Statement::ReopenPlain | Statement::ReopenTwin if among(Statement::Cancel) => {
             vec![[n, 0, -n, 0, 0, -n, 0], [n, 0, -n, 0, 0, 0, 0]]
         }
@@ -127,7 +128,8 @@ fn effects(statement: Statement, n: i64, others: &[(Statement, i64)]) -> Vec<Tal
     }
 }
 
-/// Returns the possible changes if `n` jobs of a completed and a retried job were settled. A job that is being cancelled is not retried.
+/// Returns the possible changes if `n` of two jobs were settled, where one verdict completes and the other retries. If the jobs may have
+/// been cancelled concurrently (`off`), a job to be retried may be cancelled instead.
 fn batch(n: i64, off: bool) -> Vec<Tally> {
     let complete = [0, -1, 1, 0, 0, 0, 0];
     let mut retried: Vec<Tally> = vec![[1, -1, 0, 0, 0, 0, 1]];

@@ -1,4 +1,4 @@
-//! Plays three statements on three connections. A fourth connection observes which session waits for which.
+//! Runs three statements on three connections. A fourth connection observes which session waits for which.
 
 use std::{sync::Arc, time::Duration};
 
@@ -33,19 +33,19 @@ impl Event {
     }
 }
 
-/// Scripts in which all three statements run before the first transaction ends. The transactions then end in order, and the first one
-/// commits or rolls back.
+/// Scripts in which all three statements run before the first transaction ends. The transactions then end in order, and the first
+/// transaction commits or rolls back.
 pub(super) const MIDDLES: [[Event; 6]; 2] = [
     [Begins(0), Begins(1), Begins(2), Commits(0), Commits(1), Commits(2)],
     [Begins(0), Begins(1), Begins(2), RollsBack(0), Commits(1), Commits(2)],
 ];
 
-/// Effects and waits of the three statements in a play.
+/// Effects and waits of the three statements in a run.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct TripleOutcome {
-    /// Number of rows or jobs that each statement affected; `None` if the transaction did not commit.
+    /// Number of rows or jobs that each statement affected, or `None` if the transaction did not commit.
     pub(super) counts: [Option<i64>; 3],
-    /// Whether each statement waited for another one.
+    /// Whether each statement waited for another statement.
     pub(super) waited: [bool; 3],
     /// Whether two statements waited at the same time.
     pub(super) queued: bool,
@@ -58,9 +58,9 @@ struct Session {
     /// Connection of the session, unless a statement is using it.
     on: Option<PgConnection>,
     running: Option<JoinHandle<(PgConnection, sqlx::Result<i64>)>>,
-    /// Number of affected rows or jobs, while the statement has returned and its transaction is open.
+    /// Number of rows or jobs that the statement affected, if it has returned and its transaction is still open.
     open: Option<i64>,
-    /// Whether a lock timed out, so that the statement must be retried as in housekeeping.
+    /// Whether a lock timed out. The statement must then be retried, as in housekeeping.
     must_retry: bool,
 }
 
@@ -74,7 +74,7 @@ pub(super) struct TriplePlayer {
     now: TripleOutcome,
 }
 
-/// Time limit of a play. The server resolves a deadlock after one second, so every legitimate wait is shorter.
+/// Time limit of a run. The server resolves a deadlock after one second, so every legitimate wait is shorter.
 const MAX_WAIT: Duration = Duration::from_mins(5);
 
 impl TriplePlayer {
@@ -88,7 +88,7 @@ impl TriplePlayer {
         Self { sessions, watch, fixtures: Fixtures::default(), before: None, now: TripleOutcome::default() }
     }
 
-    /// Plays the statements. Then panics unless every job is in exactly one place, the counts match the reported effects, and no ordering
+    /// Runs the statements. Then panics unless every job has exactly one entry, the counts match the reported effects, and no ordering
     /// key is stuck.
     pub(super) async fn play(&mut self, statements: [Statement; 3], script: &[Event]) -> TripleOutcome {
         let fixture = self.fixtures.set(&mut self.watch, &statements).await.unwrap();
@@ -121,7 +121,7 @@ impl TriplePlayer {
                 }
                 end => pending.push(*end),
             }
-            // A waiting transaction cannot end until another transaction ends, which may be later in the script.
+            // A waiting transaction can end only after another transaction has ended, and the script may end that transaction later.
             while self.end_one(&mut pending).await {
                 self.wait_until_settled(statements).await;
             }
@@ -148,7 +148,7 @@ impl TriplePlayer {
         }));
     }
 
-    /// Ends the first pending transaction whose statement has returned. Returns whether there was such a transaction.
+    /// Ends the first pending transaction whose statement has returned. Returns whether a transaction was ended.
     async fn end_one(&mut self, pending: &mut Vec<Event>) -> bool {
         let Some(at) = pending.iter().position(|end| self.sessions[end.transaction()].open.is_some()) else { return false };
         let end = pending.remove(at);
@@ -163,7 +163,7 @@ impl TriplePlayer {
         true
     }
 
-    /// Waits until every statement has returned or is waiting for another one.
+    /// Waits until every statement has returned or is waiting for another statement.
     async fn wait_until_settled(&mut self, statements: [Statement; 3]) {
         loop {
             for (session, statement) in self.sessions.iter_mut().zip(statements) {
@@ -186,7 +186,7 @@ impl TriplePlayer {
             if running.is_empty() {
                 return;
             }
-            // Only waits for another of the three sessions count, because autovacuum releases its locks soon.
+            // Only waits for one of the three sessions count. Other sessions, such as autovacuum, release their locks soon.
             let waiting = sqlx::query_scalar("select pid from unnest($1::int[]) pid where pg_blocking_pids(pid) && $2");
             let all = self.sessions.each_ref().map(|session| session.pid);
             let waiting: Vec<i32> = waiting.bind(&running).bind(&all[..]).fetch_all(&mut self.watch).await.unwrap();

@@ -1,5 +1,6 @@
-//! Plays three statements at once: a sample of the triples that move the same job, and a sample of all triples. `QUEUE_TEST_TRIPLES=20000`
-//! plays all triples of the first kind in every order, and 20000 of the second kind. `QUEUE_TEST_SEED` selects the sample.
+//! Runs three statements concurrently: a sample of the triples that move the same job, and a sample of all triples.
+//! `QUEUE_TEST_TRIPLES=20000` runs all triples of the first kind in every order, and 20000 triples of the second kind. `QUEUE_TEST_SEED`
+//! selects the sample.
 
 use super::{
     kinds::all_statements,
@@ -9,11 +10,11 @@ use super::{
 use fastrand::Rng;
 use tests::TestDb;
 
-/// Totals of many plays.
+/// Totals of the waits in many runs.
 #[derive(Debug, Default)]
 struct Totals {
     plays: usize,
-    /// Number of plays in which a statement waited. `queues` counts those in which two statements waited at the same time.
+    /// Number of runs in which a statement waited. `queues` counts the runs in which two statements waited at the same time.
     waits: usize,
     queues: usize,
 }
@@ -27,10 +28,11 @@ impl Totals {
     }
 }
 
-/// Share of the triples to play: one in seven, because a play takes 50 ms. `QUEUE_TEST_TRIPLES` selects all triples.
+/// Sampling divisor: one in seven triples is run, because a run takes 50 ms. `QUEUE_TEST_TRIPLES` selects all triples.
 const SHARE: usize = 7;
 
-/// Plays the wanted triples of these statements. All three transactions are open at the same time, and the first one commits or rolls back.
+/// Runs the triples of these statements for which `is_selected` returns true. All three transactions are open at the same time, and the
+/// first transaction commits or rolls back.
 async fn play_triples(statements: &[Statement], is_selected: impl Fn([Statement; 3]) -> bool) -> Totals {
     let db = TestDb::new().await;
     let (mut player, mut totals) = (TriplePlayer::new(&db).await, Totals::default());
@@ -142,8 +144,8 @@ fn setting(name: &str, default: u64) -> u64 {
     std::env::var(name).ok().map_or(default, |value| value.parse().unwrap())
 }
 
-/// Returns the events in random order. Each transaction begins before it ends. In half of the plays all transactions begin before the first
-/// one ends.
+/// Returns the events in random order. Each transaction begins before it ends. In half of the runs, all transactions begin before the
+/// first transaction ends.
 fn script(rng: &mut Rng) -> Vec<Event> {
     let mut left: Vec<usize> = [0, 1, 2, 0, 1, 2].into();
     if rng.bool() {
@@ -160,7 +162,7 @@ fn script(rng: &mut Rng) -> Vec<Event> {
     left.into_iter().map(event).collect()
 }
 
-/// Maximum number of plays per database. Autovacuum does not keep up with the plays, so the tables grow.
+/// Maximum number of runs per database. Autovacuum does not keep up with the runs, so the tables grow.
 const PLAYS_PER_DATABASE: u64 = 500;
 
 #[tokio::test]

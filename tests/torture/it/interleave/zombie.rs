@@ -1,5 +1,5 @@
-//! Tests a former lease holder, a zombie, between two other workers. No write of the zombie may take effect, at any point between the
-//! statements of the other workers.
+//! Tests a zombie, which is a former lease holder, between two other workers. No write of the zombie may take effect, at any point
+//! between the statements of the other workers.
 
 use std::cell::Cell;
 
@@ -12,18 +12,19 @@ use uuid::Uuid;
 
 use super::{pair::pid, tally::stuck_keys};
 
-/// Writes other than verdicts that a lease holder can send. Receiving a signal takes no lock, so it is tested elsewhere.
-const OTHER_WRITES: [&str; 10] = ["whole", "give back", "note", "step", "step alone", "park", "spawn", "chunk", "close", "restart"];
+/// Writes, besides verdicts, that a lease holder can send. Another test covers receiving a signal, which takes no lock.
+const OTHER_WRITES: [&str; 10] =
+    ["whole", "give back", "record_progress", "step", "step alone", "park", "spawn", "chunk", "close", "restart"];
 
 /// Writes that do not end the attempt.
-const NON_FINAL_WRITES: [&str; 6] = ["note", "step", "step alone", "spawn", "chunk", "close"];
+const NON_FINAL_WRITES: [&str; 6] = ["record_progress", "step", "step alone", "spawn", "chunk", "close"];
 
 /// Sends the write for all jobs of the lease. Returns the number of jobs for which the write was accepted.
 async fn send_all(on: &mut PgConnection, lease: &Lease, what: &'static str) -> usize {
     match what {
         "whole" => (1 - protocol::settle_leases(on, &[lease.token]).await.unwrap().len()) * lease.jobs.len(),
         "give back" => usize::try_from(operate::give_back(on, &[lease.token]).await.unwrap()).unwrap(),
-        "note" => {
+        "record_progress" => {
             let reports: Vec<_> = lease.jobs.iter().map(|job| (lease.token, *job, "half")).collect();
             protocol::note_all(on, &reports).await.unwrap().len()
         }
@@ -38,7 +39,7 @@ async fn send_all(on: &mut PgConnection, lease: &Lease, what: &'static str) -> u
     }
 }
 
-/// Scene in which worker A holds two jobs under an expired heartbeat. B, C and an observer have connections.
+/// Scene in which worker A has claimed two jobs and its heartbeat has expired. Workers B and C and an observer have connections.
 struct ZombieScene {
     db: TestDb,
     a: PgConnection,
@@ -61,7 +62,7 @@ impl ZombieScene {
     /// Empties the tables, creates two jobs, and lets worker A claim both.
     async fn begin(&mut self) {
         let empty = "truncate queue.ready, queue.scheduled, queue.lease, queue.done, queue.done_many, queue.dead, queue.failure, queue.job,
-          queue.worker, queue.progress, queue.parked, queue.step, queue.signal, queue.signal_hint, queue.child, queue.gather, queue.brood,
+          queue.worker, queue.progress, queue.parked, queue.step, queue.signal, queue.signal_hint, queue.child, queue.gather, queue.map_batch,
           queue.gather_part, queue.gather_hint, queue.end_hint";
         sqlx::raw_sql(empty).execute(&mut self.watch).await.unwrap();
         for _ in 0..2 {
@@ -106,7 +107,7 @@ async fn claim_and_expire(on: &mut PgConnection) -> Lease {
     lease
 }
 
-/// Waits until session `one` waits for session `other`, or until `ended` is set. Returns whether the session waits.
+/// Waits until session `one` waits for session `other`, or until `ended` is set. Returns whether session `one` waits.
 async fn waits_for_session(watch: &mut PgConnection, [one, other]: [i32; 2], ended: &Cell<bool>) -> bool {
     while !ended.get() {
         let waits = sqlx::query_scalar("select $2 = any (pg_blocking_pids($1))").bind(one).bind(other);
@@ -181,7 +182,7 @@ async fn writes_of_a_holder_take_effect_if_its_recovery_rolls_back() {
         let (accepted, ()) = tokio::join!(saying, going_on);
         assert_eq!(accepted, 2, "`{what}` under a lease that was not recovered");
         let returned = match what {
-            // After `chunk`, one part of each of the two maps may run, and the other part is held.
+            // After `chunk`, each of the two maps has one ready part and one parked part.
             "release" | "give back" | "restart" | "spawn" | "chunk" => 2,
             _ => 0,
         };
@@ -223,8 +224,8 @@ async fn of_three_consecutive_holders_only_the_last_may_write() {
         assert_eq!(recover(b).await.unwrap(), 2);
         let second = claim_and_expire(b).await;
         assert_eq!(second.ids(), held.ids());
-        // The first holder sends its write while the second holder's lease is recovered. The second holder sends its write while the third
-        // one settles.
+        // The first holder sends its write while the second holder's lease is recovered. The second holder sends its write while the
+        // third holder settles.
         let mut recovery = c.begin().await.unwrap();
         let tokens = lock_silent(&mut recovery).await.unwrap();
         assert_eq!(send_all(a, held, what).await, 0);
@@ -243,7 +244,7 @@ async fn of_three_consecutive_holders_only_the_last_may_write() {
     scene.finish().await;
 }
 
-/// Rows that another transaction inserts without committing, so that they block a verdict until the rollback.
+/// Statements that insert rows in another open transaction. The rows block a verdict until the rollback.
 const BLOCKERS: [(&str, &str); 4] = [
     ("complete", "insert into queue.done (id, finished_at, ran_ms, attempts) select max(id), now(), 0, 1 from queue.job"),
     ("cancel", "insert into queue.done (id, finished_at, ran_ms, attempts) select min(id), now(), 0, 1 from queue.job"),

@@ -1,4 +1,4 @@
-//! Model of pauses and of a limit: which workers have acknowledged the rules, and which jobs may be claimed.
+//! Model of rules, which are pauses and a limit: which workers have acknowledged the rules, and which jobs may be claimed.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,8 +11,8 @@ use super::{
 };
 
 impl Model {
-    /// Records the newest rule number, which must be higher than all earlier ones. A worker that has seen a number has therefore seen all
-    /// earlier rules.
+    /// Records the number of the newest rule (a pause or the limit), which must be higher than all earlier numbers. A worker that has
+    /// seen a number has therefore seen all earlier rules.
     fn number(&mut self, number: i64) -> Result<(), String> {
         let before = std::mem::replace(&mut self.rules.newest, number);
         if number > before { Ok(()) } else { Err(format!("number {number} after {before}")) }
@@ -27,7 +27,7 @@ impl Model {
         self.rules.paused.remove(&scope).is_some()
     }
 
-    /// Sets the limit. An existing limit keeps its number, because the limit still covers the same lanes.
+    /// Sets the limit. An existing limit keeps its number, because it still covers the same lanes.
     pub(super) fn set_limit(&mut self, most: usize, number: i64) -> Result<(), String> {
         match &mut self.rules.limit {
             Some(limit) if limit.number == number => limit.most = most,
@@ -44,7 +44,8 @@ impl Model {
         self.rules.limit.take().is_some()
     }
 
-    /// Returns the rules that a worker must read: number, queue, type, and whether the rule is the limit.
+    /// Returns the rules (pauses and the limit) that a worker must read. Each rule has a number, a queue, a type, and a flag that is set
+    /// for the limit.
     pub(super) fn rules(&self) -> BTreeSet<(i64, String, String, bool)> {
         let paused =
             self.rules.paused.iter().map(|(scope, number)| (*number, SCOPES[*scope].0.to_owned(), SCOPES[*scope].1.to_owned(), false));
@@ -52,7 +53,7 @@ impl Model {
         paused.chain(limit).collect()
     }
 
-    /// Records that a worker acknowledges all rules up to `number`. Returns whether the acknowledgement is new.
+    /// Records that a worker acknowledges all rules up to `number`. Returns whether this acknowledgement is new.
     pub(super) fn vouch(&mut self, worker: Uuid, number: i64) -> bool {
         let seen = self.rules.seen.entry(worker).or_insert(0);
         number > std::mem::replace(seen, number.max(*seen))
@@ -68,12 +69,12 @@ impl Model {
         self.living().filter(|worker| !self.knows(*worker, *number)).collect()
     }
 
-    /// Returns whether a lane is paused and all live workers have acknowledged the pause, so that no job of the lane may start.
+    /// Returns whether no job of the lane may start, because the lane is paused and all live workers have acknowledged the pause.
     pub(super) fn is_paused(&self, lane: usize) -> bool {
         self.rules.paused.keys().any(|scope| covers(*scope, lane) && self.awaited(*scope).is_empty())
     }
 
-    /// Returns whether the lane may not be claimed without permits, because the lane is paused or its limit counts running jobs.
+    /// Returns whether claims without permits are forbidden, because the lane is paused or its limit counts running jobs.
     pub(super) fn is_closed(&self, lane: usize) -> bool {
         self.is_paused(lane) || (lane == LIMITED && self.rules.limit.as_ref().is_some_and(|limit| limit.adopted))
     }
@@ -95,8 +96,8 @@ impl Model {
         self.rules.limit = Some(limit);
     }
 
-    /// Returns how many jobs of the limited lane a worker may claim if `waiting` jobs are ready. First lowers the permit counts of the
-    /// leases that the claim reports as freed.
+    /// Returns the number of jobs of the limited lane that a worker may claim if `waiting` jobs are ready. First lowers the permit counts
+    /// of the leases that the claim reports as freed.
     pub(super) fn room(&mut self, worker: Uuid, waiting: usize, claim: &LimitedClaim<'_>) -> usize {
         let needed = waiting.min(claim.most);
         let Some(limit) = self.rules.limit.clone().filter(|_| needed + claim.freed.len() > 0) else { return 0 };
@@ -108,7 +109,7 @@ impl Model {
             self.rules.limit = Some(Bound { adopted: true, permits, ..limit });
         }
         self.read_permits(Some(claim.freed));
-        // More jobs may be running than the limit allows, if the limit is new or was lowered.
+        // If the limit is new or was lowered, more jobs may be running than the limit allows.
         let needed = needed.cast_signed();
         if self.vacant() < needed && claim.belt {
             self.read_permits(None);

@@ -1,4 +1,4 @@
-//! The model: the expected state of each job, without tables. The model does not depend on how the statements work.
+//! Model of the expected state of each job. The model uses no tables, and does not depend on the implementation of the statements.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,10 +8,10 @@ use uuid::Uuid;
 
 use super::{op::LANES, rules::Rules};
 
-/// State of a job, as distinguished by the model.
+/// State of a job in the model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum JobPlace {
-    /// Ready since the given step. Jobs with lower steps are claimed first.
+    /// Ready since this step. Jobs with lower steps are claimed first.
     Ready(usize),
     Scheduled {
         due: bool,
@@ -26,7 +26,7 @@ pub(super) enum JobPlace {
     Gone,
 }
 
-/// Expected state of one job. A job with crashes is quarantined, and therefore in the solo twin of its lane.
+/// Expected state of one job. A job with crashes is quarantined, so it is in the solo lane for quarantined jobs.
 #[derive(Clone, Debug)]
 pub(super) struct Job {
     pub(super) place: JobPlace,
@@ -36,9 +36,9 @@ pub(super) struct Job {
     pub(super) failures: i64,
     /// Step in which the job was enqueued. A released job returns to this position.
     born: usize,
-    /// Whether the job's rows are in the partition of a day, which may be dropped.
+    /// Whether the job's rows are in a day partition, which may be dropped.
     in_day: bool,
-    /// Whether the start deadline has passed; `None` without a start deadline.
+    /// Whether the start deadline has passed. `None` if the job has no start deadline.
     late: Option<bool>,
 }
 
@@ -118,13 +118,13 @@ impl Model {
         self.alive.iter().copied()
     }
 
-    /// Returns the tokens of all leases, including ended ones.
+    /// Returns the tokens of all leases, including ended leases.
     pub(super) fn tokens(&self) -> Vec<Uuid> {
         self.holders.keys().copied().collect()
     }
 
-    /// Applies a claim. The claim must return `room` jobs if enough are ready. It must visit `lanes` in order, and take the oldest jobs of
-    /// each lane first.
+    /// Applies a claim. If enough jobs are ready, the claim must return `room` jobs. It must visit `lanes` in order, and take the oldest
+    /// jobs of each lane first.
     pub(super) fn claim(&mut self, worker: Uuid, mut room: usize, lease: &Lease, lanes: &[(usize, bool)]) -> Result<(), String> {
         let taken: BTreeSet<JobId> = lease.ids().into_iter().collect();
         if taken.len() != lease.jobs.len() {
@@ -164,7 +164,7 @@ impl Model {
         Ok(())
     }
 
-    /// Applies verdicts. Returns the rejected ones.
+    /// Applies verdicts. Returns the rejected verdicts.
     pub(super) fn settle(&mut self, verdicts: &[JobVerdict], whole: &[Uuid]) -> BTreeSet<Refused> {
         let mut refused = BTreeSet::new();
         for one in verdicts {
@@ -210,7 +210,7 @@ impl Model {
         ids.len()
     }
 
-    /// Applies a recovery. Returns the number of recovered jobs, and the number of those that became dead letters.
+    /// Applies a recovery. Returns the number of recovered jobs, and the number of recovered jobs that became dead letters.
     pub(super) fn recover(&mut self) -> (usize, usize) {
         let silent: Vec<Uuid> = self.holders.iter().filter(|(_, worker)| !self.alive.contains(worker)).map(|(token, _)| *token).collect();
         let ids: Vec<JobId> = silent.iter().flat_map(|token| self.held(*token)).collect();
@@ -256,8 +256,8 @@ impl Model {
         expired.len()
     }
 
-    /// Applies the release of jobs that a worker does not start. Late jobs that never started expire, other jobs become ready again.
-    /// Returns the rejected verdicts and the number of expired jobs.
+    /// Applies the release of jobs that a worker does not start. Jobs that never started expire if their deadline has passed. All other
+    /// jobs become ready again. Returns the rejected verdicts and the number of expired jobs.
     pub(super) fn expire_held(&mut self, verdicts: &[JobVerdict]) -> (BTreeSet<Refused>, usize) {
         let (mut refused, mut expired) = (BTreeSet::new(), 0);
         for one in verdicts {
@@ -277,7 +277,7 @@ impl Model {
         (refused, expired)
     }
 
-    /// Applies a promotion. Checks the number of promoted jobs, because the statement may choose any jobs that are due.
+    /// Applies a promotion. Checks only the number of promoted jobs, because the statement may choose any due jobs.
     pub(super) fn promote(&mut self, most: usize, chosen: &BTreeSet<JobId>) -> Result<(), String> {
         let due = self.all(|place| place == JobPlace::Scheduled { due: true });
         if chosen.len() != due.len().min(most) || !chosen.is_subset(&due) {
@@ -312,7 +312,7 @@ impl Model {
         }
     }
 
-    /// Drops the partition of today. Returns the number of jobs whose history was dropped. History outside of the partition is kept.
+    /// Drops the day partition of today. Returns the number of jobs in the dropped history. History outside of the partition is kept.
     pub(super) fn drop_day(&mut self) -> usize {
         if !std::mem::replace(&mut self.today, false) {
             return 0;
@@ -324,8 +324,8 @@ impl Model {
         pruned
     }
 
-    /// Prunes the history in today's partition if `in_day` is set, otherwise the history outside of any day. Returns the number of pruned
-    /// jobs.
+    /// Prunes the history in today's partition if `in_day` is set, otherwise the history outside of any day partition. Returns the number
+    /// of pruned jobs.
     pub(super) fn prune(&mut self, in_day: bool) -> usize {
         let finished = self.all(|place| matches!(place, JobPlace::Completed { .. } | JobPlace::Cancelled | JobPlace::Expired));
         let finished: BTreeSet<JobId> = finished.into_iter().filter(|id| self.jobs[id].in_day == in_day).collect();
@@ -333,7 +333,8 @@ impl Model {
         finished.len()
     }
 
-    /// Creates the partition of today, unless the default partition contains rows of today. Returns whether the partition was created.
+    /// Creates the day partition of today, unless the default partition contains rows of today. Returns whether the partition was
+    /// created.
     pub(super) fn add_days(&mut self) -> bool {
         let made = !self.today && self.jobs.values().all(|job| job.in_day || job.place == JobPlace::Gone);
         self.today |= made;
@@ -362,7 +363,7 @@ impl Model {
         present.map(row).collect()
     }
 
-    /// Returns what the operator's view must contain: id, state, queue and attempts of each job.
+    /// Returns the expected contents of the operator's view: id, state, queue and attempts of each job.
     pub(super) fn seen(&self) -> Vec<(JobId, String, String, i16)> {
         let present = self.jobs.iter().filter(|(_, job)| job.place != JobPlace::Gone);
         let state = |place| match place {

@@ -11,7 +11,7 @@ use super::{
     play::{Outcome, Player, equal, fault},
 };
 
-/// Moves start deadlines into the past. `DUE` moves the times at which housekeeping checks the deadlines.
+/// Statement that moves start deadlines into the past. The statement `DUE` moves the times at which housekeeping checks the deadlines.
 const LATE: &str = "update queue.job set system = queue.with_expiry(system, now() - interval '1 minute') where id = any ($1)";
 const DUE: &str = "update queue.expiry e set at = now() - interval '1 hour' + o.n * interval '1 us'
     from (select ctid, row_number() over () as n from queue.expiry where id = any ($1)) o where e.ctid = o.ctid";
@@ -32,7 +32,7 @@ impl Player {
     pub(super) async fn make_late(&mut self, jobs: &[Age]) -> Outcome {
         let picked = self.ids(jobs, |_| true);
         let expiring = self.model.expiring();
-        // Adds a job that has a deadline, because the selected jobs rarely have one.
+        // Adds a job that has a deadline, because the randomly selected jobs rarely have one.
         let last = expiring.iter().rev().nth(jobs[0] % expiring.len().max(1));
         let late: Vec<JobId> = picked.into_iter().chain(last.copied()).filter(|id| expiring.contains(id)).collect();
         for text in [LATE, DUE] {

@@ -3,28 +3,28 @@
 use proptest::{collection::vec, prelude::*};
 use tests::protocol::VERDICTS;
 
-/// Step of a sequence.
+/// Step of a sequence, which is one operation in one transaction.
 #[derive(Clone, Debug)]
 pub(super) struct Step {
     pub(super) op: Op,
-    /// Whether the transaction is rolled back after its response, as by a failover that loses the transaction.
+    /// Whether the transaction is rolled back after its response, as if a failover lost the transaction.
     pub(super) lost: bool,
 }
 
-/// Index of a job or lease, counted back from the newest and taken modulo their number. Operator statements choose alternately among all
-/// jobs and among the jobs to which they apply.
+/// Index of a job or lease, counted back from the newest and taken modulo the number of jobs or leases. Operator statements choose
+/// alternately among all jobs and among the jobs to which they apply.
 pub(super) type Age = usize;
 
 /// Operation of a producer, a worker or an operator.
 #[derive(Clone, Debug)]
 pub(super) enum Op {
-    /// Enqueues one job: lane, and whether the job is scheduled for later.
+    /// Enqueues one job. Fields: lane, and whether the job is scheduled for later.
     Enqueue(usize, bool),
-    /// Enqueues several jobs in one statement: lane of each job, and whether the job is scheduled for later.
+    /// Enqueues several jobs in one statement. Fields per job: lane, and whether the job is scheduled for later.
     EnqueueMany(Vec<(usize, bool)>),
-    /// Claims jobs: worker, and maximum number of jobs.
+    /// Claims jobs. Fields: worker, and maximum number of jobs.
     Claim(usize, i32),
-    /// Settles jobs of any leases, including ended ones. Optionally completes a whole lease.
+    /// Settles jobs of any leases, including ended leases. Optionally settles a whole lease as completed.
     Settle(Vec<VerdictOp>, Option<Age>),
     /// Settles all jobs that a lease ever had with the same verdict.
     SettleAll(Age, &'static str),
@@ -54,7 +54,7 @@ pub(super) enum Op {
     /// Advances the time past the start deadlines of the given jobs.
     MakeLate(Vec<Age>),
     ExpireDue,
-    /// Reports all jobs of a lease as expired, called by the worker that holds the lease.
+    /// Reports all jobs of a lease as expired, as the holder of the lease does.
     ExpireHeld(Age),
     /// Pauses a scope.
     Pause(usize),
@@ -63,8 +63,8 @@ pub(super) enum Op {
     Vouch(usize),
     /// Sets the concurrency of the limit, or removes the limit.
     Limit(Option<usize>),
-    /// Claims jobs under the limit: worker, maximum number of jobs, whether the worker reports ended leases, and whether the claim reads
-    /// all permits again.
+    /// Claims jobs under the limit. Fields: worker, maximum number of jobs, whether the worker reports ended leases, and whether the
+    /// claim reads all permits again.
     ClaimLimited(usize, i32, (bool, bool)),
 }
 
@@ -78,17 +78,17 @@ pub(super) struct VerdictOp {
     pub(super) verdict: &'static str,
 }
 
-/// Lanes: queue and priority.
+/// Queue and priority of each lane.
 pub(super) const LANES: [(&str, i16); 4] = [("default", 100), ("mail", 100), ("default", 7), ("slow", 100)];
 
 /// Lane that may have a limit. Also the scope of the limit.
 pub(super) const LIMITED: usize = 3;
 pub(super) const LIMIT: &str = "queue:slow";
 
-/// Scopes that may be paused: queue and type.
+/// Queue and job type of each scope that may be paused.
 pub(super) const SCOPES: [(&str, &str); 4] = [("mail", "*"), ("default", "do"), ("slow", "*"), ("*", "do")];
 
-/// Events that must occur in some sequence. Without them the test would check nothing.
+/// Events that must occur in at least one sequence. A run without these events would test too little.
 pub(super) const EVENTS: [&str; 38] = [
     "added days",
     "beat",
@@ -132,7 +132,7 @@ pub(super) const EVENTS: [&str; 38] = [
 
 /// Returns the strategy for sequences of steps.
 pub(super) fn steps() -> impl Strategy<Value = Vec<Step>> {
-    // Adds sequences in which history is outside of any daily partition.
+    // Adds sequences in which history is outside of any day partition.
     let days = prop_oneof![6 => Just(vec![]), 2 => Just(vec![Op::DropDay]), 1 => Just(vec![Op::DropDay, Op::AddDays])];
     let first = vec((0..LANES.len(), prop::bool::weighted(0.1)), 3..9).prop_map(|jobs| vec![Op::EnqueueMany(jobs)]);
     let once = |ops: Vec<Op>| ops.into_iter().map(|op| Step { op, lost: false });

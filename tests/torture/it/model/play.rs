@@ -19,7 +19,7 @@ use super::{
     rules::KnownRules,
 };
 
-/// Sequence in progress.
+/// Sequence in progress, with its connection and its model.
 pub(super) struct Player {
     pub(super) connection: PgConnection,
     pub(super) model: Model,
@@ -32,7 +32,8 @@ pub(super) struct Player {
     pub(super) gate: i64,
     /// Whether the open transaction will be rolled back.
     losing: bool,
-    /// Model lane of each lane id, and whether the id is the lane's solo twin. Claims visit lanes in the order of their ids.
+    /// Model lane of each lane id, and whether the id belongs to the solo lane for quarantined jobs. Claims visit lanes in the order of
+    /// their ids.
     pub(super) lanes: BTreeMap<i64, (usize, bool)>,
 }
 
@@ -83,7 +84,7 @@ async fn retry_while_locked<T>(mut act: impl AsyncFnMut() -> sqlx::Result<T>) ->
 }
 
 /// Opens a connection with a worker's planner settings. Parallel workers are off, because the planner would use them on the almost empty
-/// tables. Drops the partitions after today's for the same reason.
+/// tables. Drops the partitions of later days for the same reason.
 async fn connect(db: &TestDb) -> PgConnection {
     let planner = [("plan_cache_mode", "force_generic_plan"), ("jit", "off"), ("max_parallel_workers_per_gather", "0")];
     let mut connection = PgConnection::connect_with(&PgConnectOptions::from_str(&db.url).unwrap().options(planner)).await.unwrap();
@@ -123,7 +124,7 @@ impl Player {
     /// Executes one step, and compares the tables with the model. Returns the name of the event.
     pub(super) async fn step(&mut self, step: &Step) -> Outcome {
         self.model.step();
-        // Creating or dropping a day may need a retry, which an open transaction does not allow.
+        // Creating or dropping a day partition may need a retry, which is impossible in an open transaction.
         if !step.lost || matches!(step.op, Op::AddDays | Op::DropDay) {
             let what = self.perform(&step.op).await?;
             self.compare().await?;
@@ -233,7 +234,7 @@ impl Player {
     }
 
     async fn enqueue_many(&mut self, jobs: &[(usize, bool)]) -> Outcome {
-        let lanes = operate::meet_lanes(&mut self.connection, &LANES).await.map_err(fault)?;
+        let lanes = operate::ensure_lanes(&mut self.connection, &LANES).await.map_err(fault)?;
         let placed: Vec<(i64, bool)> = jobs.iter().map(|(lane, later)| (lanes[*lane], *later)).collect();
         let ids = operate::insert_all(&mut self.connection, &placed).await.map_err(fault)?;
         equal("ids", &ids.len(), &jobs.len())?;
@@ -326,7 +327,7 @@ impl Player {
         Ok("made due")
     }
 
-    /// Executes an operator statement, which must affect exactly the jobs in a suitable state.
+    /// Executes an operator statement. The statement must affect exactly the jobs in a suitable state.
     async fn operate(&mut self, op: &Op) -> Outcome {
         let dead = |place| place == JobPlace::Dead;
         let is_finished = |place| matches!(place, JobPlace::Completed { .. } | JobPlace::Cancelled | JobPlace::Expired);

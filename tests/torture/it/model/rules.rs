@@ -1,4 +1,4 @@
-//! State of the rules, which are pauses and a limit, and what each worker has read.
+//! State of the rules, which are pauses and a limit, and the rules that each worker has read.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -21,8 +21,8 @@ pub(super) struct Rules {
 pub(super) struct Bound {
     pub(super) most: usize,
     pub(super) number: i64,
-    /// Whether the limit is in force. From then on, jobs that started before the limit was set count too, because all live workers have
-    /// acknowledged the limit.
+    /// Whether the limit is in force because all live workers have acknowledged it. A limit in force also counts jobs that started before
+    /// the limit was set.
     pub(super) adopted: bool,
     /// Number of jobs that the limit counts per lease.
     pub(super) permits: BTreeMap<Uuid, usize>,

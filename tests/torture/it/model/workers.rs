@@ -50,7 +50,7 @@ impl Player {
             .fetch_one(&mut self.connection)
             .await
             .map_err(fault)?;
-        let vouch = sqlx::query(sql(include_str!("../../../../queue-worker/sql/vouch.sql"))).bind(worker).bind(newest);
+        let vouch = sqlx::query(sql(include_str!("../../../../queue-worker/sql/acknowledge_pauses.sql"))).bind(worker).bind(newest);
         let done = vouch.execute(&mut self.connection).await.map_err(fault)?;
         let news = there && self.model.vouch(worker, newest);
         equal("vouched", &(done.rows_affected() > 0), &news)?;
@@ -123,7 +123,7 @@ impl Player {
         })
     }
 
-    /// Claims under the limit, by a worker that knows the limit. `reports_freed` reports all leases as freed, and `belt` reads all permits
+    /// Claims under the limit, by a worker that knows the limit. `reports_freed` reports all leases as freed. `belt` reads all permits
     /// again if too few are free.
     pub(super) async fn claim_limited(&mut self, worker: Uuid, most: i32, (reports_freed, belt): (bool, bool)) -> Outcome {
         let lanes = self.lanes_of(worker, true);

@@ -3,13 +3,13 @@
 /// Number of jobs. A partially settled lease requires at least two.
 pub(super) const JOBS: usize = 2;
 
-/// Number of workers. At least two are required, so that one worker can be late after another has replaced it.
+/// Number of workers. At least two are required, so that one worker can be late after the other worker has replaced it.
 pub(super) const WORKERS: usize = 2;
 
 /// Set of jobs, with one bit per job.
 pub(super) type Ids = u8;
 
-/// Token of a claim. Real tokens are random. Here, a token that no process knows any more is reused: see [`State::rename`].
+/// Token of a claim. Real tokens are random. In the model, a token that no process knows is reused, see [`State::rename`].
 pub(super) type Token = u8;
 
 /// Set of all jobs.
@@ -28,7 +28,7 @@ pub(super) struct Db {
     pub(super) attempts: [u8; JOBS],
 }
 
-/// Row of the table `lease`.
+/// Row of the table `lease`, as modelled.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct LeaseRow {
     pub(super) claim: Claim,
@@ -37,7 +37,7 @@ pub(super) struct LeaseRow {
     pub(super) ids: Ids,
 }
 
-/// Identity of a claim: its token, and one number per job by which broken variants distinguish claims.
+/// Identity of a claim: its token, and one number per job. Broken variants distinguish claims by these numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Claim {
     pub(super) token: Token,
@@ -85,7 +85,7 @@ pub(super) struct Recovery {
 pub(super) struct State {
     /// Tables as visible to all sessions.
     pub(super) db: Db,
-    /// Tables as synced to disk, which is what remains after a failover.
+    /// Tables as synced to disk, which survive a failover.
     pub(super) synced: Db,
     pub(super) workers: [Process; WORKERS],
     /// Abandoned claims that the server may still execute, with their workers.
@@ -97,7 +97,7 @@ pub(super) struct State {
     pub(super) enqueued: Ids,
     /// Jobs whose completion was acknowledged.
     pub(super) completed: Ids,
-    /// Whether a verdict took effect under another claim. The next field records whether a verdict was rejected.
+    /// Whether a verdict took effect under another claim. `refused` records whether a verdict was rejected.
     pub(super) wrong: bool,
     pub(super) refused: bool,
     /// Number of faults that may still occur.

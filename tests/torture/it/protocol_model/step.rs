@@ -1,13 +1,13 @@
-//! Steps of the model and their effects. A statement is one step, because it is one transaction. A recovery is two steps, because it has
-//! two statements.
+//! Steps of the model and their effects. A statement is one step, because it is one transaction. A recovery consists of two statements,
+//! so it is two steps.
 
 use super::state::{ALL, Claim, Ids, JOBS, LeaseRow, Process, Recovery, SentVerdict, State, Token, Verdict, WORKERS, jobs, parts};
 
-/// Protocol of the product, or a broken variant of it.
+/// Protocol of the product, or a broken variant of the protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Variant {
     Ours,
-    /// A verdict takes effect if the job is in any lease, even in one of another claim.
+    /// A verdict takes effect if the job is in any lease, including the lease of another claim.
     SettlesById,
     /// Claims are identified by the attempt numbers of their jobs.
     SettlesByAttempt,
@@ -23,7 +23,7 @@ pub(super) enum Variant {
     NeverFences,
 }
 
-/// Step of the model.
+/// Step of the model: a statement, a local action of a worker, or a fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Step {
     Enqueue(usize),
@@ -31,18 +31,18 @@ pub(super) enum Step {
     /// The server executes an abandoned claim for the given jobs, or drops the claim.
     LateClaim(usize, Option<Ids>),
     GiveBack(usize),
-    /// A worker forgets its claims without a response, because they are past their deadline. By then the returned jobs are on disk, and no
-    /// request is in flight.
+    /// A worker forgets its claims without a response, because the claims are past their deadline. By then the returned jobs are on disk,
+    /// and no request is in flight.
     DropStrays(usize),
-    /// A worker settles jobs of one of its claims: worker, index of the claim, jobs, verdict, delivery.
+    /// A worker settles jobs of one of its claims. Fields: worker, index of the claim, jobs, verdict, delivery.
     Settle(usize, usize, Ids, Verdict, Delivery),
     Retry(usize, Delivery),
     LateSettle(usize, bool),
-    /// First statement of a recovery. `TakeBack` is the second one.
+    /// First statement of a recovery. `TakeBack` is the second statement.
     Find,
     TakeBack,
     AbortRecovery,
-    /// Syncs everything to disk.
+    /// Syncs the tables to disk.
     Sync,
     /// Another server takes over with the contents of the disk.
     Failover,
@@ -73,13 +73,13 @@ const DELIVERIES: [Delivery; 3] = [Delivery::Answered, Delivery::Unanswered, Del
 pub(super) struct Protocol {
     pub(super) variant: Variant,
     pub(super) faults: u8,
-    /// Whether clocks are accurate, so that a worker's heartbeat row expires only after the worker has abandoned its jobs. No commit is
-    /// lost then.
+    /// Whether clocks are accurate. If so, a worker's heartbeat row expires only after the worker has abandoned its jobs, and no commit
+    /// is lost.
     pub(super) punctual: bool,
 }
 
 impl Step {
-    /// Returns whether the step is a fault, which may never happen.
+    /// Returns whether the step is a fault. A path need not contain any fault.
     pub(super) fn is_fault(self, state: &State) -> bool {
         match self {
             Self::Claim(.., delivery) | Self::Settle(.., delivery) | Self::Retry(_, delivery) => delivery != Delivery::Answered,
@@ -183,7 +183,7 @@ impl State {
         self.recovery.as_ref().is_some_and(|recovery| recovery.locked && recovery.found.iter().any(|(found, _)| *found == token))
     }
 
-    /// Returns whether the server may still execute a claim, or has stored its lease.
+    /// Returns whether the server may still execute the claim of this token, or has stored its lease.
     fn is_known(&self, token: Token) -> bool {
         let leases = self.db.leases.iter().chain(&self.synced.leases);
         self.late_claims.iter().any(|(_, late)| *late == token) || leases.into_iter().any(|row| row.claim.token == token)

@@ -1,26 +1,26 @@
-//! `cargo torture`: runs statements concurrently and beside in-memory models. The long form plays many samples, the short form takes a few
-//! minutes.
+//! `cargo torture`: runs SQL statements concurrently, and compares them with in-memory models. The long form tests many samples. The
+//! short form takes a few minutes.
 
 use std::process::{Command, ExitCode};
 
 use clap::Parser;
 
-/// Runs writing statements concurrently, and beside in-memory models.
+/// Run write statements concurrently, and compare them with in-memory models
 #[derive(Debug, Parser)]
 #[command(name = "cargo torture")]
 struct Args {
-    /// Only tests whose name contains one of the given texts.
+    /// Run only tests whose name contains one of the given texts
     only: Vec<String>,
-    /// Play a seventh of the triples, and fewer model sequences. Takes about three minutes on two cores, and is run by the CI.
+    /// Run a seventh of the statement triples, and fewer model sequences. Takes about three minutes on two cores, and is run by the CI
     #[arg(long)]
     quick: bool,
-    /// Seed of the sample of triples.
+    /// Seed that selects the sample of statement triples
     #[arg(long, default_value_t = 1)]
     seed: u64,
 }
 
-/// Environment variables of the long form, unless they are set already: the number of triples drawn from all statements, and the number of
-/// model sequences.
+/// Environment variables that the long form sets unless they are set already: the number of triples drawn from all statements, and the
+/// number of model sequences.
 const LONG: [(&str, &str); 2] = [("QUEUE_TEST_TRIPLES", "5000"), ("PROPTEST_CASES", "5000")];
 
 fn main() -> ExitCode {

@@ -1,5 +1,5 @@
-//! Validates the checker with typical queue bugs, which are put into a copy of this workspace one at a time. The scene that provokes the
-//! bug must report the bug within a minute. Without a bug no scene may report anything.
+//! Validates the checker with typical queue bugs, which are inserted into a copy of this workspace one at a time. The test scenario
+//! (scene) that provokes the bug must report it within a minute. Without a bug, no scene may report a violation.
 
 use std::{
     path::Path,
@@ -19,7 +19,8 @@ use crate::{
 /// Time limit for reporting a bug, including the start of the server.
 const WITHIN: Duration = Duration::from_mins(1);
 
-/// Runs all scenes without a bug, then the scene of each bug. Returns whether every bug was reported and no scene reported a false one.
+/// Runs all scenes without a bug, then the scene of each bug. Returns whether every bug was reported and no scene reported a false
+/// violation.
 pub(super) fn check_the_checker() -> Result<bool> {
     let copy = WorkspaceCopy::new()?;
     let sound = copy.build(None)?;
@@ -47,9 +48,9 @@ fn mark(good: bool) -> &'static str {
     if good { "ok " } else { "BAD" }
 }
 
-/// Outcome of playing a scene.
+/// Outcome of running a scene.
 struct SceneResult {
-    /// Number of reported violations; `None` if the scene did not finish.
+    /// Number of reported violations, or `None` if the scene did not finish.
     reports: Option<usize>,
     first: String,
     seconds: f64,
@@ -62,7 +63,7 @@ impl SceneResult {
     }
 }
 
-/// Plays a scene with the program that was built in the copy.
+/// Runs a scene with the program that was built in the copy of the workspace.
 fn play(program: &Path, scene: &str) -> Result<SceneResult> {
     let began = Instant::now();
     let mut child = Command::new(program);

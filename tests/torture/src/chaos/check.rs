@@ -31,7 +31,7 @@ pub(super) struct FinalState {
     pub(super) poison: bool,
 }
 
-/// Findings of a run.
+/// Findings of a chaos run.
 #[derive(Clone, Debug, Default, Serialize)]
 pub(super) struct Findings {
     pub(super) attempted: usize,
@@ -39,26 +39,26 @@ pub(super) struct Findings {
     pub(super) completed: usize,
     /// Dead letters after three crashes.
     pub(super) dead: usize,
-    /// Dead letters of poison jobs, which are expected to end like this.
+    /// Dead letters of poison jobs, which are expected.
     pub(super) poison: usize,
     /// Jobs that expired because they did not start in time.
     pub(super) expired: usize,
-    /// Acknowledged jobs that are neither completed nor expired, nor dead for an expected reason.
+    /// Acknowledged jobs that are not completed, not expired, and not dead for an expected reason.
     pub(super) lost: usize,
     /// Stored jobs that were never attempted or were rolled back, jobs that are stored twice, and jobs that ran but are not stored.
     pub(super) unexpected: usize,
     pub(super) executions: usize,
-    /// Executions that followed an execution without a recorded failure.
+    /// Executions of a job after an earlier execution without a recorded failure.
     pub(super) duplicate_executions: usize,
-    /// Duplicate executions that no fault explains, so that the lease of the first execution was valid.
+    /// Duplicate executions that no fault explains. The lease of the first execution was valid.
     pub(super) unexplained_executions: usize,
     /// Jobs that started again, or that continued under a later lease, after their completion was recorded under an earlier lease.
     pub(super) stale_completions: usize,
     /// Jobs that completed without a successful execution, or whose output names another execution.
     pub(super) unfounded_completions: usize,
-    /// Attempts of killed processes whose attempt number was assigned again to the next attempt.
+    /// Attempts of killed processes whose attempt number was reused by the next attempt.
     pub(super) uncounted_attempts: usize,
-    /// Jobs that started while a pause was active that all workers had acknowledged.
+    /// Jobs that started during a pause that all workers had acknowledged.
     pub(super) begun_while_paused: usize,
     /// Jobs that expired although they had started or had time left.
     pub(super) expired_wrongly: usize,
@@ -69,7 +69,7 @@ pub(super) struct Findings {
     pub(super) notes: Vec<String>,
 }
 
-/// Execution of a handler.
+/// Execution of a job's handler, from the history.
 #[derive(Clone, Debug)]
 struct Execution {
     who: String,
@@ -78,7 +78,7 @@ struct Execution {
     end: Option<(u64, bool)>,
 }
 
-/// Finds the faults that explain a deviation.
+/// Index of the faults, for finding a fault that explains a violation.
 pub(super) struct FaultLookup<'a> {
     pub(super) faults: &'a [Fault],
 }
@@ -86,7 +86,8 @@ pub(super) struct FaultLookup<'a> {
 /// Time in microseconds after a fault during which the fault may still have effects, such as missed heartbeats and reconnects.
 const AFTERMATH: u64 = 6_000_000;
 
-/// Maximum difference in microseconds between the time of a verdict and the time in its row, which come from different clock readings.
+/// Maximum difference in microseconds between the time of a verdict and the time in its row. The two times come from different clock
+/// readings.
 pub(super) const SLACK: u64 = 5_000;
 
 /// Maximum time in microseconds from a worker's deadline check to the first line of the handler, on a busy machine.
@@ -152,8 +153,8 @@ pub(super) fn check(history: &[Entry], faults: &[Fault], jobs: &[FinalState]) ->
     found
 }
 
-/// Returns the violations of the order within each key. A violation is a job that started after a later one, or while another one ran. Job
-/// numbers increase with the jobs' positions.
+/// Returns the violations of the order within each key. A violation is a job that started after a later job, or while another job ran.
+/// Job numbers increase with the jobs' positions.
 pub(super) fn out_of_order(history: &[Entry], key: impl Fn(u64) -> u64) -> Vec<String> {
     let mut keys: BTreeMap<u64, Vec<(u64, Execution)>> = BTreeMap::new();
     for (n, runs) in executions(history) {
@@ -215,7 +216,7 @@ fn executions(history: &[Entry]) -> BTreeMap<u64, Vec<Execution>> {
     all
 }
 
-/// Checks that a fault or a failure explains each further execution of a job.
+/// Checks that a fault or a failure explains each repeated execution of a job.
 fn check_repeats(found: &mut Findings, lookup: &FaultLookup<'_>, n: u64, runs: &[Execution]) {
     for pair in runs.windows(2) {
         let (first, next) = (&pair[0], &pair[1]);

@@ -1,4 +1,5 @@
-//! Copy of the workspace into which bugs are put. The copy has its own target directory, so that each build compiles only what has changed.
+//! Copy of the workspace into which bugs are inserted. The copy has its own target directory, so that each build compiles only what has
+//! changed.
 
 use std::{
     collections::BTreeMap,
@@ -11,7 +12,7 @@ use anyhow::{Context as _, Result, ensure};
 
 use crate::{root, seeded::Bug, target};
 
-/// Copy of the workspace.
+/// Copy of the workspace for builds with bugs.
 pub(super) struct WorkspaceCopy {
     source: PathBuf,
     build: PathBuf,
@@ -36,7 +37,7 @@ impl WorkspaceCopy {
         Ok(copy)
     }
 
-    /// Builds this program, with the given bug if any. Returns the path of the binary.
+    /// Builds this program, with the bug if one is given. Returns the path of the binary.
     pub(super) fn build(&self, bug: Option<&Bug>) -> Result<PathBuf> {
         let mut changed: BTreeMap<&str, String> = BTreeMap::new();
         for edit in bug.iter().flat_map(|bug| bug.edits) {

@@ -1,4 +1,4 @@
-//! Histories of the processes. Each process appends lines to its own file, with one write per line, so that the lines survive SIGKILL.
+//! Histories of the processes. Each process appends lines to its own file, with one write per line. The lines therefore survive SIGKILL.
 //!
 //! Times are in microseconds since 1970. Each process reads the wall clock once, and adds the elapsed monotonic time.
 
@@ -21,31 +21,31 @@ pub(super) enum Line {
     Acked(u64),
     /// The transaction of the job's enqueue was rolled back, and the rollback was acknowledged.
     RolledBack(u64),
-    /// A handler started: job number, job id, attempt.
+    /// A handler started. Fields: job number, job id, attempt.
     Start(u64, i64, u32),
-    /// A handler returned: job number, job id, attempt, whether the handler succeeded.
+    /// A handler returned. Fields: job number, job id, attempt, whether the handler succeeded.
     End(u64, i64, u32, bool),
-    /// A handler was dropped before it returned: job number, attempt.
+    /// A handler was dropped before it returned. Fields: job number, attempt.
     Dropped(u64, u32),
-    /// An attempt of a durable job performed an action: job number, attempt, action.
+    /// An attempt of a durable job performed an action. Fields: job number, attempt, action.
     DurableAction(u64, u32, DurableAction),
 }
 
 /// Action of an attempt of a durable job.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) enum DurableAction {
-    /// A step executes its external effect: step name, idempotency key.
+    /// A step executes its external effect. Fields: step name, idempotency key.
     Works(String, String),
-    /// A step received a signal: step name, payload. The payload is `None` after a timeout.
+    /// A step received a signal. Fields: step name, payload. The payload is `None` after a timeout.
     Heard(String, Option<u64>),
-    /// The attempt reaches a point where the attempt waits for other jobs: name of the point.
+    /// The attempt reaches a point where it waits for other jobs. Field: name of the point.
     Joins(String),
-    /// The attempt continues after the wait: name of the point.
+    /// The attempt continues after the wait. Field: name of the point.
     Joined(String),
 }
 
 impl Line {
-    /// Returns the number of the job.
+    /// Returns the number of the line's job.
     pub(super) fn number(&self) -> u64 {
         match self {
             Self::Attempted(n)
@@ -93,7 +93,7 @@ impl History {
     /// Appends a line to the history.
     ///
     /// # Panics
-    /// If the line cannot be written, because an incomplete history proves nothing.
+    /// Panics if the line cannot be written, because an incomplete history proves nothing.
     pub(super) fn write(&self, line: &Line) {
         let mut text = serde_json::to_string(&(self.clock.now(), line)).unwrap_or_else(|error| panic!("cannot write the history: {error}"));
         text.push('\n');

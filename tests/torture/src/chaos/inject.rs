@@ -29,12 +29,12 @@ use super::{
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Fault {
     pub(super) kind: Kind,
-    /// Name of the process. Empty for the server and its connections. For a pause, the paused queue or job type, or empty if everything is
-    /// paused.
+    /// Name of the process. Empty for the server and its connections. For a pause, the paused queue or job type, or empty for a pause of
+    /// everything.
     pub(super) who: String,
     pub(super) from: u64,
     pub(super) until: u64,
-    /// Numbers of the jobs that the worker held when it was killed or stopped.
+    /// Numbers of the jobs that were leased to the worker when it was killed or stopped.
     pub(super) held: Vec<u64>,
     /// For a pause, the time at which all workers had acknowledged the pause.
     #[serde(default)]
@@ -68,7 +68,7 @@ impl Injector {
     /// Injects all planned faults. Returns the faults with their actual times.
     ///
     /// # Errors
-    /// If a process or the server cannot be restarted.
+    /// Returns an error if a process or the server cannot be restarted.
     pub(super) async fn run(self: &Arc<Self>, plan: &[PlannedFault]) -> Result<Vec<Fault>> {
         let began = Instant::now();
         let mut tasks = JoinSet::new();
@@ -142,8 +142,8 @@ impl Injector {
         Ok(())
     }
 
-    /// Returns the numbers of the jobs that a worker held when it was killed or stopped. First waits until the server has finished the
-    /// worker's last statements.
+    /// Returns the numbers of the jobs that were leased to a worker when it was killed or stopped. First waits until the server has
+    /// finished the worker's last statements.
     async fn held(&self, label: &str) -> Vec<u64> {
         const HELD: &str = "select (j.payload->>'n')::bigint from queue.worker w join queue.lease l on l.worker = w.id
            cross join unnest(l.ids) u (id) join queue.job j on j.id = u.id where w.name = $1 and j.payload ? 'n'";

@@ -1,5 +1,5 @@
-//! Limits under faults: some of the jobs go into limited queues, and the recorded starts are compared with the limits. Everything except
-//! `set` is pure.
+//! Limits under faults. Some jobs go into limited queues, and the recorded starts are compared with the limits. All functions except
+//! `set` are pure.
 
 use std::{collections::HashMap, time::Duration};
 
@@ -33,7 +33,7 @@ pub(super) fn queue(n: u64) -> &'static str {
     }
 }
 
-/// Returns the key of the job with number `n`, if the job is in a queue with limits by key.
+/// Returns the key of the job with number `n`, if the job is in a queue with per-key limits.
 pub(super) fn key(n: u64) -> Option<u64> {
     (queue(n) == "chaos_keyed").then_some(n / 16 % 4)
 }

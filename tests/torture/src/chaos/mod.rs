@@ -36,29 +36,29 @@ use clap::Parser;
 
 use tests::{proxy, server};
 
-/// Injects faults into a running queue, and checks that no job is lost, duplicated or written too late.
+/// Inject faults into a running queue, and check that no job is lost, duplicated or written too late
 #[derive(Debug, Parser)]
 #[command(name = "cargo chaos")]
 struct Args {
-    /// Seed of all faults and jobs. The seed is printed, so that a run can be repeated.
+    /// Seed of all faults and jobs. The seed is printed, so that a run can be repeated
     #[arg(long)]
     seed: Option<u64>,
-    /// A short run of about two minutes, with 5,000 jobs and 150 durable jobs.
+    /// Run a short test of about two minutes, with 5,000 jobs and 150 durable jobs
     #[arg(long)]
     quick: bool,
-    /// Validates the checker with seeded bugs. The checker must report each bug.
+    /// Validate the checker with seeded bugs. The checker must report each bug
     #[arg(long, conflicts_with_all = ["quick", "soak"])]
     bugs: bool,
-    /// Runs without faults for the given duration, and checks that memory, files and connections do not grow.
+    /// Run without faults for the given duration, and check that memory, files and connections do not grow
     #[arg(long, value_parser = humantime::parse_duration)]
     soak: Option<Duration>,
-    /// Puts the given number of durable jobs to sleep, kills all workers, and lets another release continue.
+    /// Put the given number of durable jobs to sleep, kill all workers, and let another release continue
     #[arg(long, conflicts_with_all = ["quick", "soak", "bugs"])]
     fleet: Option<u64>,
-    /// Runs durable jobs only, with as many faults as a whole run. With `--quick`, with as many as a short run.
+    /// Run durable jobs only, with as many faults as a full run, or as a short run with `--quick`
     #[arg(long, conflicts_with_all = ["soak", "bugs", "fleet"])]
     durable: bool,
-    /// Plays one scene of `--bugs` in this process, without a bug.
+    /// Run one test scenario (scene) of `--bugs` in this process, without a bug
     #[arg(long, hide = true)]
     scene: Option<String>,
 }

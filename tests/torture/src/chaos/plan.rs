@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 /// Lease duration of the workers in a run.
 pub(super) const TTL: Duration = Duration::from_secs(5);
 
-/// Kind of a fault.
+/// Kind of a fault to inject.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Kind {
@@ -26,12 +26,12 @@ pub(super) enum Kind {
     CommitCut,
     /// Delays every chunk of a process's traffic.
     Delay,
-    /// Holds back all traffic of a process for a while, then delivers everything. No connection is refused.
+    /// Holds all traffic of a process for the duration of the fault, then delivers the traffic. No connection is refused.
     Hole,
     /// Discards all traffic of a process, then cuts the connections.
     Drop,
-    /// Pauses everything, a queue or a job type. Once all workers have acknowledged the pause, no job in the scope may start for the
-    /// duration of the fault.
+    /// Pauses everything, a queue or a job type. Once all workers have acknowledged the pause, no job in the scope may start until the
+    /// fault ends.
     Pause,
 }
 
@@ -58,7 +58,7 @@ pub(super) struct Scale {
     pub(super) span: Duration,
     pub(super) faults: Vec<(Kind, usize)>,
     pub(super) zombies: usize,
-    /// Time during which both cores are kept busy without any fault.
+    /// Duration of the phase that keeps the CPU busy without any fault.
     pub(super) saturation: Duration,
 }
 

@@ -1,4 +1,4 @@
-//! Processes of a run: producers, and workers that are killed, stopped and restarted. Each process has a unique name.
+//! Processes of a run: producers and workers. Workers are killed, stopped and restarted. Each process has a unique name.
 
 use std::{
     path::{Path, PathBuf},
@@ -47,7 +47,7 @@ impl ProcessGroup {
         Ok(Self { server: server.clone(), database: database.clone(), folder: folder.to_owned(), proxies, settings: Vec::new(), slots })
     }
 
-    /// Adds environment variables for workers started later.
+    /// Adds environment variables for workers that are started later.
     pub(super) fn with(mut self, settings: &[(&str, &str)]) -> Self {
         self.settings.extend(settings.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())));
         self
@@ -95,8 +95,8 @@ impl ProcessGroup {
         self.spawn(proxy.port, &settings)
     }
 
-    /// Reserves a running worker, searching from slot `from`. Waits until at least two workers are free, so that one remains free for other
-    /// faults.
+    /// Reserves a running worker, searching from slot `from`. First waits until at least two workers are free, so that one worker remains
+    /// free for other faults.
     pub(super) async fn take(&self, from: usize) -> usize {
         loop {
             let free: Vec<usize> =
@@ -114,7 +114,7 @@ impl ProcessGroup {
         !slot.taken && slot.process.is_some()
     }
 
-    /// Ends the reservation of a worker.
+    /// Ends the reservation of a worker by a fault.
     pub(super) fn leave(&self, number: usize) {
         lock(&self.slots[number]).taken = false;
     }

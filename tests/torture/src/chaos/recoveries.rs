@@ -18,15 +18,16 @@ pub(super) struct Recoveries {
     pub(super) p50_ms: u64,
     pub(super) p99_ms: u64,
     pub(super) max_ms: u64,
-    /// Number of jobs whose recovery overlapped an outage of the server or a pause. The queue is not responsible for their recovery times.
+    /// Number of jobs whose recovery overlapped a server outage or a pause. The queue is not responsible for the recovery times of these
+    /// jobs.
     pub(super) count_with_outage: usize,
     pub(super) max_with_outage_ms: u64,
 }
 
 pub(super) fn measure(history: &[Entry], faults: &[Fault]) -> Recoveries {
     let mut starts: HashMap<u64, Vec<(u64, &str)>> = HashMap::new();
-    // Jobs that failed in a process. The verdict may have been in flight when the fault occurred, and the job then waits at the end of the
-    // queue like any retry.
+    // Jobs that failed, each with the process of the failed attempt. If the verdict was in flight when the fault occurred, the job waits
+    // at the end of the queue like any retry.
     let mut failed: HashSet<(u64, &str)> = HashSet::new();
     for entry in history {
         match entry.line {
@@ -42,7 +43,7 @@ pub(super) fn measure(history: &[Entry], faults: &[Fault]) -> Recoveries {
     for fault in faults.iter().filter(|fault| matches!(fault.kind, Kind::Kill | Kind::Stop)) {
         for n in fault.held.iter().filter(|n| !failed.contains(&(**n, fault.who.as_str()))) {
             let elsewhere = |(at, who): &&(u64, &str)| *at > fault.from && *who != fault.who;
-            // A job whose verdict had already been sent does not start elsewhere.
+            // A job whose verdict had already been sent does not start in another process.
             let Some((at, _)) = starts.get(n).and_then(|starts| starts.iter().find(elsewhere)) else { continue };
             let ms = (at - fault.from) / 1000;
             if away(fault.from, *at) { with_outage.push(ms) } else { times.push(ms) }

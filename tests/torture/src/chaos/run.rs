@@ -1,4 +1,4 @@
-//! Runs a chaos test: faults while jobs run, then a drain without faults, then the checks.
+//! Runs a chaos test: a phase with faults, then a drain without faults, then the checks.
 
 use std::{
     fs,
@@ -45,7 +45,7 @@ pub(super) async fn run(seed: u64, scale: &Scale, quick: bool) -> Result<bool> {
     let entries = history::read(&folder)?;
     let found = check(&entries, &hurt.faults, &finals(&database).await?);
     let violations = limited::check(&entries, &hurt.faults);
-    // A job in a limited queue resumes only when a permit is free, so the recovery times of such jobs are not measured.
+    // A job in a limited queue resumes only when a permit is free, so its recovery time is not measured.
     let free: Vec<_> = entries.iter().filter(|entry| !limited::is_limited(entry.line.number())).cloned().collect();
     let recoveries = recoveries::measure(&free, &hurt.faults);
     let broken = broken(&database).await?;
@@ -115,7 +115,7 @@ pub(super) async fn durable(seed: u64, quick: bool) -> Result<bool> {
     Ok(passed)
 }
 
-/// Runs a fleet of durable jobs only.
+/// Runs only the test of a deployment while durable jobs sleep.
 pub(super) async fn fleet(jobs: u64) -> Result<bool> {
     let fleet = durable::fleet(&TestServer::start().await?, &results("fleet")?, jobs).await?;
     fleet.account.notes.iter().for_each(|note| println!("  {note}"));
@@ -136,7 +136,7 @@ fn of_durable(durable: &DurableFindings) -> Result<Value> {
     Ok(report)
 }
 
-/// Returns the JSON report of a fleet run.
+/// Returns the JSON report of a deployment test.
 fn of_fleet(fleet: &FleetResult) -> Result<Value> {
     let account = serde_json::to_value(&fleet.account)?;
     let of = |key: &str| account[key].clone();
@@ -150,7 +150,7 @@ fn of_fleet(fleet: &FleetResult) -> Result<Value> {
 struct FaultPhase {
     faults: Vec<Fault>,
     drained: bool,
-    /// Number of processes that exited without being killed, and of failed producers.
+    /// Number of processes that exited without being killed, plus the number of failed producers.
     ended: usize,
     ticks: TickCounts,
 }
@@ -202,7 +202,7 @@ pub(super) fn results(name: &str) -> Result<PathBuf> {
 pub(super) const LEFT: &str = "select (select count(*) from queue.ready) + (select count(*) from queue.scheduled)
    + (select count(*) from queue.blocked) + (select count(*) from queue.parked) + (select coalesce(sum(cardinality(ids)), 0)::bigint from queue.lease)";
 
-/// Waits until no job is queued or running. Returns false if the number of jobs did not decrease for `patience`.
+/// Waits until no job is queued or running. Returns false if the number of jobs does not decrease for `patience`.
 pub(super) async fn drain(database: &Database, patience: Duration) -> Result<bool> {
     let (mut least, mut until) = (i64::MAX, Instant::now() + patience);
     loop {

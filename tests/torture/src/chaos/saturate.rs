@@ -1,4 +1,5 @@
-//! Saturation without faults: handlers that never await keep both cores busy. Without a fault, every recovery is a false one.
+//! Tests CPU saturation without faults: handlers that never await block all threads of the workers. No worker fails, so every recovery is
+//! a false recovery.
 
 use std::{
     path::Path,
@@ -16,7 +17,7 @@ use super::{
     server::TestServer,
 };
 
-/// Numbers of false recoveries and of executions under saturation.
+/// Numbers of false recoveries and of executions under CPU saturation.
 #[derive(Debug)]
 pub(super) struct Saturation {
     pub(super) false_recoveries: usize,
@@ -24,7 +25,7 @@ pub(super) struct Saturation {
     pub(super) notes: Vec<String>,
 }
 
-/// Size and duration of a load of blocking handlers.
+/// Number and duration of the blocking handlers of a saturation run.
 #[derive(Debug)]
 pub(super) struct Load {
     /// Time during which short handlers are enqueued.

@@ -1,4 +1,4 @@
-//! Short scenes, each of which provokes one kind of bug. Correct code produces no report.
+//! Short test scenarios (scenes), each of which provokes one kind of bug. Correct code produces no report.
 
 use std::{
     path::PathBuf,
@@ -46,7 +46,7 @@ pub(super) const SCENES: [&str; 15] = [
     "fleet",
 ];
 
-/// Plays a scene. Returns whether the scene reported no violation. Prints one JSON object as the last line.
+/// Runs a scene. Returns whether the scene reported no violation. Prints one JSON object as the last line.
 pub(super) async fn play(name: &str) -> Result<bool> {
     let server = TestServer::start().await?;
     let folder = results(&format!("scene-{name}-{}", std::process::id()))?;
@@ -117,7 +117,7 @@ impl Scene {
         Ok(())
     }
 
-    /// Stops the workers, and returns the violations. Jobs with numbers up to `acked` were acknowledged, those up to `attempted` may exist.
+    /// Stops the workers, and returns the violations. Jobs up to `acked` were acknowledged. Jobs up to `attempted` may exist.
     async fn conclude(
         &self,
         processes: &ProcessGroup,
@@ -166,7 +166,7 @@ impl Scene {
         Ok(reports)
     }
 
-    /// Runs one job that repeatedly crashes its process, beside ten jobs that do not.
+    /// Runs one job that repeatedly crashes its process, together with ten jobs that complete.
     async fn poison(&self) -> Result<Vec<String>> {
         const MOST: usize = 3;
         let processes = self.processes(1, &[("CHAOS_TTL_MS", "1000")]).await?;
@@ -192,7 +192,7 @@ impl Scene {
         Ok(reports)
     }
 
-    /// Commits a job after workers have claimed jobs that were enqueued later.
+    /// Commits a job after workers have claimed later jobs.
     async fn late(&self) -> Result<Vec<String>> {
         let processes = self.processes(1, &[]).await?;
         processes.start_all()?;
@@ -207,7 +207,7 @@ impl Scene {
         Ok(self.conclude(&processes, drained, 6, 6, &[]).await?.1)
     }
 
-    /// Commits a job, in a transaction with an older snapshot, after a worker has announced that the worker sleeps.
+    /// Commits a job in a transaction with an older snapshot, after a worker has announced its sleep.
     async fn sleep(&self) -> Result<Vec<String>> {
         let processes = self.processes(1, &[("CHAOS_POLL_MS", "30000")]).await?;
         let mut drained = true;
@@ -227,7 +227,7 @@ impl Scene {
         Ok(self.conclude(&processes, drained, 2, 2, &[]).await?.1)
     }
 
-    /// Runs twenty jobs, and another one whose payload cannot be deserialized.
+    /// Runs twenty jobs, and another job whose payload cannot be deserialized.
     async fn unreadable(&self) -> Result<Vec<String>> {
         // Payload that a regular enqueue would reject.
         const BAD: &str = r#"
@@ -275,7 +275,7 @@ impl Scene {
         Ok(reports)
     }
 
-    /// Runs many schedules, and stops one of the workers for a while.
+    /// Runs many schedules, and stops one of the workers temporarily.
     async fn ticks(&self) -> Result<Vec<String>> {
         let processes = self.processes(3, &[("CHAOS_TTL_MS", "1000"), ("CHAOS_DECLARES", "true")]).await?;
         ticks::make(&self.database, 30).await?;
@@ -295,8 +295,8 @@ impl Scene {
         Ok(reports)
     }
 
-    /// Tests start deadlines: jobs that run past the deadline, claimed jobs that do not start in time, and jobs that expire before the
-    /// worker starts.
+    /// Tests start deadlines with three kinds of jobs. Some jobs run past the deadline, some are claimed but do not start in time, and
+    /// some expire before the worker starts.
     async fn expiry(&self) -> Result<Vec<String>> {
         let processes = self.processes(1, &[("CHAOS_CONCURRENCY", "2")]).await?;
         let mut connection = self.database.pool.acquire().await?;

@@ -1,6 +1,6 @@
-//! Creates the schedules of a run and checks their ticks: each due tick must be in the history and have at most one job.
+//! Creates the schedules of a run and checks their ticks. Each due tick must be in the history and have at most one job.
 //!
-//! Reads only what users can read: schedules, fires and jobs.
+//! Reads only data that users can read: schedules, fired ticks and jobs.
 
 use std::time::{Duration, Instant};
 
@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use super::server::Database;
 
-/// Job of a tick. The job has no number, so the other checks ignore it.
+/// Job that a tick enqueues. The job has no number, so the other checks ignore it.
 #[job(name = "chaos_tick", queue = "ticks", max_attempts = 1000, backoff = fixed("100ms"))]
 #[derive(Serialize, Deserialize)]
 pub(super) struct Tick {}
@@ -27,7 +27,7 @@ impl Handler for Tick {
 /// Name of the schedule that the workers of a run declare.
 pub(super) const DECLARED: &str = "declared";
 
-/// Grace period of the schedules, long enough that a tick is due even after a long outage.
+/// Grace period of the schedules. A tick remains due even after a long outage.
 const GRACE: Duration = Duration::from_hours(1);
 
 /// Time limit for processing due ticks after the last fault.
@@ -43,10 +43,10 @@ pub(super) fn each_second() -> Schedule {
 pub(super) struct TickCounts {
     #[serde(rename = "cron_ticks")]
     pub(super) due: i64,
-    /// Due ticks that were not fired, or that have an outcome other than a job.
+    /// Due ticks that did not fire, or whose outcome is not an enqueued job.
     #[serde(rename = "cron_missed")]
     pub(super) missed: i64,
-    /// Jobs of a tick beyond the first one.
+    /// Jobs of a tick beyond the first job.
     #[serde(rename = "cron_doubled")]
     pub(super) doubled: i64,
 }
@@ -68,7 +68,8 @@ pub(super) async fn make(database: &Database, count: usize) -> Result<()> {
 pub(super) async fn account(database: &Database) -> Result<TickCounts> {
     const BEHIND: &str = "select count(*) from queue.schedule where next_at is null or next_at < now() - interval '1 s'";
     const END: &str = "update queue.schedule set paused_at = now()";
-    /// Counts the ticks. A schedule has one tick per second from its creation until its next tick, which is close to the time of the pause.
+    /// Query that counts the ticks. A schedule has one tick per second from its creation until its next tick, which is close to the time
+    /// of the pause.
     const ACCOUNT: &str = "
       with due as (
         select s.name, greatest(floor(extract(epoch from s.paused_at)) - 3, floor(extract(epoch from s.next_at)) - 1)

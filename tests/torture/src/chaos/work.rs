@@ -24,7 +24,7 @@ use super::{
     ticks::{self, Tick},
 };
 
-/// Job with a number chosen by the producer, so that the job is identifiable even if the result of the enqueue is unknown.
+/// Job whose number is chosen by the producer. The number identifies the job even if the result of the enqueue is unknown.
 #[job(name = "chaos", queue = "chaos", max_attempts = 1000, backoff = fixed("100ms"), timeout = "60s", output = Option<String>)]
 #[derive(Serialize, Deserialize)]
 pub(super) struct Chaos {
@@ -48,7 +48,7 @@ pub(super) enum Behaviour {
     Spin,
     /// Aborts the process.
     Abort,
-    /// Fails, and thereby fails the whole batch.
+    /// Fails together with its whole batch.
     Poison,
 }
 
@@ -94,7 +94,7 @@ impl Handler for Chaos {
     }
 }
 
-/// Records in the history if a handler is dropped before it returns.
+/// Guard that records in the history when a handler is dropped before it returns.
 struct DropRecorder {
     n: u64,
     attempt: u32,
@@ -140,8 +140,8 @@ impl BatchHandler for ChaosBatch {
 /// Error of a batch that contains a poison job.
 pub(super) const POISON: &str = "one of these is poison";
 
-/// Writes the job's number to the ledger, which no other code does. The table has no unique key, so only the transaction that completes the
-/// job prevents duplicates.
+/// Writes the job's number to the ledger. No other code writes to this table, and it has no unique key. Only the transaction that
+/// completes the job prevents duplicates.
 async fn enter(cx: &Context, n: u64, end: impl Fn(bool)) -> JobResult<Option<String>> {
     let mut tx = cx.begin().await?;
     sqlx::query("insert into ledger (n) values ($1)").bind(n.cast_signed()).execute(&mut *tx).await.inspect_err(|_| end(false))?;
@@ -179,7 +179,7 @@ async fn work() -> Result<()> {
     config.lease_ttl = Duration::from_millis(setting("CHAOS_TTL_MS", 5000));
     config.concurrency = setting("CHAOS_CONCURRENCY", 10);
     config.grace = Duration::from_secs(2);
-    // The server may be down now. A worker that is already running would also wait.
+    // The server may be down now. A running worker would also wait for the server.
     loop {
         let pool = PgPoolOptions::new().max_connections(4).test_before_acquire(false).connect_lazy(&url)?;
         let mut worker = Worker::new(pool).config(config.clone()).register::<Chaos>().register_batch::<ChaosBatch>().register::<Tick>();

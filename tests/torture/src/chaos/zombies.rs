@@ -12,7 +12,7 @@ use tests::{
     signals,
 };
 
-/// Counts of stale writes and of accepted ones.
+/// Numbers of stale writes and of accepted stale writes.
 #[derive(Debug, Default)]
 pub(super) struct Zombies {
     pub(super) tried: usize,
@@ -31,9 +31,9 @@ enum Aftermath {
     Released,
     /// Another worker has completed the job.
     Completed,
-    /// The first worker parked the job, a signal woke the job, and another worker holds it.
+    /// The first worker parked the job, a signal woke the job, and another worker holds the job.
     Woken,
-    /// The first worker restarted the job, and another worker holds it.
+    /// The first worker restarted the job, and another worker holds the job.
     Restarted,
 }
 
@@ -50,7 +50,7 @@ pub(super) async fn run_zombies(server: &TestServer, database: &Database, count:
         for verdict in VERDICTS {
             let job_verdict = JobVerdict { token: lease.token, job: lease.jobs[0], verdict };
             let before = contents(&mut connection).await?;
-            // An error counts as a rejection: a worker would retry the write forever, but the write changes nothing.
+            // An error counts as a rejection. A worker would retry the write forever, but the write changes nothing.
             let refused = settle(&mut connection, &[job_verdict]).await.is_ok_and(|refused| refused.is_empty());
             seen.check_unchanged(&mut connection, &before, refused, &format!("{verdict} of a job that was {aftermath:?}")).await?;
         }
@@ -78,7 +78,8 @@ pub(super) async fn run_zombies(server: &TestServer, database: &Database, count:
             let claims = !claim(&mut connection, worker, 10).await?.jobs.is_empty();
             seen.check_unchanged(&mut connection, &before, claims, &format!("claim, {aftermath:?}")).await?;
         }
-        let of_durable = ["parked", "step", "signal", "signal_hint", "child", "gather", "brood", "gather_part", "gather_hint", "end_hint"];
+        let of_durable =
+            ["parked", "step", "signal", "signal_hint", "child", "gather", "map_batch", "gather_part", "gather_hint", "end_hint"];
         let tables = ["ready", "scheduled", "lease", "done", "done_many", "dead", "failure", "job", "worker", "progress"];
         for table in tables.into_iter().chain(of_durable) {
             sqlx::raw_sql(sqlx::AssertSqlSafe(format!("delete from queue.{table}"))).execute(&mut connection).await?;
@@ -108,7 +109,7 @@ async fn lose_lease(connection: &mut PgConnection, aftermath: Aftermath) -> Resu
     let lease = claim(connection, worker, 1).await?;
     anyhow::ensure!(lease.jobs.len() == 1, "nothing was claimed");
     anyhow::ensure!(note(connection, lease.token, lease.jobs[0], "alive").await?, "a report under a valid lease was refused");
-    // One signal wakes the job. The other signal remains for a zombie, which must not receive it.
+    // One signal wakes the job. The other signal remains for a zombie, which must not receive the signal.
     for _ in 0..2 {
         signals::signal(connection, lease.jobs[0].id).await?;
     }

@@ -1,4 +1,4 @@
-//! Operator actions on a single job and on many jobs.
+//! Operations that an operator performs on a single job or on many jobs.
 
 use std::{future::pending, time::Duration};
 
@@ -6,7 +6,7 @@ use anyhow::{Result, ensure};
 use chrono::{TimeDelta, Utc};
 use queue_core::{
     Error, Job as _, JobHandle, JobRef, JobState,
-    operate::{self, Act, Acted, Filter, Note},
+    operate::{self, Act, Filter, Note, OperationOutcome},
 };
 
 use super::{
@@ -45,7 +45,7 @@ async fn is(world: &World, job: JobRef, expected: JobState) -> Result<()> {
 
 async fn cancel(world: &World) -> Result<()> {
     let job = idle(world, "cancelled").await?;
-    ensure!(job.cancel(world.pool()).await? == Acted::Done);
+    ensure!(job.cancel(world.pool()).await? == OperationOutcome::Done);
     is(world, job.job_ref(), JobState::Cancelled).await?;
     let job = idle(world, "cancelled in a transaction").await?;
     let mut tx = world.pool().begin().await?;
@@ -57,7 +57,7 @@ async fn cancel(world: &World) -> Result<()> {
 async fn cancel_running(world: &World) -> Result<()> {
     let job = Slow { ms: 20_000 }.enqueue(world.pool()).store(world.store).await?;
     world.wait_for_state(job.job_ref(), JobState::Running).await?;
-    ensure!(job.cancel(world.pool()).await? == Acted::Cancelling);
+    ensure!(job.cancel(world.pool()).await? == OperationOutcome::Cancelling);
     world.wait_for_state(job.job_ref(), JobState::Cancelled).await
 }
 
@@ -74,7 +74,7 @@ async fn times(world: &World) -> Result<()> {
 async fn priority(world: &World) -> Result<()> {
     let job = idle(world, "priority").await?;
     job.set_priority(world.pool(), 7).await?;
-    ensure!(job.act(world.pool(), Act::Priority(9)).await? == Acted::Done && Act::Priority(9).done() == "changed");
+    ensure!(job.act(world.pool(), Act::Priority(9)).await? == OperationOutcome::Done && Act::Priority(9).done() == "changed");
     ensure!(job.find(world.pool()).await?.priority == 9);
     Ok(())
 }
@@ -90,7 +90,7 @@ async fn dead(world: &World) -> Result<()> {
     let calls = format!("try {}", job.id());
     job.requeue(world.pool()).await?;
     world.until("the job runs again", async || Ok(world.given.noted(&calls).len() == 2)).await?;
-    // When the handler runs for the second time, the job is finished, in one state or the other.
+    // After the second run of the handler, the job is dead or completed.
     world.until("the job is finished", async || Ok(matches!(job.state(world.pool()).await?, JobState::Dead | JobState::Completed))).await?;
     let job = dies(world).await?;
     job.discard(world.pool()).await?;

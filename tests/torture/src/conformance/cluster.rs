@@ -1,5 +1,6 @@
-//! Citus cluster of a run, if any. Its stores are distributed. They are created through the coordinator, as any user would do. All other
-//! operations use the named node, and a store is moved to that node if the node may hold shards.
+//! Citus cluster of a run, if any. The cluster's stores are distributed, and are created through the coordinator, as by any user. All
+//! other operations use the node that the database URL names (the named node). A store is moved to the named node if this node may hold
+//! shards.
 
 use std::str::FromStr as _;
 
@@ -9,17 +10,17 @@ use sqlx::{
     postgres::{PgConnectOptions, PgPoolOptions},
 };
 
-/// Citus cluster of a run, with the role of the named node.
+/// Citus cluster of a run, with the role of the node that the database URL names.
 #[derive(Debug)]
 pub(super) struct Cluster {
     coordinator: PgPool,
-    /// Whether the named node is the coordinator.
+    /// Whether the node that the database URL names is the coordinator.
     is_coordinator: bool,
-    /// Name and port by which the cluster knows the named node, if the node may hold shards.
+    /// Host and port under which the cluster lists the node that the database URL names, if this node may hold shards.
     home: Option<(String, i32)>,
 }
 
-/// Query whether new schemas are distributed.
+/// Query for whether new schemas are distributed.
 const IS_ON: &str = "select coalesce(current_setting('citus.enable_schema_based_sharding', true), 'off') = 'on'
   and exists (select from pg_extension where extname = 'citus')";
 
@@ -67,7 +68,7 @@ impl Cluster {
         }
     }
 
-    /// Moves a store to the named node, if that node may hold shards.
+    /// Moves a store to the node that the database URL names, if that node may hold shards.
     pub(super) async fn move_to_node(&self, schema: &str) -> Result<()> {
         let Some((host, port)) = &self.home else { return Ok(()) };
         let is_there =

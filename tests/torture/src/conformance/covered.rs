@@ -1,5 +1,5 @@
-//! Checks that every public operation is played. A module of this directory must call each documented method, function and SQL function.
-//! Exceptions are listed with a reason.
+//! Checks that the program runs every public operation. A module of this directory must call each documented method, function and SQL
+//! function. Exceptions are listed with a reason.
 #![allow(clippy::unwrap_used, reason = "a test that fails may panic")]
 
 use std::{
@@ -10,7 +10,7 @@ use std::{
 
 use crate::root;
 
-/// Types whose methods do not use the server. They behave the same everywhere, and have other tests.
+/// Types whose methods do not use the server. The methods behave the same everywhere, and have other tests.
 const PURE: [(&str, &str); 16] = [
     ("Backoff", "computes retry delays"),
     ("JobType", "implemented by `#[job(..)]`"),
@@ -30,7 +30,7 @@ const PURE: [(&str, &str); 16] = [
     ("OldPayload", "the text passed to an upgrade"),
 ];
 
-/// Functions that cannot be played here, or that are not operations.
+/// Functions that this program cannot run, or that are not operations.
 const EXCEPTIONS: [(&str, &str); 12] = [
     ("from_env", "reads the environment, then connects as `connect` does"),
     ("linked", "the types of a binary; the worker here registers its types one by one, with the same result"),
@@ -69,7 +69,7 @@ fn name(text: &str) -> &str {
     text.split(|letter| !is_name(letter)).next().unwrap_or_default()
 }
 
-/// Returns the names in the `pub use` items of a module file, except those hidden from the documentation.
+/// Returns the names in the `pub use` items of a module file, except names hidden from the documentation.
 fn public_names(file: &str) -> BTreeSet<String> {
     let text = fs::read_to_string(root().join(file)).unwrap();
     let mut names = BTreeSet::new();
@@ -88,14 +88,14 @@ fn public_names(file: &str) -> BTreeSet<String> {
             }
             is_hidden = false;
         } else if line.starts_with("pub mod") {
-            // The contents of a hidden module are not public. Its `pub use` lines are indented, so they are not matched anyway.
+            // The contents of a hidden module are not public. The `pub use` lines in the module are indented, so they are not matched.
             is_hidden = false;
         }
     }
     names
 }
 
-/// Returns the type of an `impl` or `trait` that starts at the left margin.
+/// Returns the type of an `impl` or `trait` that starts in the first column.
 fn subject(line: &str) -> Option<&str> {
     let rest = line.strip_prefix("pub trait ").or_else(|| {
         let rest = line.strip_prefix("impl")?;
@@ -159,7 +159,7 @@ fn operations(crate_name: &str, modules: &[&str]) -> BTreeMap<String, String> {
     found
 }
 
-/// Returns the text of all modules except this one.
+/// Returns the source text of all modules except this one.
 fn played() -> String {
     let played = files(&root().join("tests/torture/src/conformance"));
     played.into_iter().filter(|(path, _)| !path.ends_with("covered.rs")).map(|(_, text)| text).collect()
@@ -179,7 +179,7 @@ fn every_public_operation_is_played() {
     let core = ["lib.rs", "operate/mod.rs", "schedule/mod.rs", "schema/migrate.rs", "stores/mod.rs"];
     let worker = ["lib.rs", "dashboard/mod.rs"];
     let mut all = operations("queue-core", &core);
-    // Functions in public modules, which `operations` does not find.
+    // Functions in public modules. `operations` does not find these functions.
     for (function, of) in [("status", "migrate"), ("verify", "migrate"), ("print", "migrate"), ("service", "dashboard")] {
         all.insert(function.to_owned(), of.to_owned());
     }
@@ -215,7 +215,7 @@ fn every_worker_setting_is_used() {
     assert!(missing.is_empty(), "{missing:?}");
 }
 
-/// Checks that every documented SQL function is played.
+/// Checks that every documented SQL function is called.
 #[test]
 fn every_sql_function_that_is_documented_is_played() {
     let played = played();

@@ -5,7 +5,7 @@ use std::time::Duration;
 use anyhow::{Result, ensure};
 use queue_core::{
     Job as _, JobRef, JobState,
-    operate::{self, Signalled},
+    operate::{self, SignalOutcome},
 };
 
 use super::{
@@ -71,7 +71,7 @@ async fn signalled(world: &World) -> Result<()> {
     world.wait_for_state(job.job_ref(), JobState::Parked).await?;
     let found = operate::steps(world.read().await?, world.store, job.id()).await?;
     ensure!(found.iter().all(|step| step.waits_for().is_none()), "the step has a deadline: {found:?}");
-    ensure!(job.signal(world.pool(), "word", "hello").await? == Signalled::Sent);
+    ensure!(job.signal(world.pool(), "word", "hello").await? == SignalOutcome::Sent);
     ensure!(world.output(job).await?.as_deref() == Some("hello"));
     Ok(())
 }
@@ -79,7 +79,7 @@ async fn signalled(world: &World) -> Result<()> {
 async fn signalled_before(world: &World) -> Result<()> {
     let mut tx = world.pool().begin().await?;
     let job = Receives { timeout_ms: None }.enqueue(&mut tx).store(world.store).after(Duration::from_millis(300)).await?;
-    ensure!(job.signal(&mut tx, "word", "early").await? == Signalled::Sent);
+    ensure!(job.signal(&mut tx, "word", "early").await? == SignalOutcome::Sent);
     tx.commit().await?;
     let waiting = operate::signals(world.read().await?, world.store, job.id()).await?;
     ensure!(waiting.iter().all(|signal| signal.name == "word"), "{waiting:?}");
@@ -90,7 +90,7 @@ async fn signalled_before(world: &World) -> Result<()> {
 async fn in_time(world: &World) -> Result<()> {
     let job = Receives { timeout_ms: Some(15_000) }.enqueue(world.pool()).store(world.store).await?;
     world.wait_for_state(job.job_ref(), JobState::Parked).await?;
-    ensure!(job.signal(world.pool(), "word", "in time").await? == Signalled::Sent);
+    ensure!(job.signal(world.pool(), "word", "in time").await? == SignalOutcome::Sent);
     ensure!(world.output(job).await?.as_deref() == Some("in time"));
     Ok(())
 }
@@ -106,9 +106,9 @@ async fn too_late(world: &World) -> Result<()> {
 async fn finished(world: &World) -> Result<()> {
     let job = Receives { timeout_ms: Some(1) }.enqueue(world.pool()).store(world.store).await?;
     world.output(job).await?;
-    ensure!(job.signal(world.pool(), "word", "late").await? == Signalled::Over);
+    ensure!(job.signal(world.pool(), "word", "late").await? == SignalOutcome::Over);
     let none = JobRef::from_id(queue_core::JobId(1)).in_store(world.store);
-    ensure!(none.signal(world.pool(), "word", "none").await? == Signalled::Absent);
+    ensure!(none.signal(world.pool(), "word", "none").await? == SignalOutcome::Absent);
     Ok(())
 }
 

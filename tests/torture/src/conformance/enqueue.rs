@@ -5,7 +5,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, ensure};
 use chrono::{TimeDelta, Utc};
 use queue_core::{
-    Durability, Enqueued, Job as _, JobHandle, JobRef, JobState, KeyPolicy, OnConflict, Priority, Rendered, While,
+    Durability, EnqueueOutcome, Job as _, JobHandle, JobRef, JobState, KeyPolicy, OnConflict, Priority, Rendered, While,
     operate::{self, JobRecord},
 };
 use sqlx::PgConnection;
@@ -126,7 +126,7 @@ fn payload(record: &JobRecord) -> &str {
 async fn unique_keep(world: &World) -> Result<()> {
     let first = unique(world, "keep", "first", OnConflict::Keep).await?;
     let second = unique(world, "keep", "second", OnConflict::Keep).await?;
-    ensure!((first.outcome(), second.outcome()) == (Enqueued::New, Enqueued::Kept) && first.id() == second.id());
+    ensure!((first.outcome(), second.outcome()) == (EnqueueOutcome::New, EnqueueOutcome::Kept) && first.id() == second.id());
     ensure!(payload(&first.find(world.pool()).await?).contains("first"));
     Ok(())
 }
@@ -134,7 +134,7 @@ async fn unique_keep(world: &World) -> Result<()> {
 async fn unique_replace(world: &World) -> Result<()> {
     let first = unique(world, "replace", "first", OnConflict::Replace).await?;
     let second = unique(world, "replace", "second", OnConflict::Replace).await?;
-    ensure!(second.outcome() == Enqueued::Replaced && first.id() == second.id(), "{:?}", second.outcome());
+    ensure!(second.outcome() == EnqueueOutcome::Replaced && first.id() == second.id(), "{:?}", second.outcome());
     ensure!(payload(&first.find(world.pool()).await?).contains("second"));
     Ok(())
 }
@@ -144,7 +144,7 @@ async fn unique_debounce(world: &World) -> Result<()> {
     let before = first.find(world.pool()).await?.run_at;
     tokio::time::sleep(Duration::from_millis(20)).await;
     let second = unique(world, "debounce", "second", OnConflict::Debounce).await?;
-    ensure!(second.outcome() == Enqueued::Debounced && first.id() == second.id(), "{:?}", second.outcome());
+    ensure!(second.outcome() == EnqueueOutcome::Debounced && first.id() == second.id(), "{:?}", second.outcome());
     ensure!(first.find(world.pool()).await?.run_at > before, "the start time was not moved");
     Ok(())
 }
@@ -152,7 +152,7 @@ async fn unique_debounce(world: &World) -> Result<()> {
 async fn unique_fields(world: &World) -> Result<()> {
     let one = |text: &str| OneEach { customer: 7, text: text.to_owned() }.enqueue(world.pool()).store(world.store).queue(IDLE);
     let (first, second) = (one("first").await?, one("second").await?);
-    ensure!(second.outcome() == Enqueued::Replaced && first.id() == second.id(), "{:?}", second.outcome());
+    ensure!(second.outcome() == EnqueueOutcome::Replaced && first.id() == second.id(), "{:?}", second.outcome());
     let timed = |text: &str| one(text).unique("for a time").unique_while(While::For(Duration::from_hours(1)));
     let (first, second) = (timed("first").await?, timed("second").await?);
     ensure!(first.id() == second.id());
@@ -197,7 +197,7 @@ async fn rendered(world: &World) -> Result<()> {
     let job = send(&mut tx, &rendered).await?;
     let again = send(&mut tx, &rendered).await?;
     tx.commit().await?;
-    ensure!(again.outcome() == Enqueued::Kept && again.id() == job.id());
+    ensure!(again.outcome() == EnqueueOutcome::Kept && again.id() == job.id());
     ensure!(job.find(world.pool()).await?.priority == 3);
     Ok(())
 }
@@ -207,6 +207,6 @@ async fn handle(world: &World) -> Result<()> {
     let elsewhere = JobHandle::<Echo>::from_id(job.id()).in_store(world.store);
     let untyped = JobRef::from_id(job.id()).in_store(world.store);
     ensure!(elsewhere.job_ref().id() == untyped.id() && elsewhere.store() == untyped.store());
-    ensure!(job.id().enqueued_at().is_some() && job.outcome() == Enqueued::New);
+    ensure!(job.id().enqueued_at().is_some() && job.outcome() == EnqueueOutcome::New);
     is_ready(world, untyped).await
 }

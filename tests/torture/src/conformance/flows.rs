@@ -1,7 +1,7 @@
-//! Flows: jobs that are enqueued together, some of which wait for others and receive their results.
+//! Flows of jobs that are enqueued together. Some of the jobs wait for other jobs and receive their results.
 
 use anyhow::{Context as _, Result, ensure};
-use queue_core::{Durability, Flow, IfDead, Job as _, JobState, Of, operate};
+use queue_core::{Durability, Flow, IfDead, Job as _, JobState, NodeOutput, operate};
 
 use super::{
     jobs::{After, Both, Counted, Echo, Piece, echo},
@@ -131,7 +131,7 @@ async fn cancel(world: &World) -> Result<()> {
 
 #[expect(clippy::unused_async, reason = "all operations are async")]
 async fn given(_: &World) -> Result<()> {
-    ensure!(Of::given(7).get() == Some(&7) && Of::<u32>::ended_as("dead").ended() == Some("dead"));
-    ensure!(Of::given(7).value().is_ok() && Of::<u32>::ended_as("dead").into_value().is_err());
+    ensure!(NodeOutput::given(7).get() == Some(&7) && NodeOutput::<u32>::ended_as("dead").ended() == Some("dead"));
+    ensure!(NodeOutput::given(7).value().is_ok() && NodeOutput::<u32>::ended_as("dead").into_value().is_err());
     Ok(())
 }

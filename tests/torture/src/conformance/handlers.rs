@@ -1,4 +1,4 @@
-//! Handlers of a run's jobs. They write rows to the user's table, and notes to the memory of this process.
+//! Handlers of a run's jobs. The handlers write rows to the user's table, and notes to the memory of this process.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -25,7 +25,7 @@ use super::{
 /// Message of intentional panics.
 pub(super) const PANIC: &str = "intentional panic";
 
-/// State passed to the handlers, in which they record their calls.
+/// State passed to the handlers. The handlers record their calls in the state.
 #[derive(Clone, Debug)]
 pub(super) struct HandlerState {
     pub(super) store: Store,

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use queue_core::{Of, job};
+use queue_core::{NodeOutput, job};
 use serde::{Deserialize, Serialize};
 
 /// Job that returns its payload.
@@ -16,7 +16,7 @@ pub(super) fn echo(text: impl Into<String>) -> Echo {
     Echo { text: text.into() }
 }
 
-/// Job whose first attempt behaves as `first` says.
+/// Job whose first attempt behaves as `first` specifies.
 #[job(name = "conf_try", output = u32, max_attempts = 2, backoff = fixed("20ms"), timeout = "500ms", aliases = ["conf_tried_before"])]
 #[derive(Serialize, Deserialize)]
 pub(super) struct Try {
@@ -54,7 +54,7 @@ pub(super) struct Checkpointed {}
 #[derive(Serialize, Deserialize)]
 pub(super) struct ContextReport {}
 
-/// Transactional job that writes a user row in the transaction of its claim and completion.
+/// Transactional job that writes a row to a user table, and enqueues another job. Both writes are committed with the job's completion.
 #[job(name = "conf_within", transactional, output = i64, max_attempts = 2, backoff = fixed("20ms"))]
 #[derive(Serialize, Deserialize)]
 pub(super) struct Within {
@@ -62,7 +62,7 @@ pub(super) struct Within {
     pub(super) fails_first: bool,
 }
 
-/// Job that completes in a transaction of its own, together with a user row and another job.
+/// Job that completes in its own transaction. The transaction also writes a row to a user table and enqueues another job.
 #[job(name = "conf_own", output = i64, max_attempts = 2, backoff = fixed("20ms"))]
 #[derive(Serialize, Deserialize)]
 pub(super) struct Own {
@@ -70,7 +70,7 @@ pub(super) struct Own {
     pub(super) dies: bool,
 }
 
-/// Job that runs in batches. Jobs with a negative number die.
+/// Job that runs in batches. Jobs with a negative number become dead letters.
 #[job(name = "conf_batch", batch = 20, batch_wait = "100ms", output = usize, max_attempts = 2, backoff = fixed("20ms"))]
 #[derive(Serialize, Deserialize)]
 pub(super) struct Together {
@@ -82,7 +82,7 @@ pub(super) struct Together {
 #[derive(Serialize, Deserialize)]
 pub(super) struct Steps {}
 
-/// Durable job that sleeps for too long to keep its slot while asleep.
+/// Durable job that sleeps long enough to release its slot.
 #[job(name = "conf_sleeps", durable, output = u64)]
 #[derive(Serialize, Deserialize)]
 pub(super) struct Sleeps {
@@ -104,7 +104,7 @@ pub(super) struct Restarting {
     pub(super) rounds: u32,
 }
 
-/// Durable job that spawns a child that completes and a child that dies.
+/// Durable job that spawns a child that completes, and a child that becomes a dead letter.
 #[job(name = "conf_parent", durable, output = Vec<String>)]
 #[derive(Serialize, Deserialize)]
 pub(super) struct Parent {}
@@ -114,7 +114,7 @@ pub(super) struct Parent {}
 #[derive(Serialize, Deserialize)]
 pub(super) struct Waits {}
 
-/// Durable job that maps, with a maximum number of parts in flight. Every third part dies.
+/// Durable job that spawns a map with a maximum number of parts in flight. Every third part becomes a dead letter.
 #[job(name = "conf_mapper", durable, output = Mapped)]
 #[derive(Serialize, Deserialize)]
 pub(super) struct Mapper {
@@ -143,25 +143,25 @@ pub(super) struct Piece {
 #[job(name = "conf_both", output = String)]
 #[derive(Serialize, Deserialize)]
 pub(super) struct Both {
-    pub(super) left: Of<String>,
-    pub(super) right: Of<String>,
+    pub(super) left: NodeOutput<String>,
+    pub(super) right: NodeOutput<String>,
 }
 
 /// Flow job that receives the result of the preceding job, if that job completed.
 #[job(name = "conf_after", output = String)]
 #[derive(Serialize, Deserialize)]
 pub(super) struct After {
-    pub(super) before: Of<u32>,
+    pub(super) before: NodeOutput<u32>,
 }
 
 /// Flow job that receives the outcome counts of a node with many jobs.
 #[job(name = "conf_counted", output = u64)]
 #[derive(Serialize, Deserialize)]
 pub(super) struct Counted {
-    pub(super) counts: Of<queue_core::Counts>,
+    pub(super) counts: NodeOutput<queue_core::Counts>,
 }
 
-/// Job of a fair queue with one share per tenant.
+/// Fairly queued job whose fair key is the tenant.
 #[job(name = "conf_fair", fair = self.tenant)]
 #[derive(Serialize, Deserialize)]
 pub(super) struct Fair {
@@ -231,7 +231,7 @@ pub(super) struct Gone {}
 #[derive(Serialize, Deserialize)]
 pub(super) struct Lax {}
 
-/// Job with a schedule of its own, which fires every second.
+/// Job type that declares its own schedule, which fires every second.
 #[job(name = "conf_ticks", every = "1s", retain = "1h")]
 #[derive(Default, Serialize, Deserialize)]
 pub(super) struct Ticks {}

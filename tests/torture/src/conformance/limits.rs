@@ -1,4 +1,4 @@
-//! Bounds and order of jobs: capacities, limits, weights, pauses, priorities and keys.
+//! Limits and order of jobs: capacities, limits, weights, pauses, priorities and keys.
 
 use std::time::Duration;
 
@@ -150,7 +150,7 @@ async fn weights(world: &World) -> Result<()> {
     Ok(())
 }
 
-/// Awaits `enqueue` while another job occupies the only slot of the queue.
+/// Pauses the queue `SINGLE`, awaits `enqueue`, and resumes the queue.
 async fn held<T>(world: &World, enqueue: impl Future<Output = Result<T>>) -> Result<T> {
     let scope = Scope::queue(SINGLE);
     operate::pause(world.pool(), world.store, &scope, Some("a test")).await?;
@@ -223,7 +223,7 @@ async fn priorities(world: &World) -> Result<()> {
         }
         Ok(jobs)
     };
-    // A worker discovers a new lane only after a while, so the lanes must be known before the comparison.
+    // A worker discovers a new lane with a delay, so these jobs make the lanes known before the comparison.
     for job in enqueue("before those of priority").await? {
         world.output(job).await?;
     }

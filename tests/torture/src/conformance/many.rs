@@ -1,9 +1,9 @@
-//! Enqueues many jobs together: by INSERT, by COPY, each in its own statement, and of several types.
+//! Enqueues many jobs together: by INSERT, by COPY, with one statement per job, and of several types.
 
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
-use queue_core::{Batch, Enqueued, Job as _, operate};
+use queue_core::{Batch, EnqueueOutcome, Job as _, operate};
 
 use super::{
     jobs::{Echo, Fair, Keyed, OneEach, Within, echo},
@@ -59,8 +59,8 @@ async fn keyed(world: &World) -> Result<()> {
     let jobs = (0..30).map(|n| Keyed { key: format!("k{}", n % 3), n });
     let count = Keyed::enqueue_all(jobs, world.pool()).store(world.store).queue("keyed").await?;
     ensure!(count == 30);
-    // Waits, because the first job of each key may be moving from blocked to ready. Meanwhile, a count can include the job twice or not at
-    // all.
+    // Waits, because the first job of each key may be moving from blocked to ready. During the move, a count can include the job twice or
+    // omit it.
     world.until("all are there", async || Ok(waiting(world, "keyed").await? == 30)).await
 }
 
@@ -74,7 +74,7 @@ async fn fair(world: &World) -> Result<()> {
 async fn each(world: &World) -> Result<()> {
     let jobs = (0..10).map(|n| OneEach { customer: n % 4, text: n.to_string() });
     let jobs = OneEach::enqueue_all(jobs, world.pool()).store(world.store).queue("each").returning_ids().await?;
-    let new = jobs.iter().filter(|job| job.outcome() == Enqueued::New).count();
+    let new = jobs.iter().filter(|job| job.outcome() == EnqueueOutcome::New).count();
     ensure!(new == 4 && waiting(world, "each").await? == 4, "{new} of four are new");
     Ok(())
 }

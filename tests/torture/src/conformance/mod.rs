@@ -48,43 +48,43 @@ use self::{
     world::World,
 };
 
-/// Runs every public operation against a server, and reports which operations work there.
+/// Run every public operation against a server, and report which operations work there
 #[derive(Debug, Parser)]
 #[command(name = "cargo conformance")]
 struct Args {
-    /// URL of the server: a database in which the login may create schemas. Default: an embedded server that is removed afterwards.
+    /// URL of a database in which the login may create schemas (default: an embedded server that is removed afterwards)
     #[arg(long, conflicts_with = "on")]
     database_url: Option<String>,
-    /// URL of the server without a pooler in transaction mode, for the worker and for waiters.
+    /// URL of the database that bypasses a pooler in transaction mode, for the worker and for waiters
     #[arg(long, requires = "database_url")]
     direct_url: Option<String>,
-    /// URL of a standby, for read-only operations.
+    /// URL of a standby, for read-only operations
     #[arg(long, requires = "database_url")]
     read_url: Option<String>,
-    /// Use distributed stores, because the server is a node of a Citus cluster. Without this option, stores are distributed if the database
-    /// sets `citus.enable_schema_based_sharding`.
+    /// Use distributed stores, because the server is a node of a Citus cluster. Without this option, stores are distributed if the
+    /// database sets `citus.enable_schema_based_sharding`
     #[arg(long, requires = "database_url")]
     citus: bool,
-    /// Start servers for the run.
+    /// Start servers of this kind for the run
     #[arg(long)]
     on: Option<On>,
-    /// Time limit of each operation.
+    /// Time limit of each operation
     #[arg(long, default_value = "30s", value_parser = humantime::parse_duration)]
     bound: Duration,
-    /// Only operations whose name contains one of the given texts. The store and the worker are always created. Some operations depend on
-    /// others of their group: name the group.
+    /// Run only operations whose name contains one of the given texts. The store and the worker are always created. Some operations
+    /// depend on other operations of their group; to run such an operation, give the name of the group
     #[arg(long)]
     only: Vec<String>,
-    /// Print only the last line, not the table.
+    /// Print only the last line, not the table
     #[arg(long)]
     json: bool,
-    /// Also show warnings of the worker.
+    /// Also show warnings of the worker
     #[arg(long)]
     verbose: bool,
 }
 
-/// Groups of operations in the order in which they are played. The first group creates the store, the second starts the worker, and the
-/// last stops the worker.
+/// Groups of operations in the order in which they run. The first group creates the store, the second starts the worker, and the last
+/// stops the worker.
 const GROUPS: [&OperationGroup; 16] = [
     &store::MADE,
     &run::STARTED,

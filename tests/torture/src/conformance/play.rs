@@ -1,4 +1,4 @@
-//! Plays the operations one after another. Each operation is isolated and has a time limit, so an operation that hangs, panics or fails
+//! Runs the operations one after another. Each operation is isolated and has a time limit, so an operation that hangs, panics or fails
 //! does not stop the run.
 
 use std::{
@@ -41,7 +41,7 @@ pub(super) struct Operation {
 
 pub(super) type OperationFuture<'w> = Pin<Box<dyn Future<Output = Result<()>> + 'w>>;
 
-/// Creates a list of operations from their names and the functions that play them.
+/// Creates a list of operations, each with a name and the function that runs it.
 macro_rules! operations {
     ($($name:literal => $play:expr,)*) => {
         &[$($crate::conformance::play::Operation { name: $name, play: |world| Box::pin(($play)(world)) },)*]
@@ -49,7 +49,7 @@ macro_rules! operations {
 }
 pub(super) use operations;
 
-/// Error of an operation that does not apply to this setup.
+/// Error that skips an operation that does not apply to this setup.
 #[derive(Debug)]
 pub(super) struct Skip(pub(super) String);
 
@@ -61,7 +61,7 @@ impl fmt::Display for Skip {
 
 impl StdError for Skip {}
 
-/// Skips the current operation, because the operation does not apply to this setup.
+/// Skips the current operation, which does not apply to this setup.
 pub(super) fn skip<T>(why: impl Into<String>) -> Result<T> {
     Err(Skip(why.into()).into())
 }
@@ -74,11 +74,11 @@ pub(super) fn not_on_citus(world: &World, why: &str) -> Result<()> {
 /// Number of consecutive timeouts after which the remaining operations are skipped.
 const MAX_TIMEOUTS: u32 = 10;
 
-/// Plays the operations of all groups that `only` selects, and reports their outcomes.
+/// Runs the operations of all groups that `only` selects, and reports their outcomes.
 pub(super) async fn all(world: &World, groups: &[&OperationGroup], (bound, only): (Duration, &[String]), report: &mut Report) {
     let mut timeouts = 0;
     for group in groups {
-        // A cluster creates a store in many statements, each of which runs on all nodes.
+        // On a cluster, a store is created by many statements, each of which runs on all nodes.
         let makes = matches!(group.name, "store" | "stores");
         let slower = if makes && world.setup.cluster.is_some() { 4 } else { 1 };
         for operation in group.operations {
@@ -129,7 +129,7 @@ pub(super) async fn end(world: World, report: &mut Report, bound: Duration) {
         report.add("worker: shut down".to_owned(), outcome, began.elapsed());
     }
     let began = Instant::now();
-    // At least twice the time limit of an operation.
+    // The cleanup has at least twice the time limit of an operation.
     let most = REMOVAL.max(bound * 2);
     let late = |_| Err(anyhow::anyhow!("not over within {most:?}: look for schemas and roles called {}..", world.store.schema()));
     let removed = timeout(most, world.remove()).await.unwrap_or_else(late);

@@ -1,11 +1,11 @@
-//! Read-only operations of operators: lists, counts, history, explanations and findings. Uses the standby if there is one.
+//! Read-only operations of operators: lists, counts, history, explanations and findings. Uses the standby, if any.
 
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 use queue_core::{
     Job as _, JobId, JobRef, JobState,
-    operate::{self, CauseKind, Checkup, Diagnosis, Filter, Histogram, Past, Patience, Severity},
+    operate::{self, CauseKind, Checkup, Diagnosis, Filter, Histogram, HistoryRange, Patience, Severity},
 };
 
 use super::{
@@ -135,7 +135,7 @@ async fn workers(world: &World) -> Result<()> {
 
 /// Checks the history of completed jobs. Waits for the counts, because workers flush counts only every ten seconds.
 async fn history(world: &World) -> Result<()> {
-    let last_hour = Past { job_type: Some("conf_echo".to_owned()), ..Past::default() };
+    let last_hour = HistoryRange { job_type: Some("conf_echo".to_owned()), ..HistoryRange::default() };
     let mut figures = None;
     world
         .until("what was completed is counted", async || {
@@ -147,7 +147,7 @@ async fn history(world: &World) -> Result<()> {
     ensure!(figures.attempts() >= figures.completed && figures.rate() > 0.0 && figures.failed() == 0, "{figures:?}");
     let run: &Histogram = &figures.run;
     ensure!(run.count() > 0 && run.quantile(0.5).is_some());
-    let apart = Past { apart: true, step: Some(Duration::from_mins(1)), ..Past::default() };
+    let apart = HistoryRange { apart: true, step: Some(Duration::from_mins(1)), ..HistoryRange::default() };
     ensure!(operate::history(world.read().await?, world.store, &apart).await?.len() > 1);
     Ok(())
 }
@@ -198,7 +198,7 @@ async fn logs(world: &World) -> Result<()> {
 
 async fn audit(world: &World) -> Result<()> {
     let note = operate::Note { actor: "conformance".to_owned(), act: "look".to_owned(), what: "a test".to_owned() };
-    let number = operate::note_act(world.pool(), world.store, &note, 3).await?;
+    let number = operate::record_operation(world.pool(), world.store, &note, 3).await?;
     let found = operate::audit(world.read().await?, world.store, None, 10).await?;
     ensure!(found.iter().any(|record| record.id == number && record.jobs == 3 && record.actor == "conformance"), "{found:?}");
     Ok(())
@@ -218,7 +218,7 @@ async fn doctor(world: &World) -> Result<()> {
     if world.setup.read.is_none() {
         return Ok(());
     }
-    // The doctor must report whether the server is a standby.
+    // The doctor must detect whether the server is a standby.
     let read = world.read().await?;
     let is_standby: bool = sqlx::query_scalar("select pg_is_in_recovery()").fetch_one(read).await?;
     if !is_standby {

@@ -11,7 +11,7 @@ use super::play::Skip;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Outcome {
     Ok,
-    /// The server or the queue reports that the operation is not supported here.
+    /// The server or the queue reports that it does not support the operation.
     Refused(String),
     Failed(String),
     Skipped(String),
@@ -31,7 +31,7 @@ struct Line {
 pub(super) struct Report {
     server: Option<String>,
     setup: String,
-    /// Reason why no operation was played.
+    /// Reason why no operation was run.
     #[serde(skip_serializing_if = "Option::is_none")]
     skipped_because: Option<String>,
     passed: usize,
@@ -93,7 +93,7 @@ impl Report {
         Self { server: Some(server), only_json, ..Self::none(setup) }
     }
 
-    /// Creates the report for a setup that is not available here. The reason was printed already.
+    /// Creates the report for a setup that is not available on this machine. The reason was printed already.
     pub(super) fn skipped(setup: &str, why: &str) -> Self {
         Self { skipped_because: Some(why.to_owned()), only_json: true, ..Self::none(setup) }
     }

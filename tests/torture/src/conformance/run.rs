@@ -1,4 +1,4 @@
-//! A worker runs jobs of each kind: completions, retries, final failures, and writes in job transactions.
+//! Jobs that a worker runs: completions, retries, final failures, and writes in job transactions.
 
 use std::time::Duration;
 

@@ -1,4 +1,5 @@
-//! Schedules that are created by calls, or declared by job types and by the worker. They are listed, paused, run early and removed.
+//! Schedules that are created by calls, or declared by job types and by the worker. The schedules are listed, paused, run early and
+//! removed.
 
 use std::time::Duration;
 

@@ -44,7 +44,7 @@ async fn ask(address: SocketAddr, method: &str, path: &str, body: &str) -> Resul
     Ok((status, answer.split_once("\r\n\r\n").map(|(_, body)| body.to_owned()).unwrap_or_default()))
 }
 
-/// Runs `test` with a dashboard that stops afterwards.
+/// Starts a dashboard, runs `test`, and stops the dashboard.
 async fn with_dashboard<T>(world: &World, test: impl AsyncFnOnce(SocketAddr) -> Result<T>) -> Result<T> {
     let options = Options::default().token(TOKEN).most_jobs(1000).read_only(false).hide_payloads(false).redact("conf_echo", ["card"]);
     let mut listening = dashboard::listen(([127, 0, 0, 1], 0).into(), options).await?;

@@ -28,8 +28,8 @@ pub(super) enum On {
     PgbouncerTransaction,
     /// Server whose database has unusual session defaults, such as time zone, output formats, planner settings and timeouts.
     Settings,
-    /// Server on which the login has the same unusual defaults. The login is no superuser and inherits no privileges: its sessions use the
-    /// role that is set for the login.
+    /// Server on which the login has the same unusual defaults. The login is not a superuser and inherits no privileges. Its sessions use
+    /// the role that is set for the login.
     Role,
 }
 
@@ -53,9 +53,9 @@ pub(super) struct Setup {
     pub(super) url: String,
     pub(super) direct_url: Option<String>,
     pub(super) database: Database,
-    /// Standby for read-only operations.
+    /// Standby for read-only operations, or `None` if the run has no standby.
     pub(super) read: Option<Database>,
-    /// Cluster, if the stores are distributed.
+    /// Citus cluster, or `None` if the stores are not distributed.
     pub(super) cluster: Option<Cluster>,
     /// Started servers, which stop when the run ends.
     servers: Vec<Started>,
@@ -110,15 +110,15 @@ const SETTINGS: [(&str, &str); 34] = [
     ("work_mem", "64kB"),
 ];
 
-/// Creates a login that has privileges only as its role. The role is set at the start of each session.
+/// Statements that create a login that has privileges only as its role. The role is set at the start of each session.
 const MEMBER: &str = "create role maker createrole; grant create, temporary on database conformance to maker;
     create role member login noinherit; grant maker to member; alter role member set role = 'maker'";
 
-/// Pool size. The handlers share the pool with the played operations.
+/// Pool size. The handlers share the pool with the operations under test.
 const POOL_SIZE: u32 = 10;
 
 impl Setup {
-    /// Uses a given server, which has a URL, a URL without a pooler, and the URL of a standby. `citus` requests distributed stores.
+    /// Uses a given server: its URL, its URL without a pooler, and the URL of its standby. `citus` requests distributed stores.
     pub(super) async fn given([url, direct_url, read_url]: [Option<&str>; 3], citus: bool) -> Result<Self> {
         let led = |url: &str| if citus { with_distributed_schemas(url) } else { url.to_owned() };
         let url = url.map(led).unwrap_or_default();
@@ -138,7 +138,7 @@ impl Setup {
         Self::at("embedded", url, None, None, vec![Started::Embedded(server)]).await
     }
 
-    /// Starts the servers for the run. Returns the reason if the servers are not available here.
+    /// Starts the servers for the run. Returns the reason as the inner error if the servers are not available on this machine.
     pub(super) async fn on(on: On) -> Result<std::result::Result<Self, String>> {
         let pooling = match on {
             On::Plain | On::Standby | On::Settings | On::Role => None,

@@ -1,4 +1,4 @@
-//! Creates a store, inspects the store, and grants roles on it. Creates a second store in the same database.
+//! Creates a store, inspects it, and grants roles on it. Creates a second store in the same database.
 
 use std::time::Duration;
 

@@ -59,7 +59,7 @@ async fn place(world: &World) -> Result<()> {
     Ok(())
 }
 
-/// Runs one worker on all stores while `play` runs.
+/// Runs one worker on all stores until `play` ends.
 async fn with_worker(world: &World, stores: &Stores, play: impl Future<Output = Result<()>>) -> Result<()> {
     let (stop, stopped) = oneshot::channel::<()>();
     let given = world.given.clone();

@@ -22,7 +22,7 @@ pub(super) struct World {
     pub(super) setup: Setup,
     pub(super) store: Store,
     pub(super) second: Store,
-    /// State passed to the handlers.
+    /// State passed to the job handlers.
     pub(super) given: HandlerState,
     /// Names of the group roles that the run has created.
     roles: Mutex<Vec<String>>,
@@ -113,7 +113,7 @@ impl World {
         self.waiter.get_or_init(|| Waiter::start_on(self.direct(), self.store))
     }
 
-    /// Returns what is missing for an operation that requires `need`.
+    /// Returns the reason why an operation that requires `need` cannot run, or `None` if nothing is missing.
     pub(super) fn missing_requirement(&self, need: super::play::Need) -> Option<String> {
         use super::play::Need;
         let is_migrated = self.is_migrated.load(Ordering::Relaxed);
@@ -181,7 +181,7 @@ impl World {
         self.setup.close().await;
     }
 
-    /// Waits until the condition `holds`, for at most 20 seconds.
+    /// Waits until the condition `holds` returns true, for at most 20 seconds.
     pub(super) async fn until(&self, what: &str, mut holds: impl AsyncFnMut() -> Result<bool>) -> Result<()> {
         const PATIENCE: u32 = 500;
         for _ in 0..PATIENCE {

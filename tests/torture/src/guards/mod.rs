@@ -1,4 +1,4 @@
-//! Guards of writing statements: conditions, locks, orders, limits and attempt counts. A mutation is a statement without one of its guards.
+//! Guards of write statements: conditions, locks, orders, limits and attempt counts. A mutation is a statement without one of its guards.
 //! The mutations are in `tests/torture/guards` (see `mutation`). `cargo guards` applies the mutations in turn, and a test must fail each
 //! time (`docs/RELIABILITY.md`).
 
@@ -28,9 +28,9 @@ const FOLDERS: [&str; 3] = ["queue-core/migrations", "queue-core/sql", "queue-wo
 /// SQL file that contains one statement, or the functions and tables of a migration.
 #[derive(Debug)]
 pub struct Statement {
-    /// Path of the file.
+    /// Path of the SQL file.
     pub file: String,
-    /// Text of the file.
+    /// Contents of the SQL file.
     pub text: String,
     /// Mutations of the statement, one per guard.
     pub mutations: Vec<Mutation>,
@@ -38,10 +38,10 @@ pub struct Statement {
     pub is_migration: bool,
 }
 
-/// Reads all statements, including those without guards.
+/// Reads all statements, including statements without guards.
 ///
 /// # Errors
-/// If a mutation cannot be parsed. The error names the file and the line.
+/// Returns an error if a mutation cannot be parsed. The error names the file and the line.
 pub fn statements() -> Result<Vec<Statement>> {
     let mut found = Vec::new();
     for folder in FOLDERS {
@@ -70,8 +70,8 @@ fn mutations_of(path: &Path) -> Result<Vec<Mutation>> {
 }
 
 impl Statement {
-    /// Returns the tests that must fail without a guard. Each entry is part of a test name and is run separately, in this order. Empty if
-    /// no test is listed.
+    /// Returns the tests that must fail without a guard. Each entry is part of a test name and is run separately, in this order. The
+    /// result is empty if no test is listed.
     pub fn noticed_by(&self, mutation: &Mutation) -> &'static [&'static str] {
         noticed::tests_for(mutation.object.as_deref().unwrap_or(&self.file))
     }

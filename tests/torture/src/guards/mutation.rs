@@ -25,9 +25,9 @@ use anyhow::{Context as _, Result, bail, ensure};
 pub struct Mutation {
     /// Property that the guard promises. Unique in the mutation's file.
     pub promise: String,
-    /// Reason why no test can fail without the guard, if the guard is redundant.
+    /// Reason why no test can fail without the guard. `None` unless the guard is redundant.
     pub redundant: Option<String>,
-    /// Qualified name of the object that contains the guard, such as `queue.enqueue`. Only for migrations.
+    /// Qualified name of the object that contains the guard, such as `queue.enqueue`. `None` outside of migrations.
     pub object: Option<String>,
     hunks: Vec<Hunk>,
 }
@@ -42,7 +42,7 @@ struct Hunk {
 /// Parses the mutations in the text of a diff file.
 ///
 /// # Errors
-/// If a line cannot be parsed. The error names the line.
+/// Returns an error if a line cannot be parsed. The error names the line.
 pub(super) fn parse(text: &str) -> Result<Vec<Mutation>> {
     let (mut mutations, mut object) = (Vec::new(), None);
     for (number, line) in text.lines().enumerate() {
@@ -91,7 +91,7 @@ impl Mutation {
     /// Returns `text` without this guard.
     ///
     /// # Errors
-    /// If a hunk does not match exactly once, or changes nothing.
+    /// Returns an error if a hunk does not match exactly once, or changes nothing.
     pub fn apply(&self, text: &str) -> Result<String> {
         let mutated = self.hunks.iter().try_fold(text.to_owned(), |text, hunk| hunk.apply(&text, self.object.as_deref()));
         mutated.with_context(|| self.promise.clone())
@@ -111,7 +111,7 @@ impl Hunk {
     }
 }
 
-/// Returns the numbered lines of code, without comments and indentation. If `object` is given, only lines after its creation are returned.
+/// Returns the numbered lines of code, without comments and indentation. If `object` is given, returns only the lines after its creation.
 fn code_of<'a>(lines: &[&'a str], object: Option<&str>) -> Vec<(usize, &'a str)> {
     let mut current = None;
     let lines = lines.iter().enumerate().filter(|(_, line)| {

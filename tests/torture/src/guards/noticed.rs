@@ -1,4 +1,4 @@
-//! Lists the tests that detect the removal of each guard, by parts of test names. Each part is run separately, the fastest first.
+//! Lists the tests that detect the removal of each guard, by parts of test names. Each part is run separately, the fastest part first.
 
 const MODEL: &str = "model::the_tables_match";
 const PAIRS: &str = "interleave::a_second interleave::claims interleave::a_transactional";
@@ -99,7 +99,7 @@ const LINES: &[&str] = &[
 const HISTORY: &[&str] = &["history::kept", "history::read history::failing"];
 const PRUNING: &[&str] = &["guards::prune held::pruned", "retention::"];
 
-/// Tests by the name of a statement file or of an object that a migration creates.
+/// Lists of tests, by the name of a statement file or of an object that a migration creates.
 const NOTICED_BY: &[(&[&str], &[&str])] = &[
     (
         &["settle.sql"],
@@ -107,15 +107,15 @@ const NOTICED_BY: &[(&[&str], &[&str])] = &[
     ),
     (&["settle_forgotten.sql"], &["guards::forgotten zombies:: held::leases"]),
     (&["settle_leases.sql"], &["guards:: recovery:: zombies::", "interleave::a_second", MODEL]),
-    (&["limit_beats.sql"], &["clocks:: recovery:: guards::", "lease::"]),
+    (&["limit_heartbeats.sql"], &["clocks:: recovery:: guards::", "lease::"]),
     (&["own_leases.sql"], &["processes:: lease:: liveness::f73", "cancelling::"]),
     (&["park.sql"], &["zombies:: parked::f66_only parked::f66_a_job parked::f66_a_parked", "parked::"]),
     (&["claim.sql"], &["guards::", PAIRS, MODEL, "recovery:: schedule:: outcomes::f23", "large::"]),
     (&["claim_late.sql"], &["guards::late", "late::"]),
     (&["give_back.sql"], &["bad_rows::", "guards::", "together:: cancelling::", PAIRS, MODEL]),
-    (&["silent.sql"], &["guards:: recovery::", PAIRS, MODEL]),
+    (&["expired_leases.sql"], &["guards:: recovery::", PAIRS, MODEL]),
     (&["recover.sql"], &["bad_rows::", "guards::", KEYS, "cancelling::", MODEL, "lease::f50 lease::crashes recovery::", "keys::ways"]),
-    (&["beat.sql", "register.sql"], BEATS),
+    (&["heartbeat.sql", "register.sql"], BEATS),
     (&["retire.sql"], &["guards::", "lease::a_worker_that_retires wake::", MODEL]),
     (&["sleep.sql", "wake_up.sql"], &["guards::", "wake:: schedule::"]),
     (&["promote.sql"], &["guards:: held::jobs", PAIRS, MODEL]),
@@ -140,7 +140,7 @@ const NOTICED_BY: &[(&[&str], &[&str])] = &[
     (&["insert_all.sql"], &["guards::order", "bulk::a_batch", "bulk::", "schedule::", MODEL]),
     (&["leave_lanes.sql", "unseen_lanes.sql", "pass_lanes.sql"], &["lanes::"]),
     (&["replaced_lanes.sql", "due_lanes.sql", "forget_lanes.sql"], &["lanes::"]),
-    (&["queue.meet_lanes"], &["lanes::attacks", "bulk::a_batch", "guards::", "bulk::", MODEL]),
+    (&["queue.ensure_lanes"], &["lanes::attacks", "bulk::a_batch", "guards::", "bulk::", MODEL]),
     (&["queue.lock_keys"], &["keys::statements"]),
     (
         &["insert_with.sql"],
@@ -151,7 +151,7 @@ const NOTICED_BY: &[(&[&str], &[&str])] = &[
             "durable::family::cases::the_end_of_a_leaf",
         ],
     ),
-    (&["note.sql"], &["guards::reports zombies:: held::leases", "progress::"]),
+    (&["record_progress.sql"], &["guards::reports zombies:: held::leases", "progress::"]),
     (&["queue.locked_rows"], &["locked_leases::"]),
     (&["clear_progress.sql"], &["guards::reports held::pruned", "progress::progress_goes"]),
     (&["queue.announce_waiter", "queue.leave_waiter", "prune_waiters.sql"], &["guards::reports held::pruned", "results::a_notification"]),
@@ -159,10 +159,10 @@ const NOTICED_BY: &[(&[&str], &[&str])] = &[
     (&["queue.next_id", "queue.lane_id", "queue.lane", "queue.is_name", "queue.wake", "queue.worker", "queue.idle"], EVERYTHING),
     (&["queue.add_days"], &["days::"]),
     (&["queue.drop_day"], &["days:: retention::", "migrate::"]),
-    (&["queue.living"], &["days::", "keys::edges keys::statements unique::held", "guards::notices together::"]),
+    (&["queue.unfinished_job"], &["days::", "keys::edges keys::statements unique::held", "guards::notices together::"]),
     (&["queue.blocked", "queue.active_key", "queue.key_hint", "queue.key_id", "queue.insert_in_line"], IN_LINE),
     (&["queue.move_heads", "queue.unblock", "free_keys.sql"], IN_LINE),
-    (&["queue.set_aside", "queue.check_run_at"], &["bad_rows::"]),
+    (&["queue.bury_blocked", "queue.check_run_at"], &["bad_rows::"]),
     (&["queue.unique_key", "queue.unique_hash", "queue.unique_of", "queue.change_waiting"], UNIQUE),
     (&["queue.take_key", "queue.holds", "queue.forget_keys"], UNIQUE),
     (
@@ -179,10 +179,10 @@ const NOTICED_BY: &[(&[&str], &[&str])] = &[
     (&["queue.read_options", "queue.read_whole", "queue.read_text", "queue.read_time"], OPTIONS),
     (&["queue.is_meta", "queue.checked_meta", "queue.check_payload"], OPTIONS),
     (&["queue.end_of", "queue.entry_of", "queue.attempt_of"], WHERE),
-    (&["queue.tell_waiters"], &["guards::control guards::notices", "results::", "control::"]),
+    (&["queue.notify_waiters"], &["guards::control guards::notices", "results::", "control::"]),
     (&["queue.insert_job"], ENQUEUE),
     (
-        &["queue.meet_lane"],
+        &["queue.ensure_lane"],
         &["lanes:: capacity::", "refuse::f08 wake::producers bulk::a_queue enqueue::a_lane enqueue::what", "enqueue:: recovery::"],
     ),
     (&["queue.schedule", "queue.fire", "queue.fire_ticks", "queue.put_schedule", "queue.unschedule", "queue.run_schedule"], SCHEDULES),
@@ -192,55 +192,55 @@ const NOTICED_BY: &[(&[&str], &[&str])] = &[
     (&["prune_fires.sql"], &["cron::single"]),
     (&["queue.capacity"], &["guards::rows"]),
     (
-        &["queue.passed", "queue.backlog", "queue.counts", "queue.oldest", "queue.depths"],
+        &["queue.lane_floors", "queue.backlog", "queue.counts", "queue.oldest", "queue.depths"],
         &["operate::statistics", "operate::counted capacity::attacks"],
     ),
     (&["queue.set_capacity", "queue.count_waiting", "queue.take_capacity"], &["capacity::"]),
     (
-        &["queue.capacity_mark", "queue.mark_jobs", "queue.say_jobs", "queue.said_jobs", "queue.jobs_since"],
+        &["queue.capacity_mark", "queue.mark_jobs", "queue.announce_jobs", "queue.announced_jobs", "queue.jobs_since"],
         &["secret::no_other_role", "capacity::"],
     ),
     (&["queue.stripe", "queue.lock_stripe", "queue.secret"], &["secret::stores", "keys::statements capacity::"]),
-    (&["queue.progress", "queue.waiter", "queue.look"], &["guards::queries guards::rows", "progress::", "results::"]),
-    (&["queue.status", "queue.is_ours", "queue.wait"], &["guards::queries", "any_language::"]),
+    (&["queue.progress", "queue.waiter", "queue.job_states"], &["guards::queries guards::rows", "progress::", "results::"]),
+    (&["queue.status", "queue.is_written_here", "queue.wait"], &["guards::queries", "any_language::"]),
     (&["queue.ready_places", "queue.take_scheduled", "queue.take_waiting", "queue.end_waiting"], CONTROLS),
     (&["queue.cancel_running_all", "queue.set_priority_all", "queue.run_now_all", "queue.reschedule_all", "queue.wake_for"], CONTROLS),
-    (&["queue.audit", "queue.note_act", "queue.count_act"], AUDIT),
+    (&["queue.audit", "queue.record_operation", "queue.count_operation"], AUDIT),
     (&["queue.signal", "queue.signal_hint", "queue.parked", "queue.wake_parked", "queue.prune_signals", "queue.signals"], SIGNALS),
     (&["queue.take_parked", "park_held.sql", "receive.sql"], SIGNALS),
-    (&["queue.note_ends", "queue.tell_ends", "queue.cancel_children"], ENDS),
+    (&["queue.add_end_hints", "queue.consume_end_hints", "queue.cancel_children"], ENDS),
     (&["queue.child", "queue.spawn", "queue.prune_children", "queue.children"], CHILDREN),
     (&["queue.forget_children"], &["durable::children durable::restart", "guards::single durable::"]),
-    (&["queue.ask_children", "look_at_child.sql", "queue.why_joined"], CHILDREN),
+    (&["queue.reset_children", "child_outcome.sql", "queue.why_joined"], CHILDREN),
     (
         &[
             "queue.gather",
-            "queue.brood",
+            "queue.map_batch",
             "queue.gather_part",
             "queue.gather_hint",
-            "queue.put_chunk",
+            "queue.insert_chunk",
             "queue.add_chunk",
             "queue.close_gather",
         ],
         GATHERS,
     ),
-    (&["queue.let_run", "queue.count_gathers", "queue.forget_gathers", "queue.recount_gather"], GATHERS),
+    (&["queue.release_parts", "queue.count_gathers", "queue.forget_gathers", "queue.recount_gather"], GATHERS),
     (&["queue.prune_gathers", "queue.gathers"], GATHERS),
     (
         &["queue.step", "queue.prune_steps", "queue.steps", "journal.sql", "journal_fresh.sql", "journal_one.sql"],
         &["durable::statements held:: zombies::", "durable::"],
     ),
     (&["queue.restart"], &["restart::statements", "zombies:: durable::restart"]),
-    (&["queue.node", "queue.edge", "queue.node_hint", "queue.edge_act", "queue.link_flow"], FLOWS),
-    (&["queue.are_ours", "queue.add_parts", "queue.open_gather"], &["flows::many flows::bounds", "flows:: roles::"]),
-    (&["queue.enqueue_flow", "queue.enqueue_parts", "queue.fault_of_node"], &["flows::bounds flows::many", "flows::"]),
+    (&["queue.node", "queue.edge", "queue.node_hint", "queue.edge_effect", "queue.link_flow"], FLOWS),
+    (&["queue.are_written_here", "queue.add_parts", "queue.open_gather"], &["flows::many flows::bounds", "flows:: roles::"]),
+    (&["queue.enqueue_flow", "queue.enqueue_parts", "queue.node_error"], &["flows::bounds flows::many", "flows::"]),
     (&["queue.fill_node", "queue.release_nodes", "queue.prune_nodes", "queue.nodes", "queue.cancel_flow"], FLOWS),
     (&["queue.log", "queue.write_logs", "queue.prune_logs", "queue.logs"], &["logs::statements held:: zombies::", "logs::"]),
-    (&["queue.paused", "queue.pause", "queue.resume", "queue.pause_awaits", "queue.pauses", "vouch.sql"], PAUSES),
+    (&["queue.paused", "queue.pause", "queue.resume", "queue.pause_awaits", "queue.pauses", "acknowledge_pauses.sql"], PAUSES),
     (&["queue.bound", "queue.bound_type", "queue.gate", "queue.permit", "queue.rate", "queue.bound_in_force"], LIMITS),
-    (&["queue.set_limit", "queue.unset_limit", "queue.forget_gates", "queue.limits", "queue.room", "queue.read_permits"], LIMITS),
-    (&["queue.adopt", "queue.claim_limited", "confirm.sql", "slow_down.sql", "prune_rates.sql"], LIMITS),
-    (&["queue.meet_lined", "queue.insert_unkeyed"], LINES),
+    (&["queue.set_limit", "queue.unset_limit", "queue.forget_gates", "queue.limits", "queue.free_permits", "queue.read_permits"], LIMITS),
+    (&["queue.count_running", "queue.claim_limited", "confirm.sql", "slow_down.sql", "prune_rates.sql"], LIMITS),
+    (&["queue.ensure_fair_lane", "queue.insert_unkeyed"], LINES),
     (
         &["queue.key_bound", "queue.set_limit_key", "queue.line_room", "queue.line_starts", "queue.choose_keyed", "queue.choose_of_keys"],
         BY_KEY,
@@ -250,7 +250,7 @@ const NOTICED_BY: &[(&[&str], &[&str])] = &[
             "queue.read_keyed",
             "queue.choose_under_keys",
             "queue.claim_keyed",
-            "queue.tell_of_keys",
+            "queue.notify_free_lines",
             "queue.starts_since",
             "queue.count_starts",
         ],
@@ -258,12 +258,12 @@ const NOTICED_BY: &[(&[&str], &[&str])] = &[
     ),
     (&["queue.waits_for"], &["cli::waits"]),
     (&["queue.why_holder", "queue.why_held", "queue.why_sessions", "queue.why"], WHY),
-    (&["queue.why_servers", "queue.why_pace", "queue.why_ahead", "queue.why_behind", "queue.why_turn", "queue.why_old"], WHY),
-    (&["queue.why_over", "queue.why_running", "queue.why_paused", "queue.why_causes"], WHY),
-    (&["queue.bound_in_all", "queue.starts_left", "queue.meet_gates"], LIMITS),
-    (&["queue.weight", "queue.set_weight", "queue.choose_lines", "queue.claim_lines", "line_up.sql"], LINES),
+    (&["queue.why_servers", "queue.why_pace", "queue.why_ahead", "queue.why_behind", "queue.why_turn", "queue.why_snapshots"], WHY),
+    (&["queue.why_finished", "queue.why_running", "queue.why_paused", "queue.why_causes"], WHY),
+    (&["queue.bound_in_all", "queue.starts_left", "queue.ensure_gates"], LIMITS),
+    (&["queue.weight", "queue.set_weight", "queue.choose_lines", "queue.claim_lines", "move_to_fair_lanes.sql"], LINES),
     (&["tally.sql", "prune_totals.sql", "queue.add_tallies", "queue.roll_up", "queue.read_history"], HISTORY),
-    (&["queue.act_on_one", "queue.act_on_all", "queue.snooze"], SINGLE),
+    (&["queue.apply_to_one", "queue.apply_to_all", "queue.snooze"], SINGLE),
     (
         &[
             "queue.expiry",
@@ -286,7 +286,7 @@ pub(super) fn tests_for(name: &str) -> &'static [&'static str] {
     NOTICED_BY.iter().find(|(names, _)| names.contains(&name)).map_or(&[], |(_, tests)| tests)
 }
 
-/// Returns all names that have tests.
+/// Returns the names of all files and objects with listed tests.
 #[cfg(test)]
 pub(super) fn names() -> impl Iterator<Item = &'static str> {
     NOTICED_BY.iter().flat_map(|(names, _)| names.iter().copied())

@@ -25,22 +25,22 @@ use super::{
 };
 use crate::target;
 
-/// Removes each guard of each statement in turn. A test must fail every time.
+/// Remove each guard of each statement in turn. A test must fail every time
 #[derive(Debug, Parser)]
 #[command(name = "cargo guards")]
 struct Args {
-    /// Only guards whose file or promise contains one of the given texts.
+    /// Remove only guards whose file or promise contains one of the given texts
     only: Vec<String>,
-    /// Number of guards to remove at the same time, each with its own server.
+    /// Number of guards to remove at the same time, each with its own server
     #[arg(long, default_value_t = 2)]
     jobs: usize,
-    /// Number of model test sequences per guard.
+    /// Number of model test sequences per guard
     #[arg(long, default_value_t = 150)]
     sequences: u32,
-    /// Also removes guards that are known to be redundant.
+    /// Also remove guards that are known to be redundant
     #[arg(long)]
     redundant: bool,
-    /// Runs the tests of each statement without removing a guard. No test may fail.
+    /// Run the tests of each statement without removing a guard. No test may fail
     #[arg(long)]
     intact: bool,
 }
@@ -48,7 +48,7 @@ struct Args {
 /// Time limit for the tests of one guard.
 const PATIENCE: Duration = Duration::from_mins(5);
 
-/// Maximum number of leftover databases. If there are more, they are dropped.
+/// Maximum number of leftover databases. Leftover databases are dropped when their number is higher.
 const MAX_LEFTOVERS: usize = 30;
 
 /// Outcome of removing one guard.
@@ -129,7 +129,7 @@ impl Task<'_> {
     }
 }
 
-/// Returns the selected tasks, in reverse order.
+/// Returns the selected tasks in reverse order, because tasks are taken from the end.
 fn select_tasks<'a>(args: &Args, statements: &'a [Statement]) -> Result<Vec<Task<'a>>> {
     let mut tasks = Vec::new();
     for statement in statements {
@@ -186,7 +186,7 @@ fn print_reports(reports: mpsc::Receiver<Result<GuardReport>>) -> Result<bool> {
     Ok(killed == total && invalid.is_empty())
 }
 
-/// Server on which guards are removed, one after another.
+/// Runner that removes guards on its own server, one after another.
 struct GuardRunner<'a> {
     args: &'a Args,
     suites: &'a [Suite],
@@ -296,15 +296,15 @@ async fn run_all(on: &mut PgConnection, text: &str) -> Result<()> {
     Ok(())
 }
 
-/// Calls that drop the eight days of a new store, then create the days ahead.
+/// Calls that drop the eight day partitions of a new store, and then create the partitions of the coming days.
 const CALLS: &str = "select queue.drop_day('-30 days') from generate_series(1, 8); select queue.add_days(9);
   select queue.enqueue('do', '{}'), queue.enqueue('do', '{}', '{\"after\": \"1 hour\", \"meta\": {\"a\": 1}}'), queue.wake('default'),
-    queue.meet_lane('default', 'do', 7::smallint, true); select queue.drop_day('-2 days');
+    queue.ensure_lane('default', 'do', 7::smallint, true); select queue.drop_day('-2 days');
   select queue.enqueue_with('do', '{}', jsonb_build_object('key', 'a', 'unique_key', k::text)),
     queue.try_enqueue('do', '{}', '{\"key\": \"a\"}') from generate_series(1, 2) k;
   select queue.unblock(0, 9), queue.forget_keys(9), queue.cancel_waiting_all('{}'), queue.cancel_running_all('{}'), queue.run_now_all('{}'),
     queue.reschedule_all('{}', now()), queue.set_priority_all('{}', 7), queue.requeue_all('{}'), queue.discard_all('{}'), queue.reopen(7);
-  select queue.tell_waiters(), queue.set_capacity('default', 9); select queue.look('{7}'); select queue.status(7)";
+  select queue.notify_waiters(), queue.set_capacity('default', 9); select queue.job_states('{7}'); select queue.status(7)";
 
 /// Returns the parameter numbers that occur in a statement.
 fn parameters(text: &str) -> BTreeSet<u32> {

@@ -1,5 +1,5 @@
-//! Test binaries that must detect mutations. They are built with `--cfg queue_mutants` in their own directory, and run until one test
-//! fails.
+//! Test binaries that must detect mutations. The binaries are built with `--cfg queue_mutants` in their own directory, and run until one
+//! test fails.
 
 use std::{
     collections::HashSet,
@@ -33,11 +33,11 @@ pub(super) struct Suite {
     binary: PathBuf,
     /// Working directory of the test binary.
     folder: PathBuf,
-    /// Names of the tests.
+    /// Names of the tests in the binary.
     tests: Vec<String>,
 }
 
-/// Builds the test suite, including the attacks on statements.
+/// Builds the test suite, including the stress tests of the statements.
 pub(super) fn build() -> Result<Vec<Suite>> {
     let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     cargo.args([

@@ -27,10 +27,10 @@ fn every_mutation_applies_and_belongs_to_a_statement() {
 #[test]
 fn every_statement_that_writes_has_guards() {
     for statement in statements().unwrap() {
-        // String literals are not statements, for example a fix that `doctor` proposes.
+        // String literals are not statements. An example is a fix that `doctor` proposes.
         let code = statement.code().collect::<Vec<_>>().join("\n");
         let code: String = code.split('\'').step_by(2).collect();
-        let writes = ["insert into", "delete from", "update queue", "for update", "queue.insert_job(", "queue.meet_lane("];
+        let writes = ["insert into", "delete from", "update queue", "for update", "queue.insert_job(", "queue.ensure_lane("];
         assert!(
             !statement.mutations.is_empty() || !writes.iter().any(|word| code.contains(word)),
             "{} writes, and has no guard",

@@ -1,4 +1,5 @@
-//! Checks that each bug still applies to the files. A bug whose text has changed would not be applied, and only a full run would notice.
+//! Checks that the edits of each bug still apply to the files. A bug whose text has changed would not be applied, and only a full run
+//! would detect this.
 
 #![allow(clippy::unwrap_used, reason = "a test that fails may panic")]
 

@@ -1,4 +1,4 @@
-//! Tests of rejected expressions with the proposed fix, and of forms that Debian's cron does not support.
+//! Tests that errors about invalid expressions propose a fix. Also tests the syntax that Debian's cron does not support.
 
 use chrono::{DateTime, TimeZone as _, Utc};
 

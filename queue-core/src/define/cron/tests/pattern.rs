@@ -1,4 +1,5 @@
-//! Independent matcher of cron expressions. Counts days to find all names that the day fields may use for each date of a calendar.
+//! Independent matcher of cron expressions. For each date, the matcher counts days to find all names that the day fields can use for the
+//! date, such as `L` or `15W`.
 
 use std::{collections::BTreeSet, ops::Range, sync::OnceLock};
 
@@ -17,7 +18,7 @@ const NICKNAMES: [(&str, &str); 7] = [
     ("@HOURLY", "0 * * * *"),
 ];
 
-/// Name by which the day fields can refer to a date.
+/// Name that the day fields can use for a date.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum DateName {
     Day(u32),
@@ -66,8 +67,8 @@ impl Pattern {
         })
     }
 
-    /// Returns the first `most` matching times from the midnight `from` on, in seconds since 1970. Tries each minute of the matching hours
-    /// of ten years.
+    /// Returns the first `most` matching times in seconds since 1970, starting at the midnight `from`. Tries each minute of the matching
+    /// hours within ten years.
     pub(super) fn first(&self, from: i64, most: usize) -> Vec<i64> {
         let days = (0..3653).map(|day| from + day * 1440).filter(|day| self.names_date(*day));
         let hours = days.flat_map(|day| (0..24).map(move |hour| day + hour * 60)).filter(|hour| self.names_hour(*hour));
@@ -75,7 +76,7 @@ impl Pattern {
         minutes.flat_map(|minute| self.seconds.iter().map(move |second| minute * 60 + i64::from(*second))).take(most).collect()
     }
 
-    /// Returns whether the expression matches the civil time `civil`, in minutes since 1970.
+    /// Returns whether the expression matches the civil time `civil`, given in minutes since 1970.
     pub(super) fn names(&self, civil: i64) -> bool {
         self.minutes.contains(&(civil.rem_euclid(60) as u32)) && self.names_hour(civil) && self.names_date(civil)
     }
@@ -99,7 +100,7 @@ impl Pattern {
 /// Month and names of each date from 1970 to 2030, computed on first use.
 static CALENDAR: [OnceLock<(u32, Vec<DateName>)>; 22_000] = [const { OnceLock::new() }; 22_000];
 
-/// Returns all names by which the day fields can refer to a date.
+/// Returns all names that the day fields can use for `date`.
 fn names_of(date: NaiveDate) -> Vec<DateName> {
     let day_of = |date: NaiveDate| date.weekday().num_days_from_sunday();
     let in_month = |other: &NaiveDate| (other.year(), other.month()) == (date.year(), date.month());
@@ -121,7 +122,7 @@ fn names_of(date: NaiveDate) -> Vec<DateName> {
     names
 }
 
-/// Returns the names that the entries of a field list.
+/// Returns the date names that the comma-separated entries of a field list.
 fn each(text: &str, names: impl Fn(&str) -> Option<Vec<DateName>>) -> Option<BTreeSet<DateName>> {
     text.split(',').map(names).collect::<Option<Vec<_>>>().map(|names| names.into_iter().flatten().collect())
 }
@@ -148,7 +149,7 @@ fn names_of_weekdays(entry: &str) -> Option<Vec<DateName>> {
     }
 }
 
-/// Returns the values of a list of values, ranges and steps. Returns `None` if the list must be rejected.
+/// Parses a list of values, ranges and steps into its values. Returns `None` if the list must be rejected.
 fn field(text: &str, range: Range<u32>, names: &[&str]) -> Option<BTreeSet<u32>> {
     let number = |text: &str| {
         let named = names.iter().position(|name| *name == text).map(|at| at as u32 + range.start);

@@ -54,7 +54,7 @@ impl FinalRows {
     }
 }
 
-/// Findings of a run. All counts except the first seven must be 0.
+/// Findings of a run with durable jobs. All counts except the first seven must be 0.
 #[derive(Debug, Default, Serialize)]
 pub(in crate::chaos) struct DurableFindings {
     #[serde(rename = "durable_completed")]
@@ -64,7 +64,7 @@ pub(in crate::chaos) struct DurableFindings {
     dead: usize,
     #[serde(rename = "durable_steps")]
     steps: usize,
-    /// External effects that were executed again because a fault hit the process meanwhile.
+    /// External effects that were executed again because a fault hit the process between the effect and its journal entry.
     #[serde(rename = "durable_repeats")]
     repeats: usize,
     #[serde(rename = "signals_received")]
@@ -82,7 +82,7 @@ pub(in crate::chaos) struct DurableFindings {
     /// Steps that were executed again after they had been journaled, and journaled steps whose execution no process recorded.
     #[serde(rename = "steps_wrong")]
     steps_wrong: usize,
-    /// Steps that were executed again although no fault explains the repetition.
+    /// Steps that were executed again without a fault that explains the repetition.
     #[serde(rename = "steps_unexplained")]
     unexplained: usize,
     /// Steps whose idempotency key changed between two executions.
@@ -93,13 +93,13 @@ pub(in crate::chaos) struct DurableFindings {
     effects: usize,
     #[serde(rename = "signals_lost")]
     lost: usize,
-    /// Signals that were received twice, received differently by two attempts, or received although never sent.
+    /// Signals that were received twice, received differently by two attempts, or received without being sent.
     #[serde(rename = "signals_wrong")]
     signals: usize,
     /// Parents that continued before all jobs they waited for were finished.
     #[serde(rename = "woken_early")]
     early: usize,
-    /// Parents that waited again at the same point although no fault explains the second wait.
+    /// Parents that waited again at the same point without a fault that explains the second wait.
     #[serde(rename = "woken_in_vain")]
     in_vain: usize,
     #[serde(rename = "durable_invariant_broken")]
@@ -154,7 +154,7 @@ struct ParentWait<'a> {
     at: u64,
     who: &'a str,
     attempt: u32,
-    /// Time at which the parent continued.
+    /// Time at which the parent continued, or `None` if the parent did not continue.
     until: Option<u64>,
 }
 
@@ -243,7 +243,7 @@ fn check_steps(found: &mut DurableFindings, lookup: &FaultLookup<'_>, history: &
             }
             continue;
         };
-        // After a fault a process may not know that the process has lost the job.
+        // After a fault, a process may not know yet that it has lost the job.
         let late = done.iter().filter(|one| one.at > journaled + SLACK);
         for one in late.filter(|one| !lookup.on_process(one.who, journaled, one.at) && !lookup.on_server(journaled, one.at)) {
             found.steps_wrong += 1;
@@ -305,7 +305,7 @@ fn check_signals(found: &mut DurableFindings, history: &[Entry], rows: &FinalRow
     }
 }
 
-/// Checks that each parent waited once, and continued only after all jobs that the parent waited for had finished.
+/// Checks that each parent waited once, and continued only after the jobs it waited for had finished.
 fn check_joins(found: &mut DurableFindings, lookup: &FaultLookup<'_>, history: &[Entry], rows: &FinalRows, leaves: u64) {
     let finished_at: BTreeMap<u64, u64> = rows.jobs.iter().map(|job| (job.n.cast_unsigned(), job.at.unsigned_abs())).collect();
     let mut waits: BTreeMap<(u64, &str), Vec<ParentWait<'_>>> = BTreeMap::new();
@@ -328,7 +328,7 @@ fn check_joins(found: &mut DurableFindings, lookup: &FaultLookup<'_>, history: &
         let all_finished_at = waited_for.filter_map(|leaf| finished_at.get(&leaf)).max().copied().unwrap_or(u64::MAX);
         for (wait, until) in all.iter().filter_map(|wait| Some((wait, wait.until?))) {
             found.joins += 1;
-            // If the server loses the record of an end, the end is recorded again with a later time.
+            // If the server loses the record of a job's end, the end is recorded again with a later time.
             if until + SLACK < all_finished_at && !lookup.on_server(until, all_finished_at) {
                 found.early += 1;
                 found.note(|| format!("woken early: {n} continued after {name} at {until} in {}, finished at {all_finished_at}", wait.who));
@@ -338,7 +338,8 @@ fn check_joins(found: &mut DurableFindings, lookup: &FaultLookup<'_>, history: &
         for pair in in_vain.windows(2) {
             let (one, next) = (pair[0], pair[1]);
             let cut = |fault: &Fault| fault.kind == Kind::Terminate && fault.until + 1_000_000 > one.at && fault.from < next.at + 1_000_000;
-            // A fault may hit the second process after it has reached the point, and the next attempt then reaches the point again.
+            // A fault may hit the process of the second wait after this process has reached the wait. The next attempt then waits again
+            // at the same point.
             let hurt = [one, next].iter().any(|wait| lookup.on_process(wait.who, wait.at.min(one.at), next.at + 1_000_000));
             if !hurt && !lookup.on_server(one.at, next.at + 1_000_000) && !lookup.faults.iter().any(cut) {
                 found.in_vain += 1;

@@ -1,5 +1,5 @@
-//! Tests a deployment with sleeping jobs: all jobs sleep, all workers are killed, and workers of another release continue. That release has
-//! the steps in another order.
+//! Tests a deployment with sleeping jobs. All jobs sleep, all workers are killed, and workers of another release continue. The other
+//! release has the steps in another order.
 
 use std::{
     path::Path,
@@ -14,7 +14,7 @@ use crate::chaos::{history::Clock, inject::Fault, plan::Kind, processes::Process
 /// Number of jobs per enqueue statement.
 const AT_ONCE: u64 = 5000;
 
-/// Findings of a fleet run, with the number of sleeping jobs and the times in seconds.
+/// Findings of a run with a deployment while jobs sleep: the number of sleeping jobs, and the times in seconds.
 pub(in crate::chaos) struct FleetResult {
     pub(in crate::chaos) account: DurableFindings,
     /// Number of sleeping jobs when all workers were killed.
@@ -22,13 +22,13 @@ pub(in crate::chaos) struct FleetResult {
     pub(in crate::chaos) seconds: [u64; 2],
 }
 
-/// Runs a fleet of `jobs` jobs.
+/// Runs the deployment test with `jobs` sleeping jobs.
 pub(in crate::chaos) async fn fleet(server: &TestServer, folder: &Path, jobs: u64) -> Result<FleetResult> {
     const ENQUEUE: &str = "select count(queue.enqueue('chaos_sleeper', jsonb_build_object('n', n * $3, 'ms', $4),
          '{\"queue\": \"durable\", \"max_attempts\": 1000}')) from generate_series($1::bigint, $2) n";
     const ASLEEP: &str = "select count(*) from queue.scheduled s join queue.step t on t.id = s.id and t.name = 'night'";
     let (database, began, clock) = (server.database("fleet").await?, Instant::now(), Clock::new());
-    // Long enough that all jobs are asleep before the first job wakes, even on a slow machine.
+    // This time is long enough for all jobs to fall asleep before the first job wakes, even on a slow machine.
     let night = Duration::from_secs(10) + Duration::from_millis(8) * u32::try_from(jobs)?;
     let mut processes =
         ProcessGroup::new(server, &database, folder, 3).await?.with(&[("CHAOS_TTL_MS", "2000"), ("CHAOS_CONCURRENCY", "60")]);

@@ -38,14 +38,14 @@ pub(super) struct DurableScale {
     pub(super) parents: u64,
     /// Number of parts per map. Each parent also has one child.
     parts: u64,
-    /// Number of signals per parent, in addition to one that may arrive too late.
+    /// Number of signals per parent. One additional signal per parent may arrive too late.
     signals: u32,
     workers: usize,
     /// Concurrency per worker, low enough that no single worker can hold all jobs.
     concurrency: u32,
     /// Time during which faults are injected and jobs are enqueued.
     span: Duration,
-    /// Maximum time for which a sender keeps a transaction open.
+    /// Maximum duration of a sender's transaction.
     held: Duration,
     pub(super) faults: Vec<(Kind, usize)>,
     /// Maximum time without progress during the final drain.
@@ -83,7 +83,7 @@ impl DurableScale {
         }
     }
 
-    /// Returns the size for the durable scene of `--bugs`.
+    /// Returns the scale of the durable scene of `--bugs`.
     pub(super) fn scene() -> Self {
         Self {
             parents: 80,
@@ -128,8 +128,8 @@ pub(super) async fn run(server: &TestServer, folder: &Path, seed: u64, size: &Du
     Ok(account)
 }
 
-/// Waits until no job is queued or running. Returns false if no step was journaled and no job finished for `patience`. The number of queued
-/// jobs is no measure of progress, because jobs spawn other jobs.
+/// Waits until no job is queued or running. Returns false if no step was journaled and no job finished for `patience`. The number of
+/// queued jobs does not measure progress, because jobs spawn other jobs.
 async fn drain(database: &Database, patience: Duration) -> Result<bool> {
     const DONE: &str =
         "select (select count(*) from queue.step) + (select count(*) from queue.done) + (select count(*) from queue.done_many)

@@ -1,11 +1,11 @@
-//! Enqueues durable jobs, and sends signals to the jobs in transactions that stay open for a while. Some transactions are rolled back, and
-//! the outcome of others is unknown.
+//! Enqueues durable jobs, and sends signals to the jobs in transactions that stay open for up to a maximum duration. Some transactions
+//! are rolled back, and the outcome of others is unknown.
 
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
 use fastrand::Rng;
-use queue_core::{Job as _, JobHandle, JobId, operate::Signalled};
+use queue_core::{Job as _, JobHandle, JobId, operate::SignalOutcome};
 use sqlx::{PgPool, postgres::PgPoolOptions};
 use tokio::{
     task::JoinSet,
@@ -21,10 +21,10 @@ use crate::chaos::server::{Database, url};
 /// Maximum number of open sender transactions.
 const SENDERS: u32 = 40;
 
-/// Timeout for the response to a commit. Only a connection whose bytes are lost exceeds the timeout.
+/// Timeout for the response to a commit. Only a connection whose traffic is dropped exceeds the timeout.
 const ANSWER: Duration = Duration::from_secs(10);
 
-/// Signal that a sender has sent or tried to send, with the outcome.
+/// Signal that a sender tried to send, with the outcome.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct SentSignal {
     pub(super) payload: u64,
@@ -56,7 +56,7 @@ pub(super) async fn produce(database: Database, pool: PgPool, seed: u64, size: D
         let parent = Parent { n: nr * STRIDE, ms: rng.u64(1..15), signals: size.signals, parts: size.parts };
         let job = enqueue(&database, parent).await?;
         for which in 0..=size.signals {
-            // The last signal may arrive too late, and one in four is never sent.
+            // The last signal may arrive too late. One in four of these signals is never sent.
             if which == size.signals && rng.u8(0..4) == 0 {
                 continue;
             }
@@ -142,7 +142,7 @@ impl SignalSender {
         }
         tx.commit().await?;
         Ok(match outcome {
-            Signalled::Sent => SendOutcome::Acked,
+            SignalOutcome::Sent => SendOutcome::Acked,
             _ => SendOutcome::Over,
         })
     }

@@ -52,7 +52,7 @@ impl Handler for Parent {
         log.record(DurableAction::Joins("child".to_owned()));
         match child.join().await {
             Ok(number) if number != n + 1 => return Err(Failure::terminal(format!("the child of {n} returned {number}"))),
-            // A job whose process was killed three times is expected to end like this.
+            // A job whose process was killed three times is expected to become a dead letter.
             Err(failure) if !failure.to_string().contains("the process ended during the attempt") => return Err(failure),
             Ok(_) | Err(_) => log.record(DurableAction::Joined("child".to_owned())),
         }
@@ -70,7 +70,7 @@ impl Handler for Parent {
     }
 }
 
-/// Child or part. Every fifth job fails on the first attempt.
+/// Child job, or part of a map. Every fifth job fails on the first attempt.
 #[job(name = "chaos_leaf", queue = "durable", max_attempts = 1000, backoff = fixed("100ms"), timeout = "60s", output = u64)]
 #[derive(Serialize, Deserialize)]
 pub(in crate::chaos) struct Leaf {
@@ -89,7 +89,7 @@ impl Handler for Leaf {
     }
 }
 
-/// Job that falls asleep in one release and wakes in another one, which has the steps in another order and one more step.
+/// Job that falls asleep in one release and wakes in another. The other release has the steps in another order, and one more step.
 #[job(name = "chaos_sleeper", durable, queue = "durable", max_attempts = 1000, backoff = fixed("100ms"), timeout = "60s")]
 #[derive(Serialize, Deserialize)]
 pub(in crate::chaos) struct Sleeper {
@@ -122,12 +122,13 @@ impl Handler for Sleeper {
     }
 }
 
-/// Writes an effect to the ledger, which no other code does. Only the transaction that journals the step prevents duplicates.
+/// Writes an effect to the ledger. No other code writes to this table, so only the transaction that journals the step prevents
+/// duplicates.
 async fn enter(on: &mut PgConnection, n: u64, which: u64) -> Result<(), sqlx::Error> {
     sqlx::query("insert into ledger (n) values ($1)").bind(effect(n, which)).execute(on).await.map(drop)
 }
 
-/// Writes the actions of an attempt to the history.
+/// Writer of an attempt's actions to the history.
 struct AttemptHistory<'a> {
     n: u64,
     cx: &'a Durable,

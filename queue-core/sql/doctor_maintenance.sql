@@ -1,0 +1,19 @@
+-- Finds overdue maintenance: audit entries that were not pruned, and metrics that were not rolled up. Returns one row per kind of
+-- finding.
+-- $1 maximum number of audit entries, with a margin  $2 maximum age of metrics in ms
+-- Safe: read-only. Reads one end of each table.
+select 'many_notes' as kind, format('the audit log has more than %s entries', $1::int) as says,
+  'delete ' || 'from queue.audit a where a.id <= (select max(m.id) - 10000 from queue.audit m)' as fix, '{}'::jsonb as facts
+from (select from queue.audit limit $1 + 1) a
+having count(*) > $1
+union all
+select 'tallies_waiting',
+  format('counts of attempts have not been aggregated since %s', to_char(min(t.at) at time zone 'UTC', 'YYYY-MM-DD HH24:MI:SS"Z"')),
+  'select queue.roll_up(100000)', jsonb_build_object('since', min(t.at))
+from (
+  select o.at
+  from queue.tallied o
+  order by o.at
+  limit 1
+) t
+having min(t.at) < clock_timestamp() - $2::float8 * interval '1 ms'

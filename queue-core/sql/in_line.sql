@@ -1,9 +1,0 @@
--- Returns the unfinished jobs of an ordering key, in order. The first one is the job whose turn it is, or the dead letter that blocks the key. See
--- queue.key_line.
--- $1 queue  $2 key  $3 maximum number of jobs
--- Safe: read-only. Reads one index entry per job.
-select f.id, f.queue, f.job_type, f.priority, f.state, f.attempts, f.max_attempts, f.crashes, f.run_at, f.finished_at, f.ran_ms, f.worker,
-  f.cancelling, f.error, null::pg_catalog.jsonb as output, null::pg_catalog.jsonb as payload, f.meta, f.system, f.version
-from queue.key_line($1, $2, $3) l
-cross join lateral queue.reader_find(l.id) f
-order by l.seq

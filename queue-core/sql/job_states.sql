@@ -1,0 +1,10 @@
+-- Returns the progress and outcome of each of the jobs $1, for callers that wait for these jobs. A job that does not exist has no row.
+-- $1 ids
+-- Safe: reads one snapshot, in which each job has one entry, so a job that changes its state is not missed. A result contains up to about
+-- 4 MiB of outputs as stored, plus one additional output. For all further jobs, `later` is true, and the caller polls them again.
+select o.id, o.state, o.attempts, o.error, o.reported, o.updated_at, o.fraction, o.stage, o.counts::text as counts, o.before >= 4194304 as later,
+  case when o.before < 4194304 then o.output::text end as output
+from (
+  select l.*, coalesce(sum(pg_catalog.pg_column_size(l.output)) over (order by l.id rows between unbounded preceding and 1 preceding), 0) as before
+  from queue.job_states($1::bigint[]) l
+) o
