@@ -229,7 +229,7 @@ begin
 end
 $$;
 
--- Stops the schedule's ticks until resume_schedule.
+-- Stops the schedule's ticks until resume_schedule is called.
 create function queue.pause_schedule(name text) returns void
   language plpgsql volatile security definer
   set search_path = pg_catalog, pg_temp

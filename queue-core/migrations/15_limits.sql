@@ -2,7 +2,7 @@
 -- type, several types that share the limit's name, or a queue. Enqueues, verdicts, and claims of lanes without a limit do not read the
 -- limits.
 --
---   bound       settings from code (declare_limits) and from operators, which take precedence (set_limit, unset_limit)
+--   bound       settings declared in code (declare_limits) or set by operators (set_limit, unset_limit); the operators' take precedence
 --   bound_type  the job types that refer to a limit by name
 --   gate        one row for each limit, locked only by claims under the limit
 --   permit      index of the leases that may hold permits of a limit; only the leases themselves are authoritative
@@ -84,7 +84,7 @@ create function queue.clock_ms() returns bigint
   language sql volatile
   return (pg_catalog.date_part('epoch', pg_catalog.clock_timestamp()) * 1000)::bigint;
 
--- Settings in force: the operator's setting of each limit, or else the setting from code. A job under a rate has to start within
+-- Settings in force: the operator's setting of each limit, or else the setting declared in code. A job under a rate has to start within
 -- `within_ms` after the claim. The start is counted at the end of this time, so the limit is exact in every window.
 create view queue.bound_in_force as
 select b.name, b.gate, b.number, b.revision, b.concurrency, b.starts, b.period_ms, b.burst, b.keyed, b.by_operator, b.reason, b.since, b.set_by,
@@ -132,8 +132,9 @@ begin
 end
 $$;
 
--- Sets a limit that overrides the setting from code until unset_limit. Null means unlimited. A limit without any value costs a claim one
--- additional statement. With `keyed`, the values apply to each fairness key instead of in total; null keeps the current mode.
+-- Sets a limit that overrides the limit declared in code until unset_limit is called. Null means unlimited. A limit without any value
+-- costs a claim one additional statement. With `keyed`, the values apply to each fairness key instead of in total; null keeps the current
+-- mode.
 --
 -- The limit takes effect at commit, from the next claim on. Running jobs continue, even if they exceed the limit.
 create function queue.set_limit(
@@ -162,7 +163,7 @@ begin
 end
 $$;
 
--- Removes an operator's setting, so that any setting from code applies again. Returns false if there is no operator's setting.
+-- Removes an operator's setting, so that any setting declared in code applies again. Returns false if there is no operator's setting.
 create function queue.unset_limit(name text) returns boolean
   language plpgsql volatile security definer
   set search_path = pg_catalog, pg_temp
@@ -268,7 +269,7 @@ $$;
 -- Returns the limits, ordered by name. A row contains:
 --   concurrency to keyed   the setting in force
 --   by_operator to set_by  origin and author of this setting
---   code_*, in_code        the setting from code, even if an operator has overridden it
+--   code_*, in_code        the setting declared in code, even if an operator has overridden it
 --   used                   number of held permits
 --   waiting, partial       number of ready jobs in covered lanes, counted up to `most`, and whether there are more
 --   next_ms                delay in ms until the next start; null if a job may start now or has to end first
@@ -480,8 +481,8 @@ $$;
 --   at_ms       time of the claim by the database clock
 --   within_ms   time after at_ms within which the jobs have to start
 --
--- Each job is returned with its turn in the order of service, and a job of a fair lane also with its line. Parameters:
---   begins      floors of the lanes; for fair lanes the line after which to continue (queue.choose_lines)
+-- Each job is returned with its turn in the order of service, and each job of a fair lane also with its fair queue. Parameters:
+--   begins      floors of the lanes; for fair lanes the fair queue after which to continue (queue.choose_lines)
 --   freed       leases in which this worker has ended jobs since its last claim under any of these limits
 --   slack_ms    minimum of within_ms: the time that the worker may need to start the jobs
 --   permits     positions from which to read the permits of each limit, as returned by an earlier claim of this worker; or null

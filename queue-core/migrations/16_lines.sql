@@ -1,16 +1,16 @@
--- Fair queueing. Jobs with a fairness key wait in lines, one line for each key, and workers serve the lines in turn. Therefore jobs of
--- one key do not delay jobs of other keys.
+-- Fair queueing. Jobs with a fairness key wait in fair queues (`line`), one for each key, and workers serve the fair queues in turn.
+-- Therefore jobs of one key do not delay jobs of other keys.
 --
---   insert_unkeyed, insert_with   nothing -> ready, in a line    by the producer
---   line_up                       ready -> ready, in a line      by any worker: retried, promoted or unblocked jobs
---   claim_lines                   ready, in a line -> lease      by a worker
+--   insert_unkeyed, insert_with   nothing -> ready, in a fair queue    by the producer
+--   line_up                       ready -> ready, in a fair queue      by any worker: retried, promoted or unblocked jobs
+--   claim_lines                   ready, in a fair queue -> lease      by a worker
 --
--- Each plain lane has a paired fair lane, which contains the lines. The entries of a line are ordinary entries of ready. An entry's
--- position is never the job's id, so a lookup by job finds the entry in the index of moved entries. Jobs in the plain lane have not been
--- assigned to a line yet. Leases, verdicts and history refer only to the plain lane.
+-- Each plain lane has a paired fair lane, which contains the fair queues. The entries of a fair queue are ordinary entries of ready. An
+-- entry's position is never the job's id, so a lookup by job finds the entry in the index of moved entries. Jobs in the plain lane have
+-- not been assigned to a fair queue yet. Leases, verdicts and history refer only to the plain lane.
 
--- Returns the hash of a fairness key, so keys of any length cost the same. The hash is the number of the key's line. Line 0 contains the
--- jobs without a key.
+-- Returns the hash of a fairness key, so keys of any length cost the same. The hash is the number of the key's fair queue. Fair queue 0
+-- contains the jobs without a key.
 create function queue.line_id(fair text) returns bigint
   language sql immutable strict parallel safe
   return queue.hash(fair);
@@ -95,14 +95,14 @@ begin
 end
 $$;
 
--- Returns up to `most` locked entries in the lines of a plain lane, in the order of service, as candidates for a claim. The search starts
--- with the lowest line above `after`, serves the lines in ascending order, and then continues with the lowest line. In each turn, a line
--- gets `quantum` jobs times its weight. If there are too few lines for `most` jobs, the lines share the remainder. The next claim
--- continues after the line of the last entry.
+-- Returns up to `most` locked entries in the fair queues of a plain lane, in the order of service, as candidates for a claim. The search
+-- starts with the lowest fair queue above `after`, serves the fair queues in ascending order, and then continues with the lowest fair
+-- queue. In each turn, a fair queue gets `quantum` jobs times its weight. If there are too few fair queues for `most` jobs, they share
+-- the remainder. The next claim continues after the fair queue of the last entry.
 --
--- One index probe finds a line and its first entry, and only the first entries of a line are read. The cost therefore depends on the
--- number of lines found, not on the number of jobs queued in them. Never waits: skips entries locked by other sessions. The entries are
--- only candidates: a job belongs to the session that deletes its entry in the same transaction.
+-- One index probe finds a fair queue and its first entry, and only the first entries of a fair queue are read. The cost therefore depends
+-- on the number of fair queues found, not on the number of jobs queued in them. Never waits: skips entries locked by other sessions. The
+-- entries are only candidates: a job belongs to the session that deletes its entry in the same transaction.
 create function queue.choose_lines(lane bigint, after bigint, quantum integer, most integer) returns table (at tid, line bigint)
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp
@@ -163,8 +163,8 @@ begin
       order by k.place
     );
   end if;
-  -- Takes one job from each line, because there are as many lines as requested jobs. A ctid stays valid for the calling statement, unless
-  -- the row is locked or deleted.
+  -- Takes one job from each fair queue, because there are as many fair queues as requested jobs. A ctid stays valid for the calling
+  -- statement, unless the row is locked or deleted.
   if cardinality(lines) = choose_lines.most and 1 = all (weights) then
     perform from queue.ready r where r.ctid = any (firsts) for update skip locked;
     get diagnostics share = row_count;
@@ -176,8 +176,8 @@ begin
   end if;
   for round in 1 .. 8 loop
     exit when cardinality(lines) = 0;
-    -- Once all lines have been found, the lines share the remaining capacity. In the last round, a single line may get all remaining
-    -- capacity.
+    -- Once all fair queues have been found, they share the remaining capacity. In the last round, a single fair queue may get all
+    -- remaining capacity.
     if round = 8 then
       share := room;
     elsif round > 1 or cardinality(lines) < wanted then
@@ -194,7 +194,7 @@ begin
       cross join lateral (
         select r.ctid as at, r.seq
         from queue.ready r
-        -- The condition is a range over one line instead of `=`, so that no plan scans the positions of the whole lane.
+        -- The condition is a range over one fair queue instead of `=`, so that no plan scans the positions of the whole lane.
         where r.lane = twin and r.line >= k.line and r.line <= k.line and r.seq > k.begun
         order by r.line, r.seq
         limit greatest(choose_lines.quantum, share) * k.weight
@@ -230,9 +230,9 @@ begin atomic
   select in_turn.ats[n], n::bigint from generate_series(1, cardinality(in_turn.ats)) n;
 end;
 
--- ready, in lines -> lease: claims up to `most` jobs of the plain lanes in `lanes`, in the order of the lanes. `mosts` contains the
--- maximum number of jobs for each lane, and `afters` the line after which to continue. Returns each job with its position in the claim,
--- its plain lane, its line, and its position in the line.
+-- ready, in fair queues -> lease: claims up to `most` jobs of the plain lanes in `lanes`, in the order of the lanes. `mosts` contains the
+-- maximum number of jobs for each lane, and `afters` the fair queue after which to continue. Returns each job with its position in the
+-- claim, its plain lane, its fair queue, and its position in the fair queue.
 --
 -- The function counts the attempt, as in claim.sql. It also reads the payloads, because the caller's older snapshot may not contain a job
 -- that was committed concurrently. Payloads of more than `largest` bytes are returned as null. Safe: entries are locked and skipped as in

@@ -1,9 +1,9 @@
--- Limits by key: the values of these limits apply to each fairness key separately. Jobs under such a limit are queued in lines, one for
--- each key (16_lines.sql), and each line has its own permits and starts.
+-- Limits by key: the values of these limits apply to each fairness key separately. Jobs under such a limit wait in fair queues, one for
+-- each key (16_lines.sql), and each fair queue has its own permits and starts.
 --
--- claim_keyed claims the jobs under these limits. Its search skips a line without free permits with one probe, so the jobs queued in the
--- line do not add to the cost. All lines of a limit share one gate, whose lock serializes the claims under the limit. A claim therefore
--- finds in permit the jobs and lines that earlier claims have taken.
+-- claim_keyed claims the jobs under these limits. Its search skips a fair queue without free permits with one probe, so the jobs queued
+-- in the fair queue do not add to the cost. All fair queues of a limit share one gate, whose lock serializes the claims under the limit.
+-- A claim therefore finds in permit the jobs and fair queues that earlier claims have taken.
 
 -- Operators' concurrency settings for single keys. Such a setting overrides the limit's concurrency, even if an operator has set the
 -- limit.
@@ -45,9 +45,9 @@ begin
 end
 $$;
 
--- Returns one row for each limit by key in `gates` and each line in `lines`: how many more jobs of the line may start (null: unlimited),
--- and the delay in ms until the next start (null: no known delay). Reads each limit's permits from its floor on, or from the first permit
--- if the floor is null.
+-- Returns one row for each limit by key in `gates` and each fair queue in `lines`: how many more jobs of the fair queue may start (null:
+-- unlimited), and the delay in ms until the next start (null: no known delay). Reads each limit's permits from its floor on, or from the
+-- first permit if the floor is null.
 create function queue.line_room(gates bigint[], floors bigint[], lines bigint[]) returns table (
     gate bigint, line bigint, free bigint, wait_ms float8
   )
@@ -87,8 +87,8 @@ begin
 end
 $$;
 
--- Returns the number of a line's starts after `since`, and the cumulative total of the line's starts. Reads only the first and the last
--- row of these starts.
+-- Returns the number of a fair queue's starts after `since`, and the cumulative total. Reads only the first and the last row of these
+-- starts.
 create function queue.starts_since(gate bigint, line bigint, since bigint) returns table (n bigint, total bigint)
   language sql stable
 begin atomic
@@ -113,7 +113,7 @@ begin atomic
   ) w on true;
 end;
 
--- Returns how many more jobs of a line may start now under a rate. If no job may start, also returns the delay in ms until the next
+-- Returns how many more jobs of a fair queue may start now under a rate. If no job may start, also returns the delay in ms until the next
 -- start.
 create function queue.line_starts(gate bigint, line bigint, starts integer, period_ms bigint, burst integer, at bigint)
   returns table (free bigint, wait_ms float8)
@@ -134,9 +134,9 @@ begin atomic
   where m.starts is not null;
 end;
 
--- Records the lines in which a worker found no free permit (`wanted`), so that the end of a job in one of these lines sends a
--- notification. Also sends notifications for recorded lines that have free permits now. At most a hundred lines of a limit are recorded.
--- Free permits of unrecorded lines are found within a second.
+-- Records the fair queues in which a worker found no free permit (`wanted`), so that the end of a job in one of these fair queues sends a
+-- notification. Also sends notifications for recorded fair queues that have free permits now. At most a hundred fair queues per limit are
+-- recorded. Free permits of others are found within a second.
 create function queue.notify_free_lines(gates bigint[], floors bigint[], wanted bigint[]) returns void
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp
@@ -178,8 +178,8 @@ $$;
 
 -- Returns up to `keys` keys of a limit by key that have a setting, hold permits, or have waiting jobs. Keys with the most permits come
 -- first, then keys with the most waiting jobs. The text of a key is known only if an operator has set a limit or weight for the key;
--- otherwise only its line is returned. Ready jobs are counted among the last `most`. SECURITY DEFINER, because readers may not read the
--- tokens of leases.
+-- otherwise only its fair queue is returned. Ready jobs are counted among the last `most`. SECURITY DEFINER, because readers may not read
+-- the tokens of leases.
 create function queue.limit_keys(name text, keys integer default 20, most integer default 10000)
   returns table (line bigint, key text, concurrency integer, used bigint, waiting bigint, partial boolean, next_ms float8)
   language plpgsql volatile security definer
@@ -383,8 +383,8 @@ $$;
 
 -- Choice of jobs by a claim under limits by key.
 --
--- A claim first locks the gates and then searches the lines. The free permits of each line are therefore known during the search, and a
--- line without free permits is neither locked nor read. Every statement covers all lines at once.
+-- A claim first locks the gates and then searches the fair queues. The free permits of each fair queue are therefore known during the
+-- search, and a fair queue without free permits is neither locked nor read. Every statement covers all fair queues at once.
 
 -- Updates permits from leases as queue.read_permits does, but also for limits by key. Releases the permits of jobs that have left their
 -- lease.
@@ -420,15 +420,16 @@ begin
 end
 $$;
 
--- Returns locked entries in the lines of a plain lane, up to the free permits of each line, in the order of service of
--- queue.choose_lines. The caller must have locked the gates, so that the permits stay free. `taken` contains the lines of the jobs that
--- this claim has already taken from other lanes.
+-- Returns locked entries in the fair queues of a plain lane, up to the free permits of each fair queue, in the order of service of
+-- queue.choose_lines. The caller must have locked the gates, so that the permits stay free. `taken` contains the fair queues of the jobs
+-- that this claim has already taken from other lanes.
 --
--- Searches the lines after `after`, and then from the lowest line on, until it has enough jobs. Skips at most about 2,500 lines without
--- free permits. If no searched line had free permits, checks the most recent entries, so a job of a new key does not have to wait.
+-- Searches the fair queues after `after`, and then from the lowest fair queue on, until it has enough jobs. Skips at most about 2,500
+-- fair queues without free permits. If no searched fair queue had free permits, checks the most recent entries, so a job of a new key
+-- does not have to wait.
 --
--- Returns the entries with their lines, up to a hundred lines without free permits, and the last searched line. `complete` means that all
--- lines were searched and no eligible entry was left.
+-- Returns the entries with their fair queues, up to a hundred fair queues without free permits, and the last searched fair queue.
+-- `complete` means that all fair queues were searched and no eligible entry was left.
 create function queue.choose_keyed(
   lane bigint, after bigint, quantum integer, most integer, gates bigint[], floors bigint[], taken bigint[],
   out ats tid[], out lines bigint[], out passed bigint[], out reached bigint, out complete boolean
@@ -463,8 +464,8 @@ begin
   reached := choose_keyed.after;
   for round in 1..7 loop
     exit when round = 7 and cardinality(ats) > 0;
-    -- Number of lines needed if the remaining lines have as many jobs as the lines searched so far. Later rounds search additional lines,
-    -- because many lines may have no free permits.
+    -- Number of fair queues needed if the remaining ones have as many jobs as those searched so far. Later rounds search additional fair
+    -- queues, because many of them may have no free permits.
     wanted := greatest(1, ceil((choose_keyed.most - cardinality(ats)) / case
       when used = 0 then choose_keyed.quantum else greatest(1, cardinality(ats)::float8 / used) end));
     sight := case when round = 1 then wanted else greatest(500, wanted) end;
@@ -559,7 +560,7 @@ begin
       order by r.line
       limit wanted
     ), one as materialized (
-      -- Locks the first entry of each line.
+      -- Locks the first entry of each fair queue.
       select r.ctid as at, a.line
       from able a
       join queue.ready r on r.ctid = a.at
@@ -573,8 +574,8 @@ begin
       cross join lateral (
         select r.ctid as at, r.seq
         from queue.ready r
-        -- The condition is a range instead of `=`: with the ordering by line, the planner then uses the index of lines, regardless of its
-        -- row estimate.
+        -- The condition is a range instead of `=`: with the ordering by fair queue, the planner then uses the index of fair queues,
+        -- regardless of its row estimate.
         where r.lane = twin and r.line >= a.line and r.line <= a.line
         order by r.line, r.seq
         limit least(a.free, choose_keyed.quantum * a.weight)
@@ -620,7 +621,7 @@ begin
   if not complete or cardinality(d_lines) = 0 then
     return;
   end if;
-  -- All lines have been found, so they share the remaining capacity.
+  -- All fair queues have been found, so they share the remaining capacity.
   share := choose_keyed.quantum + ceil((choose_keyed.most - cardinality(ats)) * 2.0 / (select sum(w) from unnest(d_weights) w));
   select coalesce(array_agg(t.at), '{}') as ats, coalesce(array_agg(t.line), '{}') as lines,
     coalesce(bool_or(t.nth = t.upto and t.has_more), false) as cut
@@ -650,8 +651,8 @@ begin
 end
 $$;
 
--- Chooses jobs as choose_keyed does, but in a lane without lines, and in the order of positions from `start` on. Reads the first thousand
--- jobs, and skips jobs whose keys have no free permits.
+-- Chooses jobs as choose_keyed does, but in a lane without fair queues, and in the order of positions from `start` on. Reads the first
+-- thousand jobs, and skips jobs whose keys have no free permits.
 create function queue.choose_of_keys(
   lane bigint, start bigint, most integer, gates bigint[], floors bigint[], taken bigint[], out ats tid[], out lines bigint[], out passed bigint[]
 )
@@ -734,14 +735,14 @@ $$;
 -- Claims of jobs under limits by key. For claims under other limits, see 15_limits.sql.
 
 -- Returns whether the limits of `lines` are known to be exhausted, so that a claim need not lock a gate. This is the case if all leases
--- were read recently, and none of the `lines` has free permits. In addition, one of three conditions must hold for each line: the end of
--- a job notifies a waiting worker, the delay until the next start is known (`wait_ms`), or the limit cannot record more lines.
+-- were read recently, and none of the `lines` has free permits. In addition, one of three conditions must hold for each fair queue: the
+-- end of a job notifies a waiting worker, the delay until the next start is known (`wait_ms`), or the limit cannot record more.
 create function queue.are_exhausted(gates bigint[], floors bigint[], lines bigint[], out is_known boolean, out wait_ms float8)
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp
 as $$
 declare
-  -- The recorded lines are read before the permits, so a job that ends after this query sends a notification.
+  -- The recorded fair queues are read before the permits, so a job that ends after this query sends a notification.
   known  jsonb := (select jsonb_object_agg(g.gate, to_jsonb(g.lines)) from queue.gate g where g.gate = any (are_exhausted.gates));
 begin
   if exists (select from queue.gate g where g.gate = any (are_exhausted.gates) and g.read_at < clock_timestamp() - interval '1 s') then
@@ -760,8 +761,8 @@ begin
 end
 $$;
 
--- Returns the lines with waiting jobs and no free permits, and the delay in ms until the next start if it is known. `passed` contains
--- lines that are known to have waiting jobs.
+-- Returns the fair queues with waiting jobs and no free permits, and the delay in ms until the next start if it is known. `passed`
+-- contains fair queues that are known to have waiting jobs.
 create function queue.lines_waiting(gates bigint[], floors bigint[], lanes bigint[], in_lines boolean[], lines bigint[], passed bigint[])
   returns table (line bigint, wait_ms float8)
   language sql volatile
@@ -823,10 +824,10 @@ begin
 end
 $$;
 
--- ready -> lease: claims jobs as queue.claim_limited does, from lanes covered by the limits in `gates`, some of them limits by key. Takes
--- at most as many jobs of a key as the key has free permits. Returns the rows of claim_limited, preceded by one row without id for each
--- fair lane, which contains the line after which to continue. In the last row, `closed` has two additional values. `lines`: all lines
--- with jobs were searched, and the remaining lines have no free permits. `more`: some lines have not been searched yet.
+-- ready -> lease: claims jobs as queue.claim_limited does, from lanes covered by the limits in `gates`. Some of these limits are per key.
+-- Takes at most as many jobs of a key as the key has free permits. Returns the job rows, one row without id for each fair lane, and a
+-- last row as in claim_limited. The row of a fair lane contains the fair queue after which to continue. In the last row, `closed` has two
+-- additional values. `lines`: all fair queues were searched, and those left have no free permits. `more`: some have not been searched.
 create function queue.claim_keyed(
   token uuid, worker uuid, gates bigint[], lanes bigint[], begins bigint[], in_lines boolean[], mosts integer[], most integer, freed uuid[],
   slack_ms bigint, permits bigint[]
@@ -855,8 +856,8 @@ begin
   if cardinality(claim_keyed.freed) = 0
     and exists (select from queue.gate g where g.gate = any (claim_keyed.gates) and cardinality(g.lines) > 0)
   then
-    -- Another claim has recorded lines without free permits. This claim therefore checks without locking the gates whether anything has
-    -- changed.
+    -- Another claim has recorded fair queues without free permits. This claim therefore checks without locking the gates whether anything
+    -- has changed.
     had := queue.choose_under_keys(
       claim_keyed.lanes, claim_keyed.begins, claim_keyed.in_lines, claim_keyed.mosts, 1, claim_keyed.most, claim_keyed.gates, claim_keyed.permits);
     if cardinality(had.ats) = 0 and cardinality(had.passed) > 0 then

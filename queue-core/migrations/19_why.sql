@@ -164,8 +164,8 @@ begin
 end
 $$;
 
--- Returns the number of ready jobs that run before a job: `ahead` counts the jobs in front of it in its lane or line, and `higher` the
--- jobs with higher priority in its queue. A job with higher priority counts only if it may start, and only if its type is served by a
+-- Returns the number of ready jobs that run before a job: `ahead` counts the jobs in front of it in its lane or fair queue, and `higher`
+-- the jobs with higher priority in its queue. A job with higher priority counts only if it may start, and only if its type is served by a
 -- worker that also serves the given job. Each count is limited to `most` + 1. `held` is the number of the queue's jobs that such workers
 -- hold, and held_since the earliest claim time of these jobs.
 create function queue.why_ahead(

@@ -282,7 +282,7 @@ $$;
 --   expires_at | expires_in            the job expires unless it has started by this time, or within this interval after its earliest start
 --   key, key_policy                    jobs of one ordering key run one at a time, in commit order; a dead letter blocks its key (block) or does
 --                                      not block it (skip)
---   fair                               fairness key: the keys of one type and priority take turns, regardless of their numbers of jobs
+--   fair                               fairness key: the keys of one type and priority take turns, regardless of the number of jobs per key
 --   unique_key, unique_while,          one job holds the key: until it is finished (live), until it is claimed (queued), until its history is
 --   on_conflict                        pruned (kept), or for an interval; a conflicting enqueue keeps the job unchanged, replaces its payload,
 --                                      or debounces it (postpones it to the new time)

@@ -13,6 +13,18 @@ use crate::{
 };
 
 /// Error of a definition, an enqueue, an operation, a migration or a handler's transaction.
+///
+/// ```no_run
+/// # use queue_core::{Error, Job as _, job};
+/// # #[job(send_only)] #[derive(serde::Serialize, serde::Deserialize)] struct Email { to: String }
+/// # async fn example(pool: &sqlx::PgPool) -> Result<(), Error> {
+/// match (Email { to: "ada@example.org".into() }).enqueue(pool).await {
+///     Ok(job) => println!("enqueued job {}", job.id()),
+///     Err(Error::AtCapacity { queue, capacity }) => println!("{capacity} jobs are waiting in {queue}, try again later"),
+///     Err(error) => return Err(error),
+/// }
+/// # Ok(()) }
+/// ```
 #[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {

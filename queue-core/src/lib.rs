@@ -54,7 +54,7 @@
 //! | durable job | job of a type whose attempts may end half-way and continue later |
 //! | expiry | time by which a job must start; a job that has not started by then expires and does not run |
 //! | fair queue | waiting jobs of one fairness key, in the order in which they became ready; `line` in SQL |
-//! | fairness key, fair key | text for fair queueing: jobs of one type with different keys take turns, regardless of their numbers |
+//! | fairness key, fair key | text for fair queueing: keys of one job type take turns, regardless of how many jobs each key has |
 //! | flow, node, edge | jobs that are enqueued together; a named job of a flow; the dependency of a node on another node |
 //! | handler | user code that runs the jobs of a type |
 //! | job type | stable name under which a payload struct is stored (`send_email`) |

@@ -1,11 +1,11 @@
--- ready -> done | dead | scheduled: records the verdict of a job. This transaction has locked the job's row in ready ($1 lane, $2 seq, $3
--- id). Returns the id, or no row if the row in ready no longer exists.
+-- ready -> done | dead | scheduled: records the verdict of a job. This transaction has locked the job's row in ready. Returns the id, or
+-- no row if the row in ready no longer exists.
 -- $1 lane  $2 seq  $3 id  $4 verdict  $5 attempts  $6 crashes  $7 wait in ms  $8 run time in ms  $9 output as JSON text  $10 error
 -- $11 ordering key that the job frees, or null
 -- Safe: all writes depend on the deletion of the row in ready. If a handler has ended the transaction, the lock is lost. This statement
 -- then waits for any session that has locked the row since, and finds no row if that session has ended the job. Times are from
--- clock_timestamp(), because the transaction started before the handler. Other verdicts change nothing: 'release' and 'cancel' do not end
--- the job here, and 'forget' has a separate statement (finish_forgotten.sql).
+-- clock_timestamp(), because the transaction started before the handler. Only the verdicts 'complete', 'retry', 'snooze' and 'dead'
+-- change anything: 'release' and 'cancel' do not end the job here, and 'forget' has a separate statement (finish_forgotten.sql).
 with fenced as materialized (
   delete from queue.ready
   where lane = $1 and seq = $2 and id = $3

@@ -69,7 +69,7 @@ use proc_macro::TokenStream;
 /// | `key = self.account_id` | ordering key: jobs of a key in a queue run one at a time, in commit order | an expression over the payload with `to_string` | none |
 /// | `fifo` | gives all jobs of the queue the same ordering key | | off |
 /// | `key_policy = skip` | whether a dead letter blocks its ordering key until it is requeued or discarded | `block`, `skip` | `block` |
-/// | `fair = self.tenant` | fairness key: keys take turns, regardless of their number of jobs | an expression over the payload with `to_string` | oldest job first |
+/// | `fair = self.tenant` | fairness key: keys take turns, regardless of how many jobs each key has | an expression over the payload with `to_string` | oldest job first |
 /// | `unique(fields(user, month), while = live, on_conflict = keep)` | uniqueness: at most one job with equal fields | `while`: `live`, `queued`, `kept` or a duration; `on_conflict`: `keep`, `replace`, `debounce` | not unique; `live`; `keep` |
 /// | `limit(concurrency = 10, rate = "30/1m", burst = 5)` | limits running jobs and starts over all workers; `name = ".."` shares the limit among types, `key = ..` applies the limit to each key | see `Limit` | no limit |
 /// | `cron = "30 4 * * MON-FRI"` | cron schedule: workers enqueue a job with the `Default` payload at the times of the expression | a cron expression | no schedule |

@@ -10,9 +10,9 @@
 -- the job within about a second. A job whose cancellation was requested is cancelled unless it completed, and frees its key.
 -- All recorded times are the time of the statement, not of the transaction. A handler's own transaction, which ends with this statement,
 -- may have begun long before.
--- The caller passes the ordering keys although job has them, because reading job here would open every daily partition. For the same
--- reason, jobs that leave no record have a separate statement (settle_forgotten.sql). Here, the verdict on such a job is rejected, and
--- the job stays in its lease.
+-- The caller passes the ordering keys although the table job contains them, because reading that table here would open every daily
+-- partition. For the same reason, jobs that leave no record have a separate statement (settle_forgotten.sql). Here, the verdict on such a
+-- job is rejected, and the job stays in its lease.
 with input as materialized (
   select *
   from unnest($1::uuid[], $2::bigint[], $3::text[], $4::bigint[], $5::smallint[], $6::smallint[], $7::float8[], $8::int[], $9::text[], $10::text[],

@@ -9,6 +9,19 @@ use std::{
 use queue_core::RegistryError;
 
 /// Error that prevents a worker from starting or running, or that makes an operation fail.
+///
+/// ```no_run
+/// # async fn example(pool: sqlx::PgPool) -> Result<(), queue_worker::Error> {
+/// use queue_worker::{Error, Worker, shutdown_signal};
+///
+/// match Worker::new(pool).run(shutdown_signal()).await {
+///     Ok(()) => println!("stopped"),
+///     Err(error) if error.is_transient() => println!("retry later: {error}"),
+///     Err(Error::Core(error)) => println!("cannot use the store: {error}"),
+///     Err(error) => return Err(error),
+/// }
+/// # Ok(()) }
+/// ```
 #[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {

@@ -78,6 +78,13 @@ pub(crate) fn log_to_stderr(filter: EnvFilter, as_json: bool) {
 }
 
 /// Layer returned by [`logs`] and [`logs_at`].
+///
+/// ```no_run
+/// use tracing_subscriber::{layer::SubscriberExt as _, util::SubscriberInitExt as _};
+///
+/// let print = tracing_subscriber::fmt::layer();
+/// tracing_subscriber::registry().with(print).with(queue_worker::logs_at(tracing::Level::DEBUG)).init();
+/// ```
 pub struct Logs<S> {
     subscriber: PhantomData<fn(S)>,
 }

@@ -214,8 +214,8 @@ impl BatchRun<'_> {
         self.batch.count() > 0 && !self.members.iter().any(|member| member.cx.check_start_deadline())
     }
 
-    /// Starts the middleware of each attempt. Returns the running middleware, a receiver for the indices of attempts that arrive at the
-    /// barrier, and the senders for the jobs' results.
+    /// Starts the middleware of each attempt. Returns the in-flight middleware chains, a receiver for the indices of attempts that arrive
+    /// at the barrier, and the senders for the jobs' results.
     fn start_middleware(&mut self) -> (MiddlewareChains, mpsc::UnboundedReceiver<usize>, Vec<Option<ResultSender>>) {
         let (arrivals_sender, arrivals) = mpsc::unbounded_channel();
         let (chains, mut senders) = (FuturesUnordered::new(), Vec::new());
@@ -322,7 +322,7 @@ type PanicPayload = Box<dyn std::any::Any + Send>;
 /// Output or failure of an attempt.
 type AttemptResult = Result<Option<String>, Failure>;
 
-/// Running middleware of all attempts. Each future yields the index of its attempt and the result of the attempt.
+/// In-flight middleware chains of all attempts. Each future yields the index and the result of its attempt.
 type MiddlewareChains = FuturesUnordered<futures_util::future::BoxFuture<'static, (usize, Result<AttemptResult, PanicPayload>)>>;
 
 /// Sender of a job's result to the middleware of the job's attempt.

@@ -69,6 +69,21 @@ pub trait BatchHandler: JobType {
 
 /// Jobs passed to a [`BatchHandler`]. Dereferences to a slice of [`BatchJob`]s. The slice is never empty. `#[job(batch = ..)]` sets the
 /// maximum length.
+///
+/// ```
+/// use queue_core::{BatchContext, BatchHandler, JobBatch, JobResult};
+///
+/// # #[queue_core::job(batch = 500)] #[derive(serde::Serialize, serde::Deserialize)] struct Push { device: String }
+/// impl BatchHandler for Push {
+///     async fn run(batch: &mut JobBatch<Self>, _: &BatchContext) -> JobResult {
+///         println!("{} notifications", batch.len());
+///         for job in batch {
+///             println!("job {}: push to {}", job.id(), job.payload().device);
+///         }
+///         Ok(())
+///     }
+/// }
+/// ```
 pub struct JobBatch<J> {
     jobs: Vec<BatchJob<J>>,
 }
@@ -113,6 +128,19 @@ impl<J> fmt::Debug for JobBatch<J> {
 
 /// One job of a batch. Dereferences to the [`Context`] of the job's attempt: `job.id()`, `job.attempt()`, `job.meta()`, `job.cancelled()`,
 /// `job.progress(..)` and `job.begin()` work as in a handler for a single job.
+///
+/// ```
+/// use queue_core::{BatchJob, Failure};
+///
+/// # #[queue_core::job(send_only, output = String)] #[derive(serde::Serialize, serde::Deserialize)] struct Push { device: String }
+/// fn finish(job: &mut BatchJob<Push>, receipt: Option<String>) {
+///     match receipt {
+///         Some(receipt) => job.complete(receipt),
+///         None => job.fail(Failure::terminal("no such device")),
+///     }
+///     println!("attempt {} of job {} has a result", job.attempt(), job.id());
+/// }
+/// ```
 pub struct BatchJob<J> {
     payload: J,
     cx: Arc<Context>,
@@ -181,6 +209,21 @@ impl<J> fmt::Debug for BatchJob<J> {
 }
 
 /// Context of a whole batch. Each [`BatchJob`] holds the data of its job.
+///
+/// ```
+/// use queue_core::{BatchContext, BatchHandler, JobBatch, JobResult};
+///
+/// # struct Gateway;
+/// # impl Gateway { fn send(&self, _: &[&str]) -> Result<(), std::io::Error> { Ok(()) } }
+/// # #[queue_core::job(batch = 500, state(Gateway))] #[derive(serde::Serialize, serde::Deserialize)] struct Push { device: String }
+/// impl BatchHandler for Push {
+///     async fn run(batch: &mut JobBatch<Self>, cx: &BatchContext) -> JobResult {
+///         let devices: Vec<&str> = batch.iter().map(|job| job.payload().device.as_str()).collect();
+///         cx.state::<Gateway>().send(&devices)?;
+///         Ok(())
+///     }
+/// }
+/// ```
 pub struct BatchContext {
     job_type: &'static str,
     cancelled: Cancelled,
@@ -248,7 +291,7 @@ pub(crate) trait AnyBatch: Send {
     /// Takes the result of each job, together with the job's position.
     fn take_results(&mut self) -> Vec<(usize, Option<BatchJobResult>)>;
 
-    /// Returns the result of a job for which the handler has set no result, if the handler returns `Ok`.
+    /// Returns the default result for jobs that the handler left without a result. Used if the handler returns `Ok`.
     fn complete_rest(&self) -> Result<Option<String>, Failure>;
 }
 

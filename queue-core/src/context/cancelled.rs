@@ -16,6 +16,18 @@ use tokio_util::sync::CancellationToken;
 use super::Context;
 
 /// Reason why an attempt must end.
+///
+/// ```
+/// use queue_core::{CancelReason, Context};
+///
+/// # fn example(cx: &Context) {
+/// match cx.cancelled().reason() {
+///     Some(CancelReason::Cancelled) => println!("job cancelled: undoing the work"),
+///     Some(reason) => println!("attempt interrupted: {reason:?}"),
+///     None => {}
+/// }
+/// # }
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum CancelReason {

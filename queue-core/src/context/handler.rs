@@ -7,6 +7,22 @@ use crate::define::{JobResult, JobType};
 ///
 /// `run` takes the payload by value. Its future may be dropped at any `await`, for example by a timeout or a shutdown. Put work that must
 /// be atomic into a database transaction.
+///
+/// ```
+/// use queue_core::{Context, Handler, JobResult, job};
+/// use serde::{Deserialize, Serialize};
+///
+/// #[job(output = usize)]
+/// #[derive(Serialize, Deserialize)]
+/// struct CountWords { text: String }
+///
+/// impl Handler for CountWords {
+///     async fn run(self, cx: &Context) -> JobResult<usize> {
+///         println!("attempt {}", cx.attempt());
+///         Ok(self.text.split_whitespace().count())
+///     }
+/// }
+/// ```
 #[diagnostic::on_unimplemented(
     message = "the job `{Self}` has no handler",
     label = "no `impl Handler` for this job",
@@ -52,6 +68,22 @@ impl HandlerContext for Durable {
 
 /// Future with a [`JobResult<T>`](JobResult) as its output, implemented for every such future. Unlike a bound on [`Future::Output`], a
 /// bound on this trait lets the compiler explain `#[job(output = ..)]` to handlers with a different output type.
+///
+/// ```
+/// use queue_core::{Context, Handler, JobFuture, JobResult};
+///
+/// # #[queue_core::job] #[derive(serde::Serialize, serde::Deserialize)] struct Email { to: String }
+/// async fn send(to: String) -> JobResult {
+///     println!("mail to {to}");
+///     Ok(())
+/// }
+///
+/// impl Handler for Email {
+///     fn run(self, _: &Context) -> impl JobFuture<()> + Send {
+///         send(self.to)
+///     }
+/// }
+/// ```
 #[diagnostic::on_unimplemented(
     message = "the handler returns another output than its job declares, which is `{T}`",
     label = "not `JobResult<{T}>`",

@@ -45,6 +45,22 @@ pub trait Middleware: Send + Sync + 'static {
 }
 
 /// Remainder of an attempt: the inner middleware and the handler. Passed to [`Middleware::attempt`].
+///
+/// ```
+/// use queue_core::{AttemptOutput, Context, Failure, Middleware, Next, async_trait};
+///
+/// struct Stopwatch;
+///
+/// #[async_trait]
+/// impl Middleware for Stopwatch {
+///     async fn attempt(&self, cx: &Context, next: Next<'_>) -> Result<AttemptOutput, Failure> {
+///         let started = std::time::Instant::now();
+///         let result = next.run().await;
+///         println!("job {} took {:?}", cx.id(), started.elapsed());
+///         result
+///     }
+/// }
+/// ```
 #[must_use = "the handler does not run until `run` is awaited"]
 pub struct Next<'a> {
     rest: &'a [Arc<dyn Middleware>],
@@ -82,6 +98,23 @@ impl BatchBarrier {
 
 /// Output of a handler. Middleware can obtain an output only by running the attempt's handler, so it cannot complete an attempt without
 /// the handler.
+///
+/// ```
+/// use queue_core::{AttemptOutput, Context, Failure, Middleware, Next, async_trait};
+///
+/// struct LogFailures;
+///
+/// #[async_trait]
+/// impl Middleware for LogFailures {
+///     async fn attempt(&self, cx: &Context, next: Next<'_>) -> Result<AttemptOutput, Failure> {
+///         let result = next.run().await;
+///         if let Err(failure) = &result {
+///             println!("job {} failed: {failure}", cx.id());
+///         }
+///         result
+///     }
+/// }
+/// ```
 pub struct AttemptOutput {
     attempt: (JobId, u32),
     text: Option<String>,

@@ -129,6 +129,16 @@ fn check_length(journal: &Journal, step: &str, timeout_step: &str) -> Result<(),
 }
 
 /// Future returned by [`Durable::receive`]. Resolves to the payload of the signal.
+///
+/// ```
+/// use queue_core::{Durable, Receive};
+///
+/// # async fn example(cx: &Durable) {
+/// let approval: Receive<'_, String> = cx.receive("approved");
+/// let user = approval.await;
+/// println!("approved by {user}");
+/// # }
+/// ```
 #[must_use = "nothing is received until this is awaited"]
 pub struct Receive<'c, T> {
     cx: &'c Durable,
@@ -159,6 +169,19 @@ impl<'c, T: DeserializeOwned + Send> Receive<'c, T> {
 }
 
 /// Future returned by [`Receive::timeout`]. Resolves to the payload of the signal, or to `None` after the timeout.
+///
+/// ```
+/// use queue_core::{Durable, ReceiveWithin};
+/// use std::time::Duration;
+///
+/// # async fn example(cx: &Durable) {
+/// let approval: ReceiveWithin<'_, String> = cx.receive("approved").timeout(Duration::from_hours(72));
+/// match approval.await {
+///     Some(user) => println!("approved by {user}"),
+///     None => println!("not approved within three days"),
+/// }
+/// # }
+/// ```
 #[must_use = "nothing is received until this is awaited"]
 pub struct ReceiveWithin<'c, T> {
     receive: Receive<'c, T>,

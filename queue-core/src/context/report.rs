@@ -36,6 +36,19 @@ const OTHER_EVENTS: &str = "others";
 /// clones report on the same attempt. The context has the same methods.
 ///
 /// After the attempt has ended or its lease was lost, reports are ignored and [`checkpoint`](Self::checkpoint) returns an error.
+///
+/// ```
+/// # use queue_core::Context;
+/// # fn example(cx: &Context) {
+/// let reporter = cx.reporter().clone();
+/// std::thread::spawn(move || {
+///     for frame in 1..=100_u32 {
+///         reporter.progress(f64::from(frame) / 100.0);
+///         reporter.event("frame");
+///     }
+/// });
+/// # }
+/// ```
 #[derive(Clone)]
 pub struct Reporter {
     id: JobId,

@@ -56,6 +56,21 @@ impl AttemptTransaction {
 
 /// Lock guard of the transaction that completes a job. Returned by [`Context::transaction`](crate::Context::transaction). Use the guard
 /// as a connection: `&mut *guard` for sqlx, `&mut guard` for an enqueue.
+///
+/// ```
+/// use queue_core::{Context, Handler, Job, JobResult, job};
+///
+/// # #[job(send_only)] #[derive(serde::Serialize, serde::Deserialize)] struct Receipt { account: i64 }
+/// # #[job(transactional)] #[derive(serde::Serialize, serde::Deserialize)] struct Deposit { account: i64 }
+/// impl Handler for Deposit {
+///     async fn run(self, cx: &Context) -> JobResult {
+///         let mut tx = cx.transaction().await;
+///         sqlx::query("update account set balance = balance + 1 where id = $1").bind(self.account).execute(&mut *tx).await?;
+///         Receipt { account: self.account }.enqueue(&mut tx).await?;
+///         Ok(())
+///     }
+/// }
+/// ```
 pub struct TransactionGuard<'c> {
     transaction: MappedMutexGuard<'c, JobTransaction>,
 }

@@ -3,6 +3,20 @@
 use std::time::Duration;
 
 /// Named priorities. Jobs of higher priority run first. Any `i16` is a valid priority.
+///
+/// ```no_run
+/// use queue_core::{Job, Priority, job};
+/// use serde::{Deserialize, Serialize};
+///
+/// #[job(send_only, priority = Priority::BACKFILL)]
+/// #[derive(Serialize, Deserialize)]
+/// struct Resize { photo: u64 }
+///
+/// # async fn example(pool: &sqlx::PgPool) -> Result<(), queue_core::Error> {
+/// Resize { photo: 7 }.enqueue(pool).await?; // background work
+/// Resize { photo: 8 }.enqueue(pool).priority(Priority::EXPLICIT).await?; // a user is waiting
+/// # Ok(()) }
+/// ```
 #[derive(Debug)]
 pub struct Priority;
 
@@ -16,6 +30,18 @@ impl Priority {
 }
 
 /// Retention of a completed job.
+///
+/// ```
+/// use queue_core::{JobType, Retain, job};
+/// use serde::{Deserialize, Serialize};
+/// use std::time::Duration;
+///
+/// #[job(send_only, retain = "30d")]
+/// #[derive(Serialize, Deserialize)]
+/// struct Invoice { number: u32 }
+///
+/// assert_eq!(Invoice::OPTIONS.retain, Retain::For(Duration::from_hours(30 * 24)));
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Retain {
@@ -38,6 +64,17 @@ impl Retain {
 }
 
 /// Durability of a commit. Determines whether the commit waits until the transaction is written to disk.
+///
+/// ```
+/// use queue_core::{Durability, JobType, job};
+/// use serde::{Deserialize, Serialize};
+///
+/// #[job(send_only, durability = relaxed)]
+/// #[derive(Serialize, Deserialize)]
+/// struct PageView { path: String }
+///
+/// assert_eq!(PageView::OPTIONS.durability, Durability::Relaxed);
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Durability {
@@ -51,6 +88,17 @@ pub enum Durability {
 }
 
 /// Policy for an ordering key whose first job has become a dead letter.
+///
+/// ```
+/// use queue_core::{JobType, KeyPolicy, job};
+/// use serde::{Deserialize, Serialize};
+///
+/// #[job(send_only, key = self.account, key_policy = skip)]
+/// #[derive(Serialize, Deserialize)]
+/// struct Booking { account: u32 }
+///
+/// assert_eq!(Booking::OPTIONS.key_policy, KeyPolicy::Skip);
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum KeyPolicy {

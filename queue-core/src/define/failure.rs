@@ -10,12 +10,39 @@ pub type JobResult<T = ()> = Result<T, Failure>;
 /// Failure of an attempt, and the consequence for the job.
 ///
 /// Any `std::error::Error`, `anyhow::Error` or text converts into a failure that is retried after the type's backoff.
+///
+/// ```
+/// use queue_core::{Failure, FailureKind, JobResult};
+/// use std::time::Duration;
+///
+/// fn check(status: u16) -> JobResult {
+///     match status {
+///         200 => Ok(()),
+///         404 => Err(Failure::terminal("no such address")), // dead letter
+///         503 => Err(Failure::retry_in(Duration::from_secs(60), "service unavailable")),
+///         _ => Err("unexpected status".into()), // retried after the type's backoff
+///     }
+/// }
+/// assert_eq!(check(404).unwrap_err().kind(), FailureKind::Terminal);
+/// ```
 pub struct Failure {
     kind: FailureKind,
     error: Option<Box<dyn Error + Send + Sync>>,
 }
 
 /// Consequence of a [`Failure`].
+///
+/// ```
+/// use queue_core::{Failure, FailureKind};
+///
+/// # fn example(failure: &Failure) {
+/// match failure.kind() {
+///     FailureKind::Terminal => println!("dead letter: {failure}"),
+///     FailureKind::RetryIn(delay) | FailureKind::Snooze(delay) => println!("runs again after {delay:?}"),
+///     kind => println!("{kind:?}: {failure}"),
+/// }
+/// # }
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum FailureKind {
@@ -57,8 +84,8 @@ impl Failure {
         Self::with_delay(FailureKind::RetryIn(wait), wait, Some(error.into()))
     }
 
-    /// Creates a failure for a service that requests fewer calls, for example with status 429. The job is retried after `wait`. Until
-    /// then, no job starts under the limits that the job's type names. If the type names no limit, the limit of the queue applies.
+    /// Creates a failure for a rate-limited call to a service, for example a response with status 429. The job is retried after `wait`.
+    /// Until then, no job starts under the limits that the job's type names. If the type names no limit, the limit of the queue applies.
     /// Without any limit, the failure is the same as [`Failure::retry_in`].
     ///
     /// The attempt is charged as for any other failure, so a job that the service always refuses becomes a dead letter. If `wait` exceeds
@@ -141,6 +168,15 @@ impl fmt::Debug for Failure {
 }
 
 /// Adds the method `terminal` to results whose error a retry cannot fix: `.terminal()?`.
+///
+/// ```
+/// use queue_core::{FailureKind, JobResult, TerminalExt as _};
+///
+/// fn parse(number: &str) -> JobResult<u32> {
+///     number.parse::<u32>().terminal()
+/// }
+/// assert_eq!(parse("seven").unwrap_err().kind(), FailureKind::Terminal);
+/// ```
 pub trait TerminalExt<T> {
     /// Converts the error into a terminal failure; see [`Failure::terminal`].
     ///

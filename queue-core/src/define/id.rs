@@ -9,6 +9,16 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error as _};
 ///
 /// Ids therefore sort by age, and an id determines the day partition of its job. In JSON, an id is a string, because it exceeds the
 /// integer range of a JavaScript number.
+///
+/// ```
+/// use queue_core::JobId;
+///
+/// let id = JobId(1_767_225_600_000 << 20);
+/// assert_eq!(id.enqueued_at().map(|at| at.timestamp()), Some(1_767_225_600)); // 2026-01-01
+/// let parsed: JobId = id.to_string().parse()?;
+/// assert_eq!(parsed, id);
+/// # Ok::<(), std::num::ParseIntError>(())
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, sqlx::Type)]
 #[sqlx(transparent)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(value_type = String))]
@@ -54,6 +64,15 @@ impl<'de> Deserialize<'de> for JobId {
 }
 
 /// State of a job. The table that contains the job's entry determines the state. No column stores the state.
+///
+/// ```
+/// use queue_core::JobState;
+///
+/// let state: JobState = "dead".parse()?;
+/// assert_eq!(state, JobState::Dead);
+/// assert_eq!(state.to_string(), "dead");
+/// # Ok::<(), queue_core::UnknownState>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "lowercase")]

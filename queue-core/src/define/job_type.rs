@@ -8,6 +8,18 @@ use super::{failure::Failure, options::Options, unique::UniqueKey, version::OldP
 
 /// Job type of a payload: its options, and the keys computed from its fields. The attribute [`#[job]`](crate::job) implements the trait;
 /// manual implementations are rare.
+///
+/// ```
+/// use queue_core::{JobType, job};
+/// use serde::{Deserialize, Serialize};
+///
+/// #[job(send_only, queue = "mail", max_attempts = 5)]
+/// #[derive(Serialize, Deserialize)]
+/// struct SendEmail { to: String }
+///
+/// assert_eq!(SendEmail::OPTIONS.name, "send_email");
+/// assert_eq!(SendEmail::OPTIONS.queue, "mail");
+/// ```
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a job",
     label = "not a job type",

@@ -1,4 +1,4 @@
-//! Limits on running jobs and on starts. This file only defines limits; the store counts jobs and starts.
+//! Concurrency limits and rate limits. This file only defines limits; the store counts running jobs and job starts.
 
 use std::time::Duration;
 

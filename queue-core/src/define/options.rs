@@ -9,6 +9,16 @@ use std::time::Duration;
 use crate::define::{Backoff, Durability, KeyPolicy, Limit, Priority, Retain, StateKey, Unique};
 
 /// Options of a job type, such as its name, queue, retries and timeout.
+///
+/// Options of a type without the macro:
+///
+/// ```
+/// use queue_core::Options;
+/// use std::time::Duration;
+///
+/// const EMAIL: Options = Options::new("email").queue("mail").max_attempts(5).timeout(Duration::from_secs(30));
+/// assert_eq!((EMAIL.name, EMAIL.queue, EMAIL.max_attempts), ("email", "mail", 5));
+/// ```
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct Options {
@@ -46,7 +56,7 @@ pub struct Options {
     pub state: &'static [StateKey],
     /// Uniqueness settings, `None` if jobs are not unique; see [`Options::unique`].
     pub unique: Option<Unique>,
-    /// Limits on running jobs and starts; see [`Options::limit`].
+    /// Concurrency limits and rate limits; see [`Options::limit`].
     pub limits: &'static [Limit],
     /// Cron expression of the type's schedule; see [`Options::cron`].
     pub cron: Option<&'static str>,

@@ -9,6 +9,19 @@ use std::time::Duration;
 /// The delay after attempt `n` is `base` for a fixed backoff, `base * n` for a linear backoff, and `base * 2^(n-1)` for an exponential
 /// backoff. The delay is at most `max`. The jitter then lengthens or shortens the delay at random, by up to the fraction `jitter` of the
 /// delay.
+///
+/// ```
+/// use queue_core::{Backoff, JobType, job};
+/// use serde::{Deserialize, Serialize};
+/// use std::time::Duration;
+///
+/// #[job(send_only, backoff = exponential("1s", max = "10m"))]
+/// #[derive(Serialize, Deserialize)]
+/// struct SendEmail { to: String }
+///
+/// let backoff: Backoff = SendEmail::OPTIONS.backoff;
+/// assert_eq!(backoff.wait(3, 0.5), Duration::from_secs(4)); // after the third attempt
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Backoff {
     growth: Growth,
@@ -97,6 +110,14 @@ impl Default for Backoff {
 }
 
 /// Outcome of an attempt. [`verdict`] derives the decision about the job from the outcome.
+///
+/// ```
+/// use queue_core::{Backoff, Outcome, Verdict, verdict};
+///
+/// let decide = |outcome| verdict(outcome, 3, 3, &Backoff::DEFAULT, 0.5); // the last of three attempts
+/// assert_eq!(decide(Outcome::Failed), Verdict::Dead);
+/// assert_eq!(decide(Outcome::Interrupted), Verdict::Release);
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Outcome {
@@ -144,6 +165,17 @@ impl Outcome {
 }
 
 /// Decision about a job after an attempt.
+///
+/// ```
+/// use queue_core::{Backoff, Outcome, Verdict, verdict};
+/// use std::time::Duration;
+///
+/// let backoff = Backoff::fixed(Duration::from_secs(10));
+/// match verdict(Outcome::TimedOut, 1, 3, &backoff, 0.5) {
+///     Verdict::Retry(delay) => assert_eq!(delay, Duration::from_secs(10)),
+///     other => unreachable!("{other:?}"),
+/// }
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Verdict {

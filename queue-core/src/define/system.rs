@@ -7,6 +7,15 @@ use serde_json::value::RawValue;
 use super::ending::{Dependents, OrderingKey};
 
 /// Schedule tick that caused the enqueue of a job; see [`Context::tick`](crate::Context::tick).
+///
+/// ```
+/// # use queue_core::Context;
+/// # fn example(cx: &Context) {
+/// if let Some(tick) = cx.tick() {
+///     println!("tick of schedule {}, planned for {}", tick.schedule, tick.at);
+/// }
+/// # }
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Tick {

@@ -16,6 +16,12 @@ pub enum Timing {
 }
 
 /// Handling of missed ticks. A tick is missed if no worker handled it within the schedule's grace period, one minute by default.
+///
+/// ```
+/// use queue_core::schedule::{Missed, Schedule};
+///
+/// let report = Schedule::cron("0 6 * * *").missed(Missed::CatchUp(7)); // up to a week of daily reports
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Missed {
@@ -29,6 +35,13 @@ pub enum Missed {
 }
 
 /// Handling of a tick while the job of an earlier tick has not finished.
+///
+/// ```
+/// use queue_core::schedule::{Overlap, Schedule};
+/// use std::time::Duration;
+///
+/// let sync = Schedule::every(Duration::from_secs(60)).overlap(Overlap::Queue);
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Overlap {

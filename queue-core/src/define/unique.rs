@@ -11,6 +11,20 @@ use serde_json::Value;
 /// same key.
 ///
 /// The setting from the holder's enqueue applies. Later enqueues do not change this setting.
+///
+/// ```no_run
+/// use queue_core::{Job, While, job};
+/// use std::time::Duration;
+///
+/// #[job(send_only, unique(fields(customer), while = queued))]
+/// # #[derive(serde::Serialize, serde::Deserialize)]
+/// struct Report { customer: u32 }
+///
+/// # async fn example(pool: &sqlx::PgPool) -> Result<(), queue_core::Error> {
+/// Report { customer: 1 }.enqueue(pool).await?; // holds the key until a worker claims the job
+/// Report { customer: 2 }.enqueue(pool).unique_while(While::For(Duration::from_secs(3600))).await?; // for one hour
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum While {
@@ -53,6 +67,16 @@ impl While {
 
 /// Reaction to an enqueue whose key is held by another job. In each case, the returned handle refers to the job that holds the key, and
 /// [`JobHandle::outcome`](crate::JobHandle::outcome) reports the conflict.
+///
+/// ```no_run
+/// use queue_core::{Job, OnConflict};
+///
+/// # #[queue_core::job(send_only)] #[derive(serde::Serialize, serde::Deserialize)] struct Report { pages: u32 }
+/// # async fn example(pool: &sqlx::PgPool) -> Result<(), queue_core::Error> {
+/// Report { pages: 10 }.enqueue(pool).unique("monthly").await?;
+/// Report { pages: 20 }.enqueue(pool).unique("monthly").on_conflict(OnConflict::Replace).await?; // replaces the payload of the first job
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum OnConflict {
@@ -78,6 +102,19 @@ impl OnConflict {
 }
 
 /// Outcome of an enqueue.
+///
+/// ```no_run
+/// use queue_core::{EnqueueOutcome, Job};
+///
+/// # #[queue_core::job(send_only)] #[derive(serde::Serialize, serde::Deserialize)] struct Report { customer: u32 }
+/// # async fn example(pool: &sqlx::PgPool) -> Result<(), queue_core::Error> {
+/// let report = Report { customer: 1 }.enqueue(pool).unique("report-1").await?;
+/// match report.outcome() {
+///     EnqueueOutcome::New => println!("enqueued {}", report.id()),
+///     _ => println!("already enqueued as {}", report.id()),
+/// }
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum EnqueueOutcome {
@@ -105,6 +142,19 @@ impl EnqueueOutcome {
 }
 
 /// Uniqueness settings of a job type, as in `#[job(unique(..))]`.
+///
+/// ```
+/// # use std::time::Duration;
+/// # use serde::{Deserialize, Serialize};
+/// use queue_core::{JobType, OnConflict, Unique, While, job};
+///
+/// #[job(send_only, unique(fields(user), while = "1h", on_conflict = replace))]
+/// #[derive(Serialize, Deserialize)]
+/// struct Digest { user: i64, text: String }
+///
+/// let hourly = Unique::fields().held(While::For(Duration::from_secs(3600))).on_conflict(OnConflict::Replace);
+/// assert_eq!(Digest::OPTIONS.unique, Some(hourly));
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Unique {
     pub(crate) held: While,
@@ -139,6 +189,18 @@ impl Unique {
 ///
 /// Each field is written as JSON with sorted object keys and prefixed with its length, so that `("a", "bc")` and `("ab", "c")` differ.
 /// Negative zero is written as zero, as in jsonb.
+///
+/// ```
+/// # use serde::{Deserialize, Serialize};
+/// use queue_core::{JobType, UniqueKey, job};
+///
+/// #[job(send_only, unique(fields(user)))]
+/// #[derive(Serialize, Deserialize)]
+/// struct Digest { user: i64, text: String }
+///
+/// let digest = Digest { user: 7, text: "no news".into() };
+/// assert_eq!(digest.unique_key(), UniqueKey::fields().field(&7)); // `text` is not part of the key
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UniqueKey {
     text: Option<Result<String, String>>,

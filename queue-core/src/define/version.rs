@@ -21,6 +21,21 @@ pub fn type_and_version(stored: &str) -> (&str, u16) {
 }
 
 /// Payload enqueued by a release with an older version of the type. Input of [`JobType::upgrade`](crate::JobType::upgrade).
+///
+/// ```
+/// # use queue_core::{Context, Failure, JobType, OldPayload, Options};
+/// # #[derive(serde::Serialize, serde::Deserialize)] struct Email { to: Vec<String> }
+/// impl JobType for Email {
+/// #     type Output = ();
+/// #     type Cx = Context;
+///     const OPTIONS: Options = Options::new("email").version(2);
+///
+///     fn upgrade(old: OldPayload<'_>) -> Result<Self, Failure> {
+///         let to: String = serde_json::from_str(old.text()).map_err(|_| Failure::terminal("version 1 must be one address"))?;
+///         Ok(Self { to: vec![to] })
+///     }
+/// }
+/// ```
 #[derive(Clone, Copy)]
 pub struct OldPayload<'a> {
     version: u16,

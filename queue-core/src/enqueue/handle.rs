@@ -11,6 +11,18 @@ use crate::{
 /// Handle to an enqueued job of a known type. The job exists once the transaction of its enqueue has committed.
 ///
 /// The handle dereferences to a [`JobRef`], which has the job's id, its store, and the operations on the job.
+///
+/// ```no_run
+/// # use queue_core::{EnqueueOutcome, Job as _, job};
+/// # #[job(send_only)] #[derive(serde::Serialize, serde::Deserialize)] struct Email { to: String }
+/// # async fn example(pool: &sqlx::PgPool) -> Result<(), queue_core::Error> {
+/// let email = Email { to: "ada@example.org".into() }.enqueue(pool).await?;
+/// if email.outcome() == EnqueueOutcome::New {
+///     println!("enqueued job {}", email.id());
+/// }
+/// email.cancel(pool).await?; // a method of `JobRef`
+/// # Ok(()) }
+/// ```
 pub struct JobHandle<J> {
     job: JobRef,
     outcome: EnqueueOutcome,

@@ -10,6 +10,17 @@ use serde::Serialize;
 use super::options::EnqueueOptions;
 
 /// Job that is being enqueued, as passed to a hook. See [`on_enqueue`].
+///
+/// ```
+/// use queue_core::{PendingEnqueue, on_enqueue};
+///
+/// fn add_region(job: &mut PendingEnqueue<'_>) {
+///     if job.queue() == "mail" {
+///         job.meta("region", "eu");
+///     }
+/// }
+/// on_enqueue(add_region);
+/// ```
 pub struct PendingEnqueue<'a>(&'a mut EnqueueOptions);
 
 type Hook = Arc<dyn Fn(&mut PendingEnqueue<'_>) + Send + Sync>;

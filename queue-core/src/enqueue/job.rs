@@ -7,6 +7,21 @@ use crate::{
 };
 
 /// Payload type that can be enqueued. Implemented for every [`JobType`]; the attribute [`#[job]`](crate::job) usually implements `JobType`.
+///
+/// ```no_run
+/// # use serde::{Deserialize, Serialize};
+/// use queue_core::{Job, job};
+///
+/// #[job(send_only)]
+/// #[derive(Serialize, Deserialize)]
+/// struct Email { to: String }
+///
+/// # async fn example(pool: &sqlx::PgPool) -> Result<(), queue_core::Error> {
+/// Email { to: "ada@example.org".into() }.enqueue(pool).await?;
+/// let emails = ["bea@example.org", "cid@example.org"].map(|to| Email { to: to.to_owned() });
+/// Email::enqueue_all(emails, pool).await?;
+/// # Ok(()) }
+/// ```
 pub trait Job: JobType {
     /// Enqueues this job on a pool, on a connection, or in your transaction. In a transaction, the job exists if and only if the
     /// transaction commits.

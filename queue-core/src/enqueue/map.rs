@@ -90,6 +90,16 @@ impl Durable {
 }
 
 /// Builder for a map step, which spawns many jobs. Created by [`Durable::map`].
+///
+/// ```
+/// # use queue_core::{Durable, JobResult, job};
+/// # #[job(send_only)] #[derive(serde::Serialize, serde::Deserialize)] struct Resize { image: i64 }
+/// # async fn example(cx: &Durable) -> JobResult {
+/// let images = (1..=500).map(|image| Resize { image });
+/// let thumbs = cx.map("resize", images).queue("images").in_flight(20).await?;
+/// println!("{} jobs spawned", thumbs.total());
+/// # Ok(()) }
+/// ```
 #[must_use = "nothing is spawned until this is awaited"]
 pub struct Map<'c, I> {
     cx: &'c Durable,

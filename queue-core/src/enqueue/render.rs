@@ -37,6 +37,18 @@ pub struct Statement<J> {
 /// Statement that enqueues a job, with its parameters. Created by [`Statement::build`].
 ///
 /// If the statement is sent in a transaction, the job exists if and only if the transaction commits. Each execution enqueues another job.
+///
+/// ```no_run
+/// # use queue_core::{Job as _, job};
+/// # #[job(send_only)] #[derive(serde::Serialize, serde::Deserialize)] struct Email { to: String }
+/// # async fn example(pool: &sqlx::PgPool) -> Result<(), queue_core::Error> {
+/// let enqueue = Email { to: "ada@example.org".into() }.statement().build()?;
+/// let [job_type, payload, options] = enqueue.parameters();
+/// let query = sqlx::query_as(enqueue.sql()).bind(job_type).bind(payload).bind(options);
+/// let (id, outcome): (i64, String) = query.fetch_one(pool).await?;
+/// println!("enqueued job {}", enqueue.handle(id, &outcome).id());
+/// # Ok(()) }
+/// ```
 #[must_use = "nothing is enqueued until it is sent"]
 pub struct Rendered<J> {
     sql: &'static str,

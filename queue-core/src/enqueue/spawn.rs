@@ -60,6 +60,18 @@ impl Durable {
 }
 
 /// Builder of a child that a durable job spawns. Created by [`Durable::spawn`].
+///
+/// ```
+/// # use queue_core::{Durable, JobResult, job};
+/// # #[job(send_only, output = String)] #[derive(serde::Serialize, serde::Deserialize)] struct Bill { user: i64 }
+/// # async fn example(cx: &Durable) -> JobResult {
+/// let bill = cx.spawn("bill", Bill { user: 7 })
+///     .queue("billing")
+///     .max_attempts(5)
+///     .await?;
+/// # bill.join().await?;
+/// # Ok(()) }
+/// ```
 #[must_use = "nothing is spawned until this is awaited"]
 pub struct Spawn<'c, J> {
     cx: &'c Durable,
@@ -120,6 +132,17 @@ impl<J> fmt::Debug for Spawn<'_, J> {
 }
 
 /// Child that a durable job has spawned. Returned by awaiting [`Durable::spawn`].
+///
+/// ```
+/// # use queue_core::{Durable, JobResult, job};
+/// # #[job(send_only, output = String)] #[derive(serde::Serialize, serde::Deserialize)] struct Bill { user: i64 }
+/// # async fn example(cx: &Durable) -> JobResult {
+/// let bill = cx.spawn("bill", Bill { user: 7 }).await?;
+/// println!("billed by job {}", bill.id());
+/// let number = bill.join().await?; // waits until the child has finished
+/// println!("bill {number}");
+/// # Ok(()) }
+/// ```
 pub struct Child<'c, J> {
     pub(crate) cx: &'c Durable,
     pub(crate) name: String,

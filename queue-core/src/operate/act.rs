@@ -17,6 +17,18 @@ use crate::{
 };
 
 /// Operation on a job, such as a cancellation or a requeue, with its parameters.
+///
+/// ```no_run
+/// # async fn example(pool: &sqlx::PgPool, job: queue_core::JobRef) -> Result<(), queue_core::Error> {
+/// use std::time::Duration;
+///
+/// use queue_core::operate::Act;
+///
+/// let act = Act::Snooze(Duration::from_secs(600));
+/// job.act(pool, act).await?;
+/// println!("job {} was {}", job.id(), act.done());
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum Act {
@@ -45,6 +57,17 @@ pub enum Act {
 }
 
 /// Outcome of an operation on a job: completed, or a cancellation in progress.
+///
+/// ```no_run
+/// # async fn example(pool: &sqlx::PgPool, job: queue_core::JobRef) -> Result<(), queue_core::Error> {
+/// use queue_core::operate::OperationOutcome;
+///
+/// match job.cancel(pool).await? {
+///     OperationOutcome::Cancelling => println!("job {} is running, its worker will end the attempt", job.id()),
+///     _ => println!("job {} is cancelled", job.id()),
+/// }
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "lowercase")]

@@ -80,6 +80,16 @@ pub fn act_on<'c>(on: impl IntoConnection<'c>, store: Store, ids: Vec<JobId>, ac
 }
 
 /// Number of jobs changed by an [`ActAll`], by outcome.
+///
+/// ```no_run
+/// # async fn example(pool: &sqlx::PgPool) -> Result<(), queue_core::Error> {
+/// use queue_core::{Store, operate::{self, Filter}};
+///
+/// let mails = Filter { queue: Some("mail".into()), ..Filter::default() };
+/// let outcome = operate::cancel_all(pool, Store::default(), &mails).await?;
+/// println!("{} jobs cancelled, {} jobs cancelling", outcome.done, outcome.cancelling);
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[non_exhaustive]

@@ -8,6 +8,16 @@ use super::rejection::explain;
 use crate::{connect::IntoConnection, error::Error, schema::Store};
 
 /// Description of an operation for the audit log, supplied by the program that performs the operation.
+///
+/// ```no_run
+/// # async fn example(pool: &sqlx::PgPool) -> Result<(), queue_core::Error> {
+/// use queue_core::{Store, operate::{self, Filter, Note}};
+///
+/// let mails = Filter { queue: Some("mail".into()), ..Filter::default() };
+/// let note = Note { actor: "ada".into(), act: "requeue".into(), what: "queue mail".into() };
+/// operate::requeue_all(pool, Store::default(), &mails).noted(note).await?;
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Debug)]
 pub struct Note {
     /// Name of the acting person or program. Truncated to 100 characters.
@@ -19,6 +29,16 @@ pub struct Note {
 }
 
 /// Entry of the audit log, as stored.
+///
+/// ```no_run
+/// # async fn example(pool: &sqlx::PgPool) -> Result<(), queue_core::Error> {
+/// use queue_core::{Store, operate};
+///
+/// for entry in operate::audit(pool, Store::default(), None, 20).await? {
+///     println!("{} {}: {} {}, {} jobs", entry.at, entry.actor, entry.act, entry.what, entry.jobs);
+/// }
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, FromRow)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[non_exhaustive]

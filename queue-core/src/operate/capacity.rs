@@ -11,6 +11,17 @@ use crate::{
 };
 
 /// Capacity of a queue, and the number of its waiting jobs.
+///
+/// ```no_run
+/// # async fn example(pool: &sqlx::PgPool) -> Result<(), queue_core::Error> {
+/// use queue_core::{Store, operate};
+///
+/// operate::set_capacity(pool, Store::default(), "mail", Some(100_000)).await?;
+/// for queue in operate::capacities(pool, Store::default()).await? {
+///     println!("{}: {} of {} jobs are waiting", queue.queue, queue.waiting, queue.capacity);
+/// }
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[non_exhaustive]

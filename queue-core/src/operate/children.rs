@@ -7,6 +7,16 @@ use super::rejection::explain;
 use crate::{connect::IntoConnection, define::JobId, error::Error, schema::Store};
 
 /// Child of a [durable](crate::Options::durable) job.
+///
+/// ```no_run
+/// # async fn example(pool: &sqlx::PgPool, job: queue_core::JobId) -> Result<(), queue_core::Error> {
+/// use queue_core::{Store, operate};
+///
+/// let children = operate::children(pool, Store::default(), job).await?;
+/// let unfinished = children.iter().filter(|child| child.state.is_none()).count();
+/// println!("{unfinished} of {} children have not finished", children.len());
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, FromRow)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[non_exhaustive]

@@ -20,6 +20,16 @@ use crate::{
 };
 
 /// Number of jobs of one queue and type in one state.
+///
+/// ```no_run
+/// # async fn example(pool: &sqlx::PgPool) -> Result<(), queue_core::Error> {
+/// use queue_core::{Store, operate};
+///
+/// for count in operate::counts(pool, Store::default()).await? {
+///     println!("{} {} {}: {}", count.queue, count.job_type, count.state, count.jobs);
+/// }
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[non_exhaustive]
@@ -71,6 +81,16 @@ pub async fn counts_exactly(on: impl IntoConnection<'_>, store: Store) -> Result
 }
 
 /// Total number of jobs in one state.
+///
+/// ```no_run
+/// # async fn example(pool: &sqlx::PgPool) -> Result<(), queue_core::Error> {
+/// use queue_core::{Store, operate};
+///
+/// for total in operate::busiest(pool, Store::default(), 10).await?.totals {
+///     println!("{}{} jobs are {}", total.jobs, if total.partial { "+" } else { "" }, total.state);
+/// }
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[non_exhaustive]
@@ -83,11 +103,20 @@ pub struct StateCount {
     pub partial: bool,
 }
 
-/// Counts of the queues and types with the most unfinished jobs, and totals by state.
+/// Job counts for the queues and types with the most unfinished jobs, and totals by state.
+///
+/// ```no_run
+/// # async fn example(pool: &sqlx::PgPool) -> Result<(), queue_core::Error> {
+/// use queue_core::{Store, operate};
+///
+/// let busiest = operate::busiest(pool, Store::default(), 10).await?;
+/// println!("{} counts, {} queues and types omitted", busiest.counts.len(), busiest.more);
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Debug, Default, Serialize)]
 #[non_exhaustive]
 pub struct Busiest {
-    /// Counts of the busiest queues and types, as returned by [`counts`].
+    /// Job counts for the busiest queues and types, as returned by [`counts`].
     pub counts: Vec<Count>,
     /// Totals by state, over all queues and types.
     pub totals: Vec<StateCount>,
@@ -98,9 +127,9 @@ pub struct Busiest {
 /// Maximum number of entries that [`busiest`] counts per state.
 const MAX_COUNTED_BUSIEST: i64 = 5_000;
 
-/// Returns counts like [`counts`], but only of the `top` combinations of queue and type with the most unfinished jobs. Takes about ten
-/// milliseconds regardless of the number of queues. Reads 5,000 entries per state. If a state of waiting jobs has more entries, each lane
-/// of these combinations is counted up to an equal share of 12,500 jobs.
+/// Returns job counts as [`counts`] does, but only for the `top` combinations of queue and type with the most unfinished jobs. Takes
+/// about ten milliseconds regardless of the number of queues. Reads 5,000 entries per state. If a state of waiting jobs has more entries,
+/// each lane of these combinations is counted up to an equal share of 12,500 jobs.
 ///
 /// # Errors
 /// Returns [`Error::Database`] if the query fails.
@@ -159,6 +188,16 @@ fn merge_aliases(found: Vec<Count>, registry: &Registry) -> Vec<Count> {
 }
 
 /// Longest-waiting ready job of a queue. Its waiting time shows how far the queue's workers lag behind.
+///
+/// ```no_run
+/// # async fn example(pool: &sqlx::PgPool) -> Result<(), queue_core::Error> {
+/// use queue_core::{Store, operate};
+///
+/// for oldest in operate::oldest(pool, Store::default()).await? {
+///     println!("{}: waiting for {:?}", oldest.queue, oldest.waited.unwrap_or_default());
+/// }
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Debug, Serialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[non_exhaustive]
@@ -205,6 +244,15 @@ async fn query_oldest(on: impl IntoConnection<'_>, store: Store, most: Option<i3
 }
 
 /// Number of ready jobs in one queue, and the longest waiting time.
+///
+/// ```no_run
+/// # async fn example(pool: &sqlx::PgPool) -> Result<(), queue_core::Error> {
+/// use queue_core::{Store, operate};
+///
+/// let backlog = operate::backlog(pool, Store::default(), "mail", 1000).await?;
+/// println!("{} jobs are ready, the first for {:?}", backlog.ready, backlog.waited.unwrap_or_default());
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Debug, Serialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[non_exhaustive]
@@ -253,6 +301,16 @@ pub async fn now(on: impl IntoConnection<'_>, store: Store) -> Result<DateTime<U
 }
 
 /// Worker that is registered in the store.
+///
+/// ```no_run
+/// # async fn example(pool: &sqlx::PgPool) -> Result<(), queue_core::Error> {
+/// use queue_core::{Store, operate};
+///
+/// for worker in operate::workers(pool, Store::default()).await?.iter().filter(|worker| !worker.alive) {
+///     println!("{} on {} is silent and holds {} jobs", worker.name, worker.host, worker.jobs);
+/// }
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Debug, Serialize, FromRow)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[non_exhaustive]

@@ -10,6 +10,16 @@ use super::{fingerprint::fingerprint, rejection::explain};
 use crate::{connect::IntoConnection, define::JobId, error::Error, schema::Store};
 
 /// Dead letters of one job type whose errors differ only in numbers, ids and quoted text.
+///
+/// ```no_run
+/// # async fn example(pool: &sqlx::PgPool) -> Result<(), queue_core::Error> {
+/// use queue_core::{Store, operate};
+///
+/// for group in operate::dead_groups(pool, Store::default()).await?.groups {
+///     println!("{} {}: {} (example: job {})", group.jobs, group.job_type, group.error, group.example);
+/// }
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Debug, Serialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[non_exhaustive]
@@ -35,6 +45,17 @@ pub struct DeadGroup {
 }
 
 /// Groups of the latest dead letters, largest group first.
+///
+/// ```no_run
+/// # async fn example(pool: &sqlx::PgPool) -> Result<(), queue_core::Error> {
+/// use queue_core::{Store, operate::{self, Act}};
+///
+/// let dead = operate::dead_groups(pool, Store::default()).await?;
+/// if let Some(largest) = dead.groups.into_iter().next() {
+///     operate::act_on(pool, Store::default(), largest.ids, Act::Requeue).await?;
+/// }
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Debug, Serialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[non_exhaustive]

@@ -10,6 +10,18 @@ use crate::{connect::IntoConnection, define::JobId, error::Error, schema::Store}
 const MAX_NODES: i32 = 10_000;
 
 /// Node of a [`Flow`](crate::Flow).
+///
+/// ```no_run
+/// # async fn example(pool: &sqlx::PgPool, job: queue_core::JobId) -> Result<(), queue_core::Error> {
+/// use queue_core::{Store, operate};
+///
+/// for node in operate::flow(pool, Store::default(), job).await? {
+///     if !node.waits.is_empty() {
+///         println!("{} is waiting for {}", node.name, node.waits.join(", "));
+///     }
+/// }
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, FromRow)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[non_exhaustive]

@@ -7,6 +7,16 @@ use super::rejection::explain;
 use crate::{connect::IntoConnection, define::JobId, error::Error, schema::Store};
 
 /// Map step of a [durable](crate::Options::durable) job, with the outcomes of the jobs that the step has spawned.
+///
+/// ```no_run
+/// # async fn example(pool: &sqlx::PgPool, job: queue_core::JobId) -> Result<(), queue_core::Error> {
+/// use queue_core::{Store, operate};
+///
+/// for gather in operate::gathers(pool, Store::default(), job).await? {
+///     println!("{}: {} completed, {} dead", gather.name, gather.completed, gather.dead);
+/// }
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, FromRow)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[non_exhaustive]

@@ -10,6 +10,18 @@ use super::{histogram::Histogram, rejection::explain};
 use crate::{connect::IntoConnection, error::Error, schema::Store};
 
 /// Time range, step and scope of a [`history`] query. The default is one row for the last hour, over all queues and types.
+///
+/// ```no_run
+/// # async fn example(pool: &sqlx::PgPool) -> Result<(), queue_core::Error> {
+/// use queue_core::{Store, operate::{self, HistoryRange}};
+/// use std::time::Duration;
+///
+/// let range = HistoryRange { step: Some(Duration::from_secs(60)), queue: Some("mail".into()), ..HistoryRange::default() };
+/// for step in operate::history(pool, Store::default(), &range).await? {
+///     println!("{}: {} attempts", step.at, step.attempts());
+/// }
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Debug)]
 pub struct HistoryRange {
     /// Length of the time range, which ends now: ten seconds to 30 days. Default: one hour.
@@ -36,6 +48,16 @@ impl Default for HistoryRange {
 ///
 /// Each attempt is counted in exactly one of `completed`, `retried`, `dead`, `cancelled`, `snoozed` and `released`. Attempts in
 /// `timed_out`, `panicked` and `crashed` are included in these counts. `expired` and `lease_lost` are counted separately.
+///
+/// ```no_run
+/// # async fn example(pool: &sqlx::PgPool) -> Result<(), queue_core::Error> {
+/// use queue_core::{Store, operate::{self, HistoryRange}};
+///
+/// for row in operate::history(pool, Store::default(), &HistoryRange::default()).await? {
+///     println!("{} completed, {} failed, {:.1} per second", row.completed, row.failed(), row.rate());
+/// }
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Debug, Serialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[non_exhaustive]
@@ -107,7 +129,7 @@ impl AttemptStatistics {
 ///
 /// ```no_run
 /// # async fn example(pool: sqlx::PgPool) -> Result<(), queue_core::Error> {
-/// use queue_core::{Store, operate::{self, Past}};
+/// use queue_core::{Store, operate::{self, HistoryRange}};
 /// use std::time::Duration;
 ///
 /// let past = HistoryRange { last: Duration::from_hours(24), apart: true, ..HistoryRange::default() };

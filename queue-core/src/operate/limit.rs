@@ -15,6 +15,18 @@ use crate::{
 };
 
 /// Values of a limit: maximum concurrency and maximum start rate.
+///
+/// ```no_run
+/// # async fn example(pool: &sqlx::PgPool) -> Result<(), queue_core::Error> {
+/// use queue_core::{Store, operate};
+///
+/// for limit in operate::limits(pool, Store::default()).await? {
+///     if let (Some(starts), Some(period)) = (limit.figures.starts, limit.figures.period()) {
+///         println!("{}: at most {starts} starts per {period:?}", limit.name);
+///     }
+/// }
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[non_exhaustive]
@@ -30,6 +42,16 @@ pub struct LimitValues {
 }
 
 /// Status of a limit: its values, permits in use and waiting jobs.
+///
+/// ```no_run
+/// # async fn example(pool: &sqlx::PgPool) -> Result<(), queue_core::Error> {
+/// use queue_core::{Store, operate};
+///
+/// for limit in operate::limits(pool, Store::default()).await? {
+///     println!("{}: {} permits in use, {} jobs waiting", limit.name, limit.used, limit.waiting);
+/// }
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[non_exhaustive]
@@ -69,10 +91,10 @@ impl LimitStatus {
     pub const MOST: i32 = 10_000;
 }
 
-/// Sets a limit for all workers. The limit overrides values from code until [`unset_limit`] is called. The name `type:send_email` limits
-/// a job type, and the name `queue:mail` limits a queue, even if the code declares no such limit. Any other name denotes a limit that
-/// several job types can share. The limit takes effect with the next claim after the commit. Running jobs continue, even if they exceed
-/// the limit. With a concurrency of 0, no job starts. If the existing limit applies per key, the new values also apply per key.
+/// Sets a limit for all workers. The limit overrides values declared in code until [`unset_limit`] is called. The name `type:send_email`
+/// limits a job type, and the name `queue:mail` limits a queue, even if the code declares no such limit. Any other name denotes a limit
+/// that several job types can share. The limit takes effect with the next claim after the commit. Running jobs continue, even if they
+/// exceed the limit. With a concurrency of 0, no job starts. If the existing limit applies per key, the new values also apply per key.
 /// [`Limit::keyed`] makes any other limit apply per key.
 ///
 /// ```no_run
@@ -113,7 +135,7 @@ pub async fn set_limit(on: impl IntoConnection<'_>, store: Store, name: &str, li
     statement.execute(&mut *on.acquire().await?).await.map(drop).map_err(|error| explain(error, store))
 }
 
-/// Removes an operator's override. The values from code, if any, apply again. Returns false if there is no override.
+/// Removes an operator's override. The values declared in code, if any, apply again. Returns false if there is no override.
 ///
 /// # Errors
 /// Returns the errors of [`set_limit`].
@@ -125,6 +147,17 @@ pub async fn unset_limit(on: impl IntoConnection<'_>, store: Store, name: &str) 
 }
 
 /// Usage of one key of a per-key limit: permits held and waiting jobs.
+///
+/// ```no_run
+/// # async fn example(pool: &sqlx::PgPool) -> Result<(), queue_core::Error> {
+/// use queue_core::{Store, operate};
+///
+/// for entry in operate::limit_keys(pool, Store::default(), "stripe").await? {
+///     let key = entry.key.unwrap_or_else(|| "unknown key".to_owned());
+///     println!("{key}: {} permits in use, {} jobs waiting", entry.used, entry.waiting);
+/// }
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Debug, PartialEq, Serialize, FromRow)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[non_exhaustive]
@@ -198,6 +231,16 @@ pub async fn limit_keys(on: impl IntoConnection<'_>, store: Store, name: &str) -
 }
 
 /// Limit that keeps a ready job waiting.
+///
+/// ```no_run
+/// # async fn example(pool: &sqlx::PgPool, job: queue_core::JobId) -> Result<(), queue_core::Error> {
+/// use queue_core::{Store, operate};
+///
+/// for wait in operate::waits_for(pool, Store::default(), job).await? {
+///     println!("waiting for the limit {}: {} permits in use", wait.name, wait.used);
+/// }
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Debug, PartialEq, Serialize, FromRow)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[non_exhaustive]

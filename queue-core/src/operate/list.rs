@@ -20,6 +20,20 @@ use crate::{
 };
 
 /// Page of a job list, newest jobs first.
+///
+/// ```no_run
+/// # async fn example(pool: &sqlx::PgPool) -> Result<(), queue_core::Error> {
+/// use queue_core::{Store, operate::{self, Filter}};
+///
+/// let mut filter = Filter::default().job_type("send_email");
+/// loop {
+///     let page = operate::list(pool, Store::default(), &filter).await?;
+///     page.jobs.iter().for_each(|job| println!("{}: {:?}", job.id, job.state));
+///     let Some(next) = page.next else { break };
+///     filter.before = Some(next);
+/// }
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Debug, Serialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[non_exhaustive]
@@ -31,6 +45,17 @@ pub struct Page {
 }
 
 /// Unfinished jobs of an ordering key, in the order in which they run.
+///
+/// ```no_run
+/// # async fn example(pool: &sqlx::PgPool) -> Result<(), queue_core::Error> {
+/// use queue_core::{Store, operate};
+///
+/// let entry = operate::in_line(pool, Store::default(), "mail", "acme", 50).await?;
+/// for job in &entry.jobs {
+///     println!("{}: {:?}", job.id, job.state);
+/// }
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Debug, Default, Serialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[non_exhaustive]

@@ -8,6 +8,16 @@ use super::rejection::explain;
 use crate::{connect::IntoConnection, define::JobId, error::Error, schema::Store};
 
 /// Log of one attempt of a job. Logs are captured for job types with [`keep_logs`](crate::Options::keep_logs).
+///
+/// ```no_run
+/// # async fn example(pool: &sqlx::PgPool, job: queue_core::JobId) -> Result<(), queue_core::Error> {
+/// use queue_core::{Store, operate};
+///
+/// for log in operate::logs(pool, Store::default(), job).await? {
+///     println!("attempt {}, {} lines omitted or truncated:\n{}", log.attempt, log.cut, log.text);
+/// }
+/// # Ok(()) }
+/// ```
 #[derive(Clone, PartialEq, Eq, Serialize, FromRow)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[non_exhaustive]

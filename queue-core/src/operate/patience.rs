@@ -16,6 +16,17 @@ use crate::{
 };
 
 /// Time limits of [`list_patiently`]. After the applicable time limit, no further page is read.
+///
+/// ```no_run
+/// # async fn example(pool: &sqlx::PgPool) -> Result<(), queue_core::Error> {
+/// use queue_core::{Store, operate::{self, Filter, Patience}};
+/// use std::time::Duration;
+///
+/// let patience = Patience { none: Duration::from_secs(2), ..Patience::default() };
+/// let filter = Filter::default().meta("tenant", "acme");
+/// let page = operate::list_patiently(pool, Store::default(), &filter, patience).await?;
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Patience {
     /// Time limit if some jobs were found, but fewer than requested. Default: 40 ms.

@@ -71,6 +71,16 @@ impl fmt::Display for Scope {
 }
 
 /// Pause of a scope, with its reason and the number of waiting jobs.
+///
+/// ```no_run
+/// # async fn example(pool: &sqlx::PgPool) -> Result<(), queue_core::Error> {
+/// use queue_core::{Store, operate};
+///
+/// for pause in operate::pauses(pool, Store::default()).await? {
+///     println!("{} paused by {}, {} jobs waiting", pause.scope, pause.paused_by, pause.ready);
+/// }
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[non_exhaustive]
@@ -110,6 +120,17 @@ impl Pause {
 }
 
 /// Worker that may still start jobs of a paused scope.
+///
+/// ```no_run
+/// # async fn example(pool: &sqlx::PgPool) -> Result<(), queue_core::Error> {
+/// use queue_core::{Store, operate::{self, Scope}};
+///
+/// let awaited = operate::pause_awaits(pool, Store::default(), &Scope::queue("mail")).await?;
+/// for worker in awaited.unwrap_or_default() {
+///     println!("{} (process {} on {}) has not acknowledged the pause", worker.name, worker.pid, worker.host);
+/// }
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct AwaitedWorker {

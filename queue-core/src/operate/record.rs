@@ -16,6 +16,16 @@ use crate::{
 /// Job, as stored at the time of the query.
 ///
 /// `Debug` omits payload and output. JSON includes both if the query requested them.
+///
+/// ```no_run
+/// # async fn example(pool: &sqlx::PgPool, job: queue_core::JobRef) -> Result<(), queue_core::Error> {
+/// let record = job.find(pool).await?;
+/// println!("{} in queue {}: {:?} after {} attempts", record.job_type, record.queue, record.state, record.attempts);
+/// if let Some(payload) = &record.payload {
+///     println!("{}", payload.get());
+/// }
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Serialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[non_exhaustive]
@@ -83,6 +93,14 @@ pub struct JobRecord {
 }
 
 /// Failed attempt of a job, with its error.
+///
+/// ```no_run
+/// # async fn example(pool: &sqlx::PgPool, job: queue_core::JobRef) -> Result<(), queue_core::Error> {
+/// for failure in job.find(pool).await?.failures {
+///     println!("attempt {} failed after {:?}: {}", failure.attempt, failure.ran, failure.error);
+/// }
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Debug, Serialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[non_exhaustive]

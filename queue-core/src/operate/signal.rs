@@ -17,6 +17,18 @@ use crate::{
 const MAX_NAME_BYTES: usize = 200;
 
 /// Outcome of sending a signal, which depends on the state of the job.
+///
+/// ```no_run
+/// # async fn example(pool: &sqlx::PgPool, job: queue_core::JobRef) -> Result<(), queue_core::Error> {
+/// use queue_core::operate::SignalOutcome;
+///
+/// match job.signal(pool, "approved", &"Ada").await? {
+///     SignalOutcome::Sent => println!("sent"),
+///     SignalOutcome::Over => println!("the job has already finished"),
+///     _ => println!("the job does not exist"),
+/// }
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use = "a finished job receives no signals"]
 #[non_exhaustive]
@@ -30,6 +42,16 @@ pub enum SignalOutcome {
 }
 
 /// Signal that a job has not received yet.
+///
+/// ```no_run
+/// # async fn example(pool: &sqlx::PgPool, job: queue_core::JobId) -> Result<(), queue_core::Error> {
+/// use queue_core::{Store, operate};
+///
+/// for signal in operate::signals(pool, Store::default(), job).await? {
+///     println!("{} was sent at {}", signal.name, signal.at);
+/// }
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, FromRow)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[non_exhaustive]

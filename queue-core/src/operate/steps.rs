@@ -8,6 +8,16 @@ use super::rejection::explain;
 use crate::{connect::IntoConnection, context::TIMEOUT_SUFFIX, define::JobId, error::Error, schema::Store};
 
 /// Completed step of a [durable](crate::Options::durable) job, or a sleep that has started.
+///
+/// ```no_run
+/// # async fn example(pool: &sqlx::PgPool, job: queue_core::JobId) -> Result<(), queue_core::Error> {
+/// use queue_core::{Store, operate};
+///
+/// for step in operate::steps(pool, Store::default(), job).await? {
+///     println!("{}: attempt {}, {} ms", step.name, step.attempt, step.ran_ms);
+/// }
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, FromRow)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[non_exhaustive]

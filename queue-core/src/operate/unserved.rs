@@ -15,6 +15,16 @@ use crate::{
 
 /// Ready jobs of one queue, type and version that no live worker serves. Either no worker serves the queue, or no worker of the queue
 /// knows this version of the type.
+///
+/// ```no_run
+/// # async fn example(pool: &sqlx::PgPool) -> Result<(), queue_core::Error> {
+/// use queue_core::{Store, operate};
+///
+/// for entry in operate::unserved(pool, Store::default()).await? {
+///     println!("no worker serves {} version {} in queue {}: {} jobs", entry.job_type, entry.version, entry.queue, entry.jobs);
+/// }
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, FromRow)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[non_exhaustive]

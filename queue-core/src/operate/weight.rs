@@ -11,6 +11,16 @@ use crate::{
 };
 
 /// Weight of a fairness key: its share of turns relative to other keys of the job type.
+///
+/// ```no_run
+/// # async fn example(pool: &sqlx::PgPool) -> Result<(), queue_core::Error> {
+/// use queue_core::{Store, operate};
+///
+/// for weight in operate::weights(pool, Store::default(), Some("render")).await? {
+///     println!("{}: {} turns", weight.fair, weight.weight);
+/// }
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, FromRow)]
 #[non_exhaustive]
 pub struct Weight {

@@ -24,6 +24,17 @@ use crate::{
 /// Explanation of why a job is not running, at the time of the query.
 ///
 /// The JSON form is stable. Later releases may add fields and kinds, but existing fields and kinds keep their meaning.
+///
+/// ```no_run
+/// # async fn example(pool: &sqlx::PgPool, job: queue_core::JobRef) -> Result<(), queue_core::Error> {
+/// let why = job.why(pool).await?;
+/// if why.is_absent() {
+///     println!("there is no job {}", why.job);
+/// } else {
+///     println!("{:?}: {}", why.state, why.first().says);
+/// }
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Debug, Serialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[non_exhaustive]
@@ -47,6 +58,14 @@ pub struct Why {
 }
 
 /// Cause that keeps a job from running, with a description and a fix.
+///
+/// ```no_run
+/// # async fn example(pool: &sqlx::PgPool, job: queue_core::JobRef) -> Result<(), queue_core::Error> {
+/// for cause in job.why(pool).await?.causes {
+///     println!("{}; fix: {}", cause.says, cause.fix.as_deref().unwrap_or("none"));
+/// }
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Debug, Serialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[non_exhaustive]
@@ -63,6 +82,18 @@ pub struct Cause {
 }
 
 /// Kind of a cause. JSON and SQL use snake case, such as `no_such_job`.
+///
+/// ```no_run
+/// # async fn example(pool: &sqlx::PgPool, job: queue_core::JobRef) -> Result<(), queue_core::Error> {
+/// use queue_core::operate::CauseKind;
+///
+/// match job.why(pool).await?.first().kind {
+///     CauseKind::NoWorker | CauseKind::Unserved => println!("start a worker"),
+///     CauseKind::Paused => println!("end the pause"),
+///     kind => println!("{kind:?}"),
+/// }
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]

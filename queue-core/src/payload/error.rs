@@ -6,6 +6,24 @@ pub(super) const MAX_DEPTH: usize = 127;
 /// Reason why a payload cannot be stored exactly.
 ///
 /// The field `path` locates the fault, for example `$.user.names[3]`.
+///
+/// ```no_run
+/// # use queue_core::{Error, Job as _, PayloadError, job};
+/// # use serde::{Deserialize, Serialize};
+/// # #[job(send_only)]
+/// # #[derive(Serialize, Deserialize)]
+/// # struct Email {
+/// #     text: String,
+/// # }
+/// # async fn example(pool: &sqlx::PgPool) -> Result<(), Error> {
+/// let email = Email { text: "a\0b".into() };
+/// match email.enqueue(pool).await {
+///     Ok(job) => println!("job {}", job.id()),
+///     Err(Error::Payload { source: PayloadError::Nul { path }, .. }) => println!("U+0000 at {path}"),
+///     Err(error) => return Err(error),
+/// }
+/// # Ok(()) }
+/// ```
 #[derive(Debug, thiserror::Error, PartialEq)]
 #[non_exhaustive]
 pub enum PayloadError {

@@ -12,7 +12,7 @@ use serde::{
     forward_to_deserialize_any,
 };
 
-/// Sample strings for types with a text form, ordered by likelihood.
+/// Sample strings for types that deserialize from text, most likely to be accepted first.
 const TEXTS: [&str; 10] = [
     "text",
     "6f2c1a54-0c8e-4b8e-9d53-2f0e6f7b5a10",

@@ -5,6 +5,22 @@ use std::{sync::Arc, time::Duration};
 use crate::{define::JobId, error::Error};
 
 /// Error returned while waiting for a job's output.
+///
+/// ```no_run
+/// # use queue_core::{JobHandle, WaitError, job};
+/// # use serde::{Deserialize, Serialize};
+/// # #[job(send_only, output = i64)]
+/// # #[derive(Serialize, Deserialize)]
+/// # struct Add(i64, i64);
+/// # async fn example(pool: &sqlx::PgPool, handle: JobHandle<Add>) -> Result<(), WaitError> {
+/// match handle.wait(pool).await {
+///     Ok(sum) => println!("{sum}"),
+///     Err(WaitError::Dead { error, attempts, .. }) => println!("dead after {attempts} attempts: {error}"),
+///     Err(WaitError::Cancelled { job, .. }) => println!("job {job} was cancelled"),
+///     Err(error) => return Err(error),
+/// }
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum WaitError {

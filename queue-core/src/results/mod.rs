@@ -171,6 +171,21 @@ impl<J> fmt::Debug for Wait<J> {
 }
 
 /// Status of a job at one moment, as returned to its producer.
+///
+/// ```no_run
+/// # use queue_core::{JobHandle, WaitError, job};
+/// # use serde::{Deserialize, Serialize};
+/// # #[job(send_only, output = i64)]
+/// # #[derive(Serialize, Deserialize)]
+/// # struct Add(i64, i64);
+/// # async fn example(pool: &sqlx::PgPool, handle: JobHandle<Add>) -> Result<(), WaitError> {
+/// let status = handle.status(pool).await?;
+/// match status.output {
+///     Some(sum) => println!("{sum}"),
+///     None => println!("{:?} after {} attempts: {:?}", status.state, status.attempts, status.error),
+/// }
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct JobStatus<T> {

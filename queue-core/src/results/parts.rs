@@ -29,6 +29,20 @@ impl<'c, J: JobType> Parts<'c, J> {
 }
 
 /// Counts of a map's finished jobs, by outcome. Created by [`Parts::join`].
+///
+/// ```
+/// # use queue_core::{Durable, JobResult, job};
+/// # #[job(send_only, output = u64)]
+/// # #[derive(serde::Serialize, serde::Deserialize)]
+/// # struct Resize {
+/// #     image: i64,
+/// # }
+/// # async fn example(cx: &Durable) -> JobResult {
+/// let parts = cx.map("resize", (1..=100).map(|image| Resize { image })).await?;
+/// let outcome = parts.join().await?;
+/// println!("{} of {} completed, {} dead", outcome.completed, outcome.total, outcome.dead);
+/// # Ok(()) }
+/// ```
 #[non_exhaustive]
 pub struct MapOutcome<'c, J> {
     /// Number of jobs in the map.
@@ -60,6 +74,24 @@ impl<J> fmt::Debug for MapOutcome<'_, J> {
 }
 
 /// Reader of the outputs of a map. Created by [`MapOutcome::outputs`].
+///
+/// ```
+/// # use queue_core::{Durable, JobResult, job};
+/// # #[job(send_only, output = u64)]
+/// # #[derive(serde::Serialize, serde::Deserialize)]
+/// # struct Resize {
+/// #     image: i64,
+/// # }
+/// # async fn example(cx: &Durable) -> JobResult {
+/// let outcome = cx.map("resize", (1..=100).map(|image| Resize { image })).await?.join().await?;
+/// let mut outputs = outcome.outputs();
+/// while let Some(page) = outputs.next_page().await? {
+///     for (position, output) in page {
+///         println!("{position}: {output:?}");
+///     }
+/// }
+/// # Ok(()) }
+/// ```
 pub struct Outputs<'c, J> {
     cx: &'c Durable,
     name: String,

@@ -11,6 +11,16 @@ use crate::define::JobState;
 /// Progress last reported by a job. All fields are empty before the first report.
 ///
 /// Progress is written at most every 250 ms, and is kept for about a minute after the job has completed.
+///
+/// ```no_run
+/// # async fn example(pool: &sqlx::PgPool, job: queue_core::JobRef) -> Result<(), queue_core::WaitError> {
+/// let progress = job.progress(pool).await?;
+/// println!("{:.0} %", progress.fraction.unwrap_or(0.0) * 100.0);
+/// if let Some(stage) = &progress.stage {
+///     println!("{stage}");
+/// }
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[non_exhaustive]

@@ -22,6 +22,15 @@ use crate::connect::JobRef;
 /// The first item is returned immediately. Further items are returned after a change, up to ten times a second. The last item has the
 /// job's final state in [`over`](Progress::over). The type implements [`Stream`] with items of type `Result<Progress, WaitError>`;
 /// [`next`](Self::next) works without the trait. The stream also ends after an error. The stream can be dropped at any time.
+///
+/// ```no_run
+/// # async fn example(pool: &sqlx::PgPool, job: queue_core::JobRef) -> Result<(), queue_core::WaitError> {
+/// let mut watch = job.watch(pool);
+/// while let Some(progress) = watch.next().await {
+///     println!("{:?}", progress?.fraction);
+/// }
+/// # Ok(()) }
+/// ```
 #[must_use = "nothing is polled until the next item is requested"]
 pub struct Watch {
     job: JobRef,

@@ -15,6 +15,20 @@ use super::{
 use crate::{connect::JobRef, enqueue::store_error};
 
 /// Pool or [`Waiter`] over which a job is polled.
+///
+/// ```no_run
+/// use queue_core::{JobRef, WaitError, WaitOn, Waiter};
+///
+/// async fn print_progress(job: JobRef, on: impl Into<WaitOn>) -> Result<(), WaitError> {
+///     println!("{:?}", job.progress(on).await?.fraction);
+///     Ok(())
+/// }
+///
+/// # async fn example(pool: &sqlx::PgPool, job: JobRef) -> Result<(), WaitError> {
+/// print_progress(job, pool).await?;
+/// print_progress(job, &Waiter::start(pool)).await?;
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Debug)]
 pub struct WaitOn(pub(super) PollSource);
 

@@ -19,6 +19,16 @@ use crate::{
 /// A cron expression has five fields (minute, hour, day of the month, month, day of the week), or six fields with the seconds first.
 /// Nicknames such as `@daily` are supported. If neither day field begins with `*`, a date needs to match only one day field, as in
 /// Debian's cron. The function or worker that receives the schedule reports errors in the schedule.
+///
+/// ```
+/// # use queue_core::job;
+/// # #[job(send_only)] #[derive(serde::Serialize, serde::Deserialize)] struct Report { region: String }
+/// use queue_core::schedule::Schedule;
+///
+/// let nightly = Schedule::cron("30 4 * * MON-FRI").tz("Europe/Berlin").job(&Report { region: "eu".into() });
+/// assert_eq!(nightly.next(chrono::Utc::now(), 3)?.len(), 3);
+/// # Ok::<(), queue_core::Error>(())
+/// ```
 #[derive(Clone)]
 #[must_use = "a schedule does nothing until it is passed to `schedule::create` or to a worker"]
 pub struct Schedule {

@@ -56,6 +56,16 @@ pub const COMPATIBLE: i32 = LATEST;
 pub const DAYS_AHEAD: i32 = 7;
 
 /// Migration, with the time it was applied to the store.
+///
+/// ```no_run
+/// # async fn example(pool: &sqlx::PgPool) -> Result<(), queue_core::Error> {
+/// use queue_core::{Store, migrate};
+///
+/// for migration in migrate::status(&mut *pool.acquire().await?, Store::default()).await? {
+///     println!("{} {}: {:?}", migration.version, migration.name, migration.applied_at);
+/// }
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Debug, serde::Serialize)]
 #[non_exhaustive]
 pub struct MigrationStatus {

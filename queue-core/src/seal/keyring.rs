@@ -12,6 +12,14 @@ use zeroize::Zeroizing;
 use crate::{error::Error, schema::check_name};
 
 /// Key of 32 random bytes. The bytes are wiped from memory when the key is dropped, and are never displayed.
+///
+/// ```
+/// use queue_core::Secret;
+///
+/// let secret = Secret::parse(&"5e".repeat(32))?;
+/// assert_eq!(format!("{secret:?}"), "Secret(..)");
+/// # Ok::<(), queue_core::Error>(())
+/// ```
 #[derive(Clone)]
 pub struct Secret(Zeroizing<[u8; 32]>);
 
@@ -79,6 +87,21 @@ fn from_base64(text: &str) -> Option<Zeroizing<[u8; 32]>> {
 /// The name of a key is stored with every payload that the key seals. To rotate keys, first give the new key to every process as
 /// [`older`](Self::older), and then make it the current key. This order ensures that no process receives a payload that it cannot open.
 /// An older key can be removed once no stored payload is sealed with that key. See the chapter on keys in `docs/SEALED.md`.
+///
+/// ```
+/// use queue_core::{Keyring, Secret, job, use_keyring};
+///
+/// #[job(send_only, seal = "customers")]
+/// #[derive(serde::Serialize, serde::Deserialize)]
+/// struct Email {
+///     to: String,
+/// }
+///
+/// # fn start(current: &str, old: &str) -> Result<(), queue_core::Error> {
+/// let keys = Keyring::new("2026-05", Secret::parse(current)?).older("2025-11", Secret::parse(old)?);
+/// use_keyring("customers", keys)?;
+/// # Ok(()) }
+/// ```
 #[derive(Clone)]
 #[must_use = "a keyring does nothing until it is passed to `use_keyring`"]
 pub struct Keyring {

@@ -18,6 +18,19 @@ use crate::{
 };
 
 /// Result of a query or an operation in one of several stores.
+///
+/// ```no_run
+/// # async fn example(roster: &queue_core::stores::Roster) {
+/// use queue_core::operate::Filter;
+///
+/// for found in roster.list(&Filter::default()).await {
+///     match found.answer {
+///         Ok(page) => println!("{}: {} jobs", found.member.name(), page.jobs.len()),
+///         Err(error) => println!("{}: {error}", found.member.name()),
+///     }
+/// }
+/// # }
+/// ```
 #[derive(Debug)]
 pub struct InStore<T> {
     /// Store that was queried or changed.
@@ -27,6 +40,17 @@ pub struct InStore<T> {
 }
 
 /// Number of jobs by state in one store. Each state is counted up to a few thousand jobs.
+///
+/// ```no_run
+/// # async fn example(roster: &queue_core::stores::Roster) -> Result<(), queue_core::Error> {
+/// use queue_core::JobState;
+///
+/// for found in roster.counts().await {
+///     let counts = found.answer?;
+///     println!("{}: {} dead letters", found.member.name(), counts.of(JobState::Dead));
+/// }
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Debug, Serialize)]
 #[non_exhaustive]
 pub struct StoreCounts {

@@ -21,6 +21,15 @@ use crate::{
 };
 
 /// Rule that assigns new tenants to stores.
+///
+/// ```no_run
+/// # async fn example(pool: &sqlx::PgPool) -> Result<(), queue_core::Error> {
+/// use queue_core::{Store, stores::{Rule, Stores}};
+///
+/// let stores = Stores::new(pool, Store::new("stores")?).rule(Rule::Explicit).database("main", pool)?;
+/// stores.place("acme", "jobs_a").await?;
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Rule {
@@ -69,6 +78,14 @@ pub struct Stores {
 }
 
 /// Store as recorded in the home database.
+///
+/// ```no_run
+/// # async fn example(stores: &queue_core::stores::Stores) -> Result<(), queue_core::Error> {
+/// for store in stores.records().await? {
+///     println!("{}: {} tenants{}", store.name, store.tenants, if store.is_open { "" } else { ", closed" });
+/// }
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, sqlx::FromRow)]
 #[non_exhaustive]
 pub struct StoreRecord {

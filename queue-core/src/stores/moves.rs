@@ -19,6 +19,14 @@ use crate::{
 };
 
 /// Tenant move that is in progress.
+///
+/// ```no_run
+/// # async fn example(stores: &queue_core::stores::Stores) -> Result<(), queue_core::Error> {
+/// for tenant in stores.moves().await? {
+///     println!("{}: from {} to {}, since {:?}", tenant.key, tenant.from, tenant.to, tenant.since);
+/// }
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Debug, Serialize)]
 #[non_exhaustive]
 pub struct Move {
@@ -35,6 +43,19 @@ pub struct Move {
 }
 
 /// State of a tenant move.
+///
+/// ```no_run
+/// # async fn example(stores: &queue_core::stores::Stores) -> Result<(), queue_core::Error> {
+/// use queue_core::stores::MoveState;
+///
+/// stores.move_tenant("acme", "jobs_b").await?;
+/// match stores.go_on("acme").await? {
+///     MoveState::Draining(jobs) => println!("{jobs} jobs left in the old store"),
+///     MoveState::Over => println!("moved"),
+///     _ => println!("waiting for open transactions"),
+/// }
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub enum MoveState {

@@ -13,6 +13,14 @@ use super::{
 use crate::error::Error;
 
 /// Assignment of a tenant to a store, as recorded in the home database.
+///
+/// ```no_run
+/// # async fn example(stores: &queue_core::stores::Stores) -> Result<(), queue_core::Error> {
+/// if let Some(place) = stores.look_up("acme").await? {
+///     println!("{} is in {}, moved at {:?}", place.key, place.store, place.moved_at);
+/// }
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct PlaceRecord {

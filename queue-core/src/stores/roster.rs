@@ -11,6 +11,15 @@ use crate::{
 };
 
 /// One of several stores, with its name, database and schema.
+///
+/// ```no_run
+/// # fn example(pool: &sqlx::PgPool) -> Result<(), queue_core::Error> {
+/// use queue_core::{Store, stores::Member};
+///
+/// let member = Member::new("acme", pool, Store::new("jobs_acme")?)?;
+/// assert_eq!((member.name(), member.store().schema()), ("acme", "jobs_acme"));
+/// # Ok(()) }
+/// ```
 #[derive(Clone)]
 pub struct Member {
     name: Arc<str>,

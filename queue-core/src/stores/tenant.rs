@@ -16,6 +16,18 @@ use crate::{
 };
 
 /// Tenant and the last known store of the tenant. The tenant may have moved to another store since.
+///
+/// ```no_run
+/// # use queue_core::{Job, job};
+/// # #[job(send_only)] #[derive(serde::Serialize, serde::Deserialize)] struct Email { to: String }
+/// # async fn example(stores: &queue_core::stores::Stores) -> Result<(), queue_core::Error> {
+/// let tenant = stores.of("acme").await?;
+/// println!("{} is in {}", tenant.key(), tenant.member().name());
+/// let mut tx = tenant.begin().await?;
+/// Email { to: "ada@example.org".into() }.enqueue(&mut tx).await?;
+/// tx.commit().await?;
+/// # Ok(()) }
+/// ```
 #[derive(Clone)]
 pub struct Tenant {
     stores: Stores,
@@ -29,6 +41,17 @@ pub struct Tenant {
 ///
 /// Until the transaction ends, it locks the tenant's assignment to the store, and a move of the tenant waits for the lock. The
 /// transaction is rolled back when dropped.
+///
+/// ```no_run
+/// # use queue_core::{Job, job};
+/// # #[job(send_only)] #[derive(serde::Serialize, serde::Deserialize)] struct Email { to: String }
+/// # async fn example(stores: &queue_core::stores::Stores) -> Result<(), queue_core::Error> {
+/// let mut tx = stores.of("acme").await?.begin().await?;
+/// sqlx::query("insert into users (mail) values ('ada@example.org')").execute(&mut *tx).await?;
+/// Email { to: "ada@example.org".into() }.enqueue(&mut tx).await?;
+/// tx.commit().await?;
+/// # Ok(()) }
+/// ```
 pub struct TenantTransaction {
     tx: Transaction<'static, Postgres>,
     store: Store,

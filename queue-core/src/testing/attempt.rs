@@ -33,6 +33,18 @@ use crate::{
 };
 
 /// Result of one attempt in a test.
+///
+/// ```
+/// # use std::time::Duration;
+/// # use queue_core::{Context, Handler, JobResult, job, testing};
+/// # #[job(backoff = fixed("1m"))] #[derive(serde::Serialize, serde::Deserialize)] struct Email { to: String }
+/// # impl Handler for Email { async fn run(self, _: &Context) -> JobResult { Err("no connection".into()) } }
+/// # async fn example() {
+/// let attempt = testing::run(Email { to: "ada@example.org".into() }).await;
+/// assert_eq!(attempt.retried_after(), Some(Duration::from_secs(60)));
+/// assert_eq!(attempt.error.as_deref(), Some("no connection"));
+/// # }
+/// ```
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Attempt {

@@ -71,6 +71,17 @@ pub fn run_batch<T: BatchHandler>(jobs: impl IntoIterator<Item = T>) -> RunBatch
 }
 
 /// Builder that runs a batch inline. Created by [`run_batch`].
+///
+/// ```
+/// # use queue_core::{BatchContext, BatchHandler, JobBatch, JobResult, job, testing};
+/// # #[job(batch = 500)] #[derive(serde::Serialize, serde::Deserialize)] struct Push { device: String }
+/// # impl BatchHandler for Push { async fn run(_: &mut JobBatch<Self>, _: &BatchContext) -> JobResult { Ok(()) } }
+/// # async fn example() {
+/// let jobs = ["a", "b"].map(|device| Push { device: device.into() });
+/// let ran = testing::run_batch(jobs).attempt(2).max_attempts(2).await;
+/// assert_eq!(ran[0].number, 2);
+/// # }
+/// ```
 #[must_use = "nothing runs until this is awaited"]
 pub struct RunBatch<T> {
     jobs: Vec<T>,
@@ -201,6 +212,18 @@ impl<T> fmt::Debug for RunBatch<T> {
 }
 
 /// Result of a batch that was run inline. Dereferences to a slice with the [`Attempt`] of each job, in the order of the jobs.
+///
+/// ```
+/// # use queue_core::{BatchContext, BatchHandler, JobBatch, JobResult, job, testing};
+/// # #[job(batch = 500)] #[derive(serde::Serialize, serde::Deserialize)] struct Push { device: String }
+/// # impl BatchHandler for Push { async fn run(_: &mut JobBatch<Self>, _: &BatchContext) -> JobResult { Ok(()) } }
+/// # async fn example() {
+/// let jobs = ["a", "b"].map(|device| Push { device: device.into() });
+/// let ran = testing::run_batch(jobs).await;
+/// assert_eq!(ran.len(), 2);
+/// assert!(ran[0].is_completed(), "{:?}", ran[0].error);
+/// # }
+/// ```
 #[derive(Debug)]
 pub struct BatchRunResult<T> {
     attempts: Vec<Attempt>,

@@ -59,6 +59,14 @@ async fn shift(on: &mut PgConnection, store: Store, by: Duration) -> Result<(), 
 }
 
 /// Builder that drains the jobs in a test's transaction. Created by [`drain`].
+///
+/// ```no_run
+/// # async fn example(tx: &mut sqlx::PgConnection, pool: &sqlx::PgPool) -> Result<(), queue_core::testing::Error> {
+/// let hour = std::time::Duration::from_secs(3600);
+/// let drained = queue_core::testing::drain(tx).pool(pool).advance(hour).at_most(10).await?;
+/// assert!(drained.attempts.len() <= 10);
+/// # Ok(()) }
+/// ```
 #[must_use = "nothing runs until this is awaited"]
 pub struct Drain<'t> {
     on: &'t mut PgConnection,
@@ -176,6 +184,13 @@ impl fmt::Debug for Drain<'_> {
 }
 
 /// Result of a drain: its attempts and expired jobs.
+///
+/// ```no_run
+/// # async fn example(tx: &mut sqlx::PgConnection) -> Result<(), queue_core::testing::Error> {
+/// let drained = queue_core::testing::drain(tx).await?;
+/// assert_eq!((drained.completed(), drained.dead()), (1, 0), "{:?}", drained.errors());
+/// # Ok(()) }
+/// ```
 #[derive(Debug, Default)]
 pub struct DrainResult {
     /// Attempts in the order in which they ran.

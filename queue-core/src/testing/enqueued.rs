@@ -21,6 +21,17 @@ use crate::{
 };
 
 /// Waiting job whose payload is decoded as `T`.
+///
+/// ```no_run
+/// # use queue_core::{Job, job, testing};
+/// # #[job(send_only)] #[derive(serde::Serialize, serde::Deserialize)] struct Email { to: String }
+/// # async fn example(pool: &sqlx::PgPool) -> Result<(), testing::Error> {
+/// let mut tx = pool.begin().await?;
+/// Email { to: "ada@example.org".into() }.enqueue(&mut tx).await?;
+/// let emails = testing::enqueued_jobs::<Email>(&mut tx).await?;
+/// assert_eq!((emails[0].to.as_str(), emails[0].queue.as_str()), ("ada@example.org", "default"));
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct EnqueuedJob<T> {

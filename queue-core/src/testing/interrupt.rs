@@ -132,6 +132,22 @@ async fn run_once<T: Handler>(
 }
 
 /// Result of [`interrupt_everywhere`], with the numbers of interruptions and missed places.
+///
+/// ```
+/// # use queue_core::{Context, Handler, JobResult, job, testing};
+/// # #[job] #[derive(serde::Serialize, serde::Deserialize)] struct Email { to: String }
+/// # impl Handler for Email { async fn run(self, _: &Context) -> JobResult { Ok(()) } }
+/// # async fn example() -> Result<(), testing::Error> {
+/// let report = testing::interrupt_everywhere(
+///     async || testing::run(Email { to: "ada@example.org".into() }),
+///     async |ran| {
+///         assert!(ran.is_completed());
+///     },
+/// )
+/// .await?;
+/// assert_eq!(report.missed, 0);
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct InterruptionReport {

@@ -34,6 +34,18 @@ use points::shown;
 use crate::{context::RegistryError, define::JobId, error::Error as CoreError};
 
 /// Error of the test kit itself. The failure of a handler is not an error; see [`Attempt`].
+///
+/// ```no_run
+/// # async fn example(tx: &mut sqlx::PgConnection) {
+/// use queue_core::testing::{self, Error};
+///
+/// match testing::drain(tx).await {
+///     Ok(drained) => println!("{} jobs completed", drained.completed()),
+///     Err(Error::Endless { most }) => println!("jobs enqueue each other: {most} attempts"),
+///     Err(error) => println!("{error}"),
+/// }
+/// # }
+/// ```
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {

@@ -15,6 +15,15 @@ use crate::{
 };
 
 /// Payload types of a program, to be compared with the payload lock file. [`assert_payloads!`](crate::assert_payloads) is a shorter form.
+///
+/// ```no_run
+/// # use queue_core::job;
+/// # #[job(send_only)] #[derive(serde::Serialize, serde::Deserialize)] struct Email { to: String }
+/// use queue_core::testing::Payloads;
+///
+/// let example = Email { to: "ada@example.org".into() };
+/// Payloads::new().job_type::<Email>().example(&example).check("jobs.lock");
+/// ```
 #[derive(Default)]
 #[must_use = "nothing is compared until `check` is called"]
 pub struct Payloads {

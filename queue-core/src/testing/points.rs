@@ -16,6 +16,23 @@ pub(super) const MAX_PLACES: usize = 2000;
 ///
 /// Places of each kind are counted separately, starting at 1, over all attempts. The number of waits for the response to a statement
 /// differs between runs, but the number of writes does not.
+///
+/// ```
+/// # use queue_core::{Context, Handler, JobResult, job, testing};
+/// # #[job] #[derive(serde::Serialize, serde::Deserialize)] struct Email { to: String }
+/// # impl Handler for Email { async fn run(self, _: &Context) -> JobResult { Ok(()) } }
+/// # async fn example() -> Result<(), testing::Error> {
+/// let mut places: Vec<testing::Place> = Vec::new();
+/// testing::interrupt_everywhere(
+///     async || testing::run(Email { to: "ada@example.org".into() }),
+///     async |ran| {
+///         places.extend(ran.interrupted_at());
+///     },
+/// )
+/// .await?;
+/// assert!(places.contains(&testing::Place::Returned(1)));
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Place {

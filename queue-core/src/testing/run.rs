@@ -30,6 +30,17 @@ pub fn run<T: Handler>(job: T) -> Run<T> {
 }
 
 /// Builder that runs a handler inline. Created by [`run`].
+///
+/// ```
+/// # use queue_core::{Context, Handler, JobResult, job, testing};
+/// # #[job] #[derive(serde::Serialize, serde::Deserialize)] struct Email { to: String }
+/// # impl Handler for Email { async fn run(self, _: &Context) -> JobResult { Err("no connection".into()) } }
+/// # async fn example() {
+/// let email = Email { to: "ada@example.org".into() };
+/// let ran = testing::run(email).attempt(2).max_attempts(2).meta("tenant", "acme").await;
+/// assert!(ran.is_dead(), "the last attempt failed");
+/// # }
+/// ```
 #[must_use = "nothing runs until this is awaited"]
 pub struct Run<T> {
     job: T,
@@ -309,6 +320,17 @@ impl<T> fmt::Debug for Run<T> {
 }
 
 /// Result of a handler that was run inline. Dereferences to the handler's [`Attempt`].
+///
+/// ```
+/// # use queue_core::{Context, Handler, JobResult, job, testing};
+/// # #[job(output = u32)] #[derive(serde::Serialize, serde::Deserialize)] struct Email { to: String }
+/// # impl Handler for Email { async fn run(self, _: &Context) -> JobResult<u32> { Ok(17) } }
+/// # async fn example() {
+/// let ran = testing::run(Email { to: "ada@example.org".into() }).await;
+/// assert!(ran.failure().is_none());
+/// assert_eq!(ran.output(), 17);
+/// # }
+/// ```
 #[derive(Debug)]
 pub struct RunResult<T> {
     attempt: Attempt,

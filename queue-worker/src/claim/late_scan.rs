@@ -33,8 +33,8 @@ impl Claimer {
         self.late_scan.is_slow() && !self.context.queues.keep_order() && !group.is_limited() && !group.are_many()
     }
 
-    /// Returns when the next part of a separate late scan is due, or `None` if no scan is pending. `claims` states whether a claim is
-    /// due. In this case, an overdue scan is due immediately.
+    /// Returns when the next part of a separate late scan is due, or `None` if no scan is pending. `claims` is true if a claim is due. If
+    /// `claims` is true and the scan is overdue, returns `now`.
     pub(super) fn separate_scan_at(&self, group: &LaneGroup, claims: bool, now: Instant) -> Option<Instant> {
         if self.late_scan_in_flight || !self.scans_separately(group) {
             return None;

@@ -1,4 +1,4 @@
-//! `limits` command: shows and sets limits on running jobs and on job starts.
+//! `limits` command: shows and sets concurrency limits and rate limits.
 
 use std::time::Duration;
 

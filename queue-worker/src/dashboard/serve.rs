@@ -18,6 +18,16 @@ use crate::{
 const LIMITS: ServerLimits = ServerLimits { connections: 128, idle_timeout: Duration::from_secs(30), max_duration: None };
 
 /// Bound listener of a standalone dashboard. Requests are not served before [`Listening::serve`] is called.
+///
+/// ```no_run
+/// # async fn example(pool: sqlx::PgPool) -> Result<(), queue_worker::Error> {
+/// use queue_worker::{dashboard::{self, Options}, shutdown_signal};
+///
+/// let listening = dashboard::listen("127.0.0.1:0".parse().unwrap(), Options::default()).await?;
+/// println!("port {}", listening.address().port());
+/// listening.serve(pool, queue_core::Store::default(), shutdown_signal()).await;
+/// # Ok(()) }
+/// ```
 #[derive(Debug)]
 pub struct Listening {
     listener: TcpListener,

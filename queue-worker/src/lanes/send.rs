@@ -18,11 +18,13 @@ use crate::live::StoreConnection;
 /// sent.
 pub(crate) struct ClaimReport {
     pub(crate) room: LimitOutcome,
-    /// Number of returned jobs (`count`) and maximum number of requested jobs (`most`).
+    /// Number of returned jobs.
     pub(crate) count: usize,
+    /// Maximum number of requested jobs.
     pub(crate) most: usize,
-    /// Lane of each returned job (`served`) and all requested lanes (`lanes`).
+    /// Lane of each returned job.
     pub(crate) served: Vec<i64>,
+    /// All requested lanes.
     pub(crate) lanes: Vec<i64>,
     /// Whether the claim ignored the floors and started at zero.
     pub(crate) from_zero: bool,

@@ -46,12 +46,14 @@ pub(crate) struct Lanes {
     closed: HashSet<i64>,
     /// Groups of lanes that are not paused.
     pub(crate) groups: LaneGroups,
-    /// Last assigned queue position at the last probe (`last_place`), and when all lanes were last found empty (`empty_place`).
+    /// Last assigned queue position at the last probe.
     last_place: Option<i64>,
+    /// Last assigned queue position when all lanes were last found empty.
     empty_place: Option<i64>,
     any_fair: bool,
-    /// Last lane that the previous query over many lanes returned (`cursor`), and whether further lanes hold jobs (`has_more`).
+    /// Last lane that the previous query over many lanes returned.
     cursor: i64,
+    /// Whether further lanes hold jobs.
     has_more: bool,
 }
 

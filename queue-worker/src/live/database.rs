@@ -234,7 +234,7 @@ impl Database {
         migrate(&mut connection, store).await.map_err(|error| self.placed(error))
     }
 
-    /// Adds the embedded server's data directory to an error about a store that this release cannot use. Converts other errors unchanged.
+    /// Converts an error of the store. If this release cannot use the embedded server's store, adds the server's data directory.
     pub(crate) fn placed(&self, error: CoreError) -> Error {
         #[cfg(feature = "embedded")]
         if let (Some(server), CoreError::ForeignSchema { .. } | CoreError::ChangedMigration { .. }) = (&self.embedded, &error) {

@@ -14,8 +14,8 @@ use uuid::Uuid;
 use super::session::SETTINGS;
 use crate::error::warn_throttled;
 
-/// Warning that the worker's settings have no effect. Without the settings, statements are slower, and row security policies created
-/// after the worker's start go undetected.
+/// Warning that a pooler keeps the worker's session settings from taking effect. Without these settings, statements are slower, and row
+/// security policies created after the worker started go undetected.
 pub(super) const POOLER: &str = "a pooler is in front of the database: the worker's settings have no effect, so plans may be slow and jobs are found by polling; \
     give the worker a direct connection";
 

@@ -27,8 +27,8 @@ pub(crate) enum SleepState {
     Awake,
     /// The `idle` row is committed. Transactions with an id below the recorded `xmax` may not have seen the row.
     Announced(i64),
-    /// All transactions that may not have seen the row have ended. Small batches of jobs do not change the state, so that the worker can
-    /// return to sleep at no cost.
+    /// The worker is asleep: every transaction that may not have seen its `idle` row has ended. A small batch of jobs does not change
+    /// this state, so that the worker can return to sleep at no cost.
     Asleep,
 }
 

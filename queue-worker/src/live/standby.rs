@@ -8,6 +8,15 @@ use super::{StoreConnection, fresh::query_server_state};
 use crate::error::{Error, warn_throttled};
 
 /// Behavior of a worker that starts while the database accepts no writes, for example because it is a standby.
+///
+/// ```no_run
+/// # async fn example(pool: sqlx::PgPool) -> Result<(), queue_worker::Error> {
+/// use queue_worker::{OnStandby, Worker, shutdown_signal};
+///
+/// let worker = Worker::new(pool).on_standby(OnStandby::Exit);
+/// worker.run(shutdown_signal()).await
+/// # }
+/// ```
 #[cfg_attr(feature = "cli", derive(clap::ValueEnum, serde::Deserialize), serde(rename_all = "lowercase"))]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]

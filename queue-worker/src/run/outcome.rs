@@ -15,6 +15,19 @@ use queue_core::{
 };
 
 /// Outcome of one attempt, passed to the hooks of [`Worker::on_outcome`](crate::Worker::on_outcome).
+///
+/// ```no_run
+/// # async fn example(pool: sqlx::PgPool) -> Result<(), queue_worker::Error> {
+/// use queue_worker::{Worker, shutdown_signal};
+///
+/// let worker = Worker::new(pool).on_outcome(|attempt| {
+///     if let Some(error) = attempt.error {
+///         println!("attempt {} of {} by job {}: {error}", attempt.attempt, attempt.max_attempts, attempt.job);
+///     }
+/// });
+/// worker.run(shutdown_signal()).await
+/// # }
+/// ```
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct AttemptOutcome<'a> {

@@ -12,17 +12,19 @@ const ROLES: [(&str, char); 5] =
 
 /// Roles that may execute each function. Functions that only the owner may execute are not listed.
 const FUNCTIONS: &str = "
-apply_to_all o
-apply_to_one o
 add_chunk w
+add_end_hints w
 add_parts pmw
 add_tallies w
-adopt w
 announce_waiter pmw
 any_queue pw
+apply_to_all o
+apply_to_one o
+are_exhausted w
 attempt_of o
 backlog ro
 bounds_ms ro
+bury_blocked w
 called_by pmwo
 cancel o
 cancel_flow o
@@ -40,8 +42,10 @@ claim_limited w
 claim_lines w
 clock_ms w
 close_gather w
-count_operation o
+consume_end_hints w
 count_gathers w
+count_operation o
+count_running w
 count_starts w
 counts wro
 covers wro
@@ -63,33 +67,39 @@ enqueue_node pmw
 enqueue_parts pmw
 enqueue_with pmw
 enqueued_at wro
+ensure_fair_lane w
+ensure_lane w
+ensure_lanes pmw
 entry_of wo
 expire_all w
 expire_due w
 expiry_text w
-node_error pmw
 find o
 fire_ticks w
 forget_gathers w
 forget_keys w
+free_permits w
 full_limits ro
 gathers ro
 hash wo
+histogram_buckets ro
 history ro
 holds w
 id_at wro
+ids_in w
 in_turn w
+insert_chunk w
 insert_job pmw
 is_expired w
 is_in_progress w
 is_name w
 is_trusted pmw
+job_states pmw
 join_name wro
 key_line ro
-are_exhausted w
+lane_floors wro
 lane_id wo
 leave_waiter pmw
-release_parts w
 limit_awaits w
 limit_keys ro
 limits ro
@@ -102,23 +112,21 @@ list_page o
 lock_keys pmw
 locked_rows w
 logs ro
-look pmw
-ensure_lane w
-ensure_lanes pmw
-ensure_fair_lane w
 move_heads w
 move_permits w
 newest_ready o
 next_id w
 next_key w
 next_permit w
+node_dependencies pmw
+node_error pmw
 nodes ro
-record_operation o
-add_end_hints w
 notify w
+notify_free_lines w
+notify_free_permits w
 oldest wro
 open_gather w
-passed wro
+paired_lane w
 pause o
 pause_awaits ro
 pause_schedule o
@@ -135,7 +143,6 @@ prune_logs w
 prune_nodes w
 prune_signals w
 prune_steps w
-insert_chunk w
 quantile ro
 queue_of_type pmw
 read_history ro
@@ -144,9 +151,11 @@ read_permits w
 reader_find ro
 reader_list ro
 ready_places w
+record_operation o
 recount_gather w
 reject_node pmw
 release_nodes w
+release_parts w
 requeue o
 requeue_all o
 reschedule o
@@ -155,12 +164,10 @@ restart w
 resume o
 resume_schedule o
 roll_up w
-room w
 run_now o
 run_now_all o
 run_schedule o
 schedule o
-bury_blocked w
 set_capacity o
 set_limit o
 set_limit_key o
@@ -178,22 +185,15 @@ state_of w
 status pmwo
 steps ro
 stored_type ro
-consume_end_hints w
-notify_free_lines w
-notify_free_permits w
-ids_in w
 try_enqueue pmw
-paired_lane w
 type_of wro
 unblock w
 unique_hash pmw
-unpacked ro
 unschedule o
 unset_limit o
 version_of wro
 wait pmw
 waits_for ro
-node_dependencies pmw
 wake w
 wake_keys w
 wake_parked w
@@ -201,10 +201,10 @@ why ro
 why_causes ro
 why_held w
 why_holder wro
-why_snapshots ro
-why_text ro
 why_sessions ro
+why_snapshots ro
 why_table_locked ro
+why_text ro
 worker_add_days w
 worker_drop_day w
 workers ro
@@ -220,7 +220,6 @@ bound w:S r:S o:S
 bound_in_all w:S
 bound_in_force w:S r:S o:S
 bound_type w:S r:S o:S
-map_batch w:SIUD
 capacity w:S r:S o:S
 child w:SIUD r:parent,name,id,at,state,attempts,error o:parent,name,id,at,state,attempts,output,error
 dead w:SIUD r:S o:S
@@ -250,6 +249,7 @@ key_seq w:usage
 lane w:SIUD r:S o:S
 lease w:SIUD r:worker,claimed_at,lane,ids,attempts,crashes,cancelling o:worker,claimed_at,lane,ids,attempts,crashes,cancelling
 log w:SIUD r:S o:S
+map_batch w:SIUD
 migration w:S r:S o:S
 node w:SIUD r:S o:S
 node_hint w:SIUD

@@ -14,12 +14,34 @@ use crate::{
 const GATHER_NAME: &str = "jobs";
 
 /// Job of a node with many jobs; see [`Flow::add_all`](crate::Flow::add_all). Every worker runs this type.
+///
+/// ```
+/// use queue_core::{Flow, Gather, Node, job};
+/// # #[job(send_only)] #[derive(serde::Serialize, serde::Deserialize)] struct ImportRow { row: u64 }
+/// # #[job(send_only)] #[derive(serde::Serialize, serde::Deserialize)] struct Mail;
+///
+/// let mut flow = Flow::new("import");
+/// let rows: Node<Gather> = flow.add_all("rows", (0..1000).map(|row| ImportRow { row }));
+/// flow.add("done", Mail).after(&rows); // after all rows
+/// ```
 #[job(name = "queue:gather", durable, output = Counts)]
 #[derive(Debug, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Gather {}
 
 /// Job counts of a node with many jobs, by outcome.
+///
+/// ```
+/// # use queue_core::{Context, Counts, Handler, JobResult, NodeOutput, job};
+/// # #[job] #[derive(serde::Serialize, serde::Deserialize)] struct Report { rows: NodeOutput<Counts> }
+/// impl Handler for Report {
+///     async fn run(self, _: &Context) -> JobResult {
+///         let rows = self.rows.value()?;
+///         println!("{} of {} rows imported, {} dead", rows.completed, rows.total, rows.dead);
+///         Ok(())
+///     }
+/// }
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Counts {

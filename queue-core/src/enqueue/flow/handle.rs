@@ -9,6 +9,22 @@ use crate::{
 };
 
 /// Handle to an enqueued flow. The flow exists once the transaction of its enqueue has committed.
+///
+/// ```no_run
+/// # use queue_core::{Flow, job};
+/// # #[job(send_only)] #[derive(serde::Serialize, serde::Deserialize)] struct Step(u8);
+/// # async fn example(pool: &sqlx::PgPool) -> Result<(), queue_core::Error> {
+/// let mut flow = Flow::new("order");
+/// let charge = flow.add("charge", Step(1));
+/// flow.add("ship", Step(2)).after(&charge);
+///
+/// let flow = flow.enqueue(pool).await?;
+/// println!("flow {}, charged by job {}", flow.id(), flow.job(&charge).id());
+/// for (name, job) in flow.jobs() {
+///     println!("{name}: job {job}");
+/// }
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Debug)]
 pub struct FlowHandle {
     pub(super) store: Store,

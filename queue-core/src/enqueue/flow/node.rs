@@ -13,6 +13,15 @@ use crate::{
 };
 
 /// Job of a [`Flow`](crate::Flow) that has not been enqueued yet.
+///
+/// ```
+/// # use queue_core::{Flow, IfDead, job};
+/// # #[job(send_only)] #[derive(serde::Serialize, serde::Deserialize)] struct Step(u8);
+/// let mut flow = Flow::new("order");
+/// let charge = flow.add("charge", Step(1)).if_dead(IfDead::Cancel);
+/// flow.add("ship", Step(2)).after(&charge).with(|job| job.queue("warehouse"));
+/// flow.add("apologize", Step(3)).on_dead(&charge);
+/// ```
 pub struct Node<J> {
     plan: Arc<FlowPlan>,
     name: Arc<str>,

@@ -15,6 +15,14 @@ use crate::{
 
 /// Policy for the dependents of a node that became a dead letter. The dependents are the nodes that wait for that node. Default:
 /// [`Hold`](Self::Hold).
+///
+/// ```
+/// # use queue_core::{Flow, IfDead, job};
+/// # #[job(send_only)] #[derive(serde::Serialize, serde::Deserialize)] struct Step(u8);
+/// let mut flow = Flow::new("import");
+/// let translate = flow.add("translate", Step(1)).if_dead(IfDead::Continue);
+/// flow.add("publish", Step(2)).after(&translate); // runs even if `translate` becomes a dead letter
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum IfDead {

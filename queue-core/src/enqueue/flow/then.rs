@@ -11,6 +11,18 @@ use crate::{
 };
 
 /// Chain of jobs. Each job runs once the previous job has completed. Created by [`Job::then`](crate::Job::then).
+///
+/// ```no_run
+/// # use queue_core::{Job as _, NodeOutput, job};
+/// # #[job(send_only, output = String)] #[derive(serde::Serialize, serde::Deserialize)] struct Fetch { url: String }
+/// # #[job(send_only)] #[derive(serde::Serialize, serde::Deserialize)] struct Parse { page: NodeOutput<String> }
+/// # #[job(send_only)] #[derive(serde::Serialize, serde::Deserialize)] struct Mail;
+/// # async fn example(pool: &sqlx::PgPool) -> Result<(), queue_core::Error> {
+/// let fetch = Fetch { url: "https://example.org".into() };
+/// let flow = fetch.then(|page| Parse { page }).then(|_| Mail).enqueue(pool).await?;
+/// println!("flow {} has {} jobs", flow.id(), flow.jobs().count());
+/// # Ok(()) }
+/// ```
 #[must_use = "nothing is enqueued until `enqueue` is awaited"]
 pub struct Then<J> {
     flow: Flow,

@@ -10,6 +10,17 @@ use crate::schema::Store;
 /// Diagnosis of a store and its server.
 ///
 /// The JSON form is stable. Fields and kinds may be added, but existing fields and kinds keep their meaning.
+///
+/// ```no_run
+/// # async fn example(pool: &sqlx::PgPool) {
+/// use queue_core::{Store, operate::{self, Checkup, Severity}};
+///
+/// let diagnosis = operate::doctor(pool, Store::default(), &Checkup::default()).await;
+/// if diagnosis.worst() == Some(Severity::Broken) {
+///     println!("schema {}: {}", diagnosis.schema, diagnosis.findings[0].says);
+/// }
+/// # }
+/// ```
 #[derive(Clone, Debug, Default, Serialize)]
 #[non_exhaustive]
 pub struct Diagnosis {
@@ -28,6 +39,16 @@ pub struct Diagnosis {
 }
 
 /// Problem found by the doctor, with its consequence and fix.
+///
+/// ```
+/// use queue_core::{Store, operate::{Diagnosis, FindingKind}};
+///
+/// let diagnosis = Diagnosis::unreachable(Store::default(), "connection refused");
+/// for finding in &diagnosis.findings {
+///     println!("{}: {}; {}", finding.severity, finding.says, finding.fix);
+/// }
+/// assert_eq!(diagnosis.findings[0].kind, FindingKind::Unreachable);
+/// ```
 #[derive(Clone, Debug, Serialize)]
 #[non_exhaustive]
 pub struct Finding {

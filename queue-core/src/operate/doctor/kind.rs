@@ -6,6 +6,14 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 /// Severity of a finding.
+///
+/// ```
+/// use queue_core::{Store, operate::{Diagnosis, Severity}};
+///
+/// assert!(Severity::Note < Severity::Warning && Severity::Warning < Severity::Broken);
+/// let diagnosis = Diagnosis::unreachable(Store::default(), "connection refused");
+/// assert_eq!(diagnosis.worst(), Some(Severity::Broken));
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use axum::{Extension, Json, Router, routing::get};
-use utoipa::openapi::{InfoBuilder, OpenApi, OpenApiBuilder, Server};
+use serde_json::{Value, json};
+use utoipa::openapi::{InfoBuilder, OpenApiBuilder};
 use utoipa_axum::router::OpenApiRouter;
 
 use crate::dashboard::request_context::RequestContext;
@@ -17,14 +18,34 @@ pub(super) fn described_router<S: Clone + Send + Sync + 'static>(description: &s
 /// Adds a route that serves the `OpenAPI` document of `routes`.
 pub(super) fn with_description<S: Clone + Send + Sync + 'static>(routes: OpenApiRouter<S>) -> Router<S> {
     let (router, described) = routes.split_for_parts();
+    let mut described = serde_json::to_value(described).expect("a document has only string keys");
+    remove_examples(&mut described);
     let described = Arc::new(described);
     router.route("/api/v1/openapi.json", get(async move |context| document(&described, context)))
 }
 
+/// Removes the Rust examples from descriptions, which are the documentation of Rust types.
+fn remove_examples(described: &mut Value) {
+    match described {
+        Value::Object(fields) => {
+            if let Some(Value::String(description)) = fields.get_mut("description")
+                && let Some(at) = description.find("```")
+            {
+                description.truncate(description[..at].trim_end().len());
+            }
+            fields.values_mut().for_each(remove_examples);
+        }
+        Value::Array(elements) => elements.iter_mut().for_each(remove_examples),
+        _ => {}
+    }
+}
+
 /// Returns the `OpenAPI` document. The document's server URL is the base path of the client's request.
-fn document(described: &OpenApi, Extension(context): Extension<RequestContext>) -> Json<OpenApi> {
+fn document(described: &Value, Extension(context): Extension<RequestContext>) -> Json<Value> {
     let base = context.base();
     let mut described = described.clone();
-    described.servers = (!base.is_empty()).then(|| vec![Server::new(base)]);
+    if !base.is_empty() {
+        described["servers"] = json!([{ "url": base }]);
+    }
     Json(described)
 }

@@ -1,4 +1,4 @@
-//! Job page, with the job's attributes, progress, causes, failed attempts and operations.
+//! Job page, with the job's attributes, progress, failed attempts and operations, and the causes of its state.
 
 use std::time::Duration;
 
@@ -211,7 +211,7 @@ struct LogView {
     text: String,
 }
 
-/// Page that shows only the causes, for a job that cannot be loaded.
+/// Page for a job that cannot be loaded. Shows only the error and the causes that keep the job from running.
 #[derive(Template)]
 #[template(path = "job_unavailable.html")]
 struct UnavailableJobPage {
@@ -287,7 +287,8 @@ fn awaited(why: &Why) -> Option<&str> {
     signals.find(|name| children.iter().all(|child| child["wait"] != **name))
 }
 
-/// Renders the page of a job that does not exist or cannot be read, for example because a table is locked. The page lists the causes.
+/// Renders the page of a job that does not exist or cannot be read, for example because a table is locked. The page lists the causes that
+/// keep the job from running.
 async fn unavailable(app: &App, frame: Frame, id: JobId, problem: Problem) -> HandlerResult<Response> {
     let Ok(mut session) = app.begin_read().await else { return Err(problem) };
     let Ok(why) = operate::why(&mut *session, app.store, id).await else { return Err(problem) };

@@ -18,12 +18,15 @@ pub(super) struct Declarations {
     store: Store,
     /// Names and declarations of this worker's schedules.
     pub(super) own: Vec<(String, Declaration)>,
-    /// Worker identity at the last successful declaration (`declared_as`) and at the last try (`tried_as`).
+    /// Worker identity at the last successful declaration.
     declared_as: Identity,
+    /// Worker identity at the last try.
     tried_as: Identity,
-    /// Time of the next refresh, interval between refreshes (`period`), and delay after a failed refresh (`retry`).
+    /// Time of the next refresh.
     refresh_at: Instant,
+    /// Interval between refreshes.
     period: Duration,
+    /// Delay after a failed refresh.
     retry: Duration,
     /// Schedule names and outcomes whose warnings have already been logged.
     warned: HashSet<(String, String)>,

@@ -122,7 +122,7 @@ fn names_of(date: NaiveDate) -> Vec<DateName> {
     names
 }
 
-/// Returns the date names that the comma-separated entries of a field list.
+/// Returns the date names in the comma-separated entries of a field.
 fn each(text: &str, names: impl Fn(&str) -> Option<Vec<DateName>>) -> Option<BTreeSet<DateName>> {
     text.split(',').map(names).collect::<Option<Vec<_>>>().map(|names| names.into_iter().flatten().collect())
 }
