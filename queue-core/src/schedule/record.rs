@@ -15,6 +15,15 @@ use crate::{
 };
 
 /// Schedule as stored, without the payload of its jobs.
+///
+/// ```no_run
+/// # async fn example(pool: &sqlx::PgPool) -> Result<(), queue_core::Error> {
+/// use queue_core::{Store, schedule};
+///
+/// let nightly = schedule::find(pool, Store::default(), "nightly").await?;
+/// println!("{} jobs are of type {}", nightly.name, nightly.job_type);
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Debug, Serialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[non_exhaustive]
@@ -56,6 +65,16 @@ pub struct ScheduleRecord {
 }
 
 /// Outcome of a tick.
+///
+/// ```no_run
+/// # async fn example(pool: &sqlx::PgPool) -> Result<(), queue_core::Error> {
+/// use queue_core::{Store, schedule};
+///
+/// for tick in schedule::fires(pool, Store::default(), "nightly", 10).await? {
+///     println!("{}: {}", tick.tick, tick.outcome);
+/// }
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, FromRow)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[non_exhaustive]
