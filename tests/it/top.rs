@@ -87,6 +87,21 @@ async fn queues_workers_and_running_jobs_are_shown_and_keys_work() {
 }
 
 #[tokio::test]
+async fn keys_pressed_while_the_terminal_is_resized_are_handled() {
+    let db = TestDb::new().await;
+    let orders = ["oldest", "rate", "failed", "queue", "ready"];
+    let mut steps = vec![json!(["until", "Queues"])];
+    for round in 0..100 {
+        steps.push(json!(["size", 30, 100 + round % 20]));
+        steps.push(json!(["send", "s"]));
+        steps.push(json!(["until", format!("sort by {}", orders[round % 5])]));
+    }
+    steps.push(json!(["send", "q"]));
+    assert_eq!(run(CLI, &db.url, json!(steps)).await.0, Some(0));
+    db.finish().await;
+}
+
+#[tokio::test]
 #[ignore = "deep"]
 async fn a_signal_and_control_c_restore_the_terminal() {
     let db = TestDb::new().await;
