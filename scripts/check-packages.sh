@@ -4,7 +4,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 root=$PWD
-libraries=(queue-macros queue-core queue-embedded queue-worker)
+libraries=(queue-cron queue-macros queue-core queue-embedded queue-worker)
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 

@@ -29,12 +29,14 @@
 //! # Ok(()) }
 //! ```
 //!
-//! This crate defines and enqueues jobs, so a web server links only this crate. The crate `queue-worker` runs jobs.
+//! This crate defines and enqueues jobs, so a web server links only this crate. The crate `queue-worker` runs jobs. If handlers have
+//! dependencies that the server should not link, write them as functions with [`handler`](macro@handler) in the crate of the worker.
 //!
 //! # Where to start
 //!
 //! - [`job`] turns a struct into a job type and lists all options of a type.
-//! - [`Handler`] runs a job with a [`Context`] and returns a [`JobResult`]. A [`Failure`] determines whether the job is retried.
+//! - [`Handler`], or a function with [`handler`](macro@handler), runs a job with a [`Context`] and returns a [`JobResult`]. A [`Failure`]
+//!   determines whether the job is retried.
 //! - [`Job`] enqueues one job in your transaction. [`EnqueueAll`] and [`Batch`] enqueue many jobs.
 //! - [`EnqueueOptions`] overrides the type's options for one job.
 //! - [`JobRef`] refers to a job. It can wait for the job's result, cancel the job, and read its state.
@@ -117,9 +119,9 @@ mod mutants;
 pub use async_trait::async_trait;
 pub use connect::{IntoConnection, JobRef};
 pub use context::{
-    AttemptOutput, BatchContext, BatchHandler, BatchJob, CancelReason, Cancelled, Context, Durable, Handler, HandlerContext, HandlerFuture,
-    JobBatch, JobFuture, JobTransaction, Middleware, Next, Receive, ReceiveWithin, Registration, Registry, RegistryError, Reporter,
-    StepName, TransactionGuard,
+    AttemptOutput, BatchContext, BatchHandler, BatchJob, BatchRunner, CancelReason, Cancelled, Context, Durable, Handler, HandlerContext,
+    HandlerFuture, JobBatch, JobFuture, JobRunner, JobTransaction, Middleware, Next, Receive, ReceiveWithin, Registration, Registry,
+    RegistryError, Reporter, StepName, TransactionGuard,
 };
 pub use define::{
     Backoff, Durability, EnqueueOutcome, Failure, FailureKind, JobId, JobResult, JobState, JobType, KeyPolicy, Limit, NodeOutput,
@@ -132,7 +134,7 @@ pub use enqueue::{
 };
 pub use error::{Error, message};
 pub use payload::PayloadError;
-pub use queue_macros::job;
+pub use queue_macros::{handler, job};
 pub use results::{JobStatus, MapOutcome, Outputs, Progress, Wait, WaitError, WaitOn, Waiter, Watch};
 pub use schema::{Roles, Store, check_name, migrate};
 #[cfg(feature = "seal")]

@@ -3,17 +3,29 @@
 pub use inventory::submit;
 
 pub use crate::{
-    context::{Handler, Registration, Upgraded, upgrade},
+    context::{BatchContext, BatchHandler, BatchRunner, Handler, JobBatch, JobFuture, JobRunner, Registration, Upgraded, upgrade},
     define::{Backoff, Durability, JobType, KeyPolicy, Limit, OnConflict, Options, Retain, StateKey, Unique, UniqueKey, While, no_upgrade},
     schedule::DeclaredSchedule,
 };
 pub use std::{
+    assert,
     borrow::Cow,
+    marker::Send,
     option::Option::{self, Some},
     result::Result,
     string::{String, ToString},
     time::Duration,
 };
+
+/// Creates the registration of a job type with its `impl Handler`.
+pub const fn registration<T: Handler>() -> Registration {
+    Registration::of::<T>()
+}
+
+/// Creates the registration of a job type with its `impl BatchHandler`.
+pub const fn batch_registration<T: BatchHandler>() -> Registration {
+    Registration::of_batch::<T>()
+}
 
 /// Returns the default payload for the jobs of a schedule.
 pub fn default<T: Default>() -> T {

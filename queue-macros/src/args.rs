@@ -5,6 +5,7 @@
 //! in `queue-core`.
 
 use proc_macro2::{TokenStream, TokenTree};
+use queue_cron::Cron;
 use quote::ToTokens as _;
 use syn::{
     Error, Expr, Ident, LitStr, Path, Result, Token, Type,
@@ -17,7 +18,7 @@ use syn::{
 use crate::{
     fallback::Mistakes,
     limit::{self, Limit},
-    unique,
+    synonyms, unique,
     upgrade::{self, Upgrade},
     value::{KnownOption, Value, is_one},
 };
@@ -78,6 +79,11 @@ const OPTIONS: &[(&str, &str)] = &[
     ("crate", "crate = my::path::to::queue_core"),
 ];
 
+/// Returns whether `key` is an option of a job type.
+pub(crate) fn is_option(key: &Ident) -> bool {
+    OPTIONS.iter().any(|(name, _)| key == name)
+}
+
 pub(crate) fn parse(tokens: TokenStream, mistakes: &mut Mistakes) -> Args {
     let mut args = Args::default();
     let mut given = Vec::new();
@@ -107,15 +113,21 @@ impl Args {
         }
     }
 
-    /// Checks the schedule options. `tz` requires `cron`, and a schedule cannot be combined with `send_only`, because the workers that run
-    /// the handler declare the schedule.
+    /// Checks the cron expression and the time zone, and that `tz` is combined with `cron`.
     fn check_schedule(&self) -> Result<()> {
+        let text = |name| match self.calls.iter().find(|(key, _)| key == name) {
+            Some((_, Value::Text(text))) => Some(text),
+            _ => None,
+        };
+        let check = |expression: &str, zone: &str, at: &LitStr| Cron::new(expression, zone).map_err(|why| Error::new(at.span(), why));
+        if let Some(zone) = text("tz") {
+            check("* * * * *", &zone.value(), zone)?;
+        }
+        if let Some(expression) = text("cron") {
+            check(&expression.value(), "UTC", expression)?;
+        }
         let zone = self.calls.iter().find(|(key, _)| key == "tz");
         match (&self.timing, zone) {
-            (Some(timing), _) if self.send_only => Err(Error::new(
-                timing.span(),
-                format!("`{timing}` is declared by the workers that run the job, so it cannot be combined with `send_only`"),
-            )),
             (timing, Some((zone, _))) if timing.as_ref().is_none_or(|timing| timing != "cron") => Err(Error::new(
                 zone.span(),
                 "`tz` sets the time zone of a cron expression, as in `cron = \"30 4 * * *\", tz = \"Europe/Berlin\"`",
@@ -264,6 +276,9 @@ fn option(input: ParseStream, given: &mut Vec<Ident>, args: &mut Args) -> Result
     };
     // The option `limit` may be repeated, because each limit has a different name.
     given.retain(|met| *met != "limit");
+    if let Some((_, example)) = synonyms::option_for(&key.to_string()).and_then(|known| OPTIONS.iter().find(|(name, _)| *name == known)) {
+        return Err(Error::new(key.span(), format!("unknown option `{key}`; did you mean `{example}`?")));
+    }
     let option = KnownOption::new(&key, OPTIONS, given)?;
     match key.to_string().as_str() {
         "send_only" if is_part_end(input) => args.send_only = true,
@@ -324,7 +339,7 @@ fn expression(option: &KnownOption, given: &Expr) -> Result<Value> {
     })
 }
 
-fn value(option: &KnownOption, input: ParseStream) -> Result<Expr> {
+pub(crate) fn value(option: &KnownOption, input: ParseStream) -> Result<Expr> {
     equals(option, input)?;
     input.parse()
 }
@@ -344,7 +359,7 @@ fn output(option: &KnownOption, input: ParseStream) -> Result<Type> {
     })
 }
 
-fn states(option: &KnownOption, input: ParseStream) -> Result<Vec<Type>> {
+pub(crate) fn states(option: &KnownOption, input: ParseStream) -> Result<Vec<Type>> {
     let mut types = Vec::new();
     if input.peek(token::Paren) {
         let content;
@@ -367,7 +382,8 @@ mod tests {
 
     #[test]
     fn the_documented_options_are_those_of_the_parser() {
-        let rows = include_str!("lib.rs").lines().filter_map(|line| line.strip_prefix("/// | `"));
+        let (job, _) = include_str!("lib.rs").split_once("pub fn job(").expect("the attribute `job`");
+        let rows = job.lines().filter_map(|line| line.strip_prefix("/// | `"));
         let documented: Vec<&str> = rows.filter_map(|row| row.split([' ', '(', '`']).next()).collect();
         for (name, _) in OPTIONS {
             assert!(documented.contains(name), "`{name}` has no row");

@@ -19,7 +19,7 @@ pub(crate) fn job(args: TokenStream, item: &TokenStream) -> TokenStream {
     let mut mistakes = Mistakes::default();
     let mut args = args::parse(args, &mut mistakes);
     if args.root.is_none()
-        && let Some((name, mistake)) = renamed::check()
+        && let Some((name, mistake)) = renamed::check("job")
     {
         mistakes.push(mistake);
         args.root = Some(name.into());
@@ -55,7 +55,14 @@ pub(crate) fn implement(input: &Input, args: &Args, name: &LitStr, output: &Toke
     let output_name = Ident::new("Output", args.output.as_ref().map_or_else(Span::call_site, |(key, _)| key.span()));
     let unique_key =
         args.calls.iter().find_map(|(_, value)| if let Value::Unique(unique) = value { Some(unique.method(&root)) } else { None });
-    let upgrade = args.upgrade.as_ref().map(|upgrade| upgrade.method(&root));
+    let upgrade = match (&args.upgrade, &args.version) {
+        (Some(upgrade), _) => upgrade.method(&root),
+        // Only a `send_only` type is accepted without an upgrade.
+        (None, Some((_, 2..))) => quote!(
+            const HAS_UPGRADES: bool = false;
+        ),
+        (None, _) => TokenStream::new(),
+    };
     let calls = calls(&root, &args.calls);
     let cx = if args.is_durable() { quote!(Durable) } else { quote!(Context) };
     let (key, fair) = (ordering_key(&root, args), fair_key(&root, args));
@@ -137,11 +144,11 @@ fn register(input: &Input, args: &Args) -> TokenStream {
     let Input { ident, attributes } = input;
     let root = root(args);
     let declared = args.timing.as_ref().map(|_| quote!(#root::private::submit! { #root::private::DeclaredSchedule::of::<#ident>() }));
-    let of = Ident::new(if args.takes_batches() { "of_batch" } else { "of" }, Span::call_site());
+    let registration = Ident::new(if args.takes_batches() { "batch_registration" } else { "registration" }, Span::call_site());
     quote! {
         #(#attributes)*
         const _: () = {
-            #root::private::submit! { #root::private::Registration::#of::<#ident>() }
+            #root::private::submit! { #root::private::#registration::<#ident>() }
             #declared
         };
     }

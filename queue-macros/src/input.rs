@@ -1,11 +1,13 @@
 //! Parser of the item under `#[job]`, a struct without generic parameters. The default name of the job type is derived from the struct's
 //! name.
 //!
-//! Only the head of the item is parsed. serde and rustc check the fields, so new field syntax requires no new release of this crate.
+//! Only the head of the item is required to be known syntax. serde and rustc check the fields, so new field syntax requires no new release of
+//! this crate. Fields of known syntax are searched for references, because rustc's message about them does not name the field.
 
 use proc_macro2::TokenStream;
+use quote::ToTokens;
 use syn::{
-    Attribute, Error, Generics, Ident, LitStr, Result, Visibility,
+    Attribute, Error, Field, Generics, Ident, ItemStruct, LitStr, Result, Type, Visibility,
     ext::IdentExt as _,
     parse::{ParseStream, Parser as _},
     parse_quote,
@@ -28,7 +30,24 @@ pub(crate) fn parse(item: &TokenStream, mistakes: &mut Mistakes) -> Option<Input
         head
     };
     let head = parser.parse2(item.clone());
-    mistakes.record(head)
+    let head = mistakes.record(head);
+    if let (Some(_), Ok(parsed)) = (&head, syn::parse2::<ItemStruct>(item.clone())) {
+        parsed.fields.iter().for_each(|field| check_field(field, mistakes));
+    }
+    head
+}
+
+/// Checks that a field does not borrow its value, unless serde skips the field.
+fn check_field(field: &Field, mistakes: &mut Mistakes) {
+    let is_skipped = field.attrs.iter().any(|attribute| attribute.path().is_ident("serde") && mentions(&attribute.meta, "skip"));
+    if let (Type::Reference(_), false) = (&field.ty, is_skipped) {
+        let fix = if mentions(&field.ty, "str") { "`String`" } else { "an owned type, such as `Vec<u8>`" };
+        mistakes.push(Error::new_spanned(&field.ty, format!("a payload owns its data, because it is read from the database; use {fix}")));
+    }
+}
+
+fn mentions(tokens: &impl ToTokens, word: &str) -> bool {
+    tokens.to_token_stream().to_string().split(|letter: char| !letter.is_alphanumeric() && letter != '_').any(|token| token == word)
 }
 
 fn head(input: ParseStream, mistakes: &mut Mistakes) -> Result<Input> {

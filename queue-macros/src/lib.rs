@@ -1,16 +1,19 @@
-//! Attribute macro `#[job]` of `queue-core`, which re-exports the macro. This crate refers to `queue-core` only by paths in the generated
-//! code.
+//! Attribute macros `#[job]` and `#[handler]` of `queue-core`, which re-exports them. This crate refers to `queue-core` only by paths in the
+//! generated code.
 //!
-//! The macro contains no job logic. The modules `args`, `value` and `input` parse the options, and `expand` generates constants in an
+//! The macros contain no job logic. The modules `args`, `value` and `input` parse the options, and `expand` generates constants in an
 //! `impl JobType` and one registration. After a mistake, `fallback` generates only the items whose absence would cause further messages
-//! from rustc. `queue-core` documents the meaning and the effects of the options.
+//! from rustc. The module `handler` generates a type and one registration for a function. `queue-core` documents the meaning and the
+//! effects of the options.
 
 mod args;
 mod expand;
 mod fallback;
+mod handler;
 mod input;
 mod limit;
 mod renamed;
+mod synonyms;
 mod unique;
 mod upgrade;
 mod value;
@@ -22,7 +25,7 @@ use proc_macro::TokenStream;
 ///
 /// The attribute belongs on the payload struct, which is emitted unchanged and must derive serde's `Serialize` and `Deserialize`. Enums,
 /// unions and structs with generic parameters are rejected, because a job type has one stable name and one payload. The handler is an
-/// `impl Handler` for the struct.
+/// `impl Handler` for the struct, or with `send_only` a function with [`#[handler]`](macro@handler), which may be in another crate.
 ///
 /// ```ignore
 /// /// Sends one mail.
@@ -42,9 +45,8 @@ use proc_macro::TokenStream;
 ///
 /// # Options
 ///
-/// All options are optional and may be given in any order. Each option may be given once, except for `limit`. Values are checked at
-/// compile time, except for cron expressions and time zones, which are checked when a worker starts. The method of `queue_core::Options`
-/// with the same name documents an option in full.
+/// All options are optional and may be given in any order. Each option may be given once, except for `limit`. All values are checked at
+/// compile time. The method of `queue_core::Options` with the same name documents an option in full.
 ///
 /// | option | meaning | value | default |
 /// |---|---|---|---|
@@ -77,7 +79,7 @@ use proc_macro::TokenStream;
 /// | `tz = "Europe/Berlin"` | time zone of the cron expression | a name from the IANA database | UTC |
 /// | `keep_logs = "64KiB"` | stores log events of the handler at `INFO` and above with each attempt | 1 B to 1 MiB | not kept |
 /// | `seal = "customers"` | encrypts stored payloads with the keyring of this name, passed to `use_keyring`; requires the feature `seal` | a name | not encrypted |
-/// | `send_only` | declares that the handler is in another crate; no handler is registered | | off |
+/// | `send_only` | registers no handler here; the handler is a function with `#[handler]`, usually in another crate | | off |
 /// | `crate = my::path` | path of `queue_core` | a path | `::queue_core` |
 ///
 /// A name has 1 to 64 of the characters `A-Z a-z 0-9 _ . : -`. A duration consists of whole numbers with the units `d`, `h`, `m`, `s` and
@@ -86,4 +88,45 @@ use proc_macro::TokenStream;
 #[proc_macro_attribute]
 pub fn job(args: TokenStream, item: TokenStream) -> TokenStream {
     expand::job(args.into(), &item.into()).into()
+}
+
+/// Makes an `async fn` the handler of a job type and registers it with the workers of this binary.
+///
+/// The function takes the job and its context, and may be in another crate than the job type. A web server then links only the crate with
+/// the job types, without the handlers and their dependencies. The job type has the option `send_only`. A job type has one handler; a
+/// worker with two refuses to start.
+///
+/// ```ignore
+/// // In the crate `domain`, which depends on `queue-core`:
+/// #[job(send_only, queue = "mail", output = MessageId)]
+/// #[derive(Serialize, Deserialize)]
+/// pub struct SendEmail {
+///     pub to: String,
+/// }
+///
+/// // In the crate of the worker:
+/// #[handler(state(Mailer))]
+/// async fn send_email(job: SendEmail, cx: &Context) -> JobResult<MessageId> {
+///     Ok(cx.state::<Mailer>().send(&job.to).await?)
+/// }
+/// ```
+///
+/// | job type | parameters | returns |
+/// |---|---|---|
+/// | without the options below | `job: T, cx: &Context` | `JobResult<Output>` |
+/// | `durable` | `job: T, cx: &Durable` | `JobResult<Output>` |
+/// | `batch = 500` | `batch: &mut JobBatch<T>, cx: &BatchContext` | `JobResult` |
+///
+/// The function stays callable. The attribute adds a type with the same name, for `Worker::register::<send_email>()` and
+/// `testing::run_with::<send_email>(job)`.
+///
+/// # Options
+///
+/// | option | meaning | default |
+/// |---|---|---|
+/// | `state(Mailer, Db)` | state that the handler requires, in addition to the state in `#[job]`; a worker without it refuses to start | none |
+/// | `crate = my::path` | path of `queue_core` | `::queue_core` |
+#[proc_macro_attribute]
+pub fn handler(args: TokenStream, item: TokenStream) -> TokenStream {
+    handler::handler(args.into(), &item.into()).into()
 }

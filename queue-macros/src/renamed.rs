@@ -6,10 +6,12 @@ use std::{env, fs};
 use proc_macro2::Span;
 use syn::{Error, Ident};
 
-/// Returns the name under which the crate depends on `queue-core` and the error to report, if the dependency is renamed.
-pub(crate) fn check() -> Option<(Ident, Error)> {
+/// Returns the name under which the crate depends on `queue-core` and the error to report, if the dependency is renamed. `attribute` is the
+/// name of the attribute that the error text completes.
+pub(crate) fn check(attribute: &str) -> Option<(Ident, Error)> {
     let name = other_name(&fs::read_to_string(env::var_os("CARGO_MANIFEST_PATH")?).ok()?)?;
-    let message = format!("this crate depends on `queue-core` as `{name}` in its Cargo.toml; name it here: `#[job(crate = {name})]`");
+    let message =
+        format!("this crate depends on `queue-core` as `{name}` in its Cargo.toml; name it here: `#[{attribute}(crate = {name})]`");
     Some((syn::parse_str(&name).ok()?, Error::new(Span::call_site(), message)))
 }
 

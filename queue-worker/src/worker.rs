@@ -30,7 +30,7 @@ pub(crate) mod trial;
 use std::sync::Arc;
 
 use queue_core::{
-    BatchHandler, Handler, Limit, Middleware, Registry, RegistryError, migrate,
+    BatchRunner, JobRunner, Limit, Middleware, Registry, RegistryError, migrate,
     runner::{States, verify_worker},
     schedule::{DeclaredSchedule, Schedule},
 };
@@ -131,25 +131,25 @@ impl Worker {
         self
     }
 
-    /// Registers the job type `T`.
+    /// Registers the handler `H` with its job type: a type with `impl Handler`, or a function with [`#[handler]`](queue_core::handler).
     ///
-    /// Once a job type is registered, the worker runs only registered types instead of all types linked into the binary. Registration is
+    /// Once a handler is registered, the worker runs only registered types instead of all types linked into the binary. Registration is
     /// intended for platforms without link-time registration, and for workers that run only some types.
-    pub fn register<T: Handler>(mut self) -> Self {
-        if let Err(error) = self.registry.get_or_insert_default().register::<T>() {
+    pub fn register<H: JobRunner>(mut self) -> Self {
+        if let Err(error) = self.registry.get_or_insert_default().register::<H>() {
             self.broken.get_or_insert(error);
         }
-        self.declared.push(DeclaredSchedule::of::<T>());
+        self.declared.push(DeclaredSchedule::of::<H::Job>());
         self
     }
 
-    /// Registers a job type whose handler takes batches, for example a type declared with `#[job(batch = 500)]`. Otherwise equivalent to
+    /// Registers the batch handler `H` with its job type, for example a type declared with `#[job(batch = 500)]`. Otherwise equivalent to
     /// [`Worker::register`].
-    pub fn register_batch<T: BatchHandler>(mut self) -> Self {
-        if let Err(error) = self.registry.get_or_insert_default().register_batch::<T>() {
+    pub fn register_batch<H: BatchRunner>(mut self) -> Self {
+        if let Err(error) = self.registry.get_or_insert_default().register_batch::<H>() {
             self.broken.get_or_insert(error);
         }
-        self.declared.push(DeclaredSchedule::of::<T>());
+        self.declared.push(DeclaredSchedule::of::<H::Job>());
         self
     }
 

@@ -16,11 +16,23 @@ use std::{
 };
 
 /// Crates of the workspace. Some are in the folder of another crate.
-const MEMBERS: [&str; 8] =
-    ["queue-core", "queue-macros", "queue-worker", "queue-worker/embedded", "examples", "tests", "tests/bench", "tests/torture"];
+const MEMBERS: [&str; 12] = [
+    "queue-core",
+    "queue-core/cron",
+    "queue-macros",
+    "queue-worker",
+    "queue-worker/embedded",
+    "examples",
+    "examples/shop/domain",
+    "examples/shop/web",
+    "examples/shop/worker",
+    "tests",
+    "tests/bench",
+    "tests/torture",
+];
 
 /// Libraries that users link.
-const LIBRARIES: [&str; 4] = ["queue-core", "queue-macros", "queue-worker", "queue-worker/embedded"];
+const LIBRARIES: [&str; 5] = ["queue-core", "queue-core/cron", "queue-macros", "queue-worker", "queue-worker/embedded"];
 
 /// Documents for readers: pages, and folders of pages.
 const DOCUMENTS: [&str; 5] = ["README.md", "CHANGELOG.md", "ARCHITECTURE.md", "docs", "examples"];

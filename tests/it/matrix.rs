@@ -70,7 +70,7 @@ fn the_libraries_compile_with_the_oldest_rust_that_is_promised() {
         run("rustup", &["toolchain", "install", "--profile", "minimal", oldest]);
     }
     let toolchain = format!("+{oldest}");
-    let libraries = ["-p", "queue-macros", "-p", "queue-core", "-p", "queue-embedded", "-p", "queue-worker"];
+    let libraries = ["-p", "queue-cron", "-p", "queue-macros", "-p", "queue-core", "-p", "queue-embedded", "-p", "queue-worker"];
     run("cargo", &[&[toolchain.as_str(), "check", "--quiet", "--target-dir", "target/oldest", "--all-features"], &libraries[..]].concat());
 }
 

@@ -2,7 +2,9 @@
 
 use std::{process::Command, time::Duration};
 
-use queue_core::{Context, Handler, Job, JobResult, JobState, JobType, Options, RegistryError, job};
+use queue_core::{
+    BatchContext, Context, Failure, Handler, Job, JobBatch, JobResult, JobState, JobType, Options, RegistryError, handler, job,
+};
 use queue_worker::{Config, Error, Worker};
 use serde::{Deserialize, Serialize};
 use tests::{Act, Do, TestDb};
@@ -102,7 +104,7 @@ fn f27_a_binary_without_job_types_is_refused_with_the_fix() {
     let ended = Command::new(env!("CARGO_BIN_EXE_empty-worker")).output().unwrap();
     let text = String::from_utf8_lossy(&ended.stderr);
     assert_eq!(ended.status.code(), Some(1), "{text}");
-    for part in ["no job types are linked into this binary", "use my_app as _;", "queue_worker::main!(my_app)", "Worker::register"] {
+    for part in ["no handlers are linked into this binary", "use my_app as _;", "queue_worker::main!(my_app)", "Worker::register"] {
         assert!(text.contains(part), "{part} in: {text}");
     }
     assert_eq!(text.trim().lines().count(), 1, "{text}");
@@ -208,5 +210,51 @@ async fn only_registered_types_run_once_one_is_registered() {
     db.run_while(castors, db.until(castor, JobState::Completed)).await;
     assert_eq!(db.state(other).await, Some(JobState::Ready));
     db.run_while(Worker::new(db.pool.clone()), db.until(other, JobState::Completed)).await;
+    db.finish().await;
+}
+
+/// A crate with job types only, and one with their handlers.
+mod domain {
+    use queue_core::job;
+    use serde::{Deserialize, Serialize};
+
+    #[job(send_only, output = usize)]
+    #[derive(Serialize, Deserialize)]
+    pub(super) struct Welcome {
+        pub(super) name: String,
+    }
+
+    #[job(send_only, batch = 10)]
+    #[derive(Serialize, Deserialize)]
+    pub(super) struct Notify {
+        pub(super) number: u32,
+    }
+}
+
+#[handler]
+async fn welcome(job: domain::Welcome, _: &Context) -> JobResult<usize> {
+    Ok(job.name.len())
+}
+
+#[handler]
+async fn notify(batch: &mut JobBatch<domain::Notify>, _: &BatchContext) -> JobResult {
+    for job in batch.iter_mut().filter(|job| job.payload().number == 3) {
+        job.fail(Failure::terminal("no third"));
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_function_handles_the_jobs_of_a_type_that_has_no_handler_itself() {
+    let db = TestDb::new().await;
+    let welcomed = domain::Welcome { name: "Ada".into() }.enqueue(&db.pool).await.unwrap().id();
+    domain::Notify::enqueue_all((1..=3).map(|number| domain::Notify { number }), &db.pool).await.unwrap();
+    db.run_until_idle(Worker::new(db.pool.clone()).register::<welcome>().register_batch::<notify>()).await;
+    let output: i64 =
+        sqlx::query_scalar("select output::bigint from queue.jobs where id = $1").bind(welcomed).fetch_one(&db.pool).await.unwrap();
+    assert_eq!(output, 3);
+    let counted = "select count(*) from queue.jobs where job_type = 'notify' and state = ";
+    assert_eq!(db.count(&format!("{counted} 'completed'")).await, 2);
+    assert_eq!(db.count(&format!("{counted} 'dead'")).await, 1);
     db.finish().await;
 }

@@ -13,9 +13,9 @@ use std::{
 use sqlx::PgPool;
 use tokio_util::sync::CancellationToken;
 
-use super::{Cancelled, Context, Shared, StopRequest, decode::decode_payload};
+use super::{Cancelled, Context, JobFuture, Shared, StopRequest, decode::decode_payload};
 use crate::{
-    define::{Failure, JobResult, JobType, TerminalExt as _, check_output},
+    define::{Failure, JobResult, JobType, StateKey, TerminalExt as _, check_output},
     payload::encode_output,
 };
 
@@ -65,6 +65,58 @@ pub trait BatchHandler: JobType {
     ///
     /// Implement the method as `async fn run(batch: &mut JobBatch<Self>, cx: &BatchContext) -> JobResult`.
     fn run(batch: &mut JobBatch<Self>, cx: &BatchContext) -> impl Future<Output = JobResult> + Send;
+}
+
+/// Type that runs batches of one job type: every [`BatchHandler`], and the type that [`#[handler]`](crate::handler) generates for a function
+/// that takes a [`JobBatch`].
+///
+/// `Worker::register_batch` takes such a type. The trait is not implemented by hand.
+///
+/// ```
+/// use queue_core::{BatchContext, JobBatch, JobResult, Registry, handler, job};
+/// use serde::{Deserialize, Serialize};
+///
+/// #[job(send_only, batch = 500)]
+/// #[derive(Serialize, Deserialize)]
+/// struct Push { device: String }
+///
+/// #[handler]
+/// async fn push(batch: &mut JobBatch<Push>, _: &BatchContext) -> JobResult {
+///     println!("{} notifications", batch.len());
+///     Ok(())
+/// }
+///
+/// # fn main() -> Result<(), queue_core::RegistryError> {
+/// let mut registry = Registry::new();
+/// registry.register_batch::<push>()?;
+/// assert!(registry.get("push").is_some());
+/// # Ok(()) }
+/// ```
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not a handler of batches",
+    label = "neither a job with `impl BatchHandler` nor a function with `#[handler]` that takes a `JobBatch`",
+    note = "other handlers are registered with `register`"
+)]
+pub trait BatchRunner: 'static {
+    /// Job type of the jobs that the handler runs.
+    type Job: JobType;
+
+    /// State that the handler requires in addition to the state that the job type names.
+    #[doc(hidden)]
+    const STATE: &'static [StateKey] = &[];
+
+    /// Runs one attempt of each job.
+    #[doc(hidden)]
+    fn run(batch: &mut JobBatch<Self::Job>, cx: &BatchContext) -> impl JobFuture<()> + Send;
+}
+
+#[diagnostic::do_not_recommend]
+impl<T: BatchHandler> BatchRunner for T {
+    type Job = T;
+
+    fn run(batch: &mut JobBatch<T>, cx: &BatchContext) -> impl JobFuture<()> + Send {
+        BatchHandler::run(batch, cx)
+    }
 }
 
 /// Jobs passed to a [`BatchHandler`]. Dereferences to a slice of [`BatchJob`]s. The slice is never empty. `#[job(batch = ..)]` sets the
@@ -295,33 +347,38 @@ pub(crate) trait AnyBatch: Send {
     fn complete_rest(&self) -> Result<Option<String>, Failure>;
 }
 
-/// Returns an empty batch for jobs of type `J`.
-pub(crate) fn empty<J: BatchHandler>() -> Box<dyn AnyBatch> {
-    Box::new(JobBatch::<J> { jobs: Vec::new() })
+/// Batch with its handler.
+struct HandledBatch<H: BatchRunner> {
+    batch: JobBatch<H::Job>,
 }
 
-impl<J: BatchHandler> AnyBatch for JobBatch<J> {
+/// Returns an empty batch for the handler `H`.
+pub(crate) fn empty<H: BatchRunner>() -> Box<dyn AnyBatch> {
+    Box::new(HandledBatch::<H> { batch: JobBatch { jobs: Vec::new() } })
+}
+
+impl<H: BatchRunner> AnyBatch for HandledBatch<H> {
     fn add(&mut self, payload: &str, cx: &Arc<Context>, at: usize) -> Result<(), Failure> {
         let payload = decode_payload(payload, cx)?;
-        self.jobs.push(BatchJob { payload, cx: Arc::clone(cx), at, result: None });
+        self.batch.jobs.push(BatchJob { payload, cx: Arc::clone(cx), at, result: None });
         Ok(())
     }
 
     fn count(&self) -> usize {
-        self.jobs.len()
+        self.batch.jobs.len()
     }
 
     fn run<'a>(&'a mut self, cx: &'a BatchContext) -> Pin<Box<dyn Future<Output = JobResult> + Send + 'a>> {
-        Box::pin(J::run(self, cx))
+        Box::pin(H::run(&mut self.batch, cx))
     }
 
     fn take_results(&mut self) -> Vec<(usize, Option<BatchJobResult>)> {
-        self.jobs.iter_mut().map(|job| (job.at, job.result.take())).collect()
+        self.batch.jobs.iter_mut().map(|job| (job.at, job.result.take())).collect()
     }
 
     /// Completes a job without an output only if the output type deserializes from `null`, because waiters must be able to read the output.
     fn complete_rest(&self) -> Result<Option<String>, Failure> {
-        match serde_json::from_str::<J::Output>("null") {
+        match serde_json::from_str::<<H::Job as JobType>::Output>("null") {
             Ok(_) => Ok(None),
             Err(_) => Err("the handler returned `Ok` without an output for this job; call `job.complete(output)` for each".into()),
         }

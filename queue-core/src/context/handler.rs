@@ -1,7 +1,7 @@
 //! Traits that handlers of jobs implement.
 
 use super::{Context, Durable};
-use crate::define::{JobResult, JobType};
+use crate::define::{JobResult, JobType, StateKey};
 
 /// Handler of a job type: the code that runs each attempt.
 ///
@@ -29,7 +29,7 @@ use crate::define::{JobResult, JobType};
     note = "write `impl Handler for {Self} {{ async fn run(self, cx: &Context) -> JobResult<..> {{ .. }} }}`",
     note = "the handler of a `durable` job takes `cx: &Durable`",
     note = "a job with `batch = ..` has a `BatchHandler`, which is registered with `register_batch`",
-    note = "if its handler is in another crate, use `#[job(send_only)]`"
+    note = "if its handler is a function with `#[handler]`, here or in another crate, use `#[job(send_only)]`"
 )]
 pub trait Handler: JobType<Cx: HandlerContext> {
     /// Runs one attempt. After an error from `?` the job is retried; see [`Failure`](crate::Failure) for other outcomes.
@@ -37,6 +37,57 @@ pub trait Handler: JobType<Cx: HandlerContext> {
     /// Implement the method as `async fn run(self, cx: &Context) -> JobResult<T>`, where `T` is the type in `#[job(output = T)]`, or `()`
     /// without the option. For a [`durable`](crate::Options::durable) type, use `async fn run(self, cx: &Durable) -> JobResult<T>`.
     fn run(self, cx: &Self::Cx) -> impl JobFuture<Self::Output> + Send;
+}
+
+/// Type that runs the jobs of one job type: every [`Handler`], and the type that [`#[handler]`](crate::handler) generates for a function.
+///
+/// `Worker::register` takes such a type. The trait is not implemented by hand.
+///
+/// ```
+/// use queue_core::{Context, JobResult, Registry, handler, job};
+/// use serde::{Deserialize, Serialize};
+///
+/// #[job(send_only)]
+/// #[derive(Serialize, Deserialize)]
+/// struct SendEmail { to: String }
+///
+/// #[handler]
+/// async fn send_email(job: SendEmail, _: &Context) -> JobResult {
+///     println!("mail to {}", job.to);
+///     Ok(())
+/// }
+///
+/// # fn main() -> Result<(), queue_core::RegistryError> {
+/// let mut registry = Registry::new();
+/// registry.register::<send_email>()?;
+/// assert!(registry.get("send_email").is_some());
+/// # Ok(()) }
+/// ```
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not a handler",
+    label = "neither a job with `impl Handler` nor a function with `#[handler]`",
+    note = "handlers that take a `JobBatch` are registered with `register_batch`"
+)]
+pub trait JobRunner: 'static {
+    /// Job type of the jobs that the handler runs.
+    type Job: JobType<Cx: HandlerContext>;
+
+    /// State that the handler requires in addition to the state that the job type names.
+    #[doc(hidden)]
+    const STATE: &'static [StateKey] = &[];
+
+    /// Runs one attempt.
+    #[doc(hidden)]
+    fn run(job: Self::Job, cx: &<Self::Job as JobType>::Cx) -> impl JobFuture<<Self::Job as JobType>::Output> + Send;
+}
+
+#[diagnostic::do_not_recommend]
+impl<T: Handler> JobRunner for T {
+    type Job = T;
+
+    fn run(job: T, cx: &T::Cx) -> impl JobFuture<T::Output> + Send {
+        Handler::run(job, cx)
+    }
 }
 
 /// Context type of a handler: [`Context`], or [`Durable`] for durable jobs.
@@ -85,9 +136,10 @@ impl HandlerContext for Durable {
 /// }
 /// ```
 #[diagnostic::on_unimplemented(
-    message = "the handler returns another output than its job declares, which is `{T}`",
+    message = "the handler does not return `JobResult<{T}>`",
     label = "not `JobResult<{T}>`",
-    note = "declare what the handler returns: `#[job(output = T)]`; without it, a job returns nothing"
+    note = "a handler is an `async fn`; its output type is that of `#[job(output = ..)]`, and `()` without it",
+    note = "the operator `?` converts any error into a `Failure`, the error type of `JobResult`"
 )]
 pub trait JobFuture<T>: Future<Output = JobResult<T>> {}
 

@@ -57,12 +57,12 @@ pub(crate) use self::transaction::{CommitState, NOT_COMPLETED, TransactionTracke
 pub(crate) use self::transactional::AttemptTransaction;
 pub use self::{
     backend::{Backend, CommitResult, LentTransaction, LogEntry, OwnedTransaction},
-    batch::{BatchContext, BatchHandler, BatchJob, JobBatch},
+    batch::{BatchContext, BatchHandler, BatchJob, BatchRunner, JobBatch},
     cancelled::{CancelReason, Cancelled, StopRequest},
     decode::{Upgraded, upgrade},
     durable::{Durable, StepName},
     fence::{ChildEntry, ChildStatus, ChunkEntry, CloseEntry, Fence, JournaledStep, MapProgress, ReceiveResult, SignalEntry, StepEntry},
-    handler::{Handler, HandlerContext, JobFuture},
+    handler::{Handler, HandlerContext, JobFuture, JobRunner},
     middleware::{AttemptOutput, Middleware, Next},
     receive::{Receive, ReceiveWithin},
     registry::{HandlerFuture, Registration, Registry, RegistryError},

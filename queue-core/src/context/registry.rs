@@ -15,12 +15,12 @@ use std::{
 use super::forms::PayloadForms;
 pub use super::registry_error::RegistryError;
 use super::{
-    Durable, Handler, HandlerContext as _, States,
-    batch::{self, AnyBatch, BatchHandler},
+    Durable, HandlerContext as _, JobRunner, States,
+    batch::{self, AnyBatch, BatchRunner},
     decode::decode_payload,
 };
 use crate::{
-    define::{Failure, MAX_VERSION, Options, TerminalExt as _},
+    define::{Failure, JobType, MAX_VERSION, Options, StateKey, TerminalExt as _},
     payload::encode_output,
     schema::check_name,
     seal,
@@ -31,6 +31,10 @@ use crate::{
 pub struct Registration {
     options: Options,
     rust_type: fn() -> &'static str,
+    /// Returns the full path of the handler's Rust type.
+    handler: fn() -> &'static str,
+    /// State that the handler requires in addition to the state that the options name.
+    state: &'static [StateKey],
     run: RunFn,
     is_durable: bool,
     /// Function that creates an empty batch. Set only for batch handlers.
@@ -51,29 +55,33 @@ inventory::collect!(Registration);
 const BUILT_IN_PREFIX: &str = "queue:";
 
 impl Registration {
-    /// Creates the registration of the job type `T`.
-    pub const fn of<T: Handler>() -> Self {
+    /// Creates the registration of the handler `H` and its job type.
+    pub const fn of<H: JobRunner>() -> Self {
         Self {
-            options: T::OPTIONS,
-            rust_type: type_name::<T>,
-            run: run::<T>,
-            is_durable: T::Cx::IS_DURABLE,
+            options: H::Job::OPTIONS,
+            rust_type: type_name::<H::Job>,
+            handler: type_name::<H>,
+            state: H::STATE,
+            run: run::<H>,
+            is_durable: <H::Job as JobType>::Cx::IS_DURABLE,
             batch: None,
             #[cfg(feature = "testing")]
-            forms: PayloadForms::of::<T>,
+            forms: PayloadForms::of::<H::Job>,
         }
     }
 
-    /// Creates the registration of the job type `T` with its batch handler.
-    pub const fn of_batch<T: BatchHandler>() -> Self {
+    /// Creates the registration of the batch handler `H` and its job type.
+    pub const fn of_batch<H: BatchRunner>() -> Self {
         Self {
-            options: T::OPTIONS,
-            rust_type: type_name::<T>,
+            options: H::Job::OPTIONS,
+            rust_type: type_name::<H::Job>,
+            handler: type_name::<H>,
+            state: H::STATE,
             run: run_in_batch,
             is_durable: false,
-            batch: Some(batch::empty::<T>),
+            batch: Some(batch::empty::<H>),
             #[cfg(feature = "testing")]
-            forms: PayloadForms::of::<T>,
+            forms: PayloadForms::of::<H::Job>,
         }
     }
 
@@ -102,6 +110,12 @@ impl Registration {
         self.batch.is_some()
     }
 
+    /// Returns the required state types that `states` lacks, each with the name of the job type.
+    pub(crate) fn missing_states(&self, states: &States) -> impl Iterator<Item = (&'static str, &'static str)> {
+        let required = self.options.state.iter().chain(self.state);
+        required.filter(|key| !states.has(**key)).map(|key| (self.options.name, key.name()))
+    }
+
     /// Runs one attempt with `payload` as JSON text. A payload that does not fit the type is retried, because another release may be able
     /// to decode the payload. Invalid JSON is a terminal failure. A call for a type with a batch handler is also a terminal failure.
     pub(crate) fn run<'a>(&self, payload: &'a str, cx: &'a Durable) -> HandlerFuture<'a> {
@@ -115,15 +129,15 @@ impl fmt::Debug for Registration {
     }
 }
 
-fn run<'a, T: Handler>(payload: &'a str, cx: &'a Durable) -> HandlerFuture<'a> {
+fn run<'a, H: JobRunner>(payload: &'a str, cx: &'a Durable) -> HandlerFuture<'a> {
     Box::pin(async move {
-        let job: T = decode_payload(payload, cx)?;
+        let job: H::Job = decode_payload(payload, cx)?;
         if cx.check_start_deadline() {
             // This future never resolves. The attempt checks whether the start deadline was missed, and drops the future together with
             // the surrounding middleware.
             return pending().await;
         }
-        let output = encode_output(&job.run(T::Cx::of(cx)).await?).terminal()?;
+        let output = encode_output(&H::run(job, <H::Job as JobType>::Cx::of(cx)).await?).terminal()?;
         Ok((output != "null").then_some(output))
     })
 }
@@ -148,8 +162,9 @@ impl Registry {
     /// Returns a registry of all job types linked into this binary.
     ///
     /// # Errors
-    /// Returns [`RegistryError::Duplicate`] if two types share a name or an alias, and [`RegistryError::InvalidOption`] if an option is out
-    /// of range, which occurs only in a hand-written implementation of `Job`.
+    /// Returns [`RegistryError::Duplicate`] if two types share a name or an alias, [`RegistryError::TwoHandlers`] if a type has two
+    /// handlers, and [`RegistryError::InvalidOption`] if an option is out of range, which occurs only in a hand-written implementation of
+    /// `Job`.
     pub fn linked() -> Result<Self, RegistryError> {
         let mut registry = Self::new();
         for registration in
@@ -172,20 +187,21 @@ impl Registry {
         Ok(self)
     }
 
-    /// Adds `T`. Registering a type again has no effect.
+    /// Adds the handler `H` with its job type: a type with `impl Handler`, or a function with `#[handler]`. Registering a handler again has
+    /// no effect.
     ///
     /// # Errors
     /// Returns the errors of [`Registry::linked`].
-    pub fn register<T: Handler>(&mut self) -> Result<(), RegistryError> {
-        self.add(&Registration::of::<T>())
+    pub fn register<H: JobRunner>(&mut self) -> Result<(), RegistryError> {
+        self.add(&Registration::of::<H>())
     }
 
-    /// Adds `T` with its batch handler. Registering a type again has no effect.
+    /// Adds the batch handler `H` with its job type. Registering a handler again has no effect.
     ///
     /// # Errors
     /// Returns the errors of [`Registry::linked`].
-    pub fn register_batch<T: BatchHandler>(&mut self) -> Result<(), RegistryError> {
-        self.add(&Registration::of_batch::<T>())
+    pub fn register_batch<H: BatchRunner>(&mut self) -> Result<(), RegistryError> {
+        self.add(&Registration::of_batch::<H>())
     }
 
     /// Returns the type with the given name or alias, or `None` if there is no such type.
@@ -239,11 +255,7 @@ impl Registry {
         if self.is_empty() {
             return Err(RegistryError::Empty);
         }
-        let mut missing: Vec<(&str, &str)> = Vec::new();
-        for registration in self.types() {
-            let keys = registration.options.state.iter().filter(|key| !states.has(**key));
-            missing.extend(keys.map(|key| (registration.options.name, key.name())));
-        }
+        let missing: Vec<(&str, &str)> = self.types().flat_map(|registration| registration.missing_states(states)).collect();
         if missing.is_empty() { Ok(()) } else { Err(RegistryError::missing_state(&missing)) }
     }
 
@@ -254,6 +266,9 @@ impl Registry {
             match self.by_name.insert(name, *registration) {
                 Some(other) if other.rust_type() != registration.rust_type() => {
                     return Err(RegistryError::Duplicate { name, first: other.rust_type(), second: registration.rust_type() });
+                }
+                Some(other) if (other.handler)() != (registration.handler)() => {
+                    return Err(RegistryError::TwoHandlers { job_type: name, first: (other.handler)(), second: (registration.handler)() });
                 }
                 _ => {}
             }

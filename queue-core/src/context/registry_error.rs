@@ -6,7 +6,7 @@
 pub enum RegistryError {
     /// No job type is registered.
     #[error(
-        "no job types are linked into this binary; name the crate that defines them (`use my_app as _;` or `queue_worker::main!(my_app)`), or call `Worker::register::<T>()`"
+        "no handlers are linked into this binary; name the crate that defines them (`use my_app as _;` or `queue_worker::main!(my_app)`), or call `Worker::register::<T>()`"
     )]
     Empty,
     /// Two job types share a name.
@@ -17,6 +17,16 @@ pub enum RegistryError {
         /// First Rust type with this name.
         first: &'static str,
         /// Second Rust type with this name.
+        second: &'static str,
+    },
+    /// A job type has two handlers.
+    #[error("the job type `{job_type}` has two handlers: `{first}` and `{second}`; remove one of them")]
+    TwoHandlers {
+        /// Name of the job type.
+        job_type: &'static str,
+        /// First Rust type that handles jobs of the type.
+        first: &'static str,
+        /// Second Rust type that handles jobs of the type.
         second: &'static str,
     },
     /// Handlers need state that is not registered with the worker.

@@ -35,6 +35,11 @@ pub trait JobType: Serialize + DeserializeOwned + Send + Sync + Sized + 'static 
     /// Options of the job type, as given to `#[job(..)]`.
     const OPTIONS: Options;
 
+    /// Whether payloads of all older versions have an upgrade. False only for a `send_only` type of a later version without the option
+    /// `upgrade`. A function with `#[handler]` for such a type does not compile.
+    #[doc(hidden)]
+    const HAS_UPGRADES: bool = true;
+
     /// Returns the ordering key of the job, which an enqueue can override. The option `key = ..` or `fifo` defines the key. Returns `None`
     /// without these options.
     ///

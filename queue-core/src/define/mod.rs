@@ -8,7 +8,6 @@ mod job_type;
 mod limit;
 mod node_output;
 mod options;
-mod cron;
 mod ending;
 mod batch_size;
 mod retry;

@@ -3,8 +3,9 @@
 use std::time::Duration;
 
 use chrono::{DateTime, TimeDelta, Utc};
+use queue_cron::Cron;
 
-use super::{cron::Cron, duration::format_duration};
+use super::duration::format_duration;
 
 /// Tick times of a schedule.
 #[derive(Clone, Debug)]

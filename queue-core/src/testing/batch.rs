@@ -19,12 +19,14 @@ use tokio_util::sync::CancellationToken;
 use super::{
     attempt::{Attempt, AttemptRun, CANCEL_GRACE, no_pool, record_reports},
     backend::TestBackend,
-    run::{check, claimed},
+    claimed::{check, claimed},
 };
 use crate::{
     attempt::{ClaimedJob, Halt, run_batch as run_attempts},
-    context::{Backend, BatchHandler, CommitResult, Fence, Middleware, OwnedTransaction, Registration, ReportSender, Shared, States},
-    define::{Ending, JobId},
+    context::{
+        Backend, BatchHandler, BatchRunner, CommitResult, Fence, Middleware, OwnedTransaction, Registration, ReportSender, Shared, States,
+    },
+    define::{Ending, JobId, JobType},
     error::Error,
     schema::Store,
     trace::TraceRelation,
@@ -58,7 +60,34 @@ use crate::{
 /// # }
 /// ```
 pub fn run_batch<T: BatchHandler>(jobs: impl IntoIterator<Item = T>) -> RunBatch<T> {
+    run_batch_with::<T>(jobs)
+}
+
+/// Runs jobs with a function with [`#[handler]`](crate::handler) that takes a batch, like [`run_batch`].
+///
+/// ```
+/// use queue_core::{BatchContext, JobBatch, JobResult, handler, job, testing};
+/// use serde::{Deserialize, Serialize};
+///
+/// #[job(send_only, batch = 500)]
+/// #[derive(Serialize, Deserialize)]
+/// struct Push { device: String }
+///
+/// #[handler]
+/// async fn push(batch: &mut JobBatch<Push>, _: &BatchContext) -> JobResult {
+///     println!("{} notifications", batch.len());
+///     Ok(())
+/// }
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() {
+/// let ran = testing::run_batch_with::<push>(["a", "b"].map(|device| Push { device: device.into() })).await;
+/// assert!(ran[0].is_completed() && ran[1].is_completed());
+/// # }
+/// ```
+pub fn run_batch_with<H: BatchRunner>(jobs: impl IntoIterator<Item = H::Job>) -> RunBatch<H::Job> {
     RunBatch {
+        registration: Registration::of_batch::<H>(),
         jobs: jobs.into_iter().collect(),
         states: States::default(),
         attempt: 1,
@@ -70,7 +99,7 @@ pub fn run_batch<T: BatchHandler>(jobs: impl IntoIterator<Item = T>) -> RunBatch
     }
 }
 
-/// Builder that runs a batch inline. Created by [`run_batch`].
+/// Builder that runs a batch inline. Created by [`run_batch`] and [`run_batch_with`].
 ///
 /// ```
 /// # use queue_core::{BatchContext, BatchHandler, JobBatch, JobResult, job, testing};
@@ -84,6 +113,7 @@ pub fn run_batch<T: BatchHandler>(jobs: impl IntoIterator<Item = T>) -> RunBatch
 /// ```
 #[must_use = "nothing runs until this is awaited"]
 pub struct RunBatch<T> {
+    registration: Registration,
     jobs: Vec<T>,
     states: States,
     attempt: u32,
@@ -94,7 +124,7 @@ pub struct RunBatch<T> {
     cancelled: Vec<usize>,
 }
 
-impl<T: BatchHandler> RunBatch<T> {
+impl<T: JobType> RunBatch<T> {
     /// Adds the state returned by `cx.state::<S>()`, like `Worker::state`.
     pub fn state<S: Send + Sync + 'static>(mut self, value: S) -> Self {
         self.states.put(value);
@@ -145,14 +175,13 @@ impl<T: BatchHandler> RunBatch<T> {
     /// Panics if there are no jobs, if a payload cannot be stored, or if state named by `#[job(state(..))]` is missing. These cases
     /// cannot occur in a worker.
     pub async fn run(self) -> BatchRunResult<T> {
-        let registration = Registration::of_batch::<T>();
-        if let Err(error) = check(&registration, &self.states) {
+        if let Err(error) = check(&self.registration, &self.states) {
             panic!("{error}");
         }
         assert!(!self.jobs.is_empty(), "a batch has at least one job");
         let jobs: Vec<ClaimedJob> =
             self.jobs.iter().zip(1..).map(|(job, number)| claimed(job, number, self.attempt, self.max_attempts)).collect();
-        let Self { states, pool, middleware, shuts_down, cancelled, .. } = self;
+        let Self { registration, states, pool, middleware, shuts_down, cancelled, .. } = self;
         let pool = match pool {
             Some(pool) => pool,
             None => no_pool().await,
@@ -196,7 +225,7 @@ impl<T: BatchHandler> RunBatch<T> {
     }
 }
 
-impl<T: BatchHandler> IntoFuture for RunBatch<T> {
+impl<T: JobType> IntoFuture for RunBatch<T> {
     type Output = BatchRunResult<T>;
     type IntoFuture = Pin<Box<dyn Future<Output = BatchRunResult<T>> + Send>>;
 
@@ -230,7 +259,7 @@ pub struct BatchRunResult<T> {
     job: PhantomData<fn() -> T>,
 }
 
-impl<T: BatchHandler> BatchRunResult<T> {
+impl<T: JobType> BatchRunResult<T> {
     /// Returns the outputs of the completed jobs, decoded from their stored form.
     pub fn outputs(&self) -> Vec<T::Output> {
         self.iter().filter_map(Attempt::output_of::<T>).collect()

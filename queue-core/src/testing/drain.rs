@@ -10,13 +10,13 @@ use super::{
     Error,
     attempt::{Attempt, AttemptRun, AttemptSetup, no_pool},
     backend::{DROP, SAVE, TestSignal},
+    claimed::check,
     connection::DrainConnection,
     finish::finish_one,
-    run::check,
 };
 use crate::{
     attempt::ClaimedJob,
-    context::{BatchHandler, Handler, JournaledStep, Middleware, Registration, Registry, RegistryError, States},
+    context::{BatchRunner, JobRunner, JournaledStep, Middleware, Registration, Registry, RegistryError, States},
     define::{JobId, JobType, OrderingKey, RestartPayload, SettlePath, Verdict, stored_type, type_and_version},
     schema::Store,
 };
@@ -96,17 +96,17 @@ impl Drain<'_> {
         self
     }
 
-    /// Registers the job type `T`. By default, all types linked into the test run. Once a type is registered, only registered types run.
-    pub fn register<T: Handler>(mut self) -> Self {
-        if let Err(error) = self.registry.get_or_insert_default().register::<T>() {
+    /// Registers the handler `H` with its job type. Without this call, all handlers linked into the test are registered.
+    pub fn register<H: JobRunner>(mut self) -> Self {
+        if let Err(error) = self.registry.get_or_insert_default().register::<H>() {
             self.registry_error.get_or_insert(error);
         }
         self
     }
 
-    /// Registers a job type with a batch handler, like [`Drain::register`]. Each job of the type runs in a batch of one.
-    pub fn register_batch<T: BatchHandler>(mut self) -> Self {
-        if let Err(error) = self.registry.get_or_insert_default().register_batch::<T>() {
+    /// Registers the batch handler `H` with its job type, like [`Drain::register`]. Each job of the type runs in a batch of one.
+    pub fn register_batch<H: BatchRunner>(mut self) -> Self {
+        if let Err(error) = self.registry.get_or_insert_default().register_batch::<H>() {
             self.registry_error.get_or_insert(error);
         }
         self

@@ -11,8 +11,8 @@ use super::{
     run::{Run, RunResult},
 };
 use crate::{
-    context::{CancelReason, Handler, JournaledStep, Registration},
-    define::Verdict,
+    context::{CancelReason, JournaledStep},
+    define::{JobType, Verdict},
     schema::Store,
 };
 
@@ -88,7 +88,7 @@ const MOST_ATTEMPTS: usize = 1000;
 ///
 /// # Panics
 /// Panics if `check` panics, or for the same reasons as [`Run::run`]. A line on stderr then reports where the job was interrupted.
-pub async fn interrupt_everywhere<T: Handler>(
+pub async fn interrupt_everywhere<T: JobType>(
     mut begin: impl AsyncFnMut() -> Run<T>,
     mut check: impl AsyncFnMut(RunResult<T>),
 ) -> Result<InterruptionReport, Error> {
@@ -116,7 +116,7 @@ pub async fn interrupt_everywhere<T: Handler>(
 
 /// Runs the job until it has finished, and interrupts it at the place `at`. Calls `check` if the job was interrupted there, or if `at` is
 /// `None`.
-async fn run_once<T: Handler>(
+async fn run_once<T: JobType>(
     at: Option<Place>,
     begin: &mut impl AsyncFnMut() -> Run<T>,
     check: &mut impl AsyncFnMut(RunResult<T>),
@@ -171,13 +171,12 @@ impl Drop for PanicReport {
 }
 
 /// Runs attempts until the job has finished.
-async fn run_to_end<T: Handler>(run: Run<T>, points: &Arc<InterruptPoints>) -> Result<RunResult<T>, Error> {
-    let registration = Registration::of::<T>();
-    let (mut job, pool) = run.claimed(&registration).await;
-    if registration.options().transactional && run.pool.is_none() {
+async fn run_to_end<T: JobType>(run: Run<T>, points: &Arc<InterruptPoints>) -> Result<RunResult<T>, Error> {
+    let (mut job, pool) = run.claimed().await;
+    if run.registration.options().transactional && run.pool.is_none() {
         return Err(Error::NeedsPool { job_type: job.job_type.to_owned() });
     }
-    let Run { states, mut checkpoint, mut steps, mut signals, children, middleware, mut cancel_reason, pool: own, .. } = run;
+    let Run { registration, states, mut checkpoint, mut steps, mut signals, children, middleware, mut cancel_reason, pool: own, .. } = run;
     for _ in 0..MOST_ATTEMPTS {
         let (is_cancelled, in_use) = (cancel_reason == Some(CancelReason::Cancelled), own.as_ref().map(connections_in_use));
         let setup = AttemptSetup {

@@ -2,6 +2,7 @@
 
 // The modules are listed in the order in which a test uses them.
 mod run;
+mod claimed;
 mod batch;
 mod drain;
 mod finish;
@@ -19,13 +20,13 @@ mod unread;
 pub use self::enqueued::{DebugShown, NotShown, Show, WaitingJobs};
 pub use self::{
     attempt::Attempt,
-    batch::{BatchRunResult, RunBatch, run_batch},
+    batch::{BatchRunResult, RunBatch, run_batch, run_batch_with},
     drain::{Drain, DrainResult, advance, drain},
     enqueued::{EnqueuedJob, enqueued, enqueued_jobs},
     interrupt::{InterruptionReport, interrupt_everywhere},
     payloads::Payloads,
     points::Place,
-    run::{Run, RunResult, run},
+    run::{Run, RunResult, run, run_with},
 };
 pub use crate::{assert_enqueued, assert_not_enqueued, assert_payloads};
 

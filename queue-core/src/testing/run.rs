@@ -6,18 +6,16 @@ use chrono::{DateTime, SecondsFormat, Utc};
 use serde::Serialize;
 use serde_json::json;
 use sqlx::PgPool;
-use uuid::Uuid;
 
 use super::{
     attempt::{Attempt, AttemptRun, AttemptSetup, is_without_pool, no_pool},
     backend::{TestSignal, part_name},
+    claimed::{check, claimed},
     points::Place,
 };
 use crate::{
     attempt::ClaimedJob,
-    context::{
-        CancelReason, ChildStatus, Handler, JournaledStep, Middleware, Registration, RegistryError, States, StepName, TIMEOUT_SUFFIX,
-    },
+    context::{CancelReason, ChildStatus, Handler, JobRunner, JournaledStep, Middleware, Registration, States, StepName, TIMEOUT_SUFFIX},
     define::{Failure, JobId, JobType},
     enqueue::EnqueueOptions,
     payload,
@@ -26,10 +24,36 @@ use crate::{
 
 /// Runs a job's handler inline, without a database, as the job's first attempt. Returns a builder. Awaiting the builder runs the handler.
 pub fn run<T: Handler>(job: T) -> Run<T> {
-    Run::new(job)
+    run_with::<T>(job)
 }
 
-/// Builder that runs a handler inline. Created by [`run`].
+/// Runs a job with a function with [`#[handler]`](crate::handler) inline, like [`run`].
+///
+/// ```
+/// use queue_core::{Context, JobResult, handler, job, testing};
+/// use serde::{Deserialize, Serialize};
+///
+/// #[job(send_only)]
+/// #[derive(Serialize, Deserialize)]
+/// struct SendEmail { to: String }
+///
+/// #[handler]
+/// async fn send_email(job: SendEmail, _: &Context) -> JobResult {
+///     println!("mail to {}", job.to);
+///     Ok(())
+/// }
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() {
+/// let ran = testing::run_with::<send_email>(SendEmail { to: "ada@example.org".into() }).await;
+/// assert!(ran.is_completed());
+/// # }
+/// ```
+pub fn run_with<H: JobRunner>(job: H::Job) -> Run<H::Job> {
+    Run::new::<H>(job)
+}
+
+/// Builder that runs a handler inline. Created by [`run`] and [`run_with`].
 ///
 /// ```
 /// # use queue_core::{Context, Handler, JobResult, job, testing};
@@ -43,6 +67,7 @@ pub fn run<T: Handler>(job: T) -> Run<T> {
 /// ```
 #[must_use = "nothing runs until this is awaited"]
 pub struct Run<T> {
+    pub(super) registration: Registration,
     job: T,
     pub(super) states: States,
     attempt: u32,
@@ -58,11 +83,11 @@ pub struct Run<T> {
     pub(super) cancel_reason: Option<CancelReason>,
 }
 
-impl<T: Handler> Run<T> {
-    /// Creates a builder for `job`; see [`run`].
-    pub fn new(job: T) -> Self {
+impl<T: JobType> Run<T> {
+    fn new<H: JobRunner<Job = T>>(job: T) -> Self {
         let options = EnqueueOptions::for_type::<T>();
         Self {
+            registration: Registration::of::<H>(),
             job,
             states: States::default(),
             attempt: 1,
@@ -233,9 +258,8 @@ impl<T: Handler> Run<T> {
     /// Panics if the payload or the metadata cannot be stored, or if state named by `#[job(state(..))]` is missing. These cases cannot
     /// occur in a worker.
     pub async fn run(self) -> RunResult<T> {
-        let registration = Registration::of::<T>();
-        let (job, pool) = self.claimed(&registration).await;
-        let Self { states, checkpoint, steps, signals, children, cancel_reason, middleware, pool: own, .. } = self;
+        let (job, pool) = self.claimed().await;
+        let Self { registration, states, checkpoint, steps, signals, children, cancel_reason, middleware, pool: own, .. } = self;
         let setup = AttemptSetup {
             registration: &registration,
             job: &job,
@@ -255,9 +279,9 @@ impl<T: Handler> Run<T> {
     }
 
     /// Returns the job in the form that a claim returns, and the pool for its handler.
-    pub(super) async fn claimed(&self, registration: &Registration) -> (ClaimedJob, PgPool) {
+    pub(super) async fn claimed(&self) -> (ClaimedJob, PgPool) {
         let meta = self.options.meta_text().unwrap_or_else(|error| panic!("{error}"));
-        if let Err(error) = check(registration, &self.states) {
+        if let Err(error) = check(&self.registration, &self.states) {
             panic!("{error}");
         }
         let pool = match &self.pool {
@@ -268,43 +292,7 @@ impl<T: Handler> Run<T> {
     }
 }
 
-/// Builds a job in the form that a claim returns. `max_attempts` defaults to the maximum of the job type.
-pub(super) fn claimed<T: JobType>(job: &T, number: i64, attempt: u32, max_attempts: Option<u32>) -> ClaimedJob {
-    let options = T::OPTIONS;
-    let payload = payload::encode(job, payload::DEFAULT_LIMIT)
-        .unwrap_or_else(|error| panic!("the payload of `{}` cannot be stored: {error}", options.name));
-    ClaimedJob {
-        token: Uuid::nil(),
-        id: JobId(number),
-        lane: 0,
-        queue: options.queue.into(),
-        claimed_at: Utc::now(),
-        attempt: narrow(attempt),
-        crashes: 0,
-        max_attempts: max_attempts.map_or(options.max_attempts, narrow),
-        job_type: options.name,
-        version: options.version,
-        payload: Some(payload),
-        meta: None,
-        system: None,
-        key: None,
-        start_deadline: None,
-    }
-}
-
-/// Converts an attempt number. Numbers saturate at 32767, as in a claim.
-fn narrow(attempts: u32) -> i16 {
-    i16::try_from(attempts).unwrap_or(i16::MAX)
-}
-
-/// Checks that a worker with the given states would run the job type.
-pub(super) fn check(registration: &Registration, states: &States) -> Result<(), RegistryError> {
-    let options = registration.options();
-    let missing: Vec<(&str, &str)> = options.state.iter().filter(|key| !states.has(**key)).map(|key| (options.name, key.name())).collect();
-    if missing.is_empty() { Ok(()) } else { Err(RegistryError::missing_state(&missing)) }
-}
-
-impl<T: Handler> IntoFuture for Run<T> {
+impl<T: JobType> IntoFuture for Run<T> {
     type Output = RunResult<T>;
     type IntoFuture = Pin<Box<dyn Future<Output = RunResult<T>> + Send>>;
 
@@ -339,7 +327,7 @@ pub struct RunResult<T> {
     job: PhantomData<fn() -> T>,
 }
 
-impl<T: Handler> RunResult<T> {
+impl<T: JobType> RunResult<T> {
     /// Builds the result of an attempt. `bare` is true if the test has set no pool.
     pub(super) fn of(mut outturn: AttemptRun, bare: bool) -> Self {
         if bare && outturn.failure.as_ref().is_some_and(is_without_pool) {

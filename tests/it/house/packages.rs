@@ -80,6 +80,15 @@ fn each_package_has_a_description() {
     assert_none(&faults, "a package describes itself");
 }
 
+#[test]
+fn a_web_server_links_neither_handlers_nor_the_worker() {
+    let tree = cargo(&["tree", "--offline", "--package", "shop-web", "--edges", "normal", "--prefix", "none", "--format", "{lib}"]);
+    let linked: BTreeSet<&str> = tree.lines().collect();
+    assert!(linked.contains("shop_domain") && linked.contains("queue_core"), "{linked:?}");
+    let unneeded: Vec<&&str> = linked.iter().filter(|library| ["queue_worker", "shop_worker", "clap"].contains(library)).collect();
+    assert!(unneeded.is_empty(), "shop-web links {unneeded:?}");
+}
+
 /// Parses a version such as 1.95.
 fn version(text: &str) -> (u64, u64) {
     let mut parts = text.split(['.', '-']).map(|part| part.parse().unwrap());

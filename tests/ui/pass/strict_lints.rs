@@ -4,7 +4,7 @@
 #![deny(missing_docs, missing_debug_implementations, unreachable_pub, unused, unused_qualifications, nonstandard_style, warnings)]
 #![deny(elided_lifetimes_in_paths, single_use_lifetimes, trivial_casts, variant_size_differences, let_underscore_drop)]
 
-use queue_core::{Context, Handler, JobResult, JobType, Priority, Registry, job};
+use queue_core::{Context, Handler, JobResult, JobType, Priority, Registry, handler, job};
 use serde::{Deserialize, Serialize};
 
 /// Job that does nothing.
@@ -21,7 +21,19 @@ impl Handler for Strict {
     }
 }
 
+/// Job whose handler is a function.
+#[job(send_only)]
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Letter;
+
+/// Handler that does nothing.
+#[handler]
+pub async fn send_letter(_: Letter, _: &Context) -> JobResult {
+    Ok(())
+}
+
 fn main() {
     assert_eq!(Strict::OPTIONS.priority, 30);
-    assert!(Registry::linked().unwrap().get("strict").is_some());
+    let registry = Registry::linked().unwrap();
+    assert!(registry.get("strict").is_some() && registry.get("letter").is_some());
 }

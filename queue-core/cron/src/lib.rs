@@ -16,6 +16,18 @@ use chrono_tz::Tz;
 use self::expression::Expression;
 
 /// Cron expression in a time zone. Computes the expression's run times.
+///
+/// ```
+/// use chrono::{TimeZone as _, Utc};
+/// use queue_cron::Cron;
+///
+/// let cron = Cron::new("30 4 * * MON-FRI", "Europe/Berlin")?;
+/// let friday = Utc.with_ymd_and_hms(2026, 11, 27, 12, 0, 0).unwrap();
+/// let monday = Utc.with_ymd_and_hms(2026, 11, 30, 3, 30, 0).unwrap();
+/// assert_eq!(cron.next(friday), Some(monday));
+/// assert!(Cron::new("30 24 * * *", "UTC").unwrap_err().contains("out of range"));
+/// # Ok::<(), String>(())
+/// ```
 #[derive(Clone)]
 pub struct Cron {
     text: String,

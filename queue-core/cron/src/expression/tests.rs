@@ -2,7 +2,7 @@
 
 use chrono::{DateTime, TimeZone as _, Utc};
 
-use crate::define::cron::Cron;
+use crate::Cron;
 
 #[test]
 fn invalid_expressions_are_rejected_with_the_field_and_a_fix() {

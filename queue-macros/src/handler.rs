@@ -1,0 +1,224 @@
+//! Expansion of `#[handler]`: a type with the name of the function, an implementation of `JobRunner` or `BatchRunner` for the type, and one
+//! registration.
+//!
+//! The generated type is an empty enum, which shares only the namespace of types with the function. The function stays callable under its
+//! name, and a type of the user's crate may implement a trait for a job type of another crate.
+
+use proc_macro2::{Span, TokenStream};
+use quote::{ToTokens, quote, quote_spanned};
+use syn::{
+    Attribute, Error, FnArg, GenericArgument, Ident, Path, PathArguments, Result, ReturnType, Signature, Token, Type, Visibility,
+    ext::IdentExt as _,
+    parse::{ParseStream, Parser as _},
+    spanned::Spanned as _,
+};
+
+use crate::{
+    args::{self, parse_parts},
+    fallback::Mistakes,
+    renamed,
+    value::KnownOption,
+};
+
+/// Names of all options, each with an example that error texts quote.
+const OPTIONS: &[(&str, &str)] = &[("state", "state(Mailer, Db)"), ("crate", "crate = my::path::to::queue_core")];
+
+#[derive(Default)]
+struct Args {
+    /// Path of the crate `queue_core`, if it differs from `::queue_core`.
+    root: Option<Path>,
+    /// Types of the state that the handler requires.
+    states: Vec<Type>,
+}
+
+/// Head of the function under `#[handler]`.
+struct Function {
+    ident: Ident,
+    visibility: Visibility,
+    /// `#[cfg(..)]` attributes of the function.
+    attributes: Vec<Attribute>,
+    /// Type of the jobs that the function runs.
+    job: Type,
+    /// Whether the function takes a batch.
+    takes_batch: bool,
+    /// Types of the two parameters.
+    parameters: [Type; 2],
+    output: Type,
+}
+
+pub(crate) fn handler(args: TokenStream, item: &TokenStream) -> TokenStream {
+    let mut mistakes = Mistakes::default();
+    let mut args = parse_args(args, &mut mistakes);
+    if args.root.is_none()
+        && let Some((name, mistake)) = renamed::check("handler")
+    {
+        mistakes.push(mistake);
+        args.root = Some(name.into());
+    }
+    let parser = |input: ParseStream| {
+        let function = Function::parse(input);
+        input.parse::<TokenStream>()?;
+        function
+    };
+    let function = mistakes.record(parser.parse2(item.clone()));
+    match (function, mistakes.into_result(Ok(()))) {
+        (Some(function), Ok(())) => {
+            let generated = function.expand(&args);
+            // The attribute requires `async` and the job by value, so clippy cannot propose to remove them.
+            quote!(#[allow(clippy::needless_pass_by_value, clippy::unused_async)] #item #generated)
+        }
+        (_, result) => {
+            let errors = result.err().map(Error::into_compile_error);
+            quote!(#item #errors)
+        }
+    }
+}
+
+fn parse_args(tokens: TokenStream, mistakes: &mut Mistakes) -> Args {
+    let (mut args, mut given) = (Args::default(), Vec::new());
+    let mut option = |input: ParseStream| {
+        let Ok(key) = input.call(Ident::parse_any) else {
+            return Err(input.error(format!("expected an option, such as `{}`", OPTIONS[0].1)));
+        };
+        if !OPTIONS.iter().any(|(name, _)| key == name) && args::is_option(&key) {
+            return Err(Error::new(
+                key.span(),
+                format!("`{key}` is an option of the job type; write it in the `#[job(..)]` of the payload"),
+            ));
+        }
+        let option = KnownOption::new(&key, OPTIONS, &mut given)?;
+        if key == "state" {
+            args.states = args::states(&option, input)?;
+        } else {
+            args.root = Some(option.path(&args::value(&option, input)?)?);
+        }
+        Ok(())
+    };
+    mistakes.record((|input: ParseStream| parse_parts(input, &mut option)).parse2(tokens));
+    args
+}
+
+impl Function {
+    fn parse(input: ParseStream) -> Result<Self> {
+        let attributes = input.call(Attribute::parse_outer)?;
+        let visibility = input.parse()?;
+        if input.peek(Token![impl]) {
+            return Err(
+                input.error("`#[handler]` belongs on a function; an `impl Handler` needs no attribute, because `#[job]` registers it")
+            );
+        }
+        let Ok(signature) = input.parse::<Signature>() else {
+            return Err(input.error("`#[handler]` belongs on an `async fn` that takes the job and its context"));
+        };
+        let Signature { asyncness, fn_token, ident, generics, inputs, output, .. } = signature;
+        let example = format!("`async fn {ident}(job: SendEmail, cx: &Context) -> JobResult`");
+        if asyncness.is_none() {
+            return Err(Error::new(fn_token.span(), "a handler is an `async fn`; write `async` before `fn`"));
+        }
+        if let Some(first) = generics.params.first() {
+            return Err(Error::new_spanned(first, "a handler runs jobs of one type, so it cannot have generic parameters"));
+        }
+        let mut parameters = Vec::new();
+        for input in inputs {
+            match input {
+                FnArg::Receiver(receiver) => {
+                    return Err(Error::new_spanned(receiver, format!("a handler is a function, not a method, as in {example}")));
+                }
+                FnArg::Typed(parameter) => parameters.push(ungroup(*parameter.ty)),
+            }
+        }
+        let Ok(parameters) = <[Type; 2]>::try_from(parameters) else {
+            return Err(Error::new(ident.span(), format!("a handler takes the job and its context, as in {example}")));
+        };
+        let ReturnType::Type(_, output) = output else {
+            return Err(Error::new(ident.span(), format!("a handler returns a `JobResult`, as in {example}")));
+        };
+        let (job, takes_batch) = job(&parameters[0])?;
+        let attributes = attributes.into_iter().filter(|attribute| attribute.path().is_ident("cfg")).collect();
+        Ok(Self { ident, visibility, attributes, job, takes_batch, parameters, output: *output })
+    }
+
+    fn expand(&self, args: &Args) -> TokenStream {
+        let Self { ident, visibility, attributes, job, takes_batch, parameters: [payload, cx], output } = self;
+        let root = args.root.as_ref().map_or_else(|| quote!(::queue_core), ToTokens::to_token_stream);
+        let states = &args.states;
+        let state = (!states.is_empty()).then(|| {
+            quote! {
+                const STATE: &'static [#root::private::StateKey] = &[#(#root::private::StateKey::of::<#states>()),*];
+            }
+        });
+        // A mismatch between the function and the job type is reported at the type that the user wrote.
+        let at = |ty: &Type, name| Ident::new(name, Span::mixed_site().located_at(ty.span()));
+        let (payload, cx) = (at(payload, "job"), at(cx, "cx"));
+        let (runner, of, run) = if *takes_batch {
+            let future = quote_spanned!(output.span()=> impl #root::private::JobFuture<()> + #root::private::Send);
+            let run = quote!(fn run(#payload: &mut #root::private::JobBatch<#job>, #cx: &#root::private::BatchContext) -> #future);
+            (quote!(BatchRunner), quote!(of_batch), run)
+        } else {
+            // All mentions of the job type have the span of the parameter, because rustc reports equal errors with one span only once.
+            let declared = quote_spanned!(job.span()=> <#job as #root::private::JobType>);
+            let output_type = quote_spanned!(job.span()=> #declared::Output);
+            let future = quote_spanned!(output.span()=> impl #root::private::JobFuture<#output_type> + #root::private::Send);
+            (quote!(JobRunner), quote!(of), quote_spanned!(job.span()=> fn run(#payload: #job, #cx: &#declared::Cx) -> #future))
+        };
+        let upgrades = quote_spanned! {job.span()=>
+            #root::private::assert!(
+                <#job as #root::private::JobType>::HAS_UPGRADES,
+                "jobs of older versions may be waiting; add the option `upgrade` to the job type"
+            )
+        };
+        let doc = format!("Handler of `{}` jobs, as a type for `register`.", job.to_token_stream());
+        quote! {
+            #(#attributes)*
+            #[doc = #doc]
+            #[allow(missing_debug_implementations, non_camel_case_types)]
+            #visibility enum #ident {}
+            #(#attributes)*
+            const _: () = {
+                const _: () = #upgrades;
+                #[automatically_derived]
+                impl #root::private::#runner for #ident {
+                    type Job = #job;
+                    #state
+                    #run {
+                        #ident(#payload, #cx)
+                    }
+                }
+                #root::private::submit! { #root::private::Registration::#of::<#ident>() }
+                #root::private::submit! { #root::private::DeclaredSchedule::of::<#job>() }
+            };
+        }
+    }
+}
+
+/// Returns the job type of the first parameter, and whether the parameter is a batch.
+fn job(parameter: &Type) -> Result<(Type, bool)> {
+    let batched = |ty: &Type| {
+        let Type::Path(path) = ty else { return None };
+        let last = path.path.segments.last().filter(|last| last.ident == "JobBatch")?;
+        let PathArguments::AngleBracketed(arguments) = &last.arguments else { return None };
+        match arguments.args.first() {
+            Some(GenericArgument::Type(job)) => Some(job.clone()),
+            _ => None,
+        }
+    };
+    match parameter {
+        Type::Reference(reference) => {
+            let job = batched(&reference.elem).filter(|_| reference.mutability.is_some());
+            let expected = "a handler takes its job by value, as in `job: SendEmail`, or a batch as `&mut JobBatch<SendEmail>`";
+            job.map(|job| (job, true)).ok_or_else(|| Error::new_spanned(parameter, expected))
+        }
+        _ if batched(parameter).is_some() => {
+            Err(Error::new_spanned(parameter, "a handler borrows its batch; write `&mut` before the type"))
+        }
+        _ => Ok((parameter.clone(), false)),
+    }
+}
+
+/// Removes the invisible group around a type that a `macro_rules!` macro has inserted.
+fn ungroup(ty: Type) -> Type {
+    match ty {
+        Type::Group(group) => ungroup(*group.elem),
+        other => other,
+    }
+}

@@ -1,0 +1,17 @@
+//! A handler borrows its batch.
+
+#![allow(unused_imports)]
+
+use queue_core::{Context, JobResult, handler, job};
+use serde::{Deserialize, Serialize};
+
+#[job(send_only)]
+#[derive(Serialize, Deserialize)]
+struct SendEmail;
+
+#[handler]
+async fn send_email(_: queue_core::JobBatch<SendEmail>, _: &queue_core::BatchContext) -> JobResult {
+    Ok(())
+}
+
+fn main() {}

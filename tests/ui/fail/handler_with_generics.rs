@@ -1,0 +1,17 @@
+//! A handler has no generic parameters.
+
+#![allow(unused_imports)]
+
+use queue_core::{Context, JobResult, handler, job};
+use serde::{Deserialize, Serialize};
+
+#[job(send_only)]
+#[derive(Serialize, Deserialize)]
+struct SendEmail;
+
+#[handler]
+async fn send_email<T>(_: SendEmail, _: &Context) -> JobResult {
+    Ok(())
+}
+
+fn main() {}

@@ -1,0 +1,17 @@
+//! A handler takes two parameters.
+
+#![allow(unused_imports)]
+
+use queue_core::{Context, JobResult, handler, job};
+use serde::{Deserialize, Serialize};
+
+#[job(send_only)]
+#[derive(Serialize, Deserialize)]
+struct SendEmail;
+
+#[handler]
+async fn send_email(_: SendEmail) -> JobResult {
+    Ok(())
+}
+
+fn main() {}

@@ -1,0 +1,16 @@
+//! The method of a handler is `async`.
+
+use queue_core::{Context, Handler, JobResult, job};
+use serde::{Deserialize, Serialize};
+
+#[job]
+#[derive(Serialize, Deserialize)]
+struct SendEmail;
+
+impl Handler for SendEmail {
+    fn run(self, _: &Context) -> JobResult {
+        Ok(())
+    }
+}
+
+fn main() {}
