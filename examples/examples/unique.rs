@@ -1,4 +1,4 @@
-//! Unique jobs: many requests for the same report create a single job, which has the options of the last request.
+//! Unique jobs: many requests for the same report create a single job, which has the payload of the last request.
 
 use queue_core::{Context, EnqueueOutcome, Handler, Job, JobResult, OnConflict, Store, While, job};
 use queue_worker::{Database, Worker};

@@ -69,7 +69,7 @@ use proc_macro::TokenStream;
 /// | `batch = 500` | maximum number of jobs that the handler runs at a time | 2 to 10,000 | single jobs |
 /// | `batch_wait = "200ms"` | maximum time that a claimed job waits for a fuller batch while a slot is free | a duration up to `1m` | no wait |
 /// | `key = self.account_id` | ordering key: jobs of a key in a queue run one at a time, in commit order | an expression over the payload with `to_string` | none |
-/// | `fifo` | gives all jobs of the queue the same ordering key | | off |
+/// | `fifo` | gives all jobs of `fifo` types in a queue the same ordering key | | off |
 /// | `key_policy = skip` | whether a dead letter blocks its ordering key until it is requeued or discarded | `block`, `skip` | `block` |
 /// | `fair = self.tenant` | fairness key: keys take turns, regardless of how many jobs each key has | an expression over the payload with `to_string` | oldest job first |
 /// | `unique(fields(user, month), while = live, on_conflict = keep)` | uniqueness: at most one job with equal fields | `while`: `live`, `queued`, `kept` or a duration; `on_conflict`: `keep`, `replace`, `debounce` | not unique; `live`; `keep` |

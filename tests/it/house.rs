@@ -1,5 +1,6 @@
 //! Checks the files against the rules of ARCHITECTURE.md, because boundaries erode without a check.
 
+mod book;
 mod floors;
 mod imports;
 mod logs;

@@ -44,7 +44,8 @@ pub trait JobType: Serialize + DeserializeOwned + Send + Sync + Sized + 'static 
     /// without these options.
     ///
     /// Jobs of one key in one queue run one at a time, regardless of their types, in the commit order of their enqueues. The order holds
-    /// for any number of workers and across retries. The option `fifo` uses the empty key, which orders the whole queue.
+    /// for any number of workers and across retries. The option `fifo` uses the empty key, which orders all jobs of
+    /// `fifo` types in a queue.
     fn ordering_key(&self) -> Option<Cow<'_, str>> {
         None
     }

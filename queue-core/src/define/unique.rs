@@ -83,10 +83,11 @@ pub enum OnConflict {
     /// Leaves the existing job unchanged.
     #[default]
     Keep,
-    /// Replaces the payload of the existing job if the job is waiting. All other attributes are unchanged. A running job is left unchanged.
+    /// Replaces the payload, its version and the expiry time of the existing job if the job is waiting. All other attributes are unchanged.
+    /// A running job is left unchanged.
     Replace,
     /// Postpones the existing job to the start time of the new enqueue, if the job is waiting and the new start time is later. The
-    /// payload is unchanged. A running job is left unchanged.
+    /// job gets the expiry time of the new enqueue; its payload is unchanged. A running job is left unchanged.
     Debounce,
 }
 

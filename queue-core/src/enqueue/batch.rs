@@ -19,7 +19,7 @@ use crate::{
     trace,
 };
 
-/// Jobs of any types that are enqueued together, in insertion order.
+/// Jobs of any types that are enqueued together, in insertion order. Unique jobs are enqueued after the others, in the order of their keys.
 ///
 /// [`add`](Self::add) checks the payload. Enqueuing does not change the batch, so a transaction can be retried.
 ///

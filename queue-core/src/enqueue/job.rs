@@ -45,7 +45,8 @@ pub trait Job: JobType {
         Statement::new(self)
     }
 
-    /// Enqueues any number of jobs of this type from an iterator, in constant memory and in the iterator's order.
+    /// Enqueues any number of jobs of this type from an iterator, in constant memory and in the iterator's order. Jobs of a unique type are
+    /// enqueued in the order of their keys instead.
     ///
     /// Nothing is enqueued until the builder is awaited. See [`EnqueueAll`] for the builder's options. Use a [`Batch`](crate::Batch) for
     /// jobs of several types.

@@ -1,0 +1,21 @@
+//! Builds the documents as a book into `target/book`: `cargo book`, or `cargo book --open`. Needs mdBook.
+
+use std::{
+    env,
+    process::{Command, ExitCode},
+};
+
+fn main() -> ExitCode {
+    let docs = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs");
+    match Command::new("mdbook").args(["build", docs]).args(env::args_os().skip(1)).status() {
+        Ok(status) if status.success() => ExitCode::SUCCESS,
+        Ok(status) => {
+            eprintln!("mdbook: {status}");
+            ExitCode::FAILURE
+        }
+        Err(error) => {
+            eprintln!("mdbook cannot be started: {error}; install it with `cargo install mdbook`");
+            ExitCode::FAILURE
+        }
+    }
+}
