@@ -119,13 +119,12 @@ impl Args {
             Some((_, Value::Text(text))) => Some(text),
             _ => None,
         };
-        let check = |expression: &str, zone: &str, at: &LitStr| Cron::new(expression, zone).map_err(|why| Error::new(at.span(), why));
-        if let Some(zone) = text("tz") {
-            check("* * * * *", &zone.value(), zone)?;
-        }
-        if let Some(expression) = text("cron") {
-            check(&expression.value(), "UTC", expression)?;
-        }
+        let check =
+            |expression: &str, zone: &str, at: &LitStr| Cron::new(expression, zone).map(drop).map_err(|why| Error::new(at.span(), why));
+        let mut mistakes = Mistakes::default();
+        mistakes.record(text("tz").map_or(Ok(()), |zone| check("* * * * *", &zone.value(), zone)));
+        mistakes.record(text("cron").map_or(Ok(()), |expression| check(&expression.value(), "UTC", expression)));
+        mistakes.into_result(Ok(()))?;
         let zone = self.calls.iter().find(|(key, _)| key == "tz");
         match (&self.timing, zone) {
             (timing, Some((zone, _))) if timing.as_ref().is_none_or(|timing| timing != "cron") => Err(Error::new(
@@ -276,8 +275,8 @@ fn option(input: ParseStream, given: &mut Vec<Ident>, args: &mut Args) -> Result
     };
     // The option `limit` may be repeated, because each limit has a different name.
     given.retain(|met| *met != "limit");
-    if let Some((_, example)) = synonyms::option_for(&key.to_string()).and_then(|known| OPTIONS.iter().find(|(name, _)| *name == known)) {
-        return Err(Error::new(key.span(), format!("unknown option `{key}`; did you mean `{example}`?")));
+    if let Some(hint) = synonyms::hint(&key) {
+        return Err(Error::new(key.span(), format!("unknown option `{key}`; {hint}")));
     }
     let option = KnownOption::new(&key, OPTIONS, given)?;
     match key.to_string().as_str() {
@@ -331,7 +330,8 @@ fn expression(option: &KnownOption, given: &Expr) -> Result<Value> {
         "max_attempts" => Value::Number(option.integer(given, 1..=32767)?),
         "backoff" => Value::Backoff(option.backoff(given)?),
         "expires" => Value::Time(option.expires(given)?),
-        "timeout" | "every" => Value::Time(option.timeout(given)?),
+        "timeout" => Value::Time(option.timeout(given)?),
+        "every" => Value::Time(option.every(given)?),
         "cron" | "tz" => Value::Text(option.line(given)?),
         "durability" => Value::Durability(option.durability(given)?),
         "key_policy" => Value::KeyPolicy(option.key_policy(given)?),

@@ -136,19 +136,21 @@ fn receiver(tokens: TokenStream) -> Option<TokenStream> {
     })
 }
 
-/// Generates the registration in an unnamed constant, which is valid both in a module and in a function body.
+/// Generates the registrations of the handler and of the schedule in an unnamed constant, which is valid both in a module and in a function
+/// body.
 fn register(input: &Input, args: &Args) -> TokenStream {
-    if args.send_only {
+    if args.send_only && args.timing.is_none() {
         return TokenStream::new();
     }
     let Input { ident, attributes } = input;
     let root = root(args);
     let declared = args.timing.as_ref().map(|_| quote!(#root::private::submit! { #root::private::DeclaredSchedule::of::<#ident>() }));
     let registration = Ident::new(if args.takes_batches() { "batch_registration" } else { "registration" }, Span::call_site());
+    let registered = (!args.send_only).then(|| quote!(#root::private::submit! { #root::private::#registration::<#ident>() }));
     quote! {
         #(#attributes)*
         const _: () = {
-            #root::private::submit! { #root::private::#registration::<#ident>() }
+            #registered
             #declared
         };
     }

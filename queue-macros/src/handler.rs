@@ -16,7 +16,7 @@ use syn::{
 use crate::{
     args::{self, parse_parts},
     fallback::Mistakes,
-    renamed,
+    renamed, synonyms,
     value::KnownOption,
 };
 
@@ -80,6 +80,9 @@ fn parse_args(tokens: TokenStream, mistakes: &mut Mistakes) -> Args {
         let Ok(key) = input.call(Ident::parse_any) else {
             return Err(input.error(format!("expected an option, such as `{}`", OPTIONS[0].1)));
         };
+        if let Some(hint) = synonyms::hint(&key) {
+            return Err(Error::new(key.span(), format!("`{key}` belongs in the `#[job(..)]` of the payload; {hint}")));
+        }
         if !OPTIONS.iter().any(|(name, _)| key == name) && args::is_option(&key) {
             return Err(Error::new(
                 key.span(),
@@ -116,7 +119,7 @@ impl Function {
             return Err(Error::new(fn_token.span(), "a handler is an `async fn`; write `async` before `fn`"));
         }
         if let Some(first) = generics.params.first() {
-            return Err(Error::new_spanned(first, "a handler runs jobs of one type, so it cannot have generic parameters"));
+            return Err(Error::new_spanned(first, "a handler has neither generic parameters nor named lifetimes; write `cx: &Context`"));
         }
         let mut parameters = Vec::new();
         for input in inputs {
@@ -152,30 +155,37 @@ impl Function {
         let (payload, cx) = (at(payload, "job"), at(cx, "cx"));
         let (runner, of, run) = if *takes_batch {
             let future = quote_spanned!(output.span()=> impl #root::private::JobFuture<()> + #root::private::Send);
-            let run = quote!(fn run(#payload: &mut #root::private::JobBatch<#job>, #cx: &#root::private::BatchContext) -> #future);
+            let run = quote!(fn run_batch(#payload: &mut #root::private::JobBatch<#job>, #cx: &#root::private::BatchContext) -> #future);
             (quote!(BatchRunner), quote!(of_batch), run)
         } else {
             // All mentions of the job type have the span of the parameter, because rustc reports equal errors with one span only once.
             let declared = quote_spanned!(job.span()=> <#job as #root::private::JobType>);
             let output_type = quote_spanned!(job.span()=> #declared::Output);
             let future = quote_spanned!(output.span()=> impl #root::private::JobFuture<#output_type> + #root::private::Send);
-            (quote!(JobRunner), quote!(of), quote_spanned!(job.span()=> fn run(#payload: #job, #cx: &#declared::Cx) -> #future))
+            (quote!(JobRunner), quote!(of), quote_spanned!(job.span()=> fn run_job(#payload: #job, #cx: &#declared::Cx) -> #future))
         };
-        let upgrades = quote_spanned! {job.span()=>
-            #root::private::assert!(
+        let (is_of_kind, kind) = if *takes_batch {
+            (quote!(is_some), "only the handler of a job type with `batch = ..` takes a `JobBatch`; this job type has no such option")
+        } else {
+            (quote!(is_none), "the handler of a job type with `batch = ..` takes `&mut JobBatch<..>` and `&BatchContext`")
+        };
+        let checks = quote_spanned! {job.span()=>
+            const _: () = #root::private::assert!(<#job as #root::private::JobType>::OPTIONS.batch.#is_of_kind(), #kind);
+            const _: () = #root::private::assert!(
                 <#job as #root::private::JobType>::HAS_UPGRADES,
                 "jobs of older versions may be waiting; add the option `upgrade` to the job type"
-            )
+            );
         };
-        let doc = format!("Handler of `{}` jobs, as a type for `register`.", job.to_token_stream());
+        let doc = format!("Handler of `{}` jobs, as a type for `register`.", job.to_token_stream().to_string().replace(' ', ""));
         quote! {
             #(#attributes)*
             #[doc = #doc]
-            #[allow(missing_debug_implementations, non_camel_case_types)]
+            #[allow(deprecated, missing_debug_implementations, non_camel_case_types)]
             #visibility enum #ident {}
             #(#attributes)*
+            #[allow(deprecated)]
             const _: () = {
-                const _: () = #upgrades;
+                #checks
                 #[automatically_derived]
                 impl #root::private::#runner for #ident {
                     type Job = #job;
@@ -185,7 +195,6 @@ impl Function {
                     }
                 }
                 #root::private::submit! { #root::private::Registration::#of::<#ident>() }
-                #root::private::submit! { #root::private::DeclaredSchedule::of::<#job>() }
             };
         }
     }

@@ -4,10 +4,10 @@
 //! Only the head of the item is required to be known syntax. serde and rustc check the fields, so new field syntax requires no new release of
 //! this crate. Fields of known syntax are searched for references, because rustc's message about them does not name the field.
 
-use proc_macro2::TokenStream;
+use proc_macro2::{TokenStream, TokenTree};
 use quote::ToTokens;
 use syn::{
-    Attribute, Error, Field, Generics, Ident, ItemStruct, LitStr, Result, Type, Visibility,
+    Attribute, Error, Field, Generics, Ident, ItemStruct, LitStr, Result, Visibility,
     ext::IdentExt as _,
     parse::{ParseStream, Parser as _},
     parse_quote,
@@ -32,28 +32,50 @@ pub(crate) fn parse(item: &TokenStream, mistakes: &mut Mistakes) -> Option<Input
     let head = parser.parse2(item.clone());
     let head = mistakes.record(head);
     if let (Some(_), Ok(parsed)) = (&head, syn::parse2::<ItemStruct>(item.clone())) {
-        parsed.fields.iter().for_each(|field| check_field(field, mistakes));
+        // Without a visible derive, the fields may be read in another way.
+        if parsed.attrs.iter().any(|attribute| attribute.path().is_ident("derive") && mentions(attribute, &["Deserialize"])) {
+            parsed.fields.iter().for_each(|field| check_field(field, mistakes));
+        }
     }
     head
 }
 
-/// Checks that a field does not borrow its value, unless serde skips the field.
+/// Checks that the type of a field does not borrow for `'static`, unless serde skips the field or the field is conditional.
 fn check_field(field: &Field, mistakes: &mut Mistakes) {
-    let is_skipped = field.attrs.iter().any(|attribute| attribute.path().is_ident("serde") && mentions(&attribute.meta, "skip"));
-    if let (Type::Reference(_), false) = (&field.ty, is_skipped) {
-        let fix = if mentions(&field.ty, "str") { "`String`" } else { "an owned type, such as `Vec<u8>`" };
-        mistakes.push(Error::new_spanned(&field.ty, format!("a payload owns its data, because it is read from the database; use {fix}")));
+    let is_exempt = field.attrs.iter().any(|attribute| match attribute.path().get_ident() {
+        Some(name) if name == "serde" => mentions(attribute, &["skip", "skip_deserializing", "deserialize_with", "with", "borrow"]),
+        Some(name) => name == "cfg" || name == "cfg_attr",
+        None => false,
+    });
+    if !is_exempt && !mentions(&field.ty, &["PhantomData", "fn"]) && borrows(field.ty.to_token_stream()) {
+        let why = "a payload owns its data, because it is read from the database; use an owned type, such as `String`";
+        mistakes.push(Error::new_spanned(&field.ty, why));
     }
 }
 
-fn mentions(tokens: &impl ToTokens, word: &str) -> bool {
-    tokens.to_token_stream().to_string().split(|letter: char| !letter.is_alphanumeric() && letter != '_').any(|token| token == word)
+/// Returns whether the tokens contain one of the identifiers.
+fn mentions(tokens: &impl ToTokens, words: &[&str]) -> bool {
+    tokens.to_token_stream().into_iter().any(|token| match token {
+        TokenTree::Ident(ident) => words.iter().any(|word| ident == word),
+        TokenTree::Group(group) => mentions(&group.stream(), words),
+        _ => false,
+    })
+}
+
+/// Returns whether the tokens of a type contain `&'static`.
+fn borrows(tokens: TokenStream) -> bool {
+    let tokens: Vec<TokenTree> = tokens.into_iter().collect();
+    let is = |token: &TokenTree, letter| matches!(token, TokenTree::Punct(punct) if punct.as_char() == letter);
+    let is_static = |token: &TokenTree| matches!(token, TokenTree::Ident(ident) if ident == "static");
+    tokens.windows(3).any(|three| is(&three[0], '&') && is(&three[1], '\'') && is_static(&three[2]))
+        || tokens.into_iter().any(|token| matches!(token, TokenTree::Group(group) if borrows(group.stream())))
 }
 
 fn head(input: ParseStream, mistakes: &mut Mistakes) -> Result<Input> {
     let attributes = input.call(Attribute::parse_outer)?;
     let _: Visibility = input.parse()?;
-    let misplaced = input.error("`#[job]` belongs on the payload struct; the handler is its `impl Handler`");
+    let misplaced =
+        input.error("`#[job]` belongs on the payload struct; the handler is its `impl Handler`, or a function with `#[handler]`");
     let Ok(keyword) = input.call(Ident::parse_any) else { return Err(misplaced) };
     let other_kind = || Error::new(keyword.span(), format!("the payload of a job must be a struct; put the {keyword} in a field of it"));
     match keyword.to_string().as_str() {

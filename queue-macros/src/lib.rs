@@ -117,8 +117,9 @@ pub fn job(args: TokenStream, item: TokenStream) -> TokenStream {
 /// | `durable` | `job: T, cx: &Durable` | `JobResult<Output>` |
 /// | `batch = 500` | `batch: &mut JobBatch<T>, cx: &BatchContext` | `JobResult` |
 ///
-/// The function stays callable. The attribute adds a type with the same name, for `Worker::register::<send_email>()` and
-/// `testing::run_with::<send_email>(job)`.
+/// The function stays callable. The attribute adds a type with the same name and visibility, for `Worker::register::<send_email>()` and
+/// `testing::run_with::<send_email>(job)`. So the scope of the function must not have another type or module of that name, and a `pub`
+/// function needs a `pub` job type.
 ///
 /// # Options
 ///

@@ -62,6 +62,9 @@ const UNITS: &[(&str, u64)] = &[("d", 86_400_000), ("h", 3_600_000), ("m", 60_00
 /// Maximum delay of a backoff: 30 days. A longer delay would have no effect, because `queue-core` limits the delay to 30 days.
 const MAX_BACKOFF_MS: u64 = 30 * 86_400_000;
 
+/// Interval of a schedule: from one second to 365 days, as in `queue-core`.
+const INTERVAL_MS: RangeInclusive<u64> = 1000..=365 * 86_400_000;
+
 /// Maximum value of `batch_wait`: one minute, as in `queue-core`.
 const MAX_BATCH_WAIT_MS: u64 = 60_000;
 
@@ -146,6 +149,12 @@ impl<'a> KnownOption<'a> {
 
     pub(crate) fn timeout(&self, given: &Expr) -> Result<DurationLiteral> {
         self.time(given, u64::MAX)
+    }
+
+    pub(crate) fn every(&self, given: &Expr) -> Result<DurationLiteral> {
+        let time = self.timeout(given)?;
+        let fits = INTERVAL_MS.contains(&time.millis);
+        if fits { Ok(time) } else { Err(self.invalid(given, "a duration from one second to 365 days")) }
     }
 
     pub(crate) fn batch_wait(&self, given: &Expr) -> Result<DurationLiteral> {

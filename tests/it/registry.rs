@@ -4,10 +4,11 @@ use std::{process::Command, time::Duration};
 
 use queue_core::{
     BatchContext, Context, Failure, Handler, Job, JobBatch, JobResult, JobState, JobType, Options, RegistryError, handler, job,
+    schedule::Schedule,
 };
 use queue_worker::{Config, Error, Worker};
 use serde::{Deserialize, Serialize};
-use tests::{Act, Do, TestDb};
+use tests::{Act, Do, TestDb, eventually};
 
 #[job(send_only, name = "twin")]
 #[derive(Serialize, Deserialize)]
@@ -256,5 +257,36 @@ async fn a_function_handles_the_jobs_of_a_type_that_has_no_handler_itself() {
     let counted = "select count(*) from queue.jobs where job_type = 'notify' and state = ";
     assert_eq!(db.count(&format!("{counted} 'completed'")).await, 2);
     assert_eq!(db.count(&format!("{counted} 'dead'")).await, 1);
+    db.finish().await;
+}
+
+/// Scheduled job type whose handler is in another program.
+#[job(send_only, name = "registry_elsewhere", every = "1d")]
+#[derive(Default, Serialize, Deserialize)]
+struct Elsewhere;
+
+/// Handler, which only the other program links.
+struct Program;
+
+impl queue_core::JobRunner for Program {
+    type Job = Elsewhere;
+
+    async fn run_job(_: Elsewhere, _: &Context) -> JobResult {
+        Ok(())
+    }
+}
+
+#[tokio::test]
+async fn a_schedule_is_created_only_by_workers_that_have_the_handler_of_its_type() {
+    let db = TestDb::new().await;
+    let created = "select count(*) from queue.schedule where name = 'registry_elsewhere'";
+    // Schedules that job types declare are created before this one.
+    let daily = Schedule::every(Duration::from_hours(24)).job(&Castor);
+    let last = "select count(*) from queue.schedule where name = 'registry_last'";
+    let linked = Worker::new(db.pool.clone()).schedule("registry_last", daily);
+    db.run_while(linked, eventually("the last schedule is created", async || db.count(last).await == 1)).await;
+    assert_eq!(db.count(created).await, 0);
+    let other = Worker::new(db.pool.clone()).register::<Program>();
+    db.run_while(other, eventually("the schedule is created", async || db.count(created).await == 1)).await;
     db.finish().await;
 }

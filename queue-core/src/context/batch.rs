@@ -107,14 +107,14 @@ pub trait BatchRunner: 'static {
 
     /// Runs one attempt of each job.
     #[doc(hidden)]
-    fn run(batch: &mut JobBatch<Self::Job>, cx: &BatchContext) -> impl JobFuture<()> + Send;
+    fn run_batch(batch: &mut JobBatch<Self::Job>, cx: &BatchContext) -> impl JobFuture<()> + Send;
 }
 
 #[diagnostic::do_not_recommend]
 impl<T: BatchHandler> BatchRunner for T {
     type Job = T;
 
-    fn run(batch: &mut JobBatch<T>, cx: &BatchContext) -> impl JobFuture<()> + Send {
+    fn run_batch(batch: &mut JobBatch<T>, cx: &BatchContext) -> impl JobFuture<()> + Send {
         BatchHandler::run(batch, cx)
     }
 }
@@ -369,7 +369,7 @@ impl<H: BatchRunner> AnyBatch for HandledBatch<H> {
     }
 
     fn run<'a>(&'a mut self, cx: &'a BatchContext) -> Pin<Box<dyn Future<Output = JobResult> + Send + 'a>> {
-        Box::pin(H::run(&mut self.batch, cx))
+        Box::pin(H::run_batch(&mut self.batch, cx))
     }
 
     fn take_results(&mut self) -> Vec<(usize, Option<BatchJobResult>)> {

@@ -78,14 +78,14 @@ pub trait JobRunner: 'static {
 
     /// Runs one attempt.
     #[doc(hidden)]
-    fn run(job: Self::Job, cx: &<Self::Job as JobType>::Cx) -> impl JobFuture<<Self::Job as JobType>::Output> + Send;
+    fn run_job(job: Self::Job, cx: &<Self::Job as JobType>::Cx) -> impl JobFuture<<Self::Job as JobType>::Output> + Send;
 }
 
 #[diagnostic::do_not_recommend]
 impl<T: Handler> JobRunner for T {
     type Job = T;
 
-    fn run(job: T, cx: &T::Cx) -> impl JobFuture<T::Output> + Send {
+    fn run_job(job: T, cx: &T::Cx) -> impl JobFuture<T::Output> + Send {
         Handler::run(job, cx)
     }
 }

@@ -4,7 +4,7 @@
 //! which the binary refers. An empty registry is therefore an error, and the error text explains the cause.
 
 use std::{
-    any::type_name,
+    any::{TypeId, type_name},
     collections::BTreeMap,
     fmt,
     future::{Future, pending},
@@ -31,8 +31,10 @@ use crate::{
 pub struct Registration {
     options: Options,
     rust_type: fn() -> &'static str,
-    /// Returns the full path of the handler's Rust type.
-    handler: fn() -> &'static str,
+    /// Returns the Rust type of the handler.
+    handler: fn() -> TypeId,
+    /// Returns the full path of the handler's Rust type, for error messages.
+    handler_name: fn() -> &'static str,
     /// State that the handler requires in addition to the state that the options name.
     state: &'static [StateKey],
     run: RunFn,
@@ -60,7 +62,8 @@ impl Registration {
         Self {
             options: H::Job::OPTIONS,
             rust_type: type_name::<H::Job>,
-            handler: type_name::<H>,
+            handler: TypeId::of::<H>,
+            handler_name: type_name::<H>,
             state: H::STATE,
             run: run::<H>,
             is_durable: <H::Job as JobType>::Cx::IS_DURABLE,
@@ -75,7 +78,8 @@ impl Registration {
         Self {
             options: H::Job::OPTIONS,
             rust_type: type_name::<H::Job>,
-            handler: type_name::<H>,
+            handler: TypeId::of::<H>,
+            handler_name: type_name::<H>,
             state: H::STATE,
             run: run_in_batch,
             is_durable: false,
@@ -137,7 +141,7 @@ fn run<'a, H: JobRunner>(payload: &'a str, cx: &'a Durable) -> HandlerFuture<'a>
             // the surrounding middleware.
             return pending().await;
         }
-        let output = encode_output(&H::run(job, <H::Job as JobType>::Cx::of(cx)).await?).terminal()?;
+        let output = encode_output(&H::run_job(job, <H::Job as JobType>::Cx::of(cx)).await?).terminal()?;
         Ok((output != "null").then_some(output))
     })
 }
@@ -263,15 +267,16 @@ impl Registry {
         check(registration)?;
         let options = registration.options;
         for name in std::iter::once(options.name).chain(options.aliases.iter().copied()) {
-            match self.by_name.insert(name, *registration) {
+            match self.by_name.get(name) {
                 Some(other) if other.rust_type() != registration.rust_type() => {
                     return Err(RegistryError::Duplicate { name, first: other.rust_type(), second: registration.rust_type() });
                 }
                 Some(other) if (other.handler)() != (registration.handler)() => {
-                    return Err(RegistryError::TwoHandlers { job_type: name, first: (other.handler)(), second: (registration.handler)() });
+                    let (first, second) = ((other.handler_name)(), (registration.handler_name)());
+                    return Err(RegistryError::TwoHandlers { job_type: name, first, second });
                 }
-                _ => {}
-            }
+                _ => self.by_name.insert(name, *registration),
+            };
         }
         Ok(())
     }

@@ -24,6 +24,11 @@ impl DeclaredSchedule {
         inventory::iter::<Self>.into_iter().copied()
     }
 
+    /// Returns the name of the job type.
+    pub fn job_type(self) -> &'static str {
+        self.job_type
+    }
+
     /// Returns the schedule with its name, which is the name of the job type. Returns `None` if the type declares no schedule.
     pub fn named(self) -> Option<(String, Schedule)> {
         Some((self.job_type.to_owned(), (self.schedule)()?))

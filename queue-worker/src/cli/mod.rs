@@ -69,8 +69,8 @@ use crate::{
     worker::Worker,
 };
 
-/// Defines the `main` function of a worker binary. The macro links the given crates, so that their job types can run, and starts the
-/// command line.
+/// Defines the `main` function of a worker binary. The macro links the given crates, so that their handlers can run, and starts the
+/// command line. Handlers in the binary's own crate need no name: `main!()`.
 ///
 /// ```no_run
 /// # mod my_app {}

@@ -27,9 +27,13 @@ impl Worker {
             return Err(error.into());
         }
         let declared = if registry.is_some() { declared } else { DeclaredSchedule::linked().collect() };
-        let declares = declarations(declared.into_iter().filter_map(DeclaredSchedule::named).chain(schedules), config.store)?;
         let registry = registry.map_or_else(Registry::linked, Ok)?.served(warn_missing_keyring)?;
         registry.check(&states)?;
+        let (declared, foreign): (Vec<_>, Vec<_>) = declared.into_iter().partition(|schedule| registry.get(schedule.job_type()).is_some());
+        for (schedule, _) in foreign.into_iter().filter_map(DeclaredSchedule::named) {
+            tracing::info!(schedule, "schedule of a job type without a handler in this program; workers that have the handler create it");
+        }
+        let declares = declarations(declared.into_iter().filter_map(DeclaredSchedule::named).chain(schedules), config.store)?;
         let registry = registry.with_ours()?;
         let limits = OwnLimits::new(&registry, &config.queues, &limits)?;
         let parts = WorkerParts {

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Serialize, Deserialize)]
 struct SendEmail;
 
-#[job(send_only, schedule = "0 0 * * *", timezone = "UTC", ttl = "1h", unique_for = "1h", deadline = "1h", attempts = 3, tags = "a", debounce = "1s")]
+#[job(send_only, schedule = "0 0 * * *", timezone = "UTC", ttl = "1h", unique_for = "1h", deadline = "1h", attempts = 3, tags = "a", debounce = "1s", every = "500ms")]
 #[derive(Serialize, Deserialize)]
 struct Other;
 

@@ -7,7 +7,8 @@ use serde::{Deserialize, Serialize};
 #[derive(Serialize, Deserialize)]
 struct SendEmail {
     to: &'static str,
-    #[serde(skip)]
+    copies: Option<Vec<&'static str>>,
+    #[serde(rename = "skip")]
     kind: &'static str,
 }
 

@@ -1,5 +1,7 @@
 //! A function with `#[handler]` handles a job type of another module or crate.
 
+#![deny(warnings)]
+
 use queue_core::{BatchContext, Context, Durable, JobBatch, JobResult, Registry, handler};
 
 /// Stands for a crate that has no handlers.
@@ -26,6 +28,11 @@ mod domain {
     #[job(send_only, durable)]
     #[derive(Serialize, Deserialize)]
     pub struct Pack;
+
+    #[job(send_only)]
+    #[derive(Serialize, Deserialize)]
+    #[deprecated]
+    pub struct Old;
 
     #[job(send_only, cron = "30 4 * * *")]
     #[derive(Default, Serialize, Deserialize)]
@@ -78,10 +85,18 @@ macro_rules! nothing {
 }
 nothing!(nightly, domain::Nightly);
 
+/// A deprecated handler and a handler whose name is that of a function parameter.
+#[handler]
+#[deprecated]
+#[allow(deprecated)]
+async fn job(_: domain::Old, _: &Context) -> JobResult {
+    Ok(())
+}
+
 fn main() {
     let registry = Registry::linked().unwrap();
     let names: Vec<&str> = registry.types().map(|known| known.options().name).collect();
-    assert_eq!(names, ["nightly", "pack", "push", "send_email", "ship"]);
+    assert_eq!(names, ["nightly", "old", "pack", "push", "send_email", "ship"]);
     assert!(registry.get("push").unwrap().takes_batches());
     let error = registry.check(&Default::default()).unwrap_err().to_string();
     assert!(error.contains("handlers::Mailer` (for `send_email`)"), "{error}");

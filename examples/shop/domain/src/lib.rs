@@ -21,7 +21,7 @@ pub struct SendMail {
     pub text: String,
 }
 
-/// Reports the orders of the previous day each morning.
+/// Counts the orders each morning.
 #[job(send_only, cron = "0 6 * * *", tz = "Europe/Berlin")]
 #[derive(Default, Serialize, Deserialize)]
 pub struct DailyReport {}
