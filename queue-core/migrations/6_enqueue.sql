@@ -354,7 +354,8 @@ begin
     input.system := coalesce(input.system, '{}') || '{"skips": true}';
   end if;
   if taken is not null then
-    input.system := coalesce(input.system, '{}') || jsonb_build_object('unique', taken);
+    input.system := coalesce(input.system, '{}') || jsonb_build_object('unique', taken)
+      || case when input.unique_while = 'live' then '{}' else jsonb_build_object('unique_while', input.unique_while) end;
   end if;
   if input.system is not null and not queue.is_meta(input.system) then
     raise invalid_parameter_value using message = format('queue.enqueue: the flow name is too long: the attributes of a job take at most %s bytes',

@@ -420,8 +420,8 @@ begin atomic
 end;
 
 -- Takes the uniqueness keys of the jobs in `ids` for a requeue, and returns the jobs that may be requeued. Omits a job if another job
--- holds its key or is about to take it. Waits at most one second in total for concurrent enqueues. A key that was held for an interval is
--- not taken again.
+-- holds its key or is about to take it. Waits at most one second in total for concurrent enqueues. Each job holds its key for the same
+-- period as before, except that a key that was held for an interval is not taken again.
 create function queue.retake_keys(ids bigint[]) returns bigint[]
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp
@@ -435,7 +435,7 @@ declare
   last    uuid;
 begin
   for taker in
-    select j.id, queue.unique_of(j.system) as hash
+    select j.id, queue.unique_of(j.system) as hash, queue.unique_while(j.system) as held
     from queue.job j
     where j.id = any (retake_keys.ids) and queue.unique_of(j.system) is not null
     order by hash, j.id
@@ -444,14 +444,17 @@ begin
       if clock_timestamp() >= give_up then
         set local lock_timeout = '1ms';
       end if;
-      insert into queue.unique_key (hash, id, held) values (taker.hash, taker.id, 'live') on conflict do nothing;
-      if not found then
+      if taker.held = 'until' then
         select u.* into holder from queue.unique_key u where u.hash = taker.hash for update;
-        if taker.hash = last or holder.id <> taker.id and queue.holds(holder.held, holder.until, queue.state_of(holder.id)) then
-          kept := array_remove(kept, taker.id);
-        elsif holder.held <> 'until' then
-          update queue.unique_key u set id = taker.id where u.hash = taker.hash;
-        end if;
+      else
+        insert into queue.unique_key as u (hash, id, held) values (taker.hash, taker.id, 'live')
+        on conflict on constraint unique_key_pkey do update set id = u.id -- only locks the row
+        returning u.* into holder;
+      end if;
+      if taker.hash = last or holder.id <> taker.id and queue.holds(holder.held, holder.until, queue.state_of(holder.id)) then
+        kept := array_remove(kept, taker.id);
+      elsif taker.held <> 'until' then
+        update queue.unique_key u set id = taker.id, held = taker.held, until = null where u.hash = taker.hash;
       end if;
     exception when lock_not_available then
       kept := array_remove(kept, taker.id);

@@ -1,7 +1,9 @@
-//! Tests requeueing a job whose uniqueness key is held by another job.
+//! Tests uniqueness keys of requeued jobs, and requeueing a job whose uniqueness key is held by another job.
+
+use std::time::Duration;
 
 use queue_core::{
-    EnqueueOutcome, Error, Job as _, JobHandle, JobState, Store,
+    EnqueueOutcome, Error, Job as _, JobHandle, JobState, Store, While,
     operate::{Act, Filter, requeue_all},
 };
 use sqlx::PgConnection;
@@ -63,5 +65,45 @@ async fn of_dead_letters_of_one_key_one_is_requeued() {
     settle(&mut on, &lease.all("dead")).await.unwrap();
     let swept = requeue_all(&mut on, Store::default(), &Filter::default()).await.unwrap();
     assert_eq!((swept.done, db.state(other.id()).await), (2, Some(JobState::Ready)), "one of the key, and the one without");
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn a_requeued_job_holds_its_key_for_the_period_of_its_enqueue() {
+    let (db, mut on, worker) = TestDb::with_worker().await;
+    let periods = [(While::Live, [true, true]), (While::Queued, [true, false]), (While::Kept, [true, true])];
+    for (held, [holds_waiting, holds_running]) in periods.into_iter().chain([(While::For(Duration::from_hours(1)), [false, false])]) {
+        // What happens to the key's row between the end of the job and its requeue.
+        for meanwhile in ["nothing", "deleted", "taken by a live job", "taken for an interval"] {
+            let case = format!("{held:?}, {meanwhile}");
+            let again = async |on: &mut PgConnection, period| say("1").enqueue(on).unique(&case).unique_while(period).await.unwrap();
+            let first = again(&mut on, held).await;
+            let lease = claim(&mut on, worker, 1).await.unwrap();
+            settle(&mut on, &lease.all("dead")).await.unwrap();
+            // The row is written directly: a kept key could not be taken by another job.
+            let change = match meanwhile {
+                "nothing" if matches!(held, While::For(_)) => "update queue.unique_key set until = now() - interval '1 s'",
+                "nothing" => "select",
+                "deleted" => "delete from queue.unique_key",
+                "taken by a live job" => "update queue.unique_key set id = 0, held = 'live', until = null",
+                _ => "update queue.unique_key set id = 0, held = 'until', until = now() - interval '1 s'",
+            };
+            db.run(change).await;
+            first.requeue(&mut on).await.unwrap();
+
+            let outcome = if holds_waiting { EnqueueOutcome::Kept } else { EnqueueOutcome::New };
+            let waiting = again(&mut on, held).await;
+            assert_eq!(waiting.outcome(), outcome, "{case}: it waits");
+            let lease = claim(&mut on, worker, 2).await.unwrap();
+            if holds_waiting {
+                let outcome = if holds_running { EnqueueOutcome::Kept } else { EnqueueOutcome::New };
+                assert_eq!(again(&mut on, held).await.outcome(), outcome, "{case}: it runs");
+            }
+            settle(&mut on, &lease.all("complete")).await.unwrap();
+            let clear = "with ready as (delete from queue.ready returning id), keys as (delete from queue.unique_key)
+                delete from queue.job where id in (select id from ready)";
+            db.run(clear).await;
+        }
+    }
     db.finish().await;
 }

@@ -164,7 +164,7 @@ const NOTICED_BY: &[(&[&str], &[&str])] = &[
     (&["queue.move_heads", "queue.unblock", "free_keys.sql"], IN_LINE),
     (&["queue.bury_blocked", "queue.check_run_at"], &["bad_rows::"]),
     (&["queue.unique_key", "queue.unique_hash", "queue.unique_of", "queue.change_waiting"], UNIQUE),
-    (&["queue.take_key", "queue.holds", "queue.forget_keys"], UNIQUE),
+    (&["queue.take_key", "queue.holds", "queue.forget_keys", "queue.retake_keys"], UNIQUE),
     (
         &["queue.enqueue_with", "queue.try_enqueue"],
         &[
