@@ -2,7 +2,7 @@
 
 use std::{future::IntoFuture as _, time::Duration};
 
-use queue_core::{Context, Error, Handler, Job, JobResult, Store, job, operate};
+use queue_core::{Context, Error, Handler, Job, JobResult, Store, job};
 use queue_worker::{Database, Worker};
 use serde::{Deserialize, Serialize};
 
@@ -24,8 +24,9 @@ async fn main() -> anyhow::Result<()> {
     let database = Database::from_env().await?; // DATABASE_URL, else an embedded PostgreSQL
     database.migrate(Store::default()).await?;
     let pool = database.pool();
+    let queue = database.queue();
     // An operator sets the capacity with `queue-worker capacity example_photos 3`.
-    operate::set_capacity(pool, Store::default(), "example_photos", Some(3)).await?;
+    queue.set_capacity("example_photos", Some(3)).await?;
 
     let mut jobs = Vec::new();
     for photo in 0..3 {
@@ -47,6 +48,6 @@ async fn main() -> anyhow::Result<()> {
     done?;
     examples::run_until_finished(Worker::new(pool.clone()), pool, &[last?.id()]).await?;
 
-    operate::set_capacity(pool, Store::default(), "example_photos", None).await?;
+    queue.set_capacity("example_photos", None).await?;
     Ok(())
 }

@@ -6,11 +6,7 @@ use std::{
     time::Duration,
 };
 
-use queue_core::{
-    Durable, Handler, Job as _, JobResult, JobState, Store, job,
-    operate::{self, SignalOutcome},
-    sqlx,
-};
+use queue_core::{Durable, Handler, Job as _, JobResult, JobState, Store, job, operate::SignalOutcome, sqlx};
 use queue_worker::{Database, Worker};
 use serde::{Deserialize, Serialize};
 
@@ -59,6 +55,7 @@ async fn main() -> anyhow::Result<()> {
     let database = Database::from_env().await?; // DATABASE_URL, else an embedded PostgreSQL
     database.migrate(Store::default()).await?;
     let pool = database.pool();
+    let queue = database.queue();
     sqlx::raw_sql("create table if not exists bookings (receipt text); truncate bookings").execute(pool).await?;
 
     let job = Ship { order: 7 }.enqueue(pool).await?;
@@ -71,7 +68,7 @@ async fn main() -> anyhow::Result<()> {
     assert_eq!(job.signal(&mut tx, "approved", "Ada").await?, SignalOutcome::Sent); // with the other writes of the transaction
     tx.commit().await?;
     println!("{}", job.wait(pool).await?);
-    for step in operate::steps(pool, Store::default(), job.id()).await? {
+    for step in queue.job(job.id()).steps().await? {
         println!("{}: attempt {}", step.name, step.attempt);
     }
     let _ = stop.send(());

@@ -57,6 +57,7 @@ async fn main() -> anyhow::Result<()> {
     let database = Database::from_env().await?; // DATABASE_URL, else an embedded PostgreSQL
     database.migrate(Store::default()).await?;
     let pool = database.pool();
+    let queue = database.queue();
 
     // Both releases enqueue jobs, as during a deployment.
     let old = before::Invoice { to: "Ada".into(), euros: 12.5 }.enqueue(pool).await?;
@@ -68,7 +69,7 @@ async fn main() -> anyhow::Result<()> {
     examples::run_until_finished(Worker::new(pool.clone()).register::<before::Invoice>().queue("old", 1), pool, &[last.id()]).await?;
     let waits = examples::find_job(pool, new.id()).await?;
     assert_eq!((waits.state, waits.version, waits.attempts), (JobState::Ready, 2, 0));
-    let unserved = operate::unserved(pool, Store::default()).await?;
+    let unserved = queue.unserved().await?;
     assert!(unserved.iter().any(|waits| waits.job_type == "example_invoice" && waits.version == 2), "the operator gets the reason");
 
     // A worker of the new release runs the jobs of both releases.

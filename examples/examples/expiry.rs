@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use queue_core::{Context, Handler, Job, JobResult, JobState, Store, WaitError, job, operate};
+use queue_core::{Context, Handler, Job, JobResult, JobState, Store, WaitError, job};
 use queue_worker::{Database, Worker};
 use serde::{Deserialize, Serialize};
 
@@ -24,7 +24,8 @@ impl Handler for SendCode {
 async fn main() -> anyhow::Result<()> {
     let database = Database::from_env().await?; // DATABASE_URL, else an embedded PostgreSQL
     database.migrate(Store::default()).await?;
-    let (pool, store) = (database.pool(), Store::default());
+    let (pool, _store) = (database.pool(), Store::default());
+    let queue = database.queue();
 
     // No worker is running yet. The first code is valid for one millisecond. The second code is valid for one minute, as its type declares.
     let late = SendCode { to: "Ada".into() }.enqueue(pool).expires_in(Duration::from_millis(1)).await?;
@@ -40,8 +41,7 @@ async fn main() -> anyhow::Result<()> {
     }
 
     // On the command line: `queue-worker list --state expired` and `queue-worker stats`.
-    let filter = operate::Filter { state: Some(JobState::Expired), queue: Some("example_codes".into()), ..operate::Filter::default() };
-    assert_eq!(operate::list(pool, store, &filter).await?.jobs[0].id, late.id());
+    assert_eq!(queue.jobs().queue("example_codes").state(JobState::Expired).list().await?.jobs[0].id, late.id());
 
     // A requeued job has no expiry time. On the command line: `queue-worker requeue ID`.
     late.requeue(pool).await?;

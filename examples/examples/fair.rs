@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex};
 
-use queue_core::{Context, Handler, Job, JobResult, Store, job, operate};
+use queue_core::{Context, Handler, Job, JobResult, Store, job};
 use queue_worker::{Database, Worker};
 use serde::{Deserialize, Serialize};
 
@@ -31,7 +31,8 @@ fn pages(tenant: &str, count: usize) -> impl Iterator<Item = Page> + Send + use<
 async fn main() -> anyhow::Result<()> {
     let database = Database::from_env().await?; // DATABASE_URL, else an embedded PostgreSQL
     database.migrate(Store::default()).await?;
-    let (pool, store) = (database.pool(), Store::default());
+    let (pool, _store) = (database.pool(), Store::default());
+    let queue = database.queue();
 
     // The large tenant enqueues first.
     Page::enqueue_all(pages("large", 300), pool).await?;
@@ -41,7 +42,7 @@ async fn main() -> anyhow::Result<()> {
         last.push(Page { tenant: tenant.to_owned() }.enqueue(pool).await?);
     }
     // From now on cleo gets two turns for each turn of another tenant. On the command line: `queue-worker weight example_page cleo 2`.
-    operate::set_weight(pool, store, "example_page", "cleo", Some(2)).await?;
+    queue.set_weight("example_page", "cleo", Some(2)).await?;
 
     let served = Served::default();
     let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
@@ -57,6 +58,6 @@ async fn main() -> anyhow::Result<()> {
     let before = served.iter().rposition(|tenant| tenant != "large").unwrap_or(0);
     println!("the small tenants' nine jobs were over after {} of 309", before + 1);
     anyhow::ensure!(before < 100, "no tenant waits for the large one");
-    operate::set_weight(pool, store, "example_page", "cleo", None).await?;
+    queue.set_weight("example_page", "cleo", None).await?;
     Ok(())
 }

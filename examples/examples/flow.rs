@@ -1,6 +1,6 @@
 //! A flow: several jobs are enqueued in one transaction. Some of the jobs wait for other jobs and receive the outputs of these jobs.
 
-use queue_core::{Context, Flow, Handler, JobResult, NodeOutput, Store, job, operate};
+use queue_core::{Context, Flow, Handler, JobResult, NodeOutput, Store, job};
 use queue_worker::{Database, Worker};
 use serde::{Deserialize, Serialize};
 
@@ -50,6 +50,7 @@ async fn main() -> anyhow::Result<()> {
     let database = Database::from_env().await?; // DATABASE_URL, else an embedded PostgreSQL
     database.migrate(Store::default()).await?;
     let pool = database.pool();
+    let queue = database.queue();
 
     let mut flow = Flow::new("compare");
     let before = flow.add("before", Fetch { page: "yesterday".into() });
@@ -63,7 +64,7 @@ async fn main() -> anyhow::Result<()> {
 
     let jobs: Vec<_> = flow.jobs().map(|(_, job)| job).collect();
     examples::run_until_finished(Worker::new(pool.clone()), pool, &jobs).await?;
-    for node in operate::flow(pool, Store::default(), flow.id()).await? {
+    for node in queue.job(flow.id()).flow().await? {
         println!("{}: {}", node.name, node.state.as_deref().unwrap_or("gone"));
         // `sorry` runs only if `compare` becomes a dead letter. `compare` has completed, so `sorry` is cancelled.
         assert_eq!(node.state.as_deref(), Some(if node.name == "sorry" { "cancelled" } else { "completed" }));

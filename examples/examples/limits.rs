@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use queue_core::{Context, Handler, Job, JobResult, Limit, Store, job, operate};
+use queue_core::{Context, Handler, Job, JobResult, Limit, Store, job};
 use queue_worker::{Database, Worker};
 use serde::{Deserialize, Serialize};
 
@@ -68,14 +68,15 @@ impl Handler for Refund {
 async fn main() -> anyhow::Result<()> {
     let database = Database::from_env().await?; // DATABASE_URL, else an embedded PostgreSQL
     database.migrate(Store::default()).await?;
-    let (pool, store) = (database.pool(), Store::default());
+    let (pool, _store) = (database.pool(), Store::default());
+    let queue = database.queue();
     let (mut charges, mut refunds) = (Vec::new(), Vec::new());
     for account in 0..6 {
         charges.push(Charge { account }.enqueue(pool).await?);
         refunds.push(Refund { account }.enqueue(pool).await?);
     }
     // On the command line: `queue-worker limits set example_account --key 0 --concurrency 3`.
-    operate::set_limit_key(pool, store, "example_account", "0", Some(3)).await?;
+    queue.set_limit_key("example_account", "0", Some(3)).await?;
     let mut imports = Vec::new();
     for n in 0..12 {
         imports.push(Import { account: n % 3 }.enqueue(pool).await?);
@@ -85,8 +86,8 @@ async fn main() -> anyhow::Result<()> {
     charges[0].wait(pool).await?;
 
     // On the command line: `queue-worker limits set example_stripe --concurrency 1 --reason 'they asked us to'`.
-    operate::set_limit(pool, store, "example_stripe", Limit::new().concurrency(1), Some("they asked us to")).await?;
-    for limit in operate::limits(pool, store).await? {
+    queue.set_limit("example_stripe", Limit::new().concurrency(1), Some("they asked us to")).await?;
+    for limit in queue.limits().await? {
         println!("{}: {:?} at once, {} used, {} jobs wait", limit.name, limit.figures.concurrency, limit.used, limit.waiting);
     }
     for (charge, refund) in charges.iter().zip(&refunds) {
@@ -98,12 +99,12 @@ async fn main() -> anyhow::Result<()> {
         import.wait(pool).await?;
     }
     // On the command line: `queue-worker limits keys example_account`.
-    for key in operate::limit_keys(pool, store, "example_account").await? {
+    for key in queue.limit_keys("example_account").await? {
         println!("account {:?}: {:?} at once of its own, {} used, {} wait", key.key, key.concurrency, key.used, key.waiting);
     }
 
     // On the command line: `queue-worker limits unset example_stripe`.
-    operate::unset_limit(pool, store, "example_stripe").await?;
+    queue.unset_limit("example_stripe").await?;
     drop(stop);
     worker.await??;
     Ok(())

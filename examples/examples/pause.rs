@@ -22,22 +22,23 @@ impl Handler for Letter {
 async fn main() -> anyhow::Result<()> {
     let database = Database::from_env().await?; // DATABASE_URL, else an embedded PostgreSQL
     database.migrate(Store::default()).await?;
-    let (pool, store) = (database.pool(), Store::default());
+    let (pool, _store) = (database.pool(), Store::default());
+    let queue = database.queue();
     let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
     let worker = tokio::spawn(Worker::new(pool.clone()).run(async move { drop(stopped.await) }));
 
     // On the command line: `queue-worker pause --queue example_post --reason 'the post office moves' --wait`.
     let post = operate::Scope::queue("example_post");
-    operate::pause(pool, store, &post, Some("the post office moves")).await?;
-    operate::until_paused(pool, store, &post).await?;
+    queue.pause_with_reason(&post, Some("the post office moves")).await?;
+    queue.until_paused(&post).await?;
     let letter = Letter { to: "Ada".into() }.enqueue(pool).await?;
-    for pause in operate::pauses(pool, store).await? {
+    for pause in queue.pauses().await? {
         println!("{} is paused ({}), {} jobs wait", pause.scope, pause.reason.unwrap_or_default(), pause.ready);
     }
     assert_eq!(letter.status(pool).await?.state, JobState::Ready);
 
     // On the command line: `queue-worker resume --queue example_post`.
-    operate::resume(pool, store, &post).await?;
+    queue.resume(&post).await?;
     letter.wait(pool).await?;
 
     drop(stop);

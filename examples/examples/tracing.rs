@@ -3,7 +3,7 @@
 
 use opentelemetry::trace::{SpanKind, Status, TracerProvider as _};
 use opentelemetry_sdk::trace::{InMemorySpanExporter, SdkTracerProvider, SpanData};
-use queue_core::{Context, Handler, Job, JobResult, Store, job, operate};
+use queue_core::{Context, Handler, Job, JobResult, Store, job};
 use queue_worker::{Database, Worker};
 use serde::{Deserialize, Serialize};
 use tracing_subscriber::{
@@ -38,6 +38,7 @@ async fn main() -> anyhow::Result<()> {
     let database = Database::from_env().await?; // DATABASE_URL, else an embedded PostgreSQL
     database.migrate(Store::default()).await?;
     let pool = database.pool();
+    let queue = database.queue();
 
     let job = Charge { order: 7 }.enqueue(pool).await?;
     examples::run_until_finished(Worker::new(pool.clone()).register::<Charge>(), pool, &[job.id()]).await?;
@@ -56,7 +57,7 @@ async fn main() -> anyhow::Result<()> {
     }
     assert!(matches!(attempts[0].status, Status::Error { .. }) && attempts[1].status == Status::Unset);
 
-    for log in operate::logs(pool, Store::default(), job.id()).await? {
+    for log in queue.job(job.id()).logs().await? {
         println!("attempt {} logged:\n{}", log.attempt, log.text);
         assert!(log.text.contains("charging order=7"));
     }

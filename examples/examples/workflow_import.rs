@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use queue_core::{Context, Durable, Failure, Handler, Job as _, JobResult, Store, job, operate, sqlx};
+use queue_core::{Context, Durable, Failure, Handler, Job as _, JobResult, Store, job, sqlx};
 use queue_worker::{Database, Worker};
 use serde::{Deserialize, Serialize};
 use tokio_util::sync::CancellationToken;
@@ -68,6 +68,7 @@ async fn main() -> anyhow::Result<()> {
     let database = Database::from_env().await?; // DATABASE_URL, else an embedded PostgreSQL
     database.migrate(Store::default()).await?;
     let pool = database.pool();
+    let queue = database.queue();
     sqlx::raw_sql("create table if not exists example_imports (night text, rows bigint); truncate example_imports").execute(pool).await?;
 
     let job = Import { night: "2026-11-25".to_owned() }.enqueue(pool).await?;
@@ -75,7 +76,7 @@ async fn main() -> anyhow::Result<()> {
     let worker = Worker::new(pool.clone()).register::<Import>().register::<ImportPage>();
     let worker = tokio::spawn(worker.run(stop.clone().cancelled_owned()));
     assert_eq!(job.wait(pool).timeout(Duration::from_secs(30)).await?, 360);
-    for gather in operate::gathers(pool, Store::default(), job.id()).await? {
+    for gather in queue.job(job.id()).gathers().await? {
         println!("{}: {:?} jobs, {} completed", gather.name, gather.total, gather.completed);
     }
     stop.cancel();

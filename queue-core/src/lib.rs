@@ -40,7 +40,8 @@
 //! - [`Job`] enqueues one job in your transaction. [`EnqueueAll`] and [`Batch`] enqueue many jobs.
 //! - [`EnqueueOptions`] overrides the type's options for one job.
 //! - [`JobRef`] refers to a job. It can wait for the job's result, cancel the job, and read its state.
-//! - [`schedule`] enqueues jobs at given times. [`operate`] lists, counts, pauses and requeues jobs.
+//! - [`schedule`] enqueues jobs at given times.
+//! - [`Queue`] lists, counts, pauses and requeues jobs; the module [`operate`] describes its methods.
 //!
 //! # Glossary
 //!
@@ -117,7 +118,7 @@ mod mutants;
 
 /// Attribute for implementations of [`Middleware`], re-exported from the crate `async_trait`.
 pub use async_trait::async_trait;
-pub use connect::{IntoConnection, JobRef};
+pub use connect::{IntoConnection, JobRef, Queue};
 pub use context::{
     AttemptOutput, BatchContext, BatchHandler, BatchJob, BatchRunner, CancelReason, Cancelled, Context, Durable, Handler, HandlerContext,
     HandlerFuture, JobBatch, JobFuture, JobRunner, JobTransaction, Middleware, Next, Receive, ReceiveWithin, Registration, Registry,

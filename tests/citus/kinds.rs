@@ -3,8 +3,8 @@
 use std::time::{Duration, Instant};
 
 use queue_core::{
-    Context, Durable, Failure, Flow, Handler, Job as _, JobHandle, JobResult, JobState, NodeOutput, Store, Waiter, job,
-    operate::{self, Act, Filter},
+    Context, Durable, Failure, Flow, Handler, Job as _, JobHandle, JobResult, JobState, NodeOutput, Queue, Store, Waiter, job,
+    operate::{self, Filter, Operation},
     runner::locate,
 };
 use queue_worker::Worker;
@@ -218,23 +218,23 @@ async fn operated(db: &TestDb, pool: &PgPool, waiter: &Waiter, (round, dead, lon
     let flow = flow.enqueue(pool).await.unwrap();
     assert_eq!(flow.job(&last).wait(waiter).await.unwrap(), 42);
     let slow = operate::Scope::queue("slow");
-    operate::pause(pool, Store::default(), &slow, Some("for a test")).await.unwrap();
+    Queue::new(pool).pause_with_reason(&slow, Some("for a test")).await.unwrap();
     within(Duration::from_secs(10), "workers know of the pause", async || {
-        operate::pause_awaits(pool, Store::default(), &slow).await.unwrap().is_some_and(|awaited| awaited.is_empty())
+        Queue::new(pool).pause_awaits(&slow).await.unwrap().is_some_and(|awaited| awaited.is_empty())
     })
     .await;
     let paused = Echo { n: 5 }.enqueue(pool).queue("slow").await.unwrap();
     tokio::time::sleep(Duration::from_millis(300)).await;
     assert_eq!(db.state(paused.id()).await, Some(JobState::Ready));
-    operate::resume(pool, Store::default(), &slow).await.unwrap();
+    Queue::new(pool).resume(&slow).await.unwrap();
     assert_eq!(paused.wait(waiter).await.unwrap(), 5);
     let cancelled = Echo { n: 5 }.enqueue(pool).after(Duration::from_hours(1)).await.unwrap();
     cancelled.job_ref().cancel(pool).await.unwrap();
     dead.job_ref().requeue(pool).await.unwrap();
     assert!(dead.wait(waiter).await.is_err());
     let dead = Filter { state: Some(JobState::Dead), ..Filter::default() };
-    operate::act_all(pool, Store::default(), &dead, Act::Discard).await.unwrap();
-    operate::why(pool, Store::default(), long.id()).await.unwrap();
+    Queue::new(pool).jobs().matching(&dead).apply(Operation::Discard).await.unwrap();
+    Queue::new(pool).job(long.id()).why().await.unwrap();
 }
 
 /// Returns the median time from an enqueue until a waiting caller has the job's output.

@@ -3,8 +3,8 @@
 use std::{str::FromStr as _, time::Duration};
 
 use queue_core::{
-    Job as _, JobState, Roles, Store, Waiter, job,
-    operate::{self, Filter},
+    Job as _, JobState, Queue, Roles, Store, Waiter, job,
+    operate::Filter,
     runner::{Migration, migrate_with},
 };
 use queue_worker::Worker;
@@ -101,14 +101,14 @@ async fn works(url: &str) {
     }
     // A reader sees everything except payloads.
     let done = Filter { state: Some(JobState::Completed), ..Filter::default() };
-    let listed = operate::list(&viewer, Store::default(), &done).await.unwrap().jobs;
+    let listed = Queue::new(&viewer).jobs().matching(&done).list().await.unwrap().jobs;
     assert!(!listed.is_empty() && listed.iter().all(|job| job.payload.is_none()), "{listed:?}");
-    operate::counts(&viewer, Store::default()).await.unwrap();
-    operate::why(&viewer, Store::default(), one.id()).await.unwrap();
+    Queue::new(&viewer).counts().await.unwrap();
+    Queue::new(&viewer).job(one.id()).why().await.unwrap();
     let far = Echo { n: 3 }.enqueue(&web).after(Duration::from_hours(1)).await.unwrap();
     assert_eq!(refused(&viewer, &format!("select queue.cancel({})", far.id())).await, "42501");
     far.job_ref().cancel(&ops).await.unwrap();
-    let shown = operate::list(&ops, Store::default(), &Filter { payload: true, ..done }).await.unwrap().jobs;
+    let shown = Queue::new(&ops).jobs().matching(&Filter { payload: true, ..done }).list().await.unwrap().jobs;
     assert!(shown.iter().any(|job| job.payload.is_some()), "{shown:?}");
     // This user may enqueue into one queue only.
     Echo { n: 4 }.enqueue(&mailer).queue("mail").await.unwrap();
@@ -153,7 +153,7 @@ async fn each_role_works_over_every_node() {
     assert_eq!(refused(&viewer, "select queue.later()").await, "42501");
     assert_eq!(refused(&viewer, "select queue_here.later()").await, "42501");
     roles().apply(&mut db.pool.acquire().await.unwrap()).await.unwrap();
-    operate::counts(&viewer, Store::default()).await.unwrap();
+    Queue::new(&viewer).counts().await.unwrap();
     viewer.close().await;
     db.finish().await;
     drop_users().await;

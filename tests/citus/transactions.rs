@@ -1,6 +1,6 @@
 //! Tests REPEATABLE READ and read-only transactions through each node.
 
-use queue_core::{Job as _, Store, operate};
+use queue_core::{Job as _, Queue};
 
 use super::{cluster, kinds::Echo, owner, pool};
 
@@ -23,8 +23,8 @@ async fn isolation_levels_are_refused_only_on_the_stores_own_node() {
         }
         // Read-only operations work in a read-only transaction, although the called functions could write.
         let mut tx = on.begin_with("begin read only").await.unwrap();
-        operate::limits(&mut *tx, Store::default()).await.unwrap();
-        operate::pauses(&mut *tx, Store::default()).await.unwrap();
+        Queue::on(&mut tx).limits().await.unwrap();
+        Queue::on(&mut tx).pauses().await.unwrap();
         tx.rollback().await.unwrap();
         on.close().await;
     }

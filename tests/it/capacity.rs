@@ -10,8 +10,7 @@ use std::{
     time::Duration,
 };
 
-use queue_core::operate::{capacities, set_capacity};
-use queue_core::{Batch, EnqueueOutcome, Error, Job as _, JobState, Store};
+use queue_core::{Batch, EnqueueOutcome, Error, Job as _, JobState, Queue};
 use sqlx::{AssertSqlSafe, Connection as _, Executor as _, PgConnection};
 use tests::{
     Do, Sql as _, TestDb,
@@ -31,7 +30,7 @@ async fn with_capacity(capacity: u64) -> TestDb {
 }
 
 async fn set(db: &TestDb, capacity: Option<u64>) {
-    set_capacity(&mut db.connect().await, Store::default(), "default", capacity).await.unwrap();
+    Queue::on(&mut db.connect().await).set_capacity("default", capacity).await.unwrap();
 }
 
 async fn waiting(db: &TestDb) -> i64 {
@@ -233,7 +232,7 @@ async fn a_capacity_may_be_changed_and_taken_away_and_holds_for_lanes_that_come_
     for priority in [1, 2, 3] {
         enqueue(priority).await.unwrap_err();
     }
-    let shown = capacities(&mut db.connect().await, Store::default()).await.unwrap();
+    let shown = Queue::on(&mut db.connect().await).capacities().await.unwrap();
     assert_eq!((shown.len(), &*shown[0].queue, shown[0].capacity, shown[0].waiting), (1, "default", 2, 2));
     set(&db, Some(3)).await;
     enqueue(3).await.unwrap();
@@ -246,10 +245,10 @@ async fn a_capacity_may_be_changed_and_taken_away_and_holds_for_lanes_that_come_
         enqueue(priority).await.unwrap();
     }
     assert_eq!(db.count("select count(*) from queue.lane where has_capacity").await, 0);
-    let error = set_capacity(&mut db.connect().await, Store::default(), "no queue", Some(1)).await.unwrap_err();
+    let error = Queue::on(&mut db.connect().await).set_capacity("no queue", Some(1)).await.unwrap_err();
     assert!(matches!(error, Error::InvalidName { .. }), "{error}");
     for capacity in [(1 << 48) + 1, u64::MAX] {
-        let error = set_capacity(&mut db.connect().await, Store::default(), "default", Some(capacity)).await.unwrap_err();
+        let error = Queue::on(&mut db.connect().await).set_capacity("default", Some(capacity)).await.unwrap_err();
         assert!(matches!(error, Error::OutOfRange { what: "the capacity", .. }), "{error}");
     }
     db.finish().await;

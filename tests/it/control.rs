@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 
 use chrono::Utc;
 use queue_core::{
-    Error, Job as _, JobId, JobRef, JobState, Store,
-    operate::{Act as Control, Filter, OperationOutcome, act_all, count_matching, discard_all, list, requeue_all},
+    Error, Job as _, JobId, JobRef, JobState, Queue, Store,
+    operate::{Filter, Operation, OperationOutcome},
 };
 use sqlx::{Connection as _, PgConnection};
 use tests::{
@@ -31,8 +31,8 @@ async fn scheduled(db: &TestDb) -> JobId {
     ok().enqueue(&db.pool).after(Duration::from_hours(1)).await.unwrap().id()
 }
 
-async fn act(on: &mut PgConnection, id: JobId, what: Control) -> Result<OperationOutcome, Error> {
-    JobRef::from_id(id).act(on, what).await
+async fn act(on: &mut PgConnection, id: JobId, what: Operation) -> Result<OperationOutcome, Error> {
+    JobRef::from_id(id).apply(on, what).await
 }
 
 const HOUR: Duration = Duration::from_hours(1);
@@ -51,9 +51,9 @@ async fn f57_each_operation_fits_its_states_and_names_any_other() {
         }
         jobs.push(job);
     }
-    let waiting = [Control::Reschedule(Utc::now() + HOUR), Control::Snooze(HOUR), Control::Priority(7)];
+    let waiting = [Operation::Reschedule(Utc::now() + HOUR), Operation::Snooze(HOUR), Operation::Priority(7)];
     for (job, state) in jobs.iter().zip(["completed", "completed", "dead", "cancelled", "running"]) {
-        for what in waiting.into_iter().chain([Control::RunNow]) {
+        for what in waiting.into_iter().chain([Operation::RunNow]) {
             let error = act(&mut on, *job, what).await.unwrap_err();
             assert!(matches!(error, Error::WrongState { .. }) && error.to_string().contains(&format!("is {state};")), "{what:?}: {error}");
         }
@@ -67,13 +67,13 @@ async fn f57_each_operation_fits_its_states_and_names_any_other() {
         }
     }
     let ready = enqueue(&db).await;
-    assert!(act(&mut on, ready, Control::RunNow).await.unwrap_err().to_string().contains("is ready; only"));
-    assert!(matches!(act(&mut on, JobId(7), Control::RunNow).await, Err(Error::NotFound { job: JobId(7) })));
-    let far = act(&mut on, ready, Control::Snooze(Duration::MAX)).await;
+    assert!(act(&mut on, ready, Operation::RunNow).await.unwrap_err().to_string().contains("is ready; only"));
+    assert!(matches!(act(&mut on, JobId(7), Operation::RunNow).await, Err(Error::NotFound { job: JobId(7) })));
+    let far = act(&mut on, ready, Operation::Snooze(Duration::MAX)).await;
     assert!(matches!(far, Err(Error::OutOfRange { .. })), "{far:?}");
     let century = Duration::from_hours(100 * 365 * 24);
-    assert_eq!(act(&mut on, ready, Control::Snooze(century)).await.unwrap(), OperationOutcome::Done);
-    let never = act(&mut on, ready, Control::Reschedule("+99999-01-01T00:00:00Z".parse().unwrap())).await;
+    assert_eq!(act(&mut on, ready, Operation::Snooze(century)).await.unwrap(), OperationOutcome::Done);
+    let never = act(&mut on, ready, Operation::Reschedule("+99999-01-01T00:00:00Z".parse().unwrap())).await;
     assert!(matches!(never, Err(Error::OutOfRange { .. })), "{never:?}");
     db.finish().await;
 }
@@ -100,7 +100,7 @@ async fn a_handle_does_the_same_and_refuses_the_same() {
 #[tokio::test]
 async fn of_an_operation_and_a_claim_exactly_one_wins() {
     let db = TestDb::new().await;
-    for what in [Control::Snooze(HOUR), Control::Priority(-5)] {
+    for what in [Operation::Snooze(HOUR), Operation::Priority(-5)] {
         let mut jobs = Vec::new();
         for _ in 0..60 {
             jobs.push(enqueue(&db).await);
@@ -124,7 +124,7 @@ async fn of_an_operation_and_a_claim_exactly_one_wins() {
         }
         let taken = claiming.await.unwrap();
         assert!(changed + refused == jobs.len() && refused <= taken.len(), "{changed} {refused} {}", taken.len());
-        if let Control::Snooze(_) = what {
+        if let Operation::Snooze(_) = what {
             assert_eq!(db.count("select count(*) from queue.scheduled").await, i64::try_from(changed).unwrap());
         }
         db.check_invariant().await;
@@ -141,7 +141,7 @@ async fn concurrent_operators_leave_each_job_one_entry() {
         jobs.extend([enqueue(&db).await, scheduled(&db).await]);
     }
     let mut crew = Vec::new();
-    for what in [Control::Snooze(HOUR), Control::RunNow, Control::Priority(3), Control::Priority(9), Control::Cancel] {
+    for what in [Operation::Snooze(HOUR), Operation::RunNow, Operation::Priority(3), Operation::Priority(9), Operation::Cancel] {
         let (mut on, jobs) = (connect(&db).await, jobs.clone());
         crew.push(tokio::spawn(async move {
             for job in jobs {
@@ -150,14 +150,14 @@ async fn concurrent_operators_leave_each_job_one_entry() {
                     Err(error) => panic!("{what:?}: {error}"),
                 }
             }
-            act_all(&mut on, Store::default(), &Filter::default(), what).await.unwrap();
+            Queue::on(&mut on).jobs().apply(what).await.unwrap();
         }));
     }
     for one in crew {
         one.await.unwrap();
     }
     db.check_invariant().await;
-    act_all(&mut connect(&db).await, Store::default(), &Filter::default(), Control::Cancel).await.unwrap();
+    Queue::on(&mut connect(&db).await).jobs().apply(Operation::Cancel).await.unwrap();
     assert_eq!(db.count("select count(*) from queue.done where cancelled").await, 60);
     db.finish().await;
 }
@@ -175,19 +175,19 @@ async fn a_new_priority_survives_retry_recovery_and_requeue() {
             .unwrap()
     };
     let worker = register(&mut on).await.unwrap();
-    act(&mut on, job, Control::Priority(150)).await.unwrap();
+    act(&mut on, job, Operation::Priority(150)).await.unwrap();
     assert_eq!(priority(job).await, (150, "ready".into()));
     let lease = claim(&mut on, worker, 1).await.unwrap();
     assert_eq!(settle(&mut on, &lease.all("retry")).await.unwrap(), []);
     assert_eq!(priority(job).await, (150, "scheduled".into()));
-    act(&mut on, job, Control::Priority(-3)).await.unwrap();
-    act(&mut on, job, Control::RunNow).await.unwrap();
+    act(&mut on, job, Operation::Priority(-3)).await.unwrap();
+    act(&mut on, job, Operation::RunNow).await.unwrap();
     assert_eq!(priority(job).await, (-3, "ready".into()));
     assert_eq!(claim(&mut on, worker, 1).await.unwrap().ids(), [job]);
     silence(&mut on, worker).await.unwrap();
     assert_eq!(recover(&mut on).await.unwrap(), 1);
     assert_eq!(priority(job).await, (-3, "ready".into()));
-    act(&mut on, job, Control::Priority(40)).await.unwrap();
+    act(&mut on, job, Operation::Priority(40)).await.unwrap();
     let solo = "select count(*) from queue.ready r join queue.lane l using (lane) where l.solo and l.priority = 40";
     assert_eq!(db.count(solo).await, 1, "a quarantined job stays quarantined");
     let worker = register(&mut on).await.unwrap();
@@ -197,7 +197,7 @@ async fn a_new_priority_survives_retry_recovery_and_requeue() {
     assert_eq!(priority(job).await, (40, "ready".into()));
     let found = JobRef::from_id(job).find(&mut on).await.unwrap();
     assert_eq!((found.priority, found.state), (40, JobState::Ready));
-    act(&mut on, job, Control::Cancel).await.unwrap();
+    act(&mut on, job, Operation::Cancel).await.unwrap();
     db.finish().await;
 }
 
@@ -206,20 +206,20 @@ async fn postponed_and_hurried_jobs_run_when_they_should() {
     let db = TestDb::new().await;
     let (later, now) = (enqueue(&db).await, scheduled(&db).await);
     let mut on = connect(&db).await;
-    act(&mut on, later, Control::Snooze(Duration::from_millis(300))).await.unwrap();
+    act(&mut on, later, Operation::Snooze(Duration::from_millis(300))).await.unwrap();
     let began = Instant::now();
     db.run_while(db.worker(), async {
         eventually("it sleeps", async || db.count("select count(*) from queue.idle").await == 1).await;
         db.until(later, JobState::Completed).await;
         assert!(began.elapsed() > Duration::from_millis(250));
-        act(&mut on, now, Control::RunNow).await.unwrap();
+        act(&mut on, now, Operation::RunNow).await.unwrap();
         db.until(now, JobState::Completed).await;
         let earlier = scheduled(&db).await;
-        act(&mut on, earlier, Control::Reschedule(Utc::now() - HOUR)).await.unwrap();
+        act(&mut on, earlier, Operation::Reschedule(Utc::now() - HOUR)).await.unwrap();
         db.until(earlier, JobState::Completed).await;
         let raised = scheduled(&db).await;
-        act(&mut on, raised, Control::Priority(200)).await.unwrap();
-        act(&mut on, raised, Control::RunNow).await.unwrap();
+        act(&mut on, raised, Operation::Priority(200)).await.unwrap();
+        act(&mut on, raised, Operation::RunNow).await.unwrap();
         db.until(raised, JobState::Completed).await;
         assert_eq!(effects(&db.pool, raised).await.unwrap(), 1);
     })
@@ -250,21 +250,25 @@ async fn all_of_a_kind_are_changed_in_batches_and_counted_before() {
     let a = Filter { queue: Some("a".into()), ..Filter::default() };
     let late = Filter { error: Some("100% <late>".into()), ..Filter::default() };
     let even = u64::try_from(db.count("select count(*) from queue.scheduled where id % 2 = 0").await).unwrap();
-    assert_eq!(count_matching(&mut on, store, &a, Control::Cancel).await.unwrap(), 2500);
-    assert_eq!(count_matching(&mut on, store, &late, Control::RunNow).await.unwrap(), even);
+    assert_eq!(Queue::on(&mut on).store(store).jobs().matching(&a).count(Operation::Cancel).await.unwrap(), 2500);
+    assert_eq!(Queue::on(&mut on).store(store).jobs().matching(&late).count(Operation::RunNow).await.unwrap(), even);
     assert_eq!(db.count("select count(*) from queue.ready").await, 2500, "counting changes nothing");
-    assert_eq!(act_all(&mut on, store, &a, Control::Priority(7)).await.unwrap().done, 2500);
-    assert_eq!(act_all(&mut on, store, &a, Control::Priority(7)).await.unwrap().done, 0, "they are as they should be");
-    assert_eq!(act_all(&mut on, store, &late, Control::RunNow).await.unwrap().done, even);
+    assert_eq!(Queue::on(&mut on).store(store).jobs().matching(&a).apply(Operation::Priority(7)).await.unwrap().done, 2500);
+    assert_eq!(
+        Queue::on(&mut on).store(store).jobs().matching(&a).apply(Operation::Priority(7)).await.unwrap().done,
+        0,
+        "they are as they should be"
+    );
+    assert_eq!(Queue::on(&mut on).store(store).jobs().matching(&late).apply(Operation::RunNow).await.unwrap().done, even);
     let fresh = Filter { older_than: Some(HOUR), ..Filter::default() };
-    assert_eq!(count_matching(&mut on, store, &fresh, Control::Cancel).await.unwrap(), 0);
+    assert_eq!(Queue::on(&mut on).store(store).jobs().matching(&fresh).count(Operation::Cancel).await.unwrap(), 0);
     let all = Filter { since: Some(Duration::MAX), ..Filter::default() };
-    assert_eq!(act_all(&mut on, store, &all, Control::Snooze(HOUR)).await.unwrap().done, 3700, "each once");
+    assert_eq!(Queue::on(&mut on).store(store).jobs().matching(&all).apply(Operation::Snooze(HOUR)).await.unwrap().done, 3700, "each once");
     assert_eq!(db.count("select count(*) from queue.scheduled").await, 3700);
     let wrong = Filter { state: Some(JobState::Dead), ..Filter::default() };
-    let error = act_all(&mut on, store, &wrong, Control::Cancel).await.unwrap_err();
+    let error = Queue::on(&mut on).store(store).jobs().matching(&wrong).apply(Operation::Cancel).await.unwrap_err();
     assert!(error.to_string().contains("state is dead; it must be blocked, scheduled, parked, ready or running"), "{error}");
-    assert_eq!(act_all(&mut on, store, &all, Control::Cancel).await.unwrap().done, 3700);
+    assert_eq!(Queue::on(&mut on).store(store).jobs().matching(&all).apply(Operation::Cancel).await.unwrap().done, 3700);
     db.finish().await;
 }
 
@@ -303,14 +307,14 @@ async fn cancelling_a_queue_includes_jobs_that_wait_behind_others() {
     let store = Store::default();
     let lines = Filter { queue: Some("lines".into()), ..Filter::default() };
     let blocked = Filter { state: Some(JobState::Blocked), ..Filter::default() };
-    assert_eq!(count_matching(&mut on, store, &lines, Control::Cancel).await.unwrap(), 2100);
-    assert_eq!(count_matching(&mut on, store, &blocked, Control::Cancel).await.unwrap(), 2098);
+    assert_eq!(Queue::on(&mut on).store(store).jobs().matching(&lines).count(Operation::Cancel).await.unwrap(), 2100);
+    assert_eq!(Queue::on(&mut on).store(store).jobs().matching(&blocked).count(Operation::Cancel).await.unwrap(), 2098);
     let failed = Filter { error: Some("no such error".into()), ..Filter::default() };
-    assert_eq!(count_matching(&mut on, store, &failed, Control::Cancel).await.unwrap(), 0);
-    assert!(list(&mut on, store, &failed).await.unwrap().jobs.is_empty(), "none of them has failed");
+    assert_eq!(Queue::on(&mut on).store(store).jobs().matching(&failed).count(Operation::Cancel).await.unwrap(), 0);
+    assert!(Queue::on(&mut on).store(store).jobs().matching(&failed).list().await.unwrap().jobs.is_empty(), "none of them has failed");
     let old = Filter { older_than: Some(HOUR), ..Filter::default() };
-    assert!(list(&mut on, store, &old).await.unwrap().jobs.is_empty(), "none of them is old");
-    assert_eq!(act_all(&mut on, store, &lines, Control::Cancel).await.unwrap().done, 2100);
+    assert!(Queue::on(&mut on).store(store).jobs().matching(&old).list().await.unwrap().jobs.is_empty(), "none of them is old");
+    assert_eq!(Queue::on(&mut on).store(store).jobs().matching(&lines).apply(Operation::Cancel).await.unwrap().done, 2100);
     assert_eq!(db.count("select count(*) from queue.done where cancelled").await, 2100, "none of them went on when its head was cancelled");
     assert_eq!(db.state(other).await, Some(JobState::Ready));
     assert_eq!(db.state(behind).await, Some(JobState::Blocked));
@@ -338,15 +342,15 @@ async fn dead_letters_are_requeued_at_a_rate_until_stopped() {
     let (store, filter) = (Store::default(), Filter::default());
     let began = Instant::now();
     let stop = tokio::time::sleep(Duration::from_millis(250));
-    let some = requeue_all(&mut on, store, &filter).rate(40.0).until(stop).await.unwrap().done;
+    let some = Queue::on(&mut on).store(store).jobs().matching(&filter).requeue().rate(40.0).until(stop).await.unwrap().done;
     let most = 1 + (began.elapsed().as_secs_f64() * 40.0).ceil() as u64;
     assert!((1..=most).contains(&some) && some < 30, "{some} in {:?}", began.elapsed());
     let began = Instant::now();
-    let rest = requeue_all(&mut on, store, &filter).rate(100.0).await.unwrap().done;
+    let rest = Queue::on(&mut on).store(store).jobs().matching(&filter).requeue().rate(100.0).await.unwrap().done;
     assert!(some + rest == 30 && began.elapsed() >= Duration::from_millis(10 * rest - 1), "{rest} in {:?}", began.elapsed());
     for rate in [0.0, -1.0, f64::NAN, f64::INFINITY] {
         assert!(matches!(
-            requeue_all(&mut on, store, &filter).rate(rate).until(async {}).await,
+            Queue::on(&mut on).store(store).jobs().matching(&filter).requeue().rate(rate).until(async {}).await,
             Err(Error::OutOfRange { what: "the rate", .. })
         ));
     }
@@ -364,7 +368,7 @@ async fn dead_letters_are_listed_by_their_error_and_the_time_they_died() {
         .await
         .unwrap();
     let listed = async |on: &mut PgConnection, filter: Filter| {
-        let page = list(on, Store::default(), &filter).await.unwrap();
+        let page = Queue::on(on).jobs().matching(&filter).list().await.unwrap();
         page.jobs.into_iter().map(|job| job.id).collect::<Vec<_>>()
     };
     let day = Some(Duration::from_hours(24));
@@ -372,11 +376,11 @@ async fn dead_letters_are_listed_by_their_error_and_the_time_they_died() {
     assert_eq!(listed(&mut on, Filter { since: day, ..Filter::default() }).await, [ids[2], ids[0]]);
     assert_eq!(listed(&mut on, Filter { older_than: day, state: Some(JobState::Dead), ..Filter::default() }).await, [ids[1]]);
     assert_eq!(
-        count_matching(&mut on, Store::default(), &Filter { older_than: day, ..Filter::default() }, Control::Requeue).await.unwrap(),
+        Queue::on(&mut on).jobs().matching(&Filter { older_than: day, ..Filter::default() }).count(Operation::Requeue).await.unwrap(),
         1
     );
     let late = Filter { error: Some("late".into()), ..Filter::default() };
-    assert_eq!(discard_all(&mut on, Store::default(), &late).await.unwrap().done, 1);
+    assert_eq!(Queue::on(&mut on).jobs().matching(&late).discard().await.unwrap().done, 1);
     assert_eq!(listed(&mut on, Filter::default()).await, [ids[2], ids[0]]);
     db.finish().await;
 }

@@ -200,7 +200,7 @@ async fn a_tick_while_a_job_runs_is_skipped_or_waits_or_runs_concurrently() {
         for name in ["skip", "allow", "queue"] {
             schedule::delete(&db.pool, STORE(), name).await.unwrap();
         }
-        queue_core::operate::cancel_all(&db.pool, STORE(), &queue_core::operate::Filter::default()).await.unwrap();
+        queue_core::Queue::new(&db.pool).store(STORE()).jobs().matching(&queue_core::operate::Filter::default()).cancel().await.unwrap();
     })
     .await;
     db.finish().await;

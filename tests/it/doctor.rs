@@ -12,8 +12,8 @@ mod workers;
 use std::process::{Command, Output};
 
 use queue_core::{
-    Store,
-    operate::{self, Checkup, Diagnosis, Finding, FindingKind},
+    Queue,
+    operate::{Checkup, Diagnosis, Finding, FindingKind},
 };
 use sqlx::{AssertSqlSafe, Connection as _, Executor as _, PgConnection, PgPool};
 use tests::{TestDb, eventually};
@@ -21,7 +21,7 @@ use tests::{TestDb, eventually};
 const CLI: &str = env!("CARGO_BIN_EXE_test-cli");
 
 async fn ask(pool: &PgPool, checkup: &Checkup) -> Diagnosis {
-    operate::doctor(pool, Store::default(), checkup).await
+    Queue::new(pool).doctor(checkup).await
 }
 
 /// Returns the findings of one kind.

@@ -6,7 +6,7 @@ mod sql;
 
 use std::time::Duration;
 
-use queue_core::{Job as _, JobHandle, JobId, JobState, Store, job, operate, schedule::Schedule, testing};
+use queue_core::{Job as _, JobHandle, JobId, JobState, Queue, Store, job, operate, schedule::Schedule, testing};
 use queue_worker::Worker;
 use serde::{Deserialize, Serialize};
 use tests::{
@@ -127,7 +127,7 @@ async fn a_schedule_enqueues_the_version_of_the_release_that_made_it() {
     let schedule = Schedule::every(Duration::from_hours(24)).job(&Report { month: "May".to_owned() });
     queue_core::schedule::create(&db.pool, Store::default(), "report", &schedule).await.unwrap();
     let job = queue_core::schedule::run_now(&db.pool, Store::default(), "report").await.unwrap();
-    let found = operate::list(&db.pool, Store::default(), &operate::Filter::default().job_type("evolution_report")).await.unwrap();
+    let found = Queue::new(&db.pool).jobs().matching(&operate::Filter::default().job_type("evolution_report")).list().await.unwrap();
     let seen: Vec<_> = found.jobs.iter().map(|job| (job.id, job.version, job.state)).collect();
     assert_eq!(seen, [(job, 2, JobState::Ready)]);
     db.finish().await;

@@ -9,7 +9,7 @@ mod ways;
 
 use std::time::Duration;
 
-use queue_core::{Context, Handler, Job as _, JobHandle, JobId, JobResult, JobState, Store, WaitError, job, operate};
+use queue_core::{Context, Handler, Job as _, JobHandle, JobId, JobResult, JobState, Queue, WaitError, job, operate};
 use queue_worker::Worker;
 use serde::{Deserialize, Serialize};
 use sqlx::{Connection as _, PgConnection};
@@ -69,11 +69,11 @@ async fn a_job_that_has_not_begun_in_time_does_not_run_and_waiters_are_notified(
     let found = job.job_ref().find(&db.pool).await.unwrap();
     assert_eq!((found.state, found.attempts, found.crashes), (JobState::Expired, 0, 0));
     let filter = operate::Filter { state: Some(JobState::Expired), ..operate::Filter::default() };
-    let page = operate::list(&db.pool, Store::default(), &filter).await.unwrap();
+    let page = Queue::new(&db.pool).jobs().matching(&filter).list().await.unwrap();
     assert_eq!(page.jobs.iter().map(|job| job.id).collect::<Vec<_>>(), [job.id()]);
     let cancelled = operate::Filter { state: Some(JobState::Cancelled), ..operate::Filter::default() };
-    assert!(operate::list(&db.pool, Store::default(), &cancelled).await.unwrap().jobs.is_empty(), "it was not cancelled");
-    let counts = operate::counts(&db.pool, Store::default()).await.unwrap();
+    assert!(Queue::new(&db.pool).jobs().matching(&cancelled).list().await.unwrap().jobs.is_empty(), "it was not cancelled");
+    let counts = Queue::new(&db.pool).counts().await.unwrap();
     let of = |state| counts.iter().filter(|count| count.state == state).map(|count| count.jobs).sum::<i64>();
     assert_eq!((of(JobState::Expired), of(JobState::Cancelled), of(JobState::Completed)), (1, 0, 1));
     let (state, error): (String, Option<String>) =

@@ -10,7 +10,7 @@ mod statements;
 
 use std::time::Duration;
 
-use queue_core::{Context, Flow, FlowHandle, Handler, IfDead, JobId, JobResult, JobState, Node, NodeOutput, Store, job, operate, testing};
+use queue_core::{Context, Flow, FlowHandle, Handler, IfDead, JobId, JobResult, JobState, Node, NodeOutput, Queue, job, operate, testing};
 use serde::{Deserialize, Serialize};
 use sqlx::PgConnection;
 use tests::{Sql as _, TestDb, complete, within};
@@ -104,7 +104,7 @@ pub(super) fn worker(db: &TestDb) -> queue_worker::Worker {
 
 /// Returns the nodes of a flow as their names and states.
 pub(super) async fn states(db: &TestDb, flow: &FlowHandle) -> Vec<String> {
-    let nodes = operate::flow(&db.pool, Store::default(), flow.id()).await.unwrap();
+    let nodes = Queue::new(&db.pool).job(flow.id()).flow().await.unwrap();
     nodes.into_iter().map(|node| format!("{} {}", node.name, node.state.as_deref().unwrap_or("gone"))).collect()
 }
 
@@ -147,7 +147,7 @@ async fn a_diamond_runs_in_order_and_each_node_gets_the_outputs_of_its_inputs() 
     assert_eq!(output(&db, &flow, &both).await, "both(left(top()) right(top()) top())");
     assert_eq!(db.count("select count(*) from ran").await, 5, "each ran once");
     assert_eq!(db.count("select (select count(*) from queue.edge) + (select count(*) from queue.node_hint)").await, 0);
-    let nodes = operate::flow(&db.pool, Store::default(), flow.job(&both).id()).await.unwrap();
+    let nodes = Queue::new(&db.pool).job(flow.job(&both).id()).flow().await.unwrap();
     assert_eq!((nodes.len(), &*nodes[3].after, nodes[3].waits.len()), (5, &["top".to_owned(), "left".into(), "right".into()][..], 0));
     db.finish().await;
 }
@@ -166,7 +166,7 @@ async fn a_dead_letter_holds_what_is_after_it_until_it_completes() {
     })
     .await;
     assert_eq!(states(&db, &flow).await, ["bad dead", "next parked"]);
-    let why = operate::why(&db.pool, Store::default(), after.id()).await.unwrap();
+    let why = Queue::new(&db.pool).job(after.id()).why().await.unwrap();
     let cause = why.causes.iter().find(|cause| cause.kind == operate::CauseKind::Parked).unwrap();
     assert!(cause.says.contains("waits for the node `bad`") && cause.says.contains("is dead"), "{}", cause.says);
     assert_eq!(cause.fix.as_deref(), Some(&*format!("queue-worker requeue {}", bad.id())));

@@ -10,8 +10,8 @@ mod sized;
 use std::time::Duration;
 
 use queue_core::{
-    Store,
-    operate::{self, AttemptStatistics, HistoryRange},
+    Queue,
+    operate::{AttemptStatistics, HistoryRange},
 };
 use sqlx::PgConnection;
 use tests::{TestDb, tallies::Tally};
@@ -19,12 +19,12 @@ use uuid::Uuid;
 
 /// Returns the totals of the last hour, or `None` if no attempt ended.
 async fn together(db: &TestDb) -> Option<AttemptStatistics> {
-    operate::history(&db.pool, Store::default(), &HistoryRange::default()).await.unwrap().pop()
+    Queue::new(&db.pool).history(&HistoryRange::default()).await.unwrap().pop()
 }
 
 /// Returns the totals of the duration `last` per queue and type.
 async fn apart(db: &TestDb, last: Duration) -> Vec<AttemptStatistics> {
-    operate::history(&db.pool, Store::default(), &HistoryRange { last, apart: true, ..HistoryRange::default() }).await.unwrap()
+    Queue::new(&db.pool).history(&HistoryRange { last, apart: true, ..HistoryRange::default() }).await.unwrap()
 }
 
 /// Writes statistics once, dated `ago` before now.

@@ -4,8 +4,7 @@
 use std::time::Duration;
 
 use queue_core::{
-    BatchContext, BatchHandler, Context, Durable, Handler, Job as _, JobBatch, JobResult, JobState, Store, job,
-    operate::{self, Scope},
+    BatchContext, BatchHandler, Context, Durable, Handler, Job as _, JobBatch, JobResult, JobState, Queue, job, operate::Scope,
     schedule::Schedule,
 };
 use queue_worker::Worker;
@@ -198,7 +197,7 @@ async fn serve(mix: u32) {
     if has("paused") {
         worker = worker.register::<Paused>();
         Paused::default().enqueue(&db.pool).queue("paused").await.unwrap();
-        operate::pause(&db.pool, Store::default(), &Scope::queue("paused"), None).await.unwrap();
+        Queue::new(&db.pool).pause(&Scope::queue("paused")).await.unwrap();
     }
     if has("unserved") {
         Unserved::default().enqueue(&db.pool).await.unwrap();

@@ -2,10 +2,7 @@
 
 use std::time::Duration;
 
-use queue_core::{
-    Job as _, JobId, JobState, Store,
-    operate::{self, Scope},
-};
+use queue_core::{Job as _, JobId, JobState, Queue, operate::Scope};
 use queue_worker::{Config, Worker};
 use sqlx::{Connection as _, PgConnection};
 use tests::{Act, Do, TestDb, within};
@@ -116,7 +113,7 @@ async fn a_worker_that_scans_by_blocks_becomes_idle_even_if_everything_is_paused
             }
             within(Duration::from_secs(30), "jobs below the floors are searched by blocks", async || goes_by_blocks(&db).await).await;
             if pauses {
-                operate::pause(&mut on, Store::default(), &Scope::queue("default"), None).await.unwrap();
+                Queue::on(&mut on).pause(&Scope::queue("default")).await.unwrap();
             }
             // An idle worker executes 10 to 30 transactions a second, and a busy worker executes hundreds.
             db.until_idle(60.0).await;

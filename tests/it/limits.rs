@@ -21,7 +21,7 @@ mod turns;
 
 use std::time::Duration;
 
-use queue_core::{Context, Handler, Job as _, JobResult, Limit, Store, job, operate};
+use queue_core::{Context, Handler, Job as _, JobResult, Limit, Queue, job};
 use queue_worker::{Config, Worker};
 use serde::{Deserialize, Serialize};
 use tests::{TestDb, eventually};
@@ -132,7 +132,7 @@ fn narrow(db: &TestDb, slots: usize) -> Worker {
 }
 
 async fn set(db: &TestDb, name: &str, limit: Limit) {
-    operate::set_limit(&db.pool, Store::default(), name, limit, None).await.unwrap();
+    Queue::new(&db.pool).set_limit(name, limit, None).await.unwrap();
 }
 
 /// Replaces the claim functions so that the sequence `claims` counts the claims under limits.

@@ -11,10 +11,7 @@ use std::{
     sync::{Arc, Mutex},
 };
 
-use queue_core::{
-    Context, Handler, Job as _, JobId, JobResult, JobState, Store, job,
-    operate::{self, AttemptLog},
-};
+use queue_core::{Context, Handler, Job as _, JobId, JobResult, JobState, Queue, job, operate::AttemptLog};
 use serde::{Deserialize, Serialize};
 use sqlx::ConnectOptions as _;
 use tests::{Act, Do, TestDb};
@@ -111,7 +108,7 @@ pub(crate) async fn say(db: &TestDb, how: &str, text: &str, times: u64) -> JobId
 }
 
 async fn logs(db: &TestDb, job: JobId) -> Vec<AttemptLog> {
-    operate::logs(&db.pool, Store::default(), job).await.unwrap()
+    Queue::new(&db.pool).job(job).logs().await.unwrap()
 }
 
 /// Returns the lines of a log without their times and targets.

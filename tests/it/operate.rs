@@ -3,6 +3,7 @@
 mod bounded;
 mod counted;
 mod statistics;
+mod handle;
 mod in_line;
 mod kinds;
 mod lists;
@@ -13,8 +14,8 @@ pub(crate) mod rare;
 mod single;
 
 use queue_core::{
-    Error, Job as _, JobId, JobRef, JobState, Store,
-    operate::{self, Filter, OperationOutcome},
+    Error, Job as _, JobId, JobRef, JobState, Queue, Store,
+    operate::{Filter, OperationOutcome},
 };
 use sqlx::{Connection as _, PgConnection};
 use tests::{
@@ -295,16 +296,16 @@ async fn all_dead_letters_of_a_filter_are_requeued_or_discarded_and_no_others() 
     let waiting = enqueue(&db, ok()).await;
     let mail = Filter { queue: Some("mail".into()), ..Filter::default() };
     let store = Store::default();
-    assert_eq!(operate::requeue_all(&mut connection, store, &mail).await.unwrap().done, 2);
-    assert_eq!(operate::requeue_all(&mut connection, store, &mail).await.unwrap().done, 0);
+    assert_eq!(Queue::on(&mut connection).store(store).jobs().matching(&mail).requeue().await.unwrap().done, 2);
+    assert_eq!(Queue::on(&mut connection).store(store).jobs().matching(&mail).requeue().await.unwrap().done, 0);
     let other_type = Filter::default().job_type("other");
-    assert_eq!(operate::discard_all(&mut connection, store, &other_type).await.unwrap().done, 0);
-    assert_eq!(operate::discard_all(&mut connection, store, &Filter::default()).await.unwrap().done, 3);
+    assert_eq!(Queue::on(&mut connection).store(store).jobs().matching(&other_type).discard().await.unwrap().done, 0);
+    assert_eq!(Queue::on(&mut connection).store(store).jobs().discard().await.unwrap().done, 3);
     assert_eq!(db.count("select count(*) from queue.job").await, 3, "two requeued, one that waits");
     assert_eq!(db.count("select count(*) from queue.failure f where not exists (select from queue.job j where j.id = f.id)").await, 0);
     assert_eq!(db.state(waiting).await, Some(JobState::Ready));
     let hostile = Filter { queue: Some("'; drop table".into()), ..Filter::default() };
-    assert!(matches!(operate::discard_all(&mut connection, store, &hostile).await, Err(Error::InvalidName { .. })));
+    assert!(matches!(Queue::on(&mut connection).store(store).jobs().matching(&hostile).discard().await, Err(Error::InvalidName { .. })));
     db.finish().await;
 }
 
@@ -324,7 +325,7 @@ async fn a_list_shows_every_job_once_the_newest_first_page_by_page() {
         let mut filter = Filter { limit, ..Filter::default() };
         let mut seen = Vec::new();
         loop {
-            let page = operate::list(&mut connection, Store::default(), &filter).await.unwrap();
+            let page = Queue::on(&mut connection).jobs().matching(&filter).list().await.unwrap();
             assert!(page.jobs.len() <= limit as usize);
             assert!(page.jobs.iter().all(|job| job.payload.is_none() && job.output.is_none() && job.failures.is_empty()));
             seen.extend(page.jobs.iter().map(|job| job.id));
@@ -337,7 +338,7 @@ async fn a_list_shows_every_job_once_the_newest_first_page_by_page() {
     }
     for state in JobState::ALL {
         let filter = Filter { state: Some(state), ..Filter::default() };
-        let page = operate::list(&mut connection, Store::default(), &filter).await.unwrap();
+        let page = Queue::on(&mut connection).jobs().matching(&filter).list().await.unwrap();
         assert_eq!(
             i64::try_from(page.jobs.len()).unwrap(),
             db.count(&format!("select count(*) from queue.jobs where state = '{state}'")).await
@@ -362,14 +363,14 @@ async fn statistics_count_every_job_once() {
     enqueue(&db, ok()).await;
     Do { act: ok() }.enqueue(&db.pool).queue("mail").await.unwrap();
     let store = Store::default();
-    let counts = operate::counts(&mut connection, store).await.unwrap();
+    let counts = Queue::on(&mut connection).store(store).counts().await.unwrap();
     let count = |queue: &str, state| counts.iter().find(|count| count.queue == queue && count.state == state).map_or(0, |count| count.jobs);
     assert_eq!(JobState::ALL.map(|state| count("default", state)), [0, 2, 1, 2, 0, 4, 2, 2, 0], "{counts:?}");
     assert_eq!(count("mail", JobState::Ready), 1);
     assert!(counts.iter().all(|count| count.job_type == "do" && !count.partial));
-    let oldest = operate::oldest(&mut connection, store).await.unwrap();
+    let oldest = Queue::on(&mut connection).store(store).oldest().await.unwrap();
     assert_eq!(oldest.iter().map(|first| first.queue.as_str()).collect::<Vec<_>>(), ["default", "mail"]);
-    let workers = operate::workers(&mut connection, store).await.unwrap();
+    let workers = Queue::on(&mut connection).store(store).workers().await.unwrap();
     assert_eq!((workers.len(), workers.iter().map(|worker| worker.jobs).sum::<i64>()), (12, 2));
     assert!(workers.iter().all(|worker| worker.alive && worker.name == "by hand"));
     db.finish().await;

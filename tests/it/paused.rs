@@ -6,10 +6,7 @@ mod statements;
 
 use std::time::{Duration, Instant};
 
-use queue_core::{
-    Context, Handler, Job as _, JobId, JobResult, JobState, Store, job,
-    operate::{self, Scope},
-};
+use queue_core::{Context, Handler, Job as _, JobId, JobResult, JobState, Queue, job, operate::Scope};
 use queue_worker::{Config, Worker};
 use serde::{Deserialize, Serialize};
 use sqlx::{Connection as _, PgConnection};
@@ -28,7 +25,7 @@ fn quick() -> Act {
 }
 
 async fn pause(db: &TestDb, scope: &Scope) -> i64 {
-    operate::pause(&db.pool, Store::default(), scope, Some("a test")).await.unwrap()
+    Queue::new(&db.pool).pause_with_reason(scope, Some("a test")).await.unwrap()
 }
 
 /// Pauses the scope. Returns once every live worker has acknowledged the pause.
@@ -38,12 +35,12 @@ async fn pause_and_wait(db: &TestDb, scope: &Scope) {
 }
 
 async fn stopped(db: &TestDb, scope: &Scope) {
-    let waited = tokio::time::timeout(Duration::from_secs(30), operate::until_paused(&db.pool, Store::default(), scope)).await;
+    let waited = tokio::time::timeout(Duration::from_secs(30), Queue::new(&db.pool).until_paused(scope)).await;
     assert!(waited.expect("every worker acknowledges the pause").unwrap(), "it is paused");
 }
 
 async fn resume(db: &TestDb, scope: &Scope) {
-    assert!(operate::resume(&db.pool, Store::default(), scope).await.unwrap());
+    assert!(Queue::new(&db.pool).resume(scope).await.unwrap());
 }
 
 /// Waits until `workers` workers are registered and alive.

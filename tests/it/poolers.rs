@@ -8,8 +8,8 @@ use std::{
 };
 
 use queue_core::{
-    Context, Handler, Job as _, JobResult, Store, Waiter, job,
-    operate::{self, Act, Filter},
+    Context, Handler, Job as _, JobResult, Queue, Waiter, job,
+    operate::{Filter, Operation},
     runner::ListenerConnection,
 };
 use queue_worker::{Database, Error, Worker};
@@ -239,10 +239,10 @@ async fn lists_and_counts_behind_a_transaction_pooler_do_not_mix_clients() {
             let filter = Filter { queue: Some(["even", "odd", "none"][n % 3].to_owned()), ..Filter::default() };
             let all = if n % 3 == 2 { 0 } else { 10 };
             for _ in 0..100 {
-                let mut page = operate::list(&pool, Store::default(), &filter).await.unwrap();
+                let mut page = Queue::new(&pool).jobs().matching(&filter).list().await.unwrap();
                 assert_eq!(page.jobs.len(), all);
-                operate::add_failures(&pool, Store::default(), &mut page.jobs).await.unwrap();
-                let counted = operate::count_matching(&pool, Store::default(), &filter, Act::Cancel).await.unwrap();
+                Queue::new(&pool).add_failures(&mut page.jobs).await.unwrap();
+                let counted = Queue::new(&pool).jobs().matching(&filter).count(Operation::Cancel).await.unwrap();
                 assert_eq!(counted, all as u64);
             }
         })

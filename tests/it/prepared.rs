@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use queue_core::{Job as _, JobState, Store, operate::set_capacity};
+use queue_core::{Job as _, JobState, Queue};
 use queue_worker::Worker;
 use sqlx::{Connection as _, PgConnection};
 use tests::{Do, Sql as _, eventually, server::TestServer};
@@ -14,7 +14,7 @@ async fn a_transaction_without_notifications_can_be_prepared_while_a_worker_slee
     let server = TestServer::start_with(&["fsync=off", "max_prepared_transactions=4"]).await.unwrap();
     let db = server.database("app").await.unwrap();
     let mut on = PgConnection::connect(&server.url("app")).await.unwrap();
-    set_capacity(&mut on, Store::default(), "bounded", Some(10)).await.unwrap();
+    Queue::on(&mut on).set_capacity("bounded", Some(10)).await.unwrap();
     let worker = Worker::new(db.pool.clone()).register::<Do>().queue("default", 4).queue("bounded", 1);
     let (stop, stopped) = oneshot::channel::<()>();
     let worker = tokio::spawn(worker.poll_interval(Duration::from_millis(100)).run(async move { stopped.await.unwrap_or_default() }));

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use queue_core::{Job as _, JobRef, JobState, Store, operate as operator};
+use queue_core::{Job as _, JobRef, JobState, Queue};
 use sqlx::{Connection as _, PgConnection};
 use tests::{
     Act, Do, TestDb, operate,
@@ -58,8 +58,8 @@ async fn under_a_publication_for_all_tables_operators_and_housekeeping_work() {
         assert!(operate::reopen(&mut c, *job).await.unwrap(), "out of the middle of a row of history");
     }
     assert_eq!(operate::cancel(&mut c, &jobs[..1]).await.unwrap(), jobs[..1]);
-    operator::set_capacity(&mut c, Store::default(), "default", Some(100)).await.unwrap();
-    operator::set_capacity(&mut c, Store::default(), "default", None).await.unwrap();
+    Queue::on(&mut c).set_capacity("default", Some(100)).await.unwrap();
+    Queue::on(&mut c).set_capacity("default", None).await.unwrap();
     assert_eq!(operate::set_priority(&mut c, &jobs[1..2], 7).await.unwrap(), jobs[1..2]);
     let lease = claim(&mut c, worker, 6).await.unwrap();
     assert!(note(&mut c, lease.token, lease.jobs[0], "here").await.unwrap());

@@ -4,8 +4,8 @@
 use std::{collections::BTreeSet, fs, path::Path, str::FromStr as _, time::Duration};
 
 use queue_core::{
-    Context, Durability, Handler, Job as _, JobRef, JobResult, JobState, Store, job, migrate,
-    operate::{self, Act, Filter},
+    Context, Durability, Handler, Job as _, JobRef, JobResult, JobState, Queue, Store, job, migrate,
+    operate::{Filter, Operation},
 };
 use queue_worker::Worker;
 use serde::{Deserialize, Serialize};
@@ -245,7 +245,7 @@ async fn a_program_works_with_a_hostile_schema_on_its_path() {
         let options = PgConnectOptions::from_str(&db.url).unwrap().options([("search_path", path)]);
         let pool = PgPoolOptions::new().max_connections(8).test_before_acquire(false).connect_lazy_with(options);
         let store = Store::default();
-        operate::set_capacity(&pool, store, "bounded", Some(1000)).await.unwrap();
+        Queue::new(&pool).store(store).set_capacity("bounded", Some(1000)).await.unwrap();
         for call in CALLS {
             // Each call runs in its own transaction, because a wait cannot see uncommitted rows.
             let call = if call.contains("queue.wait") || call.contains("queue.cancel") {
@@ -266,26 +266,28 @@ async fn a_program_works_with_a_hostile_schema_on_its_path() {
         InOneCommit.enqueue(&pool).await.unwrap();
         let acted = Plain {}.enqueue(&pool).after(Duration::from_hours(1)).await.unwrap();
         let one = JobRef::from_id(acted.id());
-        for act in [Act::Priority(7), Act::Snooze(Duration::from_hours(2)), Act::RunNow, Act::Cancel, Act::Requeue] {
-            one.act(&pool, act).await.unwrap_or_else(|error| panic!("{path}: {error}"));
+        for act in
+            [Operation::Priority(7), Operation::Snooze(Duration::from_hours(2)), Operation::RunNow, Operation::Cancel, Operation::Requeue]
+        {
+            one.apply(&pool, act).await.unwrap_or_else(|error| panic!("{path}: {error}"));
         }
         let anything =
             Filter { queue: Some("a".into()), older_than: Some(Duration::ZERO), ..Filter::default() }.job_type("plain").meta("b", 1);
-        operate::set_priority_all(&pool, store, &anything, 9).await.unwrap();
-        operate::snooze_all(&pool, store, &anything, Duration::ZERO).await.unwrap();
-        operate::run_now_all(&pool, store, &anything).await.unwrap();
-        operate::requeue_all(&pool, store, &Filter::default()).await.unwrap();
-        operate::cancel_all(&pool, store, &anything).await.unwrap();
+        Queue::new(&pool).store(store).jobs().matching(&anything).set_priority(9).await.unwrap();
+        Queue::new(&pool).store(store).jobs().matching(&anything).snooze(Duration::ZERO).await.unwrap();
+        Queue::new(&pool).store(store).jobs().matching(&anything).run_now().await.unwrap();
+        Queue::new(&pool).store(store).jobs().requeue().await.unwrap();
+        Queue::new(&pool).store(store).jobs().matching(&anything).cancel().await.unwrap();
         db.run_until_idle(Worker::new(pool.clone()).register::<Plain>().register::<InOneCommit>()).await;
         assert_eq!(db.state(acted.id()).await, Some(JobState::Completed));
         acted.wait(&pool).await.unwrap();
         acted.progress(&pool).await.unwrap();
         one.find(&pool).await.unwrap();
-        assert!(!operate::list(&pool, store, &Filter::default()).await.unwrap().jobs.is_empty());
-        assert!(!operate::counts(&pool, store).await.unwrap().is_empty());
-        operate::oldest(&pool, store).await.unwrap();
-        operate::workers(&pool, store).await.unwrap();
-        operate::capacities(&pool, store).await.unwrap();
+        assert!(!Queue::new(&pool).store(store).jobs().list().await.unwrap().jobs.is_empty());
+        assert!(!Queue::new(&pool).store(store).counts().await.unwrap().is_empty());
+        Queue::new(&pool).store(store).oldest().await.unwrap();
+        Queue::new(&pool).store(store).workers().await.unwrap();
+        Queue::new(&pool).store(store).capacities().await.unwrap();
         pool.close().await;
     }
     db.finish().await;

@@ -3,7 +3,7 @@
 
 use std::{borrow::Cow, str::FromStr as _, time::Duration};
 
-use queue_core::{Batch, Error, Job as _, JobState, Store, Waiter, migrate, operate::set_capacity};
+use queue_core::{Batch, Error, Job as _, JobState, Queue, Store, Waiter, migrate};
 use queue_worker::{Config, Worker};
 use sqlx::{
     AssertSqlSafe, Connection as _, Executor as _, PgConnection, PgPool,
@@ -56,7 +56,7 @@ const NAMED: &str = "select count(pg_advisory_lock(hashtext(p), n))
 #[tokio::test]
 async fn locks_that_every_role_can_take_stall_no_producer_no_day_and_no_migration() {
     let db = TestDb::new().await;
-    set_capacity(&db.pool, Store::default(), "bounded", Some(20)).await.unwrap();
+    Queue::new(&db.pool).set_capacity("bounded", Some(20)).await.unwrap();
     let outsider = Outsider::new(&db).await;
     let mut named = outsider.connect().await;
     named.execute(NAMED).await.unwrap();
@@ -111,7 +111,7 @@ async fn locks_that_every_role_can_take_stall_no_producer_no_day_and_no_migratio
         quick().enqueue(&mut on).queue("bounded").await.unwrap();
     }
     assert!(matches!(quick().enqueue(&mut on).queue("bounded").await.unwrap_err(), Error::AtCapacity { capacity: 20, .. }));
-    set_capacity(&mut on, Store::default(), "new", Some(1)).await.unwrap();
+    Queue::on(&mut on).set_capacity("new", Some(1)).await.unwrap();
     let made: i32 = sqlx::query_scalar("select queue.add_days(9)").fetch_one(&mut on).await.unwrap();
     assert!(made > 0, "no day was made");
     let fresh = Store::new("fresh").unwrap();
@@ -127,7 +127,7 @@ async fn locks_that_every_role_can_take_stall_no_producer_no_day_and_no_migratio
 #[tokio::test]
 async fn no_other_role_can_announce_jobs_that_it_does_not_have() {
     let db = TestDb::new().await;
-    set_capacity(&db.pool, Store::default(), "bounded", Some(20)).await.unwrap();
+    Queue::new(&db.pool).set_capacity("bounded", Some(20)).await.unwrap();
     let mut open = db.pool.begin().await.unwrap();
     quick().enqueue(&mut open).queue("bounded").await.unwrap();
     quick().enqueue(&mut open).queue("bounded").await.unwrap();
@@ -221,7 +221,7 @@ async fn guessed_channels_wake_no_worker() {
 async fn a_role_that_may_only_connect_finds_the_secret_nowhere() {
     let db = TestDb::new().await;
     let outsider = Outsider::new(&db).await;
-    set_capacity(&db.pool, Store::default(), "default", Some(100)).await.unwrap();
+    Queue::new(&db.pool).set_capacity("default", Some(100)).await.unwrap();
     db.pool.execute("analyze queue.secret").await.unwrap();
     db.run_while(sleeper(&db), async {
         asleep(&db.pool).await;

@@ -2,8 +2,7 @@
 
 use std::time::Duration;
 
-use queue_core::operate::set_capacity;
-use queue_core::{Batch, EnqueueOutcome, Error, Job as _, JobHandle, JobId, JobRef, JobState, Store};
+use queue_core::{Batch, EnqueueOutcome, Error, Job as _, JobHandle, JobId, JobRef, JobState, Queue};
 use sqlx::{Connection as _, PgConnection};
 use tests::{
     Act, Do, TestDb, operate,
@@ -115,7 +114,7 @@ async fn a_unique_job_that_is_blocked_is_found_replaced_and_postponed() {
 #[tokio::test]
 async fn blocked_jobs_count_towards_the_capacity_of_their_queue() {
     let db = TestDb::new().await;
-    set_capacity(&mut connect(&db).await, Store::default(), "default", Some(5)).await.unwrap();
+    Queue::on(&mut connect(&db).await).set_capacity("default", Some(5)).await.unwrap();
     for _ in 0..5 {
         keyed(&db).await;
     }

@@ -2,7 +2,7 @@
 
 use std::process::{Command, Output};
 
-use queue_core::{Job as _, JobId, JobState, job, operate};
+use queue_core::{Job as _, JobId, JobState, Queue, job};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use tests::{Act, Do, Own, Stages, Steps, TestDb, UntilGo, Within, eventually};
@@ -250,7 +250,7 @@ async fn a_job_that_cannot_be_tried_is_refused() {
         db.until(running, JobState::Completed).await;
     })
     .await;
-    assert!(operate::workers(&db.pool, queue_core::Store::default()).await.unwrap().is_empty());
+    assert!(Queue::new(&db.pool).workers().await.unwrap().is_empty());
     db.finish().await;
 }
 

@@ -5,7 +5,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use queue_core::{Job as _, JobState, Store, job, operate};
+use queue_core::{Job as _, JobState, Queue, job};
 use serde::{Deserialize, Serialize};
 use tests::{Act, Do, TestDb, WorkerProcess, eventually};
 
@@ -36,7 +36,7 @@ async fn ready_jobs_that_no_living_worker_serves_are_reported_and_others_are_not
     let elsewhere = quick().enqueue(&db.pool).queue("elsewhere").await.unwrap().id();
     Forgotten.enqueue(&db.pool).queue("later").after(Duration::from_hours(1)).await.unwrap();
     let found = async || {
-        let found = operate::unserved(&db.pool, Store::default()).await.unwrap();
+        let found = Queue::new(&db.pool).unserved().await.unwrap();
         found.into_iter().map(|waits| format!("{} {} {}", waits.queue, waits.job_type, waits.jobs)).collect::<Vec<_>>()
     };
     assert_eq!(found().await, ["elsewhere do 1", "mail forgotten 1"], "where there is no worker, nothing is served");

@@ -15,8 +15,8 @@ mod waits;
 use std::process::{Command, Output};
 
 use queue_core::{
-    Job as _, JobId, JobState, Store,
-    operate::{self, Cause, CauseKind, Why},
+    Job as _, JobId, JobState, Queue,
+    operate::{Cause, CauseKind, Why},
 };
 use queue_worker::Worker;
 use serde_json::Value;
@@ -27,7 +27,7 @@ const CLI: &str = env!("CARGO_BIN_EXE_test-cli");
 const WORKER: &str = env!("CARGO_BIN_EXE_test-worker");
 
 async fn ask(db: &TestDb, job: JobId) -> Why {
-    operate::why(&db.pool, Store::default(), job).await.unwrap()
+    Queue::new(&db.pool).job(job).why().await.unwrap()
 }
 
 /// Returns the first cause. Panics if the cause has another kind.

@@ -1,10 +1,14 @@
-//! Connections on which jobs can be enqueued, and references to jobs.
+//! Connections on which jobs can be enqueued, references to jobs, and the handle to a store.
 
 mod job_ref;
+mod queue;
 
 use sqlx::{PgConnection, PgPool, Postgres, Transaction, pool::PoolConnection};
 
-pub use self::job_ref::JobRef;
+pub use self::{
+    job_ref::JobRef,
+    queue::{OnConnection, Queue, QueueConnection, QueueJob},
+};
 use crate::{
     context::{JobTransaction, TransactionGuard},
     schema::{Connection, Store},
@@ -75,13 +79,23 @@ impl<'c> IntoConnection<'c> for &'c mut PoolConnection<Postgres> {
     }
 }
 
+impl<'c> IntoConnection<'c> for Connection<'c> {
+    fn into_connection(self) -> Connection<'c> {
+        self
+    }
+}
+
 pub(crate) mod sealed {
     use sqlx::{PgConnection, PgPool, Postgres, Transaction, pool::PoolConnection};
 
-    use crate::context::{JobTransaction, TransactionGuard};
+    use crate::{
+        context::{JobTransaction, TransactionGuard},
+        schema::Connection,
+    };
 
     pub trait Sealed {}
     impl Sealed for &PgPool {}
+    impl Sealed for Connection<'_> {}
     impl Sealed for &mut PgConnection {}
     impl Sealed for &mut Transaction<'_, Postgres> {}
     impl Sealed for &mut PoolConnection<Postgres> {}

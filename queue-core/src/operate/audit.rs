@@ -5,17 +5,21 @@ use serde::Serialize;
 use sqlx::{FromRow, PgConnection};
 
 use super::rejection::explain;
-use crate::{connect::IntoConnection, error::Error, schema::Store};
+use crate::{
+    connect::{Queue, QueueConnection},
+    error::Error,
+    schema::Store,
+};
 
 /// Description of an operation for the audit log, supplied by the program that performs the operation.
 ///
 /// ```no_run
 /// # async fn example(pool: &sqlx::PgPool) -> Result<(), queue_core::Error> {
-/// use queue_core::{Store, operate::{self, Filter, Note}};
+/// use queue_core::{Queue, operate::{Filter, Note}};
 ///
 /// let mails = Filter { queue: Some("mail".into()), ..Filter::default() };
 /// let note = Note { actor: "ada".into(), act: "requeue".into(), what: "queue mail".into() };
-/// operate::requeue_all(pool, Store::default(), &mails).noted(note).await?;
+/// Queue::new(pool).jobs().matching(&mails).requeue().noted(note).await?;
 /// # Ok(()) }
 /// ```
 #[derive(Clone, Debug)]
@@ -32,9 +36,9 @@ pub struct Note {
 ///
 /// ```no_run
 /// # async fn example(pool: &sqlx::PgPool) -> Result<(), queue_core::Error> {
-/// use queue_core::{Store, operate};
+/// use queue_core::Queue;
 ///
-/// for entry in operate::audit(pool, Store::default(), None, 20).await? {
+/// for entry in Queue::new(pool).audit(None, 20).await? {
 ///     println!("{} {}: {} {}, {} jobs", entry.at, entry.actor, entry.act, entry.what, entry.jobs);
 /// }
 /// # Ok(()) }
@@ -60,18 +64,30 @@ pub struct AuditRecord {
 }
 
 impl AuditRecord {
-    /// Maximum number of entries that [`audit`](audit()) returns.
+    /// Maximum number of entries that [`Queue::audit`] returns.
     pub const MOST: i64 = 500;
 }
 
-/// Records an operation in the audit log and returns the number of the entry. Call this function in the operation's transaction, so that
-/// the operation and the entry commit together. The last 10,000 entries are kept.
-///
-/// # Errors
-/// Returns [`Error::Database`] if the query fails.
-pub async fn record_operation(on: impl IntoConnection<'_>, store: Store, note: &Note, jobs: u64) -> Result<i64, Error> {
-    let mut on = on.into_connection();
-    write_entry(&mut *on.acquire().await?, store, note, jobs).await.map_err(|error| explain(error, store))
+impl<C: QueueConnection> Queue<C> {
+    /// Records an operation in the audit log and returns the number of the entry. Call this function in the operation's transaction, so
+    /// that the operation and the entry commit together. The last 10,000 entries are kept.
+    ///
+    /// # Errors
+    /// Returns [`Error::Database`] if the query fails.
+    pub async fn record_operation(&self, note: &Note, jobs: u64) -> Result<i64, Error> {
+        write_entry(&mut *self.connection().await?, self.store, note, jobs).await.map_err(|error| explain(error, self.store))
+    }
+
+    /// Returns the latest entries of the audit log, newest first, at most `most` entries. If `before` is set, returns only entries with
+    /// lower numbers.
+    ///
+    /// # Errors
+    /// Returns [`Error::Database`] if the query fails.
+    pub async fn audit(&self, before: Option<i64>, most: u32) -> Result<Vec<AuditRecord>, Error> {
+        let statement = sqlx::query_as(self.store.sql(include_str!("../../sql/audit.sql")));
+        let statement = statement.bind(before.unwrap_or(i64::MAX)).bind(i64::from(most).clamp(1, AuditRecord::MOST));
+        statement.fetch_all(&mut *self.connection().await?).await.map_err(|error| explain(error, self.store))
+    }
 }
 
 /// Writes an audit entry and returns its number. NUL characters are replaced because PostgreSQL text cannot contain NUL.
@@ -85,16 +101,4 @@ pub(super) async fn write_entry(connection: &mut PgConnection, store: Store, not
 pub(super) async fn add_jobs(connection: &mut PgConnection, store: Store, note: i64, jobs: u64) -> sqlx::Result<()> {
     let statement = sqlx::query(store.sql(include_str!("../../sql/count_operation.sql"))).bind(note).bind(jobs.cast_signed());
     statement.execute(connection).await.map(drop)
-}
-
-/// Returns the latest entries of the audit log, newest first, at most `most` entries. If `before` is set, returns only entries with lower
-/// numbers.
-///
-/// # Errors
-/// Returns [`Error::Database`] if the query fails.
-pub async fn audit(on: impl IntoConnection<'_>, store: Store, before: Option<i64>, most: u32) -> Result<Vec<AuditRecord>, Error> {
-    let statement = sqlx::query_as(store.sql(include_str!("../../sql/audit.sql")));
-    let statement = statement.bind(before.unwrap_or(i64::MAX)).bind(i64::from(most).clamp(1, AuditRecord::MOST));
-    let mut on = on.into_connection();
-    statement.fetch_all(&mut *on.acquire().await?).await.map_err(|error| explain(error, store))
 }

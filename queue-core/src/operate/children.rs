@@ -4,15 +4,19 @@ use serde::Serialize;
 use sqlx::FromRow;
 
 use super::rejection::explain;
-use crate::{connect::IntoConnection, define::JobId, error::Error, schema::Store};
+use crate::{
+    connect::{QueueConnection, QueueJob},
+    define::JobId,
+    error::Error,
+};
 
 /// Child of a [durable](crate::Options::durable) job.
 ///
 /// ```no_run
 /// # async fn example(pool: &sqlx::PgPool, job: queue_core::JobId) -> Result<(), queue_core::Error> {
-/// use queue_core::{Store, operate};
+/// use queue_core::Queue;
 ///
-/// let children = operate::children(pool, Store::default(), job).await?;
+/// let children = Queue::new(pool).job(job).children().await?;
 /// let unfinished = children.iter().filter(|child| child.state.is_none()).count();
 /// println!("{unfinished} of {} children have not finished", children.len());
 /// # Ok(()) }
@@ -40,22 +44,23 @@ impl JobChild {
     }
 }
 
-/// Returns the first thousand children of a job, in spawn order. The list is empty if the job does not exist or is not durable.
-///
-/// ```no_run
-/// # async fn example(pool: sqlx::PgPool, job: queue_core::JobId) -> Result<(), queue_core::Error> {
-/// use queue_core::{Store, operate};
-///
-/// for child in operate::children(&pool, Store::default(), job).await? {
-///     println!("{}: {} {}", child.name, child.id, child.whereabouts());
-/// }
-/// # Ok(()) }
-/// ```
-///
-/// # Errors
-/// Returns [`Error::Database`] if the query fails.
-pub async fn children(on: impl IntoConnection<'_>, store: Store, job: JobId) -> Result<Vec<JobChild>, Error> {
-    let statement = sqlx::query_as(store.sql(include_str!("../../sql/children.sql"))).bind(job);
-    let mut on = on.into_connection();
-    statement.fetch_all(&mut *on.acquire().await?).await.map_err(|error| explain(error, store))
+impl<C: QueueConnection> QueueJob<'_, C> {
+    /// Returns the first thousand children of a job, in spawn order. The list is empty if the job does not exist or is not durable.
+    ///
+    /// ```no_run
+    /// # async fn example(pool: sqlx::PgPool, job: queue_core::JobId) -> Result<(), queue_core::Error> {
+    /// use queue_core::Queue;
+    ///
+    /// for child in Queue::new(&pool).job(job).children().await? {
+    ///     println!("{}: {} {}", child.name, child.id, child.whereabouts());
+    /// }
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// Returns [`Error::Database`] if the query fails.
+    pub async fn children(&self) -> Result<Vec<JobChild>, Error> {
+        let statement = sqlx::query_as(self.queue.store.sql(include_str!("../../sql/children.sql"))).bind(self.id);
+        statement.fetch_all(&mut *self.queue.connection().await?).await.map_err(|error| explain(error, self.queue.store))
+    }
 }

@@ -12,20 +12,19 @@ use uuid::Uuid;
 
 use super::rejection::explain;
 use crate::{
-    connect::IntoConnection,
+    connect::{Queue, QueueConnection},
     context::Registry,
     define::{JobState, UnknownState},
     error::Error,
-    schema::Store,
 };
 
 /// Number of jobs of one queue and type in one state.
 ///
 /// ```no_run
 /// # async fn example(pool: &sqlx::PgPool) -> Result<(), queue_core::Error> {
-/// use queue_core::{Store, operate};
+/// use queue_core::Queue;
 ///
-/// for count in operate::counts(pool, Store::default()).await? {
+/// for count in Queue::new(pool).counts().await? {
 ///     println!("{} {} {}: {}", count.queue, count.job_type, count.state, count.jobs);
 /// }
 /// # Ok(()) }
@@ -42,51 +41,139 @@ pub struct Count {
     pub state: JobState,
     /// Number of jobs; a lower bound if `partial` is set.
     pub jobs: i64,
-    /// Whether `jobs` may be too low, because [`counts`] stops counting at a limit.
+    /// Whether `jobs` may be too low, because [`Queue::counts`] stops counting at a limit.
     pub partial: bool,
 }
 
 /// Maximum number of entries counted per state.
 const MAX_COUNTED: i64 = 20_000;
 
-/// Returns the number of jobs by queue, type and state, sorted by queue, type and life-cycle order of the states. If a job type is linked
-/// into this binary, jobs stored under one of its aliases are counted under its current name.
-///
-/// Takes about ten milliseconds regardless of the number of jobs. [`Count::partial`] marks counts that may be too low:
-///
-/// - Ready, scheduled, blocked and parked jobs are all counted if their state has at most 20,000 jobs. Otherwise, each lane (queue, type
-///   and priority) is counted up to an equal share of 50,000 jobs, but not beyond 20,000.
-/// - The newest 20,000 running jobs and the newest 20,000 dead letters are counted.
-/// - The newest 5,000 completed, cancelled and expired jobs with details (an output, several attempts, a cancellation) are counted. The
-///   newest 5,000 rows of other finished jobs are counted as well. Each of these rows stands for one to some hundred jobs.
-/// - The dead letters and finished jobs that were not counted may belong to any queue and type. A missing count then does not mean that
-///   there are no jobs.
-///
-/// [`counts_exactly`] counts all jobs.
-///
-/// # Errors
-/// Returns [`Error::Database`] if the query fails.
-pub async fn counts(on: impl IntoConnection<'_>, store: Store) -> Result<Vec<Count>, Error> {
-    let found = query_counts(on, store, Some(MAX_COUNTED), None).await?;
-    Ok(merge_aliases(found.counts, &Registry::linked().unwrap_or_default()))
-}
+impl<C: QueueConnection> Queue<C> {
+    /// Returns the number of jobs by queue, type and state, sorted by queue, type and life-cycle order of the states. If a job type is
+    /// linked into this binary, jobs stored under one of its aliases are counted under its current name.
+    ///
+    /// Takes about ten milliseconds regardless of the number of jobs. [`Count::partial`] marks counts that may be too low:
+    ///
+    /// - Ready, scheduled, blocked and parked jobs are all counted if their state has at most 20,000 jobs. Otherwise, each lane (queue,
+    ///   type and priority) is counted up to an equal share of 50,000 jobs, but not beyond 20,000.
+    /// - The newest 20,000 running jobs and the newest 20,000 dead letters are counted.
+    /// - The newest 5,000 completed, cancelled and expired jobs with details (an output, several attempts, a cancellation) are counted. The
+    ///   newest 5,000 rows of other finished jobs are counted as well. Each of these rows stands for one to some hundred jobs.
+    /// - The dead letters and finished jobs that were not counted may belong to any queue and type. A missing count then does not mean that
+    ///   there are no jobs.
+    ///
+    /// [`Queue::counts_exactly`] counts all jobs.
+    ///
+    /// # Errors
+    /// Returns [`Error::Database`] if the query fails.
+    pub async fn counts(&self) -> Result<Vec<Count>, Error> {
+        let found = self.query_counts(Some(MAX_COUNTED), None).await?;
+        Ok(merge_aliases(found.counts, &Registry::linked().unwrap_or_default()))
+    }
 
-/// Returns the same as [`counts`], but counts all jobs in one snapshot. Takes about half a second per million jobs, including the history.
-///
-/// # Errors
-/// Returns [`Error::Database`] if the query fails.
-pub async fn counts_exactly(on: impl IntoConnection<'_>, store: Store) -> Result<Vec<Count>, Error> {
-    let found = query_counts(on, store, None, None).await?;
-    Ok(merge_aliases(found.counts, &Registry::linked().unwrap_or_default()))
+    /// Returns the same as [`Queue::counts`], but counts all jobs in one snapshot. Takes about half a second per million jobs, including
+    /// the history.
+    ///
+    /// # Errors
+    /// Returns [`Error::Database`] if the query fails.
+    pub async fn counts_exactly(&self) -> Result<Vec<Count>, Error> {
+        let found = self.query_counts(None, None).await?;
+        Ok(merge_aliases(found.counts, &Registry::linked().unwrap_or_default()))
+    }
+
+    /// Returns job counts as [`Queue::counts`] does, but only for the `top` combinations of queue and type with the most unfinished jobs.
+    /// Takes about ten milliseconds regardless of the number of queues. Reads 5,000 entries per state. If a state of waiting jobs has more
+    /// entries, each lane of these combinations is counted up to an equal share of 12,500 jobs.
+    ///
+    /// # Errors
+    /// Returns [`Error::Database`] if the query fails.
+    pub async fn busiest(&self, top: u16) -> Result<Busiest, Error> {
+        let mut found = self.query_counts(Some(MAX_COUNTED_BUSIEST), Some(i32::from(top))).await?;
+        found.counts = merge_aliases(found.counts, &Registry::linked().unwrap_or_default());
+        Ok(found)
+    }
+
+    /// Returns the longest-waiting ready job of every queue with ready jobs, longest wait first. Reads one index entry per lane, which
+    /// takes about a millisecond.
+    ///
+    /// Dead index entries of deleted jobs may precede the entry of the longest-waiting job. Dead entries remain while any session holds an
+    /// old snapshot. If more than 100,000 entries are dead, the read of a lane starts at the newest job that has finished in the last ten
+    /// seconds, if any. This read misses jobs with a lower position, which were committed late or released. Workers find such jobs within
+    /// seconds. [`Oldest::partial`] reports this case. In a lane that no worker serves, all dead entries are read, which takes about 150 ms
+    /// per million entries.
+    ///
+    /// # Errors
+    /// Returns [`Error::Database`] if the query fails.
+    pub async fn oldest(&self) -> Result<Vec<Oldest>, Error> {
+        self.query_oldest(None).await
+    }
+
+    /// Returns the same as [`Queue::oldest`], but only for the `most` queues with the longest waits.
+    ///
+    /// # Errors
+    /// Returns [`Error::Database`] if the query fails.
+    pub async fn oldest_of(&self, most: u16) -> Result<Vec<Oldest>, Error> {
+        self.query_oldest(Some(i32::from(most))).await
+    }
+
+    /// Returns the backlog of one queue: the number of ready jobs, counted up to `most`, and the longest waiting time. Suitable for polling
+    /// every few seconds, for example by an autoscaler. Reads one index entry from the front of each lane and up to `most` entries from the
+    /// back. Takes a few milliseconds regardless of the number of jobs and the age of the oldest snapshot. Dead entries limit the accuracy
+    /// as described for [`Queue::oldest`]. [`Backlog::partial`] reports counts that may be inaccurate for this reason.
+    ///
+    /// ```no_run
+    /// # async fn example(pool: sqlx::PgPool) -> Result<(), queue_core::Error> {
+    /// let mail = queue_core::Queue::new(&pool).backlog("mail", 10_000).await?;
+    /// println!("{}{} ready, the first for {:?}", mail.ready, if mail.partial { "+" } else { "" }, mail.waited.unwrap_or_default());
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// Returns [`Error::Database`] if the query fails.
+    pub async fn backlog(&self, queue: &str, most: u32) -> Result<Backlog, Error> {
+        let most = i32::try_from(most).unwrap_or(i32::MAX - 1).min(i32::MAX - 1);
+        let statement = sqlx::query_as(self.store.sql(include_str!("../../sql/backlog.sql"))).bind(queue).bind(most);
+        statement.fetch_one(&mut *self.connection().await?).await.map_err(|error| explain(error, self.store))
+    }
+
+    /// Returns the database's current time. In a transaction, returns the start time of the transaction.
+    ///
+    /// # Errors
+    /// Returns [`Error::Database`] if the query fails.
+    pub async fn now(&self) -> Result<DateTime<Utc>, Error> {
+        let statement = sqlx::query_scalar(self.store.sql(include_str!("../../sql/now.sql")));
+        statement.fetch_one(&mut *self.connection().await?).await.map_err(|error| explain(error, self.store))
+    }
+
+    /// Returns the registered workers. A worker is removed when it shuts down, when other workers have recovered its jobs, or an hour after
+    /// its heartbeat has expired.
+    ///
+    /// # Errors
+    /// Returns [`Error::Database`] if the query fails.
+    pub async fn workers(&self) -> Result<Vec<WorkerRecord>, Error> {
+        let statement = sqlx::query_as(self.store.sql(include_str!("../../sql/workers.sql")));
+        statement.fetch_all(&mut *self.connection().await?).await.map_err(|error| explain(error, self.store))
+    }
+
+    async fn query_counts(&self, most: Option<i64>, top: Option<i32>) -> Result<Busiest, Error> {
+        let statement = sqlx::query(self.store.sql(include_str!("../../sql/counts.sql"))).bind(most).bind(top);
+        let rows = statement.fetch_all(&mut *self.connection().await?).await.map_err(|error| explain(error, self.store))?;
+        Busiest::from_rows(&rows).map_err(|error| explain(error, self.store))
+    }
+
+    async fn query_oldest(&self, most: Option<i32>) -> Result<Vec<Oldest>, Error> {
+        let statement = sqlx::query_as(self.store.sql(include_str!("../../sql/oldest.sql"))).bind(most);
+        statement.fetch_all(&mut *self.connection().await?).await.map_err(|error| explain(error, self.store))
+    }
 }
 
 /// Total number of jobs in one state.
 ///
 /// ```no_run
 /// # async fn example(pool: &sqlx::PgPool) -> Result<(), queue_core::Error> {
-/// use queue_core::{Store, operate};
+/// use queue_core::Queue;
 ///
-/// for total in operate::busiest(pool, Store::default(), 10).await?.totals {
+/// for total in Queue::new(pool).busiest(10).await?.totals {
 ///     println!("{}{} jobs are {}", total.jobs, if total.partial { "+" } else { "" }, total.state);
 /// }
 /// # Ok(()) }
@@ -99,7 +186,7 @@ pub struct StateCount {
     pub state: JobState,
     /// Number of jobs; a lower bound if `partial` is set.
     pub jobs: i64,
-    /// Whether `jobs` may be too low, because [`busiest`] stops counting at a limit.
+    /// Whether `jobs` may be too low, because [`Queue::busiest`] stops counting at a limit.
     pub partial: bool,
 }
 
@@ -107,16 +194,16 @@ pub struct StateCount {
 ///
 /// ```no_run
 /// # async fn example(pool: &sqlx::PgPool) -> Result<(), queue_core::Error> {
-/// use queue_core::{Store, operate};
+/// use queue_core::Queue;
 ///
-/// let busiest = operate::busiest(pool, Store::default(), 10).await?;
+/// let busiest = Queue::new(pool).busiest(10).await?;
 /// println!("{} counts, {} queues and types omitted", busiest.counts.len(), busiest.more);
 /// # Ok(()) }
 /// ```
 #[derive(Clone, Debug, Default, Serialize)]
 #[non_exhaustive]
 pub struct Busiest {
-    /// Job counts for the busiest queues and types, as returned by [`counts`].
+    /// Job counts for the busiest queues and types, as returned by [`Queue::counts`].
     pub counts: Vec<Count>,
     /// Totals by state, over all queues and types.
     pub totals: Vec<StateCount>,
@@ -124,27 +211,8 @@ pub struct Busiest {
     pub more: i64,
 }
 
-/// Maximum number of entries that [`busiest`] counts per state.
+/// Maximum number of entries that [`Queue::busiest`] counts per state.
 const MAX_COUNTED_BUSIEST: i64 = 5_000;
-
-/// Returns job counts as [`counts`] does, but only for the `top` combinations of queue and type with the most unfinished jobs. Takes
-/// about ten milliseconds regardless of the number of queues. Reads 5,000 entries per state. If a state of waiting jobs has more entries,
-/// each lane of these combinations is counted up to an equal share of 12,500 jobs.
-///
-/// # Errors
-/// Returns [`Error::Database`] if the query fails.
-pub async fn busiest(on: impl IntoConnection<'_>, store: Store, top: u16) -> Result<Busiest, Error> {
-    let mut found = query_counts(on, store, Some(MAX_COUNTED_BUSIEST), Some(i32::from(top))).await?;
-    found.counts = merge_aliases(found.counts, &Registry::linked().unwrap_or_default());
-    Ok(found)
-}
-
-async fn query_counts(on: impl IntoConnection<'_>, store: Store, most: Option<i64>, top: Option<i32>) -> Result<Busiest, Error> {
-    let mut on = on.into_connection();
-    let statement = sqlx::query(store.sql(include_str!("../../sql/counts.sql"))).bind(most).bind(top);
-    let rows = statement.fetch_all(&mut *on.acquire().await?).await.map_err(|error| explain(error, store))?;
-    Busiest::from_rows(&rows).map_err(|error| explain(error, store))
-}
 
 impl Busiest {
     /// Converts the rows of `counts.sql`. A row without a queue is a total over all queues. A row without a state contains the number of
@@ -191,9 +259,9 @@ fn merge_aliases(found: Vec<Count>, registry: &Registry) -> Vec<Count> {
 ///
 /// ```no_run
 /// # async fn example(pool: &sqlx::PgPool) -> Result<(), queue_core::Error> {
-/// use queue_core::{Store, operate};
+/// use queue_core::Queue;
 ///
-/// for oldest in operate::oldest(pool, Store::default()).await? {
+/// for oldest in Queue::new(pool).oldest().await? {
 ///     println!("{}: waiting for {:?}", oldest.queue, oldest.waited.unwrap_or_default());
 /// }
 /// # Ok(()) }
@@ -210,46 +278,17 @@ pub struct Oldest {
     #[serde(rename = "waited_ms", serialize_with = "serialize_ms")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<u64>))]
     pub waited: Option<Duration>,
-    /// Whether another job may have been waiting longer; see [`oldest`].
+    /// Whether another job may have been waiting longer; see [`Queue::oldest`].
     pub partial: bool,
-}
-
-/// Returns the longest-waiting ready job of every queue with ready jobs, longest wait first. Reads one index entry per lane, which takes
-/// about a millisecond.
-///
-/// Dead index entries of deleted jobs may precede the entry of the longest-waiting job. Dead entries remain while any session holds an
-/// old snapshot. If more than 100,000 entries are dead, the read of a lane starts at the newest job that has finished in the last ten
-/// seconds, if any. This read misses jobs with a lower position, which were committed late or released. Workers find such jobs within
-/// seconds. [`Oldest::partial`] reports this case. In a lane that no worker serves, all dead entries are read, which takes about 150 ms
-/// per million entries.
-///
-/// # Errors
-/// Returns [`Error::Database`] if the query fails.
-pub async fn oldest(on: impl IntoConnection<'_>, store: Store) -> Result<Vec<Oldest>, Error> {
-    query_oldest(on, store, None).await
-}
-
-/// Returns the same as [`oldest`], but only for the `most` queues with the longest waits.
-///
-/// # Errors
-/// Returns [`Error::Database`] if the query fails.
-pub async fn oldest_of(on: impl IntoConnection<'_>, store: Store, most: u16) -> Result<Vec<Oldest>, Error> {
-    query_oldest(on, store, Some(i32::from(most))).await
-}
-
-async fn query_oldest(on: impl IntoConnection<'_>, store: Store, most: Option<i32>) -> Result<Vec<Oldest>, Error> {
-    let mut on = on.into_connection();
-    let statement = sqlx::query_as(store.sql(include_str!("../../sql/oldest.sql"))).bind(most);
-    statement.fetch_all(&mut *on.acquire().await?).await.map_err(|error| explain(error, store))
 }
 
 /// Number of ready jobs in one queue, and the longest waiting time.
 ///
 /// ```no_run
 /// # async fn example(pool: &sqlx::PgPool) -> Result<(), queue_core::Error> {
-/// use queue_core::{Store, operate};
+/// use queue_core::Queue;
 ///
-/// let backlog = operate::backlog(pool, Store::default(), "mail", 1000).await?;
+/// let backlog = Queue::new(pool).backlog("mail", 1000).await?;
 /// println!("{} jobs are ready, the first for {:?}", backlog.ready, backlog.waited.unwrap_or_default());
 /// # Ok(()) }
 /// ```
@@ -269,44 +308,13 @@ pub struct Backlog {
     pub waited: Option<Duration>,
 }
 
-/// Returns the backlog of one queue: the number of ready jobs, counted up to `most`, and the longest waiting time. Suitable for polling
-/// every few seconds, for example by an autoscaler. Reads one index entry from the front of each lane and up to `most` entries from the
-/// back. Takes a few milliseconds regardless of the number of jobs and the age of the oldest snapshot. Dead entries limit the accuracy as
-/// described for [`oldest`]. [`Backlog::partial`] reports counts that may be inaccurate for this reason.
-///
-/// ```no_run
-/// # async fn example(pool: sqlx::PgPool) -> Result<(), queue_core::Error> {
-/// let mail = queue_core::operate::backlog(&pool, queue_core::Store::default(), "mail", 10_000).await?;
-/// println!("{}{} ready, the first for {:?}", mail.ready, if mail.partial { "+" } else { "" }, mail.waited.unwrap_or_default());
-/// # Ok(()) }
-/// ```
-///
-/// # Errors
-/// Returns [`Error::Database`] if the query fails.
-pub async fn backlog(on: impl IntoConnection<'_>, store: Store, queue: &str, most: u32) -> Result<Backlog, Error> {
-    let mut on = on.into_connection();
-    let most = i32::try_from(most).unwrap_or(i32::MAX - 1).min(i32::MAX - 1);
-    let statement = sqlx::query_as(store.sql(include_str!("../../sql/backlog.sql"))).bind(queue).bind(most);
-    statement.fetch_one(&mut *on.acquire().await?).await.map_err(|error| explain(error, store))
-}
-
-/// Returns the database's current time. In a transaction, returns the start time of the transaction.
-///
-/// # Errors
-/// Returns [`Error::Database`] if the query fails.
-pub async fn now(on: impl IntoConnection<'_>, store: Store) -> Result<DateTime<Utc>, Error> {
-    let mut on = on.into_connection();
-    let statement = sqlx::query_scalar(store.sql(include_str!("../../sql/now.sql")));
-    statement.fetch_one(&mut *on.acquire().await?).await.map_err(|error| explain(error, store))
-}
-
 /// Worker that is registered in the store.
 ///
 /// ```no_run
 /// # async fn example(pool: &sqlx::PgPool) -> Result<(), queue_core::Error> {
-/// use queue_core::{Store, operate};
+/// use queue_core::Queue;
 ///
-/// for worker in operate::workers(pool, Store::default()).await?.iter().filter(|worker| !worker.alive) {
+/// for worker in Queue::new(pool).workers().await?.iter().filter(|worker| !worker.alive) {
 ///     println!("{} on {} is silent and holds {} jobs", worker.name, worker.host, worker.jobs);
 /// }
 /// # Ok(()) }
@@ -344,17 +352,6 @@ pub struct WorkerRecord {
     /// Resident memory of the process at the last heartbeat, in bytes. `None` if the operating system does not report it or the worker is
     /// silent.
     pub memory: Option<i64>,
-}
-
-/// Returns the registered workers. A worker is removed when it shuts down, when other workers have recovered its jobs, or an hour after
-/// its heartbeat has expired.
-///
-/// # Errors
-/// Returns [`Error::Database`] if the query fails.
-pub async fn workers(on: impl IntoConnection<'_>, store: Store) -> Result<Vec<WorkerRecord>, Error> {
-    let mut on = on.into_connection();
-    let statement = sqlx::query_as(store.sql(include_str!("../../sql/workers.sql")));
-    statement.fetch_all(&mut *on.acquire().await?).await.map_err(|error| explain(error, store))
 }
 
 impl FromRow<'_, PgRow> for Oldest {

@@ -7,15 +7,19 @@ use serde::Serialize;
 use sqlx::FromRow;
 
 use super::{fingerprint::fingerprint, rejection::explain};
-use crate::{connect::IntoConnection, define::JobId, error::Error, schema::Store};
+use crate::{
+    connect::{Queue, QueueConnection},
+    define::JobId,
+    error::Error,
+};
 
 /// Dead letters of one job type whose errors differ only in numbers, ids and quoted text.
 ///
 /// ```no_run
 /// # async fn example(pool: &sqlx::PgPool) -> Result<(), queue_core::Error> {
-/// use queue_core::{Store, operate};
+/// use queue_core::Queue;
 ///
-/// for group in operate::dead_groups(pool, Store::default()).await?.groups {
+/// for group in Queue::new(pool).dead_groups().await?.groups {
 ///     println!("{} {}: {} (example: job {})", group.jobs, group.job_type, group.error, group.example);
 /// }
 /// # Ok(()) }
@@ -48,11 +52,11 @@ pub struct DeadGroup {
 ///
 /// ```no_run
 /// # async fn example(pool: &sqlx::PgPool) -> Result<(), queue_core::Error> {
-/// use queue_core::{Store, operate::{self, Act}};
+/// use queue_core::{Queue, operate::Operation};
 ///
-/// let dead = operate::dead_groups(pool, Store::default()).await?;
+/// let dead = Queue::new(pool).dead_groups().await?;
 /// if let Some(largest) = dead.groups.into_iter().next() {
-///     operate::act_on(pool, Store::default(), largest.ids, Act::Requeue).await?;
+///     Queue::new(pool).apply_to(largest.ids, Operation::Requeue).await?;
 /// }
 /// # Ok(()) }
 /// ```
@@ -69,7 +73,7 @@ pub struct DeadGroups {
 }
 
 impl DeadGroups {
-    /// Maximum number of dead letters that [`dead_groups`] reads.
+    /// Maximum number of dead letters that [`Queue::dead_groups`] reads.
     pub const MOST: u32 = 2000;
 }
 
@@ -82,18 +86,20 @@ struct DeadRow {
     error: String,
 }
 
-/// Groups the latest dead letters, at most [`DeadGroups::MOST`], by job type and error.
-///
-/// # Errors
-/// Returns [`Error::Database`] if the query fails.
-pub async fn dead_groups(on: impl IntoConnection<'_>, store: Store) -> Result<DeadGroups, Error> {
-    let mut on = on.into_connection();
-    let statement = sqlx::query_as(store.sql(include_str!("../../sql/newest_dead.sql"))).bind(i64::from(DeadGroups::MOST) + 1);
-    let mut rows: Vec<DeadRow> = statement.fetch_all(&mut *on.acquire().await?).await.map_err(|error| explain(error, store))?;
-    rows.sort_by_key(|row| std::cmp::Reverse((row.died_at, row.id)));
-    let partial = rows.len() > DeadGroups::MOST as usize;
-    rows.truncate(DeadGroups::MOST as usize);
-    Ok(DeadGroups { looked_at: rows.len() as u64, groups: group_rows(rows), partial })
+impl<C: QueueConnection> Queue<C> {
+    /// Groups the latest dead letters, at most [`DeadGroups::MOST`], by job type and error.
+    ///
+    /// # Errors
+    /// Returns [`Error::Database`] if the query fails.
+    pub async fn dead_groups(&self) -> Result<DeadGroups, Error> {
+        let statement = sqlx::query_as(self.store.sql(include_str!("../../sql/newest_dead.sql"))).bind(i64::from(DeadGroups::MOST) + 1);
+        let mut rows: Vec<DeadRow> =
+            statement.fetch_all(&mut *self.connection().await?).await.map_err(|error| explain(error, self.store))?;
+        rows.sort_by_key(|row| std::cmp::Reverse((row.died_at, row.id)));
+        let partial = rows.len() > DeadGroups::MOST as usize;
+        rows.truncate(DeadGroups::MOST as usize);
+        Ok(DeadGroups { looked_at: rows.len() as u64, groups: group_rows(rows), partial })
+    }
 }
 
 /// Groups rows that are sorted by time of death, latest death first.

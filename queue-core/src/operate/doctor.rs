@@ -10,33 +10,33 @@ mod exhausted_limits;
 mod kind;
 mod checks;
 
-use sqlx::PgPool;
-
 use self::examiner::Examiner;
 pub use self::{
     checkup::Checkup,
     finding::{Diagnosis, Finding},
     kind::{FindingKind, Severity},
 };
-use crate::schema::Store;
+use crate::connect::Queue;
 
-/// Checks a store and its server. Returns the problems found.
-///
-/// The checks are read-only. Each check ends within [`Checkup::patience`], on a connection outside the pool. Locked, slow or forbidden
-/// objects become findings and do not prevent other checks. A check's cost does not grow with the number of waiting or finished jobs.
-///
-/// ```no_run
-/// # async fn example(pool: sqlx::PgPool) {
-/// use queue_core::{Store, operate};
-///
-/// let diagnosis = operate::doctor(&pool, Store::default(), &operate::Checkup::default()).await;
-/// for finding in &diagnosis.findings {
-///     println!("{}: {}; {}", finding.severity, finding.says, finding.fix);
-/// }
-/// # }
-/// ```
-pub async fn doctor(pool: &PgPool, store: Store, checkup: &Checkup) -> Diagnosis {
-    let mut examiner = Examiner::new(pool, store, checkup);
-    examiner.run_all().await;
-    examiner.diagnosis()
+impl Queue {
+    /// Checks a store and its server. Returns the problems found.
+    ///
+    /// The checks are read-only. Each check ends within [`Checkup::patience`], on a connection outside the pool. Locked, slow or forbidden
+    /// objects become findings and do not prevent other checks. A check's cost does not grow with the number of waiting or finished jobs.
+    ///
+    /// ```no_run
+    /// # async fn example(pool: sqlx::PgPool) {
+    /// use queue_core::{Queue, operate};
+    ///
+    /// let diagnosis = Queue::new(&pool).doctor(&operate::Checkup::default()).await;
+    /// for finding in &diagnosis.findings {
+    ///     println!("{}: {}; {}", finding.severity, finding.says, finding.fix);
+    /// }
+    /// # }
+    /// ```
+    pub async fn doctor(&self, checkup: &Checkup) -> Diagnosis {
+        let mut examiner = Examiner::new(self.pool(), self.store, checkup);
+        examiner.run_all().await;
+        examiner.diagnosis()
+    }
 }

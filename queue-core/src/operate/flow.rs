@@ -4,18 +4,22 @@ use serde::Serialize;
 use sqlx::FromRow;
 
 use super::rejection::explain;
-use crate::{connect::IntoConnection, define::JobId, error::Error, schema::Store};
+use crate::{
+    connect::{QueueConnection, QueueJob},
+    define::JobId,
+    error::Error,
+};
 
-/// Maximum number of nodes that [`flow`] returns.
+/// Maximum number of nodes that [`QueueJob::flow`] returns.
 const MAX_NODES: i32 = 10_000;
 
 /// Node of a [`Flow`](crate::Flow).
 ///
 /// ```no_run
 /// # async fn example(pool: &sqlx::PgPool, job: queue_core::JobId) -> Result<(), queue_core::Error> {
-/// use queue_core::{Store, operate};
+/// use queue_core::Queue;
 ///
-/// for node in operate::flow(pool, Store::default(), job).await? {
+/// for node in Queue::new(pool).job(job).flow().await? {
 ///     if !node.waits.is_empty() {
 ///         println!("{} is waiting for {}", node.name, node.waits.join(", "));
 ///     }
@@ -44,43 +48,43 @@ pub struct FlowNode {
     pub over: Option<i64>,
 }
 
-/// Returns the first ten thousand nodes of the flow that contains the job, in insertion order. The list is empty if the job belongs to no
-/// flow.
-///
-/// ```no_run
-/// # async fn example(pool: sqlx::PgPool, flow: queue_core::FlowHandle) -> Result<(), queue_core::Error> {
-/// use queue_core::{Store, operate};
-///
-/// for node in operate::flow(&pool, Store::default(), flow.id()).await? {
-///     println!("{}: {} {}", node.name, node.id, node.state.as_deref().unwrap_or("gone"));
-/// }
-/// # Ok(()) }
-/// ```
-///
-/// # Errors
-/// Returns [`Error::Database`] if the query fails.
-pub async fn flow(on: impl IntoConnection<'_>, store: Store, job: JobId) -> Result<Vec<FlowNode>, Error> {
-    first_nodes(on, store, job, MAX_NODES).await
-}
+impl<C: QueueConnection> QueueJob<'_, C> {
+    /// Returns the first ten thousand nodes of the flow that contains the job, in insertion order. The list is empty if the job belongs to
+    /// no flow.
+    ///
+    /// ```no_run
+    /// # async fn example(pool: sqlx::PgPool, flow: queue_core::FlowHandle) -> Result<(), queue_core::Error> {
+    /// use queue_core::Queue;
+    ///
+    /// for node in Queue::new(&pool).job(flow.id()).flow().await? {
+    ///     println!("{}: {} {}", node.name, node.id, node.state.as_deref().unwrap_or("gone"));
+    /// }
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// Returns [`Error::Database`] if the query fails.
+    pub async fn flow(&self) -> Result<Vec<FlowNode>, Error> {
+        self.first_nodes(MAX_NODES).await
+    }
 
-/// Returns the same as [`flow`], but at most `most` nodes.
-///
-/// # Errors
-/// Returns [`Error::Database`] if the query fails.
-pub async fn first_nodes(on: impl IntoConnection<'_>, store: Store, job: JobId, most: i32) -> Result<Vec<FlowNode>, Error> {
-    let statement = sqlx::query_as(store.sql(include_str!("../../sql/nodes.sql"))).bind(job).bind(most);
-    let mut on = on.into_connection();
-    statement.fetch_all(&mut *on.acquire().await?).await.map_err(|error| explain(error, store))
-}
+    /// Returns the same as [`QueueJob::flow`], but at most `most` nodes.
+    ///
+    /// # Errors
+    /// Returns [`Error::Database`] if the query fails.
+    pub async fn first_nodes(&self, most: i32) -> Result<Vec<FlowNode>, Error> {
+        let statement = sqlx::query_as(self.queue.store.sql(include_str!("../../sql/nodes.sql"))).bind(self.id).bind(most);
+        statement.fetch_all(&mut *self.queue.connection().await?).await.map_err(|error| explain(error, self.queue.store))
+    }
 
-/// Cancels all unfinished jobs of the flow that contains the job. Returns the number of affected jobs. Running jobs become cancelling. To
-/// cancel only one node and its dependents, cancel the node's job.
-///
-/// # Errors
-/// Returns [`Error::Database`] if the query fails.
-pub async fn cancel_flow(on: impl IntoConnection<'_>, store: Store, job: JobId) -> Result<u64, Error> {
-    let statement = sqlx::query_scalar::<_, i32>(store.sql(include_str!("../../sql/cancel_flow.sql"))).bind(job);
-    let mut on = on.into_connection();
-    let count = statement.fetch_one(&mut *on.acquire().await?).await.map_err(|error| explain(error, store))?;
-    Ok(u64::try_from(count).unwrap_or_default())
+    /// Cancels all unfinished jobs of the flow that contains the job. Returns the number of affected jobs. Running jobs become cancelling.
+    /// To cancel only one node and its dependents, cancel the node's job.
+    ///
+    /// # Errors
+    /// Returns [`Error::Database`] if the query fails.
+    pub async fn cancel_flow(&self) -> Result<u64, Error> {
+        let statement = sqlx::query_scalar::<_, i32>(self.queue.store.sql(include_str!("../../sql/cancel_flow.sql"))).bind(self.id);
+        let count = statement.fetch_one(&mut *self.queue.connection().await?).await.map_err(|error| explain(error, self.queue.store))?;
+        Ok(u64::try_from(count).unwrap_or_default())
+    }
 }

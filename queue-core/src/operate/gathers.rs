@@ -4,15 +4,18 @@ use serde::Serialize;
 use sqlx::FromRow;
 
 use super::rejection::explain;
-use crate::{connect::IntoConnection, define::JobId, error::Error, schema::Store};
+use crate::{
+    connect::{QueueConnection, QueueJob},
+    error::Error,
+};
 
 /// Map step of a [durable](crate::Options::durable) job, with the outcomes of the jobs that the step has spawned.
 ///
 /// ```no_run
 /// # async fn example(pool: &sqlx::PgPool, job: queue_core::JobId) -> Result<(), queue_core::Error> {
-/// use queue_core::{Store, operate};
+/// use queue_core::Queue;
 ///
-/// for gather in operate::gathers(pool, Store::default(), job).await? {
+/// for gather in Queue::new(pool).job(job).gathers().await? {
 ///     println!("{}: {} completed, {} dead", gather.name, gather.completed, gather.dead);
 /// }
 /// # Ok(()) }
@@ -37,22 +40,23 @@ pub struct JobGather {
     pub most: Option<i32>,
 }
 
-/// Returns the first thousand map steps of a job, sorted by name. The list is empty if the job does not exist or is not durable.
-///
-/// ```no_run
-/// # async fn example(pool: sqlx::PgPool, job: queue_core::JobId) -> Result<(), queue_core::Error> {
-/// use queue_core::{Store, operate};
-///
-/// for gather in operate::gathers(&pool, Store::default(), job).await? {
-///     println!("{}: {} unfinished", gather.name, gather.need);
-/// }
-/// # Ok(()) }
-/// ```
-///
-/// # Errors
-/// Returns [`Error::Database`] if the query fails.
-pub async fn gathers(on: impl IntoConnection<'_>, store: Store, job: JobId) -> Result<Vec<JobGather>, Error> {
-    let statement = sqlx::query_as(store.sql(include_str!("../../sql/gathers.sql"))).bind(job);
-    let mut on = on.into_connection();
-    statement.fetch_all(&mut *on.acquire().await?).await.map_err(|error| explain(error, store))
+impl<C: QueueConnection> QueueJob<'_, C> {
+    /// Returns the first thousand map steps of a job, sorted by name. The list is empty if the job does not exist or is not durable.
+    ///
+    /// ```no_run
+    /// # async fn example(pool: sqlx::PgPool, job: queue_core::JobId) -> Result<(), queue_core::Error> {
+    /// use queue_core::Queue;
+    ///
+    /// for gather in Queue::new(&pool).job(job).gathers().await? {
+    ///     println!("{}: {} unfinished", gather.name, gather.need);
+    /// }
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// Returns [`Error::Database`] if the query fails.
+    pub async fn gathers(&self) -> Result<Vec<JobGather>, Error> {
+        let statement = sqlx::query_as(self.queue.store.sql(include_str!("../../sql/gathers.sql"))).bind(self.id);
+        statement.fetch_all(&mut *self.queue.connection().await?).await.map_err(|error| explain(error, self.queue.store))
+    }
 }

@@ -7,17 +7,20 @@ use serde::Serialize;
 use sqlx::{FromRow, Row as _, postgres::PgRow};
 
 use super::{histogram::Histogram, rejection::explain};
-use crate::{connect::IntoConnection, error::Error, schema::Store};
+use crate::{
+    connect::{Queue, QueueConnection},
+    error::Error,
+};
 
-/// Time range, step and scope of a [`history`] query. The default is one row for the last hour, over all queues and types.
+/// Time range, step and scope of a [`Queue::history`] query. The default is one row for the last hour, over all queues and types.
 ///
 /// ```no_run
 /// # async fn example(pool: &sqlx::PgPool) -> Result<(), queue_core::Error> {
-/// use queue_core::{Store, operate::{self, HistoryRange}};
+/// use queue_core::{Queue, operate::HistoryRange};
 /// use std::time::Duration;
 ///
 /// let range = HistoryRange { step: Some(Duration::from_secs(60)), queue: Some("mail".into()), ..HistoryRange::default() };
-/// for step in operate::history(pool, Store::default(), &range).await? {
+/// for step in Queue::new(pool).history(&range).await? {
 ///     println!("{}: {} attempts", step.at, step.attempts());
 /// }
 /// # Ok(()) }
@@ -51,9 +54,9 @@ impl Default for HistoryRange {
 ///
 /// ```no_run
 /// # async fn example(pool: &sqlx::PgPool) -> Result<(), queue_core::Error> {
-/// use queue_core::{Store, operate::{self, HistoryRange}};
+/// use queue_core::{Queue, operate::HistoryRange};
 ///
-/// for row in operate::history(pool, Store::default(), &HistoryRange::default()).await? {
+/// for row in Queue::new(pool).history(&HistoryRange::default()).await? {
 ///     println!("{} completed, {} failed, {:.1} per second", row.completed, row.failed(), row.rate());
 /// }
 /// # Ok(()) }
@@ -121,37 +124,38 @@ impl AttemptStatistics {
     }
 }
 
-/// Returns the outcomes of attempts by step, oldest step first. If [`apart`](HistoryRange::apart) is set, returns separate rows for each queue
-/// and type. Steps without attempts have no row.
-///
-/// Workers write their statistics every ten seconds. A killed worker loses unwritten statistics. The query takes some milliseconds
-/// regardless of the number of jobs. It returns at most 2,000 rows.
-///
-/// ```no_run
-/// # async fn example(pool: sqlx::PgPool) -> Result<(), queue_core::Error> {
-/// use queue_core::{Store, operate::{self, HistoryRange}};
-/// use std::time::Duration;
-///
-/// let past = HistoryRange { last: Duration::from_hours(24), apart: true, ..HistoryRange::default() };
-/// for figures in operate::history(&pool, Store::default(), &past).await? {
-///     let p99 = figures.run.quantile(0.99).unwrap_or_default();
-///     println!("{:?}: {} completed, {} failed, p99 {p99:?}", figures.job_type, figures.completed, figures.failed());
-/// }
-/// # Ok(()) }
-/// ```
-///
-/// # Errors
-/// Returns [`Error::Database`] if the query fails.
-pub async fn history(on: impl IntoConnection<'_>, store: Store, past: &HistoryRange) -> Result<Vec<AttemptStatistics>, Error> {
-    let mut on = on.into_connection();
-    let seconds = |duration: Duration| duration.as_secs_f64().clamp(1e-6, 1e9);
-    let statement = sqlx::query_as(store.sql(include_str!("../../sql/history.sql")))
-        .bind(seconds(past.last))
-        .bind(past.step.map(seconds))
-        .bind(past.queue.as_deref())
-        .bind(past.job_type.as_deref())
-        .bind(past.apart);
-    statement.fetch_all(&mut *on.acquire().await?).await.map_err(|error| explain(error, store))
+impl<C: QueueConnection> Queue<C> {
+    /// Returns the outcomes of attempts by step, oldest step first. If [`apart`](HistoryRange::apart) is set, returns separate rows for
+    /// each queue and type. Steps without attempts have no row.
+    ///
+    /// Workers write their statistics every ten seconds. A killed worker loses unwritten statistics. The query takes some milliseconds
+    /// regardless of the number of jobs. It returns at most 2,000 rows.
+    ///
+    /// ```no_run
+    /// # async fn example(pool: sqlx::PgPool) -> Result<(), queue_core::Error> {
+    /// use queue_core::{Queue, operate::HistoryRange};
+    /// use std::time::Duration;
+    ///
+    /// let past = HistoryRange { last: Duration::from_hours(24), apart: true, ..HistoryRange::default() };
+    /// for figures in Queue::new(&pool).history(&past).await? {
+    ///     let p99 = figures.run.quantile(0.99).unwrap_or_default();
+    ///     println!("{:?}: {} completed, {} failed, p99 {p99:?}", figures.job_type, figures.completed, figures.failed());
+    /// }
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// Returns [`Error::Database`] if the query fails.
+    pub async fn history(&self, past: &HistoryRange) -> Result<Vec<AttemptStatistics>, Error> {
+        let seconds = |duration: Duration| duration.as_secs_f64().clamp(1e-6, 1e9);
+        let statement = sqlx::query_as(self.store.sql(include_str!("../../sql/history.sql")))
+            .bind(seconds(past.last))
+            .bind(past.step.map(seconds))
+            .bind(past.queue.as_deref())
+            .bind(past.job_type.as_deref())
+            .bind(past.apart);
+        statement.fetch_all(&mut *self.connection().await?).await.map_err(|error| explain(error, self.store))
+    }
 }
 
 impl FromRow<'_, PgRow> for AttemptStatistics {

@@ -8,19 +8,19 @@ use sqlx::{FromRow, Row as _, postgres::PgRow};
 
 use super::rejection::explain;
 use crate::{
-    connect::IntoConnection,
-    define::{JobId, Limit},
+    connect::{Queue, QueueConnection, QueueJob},
+    define::Limit,
     error::Error,
-    schema::{Store, check_name},
+    schema::check_name,
 };
 
 /// Values of a limit: maximum concurrency and maximum start rate.
 ///
 /// ```no_run
 /// # async fn example(pool: &sqlx::PgPool) -> Result<(), queue_core::Error> {
-/// use queue_core::{Store, operate};
+/// use queue_core::Queue;
 ///
-/// for limit in operate::limits(pool, Store::default()).await? {
+/// for limit in Queue::new(pool).limits().await? {
 ///     if let (Some(starts), Some(period)) = (limit.figures.starts, limit.figures.period()) {
 ///         println!("{}: at most {starts} starts per {period:?}", limit.name);
 ///     }
@@ -45,9 +45,9 @@ pub struct LimitValues {
 ///
 /// ```no_run
 /// # async fn example(pool: &sqlx::PgPool) -> Result<(), queue_core::Error> {
-/// use queue_core::{Store, operate};
+/// use queue_core::Queue;
 ///
-/// for limit in operate::limits(pool, Store::default()).await? {
+/// for limit in Queue::new(pool).limits().await? {
 ///     println!("{}: {} permits in use, {} jobs waiting", limit.name, limit.used, limit.waiting);
 /// }
 /// # Ok(()) }
@@ -61,7 +61,7 @@ pub struct LimitStatus {
     /// Current values, set by an operator or declared in code.
     #[serde(flatten)]
     pub figures: LimitValues,
-    /// Whether the values apply to each key separately; see [`limit_keys`].
+    /// Whether the values apply to each key separately; see [`Queue::limit_keys`].
     pub keyed: bool,
     /// Whether an operator has set the current values. Otherwise, the values are declared in code.
     pub by_operator: bool,
@@ -91,68 +91,118 @@ impl LimitStatus {
     pub const MOST: i32 = 10_000;
 }
 
-/// Sets a limit for all workers. The limit overrides values declared in code until [`unset_limit`] is called. The name `type:send_email`
-/// limits a job type, and the name `queue:mail` limits a queue, even if the code declares no such limit. Any other name denotes a limit
-/// that several job types can share. The limit takes effect with the next claim after the commit. Running jobs continue, even if they
-/// exceed the limit. With a concurrency of 0, no job starts. If the existing limit applies per key, the new values also apply per key.
-/// [`Limit::keyed`] makes any other limit apply per key.
-///
-/// ```no_run
-/// # async fn example(pool: sqlx::PgPool) -> Result<(), queue_core::Error> {
-/// use queue_core::{Limit, Store, operate};
-///
-/// let gentle = Limit::new().concurrency(2);
-/// operate::set_limit(&pool, Store::default(), "stripe", gentle, Some("requested by Stripe")).await?;
-/// operate::unset_limit(&pool, Store::default(), "stripe").await?;
-/// # Ok(()) }
-/// ```
-///
-/// # Errors
-/// Returns [`Error::InvalidName`] for an invalid name, and [`Error::OutOfRange`] for invalid values or a reason of more than 1000
-/// characters. Returns an error if the database query fails. The query times out after waiting five seconds for another open transaction
-/// that sets a pause or a limit.
-pub async fn set_limit(on: impl IntoConnection<'_>, store: Store, name: &str, limit: Limit, reason: Option<&str>) -> Result<(), Error> {
-    check_limit_name(name)?;
-    if let Some((what, value, range)) = limit.out_of_range() {
-        return Err(Error::OutOfRange { what, value, range });
+impl<C: QueueConnection> Queue<C> {
+    /// Sets a limit for all workers. The limit overrides values declared in code until [`Queue::unset_limit`] is called. The name
+    /// `type:send_email` limits a job type, and the name `queue:mail` limits a queue, even if the code declares no such limit. Any other
+    /// name denotes a limit that several job types can share. The limit takes effect with the next claim after the commit. Running jobs
+    /// continue, even if they exceed the limit. With a concurrency of 0, no job starts. If the existing limit applies per key, the new
+    /// values also apply per key. [`Limit::keyed`] makes any other limit apply per key.
+    ///
+    /// ```no_run
+    /// # async fn example(pool: sqlx::PgPool) -> Result<(), queue_core::Error> {
+    /// use queue_core::{Limit, Queue};
+    ///
+    /// let gentle = Limit::new().concurrency(2);
+    /// Queue::new(&pool).set_limit("stripe", gentle, Some("requested by Stripe")).await?;
+    /// Queue::new(&pool).unset_limit("stripe").await?;
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// Returns [`Error::InvalidName`] for an invalid name, and [`Error::OutOfRange`] for invalid values or a reason of more than 1000
+    /// characters. Returns an error if the database query fails. The query times out after waiting five seconds for another open
+    /// transaction that sets a pause or a limit.
+    pub async fn set_limit(&self, name: &str, limit: Limit, reason: Option<&str>) -> Result<(), Error> {
+        check_limit_name(name)?;
+        if let Some((what, value, range)) = limit.out_of_range() {
+            return Err(Error::OutOfRange { what, value, range });
+        }
+        if let Some(reason) = reason
+            && (reason.chars().count() > 1000 || reason.contains('\0'))
+        {
+            let value = format!("{} characters", reason.chars().count());
+            return Err(Error::OutOfRange { what: "the reason of a limit", value, range: "at most 1000 characters without NUL" });
+        }
+        let narrow = |count: Option<u32>| count.map(u32::cast_signed);
+        let statement = sqlx::query(self.store.sql(include_str!("../../sql/set_limit.sql")))
+            .bind(name)
+            .bind(narrow(limit.concurrency))
+            .bind(narrow(limit.rate.map(|(starts, _)| starts)))
+            .bind(limit.rate.map(|(_, period)| i64::try_from(period.as_millis()).unwrap_or(i64::MAX)))
+            .bind(narrow(limit.burst))
+            .bind(reason)
+            .bind(limit.keyed.then_some(true));
+        statement.execute(&mut *self.connection().await?).await.map(drop).map_err(|error| explain(error, self.store))
     }
-    if let Some(reason) = reason
-        && (reason.chars().count() > 1000 || reason.contains('\0'))
-    {
-        let value = format!("{} characters", reason.chars().count());
-        return Err(Error::OutOfRange { what: "the reason of a limit", value, range: "at most 1000 characters without NUL" });
-    }
-    let narrow = |count: Option<u32>| count.map(u32::cast_signed);
-    let statement = sqlx::query(store.sql(include_str!("../../sql/set_limit.sql")))
-        .bind(name)
-        .bind(narrow(limit.concurrency))
-        .bind(narrow(limit.rate.map(|(starts, _)| starts)))
-        .bind(limit.rate.map(|(_, period)| i64::try_from(period.as_millis()).unwrap_or(i64::MAX)))
-        .bind(narrow(limit.burst))
-        .bind(reason)
-        .bind(limit.keyed.then_some(true));
-    let mut on = on.into_connection();
-    statement.execute(&mut *on.acquire().await?).await.map(drop).map_err(|error| explain(error, store))
-}
 
-/// Removes an operator's override. The values declared in code, if any, apply again. Returns false if there is no override.
-///
-/// # Errors
-/// Returns the errors of [`set_limit`].
-pub async fn unset_limit(on: impl IntoConnection<'_>, store: Store, name: &str) -> Result<bool, Error> {
-    check_limit_name(name)?;
-    let statement = sqlx::query_scalar(store.sql(include_str!("../../sql/unset_limit.sql"))).bind(name);
-    let mut on = on.into_connection();
-    statement.fetch_one(&mut *on.acquire().await?).await.map_err(|error| explain(error, store))
+    /// Removes an operator's override. The values declared in code, if any, apply again. Returns false if there is no override.
+    ///
+    /// # Errors
+    /// Returns the errors of [`Queue::set_limit`].
+    pub async fn unset_limit(&self, name: &str) -> Result<bool, Error> {
+        check_limit_name(name)?;
+        let statement = sqlx::query_scalar(self.store.sql(include_str!("../../sql/unset_limit.sql"))).bind(name);
+        statement.fetch_one(&mut *self.connection().await?).await.map_err(|error| explain(error, self.store))
+    }
+
+    /// Sets the maximum concurrency of one key of a per-key limit. The value overrides the limit's own concurrency. `None` removes the
+    /// override. The change takes effect with the next claim after the commit. Running jobs continue.
+    ///
+    /// ```no_run
+    /// # async fn example(pool: sqlx::PgPool) -> Result<(), queue_core::Error> {
+    /// use queue_core::Queue;
+    ///
+    /// Queue::new(&pool).set_limit_key("stripe", "acme", Some(10)).await?;
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// Returns [`Error::InvalidName`] for an invalid name, and [`Error::OutOfRange`] for a concurrency of more than [`Limit::MOST`] or a
+    /// key that contains NUL. Returns an error if the database query fails, as for [`Queue::set_limit`].
+    pub async fn set_limit_key(&self, name: &str, key: &str, concurrency: Option<u32>) -> Result<(), Error> {
+        check_limit_name(name)?;
+        if let Some(most) = concurrency.filter(|most| *most > Limit::MOST) {
+            return Err(Error::OutOfRange { what: "the concurrency", value: most.to_string(), range: "0 to 1000000" });
+        }
+        if key.contains('\0') {
+            return Err(Error::OutOfRange { what: "the key", value: key.escape_debug().take(32).collect(), range: "a text without NUL" });
+        }
+        let statement = sqlx::query(self.store.sql(include_str!("../../sql/set_limit_key.sql")))
+            .bind(name)
+            .bind(key)
+            .bind(concurrency.map(u32::cast_signed));
+        statement.execute(&mut *self.connection().await?).await.map(drop).map_err(|error| explain(error, self.store))
+    }
+
+    /// Returns the keys of a per-key limit that hold permits, have waiting jobs, or have a concurrency set by [`Queue::set_limit_key`].
+    /// Returns at most [`LimitKey::MOST`] keys, sorted by permits held and then by waiting jobs, both in descending order.
+    ///
+    /// # Errors
+    /// Returns [`Error::InvalidName`] for an invalid name, and an error if the database query fails.
+    pub async fn limit_keys(&self, name: &str) -> Result<Vec<LimitKey>, Error> {
+        check_limit_name(name)?;
+        let statement = sqlx::query_as(self.store.sql(include_str!("../../sql/limit_keys.sql")));
+        let statement = statement.bind(name).bind(LimitKey::MOST).bind(LimitStatus::MOST);
+        statement.fetch_all(&mut *self.connection().await?).await.map_err(|error| explain(error, self.store))
+    }
+
+    /// Returns all limits with their values and usage, sorted by name. Counts up to [`LimitStatus::MOST`] ready jobs per limit.
+    ///
+    /// # Errors
+    /// Returns an error if the database query fails.
+    pub async fn limits(&self) -> Result<Vec<LimitStatus>, Error> {
+        let statement = sqlx::query_as(self.store.sql(include_str!("../../sql/limits.sql"))).bind(LimitStatus::MOST);
+        statement.fetch_all(&mut *self.connection().await?).await.map_err(|error| explain(error, self.store))
+    }
 }
 
 /// Usage of one key of a per-key limit: permits held and waiting jobs.
 ///
 /// ```no_run
 /// # async fn example(pool: &sqlx::PgPool) -> Result<(), queue_core::Error> {
-/// use queue_core::{Store, operate};
+/// use queue_core::Queue;
 ///
-/// for entry in operate::limit_keys(pool, Store::default(), "stripe").await? {
+/// for entry in Queue::new(pool).limit_keys("stripe").await? {
 ///     let key = entry.key.unwrap_or_else(|| "unknown key".to_owned());
 ///     println!("{key}: {} permits in use, {} jobs waiting", entry.used, entry.waiting);
 /// }
@@ -166,7 +216,7 @@ pub struct LimitKey {
     pub line: i64,
     /// Text of the key. Jobs store only the hash, so the text is `None` unless an operator has set a limit or weight for the key.
     pub key: Option<String>,
-    /// Maximum concurrency of the key, set by [`set_limit_key`]; `None` if the limit's own value applies.
+    /// Maximum concurrency of the key, set by [`Queue::set_limit_key`]; `None` if the limit's own value applies.
     pub concurrency: Option<i32>,
     /// Number of permits held by jobs of the key.
     pub used: i64,
@@ -179,64 +229,17 @@ pub struct LimitKey {
 }
 
 impl LimitKey {
-    /// Maximum number of keys that [`limit_keys`] returns.
+    /// Maximum number of keys that [`Queue::limit_keys`] returns.
     pub const MOST: i32 = 20;
-}
-
-/// Sets the maximum concurrency of one key of a per-key limit. The value overrides the limit's own concurrency. `None` removes the
-/// override. The change takes effect with the next claim after the commit. Running jobs continue.
-///
-/// ```no_run
-/// # async fn example(pool: sqlx::PgPool) -> Result<(), queue_core::Error> {
-/// use queue_core::{Store, operate};
-///
-/// operate::set_limit_key(&pool, Store::default(), "stripe", "acme", Some(10)).await?;
-/// # Ok(()) }
-/// ```
-///
-/// # Errors
-/// Returns [`Error::InvalidName`] for an invalid name, and [`Error::OutOfRange`] for a concurrency of more than [`Limit::MOST`] or a key
-/// that contains NUL. Returns an error if the database query fails, as for [`set_limit`].
-pub async fn set_limit_key(
-    on: impl IntoConnection<'_>,
-    store: Store,
-    name: &str,
-    key: &str,
-    concurrency: Option<u32>,
-) -> Result<(), Error> {
-    check_limit_name(name)?;
-    if let Some(most) = concurrency.filter(|most| *most > Limit::MOST) {
-        return Err(Error::OutOfRange { what: "the concurrency", value: most.to_string(), range: "0 to 1000000" });
-    }
-    if key.contains('\0') {
-        return Err(Error::OutOfRange { what: "the key", value: key.escape_debug().take(32).collect(), range: "a text without NUL" });
-    }
-    let statement =
-        sqlx::query(store.sql(include_str!("../../sql/set_limit_key.sql"))).bind(name).bind(key).bind(concurrency.map(u32::cast_signed));
-    let mut on = on.into_connection();
-    statement.execute(&mut *on.acquire().await?).await.map(drop).map_err(|error| explain(error, store))
-}
-
-/// Returns the keys of a per-key limit that hold permits, have waiting jobs, or have a concurrency set by [`set_limit_key`]. Returns at
-/// most [`LimitKey::MOST`] keys, sorted by permits held and then by waiting jobs, both in descending order.
-///
-/// # Errors
-/// Returns [`Error::InvalidName`] for an invalid name, and an error if the database query fails.
-pub async fn limit_keys(on: impl IntoConnection<'_>, store: Store, name: &str) -> Result<Vec<LimitKey>, Error> {
-    check_limit_name(name)?;
-    let statement = sqlx::query_as(store.sql(include_str!("../../sql/limit_keys.sql")));
-    let statement = statement.bind(name).bind(LimitKey::MOST).bind(LimitStatus::MOST);
-    let mut on = on.into_connection();
-    statement.fetch_all(&mut *on.acquire().await?).await.map_err(|error| explain(error, store))
 }
 
 /// Limit that keeps a ready job waiting.
 ///
 /// ```no_run
 /// # async fn example(pool: &sqlx::PgPool, job: queue_core::JobId) -> Result<(), queue_core::Error> {
-/// use queue_core::{Store, operate};
+/// use queue_core::Queue;
 ///
-/// for wait in operate::waits_for(pool, Store::default(), job).await? {
+/// for wait in Queue::new(pool).job(job).limit_waits().await? {
 ///     println!("waiting for the limit {}: {} permits in use", wait.name, wait.used);
 /// }
 /// # Ok(()) }
@@ -265,26 +268,17 @@ pub struct LimitWait {
     pub awaits: i64,
 }
 
-/// Returns the limits that currently keep a ready job from starting, sorted by name. These are limits without a free permit for the job,
-/// and limits that some workers have not acknowledged. A limit with a free permit is not included, even if another job will take the
-/// permit.
-///
-/// # Errors
-/// Returns an error if the database query fails.
-pub async fn waits_for(on: impl IntoConnection<'_>, store: Store, job: JobId) -> Result<Vec<LimitWait>, Error> {
-    let statement = sqlx::query_as(store.sql(include_str!("../../sql/waits_for.sql"))).bind(job);
-    let mut on = on.into_connection();
-    statement.fetch_all(&mut *on.acquire().await?).await.map_err(|error| explain(error, store))
-}
-
-/// Returns all limits with their values and usage, sorted by name. Counts up to [`LimitStatus::MOST`] ready jobs per limit.
-///
-/// # Errors
-/// Returns an error if the database query fails.
-pub async fn limits(on: impl IntoConnection<'_>, store: Store) -> Result<Vec<LimitStatus>, Error> {
-    let mut on = on.into_connection();
-    let statement = sqlx::query_as(store.sql(include_str!("../../sql/limits.sql"))).bind(LimitStatus::MOST);
-    statement.fetch_all(&mut *on.acquire().await?).await.map_err(|error| explain(error, store))
+impl<C: QueueConnection> QueueJob<'_, C> {
+    /// Returns the limits that currently keep a ready job from starting, sorted by name. These are limits without a free permit for the
+    /// job, and limits that some workers have not acknowledged. A limit with a free permit is not included, even if another job will take
+    /// the permit.
+    ///
+    /// # Errors
+    /// Returns an error if the database query fails.
+    pub async fn limit_waits(&self) -> Result<Vec<LimitWait>, Error> {
+        let statement = sqlx::query_as(self.queue.store.sql(include_str!("../../sql/waits_for.sql"))).bind(self.id);
+        statement.fetch_all(&mut *self.queue.connection().await?).await.map_err(|error| explain(error, self.queue.store))
+    }
 }
 
 fn check_limit_name(name: &str) -> Result<(), Error> {

@@ -5,15 +5,18 @@ use serde::Serialize;
 use sqlx::FromRow;
 
 use super::rejection::explain;
-use crate::{connect::IntoConnection, define::JobId, error::Error, schema::Store};
+use crate::{
+    connect::{QueueConnection, QueueJob},
+    error::Error,
+};
 
 /// Log of one attempt of a job. Logs are captured for job types with [`keep_logs`](crate::Options::keep_logs).
 ///
 /// ```no_run
 /// # async fn example(pool: &sqlx::PgPool, job: queue_core::JobId) -> Result<(), queue_core::Error> {
-/// use queue_core::{Store, operate};
+/// use queue_core::Queue;
 ///
-/// for log in operate::logs(pool, Store::default(), job).await? {
+/// for log in Queue::new(pool).job(job).logs().await? {
 ///     println!("attempt {}, {} lines omitted or truncated:\n{}", log.attempt, log.cut, log.text);
 /// }
 /// # Ok(()) }
@@ -40,22 +43,23 @@ impl std::fmt::Debug for AttemptLog {
     }
 }
 
-/// Returns the logs of a job's attempts, in order. The list is empty if the job does not exist or its type keeps no logs.
-///
-/// ```no_run
-/// # async fn example(pool: sqlx::PgPool, job: queue_core::JobId) -> Result<(), queue_core::Error> {
-/// use queue_core::{Store, operate};
-///
-/// for log in operate::logs(&pool, Store::default(), job).await? {
-///     println!("attempt {}:\n{}", log.attempt, log.text);
-/// }
-/// # Ok(()) }
-/// ```
-///
-/// # Errors
-/// Returns an error if the database query fails.
-pub async fn logs(on: impl IntoConnection<'_>, store: Store, job: JobId) -> Result<Vec<AttemptLog>, Error> {
-    let statement = sqlx::query_as(store.sql(include_str!("../../sql/logs.sql"))).bind(job);
-    let mut on = on.into_connection();
-    statement.fetch_all(&mut *on.acquire().await?).await.map_err(|error| explain(error, store))
+impl<C: QueueConnection> QueueJob<'_, C> {
+    /// Returns the logs of a job's attempts, in order. The list is empty if the job does not exist or its type keeps no logs.
+    ///
+    /// ```no_run
+    /// # async fn example(pool: sqlx::PgPool, job: queue_core::JobId) -> Result<(), queue_core::Error> {
+    /// use queue_core::Queue;
+    ///
+    /// for log in Queue::new(&pool).job(job).logs().await? {
+    ///     println!("attempt {}:\n{}", log.attempt, log.text);
+    /// }
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// Returns an error if the database query fails.
+    pub async fn logs(&self) -> Result<Vec<AttemptLog>, Error> {
+        let statement = sqlx::query_as(self.queue.store.sql(include_str!("../../sql/logs.sql"))).bind(self.id);
+        statement.fetch_all(&mut *self.queue.connection().await?).await.map_err(|error| explain(error, self.queue.store))
+    }
 }

@@ -1,16 +1,38 @@
-//! Operations for administrators of a store, such as listing, counting, pausing, cancelling and requeueing jobs.
+//! Operations of a [`Queue`]: list, count, pause, cancel and requeue jobs, set limits, and read statistics.
 //!
-//! Web servers, dashboards and the command line are built on this module. Operations on one job are methods of [`JobRef`](crate::JobRef),
-//! and therefore of every handle. Operations on many jobs are functions that take a connection, a [`Store`](crate::Store) and usually a
-//! [`Filter`]. Changes are made by SQL functions, which can be called from any language.
+//! Web servers, dashboards and the command line are built on these methods. [`Queue::jobs`] selects jobs, [`Queue::job`] is one job, and
+//! the other methods concern the whole store. [`Queue::new`] works on a pool, [`Queue::on`] in your transaction. Handles of jobs have the
+//! operations on one job as well; these take a connection: `handle.cancel(&mut tx)`.
 //!
-//! Except in the `*_exactly` functions, queries have bounded cost, regardless of the size of the history. Changes to all jobs of a filter
+//! | subject | methods of [`Queue`] |
+//! |---|---|
+//! | jobs | [`jobs`](Queue::jobs), [`job`](Queue::job), [`apply_to`](Queue::apply_to), [`jobs_of_key`](Queue::jobs_of_key) |
+//! | numbers | [`counts`](Queue::counts), [`busiest`](Queue::busiest), [`oldest`](Queue::oldest), [`backlog`](Queue::backlog), [`history`](Queue::history), [`dead_groups`](Queue::dead_groups) |
+//! | queues | [`queues`](Queue::queues), [`pause`](Queue::pause), [`resume`](Queue::resume), [`pauses`](Queue::pauses), [`set_capacity`](Queue::set_capacity), [`capacities`](Queue::capacities) |
+//! | limits, fairness | [`limits`](Queue::limits), [`set_limit`](Queue::set_limit), [`set_limit_key`](Queue::set_limit_key), [`weights`](Queue::weights), [`set_weight`](Queue::set_weight) |
+//! | workers | [`workers`](Queue::workers), [`unserved`](Queue::unserved) |
+//! | diagnosis | [`doctor`](Queue::doctor), [`audit`](Queue::audit), [`why`](QueueJob::why) |
+//!
+//! ```no_run
+//! # async fn example(pool: sqlx::PgPool) -> Result<(), queue_core::Error> {
+//! use queue_core::{JobState, Queue};
+//!
+//! let queue = Queue::new(&pool);
+//! for pause in queue.pauses().await? {
+//!     println!("{} is paused since {}", pause.scope, pause.paused_at);
+//! }
+//! let outcome = queue.jobs().queue("mail").state(JobState::Dead).requeue().await?;
+//! println!("{} jobs requeued", outcome.done);
+//! # Ok(()) }
+//! ```
+//!
+//! Except in the `*_exactly` methods, queries have bounded cost, regardless of the size of the history. Changes to all jobs of a filter
 //! are made in batches. No operation runs a job or removes a job from a lease. Cancelling a running job only marks the job. The job's
-//! worker then ends the attempt.
+//! worker then ends the attempt. Changes are made by SQL functions, which can be called from any language.
 
-mod act;
-mod all;
+mod operation;
 mod audit;
+mod bulk;
 mod capacity;
 mod children;
 mod counts;
@@ -23,6 +45,7 @@ mod gathers;
 mod histogram;
 mod history;
 mod job;
+mod jobs;
 mod limit;
 mod list;
 mod logs;
@@ -38,32 +61,30 @@ mod weight;
 mod why;
 
 pub use self::{
-    act::{Act, OperationOutcome},
-    all::{ActAll, BulkOutcome, act_all, act_on, count_matching, count_matching_up_to},
-    audit::{AuditRecord, Note, audit, record_operation},
-    capacity::{Capacity, capacities, capacities_exactly, is_queue, queues, set_capacity},
-    children::{JobChild, children},
-    counts::{
-        Backlog, Busiest, Count, Oldest, StateCount, WorkerRecord, backlog, busiest, counts, counts_exactly, now, oldest, oldest_of,
-        workers,
-    },
-    dead::{DeadGroup, DeadGroups, dead_groups},
-    doctor::{Checkup, Diagnosis, Finding, FindingKind, Severity, doctor},
+    audit::{AuditRecord, Note},
+    bulk::{BulkOperation, BulkOutcome},
+    capacity::Capacity,
+    children::JobChild,
+    counts::{Backlog, Busiest, Count, Oldest, StateCount, WorkerRecord},
+    dead::{DeadGroup, DeadGroups},
+    doctor::{Checkup, Diagnosis, Finding, FindingKind, Severity},
     filter::Filter,
-    flow::{FlowNode, cancel_flow, first_nodes, flow},
-    gathers::{JobGather, gathers},
+    flow::FlowNode,
+    gathers::JobGather,
     histogram::Histogram,
-    history::{AttemptStatistics, HistoryRange, history},
-    job::{cancel_all, discard_all, requeue_all, reschedule_all, run_now_all, set_priority_all, snooze_all},
-    limit::{LimitKey, LimitStatus, LimitValues, LimitWait, limit_keys, limits, set_limit, set_limit_key, unset_limit, waits_for},
-    list::{KeyQueueEntry, Page, add_failures, in_line, list},
-    logs::{AttemptLog, logs},
-    patience::{Patience, list_patiently},
-    pause::{AwaitedWorker, Pause, Scope, job_types, pause, pause_awaits, pauses, resume, until_paused},
+    history::{AttemptStatistics, HistoryRange},
+    jobs::Jobs,
+    limit::{LimitKey, LimitStatus, LimitValues, LimitWait},
+    list::{KeyQueueEntry, Page},
+    logs::AttemptLog,
+    operation::{Operation, OperationOutcome},
+    patience::Patience,
+    pause::{AwaitedWorker, Pause, Scope},
     record::{AttemptFailure, JobRecord},
-    signal::{JobSignal, SignalOutcome, signals},
-    steps::{JobStep, steps},
-    unserved::{Unserved, unserved, unserved_of},
-    weight::{Weight, set_weight, weights},
-    why::{Cause, CauseKind, Why, why},
+    signal::{JobSignal, SignalOutcome},
+    steps::JobStep,
+    unserved::Unserved,
+    weight::Weight,
+    why::{Cause, CauseKind, Why},
 };
+pub use crate::connect::{OnConnection, Queue, QueueConnection, QueueJob};

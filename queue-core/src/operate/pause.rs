@@ -4,14 +4,14 @@ use std::{fmt, time::Duration};
 
 use chrono::{DateTime, Utc};
 use serde::Serialize;
-use sqlx::{FromRow, PgPool, Row as _, postgres::PgRow};
+use sqlx::{FromRow, Row as _, postgres::PgRow};
 use uuid::Uuid;
 
 use super::rejection::explain;
 use crate::{
-    connect::IntoConnection,
+    connect::{Queue, QueueConnection},
     error::Error,
-    schema::{Store, check_name},
+    schema::check_name,
 };
 
 /// Scope of a pause: a queue, a job type, a type in one queue, or everything.
@@ -59,6 +59,19 @@ impl Scope {
 /// Stored value that stands for all queues or all job types.
 const ANY: &str = "*";
 
+impl From<&Self> for Scope {
+    fn from(scope: &Self) -> Self {
+        scope.clone()
+    }
+}
+
+/// The scope of a queue.
+impl From<&str> for Scope {
+    fn from(queue: &str) -> Self {
+        Self::queue(queue)
+    }
+}
+
 impl fmt::Display for Scope {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match (&self.queue, &self.job_type) {
@@ -74,9 +87,9 @@ impl fmt::Display for Scope {
 ///
 /// ```no_run
 /// # async fn example(pool: &sqlx::PgPool) -> Result<(), queue_core::Error> {
-/// use queue_core::{Store, operate};
+/// use queue_core::Queue;
 ///
-/// for pause in operate::pauses(pool, Store::default()).await? {
+/// for pause in Queue::new(pool).pauses().await? {
 ///     println!("{} paused by {}, {} jobs waiting", pause.scope, pause.paused_by, pause.ready);
 /// }
 /// # Ok(()) }
@@ -101,7 +114,7 @@ pub struct Pause {
     pub ready: i64,
     /// Whether more jobs are waiting than were counted.
     pub partial: bool,
-    /// Number of live workers that have not acknowledged the pause and may still start jobs of the scope; see [`pause_awaits`].
+    /// Number of live workers that have not acknowledged the pause and may still start jobs of the scope; see [`Queue::pause_awaits`].
     pub awaits: i64,
 }
 
@@ -123,9 +136,9 @@ impl Pause {
 ///
 /// ```no_run
 /// # async fn example(pool: &sqlx::PgPool) -> Result<(), queue_core::Error> {
-/// use queue_core::{Store, operate::{self, Scope}};
+/// use queue_core::{Queue, operate::Scope};
 ///
-/// let awaited = operate::pause_awaits(pool, Store::default(), &Scope::queue("mail")).await?;
+/// let awaited = Queue::new(pool).pause_awaits(&Scope::queue("mail")).await?;
 /// for worker in awaited.unwrap_or_default() {
 ///     println!("{} (process {} on {}) has not acknowledged the pause", worker.name, worker.pid, worker.host);
 /// }
@@ -144,107 +157,126 @@ pub struct AwaitedWorker {
     pub pid: i32,
 }
 
-/// Pauses a scope until [`resume`] is called, and returns the number of the pause. Workers soon stop starting jobs of the scope. Jobs of
-/// the scope stay ready. Workers return claimed jobs that have not started, and no attempt is charged. Running jobs continue. A pause
-/// survives restarts of workers and servers. The pause takes effect when the caller's transaction commits. If the scope is already
-/// paused, only the reason is replaced.
-///
-/// This function does not wait for the workers; see [`until_paused`].
-///
-/// ```no_run
-/// # async fn example(pool: sqlx::PgPool) -> Result<(), queue_core::Error> {
-/// use queue_core::{Store, operate::{self, Scope}};
-///
-/// let mail = Scope::queue("mail");
-/// operate::pause(&pool, Store::default(), &mail, Some("the mail server is moving")).await?;
-/// operate::until_paused(&pool, Store::default(), &mail).await?;
-/// // No handler of a job in `mail` starts here.
-/// operate::resume(&pool, Store::default(), &mail).await?;
-/// # Ok(()) }
-/// ```
-///
-/// # Errors
-/// Returns [`Error::InvalidName`] for an invalid name, and [`Error::OutOfRange`] for a reason that contains NUL or has more than
-/// [`Pause::LONGEST_REASON`] characters. Returns an error if the database query fails. The query times out after waiting five seconds for
-/// another open transaction that pauses or resumes a scope.
-pub async fn pause(on: impl IntoConnection<'_>, store: Store, scope: &Scope, reason: Option<&str>) -> Result<i64, Error> {
-    let [queue, job_type] = scope.names()?;
-    if let Some(reason) = reason {
-        let length = reason.chars().count();
-        if length > Pause::LONGEST_REASON || reason.contains('\0') {
-            let range = "at most 1000 characters without NUL";
-            return Err(Error::OutOfRange { what: "the reason of a pause", value: format!("{length} characters"), range });
+impl<C: QueueConnection> Queue<C> {
+    /// Pauses a scope until [`Queue::resume`] is called, and returns the number of the pause. Workers soon stop starting jobs of the scope.
+    /// Jobs of the scope stay ready. Workers return claimed jobs that have not started, and no attempt is charged. Running jobs continue. A
+    /// pause survives restarts of workers and servers. The pause takes effect when the caller's transaction commits. If the scope is
+    /// already paused, only the reason is replaced.
+    ///
+    /// This function does not wait for the workers; see [`Queue::until_paused`].
+    ///
+    /// ```no_run
+    /// # async fn example(pool: sqlx::PgPool) -> Result<(), queue_core::Error> {
+    /// use queue_core::{Queue, operate::Scope};
+    ///
+    /// let mail = Scope::queue("mail");
+    /// Queue::new(&pool).pause_with_reason(&mail, Some("the mail server is moving")).await?;
+    /// Queue::new(&pool).until_paused(&mail).await?;
+    /// // No handler of a job in `mail` starts here.
+    /// Queue::new(&pool).resume(&mail).await?;
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// Returns [`Error::InvalidName`] for an invalid name, and [`Error::OutOfRange`] for a reason that contains NUL or has more than
+    /// [`Pause::LONGEST_REASON`] characters. Returns an error if the database query fails. The query times out after waiting five seconds
+    /// for another open transaction that pauses or resumes a scope.
+    pub async fn pause_with_reason(&self, scope: impl Into<Scope> + Send, reason: Option<&str>) -> Result<i64, Error> {
+        let scope = scope.into();
+        let [queue, job_type] = scope.names()?;
+        if let Some(reason) = reason {
+            let length = reason.chars().count();
+            if length > Pause::LONGEST_REASON || reason.contains('\0') {
+                let range = "at most 1000 characters without NUL";
+                return Err(Error::OutOfRange { what: "the reason of a pause", value: format!("{length} characters"), range });
+            }
+        }
+        let statement = sqlx::query_scalar(self.store.sql(include_str!("../../sql/pause.sql"))).bind(queue).bind(job_type).bind(reason);
+        statement.fetch_one(&mut *self.connection().await?).await.map_err(|error| explain(error, self.store))
+    }
+
+    /// Pauses a scope without a reason; see [`Queue::pause_with_reason`].
+    ///
+    /// ```no_run
+    /// # async fn example(queue: queue_core::Queue) -> Result<(), queue_core::Error> {
+    /// queue.pause("mail").await?;
+    /// queue.resume("mail").await?;
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// Returns the errors of [`Queue::pause_with_reason`].
+    pub async fn pause(&self, scope: impl Into<Scope> + Send) -> Result<i64, Error> {
+        self.pause_with_reason(scope, None).await
+    }
+
+    /// Ends the pause of `scope`. Returns false if `scope` itself is not paused. Jobs that another pause covers stay paused.
+    ///
+    /// # Errors
+    /// Returns the errors of [`Queue::pause`].
+    pub async fn resume(&self, scope: impl Into<Scope> + Send) -> Result<bool, Error> {
+        let scope = scope.into();
+        let [queue, job_type] = scope.names()?;
+        let statement = sqlx::query_scalar(self.store.sql(include_str!("../../sql/resume.sql"))).bind(queue).bind(job_type);
+        statement.fetch_one(&mut *self.connection().await?).await.map_err(|error| explain(error, self.store))
+    }
+
+    /// Returns all pauses, oldest first. Counts up to [`Pause::MOST`] ready jobs per pause.
+    ///
+    /// # Errors
+    /// Returns an error if the database query fails.
+    pub async fn pauses(&self) -> Result<Vec<Pause>, Error> {
+        let statement = sqlx::query_as(self.store.sql(include_str!("../../sql/paused.sql"))).bind(Pause::MOST);
+        statement.fetch_all(&mut *self.connection().await?).await.map_err(|error| explain(error, self.store))
+    }
+
+    /// Returns the live workers that could run jobs of the scope and have not acknowledged the pause. Returns `None` if `scope` itself is not
+    /// paused. Once the list is empty, no handler of the scope starts until the pause ends. Workers with an expired lease are not included:
+    /// such a worker has fenced itself and reads the pauses before its next claim.
+    ///
+    /// # Errors
+    /// Returns [`Error::InvalidName`] for an invalid name, and an error if the database query fails.
+    pub async fn pause_awaits(&self, scope: impl Into<Scope> + Send) -> Result<Option<Vec<AwaitedWorker>>, Error> {
+        let scope = scope.into();
+        let [queue, job_type] = scope.names()?;
+        let statement = sqlx::query_as(self.store.sql(include_str!("../../sql/pause_awaits.sql"))).bind(queue).bind(job_type);
+        let found: Vec<AwaitedRow> =
+            statement.fetch_all(&mut *self.connection().await?).await.map_err(|error| explain(error, self.store))?;
+        let of = |row: AwaitedRow| Some(AwaitedWorker { worker: row.worker?, name: row.name?, host: row.host?, pid: row.pid? });
+        Ok(found.iter().any(|row| row.is_paused).then(|| found.into_iter().filter_map(of).collect()))
+    }
+
+    /// Returns the job types of all lanes, sorted by name. Housekeeping removes unused lanes, so types without jobs are eventually omitted.
+    ///
+    /// # Errors
+    /// Returns an error if the database query fails.
+    pub async fn job_types(&self) -> Result<Vec<String>, Error> {
+        let statement = sqlx::query_scalar(self.store.sql(include_str!("../../sql/job_types.sql")));
+        statement.fetch_all(&mut *self.connection().await?).await.map_err(|error| explain(error, self.store))
+    }
+}
+
+impl Queue {
+    /// Waits until all live workers have stopped starting jobs of the scope. Returns false if the scope is not paused, or is resumed in the
+    /// meantime. The pause must be committed. An unresponsive worker delays the result until the worker's lease has expired. The future can
+    /// be dropped at any time, and the pause stays in effect.
+    ///
+    /// # Errors
+    /// Returns the errors of [`Queue::pause_awaits`].
+    pub async fn until_paused(&self, scope: impl Into<Scope> + Send) -> Result<bool, Error> {
+        let scope = scope.into();
+        loop {
+            match self.pause_awaits(&scope).await? {
+                None => return Ok(false),
+                Some(awaited) if awaited.is_empty() => return Ok(true),
+                Some(_) => tokio::time::sleep(POLL_INTERVAL).await,
+            }
         }
     }
-    let statement = sqlx::query_scalar(store.sql(include_str!("../../sql/pause.sql"))).bind(queue).bind(job_type).bind(reason);
-    let mut on = on.into_connection();
-    statement.fetch_one(&mut *on.acquire().await?).await.map_err(|error| explain(error, store))
 }
 
-/// Ends the pause of `scope`. Returns false if `scope` itself is not paused. Jobs that another pause covers stay paused.
-///
-/// # Errors
-/// Returns the errors of [`pause`].
-pub async fn resume(on: impl IntoConnection<'_>, store: Store, scope: &Scope) -> Result<bool, Error> {
-    let [queue, job_type] = scope.names()?;
-    let statement = sqlx::query_scalar(store.sql(include_str!("../../sql/resume.sql"))).bind(queue).bind(job_type);
-    let mut on = on.into_connection();
-    statement.fetch_one(&mut *on.acquire().await?).await.map_err(|error| explain(error, store))
-}
-
-/// Returns all pauses, oldest first. Counts up to [`Pause::MOST`] ready jobs per pause.
-///
-/// # Errors
-/// Returns an error if the database query fails.
-pub async fn pauses(on: impl IntoConnection<'_>, store: Store) -> Result<Vec<Pause>, Error> {
-    let mut on = on.into_connection();
-    let statement = sqlx::query_as(store.sql(include_str!("../../sql/paused.sql"))).bind(Pause::MOST);
-    statement.fetch_all(&mut *on.acquire().await?).await.map_err(|error| explain(error, store))
-}
-
-/// Returns the live workers that could run jobs of the scope and have not acknowledged the pause. Returns `None` if `scope` itself is not
-/// paused. Once the list is empty, no handler of the scope starts until the pause ends. Workers with an expired lease are not included:
-/// such a worker has fenced itself and reads the pauses before its next claim.
-///
-/// # Errors
-/// Returns [`Error::InvalidName`] for an invalid name, and an error if the database query fails.
-pub async fn pause_awaits(on: impl IntoConnection<'_>, store: Store, scope: &Scope) -> Result<Option<Vec<AwaitedWorker>>, Error> {
-    let [queue, job_type] = scope.names()?;
-    let statement = sqlx::query_as(store.sql(include_str!("../../sql/pause_awaits.sql"))).bind(queue).bind(job_type);
-    let mut on = on.into_connection();
-    let found: Vec<AwaitedRow> = statement.fetch_all(&mut *on.acquire().await?).await.map_err(|error| explain(error, store))?;
-    let of = |row: AwaitedRow| Some(AwaitedWorker { worker: row.worker?, name: row.name?, host: row.host?, pid: row.pid? });
-    Ok(found.iter().any(|row| row.is_paused).then(|| found.into_iter().filter_map(of).collect()))
-}
-
-/// Waits until all live workers have stopped starting jobs of the scope. Returns false if the scope is not paused, or is resumed in the
-/// meantime. The pause must be committed. An unresponsive worker delays the result until the worker's lease has expired. The future can
-/// be dropped at any time, and the pause stays in effect.
-///
-/// # Errors
-/// Returns the errors of [`pause_awaits`].
-pub async fn until_paused(pool: &PgPool, store: Store, scope: &Scope) -> Result<bool, Error> {
-    loop {
-        match pause_awaits(pool, store, scope).await? {
-            None => return Ok(false),
-            Some(awaited) if awaited.is_empty() => return Ok(true),
-            Some(_) => tokio::time::sleep(POLL_INTERVAL).await,
-        }
-    }
-}
-
-/// Interval at which [`until_paused`] checks whether all workers have acknowledged the pause.
+/// Interval at which [`Queue::until_paused`] checks whether all workers have acknowledged the pause.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
-
-/// Returns the job types of all lanes, sorted by name. Housekeeping removes unused lanes, so types without jobs are eventually omitted.
-///
-/// # Errors
-/// Returns an error if the database query fails.
-pub async fn job_types(on: impl IntoConnection<'_>, store: Store) -> Result<Vec<String>, Error> {
-    let mut on = on.into_connection();
-    let statement = sqlx::query_scalar(store.sql(include_str!("../../sql/job_types.sql")));
-    statement.fetch_all(&mut *on.acquire().await?).await.map_err(|error| explain(error, store))
-}
 
 /// Row of `pause_awaits.sql`. All columns but the first are null if all workers have acknowledged the pause.
 #[derive(FromRow)]

@@ -6,11 +6,9 @@ use sqlx::FromRow;
 
 use super::rejection::explain;
 use crate::{
-    connect::{IntoConnection, JobRef},
-    define::JobId,
+    connect::{IntoConnection, JobRef, QueueConnection, QueueJob},
     error::Error,
     payload,
-    schema::Store,
 };
 
 /// Maximum length of a signal's name, in bytes.
@@ -45,9 +43,9 @@ pub enum SignalOutcome {
 ///
 /// ```no_run
 /// # async fn example(pool: &sqlx::PgPool, job: queue_core::JobId) -> Result<(), queue_core::Error> {
-/// use queue_core::{Store, operate};
+/// use queue_core::Queue;
 ///
-/// for signal in operate::signals(pool, Store::default(), job).await? {
+/// for signal in Queue::new(pool).job(job).signals().await? {
 ///     println!("{} was sent at {}", signal.name, signal.at);
 /// }
 /// # Ok(()) }
@@ -108,22 +106,31 @@ impl JobRef {
     }
 }
 
-/// Returns the first thousand signals that a job has not received yet, in arrival order. Payloads are not included.
-///
-/// ```no_run
-/// # async fn example(pool: sqlx::PgPool, job: queue_core::JobId) -> Result<(), queue_core::Error> {
-/// use queue_core::{Store, operate};
-///
-/// for signal in operate::signals(&pool, Store::default(), job).await? {
-///     println!("{}: {}", signal.at, signal.name);
-/// }
-/// # Ok(()) }
-/// ```
-///
-/// # Errors
-/// Returns an error if the database query fails.
-pub async fn signals(on: impl IntoConnection<'_>, store: Store, job: JobId) -> Result<Vec<JobSignal>, Error> {
-    let statement = sqlx::query_as(store.sql(include_str!("../../sql/signals.sql"))).bind(job);
-    let mut on = on.into_connection();
-    statement.fetch_all(&mut *on.acquire().await?).await.map_err(|error| explain(error, store))
+impl<C: QueueConnection> QueueJob<'_, C> {
+    /// Sends a signal to the durable job; see [`JobRef::signal`].
+    ///
+    /// # Errors
+    /// Returns the errors of [`JobRef::signal`].
+    pub async fn signal<T: Serialize + ?Sized + Sync>(&self, name: &str, payload: &T) -> Result<SignalOutcome, Error> {
+        self.job_ref().signal(self.queue.lend().await, name, payload).await
+    }
+
+    /// Returns the first thousand signals that a job has not received yet, in arrival order. Payloads are not included.
+    ///
+    /// ```no_run
+    /// # async fn example(pool: sqlx::PgPool, job: queue_core::JobId) -> Result<(), queue_core::Error> {
+    /// use queue_core::Queue;
+    ///
+    /// for signal in Queue::new(&pool).job(job).signals().await? {
+    ///     println!("{}: {}", signal.at, signal.name);
+    /// }
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// Returns an error if the database query fails.
+    pub async fn signals(&self) -> Result<Vec<JobSignal>, Error> {
+        let statement = sqlx::query_as(self.queue.store.sql(include_str!("../../sql/signals.sql"))).bind(self.id);
+        statement.fetch_all(&mut *self.queue.connection().await?).await.map_err(|error| explain(error, self.queue.store))
+    }
 }

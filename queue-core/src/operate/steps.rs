@@ -5,15 +5,19 @@ use serde::Serialize;
 use sqlx::FromRow;
 
 use super::rejection::explain;
-use crate::{connect::IntoConnection, context::TIMEOUT_SUFFIX, define::JobId, error::Error, schema::Store};
+use crate::{
+    connect::{QueueConnection, QueueJob},
+    context::TIMEOUT_SUFFIX,
+    error::Error,
+};
 
 /// Completed step of a [durable](crate::Options::durable) job, or a sleep that has started.
 ///
 /// ```no_run
 /// # async fn example(pool: &sqlx::PgPool, job: queue_core::JobId) -> Result<(), queue_core::Error> {
-/// use queue_core::{Store, operate};
+/// use queue_core::Queue;
 ///
-/// for step in operate::steps(pool, Store::default(), job).await? {
+/// for step in Queue::new(pool).job(job).steps().await? {
 ///     println!("{}: attempt {}, {} ms", step.name, step.attempt, step.ran_ms);
 /// }
 /// # Ok(()) }
@@ -48,23 +52,24 @@ impl JobStep {
     }
 }
 
-/// Returns the first thousand steps of a job, in order of completion, without outputs. The list is empty if the job does not exist or is
-/// not durable.
-///
-/// ```no_run
-/// # async fn example(pool: sqlx::PgPool, job: queue_core::JobId) -> Result<(), queue_core::Error> {
-/// use queue_core::{Store, operate};
-///
-/// for step in operate::steps(&pool, Store::default(), job).await? {
-///     println!("{}: {} after {} ms", step.at, step.name, step.ran_ms);
-/// }
-/// # Ok(()) }
-/// ```
-///
-/// # Errors
-/// Returns an error if the database query fails.
-pub async fn steps(on: impl IntoConnection<'_>, store: Store, job: JobId) -> Result<Vec<JobStep>, Error> {
-    let statement = sqlx::query_as(store.sql(include_str!("../../sql/steps.sql"))).bind(job);
-    let mut on = on.into_connection();
-    statement.fetch_all(&mut *on.acquire().await?).await.map_err(|error| explain(error, store))
+impl<C: QueueConnection> QueueJob<'_, C> {
+    /// Returns the first thousand steps of a job, in order of completion, without outputs. The list is empty if the job does not exist or
+    /// is not durable.
+    ///
+    /// ```no_run
+    /// # async fn example(pool: sqlx::PgPool, job: queue_core::JobId) -> Result<(), queue_core::Error> {
+    /// use queue_core::Queue;
+    ///
+    /// for step in Queue::new(&pool).job(job).steps().await? {
+    ///     println!("{}: {} after {} ms", step.at, step.name, step.ran_ms);
+    /// }
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// Returns an error if the database query fails.
+    pub async fn steps(&self) -> Result<Vec<JobStep>, Error> {
+        let statement = sqlx::query_as(self.queue.store.sql(include_str!("../../sql/steps.sql"))).bind(self.id);
+        statement.fetch_all(&mut *self.queue.connection().await?).await.map_err(|error| explain(error, self.queue.store))
+    }
 }

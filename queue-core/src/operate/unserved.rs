@@ -7,10 +7,9 @@ use sqlx::FromRow;
 
 use super::{record::JobRecord, rejection::explain};
 use crate::{
-    connect::IntoConnection,
+    connect::{Queue, QueueConnection},
     define::{JobId, JobState},
     error::Error,
-    schema::Store,
 };
 
 /// Ready jobs of one queue, type and version that no live worker serves. Either no worker serves the queue, or no worker of the queue
@@ -18,9 +17,9 @@ use crate::{
 ///
 /// ```no_run
 /// # async fn example(pool: &sqlx::PgPool) -> Result<(), queue_core::Error> {
-/// use queue_core::{Store, operate};
+/// use queue_core::Queue;
 ///
-/// for entry in operate::unserved(pool, Store::default()).await? {
+/// for entry in Queue::new(pool).unserved().await? {
 ///     println!("no worker serves {} version {} in queue {}: {} jobs", entry.job_type, entry.version, entry.queue, entry.jobs);
 /// }
 /// # Ok(()) }
@@ -46,36 +45,36 @@ impl Unserved {
     /// Maximum number of jobs counted per queue, type and version.
     pub const MOST: i64 = 10_000;
 
-    /// Maximum number of entries that [`unserved`] returns.
+    /// Maximum number of entries that [`Queue::unserved`] returns.
     pub const LISTED: i64 = 100;
 }
 
-/// Returns the queues, job types and versions with ready jobs that no live worker serves. Returns the first [`Unserved::LISTED`] entries
-/// by name. The query reads every lane, but counts only the ready jobs of unserved entries.
-///
-/// # Errors
-/// Returns an error if the database query fails.
-pub async fn unserved(on: impl IntoConnection<'_>, store: Store) -> Result<Vec<Unserved>, Error> {
-    let mut on = on.into_connection();
-    let statement = sqlx::query_as(store.sql(include_str!("../../sql/unserved.sql"))).bind(Unserved::MOST).bind(Unserved::LISTED);
-    statement.fetch_all(&mut *on.acquire().await?).await.map_err(|error| explain(error, store))
-}
-
-/// Returns the ids of those jobs in `jobs` that are ready and that no live worker serves. The query reads only the table of workers.
-///
-/// # Errors
-/// Returns an error if the database query fails.
-pub async fn unserved_of(on: impl IntoConnection<'_>, store: Store, jobs: &[JobRecord]) -> Result<HashSet<JobId>, Error> {
-    let ready: Vec<&JobRecord> = jobs.iter().filter(|job| job.state == JobState::Ready).collect();
-    if ready.is_empty() {
-        return Ok(HashSet::new());
+impl<C: QueueConnection> Queue<C> {
+    /// Returns the queues, job types and versions with ready jobs that no live worker serves. Returns the first [`Unserved::LISTED`]
+    /// entries by name. The query reads every lane, but counts only the ready jobs of unserved entries.
+    ///
+    /// # Errors
+    /// Returns an error if the database query fails.
+    pub async fn unserved(&self) -> Result<Vec<Unserved>, Error> {
+        let statement = sqlx::query_as(self.store.sql(include_str!("../../sql/unserved.sql"))).bind(Unserved::MOST).bind(Unserved::LISTED);
+        statement.fetch_all(&mut *self.connection().await?).await.map_err(|error| explain(error, self.store))
     }
-    let mut on = on.into_connection();
-    let statement = sqlx::query_scalar(store.sql(include_str!("../../sql/served.sql")))
-        .bind(ready.iter().map(|job| job.queue.as_str()).collect::<Vec<_>>())
-        .bind(ready.iter().map(|job| job.job_type.as_str()).collect::<Vec<_>>())
-        .bind(ready.iter().map(|job| job.version).collect::<Vec<_>>());
-    let served: Vec<i64> = statement.fetch_all(&mut *on.acquire().await?).await.map_err(|error| explain(error, store))?;
-    let served: HashSet<usize> = served.into_iter().map(|position| position as usize - 1).collect();
-    Ok(ready.into_iter().enumerate().filter(|(position, _)| !served.contains(position)).map(|(_, job)| job.id).collect())
+
+    /// Returns the ids of those jobs in `jobs` that are ready and that no live worker serves. The query reads only the table of workers.
+    ///
+    /// # Errors
+    /// Returns an error if the database query fails.
+    pub async fn unserved_of(&self, jobs: &[JobRecord]) -> Result<HashSet<JobId>, Error> {
+        let ready: Vec<&JobRecord> = jobs.iter().filter(|job| job.state == JobState::Ready).collect();
+        if ready.is_empty() {
+            return Ok(HashSet::new());
+        }
+        let statement = sqlx::query_scalar(self.store.sql(include_str!("../../sql/served.sql")))
+            .bind(ready.iter().map(|job| job.queue.as_str()).collect::<Vec<_>>())
+            .bind(ready.iter().map(|job| job.job_type.as_str()).collect::<Vec<_>>())
+            .bind(ready.iter().map(|job| job.version).collect::<Vec<_>>());
+        let served: Vec<i64> = statement.fetch_all(&mut *self.connection().await?).await.map_err(|error| explain(error, self.store))?;
+        let served: HashSet<usize> = served.into_iter().map(|position| position as usize - 1).collect();
+        Ok(ready.into_iter().enumerate().filter(|(position, _)| !served.contains(position)).map(|(_, job)| job.id).collect())
+    }
 }

@@ -2,7 +2,7 @@
 
 use sqlx::{FromRow, PgConnection, Postgres, postgres::PgArguments, postgres::PgRow, query::QueryAs};
 
-use super::{act::Act, filter::Filter, rejection::explain};
+use super::{filter::Filter, operation::Operation, rejection::explain};
 use crate::{
     define::{JobId, JobState},
     error::Error,
@@ -27,10 +27,15 @@ pub(super) struct Walk<'f> {
 const START: (i64, i64) = (i64::MIN, i64::MIN);
 
 impl<'f> Walk<'f> {
-    pub(super) async fn begin(connection: &mut PgConnection, store: Store, filter: &'f Filter, act: Act) -> Result<Self, Error> {
+    pub(super) async fn begin(
+        connection: &mut PgConnection,
+        store: Store,
+        filter: &'f Filter,
+        operation: Operation,
+    ) -> Result<Self, Error> {
         filter.check()?;
-        act.check()?;
-        let (states, range) = act.states();
+        operation.check()?;
+        let (states, range) = operation.states();
         let mut states = states.to_vec();
         states.retain(|state| filter.state.is_none_or(|required| required == *state));
         if let (Some(state), true) = (filter.state, states.is_empty()) {
@@ -38,7 +43,7 @@ impl<'f> Walk<'f> {
         }
         let before_id = sqlx::query_scalar(store.sql(include_str!("../../sql/id_horizon.sql")));
         let before_id = before_id.fetch_one(connection).await.map_err(|error| explain(error, store))?;
-        let skip_priority = if let Act::Priority(priority) = act { Some(priority) } else { None };
+        let skip_priority = if let Operation::Priority(priority) = operation { Some(priority) } else { None };
         Ok(Self { store, filter, states, skip_priority, before_id, position: START, id: i64::MIN })
     }
 

@@ -5,18 +5,18 @@ use sqlx::FromRow;
 
 use super::rejection::explain;
 use crate::{
-    connect::IntoConnection,
+    connect::{Queue, QueueConnection},
     error::Error,
-    schema::{Store, check_name},
+    schema::check_name,
 };
 
 /// Weight of a fairness key: its share of turns relative to other keys of the job type.
 ///
 /// ```no_run
 /// # async fn example(pool: &sqlx::PgPool) -> Result<(), queue_core::Error> {
-/// use queue_core::{Store, operate};
+/// use queue_core::Queue;
 ///
-/// for weight in operate::weights(pool, Store::default(), Some("render")).await? {
+/// for weight in Queue::new(pool).weights(Some("render")).await? {
 ///     println!("{}: {} turns", weight.fair, weight.weight);
 /// }
 /// # Ok(()) }
@@ -32,38 +32,44 @@ pub struct Weight {
     pub weight: i32,
 }
 
-/// Sets a weight from 1 to 1000 for a job type's fairness key. `None` removes the weight. Jobs of the key have `weight` turns for each turn
-/// of a key without a weight. The weight takes effect with the next claims, and applies to workers of all releases until it is changed.
-///
-/// ```no_run
-/// # use queue_core::{Store, operate};
-/// # async fn example(pool: sqlx::PgPool) -> Result<(), queue_core::Error> {
-/// operate::set_weight(&pool, Store::default(), "render", "acme", Some(3)).await?;
-/// # Ok(()) }
-/// ```
-///
-/// # Errors
-/// Returns [`Error::InvalidName`] for an invalid job type name, and [`Error::OutOfRange`] if the weight is out of range or the key
-/// contains NUL. Returns an error if the database query fails.
-pub async fn set_weight(on: impl IntoConnection<'_>, store: Store, job_type: &str, fair: &str, weight: Option<u16>) -> Result<(), Error> {
-    check_name("job type name", job_type)?;
-    if let Some(weight) = weight.filter(|weight| !(1..=1000).contains(weight)) {
-        return Err(Error::OutOfRange { what: "the weight", value: weight.to_string(), range: "1 to 1000" });
+impl<C: QueueConnection> Queue<C> {
+    /// Sets a weight from 1 to 1000 for a job type's fairness key. `None` removes the weight. Jobs of the key have `weight` turns for each
+    /// turn of a key without a weight. The weight takes effect with the next claims, and applies to workers of all releases until it is
+    /// changed.
+    ///
+    /// ```no_run
+    /// # use queue_core::Queue;
+    /// # async fn example(pool: sqlx::PgPool) -> Result<(), queue_core::Error> {
+    /// Queue::new(&pool).set_weight("render", "acme", Some(3)).await?;
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// Returns [`Error::InvalidName`] for an invalid job type name, and [`Error::OutOfRange`] if the weight is out of range or the key
+    /// contains NUL. Returns an error if the database query fails.
+    pub async fn set_weight(&self, job_type: &str, fair: &str, weight: Option<u16>) -> Result<(), Error> {
+        check_name("job type name", job_type)?;
+        if let Some(weight) = weight.filter(|weight| !(1..=1000).contains(weight)) {
+            return Err(Error::OutOfRange { what: "the weight", value: weight.to_string(), range: "1 to 1000" });
+        }
+        if fair.contains('\0') {
+            return Err(Error::OutOfRange {
+                what: "the fair key",
+                value: fair.escape_debug().take(32).collect(),
+                range: "a text without NUL",
+            });
+        }
+        let statement =
+            sqlx::query(self.store.sql(include_str!("../../sql/set_weight.sql"))).bind(job_type).bind(fair).bind(weight.map(i32::from));
+        statement.execute(&mut *self.connection().await?).await.map(drop).map_err(|error| explain(error, self.store))
     }
-    if fair.contains('\0') {
-        return Err(Error::OutOfRange { what: "the fair key", value: fair.escape_debug().take(32).collect(), range: "a text without NUL" });
-    }
-    let statement = sqlx::query(store.sql(include_str!("../../sql/set_weight.sql"))).bind(job_type).bind(fair).bind(weight.map(i32::from));
-    let mut on = on.into_connection();
-    statement.execute(&mut *on.acquire().await?).await.map(drop).map_err(|error| explain(error, store))
-}
 
-/// Returns the fairness keys that have a weight, for one job type or for all job types.
-///
-/// # Errors
-/// Returns an error if the database query fails.
-pub async fn weights(on: impl IntoConnection<'_>, store: Store, job_type: Option<&str>) -> Result<Vec<Weight>, Error> {
-    let statement = sqlx::query_as(store.sql(include_str!("../../sql/weights.sql"))).bind(job_type);
-    let mut on = on.into_connection();
-    statement.fetch_all(&mut *on.acquire().await?).await.map_err(|error| explain(error, store))
+    /// Returns the fairness keys that have a weight, for one job type or for all job types.
+    ///
+    /// # Errors
+    /// Returns an error if the database query fails.
+    pub async fn weights(&self, job_type: Option<&str>) -> Result<Vec<Weight>, Error> {
+        let statement = sqlx::query_as(self.store.sql(include_str!("../../sql/weights.sql"))).bind(job_type);
+        statement.fetch_all(&mut *self.connection().await?).await.map_err(|error| explain(error, self.store))
+    }
 }

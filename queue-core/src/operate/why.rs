@@ -15,10 +15,9 @@ use sqlx::{FromRow, types::Json};
 use self::facts::{Facts, WhyContext};
 use super::rejection::explain;
 use crate::{
-    connect::{IntoConnection, JobRef},
+    connect::{QueueConnection, QueueJob},
     define::{JobId, JobState},
     error::Error,
-    schema::Store,
 };
 
 /// Explanation of why a job is not running, at the time of the query.
@@ -26,8 +25,8 @@ use crate::{
 /// The JSON form is stable. Later releases may add fields and kinds, but existing fields and kinds keep their meaning.
 ///
 /// ```no_run
-/// # async fn example(pool: &sqlx::PgPool, job: queue_core::JobRef) -> Result<(), queue_core::Error> {
-/// let why = job.why(pool).await?;
+/// # async fn example(pool: &sqlx::PgPool, job: queue_core::JobId) -> Result<(), queue_core::Error> {
+/// let why = queue_core::Queue::new(pool).job(job).why().await?;
 /// if why.is_absent() {
 ///     println!("there is no job {}", why.job);
 /// } else {
@@ -60,8 +59,8 @@ pub struct Why {
 /// Cause that keeps a job from running, with a description and a fix.
 ///
 /// ```no_run
-/// # async fn example(pool: &sqlx::PgPool, job: queue_core::JobRef) -> Result<(), queue_core::Error> {
-/// for cause in job.why(pool).await?.causes {
+/// # async fn example(pool: &sqlx::PgPool, job: queue_core::JobId) -> Result<(), queue_core::Error> {
+/// for cause in queue_core::Queue::new(pool).job(job).why().await?.causes {
 ///     println!("{}; fix: {}", cause.says, cause.fix.as_deref().unwrap_or("none"));
 /// }
 /// # Ok(()) }
@@ -84,10 +83,10 @@ pub struct Cause {
 /// Kind of a cause. JSON and SQL use snake case, such as `no_such_job`.
 ///
 /// ```no_run
-/// # async fn example(pool: &sqlx::PgPool, job: queue_core::JobRef) -> Result<(), queue_core::Error> {
+/// # async fn example(pool: &sqlx::PgPool, job: queue_core::JobId) -> Result<(), queue_core::Error> {
 /// use queue_core::operate::CauseKind;
 ///
-/// match job.why(pool).await?.first().kind {
+/// match queue_core::Queue::new(pool).job(job).why().await?.first().kind {
 ///     CauseKind::NoWorker | CauseKind::Unserved => println!("start a worker"),
 ///     CauseKind::Paused => println!("end the pause"),
 ///     kind => println!("{kind:?}"),
@@ -178,16 +177,6 @@ impl Why {
     }
 }
 
-impl JobRef {
-    /// Explains why the job is not running, or returns the job's outcome; see [`why()`].
-    ///
-    /// # Errors
-    /// Returns an error if the database query fails.
-    pub async fn why(&self, on: impl IntoConnection<'_>) -> Result<Why, Error> {
-        why(on, self.store(), self.id()).await
-    }
-}
-
 /// Row returned by `queue.why`, with one cause.
 #[derive(FromRow)]
 struct WhyRow {
@@ -198,47 +187,49 @@ struct WhyRow {
     at: DateTime<Utc>,
 }
 
-/// Explains why a job is not running, for example because no worker serves it or a limit has no permit. [`CauseKind`] lists all causes.
-/// For a running job, the explanation names the worker. For a finished job, the explanation names the outcome. A job that does not exist
-/// is reported as a cause, not as an error.
-///
-/// This function is read-only and does not wait for locks. The cost does not depend on the number of waiting or finished jobs.
-/// Information about other sessions is limited by the privileges of the calling role.
-///
-/// ```no_run
-/// # async fn example(pool: sqlx::PgPool, id: queue_core::JobId) -> Result<(), queue_core::Error> {
-/// use queue_core::{Store, operate};
-///
-/// let why = operate::why(&pool, Store::default(), id).await?;
-/// println!("{}", why.first().says);
-/// for cause in &why.causes {
-///     println!("{:?}: {}", cause.kind, cause.fix.as_deref().unwrap_or("wait"));
-/// }
-/// # Ok(()) }
-/// ```
-///
-/// # Errors
-/// Returns an error if the database query fails.
-pub async fn why(on: impl IntoConnection<'_>, store: Store, job: JobId) -> Result<Why, Error> {
-    let mut on = on.into_connection();
-    let statement = sqlx::query_as(store.sql(include_str!("../../sql/why.sql"))).bind(job);
-    let rows: Vec<WhyRow> = statement.fetch_all(&mut *on.acquire().await?).await.map_err(|error| explain(error, store))?;
-    let Some(first) = rows.first() else { return Err(Error::NotFound { job }) };
-    let (at, job_facts) = (first.at, first.job.as_ref().map(|job| Facts(&job.0)));
-    let text = |name| job_facts.and_then(|job| job.text(name)).map(str::to_owned);
-    let number = |name| job_facts.and_then(|job| job.number(name)).and_then(|number| i16::try_from(number).ok());
-    let state: Option<JobState> = job_facts.and_then(|job| job.text("state")).and_then(|state| state.parse().ok());
-    let context = WhyContext { store, job, at, state, job_facts };
-    Ok(Why {
-        job,
-        at,
-        state,
-        queue: text("queue"),
-        job_type: text("job_type"),
-        version: number("version"),
-        priority: number("priority"),
-        causes: rows.iter().map(|row| build_cause(row, &context)).collect(),
-    })
+impl<C: QueueConnection> QueueJob<'_, C> {
+    /// Explains why a job is not running, for example because no worker serves it or a limit has no permit. [`CauseKind`] lists all causes.
+    /// For a running job, the explanation names the worker. For a finished job, the explanation names the outcome. A job that does not
+    /// exist is reported as a cause, not as an error.
+    ///
+    /// This function is read-only and does not wait for locks. The cost does not depend on the number of waiting or finished jobs.
+    /// Information about other sessions is limited by the privileges of the calling role.
+    ///
+    /// ```no_run
+    /// # async fn example(pool: sqlx::PgPool, id: queue_core::JobId) -> Result<(), queue_core::Error> {
+    /// use queue_core::Queue;
+    ///
+    /// let why = Queue::new(&pool).job(id).why().await?;
+    /// println!("{}", why.first().says);
+    /// for cause in &why.causes {
+    ///     println!("{:?}: {}", cause.kind, cause.fix.as_deref().unwrap_or("wait"));
+    /// }
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// Returns an error if the database query fails.
+    pub async fn why(&self) -> Result<Why, Error> {
+        let (job, store) = (self.id, self.queue.store);
+        let statement = sqlx::query_as(store.sql(include_str!("../../sql/why.sql"))).bind(job);
+        let rows: Vec<WhyRow> = statement.fetch_all(&mut *self.queue.connection().await?).await.map_err(|error| explain(error, store))?;
+        let Some(first) = rows.first() else { return Err(Error::NotFound { job }) };
+        let (at, job_facts) = (first.at, first.job.as_ref().map(|job| Facts(&job.0)));
+        let text = |name| job_facts.and_then(|job| job.text(name)).map(str::to_owned);
+        let number = |name| job_facts.and_then(|job| job.number(name)).and_then(|number| i16::try_from(number).ok());
+        let state: Option<JobState> = job_facts.and_then(|job| job.text("state")).and_then(|state| state.parse().ok());
+        let context = WhyContext { store, job, at, state, job_facts };
+        Ok(Why {
+            job,
+            at,
+            state,
+            queue: text("queue"),
+            job_type: text("job_type"),
+            version: number("version"),
+            priority: number("priority"),
+            causes: rows.iter().map(|row| build_cause(row, &context)).collect(),
+        })
+    }
 }
 
 fn build_cause(row: &WhyRow, context: &WhyContext<'_>) -> Cause {

@@ -24,5 +24,5 @@ pub use self::{
 };
 pub(crate) use self::{
     citus::apply_each,
-    session::{Connection, Session, in_transaction},
+    session::{Connection, Session, SessionConnection, in_transaction},
 };

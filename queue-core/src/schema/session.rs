@@ -12,6 +12,7 @@ use std::{
 };
 
 use sqlx::{Connection as _, PgConnection, PgPool, Postgres, Row as _, pool::PoolConnection};
+use tokio::sync::MappedMutexGuard;
 
 use crate::define::Durability;
 
@@ -21,6 +22,7 @@ use crate::define::Durability;
 pub enum Connection<'c> {
     Pool(&'c PgPool),
     One(&'c mut PgConnection),
+    Locked(MappedMutexGuard<'c, PgConnection>),
 }
 
 pub(crate) struct Session<'c> {
@@ -33,14 +35,25 @@ pub(crate) struct Session<'c> {
 pub(crate) enum SessionConnection<'c> {
     Own(PoolConnection<Postgres>),
     Lent(&'c mut PgConnection),
+    Locked(MappedMutexGuard<'c, PgConnection>),
 }
 
-impl Connection<'_> {
+impl<'c> Connection<'c> {
+    /// Returns the connection, or a connection of the pool, which goes back to the pool when dropped.
+    pub(crate) async fn into_session(self) -> sqlx::Result<SessionConnection<'c>> {
+        Ok(match self {
+            Self::Pool(pool) => SessionConnection::Own(pool.acquire().await?),
+            Self::One(connection) => SessionConnection::Lent(connection),
+            Self::Locked(connection) => SessionConnection::Locked(connection),
+        })
+    }
+
     /// Returns a connection for a few statements. A connection from a pool goes back to the pool when dropped.
     pub(crate) async fn acquire(&mut self) -> sqlx::Result<SessionConnection<'_>> {
         Ok(match self {
             Self::Pool(pool) => SessionConnection::Own(pool.acquire().await?),
             Self::One(connection) => SessionConnection::Lent(connection),
+            Self::Locked(connection) => SessionConnection::Lent(connection),
         })
     }
 }
@@ -52,6 +65,7 @@ impl Deref for SessionConnection<'_> {
         match self {
             Self::Own(connection) => connection,
             Self::Lent(connection) => connection,
+            Self::Locked(connection) => connection,
         }
     }
 }
@@ -61,6 +75,7 @@ impl DerefMut for SessionConnection<'_> {
         match self {
             Self::Own(connection) => connection,
             Self::Lent(connection) => connection,
+            Self::Locked(connection) => connection,
         }
     }
 }
@@ -77,13 +92,9 @@ impl<'c> Session<'c> {
     }
 
     async fn begin_statement(on: Connection<'c>, begin: &'static str) -> sqlx::Result<Self> {
-        let mut session = match on {
-            Connection::Pool(pool) => Self { connection: SessionConnection::Own(pool.acquire().await?), open: true },
-            Connection::One(connection) => {
-                let open = !in_transaction(connection).await?;
-                Self { connection: SessionConnection::Lent(connection), open }
-            }
-        };
+        let mut connection = on.into_session().await?;
+        let open = matches!(connection, SessionConnection::Own(_)) || !in_transaction(&mut connection).await?;
+        let mut session = Self { connection, open };
         session.execute_own(begin).await?;
         Ok(session)
     }
@@ -96,10 +107,10 @@ impl<'c> Session<'c> {
 
     /// Begins a transaction on a pooled connection, with a statement timeout of 60 s and a lock timeout of 10 s. On a caller's
     /// connection, no transaction is begun, and the caller's timeouts apply.
-    pub(crate) async fn begin_bounded(on: &'c mut Connection<'_>) -> sqlx::Result<Self> {
+    pub(crate) async fn begin_bounded(on: Connection<'c>) -> sqlx::Result<Self> {
         const BOUNDED: &str = "begin isolation level read committed; set local statement_timeout = '60s'; set local lock_timeout = '10s'";
         let open = matches!(on, Connection::Pool(_));
-        let mut session = Self { connection: on.acquire().await?, open };
+        let mut session = Self { connection: on.into_session().await?, open };
         session.execute_own(BOUNDED).await?;
         Ok(session)
     }
@@ -155,8 +166,8 @@ impl Drop for Session<'_> {
         match &mut self.connection {
             SessionConnection::Own(connection) => connection.close_on_drop(),
             // Polling the future once queues the rollback before any statement that the caller sends next.
-            SessionConnection::Lent(connection) => {
-                let _ = pin!(connection.begin_with("rollback")).poll(&mut Context::from_waker(Waker::noop()));
+            lent => {
+                let _ = pin!(lent.begin_with("rollback")).poll(&mut Context::from_waker(Waker::noop()));
             }
         }
     }

@@ -14,14 +14,14 @@ use crate::{error::Error, schema::qualify::qualify};
 /// Store, identified by the name of the schema that holds the jobs. Defaults to `queue`. A process may use several stores.
 ///
 /// ```no_run
-/// # use queue_core::{Job, job};
+/// # use queue_core::{Job, Queue, job};
 /// # #[job(send_only)] #[derive(serde::Serialize, serde::Deserialize)] struct Email { to: String }
 /// # async fn example(pool: &sqlx::PgPool) -> Result<(), queue_core::Error> {
-/// use queue_core::{Store, operate::{self, Filter}};
+/// use queue_core::{Store, operate::Filter};
 ///
 /// let store = Store::new("mail_jobs")?;
 /// Email { to: "ada@example.org".into() }.enqueue(pool).store(store).await?;
-/// let page = operate::list(pool, store, &Filter::default()).await?;
+/// let page = Queue::new(pool).store(store).jobs().list().await?;
 /// println!("{} jobs in {}", page.jobs.len(), store.schema());
 /// # Ok(()) }
 /// ```

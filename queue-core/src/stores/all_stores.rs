@@ -14,7 +14,7 @@ use crate::{
     connect::JobRef,
     define::JobState,
     error::Error,
-    operate::{self, Act, BulkOutcome, Filter, JobRecord, StateCount, Why},
+    operate::{self, BulkOutcome, Filter, JobRecord, Operation, StateCount, Why},
 };
 
 /// Result of a query or an operation in one of several stores.
@@ -96,7 +96,7 @@ impl Roster {
     pub async fn counts(&self) -> Vec<InStore<StoreCounts>> {
         self.each(|member| {
             with_timeout(async move {
-                let busiest = operate::busiest(member.pool(), member.store(), 1).await?;
+                let busiest = member.queue().busiest(1).await?;
                 Ok(StoreCounts { totals: busiest.totals })
             })
         })
@@ -107,16 +107,16 @@ impl Roster {
     pub async fn list(&self, filter: &Filter) -> Vec<InStore<operate::Page>> {
         self.each(|member| {
             let filter = filter.clone();
-            with_timeout(async move { operate::list(member.pool(), member.store(), &filter).await })
+            with_timeout(async move { member.queue().jobs().matching(&filter).list().await })
         })
         .await
     }
 
-    /// Applies `act` to all jobs that match `filter` in all stores, without a timeout.
-    pub async fn act_all(&self, filter: &Filter, act: Act) -> Vec<InStore<BulkOutcome>> {
+    /// Applies `operation` to all jobs that match `filter` in all stores, without a timeout.
+    pub async fn apply(&self, filter: &Filter, operation: Operation) -> Vec<InStore<BulkOutcome>> {
         self.each(|member| {
             let filter = filter.clone();
-            async move { operate::act_all(member.pool(), member.store(), &filter, act).await }
+            async move { member.queue().jobs().matching(&filter).apply(operation).await }
         })
         .await
     }
@@ -137,7 +137,7 @@ impl Roster {
     /// Returns [`Error::NoStore`] if this process does not know the store, and an error if the query fails.
     pub async fn why(&self, job: &StoreJob) -> Result<Why, Error> {
         let member = self.member_of(job)?;
-        operate::why(member.pool(), member.store(), job.id()).await
+        member.queue().job(job.id()).why().await
     }
 
     /// Returns the store that contains the job.

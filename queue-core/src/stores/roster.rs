@@ -6,6 +6,7 @@ use sqlx::PgPool;
 use tokio::sync::watch;
 
 use crate::{
+    connect::Queue,
     error::Error,
     schema::{Store, check_name},
 };
@@ -50,6 +51,11 @@ impl Member {
     /// Returns the store within its database, identified by the schema.
     pub fn store(&self) -> Store {
         self.store
+    }
+
+    /// Returns a handle to the store.
+    pub fn queue(&self) -> Queue {
+        Queue::new(&self.pool).store(self.store)
     }
 
     /// Returns whether `self` and `other` are the same store, with the same name, schema and database.

@@ -16,7 +16,7 @@ use crate::{
     context::read_meta,
     define::{JobId, JobState, JobType, OldPayload, SystemAttributes},
     enqueue::store_error,
-    schema::{Connection, Store},
+    schema::Store,
     seal::{self, OpenError, SealScope},
 };
 
@@ -92,10 +92,7 @@ pub struct WaitingJobs<T> {
 
 impl<T: JobType> WaitingJobs<T> {
     pub async fn query<'c>(on: impl IntoConnection<'c>) -> Result<Self, Error> {
-        match on.into_connection() {
-            Connection::Pool(pool) => Self::on(&mut *pool.acquire().await?).await,
-            Connection::One(connection) => Self::on(connection).await,
-        }
+        Self::on(&mut *on.into_connection().into_session().await?).await
     }
 
     async fn on(on: &mut PgConnection) -> Result<Self, Error> {

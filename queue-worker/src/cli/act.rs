@@ -7,8 +7,8 @@ use std::{
 };
 
 use queue_core::{
-    Error, JobId, JobRef, Store,
-    operate::{self, Act, OperationOutcome},
+    Error, JobId, JobRef, Queue, Store,
+    operate::{Operation, OperationOutcome},
 };
 use serde::Serialize;
 use serde_json::{Map, Value, json};
@@ -51,7 +51,7 @@ async fn all(database: &Database, store: Store, ActRequest { act, chosen, rate }
     check_filter(database, store, &filter).await?;
     if chosen.dry_run {
         let most = if chosen.exact { u64::MAX } else { COUNT_LIMIT };
-        let jobs = operate::count_matching_up_to(pool, store, &filter, *act, most).await?;
+        let jobs = Queue::new(pool).store(store).jobs().matching(&filter).count_up_to(*act, most).await?;
         return if as_json {
             print::json(&json!({ "found": jobs.min(most), "partial": jobs > most }))
         } else {
@@ -59,13 +59,14 @@ async fn all(database: &Database, store: Store, ActRequest { act, chosen, rate }
         };
     }
     if needs_confirmation(*act) && !chosen.yes {
-        let jobs = operate::count_matching_up_to(pool, store, &filter, *act, COUNT_LIMIT).await?;
+        let jobs = Queue::new(pool).store(store).jobs().matching(&filter).count_up_to(*act, COUNT_LIMIT).await?;
         if jobs > 0 {
             confirm(&format_preview(*act, jobs, COUNT_LIMIT), CONFIRM_HINT)?;
         }
     }
     let noted = audit_note(act.done(), chosen.text());
-    let acting = operate::act_all(pool, store, &filter, *act).noted(noted).until(shutdown_signal());
+    let queue = Queue::new(pool).store(store);
+    let acting = queue.jobs().matching(&filter).apply(*act).noted(noted).until(shutdown_signal());
     let swept = if let Some(rate) = rate { acting.rate(*rate).await? } else { acting.await? };
     if as_json {
         return print::json(&json!({ act.done(): swept.done, "cancelling": swept.cancelling }));
@@ -74,21 +75,21 @@ async fn all(database: &Database, store: Store, ActRequest { act, chosen, rate }
 }
 
 /// Returns the line that reports how many jobs were changed.
-pub(super) fn format_done(act: Act, done: u64, cancelling: u64) -> String {
+pub(super) fn format_done(act: Operation, done: u64, cancelling: u64) -> String {
     let running = if cancelling > 0 { format!(", cancelling {cancelling} running") } else { String::new() };
     format!("{} {}{running}", act.done(), counted_jobs(done, false))
 }
 
 /// Returns whether the operation needs confirmation when applied to all jobs.
-pub(super) fn needs_confirmation(act: Act) -> bool {
-    matches!(act, Act::Requeue | Act::ForceRequeue | Act::Cancel | Act::Discard)
+pub(super) fn needs_confirmation(act: Operation) -> bool {
+    matches!(act, Operation::Requeue | Operation::ForceRequeue | Operation::Cancel | Operation::Discard)
 }
 
 /// Maximum number of jobs counted for a preview, unless `--exact` is given.
 pub(super) const COUNT_LIMIT: u64 = 10_000;
 
 /// Returns the line that previews an operation on `jobs` jobs. A number above `most` is shown as a lower bound.
-pub(super) fn format_preview(act: Act, jobs: u64, most: u64) -> String {
+pub(super) fn format_preview(act: Operation, jobs: u64, most: u64) -> String {
     format!("{} would be {}", counted_jobs(jobs.min(most), jobs > most), act.done())
 }
 
@@ -135,9 +136,14 @@ pub(super) struct ActResults {
 impl ActResults {
     /// Applies the operation to one job and records the operation in the audit log. A rejection is recorded as a result, not returned as
     /// an error.
-    pub(super) async fn act(&mut self, (pool, store, id): (&PgPool, Store, JobId), name: &impl JobName, act: Act) -> Result<(), Problem> {
+    pub(super) async fn act(
+        &mut self,
+        (pool, store, id): (&PgPool, Store, JobId),
+        name: &impl JobName,
+        act: Operation,
+    ) -> Result<(), Problem> {
         let mut tx = AuditedTransaction::begin(pool, store).await?;
-        match JobRef::from_id(id).in_store(store).act(&mut *tx, act).await {
+        match JobRef::from_id(id).in_store(store).apply(&mut *tx, act).await {
             Ok(acted) => {
                 tx.commit(act.done(), format!("job {id}"), 1).await?;
                 if acted == OperationOutcome::Cancelling { &mut self.cancelling } else { &mut self.done }.push(name.to_string());
@@ -152,7 +158,7 @@ impl ActResults {
     }
 
     /// Prints the results and returns the exit code. With `document`, prints the results as JSON, merged into the document.
-    pub(super) fn print(self, act: Act, document: Option<Map<String, Value>>) -> Result<ExitCode, Problem> {
+    pub(super) fn print(self, act: Operation, document: Option<Map<String, Value>>) -> Result<ExitCode, Problem> {
         let Self { done, cancelling, refused } = self;
         if let Some(mut document) = document {
             let own = [(act.done(), json!(done)), ("cancelling", json!(cancelling)), ("refused", json!(refused))];

@@ -2,7 +2,7 @@
 
 use chrono::{DateTime, Utc};
 use clap::Subcommand;
-use queue_core::operate::Act;
+use queue_core::operate::Operation;
 
 use super::{
     job_name::JobName,
@@ -67,7 +67,7 @@ pub(super) enum ActCommand<I: JobName> {
 
 /// Operation, with the jobs to which it is applied.
 pub(super) struct ActRequest<I: JobName> {
-    pub(super) act: Act,
+    pub(super) act: Operation,
     pub(super) chosen: JobSelection<I>,
     pub(super) rate: Option<f64>,
 }
@@ -75,13 +75,13 @@ pub(super) struct ActRequest<I: JobName> {
 impl<I: JobName> ActCommand<I> {
     pub(super) fn into_request(self) -> Result<ActRequest<I>, Problem> {
         let (act, chosen, rate) = match self {
-            Self::Requeue { chosen, rate, force } => (if force { Act::ForceRequeue } else { Act::Requeue }, chosen, rate),
-            Self::Cancel(chosen) => (Act::Cancel, chosen, None),
-            Self::Reschedule { at, chosen } => (Act::Reschedule(at), chosen, None),
-            Self::Snooze { by, chosen } => (Act::Snooze(by.0), chosen, None),
-            Self::RunNow(chosen) => (Act::RunNow, chosen, None),
-            Self::Priority { to, chosen } => (Act::Priority(to), chosen, None),
-            Self::Discard(chosen) => (Act::Discard, chosen, None),
+            Self::Requeue { chosen, rate, force } => (if force { Operation::ForceRequeue } else { Operation::Requeue }, chosen, rate),
+            Self::Cancel(chosen) => (Operation::Cancel, chosen, None),
+            Self::Reschedule { at, chosen } => (Operation::Reschedule(at), chosen, None),
+            Self::Snooze { by, chosen } => (Operation::Snooze(by.0), chosen, None),
+            Self::RunNow(chosen) => (Operation::RunNow, chosen, None),
+            Self::Priority { to, chosen } => (Operation::Priority(to), chosen, None),
+            Self::Discard(chosen) => (Operation::Discard, chosen, None),
         };
         chosen.check(rate.is_some())?;
         Ok(ActRequest { act, chosen, rate })

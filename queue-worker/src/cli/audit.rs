@@ -2,10 +2,7 @@
 
 use std::ops::{Deref, DerefMut};
 
-use queue_core::{
-    Store,
-    operate::{self, Note},
-};
+use queue_core::{Queue, Store, operate::Note};
 use sqlx::{PgConnection, PgPool, Postgres, Transaction};
 
 use super::problem::Problem;
@@ -27,7 +24,7 @@ impl AuditedTransaction {
 
     /// Commits the transaction with an audit record, which contains the operation, its object and the number of jobs.
     pub(super) async fn commit(mut self, act: &str, what: impl Into<String>, jobs: u64) -> Result<(), Problem> {
-        operate::record_operation(&mut *self.transaction, self.store, &audit_note(act, what), jobs).await?;
+        Queue::on(&mut self.transaction).store(self.store).record_operation(&audit_note(act, what), jobs).await?;
         Ok(self.transaction.commit().await?)
     }
 }

@@ -1,6 +1,6 @@
 //! `capacity` command: shows and sets the maximum number of waiting jobs per queue.
 
-use queue_core::operate;
+use queue_core::Queue;
 use serde_json::json;
 
 use super::{
@@ -26,15 +26,12 @@ pub(super) async fn capacity(
     check_queue(&database, store, queue).await?;
     if let (Some(queue), Some(NewCapacity(capacity))) = (queue, new) {
         let mut tx = AuditedTransaction::begin(database.pool(), store).await?;
-        operate::set_capacity(&mut *tx, store, queue, capacity).await?;
+        Queue::on(&mut tx).store(store).set_capacity(queue, capacity).await?;
         let what = capacity.map_or_else(|| "none".to_owned(), |capacity| capacity.to_string());
         tx.commit("capacity", format!("queue {queue}: {what}"), 0).await?;
     }
-    let mut found = if exact {
-        operate::capacities_exactly(database.pool(), store).await?
-    } else {
-        operate::capacities(database.pool(), store).await?
-    };
+    let mut found =
+        if exact { database.queue().store(store).capacities_exactly().await? } else { database.queue().store(store).capacities().await? };
     database.close().await;
     found.retain(|found| queue.is_none_or(|queue| found.queue == queue));
     if as_json {

@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use queue_core::operate::{self, Checkup, Diagnosis, Finding, FindingKind, Severity};
+use queue_core::operate::{Checkup, Diagnosis, Finding, FindingKind, Severity};
 
 use super::{
     open::open,
@@ -58,7 +58,7 @@ pub(super) async fn doctor(settings: &Settings, args: &DoctorArgs) -> Result<Exi
     let store = settings.store()?;
     let mut diagnosis = match open(settings).await {
         Ok(database) => {
-            let diagnosis = operate::doctor(database.pool(), store, &args.checkup()).await;
+            let diagnosis = database.queue().store(store).doctor(&args.checkup()).await;
             database.close().await;
             diagnosis
         }

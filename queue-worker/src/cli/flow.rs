@@ -3,10 +3,7 @@
 use std::{collections::HashMap, fmt::Write as _};
 
 use clap::Args;
-use queue_core::{
-    JobId, JobRef,
-    operate::{self, FlowNode},
-};
+use queue_core::{JobId, JobRef, Queue, operate::FlowNode};
 use serde_json::json;
 
 use super::{
@@ -45,14 +42,14 @@ pub(super) struct FlowArgs {
 
 pub(super) async fn flow(settings: &Settings, FlowArgs { id, mermaid, cancel, output }: FlowArgs) -> Result<(), Problem> {
     let (database, store) = if cancel { open_store(settings).await? } else { open_for_reading(settings).await? };
-    let nodes = operate::flow(database.pool(), store, id).await?;
+    let nodes = database.queue().store(store).job(id).flow().await?;
     if nodes.is_empty() {
         JobRef::from_id(id).in_store(store).find_without_payload(database.pool()).await?;
         return Err(Problem::refused(format!("job {id} belongs to no flow; `queue-worker show {id}` shows the job itself")));
     }
     if cancel {
         let mut tx = AuditedTransaction::begin(database.pool(), store).await?;
-        let count = operate::cancel_flow(&mut *tx, store, id).await?;
+        let count = Queue::on(&mut tx).store(store).job(id).cancel_flow().await?;
         tx.commit("cancelled", format!("flow {id}"), count).await?;
         database.close().await;
         return if output.json {

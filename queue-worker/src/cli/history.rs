@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use clap::ValueEnum;
-use queue_core::operate::{self, AttemptStatistics, Histogram, HistoryRange};
+use queue_core::operate::{AttemptStatistics, Histogram, HistoryRange};
 use serde_json::json;
 
 use super::{
@@ -69,7 +69,7 @@ pub(super) async fn history(settings: &Settings, args: &HistoryArgs) -> Result<(
     let (database, store) = open_for_reading(settings).await?;
     check_queue(&database, store, past.queue.as_deref()).await?;
     check_type(&database, store, past.job_type.as_deref()).await?;
-    let found = operate::history(database.pool(), store, &past).await?;
+    let found = database.queue().store(store).history(&past).await?;
     database.close().await;
     if args.output.json {
         return print::json(&json!({ "history": found }));

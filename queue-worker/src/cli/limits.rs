@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use clap::Subcommand;
 use queue_core::{
-    Limit, Registry, Store,
-    operate::{self, Filter, LimitKey, LimitStatus, LimitValues},
+    Limit, Queue, Registry, Store,
+    operate::{Filter, LimitKey, LimitStatus, LimitValues},
 };
 use serde_json::json;
 
@@ -93,15 +93,15 @@ pub(super) async fn limits(settings: &Settings, command: Option<LimitsCommand>, 
     match command {
         None => {}
         Some(LimitsCommand::Keys { name }) => {
-            let found = operate::limit_keys(database.pool(), store, &name).await?;
+            let found = database.queue().store(store).limit_keys(&name).await?;
             database.close().await;
             return print_keys(&name, &found, as_json);
         }
         Some(LimitsCommand::Set { name, concurrency, key: Some(key), .. }) => {
             let mut tx = AuditedTransaction::begin(database.pool(), store).await?;
-            operate::set_limit_key(&mut *tx, store, &name, &key, concurrency.and_then(|bound| bound.0)).await?;
+            Queue::on(&mut tx).store(store).set_limit_key(&name, &key, concurrency.and_then(|bound| bound.0)).await?;
             tx.commit("limited", format!("key {key} of limit {name}"), 0).await?;
-            let found = operate::limit_keys(database.pool(), store, &name).await?;
+            let found = database.queue().store(store).limit_keys(&name).await?;
             if let Some(fix) = advice_if_unknown(&database, store, &name).await? {
                 warn(&format!("no type has used the limit `{name}` so far, so this has no effect yet; {fix}"));
             }
@@ -117,21 +117,21 @@ pub(super) async fn limits(settings: &Settings, command: Option<LimitsCommand>, 
             let covered = filter_of_limit(&name);
             check_names(&covered)?;
             let mut tx = AuditedTransaction::begin(database.pool(), store).await?;
-            operate::set_limit(&mut *tx, store, &name, limit, reason.as_deref()).await?;
+            Queue::on(&mut tx).store(store).set_limit(&name, limit, reason.as_deref()).await?;
             tx.commit("limited", format!("limit {name}"), 0).await?;
             warn_if_unknown(&database, store, &name, &covered).await?;
             only = Some(name);
         }
         Some(LimitsCommand::Unset { name }) => {
             let mut tx = AuditedTransaction::begin(database.pool(), store).await?;
-            if !operate::unset_limit(&mut *tx, store, &name).await? {
+            if !Queue::on(&mut tx).store(store).unset_limit(&name).await? {
                 return Err(Problem::refused(format!("{name}: no operator has set this limit; `queue-worker limits` lists the limits")));
             }
             tx.commit("unlimited", format!("limit {name}"), 0).await?;
             only = Some(name);
         }
     }
-    let mut found = operate::limits(database.pool(), store).await?;
+    let mut found = database.queue().store(store).limits().await?;
     database.close().await;
     found.retain(|limit| only.as_ref().is_none_or(|name| limit.name == *name));
     if as_json {
@@ -173,7 +173,7 @@ async fn warn_if_unknown(database: &Database, store: Store, name: &str, covered:
 async fn advice_if_unknown(database: &Database, store: Store, name: &str) -> Result<Option<String>, Problem> {
     let types = Registry::linked().unwrap_or_default();
     let of_types = types.names().flat_map(|(_, found)| found.options().limits).filter_map(|limit| limit.name.map(str::to_owned));
-    let mut stored = operate::limits(database.pool(), store).await?;
+    let mut stored = database.queue().store(store).limits().await?;
     stored.retain(|limit| limit.in_code.is_some() || filter_of_limit(&limit.name) != Filter::default());
     let known: Vec<String> = stored.into_iter().map(|limit| limit.name).chain(of_types).collect();
     Ok((!known.iter().any(|known| known == name))

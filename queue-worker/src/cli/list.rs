@@ -7,8 +7,8 @@ use std::{
 };
 
 use queue_core::{
-    JobId, JobState, Store,
-    operate::{self, Filter, JobRecord, Page, Patience, Pause},
+    JobId, JobState, Queue, Store,
+    operate::{Filter, JobRecord, Page, Patience, Pause},
 };
 use serde::Serialize;
 use sqlx::PgPool;
@@ -38,19 +38,19 @@ pub(super) async fn list(settings: &Settings, args: &ListArgs) -> Result<(), Pro
         warn(&format!("a list has at most {} jobs{on}", Filter::MOST));
     }
     let (jobs, next, more) = if let Some((queue, key, most)) = args.of_key() {
-        let line = operate::in_line(database.pool(), store, queue, key, most).await?;
+        let line = database.queue().store(store).jobs_of_key(queue, key, most).await?;
         (line.jobs, None, line.more)
     } else {
         let is_interactive = !args.output.json && stdout().is_terminal() && stderr().is_terminal();
         let page = if is_interactive {
             list_with_notes(database.pool(), store, args.filter()).await?
         } else {
-            operate::list_patiently(database.pool(), store, &args.filter(), Patience::default()).await?
+            database.queue().store(store).jobs().matching(&args.filter()).list_patiently(Patience::default()).await?
         };
         (page.jobs, page.next, page.next.is_some())
     };
-    let unserved = operate::unserved_of(database.pool(), store, &jobs).await?;
-    let pauses = operate::pauses(database.pool(), store).await?;
+    let unserved = database.queue().store(store).unserved_of(&jobs).await?;
+    let pauses = database.queue().store(store).pauses().await?;
     database.close().await;
     if args.output.json {
         let jobs = jobs.iter().map(|job| ListedJob::new(job, &pauses, &unserved)).collect();
@@ -75,14 +75,15 @@ async fn list_with_notes(pool: &PgPool, store: Store, mut filter: Filter) -> Res
     let stop = shutdown_signal();
     tokio::pin!(stop);
     let within = |none| Patience { none, ..Patience::default() };
-    let (mut page, mut is_first) = (operate::list_patiently(pool, store, &filter, within(FIRST_NOTE_DELAY)).await?, true);
+    let queue = Queue::new(pool).store(store);
+    let (mut page, mut is_first) = (queue.jobs().matching(&filter).list_patiently(within(FIRST_NOTE_DELAY)).await?, true);
     while let (true, Some(next)) = (page.jobs.is_empty(), page.next) {
         let back = next.enqueued_at().map_or_else(String::new, |at| format!(" back to {}", print::time(at)));
         replace_note(&format!("no matching job{back}; searching further back, Ctrl-C stops"), is_first);
         is_first = false;
         filter.before = Some(next);
         page = tokio::select! {
-            found = operate::list_patiently(pool, store, &filter, within(NOTE_INTERVAL)) => found?,
+            found = queue.jobs().matching(&filter).list_patiently(within(NOTE_INTERVAL)) => found?,
             () = &mut stop => break,
         };
     }

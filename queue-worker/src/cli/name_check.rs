@@ -1,9 +1,6 @@
 //! Checks the names of queues and job types, because a misspelt name silently matches nothing.
 
-use queue_core::{
-    Error, Registry, Store, check_name,
-    operate::{self, Filter},
-};
+use queue_core::{Error, Queue, Registry, Store, check_name, operate::Filter};
 use sqlx::PgPool;
 
 use super::problem::{Problem, warn};
@@ -44,12 +41,12 @@ pub(super) struct UnknownNames {
 impl UnknownNames {
     pub(super) async fn load(pool: &PgPool, store: Store, filter: &Filter) -> Result<Self, Error> {
         let queues = match &filter.queue {
-            Some(queue) if !operate::is_queue(pool, store, queue).await? => Some(operate::queues(pool, store).await?),
+            Some(queue) if !Queue::new(pool).store(store).is_queue(queue).await? => Some(Queue::new(pool).store(store).queues().await?),
             _ => None,
         };
         let registry = Registry::linked().unwrap_or_default();
         let job_types = match filter.job_types.first() {
-            Some(job_type) if registry.get(job_type).is_none() => Some(operate::job_types(pool, store).await?),
+            Some(job_type) if registry.get(job_type).is_none() => Some(Queue::new(pool).store(store).job_types().await?),
             _ => None,
         };
         let job_types = job_types.filter(|known| !filter.job_types.iter().any(|job_type| known.contains(job_type)));

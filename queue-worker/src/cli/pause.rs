@@ -3,8 +3,8 @@
 use std::time::{Duration, Instant};
 
 use queue_core::{
-    Registry, Store,
-    operate::{self, AwaitedWorker, Pause, Scope},
+    Queue, Registry, Store,
+    operate::{AwaitedWorker, Pause, Scope},
 };
 use serde_json::json;
 
@@ -66,7 +66,7 @@ pub(super) async fn pause(settings: &Settings, args: &PauseArgs) -> Result<(), P
     // A signal during the wait must still report the state of the pause, so signals are handled from here on.
     let interrupted = shutdown_signal();
     let mut tx = AuditedTransaction::begin(database.pool(), store).await?;
-    let number = operate::pause(&mut *tx, store, &scope, args.reason.as_deref()).await?;
+    let number = Queue::on(&mut tx).store(store).pause_with_reason(&scope, args.reason.as_deref()).await?;
     tx.commit("paused", scope.to_string(), 0).await?;
     let stopped = if args.wait {
         tokio::select! {
@@ -92,14 +92,14 @@ pub(super) async fn resume(settings: &Settings, which: &PauseScopeArgs) -> Resul
     let scope = which.scope()?;
     let (database, store) = open_store(settings).await?;
     let mut tx = AuditedTransaction::begin(database.pool(), store).await?;
-    let resumed = operate::resume(&mut *tx, store, &scope).await?;
+    let resumed = Queue::on(&mut tx).store(store).resume(&scope).await?;
     if resumed {
         tx.commit("resumed", scope.to_string(), 0).await?;
     } else {
         // Releases the connection for the query after this block.
         drop(tx);
     }
-    let left = operate::pauses(database.pool(), store).await?;
+    let left = database.queue().store(store).pauses().await?;
     database.close().await;
     if !resumed {
         let paused: Vec<String> = left.iter().map(|pause| pause.scope.to_string()).collect();
@@ -120,7 +120,7 @@ pub(super) async fn resume(settings: &Settings, which: &PauseScopeArgs) -> Resul
 /// Prints all pauses.
 pub(super) async fn pauses(settings: &Settings, as_json: bool) -> Result<(), Problem> {
     let (database, store) = open_store(settings).await?;
-    let found = operate::pauses(database.pool(), store).await?;
+    let found = database.queue().store(store).pauses().await?;
     database.close().await;
     if as_json {
         return print::json(&json!({ "paused": found }));
@@ -188,7 +188,7 @@ const NOTE_INTERVAL: Duration = Duration::from_secs(2);
 async fn wait_for_workers(database: &Database, store: Store, scope: &Scope) -> Result<bool, Problem> {
     let mut next_note = Instant::now() + NOTE_INTERVAL;
     loop {
-        let Some(awaited) = operate::pause_awaits(database.pool(), store, scope).await? else { return Ok(false) };
+        let Some(awaited) = database.queue().store(store).pause_awaits(scope).await? else { return Ok(false) };
         if awaited.is_empty() {
             return Ok(true);
         }
@@ -201,7 +201,7 @@ async fn wait_for_workers(database: &Database, store: Store, scope: &Scope) -> R
 }
 
 async fn interrupted_wait(database: &Database, store: Store, scope: &Scope) -> Result<Problem, Problem> {
-    let awaited = operate::pause_awaits(database.pool(), store, scope).await?.unwrap_or_default();
+    let awaited = database.queue().store(store).pause_awaits(scope).await?.unwrap_or_default();
     Ok(Problem::failed(format!(
         "{scope}: interrupted while waiting for {}; it stays paused, and `queue-worker pauses` shows how many workers have not stopped",
         worker_names(&awaited)

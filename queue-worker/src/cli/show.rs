@@ -5,8 +5,8 @@ use std::{collections::HashSet, time::Duration};
 use chrono::Utc;
 use humantime::format_duration;
 use queue_core::{
-    Error, JobId, JobRef, JobState, Progress, Store,
-    operate::{self, AttemptLog, JobChild, JobGather, JobRecord, JobSignal, JobStep, LimitWait, Pause, WorkerRecord},
+    Error, JobId, JobState, Progress, Queue, Store,
+    operate::{AttemptLog, JobChild, JobGather, JobRecord, JobSignal, JobStep, LimitWait, Pause, WorkerRecord},
     runner::percent,
 };
 use serde::Serialize;
@@ -49,20 +49,21 @@ pub(super) struct JobDetail {
 impl JobDetail {
     /// Loads a job. With `payload`, also loads the job's payload and output. With `logs`, also loads the logs of its attempts.
     pub(super) async fn read(pool: &PgPool, store: Store, id: JobId, (payload, logs): (bool, bool)) -> Result<Self, Error> {
-        let job = JobRef::from_id(id).in_store(store);
-        let job = if payload { job.find(pool).await? } else { job.find_without_payload(pool).await? };
-        let limits = if job.state == JobState::Ready { operate::waits_for(pool, store, id).await? } else { Vec::new() };
-        let workers = if job.worker.is_some() { operate::workers(pool, store).await? } else { Vec::new() };
+        let queue = Queue::new(pool).store(store);
+        let on_job = queue.job(id);
+        let job = if payload { on_job.find().await? } else { on_job.find_without_payload().await? };
+        let limits = if job.state == JobState::Ready { on_job.limit_waits().await? } else { Vec::new() };
+        let workers = if job.worker.is_some() { queue.workers().await? } else { Vec::new() };
         Ok(Self {
             worker: workers.into_iter().find(|worker| Some(worker.id) == job.worker),
-            unserved: operate::unserved_of(pool, store, std::slice::from_ref(&job)).await?,
-            pauses: operate::pauses(pool, store).await?,
+            unserved: queue.unserved_of(std::slice::from_ref(&job)).await?,
+            pauses: queue.pauses().await?,
             limits,
-            logs: if logs { Some(operate::logs(pool, store, id).await?) } else { None },
-            steps: operate::steps(pool, store, id).await?,
-            signals: operate::signals(pool, store, id).await?,
-            children: operate::children(pool, store, id).await?,
-            gathers: operate::gathers(pool, store, id).await?,
+            logs: if logs { Some(on_job.logs().await?) } else { None },
+            steps: on_job.steps().await?,
+            signals: on_job.signals().await?,
+            children: on_job.children().await?,
+            gathers: on_job.gathers().await?,
             job,
         })
     }

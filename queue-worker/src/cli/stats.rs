@@ -4,8 +4,8 @@ use std::{collections::BTreeMap, time::Duration};
 
 use humantime::format_duration;
 use queue_core::{
-    JobState,
-    operate::{self, Count, Oldest, Pause, StateCount, Unserved, WorkerRecord},
+    JobState, Queue,
+    operate::{Count, Oldest, Pause, StateCount, Unserved, WorkerRecord},
 };
 use serde::Serialize;
 
@@ -38,22 +38,23 @@ const SHOWN_QUEUES: u16 = 50;
 pub(super) async fn stats(settings: &Settings, all: bool, ExactArgs { exact }: ExactArgs, as_json: bool) -> Result<(), Problem> {
     let (database, store) = open_for_reading(settings).await?;
     let pool = database.pool();
+    let queue = Queue::new(pool).store(store);
     let counted = async {
         if exact {
-            return operate::counts_exactly(pool, store).await.map(|counts| (counts, Vec::new(), 0));
+            return queue.counts_exactly().await.map(|counts| (counts, Vec::new(), 0));
         }
         if all {
-            return operate::counts(pool, store).await.map(|counts| (counts, Vec::new(), 0));
+            return queue.counts().await.map(|counts| (counts, Vec::new(), 0));
         }
-        operate::busiest(pool, store, SHOWN_QUEUES).await.map(|busiest| (busiest.counts, busiest.totals, busiest.more))
+        queue.busiest(SHOWN_QUEUES).await.map(|busiest| (busiest.counts, busiest.totals, busiest.more))
     };
     // Runs concurrently with the counts, but on a single connection, because each new connection loads the server's catalog again.
     let others = async {
         let mut on = pool.acquire().await?;
-        let oldest =
-            if all || exact { operate::oldest(&mut *on, store).await? } else { operate::oldest_of(&mut *on, store, SHOWN_QUEUES).await? };
-        let (paused, unserved) = (operate::pauses(&mut *on, store).await?, operate::unserved(&mut *on, store).await?);
-        Ok::<_, queue_core::Error>((oldest, paused, unserved, operate::workers(&mut *on, store).await?))
+        let queue = Queue::on(&mut on).store(store);
+        let oldest = if all || exact { queue.oldest().await? } else { queue.oldest_of(SHOWN_QUEUES).await? };
+        let (paused, unserved) = (queue.pauses().await?, queue.unserved().await?);
+        Ok::<_, queue_core::Error>((oldest, paused, unserved, queue.workers().await?))
     };
     let ((counts, totals, more), (oldest, paused, unserved, workers)) = tokio::try_join!(counted, others)?;
     database.close().await;

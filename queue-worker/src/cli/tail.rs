@@ -11,8 +11,8 @@ use std::{
 
 use chrono::Utc;
 use queue_core::{
-    JobId, JobRef, JobState, Store,
-    operate::{self, Filter, JobRecord},
+    JobId, JobRef, JobState, Queue, Store,
+    operate::{Filter, JobRecord},
 };
 use sqlx::PgPool;
 
@@ -105,7 +105,16 @@ impl JobFollower<'_> {
     async fn skip_running(&mut self) -> Result<(), Problem> {
         if let (None, Some(newest)) = (self.only, self.newest) {
             let running = Filter { state: Some(JobState::Running), limit: MAX_LISTED, ..self.filter.clone() };
-            for job in operate::list(self.pool, self.store, &running).await?.jobs.into_iter().filter(|job| job.id <= newest) {
+            for job in Queue::new(self.pool)
+                .store(self.store)
+                .jobs()
+                .matching(&running)
+                .list()
+                .await?
+                .jobs
+                .into_iter()
+                .filter(|job| job.id <= newest)
+            {
                 self.followed.entry(job.id).or_insert(FollowedState { state: job.state, attempts: job.attempts });
             }
         }
@@ -117,11 +126,11 @@ impl JobFollower<'_> {
     async fn load_jobs(&self, shown: usize) -> Result<Vec<JobRecord>, Problem> {
         let newest = Filter { limit: MAX_LISTED, ..self.filter.clone() };
         let running = Filter { state: Some(JobState::Running), ..newest.clone() };
-        let mut found = operate::list(self.pool, self.store, &newest).await?.jobs;
+        let mut found = Queue::new(self.pool).store(self.store).jobs().matching(&newest).list().await?.jobs;
         if found.len() >= shown {
             return Ok(found);
         }
-        found.extend(operate::list(self.pool, self.store, &running).await?.jobs);
+        found.extend(Queue::new(self.pool).store(self.store).jobs().matching(&running).list().await?.jobs);
         // Jobs that were running at the last poll come first, because they have probably ended. Waiting jobs may wait for a long time.
         let is_lost = |(id, seen): &(&JobId, &FollowedState)| !is_finished(seen.state) && !found.iter().any(|job| job.id == **id);
         let mut lost: Vec<(bool, JobId)> =

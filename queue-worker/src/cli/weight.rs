@@ -1,6 +1,6 @@
 //! `weight` command: shows and sets the weights of fairness keys.
 
-use queue_core::operate;
+use queue_core::Queue;
 use serde_json::json;
 
 use super::{
@@ -19,10 +19,10 @@ pub(super) async fn weight(
     check_type(&database, store, job_type).await?;
     if let (Some(job_type), Some(key), Some(NewWeight(weight))) = (job_type, key, new) {
         let mut tx = AuditedTransaction::begin(database.pool(), store).await?;
-        operate::set_weight(&mut *tx, store, job_type, key, weight).await?;
+        Queue::on(&mut tx).store(store).set_weight(job_type, key, weight).await?;
         tx.commit("weighted", format!("key {key} of type {job_type}"), 0).await?;
     }
-    let mut found = operate::weights(database.pool(), store, job_type).await?;
+    let mut found = database.queue().store(store).weights(job_type).await?;
     database.close().await;
     found.retain(|found| key.is_none_or(|key| found.fair == key));
     if as_json {

@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use queue_core::{
     JobId,
-    operate::{self, Cause, CauseKind, Why},
+    operate::{Cause, CauseKind, Why},
 };
 
 use super::{
@@ -19,7 +19,7 @@ use crate::{escape, program::name_commands};
 
 pub(super) async fn why(settings: &Settings, id: JobId, as_json: bool) -> Result<ExitCode, Problem> {
     let (database, store) = open_for_reading(settings).await?;
-    let why = name_commands(operate::why(database.pool(), store, id).await?);
+    let why = name_commands(database.queue().store(store).job(id).why().await?);
     database.close().await;
     if as_json {
         print::json(&why)?;

@@ -6,10 +6,7 @@ use std::{
 };
 
 use futures_util::{StreamExt as _, future::join_all, stream};
-use queue_core::{
-    JobState,
-    operate::{self, StateCount},
-};
+use queue_core::{JobState, Queue, operate::StateCount};
 use serde::Serialize;
 use tokio::time::{Instant, timeout, timeout_at};
 use utoipa::ToSchema;
@@ -87,7 +84,7 @@ async fn count_store(was_silent: bool, app: AppState, until: Instant) -> StoreSu
     let answer = if is_in_time {
         let query = tokio::spawn(async move {
             let mut session = app.begin_read().await?;
-            let counts = timeout(COUNT_TIMEOUT, operate::busiest(&mut *session, app.store, 1))
+            let counts = timeout(COUNT_TIMEOUT, Queue::on(&mut session).store(app.store).busiest(1))
                 .await
                 .map_err(|_| Problem::unavailable("the query timed out"))?;
             Ok(counts?.totals)

@@ -7,8 +7,8 @@ use std::{
 };
 
 use queue_core::{
-    Store,
-    operate::{self, Busiest, Oldest},
+    Queue, Store,
+    operate::{Busiest, Oldest},
 };
 use sqlx::{PgConnection, PgPool};
 use tokio::{sync::Mutex, time::timeout};
@@ -107,11 +107,11 @@ impl CachedState {
 }
 
 async fn query_state(connection: &mut PgConnection, store: Store, loop_health: &LoopHealth) -> Result<StoreState, Error> {
-    let jobs = operate::busiest(&mut *connection, store, MAX_SERIES).await?;
+    let jobs = Queue::on(&mut *connection).store(store).busiest(MAX_SERIES).await?;
     // The pause snapshot is dropped before the query. A newer snapshot is not acknowledged while an older snapshot is in use.
     let paused = loop_health.paused().map_or(0, |paused| paused.whole_queues());
     let most = MAX_SERIES.saturating_add(u16::try_from(paused).unwrap_or(u16::MAX));
-    let mut oldest = operate::oldest_of(&mut *connection, store, most).await?;
+    let mut oldest = Queue::on(&mut *connection).store(store).oldest_of(most).await?;
     match loop_health.paused() {
         Some(paused) => keep_unpaused(&mut oldest, &paused),
         None => oldest.clear(),

@@ -7,11 +7,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use queue_core::{
-    Options, Store,
-    operate::{Unserved, unserved},
-    runner::verify_worker,
-};
+use queue_core::{Options, Queue, Store, operate::Unserved, runner::verify_worker};
 use tokio::sync::watch;
 use uuid::Uuid;
 
@@ -149,7 +145,7 @@ async fn warn_unserved(housekeeper: &mut Housekeeper) {
     const MAX_LINES: usize = 20;
     let Housekeeper { link, config, .. } = housekeeper;
     let found = match link.get().await {
-        Ok(connection) => bounded(async { unserved(connection, config.store).await.map_err(sqlx_error) }).await,
+        Ok(connection) => bounded(async { Queue::on(connection).store(config.store).unserved().await.map_err(sqlx_error) }).await,
         Err(error) => Err(error),
     };
     match link.note(found) {

@@ -3,7 +3,7 @@
 
 use std::{fmt, time::Duration};
 
-use queue_core::{Error as CoreError, Store, migrate};
+use queue_core::{Error as CoreError, Queue, Store, migrate};
 use sqlx::{Connection as _, PgPool, postgres::PgPoolOptions};
 use tokio::time::timeout;
 
@@ -194,6 +194,11 @@ impl Database {
     /// Returns the pool. You can use the pool for enqueues, for [`Worker::new`](crate::Worker::new), and for your own tables.
     pub fn pool(&self) -> &PgPool {
         &self.pool
+    }
+
+    /// Returns a handle to the default store.
+    pub fn queue(&self) -> Queue {
+        Queue::new(&self.pool)
     }
 
     /// Returns the pool that connects directly to the server, bypassing a transaction pooler.

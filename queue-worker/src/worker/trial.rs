@@ -12,8 +12,8 @@ use std::{
 
 use async_trait::async_trait;
 use queue_core::{
-    Error as CoreError, JobId, JobState, Registration, Registry, Store,
-    operate::{self, JobRecord},
+    Error as CoreError, JobId, JobState, Queue, Registration, Registry, Store,
+    operate::JobRecord,
     runner::{
         AttemptEnd, Backend, ChildStatus, ClaimedJob, CommitResult, Ending, Fence, Halt, JournaledStep, LentTransaction, MapProgress,
         OwnedTransaction, ReceiveResult, ReportEntry, ReportSender, Shared, SignalEntry, StepEntry, WriteResult, run,
@@ -204,7 +204,7 @@ async fn claimed_job(job: &JobRecord, name: &'static str, pool: &PgPool, store: 
         id: job.id,
         lane: 0,
         queue: job.queue.as_str().into(),
-        claimed_at: operate::now(pool, store).await?,
+        claimed_at: Queue::new(pool).store(store).now().await?,
         attempt,
         crashes: 0,
         max_attempts: job.max_attempts.max(attempt),

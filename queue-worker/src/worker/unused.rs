@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use queue_core::{Registry, Store, operate};
+use queue_core::{Queue, Registry, Store};
 use sqlx::PgPool;
 
 use crate::live::Config;
@@ -14,7 +14,7 @@ pub(super) async fn warn_of_unused(config: &Config, registry: &Registry, stores:
         let mut is_used = false;
         for (pool, store) in stores {
             // Database errors are ignored, because other checks report them.
-            is_used = is_used || operate::is_queue(*pool, *store, queue).await.unwrap_or(false);
+            is_used = is_used || Queue::new(pool).store(*store).is_queue(queue).await.unwrap_or(false);
         }
         if !is_used {
             let of_types = own.iter().copied().collect::<Vec<_>>().join(", ");

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use queue_core::{Batch, Limit, Store, operate};
+use queue_core::{Batch, Limit, Queue};
 
 use crate::{
     BenchError, FigureSink, Plan,
@@ -40,7 +40,7 @@ impl LimitedQueue {
             database.fill(jobs).await?;
         }
         if let Some(limit) = self.limit {
-            operate::set_limit(database.pool(), Store::default(), "queue:bench", limit, None).await?;
+            Queue::new(database.pool()).set_limit("queue:bench", limit, None).await?;
         }
         Ok(())
     }

@@ -6,8 +6,8 @@ use std::{
 };
 
 use queue_core::{
-    BatchContext, BatchHandler, Context, Handler, Job as _, JobBatch, JobId, JobRef, JobResult, JobState, Store, job,
-    operate::{self, OperationOutcome, Scope},
+    BatchContext, BatchHandler, Context, Handler, Job as _, JobBatch, JobId, JobRef, JobResult, JobState, Queue, job,
+    operate::{OperationOutcome, Scope},
 };
 use queue_worker::Worker;
 use serde::{Deserialize, Serialize};
@@ -178,13 +178,13 @@ async fn paused_and_cancelled_jobs_leave_the_batch_that_they_wait_for() {
         assert!(matches!(acted, OperationOutcome::Cancelling | OperationOutcome::Done), "{acted:?}");
         db.until(jobs[0], JobState::Cancelled).await;
         let scope = Scope::job_type("batch_three");
-        operate::pause(&db.pool, Store::default(), &scope, None).await.unwrap();
-        let stopped = tokio::time::timeout(Duration::from_secs(30), operate::until_paused(&db.pool, Store::default(), &scope)).await;
+        Queue::new(&db.pool).pause(&scope).await.unwrap();
+        let stopped = tokio::time::timeout(Duration::from_secs(30), Queue::new(&db.pool).until_paused(&scope)).await;
         assert!(stopped.unwrap().unwrap());
         // The worker acknowledges the pause immediately. With its next settle, it releases the job that was waiting for a batch.
         db.until(jobs[1], JobState::Ready).await;
         assert_eq!(db.count("select count(*) from queue.ready where attempts = 0").await, 1, "uncharged");
-        assert!(operate::resume(&db.pool, Store::default(), &scope).await.unwrap());
+        assert!(Queue::new(&db.pool).resume(&scope).await.unwrap());
         three(&db, 2).await;
         eventually("the rest has finished", async || completed(&db).await == 3).await;
     })

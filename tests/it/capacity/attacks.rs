@@ -3,10 +3,7 @@
 
 use std::future::IntoFuture as _;
 
-use queue_core::{
-    Error, Job as _, Store,
-    operate::{self, set_capacity},
-};
+use queue_core::{Error, Job as _, Queue};
 use sqlx::{Connection as _, Executor as _, Postgres, Transaction};
 use tests::{
     Do, Sql as _, TestDb,
@@ -16,7 +13,7 @@ use tests::{
 use super::{is_full, quick, set, waiting, with_capacity};
 
 async fn set_other(db: &TestDb, capacity: Option<u64>) {
-    set_capacity(&mut db.connect().await, Store::default(), "other", capacity).await.unwrap();
+    Queue::on(&mut db.connect().await).set_capacity("other", capacity).await.unwrap();
 }
 
 /// Enqueues ten jobs one after another. Returns the number that the queue accepts.
@@ -90,7 +87,7 @@ async fn ready_scheduled_and_blocked_jobs_count_once_each() {
         let depth = format!("select count(*) from queue.depth({arguments}) d where format('%s %s', d.waiting, d.partial) = '{seen}'");
         assert_eq!(db.count(&depth).await, 1, "depth({arguments}) is {seen}");
     }
-    let all = operate::capacities_exactly(&db.pool, Store::default()).await.unwrap();
+    let all = Queue::new(&db.pool).capacities_exactly().await.unwrap();
     assert_eq!((all[0].waiting, all[0].partial), (4, false));
     for (most, seen) in [("3", "3 t"), ("4", "4 f")] {
         let shown = format!("select count(*) from queue.capacities({most}) c where format('%s %s', c.waiting, c.partial) = '{seen}'");
@@ -270,7 +267,8 @@ async fn a_capacity_does_not_wait_forever_for_a_lane_that_is_being_created() {
     let mut tx = db.pool.begin().await.unwrap();
     quick().enqueue(&mut tx).await.unwrap();
     let mut operator = db.connect().await;
-    let error = set_capacity(&mut operator, Store::default(), "default", Some(1));
+    let queue = Queue::on(&mut operator);
+    let error = queue.set_capacity("default", Some(1));
     let error = tokio::time::timeout(std::time::Duration::from_secs(30), error).await.expect("it gives up").unwrap_err();
     assert!(error.to_string().contains("lock timeout"), "{error}");
     tx.rollback().await.unwrap();
@@ -286,7 +284,7 @@ async fn a_producer_that_creates_a_lane_does_not_deadlock_with_a_new_capacity() 
     let mut producer = db.pool.begin().await.unwrap();
     quick().enqueue(&mut producer).await.unwrap();
     let mut operator = db.connect().await;
-    let changing = tokio::spawn(async move { set_capacity(&mut operator, Store::default(), "default", Some(50)).await });
+    let changing = tokio::spawn(async move { Queue::on(&mut operator).set_capacity("default", Some(50)).await });
     db.until_waiting(1).await;
     quick().enqueue(&mut producer).priority(7).await.expect("a new lane is met");
     producer.commit().await.unwrap();

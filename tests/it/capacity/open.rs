@@ -9,8 +9,7 @@ use std::{
     time::Duration,
 };
 
-use queue_core::operate::set_capacity;
-use queue_core::{Error, Job as _, Store, migrate};
+use queue_core::{Error, Job as _, Queue, Store, migrate};
 use sqlx::{Connection as _, Executor as _, PgConnection};
 use tests::{
     Do, Sql as _, TestDb,
@@ -56,7 +55,7 @@ async fn producers_do_not_wait_for_each_other_and_their_uncommitted_jobs_count()
 #[ignore = "deep"]
 async fn of_forty_producers_with_mixed_transactions_near_their_capacities_none_is_a_deadlock() {
     let db = with_capacity(100).await;
-    set_capacity(&mut db.connect().await, Store::default(), "other", Some(100)).await.unwrap();
+    Queue::on(&mut db.connect().await).set_capacity("other", Some(100)).await.unwrap();
     let (stop, refused) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
     let mut producers = JoinSet::new();
     for n in 0..40 {
@@ -197,7 +196,7 @@ async fn a_transaction_that_enqueues_in_two_stores_is_counted_in_each_by_itself(
     let db = with_capacity(10).await;
     let (mut on, other) = (db.connect().await, Store::new("other").unwrap());
     migrate(&mut on, other).await.unwrap();
-    set_capacity(&mut on, other, "default", Some(10)).await.unwrap();
+    Queue::on(&mut on).store(other).set_capacity("default", Some(10)).await.unwrap();
     let mut tx = on.begin().await.unwrap();
     let eight = || (0..8).map(|_| quick());
     assert_eq!(Do::enqueue_all(eight(), &mut tx).await.unwrap(), 8);

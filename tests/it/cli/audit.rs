@@ -1,6 +1,6 @@
 //! Tests the audit log of the command line, which records who changed what. Rejected operations and reads are not recorded.
 
-use queue_core::{JobId, Store, operate};
+use queue_core::{JobId, Queue, operate};
 use tests::{Act, TestDb};
 
 use super::{CLI, command, enqueue, text};
@@ -37,7 +37,7 @@ async fn each_operation_of_the_command_line_is_audited_with_its_actor_and_target
     ];
     for (arguments, act, what, jobs) in &acts {
         assert_eq!(by_ada(&db, arguments), Some(0), "{arguments:?}");
-        let noted = operate::audit(&db.pool, Store::default(), None, 1).await.unwrap();
+        let noted = Queue::new(&db.pool).audit(None, 1).await.unwrap();
         if act.is_empty() {
             continue;
         }
@@ -67,10 +67,10 @@ async fn an_operation_under_strict_isolation_is_audited_beside_concurrent_entrie
     let note = |what: &str| operate::Note { actor: "ada".into(), act: "cancelled".into(), what: what.into() };
     // The REPEATABLE READ transaction takes its snapshot before another transaction deletes the old entries.
     assert_eq!(sqlx::query_scalar::<_, i64>("select count(*) from queue.audit").fetch_one(&mut *strict).await.unwrap(), 10_050);
-    operate::record_operation(&db.pool, Store::default(), &note("first"), 0).await.unwrap();
-    operate::record_operation(&mut *strict, Store::default(), &note("second"), 0).await.unwrap();
+    Queue::new(&db.pool).record_operation(&note("first"), 0).await.unwrap();
+    Queue::on(&mut strict).record_operation(&note("second"), 0).await.unwrap();
     strict.commit().await.unwrap();
-    let noted = operate::audit(&db.pool, Store::default(), None, 2).await.unwrap();
+    let noted = Queue::new(&db.pool).audit(None, 2).await.unwrap();
     assert_eq!(noted.iter().map(|note| note.what.as_str()).collect::<Vec<_>>(), ["second", "first"]);
     let job = enqueue(&db, Act::Ok("x".into())).await.to_string();
     let url = format!("{}{}options=-c%20default_transaction_isolation=serializable", db.url, if db.url.contains('?') { "&" } else { "?" });

@@ -2,7 +2,7 @@
 
 use std::io::Write as _;
 
-use queue_core::{Job as _, JobState, Store, operate};
+use queue_core::{Job as _, JobState, Queue};
 use serde_json::json;
 use tests::TestDb;
 
@@ -52,7 +52,7 @@ async fn a_signal_is_sent_by_the_command_line_and_seen_until_it_is_received() {
         shown.contains(", paid: not received yet") && shown.contains(", unasked: not received yet") && !shown.contains("secret"),
         "{shown}"
     );
-    let noted = operate::audit(&db.pool, Store::default(), None, 10).await.unwrap();
+    let noted = Queue::new(&db.pool).audit(None, 10).await.unwrap();
     assert_eq!((noted.len(), noted[0].act.as_str(), noted[0].what.clone()), (4, "signalled", format!("job {id}: unasked")));
     db.run_while(worker(), async {
         tests::eventually("it waits for the last", async || db.count("select count(*) from queue.parked where names = '{end}'").await == 1)

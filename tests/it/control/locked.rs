@@ -1,11 +1,11 @@
 //! Tests operations on rows that another transaction has locked: the operation reports or skips the rows and does not wait for the open
 //! transaction.
 
-use std::{future::IntoFuture as _, time::Duration};
+use std::time::Duration;
 
 use queue_core::{
-    Error, Job as _, JobState, KeyPolicy, Store,
-    operate::{Act as Control, BulkOutcome, Filter, OperationOutcome, act_all},
+    Error, Job as _, JobState, KeyPolicy, Queue,
+    operate::{BulkOutcome, Operation, OperationOutcome},
 };
 use sqlx::{Connection as _, Executor as _};
 use tests::{
@@ -22,14 +22,14 @@ async fn a_job_that_an_open_transaction_has_locked_is_reported_as_locked() {
     let mut holder = connect(&db).await;
     let mut tx = holder.begin().await.unwrap();
     sqlx::query("select from queue.ready where id = $1 for update").bind(job).execute(&mut *tx).await.unwrap();
-    for what in [Control::Cancel, Control::Snooze(HOUR), Control::Priority(1)] {
+    for what in [Operation::Cancel, Operation::Snooze(HOUR), Operation::Priority(1)] {
         let error = act(&mut connect(&db).await, job, what).await.unwrap_err();
         assert!(matches!(error, Error::Locked { state: JobState::Ready, .. }), "{error}");
     }
     let refusal = sqlx::query("select queue.cancel($1)").bind(job).execute(&db.pool).await.unwrap_err();
     assert!(refusal.to_string().contains("another transaction has it locked"), "{refusal}");
     tx.rollback().await.unwrap();
-    assert_eq!(act(&mut connect(&db).await, job, Control::Cancel).await.unwrap(), OperationOutcome::Done);
+    assert_eq!(act(&mut connect(&db).await, job, Operation::Cancel).await.unwrap(), OperationOutcome::Done);
     db.finish().await;
 }
 
@@ -41,13 +41,13 @@ async fn no_operation_waits_forever_for_an_open_transaction() {
     let mut on = connect(&db).await;
     let worker = register(&mut on).await.unwrap();
     for (verdict, locks, what) in [
-        ("dead", "select from queue.dead for update", Control::Requeue),
-        ("dead", "select from queue.dead for update", Control::Discard),
-        ("dead", "select queue.lock_key(key) from queue.job", Control::Requeue),
-        ("complete", "select from queue.done for update", Control::Requeue),
-        ("plain", "select from queue.done_many for update", Control::Requeue),
-        ("plain", "select queue.lock_key(key) from queue.job", Control::Requeue),
-        ("", "select from queue.lease for update", Control::Cancel),
+        ("dead", "select from queue.dead for update", Operation::Requeue),
+        ("dead", "select from queue.dead for update", Operation::Discard),
+        ("dead", "select queue.lock_key(key) from queue.job", Operation::Requeue),
+        ("complete", "select from queue.done for update", Operation::Requeue),
+        ("plain", "select from queue.done_many for update", Operation::Requeue),
+        ("plain", "select queue.lock_key(key) from queue.job", Operation::Requeue),
+        ("", "select from queue.lease for update", Operation::Cancel),
     ] {
         let key_policy = if verdict == "dead" { KeyPolicy::Skip } else { KeyPolicy::Block };
         let job = ok().enqueue(&db.pool).key("key").key_policy(key_policy).await.unwrap().id();
@@ -62,13 +62,15 @@ async fn no_operation_waits_forever_for_an_open_transaction() {
         let one = tokio::time::timeout(Duration::from_secs(10), act(&mut operator, job, what)).await;
         let error = one.unwrap_or_else(|_| panic!("{what:?} waits for `{locks}`")).unwrap_err();
         assert!(matches!(error, Error::Locked { job: named, .. } if named == job), "{error}");
-        let all = act_all(&mut operator, Store::default(), &Filter::default(), what).into_future();
-        let all = tokio::time::timeout(Duration::from_secs(10), all).await.unwrap_or_else(|_| panic!("{what:?} of all waits"));
+        let queue = Queue::on(&mut operator);
+        let all = tokio::time::timeout(Duration::from_secs(10), queue.jobs().apply(what))
+            .await
+            .unwrap_or_else(|_| panic!("{what:?} of all waits"));
         assert_eq!(all.unwrap(), BulkOutcome::default(), "locked jobs are skipped");
         tx.rollback().await.unwrap();
         act(&mut operator, job, what).await.unwrap();
         db.pool.execute("select queue.unblock(0, 10)").await.unwrap();
-        act_all(&mut operator, Store::default(), &Filter::default(), Control::Cancel).await.unwrap();
+        Queue::on(&mut operator).jobs().apply(Operation::Cancel).await.unwrap();
         if verdict.is_empty() {
             assert_eq!(settle(&mut on, &lease.all("retry")).await.unwrap(), []);
         }

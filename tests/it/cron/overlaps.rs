@@ -1,7 +1,7 @@
 //! Tests ticks that overlap with unfinished jobs of the same schedule. These jobs come from earlier ticks or from manual runs.
 
 use queue_core::{
-    JobId, JobRef, JobState,
+    JobId, JobRef, JobState, Queue,
     schedule::{self, Overlap},
 };
 use sqlx::PgConnection;
@@ -147,7 +147,7 @@ async fn a_job_that_blocks_its_schedule_is_named_and_can_be_ended_by_another_pay
     let last = schedule::find(&db.pool, STORE(), "a").await.unwrap().last.unwrap();
     let named = format!("job {job} of {} is waiting for a retry after 7 attempts", first.tick.format("%FT%TZ"));
     assert_eq!((last.outcome.as_str(), last.job, last.error), ("overlapped", None, Some(named)));
-    let why = JobRef::from_id(job).why(&db.pool).await.unwrap();
+    let why = Queue::new(&db.pool).job(job).why().await.unwrap();
     assert!(why.first().says.contains("its schedule a has skipped its ticks since "), "{:?}", why.first());
     assert!(why.first().facts["overlapped_since"].is_string(), "{:?}", why.first());
     for (payload, supersede, state) in

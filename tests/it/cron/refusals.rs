@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use queue_core::{
-    Store, operate,
+    Queue, Store,
     schedule::{self, Schedule},
 };
 use sqlx::AssertSqlSafe;
@@ -25,7 +25,7 @@ async fn a_bad_schedule_stops_no_other_and_names_its_error() {
     for (name, options, _) in cases {
         sqlx::query(AssertSqlSafe(made(name, options))).execute(&db.pool).await.unwrap();
     }
-    operate::set_capacity(&db.pool, STORE(), "full", Some(0)).await.unwrap();
+    Queue::new(&db.pool).store(STORE()).set_capacity("full", Some(0)).await.unwrap();
     let full = each_second().job_with(&quick(), |options| {
         options.queue("full");
     });

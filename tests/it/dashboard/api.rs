@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use queue_core::{Job as _, Limit, Store, operate, schedule};
+use queue_core::{Job as _, Limit, Queue, Store, operate, schedule};
 use serde_json::{Value, json};
 use tests::{Act, Do, TestDb};
 
@@ -130,9 +130,9 @@ async fn full(db: &TestDb) -> BTreeMap<&'static str, String> {
         .execute(&db.pool)
         .await
         .unwrap();
-    operate::set_capacity(&db.pool, Store::default(), "mail", Some(10)).await.unwrap();
-    operate::pause(&db.pool, Store::default(), &operate::Scope::queue("mail"), Some("because")).await.unwrap();
-    operate::set_limit(&db.pool, Store::default(), "type:do", Limit::new().concurrency(3), Some("why")).await.unwrap();
+    Queue::new(&db.pool).set_capacity("mail", Some(10)).await.unwrap();
+    Queue::new(&db.pool).pause_with_reason(&operate::Scope::queue("mail"), Some("because")).await.unwrap();
+    Queue::new(&db.pool).set_limit("type:do", Limit::new().concurrency(3), Some("why")).await.unwrap();
     let hourly = schedule::Schedule::cron("0 * * * *").job(&Do { act: Act::Ok("tick".into()) });
     schedule::create(&db.pool, Store::default(), "hourly", &hourly).await.unwrap();
     schedule::run_now(&db.pool, Store::default(), "hourly").await.unwrap();

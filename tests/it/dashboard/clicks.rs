@@ -2,7 +2,7 @@
 
 use std::{path::Path, time::Duration};
 
-use queue_core::{JobId, JobState, Limit, Store, operate, schedule};
+use queue_core::{JobId, JobState, Limit, Queue, Store, operate, schedule};
 use queue_worker::dashboard::Options;
 use serde_json::json;
 use tests::{Act, Do, TestDb, eventually, skipped, within};
@@ -26,9 +26,9 @@ async fn furnished(db: &TestDb) -> [JobId; 3] {
     for n in 0..30 {
         enqueue(db, Act::Ok(format!("x{n}"))).await;
     }
-    operate::pause(&db.pool, store, &operate::Scope::queue("mail"), Some("the mail server moves")).await.unwrap();
-    operate::set_capacity(&db.pool, store, "mail", Some(1000)).await.unwrap();
-    operate::set_limit(&db.pool, store, "type:do", Limit::new().concurrency(3), Some("gently")).await.unwrap();
+    Queue::new(&db.pool).store(store).pause_with_reason(&operate::Scope::queue("mail"), Some("the mail server moves")).await.unwrap();
+    Queue::new(&db.pool).store(store).set_capacity("mail", Some(1000)).await.unwrap();
+    Queue::new(&db.pool).store(store).set_limit("type:do", Limit::new().concurrency(3), Some("gently")).await.unwrap();
     let hourly = schedule::Schedule::cron("0 * * * *").job(&Do { act: Act::Ok("tick".into()) });
     schedule::create(&db.pool, store, "hourly", &hourly).await.unwrap();
     jobs
@@ -58,14 +58,10 @@ async fn every_page_renders_on_small_and_large_screens_in_both_themes() {
     }
     let axe = axe.ok();
     let open = Served::new(&db).await;
-    operate::record_operation(
-        &db.pool,
-        Store::default(),
-        &operate::Note { actor: "ada".into(), act: "requeued".into(), what: "jobs of queue:mail".into() },
-        12,
-    )
-    .await
-    .unwrap();
+    Queue::new(&db.pool)
+        .record_operation(&operate::Note { actor: "ada".into(), act: "requeued".into(), what: "jobs of queue:mail".into() }, 12)
+        .await
+        .unwrap();
     let locked = Served::with(&db, Options::default().token(TOKEN)).await;
     let [done, dead, waiting] = [done, dead, waiting].map(|job| format!("/jobs/{job}"));
     let mut pages = vec![("login", on(&locked, "/login"))];

@@ -1,6 +1,6 @@
 //! Tests durable jobs on the dashboard and in its API: their children, maps and signals, and sending a signal.
 
-use queue_core::{Job as _, JobId, JobState, Store, operate};
+use queue_core::{Job as _, JobId, JobState, Queue};
 use queue_worker::dashboard::Options;
 use serde_json::{Value, json};
 use tests::{Act, TestDb, eventually};
@@ -53,7 +53,7 @@ async fn a_page_shows_the_children_of_a_job_and_the_parent_of_a_child_and_sends_
         let body = json!({ "name": "go", "payload_json": "\"now\"" });
         let answer = served.client.post(&api(parent, "signals"), &body).await;
         assert_eq!((answer.status, answer.json()), (200, json!({ "text": format!("sent go to job {parent}") })));
-        let first = async || operate::why(&db.pool, Store::default(), parent).await.unwrap().causes.swap_remove(0);
+        let first = async || Queue::new(&db.pool).job(parent).why().await.unwrap().causes.swap_remove(0);
         eventually("it waits for its child", async || first().await.says.contains("child")).await;
         let cause = first().await;
         assert!(cause.says.starts_with(&format!("it waits for its child `leaf/0` (job {child}, ready) since")), "{}", cause.says);
@@ -65,7 +65,7 @@ async fn a_page_shows_the_children_of_a_job_and_the_parent_of_a_child_and_sends_
         assert!(shown.contains("name=\"name\" value=\"\""), "a child is no signal: {shown}");
     })
     .await;
-    let noted = operate::audit(&db.pool, Store::default(), None, 10).await.unwrap();
+    let noted = Queue::new(&db.pool).audit(None, 10).await.unwrap();
     assert_eq!((noted.len(), noted[0].act.as_str(), noted[0].what.clone()), (2, "signalled", format!("job {parent}: go")));
     db.finish().await;
 }
@@ -146,7 +146,7 @@ async fn a_signal_by_the_api_is_stored_verbatim_and_refused_where_operations_are
     db.run_while(db.worker(), db.until(finished, JobState::Completed)).await;
     let refused = served.client.post(&format!("/api/v1/jobs/{finished}/signals"), &json!({ "name": "x" })).await;
     assert_eq!((refused.status, refused.json()["error"].as_str().unwrap().contains("has finished")), (409, true));
-    let noted = operate::audit(&db.pool, Store::default(), None, 10).await.unwrap();
+    let noted = Queue::new(&db.pool).audit(None, 10).await.unwrap();
     assert_eq!(noted.len(), 3, "what was refused is not noted: {noted:?}");
     db.finish().await;
 }

@@ -1,6 +1,6 @@
 //! Tests flows on the dashboard and in its API: the graph on the page of each job, and the cancellation of a flow.
 
-use queue_core::{Flow, JobState, Store, operate};
+use queue_core::{Flow, JobState, Queue};
 use serde_json::json;
 
 use super::Served;
@@ -46,7 +46,7 @@ async fn a_page_draws_the_flow_of_its_job_and_cancels_it() {
     assert_eq!(db.count("select count(*) from queue.jobs where state = 'cancelled'").await, 5, "the parts with their node");
     let shown = served.client.get(&format!("/jobs/{first}")).await.text().to_owned();
     assert!(shown.contains(" nodes, 4 finished") && !shown.contains("/flow/cancel\""), "nothing is left to be cancelled: {shown}");
-    let noted = operate::audit(&db.pool, Store::default(), None, 10).await.unwrap();
+    let noted = Queue::new(&db.pool).audit(None, 10).await.unwrap();
     assert_eq!((noted[0].act.as_str(), noted[0].what.clone()), ("cancelled", format!("flow {first}")));
     for missing in [served.client.post("/api/v1/jobs/7/flow/cancel", &json!({})).await.status, 404] {
         assert_eq!(missing, 404);

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use queue_core::{Job as _, JobState, Limit, Store, operate, schedule};
+use queue_core::{Job as _, JobState, Limit, Queue, Store, operate, schedule};
 use queue_worker::dashboard::{Actor, Options, service};
 use serde_json::{Value, json};
 use sqlx::Executor as _;
@@ -111,7 +111,7 @@ async fn an_operation_that_waits_for_a_locked_table_ends_and_frees_its_slot() {
     // The count before the operation also reads the locked table and times out.
     assert_eq!(served.client.post("/api/v1/jobs/act", &body).await.status, 503);
     let all = operate::Filter::default();
-    let error = operate::cancel_all(&db.pool, Store::default(), &all).await.unwrap_err();
+    let error = Queue::new(&db.pool).jobs().matching(&all).cancel().await.unwrap_err();
     assert!(error.to_string().contains("lock timeout"), "{error}");
     holder.execute("rollback").await.unwrap();
     drop(holder);
@@ -161,7 +161,7 @@ async fn an_invalid_filter_does_not_match_all_jobs() {
     assert_eq!(db.count("select count(*) from queue.dead").await, 4);
     // Four jobs match, but the operation changes only the two jobs that were confirmed.
     let all = operate::Filter { state: Some(queue_core::JobState::Dead), ..operate::Filter::default() };
-    let swept = operate::discard_all(&db.pool, Store::default(), &all).at_most(2).await.unwrap();
+    let swept = Queue::new(&db.pool).jobs().matching(&all).discard().at_most(2).await.unwrap();
     assert_eq!((swept.done, db.count("select count(*) from queue.dead").await), (2, 2));
     db.finish().await;
 }
@@ -175,13 +175,13 @@ async fn queues_schedules_and_limits_are_changed() {
     let served = Served::new(&db).await;
     let post = async |path: &str, body: Value| served.client.post(path, &body).await.status;
     assert_eq!(post("/api/v1/pause", json!({ "queue": "mail", "reason": "x" })).await, 200);
-    assert_eq!(operate::pauses(&db.pool, store).await.unwrap().len(), 1);
+    assert_eq!(Queue::new(&db.pool).store(store).pauses().await.unwrap().len(), 1);
     assert_eq!(post("/api/v1/pause", json!({})).await, 400, "nothing is not everything");
     assert_eq!(post("/api/v1/pause", json!({ "queue": "mail", "everything": true })).await, 400);
     assert_eq!(post("/api/v1/resume", json!({ "queue": "mail" })).await, 200);
     assert_eq!(post("/api/v1/resume", json!({ "queue": "mail" })).await, 404);
     assert_eq!(post("/api/v1/queues/mail/capacity", json!({ "capacity": 7 })).await, 200);
-    assert_eq!(operate::capacities(&db.pool, store).await.unwrap()[0].capacity, 7);
+    assert_eq!(Queue::new(&db.pool).store(store).capacities().await.unwrap()[0].capacity, 7);
     assert_eq!(post("/api/v1/queues/%27%3B--/capacity", json!({ "capacity": 7 })).await, 400);
     for act in ["pause", "resume", "run"] {
         assert_eq!(post("/api/v1/schedules/hourly/act", json!({ "act": act })).await, 200, "{act}");
@@ -189,7 +189,7 @@ async fn queues_schedules_and_limits_are_changed() {
     assert_eq!(schedule::fires(&db.pool, store, "hourly", 9).await.unwrap().len(), 1);
     assert_eq!(post("/api/v1/schedules/none/act", json!({ "act": "run" })).await, 404);
     assert_eq!(post("/api/v1/limits/type:do", json!({ "concurrency": 2, "starts": 10, "period": 60, "reason": "y" })).await, 200);
-    let figures = operate::limits(&db.pool, store).await.unwrap()[0].figures;
+    let figures = Queue::new(&db.pool).store(store).limits().await.unwrap()[0].figures;
     assert_eq!((figures.concurrency, figures.starts, figures.period_ms), (Some(2), Some(10), Some(60_000)));
     for wrong in [
         json!({ "starts": 10 }),
@@ -235,7 +235,7 @@ async fn an_application_names_the_actor() {
     let app = axum::Router::new().nest_service("/q", inside).layer(named);
     let task = tokio::spawn(async move { axum::serve(listener, app).await });
     assert_eq!(client.post(&format!("/q/api/v1/jobs/{dead}/act"), &json!({ "act": "discard" })).await.status, 200);
-    let noted = operate::audit(&db.pool, Store::default(), None, 9).await.unwrap();
+    let noted = Queue::new(&db.pool).audit(None, 9).await.unwrap();
     assert_eq!((noted[0].actor.as_str(), noted[0].what.clone(), noted[0].jobs), ("ada", format!("job {dead}"), 1));
     assert!(client.get("/q/audit").await.text().contains("ada"));
     task.abort();
@@ -247,8 +247,8 @@ async fn pages_show_all_objects() {
     let db = TestDb::new().await;
     let store = Store::default();
     dead_letters(&db, 3).await;
-    operate::pause(&db.pool, store, &operate::Scope::queue("default"), Some("the <b>move</b>")).await.unwrap();
-    operate::set_limit(&db.pool, store, "type:do", Limit::new().concurrency(3).keyed(), None).await.unwrap();
+    Queue::new(&db.pool).store(store).pause_with_reason(&operate::Scope::queue("default"), Some("the <b>move</b>")).await.unwrap();
+    Queue::new(&db.pool).store(store).set_limit("type:do", Limit::new().concurrency(3).keyed(), None).await.unwrap();
     let ping = schedule::Schedule::every(Duration::from_hours(2)).job(&Do { act: Act::Ok("tick".into()) });
     schedule::create(&db.pool, store, "ping", &ping).await.unwrap();
     let served = Served::new(&db).await;

@@ -74,7 +74,7 @@ async fn every_page_takes_few_statements_and_few_bytes() {
     Do::enqueue_all((0..500).map(|_| Do { act: Act::Ok("x".into()) }), &db.pool).await.unwrap();
     for limit in ["type:do", "queue:mail", "a", "b", "c", "d", "e", "f", "g", "h"] {
         let of_keys = queue_core::Limit::new().concurrency(3).keyed();
-        queue_core::operate::set_limit(&db.pool, Store::default(), limit, of_keys, None).await.unwrap();
+        queue_core::Queue::new(&db.pool).set_limit(limit, of_keys, None).await.unwrap();
     }
     cost_little(&db, &addresses(&jobs)).await;
     db.finish().await;
@@ -215,7 +215,7 @@ async fn a_job_shows_why_it_waits() {
     let page = served.client.get(&format!("/jobs/{job}")).await;
     assert!(page.text().contains("no worker is alive"), "{}", page.text());
     let scope = queue_core::operate::Scope::queue("default");
-    queue_core::operate::pause(&db.pool, Store::default(), &scope, Some("the move")).await.unwrap();
+    queue_core::Queue::new(&db.pool).pause_with_reason(&scope, Some("the move")).await.unwrap();
     let page = served.client.get(&format!("/jobs/{job}")).await;
     assert!(page.text().contains("the move"), "{}", page.text());
     assert_eq!(served.client.get("/jobs/7").await.status, 404);

@@ -2,8 +2,8 @@
 //! counts.
 
 use queue_core::{
-    Store,
-    operate::{Checkup, FindingKind, doctor},
+    Queue, Store,
+    operate::{Checkup, FindingKind},
 };
 use tests::{TestDb, server::TestServer};
 
@@ -17,14 +17,14 @@ async fn found(db: &TestDb, kind: FindingKind) -> bool {
 async fn a_schema_without_a_store_or_with_another_is_found() {
     let db = TestDb::new().await;
     let elsewhere = Store::new("billing").unwrap();
-    let absent = doctor(&db.pool, elsewhere, &Checkup::default()).await;
+    let absent = Queue::new(&db.pool).store(elsewhere).doctor(&Checkup::default()).await;
     let kinds: Vec<FindingKind> = absent.findings.iter().map(|finding| finding.kind).collect();
     assert!(kinds.contains(&FindingKind::NoStore) && !kinds.contains(&FindingKind::NoWorker), "{absent:#?}");
     let first = absent.findings.into_iter().find(|finding| finding.kind == FindingKind::NoStore).unwrap();
     assert_eq!(first.fix, "queue-worker migrate --schema billing");
     super::paste(&db.url, &first).await;
     let kinds: Vec<FindingKind> =
-        doctor(&db.pool, elsewhere, &Checkup::default()).await.findings.iter().map(|finding| finding.kind).collect();
+        Queue::new(&db.pool).store(elsewhere).doctor(&Checkup::default()).await.findings.iter().map(|finding| finding.kind).collect();
     assert!(!kinds.contains(&FindingKind::NoStore) && kinds.contains(&FindingKind::NoWorker), "{kinds:?}");
 
     make(&db.pool, "create table kept as select * from queue.migration").await;

@@ -1,8 +1,8 @@
 //! Tests findings about workers, and about jobs that are waiting for a worker.
 
 use queue_core::{
-    Job as _, Limit, Store,
-    operate::{self, Checkup, FindingKind},
+    Job as _, Limit, Queue,
+    operate::{Checkup, FindingKind},
 };
 use tests::{Act, Do, TestDb, eventually};
 
@@ -77,19 +77,19 @@ async fn a_queue_at_its_capacity_and_a_limit_without_room_are_found() {
     for _ in 0..2 {
         ok(&db).await;
     }
-    operate::set_capacity(&db.pool, Store::default(), "default", Some(3)).await.unwrap();
+    Queue::new(&db.pool).set_capacity("default", Some(3)).await.unwrap();
     assert!(found_by(&db.pool, &checkup, FindingKind::CapacityFull).await.is_empty(), "there is room for one");
     ok(&db).await;
     let full = one(&db.pool, &checkup, FindingKind::CapacityFull).await;
     assert_eq!((&full.facts["queue"], &full.facts["waiting"]), (&"default".into(), &3.into()));
-    operate::set_capacity(&db.pool, Store::default(), "default", None).await.unwrap();
+    Queue::new(&db.pool).set_capacity("default", None).await.unwrap();
     is_gone(&db.pool, &checkup, FindingKind::CapacityFull).await;
 
-    operate::set_limit(&db.pool, Store::default(), "queue:default", Limit::new().concurrency(0), None).await.unwrap();
+    Queue::new(&db.pool).set_limit("queue:default", Limit::new().concurrency(0), None).await.unwrap();
     eventually("it has waited", async || !found_by(&db.pool, &checkup, FindingKind::LimitFull).await.is_empty()).await;
     assert_eq!(one(&db.pool, &checkup, FindingKind::LimitFull).await.facts["waiting"], 3);
     assert!(found_by(&db.pool, &Checkup::default(), FindingKind::LimitFull).await.is_empty(), "not for ten minutes yet");
-    operate::unset_limit(&db.pool, Store::default(), "queue:default").await.unwrap();
+    Queue::new(&db.pool).unset_limit("queue:default").await.unwrap();
     is_gone(&db.pool, &checkup, FindingKind::LimitFull).await;
     db.finish().await;
 }
@@ -104,7 +104,7 @@ async fn wait_for_an_hour(db: &TestDb, which: &str, they_do: bool) {
 async fn a_limit_is_full_only_if_its_own_jobs_have_waited() {
     let (db, checkup) = (TestDb::new().await, Checkup::default());
     let full = async || found_by(&db.pool, &checkup, FindingKind::LimitFull).await;
-    let set = async |name: &str, limit: Limit| operate::set_limit(&db.pool, Store::default(), name, limit, None).await.unwrap();
+    let set = async |name: &str, limit: Limit| Queue::new(&db.pool).set_limit(name, limit, None).await.unwrap();
     let other = ok(&db).await;
     tests::UntilGo {}.enqueue(&db.pool).queue("quick").await.unwrap();
     wait_for_an_hour(&db, &format!("r.id = {other}"), true).await;
@@ -112,14 +112,14 @@ async fn a_limit_is_full_only_if_its_own_jobs_have_waited() {
     assert!(full().await.is_empty(), "the job that has waited for an hour is of another type");
     wait_for_an_hour(&db, &format!("r.id <> {other}"), true).await;
     assert_eq!(one(&db.pool, &checkup, FindingKind::LimitFull).await.facts["name"], "type:until_go");
-    operate::unset_limit(&db.pool, Store::default(), "type:until_go").await.unwrap();
+    Queue::new(&db.pool).unset_limit("type:until_go").await.unwrap();
     assert!(full().await.is_empty());
 
     for key in ["acme", "other"] {
         Do { act: Act::Ok("done".into()) }.enqueue(&db.pool).queue("keyed").fair(key).await.unwrap();
     }
     set("queue:keyed", Limit::new().concurrency(1).keyed()).await;
-    operate::set_limit_key(&db.pool, Store::default(), "queue:keyed", "acme", Some(0)).await.unwrap();
+    Queue::new(&db.pool).set_limit_key("queue:keyed", "acme", Some(0)).await.unwrap();
     let of = |key: &str| format!("r.line = queue.line_id('{key}')");
     wait_for_an_hour(&db, &of("other"), true).await;
     assert!(full().await.is_empty(), "that key has room");
@@ -151,12 +151,12 @@ async fn a_key_that_an_operator_has_stopped_is_found_among_many_that_have_more_j
           where not exists (select from queue.ready r where r.id = j.id)";
     make(&db.pool, many).await;
     wait_for_an_hour(&db, "r.line <> queue.line_id('key 7')", true).await;
-    operate::set_limit(&db.pool, Store::default(), "type:do", Limit::new().concurrency(1).keyed(), None).await.unwrap();
+    Queue::new(&db.pool).set_limit("type:do", Limit::new().concurrency(1).keyed(), None).await.unwrap();
     is_gone(&db.pool, &checkup, FindingKind::LimitFull).await;
-    operate::set_limit_key(&db.pool, Store::default(), "type:do", "acme", Some(0)).await.unwrap();
+    Queue::new(&db.pool).set_limit_key("type:do", "acme", Some(0)).await.unwrap();
     let found = one(&db.pool, &checkup, FindingKind::LimitFull).await;
     assert_eq!((&found.facts["key"], &found.facts["waiting"], &found.facts["used"]), (&"acme".into(), &1.into(), &0.into()), "{found:?}");
-    operate::set_limit_key(&db.pool, Store::default(), "type:do", "key 7", Some(0)).await.unwrap();
+    Queue::new(&db.pool).set_limit_key("type:do", "key 7", Some(0)).await.unwrap();
     assert_eq!(found_by(&db.pool, &checkup, FindingKind::LimitFull).await.len(), 2, "and that of the many");
     wait_for_an_hour(&db, "true", false).await;
     db.finish().await;
@@ -166,7 +166,7 @@ async fn a_key_that_an_operator_has_stopped_is_found_among_many_that_have_more_j
 async fn a_failed_check_of_limits_is_reported_and_capacities_are_still_checked() {
     let (db, checkup) = (TestDb::new().await, Checkup::default());
     ok(&db).await;
-    operate::set_capacity(&db.pool, Store::default(), "default", Some(1)).await.unwrap();
+    Queue::new(&db.pool).set_capacity("default", Some(1)).await.unwrap();
     let mut lock = db.pool.begin().await.unwrap();
     sqlx::query("lock table queue.bound in access exclusive mode").execute(&mut *lock).await.unwrap();
     let found = ask(&db.pool, &checkup).await.findings;

@@ -4,7 +4,7 @@
 mod inline;
 mod statements;
 
-use queue_core::{Context, Durable, Handler, Job as _, JobHandle, JobResult, JobState, Store, job, operate};
+use queue_core::{Context, Durable, Handler, Job as _, JobHandle, JobResult, JobState, Queue, job};
 use serde::{Deserialize, Serialize};
 
 use super::{
@@ -91,7 +91,7 @@ async fn a_dead_child_ends_its_parent_and_both_start_again_once_requeued() {
         let id = parent.id();
         let errors = format!("select count(*) from queue.failure where id = {id} and error like '%is dead after 2 attempts: as told'");
         assert_eq!(db.count(&errors).await, 1, "another attempt would get the same");
-        let child = async || operate::children(&db.pool, Store::default(), parent.id()).await.unwrap().remove(0);
+        let child = async || Queue::new(&db.pool).job(parent.id()).children().await.unwrap().remove(0);
         let first = child().await.id;
         // With a corrected payload, the child completes.
         db.run(&format!("update queue.job set payload = '{{\"number\": 5, \"act\": \"Complete\"}}' where id = {first}")).await;

@@ -4,7 +4,7 @@ mod cases;
 
 use std::time::Duration;
 
-use queue_core::{Child, Context, Durable, Handler, JobHandle, JobId, JobResult, Store, WaitError, job, operate};
+use queue_core::{Child, Context, Durable, Handler, JobHandle, JobId, JobResult, Queue, WaitError, job, operate};
 use serde::{Deserialize, Serialize};
 use tests::TestDb;
 
@@ -213,7 +213,7 @@ pub(super) async fn given(db: &TestDb, parent: &JobHandle<Parent>) -> FamilyRepo
 }
 
 pub(super) async fn gather(db: &TestDb, parent: JobId) -> operate::JobGather {
-    operate::gathers(&db.pool, Store::default(), parent).await.unwrap().remove(0)
+    Queue::new(&db.pool).job(parent).gathers().await.unwrap().remove(0)
 }
 
 /// Returns all leaves, ordered by id.

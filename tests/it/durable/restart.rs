@@ -6,7 +6,7 @@ mod statements;
 
 use std::future::pending;
 
-use queue_core::{Durable, Handler, Job as _, JobHandle, JobId, JobResult, JobState, Store, job, operate};
+use queue_core::{Durable, Handler, Job as _, JobHandle, JobId, JobResult, JobState, Queue, job};
 use serde::{Deserialize, Serialize};
 use tests::{Laps, TestDb, kill_three};
 
@@ -105,7 +105,7 @@ async fn unreceived_signals_stay_and_received_ones_do_not_return() {
     }
     run_to(&db, job.id(), JobState::Completed).await;
     assert_eq!(db.output(job.id()).await, serde_json::json!(["round 3", "third"]));
-    assert_eq!(operate::signals(&db.pool, Store::default(), job.id()).await.unwrap().len(), 1);
+    assert_eq!(Queue::new(&db.pool).job(job.id()).signals().await.unwrap().len(), 1);
     db.finish().await;
 }
 
@@ -113,7 +113,7 @@ async fn unreceived_signals_stay_and_received_ones_do_not_return() {
 async fn children_of_a_restarted_job_continue_without_a_parent() {
     let db = db().await;
     let job = rounds(2, Act::Spawn).enqueue(&db.pool).await.unwrap();
-    let children = async || operate::children(&db.pool, Store::default(), job.id()).await.unwrap();
+    let children = async || Queue::new(&db.pool).job(job.id()).children().await.unwrap();
     let child = db
         .run_while(db.worker().register::<Round>().queue("default", 4), async {
             db.until(job.id(), JobState::Parked).await;

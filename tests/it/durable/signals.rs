@@ -6,7 +6,7 @@ pub(super) mod races;
 mod statements;
 mod together;
 
-use queue_core::{Error, Job as _, JobHandle, JobId, JobRef, JobState, Store, operate, operate::SignalOutcome};
+use queue_core::{Error, Job as _, JobHandle, JobId, JobRef, JobState, Queue, operate, operate::SignalOutcome};
 use tests::{TestDb, eventually};
 
 use super::{Part, Plan, db, db_by_hand, done, journal, plan, run_to, step};
@@ -26,7 +26,7 @@ async fn send(db: &TestDb, job: JobHandle<Plan>, name: &str, text: &str) {
 
 /// Returns the names of the signals that were sent but not received.
 async fn unreceived(db: &TestDb, job: JobId) -> Vec<String> {
-    let signals = operate::signals(&db.pool, Store::default(), job).await.unwrap();
+    let signals = Queue::new(&db.pool).job(job).signals().await.unwrap();
     signals.into_iter().map(|signal| signal.name).collect()
 }
 
@@ -163,7 +163,7 @@ async fn a_worker_that_starts_later_knows_when_a_wait_ends() {
     let job = plan([within("paid", 4_000), Part::Step("after".into())]).enqueue(&db.pool).await.unwrap();
     run_to(&db, job.id(), JobState::Parked).await;
     run_to(&db, job.id(), JobState::Completed).await;
-    let shown = operate::steps(&db.pool, Store::default(), job.id()).await.unwrap();
+    let shown = Queue::new(&db.pool).job(job.id()).steps().await.unwrap();
     let named: Vec<_> = shown.iter().map(|step| (step.name.as_str(), step.until.is_some(), step.is_timed_out())).collect();
     assert_eq!(named, [("paid (timeout)", true, false), ("paid", true, true), ("after", false, false)]);
     assert!(db.count("select count(*) from queue.step where name = 'paid' and at >= until").await == 1, "not before its time");
@@ -208,11 +208,11 @@ async fn a_parked_job_is_shown_and_cancelled_and_is_requeued_without_its_signals
         let status = job.status(&db.pool).await.unwrap();
         assert_eq!(status.state, JobState::Parked);
         let filter = operate::Filter { state: Some(JobState::Parked), ..operate::Filter::default() };
-        let page = operate::list(&db.pool, Store::default(), &filter).await.unwrap();
+        let page = Queue::new(&db.pool).jobs().matching(&filter).list().await.unwrap();
         assert_eq!(page.jobs.iter().map(|job| job.id).collect::<Vec<_>>(), [job.id()]);
-        let counts = operate::counts(&db.pool, Store::default()).await.unwrap();
+        let counts = Queue::new(&db.pool).counts().await.unwrap();
         assert_eq!(counts.iter().filter(|count| count.state == JobState::Parked).map(|count| count.jobs).sum::<i64>(), 1);
-        let why = operate::why(&db.pool, Store::default(), job.id()).await.unwrap();
+        let why = Queue::new(&db.pool).job(job.id()).why().await.unwrap();
         assert!(why.causes[0].says.starts_with("it waits for the signal `paid` since"), "{:?}", why.causes);
         assert!(why.causes[0].fix.as_ref().unwrap().contains(&format!("`queue-worker signal {} paid`", job.id())), "{:?}", why.causes);
         let refused = job.set_priority(&db.pool, 7).await;
@@ -229,7 +229,7 @@ async fn a_parked_job_is_shown_and_cancelled_and_is_requeued_without_its_signals
     assert_eq!((unreceived(&db, job.id()).await.len(), db.state(job.id()).await), (0, Some(JobState::Blocked)));
     db.run_while(db.worker().register::<Plan>(), async {
         db.until(job.id(), JobState::Parked).await;
-        let cancelled = operate::cancel_all(&db.pool, Store::default(), &operate::Filter::default()).await.unwrap();
+        let cancelled = Queue::new(&db.pool).jobs().matching(&operate::Filter::default()).cancel().await.unwrap();
         assert_eq!(cancelled.done, 1);
     })
     .await;

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use queue_core::{Batch, Job as _, JobId, JobState, Store, operate};
+use queue_core::{Batch, Job as _, JobId, JobState, Queue};
 use tests::{TestDb, WorkerProcess, eventually, release::second};
 
 use super::{about, of_first, of_second, of_third, output, to, to_all};
@@ -25,7 +25,7 @@ async fn an_older_worker_does_not_claim_newer_jobs_sleeps_and_reports_them() {
         let older = to("cid").enqueue(&db.pool).await.unwrap().id();
         db.until(older, JobState::Completed).await;
         eventually("the worker sleeps, with jobs in its queue", async || db.count("select count(*) from queue.idle").await == 1).await;
-        let unserved = operate::unserved(&db.pool, Store::default()).await.unwrap();
+        let unserved = Queue::new(&db.pool).unserved().await.unwrap();
         let seen: Vec<_> = unserved.iter().map(|waits| (waits.job_type.as_str(), waits.version, waits.jobs)).collect();
         assert_eq!(seen, [("release_mail", 2, 1), ("release_mail", 3, 1)]);
     })

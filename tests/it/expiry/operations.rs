@@ -2,11 +2,7 @@
 
 use std::time::Duration;
 
-use queue_core::{
-    Error, Job as _, JobState, Store,
-    operate::{self, Scope},
-    testing,
-};
+use queue_core::{Error, Job as _, JobState, Queue, operate::Scope, testing};
 use tests::{
     Act, Do, TestDb, effects, eventually,
     operate::{self as steps, expire_due},
@@ -57,7 +53,7 @@ async fn a_job_of_a_paused_queue_expires_and_a_postponed_one_does_at_its_time() 
     let db = TestDb::new().await;
     let mut on = connect(&db).await;
     let scope = Scope::queue("default");
-    operate::pause(&db.pool, Store::default(), &scope, None).await.unwrap();
+    Queue::new(&db.pool).pause(&scope).await.unwrap();
     let (paused, put_off) = (ok(&db).await, ok(&db).await);
     assert_eq!(steps::reschedule(&mut on, &[put_off]).await.unwrap(), [put_off]);
     expire_now(&db, &[paused, put_off]).await;
@@ -70,7 +66,7 @@ async fn a_job_of_a_paused_queue_expires_and_a_postponed_one_does_at_its_time() 
 async fn an_expired_job_frees_its_capacity_and_its_key_continues() {
     let db = TestDb::new().await;
     let mut on = connect(&db).await;
-    operate::set_capacity(&db.pool, Store::default(), "default", Some(2)).await.unwrap();
+    Queue::new(&db.pool).set_capacity("default", Some(2)).await.unwrap();
     let quick = || Do { act: Act::Ok(String::new()) }.enqueue(&db.pool);
     let head = quick().key("a").expires_in(HOUR).await.unwrap().id();
     let behind = quick().key("a").await.unwrap().id();

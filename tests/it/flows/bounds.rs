@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use queue_core::{Flow, IfDead, Job as _, JobId, JobState, NodeOutput, OnConflict, Store, operate};
+use queue_core::{Flow, IfDead, Job as _, JobId, JobState, NodeOutput, OnConflict, Queue};
 use sqlx::Connection as _;
 use tests::{Sql as _, TestDb, die};
 
@@ -150,7 +150,9 @@ async fn the_cancellation_of_a_flow_delays_no_verdict() {
     let (mut holder, mut settler) = (db.connect().await, db.connect().await);
     let mut held = holder.begin().await.unwrap();
     held.run(&format!("select from queue.lease where {0} = any (ids) for update", flow.job(&b).id())).await;
-    let cancelling = operate::cancel_flow(&db.pool, Store::default(), flow.id());
+    let queue = Queue::new(&db.pool);
+    let flow_job = queue.job(flow.id());
+    let cancelling = flow_job.cancel_flow();
     let settling = async {
         // A settle may occur at any time. It never waits, because the cancellation does not hold the first node's lease while it waits
         // for the second lease.
@@ -165,9 +167,9 @@ async fn the_cancellation_of_a_flow_delays_no_verdict() {
     };
     let (count, ()) = tokio::join!(cancelling, settling);
     assert!(count.unwrap() <= 1, "a lease that is locked at that moment is skipped, as a settle may have the first");
-    assert_eq!(operate::cancel_flow(&db.pool, Store::default(), flow.id()).await.unwrap(), 1, "and the second is");
+    assert_eq!(Queue::new(&db.pool).job(flow.id()).cancel_flow().await.unwrap(), 1, "and the second is");
     held.rollback().await.unwrap();
-    assert_eq!(operate::cancel_flow(&db.pool, Store::default(), flow.id()).await.unwrap(), 2);
+    assert_eq!(Queue::new(&db.pool).job(flow.id()).cancel_flow().await.unwrap(), 2);
     drop((holder, settler));
     let statement = "with gone as (delete from queue.lease returning ids)
         insert into queue.done (id, finished_at, ran_ms, attempts, cancelled) select u.id, now(), 1, 1, true from gone cross join unnest(gone.ids) u (id)";

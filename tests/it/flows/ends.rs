@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use queue_core::{Flow, IfDead, JobState, Store, operate};
+use queue_core::{Flow, IfDead, JobState, Queue};
 use tests::{complete, eventually};
 
 use super::{Act, db, give, output, part, settle, states, worker};
@@ -22,7 +22,7 @@ async fn a_cancelled_node_cancels_its_dependents_and_a_flow_is_cancelled_as_a_wh
         db.run_while(worker(&db), async {
             db.until(runs.id(), JobState::Running).await;
             if whole {
-                assert_eq!(operate::cancel_flow(&db.pool, Store::default(), runs.id()).await.unwrap(), 4);
+                assert_eq!(Queue::new(&db.pool).job(runs.id()).cancel_flow().await.unwrap(), 4);
             } else {
                 runs.cancel(&db.pool).await.unwrap();
             }
@@ -107,7 +107,7 @@ async fn a_waiting_node_cannot_be_run_manually_and_a_flow_in_sql_is_like_any_oth
         {"name": "c", "job_type": "flow_part", "payload": {"text": "c", "act": "Give", "from": []}, "after": ["b"]},
         {"name": "d", "job_type": "flow_part", "payload": {"text": "d", "act": "Give", "from": []}, "on_dead": ["a"]}]')"#;
     let id: queue_core::JobId = db.one(statement).await;
-    let nodes = operate::flow(&db.pool, Store::default(), id).await.unwrap();
+    let nodes = Queue::new(&db.pool).job(id).flow().await.unwrap();
     assert_eq!((nodes[1].waits.len(), &*nodes[3].on_dead), (1, &["a".to_owned()][..]));
     for waits in [nodes[1].id, nodes[3].id] {
         queue_core::JobRef::from_id(waits).run_now(&db.pool).await.unwrap_err();

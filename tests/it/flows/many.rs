@@ -2,9 +2,7 @@
 
 use std::time::Duration;
 
-use queue_core::{
-    Counts, Flow, FlowHandle, Handler, IfDead, Job as _, JobId, JobResult, JobState, Nested, Node, NodeOutput, Store, job, operate,
-};
+use queue_core::{Counts, Flow, FlowHandle, Handler, IfDead, Job as _, JobId, JobResult, JobState, Nested, Node, NodeOutput, Queue, job};
 use serde::{Deserialize, Serialize};
 use sqlx::Row as _;
 use tests::{TestDb, eventually, within};
@@ -60,7 +58,7 @@ async fn a_node_of_many_jobs_has_completed_once_all_have_finished() {
     assert_eq!(db.count("select count(distinct job) from ran").await, 2502, "each ran");
     let ends = ["rows completed", "report completed", "beside ready", "none completed", "last completed"];
     assert_eq!(states(&db, &flow).await, ends);
-    let nodes = operate::flow(&db.pool, Store::default(), flow.id()).await.unwrap();
+    let nodes = Queue::new(&db.pool).job(flow.id()).flow().await.unwrap();
     let jobs: Vec<_> = nodes.iter().map(|node| (node.jobs, node.over)).collect();
     assert_eq!(jobs, [(Some(2500), Some(2500)), (None, None), (Some(3), Some(0)), (Some(0), Some(0)), (None, None)]);
     // Cancelling a node also cancels the jobs of the node.
@@ -129,7 +127,7 @@ async fn nodes_of_many_jobs_in_sql() {
         {"name": "report", "job_type": "flow_report", "payload": {"rows": {"$of": "rows"}}}]"#;
     let flow: JobId =
         sqlx::query_scalar("select queue.enqueue_flow('sql', $1::text::jsonb)").bind(nodes).fetch_one(&db.pool).await.unwrap();
-    let nodes = operate::flow(&db.pool, Store::default(), flow).await.unwrap();
+    let nodes = Queue::new(&db.pool).job(flow).flow().await.unwrap();
     db.run_while(worker(&db), db.until(nodes[2].id, JobState::Completed)).await;
     let output: serde_json::Value =
         sqlx::query_scalar("select output from queue.done where id = $1").bind(nodes[2].id).fetch_one(&db.pool).await.unwrap();
@@ -198,7 +196,7 @@ async fn a_nested_flow_is_waited_for_as_one_and_waits_as_one() {
     inner.add("deep", give("deep", []));
     let ship = flow.add("ship", give("ship", [receipt.output()])).after(&billing);
     let flow = flow.enqueue(&db.pool).await.unwrap();
-    let nodes = operate::flow(&db.pool, Store::default(), flow.id()).await.unwrap();
+    let nodes = Queue::new(&db.pool).job(flow.id()).flow().await.unwrap();
     let edges: Vec<String> = nodes.iter().map(|node| format!("{}: {}", node.name, node.after.join(" "))).collect();
     let expected = [
         "stock: ",

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use queue_core::{Context, Failure, Handler, Job, JobHandle, JobResult, JobState, Limit, Store, job, operate};
+use queue_core::{Context, Failure, Handler, Job, JobHandle, JobResult, JobState, Limit, Queue, job};
 use queue_worker::Worker;
 use serde::{Deserialize, Serialize};
 use sqlx::{Executor as _, PgConnection};
@@ -80,7 +80,7 @@ async fn jobs_of_other_leases_end_while_one_lease_is_locked() {
 
 /// Sets a limit and waits until the worker knows the limit.
 async fn limited(db: &TestDb, limit: &str) {
-    operate::set_limit(&db.pool, Store::default(), limit, Limit::new().concurrency(5), None).await.unwrap();
+    Queue::new(&db.pool).set_limit(limit, Limit::new().concurrency(5), None).await.unwrap();
     let known = "select count(*) from queue.worker w join queue.bound b on b.number <= w.paused_seen";
     eventually("the worker knows the limit", async || db.count(known).await == 1).await;
 }

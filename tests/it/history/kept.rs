@@ -52,7 +52,7 @@ async fn statistics_that_arrive_after_their_minute_was_aggregated_are_counted_on
     }
     check_totals(&db, 6).await;
     let past = queue_core::operate::HistoryRange { step: Some(MINUTE), ..queue_core::operate::HistoryRange::default() };
-    let steps = queue_core::operate::history(&db.pool, queue_core::Store::default(), &past).await.unwrap();
+    let steps = queue_core::Queue::new(&db.pool).history(&past).await.unwrap();
     assert_eq!(steps.iter().map(|step| step.completed).collect::<Vec<_>>(), [1, 1, 1, 1, 2], "{steps:?}");
     db.finish().await;
 }

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use queue_core::{
-    Store,
-    operate::{self, AttemptStatistics, Histogram, HistoryRange},
+    Queue,
+    operate::{AttemptStatistics, Histogram, HistoryRange},
 };
 use sqlx::{Connection as _, PgConnection};
 use tests::{
@@ -18,7 +18,7 @@ const MINUTE: Duration = Duration::from_mins(1);
 const HOUR: Duration = Duration::from_hours(1);
 
 async fn read(db: &TestDb, past: HistoryRange) -> Vec<AttemptStatistics> {
-    operate::history(&db.pool, Store::default(), &past).await.unwrap()
+    Queue::new(&db.pool).history(&past).await.unwrap()
 }
 
 /// Creates statistics of two queues with two types each over two days, and occasionally of a third queue.

@@ -3,10 +3,7 @@
 
 use std::time::Duration;
 
-use queue_core::{
-    Store,
-    operate::{self, HistoryRange},
-};
+use queue_core::{Queue, operate::HistoryRange};
 use sqlx::{Connection as _, Executor as _, PgConnection};
 use tests::TestDb;
 
@@ -56,11 +53,11 @@ async fn statistics_of_any_duration_read_few_rows_by_an_index() {
         ("a day by an hour, apart", HistoryRange { last: HOUR * 24, step: Some(HOUR), apart: true, ..HistoryRange::default() }, 22_000),
     ];
     for (what, past, most) in pasts {
-        let rows = operate::history(&mut on, Store::default(), &past).await.unwrap().len();
+        let rows = Queue::on(&mut on).history(&past).await.unwrap().len();
         // The server publishes read counts only between transactions, so a single transaction makes the difference exact.
         on.execute("begin").await.unwrap();
         let before = read(&mut on).await;
-        operate::history(&mut on, Store::default(), &past).await.unwrap();
+        Queue::on(&mut on).history(&past).await.unwrap();
         let after = read(&mut on).await;
         on.execute("rollback").await.unwrap();
         let (whole, fetched) = (after.0 - before.0, after.1 - before.1);

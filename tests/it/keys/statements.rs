@@ -1,6 +1,6 @@
 //! Tests the statements for ordering keys in every order of two transactions that could block a key permanently or let two of its jobs run.
 
-use queue_core::{Batch, Error, Job as _, JobRef, JobState, Store, operate as operator};
+use queue_core::{Batch, Error, Job as _, JobRef, JobState, Queue, Store};
 use sqlx::Connection as _;
 use tests::{Do, Sql as _, TestDb, operate, protocol};
 
@@ -257,10 +257,9 @@ async fn blocked_jobs_outlive_their_day_and_are_still_listed() {
     assert!(operate::drop_day(&mut c).await.unwrap());
     let record = JobRef::from_id(jobs[1]).find(&mut c).await.unwrap();
     assert_eq!((record.state, record.attempts), (JobState::Blocked, 0));
-    let filter = operator::Filter { state: Some(JobState::Blocked), ..operator::Filter::default() };
-    let page = operator::list(&mut c, Store::default(), &filter).await.unwrap();
+    let page = Queue::on(&mut c).jobs().state(JobState::Blocked).list().await.unwrap();
     assert_eq!(page.jobs.iter().map(|job| job.id).collect::<Vec<_>>(), [jobs[1]]);
-    let counts = operator::counts(&mut c, Store::default()).await.unwrap();
+    let counts = Queue::on(&mut c).counts().await.unwrap();
     assert!(counts.iter().any(|count| count.state == JobState::Blocked && count.jobs == 1), "{counts:?}");
     for job in jobs {
         assert_eq!(step(&mut c, "complete").await, [job]);

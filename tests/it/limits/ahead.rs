@@ -1,10 +1,7 @@
 //! Tests that jobs claimed under limits do not start before their claim is durable, and that the worker sends its next claim without
 //! waiting for that.
 
-use queue_core::{
-    Job as _, Limit, Store,
-    operate::{self, Scope},
-};
+use queue_core::{Job as _, Limit, Queue, operate::Scope};
 use queue_worker::Config;
 use tests::Sql as _;
 
@@ -22,13 +19,13 @@ async fn the_next_claim_does_not_wait_for_the_disk_and_no_job_begins_before() {
         let ended = "select count(*) from effect_span where ended is not null";
         db.until_count(ended, 1).await;
         let all = Scope::default();
-        operate::pause(&db.pool, Store::default(), &all, None).await.unwrap();
-        operate::until_paused(&db.pool, Store::default(), &all).await.unwrap();
+        Queue::new(&db.pool).pause(&all).await.unwrap();
+        Queue::new(&db.pool).until_paused(&all).await.unwrap();
         Unlimited::enqueue_all((0..100).map(|_| Unlimited { ms: 5 }), &db.pool).await.unwrap();
         // The lock blocks the confirmation of a claim, which reads the jobs, but not the claim itself.
         let mut held = db.pool.begin().await.unwrap();
         held.run("lock table queue.job in access exclusive mode").await;
-        assert!(operate::resume(&db.pool, Store::default(), &all).await.unwrap());
+        assert!(Queue::new(&db.pool).resume(&all).await.unwrap());
         db.until_count("select count(*) from queue.lease where cardinality(ids) = 10", 2).await;
         assert_eq!(db.count("select count(*) from effect_span").await, 1, "nothing begins before");
         held.rollback().await.unwrap();

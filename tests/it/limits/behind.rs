@@ -1,7 +1,7 @@
 //! Tests that a job gets its turn even if jobs without permits precede it. These jobs are not in the fair queue yet, differ in being
 //! single or batch jobs, or are in the same lease.
 
-use queue_core::{BatchContext, BatchHandler, Context, Handler, Job as _, JobBatch, JobResult, JobState, Limit, Store, job, operate};
+use queue_core::{BatchContext, BatchHandler, Context, Handler, Job as _, JobBatch, JobResult, JobState, Limit, Queue, job};
 use serde::{Deserialize, Serialize};
 use tests::{
     Sql as _, lines,
@@ -76,7 +76,7 @@ async fn jobs_of_many_keys_without_permits_delay_no_other_kind_under_their_limit
     for together in [true, false] {
         let db = fresh().await;
         set(&db, "mixed", Limit::new().concurrency(0).keyed()).await;
-        operate::set_limit_key(&db.pool, Store::default(), "mixed", "0", Some(1)).await.unwrap();
+        Queue::new(&db.pool).set_limit_key("mixed", "0", Some(1)).await.unwrap();
         if together {
             MixedTogether::enqueue_all((1..=MANY).map(|key| MixedTogether { key }), &db.pool).priority(200).await.unwrap();
         } else {

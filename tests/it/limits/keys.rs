@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use queue_core::{Context, Failure, Handler, Job as _, JobResult, JobState, Limit, Store, job, operate};
+use queue_core::{Context, Failure, Handler, Job as _, JobResult, JobState, Limit, Queue, job};
 use queue_worker::Worker;
 use serde::{Deserialize, Serialize};
 use tests::{Act, Do, Sql as _, TestDb, within};
@@ -87,13 +87,13 @@ async fn a_key_whose_jobs_hang_delays_no_other_and_an_operator_can_raise_its_lim
         AlsoOfAccount { of: 2, left: 99 }.enqueue(&db.pool).await.unwrap();
         db.until_count(&begun("job_type = 'account 2'"), 100).await;
         for (concurrency, run) in [(Some(5), 5), (Some(1), 5), (None, 5), (Some(7), 7)] {
-            operate::set_limit_key(&db.pool, Store::default(), "account", "1", concurrency).await.unwrap();
+            Queue::new(&db.pool).set_limit_key("account", "1", concurrency).await.unwrap();
             db.until_count(&running, run).await;
         }
-        let keys = operate::limit_keys(&db.pool, Store::default(), "account").await.unwrap();
+        let keys = Queue::new(&db.pool).limit_keys("account").await.unwrap();
         let first = &keys[0];
         assert_eq!((first.key.as_deref(), first.concurrency, first.used, first.waiting), (Some("1"), Some(7), 7, 33), "{keys:?}");
-        let all = operate::limits(&db.pool, Store::default()).await.unwrap();
+        let all = Queue::new(&db.pool).limits().await.unwrap();
         assert!(all.iter().any(|limit| limit.name == "account" && limit.keyed && limit.used == 7), "{all:?}");
         db.run("create table go ()").await;
     })
@@ -104,8 +104,8 @@ async fn a_key_whose_jobs_hang_delays_no_other_and_an_operator_can_raise_its_lim
 #[tokio::test]
 async fn a_key_with_a_bound_is_shown_while_nothing_waits() {
     let db = TestDb::new().await;
-    operate::set_limit_key(&db.pool, Store::default(), "account", "1", Some(3)).await.unwrap();
-    let keys = operate::limit_keys(&db.pool, Store::default(), "account").await.unwrap();
+    Queue::new(&db.pool).set_limit_key("account", "1", Some(3)).await.unwrap();
+    let keys = Queue::new(&db.pool).limit_keys("account").await.unwrap();
     let shown: Vec<_> = keys.iter().map(|key| (key.key.as_deref(), key.concurrency, key.used, key.waiting, key.partial)).collect();
     assert_eq!(shown, [(Some("1"), Some(3), 0, 0, false)]);
     db.finish().await;
@@ -158,7 +158,7 @@ async fn quarantined_jobs_whose_key_has_permits_are_tried_and_those_of_a_key_wit
         for n in [0, 1, 3] {
             assert_eq!(db.state(ids[n]).await, Some(JobState::Ready), "its key has no room");
         }
-        operate::set_limit_key(&db.pool, Store::default(), "type:do", "a", Some(4)).await.unwrap();
+        Queue::new(&db.pool).set_limit_key("type:do", "a", Some(4)).await.unwrap();
         for n in [0, 1, 3] {
             db.until(ids[n], JobState::Completed).await;
         }

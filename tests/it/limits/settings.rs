@@ -1,7 +1,7 @@
 //! Tests changes of limits while jobs are running: limits shared by name, limits of queues, and limits set by operators. Also tests
 //! limits together with pauses, ordering keys, unique jobs and capacities.
 
-use queue_core::{Job as _, JobState, Limit, Store, operate};
+use queue_core::{Job as _, JobState, Limit, Queue, operate};
 use tests::{TestDb, eventually};
 
 use super::{BEGUN, ENDED, Limited, Unlimited, fresh, most_at_once, set, worker};
@@ -9,7 +9,7 @@ use super::{BEGUN, ENDED, Limited, Unlimited, fresh, most_at_once, set, worker};
 #[tokio::test]
 async fn an_operators_limit_overrides_code_immediately_and_across_deploys_until_it_is_unset() {
     let db = fresh().await;
-    let limits = async || operate::limits(&db.pool, Store::default()).await.unwrap();
+    let limits = async || Queue::new(&db.pool).limits().await.unwrap();
     let of = async |name: &str| limits().await.into_iter().find(|limit| limit.name == name);
     set(&db, "type:limited", Limit::new().concurrency(1)).await;
     db.run_while(worker(&db), async {
@@ -31,10 +31,10 @@ async fn an_operators_limit_overrides_code_immediately_and_across_deploys_until_
     assert_eq!(of("type:limited").await.unwrap().figures.concurrency, Some(0), "another worker changes nothing");
     db.run_while(worker(&db), async {
         db.until_count("select count(*) from queue.worker where paused_seen > 0", 1).await;
-        assert!(operate::unset_limit(&db.pool, Store::default(), "type:limited").await.unwrap());
+        assert!(Queue::new(&db.pool).unset_limit("type:limited").await.unwrap());
         db.until_count(BEGUN, 12).await;
         assert_eq!(of("type:limited").await.unwrap().figures.concurrency, Some(3));
-        assert!(!operate::unset_limit(&db.pool, Store::default(), "type:limited").await.unwrap());
+        assert!(!Queue::new(&db.pool).unset_limit("type:limited").await.unwrap());
     })
     .await;
     db.finish().await;
@@ -68,13 +68,13 @@ async fn a_limit_that_is_set_while_jobs_run_freely_counts_them_and_one_that_is_l
         for concurrency in [4, 1] {
             set(&db, "type:unlimited", Limit::new().concurrency(concurrency)).await;
             let known = async || {
-                let limits = operate::limits(&db.pool, Store::default()).await.unwrap();
+                let limits = Queue::new(&db.pool).limits().await.unwrap();
                 limits.iter().any(|limit| limit.name == "type:unlimited" && limit.awaits == 0 && limit.used > 0)
             };
             eventually("all know it", known).await;
             none_begins_beside(&db, concurrency.into()).await;
         }
-        operate::unset_limit(&db.pool, Store::default(), "type:unlimited").await.unwrap();
+        Queue::new(&db.pool).unset_limit("type:unlimited").await.unwrap();
         db.until_count(ENDED, 60).await;
     };
     db.run_while(one, Box::pin(db.run_while(two, changed))).await;
@@ -85,8 +85,8 @@ async fn a_limit_that_is_set_while_jobs_run_freely_counts_them_and_one_that_is_l
 async fn limits_combine_with_pauses_ordering_keys_unique_jobs_and_capacities() {
     let db = fresh().await;
     let mail = operate::Scope::queue("mail");
-    operate::pause(&db.pool, Store::default(), &mail, None).await.unwrap();
-    operate::set_capacity(&db.pool, Store::default(), "full", Some(2)).await.unwrap();
+    Queue::new(&db.pool).pause(&mail).await.unwrap();
+    Queue::new(&db.pool).set_capacity("full", Some(2)).await.unwrap();
     let paused = Limited { ms: 0 }.enqueue(&db.pool).queue("mail").await.unwrap().id();
     for _ in 0..4 {
         Limited { ms: 20 }.enqueue(&db.pool).key("k").await.unwrap();
@@ -100,7 +100,7 @@ async fn limits_combine_with_pauses_ordering_keys_unique_jobs_and_capacities() {
     db.run_while(worker(&db), async {
         db.until_count(ENDED, 7).await;
         assert_eq!(db.state(paused).await, Some(JobState::Ready));
-        operate::resume(&db.pool, Store::default(), &mail).await.unwrap();
+        Queue::new(&db.pool).resume(&mail).await.unwrap();
         db.until(paused, JobState::Completed).await;
         Limited { ms: 0 }.enqueue(&db.pool).queue("full").await.unwrap();
     })
@@ -116,7 +116,7 @@ async fn limits_combine_with_pauses_ordering_keys_unique_jobs_and_capacities() {
 async fn a_limit_removed_from_code_is_deleted_by_the_next_worker_of_that_release() {
     let db = fresh().await;
     let names = async || {
-        let found = operate::limits(&db.pool, Store::default()).await.unwrap();
+        let found = Queue::new(&db.pool).limits().await.unwrap();
         found.into_iter().map(|limit| limit.name).collect::<Vec<_>>()
     };
     let published = async |count: usize| eventually("the limit in code is published", async || names().await.len() == count).await;
@@ -145,7 +145,7 @@ async fn a_limit_on_an_earlier_name_of_a_type_counts_what_runs_under_the_new_one
         let next = Limited { ms: 0 }.enqueue(&db.pool).await.unwrap().id();
         let adopted = "select count(*) from queue.gate where gate = queue.hash('type:limited_before') and adopted > 0";
         db.until_count(adopted, 1).await;
-        let limits = operate::limits(&db.pool, Store::default()).await.unwrap();
+        let limits = Queue::new(&db.pool).limits().await.unwrap();
         let limit = limits.into_iter().find(|limit| limit.name == "type:limited_before").unwrap();
         // On a busy machine the first job may have finished, so that the next job is running.
         assert!(limit.used == 1 && limit.waiting <= 1, "{limit:?}");

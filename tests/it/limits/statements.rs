@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use queue_core::{Store, operate};
+use queue_core::Queue;
 use sqlx::{Connection as _, PgConnection};
 use tests::{
     Sql as _,
@@ -68,7 +68,7 @@ async fn a_new_limit_waits_until_every_living_worker_knows_it_and_counts_in_what
     assert_eq!(tests::protocol::claim(&mut on, worker, 4).await.unwrap().ids().len(), 4);
     let other = register(&mut on).await.unwrap();
     on.run("select queue.set_limit('type:t', 5)").await;
-    let limit = async || operate::limits(&db.pool, Store::default()).await.unwrap().remove(0);
+    let limit = async || Queue::new(&db.pool).limits().await.unwrap().remove(0);
     let none = claim(&mut on, worker, &["type:t"], &["default"], 9, &[]).await.unwrap();
     assert_eq!((none.ids.len(), none.closed.as_deref(), limit().await.awaits), (0, Some("unknown"), 1));
     knows(&mut on, other).await;

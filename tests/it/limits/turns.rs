@@ -153,7 +153,7 @@ async fn kinds_of_equal_priority_take_turns() {
 #[tokio::test]
 async fn an_urgent_job_with_a_limit_or_without_one_begins_before_others_that_wait() {
     for (name, crowd, urgent, most) in [
-        ("without a limit, before those that a limit has room for", Lot("limited", "default", 100, 60, 30), "unlimited", 12),
+        ("without a limit, before those that a limit has room for", Lot("limited", "default", 100, 600, 30), "unlimited", 60),
         ("under a limit, before those without one", Lot("unlimited", "default", 100, 600, 30), "limited", 60),
     ] {
         let db = with_limits(&["type:limited"]).await;

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use queue_core::{
-    Job as _, JobId, JobRef, JobState, Store,
-    operate::{self, Act as Operation, Filter, Scope},
+    Job as _, JobId, JobRef, JobState, Queue, Store,
+    operate::{Filter, Operation, Scope},
 };
 use sqlx::Connection as _;
 use tests::{Act, Do, Sql as _, TestDb, eventually, lines::line_up};
@@ -28,16 +28,16 @@ async fn a_queued_fair_job_is_shown_as_ready_everywhere() {
     let found = by_ref.find(&db.pool).await.unwrap();
     assert_eq!((found.state, found.queue.as_str(), found.job_type.as_str(), found.priority), (JobState::Ready, "default", "do", 100));
     let filter = Filter { queue: Some("default".into()), ..Filter::default() }.job_type("do");
-    let listed = operate::list(&db.pool, store(), &filter).await.unwrap();
+    let listed = Queue::new(&db.pool).store(store()).jobs().matching(&filter).list().await.unwrap();
     assert_eq!(listed.jobs.iter().map(|job| job.id).collect::<Vec<_>>(), [job]);
-    let counts = operate::counts(&db.pool, store()).await.unwrap();
+    let counts = Queue::new(&db.pool).store(store()).counts().await.unwrap();
     assert!(counts.len() == 1 && counts[0].state == JobState::Ready && counts[0].jobs == 1, "{counts:?}");
-    assert_eq!(operate::oldest(&db.pool, store()).await.unwrap().len(), 1);
-    assert_eq!(operate::backlog(&db.pool, store(), "default", 10).await.unwrap().ready, 1);
-    assert_eq!(operate::unserved(&db.pool, store()).await.unwrap().len(), 1);
+    assert_eq!(Queue::new(&db.pool).store(store()).oldest().await.unwrap().len(), 1);
+    assert_eq!(Queue::new(&db.pool).store(store()).backlog("default", 10).await.unwrap().ready, 1);
+    assert_eq!(Queue::new(&db.pool).store(store()).unserved().await.unwrap().len(), 1);
     assert_eq!(db.count("select waiting from queue.depth('default')").await, 1);
     assert_eq!(db.count("select count(*) from queue.unfinished_job").await, 1);
-    operate::pause(&db.pool, store(), &Scope::queue("default"), None).await.unwrap();
+    Queue::new(&db.pool).store(store()).pause(&Scope::queue("default")).await.unwrap();
     assert_eq!(db.count("select ready from queue.pauses()").await, 1);
     db.finish().await;
 }
@@ -45,7 +45,7 @@ async fn a_queued_fair_job_is_shown_as_ready_everywhere() {
 #[tokio::test]
 async fn a_queued_fair_job_counts_towards_its_capacity() {
     let db = TestDb::new().await;
-    operate::set_capacity(&db.pool, store(), "default", Some(2)).await.unwrap();
+    Queue::new(&db.pool).store(store()).set_capacity("default", Some(2)).await.unwrap();
     enqueue(&db, "a").await;
     enqueue(&db, "a").await;
     let job = || Do::ok();
@@ -53,7 +53,7 @@ async fn a_queued_fair_job_counts_towards_its_capacity() {
         assert!(matches!(refused, Err(queue_core::Error::AtCapacity { .. })), "{refused:?}");
     }
     assert!(Do::enqueue_all([job()], &db.pool).fair("b").await.is_err());
-    assert_eq!(operate::capacities(&db.pool, store()).await.unwrap()[0].waiting, 2);
+    assert_eq!(Queue::new(&db.pool).store(store()).capacities().await.unwrap()[0].waiting, 2);
     db.finish().await;
 }
 
@@ -63,7 +63,7 @@ async fn a_queued_fair_job_is_cancelled_by_id_and_by_a_filter() {
     let jobs = [enqueue(&db, "a").await, enqueue(&db, "a").await, enqueue(&db, "b").await];
     JobRef::from_id(jobs[1]).cancel(&db.pool).await.unwrap();
     assert_eq!(db.state(jobs[1]).await, Some(JobState::Cancelled));
-    let all = operate::cancel_all(&db.pool, store(), &Filter::default().job_type("do")).await.unwrap();
+    let all = Queue::new(&db.pool).store(store()).jobs().matching(&Filter::default().job_type("do")).cancel().await.unwrap();
     assert_eq!(all.done, 2, "{all:?}");
     assert_eq!(db.count("select count(*) from queue.done where cancelled").await, 3);
     db.finish().await;
@@ -84,7 +84,7 @@ async fn a_postponed_or_reprioritised_job_returns_to_its_line() {
     assert_eq!(key_of(&mut on, job, &["a"]).await.as_deref(), Some("a"));
     assert_eq!(by_ref.find(&db.pool).await.unwrap().priority, 7);
     by_ref.reschedule(&db.pool, chrono::Utc::now() + chrono::Duration::hours(1)).await.unwrap();
-    operate::run_now_all(&db.pool, store(), &Filter::default()).await.unwrap();
+    Queue::new(&db.pool).store(store()).jobs().run_now().await.unwrap();
     db.run_until_idle(db.worker()).await;
     assert_eq!(db.state(job).await, Some(JobState::Completed));
     by_ref.requeue(&db.pool).await.unwrap();
@@ -115,12 +115,12 @@ async fn an_operation_skips_a_job_that_is_being_claimed_and_a_claim_one_that_is_
 #[tokio::test]
 async fn no_queued_fair_job_begins_while_its_queue_is_paused() {
     let db = TestDb::new().await;
-    operate::pause(&db.pool, store(), &Scope::job_type("do"), Some("as told")).await.unwrap();
+    Queue::new(&db.pool).store(store()).pause_with_reason(&Scope::job_type("do"), Some("as told")).await.unwrap();
     let job = enqueue(&db, "a").await;
     db.run_while(db.worker(), async {
-        assert!(operate::until_paused(&db.pool, store(), &Scope::job_type("do")).await.unwrap());
+        assert!(Queue::new(&db.pool).store(store()).until_paused(&Scope::job_type("do")).await.unwrap());
         assert_eq!(db.state(job).await, Some(JobState::Ready));
-        operate::resume(&db.pool, store(), &Scope::job_type("do")).await.unwrap();
+        Queue::new(&db.pool).store(store()).resume(&Scope::job_type("do")).await.unwrap();
         db.until(job, JobState::Completed).await;
     })
     .await;
@@ -160,11 +160,11 @@ async fn a_filter_visits_each_line_once_and_a_dead_job_is_discarded() {
     for n in 0..2500 {
         enqueue(&db, &(n % 7).to_string()).await;
     }
-    let done = operate::set_priority_all(&db.pool, store(), &Filter::default(), 3).await.unwrap();
+    let done = Queue::new(&db.pool).store(store()).jobs().set_priority(3).await.unwrap();
     assert_eq!(done.done, 2500, "{done:?}");
     let dead = Do { act: Act::Terminal("x".into()) }.enqueue(&db.pool).fair("a").priority(9).await.unwrap().id();
     db.run_while(db.worker(), eventually("dead", async || db.state(dead).await == Some(JobState::Dead))).await;
-    JobRef::from_id(dead).act(&db.pool, Operation::Discard).await.unwrap();
+    JobRef::from_id(dead).apply(&db.pool, Operation::Discard).await.unwrap();
     assert_eq!(db.state(dead).await, None);
     db.finish().await;
 }

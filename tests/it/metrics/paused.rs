@@ -2,10 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use queue_core::{
-    Job as _, Store,
-    operate::{Scope, pause, resume},
-};
+use queue_core::{Job as _, Queue, Store, operate::Scope};
 use tests::{Act, Do, TestDb, eventually, within};
 
 use super::{REMEMBERED, Scrape};
@@ -27,13 +24,13 @@ async fn jobs_of_a_paused_queue_are_not_reported_as_waiting_and_those_of_a_pause
     let (paused, store) = ((0..PAUSED).map(|nth| format!("paused-{nth}")), Store::default());
     for queue in paused {
         Do { act: Act::Ok("x".into()) }.enqueue(&db.pool).queue(&queue).await.unwrap();
-        pause(&db.pool, store, &Scope::queue(&queue), None).await.unwrap();
+        Queue::new(&db.pool).store(store).pause(&Scope::queue(&queue)).await.unwrap();
     }
     for queue in ["unserved", "of-a-type"] {
         Do { act: Act::Ok("x".into()) }.enqueue(&db.pool).queue(queue).await.unwrap();
     }
     let of_a_type = Scope { job_type: Some("do".to_owned()), ..Scope::queue("of-a-type") };
-    pause(&db.pool, store, &of_a_type, None).await.unwrap();
+    Queue::new(&db.pool).store(store).pause(&of_a_type).await.unwrap();
     db.run_while(db.worker().queue("default", 5).health(address), async {
         eventually("it listens", async || get(address, "/livez").await.is_some()).await;
         let until_reported = async |expected: &[&str]| {
@@ -42,9 +39,9 @@ async fn jobs_of_a_paused_queue_are_not_reported_as_waiting_and_those_of_a_pause
         };
         until_reported(&["of-a-type", "unserved"]).await;
         assert_eq!(Scrape::of(address).await.sum("queue_jobs", &[]), Some((PAUSED + 2) as f64), "they are counted as ready all the same");
-        resume(&db.pool, store, &Scope::queue("paused-7")).await.unwrap();
+        Queue::new(&db.pool).store(store).resume(&Scope::queue("paused-7")).await.unwrap();
         until_reported(&["of-a-type", "paused-7", "unserved"]).await;
-        pause(&db.pool, store, &Scope::EVERYTHING, None).await.unwrap();
+        Queue::new(&db.pool).store(store).pause(&Scope::EVERYTHING).await.unwrap();
         until_reported(&[]).await;
     })
     .await;

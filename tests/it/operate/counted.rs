@@ -2,7 +2,7 @@
 
 use std::process::Command;
 
-use queue_core::{Job as _, JobState, Store, operate};
+use queue_core::{Job as _, JobState, Queue};
 use serde_json::Value;
 use sqlx::{AssertSqlSafe, Executor as _};
 use tests::{Do, TestDb};
@@ -94,7 +94,7 @@ async fn stats_report_where_there_may_be_more_and_count_all_on_request() {
       jobs as (insert into queue.job (id, lane, max_attempts, payload) select id, lane, 3, '{}' from made)
       insert into queue.ready (lane, seq, id) select lane, id, id from made";
     db.pool.execute(more).await.unwrap();
-    operate::set_capacity(&db.pool, Store::default(), "large", Some(50_000)).await.unwrap();
+    Queue::new(&db.pool).set_capacity("large", Some(50_000)).await.unwrap();
     let print = async |arguments: &'static [&'static str]| {
         let url = db.url.clone();
         let run = move || Command::new(CLI).args(arguments).env("DATABASE_URL", url).env("NO_COLOR", "1").output().unwrap();

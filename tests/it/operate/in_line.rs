@@ -2,7 +2,7 @@
 
 use std::process::Command;
 
-use queue_core::{Job as _, JobState, Store, operate};
+use queue_core::{Job as _, JobState, Queue, Store};
 use queue_worker::dashboard::{Options, service};
 use serde_json::Value;
 use tests::{Act, Do, Ordered, TestDb};
@@ -18,13 +18,13 @@ async fn jobs_of_a_key_are_found_in_order_with_the_blocking_one_and_none_of_anot
     let behind = [keyed("acme", "default", Act::Ok("x".into())).await, keyed("acme", "default", Act::Ok("y".into())).await];
     keyed("other", "default", Act::Ok("x".into())).await;
     let elsewhere = keyed("acme", "mail", Act::Ok("x".into())).await;
-    let line = async |queue: &str, most: u32| operate::in_line(&db.pool, Store::default(), queue, "acme", most).await.unwrap();
+    let line = async |queue: &str, most: u32| Queue::new(&db.pool).jobs_of_key(queue, "acme", most).await.unwrap();
     let found: Vec<_> = line("default", 50).await.jobs.iter().map(|job| (job.id, job.state)).collect();
     assert_eq!(found, [(dead, JobState::Dead), (behind[0], JobState::Blocked), (behind[1], JobState::Blocked)], "{finished} has finished");
     let (part, whole) = (line("default", 2).await, line("default", 3).await);
     assert_eq!((part.jobs.len(), part.more, whole.jobs.len(), whole.more), (2, true, 3, false), "the rest is reported");
     assert_eq!(line("mail", 50).await.jobs.iter().map(|job| job.id).collect::<Vec<_>>(), [elsewhere]);
-    assert!(operate::in_line(&db.pool, Store::default(), "default", "nobody's'; --", 50).await.unwrap().jobs.is_empty());
+    assert!(Queue::new(&db.pool).jobs_of_key("default", "nobody's'; --", 50).await.unwrap().jobs.is_empty());
 
     let list = |arguments: &[&str]| {
         let mut command = Command::new(env!("CARGO_BIN_EXE_test-cli"));

@@ -4,8 +4,8 @@
 use std::time::Duration;
 
 use queue_core::{
-    Context, Handler, Job as _, JobId, JobResult, JobState, Registry, Store, job,
-    operate::{self, Act, Filter},
+    Context, Handler, Job as _, JobId, JobResult, JobState, Queue, Registry, Store, job,
+    operate::{Filter, Operation},
 };
 use serde::{Deserialize, Serialize};
 use sqlx::PgConnection;
@@ -42,7 +42,7 @@ async fn jobs_under_any_name_of_their_type_are_listed_counted_and_changed_togeth
     ];
     let store = Store::default();
     let list = async |name| {
-        let page = operate::list(&db.pool, store, &Filter::default().job_type(name)).await.unwrap();
+        let page = Queue::new(&db.pool).store(store).jobs().matching(&Filter::default().job_type(name)).list().await.unwrap();
         page.jobs.into_iter().map(|job| (job.id, job.job_type)).collect::<Vec<_>>()
     };
     let all = ["renamed", "renamed_from", "renamed_first"].into_iter().zip([jobs[2], jobs[1], jobs[0]]);
@@ -52,19 +52,22 @@ async fn jobs_under_any_name_of_their_type_are_listed_counted_and_changed_togeth
     }
     assert_eq!(list("renamed_not").await, [(jobs[3], "renamed_not".to_owned())], "no name of a type that is linked");
 
-    let counts = operate::counts(&db.pool, store).await.unwrap();
+    let counts = Queue::new(&db.pool).store(store).counts().await.unwrap();
     let counts: Vec<_> = counts.iter().map(|count| (count.job_type.as_str(), count.state, count.jobs)).collect();
     assert_eq!(counts, [("renamed", JobState::Ready, 3), ("renamed_not", JobState::Ready, 1)]);
 
     let both = Filter::default().job_type("renamed").job_type("renamed_not");
-    assert_eq!(operate::count_matching(&db.pool, store, &both, Act::Cancel).await.unwrap(), 4);
+    assert_eq!(Queue::new(&db.pool).store(store).jobs().matching(&both).count(Operation::Cancel).await.unwrap(), 4);
     let one = Filter::default().job_type("renamed_from");
-    assert_eq!(operate::snooze_all(&db.pool, store, &one, Duration::from_hours(1)).await.unwrap().done, 3);
-    assert_eq!(operate::run_now_all(&db.pool, store, &one).await.unwrap().done, 3);
+    assert_eq!(Queue::new(&db.pool).store(store).jobs().matching(&one).snooze(Duration::from_hours(1)).await.unwrap().done, 3);
+    assert_eq!(Queue::new(&db.pool).store(store).jobs().matching(&one).run_now().await.unwrap().done, 3);
     // No worker knows the type of this job, so the job would wait forever.
-    assert_eq!(operate::cancel_all(&db.pool, store, &Filter::default().job_type("renamed_not")).await.unwrap().done, 1);
+    assert_eq!(
+        Queue::new(&db.pool).store(store).jobs().matching(&Filter::default().job_type("renamed_not")).cancel().await.unwrap().done,
+        1
+    );
     db.run_until_idle(db.worker().register::<Renamed>()).await;
-    let counts = operate::counts(&db.pool, store).await.unwrap();
+    let counts = Queue::new(&db.pool).store(store).counts().await.unwrap();
     let finished = counts.iter().filter(|count| count.state == JobState::Completed).map(|count| (count.job_type.as_str(), count.jobs));
     assert_eq!(finished.collect::<Vec<_>>(), [("renamed", 3)]);
     assert!(Registry::linked().unwrap().get("renamed_first").is_some(), "otherwise this test proves nothing");
@@ -114,24 +117,25 @@ async fn metadata_choose_jobs_in_every_state() {
     enqueue(&db, ok()).await;
     let store = Store::default();
     let filter = Filter::default().meta("tenant", "acme").meta("tags", serde_json::json!(["b"]));
-    let listed = operate::list(&db.pool, store, &filter).await.unwrap();
+    let listed = Queue::new(&db.pool).store(store).jobs().matching(&filter).list().await.unwrap();
     let mut ids: Vec<JobId> = listed.jobs.iter().map(|job| job.id).collect();
     ids.sort();
     assert_eq!(ids, acme);
     assert!(listed.jobs.iter().all(|job| job.meta.as_ref().is_some_and(|meta| meta.get().contains(r#""tenant": "acme""#))));
     for state in JobState::ALL {
-        let found = operate::list(&db.pool, store, &Filter { state: Some(state), ..filter.clone() }).await.unwrap();
+        let found =
+            Queue::new(&db.pool).store(store).jobs().matching(&Filter { state: Some(state), ..filter.clone() }).list().await.unwrap();
         let want = listed.jobs.iter().filter(|job| job.state == state).count();
         assert_eq!(found.jobs.len(), want, "{state}");
         assert!(want > 0 || state == JobState::Ready, "{state}");
     }
     // One job is blocked, one scheduled, one parked, and two are running.
-    assert_eq!(operate::count_matching(&db.pool, store, &filter, Act::Cancel).await.unwrap(), 5);
-    assert_eq!(operate::requeue_all(&db.pool, store, &filter).await.unwrap().done, 1);
-    let swept = operate::cancel_all(&db.pool, store, &filter).await.unwrap();
+    assert_eq!(Queue::new(&db.pool).store(store).jobs().matching(&filter).count(Operation::Cancel).await.unwrap(), 5);
+    assert_eq!(Queue::new(&db.pool).store(store).jobs().matching(&filter).requeue().await.unwrap().done, 1);
+    let swept = Queue::new(&db.pool).store(store).jobs().matching(&filter).cancel().await.unwrap();
     assert_eq!((swept.done, swept.cancelling), (4, 2), "with the one that was requeued");
     let none = Filter::default().meta("tenant", serde_json::json!({ "name": "acme" }));
-    assert!(operate::list(&db.pool, store, &none).await.unwrap().jobs.is_empty());
-    assert_eq!(operate::cancel_all(&db.pool, store, &none).await.unwrap().done, 0);
+    assert!(Queue::new(&db.pool).store(store).jobs().matching(&none).list().await.unwrap().jobs.is_empty());
+    assert_eq!(Queue::new(&db.pool).store(store).jobs().matching(&none).cancel().await.unwrap().done, 0);
     db.finish().await;
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use queue_core::{Job as _, Store, operate};
+use queue_core::{Job as _, Queue};
 use tests::{TestDb, UntilGo, eventually};
 
 #[tokio::test]
@@ -13,7 +13,7 @@ async fn a_worker_reports_its_busy_slots_and_its_memory() {
         UntilGo {}.enqueue(&db.pool).queue("slow").await.unwrap();
     }
     let worker = db.worker().register::<UntilGo>().queue("slow", 2).queue("other", 5).lease_ttl(Duration::from_secs(3));
-    let workers = async || operate::workers(&db.pool, Store::default()).await.unwrap();
+    let workers = async || Queue::new(&db.pool).workers().await.unwrap();
     db.run_while(worker, async {
         eventually("two of seven slots are busy", async || {
             workers().await.first().is_some_and(|worker| (worker.busy, worker.slots) == (Some(2), Some(7)))
@@ -37,7 +37,7 @@ async fn a_silent_worker_has_no_busy_slots_and_no_memory() {
     for (expiry, expected) in [("30 s", (true, Some(2), Some(1_048_576))), ("-1 s", (false, None, None))] {
         let moved = sqlx::query("update queue.worker set expires_at = now() + $1::interval").bind(expiry);
         moved.execute(&db.pool).await.unwrap();
-        let worker = operate::workers(&db.pool, Store::default()).await.unwrap().remove(0);
+        let worker = Queue::new(&db.pool).workers().await.unwrap().remove(0);
         assert_eq!((worker.alive, worker.busy, worker.memory), expected, "{expiry}");
     }
     db.finish().await;

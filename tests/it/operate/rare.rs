@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use queue_core::{
-    JobId, Store,
-    operate::{self, Filter, Patience},
+    JobId, Queue,
+    operate::{Filter, Patience},
 };
 use tests::TestDb;
 
@@ -29,7 +29,7 @@ async fn a_list_without_matches_continues_and_a_short_page_reports_that_there_ma
     sqlx::raw_sql(FILL).execute(&db.pool).await.unwrap();
     let list = async |some: Duration, none: Duration, before: Option<JobId>| {
         let filter = Filter { before, ..Filter::default().job_type("rare") };
-        let page = operate::list_patiently(&db.pool, Store::default(), &filter, Patience { some, none }).await.unwrap();
+        let page = Queue::new(&db.pool).jobs().matching(&filter).list_patiently(Patience { some, none }).await.unwrap();
         (page.jobs.len(), page.next)
     };
     let (never, ever) = (Duration::ZERO, Duration::from_mins(10));

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use queue_core::{
-    Error, Job as _, JobId, JobRef, JobState, Store, migrate,
-    operate::{self, Act as Control, Filter, OperationOutcome},
+    Error, Job as _, JobId, JobRef, JobState, Queue, Store, migrate,
+    operate::{Operation, OperationOutcome},
 };
 use tests::{Act, Do, TestDb};
 
@@ -26,8 +26,8 @@ async fn a_job_of_an_unknown_type_is_queried_and_changed_in_its_own_store() {
     assert_eq!(job.cancel(&db.pool).await.unwrap(), OperationOutcome::Done);
     assert_eq!(job.state(&db.pool).await.unwrap(), JobState::Cancelled);
     job.requeue(&db.pool).await.unwrap();
-    assert_eq!(operate::counts(&db.pool, store).await.unwrap().len(), 1);
-    assert_eq!(operate::cancel_all(&db.pool, store, &Filter::default()).await.unwrap().done, 1);
+    assert_eq!(Queue::new(&db.pool).store(store).counts().await.unwrap().len(), 1);
+    assert_eq!(Queue::new(&db.pool).store(store).jobs().cancel().await.unwrap().done, 1);
 
     // The default store has no job with this id.
     let elsewhere = JobRef::from_id(id);
@@ -84,9 +84,15 @@ async fn a_refusal_names_job_state_and_operation_and_shows_no_detail() {
         (wanted.as_slice(), done.as_str()),
         (&[JobState::Dead, JobState::Completed, JobState::Cancelled, JobState::Expired][..], "requeued")
     );
-    for act in [Control::Snooze(Duration::ZERO), Control::RunNow, Control::Priority(1), Control::Discard, Control::Requeue, Control::Cancel]
-    {
-        let error = JobRef::from_id(JobId(7)).act(&db.pool, act).await.unwrap_err();
+    for act in [
+        Operation::Snooze(Duration::ZERO),
+        Operation::RunNow,
+        Operation::Priority(1),
+        Operation::Discard,
+        Operation::Requeue,
+        Operation::Cancel,
+    ] {
+        let error = JobRef::from_id(JobId(7)).apply(&db.pool, act).await.unwrap_err();
         assert!(matches!(error, Error::NotFound { job: JobId(7) }) && !error.to_string().contains('{'), "{act:?}: {error}");
     }
     // A lock timeout has the SQLSTATE of a locked job, but must not be reported as a locked job.

@@ -2,8 +2,8 @@
 
 use chrono::{DateTime, Utc};
 use queue_core::{
-    Job as _, JobRef, JobState, Store,
-    operate::{self, Act, Backlog, Filter},
+    Job as _, JobRef, JobState, Queue, Store,
+    operate::{Backlog, Operation},
 };
 use queue_worker::Database;
 use sqlx::{AssertSqlSafe, Connection as _, Executor as _, PgConnection};
@@ -86,14 +86,14 @@ async fn statistics_of_a_queue_cost_no_more_for_a_million_jobs_and_a_held_snapsh
         let read = read_by(&mut connection, function).await;
         assert!((1..=most).contains(&read), "{function} reads {read} entries");
     }
-    let counts = operate::counts(&db.pool, Store::default()).await.unwrap();
+    let counts = Queue::new(&db.pool).counts().await.unwrap();
     let counts: Vec<_> = counts.iter().map(|count| (count.state, count.jobs, count.partial)).collect();
     assert_eq!(counts, [(JobState::Ready, 20_000, true), (JobState::Completed, 125_000, false)]);
-    let exactly = operate::counts_exactly(&db.pool, Store::default()).await.unwrap();
+    let exactly = Queue::new(&db.pool).counts_exactly().await.unwrap();
     assert_eq!((exactly[0].jobs, exactly[0].partial, exactly[1].jobs, exactly[1].partial), (25_000, false, 125_000, false));
-    let Backlog { ready, partial, since, waited, .. } = operate::backlog(&db.pool, Store::default(), "default", 1000).await.unwrap();
+    let Backlog { ready, partial, since, waited, .. } = Queue::new(&db.pool).backlog("default", 1000).await.unwrap();
     assert_eq!((ready, partial), (1000, true));
-    let oldest = operate::oldest(&db.pool, Store::default()).await.unwrap();
+    let oldest = Queue::new(&db.pool).oldest().await.unwrap();
     assert_eq!((since.unwrap().timestamp_millis(), oldest[0].since), (db.count(FIRST).await, since));
     assert!(waited <= oldest[0].waited && oldest[0].partial);
     what_is_cancelled_or_finished_long_ago_counts_nothing(&mut connection, since.unwrap()).await;
@@ -138,9 +138,9 @@ async fn what_is_cancelled_or_finished_long_ago_counts_nothing(connection: &mut 
         let last: i64 = sqlx::query_scalar("select max(id) from queue.ready").fetch_one(&mut *tx).await.unwrap();
         sqlx::query("delete from queue.ready where id = $1").bind(last).execute(&mut *tx).await.unwrap();
         sqlx::query(how).bind(last).execute(&mut *tx).await.unwrap();
-        let seen = operate::backlog(&mut tx, Store::default(), "default", 100_000).await.unwrap();
+        let seen = Queue::on(&mut tx).backlog("default", 100_000).await.unwrap();
         assert_eq!((seen.ready, seen.since), (24_999, Some(since)), "{how}");
-        assert_eq!(operate::oldest(&mut tx, Store::default()).await.unwrap()[0].since, Some(since));
+        assert_eq!(Queue::on(&mut tx).oldest().await.unwrap()[0].since, Some(since));
         tx.rollback().await.unwrap();
     }
 }
@@ -149,7 +149,7 @@ async fn what_is_in_front_is_not_denied(db: &TestDb, connection: &mut PgConnecti
     // A job released to the front of its lane is not included, so the result must not claim to be complete. A full count finds the job.
     run(&mut *connection, "insert into queue.ready (lane, seq, id) select j.lane, j.id, j.id from queue.job j order by j.id limit 1").await;
     let (most, store) = (100_000, Store::default());
-    let backlog = operate::backlog(&db.pool, store, "default", most).await.unwrap();
+    let backlog = Queue::new(&db.pool).store(store).backlog("default", most).await.unwrap();
     let depth: (i64, bool) = sqlx::query_as("select * from queue.depth('default', 100000)").fetch_one(&db.pool).await.unwrap();
     assert_eq!(((backlog.ready, backlog.partial), depth), ((25_000, true), (25_000, true)));
     let all: (i64, bool) = sqlx::query_as("select ready, partial from queue.backlog('default', null)").fetch_one(&db.pool).await.unwrap();
@@ -167,10 +167,10 @@ async fn what_is_in_front_is_not_denied(db: &TestDb, connection: &mut PgConnecti
     let all =
         "update queue.ready set lane = queue.lane_id('other', 'do', 100::smallint, false) where id > (select min(id) from queue.ready)";
     run(&mut tx, all).await;
-    let oldest = operate::oldest(&mut tx, store).await.unwrap();
+    let oldest = Queue::on(&mut tx).store(store).oldest().await.unwrap();
     let default = oldest.iter().find(|oldest| oldest.queue == "default").unwrap();
     assert_eq!((default.since, default.waited, default.partial), (None, None, true));
-    let unserved = operate::unserved(&mut tx, store).await.unwrap();
+    let unserved = Queue::on(&mut tx).store(store).unserved().await.unwrap();
     assert_eq!((&*unserved[0].queue, unserved[0].jobs, unserved[0].partial), ("default", 0, true));
     tx.rollback().await.unwrap();
     run(&mut *connection, "delete from queue.ready where id = (select min(id) from queue.ready)").await;
@@ -182,7 +182,7 @@ async fn few_that_are_left_are_found_by_the_heap(db: &TestDb, connection: &mut P
     run(&mut *connection, "delete from queue.job where id in (select id from queue.ready order by id limit 24990)").await;
     run(&mut *connection, "delete from queue.ready where id in (select id from queue.ready order by id limit 24990)").await;
     assert_eq!(read_by(&mut *connection, "select * from queue.counts()").await, 0);
-    let counts = operate::counts(&db.pool, store).await.unwrap();
+    let counts = Queue::new(&db.pool).store(store).counts().await.unwrap();
     assert_eq!((counts[0].state, counts[0].jobs, counts[0].partial), (JobState::Ready, 10, false));
     // After that count, the other functions know where the jobs begin, and omit no job.
     for function in ["queue.backlog('default')", "queue.oldest()", "queue.depth('default')", "queue.depths(array['default'])"] {
@@ -192,11 +192,11 @@ async fn few_that_are_left_are_found_by_the_heap(db: &TestDb, connection: &mut P
     let read =
         read_by(&mut *connection, &include_str!("../../../queue-core/sql/unserved.sql").replace("$1", "10000").replace("$2", "100")).await;
     assert!((1..=20).contains(&read), "unserved reads {read} entries");
-    let Backlog { ready, partial, since, .. } = operate::backlog(&db.pool, store, "default", 1000).await.unwrap();
+    let Backlog { ready, partial, since, .. } = Queue::new(&db.pool).store(store).backlog("default", 1000).await.unwrap();
     assert_eq!((ready, partial), (10, false));
-    let oldest = operate::oldest(&db.pool, store).await.unwrap();
+    let oldest = Queue::new(&db.pool).store(store).oldest().await.unwrap();
     assert_eq!((since.unwrap().timestamp_millis(), oldest[0].since, oldest[0].partial), (db.count(FIRST).await, since, false));
-    let unserved = operate::unserved(&db.pool, store).await.unwrap();
+    let unserved = Queue::new(&db.pool).store(store).unserved().await.unwrap();
     assert_eq!((unserved[0].jobs, unserved[0].partial), (10, false));
 }
 
@@ -204,18 +204,18 @@ async fn few_that_are_left_are_found_by_the_heap(db: &TestDb, connection: &mut P
 async fn without_workers_every_ready_job_is_counted() {
     let db = TestDb::new().await;
     let (mut connection, store) = (connect(&db).await, Store::default());
-    let none = operate::backlog(&mut connection, store, "default", 10).await.unwrap();
+    let none = Queue::on(&mut connection).store(store).backlog("default", 10).await.unwrap();
     assert_eq!((none.ready, none.partial, none.since, none.waited), (0, false, None, None));
     enqueue(&db, ok()).await;
-    let first = operate::backlog(&mut connection, store, "default", 10).await.unwrap().since;
+    let first = Queue::on(&mut connection).store(store).backlog("default", 10).await.unwrap().since;
     for _ in 0..2 {
         enqueue(&db, ok()).await;
     }
     // A job of another queue is not counted.
     Do { act: ok() }.enqueue(&db.pool).queue("mail").await.unwrap();
-    let seen = operate::backlog(&mut connection, store, "default", 2).await.unwrap();
+    let seen = Queue::on(&mut connection).store(store).backlog("default", 2).await.unwrap();
     assert_eq!((seen.ready, seen.partial, seen.since), (2, true, first));
-    let seen = operate::backlog(&mut connection, store, "default", 3).await.unwrap();
+    let seen = Queue::on(&mut connection).store(store).backlog("default", 3).await.unwrap();
     assert_eq!((seen.ready, seen.partial), (3, false), "as many as are counted are not more");
     db.finish().await;
 }
@@ -227,15 +227,15 @@ async fn statistics_are_planned_once_per_connection() {
     let job = enqueue(&db, ok()).await;
     for _ in 0..2 {
         JobRef::from_id(job).find(&mut connection).await.unwrap();
-        operate::queues(&mut connection, store).await.unwrap();
-        operate::count_matching(&mut connection, store, &Filter::default(), Act::Cancel).await.unwrap();
-        operate::unserved(&mut connection, store).await.unwrap();
-        operate::counts(&mut connection, store).await.unwrap();
-        operate::counts_exactly(&mut connection, store).await.unwrap();
-        operate::oldest(&mut connection, store).await.unwrap();
-        operate::workers(&mut connection, store).await.unwrap();
-        operate::capacities(&mut connection, store).await.unwrap();
-        operate::backlog(&mut connection, store, "default", 10).await.unwrap();
+        Queue::on(&mut connection).store(store).queues().await.unwrap();
+        Queue::on(&mut connection).store(store).jobs().count(Operation::Cancel).await.unwrap();
+        Queue::on(&mut connection).store(store).unserved().await.unwrap();
+        Queue::on(&mut connection).store(store).counts().await.unwrap();
+        Queue::on(&mut connection).store(store).counts_exactly().await.unwrap();
+        Queue::on(&mut connection).store(store).oldest().await.unwrap();
+        Queue::on(&mut connection).store(store).workers().await.unwrap();
+        Queue::on(&mut connection).store(store).capacities().await.unwrap();
+        Queue::on(&mut connection).store(store).backlog("default", 10).await.unwrap();
     }
     let functions = ["find", "counts", "oldest", "workers", "capacities", "backlog"].map(|function| format!("from queue.{function}("));
     let others = ["union\nselect c.queue", "queue.id_at(", "pg_catalog.unnest(c.lanes)"].map(str::to_owned);

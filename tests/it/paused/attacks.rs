@@ -3,10 +3,7 @@
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
-use queue_core::{
-    Job as _, JobState, Store,
-    operate::{self, Scope},
-};
+use queue_core::{Job as _, JobState, Queue, operate::Scope};
 use sqlx::{Connection as _, PgPool};
 use tests::{Marked, TestDb, WorkerProcess, eventually, server::TestServer, within};
 
@@ -78,7 +75,7 @@ async fn a_pause_outlives_its_workers_and_a_crash_of_the_server() {
     let worker = start(&url, &[("TTL_MS", "2000")]);
     let announced = async || db.count("select count(*) from queue.worker").await.unwrap() == 1;
     within(Duration::from_secs(30), "it is announced", announced).await;
-    operate::pause(&db.pool, Store::default(), &mail, Some("over a crash")).await.unwrap();
+    Queue::new(&db.pool).pause_with_reason(&mail, Some("over a crash")).await.unwrap();
     let waiting = Marked { ms: 0 }.enqueue(&db.pool).queue("mail").await.unwrap();
     server.kill().unwrap();
     server.restart().await.unwrap();
@@ -102,16 +99,16 @@ async fn a_pause_outlives_its_workers_and_a_crash_of_the_server() {
     // After the server crash, the same worker reads the pauses again. The crash may have lost the worker's earlier acknowledgement.
     server.kill().unwrap();
     server.restart().await.unwrap();
-    let paused = async || operate::until_paused(&db.pool, Store::default(), &mail).await;
+    let paused = async || Queue::new(&db.pool).until_paused(&mail).await;
     let mut is_paused = false;
     within(Duration::from_secs(30), "it is paused still", async || {
         is_paused = paused().await.unwrap_or(false);
         is_paused
     })
     .await;
-    let reason = operate::pauses(&db.pool, Store::default()).await.unwrap()[0].reason.clone();
+    let reason = Queue::new(&db.pool).pauses().await.unwrap()[0].reason.clone();
     assert_eq!((state(waiting.id()).await.as_str(), reason.as_deref()), ("ready", Some("over a crash")));
-    assert!(operate::resume(&db.pool, Store::default(), &mail).await.unwrap());
+    assert!(Queue::new(&db.pool).resume(&mail).await.unwrap());
     within(Duration::from_secs(30), "it runs", async || state(waiting.id()).await == "completed").await;
     drop(worker);
 }
@@ -124,7 +121,7 @@ async fn an_uncommitted_pause_stops_no_job_and_is_acknowledged_by_no_worker() {
         announced(&db, 1).await;
         pause_and_wait(&db, &post).await;
         let mut open = on.begin().await.unwrap();
-        let number = operate::pause(&mut open, Store::default(), &mail, None).await.unwrap();
+        let number = Queue::on(&mut open).pause(&mail).await.unwrap();
         // This notification makes workers read the pauses. Cancellations use the same notification.
         sqlx::query("select queue.notify('wake', '!control')").execute(&db.pool).await.unwrap();
         for _ in 0..3 {
@@ -168,7 +165,7 @@ async fn a_frozen_worker_is_waited_for_until_its_lease_ends_and_starts_nothing_w
     pause(&db, &mail).await;
     let alive = db.count("select count(*) from queue.worker where expires_at > clock_timestamp()").await;
     if alive == 1 {
-        let awaited = operate::pause_awaits(&db.pool, Store::default(), &mail).await.unwrap().unwrap();
+        let awaited = Queue::new(&db.pool).pause_awaits(&mail).await.unwrap().unwrap();
         assert!(awaited.iter().all(|one| i64::from(one.pid) == i64::from(zombie.pid())), "it is named");
     }
     stopped(&db, &mail).await;

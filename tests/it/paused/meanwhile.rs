@@ -2,10 +2,7 @@
 
 use std::time::Duration;
 
-use queue_core::{
-    Job as _, JobId, JobState, Store,
-    operate::{self, Scope, set_capacity},
-};
+use queue_core::{Job as _, JobId, JobState, Queue, operate::Scope};
 use queue_worker::Worker;
 use tests::{
     Act, Counted, Do, Marked, TestDb, Within, effects, eventually,
@@ -49,7 +46,7 @@ async fn a_paused_head_of_an_ordering_key_blocks_the_next_of_another_type_until_
 #[tokio::test]
 async fn a_paused_queue_fills_up_to_its_capacity_and_accepts_jobs_again_once_it_is_resumed() {
     let db = TestDb::new().await;
-    set_capacity(&mut connect(&db).await, Store::default(), "mail", Some(3)).await.unwrap();
+    Queue::on(&mut connect(&db).await).set_capacity("mail", Some(3)).await.unwrap();
     let mail = Scope::queue("mail");
     db.run_while(db.worker(), async {
         pause_and_wait(&db, &mail).await;
@@ -119,8 +116,8 @@ async fn a_pause_survives_a_failover_and_workers_acknowledge_it_to_the_new_prima
     let announced = async || database.count("select count(*) from queue.worker").await.unwrap() == 1;
     within(Duration::from_secs(30), "it is announced", announced).await;
     let mail = Scope::queue("mail");
-    operate::pause(&database.pool, Store::default(), &mail, Some("over a failover")).await.unwrap();
-    assert!(operate::until_paused(&database.pool, Store::default(), &mail).await.unwrap());
+    Queue::new(&database.pool).pause_with_reason(&mail, Some("over a failover")).await.unwrap();
+    assert!(Queue::new(&database.pool).until_paused(&mail).await.unwrap());
     assert!(database.count("select max(paused_seen) from queue.worker").await.unwrap() > 0, "it acknowledged");
     let waiting = Marked { ms: 0 }.enqueue(&database.pool).queue("mail").await.unwrap().id();
     let behind = "select count(*) from pg_stat_replication where replay_lsn = pg_current_wal_lsn()";
@@ -132,7 +129,7 @@ async fn a_pause_survives_a_failover_and_workers_acknowledge_it_to_the_new_prima
     // Simulates an acknowledgement that was lost with the failed server.
     sqlx::query("update queue.worker set paused_seen = 0").execute(&there).await.unwrap();
     within(Duration::from_mins(1), "the worker acknowledges it again", async || {
-        operate::until_paused(&there, Store::default(), &mail).await.is_ok_and(|paused| paused)
+        Queue::new(&there).until_paused(&mail).await.is_ok_and(|paused| paused)
     })
     .await;
     let state = async |id: JobId| {
@@ -141,7 +138,7 @@ async fn a_pause_survives_a_failover_and_workers_acknowledge_it_to_the_new_prima
     let other = Marked { ms: 0 }.enqueue(&there).queue("other").await.unwrap().id();
     within(Duration::from_mins(1), "the other queue goes on", async || state(other).await == "completed").await;
     assert_eq!(state(waiting).await, "ready");
-    assert!(operate::resume(&there, Store::default(), &mail).await.unwrap());
+    assert!(Queue::new(&there).resume(&mail).await.unwrap());
     within(Duration::from_mins(1), "it runs", async || state(waiting).await == "completed").await;
     drop(worker);
 }
@@ -155,7 +152,7 @@ async fn a_killed_worker_is_waited_for_until_its_lease_ends_and_its_jobs_stay_pa
     let job = Marked { ms: 60_000 }.enqueue(&db.pool).queue("mail").await.unwrap().id();
     eventually("it runs", async || effects(&db.pool, job).await.unwrap() == 1).await;
     db.kill(victim).await;
-    operate::pause(&db.pool, Store::default(), &mail, None).await.unwrap();
+    Queue::new(&db.pool).pause(&mail).await.unwrap();
     stopped(&db, &mail).await;
     assert_eq!(
         db.count("select count(*) from queue.worker where expires_at > clock_timestamp()").await,

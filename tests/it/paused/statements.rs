@@ -4,8 +4,8 @@
 use std::time::Duration;
 
 use queue_core::{
-    Error, Store,
-    operate::{self, Pause, Scope},
+    Error, Queue, Store,
+    operate::{Pause, Scope},
 };
 use sqlx::{Connection as _, PgConnection};
 use tests::{TestDb, eventually, protocol::register};
@@ -15,7 +15,7 @@ use super::{connect, enqueue, pause, quick, resume};
 
 /// Returns the workers that have not acknowledged the pause yet.
 async fn awaited(db: &TestDb, scope: &Scope) -> Option<Vec<Uuid>> {
-    let found = operate::pause_awaits(&db.pool, Store::default(), scope).await.unwrap();
+    let found = Queue::new(&db.pool).pause_awaits(scope).await.unwrap();
     found.map(|found| found.into_iter().map(|one| one.worker).collect())
 }
 
@@ -72,9 +72,9 @@ async fn pauses_are_shown_with_their_reason_and_waiting_jobs_and_end_one_by_one(
     for scope in [Scope::queue("mail"), Scope::job_type("do"), Scope::EVERYTHING, type_in_mail.clone()] {
         pause(&db, &scope).await;
     }
-    let since = operate::pauses(&db.pool, store).await.unwrap()[0].paused_at;
-    operate::pause(&db.pool, store, &Scope::queue("mail"), None).await.unwrap();
-    let found = operate::pauses(&db.pool, store).await.unwrap();
+    let since = Queue::new(&db.pool).store(store).pauses().await.unwrap()[0].paused_at;
+    Queue::new(&db.pool).store(store).pause(&Scope::queue("mail")).await.unwrap();
+    let found = Queue::new(&db.pool).store(store).pauses().await.unwrap();
     let shown = |pause: &Pause| format!("{}: {} {:?}", pause.scope, pause.ready, pause.reason.as_deref());
     let expected = [
         "queue mail: 2 None",
@@ -88,21 +88,21 @@ async fn pauses_are_shown_with_their_reason_and_waiting_jobs_and_end_one_by_one(
     let bounded: Vec<(i64, bool)> = sqlx::query_as("select ready, partial from queue.pauses(1)").fetch_all(&db.pool).await.unwrap();
     assert_eq!(bounded, [(1, true), (1, true), (1, true), (0, false)]);
 
-    assert!(!operate::resume(&db.pool, store, &Scope::queue("post")).await.unwrap(), "it is not paused by itself");
+    assert!(!Queue::new(&db.pool).store(store).resume(&Scope::queue("post")).await.unwrap(), "it is not paused by itself");
     for scope in [Scope::queue("mail"), type_in_mail, Scope::EVERYTHING] {
         resume(&db, &scope).await;
     }
-    let left = operate::pauses(&db.pool, store).await.unwrap();
+    let left = Queue::new(&db.pool).store(store).pauses().await.unwrap();
     assert_eq!(left.iter().map(|pause| pause.scope.to_string()).collect::<Vec<_>>(), ["type do"]);
 
     for scope in [Scope::queue("*"), Scope::job_type(""), Scope::queue("a b")] {
-        assert!(matches!(operate::pause(&db.pool, store, &scope, None).await, Err(Error::InvalidName { .. })), "{scope}");
+        assert!(matches!(Queue::new(&db.pool).store(store).pause(&scope).await, Err(Error::InvalidName { .. })), "{scope}");
     }
-    let long = operate::pause(&db.pool, store, &Scope::EVERYTHING, Some(&"é".repeat(1001))).await;
+    let long = Queue::new(&db.pool).store(store).pause_with_reason(&Scope::EVERYTHING, Some(&"é".repeat(1001))).await;
     assert!(matches!(long, Err(Error::OutOfRange { .. })), "{long:?}");
-    operate::pause(&db.pool, store, &Scope::EVERYTHING, Some(&"é".repeat(1000))).await.unwrap();
+    Queue::new(&db.pool).store(store).pause_with_reason(&Scope::EVERYTHING, Some(&"é".repeat(1000))).await.unwrap();
     sqlx::query("update queue.paused set paused_by = 'somebody else'").execute(&db.pool).await.unwrap();
-    operate::pause(&db.pool, store, &Scope::EVERYTHING, None).await.unwrap();
+    Queue::new(&db.pool).store(store).pause(&Scope::EVERYTHING).await.unwrap();
     assert_eq!(db.count("select count(*) from queue.paused where paused_by = session_user").await, 1, "by whom it was last");
     for (call, constraint) in [
         ("queue.pause('a b')", "paused_queue_is_a_name"),
@@ -127,9 +127,9 @@ async fn pauses_become_visible_in_the_order_of_their_numbers_and_no_session_wait
     let db = TestDb::new().await;
     let (mut one, mut other) = (connect(&db).await, connect(&db).await);
     let mut open = one.begin().await.unwrap();
-    let first = operate::pause(&mut open, Store::default(), &Scope::queue("mail"), None).await.unwrap();
+    let first = Queue::on(&mut open).pause(&Scope::queue("mail")).await.unwrap();
     let second = tokio::spawn(async move {
-        let number = operate::pause(&mut other, Store::default(), &Scope::queue("post"), None).await;
+        let number = Queue::on(&mut other).pause(&Scope::queue("post")).await;
         (number, other)
     });
     let waits = "select count(*) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'";
@@ -140,13 +140,13 @@ async fn pauses_become_visible_in_the_order_of_their_numbers_and_no_session_wait
     assert!(second.unwrap() > first);
     // Readers do not wait for an operator's uncommitted transaction. Other operators wait until the lock timeout.
     let mut open = one.begin().await.unwrap();
-    operate::pause(&mut open, Store::default(), &Scope::queue("mail"), None).await.unwrap();
-    assert_eq!(operate::pauses(&db.pool, Store::default()).await.unwrap().len(), 2);
+    Queue::on(&mut open).pause(&Scope::queue("mail")).await.unwrap();
+    assert_eq!(Queue::new(&db.pool).pauses().await.unwrap().len(), 2);
     for scope in [Scope::queue("mail"), Scope::queue("new")] {
-        let late = soon(operate::pause(&mut other, Store::default(), &scope, None)).await.unwrap_err().to_string();
+        let late = soon(Queue::on(&mut other).pause(&scope)).await.unwrap_err().to_string();
         assert!(late.contains("lock timeout"), "{late}");
     }
-    let late = soon(operate::resume(&mut other, Store::default(), &Scope::queue("mail"))).await.unwrap_err().to_string();
+    let late = soon(Queue::on(&mut other).resume(&Scope::queue("mail"))).await.unwrap_err().to_string();
     assert!(late.contains("lock timeout"), "{late}");
     open.rollback().await.unwrap();
     db.finish().await;

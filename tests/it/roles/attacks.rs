@@ -1,9 +1,6 @@
 //! Tests attacks by database users who are members of a role.
 
-use queue_core::{
-    Error, Job as _, Roles, Store,
-    operate::{self, SignalOutcome},
-};
+use queue_core::{Error, Job as _, Queue, Roles, Store, operate::SignalOutcome};
 use tests::{Act, Do};
 
 use super::RoledStore;
@@ -62,7 +59,7 @@ async fn a_producer_sees_no_payload_touches_no_entry_and_calls_nothing_else() {
     for act in ["cancel", "requeue", "discard", "run_now"] {
         store.is_denied("web", &format!("select queue.{act}({job})")).await;
     }
-    let refused = operate::set_capacity(&store.pool("web"), Store::default(), "default", Some(0)).await.unwrap_err();
+    let refused = Queue::new(&store.pool("web")).set_capacity("default", Some(0)).await.unwrap_err();
     assert!(refused.to_string().contains("permission denied"), "{refused}");
     store.server.stop().unwrap();
 }

@@ -3,8 +3,8 @@
 use std::time::Instant;
 
 use queue_core::{
-    Job as _, Store,
-    operate::{Checkup, FindingKind, doctor},
+    Job as _, Queue,
+    operate::{Checkup, FindingKind},
 };
 use tests::{WorkerProcess, eventually};
 
@@ -33,7 +33,7 @@ async fn hidden_rows_lead_to_no_verdict_and_their_table_is_named() {
         eventually(&format!("the log names {table}"), async || worker.log_since(since).iter().any(|logged| logged.contains(&line))).await;
         let (code, output) = cli(&store, "runner", &["stats"]);
         assert!(code != Some(0) && output.contains("row level security") && output.contains(table), "{code:?} {output}");
-        let found = doctor(&store.db.pool, Store::default(), &Checkup::default()).await.findings;
+        let found = Queue::new(&store.db.pool).doctor(&Checkup::default()).await.findings;
         let found: Vec<_> = found.into_iter().filter(|finding| finding.kind == FindingKind::RowSecurity).collect();
         assert_eq!(found.len(), 1, "{found:?}");
         store.run(&found[0].fix).await;

@@ -1,10 +1,7 @@
 //! Tests a reader's diagnosis of a job that is not running. The diagnosis contains no payloads, and lists only sessions that the reader
 //! may see.
 
-use queue_core::{
-    JobId, Store,
-    operate::{self, CauseKind},
-};
+use queue_core::{JobId, Queue, operate::CauseKind};
 use sqlx::Executor as _;
 
 use super::RoledStore;
@@ -22,7 +19,7 @@ async fn a_reader_is_shown_causes_without_payloads_and_only_visible_sessions() {
         if user == "watcher" {
             store.run("create role watcher login; grant queue_reader, pg_read_all_stats to watcher").await;
         }
-        let why = operate::why(&store.pool(user), Store::default(), job).await.unwrap();
+        let why = Queue::new(&store.pool(user)).job(job).why().await.unwrap();
         assert_eq!((why.causes[0].kind, why.causes[1].kind), (CauseKind::NoWorker, CauseKind::Locked), "{user}: {why:#?}");
         let session = &why.causes[1].facts["sessions"][0];
         assert_eq!((&session["application"], &session["role"]), (&"by hand".into(), &"postgres".into()), "{user}");
@@ -43,7 +40,7 @@ async fn a_reader_is_shown_causes_without_payloads_and_only_visible_sessions() {
     store.is_denied("viewer", &format!("select * from queue.why_running({job})")).await;
     // A reader also sees the session that locks the table.
     holder.execute("lock table queue.ready in access exclusive mode").await.unwrap();
-    let why = operate::why(&store.pool("viewer"), Store::default(), job).await.unwrap();
+    let why = Queue::new(&store.pool("viewer")).job(job).why().await.unwrap();
     assert_eq!((why.first().kind, &why.first().facts["sessions"][0]["application"]), (CauseKind::TableLocked, &"by hand".into()));
     store.server.stop().unwrap();
 }

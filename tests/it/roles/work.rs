@@ -3,7 +3,7 @@
 use std::{process::Command, time::Duration};
 
 use queue_core::{
-    Batch, Durability, EnqueueOutcome, Error, Job as _, JobId, JobRef, JobState, Roles, Store, Waiter, migrate, operate,
+    Batch, Durability, EnqueueOutcome, Error, Job as _, JobId, JobRef, JobState, Queue, Roles, Store, Waiter, migrate,
     runner::{Migration, migrate_with},
 };
 use queue_worker::Worker;
@@ -60,7 +60,7 @@ async fn a_producer_enqueues_in_every_way_and_waits() {
     assert_eq!(keyed.wait(&web).await.unwrap(), "done");
     let far = ok().enqueue(&web).after(Duration::from_hours(1)).await.unwrap();
     assert_eq!(state(&store, far.id()).await.as_deref(), Some("scheduled"));
-    operate::set_capacity(&store.db.pool, Store::default(), "small", Some(0)).await.unwrap();
+    Queue::new(&store.db.pool).set_capacity("small", Some(0)).await.unwrap();
     assert!(ok().enqueue(&web).queue("small").unless_at_capacity().await.unwrap().is_none());
     let refused = ok().enqueue(&web).queue("small").await.unwrap_err();
     assert!(matches!(refused, Error::AtCapacity { capacity: 0, .. }), "{refused}");

@@ -1,6 +1,6 @@
 //! Tests that no table of the store contains a sealed payload in plaintext, and that the handler receives the decrypted payload.
 
-use queue_core::{Batch, Durability, Error, Job as _, JobHandle, JobId, JobState, PayloadError, Store, migrate, operate};
+use queue_core::{Batch, Durability, Error, Job as _, JobHandle, JobId, JobState, PayloadError, Queue, Store, migrate, operate};
 use queue_worker::Worker;
 use tests::TestDb;
 
@@ -50,7 +50,7 @@ async fn a_payload_is_nowhere_in_clear_text_wherever_its_job_goes() {
     let found = queue_core::JobRef::from_id(ids[0]).find(&db.pool).await.unwrap();
     assert!(found.payload.unwrap().to_string().starts_with("\"queue-sealed/1/rest/"));
     let filter = operate::Filter { payload: true, ..operate::Filter::default() };
-    let listed = operate::list(&db.pool, Store::default(), &filter).await.unwrap();
+    let listed = Queue::new(&db.pool).jobs().matching(&filter).list().await.unwrap();
     assert!(!format!("{listed:?}").contains("hunter2"));
     db.finish().await;
 }

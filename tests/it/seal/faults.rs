@@ -4,8 +4,8 @@
 use std::time::Duration;
 
 use queue_core::{
-    Batch, BatchContext, BatchHandler, Context, Error, Handler, Job as _, JobBatch, JobId, JobResult, JobState, Keyring, RegistryError,
-    Store, job, operate, schedule::Schedule, use_keyring,
+    Batch, BatchContext, BatchHandler, Context, Error, Handler, Job as _, JobBatch, JobId, JobResult, JobState, Keyring, Queue,
+    RegistryError, Store, job, schedule::Schedule, use_keyring,
 };
 use queue_worker::Worker;
 use serde::{Deserialize, Serialize};
@@ -71,7 +71,7 @@ async fn a_worker_without_the_keyring_leaves_sealed_jobs_to_others_and_runs_the_
     db.run_while(db.worker().register::<Later>(), async {
         db.until(runs, JobState::Completed).await;
         tests::eventually("the worker sleeps", async || db.count("select count(*) from queue.idle").await == 1).await;
-        let unserved = operate::unserved(&db.pool, Store::default()).await.unwrap();
+        let unserved = Queue::new(&db.pool).unserved().await.unwrap();
         assert_eq!(unserved.iter().map(|waits| (&*waits.job_type, waits.jobs)).collect::<Vec<_>>(), [("seal_later", 1)]);
     })
     .await;

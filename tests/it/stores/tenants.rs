@@ -11,7 +11,7 @@ use std::{
 
 use queue_core::{
     Batch, Error, Flow, Job as _, JobState, Store, migrate,
-    operate::{Act as OperatorAct, Filter},
+    operate::{Filter, Operation},
     stores::{MoveState, Rule, StoreJob, Stores},
 };
 use sqlx::postgres::PgPoolOptions;
@@ -79,7 +79,7 @@ async fn concurrent_callers_see_a_tenant_in_one_store_and_all_its_jobs_go_there(
     assert_eq!(first.roster().find(&named.to_string().parse().unwrap()).await.unwrap().id, one);
     assert!(first.roster().why(&named).await.unwrap().first().says.len() > 5);
     assert!(matches!(first.roster().find(&StoreJob::new("nowhere", one).unwrap()).await, Err(Error::NoStore { .. })));
-    let swept: u64 = first.roster().act_all(&filter, OperatorAct::Cancel).await.into_iter().map(|of| of.answer.unwrap().done).sum();
+    let swept: u64 = first.roster().apply(&filter, Operation::Cancel).await.into_iter().map(|of| of.answer.unwrap().done).sum();
     assert_eq!(swept, 5);
     let cancelled: i64 = first.roster().counts().await.into_iter().map(|of| of.answer.unwrap().of(JobState::Cancelled)).sum();
     assert_eq!(cancelled, 5);

@@ -2,10 +2,7 @@
 
 use std::time::Duration;
 
-use queue_core::{
-    EnqueueOutcome, Error, Job as _, JobHandle, JobState, Store, While,
-    operate::{Act, Filter, requeue_all},
-};
+use queue_core::{EnqueueOutcome, Error, Job as _, JobHandle, JobState, Queue, While, operate::Operation};
 use sqlx::PgConnection;
 use tests::{
     Do, TestDb,
@@ -33,10 +30,10 @@ async fn a_job_is_not_requeued_beside_the_one_that_took_its_key_unless_forced() 
         let Error::KeyTaken { job, holder } = refused else { panic!("{end}: {refused}") };
         assert_eq!((job, holder), (first.id(), second.id()), "{end}");
         assert!(refused.to_string().contains(&second.id().to_string()) && refused.to_string().contains("--force"), "{refused}");
-        let swept = requeue_all(&mut on, Store::default(), &Filter::default()).await.unwrap();
+        let swept = Queue::on(&mut on).jobs().requeue().await.unwrap();
         assert_eq!((swept.done, db.state(first.id()).await), (0, before), "{end}: and so does not one of many");
 
-        first.act(&mut on, Act::ForceRequeue).await.unwrap();
+        first.apply(&mut on, Operation::ForceRequeue).await.unwrap();
         assert_eq!(db.state(first.id()).await, Some(JobState::Ready), "{end}: forced");
         assert_eq!(enqueue(&mut on, end).await.id(), second.id(), "{end}: the other has the key");
         first.cancel(&mut on).await.unwrap();
@@ -63,7 +60,7 @@ async fn of_dead_letters_of_one_key_one_is_requeued() {
     sqlx::query("update queue.job set system = '{\"unique\": \"2\"}' where id = $1").bind(other.id()).execute(&mut on).await.unwrap();
     let lease = claim(&mut on, worker, 1).await.unwrap();
     settle(&mut on, &lease.all("dead")).await.unwrap();
-    let swept = requeue_all(&mut on, Store::default(), &Filter::default()).await.unwrap();
+    let swept = Queue::on(&mut on).jobs().requeue().await.unwrap();
     assert_eq!((swept.done, db.state(other.id()).await), (2, Some(JobState::Ready)), "one of the key, and the one without");
     db.finish().await;
 }

@@ -1,9 +1,6 @@
 //! Tests the diagnosis of a job that has finished or does not exist.
 
-use queue_core::{
-    Job as _, JobId, JobRef, JobState, Store, migrate,
-    operate::{self, CauseKind},
-};
+use queue_core::{Job as _, JobId, JobRef, JobState, Queue, Store, migrate, operate::CauseKind};
 use tests::{Act, Do};
 
 use super::{TestDb, ask, completes, connect, cure, fact, first, kinds, ok};
@@ -71,11 +68,11 @@ async fn in_the_wrong_store_the_others_are_named_and_commands_contain_the_stores
     assert_eq!(cause.facts["stores"], serde_json::json!(["billing"]), "{cause:?}");
     assert!(cause.fix.unwrap().ends_with("`--schema`: billing"));
     JobRef::from_id(id).in_store(store).cancel(&db.pool).await.unwrap();
-    let why = operate::why(&db.pool, store, id).await.unwrap();
+    let why = Queue::new(&db.pool).store(store).job(id).why().await.unwrap();
     assert_eq!(kinds(&why), [CauseKind::Cancelled]);
     assert!(why.first().fix.as_deref().unwrap().ends_with("--schema billing"), "{why:#?}");
     cure(&db, why.first()).await;
-    let why = operate::why(&db.pool, store, id).await.unwrap();
+    let why = Queue::new(&db.pool).store(store).job(id).why().await.unwrap();
     assert_eq!((why.first().kind, why.state), (CauseKind::NoWorker, Some(JobState::Ready)));
     db.finish().await;
 }

@@ -2,16 +2,13 @@
 
 use std::time::Duration;
 
-use queue_core::{
-    Job as _, Limit, Store,
-    operate::{self, CauseKind},
-};
+use queue_core::{Job as _, Limit, Queue, operate::CauseKind};
 use tests::{Act, Do, UntilGo, WorkerProcess, eventually};
 
 use super::{TestDb, WORKER, ask, busy, completes, connect, cure, fact, first, go, ok, run, until_first};
 
 async fn set(db: &TestDb, name: &str, limit: Limit) {
-    operate::set_limit(&db.pool, Store::default(), name, limit, Some("they asked us to")).await.unwrap();
+    Queue::new(&db.pool).set_limit(name, limit, Some("they asked us to")).await.unwrap();
 }
 
 /// Waits until every live worker knows the limit.

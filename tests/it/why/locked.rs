@@ -2,10 +2,7 @@
 
 use std::time::Duration;
 
-use queue_core::{
-    Job as _, JobId, Store,
-    operate::{self, CauseKind},
-};
+use queue_core::{Job as _, JobId, Queue, operate::CauseKind};
 use sqlx::Connection as _;
 use tests::{Act, Do, eventually, server::TestServer};
 
@@ -121,13 +118,13 @@ async fn a_prepared_transaction_is_named_and_rolled_back_by_the_statement() {
         run(&mut holder, &format!("select from queue.ready where id = {job} for update")).await;
         run(&mut holder, &format!("prepare transaction '{name}'")).await;
     }
-    let why = operate::why(&db.pool, Store::default(), other).await.unwrap();
+    let why = Queue::new(&db.pool).job(other).why().await.unwrap();
     assert_eq!(why.causes[1].fix.as_deref(), Some("rollback prepared 'other'"), "{why:#?}");
-    let why = operate::why(&db.pool, Store::default(), job).await.unwrap();
+    let why = Queue::new(&db.pool).job(job).why().await.unwrap();
     assert_eq!(kinds(&why), [CauseKind::NoWorker, CauseKind::Locked], "{why:#?}");
     assert!(why.causes[1].says.contains("the prepared transaction `it's lost`"), "{}", why.causes[1].says);
     run(&mut holder, why.causes[1].fix.as_deref().unwrap()).await;
-    let why = operate::why(&db.pool, Store::default(), job).await.unwrap();
+    let why = Queue::new(&db.pool).job(job).why().await.unwrap();
     assert_eq!(kinds(&why), [CauseKind::NoWorker], "{why:#?}");
     server.stop().unwrap();
 }

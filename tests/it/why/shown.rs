@@ -1,6 +1,6 @@
 //! Tests the command `why`: its output, its exit codes, and the data that it never shows.
 
-use queue_core::{Job as _, JobState, Store, operate};
+use queue_core::{Job as _, JobState, Queue, operate};
 use serde_json::Value;
 use tests::{Act, Do};
 
@@ -14,7 +14,7 @@ fn text(bytes: &[u8]) -> &str {
 async fn the_first_line_is_the_answer_and_the_last_ones_are_fixes() {
     let db = TestDb::new().await;
     let job = ok(&db).await.to_string();
-    operate::pause(&db.pool, Store::default(), &operate::Scope::EVERYTHING, Some("moving house")).await.unwrap();
+    Queue::new(&db.pool).pause_with_reason(&operate::Scope::EVERYTHING, Some("moving house")).await.unwrap();
     let output = cli(&db, &["why", &job]);
     assert_eq!((output.status.code(), text(&output.stderr)), (Some(0), ""));
     let lines: Vec<&str> = text(&output.stdout).lines().collect();
@@ -40,7 +40,7 @@ async fn the_first_line_is_the_answer_and_the_last_ones_are_fixes() {
     let shown = cli(&db, &["show", &job]);
     assert!(text(&shown.stdout).contains(&format!("test-cli why {job}")), "{}", text(&shown.stdout));
     db.run_while(super::worker(&db), async {
-        operate::resume(&db.pool, Store::default(), &operate::Scope::EVERYTHING).await.unwrap();
+        Queue::new(&db.pool).resume(&operate::Scope::EVERYTHING).await.unwrap();
         db.until(job.parse().unwrap(), JobState::Completed).await;
     })
     .await;
@@ -57,7 +57,7 @@ async fn f62_foreign_texts_are_inert_and_no_payload_is_shown() {
     let dead = Do { act: Act::Terminal(HOSTILE.into()) }.enqueue(&db.pool).meta("note", HOSTILE).await.unwrap().id();
     db.run_until_idle(super::worker(&db)).await;
     let waiting = Do { act: Act::Ok(secret.into()) }.enqueue(&db.pool).fair(HOSTILE).await.unwrap().id();
-    operate::pause(&db.pool, Store::default(), &operate::Scope::queue("default"), Some(HOSTILE)).await.unwrap();
+    Queue::new(&db.pool).pause_with_reason(&operate::Scope::queue("default"), Some(HOSTILE)).await.unwrap();
     let silent = "insert into queue.worker (id, expires_at, name, host, pid, version, queues)
         values (gen_random_uuid(), now() - interval '1 h', $1, $1, 1, '', '{}')";
     sqlx::query(silent).bind(HOSTILE).execute(&db.pool).await.unwrap();

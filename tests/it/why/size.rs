@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use queue_core::{JobId, Store, operate};
+use queue_core::{JobId, Queue};
 use sqlx::Executor as _;
 use tests::TestDb;
 
@@ -45,7 +45,7 @@ async fn an_answer_takes_less_than_a_tenth_of_a_second_in_a_large_store() {
         let mut took = Vec::new();
         for _ in 0..7 {
             let began = Instant::now();
-            operate::why(&db.pool, Store::default(), job).await.unwrap();
+            Queue::new(&db.pool).job(job).why().await.unwrap();
             took.push(began.elapsed().as_secs_f64() * 1000.0);
         }
         took.sort_by(f64::total_cmp);
@@ -53,7 +53,7 @@ async fn an_answer_takes_less_than_a_tenth_of_a_second_in_a_large_store() {
             "{which}: {:.1} ms in the middle, {:.1} at most; {:?}",
             took[3],
             took[6],
-            operate::why(&db.pool, Store::default(), job).await.unwrap().first().says
+            Queue::new(&db.pool).job(job).why().await.unwrap().first().says
         );
         slowest = slowest.max(took[3]);
     }

@@ -3,7 +3,7 @@
 
 use std::time::{Duration, Instant};
 
-use queue_core::{Job as _, JobId, Limit, Store, operate};
+use queue_core::{Job as _, JobId, Limit, Queue, Store, operate};
 use serde_json::Value;
 use sqlx::{Connection as _, PgConnection};
 use tests::{Act, Do};
@@ -82,10 +82,10 @@ async fn operate_on(db: &TestDb, random: &mut fastrand::Rng, jobs: &[JobId]) {
     let job = queue_core::JobRef::from_id(jobs[random.usize(..jobs.len())]);
     // The store rejects operations that come too late, and operations that the job's state forbids.
     match random.u8(..7) {
-        0 => drop(operate::pause(&db.pool, store, &scope, None).await),
-        1 | 2 => drop(operate::resume(&db.pool, store, &scope).await),
-        3 => drop(operate::set_limit(&db.pool, store, "type:do", Limit::new().concurrency(random.u32(..3)), None).await),
-        4 => drop(operate::unset_limit(&db.pool, store, "type:do").await),
+        0 => drop(Queue::new(&db.pool).store(store).pause(&scope).await),
+        1 | 2 => drop(Queue::new(&db.pool).store(store).resume(&scope).await),
+        3 => drop(Queue::new(&db.pool).store(store).set_limit("type:do", Limit::new().concurrency(random.u32(..3)), None).await),
+        4 => drop(Queue::new(&db.pool).store(store).unset_limit("type:do").await),
         5 => drop(job.cancel(&db.pool).await),
         _ => drop(job.requeue(&db.pool).await),
     }
@@ -114,9 +114,9 @@ async fn the_reported_causes_of_jobs_are_always_true() {
             }
         }
         for scope in [operate::Scope::EVERYTHING, operate::Scope::queue("default"), operate::Scope::job_type("do")] {
-            operate::resume(&db.pool, Store::default(), &scope).await.unwrap();
+            Queue::new(&db.pool).resume(&scope).await.unwrap();
         }
-        operate::unset_limit(&db.pool, Store::default(), "type:do").await.unwrap();
+        Queue::new(&db.pool).unset_limit("type:do").await.unwrap();
     })
     .await;
     assert!(kinds.len() >= 5, "too little happened: {kinds:?}");

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use queue_core::{
-    Job as _, JobState, KeyPolicy, Store,
-    operate::{self, CauseKind, Scope},
+    Job as _, JobState, KeyPolicy, Queue,
+    operate::{CauseKind, Scope},
 };
 use tests::{Act, Do};
 
@@ -18,8 +18,8 @@ async fn a_pause_is_shown_with_its_operator_and_reason_and_resumed_by_the_comman
         let (queue, job_type) = (Some("default".to_owned()), Some("do".to_owned()));
         for (queue, job_type) in [(queue.clone(), None), (None, job_type.clone()), (queue, job_type), (None, None)] {
             let scope = Scope { queue: queue.clone(), job_type: job_type.clone() };
-            operate::pause(&db.pool, Store::default(), &scope, Some("it's over")).await.unwrap();
-            operate::until_paused(&db.pool, Store::default(), &scope).await.unwrap();
+            Queue::new(&db.pool).pause_with_reason(&scope, Some("it's over")).await.unwrap();
+            Queue::new(&db.pool).until_paused(&scope).await.unwrap();
             let job = ok(&db).await;
             let cause = first(&db, job, CauseKind::Paused).await;
             let of = |name: &str| cause.facts.get(name).and_then(|value| value.as_str()).map(str::to_owned);
@@ -29,9 +29,9 @@ async fn a_pause_is_shown_with_its_operator_and_reason_and_resumed_by_the_comman
             completes(&db, job).await;
         }
         let other = Scope { queue: Some("other".into()), job_type: None };
-        operate::pause(&db.pool, Store::default(), &other, None).await.unwrap();
+        Queue::new(&db.pool).pause(&other).await.unwrap();
         let other = Scope { queue: None, job_type: Some("marked".into()) };
-        operate::pause(&db.pool, Store::default(), &other, None).await.unwrap();
+        Queue::new(&db.pool).pause(&other).await.unwrap();
         let later = Do { act: Act::Ok(String::new()) }.enqueue(&db.pool).after(Duration::from_hours(1)).await.unwrap().id();
         assert_eq!(kinds(&ask(&db, later).await), [CauseKind::Scheduled], "what covers others is no cause");
         cure(&db, ask(&db, later).await.first()).await;
@@ -151,7 +151,7 @@ async fn a_due_paused_job_shows_the_pause_before_its_time() {
     db.run_while(super::worker(&db), async {
         let running = busy(&db).await;
         let later = Do { act: Act::Ok(String::new()) }.enqueue(&db.pool).after(Duration::from_hours(1)).await.unwrap().id();
-        operate::pause(&db.pool, Store::default(), &Scope::queue("default"), None).await.unwrap();
+        Queue::new(&db.pool).pause(&Scope::queue("default")).await.unwrap();
         assert_eq!(kinds(&ask(&db, later).await), [CauseKind::Scheduled, CauseKind::Paused], "the time comes first");
         assert_eq!(kinds(&ask(&db, running).await), [CauseKind::Running], "running jobs continue");
         go(&db).await;

@@ -11,8 +11,8 @@ use super::{
     kind::FindingKind,
 };
 use crate::{
+    connect::Queue,
     error::{Error, disable_row_security},
-    operate,
     schema::{Roles, Store, migrate},
 };
 
@@ -208,7 +208,7 @@ async fn check_rights(on: &mut PgConnection, store: Store, checkup: &Checkup, lo
 }
 
 async fn check_unserved(on: &mut PgConnection, store: Store) -> Result<Vec<Finding>, Error> {
-    let unserved = operate::unserved(on, store).await?.into_iter().filter(|one| one.jobs > 0);
+    let unserved = Queue::on(on).store(store).unserved().await?.into_iter().filter(|one| one.jobs > 0);
     let findings = unserved.take(20).map(|one| {
         let version = if one.version > 1 { format!(" of version {}", one.version) } else { String::new() };
         let more = if one.partial { " or more" } else { "" };
@@ -219,7 +219,7 @@ async fn check_unserved(on: &mut PgConnection, store: Store) -> Result<Vec<Findi
 }
 
 async fn check_capacities(on: &mut PgConnection, store: Store) -> Result<Vec<Finding>, Error> {
-    let full = operate::capacities(on, store).await?.into_iter().filter(|queue| queue.waiting >= queue.capacity);
+    let full = Queue::on(on).store(store).capacities().await?.into_iter().filter(|queue| queue.waiting >= queue.capacity);
     let findings = full.take(20).map(|full| {
         let message = format!("queue {} is at its capacity: {} jobs wait, the capacity is {}", full.queue, full.waiting, full.capacity);
         build_finding(FindingKind::CapacityFull, message, None, json!(full))

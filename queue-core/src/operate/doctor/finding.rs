@@ -13,9 +13,9 @@ use crate::schema::Store;
 ///
 /// ```no_run
 /// # async fn example(pool: &sqlx::PgPool) {
-/// use queue_core::{Store, operate::{self, Checkup, Severity}};
+/// use queue_core::{Queue, operate::{Checkup, Severity}};
 ///
-/// let diagnosis = operate::doctor(pool, Store::default(), &Checkup::default()).await;
+/// let diagnosis = Queue::new(pool).doctor(&Checkup::default()).await;
 /// if diagnosis.worst() == Some(Severity::Broken) {
 ///     println!("schema {}: {}", diagnosis.schema, diagnosis.findings[0].says);
 /// }

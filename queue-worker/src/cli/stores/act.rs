@@ -3,8 +3,8 @@
 use std::{pin::pin, process::ExitCode, sync::Arc};
 
 use queue_core::{
-    Error,
-    operate::{self, Act, BulkOutcome, Filter},
+    Error, Queue,
+    operate::{BulkOutcome, Filter, Operation},
     stores::{Member, StoreJob},
 };
 use serde_json::{Map, json};
@@ -36,7 +36,7 @@ pub(super) async fn act(settings: &Settings, command: ActCommand<StoreJob>) -> R
 }
 
 /// Applies the operation to named jobs. A failed store does not affect the jobs of other stores.
-async fn each(settings: &Settings, act: Act, chosen: &JobSelection<StoreJob>) -> Result<ExitCode, Problem> {
+async fn each(settings: &Settings, act: Operation, chosen: &JobSelection<StoreJob>) -> Result<ExitCode, Problem> {
     let names: Vec<&str> = chosen.ids.iter().map(StoreJob::store).collect();
     let opened = StoreSession::for_writing(settings, StoreScope::Stores(&names)).await?;
     // Checks the store names before any operation is applied.
@@ -98,17 +98,23 @@ async fn all(settings: &Settings, request: &ActRequest<StoreJob>) -> Result<Exit
     sweep(opened, request, &found).await
 }
 
-async fn find(member: Member, filter: Filter, act: Act, most: Option<u64>) -> Result<MatchCount, Error> {
+async fn find(member: Member, filter: Filter, act: Operation, most: Option<u64>) -> Result<MatchCount, Error> {
     let (pool, store) = (member.pool(), member.store());
     let unknown = UnknownNames::load(pool, store, &filter).await?;
     let jobs = match most {
-        Some(most) => operate::count_matching_up_to(pool, store, &filter, act, most).await?,
+        Some(most) => Queue::new(pool).store(store).jobs().matching(&filter).count_up_to(act, most).await?,
         None => 0,
     };
     Ok(MatchCount { jobs, unknown })
 }
 
-async fn dry_run(opened: StoreSession, act: Act, found: &[(Member, MatchCount)], most: u64, as_json: bool) -> Result<ExitCode, Problem> {
+async fn dry_run(
+    opened: StoreSession,
+    act: Operation,
+    found: &[(Member, MatchCount)],
+    most: u64,
+    as_json: bool,
+) -> Result<ExitCode, Problem> {
     let total: u64 = found.iter().map(|(_, found)| found.jobs.min(most)).sum();
     let is_partial = found.iter().any(|(_, found)| found.jobs > most);
     if as_json {
@@ -145,7 +151,8 @@ async fn sweep(mut opened: StoreSession, request: &ActRequest<StoreJob>, found: 
             if stop.is_cancelled() {
                 return Ok(BulkOutcome::default());
             }
-            let acting = operate::act_all(member.pool(), member.store(), &filter, act).noted(noted).until(stop.cancelled_owned());
+            let queue = member.queue();
+            let acting = queue.jobs().matching(&filter).apply(act).noted(noted).until(stop.cancelled_owned());
             if let Some(rate) = rate { acting.rate(rate).await } else { acting.await }
         }
     };

@@ -3,8 +3,8 @@
 use std::{collections::HashSet, process::ExitCode};
 
 use queue_core::{
-    Error, JobId,
-    operate::{self, Filter, JobRecord, Patience, Pause},
+    Error, JobId, Queue,
+    operate::{Filter, JobRecord, Patience, Pause},
     stores::{Member, StoreJob},
 };
 use serde::Serialize;
@@ -96,14 +96,14 @@ async fn load_jobs(member: Member, StoreJobsQuery { filter, key }: StoreJobsQuer
     let (pool, store) = (member.pool(), member.store());
     let unknown = UnknownNames::load(pool, store, &filter).await?;
     let (jobs, next, more) = if let Some((queue, key, most)) = key {
-        let line = operate::in_line(pool, store, &queue, &key, most).await?;
+        let line = Queue::new(pool).store(store).jobs_of_key(&queue, &key, most).await?;
         (line.jobs, None, line.more)
     } else {
-        let page = operate::list_patiently(pool, store, &filter, Patience::default()).await?;
+        let page = Queue::new(pool).store(store).jobs().matching(&filter).list_patiently(Patience::default()).await?;
         (page.jobs, page.next, page.next.is_some())
     };
-    let unserved = operate::unserved_of(pool, store, &jobs).await?;
-    Ok(StoreJobs { jobs, next, more, unserved, pauses: operate::pauses(pool, store).await?, unknown })
+    let unserved = Queue::new(pool).store(store).unserved_of(&jobs).await?;
+    Ok(StoreJobs { jobs, next, more, unserved, pauses: Queue::new(pool).store(store).pauses().await?, unknown })
 }
 
 /// Merges the lists of all stores, newest first. Returns the jobs, and the id from which the next page continues. Each store's list is
@@ -150,7 +150,7 @@ pub(super) async fn show(settings: &Settings, job: &StoreJob, with: (bool, bool)
 /// Runs `stores why`, which explains why a job is not running.
 pub(super) async fn why(settings: &Settings, job: &StoreJob, as_json: bool) -> Result<ExitCode, Problem> {
     let opened = StoreSession::for_reading(settings, StoreScope::Stores(&[job.store()])).await?;
-    let why = name_commands(opened.query_store(job, async |of| operate::why(of.pool(), of.store(), job.id()).await).await?);
+    let why = name_commands(opened.query_store(job, async |of| of.queue().job(job.id()).why().await).await?);
     let database = opened.record(job.store())?.database.clone();
     opened.close().await;
     if as_json {

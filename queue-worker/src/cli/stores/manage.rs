@@ -5,7 +5,6 @@ use std::{process::ExitCode, time::Duration};
 use queue_core::{
     Error, JobState, Store, check_name,
     migrate::{self, LATEST},
-    operate,
     stores::{Member, StoreRecord},
 };
 use serde::Serialize;
@@ -219,7 +218,7 @@ pub(super) async fn remove(settings: &Settings, name: &str, is_meant: bool, as_j
 /// Returns the number of unfinished jobs in a store, and whether the number is a lower bound.
 async fn count_left(opened: &StoreSession, name: &str) -> Result<(i64, bool), Problem> {
     let member = opened.store(name).await?;
-    let busiest = with_timeout(operate::busiest(member.pool(), member.store(), 1)).await?;
+    let busiest = with_timeout(member.queue().busiest(1)).await?;
     let goes_on = |state| matches!(state, JobState::Blocked | JobState::Scheduled | JobState::Ready | JobState::Running | JobState::Parked);
     let left = busiest.totals.iter().filter(|count| goes_on(count.state));
     Ok(left.fold((0, false), |(jobs, partial), count| (jobs + count.jobs, partial || count.partial)))

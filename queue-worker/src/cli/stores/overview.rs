@@ -2,11 +2,7 @@
 
 use std::process::ExitCode;
 
-use queue_core::{
-    JobState,
-    operate::{self, StateCount},
-    stores::StoreRecord,
-};
+use queue_core::{JobState, operate::StateCount, stores::StoreRecord};
 use serde::Serialize;
 use serde_json::json;
 
@@ -57,7 +53,7 @@ struct CountsOfStore<'a> {
 /// Runs `stores counts`, which counts jobs by state, per store and in total.
 pub(super) async fn counts(settings: &Settings, as_json: bool) -> Result<ExitCode, Problem> {
     let mut opened = StoreSession::for_reading(settings, StoreScope::All).await?;
-    let ask = |member: queue_core::stores::Member| async move { operate::busiest(member.pool(), member.store(), 1).await };
+    let ask = |member: queue_core::stores::Member| async move { member.queue().busiest(1).await };
     let answers = opened.query_all(false, ask).await?;
     let mut totals = sum(answers.iter().flat_map(|(_, busiest)| &busiest.totals));
     for total in &mut totals {

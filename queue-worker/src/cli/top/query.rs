@@ -4,8 +4,8 @@
 use std::time::{Duration, Instant};
 
 use queue_core::{
-    Error, JobRef, JobState, Store,
-    operate::{self, Filter, HistoryRange, JobRecord},
+    Error, JobRef, JobState, Queue, Store,
+    operate::{Filter, HistoryRange, JobRecord},
 };
 use sqlx::{ConnectOptions as _, Connection as _, PgConnection, PgPool, postgres::PgConnectOptions};
 use tokio::{sync::watch, time::timeout};
@@ -63,15 +63,16 @@ impl TopQuery {
 
     /// Runs the query. Each statement reads a bounded number of rows.
     async fn query(self, on: &mut PgConnection, store: Store) -> Result<QueryResult, Error> {
+        let queue = Queue::on(&mut *on).store(store);
         let past = HistoryRange { last: Duration::from_mins(1), ..HistoryRange::default() };
         Ok(match self {
-            Self::Counts => QueryResult::Counts(operate::busiest(on, store, MAX_QUEUES).await?),
-            Self::Oldest => QueryResult::Oldest(operate::oldest_of(on, store, MAX_QUEUES).await?),
+            Self::Counts => QueryResult::Counts(queue.busiest(MAX_QUEUES).await?),
+            Self::Oldest => QueryResult::Oldest(queue.oldest_of(MAX_QUEUES).await?),
             Self::Minute => {
-                let apart = operate::history(&mut *on, store, &HistoryRange { apart: true, ..past.clone() }).await?;
-                QueryResult::Minute { apart, together: operate::history(on, store, &past).await? }
+                let apart = queue.history(&HistoryRange { apart: true, ..past.clone() }).await?;
+                QueryResult::Minute { apart, together: queue.history(&past).await? }
             }
-            Self::Workers => QueryResult::Workers(operate::workers(on, store).await?),
+            Self::Workers => QueryResult::Workers(queue.workers().await?),
             Self::Running => QueryResult::Running(running(on, store).await?),
         })
     }
@@ -79,7 +80,7 @@ impl TopQuery {
 
 async fn running(on: &mut PgConnection, store: Store) -> Result<Vec<JobRecord>, Error> {
     let filter = Filter { state: Some(JobState::Running), limit: MAX_RUNNING, ..Filter::default() };
-    let mut running = operate::list(&mut *on, store, &filter).await?.jobs;
+    let mut running = Queue::on(&mut *on).store(store).jobs().matching(&filter).list().await?.jobs;
     for job in &mut running {
         match JobRef::from_id(job.id).in_store(store).find_without_payload(&mut *on).await {
             Ok(found) => job.progress = found.progress,

@@ -1,7 +1,7 @@
 //! Route that lists the audit log.
 
 use axum::{Json, extract::State};
-use queue_core::operate::{self, AuditRecord};
+use queue_core::{Queue, operate::AuditRecord};
 use serde::Deserialize;
 use utoipa::IntoParams;
 
@@ -33,5 +33,5 @@ pub(super) async fn list(
     State(app): State<AppState>,
     QueryParams(query): QueryParams<AuditQuery>,
 ) -> HandlerResult<Json<Vec<AuditRecord>>> {
-    Ok(Json(operate::audit(&mut *app.begin_read().await?, app.store, query.before, 100).await?))
+    Ok(Json(Queue::on(&mut *app.begin_read().await?).store(app.store).audit(query.before, 100).await?))
 }

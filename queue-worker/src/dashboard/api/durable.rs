@@ -2,8 +2,8 @@
 
 use axum::{Json, extract::State};
 use queue_core::{
-    JobId, JobRef,
-    operate::{self, JobChild, JobGather, JobRecord, JobSignal, JobStep, SignalOutcome},
+    JobId, JobRef, Queue,
+    operate::{JobChild, JobGather, JobRecord, JobSignal, JobStep, SignalOutcome},
 };
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, value::RawValue};
@@ -38,7 +38,7 @@ async fn open_job(app: &AppState, id: &str) -> HandlerResult<(DbSession, JobReco
 )]
 pub(super) async fn steps(State(app): State<AppState>, Path(id): Path<String>) -> HandlerResult<Json<Vec<JobStep>>> {
     let (mut session, job) = open_job(&app, &id).await?;
-    Ok(Json(operate::steps(&mut *session, app.store, job.id).await?))
+    Ok(Json(Queue::on(&mut session).store(app.store).job(job.id).steps().await?))
 }
 
 /// Parent and children of a job.
@@ -65,7 +65,7 @@ pub(in crate::dashboard) fn parent_of(job: &JobRecord) -> Option<JobId> {
 )]
 pub(super) async fn children(State(app): State<AppState>, Path(id): Path<String>) -> HandlerResult<Json<JobRelations>> {
     let (mut session, job) = open_job(&app, &id).await?;
-    Ok(Json(JobRelations { parent: parent_of(&job), children: operate::children(&mut *session, app.store, job.id).await? }))
+    Ok(Json(JobRelations { parent: parent_of(&job), children: Queue::on(&mut session).store(app.store).job(job.id).children().await? }))
 }
 
 /// Lists the first thousand map batches of a durable job, ordered by step name. A map batch is the set of jobs spawned by one map step.
@@ -78,7 +78,7 @@ pub(super) async fn children(State(app): State<AppState>, Path(id): Path<String>
 )]
 pub(super) async fn gathers(State(app): State<AppState>, Path(id): Path<String>) -> HandlerResult<Json<Vec<JobGather>>> {
     let (mut session, job) = open_job(&app, &id).await?;
-    Ok(Json(operate::gathers(&mut *session, app.store, job.id).await?))
+    Ok(Json(Queue::on(&mut session).store(app.store).job(job.id).gathers().await?))
 }
 
 /// Lists the first thousand signals that a durable job has not received yet, without payloads, oldest first.
@@ -90,7 +90,7 @@ pub(super) async fn gathers(State(app): State<AppState>, Path(id): Path<String>)
 )]
 pub(super) async fn signals(State(app): State<AppState>, Path(id): Path<String>) -> HandlerResult<Json<Vec<JobSignal>>> {
     let (mut session, job) = open_job(&app, &id).await?;
-    Ok(Json(operate::signals(&mut *session, app.store, job.id).await?))
+    Ok(Json(Queue::on(&mut session).store(app.store).job(job.id).signals().await?))
 }
 
 /// Name and payload of a signal to send.
@@ -150,7 +150,7 @@ pub(super) async fn signal(
     if program::ignores_signals(&job.find_without_payload(&mut *session).await?.job_type) {
         return Err(Problem::conflict(format!("job {id} is not durable and receives no signals")));
     }
-    operate::record_operation(&mut *session, app.store, &operator.audit_entry("signalled", format!("job {id}: {name}")), 1).await?;
+    Queue::on(&mut session).store(app.store).record_operation(&operator.audit_entry("signalled", format!("job {id}: {name}")), 1).await?;
     session.commit().await?;
     Ok(OperationResponse::new(format!("sent {name} to job {id}")))
 }

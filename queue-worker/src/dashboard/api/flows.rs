@@ -1,7 +1,10 @@
 //! Routes of flows. A flow is addressed by the id of any of its jobs.
 
 use axum::{Json, extract::State};
-use queue_core::operate::{self, FlowNode, JobRecord};
+use queue_core::{
+    Queue,
+    operate::{FlowNode, JobRecord},
+};
 use serde_json::Value;
 
 use super::{
@@ -29,7 +32,7 @@ pub(in crate::dashboard) fn is_node(job: &JobRecord) -> bool {
 )]
 pub(super) async fn flow(State(app): State<AppState>, Path(id): Path<String>) -> HandlerResult<Json<Vec<FlowNode>>> {
     let (id, mut session) = (job_id(&id)?, app.begin_read().await?);
-    Ok(Json(operate::flow(&mut *session, app.store, id).await?))
+    Ok(Json(Queue::on(&mut session).store(app.store).job(id).flow().await?))
 }
 
 /// Cancels all unfinished jobs in a flow.
@@ -45,11 +48,11 @@ pub(super) async fn cancel(
     Path(id): Path<String>,
 ) -> HandlerResult<Json<OperationResponse>> {
     let (id, mut session) = (job_id(&id)?, app.begin_write().await?);
-    if operate::flow(&mut *session, app.store, id).await?.is_empty() {
+    if Queue::on(&mut session).store(app.store).job(id).flow().await?.is_empty() {
         return Err(Problem::not_found(format!("job {id} belongs to no flow")));
     }
-    let count = operate::cancel_flow(&mut *session, app.store, id).await?;
-    operate::record_operation(&mut *session, app.store, &operator.audit_entry("cancelled", format!("flow {id}")), count).await?;
+    let count = Queue::on(&mut session).store(app.store).job(id).cancel_flow().await?;
+    Queue::on(&mut session).store(app.store).record_operation(&operator.audit_entry("cancelled", format!("flow {id}")), count).await?;
     session.commit().await?;
     Ok(OperationResponse::new(format!("cancelled {count} jobs of the flow")))
 }

@@ -1,7 +1,10 @@
 //! Route of the history, which counts attempt outcomes over time.
 
 use axum::{Json, extract::State};
-use queue_core::operate::{self, AttemptStatistics, HistoryRange};
+use queue_core::{
+    Queue,
+    operate::{AttemptStatistics, HistoryRange},
+};
 use serde::Deserialize;
 use utoipa::IntoParams;
 
@@ -53,7 +56,7 @@ impl HistoryQuery {
 /// Loads the attempt statistics selected by the query parameters.
 pub(in crate::dashboard) async fn load_history(app: &App, query: &HistoryQuery) -> HandlerResult<Vec<AttemptStatistics>> {
     let past = query.past()?;
-    Ok(operate::history(&mut *app.begin_read().await?, app.store, &past).await?)
+    Ok(Queue::on(&mut *app.begin_read().await?).store(app.store).history(&past).await?)
 }
 
 /// Returns attempt outcomes, run times and start latencies for each time step. With `apart`, each pair of queue and job type has separate

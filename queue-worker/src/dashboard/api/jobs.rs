@@ -5,8 +5,8 @@ use std::time::Duration;
 use axum::{Json, extract::State};
 use chrono::{DateTime, Utc};
 use queue_core::{
-    JobId, JobRef, JobState,
-    operate::{self, Act, AttemptLog, JobRecord, KeyQueueEntry, OperationOutcome, Page, Patience, Why},
+    JobId, JobRef, JobState, Queue,
+    operate::{AttemptLog, JobRecord, KeyQueueEntry, Operation, OperationOutcome, Page, Patience, Why},
 };
 use serde::{Deserialize, Serialize};
 use sqlx::PgConnection;
@@ -33,7 +33,7 @@ pub(in crate::dashboard) async fn list_page(
     query: &JobQuery,
     patience: Patience,
 ) -> HandlerResult<Page> {
-    Ok(operate::list_patiently(connection, app.store, &query.filter()?, patience).await?)
+    Ok(Queue::on(connection).store(app.store).jobs().matching(&query.filter()?).list_patiently(patience).await?)
 }
 
 /// Loads a job with its history. Redacts or omits confidential values.
@@ -86,7 +86,7 @@ pub(super) async fn in_line(
 ) -> HandlerResult<Json<KeyQueueEntry>> {
     let Some(key) = key else { return Ok(Json(KeyQueueEntry::default())) };
     let queue = queue.unwrap_or_else(|| "default".to_owned());
-    Ok(Json(operate::in_line(&mut *app.begin_read().await?, app.store, &queue, &key, MAX_PAGE_JOBS).await?))
+    Ok(Json(Queue::on(&mut *app.begin_read().await?).store(app.store).jobs_of_key(&queue, &key, MAX_PAGE_JOBS).await?))
 }
 
 /// Returns a job with its payload, output, failed attempts and progress.
@@ -107,7 +107,7 @@ pub(in crate::dashboard) async fn load_logs(
     id: JobId,
     job_type: &str,
 ) -> HandlerResult<Vec<AttemptLog>> {
-    let mut logs = operate::logs(connection, app.store, id).await?;
+    let mut logs = Queue::on(connection).store(app.store).job(id).logs().await?;
     redact_logs(&app.dashboard.options, job_type, &mut logs);
     Ok(logs)
 }
@@ -134,7 +134,7 @@ pub(super) async fn logs(State(app): State<AppState>, Path(id): Path<String>) ->
     responses((status = 200, body = Why), (status = "default", body = ErrorResponse))
 )]
 pub(super) async fn why(State(app): State<AppState>, Path(id): Path<String>) -> HandlerResult<Json<Why>> {
-    Ok(Json(name_commands(operate::why(&mut *app.begin_read().await?, app.store, job_id(&id)?).await?)))
+    Ok(Json(name_commands(Queue::on(&mut *app.begin_read().await?).store(app.store).job(job_id(&id)?).why().await?)))
 }
 
 /// Operation on a job.
@@ -170,17 +170,17 @@ pub(in crate::dashboard) enum JobOperation {
 }
 
 impl JobOperation {
-    pub(super) fn act(self) -> HandlerResult<Act> {
+    pub(super) fn act(self) -> HandlerResult<Operation> {
         let span = |seconds: f64| Duration::try_from_secs_f64(seconds).map_err(|_| Problem::bad_request("`seconds` must be zero or more"));
         Ok(match self {
-            Self::Cancel => Act::Cancel,
-            Self::Requeue => Act::Requeue,
-            Self::ForceRequeue => Act::ForceRequeue,
-            Self::Discard => Act::Discard,
-            Self::RunNow => Act::RunNow,
-            Self::Snooze { seconds } => Act::Snooze(span(seconds)?),
-            Self::Reschedule { at } => Act::Reschedule(at),
-            Self::Priority { priority } => Act::Priority(priority),
+            Self::Cancel => Operation::Cancel,
+            Self::Requeue => Operation::Requeue,
+            Self::ForceRequeue => Operation::ForceRequeue,
+            Self::Discard => Operation::Discard,
+            Self::RunNow => Operation::RunNow,
+            Self::Snooze { seconds } => Operation::Snooze(span(seconds)?),
+            Self::Reschedule { at } => Operation::Reschedule(at),
+            Self::Priority { priority } => Operation::Priority(priority),
         })
     }
 }
@@ -243,8 +243,8 @@ pub(super) async fn act(
 ) -> HandlerResult<Json<JobOperationResponse>> {
     let (id, act) = (job_id(&id)?, operation.act()?);
     let mut session = app.begin_write().await?;
-    let acted = JobRef::from_id(id).in_store(app.store).act(&mut *session, act).await?;
-    operate::record_operation(&mut *session, app.store, &operator.audit_entry(act.done(), format!("job {id}")), 1).await?;
+    let acted = JobRef::from_id(id).in_store(app.store).apply(&mut *session, act).await?;
+    Queue::on(&mut session).store(app.store).record_operation(&operator.audit_entry(act.done(), format!("job {id}")), 1).await?;
     session.commit().await?;
     let what = if acted == OperationOutcome::Cancelling { "cancelling" } else { act.done() };
     Ok(Json(JobOperationResponse { acted, text: format!("job {id} is {what}") }))

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use axum::{Json, extract::State};
 use queue_core::{
-    Limit,
-    operate::{self, LimitKey, LimitStatus},
+    Limit, Queue,
+    operate::{LimitKey, LimitStatus},
 };
 use serde::Deserialize;
 use utoipa::ToSchema;
@@ -45,7 +45,7 @@ pub(super) struct SetLimitRequest {
     responses((status = 200, body = Vec<LimitStatus>), (status = "default", body = ErrorResponse))
 )]
 pub(super) async fn list(State(app): State<AppState>) -> HandlerResult<Json<Vec<LimitStatus>>> {
-    Ok(Json(operate::limits(&mut *app.begin_read().await?, app.store).await?))
+    Ok(Json(Queue::on(&mut *app.begin_read().await?).store(app.store).limits().await?))
 }
 
 /// Lists the keys of a keyed limit that hold permits or have waiting jobs, busiest first.
@@ -56,7 +56,7 @@ pub(super) async fn list(State(app): State<AppState>) -> HandlerResult<Json<Vec<
     responses((status = 200, body = Vec<LimitKey>), (status = "default", body = ErrorResponse))
 )]
 pub(super) async fn keys(State(app): State<AppState>, Path(name): Path<String>) -> HandlerResult<Json<Vec<LimitKey>>> {
-    Ok(Json(operate::limit_keys(&mut *app.begin_read().await?, app.store, &name).await?))
+    Ok(Json(Queue::on(&mut *app.begin_read().await?).store(app.store).limit_keys(&name).await?))
 }
 
 /// Sets a limit for all workers. The new limit overrides the limit declared in code.
@@ -84,8 +84,8 @@ pub(super) async fn set(
     }
     limit = request.burst.into_iter().fold(limit, Limit::burst);
     let mut session = app.begin_write().await?;
-    operate::set_limit(&mut *session, app.store, &name, limit, request.reason.as_deref()).await?;
-    operate::record_operation(&mut *session, app.store, &operator.audit_entry("limited", format!("limit {name}")), 0).await?;
+    Queue::on(&mut session).store(app.store).set_limit(&name, limit, request.reason.as_deref()).await?;
+    Queue::on(&mut session).store(app.store).record_operation(&operator.audit_entry("limited", format!("limit {name}")), 0).await?;
     session.commit().await?;
     Ok(OperationResponse::new(format!("the limit {name} is set")))
 }
@@ -103,10 +103,10 @@ pub(super) async fn unset(
     Path(name): Path<String>,
 ) -> HandlerResult<Json<OperationResponse>> {
     let mut session = app.begin_write().await?;
-    if !operate::unset_limit(&mut *session, app.store, &name).await? {
+    if !Queue::on(&mut session).store(app.store).unset_limit(&name).await? {
         return Err(Problem::not_found(format!("no operator has set the limit {name}")));
     }
-    operate::record_operation(&mut *session, app.store, &operator.audit_entry("unlimited", format!("limit {name}")), 0).await?;
+    Queue::on(&mut session).store(app.store).record_operation(&operator.audit_entry("unlimited", format!("limit {name}")), 0).await?;
     session.commit().await?;
     Ok(OperationResponse::new(format!("the limit {name} declared in code applies again")))
 }

@@ -4,7 +4,10 @@
 use std::time::Duration;
 
 use axum::{Json, extract::State, http::StatusCode};
-use queue_core::operate::{self, Act, ActAll, BulkOutcome, Note};
+use queue_core::{
+    Queue,
+    operate::{BulkOperation, BulkOutcome, Note, Operation},
+};
 use serde::{Deserialize, Serialize};
 use sqlx::PgPool;
 use tokio::time::timeout;
@@ -82,7 +85,7 @@ pub(super) struct BulkResponse {
 pub(super) async fn count(State(app): State<AppState>, JsonBody(request): JsonBody<BulkRequest>) -> HandlerResult<Json<BulkResponse>> {
     let (act, filter) = (request.operation.act()?, request.filter.filter()?);
     let most = app.dashboard.options.most_jobs;
-    let jobs = operate::count_matching_up_to(&mut *app.begin_read().await?, app.store, &filter, act, most).await?;
+    let jobs = Queue::on(&mut *app.begin_read().await?).store(app.store).jobs().matching(&filter).count_up_to(act, most).await?;
     if jobs > most { Err(too_many(most)) } else { Ok(preview(jobs, act)) }
 }
 
@@ -110,13 +113,14 @@ pub(super) async fn act(
     if at_most > app.dashboard.options.most_jobs {
         return Err(too_many(app.dashboard.options.most_jobs));
     }
-    let jobs = operate::count_matching_up_to(&mut *app.begin_read().await?, app.store, &filter, act, at_most).await?;
+    let jobs = Queue::on(&mut *app.begin_read().await?).store(app.store).jobs().matching(&filter).count_up_to(act, at_most).await?;
     let what = request.filter.search_text();
     let note = operator.audit_entry(act.done(), if what.is_empty() { "all jobs".to_owned() } else { format!("jobs of {what}") });
     let (store, rate) = (app.store, request.rate);
     let confirmed = ConfirmedOperation { jobs, at_most: request.at_most, act, rate, note };
-    let start =
-        move |pool, control: RunControl| async move { control.run(operate::act_all(&pool, store, &filter, act).at_most(at_most)).await };
+    let start = move |pool, control: RunControl| async move {
+        control.run(Queue::new(&pool).store(store).jobs().matching(&filter).apply(act).at_most(at_most)).await
+    };
     confirmed.run(&app, start).await
 }
 
@@ -149,7 +153,9 @@ pub(super) async fn act_on_group(
     let note = operator.audit_entry(act.done(), format!("dead letters of {}: {}", group.job_type, group.error));
     let (store, rate) = (app.store, group.rate);
     let confirmed = ConfirmedOperation { jobs: ids.len() as u64, at_most: group.at_most, act, rate, note };
-    confirmed.run(&app, move |pool, control: RunControl| async move { control.run(operate::act_on(&pool, store, ids, act)).await }).await
+    confirmed
+        .run(&app, move |pool, control: RunControl| async move { control.run(Queue::new(&pool).store(store).apply_to(ids, act)).await })
+        .await
 }
 
 /// Lists the bulk operations that this process is running in the store, oldest first.
@@ -189,28 +195,30 @@ pub(super) async fn stop(
         .stop(&app.name, number)
         .ok_or_else(|| Problem::not_found("this process has no such operation in progress"))?;
     let mut session = app.begin_write().await?;
-    operate::record_operation(&mut *session, app.store, &operator.audit_entry("stopped", format!("{}: {}", stopped.act, stopped.what)), 0)
+    Queue::on(&mut session)
+        .store(app.store)
+        .record_operation(&operator.audit_entry("stopped", format!("{}: {}", stopped.act, stopped.what)), 0)
         .await?;
     session.commit().await?;
     Ok(OperationResponse::new("the operation stops after its current batch"))
 }
 
 impl GroupRequest {
-    fn act(&self) -> HandlerResult<Act> {
+    fn act(&self) -> HandlerResult<Operation> {
         match self.operation.act()? {
-            act @ (Act::Requeue | Act::ForceRequeue | Act::Discard) => Ok(act),
+            act @ (Operation::Requeue | Operation::ForceRequeue | Operation::Discard) => Ok(act),
             _ => Err(Problem::bad_request("dead letters can only be requeued or discarded")),
         }
     }
 
     async fn ids(&self, app: &App) -> HandlerResult<Vec<queue_core::JobId>> {
-        let found = operate::dead_groups(&mut *app.begin_read().await?, app.store).await?;
+        let found = Queue::on(&mut *app.begin_read().await?).store(app.store).dead_groups().await?;
         let group = found.groups.into_iter().find(|group| group.job_type == self.job_type && group.error == self.error);
         Ok(group.map(|group| group.ids).unwrap_or_default())
     }
 }
 
-fn preview(jobs: u64, act: Act) -> Json<BulkResponse> {
+fn preview(jobs: u64, act: Operation) -> Json<BulkResponse> {
     Json(BulkResponse { jobs, goes_on: false, text: format!("{} would be {}", job_count(jobs), act.done()) })
 }
 
@@ -226,7 +234,7 @@ struct RunControl {
 }
 
 impl RunControl {
-    async fn run(self, operation: ActAll<'_>) -> Result<BulkOutcome, queue_core::Error> {
+    async fn run(self, operation: BulkOperation<'_>) -> Result<BulkOutcome, queue_core::Error> {
         let operation = operation.noted(self.note).until(self.stop.cancelled_owned());
         match self.rate {
             Some(rate) => operation.rate(rate).await,
@@ -241,7 +249,7 @@ struct ConfirmedOperation {
     jobs: u64,
     /// Number of jobs that the operator has confirmed.
     at_most: Option<u64>,
-    act: Act,
+    act: Operation,
     rate: Option<f64>,
     note: Note,
 }

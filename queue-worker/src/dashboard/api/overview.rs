@@ -2,7 +2,10 @@
 
 use axum::{Json, extract::State};
 use chrono::{DateTime, Utc};
-use queue_core::operate::{self, Busiest, Count, Oldest, Pause, StateCount, Unserved, WorkerRecord};
+use queue_core::{
+    Queue,
+    operate::{Busiest, Count, Oldest, Pause, StateCount, Unserved, WorkerRecord},
+};
 use serde::Serialize;
 use sqlx::PgConnection;
 use utoipa::ToSchema;
@@ -41,16 +44,16 @@ const MAX_QUEUES: u16 = 40;
 pub(in crate::dashboard) async fn load_overview(app: &App) -> HandlerResult<Overview> {
     let (mut session, store) = (app.begin_read().await?, app.store);
     let (busiest, oldest) = busiest_and_oldest(app, &mut session, MAX_QUEUES).await?;
-    let connection = &mut *session;
+    let queue = Queue::on(&mut session).store(store);
     Ok(Overview {
-        now: operate::now(&mut *connection, store).await?,
+        now: queue.now().await?,
         counts: busiest.counts,
         totals: busiest.totals,
         more: busiest.more,
         oldest,
-        paused: operate::pauses(&mut *connection, store).await?,
-        unserved: operate::unserved(&mut *connection, store).await?,
-        workers: operate::workers(&mut *connection, store).await?,
+        paused: queue.pauses().await?,
+        unserved: queue.unserved().await?,
+        workers: queue.workers().await?,
     })
 }
 
@@ -58,9 +61,13 @@ pub(in crate::dashboard) async fn load_overview(app: &App) -> HandlerResult<Over
 /// statements are the slowest. Both therefore run in parallel if a second connection is idle.
 pub(in crate::dashboard) async fn busiest_and_oldest(app: &App, on: &mut PgConnection, most: u16) -> HandlerResult<(Busiest, Vec<Oldest>)> {
     let store = app.store;
+    let queue = Queue::on(on).store(store);
     match app.try_begin_read().await {
-        Some(mut beside) => Ok(tokio::try_join!(operate::busiest(on, store, most), operate::oldest_of(&mut *beside, store, most))?),
-        None => Ok((operate::busiest(&mut *on, store, most).await?, operate::oldest_of(on, store, most).await?)),
+        Some(mut beside) => {
+            let beside = Queue::on(&mut beside).store(store);
+            Ok(tokio::try_join!(queue.busiest(most), beside.oldest_of(most))?)
+        }
+        None => Ok((queue.busiest(most).await?, queue.oldest_of(most).await?)),
     }
 }
 

@@ -1,7 +1,10 @@
 //! Routes of queues, pauses, capacities and workers.
 
 use axum::{Json, extract::State};
-use queue_core::operate::{self, Capacity, Scope, WorkerRecord};
+use queue_core::{
+    Queue,
+    operate::{Capacity, Scope, WorkerRecord},
+};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
@@ -25,8 +28,8 @@ pub(super) struct QueueList {
 #[utoipa::path(get, path = "/api/v1/queues", responses((status = 200, body = QueueList), (status = "default", body = ErrorResponse)))]
 pub(super) async fn queues(State(app): State<AppState>) -> HandlerResult<Json<QueueList>> {
     let mut session = app.begin_read().await?;
-    let queues = operate::queues(&mut *session, app.store).await?;
-    Ok(Json(QueueList { queues, capacities: operate::capacities(&mut *session, app.store).await? }))
+    let queues = Queue::on(&mut session).store(app.store).queues().await?;
+    Ok(Json(QueueList { queues, capacities: Queue::on(&mut session).store(app.store).capacities().await? }))
 }
 
 /// Lists the registered workers with their numbers of claimed jobs.
@@ -36,7 +39,7 @@ pub(super) async fn queues(State(app): State<AppState>) -> HandlerResult<Json<Qu
     responses((status = 200, body = Vec<WorkerRecord>), (status = "default", body = ErrorResponse))
 )]
 pub(super) async fn workers(State(app): State<AppState>) -> HandlerResult<Json<Vec<WorkerRecord>>> {
-    Ok(Json(operate::workers(&mut *app.begin_read().await?, app.store).await?))
+    Ok(Json(Queue::on(&mut *app.begin_read().await?).store(app.store).workers().await?))
 }
 
 /// Scope of a pause: a queue, a job type, a job type within a queue, or everything.
@@ -80,8 +83,8 @@ pub(super) async fn pause(
 ) -> HandlerResult<Json<OperationResponse>> {
     let scope = request.scope()?;
     let mut session = app.begin_write().await?;
-    operate::pause(&mut *session, app.store, &scope, request.reason.as_deref()).await?;
-    operate::record_operation(&mut *session, app.store, &operator.audit_entry("paused", scope.to_string()), 0).await?;
+    Queue::on(&mut session).store(app.store).pause_with_reason(&scope, request.reason.as_deref()).await?;
+    Queue::on(&mut session).store(app.store).record_operation(&operator.audit_entry("paused", scope.to_string()), 0).await?;
     session.commit().await?;
     Ok(OperationResponse::new(format!("{scope} is paused")))
 }
@@ -100,10 +103,10 @@ pub(super) async fn resume(
 ) -> HandlerResult<Json<OperationResponse>> {
     let scope = request.scope()?;
     let mut session = app.begin_write().await?;
-    if !operate::resume(&mut *session, app.store, &scope).await? {
+    if !Queue::on(&mut session).store(app.store).resume(&scope).await? {
         return Err(Problem::not_found(format!("{scope} is not paused")));
     }
-    operate::record_operation(&mut *session, app.store, &operator.audit_entry("resumed", scope.to_string()), 0).await?;
+    Queue::on(&mut session).store(app.store).record_operation(&operator.audit_entry("resumed", scope.to_string()), 0).await?;
     session.commit().await?;
     Ok(OperationResponse::new(format!("{scope} is resumed")))
 }
@@ -133,10 +136,10 @@ pub(super) async fn set_capacity(
     JsonBody(CapacityRequest { capacity }): JsonBody<CapacityRequest>,
 ) -> HandlerResult<Json<OperationResponse>> {
     let mut session = app.begin_write().await?;
-    operate::set_capacity(&mut *session, app.store, &queue, capacity).await?;
+    Queue::on(&mut session).store(app.store).set_capacity(&queue, capacity).await?;
     let text =
         capacity.map_or_else(|| format!("queue {queue} has unlimited capacity"), |most| format!("queue {queue} has a capacity of {most}"));
-    operate::record_operation(&mut *session, app.store, &operator.audit_entry("capacity", text.clone()), 0).await?;
+    Queue::on(&mut session).store(app.store).record_operation(&operator.audit_entry("capacity", text.clone()), 0).await?;
     session.commit().await?;
     Ok(OperationResponse::new(text))
 }

@@ -2,7 +2,7 @@
 
 use axum::{Json, extract::State};
 use queue_core::{
-    operate,
+    Queue,
     schedule::{self, ScheduleRecord, TickRecord},
 };
 use serde::{Deserialize, Serialize};
@@ -81,7 +81,7 @@ pub(super) async fn act(
             ("skipped", format!("the tick of {} is skipped", tick.format("%Y-%m-%d %H:%M:%SZ")))
         }
     };
-    operate::record_operation(&mut *session, store, &operator.audit_entry(word, format!("schedule {name}")), 0).await?;
+    Queue::on(&mut session).store(store).record_operation(&operator.audit_entry(word, format!("schedule {name}")), 0).await?;
     session.commit().await?;
     Ok(OperationResponse::new(text))
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use askama::Template;
 use axum::{extract::State, response::Html};
-use queue_core::operate;
+use queue_core::{Queue, operate};
 
 use super::frame::{Frame, render};
 use crate::dashboard::{
@@ -51,8 +51,8 @@ pub(super) async fn page(
     QueryParams(query): QueryParams<AuditQuery>,
 ) -> HandlerResult<Html<String>> {
     let mut session = app.begin_read().await?;
-    let now = operate::now(&mut *session, app.store).await?;
-    let found = operate::audit(&mut *session, app.store, query.before, MAX_SHOWN).await?;
+    let now = Queue::on(&mut session).store(app.store).now().await?;
+    let found = Queue::on(&mut session).store(app.store).audit(query.before, MAX_SHOWN).await?;
     drop(session);
     let row = |of: &operate::AuditRecord| AuditRow {
         at: Moment::new(of.at, now),

@@ -2,7 +2,7 @@
 
 use askama::Template;
 use axum::{extract::State, response::Html};
-use queue_core::operate;
+use queue_core::{Queue, operate};
 
 use super::frame::{Frame, render};
 use crate::dashboard::{
@@ -38,8 +38,8 @@ const MAX_SHOWN: usize = 50;
 
 pub(super) async fn page(State(app): State<AppState>, frame: Frame) -> HandlerResult<Html<String>> {
     let mut session = app.begin_read().await?;
-    let now = operate::now(&mut *session, app.store).await?;
-    let found = operate::dead_groups(&mut *session, app.store).await?;
+    let now = Queue::on(&mut session).store(app.store).now().await?;
+    let found = Queue::on(&mut session).store(app.store).dead_groups().await?;
     drop(session);
     let row = |group: &operate::DeadGroup| DeadGroupRow {
         job_type: display::line(&group.job_type),

@@ -9,7 +9,7 @@ use axum::{
 };
 use chrono::{DateTime, Utc};
 use queue_core::{
-    JobId, JobState, Progress,
+    JobId, JobState, Progress, Queue,
     operate::{self, AttemptLog, Cause, CauseKind, FlowNode, JobChild, JobGather, JobRecord, JobSignal, JobStep, Why, WorkerRecord},
     runner::percent,
     schedule::Tick,
@@ -269,13 +269,13 @@ pub(super) async fn page(State(app): State<AppState>, frame: Frame, Path(id): Pa
 async fn load_details(app: &App, job: &JobRecord) -> HandlerResult<JobDetails> {
     let (mut session, id) = (app.begin_read().await?, job.id);
     Ok(JobDetails {
-        steps: operate::steps(&mut *session, app.store, id).await?,
-        children: operate::children(&mut *session, app.store, id).await?,
-        gathers: operate::gathers(&mut *session, app.store, id).await?,
-        signals: operate::signals(&mut *session, app.store, id).await?,
+        steps: Queue::on(&mut session).store(app.store).job(id).steps().await?,
+        children: Queue::on(&mut session).store(app.store).job(id).children().await?,
+        gathers: Queue::on(&mut session).store(app.store).job(id).gathers().await?,
+        signals: Queue::on(&mut session).store(app.store).job(id).signals().await?,
         logs: load_logs(&mut session, app, id, &job.job_type).await?,
         // The flow is loaded last, because it may have many nodes.
-        flow: if is_node(job) { operate::first_nodes(&mut *session, app.store, id, MAX_NODES + 1).await? } else { Vec::new() },
+        flow: if is_node(job) { Queue::on(&mut session).store(app.store).job(id).first_nodes(MAX_NODES + 1).await? } else { Vec::new() },
     })
 }
 
@@ -291,7 +291,7 @@ fn awaited(why: &Why) -> Option<&str> {
 /// keep the job from running.
 async fn unavailable(app: &App, frame: Frame, id: JobId, problem: Problem) -> HandlerResult<Response> {
     let Ok(mut session) = app.begin_read().await else { return Err(problem) };
-    let Ok(why) = operate::why(&mut *session, app.store, id).await else { return Err(problem) };
+    let Ok(why) = Queue::on(&mut session).store(app.store).job(id).why().await else { return Err(problem) };
     let causes = name_commands(why).causes.iter().map(CauseRow::new).collect();
     let Problem { status, text, .. } = problem;
     Ok((status, render(&UnavailableJobPage { frame, id, text, causes })?).into_response())
@@ -300,10 +300,10 @@ async fn unavailable(app: &App, frame: Frame, id: JobId, problem: Problem) -> Ha
 /// Loads a job with its causes and its worker, if any.
 pub(super) async fn load_page_data(app: &App, id: JobId) -> HandlerResult<JobPageData> {
     let mut session = app.begin_read().await?;
-    let now = operate::now(&mut *session, app.store).await?;
+    let now = Queue::on(&mut session).store(app.store).now().await?;
     let job = load_job(&mut session, app, id).await?;
-    let why = name_commands(operate::why(&mut *session, app.store, id).await?);
-    let workers = if job.worker.is_some() { operate::workers(&mut *session, app.store).await? } else { Vec::new() };
+    let why = name_commands(Queue::on(&mut session).store(app.store).job(id).why().await?);
+    let workers = if job.worker.is_some() { Queue::on(&mut session).store(app.store).workers().await? } else { Vec::new() };
     let worker = workers.into_iter().find(|worker| Some(worker.id) == job.worker);
     Ok(JobPageData { job, why, worker, now })
 }

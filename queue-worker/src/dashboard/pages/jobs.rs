@@ -8,8 +8,8 @@ use axum::{
     response::{IntoResponse, Redirect, Response},
 };
 use queue_core::{
-    JobState,
-    operate::{self, JobRecord, KeyQueueEntry, Patience},
+    JobState, Queue,
+    operate::{JobRecord, KeyQueueEntry, Patience},
 };
 use serde::Deserialize;
 
@@ -121,7 +121,7 @@ pub(super) async fn page(
     // Invalid input does not fail the request. The page shows the error next to the search field.
     let problem = query.filter().err().map(|problem| problem.text);
     let mut session = app.begin_read().await?;
-    let now = operate::now(&mut *session, app.store).await?;
+    let now = Queue::on(&mut session).store(app.store).now().await?;
     let (mut rows, mut next, mut more) = (Vec::new(), None, false);
     let mut problem = problem;
     if problem.is_none() {
@@ -173,7 +173,7 @@ async fn in_line(on: &mut sqlx::PgConnection, app: &App, key: &str, query: &JobQ
     if *query != (JobQuery { queue: query.queue.clone(), ..JobQuery::default() }) {
         return Err(Problem::bad_request("an ordering key can only be combined with a queue: `key:acme queue:mail`"));
     }
-    Ok(operate::in_line(on, app.store, &queue, key, MAX_PAGE_JOBS).await?)
+    Ok(Queue::on(on).store(app.store).jobs_of_key(&queue, key, MAX_PAGE_JOBS).await?)
 }
 
 /// Returns the filter as names and values of form fields.

@@ -2,7 +2,10 @@
 
 use askama::Template;
 use axum::{extract::State, response::Html};
-use queue_core::operate::{self, LimitKey, LimitStatus};
+use queue_core::{
+    Queue,
+    operate::{LimitKey, LimitStatus},
+};
 
 use super::frame::{Frame, render};
 use crate::dashboard::{app::AppState, display, problem::HandlerResult};
@@ -64,12 +67,12 @@ impl LimitStatusRow {
 
 pub(super) async fn page(State(app): State<AppState>, frame: Frame) -> HandlerResult<Html<String>> {
     let mut session = app.begin_read().await?;
-    let found = operate::limits(&mut *session, app.store).await?;
+    let found = Queue::on(&mut session).store(app.store).limits().await?;
     let (mut limits, mut left) = (Vec::new(), MAX_KEYED);
     for of in found.iter().take(MAX_SHOWN) {
         let is_shown = of.keyed && left > 0;
         left -= usize::from(is_shown);
-        let keys = if is_shown { operate::limit_keys(&mut *session, app.store, &of.name).await? } else { Vec::new() };
+        let keys = if is_shown { Queue::on(&mut session).store(app.store).limit_keys(&of.name).await? } else { Vec::new() };
         limits.push(LimitStatusRow::new(of, &keys));
     }
     drop(session);

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use askama::Template;
 use axum::{extract::State, response::Html};
 use queue_core::{
-    JobState,
+    JobState, Queue,
     operate::{self, Pause},
 };
 
@@ -70,12 +70,13 @@ impl PauseRow {
 
 pub(super) async fn page(State(app): State<AppState>, frame: Frame) -> HandlerResult<Html<String>> {
     let (mut session, store) = (app.begin_read().await?, app.store);
-    let now = operate::now(&mut *session, store).await?;
-    let names = operate::queues(&mut *session, store).await?;
     let (busiest, oldest) = busiest_and_oldest(&app, &mut session, MAX_SHOWN as u16).await?;
     let counts = busiest.counts;
-    let capacities = operate::capacities(&mut *session, store).await?;
-    let pauses = operate::pauses(&mut *session, store).await?;
+    let queue = Queue::on(&mut session).store(store);
+    let now = queue.now().await?;
+    let names = queue.queues().await?;
+    let capacities = queue.capacities().await?;
+    let pauses = queue.pauses().await?;
     drop(session);
     let mut sums: BTreeMap<&str, [(i64, bool); 2]> = BTreeMap::new();
     for count in &counts {

@@ -2,7 +2,7 @@
 
 use askama::Template;
 use axum::{extract::State, response::Html};
-use queue_core::operate;
+use queue_core::{Queue, operate};
 
 use super::frame::{Frame, render};
 use crate::dashboard::{
@@ -37,8 +37,8 @@ const MAX_SHOWN: usize = 500;
 
 pub(super) async fn page(State(app): State<AppState>, frame: Frame) -> HandlerResult<Html<String>> {
     let mut session = app.begin_read().await?;
-    let now = operate::now(&mut *session, app.store).await?;
-    let workers = operate::workers(&mut *session, app.store).await?;
+    let now = Queue::on(&mut session).store(app.store).now().await?;
+    let workers = Queue::on(&mut session).store(app.store).workers().await?;
     drop(session);
     let row = |worker: &operate::WorkerRecord| WorkerRow {
         name: display::line(&worker.name),

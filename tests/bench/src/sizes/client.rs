@@ -8,8 +8,8 @@ use std::{
 };
 
 use queue_core::{
-    JobRef, JobState, Store,
-    operate::{self, Filter, HistoryRange},
+    JobRef, JobState, Queue, Store,
+    operate::{Filter, HistoryRange},
 };
 use sqlx::PgPool;
 use tokio::{
@@ -110,14 +110,17 @@ impl<'a> RequestClient<'a> {
     /// Executes the queries that the command `top` executes every second.
     async fn top(&self) -> Result<(), BenchError> {
         let (store, mut on) = (Store::default(), self.pool.acquire().await?);
-        operate::busiest(&mut *on, store, 50).await?;
-        operate::oldest_of(&mut *on, store, 50).await?;
-        operate::workers(&mut *on, store).await?;
+        Queue::on(&mut on).store(store).busiest(50).await?;
+        Queue::on(&mut on).store(store).oldest_of(50).await?;
+        Queue::on(&mut on).store(store).workers().await?;
         for apart in [true, false] {
-            operate::history(&mut *on, store, &HistoryRange { last: Duration::from_mins(1), apart, ..HistoryRange::default() }).await?;
+            Queue::on(&mut on)
+                .store(store)
+                .history(&HistoryRange { last: Duration::from_mins(1), apart, ..HistoryRange::default() })
+                .await?;
         }
         let running = Filter { state: Some(JobState::Running), limit: 20, ..Filter::default() };
-        for job in operate::list(&mut *on, store, &running).await?.jobs {
+        for job in Queue::on(&mut on).store(store).jobs().matching(&running).list().await?.jobs {
             JobRef::from_id(job.id).in_store(store).find_without_payload(&mut *on).await?;
         }
         Ok(())

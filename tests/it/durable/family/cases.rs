@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use queue_core::{Job as _, JobState, Store, operate};
+use queue_core::{Job as _, JobState, Queue};
 use tests::{eventually, within};
 
 use super::{super::db, Act, FamilyReport, Leaf, Parent, all_is_counted, family, gather, given, leaves, parents};
@@ -51,7 +51,7 @@ async fn a_parent_holds_nothing_until_all_have_finished_and_reads_outcomes_in_or
             let gather = gather(&db, parent.id()).await;
             assert_eq!((gather.total, gather.need, gather.completed, gather.dead, gather.cancelled), (Some(5), 0, 3, 1, 1));
         } else {
-            let children = operate::children(&db.pool, Store::default(), parent.id()).await.unwrap();
+            let children = Queue::new(&db.pool).job(parent.id()).children().await.unwrap();
             let found: Vec<_> = children.iter().map(|child| (child.name.as_str(), child.state.as_deref().unwrap())).collect();
             let ends =
                 [("leaf/0", "completed"), ("leaf/1", "dead"), ("leaf/2", "cancelled"), ("leaf/3", "completed"), ("leaf/4", "completed")];

@@ -10,10 +10,7 @@ use std::{
 };
 
 use anyhow::Result;
-use queue_core::{
-    Store,
-    operate::{self, Scope},
-};
+use queue_core::{Queue, Store, operate::Scope};
 use serde::{Deserialize, Serialize};
 use tokio::task::JoinSet;
 
@@ -186,16 +183,16 @@ impl Injector {
             1 => (Scope::queue("chaos"), "the queue"),
             _ => (Scope::job_type("chaos_batch"), "chaos_batch"),
         };
-        while operate::pause(pool, store, &scope, Some("chaos")).await.is_err() {
+        while Queue::new(pool).store(store).pause_with_reason(&scope, Some("chaos")).await.is_err() {
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
-        while !operate::until_paused(pool, store, &scope).await.unwrap_or(false) {
+        while !Queue::new(pool).store(store).until_paused(&scope).await.unwrap_or(false) {
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
         let quiet = Some(self.clock.now());
         tokio::time::sleep(fault.lasts).await;
         self.write(Fault { kind: Kind::Pause, who: who.to_owned(), from, until: self.clock.now(), held: Vec::new(), quiet });
-        while operate::resume(pool, store, &scope).await.is_err() {
+        while Queue::new(pool).store(store).resume(&scope).await.is_err() {
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
     }

@@ -4,7 +4,7 @@
 use std::{collections::HashMap, time::Duration};
 
 use anyhow::Result;
-use queue_core::{Limit, Store, operate};
+use queue_core::{Limit, Queue, Store};
 
 use super::{
     history::{Entry, Line},
@@ -45,10 +45,10 @@ pub(super) fn is_limited(n: u64) -> bool {
 
 pub(super) async fn set(database: &Database) -> Result<()> {
     let store = Store::default();
-    operate::set_limit(&database.pool, store, "queue:chaos_limited", Limit::new().concurrency(MAX_CONCURRENT), None).await?;
-    operate::set_limit(&database.pool, store, "queue:chaos_rated", Limit::new().rate(RATE.0, RATE.1), None).await?;
+    Queue::new(&database.pool).store(store).set_limit("queue:chaos_limited", Limit::new().concurrency(MAX_CONCURRENT), None).await?;
+    Queue::new(&database.pool).store(store).set_limit("queue:chaos_rated", Limit::new().rate(RATE.0, RATE.1), None).await?;
     let of_key = Limit::new().concurrency(MAX_CONCURRENT_OF_KEY).rate(RATE_OF_KEY.0, RATE_OF_KEY.1).keyed();
-    operate::set_limit(&database.pool, store, "queue:chaos_keyed", of_key, None).await?;
+    Queue::new(&database.pool).store(store).set_limit("queue:chaos_keyed", of_key, None).await?;
     Ok(())
 }
 

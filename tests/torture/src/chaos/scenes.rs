@@ -6,10 +6,7 @@ use std::{
 };
 
 use anyhow::{Result, bail};
-use queue_core::{
-    Store,
-    operate::{self, Scope},
-};
+use queue_core::{Queue, Store, operate::Scope};
 use serde_json::json;
 use sqlx::PgConnection;
 
@@ -329,12 +326,12 @@ impl Scene {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
         let (pool, store, scope, from) = (&self.database.pool, Store::default(), Scope::queue("chaos"), self.clock.now());
-        operate::pause(pool, store, &scope, None).await?;
-        operate::until_paused(pool, store, &scope).await?;
+        Queue::new(pool).store(store).pause(&scope).await?;
+        Queue::new(pool).store(store).until_paused(&scope).await?;
         let quiet = Some(self.clock.now());
         tokio::time::sleep(Duration::from_secs(1)).await;
         let fault = Fault { kind: Kind::Pause, who: String::new(), from, until: self.clock.now(), held: Vec::new(), quiet };
-        operate::resume(pool, store, &scope).await?;
+        Queue::new(pool).store(store).resume(&scope).await?;
         let drained = drain(&self.database, Duration::from_secs(20)).await?;
         Ok(self.conclude(&processes, drained, 200, 200, &[fault]).await?.1)
     }

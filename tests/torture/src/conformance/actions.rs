@@ -5,8 +5,8 @@ use std::{future::pending, time::Duration};
 use anyhow::{Result, ensure};
 use chrono::{TimeDelta, Utc};
 use queue_core::{
-    Error, Job as _, JobHandle, JobRef, JobState,
-    operate::{self, Act, Filter, Note, OperationOutcome},
+    Error, Job as _, JobHandle, JobRef, JobState, Queue,
+    operate::{Filter, Note, Operation, OperationOutcome},
 };
 
 use super::{
@@ -74,7 +74,7 @@ async fn times(world: &World) -> Result<()> {
 async fn priority(world: &World) -> Result<()> {
     let job = idle(world, "priority").await?;
     job.set_priority(world.pool(), 7).await?;
-    ensure!(job.act(world.pool(), Act::Priority(9)).await? == OperationOutcome::Done && Act::Priority(9).done() == "changed");
+    ensure!(job.apply(world.pool(), Operation::Priority(9)).await? == OperationOutcome::Done && Operation::Priority(9).done() == "changed");
     ensure!(job.find(world.pool()).await?.priority == 9);
     Ok(())
 }
@@ -126,28 +126,30 @@ async fn twelve(world: &World, queue: &str) -> Result<Filter> {
 
 async fn in_state(world: &World, filter: &Filter, state: JobState) -> Result<usize> {
     let filter = Filter { state: Some(state), ..filter.clone() };
-    Ok(operate::list(world.read().await?, world.store, &filter).await?.jobs.len())
+    Ok(world.queries().await?.jobs().matching(&filter).list().await?.jobs.len())
 }
 
 async fn waiting_all(world: &World) -> Result<()> {
     let (pool, store, filter) = (world.pool(), world.store, twelve(world, "act_waiting").await?);
-    ensure!(operate::set_priority_all(pool, store, &filter, 3).await?.done == 12);
-    ensure!(operate::snooze_all(pool, store, &filter, Duration::from_mins(10)).await?.done == 12);
+    ensure!(Queue::new(pool).store(store).jobs().matching(&filter).set_priority(3).await?.done == 12);
+    ensure!(Queue::new(pool).store(store).jobs().matching(&filter).snooze(Duration::from_mins(10)).await?.done == 12);
     ensure!(in_state(world, &filter, JobState::Scheduled).await? == 12);
-    ensure!(operate::run_now_all(pool, store, &filter).await?.done == 12);
+    ensure!(Queue::new(pool).store(store).jobs().matching(&filter).run_now().await?.done == 12);
     ensure!(in_state(world, &filter, JobState::Ready).await? == 12);
-    ensure!(operate::reschedule_all(pool, store, &filter, Utc::now() + TimeDelta::hours(1)).at_most(5).await?.done == 5);
+    ensure!(
+        Queue::new(pool).store(store).jobs().matching(&filter).reschedule(Utc::now() + TimeDelta::hours(1)).at_most(5).await?.done == 5
+    );
     ensure!(in_state(world, &filter, JobState::Scheduled).await? == 5);
     Ok(())
 }
 
 async fn cancel_all(world: &World) -> Result<()> {
     let (pool, store, filter) = (world.pool(), world.store, twelve(world, "act_cancel").await?);
-    ensure!(operate::count_matching(pool, store, &filter, Act::Cancel).await? == 12);
+    ensure!(Queue::new(pool).store(store).jobs().matching(&filter).count(Operation::Cancel).await? == 12);
     let note = Note { actor: "conformance".to_owned(), act: "cancel".to_owned(), what: "queue=act_cancel".to_owned() };
-    let swept = operate::cancel_all(pool, store, &filter).rate(1000.0).until(pending()).noted(note).await?;
+    let swept = Queue::new(pool).store(store).jobs().matching(&filter).cancel().rate(1000.0).until(pending()).noted(note).await?;
     ensure!((swept.done, swept.cancelling) == (12, 0), "{swept:?}");
-    let noted = operate::audit(world.read().await?, store, None, 5).await?;
+    let noted = world.queries().await?.audit(None, 5).await?;
     ensure!(noted.iter().any(|record| record.what == "queue=act_cancel" && record.jobs == 12), "{noted:?}");
     Ok(())
 }
@@ -159,20 +161,23 @@ async fn dead_all(world: &World) -> Result<()> {
         world.wait_for_state(job.job_ref(), JobState::Dead).await?;
     }
     let filter = Filter::default().meta("sweep", "dead");
-    ensure!(operate::requeue_all(world.pool(), world.store, &filter).await?.done == 5);
+    ensure!(Queue::new(world.pool()).store(world.store).jobs().matching(&filter).requeue().await?.done == 5);
     for job in &jobs {
         world.wait_for_state(job.job_ref(), JobState::Dead).await?;
     }
-    ensure!(operate::discard_all(world.pool(), world.store, &filter).await?.done == 5);
+    ensure!(Queue::new(world.pool()).store(world.store).jobs().matching(&filter).discard().await?.done == 5);
     ensure!(jobs[0].state(world.pool()).await.is_err(), "the job still exists");
     Ok(())
 }
 
 async fn some(world: &World) -> Result<()> {
     let filter = twelve(world, "act_some").await?;
-    let page = operate::list(world.pool(), world.store, &filter).await?;
+    let page = Queue::new(world.pool()).store(world.store).jobs().matching(&filter).list().await?;
     let ids: Vec<_> = page.jobs.iter().map(|job| job.id).take(4).collect();
-    ensure!(operate::act_on(world.pool(), world.store, ids, Act::Cancel).await?.done == 4);
-    ensure!(operate::act_all(world.pool(), world.store, &filter, Act::Snooze(Duration::from_mins(1))).await?.done == 8);
+    ensure!(Queue::new(world.pool()).store(world.store).apply_to(ids, Operation::Cancel).await?.done == 4);
+    ensure!(
+        Queue::new(world.pool()).store(world.store).jobs().matching(&filter).apply(Operation::Snooze(Duration::from_mins(1))).await?.done
+            == 8
+    );
     Ok(())
 }

@@ -1,7 +1,7 @@
 //! Durable jobs that spawn children and maps.
 
 use anyhow::{Context as _, Result, ensure};
-use queue_core::{Job as _, JobRef, JobState, operate};
+use queue_core::{Job as _, JobRef, JobState, Queue};
 
 use super::{
     jobs::{Mapped, Mapper, Parent, Waits},
@@ -24,7 +24,7 @@ async fn parent(world: &World) -> Result<()> {
     let job = Parent {}.enqueue(world.pool()).store(world.store).await?;
     let output = world.output(job).await?;
     ensure!(output[0] == "a child" && output[1].contains("intentional terminal failure") && output[2] == "true", "{output:?}");
-    let children = operate::children(world.read().await?, world.store, job.id()).await?;
+    let children = world.queries().await?.job(job.id()).children().await?;
     let ended: Vec<(&str, &str)> = children.iter().map(|child| (child.name.as_str(), child.whereabouts())).collect();
     ensure!(ended.contains(&("well", "completed")) && ended.contains(&("ill", "dead")), "{ended:?}");
     Ok(())
@@ -33,7 +33,8 @@ async fn parent(world: &World) -> Result<()> {
 async fn cancel(world: &World) -> Result<()> {
     let job = Waits {}.enqueue(world.pool()).store(world.store).await?;
     world.wait_for_state(job.job_ref(), JobState::Parked).await?;
-    let child = operate::children(world.pool(), world.store, job.id()).await?.into_iter().next().context("the job has no child")?;
+    let child =
+        Queue::new(world.pool()).store(world.store).job(job.id()).children().await?.into_iter().next().context("the job has no child")?;
     job.cancel(world.pool()).await?;
     world.wait_for_state(job.job_ref(), JobState::Cancelled).await?;
     world.wait_for_state(JobRef::from_id(child.id).in_store(world.store), JobState::Cancelled).await
@@ -44,7 +45,7 @@ async fn map(world: &World) -> Result<()> {
     let outputs = vec![Some(0), Some(1), None, Some(3), Some(4), None, Some(6)];
     let found = world.output(job).await?;
     ensure!(found == Mapped { total: 7, completed: 5, dead: 2, outputs }, "{found:?}");
-    let gathers = operate::gathers(world.read().await?, world.store, job.id()).await?;
+    let gathers = world.queries().await?.job(job.id()).gathers().await?;
     ensure!(!gathers.is_empty() && gathers.iter().all(|gather| (gather.completed, gather.dead) == (5, 2)), "{gathers:?}");
     Ok(())
 }

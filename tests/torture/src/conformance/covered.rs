@@ -185,7 +185,7 @@ fn every_public_operation_is_played() {
     }
     all.extend(operations("queue-worker", &worker));
     assert!(all.len() > 200, "only {} operations were found: {:?}", all.len(), all.keys());
-    for known in ["enqueue", "wait", "list", "create", "signal", "begin", "map", "register", "connect", "act_all", "after", "read_from"] {
+    for known in ["enqueue", "wait", "list", "create", "signal", "begin", "map", "register", "connect", "apply_to", "after", "read_from"] {
         assert!(all.contains_key(known), "{known} is not among {:?}", all.keys());
     }
     let is_exception =

@@ -3,10 +3,7 @@
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
-use queue_core::{
-    Job as _, JobRef, JobState,
-    operate::{self, SignalOutcome},
-};
+use queue_core::{Job as _, JobRef, JobState, operate::SignalOutcome};
 
 use super::{
     jobs::{Receives, Restarting, Sleeps, Steps},
@@ -37,7 +34,7 @@ async fn steps(world: &World) -> Result<()> {
     let id = job.id();
     ensure!(world.given.noted(&format!("first {id}")).len() == 1, "the first step ran twice");
     ensure!(world.effects(job.job_ref()).await? == [2], "the effect of the second step does not exist exactly once");
-    let found = operate::steps(world.read().await?, world.store, id).await?;
+    let found = world.queries().await?.job(id).steps().await?;
     let names: Vec<&str> = found.iter().map(|step| step.name.as_str()).collect();
     ensure!(["first", "second", "third/1"].iter().all(|name| names.contains(name)), "{names:?}");
     ensure!(found.iter().all(|step| !step.is_timed_out()));
@@ -69,7 +66,7 @@ async fn woken(world: &World) -> Result<()> {
 async fn signalled(world: &World) -> Result<()> {
     let job = Receives { timeout_ms: None }.enqueue(world.pool()).store(world.store).await?;
     world.wait_for_state(job.job_ref(), JobState::Parked).await?;
-    let found = operate::steps(world.read().await?, world.store, job.id()).await?;
+    let found = world.queries().await?.job(job.id()).steps().await?;
     ensure!(found.iter().all(|step| step.waits_for().is_none()), "the step has a deadline: {found:?}");
     ensure!(job.signal(world.pool(), "word", "hello").await? == SignalOutcome::Sent);
     ensure!(world.output(job).await?.as_deref() == Some("hello"));
@@ -81,7 +78,7 @@ async fn signalled_before(world: &World) -> Result<()> {
     let job = Receives { timeout_ms: None }.enqueue(&mut tx).store(world.store).after(Duration::from_millis(300)).await?;
     ensure!(job.signal(&mut tx, "word", "early").await? == SignalOutcome::Sent);
     tx.commit().await?;
-    let waiting = operate::signals(world.read().await?, world.store, job.id()).await?;
+    let waiting = world.queries().await?.job(job.id()).signals().await?;
     ensure!(waiting.iter().all(|signal| signal.name == "word"), "{waiting:?}");
     ensure!(world.output(job).await?.as_deref() == Some("early"));
     Ok(())
@@ -98,7 +95,7 @@ async fn in_time(world: &World) -> Result<()> {
 async fn too_late(world: &World) -> Result<()> {
     let job = Receives { timeout_ms: Some(1200) }.enqueue(world.pool()).store(world.store).await?;
     ensure!(world.output(job).await?.is_none());
-    let found = operate::steps(world.read().await?, world.store, job.id()).await?;
+    let found = world.queries().await?.job(job.id()).steps().await?;
     ensure!(found.iter().any(|step| step.name.contains("word")), "{found:?}");
     Ok(())
 }

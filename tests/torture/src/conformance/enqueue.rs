@@ -5,8 +5,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, ensure};
 use chrono::{TimeDelta, Utc};
 use queue_core::{
-    Durability, EnqueueOutcome, Job as _, JobHandle, JobRef, JobState, KeyPolicy, OnConflict, Priority, Rendered, While,
-    operate::{self, JobRecord},
+    Durability, EnqueueOutcome, Job as _, JobHandle, JobRef, JobState, KeyPolicy, OnConflict, Priority, Rendered, While, operate::JobRecord,
 };
 use sqlx::PgConnection;
 
@@ -102,7 +101,7 @@ async fn keyed(world: &World) -> Result<()> {
     let other = job(3).key("another").key_policy(KeyPolicy::Skip).await?;
     let states = [first.state(world.pool()).await?, second.state(world.pool()).await?, other.state(world.pool()).await?];
     ensure!(states == [JobState::Ready, JobState::Blocked, JobState::Ready], "{states:?}");
-    let line = operate::in_line(world.read().await?, world.store, IDLE, "one", 10).await?;
+    let line = world.queries().await?.jobs_of_key(IDLE, "one", 10).await?;
     ensure!(line.jobs.iter().map(|job| job.id).eq([first.id(), second.id()]), "{:?}", line.jobs);
     Ok(())
 }

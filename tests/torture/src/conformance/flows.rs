@@ -1,7 +1,7 @@
 //! Flows of jobs that are enqueued together. Some of the jobs wait for other jobs and receive their results.
 
 use anyhow::{Context as _, Result, ensure};
-use queue_core::{Durability, Flow, IfDead, Job as _, JobState, NodeOutput, operate};
+use queue_core::{Durability, Flow, IfDead, Job as _, JobState, NodeOutput, Queue};
 
 use super::{
     jobs::{After, Both, Counted, Echo, Piece, echo},
@@ -26,7 +26,7 @@ pub(super) const GROUP: OperationGroup = OperationGroup {
 
 /// Returns the name and state of each node of a flow.
 async fn states(world: &World, job: queue_core::JobId) -> Result<Vec<(String, String)>> {
-    let nodes = operate::flow(world.read().await?, world.store, job).await?;
+    let nodes = world.queries().await?.job(job).flow().await?;
     Ok(nodes.into_iter().map(|node| (node.name, node.state.unwrap_or_default())).collect())
 }
 
@@ -49,7 +49,7 @@ async fn both(world: &World) -> Result<()> {
     ensure!(world.output(flow.job(&both)).await? == "one two" && world.output(flow.job(&last)).await? == "last");
     ensure!(flow.jobs().count() == 4 && flow.jobs().next().is_some_and(|(_, job)| job == flow.id()));
     is(&states(world, flow.id()).await?, "both", "completed")?;
-    let first = operate::first_nodes(world.read().await?, world.store, flow.id(), 2).await?;
+    let first = world.queries().await?.job(flow.id()).first_nodes(2).await?;
     ensure!(first.len() >= 2, "{first:?}");
     Ok(())
 }
@@ -123,7 +123,7 @@ async fn cancel(world: &World) -> Result<()> {
     let first = flow.add("first", echo("one")).with(|job| job.queue(IDLE));
     let second = flow.add("second", echo("two")).after(&first);
     let flow = flow.enqueue(world.pool()).await?;
-    let cancelled = operate::cancel_flow(world.pool(), world.store, flow.id()).await?;
+    let cancelled = Queue::new(world.pool()).store(world.store).job(flow.id()).cancel_flow().await?;
     ensure!(cancelled >= 1, "{cancelled} were cancelled");
     world.wait_for_state(flow.job(&first).job_ref(), JobState::Cancelled).await?;
     world.wait_for_state(flow.job(&second).job_ref(), JobState::Cancelled).await

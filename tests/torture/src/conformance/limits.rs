@@ -3,10 +3,7 @@
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
-use queue_core::{
-    Error, Job as _, JobState, Limit,
-    operate::{self, Scope},
-};
+use queue_core::{Error, Job as _, JobState, Limit, Queue, operate::Scope};
 
 use super::{
     jobs::{Echo, Fair, Hooked, Keyed, Limited, echo},
@@ -38,7 +35,7 @@ const FULL: &str = "full";
 
 async fn capacity(world: &World) -> Result<()> {
     let (pool, store) = (world.pool(), world.store);
-    operate::set_capacity(pool, store, FULL, Some(1)).await?;
+    Queue::new(pool).store(store).set_capacity(FULL, Some(1)).await?;
     let one = |text: &str| echo(text).enqueue(pool).store(store).queue(FULL);
     one("first").await?;
     ensure!(matches!(one("second").await, Err(Error::AtCapacity { capacity: 1, .. })), "the second was not refused");
@@ -48,10 +45,12 @@ async fn capacity(world: &World) -> Result<()> {
     tx.commit().await?;
     ensure!(elsewhere.state(pool).await? == JobState::Ready);
     let read = world.read().await?;
-    for found in [operate::capacities(read, store).await?, operate::capacities_exactly(read, store).await?] {
+    for found in [Queue::new(read).store(store).capacities().await?, Queue::new(read).store(store).capacities_exactly().await?] {
         ensure!(found.iter().any(|found| found.queue == FULL && (found.capacity, found.waiting) == (1, 1)), "{found:?}");
     }
-    ensure!(operate::queues(read, store).await?.contains(&FULL.to_owned()) && operate::is_queue(read, store, FULL).await?);
+    ensure!(
+        Queue::new(read).store(store).queues().await?.contains(&FULL.to_owned()) && Queue::new(read).store(store).is_queue(FULL).await?
+    );
     Ok(())
 }
 
@@ -61,13 +60,13 @@ async fn patient(world: &World) -> Result<()> {
     ensure!(matches!(waits("in vain", 50).await, Err(Error::AtCapacity { .. })));
     let grow = async {
         tokio::time::sleep(Duration::from_millis(60)).await;
-        operate::set_capacity(pool, store, FULL, Some(5)).await
+        Queue::new(pool).store(store).set_capacity(FULL, Some(5)).await
     };
     let (job, grown) = tokio::join!(waits("in the end", 15_000), grow);
     grown?;
     ensure!(job?.state(pool).await? == JobState::Ready);
-    operate::set_capacity(pool, store, FULL, None).await?;
-    ensure!(operate::capacities(pool, store).await?.iter().all(|found| found.queue != FULL), "the queue still has a capacity");
+    Queue::new(pool).store(store).set_capacity(FULL, None).await?;
+    ensure!(Queue::new(pool).store(store).capacities().await?.iter().all(|found| found.queue != FULL), "the queue still has a capacity");
     Ok(())
 }
 
@@ -89,7 +88,7 @@ async fn of_type(world: &World) -> Result<()> {
     }
     let most = max_concurrent(&world.given.noted("limited"));
     ensure!(most == 1, "{most} jobs ran at the same time");
-    let found = operate::limits(world.read().await?, world.store).await?;
+    let found = world.queries().await?.limits().await?;
     let own = found.iter().find(|limit| limit.name == "type:conf_limited").context("the limit is not listed")?;
     ensure!(own.figures.concurrency == Some(1) && own.figures.period().is_none() && !own.by_operator, "{own:?}");
     Ok(())
@@ -97,17 +96,17 @@ async fn of_type(world: &World) -> Result<()> {
 
 async fn by_key(world: &World) -> Result<()> {
     let (pool, store) = (world.pool(), world.store);
-    operate::set_limit_key(pool, store, "conf_service", "stopped", Some(0)).await?;
+    Queue::new(pool).store(store).set_limit_key("conf_service", "stopped", Some(0)).await?;
     let job = Limited { account: "stopped".to_owned(), n: 9 }.enqueue(pool).store(store).await?;
     world
         .until("it waits for its key", async || {
-            let waits = operate::waits_for(pool, store, job.id()).await?;
+            let waits = Queue::new(pool).store(store).job(job.id()).limit_waits().await?;
             Ok(waits.iter().any(|wait| wait.name == "conf_service"))
         })
         .await?;
-    let keys = operate::limit_keys(world.read().await?, store, "conf_service").await?;
+    let keys = world.queries().await?.limit_keys("conf_service").await?;
     ensure!(keys.iter().any(|key| key.concurrency == Some(0)), "{keys:?}");
-    operate::set_limit_key(pool, store, "conf_service", "stopped", None).await?;
+    Queue::new(pool).store(store).set_limit_key("conf_service", "stopped", None).await?;
     world.output(job).await
 }
 
@@ -115,23 +114,23 @@ async fn by_operator(world: &World) -> Result<()> {
     let (pool, store) = (world.pool(), world.store);
     let none = Limit::named("conf_service").concurrency(0).keyed();
     ensure!(none.says_how_many() && none.fault().is_none());
-    operate::set_limit(pool, store, "type:conf_limited", Limit::job_type().concurrency(0), Some("a test")).await?;
-    let found = operate::limits(pool, store).await?;
+    Queue::new(pool).store(store).set_limit("type:conf_limited", Limit::job_type().concurrency(0), Some("a test")).await?;
+    let found = Queue::new(pool).store(store).limits().await?;
     let own = found.iter().find(|limit| limit.name == "type:conf_limited").context("the limit is not listed")?;
     ensure!(own.by_operator && own.reason.as_deref() == Some("a test"), "{own:?}");
     let job = Limited { account: "operator".to_owned(), n: 10 }.enqueue(pool).store(store).await?;
     tokio::time::sleep(Duration::from_millis(300)).await;
     ensure!(job.state(pool).await? == JobState::Ready, "the job has started");
-    ensure!(operate::unset_limit(pool, store, "type:conf_limited").await?);
+    ensure!(Queue::new(pool).store(store).unset_limit("type:conf_limited").await?);
     world.output(job).await?;
     let rate = Limit::new().name("conf_rate").rate(5, Duration::from_mins(1)).burst(2);
-    operate::set_limit(pool, store, "conf_rate", rate, None).await?;
-    ensure!(operate::unset_limit(pool, store, "conf_rate").await?);
+    Queue::new(pool).store(store).set_limit("conf_rate", rate, None).await?;
+    ensure!(Queue::new(pool).store(store).unset_limit("conf_rate").await?);
     Ok(())
 }
 
 async fn of_queue(world: &World) -> Result<()> {
-    let found = operate::limits(world.read().await?, world.store).await?;
+    let found = world.queries().await?.limits().await?;
     ensure!(found.iter().any(|limit| limit.name == "queue:others" && limit.figures.concurrency == Some(2)), "{found:?}");
     let jobs = (0..6).map(|n| echo(format!("others {n}")));
     for job in Echo::enqueue_all(jobs, world.pool()).store(world.store).queue("others").returning_ids().await? {
@@ -142,21 +141,21 @@ async fn of_queue(world: &World) -> Result<()> {
 
 async fn weights(world: &World) -> Result<()> {
     let (pool, store) = (world.pool(), world.store);
-    operate::set_weight(pool, store, "conf_fair", "large", Some(3)).await?;
-    let found = operate::weights(world.read().await?, store, Some("conf_fair")).await?;
+    Queue::new(pool).store(store).set_weight("conf_fair", "large", Some(3)).await?;
+    let found = world.queries().await?.weights(Some("conf_fair")).await?;
     ensure!(found.iter().any(|weight| (weight.fair.as_str(), weight.weight) == ("large", 3)), "{found:?}");
-    operate::set_weight(pool, store, "conf_fair", "large", None).await?;
-    ensure!(operate::weights(pool, store, None).await?.iter().all(|weight| weight.fair != "large"));
+    Queue::new(pool).store(store).set_weight("conf_fair", "large", None).await?;
+    ensure!(Queue::new(pool).store(store).weights(None).await?.iter().all(|weight| weight.fair != "large"));
     Ok(())
 }
 
 /// Pauses the queue `SINGLE`, awaits `enqueue`, and resumes the queue.
 async fn held<T>(world: &World, enqueue: impl Future<Output = Result<T>>) -> Result<T> {
     let scope = Scope::queue(SINGLE);
-    operate::pause(world.pool(), world.store, &scope, Some("a test")).await?;
-    let paused = operate::until_paused(world.pool(), world.store, &scope).await;
+    Queue::new(world.pool()).store(world.store).pause_with_reason(&scope, Some("a test")).await?;
+    let paused = Queue::new(world.pool()).store(world.store).until_paused(&scope).await;
     let enqueued = enqueue.await;
-    operate::resume(world.pool(), world.store, &scope).await?;
+    Queue::new(world.pool()).store(world.store).resume(&scope).await?;
     ensure!(paused?, "the queue was resumed meanwhile");
     enqueued
 }
@@ -180,28 +179,28 @@ async fn pause(world: &World) -> Result<()> {
     let scope = Scope::queue(SINGLE);
     let job = held(world, async {
         let job = echo("paused").enqueue(world.pool()).store(world.store).queue(SINGLE).await?;
-        let found = operate::pauses(world.read().await?, world.store).await?;
+        let found = world.queries().await?.pauses().await?;
         let own = found.iter().find(|pause| pause.scope == scope).context("the pause is not listed")?;
         ensure!(own.covers(SINGLE, "conf_echo") && own.reason.as_deref() == Some("a test"), "{own:?}");
-        let awaited = operate::pause_awaits(world.pool(), world.store, &scope).await?.context("the scope is not paused")?;
+        let awaited = Queue::new(world.pool()).store(world.store).pause_awaits(&scope).await?.context("the scope is not paused")?;
         ensure!(awaited.is_empty(), "{awaited:?}");
         tokio::time::sleep(Duration::from_millis(300)).await;
         ensure!(job.state(world.pool()).await? == JobState::Ready, "the job has started");
         Ok(job)
     });
     ensure!(world.output(job.await?).await? == "paused");
-    ensure!(operate::pauses(world.pool(), world.store).await?.is_empty());
+    ensure!(Queue::new(world.pool()).store(world.store).pauses().await?.is_empty());
     Ok(())
 }
 
 async fn pause_type(world: &World) -> Result<()> {
     let scope = Scope::job_type("conf_hooked");
-    operate::pause(world.pool(), world.store, &scope, None).await?;
-    let known = operate::job_types(world.read().await?, world.store).await?;
+    Queue::new(world.pool()).store(world.store).pause(&scope).await?;
+    let known = world.queries().await?.job_types().await?;
     ensure!(known.contains(&"conf_echo".to_owned()), "{known:?}");
     world
         .until("workers know of the pause", async || {
-            Ok(operate::pause_awaits(world.pool(), world.store, &scope).await?.context("the scope is not paused")?.is_empty())
+            Ok(Queue::new(world.pool()).store(world.store).pause_awaits(&scope).await?.context("the scope is not paused")?.is_empty())
         })
         .await?;
     let paused = Hooked {}.enqueue(world.pool()).store(world.store).await?;
@@ -209,7 +208,7 @@ async fn pause_type(world: &World) -> Result<()> {
     world.output(other).await?;
     tokio::time::sleep(Duration::from_millis(300)).await;
     ensure!(paused.state(world.pool()).await? == JobState::Ready, "the job has started");
-    ensure!(operate::resume(world.pool(), world.store, &scope).await?);
+    ensure!(Queue::new(world.pool()).store(world.store).resume(&scope).await?);
     world.output(paused).await?;
     Ok(())
 }

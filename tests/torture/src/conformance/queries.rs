@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 use queue_core::{
-    Job as _, JobId, JobRef, JobState,
+    Job as _, JobId, JobRef, JobState, Queue,
     operate::{self, CauseKind, Checkup, Diagnosis, Filter, Histogram, HistoryRange, Patience, Severity},
 };
 
@@ -45,24 +45,30 @@ fn of_queue(queue: &str) -> Filter {
 async fn list(world: &World) -> Result<()> {
     let jobs = (0..30).map(|n| echo(n.to_string()));
     Echo::enqueue_all(jobs, world.pool()).store(world.store).queue(LISTED).meta("tenant", "acme").await?;
-    let read = world.read().await?;
-    let first = operate::list(read, world.store, &Filter { limit: 20, ..of_queue(LISTED) }).await?;
-    let next = Filter { limit: 20, before: first.next, ..of_queue(LISTED) };
-    let second = operate::list(read, world.store, &next).await?;
+    let queue = world.queries().await?;
+    let page = queue.jobs().queue(LISTED).limit(20);
+    let first = page.clone().list().await?;
+    let second = page.before(first.next.context("there are more jobs")?).with_payloads().list().await?;
     ensure!((first.jobs.len(), second.jobs.len(), second.next) == (20, 10, None), "{} and {}", first.jobs.len(), second.jobs.len());
+    ensure!(first.jobs[0].payload.is_none() && second.jobs[0].payload.is_some());
     Ok(())
 }
 
 async fn filtered(world: &World) -> Result<()> {
-    let read = world.read().await?;
-    let found = async |filter: Filter| Ok::<_, queue_core::Error>(operate::list(read, world.store, &filter).await?.jobs.len());
-    ensure!(found(of_queue(LISTED).meta("tenant", "acme")).await? == 30);
-    ensure!(found(of_queue(LISTED).meta("tenant", "other")).await? == 0);
-    ensure!(found(of_queue(LISTED).job_type("conf_echo")).await? == 30);
-    ensure!(found(of_queue(LISTED).job_type("conf_try")).await? == 0);
-    ensure!(found(Filter { since: Some(Duration::from_hours(1)), ..of_queue(LISTED) }).await? == 30);
-    ensure!(found(Filter { older_than: Some(Duration::from_hours(1)), ..of_queue(LISTED) }).await? == 0);
-    ensure!(found(Filter { state: Some(JobState::Dead), ..of_queue(LISTED) }).await? == 0);
+    let queue = world.queries().await?;
+    let listed = queue.jobs().queue(LISTED);
+    for (found, expected) in [
+        (listed.clone().meta("tenant", "acme"), 30),
+        (listed.clone().meta("tenant", "other"), 0),
+        (listed.clone().of_type::<Echo>(), 30),
+        (listed.clone().job_type("conf_try"), 0),
+        (listed.clone().since(Duration::from_hours(1)), 30),
+        (listed.clone().older_than(Duration::from_hours(1)), 0),
+        (listed.clone().state(JobState::Dead), 0),
+    ] {
+        let what = format!("{found:?}");
+        ensure!(found.list().await?.jobs.len() == expected, "{what}");
+    }
     Ok(())
 }
 
@@ -71,21 +77,18 @@ async fn finished(world: &World) -> Result<()> {
     world.wait_for_state(dead.job_ref(), JobState::Dead).await?;
     let done = echo("listed").enqueue(world.pool()).store(world.store).await?;
     world.output(done).await?;
-    let read = world.read().await?;
-    let completed = operate::list(read, world.store, &Filter { state: Some(JobState::Completed), ..Filter::default() }).await?;
+    let queue = world.queries().await?;
+    let completed = queue.jobs().state(JobState::Completed).list().await?;
     ensure!(completed.jobs.iter().any(|job| job.id == done.id()), "the completed job is not listed");
-    let failed =
-        Filter { state: Some(JobState::Dead), error: Some("intentional failure at every attempt".to_owned()), ..Filter::default() };
-    let mut failed = operate::list(read, world.store, &failed).await?;
-    operate::add_failures(read, world.store, &mut failed.jobs).await?;
+    let mut failed = queue.jobs().state(JobState::Dead).error("intentional failure at every attempt").list().await?;
+    queue.add_failures(&mut failed.jobs).await?;
     let found = failed.jobs.iter().find(|job| job.id == dead.id()).context("the dead job is not listed")?;
     ensure!(!found.failures.is_empty(), "{found:?}");
     Ok(())
 }
 
 async fn patiently(world: &World) -> Result<()> {
-    let rare = Filter { error: Some("no such error".to_owned()), ..Filter::default() };
-    let found = operate::list_patiently(world.read().await?, world.store, &rare, Patience::default()).await?;
+    let found = world.queries().await?.jobs().error("no such error").list_patiently(Patience::default()).await?;
     ensure!(found.jobs.is_empty());
     Ok(())
 }
@@ -104,30 +107,30 @@ async fn find(world: &World) -> Result<()> {
 
 async fn counts(world: &World) -> Result<()> {
     let read = world.read().await?;
-    for found in [operate::counts(read, world.store).await?, operate::counts_exactly(read, world.store).await?] {
+    for found in [Queue::new(read).store(world.store).counts().await?, Queue::new(read).store(world.store).counts_exactly().await?] {
         let listed = found.iter().find(|count| count.queue == LISTED && count.state == JobState::Ready);
         ensure!(listed.is_some_and(|count| count.jobs == 30), "{listed:?}");
     }
-    let busiest = operate::busiest(read, world.store, 3).await?;
+    let busiest = Queue::new(read).store(world.store).busiest(3).await?;
     ensure!(!busiest.counts.is_empty() && !busiest.totals.is_empty() && busiest.more > 0, "{busiest:?}");
-    let most = operate::count_matching_up_to(read, world.store, &of_queue(LISTED), operate::Act::Cancel, 10).await?;
+    let most = Queue::new(read).store(world.store).jobs().matching(&of_queue(LISTED)).count_up_to(operate::Operation::Cancel, 10).await?;
     ensure!(most >= 10, "{most}");
     Ok(())
 }
 
 async fn oldest(world: &World) -> Result<()> {
     let read = world.read().await?;
-    let found = operate::oldest(read, world.store).await?;
+    let found = Queue::new(read).store(world.store).oldest().await?;
     ensure!(found.iter().any(|oldest| oldest.queue == LISTED && oldest.since.is_some()), "{found:?}");
-    ensure!(operate::oldest_of(read, world.store, 2).await?.len() <= 3);
-    let backlog = operate::backlog(read, world.store, LISTED, 100).await?;
+    ensure!(Queue::new(read).store(world.store).oldest_of(2).await?.len() <= 3);
+    let backlog = Queue::new(read).store(world.store).backlog(LISTED, 100).await?;
     ensure!(backlog.ready == 30 && backlog.since.is_some_and(|since| since.timestamp() > 0), "{backlog:?}");
-    ensure!(backlog.since <= Some(operate::now(read, world.store).await?));
+    ensure!(backlog.since <= Some(Queue::new(read).store(world.store).now().await?));
     Ok(())
 }
 
 async fn workers(world: &World) -> Result<()> {
-    let found = operate::workers(world.read().await?, world.store).await?;
+    let found = world.queries().await?.workers().await?;
     let own = found.iter().find(|worker| worker.name == "conformance").context("the worker is not listed")?;
     ensure!(own.alive && own.queues.iter().any(|queue| queue.starts_with("default")), "{own:?}");
     Ok(())
@@ -139,7 +142,7 @@ async fn history(world: &World) -> Result<()> {
     let mut figures = None;
     world
         .until("what was completed is counted", async || {
-            figures = operate::history(world.read().await?, world.store, &last_hour).await?.into_iter().next();
+            figures = world.queries().await?.history(&last_hour).await?.into_iter().next();
             Ok(figures.as_ref().is_some_and(|figures| figures.completed > 0))
         })
         .await?;
@@ -148,12 +151,12 @@ async fn history(world: &World) -> Result<()> {
     let run: &Histogram = &figures.run;
     ensure!(run.count() > 0 && run.quantile(0.5).is_some());
     let apart = HistoryRange { apart: true, step: Some(Duration::from_mins(1)), ..HistoryRange::default() };
-    ensure!(operate::history(world.read().await?, world.store, &apart).await?.len() > 1);
+    ensure!(world.queries().await?.history(&apart).await?.len() > 1);
     Ok(())
 }
 
 async fn dead_groups(world: &World) -> Result<()> {
-    let found = operate::dead_groups(world.read().await?, world.store).await?;
+    let found = world.queries().await?.dead_groups().await?;
     let own =
         found.groups.iter().find(|group| group.error.contains("intentional failure at every attempt")).context("the group is missing")?;
     ensure!(own.jobs >= 1 && own.job_type == "conf_try", "{own:?}");
@@ -163,22 +166,22 @@ async fn dead_groups(world: &World) -> Result<()> {
 async fn unserved(world: &World) -> Result<()> {
     let job = echo("unserved").enqueue(world.pool()).store(world.store).queue(IDLE).await?;
     let read = world.read().await?;
-    let found = operate::unserved(read, world.store).await?;
+    let found = Queue::new(read).store(world.store).unserved().await?;
     ensure!(found.iter().any(|unserved| unserved.queue == IDLE), "{found:?}");
     let record = job.find(read).await?;
-    let of = operate::unserved_of(read, world.store, &[record]).await?;
+    let of = Queue::new(read).store(world.store).unserved_of(&[record]).await?;
     ensure!(of.contains(&job.id()), "{of:?}");
     Ok(())
 }
 
 async fn why(world: &World) -> Result<()> {
     let (read, store) = (world.read().await?, world.store);
-    let none = operate::why(read, store, JobId(1)).await?;
+    let none = Queue::new(read).store(store).job(JobId(1)).why().await?;
     ensure!(none.is_absent() && none.first().kind == CauseKind::NoSuchJob, "{:?}", none.causes);
     let idle = echo("why").enqueue(world.pool()).store(store).queue(IDLE).await?;
     let later = echo("why").enqueue(world.pool()).store(store).after(Duration::from_mins(10)).await?;
-    let read = world.read().await?;
-    let (idle, later) = (idle.why(read).await?, later.why(read).await?);
+    let queue = Queue::new(world.read().await?).store(store);
+    let (idle, later) = (queue.job(idle.id()).why().await?, queue.job(later.id()).why().await?);
     ensure!(later.first().kind == CauseKind::Scheduled, "{:?}", later.causes);
     ensure!(matches!(idle.first().kind, CauseKind::NoWorker | CauseKind::Unserved), "{:?}", idle.causes);
     Ok(())
@@ -190,7 +193,7 @@ async fn logs(world: &World) -> Result<()> {
     let line = format!("a line of job {}", job.id());
     world
         .until("the log is stored", async || {
-            let found = operate::logs(world.read().await?, world.store, job.id()).await?;
+            let found = world.queries().await?.job(job.id()).logs().await?;
             Ok(found.iter().any(|log| log.text.contains(&line)))
         })
         .await
@@ -198,8 +201,8 @@ async fn logs(world: &World) -> Result<()> {
 
 async fn audit(world: &World) -> Result<()> {
     let note = operate::Note { actor: "conformance".to_owned(), act: "look".to_owned(), what: "a test".to_owned() };
-    let number = operate::record_operation(world.pool(), world.store, &note, 3).await?;
-    let found = operate::audit(world.read().await?, world.store, None, 10).await?;
+    let number = Queue::new(world.pool()).store(world.store).record_operation(&note, 3).await?;
+    let found = world.queries().await?.audit(None, 10).await?;
     ensure!(found.iter().any(|record| record.id == number && record.jobs == 3 && record.actor == "conformance"), "{found:?}");
     Ok(())
 }
@@ -208,7 +211,7 @@ async fn audit(world: &World) -> Result<()> {
 async fn doctor(world: &World) -> Result<()> {
     let prefix = format!("{}_group", world.store.schema());
     let checkup = Checkup { role_prefix: Some(prefix), ..Checkup::default() };
-    let diagnosis = operate::doctor(world.direct(), world.store, &checkup).await;
+    let diagnosis = Queue::new(world.direct()).store(world.store).doctor(&checkup).await;
     let broken: Vec<_> = diagnosis.findings.iter().filter(|finding| finding.severity == Severity::Broken).collect();
     ensure!(broken.is_empty() && diagnosis.server.is_some(), "{broken:?}");
     ensure!(diagnosis.worst() != Some(Severity::Broken));
@@ -224,7 +227,7 @@ async fn doctor(world: &World) -> Result<()> {
     if !is_standby {
         return skip("the server of the read URL is not a standby; the primary has no findings");
     }
-    let diagnosis = operate::doctor(read, world.store, &checkup).await;
+    let diagnosis = Queue::new(read).store(world.store).doctor(&checkup).await;
     ensure!(diagnosis.findings.iter().any(|finding| finding.kind.to_string() == "standby"), "{:?}", diagnosis.findings);
     Ok(())
 }

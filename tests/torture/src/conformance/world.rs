@@ -9,7 +9,7 @@ use std::{
 };
 
 use anyhow::{Context as _, Result, bail, ensure};
-use queue_core::{JobHandle, JobRef, JobState, JobType, Store, Waiter, migrate};
+use queue_core::{JobHandle, JobRef, JobState, JobType, Queue, Store, Waiter, migrate};
 use sqlx::{AssertSqlSafe, PgPool};
 use tests::server::lock;
 use tokio::{sync::oneshot, task::JoinHandle, time::sleep};
@@ -90,6 +90,11 @@ impl World {
             cluster.move_to_node(store.schema()).await?;
         }
         Ok(applied)
+    }
+
+    /// Returns a handle for read-only operations; see [`World::read`].
+    pub(super) async fn queries(&self) -> Result<Queue> {
+        Ok(Queue::new(self.read().await?).store(self.store))
     }
 
     /// Returns the pool for read-only operations. First waits until the standby has replayed all commits so far.

@@ -22,16 +22,16 @@ use crate::{
 /// # async fn example(pool: &sqlx::PgPool, job: queue_core::JobRef) -> Result<(), queue_core::Error> {
 /// use std::time::Duration;
 ///
-/// use queue_core::operate::Act;
+/// use queue_core::operate::Operation;
 ///
-/// let act = Act::Snooze(Duration::from_secs(600));
-/// job.act(pool, act).await?;
-/// println!("job {} was {}", job.id(), act.done());
+/// let operation = Operation::Snooze(Duration::from_secs(600));
+/// job.apply(pool, operation).await?;
+/// println!("job {} was {}", job.id(), operation.done());
 /// # Ok(()) }
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
-pub enum Act {
+pub enum Operation {
     /// Cancels the job. A waiting job will not run. A running job becomes cancelling; see [`OperationOutcome::Cancelling`].
     Cancel,
     /// Schedules a ready or scheduled job for the given time. A time in the past makes the job due immediately.
@@ -50,7 +50,7 @@ pub enum Act {
     /// A job whose uniqueness key is held by another job is rejected with [`Error::KeyTaken`]. Operations on many jobs skip such a job
     /// instead.
     Requeue,
-    /// Requeues the job like [`Act::Requeue`], even if another job holds the uniqueness key.
+    /// Requeues the job like [`Operation::Requeue`], even if another job holds the uniqueness key.
     ForceRequeue,
     /// Deletes a dead letter with its payload and history. If the dead letter blocked an ordering key, the key's next job runs.
     Discard,
@@ -89,7 +89,7 @@ struct OperationParams {
     priority: Option<i32>,
 }
 
-impl Act {
+impl Operation {
     /// Returns the name of the SQL function for one job, such as `cancel` for `queue.cancel`.
     fn sql_name(self) -> &'static str {
         match self {

@@ -1,0 +1,150 @@
+//! Handle to a store.
+
+use std::{fmt, future::Future};
+
+use sqlx::{PgConnection, PgPool};
+use tokio::sync::{Mutex, MutexGuard};
+
+use super::JobRef;
+use crate::{
+    define::JobId,
+    schema::{Connection, SessionConnection, Store},
+};
+
+/// Handle to a store, to query and operate its jobs, queues, limits and workers. Cheap to clone.
+///
+/// [`Queue::new`] creates a handle on a pool. [`Queue::on`] creates a handle on a connection, for operations in your own transaction. Both
+/// have the same methods. They are described in the module [`operate`](crate::operate).
+///
+/// ```no_run
+/// # async fn example(pool: sqlx::PgPool) -> Result<(), queue_core::Error> {
+/// use queue_core::{JobState, Queue};
+///
+/// let queue = Queue::new(&pool);
+/// queue.pause("mail").await?;
+/// for job in queue.jobs().state(JobState::Dead).job_type("send_email").list().await?.jobs {
+///     println!("{}: {:?}", job.id, job.error);
+/// }
+///
+/// let mut tx = pool.begin().await?;
+/// sqlx::query("delete from tenants where name = 'acme'").execute(&mut *tx).await?;
+/// Queue::on(&mut tx).jobs().meta("tenant", "acme").cancel().await?;
+/// tx.commit().await?;
+/// # Ok(()) }
+/// ```
+#[derive(Clone)]
+pub struct Queue<C = PgPool> {
+    on: C,
+    pub(crate) store: Store,
+}
+
+/// Connection of a [`Queue`]: a pool, or one connection ([`OnConnection`]).
+pub trait QueueConnection: sealed::Sealed + Send + Sync {
+    #[doc(hidden)]
+    fn lend(&self) -> impl Future<Output = Connection<'_>> + Send;
+}
+
+/// Connection borrowed by [`Queue::on`]. Concurrent calls on the same handle run one after another.
+pub struct OnConnection<'c>(Mutex<&'c mut PgConnection>);
+
+impl Queue {
+    /// Creates a handle to the default store. Each call takes a connection from the pool.
+    pub fn new(pool: &PgPool) -> Self {
+        Self { on: pool.clone(), store: Store::default() }
+    }
+
+    /// Returns the handle's pool.
+    pub(crate) fn pool(&self) -> &PgPool {
+        &self.on
+    }
+}
+
+impl<'c> Queue<OnConnection<'c>> {
+    /// Creates a handle to the default store on a connection, `&mut connection` or `&mut tx`. Changes are part of the connection's
+    /// transaction, if it has one.
+    pub fn on(connection: &'c mut PgConnection) -> Self {
+        Self { on: OnConnection(Mutex::new(connection)), store: Store::default() }
+    }
+}
+
+impl<C> Queue<C> {
+    /// Sets the store. Default: the schema `queue`.
+    #[must_use]
+    pub fn store(self, store: Store) -> Self {
+        Self { store, ..self }
+    }
+
+    /// Returns the operations on one job. Does not check that the job exists.
+    pub fn job(&self, id: JobId) -> QueueJob<'_, C> {
+        QueueJob { queue: self, id }
+    }
+}
+
+impl<C: QueueConnection> Queue<C> {
+    pub(crate) async fn lend(&self) -> Connection<'_> {
+        self.on.lend().await
+    }
+
+    /// Returns a connection for a few statements.
+    pub(crate) async fn connection(&self) -> sqlx::Result<SessionConnection<'_>> {
+        self.lend().await.into_session().await
+    }
+}
+
+/// Operations on one job of any type. Created by [`Queue::job`].
+///
+/// ```no_run
+/// # async fn example(pool: sqlx::PgPool, id: queue_core::JobId) -> Result<(), queue_core::Error> {
+/// use queue_core::Queue;
+///
+/// let queue = Queue::new(&pool);
+/// println!("{}", queue.job(id).why().await?.first().says);
+/// queue.job(id).cancel().await?;
+/// # Ok(()) }
+/// ```
+pub struct QueueJob<'q, C = PgPool> {
+    pub(crate) queue: &'q Queue<C>,
+    pub(crate) id: JobId,
+}
+
+impl<C> QueueJob<'_, C> {
+    pub(crate) fn job_ref(&self) -> JobRef {
+        JobRef::from_id(self.id).in_store(self.queue.store)
+    }
+}
+
+impl QueueConnection for PgPool {
+    async fn lend(&self) -> Connection<'_> {
+        Connection::Pool(self)
+    }
+}
+
+impl QueueConnection for OnConnection<'_> {
+    async fn lend(&self) -> Connection<'_> {
+        Connection::Locked(MutexGuard::map(self.0.lock().await, |connection| &mut **connection))
+    }
+}
+
+mod sealed {
+    pub trait Sealed {}
+    impl Sealed for sqlx::PgPool {}
+    impl Sealed for super::OnConnection<'_> {}
+}
+
+impl<C> fmt::Debug for Queue<C> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Queue({})", self.store.schema())
+    }
+}
+
+impl<C> fmt::Debug for QueueJob<'_, C> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "QueueJob({} in {})", self.id, self.queue.store.schema())
+    }
+}
+
+impl fmt::Debug for OnConnection<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("OnConnection")
+    }
+}
