@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use queue_core::{
     Context, Handler, JobResult, JobState, Store, job,
-    schedule::{self, Overlap, Schedule},
+    schedule::{Overlap, Schedule},
 };
 use queue_worker::{Database, Worker};
 use serde::{Deserialize, Serialize};
@@ -40,31 +40,32 @@ impl Handler for Tick {
 async fn main() -> anyhow::Result<()> {
     let database = Database::from_env().await?; // DATABASE_URL, else an embedded PostgreSQL
     database.migrate(Store::default()).await?;
-    let (pool, store) = (database.pool().clone(), Store::default());
+    let (pool, queue) = (database.pool().clone(), database.queue());
     let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
     let worker = Worker::new(pool.clone()).register::<Nightly>().register::<Tick>();
     let worker = tokio::spawn(worker.run(async { drop(stopped.await) }));
 
     let second = Schedule::every(Duration::from_secs(1)).overlap(Overlap::Allow).job(&Tick { of: "every second".into() });
-    schedule::create(&pool, store, "example_second", &second).await?;
-    let two = async || Ok::<_, queue_core::Error>(schedule::fires(&pool, store, "example_second", 2).await?);
+    let every_second = queue.schedule("example_second");
+    every_second.create(&second).await?;
+    let two = async || Ok::<_, queue_core::Error>(every_second.ticks(2).await?);
     while two().await?.len() < 2 {
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
-    schedule::pause(&pool, store, "example_second").await?;
+    every_second.pause().await?;
     let ticks = two().await?;
     assert_eq!((ticks[0].tick - ticks[1].tick).num_seconds(), 1);
-    schedule::delete(&pool, store, "example_second").await?;
+    every_second.delete().await?;
 
     // Wait until the worker has declared the schedule.
     let nightly = loop {
-        match schedule::find(&pool, store, "example_nightly").await {
+        match queue.schedule("example_nightly").find().await {
             Ok(found) if found.next_at.is_some() => break found,
             _ => tokio::time::sleep(Duration::from_millis(50)).await,
         }
     };
     println!("{} runs next at {:?}", nightly.name, nightly.next(3));
-    let job = schedule::run_now(&pool, store, "example_nightly").await?;
+    let job = queue.schedule("example_nightly").run_now().await?;
     while examples::find_job(&pool, job).await?.state != JobState::Completed {
         tokio::time::sleep(Duration::from_millis(50)).await;
     }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use queue_core::{Durable, Handler, Job as _, JobResult, JobState, Store, job, schedule::Schedule};
+use queue_core::{Durable, Handler, Job as _, JobResult, JobState, job, schedule::Schedule};
 use queue_worker::{Config, Worker};
 use serde::{Deserialize, Serialize};
 use sqlx::Connection as _;
@@ -46,7 +46,7 @@ async fn most_until_all_are_over(db: &TestDb, jobs: i64) -> i64 {
 /// Enqueues `many` jobs of every kind.
 async fn enqueue_each_kind(db: &TestDb, many: i32) {
     let every = Schedule::every(Duration::from_secs(1)).job(&quick());
-    queue_core::schedule::create(&db.pool, Store::default(), "each_second", &every).await.unwrap();
+    queue_core::Queue::new(&db.pool).schedule("each_second").create(&every).await.unwrap();
     for key in 0..many {
         All { key: key % 3 }.enqueue(&db.pool).await.unwrap();
         quick().enqueue(&db.pool).expires_in(Duration::from_hours(1)).await.unwrap();
@@ -83,7 +83,7 @@ async fn a_worker_that_was_busy_has_four_connections_again_after_a_while() {
         assert!(db.count(OWN).await <= 12);
         held.rollback().await.unwrap();
         most_until_all_are_over(&db, 40).await;
-        queue_core::schedule::delete(&db.pool, Store::default(), "each_second").await.unwrap();
+        queue_core::Queue::new(&db.pool).schedule("each_second").delete().await.unwrap();
         within(Duration::from_mins(3), "it needs no more", async || db.count(OWN).await <= 4).await;
     })
     .await;

@@ -17,8 +17,8 @@ use std::time::Duration;
 
 use chrono::{DateTime, Utc};
 use queue_core::{
-    Store,
-    schedule::{self, Missed, Overlap, Schedule, TickRecord},
+    Queue, Store,
+    schedule::{Missed, Overlap, Schedule, TickRecord},
 };
 use queue_worker::{Config, Worker};
 use sqlx::PgPool;
@@ -51,7 +51,7 @@ fn word(overlap: Overlap) -> &'static str {
 }
 
 async fn fires(db: &TestDb, name: &str) -> Vec<TickRecord> {
-    let mut fires = schedule::fires(&db.pool, STORE(), name, u16::MAX).await.unwrap();
+    let mut fires = Queue::new(&db.pool).store(STORE()).schedule(name).ticks(u16::MAX).await.unwrap();
     fires.reverse();
     fires
 }
@@ -62,14 +62,16 @@ async fn outcomes(db: &TestDb, name: &str) -> Vec<String> {
 }
 
 async fn planned(db: &TestDb, name: &str) -> DateTime<Utc> {
-    eventually("a worker has computed the next tick", async || schedule::find(&db.pool, STORE(), name).await.unwrap().next_at.is_some())
-        .await;
-    schedule::find(&db.pool, STORE(), name).await.unwrap().next_at.unwrap()
+    eventually("a worker has computed the next tick", async || {
+        Queue::new(&db.pool).store(STORE()).schedule(name).find().await.unwrap().next_at.is_some()
+    })
+    .await;
+    Queue::new(&db.pool).store(STORE()).schedule(name).find().await.unwrap().next_at.unwrap()
 }
 
 /// Waits until a schedule is declared, then until its next tick is planned. Returns the time of that tick.
 async fn planned_later(db: &TestDb, name: &str) -> DateTime<Utc> {
-    eventually("it is declared", async || schedule::find(&db.pool, STORE(), name).await.is_ok()).await;
+    eventually("it is declared", async || Queue::new(&db.pool).store(STORE()).schedule(name).find().await.is_ok()).await;
     planned(db, name).await
 }
 
@@ -81,7 +83,7 @@ async fn without_workers(db: &TestDb, name: &str, how_long: &str) {
 
 /// Checks that the ticks of a one-second schedule are complete and unique. Returns the number of ticks.
 async fn check_each_second(pool: &PgPool, name: &str) -> usize {
-    let mut fires = schedule::fires(pool, STORE(), name, u16::MAX).await.unwrap();
+    let mut fires = Queue::new(pool).store(STORE()).schedule(name).ticks(u16::MAX).await.unwrap();
     fires.reverse();
     for pair in fires.windows(2) {
         assert_eq!((pair[1].tick - pair[0].tick).num_milliseconds(), 1000, "{name}: {:?} and then {:?}", pair[0], pair[1]);
@@ -98,7 +100,7 @@ async fn check_each_second(pool: &PgPool, name: &str) -> usize {
 async fn each_tick_has_one_job_on_an_idle_worker_and_in_time() {
     let db = TestDb::new().await;
     db.run_while(sleeper(&db), async {
-        schedule::create(&db.pool, STORE(), "second", &each_second()).await.unwrap();
+        Queue::new(&db.pool).store(STORE()).schedule("second").create(&each_second()).await.unwrap();
         eventually("some ticks have fired", async || fires(&db, "second").await.len() >= 4).await;
         eventually("their jobs ran", async || db.count("select count(*) from effect").await >= 4).await;
     })
@@ -122,17 +124,17 @@ async fn a_worker_without_schedules_has_no_connection_for_them_and_notices_the_f
         eventually("the worker sleeps", async || db.count("select count(*) from queue.idle").await == 1).await;
         assert_eq!(db.count(connections).await, 0);
         let far = Schedule::cron("0 0 1 1 *").tz("Asia/Kathmandu").job(&quick());
-        schedule::create(&db.pool, STORE(), "yearly", &far).await.unwrap();
+        Queue::new(&db.pool).store(STORE()).schedule("yearly").create(&far).await.unwrap();
         // Without the notification, the worker would find the schedule only at its next poll.
-        let known = async || schedule::find(&db.pool, STORE(), "yearly").await.unwrap().next_at.is_some();
+        let known = async || Queue::new(&db.pool).store(STORE()).schedule("yearly").find().await.unwrap().next_at.is_some();
         eventually("the worker is notified", known).await;
         let next = planned(&db, "yearly").await;
         assert_eq!(next.format("%m-%d %H:%M").to_string(), "12-31 18:15", "midnight there");
         assert_eq!(db.count(connections).await, 1);
-        let found = schedule::find(&db.pool, STORE(), "yearly").await.unwrap();
+        let found = Queue::new(&db.pool).store(STORE()).schedule("yearly").find().await.unwrap();
         assert_eq!(found.next(2)[0], next);
         assert_eq!(found.next(2).len(), 2);
-        schedule::delete(&db.pool, STORE(), "yearly").await.unwrap();
+        Queue::new(&db.pool).store(STORE()).schedule("yearly").delete().await.unwrap();
     })
     .await;
     db.finish().await;
@@ -145,7 +147,7 @@ async fn after_three_days_without_a_worker_there_is_one_job_or_the_configured_nu
     let policies =
         [("one", Missed::Coalesce, 1), ("none", Missed::Skip, 0), ("three", Missed::CatchUp(3), 3), ("all", Missed::CatchUp(999), 72)];
     for (name, missed, _) in policies {
-        schedule::create(&db.pool, STORE(), name, &hourly(missed)).await.unwrap();
+        Queue::new(&db.pool).store(STORE()).schedule(name).create(&hourly(missed)).await.unwrap();
     }
     db.run_while(sleeper(&db), async {
         for (name, ..) in policies {
@@ -183,7 +185,7 @@ async fn a_tick_while_a_job_runs_is_skipped_or_waits_or_runs_concurrently() {
     let long = Do { act: Act::UntilCancelled(Box::new(Act::Ok(String::new()))) };
     for overlap in [Overlap::Skip, Overlap::Allow, Overlap::Queue] {
         let schedule = Schedule::every(Duration::from_secs(1)).overlap(overlap).job(&long);
-        schedule::create(&db.pool, STORE(), word(overlap), &schedule).await.unwrap();
+        Queue::new(&db.pool).store(STORE()).schedule(word(overlap)).create(&schedule).await.unwrap();
     }
     db.run_while(db.worker(), async {
         eventually("three ticks each", async || {
@@ -198,7 +200,7 @@ async fn a_tick_while_a_job_runs_is_skipped_or_waits_or_runs_concurrently() {
         assert!(db.count(&at_once("allow")).await >= 3);
         assert_eq!(db.count(&at_once("queue")).await, 1, "one behind the other");
         for name in ["skip", "allow", "queue"] {
-            schedule::delete(&db.pool, STORE(), name).await.unwrap();
+            Queue::new(&db.pool).store(STORE()).schedule(name).delete().await.unwrap();
         }
         queue_core::Queue::new(&db.pool).store(STORE()).jobs().matching(&queue_core::operate::Filter::default()).cancel().await.unwrap();
     })
@@ -211,7 +213,7 @@ async fn jitter_delays_the_job_of_each_tick_by_a_random_part() {
     let db = TestDb::new().await;
     let spread =
         Schedule::every(Duration::from_secs(1)).jitter(Duration::from_hours(1)).overlap(Overlap::Allow).missed(Missed::CatchUp(50));
-    schedule::create(&db.pool, STORE(), "spread", &spread.job(&quick())).await.unwrap();
+    Queue::new(&db.pool).store(STORE()).schedule("spread").create(&spread.job(&quick())).await.unwrap();
     db.run_while(sleeper(&db), async {
         planned(&db, "spread").await;
         without_workers(&db, "spread", "1 h").await;
@@ -233,42 +235,45 @@ async fn jitter_delays_the_job_of_each_tick_by_a_random_part() {
 #[ignore = "deep"]
 async fn a_schedule_is_paused_resumed_skipped_and_run_now() {
     let db = TestDb::new().await;
-    schedule::create(&db.pool, STORE(), "far", &Schedule::cron("0 0 1 1 *").job(&quick())).await.unwrap();
-    let unknown = schedule::skip_next(&db.pool, STORE(), "far").await.unwrap_err();
+    Queue::new(&db.pool).store(STORE()).schedule("far").create(&Schedule::cron("0 0 1 1 *").job(&quick())).await.unwrap();
+    let unknown = Queue::new(&db.pool).store(STORE()).schedule("far").skip_next().await.unwrap_err();
     assert!(unknown.to_string().contains("until a worker computes it"), "{unknown}");
     db.run_while(sleeper(&db), async {
         let next = planned(&db, "far").await;
-        assert_eq!(schedule::skip_next(&db.pool, STORE(), "far").await.unwrap(), next);
-        assert_eq!(schedule::skip_next(&db.pool, STORE(), "far").await.unwrap(), next, "the same tick");
-        let found = schedule::find(&db.pool, STORE(), "far").await.unwrap();
+        assert_eq!(Queue::new(&db.pool).store(STORE()).schedule("far").skip_next().await.unwrap(), next);
+        assert_eq!(Queue::new(&db.pool).store(STORE()).schedule("far").skip_next().await.unwrap(), next, "the same tick");
+        let found = Queue::new(&db.pool).store(STORE()).schedule("far").find().await.unwrap();
         assert_eq!((found.skip_at, found.next(1)[0] > next), (Some(next), true));
-        let job = schedule::run_now(&db.pool, STORE(), "far").await.unwrap();
+        let job = Queue::new(&db.pool).store(STORE()).schedule("far").run_now().await.unwrap();
         db.until(job, queue_core::JobState::Completed).await;
-        schedule::pause(&db.pool, STORE(), "far").await.unwrap();
-        assert!(schedule::find(&db.pool, STORE(), "far").await.unwrap().next(3).is_empty());
+        Queue::new(&db.pool).store(STORE()).schedule("far").pause().await.unwrap();
+        assert!(Queue::new(&db.pool).store(STORE()).schedule("far").find().await.unwrap().next(3).is_empty());
         without_workers(&db, "far", "1 h").await;
-        schedule::create(&db.pool, STORE(), "second", &each_second()).await.unwrap();
+        Queue::new(&db.pool).store(STORE()).schedule("second").create(&each_second()).await.unwrap();
         eventually("others fire meanwhile", async || fires(&db, "second").await.len() >= 2).await;
         assert_eq!(outcomes(&db, "far").await, ["run_now"], "a pause");
-        schedule::resume(&db.pool, STORE(), "far").await.unwrap();
-        eventually("its next tick is known", async || schedule::find(&db.pool, STORE(), "far").await.unwrap().next_at == Some(next)).await;
+        Queue::new(&db.pool).store(STORE()).schedule("far").resume().await.unwrap();
+        eventually("its next tick is known", async || {
+            Queue::new(&db.pool).store(STORE()).schedule("far").find().await.unwrap().next_at == Some(next)
+        })
+        .await;
         assert_eq!(outcomes(&db, "far").await, ["run_now"], "ticks of the pause have passed");
-        let later = schedule::skip_next(&db.pool, STORE(), "second").await.unwrap();
+        let later = Queue::new(&db.pool).store(STORE()).schedule("second").skip_next().await.unwrap();
         eventually("the skipped tick is past", async || fires(&db, "second").await.iter().any(|fire| fire.tick > later)).await;
         let skipped: Vec<TickRecord> = fires(&db, "second").await.into_iter().filter(|fire| fire.tick == later).collect();
         assert_eq!((skipped[0].outcome.as_str(), skipped[0].job), ("skipped", None));
         for name in ["far", "second"] {
-            schedule::delete(&db.pool, STORE(), name).await.unwrap();
+            Queue::new(&db.pool).store(STORE()).schedule(name).delete().await.unwrap();
         }
     })
     .await;
     for refused in [
-        schedule::pause(&db.pool, STORE(), "none").await,
-        schedule::resume(&db.pool, STORE(), "none").await,
-        schedule::delete(&db.pool, STORE(), "none").await,
-        schedule::run_now(&db.pool, STORE(), "none").await.map(drop),
-        schedule::skip_next(&db.pool, STORE(), "none").await.map(drop),
-        schedule::find(&db.pool, STORE(), "none").await.map(drop),
+        Queue::new(&db.pool).store(STORE()).schedule("none").pause().await,
+        Queue::new(&db.pool).store(STORE()).schedule("none").resume().await,
+        Queue::new(&db.pool).store(STORE()).schedule("none").delete().await,
+        Queue::new(&db.pool).store(STORE()).schedule("none").run_now().await.map(drop),
+        Queue::new(&db.pool).store(STORE()).schedule("none").skip_next().await.map(drop),
+        Queue::new(&db.pool).store(STORE()).schedule("none").find().await.map(drop),
     ] {
         assert!(matches!(&refused, Err(queue_core::Error::NoSchedule { name }) if name == "none"), "{refused:?}");
     }

@@ -125,8 +125,8 @@ struct Report {
 async fn a_schedule_enqueues_the_version_of_the_release_that_made_it() {
     let db = TestDb::new().await;
     let schedule = Schedule::every(Duration::from_hours(24)).job(&Report { month: "May".to_owned() });
-    queue_core::schedule::create(&db.pool, Store::default(), "report", &schedule).await.unwrap();
-    let job = queue_core::schedule::run_now(&db.pool, Store::default(), "report").await.unwrap();
+    queue_core::Queue::new(&db.pool).schedule("report").create(&schedule).await.unwrap();
+    let job = queue_core::Queue::new(&db.pool).schedule("report").run_now().await.unwrap();
     let found = Queue::new(&db.pool).jobs().matching(&operate::Filter::default().job_type("evolution_report")).list().await.unwrap();
     let seen: Vec<_> = found.jobs.iter().map(|job| (job.id, job.version, job.state)).collect();
     assert_eq!(seen, [(job, 2, JobState::Ready)]);
@@ -138,15 +138,19 @@ async fn a_schedule_of_an_unknown_type_names_the_version_of_its_payload() {
     let db = TestDb::new().await;
     let (store, to) = (Store::default(), serde_json::json!({ "to": ["ada"] }));
     let daily = || Schedule::every(Duration::from_hours(24));
-    queue_core::schedule::create(&db.pool, store, "mail", &daily().job_json_version("release_mail", 2, &to)).await.unwrap();
-    let job = queue_core::schedule::run_now(&db.pool, store, "mail").await.unwrap();
+    queue_core::Queue::new(&db.pool).store(store).schedule("mail").create(&daily().job_json_version("release_mail", 2, &to)).await.unwrap();
+    let job = queue_core::Queue::new(&db.pool).store(store).schedule("mail").run_now().await.unwrap();
     let first = daily().job_json_version("release_mail", 1, &serde_json::json!({ "to": "bea" }));
-    queue_core::schedule::create(&db.pool, store, "first", &first).await.unwrap();
-    let other = queue_core::schedule::run_now(&db.pool, store, "first").await.unwrap();
+    queue_core::Queue::new(&db.pool).store(store).schedule("first").create(&first).await.unwrap();
+    let other = queue_core::Queue::new(&db.pool).store(store).schedule("first").run_now().await.unwrap();
     assert_eq!(db.count("select count(*) from queue.schedule where options ? 'version'").await, 1, "the first is omitted");
     for version in [0, 10_000] {
-        let error =
-            queue_core::schedule::create(&db.pool, store, "no", &daily().job_json_version("release_mail", version, &to)).await.unwrap_err();
+        let error = queue_core::Queue::new(&db.pool)
+            .store(store)
+            .schedule("no")
+            .create(&daily().job_json_version("release_mail", version, &to))
+            .await
+            .unwrap_err();
         assert!(error.to_string().contains(&format!("1 to 9999, not {version}")), "{error}");
     }
     let ended = db.run_while(of_third(&db), async {

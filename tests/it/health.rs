@@ -6,10 +6,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use queue_core::{
-    Job as _, JobState, Store,
-    schedule::{self, Schedule},
-};
+use queue_core::{Job as _, JobState, Queue, schedule::Schedule};
 use queue_worker::{Error, Worker};
 use serde_json::Value;
 use sqlx::{AssertSqlSafe, ConnectOptions as _, Connection as _, PgConnection};
@@ -112,8 +109,8 @@ async fn a_draining_worker_is_live_and_not_ready() {
 async fn a_loop_that_panics_restarts_and_continues_once_its_row_is_corrected() {
     let (db, address) = (TestDb::new().await, free_address().await);
     let each_second = Schedule::every(Duration::from_secs(1)).job(&Do { act: Act::Ok(String::new()) });
-    schedule::create(&db.pool, Store::default(), "good", &each_second).await.unwrap();
-    schedule::create(&db.pool, Store::default(), "bad", &each_second).await.unwrap();
+    Queue::new(&db.pool).schedule("good").create(&each_second).await.unwrap();
+    Queue::new(&db.pool).schedule("bad").create(&each_second).await.unwrap();
     let spoilt = "alter table queue.schedule drop constraint schedule_times_in_range;
       update queue.schedule set since = 'infinity', next_at = '-infinity' where name = 'bad'";
     sqlx::raw_sql(spoilt).execute(&db.pool).await.unwrap();

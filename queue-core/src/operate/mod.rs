@@ -10,6 +10,7 @@
 //! | numbers | [`counts`](Queue::counts), [`busiest`](Queue::busiest), [`oldest`](Queue::oldest), [`backlog`](Queue::backlog), [`history`](Queue::history), [`dead_groups`](Queue::dead_groups) |
 //! | queues | [`queues`](Queue::queues), [`pause`](Queue::pause), [`resume`](Queue::resume), [`pauses`](Queue::pauses), [`set_capacity`](Queue::set_capacity), [`capacities`](Queue::capacities) |
 //! | limits, fairness | [`limits`](Queue::limits), [`set_limit`](Queue::set_limit), [`set_limit_key`](Queue::set_limit_key), [`weights`](Queue::weights), [`set_weight`](Queue::set_weight) |
+//! | schedules | [`schedules`](Queue::schedules), [`schedule`](Queue::schedule) |
 //! | workers | [`workers`](Queue::workers), [`unserved`](Queue::unserved) |
 //! | diagnosis | [`doctor`](Queue::doctor), [`audit`](Queue::audit), [`why`](QueueJob::why) |
 //!

@@ -6,21 +6,15 @@ use chrono::{DateTime, Utc};
 use serde::Serialize;
 use sqlx::{FromRow, Row as _, postgres::PgRow};
 
-use super::db_error::convert_error;
-use crate::{
-    connect::IntoConnection,
-    define::{JobId, Timing},
-    error::Error,
-    schema::Store,
-};
+use crate::define::{JobId, Timing};
 
 /// Schedule as stored, without the payload of its jobs.
 ///
 /// ```no_run
 /// # async fn example(pool: &sqlx::PgPool) -> Result<(), queue_core::Error> {
-/// use queue_core::{Store, schedule};
+/// use queue_core::{Queue, schedule};
 ///
-/// let nightly = schedule::find(pool, Store::default(), "nightly").await?;
+/// let nightly = Queue::new(pool).schedule("nightly").find().await?;
 /// println!("{} jobs are of type {}", nightly.name, nightly.job_type);
 /// # Ok(()) }
 /// ```
@@ -68,9 +62,9 @@ pub struct ScheduleRecord {
 ///
 /// ```no_run
 /// # async fn example(pool: &sqlx::PgPool) -> Result<(), queue_core::Error> {
-/// use queue_core::{Store, schedule};
+/// use queue_core::{Queue, schedule};
 ///
-/// for tick in schedule::fires(pool, Store::default(), "nightly", 10).await? {
+/// for tick in Queue::new(pool).schedule("nightly").ticks(10).await? {
 ///     println!("{}: {}", tick.tick, tick.outcome);
 /// }
 /// # Ok(()) }
@@ -104,39 +98,6 @@ impl ScheduleRecord {
         let ahead = timing.next_ticks(self.next_at.unwrap_or(self.now), most + 1);
         self.next_at.into_iter().chain(ahead).filter(|tick| self.skip_at != Some(*tick)).take(most).collect()
     }
-}
-
-/// Returns all schedules, sorted by name.
-///
-/// # Errors
-/// Returns an error if the database query fails.
-pub async fn list(on: impl IntoConnection<'_>, store: Store) -> Result<Vec<ScheduleRecord>, Error> {
-    query_schedules(on, store, None).await
-}
-
-/// Returns the schedule named `name`.
-///
-/// # Errors
-/// Returns [`Error::NoSchedule`] if the schedule does not exist, and an error if the database query fails.
-pub async fn find(on: impl IntoConnection<'_>, store: Store, name: &str) -> Result<ScheduleRecord, Error> {
-    query_schedules(on, store, Some(name)).await?.pop().ok_or_else(|| Error::NoSchedule { name: name.to_owned() })
-}
-
-async fn query_schedules(on: impl IntoConnection<'_>, store: Store, name: Option<&str>) -> Result<Vec<ScheduleRecord>, Error> {
-    let statement = sqlx::query_as(store.sql(include_str!("../../sql/schedules.sql"))).bind(name);
-    let mut on = on.into_connection();
-    statement.fetch_all(&mut *on.acquire().await?).await.map_err(|error| convert_error(error, store, name.unwrap_or_default()))
-}
-
-/// Returns the outcomes of a schedule's last ticks, newest first. Returns at most `most` outcomes. Outcomes are kept as long as the job
-/// history.
-///
-/// # Errors
-/// Returns an error if the database query fails.
-pub async fn fires(on: impl IntoConnection<'_>, store: Store, name: &str, most: u16) -> Result<Vec<TickRecord>, Error> {
-    let statement = sqlx::query_as(store.sql(include_str!("../../sql/fires.sql"))).bind(name).bind(i64::from(most));
-    let mut on = on.into_connection();
-    statement.fetch_all(&mut *on.acquire().await?).await.map_err(|error| convert_error(error, store, name))
 }
 
 impl FromRow<'_, PgRow> for ScheduleRecord {

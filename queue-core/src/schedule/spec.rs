@@ -14,7 +14,7 @@ use crate::{
     seal::Nonce,
 };
 
-/// Times, time zone and job of a schedule. Passed to [`create`](super::create), or declared by a worker.
+/// Times, time zone and job of a schedule. Passed to [`create`](super::QueueSchedule::create), or declared by a worker.
 ///
 /// A cron expression has five fields (minute, hour, day of the month, month, day of the week), or six fields with the seconds first.
 /// Nicknames such as `@daily` are supported. If neither day field begins with `*`, a date needs to match only one day field, as in
@@ -30,7 +30,7 @@ use crate::{
 /// # Ok::<(), queue_core::Error>(())
 /// ```
 #[derive(Clone)]
-#[must_use = "a schedule does nothing until it is passed to `schedule::create` or to a worker"]
+#[must_use = "a schedule does nothing until it is passed to `QueueSchedule::create` or to a worker"]
 pub struct Schedule {
     cron: Option<String>,
     every: Option<Duration>,

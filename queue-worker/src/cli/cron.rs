@@ -3,8 +3,8 @@
 use chrono::Utc;
 use clap::Subcommand;
 use queue_core::{
-    Store,
-    schedule::{self, Missed, Overlap, Schedule, ScheduleRecord},
+    Queue, Store,
+    schedule::{Missed, Overlap, Schedule, ScheduleRecord},
 };
 use serde_json::{Value, json};
 
@@ -186,10 +186,10 @@ pub(super) async fn cron(settings: &Settings, command: CronCommand) -> Result<()
     let (database, store) = open_store(settings).await?;
     let pool = database.pool();
     let done = match command {
-        CronCommand::List(output) => list(&schedule::list(pool, store).await?, output.json),
+        CronCommand::List(output) => list(&Queue::new(pool).store(store).schedules().await?, output.json),
         CronCommand::Show { name, output } => show(pool, store, &name, output.json).await,
         CronCommand::Next { name, count, output, .. } => {
-            let found = schedule::find(pool, store, &name.unwrap_or_default()).await?;
+            let found = Queue::new(pool).store(store).schedule(&name.unwrap_or_default()).find().await?;
             next_ticks(&found.next(usize::from(count)), output.json)
         }
         CronCommand::Add {
@@ -218,7 +218,7 @@ pub(super) async fn cron(settings: &Settings, command: CronCommand) -> Result<()
             }
             check_type(&database, store, Some(&of_type)).await?;
             let mut tx = AuditedTransaction::begin(pool, store).await?;
-            schedule::create(&mut *tx, store, &name, &made).await?;
+            Queue::on(&mut tx).store(store).schedule(&name).create(&made).await?;
             tx.commit("scheduled", format!("schedule {name}"), 0).await?;
             print::lines(&format!("{name} is scheduled"))
         }
@@ -250,11 +250,15 @@ async fn change(
 ) -> Result<(), Problem> {
     let mut tx = AuditedTransaction::begin(pool, store).await?;
     let (act, done, what) = match change {
-        ScheduleChange::Remove => ("removed", "removed", schedule::delete(&mut *tx, store, name).await.map(|()| Value::Null)?),
-        ScheduleChange::Pause => ("paused", "paused", schedule::pause(&mut *tx, store, name).await.map(|()| Value::Null)?),
-        ScheduleChange::Resume => ("resumed", "resumed", schedule::resume(&mut *tx, store, name).await.map(|()| Value::Null)?),
-        ScheduleChange::Run => ("run", "enqueued", json!(schedule::run_now(&mut *tx, store, name).await?)),
-        ScheduleChange::Skip => ("skipped", "skips", json!(schedule::skip_next(&mut *tx, store, name).await?)),
+        ScheduleChange::Remove => {
+            ("removed", "removed", Queue::on(&mut tx).store(store).schedule(name).delete().await.map(|()| Value::Null)?)
+        }
+        ScheduleChange::Pause => ("paused", "paused", Queue::on(&mut tx).store(store).schedule(name).pause().await.map(|()| Value::Null)?),
+        ScheduleChange::Resume => {
+            ("resumed", "resumed", Queue::on(&mut tx).store(store).schedule(name).resume().await.map(|()| Value::Null)?)
+        }
+        ScheduleChange::Run => ("run", "enqueued", json!(Queue::on(&mut tx).store(store).schedule(name).run_now().await?)),
+        ScheduleChange::Skip => ("skipped", "skips", json!(Queue::on(&mut tx).store(store).schedule(name).skip_next().await?)),
     };
     tx.commit(act, format!("schedule {name}"), 0).await?;
     print_change(name, done, &what, output.json)
@@ -314,8 +318,8 @@ fn list(found: &[ScheduleRecord], as_json: bool) -> Result<(), Problem> {
 }
 
 async fn show(pool: &sqlx::PgPool, store: Store, name: &str, as_json: bool) -> Result<(), Problem> {
-    let found = schedule::find(pool, store, name).await?;
-    let fires = schedule::fires(pool, store, name, SHOWN_TICKS).await?;
+    let found = Queue::new(pool).store(store).schedule(name).find().await?;
+    let fires = Queue::new(pool).store(store).schedule(name).ticks(SHOWN_TICKS).await?;
     let next = found.next(usize::from(SHOWN_TICKS));
     if as_json {
         return print::json(&json!({ "schedule": found, "next": next, "fires": fires }));

@@ -1,6 +1,6 @@
 //! Tests schedules on the command line.
 
-use queue_core::{Store, schedule};
+use queue_core::Queue;
 use serde_json::Value;
 use tests::{TestDb, eventually};
 
@@ -30,10 +30,8 @@ async fn a_schedule_is_created_shown_paused_run_skipped_and_deleted() {
     assert_eq!(text(&on(&db, &add).stdout), "yearly is scheduled\n");
     assert!(text(&on(&db, &["cron", "list"]).stdout).contains("yearly"));
     db.run_while(db.worker(), async {
-        eventually("its next tick is known", async || {
-            schedule::find(&db.pool, Store::default(), "yearly").await.unwrap().next_at.is_some()
-        })
-        .await;
+        eventually("its next tick is known", async || Queue::new(&db.pool).schedule("yearly").find().await.unwrap().next_at.is_some())
+            .await;
         let next = json(&db, &["cron", "next", "yearly", "--count", "2"]);
         assert!(next["next"][0].as_str().unwrap().ends_with("-12-24T03:30:00Z") && next["next"][1].is_string(), "{next}");
         assert_eq!(json(&db, &["cron", "skip", "yearly"])["skips"], next["next"][0]);

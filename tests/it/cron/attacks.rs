@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use queue_core::schedule;
+use queue_core::Queue;
 use tests::{Clock, TestDb, WorkerProcess, eventually};
 
 use super::{STORE, check_each_second, each_second};
@@ -29,7 +29,7 @@ fn how_long() -> Duration {
 async fn no_tick_is_missed_or_doubled_while_workers_are_killed_and_stopped() {
     let db = TestDb::new().await;
     for place in 0..SCHEDULES {
-        schedule::create(&db.pool, STORE(), &format!("s{place}"), &each_second()).await.unwrap();
+        Queue::new(&db.pool).store(STORE()).schedule(&format!("s{place}")).create(&each_second()).await.unwrap();
     }
     let wrong: &[i64] = if cfg!(target_os = "linux") { &[-90, 0, 90] } else { &[] };
     let clocks: Vec<Clock> = wrong.iter().map(|seconds| Clock::new(*seconds).unwrap()).collect();
@@ -84,7 +84,7 @@ async fn a_server_that_is_killed_loses_no_tick_that_had_its_job() {
     let server = tests::server::TestServer::start().await.unwrap();
     let database = server.database("cron").await.unwrap();
     for place in 0..5 {
-        schedule::create(&database.pool, STORE(), &format!("s{place}"), &each_second()).await.unwrap();
+        Queue::new(&database.pool).store(STORE()).schedule(&format!("s{place}")).create(&each_second()).await.unwrap();
     }
     let url = server.url("cron");
     let _workers: Vec<WorkerProcess> = (0..2).map(|_| WorkerProcess::start(WORKER, &url, &[("TTL_MS", "1500")])).collect();

@@ -4,7 +4,7 @@
 use std::time::{Duration, Instant};
 
 use chrono::{DateTime, Utc};
-use queue_core::schedule::{self, Missed};
+use queue_core::{Queue, schedule::Missed};
 use tests::{
     Clock, INVARIANT, WorkerProcess, eventually,
     server::{Database, TestServer},
@@ -66,7 +66,7 @@ async fn a_server_whose_clock_steps_by_90_seconds_both_ways_misses_and_doubles_n
     for place in 0..SCHEDULES {
         let each_second =
             if place % 2 == 0 { each_second().grace(Duration::from_mins(10)) } else { each_second().missed(Missed::CatchUp(999)) };
-        schedule::create(&database.pool, STORE(), &format!("s{place}"), &each_second).await.unwrap();
+        Queue::new(&database.pool).store(STORE()).schedule(&format!("s{place}")).create(&each_second).await.unwrap();
     }
     let wrong = [(-90, Clock::new(-90).unwrap()), (0, Clock::new(0).unwrap()), (90, Clock::new(90).unwrap())];
     let mut workers = Vec::new();
@@ -90,14 +90,14 @@ async fn a_server_whose_clock_steps_by_90_seconds_both_ways_misses_and_doubles_n
     let last = last_tick(&database).await;
     let resumed: Vec<String> = (0..SCHEDULES / 2).map(|place| format!("s{place}")).collect();
     for name in &resumed {
-        schedule::pause(&database.pool, STORE(), name).await.unwrap();
+        Queue::new(&database.pool).store(STORE()).schedule(name).pause().await.unwrap();
     }
     // A worker may be about to fire a tick when the clock steps back. If the schedule was resumed, the worker finds that the schedule has
     // changed and does not fire the tick. Other schedules may fire that tick once.
     let of_resumed = format!("select count(*) from queue.fire where name in ('{}')", resumed.join("','"));
     let fired = count(&database, &of_resumed).await;
     for name in &resumed {
-        schedule::resume(&database.pool, STORE(), name).await.unwrap();
+        Queue::new(&database.pool).store(STORE()).schedule(name).resume().await.unwrap();
     }
     workers.remove(0).kill();
     workers.push(worker(&url, &wrong[2].1, 90).await);

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use queue_core::schedule;
+use queue_core::Queue;
 use tests::{TestDb, WorkerProcess, within};
 
 use super::{STORE, check_each_second, each_second};
@@ -15,7 +15,7 @@ const SCHEDULES: usize = 10;
 async fn of_ten_schedules_of_a_second_99_of_100_ticks_are_at_most_50_ms_late() {
     let db = TestDb::new().await;
     for place in 0..SCHEDULES {
-        schedule::create(&db.pool, STORE(), &format!("s{place}"), &each_second()).await.unwrap();
+        Queue::new(&db.pool).store(STORE()).schedule(&format!("s{place}")).create(&each_second()).await.unwrap();
     }
     let worker = WorkerProcess::start(env!("CARGO_BIN_EXE_test-worker"), &db.url, &[]);
     let patience = Duration::from_mins(3);

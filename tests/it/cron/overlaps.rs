@@ -1,9 +1,6 @@
 //! Tests ticks that overlap with unfinished jobs of the same schedule. These jobs come from earlier ticks or from manual runs.
 
-use queue_core::{
-    JobId, JobRef, JobState, Queue,
-    schedule::{self, Overlap},
-};
+use queue_core::{JobId, JobRef, JobState, Queue, schedule::Overlap};
 use sqlx::PgConnection;
 use tests::{Act, Do, TestDb};
 
@@ -12,7 +9,7 @@ use super::{STORE, each_second, fires};
 /// Creates schedules whose jobs must not overlap.
 async fn make(db: &TestDb, names: &[&str]) {
     for name in names {
-        schedule::create(&db.pool, STORE(), name, &each_second().overlap(Overlap::Skip)).await.unwrap();
+        Queue::new(&db.pool).store(STORE()).schedule(name).create(&each_second().overlap(Overlap::Skip)).await.unwrap();
     }
     sqlx::query("update queue.schedule set next_at = date_trunc('second', now()) - interval '30 s'").execute(&db.pool).await.unwrap();
 }
@@ -36,7 +33,7 @@ async fn a_tick_sees_the_job_of_the_previous_tick_despite_manual_runs() {
     assert_eq!(fire(&mut on, "a").await, "enqueued");
     let first = fires(&db, "a").await[0].job.unwrap();
     for _ in 0..12 {
-        let by_hand = schedule::run_now(&db.pool, STORE(), "a").await.unwrap();
+        let by_hand = Queue::new(&db.pool).store(STORE()).schedule("a").run_now().await.unwrap();
         end(&db, by_hand).await;
     }
     assert_eq!(fire(&mut on, "a").await, "overlapped");
@@ -72,10 +69,10 @@ async fn a_tick_has_no_job_while_a_manual_run_is_unfinished_and_a_manual_run_nev
     let db = TestDb::new().await;
     make(&db, &["a", "b"]).await;
     let mut on = db.pool.acquire().await.unwrap();
-    let by_hand = schedule::run_now(&db.pool, STORE(), "a").await.unwrap();
+    let by_hand = Queue::new(&db.pool).store(STORE()).schedule("a").run_now().await.unwrap();
     assert_eq!(fire(&mut on, "a").await, "overlapped");
     assert_eq!(fire(&mut on, "b").await, "enqueued", "it does not count for another schedule");
-    let another = schedule::run_now(&db.pool, STORE(), "a").await.unwrap();
+    let another = Queue::new(&db.pool).store(STORE()).schedule("a").run_now().await.unwrap();
     for job in [by_hand, another] {
         end(&db, job).await;
     }
@@ -112,7 +109,7 @@ async fn sequential_jobs_use_the_key_of_the_schedule_unless_they_have_their_own(
                 options.key(key);
             }
         });
-        schedule::create(&db.pool, STORE(), name, &schedule).await.unwrap();
+        Queue::new(&db.pool).store(STORE()).schedule(name).create(&schedule).await.unwrap();
         sqlx::query("update queue.schedule set next_at = now() - interval '1 s' where name = $1")
             .bind(name)
             .execute(&mut *on)
@@ -135,7 +132,7 @@ async fn a_job_that_blocks_its_schedule_is_named_and_can_be_ended_by_another_pay
         let schedule = each_second().overlap(Overlap::Skip).job(&Do { act: Act::Fail(payload.to_owned()) });
         if supersede { schedule.supersede() } else { schedule }
     };
-    schedule::create(&db.pool, STORE(), "a", &made("old", false)).await.unwrap();
+    Queue::new(&db.pool).store(STORE()).schedule("a").create(&made("old", false)).await.unwrap();
     sqlx::query("update queue.schedule set next_at = date_trunc('second', now()) - interval '30 s'").execute(&db.pool).await.unwrap();
     assert_eq!(fire(&mut on, "a").await, "enqueued");
     let first = fires(&db, "a").await[0].clone();
@@ -144,7 +141,7 @@ async fn a_job_that_blocks_its_schedule_is_named_and_can_be_ended_by_another_pay
       insert into queue.scheduled (run_at, id, lane, attempts) select now() + interval '6 h', id, lane, 7 from claimed";
     sqlx::query(fails).bind(job).execute(&db.pool).await.unwrap();
     assert_eq!([fire(&mut on, "a").await, fire(&mut on, "a").await], ["overlapped", "overlapped"]);
-    let last = schedule::find(&db.pool, STORE(), "a").await.unwrap().last.unwrap();
+    let last = Queue::new(&db.pool).store(STORE()).schedule("a").find().await.unwrap().last.unwrap();
     let named = format!("job {job} of {} is waiting for a retry after 7 attempts", first.tick.format("%FT%TZ"));
     assert_eq!((last.outcome.as_str(), last.job, last.error), ("overlapped", None, Some(named)));
     let why = Queue::new(&db.pool).job(job).why().await.unwrap();
@@ -153,12 +150,12 @@ async fn a_job_that_blocks_its_schedule_is_named_and_can_be_ended_by_another_pay
     for (payload, supersede, state) in
         [("old", true, JobState::Scheduled), ("new", false, JobState::Scheduled), ("newer", true, JobState::Cancelled)]
     {
-        schedule::create(&db.pool, STORE(), "a", &made(payload, supersede)).await.unwrap();
+        Queue::new(&db.pool).store(STORE()).schedule("a").create(&made(payload, supersede)).await.unwrap();
         assert_eq!(db.state(job).await, Some(state), "{payload}");
     }
     assert_eq!(fire(&mut on, "a").await, "enqueued");
     let running = fires(&db, "a").await.last().unwrap().job.unwrap();
-    schedule::create(&db.pool, STORE(), "a", &made("newest", true)).await.unwrap();
+    Queue::new(&db.pool).store(STORE()).schedule("a").create(&made("newest", true)).await.unwrap();
     assert_eq!(db.state(running).await, Some(JobState::Ready), "it has not failed");
     let wrong = sqlx::query(r#"select queue.schedule('b', 'do', '{}', '{"every": 60, "supersede": "yes"}')"#).execute(&db.pool).await;
     assert!(wrong.unwrap_err().to_string().contains("the option supersede must be true or false"));

@@ -3,7 +3,10 @@
 
 use std::time::{Duration, Instant};
 
-use queue_core::schedule::{self, Missed, Overlap, Schedule};
+use queue_core::{
+    Queue,
+    schedule::{Missed, Overlap, Schedule},
+};
 use sqlx::{Connection as _, PgConnection};
 use tests::{TestDb, WorkerProcess, eventually, within};
 
@@ -24,10 +27,10 @@ async fn schedules_fire_in_time_beside_twenty_whose_jobs_cannot_be_enqueued() {
     for place in 0..20 {
         queue_core::Job::enqueue(quick(), &mut open).key(format!("k{place}")).await.unwrap();
         let grace = Duration::from_secs(if place == 0 { 5 } else { 60 });
-        schedule::create(&db.pool, STORE(), &format!("poison{place}"), &keyed(&format!("k{place}"), grace)).await.unwrap();
+        Queue::new(&db.pool).store(STORE()).schedule(&format!("poison{place}")).create(&keyed(&format!("k{place}"), grace)).await.unwrap();
     }
     for place in 0..5 {
-        schedule::create(&db.pool, STORE(), &format!("good{place}"), &each_second()).await.unwrap();
+        Queue::new(&db.pool).store(STORE()).schedule(&format!("good{place}")).create(&each_second()).await.unwrap();
     }
     db.run_while(sleeper(&db), async {
         let good = "select count(*) from queue.fire where name like 'good%'";
@@ -68,7 +71,7 @@ async fn a_tick_whose_statement_is_cancelled_stops_no_other_and_ends_visibly() {
     sqlx::raw_sql(ended).execute(&db.pool).await.unwrap();
     let soon = each_second().grace(Duration::from_secs(2));
     for (name, schedule) in [("endless", &soon), ("cancelled", &soon), ("good", &each_second())] {
-        schedule::create(&db.pool, STORE(), name, schedule).await.unwrap();
+        Queue::new(&db.pool).store(STORE()).schedule(name).create(schedule).await.unwrap();
     }
     db.run_while(sleeper(&db), async {
         eventually("the good one fires", async || fires(&db, "good").await.len() >= 2).await;
@@ -94,8 +97,13 @@ async fn a_late_tick_behind_a_lock_fires_once_the_lock_is_gone() {
     let db = TestDb::new().await;
     let mut open = db.pool.begin().await.unwrap();
     queue_core::Job::enqueue(quick(), &mut open).key("k").await.unwrap();
-    schedule::create(&db.pool, STORE(), "late", &keyed("k", Duration::from_mins(1)).missed(Missed::CatchUp(3))).await.unwrap();
-    schedule::create(&db.pool, STORE(), "good", &each_second()).await.unwrap();
+    Queue::new(&db.pool)
+        .store(STORE())
+        .schedule("late")
+        .create(&keyed("k", Duration::from_mins(1)).missed(Missed::CatchUp(3)))
+        .await
+        .unwrap();
+    Queue::new(&db.pool).store(STORE()).schedule("good").create(&each_second()).await.unwrap();
     without_workers(&db, "late", "1 h").await;
     let began = Instant::now();
     let worker = WorkerProcess::start_logged(env!("CARGO_BIN_EXE_test-worker"), &db.url, &[]);
@@ -122,7 +130,7 @@ async fn hundreds_of_locked_schedules_delay_no_other() {
     let made = "select queue.schedule('stuck' || n, 'do', '{\"act\": {\"Ok\": \"\"}}', '{\"every\": 1}') from generate_series(1, 1100) n";
     sqlx::query(made).execute(&db.pool).await.unwrap();
     sqlx::query("update queue.schedule set next_at = now() - interval '1 h'").execute(&db.pool).await.unwrap();
-    schedule::create(&db.pool, STORE(), "good", &each_second()).await.unwrap();
+    Queue::new(&db.pool).store(STORE()).schedule("good").create(&each_second()).await.unwrap();
     let mut other = PgConnection::connect(&db.url).await.unwrap();
     let mut open = other.begin().await.unwrap();
     sqlx::query("select from queue.schedule where name like 'stuck%' for update").execute(&mut *open).await.unwrap();
@@ -151,7 +159,7 @@ async fn what_fails_in_a_statement_for_several_schedules_is_rolled_back_alone() 
     let names = ["a", "b", "c"];
     for name in names {
         let schedule = if name == "b" { keyed("k", Duration::from_mins(1)) } else { each_second() };
-        schedule::create(&db.pool, STORE(), name, &schedule).await.unwrap();
+        Queue::new(&db.pool).store(STORE()).schedule(name).create(&schedule).await.unwrap();
     }
     let due = "update queue.schedule set next_at = date_trunc('second', now()) returning definition, next_at";
     let due: Vec<(i64, chrono::DateTime<chrono::Utc>)> = sqlx::query_as(due).fetch_all(&mut on).await.unwrap();
@@ -184,7 +192,7 @@ async fn what_fails_in_a_statement_for_several_schedules_is_rolled_back_alone() 
 #[tokio::test]
 async fn a_worker_that_cannot_declare_fires_ticks_nevertheless_and_declares_once_it_can() {
     let db = TestDb::new().await;
-    schedule::create(&db.pool, STORE(), "good", &each_second()).await.unwrap();
+    Queue::new(&db.pool).store(STORE()).schedule("good").create(&each_second()).await.unwrap();
     let mut other = PgConnection::connect(&db.url).await.unwrap();
     let mut open = other.begin().await.unwrap();
     sqlx::query("lock table queue.declaration in exclusive mode").execute(&mut *open).await.unwrap();
@@ -193,7 +201,7 @@ async fn a_worker_that_cannot_declare_fires_ticks_nevertheless_and_declares_once
         eventually("ticks fire", async || fires(&db, "good").await.len() >= 2).await;
         assert_eq!(db.count("select count(*) from queue.declaration").await, 0);
         open.rollback().await.unwrap();
-        eventually("it has declared", async || schedule::find(&db.pool, STORE(), "mine").await.is_ok()).await;
+        eventually("it has declared", async || Queue::new(&db.pool).store(STORE()).schedule("mine").find().await.is_ok()).await;
     })
     .await;
     sqlx::query("delete from queue.schedule").execute(&db.pool).await.unwrap();

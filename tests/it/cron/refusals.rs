@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use queue_core::{
-    Queue, Store,
+    Queue,
     schedule::{self, Schedule},
 };
 use sqlx::AssertSqlSafe;
@@ -29,19 +29,19 @@ async fn a_bad_schedule_stops_no_other_and_names_its_error() {
     let full = each_second().job_with(&quick(), |options| {
         options.queue("full");
     });
-    schedule::create(&db.pool, STORE(), "a_full_queue", &full).await.unwrap();
+    Queue::new(&db.pool).store(STORE()).schedule("a_full_queue").create(&full).await.unwrap();
     let conflict = each_second().job_with(&quick(), |options| {
         options.unique("one").queue("nobody");
     });
-    schedule::create(&db.pool, STORE(), "a_conflict", &conflict).await.unwrap();
-    schedule::create(&db.pool, STORE(), "good", &each_second()).await.unwrap();
+    Queue::new(&db.pool).store(STORE()).schedule("a_conflict").create(&conflict).await.unwrap();
+    Queue::new(&db.pool).store(STORE()).schedule("good").create(&each_second()).await.unwrap();
     db.run_while(sleeper(&db).queue("default", 5), async {
         eventually("the good one fires", async || fires(&db, "good").await.len() >= 3).await;
         eventually("so do the others", async || fires(&db, "a_full_queue").await.len() >= 2 && fires(&db, "a_conflict").await.len() >= 2)
             .await;
         for (name, _, why) in cases {
             eventually("its error is shown", async || {
-                let error = schedule::find(&db.pool, STORE(), name).await.unwrap().error;
+                let error = Queue::new(&db.pool).store(STORE()).schedule(name).find().await.unwrap().error;
                 error.is_some_and(|error| error.contains(why))
             })
             .await;
@@ -53,7 +53,7 @@ async fn a_bad_schedule_stops_no_other_and_names_its_error() {
     let conflict = fires(&db, "a_conflict").await;
     assert!(conflict[0].outcome == "enqueued" && conflict[1..].iter().all(|fire| fire.outcome == "kept"), "{conflict:?}");
     // Once corrected, the schedule continues.
-    schedule::create(&db.pool, STORE(), "a_word", &each_second()).await.unwrap();
+    Queue::new(&db.pool).store(STORE()).schedule("a_word").create(&each_second()).await.unwrap();
     db.run_while(sleeper(&db), async { eventually("it fires", async || !fires(&db, "a_word").await.is_empty()).await }).await;
     sqlx::query("delete from queue.schedule").execute(&db.pool).await.unwrap();
     db.finish().await;
@@ -68,8 +68,8 @@ async fn a_lock_is_waited_for_within_the_grace_and_then_is_the_outcome_of_the_ti
     });
     let mut open = db.pool.begin().await.unwrap();
     queue_core::Job::enqueue(quick(), &mut open).key("k").await.unwrap();
-    schedule::create(&db.pool, STORE(), "keyed", &keyed).await.unwrap();
-    schedule::create(&db.pool, STORE(), "good", &each_second()).await.unwrap();
+    Queue::new(&db.pool).store(STORE()).schedule("keyed").create(&keyed).await.unwrap();
+    Queue::new(&db.pool).store(STORE()).schedule("good").create(&each_second()).await.unwrap();
     db.run_while(sleeper(&db), async {
         eventually("it ends visibly", async || fires(&db, "keyed").await.iter().any(|fire| fire.outcome == "failed")).await;
         assert!(fires(&db, "good").await.len() >= 2, "others continue");
@@ -133,7 +133,7 @@ async fn a_wrong_call_is_refused_and_named_in_sql_and_in_rust() {
             "left to the schedule",
         ),
     ] {
-        let error = schedule::create(&db.pool, Store::default(), "a", &schedule).await.unwrap_err().to_string();
+        let error = Queue::new(&db.pool).schedule("a").create(&schedule).await.unwrap_err().to_string();
         assert!(error.contains(why), "{error}");
     }
     let wrong = sleeper(&db).schedule("a", Schedule::cron("x").job(&Do { act: tests::Act::Panic }));
@@ -149,7 +149,7 @@ async fn a_schedule_whose_metadata_are_null_or_as_large_as_may_be_has_jobs() {
       queue.schedule(repeat('n', 64), 'do', '{}', jsonb_build_object('every', 60, 'meta', jsonb_build_object('x', repeat('x', 4086))))";
     sqlx::query(made).execute(&db.pool).await.unwrap();
     for name in ["null".to_owned(), "n".repeat(64)] {
-        schedule::run_now(&db.pool, STORE(), &name).await.unwrap();
+        Queue::new(&db.pool).store(STORE()).schedule(&name).run_now().await.unwrap();
         assert_eq!(db.count(&format!("select count(*) from queue.job where system ->> 'schedule' = '{name}'")).await, 1);
     }
     db.finish().await;

@@ -2,11 +2,7 @@
 
 use std::time::Duration;
 
-use queue_core::{
-    Context, Handler, JobResult, job,
-    schedule::{self, Schedule},
-    testing,
-};
+use queue_core::{Context, Handler, JobResult, Queue, job, schedule::Schedule, testing};
 use queue_worker::Worker;
 use serde::{Deserialize, Serialize};
 use sqlx::{Connection as _, PgConnection};
@@ -59,7 +55,7 @@ fn release(db: &TestDb, expression: &str) -> Worker {
 
 async fn in_force(db: &TestDb, expression: &str) {
     eventually(&format!("{expression} is in force"), async || {
-        let found = schedule::list(&db.pool, STORE()).await.unwrap();
+        let found = Queue::new(&db.pool).store(STORE()).schedules().await.unwrap();
         found.iter().any(|found| found.name == "report" && found.cron.as_deref() == Some(expression) && found.withdrawn_at.is_none())
     })
     .await;
@@ -70,7 +66,7 @@ async fn a_job_type_declares_a_schedule_with_its_options() {
     let db = TestDb::new().await;
     db.run_while(sleeper(&db).register::<Nightly>(), async {
         let next = super::planned_later(&db, "nightly").await;
-        let found = schedule::find(&db.pool, STORE(), "nightly").await.unwrap();
+        let found = Queue::new(&db.pool).store(STORE()).schedule("nightly").find().await.unwrap();
         assert_eq!(
             (found.source.as_str(), found.cron.as_deref(), found.tz.as_str()),
             ("static", Some("30 4 * * MON-FRI"), "Europe/Berlin")
@@ -78,12 +74,12 @@ async fn a_job_type_declares_a_schedule_with_its_options() {
         let berlin = "select to_char($1 at time zone 'Europe/Berlin', 'HH24:MI')";
         let shown: String = sqlx::query_scalar(berlin).bind(next).fetch_one(&db.pool).await.unwrap();
         assert_eq!(shown, "04:30");
-        let job = schedule::run_now(&db.pool, STORE(), "nightly").await.unwrap();
+        let job = Queue::new(&db.pool).store(STORE()).schedule("nightly").run_now().await.unwrap();
         db.until(job, queue_core::JobState::Completed).await;
         assert_eq!(db.count("select count(*) from queue.jobs where queue = 'reports' and priority = 7").await, 1);
-        let theirs = schedule::delete(&db.pool, STORE(), "nightly").await.unwrap_err().to_string();
+        let theirs = Queue::new(&db.pool).store(STORE()).schedule("nightly").delete().await.unwrap_err().to_string();
         assert!(theirs.contains("declared by workers"), "{theirs}");
-        let theirs = schedule::create(&db.pool, STORE(), "nightly", &each_second()).await.unwrap_err().to_string();
+        let theirs = Queue::new(&db.pool).store(STORE()).schedule("nightly").create(&each_second()).await.unwrap_err().to_string();
         assert!(theirs.contains("declared by workers"), "{theirs}");
     })
     .await;
@@ -96,10 +92,10 @@ async fn the_newest_release_that_lives_wins_and_an_older_one_that_starts_late_do
     let (old, new) = ("0 1 1 1 *", "0 2 1 1 *");
     let first = Release::start(release(&db, old));
     in_force(&db, old).await;
-    schedule::pause(&db.pool, STORE(), "report").await.unwrap();
+    Queue::new(&db.pool).store(STORE()).schedule("report").pause().await.unwrap();
     let second = Release::start(release(&db, new));
     in_force(&db, new).await;
-    assert!(schedule::find(&db.pool, STORE(), "report").await.unwrap().paused_at.is_some(), "a pause stays");
+    assert!(Queue::new(&db.pool).store(STORE()).schedule("report").find().await.unwrap().paused_at.is_some(), "a pause stays");
     // An autoscaler may start another worker of the old release during the deployment.
     let late = Release::start(release(&db, old));
     eventually("it has declared", async || db.count("select count(*) from queue.worker where cardinality(declares) = 1").await == 3).await;
@@ -125,12 +121,15 @@ async fn a_schedule_that_no_living_worker_declares_is_withdrawn_and_returns_unch
     let declaring = Release::start(release(&db, "0 1 1 1 *"));
     in_force(&db, "0 1 1 1 *").await;
     let next = super::planned_later(&db, "report").await;
-    schedule::create(&db.pool, STORE(), "dynamic", &Schedule::cron("0 1 1 1 *").job(&quick())).await.unwrap();
+    Queue::new(&db.pool).store(STORE()).schedule("dynamic").create(&Schedule::cron("0 1 1 1 *").job(&quick())).await.unwrap();
     let other = Release::start(sleeper(&db).lease_ttl(Duration::from_millis(1500)));
     eventually("it lives", async || db.count("select count(*) from queue.worker").await == 2).await;
     declaring.end().await;
-    eventually("it is withdrawn", async || schedule::find(&db.pool, STORE(), "report").await.unwrap().withdrawn_at.is_some()).await;
-    let found = schedule::find(&db.pool, STORE(), "dynamic").await.unwrap();
+    eventually("it is withdrawn", async || {
+        Queue::new(&db.pool).store(STORE()).schedule("report").find().await.unwrap().withdrawn_at.is_some()
+    })
+    .await;
+    let found = Queue::new(&db.pool).store(STORE()).schedule("dynamic").find().await.unwrap();
     assert!(found.withdrawn_at.is_none(), "a dynamic schedule stays");
     let again = Release::start(release(&db, "0 1 1 1 *"));
     in_force(&db, "0 1 1 1 *").await;
@@ -170,7 +169,7 @@ async fn an_election_that_knew_less_does_not_undo_one_that_was_first() {
     eventually("it waits", async || db.count(waits).await == 1).await;
     newest.commit().await.unwrap();
     let mut on = late.await.unwrap();
-    assert_eq!(schedule::find(&db.pool, STORE(), "report").await.unwrap().cron.as_deref(), Some("0 3 * * *"));
+    assert_eq!(Queue::new(&db.pool).store(STORE()).schedule("report").find().await.unwrap().cron.as_deref(), Some("0 3 * * *"));
 
     // An election does not wait forever for a session that has locked a schedule.
     sqlx::query(gone).bind(third).execute(&mut on).await.unwrap();
@@ -209,14 +208,14 @@ async fn a_schedule_of_a_newer_release_that_this_one_cannot_read_is_left_to_it()
     let options = [r#"{"cron": "0 0 * * * of a grammar to come", "overlap": "allow"}"#];
     sqlx::query(declare).bind(newer).bind(options).execute(&mut on).await.unwrap();
     sqlx::query("select queue.elect_schedules()").execute(&mut on).await.unwrap();
-    schedule::create(&db.pool, STORE(), "good", &each_second()).await.unwrap();
+    Queue::new(&db.pool).store(STORE()).schedule("good").create(&each_second()).await.unwrap();
     let wrong = "select queue.schedule('anybody', 'do', '{}', '{\"cron\": \"x\"}')";
     sqlx::query(wrong).execute(&db.pool).await.unwrap();
     db.run_while(sleeper(&db), async {
         eventually("it has polled", async || super::fires(&db, "good").await.len() >= 2).await;
-        let marked = async || schedule::find(&db.pool, STORE(), "anybody").await.unwrap().error.is_some();
+        let marked = async || Queue::new(&db.pool).store(STORE()).schedule("anybody").find().await.unwrap().error.is_some();
         eventually("a dynamic schedule shows its error", marked).await;
-        let found = schedule::find(&db.pool, STORE(), "newer").await.unwrap();
+        let found = Queue::new(&db.pool).store(STORE()).schedule("newer").find().await.unwrap();
         assert!(found.error.is_none() && found.withdrawn_at.is_none(), "{found:?}");
     })
     .await;
@@ -244,7 +243,7 @@ async fn only_declarations_of_living_workers_are_elected_and_remembered() {
     sqlx::query(silent).bind(workers[1]).execute(&mut on).await.unwrap();
     sqlx::query("update queue.declaration set last_seen = now() - interval '2 h'").execute(&mut on).await.unwrap();
     elect(&mut on).await;
-    let found = schedule::find(&db.pool, STORE(), "report").await.unwrap();
+    let found = Queue::new(&db.pool).store(STORE()).schedule("report").find().await.unwrap();
     assert_eq!(found.cron.as_deref(), Some("0 1 * * *"), "the newer one is silent");
     let seen = "select count(*) from queue.declaration where last_seen > now() - interval '1 h'";
     assert_eq!(db.count(seen).await, 2, "those of the living");

@@ -1,6 +1,6 @@
 //! Tests `queue.fire_ticks` and related functions, one call at a time.
 
-use queue_core::schedule;
+use queue_core::{Queue, schedule};
 use sqlx::{Connection as _, PgConnection};
 use tests::TestDb;
 
@@ -8,7 +8,7 @@ use super::{STORE, each_second, fires};
 
 /// Creates a schedule whose tick was due a second ago.
 async fn due(db: &TestDb, name: &str) -> i64 {
-    schedule::create(&db.pool, STORE(), name, &each_second()).await.unwrap();
+    Queue::new(&db.pool).store(STORE()).schedule(name).create(&each_second()).await.unwrap();
     let made = "update queue.schedule set next_at = now() - interval '1 s' where name = $1 returning definition";
     sqlx::query_scalar(made).bind(name).fetch_one(&db.pool).await.unwrap()
 }
@@ -102,10 +102,10 @@ async fn a_manual_run_belongs_to_the_named_schedule_and_is_not_delayed() {
     let db = TestDb::new().await;
     let put_off = each_second().jitter(std::time::Duration::from_hours(24));
     for name in ["a", "b"] {
-        schedule::create(&db.pool, STORE(), name, &put_off).await.unwrap();
+        Queue::new(&db.pool).store(STORE()).schedule(name).create(&put_off).await.unwrap();
     }
     for name in ["a", "b"] {
-        let job = schedule::run_now(&db.pool, STORE(), name).await.unwrap();
+        let job = Queue::new(&db.pool).store(STORE()).schedule(name).run_now().await.unwrap();
         let of = "select j.system ->> 'schedule' from queue.job j join queue.ready r on r.id = j.id where j.id = $1";
         let of: Option<String> = sqlx::query_scalar(of).bind(job).fetch_optional(&db.pool).await.unwrap();
         assert_eq!(of.as_deref(), Some(name));
@@ -135,13 +135,13 @@ async fn an_unchanged_schedule_stays_and_a_changed_one_keeps_its_tick_if_its_tim
     due(&db, "b").await;
     let row = "select (xmin::text::bigint # extract(epoch from next_at)::bigint) from queue.schedule where name = 'a'";
     let before = db.count(row).await;
-    schedule::create(&db.pool, STORE(), "a", &each_second()).await.unwrap();
+    Queue::new(&db.pool).store(STORE()).schedule("a").create(&each_second()).await.unwrap();
     assert_eq!(db.count(row).await, before, "not written");
     let other = each_second().overlap(schedule::Overlap::Queue);
-    schedule::create(&db.pool, STORE(), "a", &other).await.unwrap();
+    Queue::new(&db.pool).store(STORE()).schedule("a").create(&other).await.unwrap();
     let kept = "select count(*) from queue.schedule where name = 'a' and overlap = 'queue' and next_at is not null";
     assert_eq!(db.count(kept).await, 1);
-    schedule::create(&db.pool, STORE(), "a", &schedule::Schedule::cron("0 * * * *").job(&super::quick())).await.unwrap();
+    Queue::new(&db.pool).store(STORE()).schedule("a").create(&schedule::Schedule::cron("0 * * * *").job(&super::quick())).await.unwrap();
     assert_eq!(db.count("select count(*) from queue.schedule where name = 'a' and next_at is null and cron = '0 * * * *'").await, 1);
     assert_eq!(
         db.count("select count(*) from queue.schedule where name = 'b' and next_at is not null and cron is null").await,
@@ -217,7 +217,7 @@ async fn a_tick_waits_for_no_lock_forever_and_the_callers_lock_timeout_is_kept()
 #[tokio::test]
 async fn each_of_several_ticks_has_its_own_job_and_reason() {
     let db = TestDb::new().await;
-    schedule::create(&db.pool, STORE(), "a", &each_second().jitter(std::time::Duration::from_hours(1))).await.unwrap();
+    Queue::new(&db.pool).store(STORE()).schedule("a").create(&each_second().jitter(std::time::Duration::from_hours(1))).await.unwrap();
     let mut on = PgConnection::connect(&db.url).await.unwrap();
     let due = "update queue.schedule set next_at = date_trunc('second', now()), skip_at = date_trunc('second', now()) + interval '1 s'";
     sqlx::query(due).execute(&mut on).await.unwrap();

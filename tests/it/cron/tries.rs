@@ -1,7 +1,7 @@
 //! Tests retries of a tick whose job cannot be enqueued now. The retries end one grace period after the first attempt, even if the first
 //! attempt was late.
 
-use queue_core::schedule;
+use queue_core::Queue;
 use sqlx::{AssertSqlSafe, Connection as _, PgConnection};
 use tests::TestDb;
 
@@ -9,7 +9,7 @@ use super::{STORE, each_second, fires, outcomes};
 
 /// Creates a schedule whose tick was due an hour ago, with a grace of one minute.
 async fn create_late(db: &TestDb, name: &str) {
-    schedule::create(&db.pool, STORE(), name, &each_second()).await.unwrap();
+    Queue::new(&db.pool).store(STORE()).schedule(name).create(&each_second()).await.unwrap();
     super::without_workers(db, name, "1 h").await;
 }
 
@@ -148,16 +148,16 @@ async fn a_resumed_or_recreated_schedule_starts_with_a_first_try() {
     let mut on = PgConnection::connect(&db.url).await.unwrap();
     let tried = "update queue.schedule set tried_at = now() - interval '1 min'";
     sqlx::query(tried).execute(&mut on).await.unwrap();
-    schedule::resume(&db.pool, STORE(), "a").await.unwrap();
+    Queue::new(&db.pool).store(STORE()).schedule("a").resume().await.unwrap();
     assert_eq!(count_schedules(&db, "tried_at is not null").await, 1, "it was not paused");
-    schedule::pause(&db.pool, STORE(), "a").await.unwrap();
-    schedule::resume(&db.pool, STORE(), "a").await.unwrap();
+    Queue::new(&db.pool).store(STORE()).schedule("a").pause().await.unwrap();
+    Queue::new(&db.pool).store(STORE()).schedule("a").resume().await.unwrap();
     assert_eq!(count_schedules(&db, "tried_at is null").await, 1);
 
     sqlx::query(tried).execute(&mut on).await.unwrap();
-    schedule::create(&db.pool, STORE(), "a", &each_second()).await.unwrap();
+    Queue::new(&db.pool).store(STORE()).schedule("a").create(&each_second()).await.unwrap();
     assert_eq!(count_schedules(&db, "tried_at is not null").await, 1, "it is unchanged");
-    schedule::create(&db.pool, STORE(), "a", &each_second().jitter(std::time::Duration::from_secs(1))).await.unwrap();
+    Queue::new(&db.pool).store(STORE()).schedule("a").create(&each_second().jitter(std::time::Duration::from_secs(1))).await.unwrap();
     assert_eq!(count_schedules(&db, "tried_at is null").await, 1);
     db.finish().await;
 }

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use queue_core::{Job as _, Limit, Queue, Store, operate, schedule};
+use queue_core::{Job as _, Limit, Queue, operate, schedule};
 use serde_json::{Value, json};
 use tests::{Act, Do, TestDb};
 
@@ -134,8 +134,8 @@ async fn full(db: &TestDb) -> BTreeMap<&'static str, String> {
     Queue::new(&db.pool).pause_with_reason(&operate::Scope::queue("mail"), Some("because")).await.unwrap();
     Queue::new(&db.pool).set_limit("type:do", Limit::new().concurrency(3), Some("why")).await.unwrap();
     let hourly = schedule::Schedule::cron("0 * * * *").job(&Do { act: Act::Ok("tick".into()) });
-    schedule::create(&db.pool, Store::default(), "hourly", &hourly).await.unwrap();
-    schedule::run_now(&db.pool, Store::default(), "hourly").await.unwrap();
+    Queue::new(&db.pool).schedule("hourly").create(&hourly).await.unwrap();
+    Queue::new(&db.pool).schedule("hourly").run_now().await.unwrap();
     BTreeMap::from([
         ("/api/v1/jobs/{id}", done.to_string()),
         ("/api/v1/schedules/{name}", "hourly".into()),

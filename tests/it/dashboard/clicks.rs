@@ -30,7 +30,7 @@ async fn furnished(db: &TestDb) -> [JobId; 3] {
     Queue::new(&db.pool).store(store).set_capacity("mail", Some(1000)).await.unwrap();
     Queue::new(&db.pool).store(store).set_limit("type:do", Limit::new().concurrency(3), Some("gently")).await.unwrap();
     let hourly = schedule::Schedule::cron("0 * * * *").job(&Do { act: Act::Ok("tick".into()) });
-    schedule::create(&db.pool, store, "hourly", &hourly).await.unwrap();
+    Queue::new(&db.pool).store(store).schedule("hourly").create(&hourly).await.unwrap();
     jobs
 }
 

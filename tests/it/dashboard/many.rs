@@ -171,7 +171,7 @@ async fn queues_schedules_and_limits_are_changed() {
     let db = TestDb::new().await;
     let store = Store::default();
     let hourly = schedule::Schedule::cron("0 * * * *").job(&Do { act: Act::Ok("tick".into()) });
-    schedule::create(&db.pool, store, "hourly", &hourly).await.unwrap();
+    Queue::new(&db.pool).store(store).schedule("hourly").create(&hourly).await.unwrap();
     let served = Served::new(&db).await;
     let post = async |path: &str, body: Value| served.client.post(path, &body).await.status;
     assert_eq!(post("/api/v1/pause", json!({ "queue": "mail", "reason": "x" })).await, 200);
@@ -186,7 +186,7 @@ async fn queues_schedules_and_limits_are_changed() {
     for act in ["pause", "resume", "run"] {
         assert_eq!(post("/api/v1/schedules/hourly/act", json!({ "act": act })).await, 200, "{act}");
     }
-    assert_eq!(schedule::fires(&db.pool, store, "hourly", 9).await.unwrap().len(), 1);
+    assert_eq!(Queue::new(&db.pool).store(store).schedule("hourly").ticks(9).await.unwrap().len(), 1);
     assert_eq!(post("/api/v1/schedules/none/act", json!({ "act": "run" })).await, 404);
     assert_eq!(post("/api/v1/limits/type:do", json!({ "concurrency": 2, "starts": 10, "period": 60, "reason": "y" })).await, 200);
     let figures = Queue::new(&db.pool).store(store).limits().await.unwrap()[0].figures;
@@ -250,7 +250,7 @@ async fn pages_show_all_objects() {
     Queue::new(&db.pool).store(store).pause_with_reason(&operate::Scope::queue("default"), Some("the <b>move</b>")).await.unwrap();
     Queue::new(&db.pool).store(store).set_limit("type:do", Limit::new().concurrency(3).keyed(), None).await.unwrap();
     let ping = schedule::Schedule::every(Duration::from_hours(2)).job(&Do { act: Act::Ok("tick".into()) });
-    schedule::create(&db.pool, store, "ping", &ping).await.unwrap();
+    Queue::new(&db.pool).store(store).schedule("ping").create(&ping).await.unwrap();
     let served = Served::new(&db).await;
     for (path, expected) in [
         ("/dead", "timeout after … ms at …"),

@@ -3,10 +3,7 @@
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
-use queue_core::{
-    Batch, Durability, Error, Job as _, JobId, JobType as _, OnConflict, Store, job,
-    schedule::{Schedule, create},
-};
+use queue_core::{Batch, Durability, Error, Job as _, JobId, JobType as _, OnConflict, Queue, job, schedule::Schedule};
 use queue_worker::Worker;
 use serde::{Deserialize, Serialize};
 use sqlx::{AssertSqlSafe, Connection as _};
@@ -127,13 +124,13 @@ async fn an_enqueue_in_sql_expires_as_its_types_workers_have_published() {
 async fn the_job_of_a_tick_expires_relative_to_its_due_time() {
     let db = TestDb::new().await;
     let schedule = Schedule::every(Duration::from_mins(1)).job(&ByType);
-    create(&db.pool, Store::default(), "expiring", &schedule).await.unwrap();
+    Queue::new(&db.pool).schedule("expiring").create(&schedule).await.unwrap();
     let job: JobId = sqlx::query_scalar("select queue.run_schedule('expiring')").fetch_one(&db.pool).await.unwrap();
     assert_eq!(seconds(&db, job).await, 3600);
     let at = Schedule::every(Duration::from_mins(1)).job_with(&ByType, |options| {
         options.expires_at(Utc::now());
     });
-    let refused = create(&db.pool, Store::default(), "expiring", &at).await.unwrap_err();
+    let refused = Queue::new(&db.pool).schedule("expiring").create(&at).await.unwrap_err();
     assert!(refused.to_string().contains("left to the schedule"), "{refused}");
     db.finish().await;
 }

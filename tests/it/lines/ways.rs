@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use queue_core::{Batch, Context, Durability, Error, Handler, Job as _, JobId, JobRef, JobResult, JobState, JobType as _, job, schedule};
+use queue_core::{
+    Batch, Context, Durability, Error, Handler, Job as _, JobId, JobRef, JobResult, JobState, JobType as _, Queue, job, schedule,
+};
 use serde::{Deserialize, Serialize};
 use tests::{Act, Do, Sql as _, TestDb, lines::line_up};
 
@@ -78,7 +80,7 @@ async fn a_bulk_enqueue_enters_its_lines_in_the_given_order() {
 async fn a_scheduled_job_of_a_fair_type_and_one_without_a_key_enter_a_line_too() {
     let (db, mut on) = TestDb::with_connection().await;
     let spec = schedule::Schedule::every(Duration::from_secs(1)).job(&Rendered { tenant: 5 });
-    schedule::create(&db.pool, queue_core::Store::default(), "rendered", &spec).await.unwrap();
+    Queue::new(&db.pool).schedule("rendered").create(&spec).await.unwrap();
     on.run("update queue.schedule set next_at = now() - interval '1 s'").await;
     let fire = "select f.job from queue.schedule s, queue.fire_ticks(s.name, s.definition, s.next_at, array[s.next_at], 'enqueue', now() + interval '1 h', null) f";
     let fired: JobId = on.one(fire).await;

@@ -4,8 +4,8 @@
 use std::time::Duration;
 
 use queue_core::{
-    JobState, Store,
-    schedule::{self, Overlap, Schedule},
+    JobState, Queue, Store,
+    schedule::{Overlap, Schedule},
 };
 use queue_worker::Worker;
 use tests::{Act, Do, eventually};
@@ -21,23 +21,25 @@ async fn an_operator_creates_a_schedule_a_worker_fires_it_and_a_reader_sees_it_w
     let (ops, viewer) = (store.pool("ops"), store.pool("viewer"));
     let job = || Do { act: Act::Ok("payload-secret".into()) };
     let second = Schedule::every(Duration::from_secs(1)).overlap(Overlap::Allow).job(&job());
-    schedule::create(&ops, STORE(), "second", &second).await.unwrap();
+    Queue::new(&ops).store(STORE()).schedule("second").create(&second).await.unwrap();
     let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
     let declaring = Worker::new(store.pool("runner")).register::<Do>().schedule("yearly", Schedule::cron("0 1 1 1 *").job(&job()));
     let worker = tokio::spawn(declaring.run(async { drop(stopped.await) }));
-    let fired =
-        async || schedule::fires(&viewer, STORE(), "second", 9).await.unwrap().into_iter().filter(|fire| fire.job.is_some()).count();
+    let fired = async || {
+        Queue::new(&viewer).store(STORE()).schedule("second").ticks(9).await.unwrap().into_iter().filter(|fire| fire.job.is_some()).count()
+    };
     eventually("it fires", async || fired().await >= 2).await;
-    let declared =
-        async || schedule::list(&viewer, STORE()).await.unwrap().into_iter().any(|it| it.name == "yearly" && it.next_at.is_some());
+    let declared = async || {
+        Queue::new(&viewer).store(STORE()).schedules().await.unwrap().into_iter().any(|it| it.name == "yearly" && it.next_at.is_some())
+    };
     eventually("what the worker declares is in force", declared).await;
 
-    schedule::skip_next(&ops, STORE(), "yearly").await.unwrap();
-    schedule::pause(&ops, STORE(), "yearly").await.unwrap();
-    let now = schedule::run_now(&ops, STORE(), "yearly").await.unwrap();
+    Queue::new(&ops).store(STORE()).schedule("yearly").skip_next().await.unwrap();
+    Queue::new(&ops).store(STORE()).schedule("yearly").pause().await.unwrap();
+    let now = Queue::new(&ops).store(STORE()).schedule("yearly").run_now().await.unwrap();
     let completed = async || queue_core::JobRef::from_id(now).status(&ops).await.unwrap().state == JobState::Completed;
     eventually("its job now is completed", completed).await;
-    schedule::resume(&ops, STORE(), "yearly").await.unwrap();
+    Queue::new(&ops).store(STORE()).schedule("yearly").resume().await.unwrap();
 
     let (code, output) = cli(&store, "viewer", &["cron", "show", "second"]);
     assert!(code == Some(0) && output.contains("enqueued") && !output.contains("secret"), "{output}");
@@ -54,7 +56,7 @@ async fn an_operator_creates_a_schedule_a_worker_fires_it_and_a_reader_sees_it_w
     store.is_denied("web", "select from queue.fire").await;
     store.is_denied("ops", "delete from queue.schedule").await;
     store.is_denied("runner", "insert into queue.fire values ('second', now(), now(), null, 'enqueued', null)").await;
-    schedule::delete(&ops, STORE(), "second").await.unwrap();
+    Queue::new(&ops).store(STORE()).schedule("second").delete().await.unwrap();
     stop.send(()).unwrap();
     worker.await.unwrap().unwrap();
     store.server.stop().unwrap();

@@ -1,6 +1,6 @@
 //! Tests key rotation and changes of job types. Older payloads stay readable, and the store records the key of each payload.
 
-use queue_core::{Context, Handler, Job as _, JobId, JobResult, JobState, Keyring, Store, job, schedule::Schedule, use_keyring};
+use queue_core::{Context, Handler, Job as _, JobId, JobResult, JobState, Keyring, job, schedule::Schedule, use_keyring};
 use queue_worker::Worker;
 use serde::{Deserialize, Serialize};
 use sqlx::AssertSqlSafe;
@@ -23,7 +23,7 @@ async fn after_a_change_of_keys_new_jobs_are_sealed_with_the_new_one_and_old_one
     give("turned", "2025", 1);
     let old = Turned::card().enqueue(&db.pool).await.unwrap().id();
     let daily = Schedule::every(std::time::Duration::from_hours(24)).job(&Turned::card());
-    queue_core::schedule::create(&db.pool, Store::default(), "daily", &daily).await.unwrap();
+    queue_core::Queue::new(&db.pool).schedule("daily").create(&daily).await.unwrap();
     use_keyring("turned", Keyring::new("2026", secret(2)).older("2025", secret(1))).unwrap();
     let new = Turned::card().enqueue(&db.pool).await.unwrap().id();
     assert!(stored(&db, old).await.contains("/turned/2025/") && stored(&db, new).await.contains("/turned/2026/"));
@@ -35,7 +35,7 @@ async fn after_a_change_of_keys_new_jobs_are_sealed_with_the_new_one_and_old_one
         assert_eq!(db.state(job).await, Some(JobState::Completed));
     }
     assert_eq!(used().await, [row("2025", 0, 1)], "finished ones need no key");
-    queue_core::schedule::create(&db.pool, Store::default(), "daily", &daily).await.unwrap();
+    queue_core::Queue::new(&db.pool).schedule("daily").create(&daily).await.unwrap();
     assert_eq!(used().await, [row("2026", 0, 1)], "declared again, a schedule is sealed again");
     db.finish().await;
 }

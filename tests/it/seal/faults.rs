@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use queue_core::{
     Batch, BatchContext, BatchHandler, Context, Error, Handler, Job as _, JobBatch, JobId, JobResult, JobState, Keyring, Queue,
-    RegistryError, Store, job, schedule::Schedule, use_keyring,
+    RegistryError, job, schedule::Schedule, use_keyring,
 };
 use queue_worker::Worker;
 use serde::{Deserialize, Serialize};
@@ -43,7 +43,7 @@ async fn without_the_keyring_an_enqueue_is_refused_and_nothing_is_written() {
     batch.add(NoKeyring::card()).unwrap();
     refused(batch.enqueue(&mut tx).await.unwrap_err());
     let schedule = Schedule::every(Duration::from_hours(1)).job(&NoKeyring::card());
-    refused(queue_core::schedule::create(&mut tx, Store::default(), "s", &schedule).await.unwrap_err());
+    refused(queue_core::Queue::on(&mut tx).schedule("s").create(&schedule).await.unwrap_err());
     // The caller's transaction is still usable.
     Do { act: Act::Ok(String::new()) }.enqueue(&mut tx).await.unwrap();
     tx.commit().await.unwrap();

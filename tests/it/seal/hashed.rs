@@ -1,7 +1,7 @@
 //! Tests ordering, uniqueness and fair keys that are derived from a sealed payload. The derived keys cannot be guessed from the store,
 //! and behave like keys derived from other payloads.
 
-use queue_core::{EnqueueOutcome, Error, Job as _, Keyring, Store, job, schedule::Schedule, use_keyring};
+use queue_core::{EnqueueOutcome, Error, Job as _, Keyring, job, schedule::Schedule, use_keyring};
 use serde::{Deserialize, Serialize};
 use tests::TestDb;
 
@@ -49,7 +49,7 @@ async fn keys_derived_from_payloads_cannot_be_guessed_and_survive_a_key_rotation
     assert_eq!(db.count("select count(*) from queue.job where key = queue.key_id('default', '')").await, 1);
     // A schedule stores the derived keys in its options.
     let schedule = Schedule::every(std::time::Duration::from_hours(1)).job(&pay("hunter2"));
-    queue_core::schedule::create(&db.pool, Store::default(), "pay", &schedule).await.unwrap();
+    queue_core::Queue::new(&db.pool).schedule("pay").create(&schedule).await.unwrap();
     assert_eq!(tables_with(&db, "hunter2").await, [""; 0]);
     assert_eq!(db.count("select count(*) from queue.schedule where options ? 'unique_key' and options ? 'key'").await, 1);
     db.finish().await;

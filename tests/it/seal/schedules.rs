@@ -2,10 +2,7 @@
 
 use std::time::Duration;
 
-use queue_core::{
-    Context, Handler, JobResult, JobState, Store, job,
-    schedule::{self, Schedule},
-};
+use queue_core::{Context, Handler, JobResult, JobState, Queue, job, schedule::Schedule};
 use queue_worker::Worker;
 use serde::{Deserialize, Serialize};
 use tests::{TestDb, eventually};
@@ -33,7 +30,7 @@ async fn the_payload_of_a_schedule_is_sealed_and_an_identical_declaration_change
     let db = TestDb::new().await;
     let create = async |card: &str| {
         let report = Schedule::every(Duration::from_hours(24)).job(&Report { card: card.to_owned() });
-        schedule::create(&db.pool, Store::default(), "report", &report).await.unwrap();
+        Queue::new(&db.pool).schedule("report").create(&report).await.unwrap();
         let kept = "select payload::text, definition from queue.schedule where name = 'report'";
         sqlx::query_as::<_, (String, i64)>(kept).fetch_one(&db.pool).await.unwrap()
     };
@@ -41,7 +38,7 @@ async fn the_payload_of_a_schedule_is_sealed_and_an_identical_declaration_change
     assert!(first.0.starts_with("\"queue-sealed/1/schedules/k/"), "{first:?}");
     assert_eq!(create("hunter2").await, first);
     assert_ne!(create("hunter3").await, first);
-    let job = schedule::run_now(&db.pool, Store::default(), "report").await.unwrap();
+    let job = Queue::new(&db.pool).schedule("report").run_now().await.unwrap();
     assert_eq!(stored(&db, job).await, create("hunter3").await.0, "a tick's job has what the schedule keeps");
     assert_eq!(tables_with(&db, "hunter").await, [""; 0]);
     db.run_while(Worker::new(db.pool.clone()).register::<Report>(), db.until(job, JobState::Completed)).await;

@@ -3,7 +3,7 @@
 use axum::{Json, extract::State};
 use queue_core::{
     Queue,
-    schedule::{self, ScheduleRecord, TickRecord},
+    schedule::{ScheduleRecord, TickRecord},
 };
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -39,7 +39,7 @@ pub(super) enum ScheduleOperation {
     responses((status = 200, body = Vec<ScheduleRecord>), (status = "default", body = ErrorResponse))
 )]
 pub(super) async fn list(State(app): State<AppState>) -> HandlerResult<Json<Vec<ScheduleRecord>>> {
-    Ok(Json(schedule::list(&mut *app.begin_read().await?, app.store).await?))
+    Ok(Json(Queue::on(&mut *app.begin_read().await?).store(app.store).schedules().await?))
 }
 
 /// Lists the outcomes of a schedule's 50 most recent ticks, newest first.
@@ -50,7 +50,7 @@ pub(super) async fn list(State(app): State<AppState>) -> HandlerResult<Json<Vec<
     responses((status = 200, body = Vec<TickRecord>), (status = "default", body = ErrorResponse))
 )]
 pub(super) async fn fires(State(app): State<AppState>, Path(name): Path<String>) -> HandlerResult<Json<Vec<TickRecord>>> {
-    Ok(Json(schedule::fires(&mut *app.begin_read().await?, app.store, &name, MAX_TICKS).await?))
+    Ok(Json(Queue::on(&mut *app.begin_read().await?).store(app.store).schedule(&name).ticks(MAX_TICKS).await?))
 }
 
 /// Pauses or resumes a schedule, runs it immediately, or skips its next tick.
@@ -69,15 +69,18 @@ pub(super) async fn act(
 ) -> HandlerResult<Json<OperationResponse>> {
     let (mut session, store) = (app.begin_write().await?, app.store);
     let (word, text) = match operation {
-        ScheduleOperation::Pause => ("paused", schedule::pause(&mut *session, store, &name).await.map(|()| format!("{name} is paused"))?),
+        ScheduleOperation::Pause => {
+            ("paused", Queue::on(&mut session).store(store).schedule(&name).pause().await.map(|()| format!("{name} is paused"))?)
+        }
         ScheduleOperation::Resume => {
-            ("resumed", schedule::resume(&mut *session, store, &name).await.map(|()| format!("{name} is resumed"))?)
+            ("resumed", Queue::on(&mut session).store(store).schedule(&name).resume().await.map(|()| format!("{name} is resumed"))?)
         }
-        ScheduleOperation::Run => {
-            ("run", schedule::run_now(&mut *session, store, &name).await.map(|job| format!("job {job} of {name} is ready"))?)
-        }
+        ScheduleOperation::Run => (
+            "run",
+            Queue::on(&mut session).store(store).schedule(&name).run_now().await.map(|job| format!("job {job} of {name} is ready"))?,
+        ),
         ScheduleOperation::Skip => {
-            let tick = schedule::skip_next(&mut *session, store, &name).await?;
+            let tick = Queue::on(&mut session).store(store).schedule(&name).skip_next().await?;
             ("skipped", format!("the tick of {} is skipped", tick.format("%Y-%m-%d %H:%M:%SZ")))
         }
     };

@@ -2,7 +2,10 @@
 
 use askama::Template;
 use axum::{extract::State, response::Html};
-use queue_core::schedule::{self, ScheduleRecord};
+use queue_core::{
+    Queue,
+    schedule::{self, ScheduleRecord},
+};
 
 use super::frame::{Frame, render};
 use crate::dashboard::{
@@ -71,7 +74,7 @@ impl ScheduleRow {
 }
 
 pub(super) async fn page(State(app): State<AppState>, frame: Frame) -> HandlerResult<Html<String>> {
-    let found = schedule::list(&mut *app.begin_read().await?, app.store).await?;
+    let found = Queue::on(&mut *app.begin_read().await?).store(app.store).schedules().await?;
     render(&SchedulesPage {
         frame,
         more: found.len().saturating_sub(MAX_SHOWN),

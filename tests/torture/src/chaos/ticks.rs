@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
 use queue_core::{
-    Context, Handler, JobResult, Store, job,
-    schedule::{self, Overlap, Schedule},
+    Context, Handler, JobResult, Queue, job,
+    schedule::{Overlap, Schedule},
 };
 use serde::{Deserialize, Serialize};
 
@@ -59,7 +59,7 @@ pub(super) async fn make(database: &Database, count: usize) -> Result<()> {
             1 => each_second().jitter(Duration::from_millis(900)),
             _ => each_second().overlap(Overlap::Queue),
         };
-        schedule::create(&database.pool, Store::default(), &format!("made{place}"), &schedule).await?;
+        Queue::new(&database.pool).schedule(&format!("made{place}")).create(&schedule).await?;
     }
     Ok(())
 }
