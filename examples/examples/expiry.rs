@@ -24,7 +24,7 @@ impl Handler for SendCode {
 async fn main() -> anyhow::Result<()> {
     let database = Database::from_env().await?; // DATABASE_URL, else an embedded PostgreSQL
     database.migrate(Store::default()).await?;
-    let (pool, _store) = (database.pool(), Store::default());
+    let pool = database.pool();
     let queue = database.queue();
 
     // No worker is running yet. The first code is valid for one millisecond. The second code is valid for one minute, as its type declares.

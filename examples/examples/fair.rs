@@ -31,7 +31,7 @@ fn pages(tenant: &str, count: usize) -> impl Iterator<Item = Page> + Send + use<
 async fn main() -> anyhow::Result<()> {
     let database = Database::from_env().await?; // DATABASE_URL, else an embedded PostgreSQL
     database.migrate(Store::default()).await?;
-    let (pool, _store) = (database.pool(), Store::default());
+    let pool = database.pool();
     let queue = database.queue();
 
     // The large tenant enqueues first.

@@ -68,7 +68,7 @@ impl Handler for Refund {
 async fn main() -> anyhow::Result<()> {
     let database = Database::from_env().await?; // DATABASE_URL, else an embedded PostgreSQL
     database.migrate(Store::default()).await?;
-    let (pool, _store) = (database.pool(), Store::default());
+    let pool = database.pool();
     let queue = database.queue();
     let (mut charges, mut refunds) = (Vec::new(), Vec::new());
     for account in 0..6 {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use queue_core::{Context, Handler, Job, JobResult, JobState, Store, job, operate::Operation};
+use queue_core::{Context, Handler, Job, JobResult, JobState, Store, job};
 use queue_worker::{Database, Worker};
 use serde::{Deserialize, Serialize};
 
@@ -33,10 +33,10 @@ async fn main() -> anyhow::Result<()> {
 
     // An operation applies to all jobs that match a filter, in batches, or to a single job. An operation on a job in the wrong state is
     // rejected with an error that names the state.
-    println!("{} bills wait", queue.jobs().queue("bills").count(Operation::Cancel).await?);
+    println!("{} bills wait", queue.jobs().queue("bills").cancel().count().await?);
     queue.jobs().queue("bills").snooze(Duration::from_hours(1)).await?;
     queue.jobs().queue("bills").run_now().await?;
-    bills[9].set_priority(pool, 150).await?;
+    queue.job(bills[9].id()).set_priority(150).await?;
     queue.job(bills[8].id()).cancel().await?;
     let error = queue.job(bills[8].id()).run_now().await.expect_err("it is cancelled");
     println!("{error}");

@@ -22,7 +22,7 @@ impl Handler for Letter {
 async fn main() -> anyhow::Result<()> {
     let database = Database::from_env().await?; // DATABASE_URL, else an embedded PostgreSQL
     database.migrate(Store::default()).await?;
-    let (pool, _store) = (database.pool(), Store::default());
+    let pool = database.pool();
     let queue = database.queue();
     let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
     let worker = tokio::spawn(Worker::new(pool.clone()).run(async move { drop(stopped.await) }));

@@ -447,13 +447,15 @@ begin
       if taker.held = 'until' then
         select u.* into holder from queue.unique_key u where u.hash = taker.hash for update;
       else
-        insert into queue.unique_key as u (hash, id, held) values (taker.hash, taker.id, 'live')
+        insert into queue.unique_key as u (hash, id, held) values (taker.hash, taker.id, taker.held)
         on conflict on constraint unique_key_pkey do update set id = u.id -- only locks the row
         returning u.* into holder;
       end if;
-      if taker.hash = last or holder.id <> taker.id and queue.holds(holder.held, holder.until, queue.state_of(holder.id)) then
+      if taker.hash = last and taker.held <> 'until'
+        or holder.id <> taker.id and queue.holds(holder.held, holder.until, queue.state_of(holder.id))
+      then
         kept := array_remove(kept, taker.id);
-      elsif taker.held <> 'until' then
+      elsif taker.held <> 'until' and (holder.id <> taker.id or holder.held <> taker.held) then
         update queue.unique_key u set id = taker.id, held = taker.held, until = null where u.hash = taker.hash;
       end if;
     exception when lock_not_available then

@@ -250,8 +250,8 @@ async fn all_of_a_kind_are_changed_in_batches_and_counted_before() {
     let a = Filter { queue: Some("a".into()), ..Filter::default() };
     let late = Filter { error: Some("100% <late>".into()), ..Filter::default() };
     let even = u64::try_from(db.count("select count(*) from queue.scheduled where id % 2 = 0").await).unwrap();
-    assert_eq!(Queue::on(&mut on).store(store).jobs().matching(&a).count(Operation::Cancel).await.unwrap(), 2500);
-    assert_eq!(Queue::on(&mut on).store(store).jobs().matching(&late).count(Operation::RunNow).await.unwrap(), even);
+    assert_eq!(Queue::on(&mut on).store(store).jobs().matching(&a).apply(Operation::Cancel).count().await.unwrap(), 2500);
+    assert_eq!(Queue::on(&mut on).store(store).jobs().matching(&late).apply(Operation::RunNow).count().await.unwrap(), even);
     assert_eq!(db.count("select count(*) from queue.ready").await, 2500, "counting changes nothing");
     assert_eq!(Queue::on(&mut on).store(store).jobs().matching(&a).apply(Operation::Priority(7)).await.unwrap().done, 2500);
     assert_eq!(
@@ -261,7 +261,7 @@ async fn all_of_a_kind_are_changed_in_batches_and_counted_before() {
     );
     assert_eq!(Queue::on(&mut on).store(store).jobs().matching(&late).apply(Operation::RunNow).await.unwrap().done, even);
     let fresh = Filter { older_than: Some(HOUR), ..Filter::default() };
-    assert_eq!(Queue::on(&mut on).store(store).jobs().matching(&fresh).count(Operation::Cancel).await.unwrap(), 0);
+    assert_eq!(Queue::on(&mut on).store(store).jobs().matching(&fresh).apply(Operation::Cancel).count().await.unwrap(), 0);
     let all = Filter { since: Some(Duration::MAX), ..Filter::default() };
     assert_eq!(Queue::on(&mut on).store(store).jobs().matching(&all).apply(Operation::Snooze(HOUR)).await.unwrap().done, 3700, "each once");
     assert_eq!(db.count("select count(*) from queue.scheduled").await, 3700);
@@ -307,10 +307,10 @@ async fn cancelling_a_queue_includes_jobs_that_wait_behind_others() {
     let store = Store::default();
     let lines = Filter { queue: Some("lines".into()), ..Filter::default() };
     let blocked = Filter { state: Some(JobState::Blocked), ..Filter::default() };
-    assert_eq!(Queue::on(&mut on).store(store).jobs().matching(&lines).count(Operation::Cancel).await.unwrap(), 2100);
-    assert_eq!(Queue::on(&mut on).store(store).jobs().matching(&blocked).count(Operation::Cancel).await.unwrap(), 2098);
+    assert_eq!(Queue::on(&mut on).store(store).jobs().matching(&lines).apply(Operation::Cancel).count().await.unwrap(), 2100);
+    assert_eq!(Queue::on(&mut on).store(store).jobs().matching(&blocked).apply(Operation::Cancel).count().await.unwrap(), 2098);
     let failed = Filter { error: Some("no such error".into()), ..Filter::default() };
-    assert_eq!(Queue::on(&mut on).store(store).jobs().matching(&failed).count(Operation::Cancel).await.unwrap(), 0);
+    assert_eq!(Queue::on(&mut on).store(store).jobs().matching(&failed).apply(Operation::Cancel).count().await.unwrap(), 0);
     assert!(Queue::on(&mut on).store(store).jobs().matching(&failed).list().await.unwrap().jobs.is_empty(), "none of them has failed");
     let old = Filter { older_than: Some(HOUR), ..Filter::default() };
     assert!(Queue::on(&mut on).store(store).jobs().matching(&old).list().await.unwrap().jobs.is_empty(), "none of them is old");
@@ -376,7 +376,13 @@ async fn dead_letters_are_listed_by_their_error_and_the_time_they_died() {
     assert_eq!(listed(&mut on, Filter { since: day, ..Filter::default() }).await, [ids[2], ids[0]]);
     assert_eq!(listed(&mut on, Filter { older_than: day, state: Some(JobState::Dead), ..Filter::default() }).await, [ids[1]]);
     assert_eq!(
-        Queue::on(&mut on).jobs().matching(&Filter { older_than: day, ..Filter::default() }).count(Operation::Requeue).await.unwrap(),
+        Queue::on(&mut on)
+            .jobs()
+            .matching(&Filter { older_than: day, ..Filter::default() })
+            .apply(Operation::Requeue)
+            .count()
+            .await
+            .unwrap(),
         1
     );
     let late = Filter { error: Some("late".into()), ..Filter::default() };

@@ -242,7 +242,7 @@ async fn lists_and_counts_behind_a_transaction_pooler_do_not_mix_clients() {
                 let mut page = Queue::new(&pool).jobs().matching(&filter).list().await.unwrap();
                 assert_eq!(page.jobs.len(), all);
                 Queue::new(&pool).add_failures(&mut page.jobs).await.unwrap();
-                let counted = Queue::new(&pool).jobs().matching(&filter).count(Operation::Cancel).await.unwrap();
+                let counted = Queue::new(&pool).jobs().matching(&filter).apply(Operation::Cancel).count().await.unwrap();
                 assert_eq!(counted, all as u64);
             }
         })

@@ -14,7 +14,8 @@ use crate::{
 /// Handle to a store, to query and operate its jobs, queues, limits and workers. Cheap to clone.
 ///
 /// [`Queue::new`] creates a handle on a pool. [`Queue::on`] creates a handle on a connection, for operations in your own transaction. Both
-/// have the same methods. They are described in the module [`operate`](crate::operate).
+/// have the same methods. They are described in the module [`operate`](crate::operate). Keep the handle in a variable: [`Queue::job`] and
+/// [`Queue::jobs`] borrow it.
 ///
 /// ```no_run
 /// # async fn example(pool: sqlx::PgPool) -> Result<(), queue_core::Error> {
@@ -33,6 +34,7 @@ use crate::{
 /// # Ok(()) }
 /// ```
 #[derive(Clone)]
+#[must_use = "a handle does nothing by itself"]
 pub struct Queue<C = PgPool> {
     on: C,
     pub(crate) store: Store,
@@ -53,15 +55,15 @@ impl Queue {
         Self { on: pool.clone(), store: Store::default() }
     }
 
-    /// Returns the handle's pool.
-    pub(crate) fn pool(&self) -> &PgPool {
+    /// Returns the handle's pool, for example to enqueue on.
+    pub fn pool(&self) -> &PgPool {
         &self.on
     }
 }
 
 impl<'c> Queue<OnConnection<'c>> {
     /// Creates a handle to the default store on a connection, `&mut connection` or `&mut tx`. Changes are part of the connection's
-    /// transaction, if it has one.
+    /// transaction, if it has one. For another store, call [`store`](Self::store) as well.
     pub fn on(connection: &'c mut PgConnection) -> Self {
         Self { on: OnConnection(Mutex::new(connection)), store: Store::default() }
     }
@@ -69,7 +71,6 @@ impl<'c> Queue<OnConnection<'c>> {
 
 impl<C> Queue<C> {
     /// Sets the store. Default: the schema `queue`.
-    #[must_use]
     pub fn store(self, store: Store) -> Self {
         Self { store, ..self }
     }
@@ -102,10 +103,19 @@ impl<C: QueueConnection> Queue<C> {
 /// queue.job(id).cancel().await?;
 /// # Ok(()) }
 /// ```
+#[must_use = "a handle does nothing by itself"]
 pub struct QueueJob<'q, C = PgPool> {
     pub(crate) queue: &'q Queue<C>,
     pub(crate) id: JobId,
 }
+
+impl<C> Clone for QueueJob<'_, C> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<C> Copy for QueueJob<'_, C> {}
 
 impl<C> QueueJob<'_, C> {
     pub(crate) fn job_ref(&self) -> JobRef {

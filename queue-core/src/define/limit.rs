@@ -7,8 +7,8 @@ use super::duration::format_duration;
 /// Limit on the concurrency and the start rate of a job type, a queue, or all types that share a named limit. The limit applies to all
 /// workers together.
 ///
-/// A limit set by an operator (`operate::set_limit`) replaces the declared limit until the operator's limit is removed. A job under
-/// several limits starts once every limit allows it. See `docs/LIMITS.md`.
+/// A limit set by an operator ([`Queue::set_limit`](crate::Queue::set_limit)) replaces the declared limit until the operator's limit is
+/// removed. A job under several limits starts once every limit allows it. See `docs/LIMITS.md`.
 ///
 /// ```
 /// use queue_core::Limit;
@@ -45,8 +45,8 @@ impl Limit {
 
     const NONE: Self = Self { name: None, concurrency: None, rate: None, burst: None, keyed: false };
 
-    /// Creates a limit without a name, a concurrency or a rate, for example for `operate::set_limit`, which takes the name as an
-    /// argument.
+    /// Creates a limit without a name, a concurrency or a rate, for example for [`Queue::set_limit`](crate::Queue::set_limit), which takes
+    /// the name as an argument.
     pub const fn new() -> Self {
         Self::NONE
     }
@@ -100,7 +100,7 @@ impl Limit {
 
     /// Applies the limit to each key separately instead of to all jobs together, as in `key = self.account`. The key is the job's
     /// fairness key ([`Options::fair`](crate::Options::fair)). Jobs without a key share one limit. An operator can set a different limit
-    /// for a single key with `operate::set_limit_key`.
+    /// for a single key with [`Queue::set_limit_key`](crate::Queue::set_limit_key).
     #[must_use]
     pub const fn keyed(mut self) -> Self {
         self.keyed = true;

@@ -145,7 +145,8 @@ impl<J: JobType, R> Enqueue<'_, J, R> {
         let relaxed = durability.unwrap_or(options.durability) == Durability::Relaxed;
         let inside = match &mut on {
             Connection::One(connection) if relaxed || capacity_wait.is_some() => in_transaction(connection).await?,
-            _ => false,
+            Connection::Locked(connection) if relaxed || capacity_wait.is_some() => in_transaction(connection).await?,
+            Connection::Pool(_) | Connection::One(_) | Connection::Locked(_) => false,
         };
         if inside && capacity_wait.is_some() {
             return Err(Error::WaitInTransaction);

@@ -69,7 +69,7 @@ impl AuditRecord {
 }
 
 impl<C: QueueConnection> Queue<C> {
-    /// Records an operation in the audit log and returns the number of the entry. Call this function in the operation's transaction, so
+    /// Records an operation in the audit log and returns the number of the entry. Call this method in the operation's transaction, so
     /// that the operation and the entry commit together. The last 10,000 entries are kept.
     ///
     /// # Errors

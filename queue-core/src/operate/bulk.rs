@@ -25,12 +25,13 @@ use crate::{
     schema::{Session, Store},
 };
 
-/// Future that applies an operation to all jobs that a filter selects. Created by [`Jobs`](super::Jobs) and [`Queue::apply_to`].
+/// Future that applies an operation to all jobs that a filter selects, or to listed jobs. Created by [`Jobs`](super::Jobs) and
+/// [`Queue::apply_to`].
 ///
 /// Processes each job that existed at the start once, in batches of at most 1000 jobs. Each batch is a separate transaction, unless the
 /// connection is already in a transaction. On a pool, a batch fails if it takes longer than a minute or waits longer than ten seconds for
 /// a lock. Jobs that are claimed or locked concurrently are skipped and not counted. After an interruption, completed batches stay in
-/// effect, and running the same operation again processes the remaining jobs. The filter's `limit` and `before` are ignored.
+/// effect, and running the same operation again processes the remaining jobs.
 ///
 /// ```no_run
 /// # use queue_core::{Queue, operate::Filter};
@@ -58,7 +59,7 @@ pub struct BulkOperation<'q, C = PgPool> {
     note: Option<Note>,
 }
 
-/// Number of jobs changed by an [`BulkOperation`], by outcome.
+/// Number of jobs changed by a [`BulkOperation`], by outcome.
 ///
 /// ```no_run
 /// # async fn example(pool: &sqlx::PgPool) -> Result<(), queue_core::Error> {
@@ -87,8 +88,8 @@ const MIN_RATE: f64 = 0.001;
 
 impl<C> Queue<C> {
     /// Applies the operation to the given jobs, in the given order. Jobs whose state does not allow the operation are skipped.
-    pub fn apply_to(&self, ids: Vec<JobId>, operation: Operation) -> BulkOperation<'_, C> {
-        BulkOperation { ids: Some(ids), ..BulkOperation::on_filter(self, Filter::default(), operation) }
+    pub fn apply_to(&self, ids: impl IntoIterator<Item = JobId>, operation: Operation) -> BulkOperation<'_, C> {
+        BulkOperation { ids: Some(ids.into_iter().collect()), ..BulkOperation::on_filter(self, Filter::default(), operation) }
     }
 }
 
@@ -124,6 +125,37 @@ impl<'q, C> BulkOperation<'q, C> {
 }
 
 impl<C: QueueConnection> BulkOperation<'_, C> {
+    /// Returns the number of jobs that the operation would change now, and changes nothing.
+    ///
+    /// ```no_run
+    /// # async fn example(queue: queue_core::Queue) -> Result<(), queue_core::Error> {
+    /// println!("{} jobs would be cancelled", queue.jobs().queue("mail").cancel().count().await?);
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// Returns the errors of the operation, except for errors about the rate.
+    pub async fn count(self) -> Result<u64, Error> {
+        self.count_up_to(u64::MAX).await
+    }
+
+    /// Counts jobs like [`count`](Self::count), but stops soon after `most` jobs. Cheaper if only the order of magnitude matters.
+    ///
+    /// # Errors
+    /// Returns the errors of [`count`](Self::count).
+    pub async fn count_up_to(self, most: u64) -> Result<u64, Error> {
+        let Self { queue, filter, operation, at_most, ids, .. } = self;
+        let mut session = Session::begin_read_only(queue.lend().await).await?;
+        let found = match JobSource::begin(session.connection(), queue.store, &filter, operation, ids).await {
+            Ok(mut source) => count_jobs(session.connection(), &mut source, most.min(at_most)).await,
+            Err(error) => {
+                session.roll_back().await;
+                return Err(error);
+            }
+        };
+        session.end(found).await.map(|found| found.min(at_most)).map_err(|error| explain(error, queue.store))
+    }
+
     async fn send(self) -> Result<BulkOutcome, Error> {
         let Self { queue, filter, operation, rate, at_most, mut stop, ids, note } = self;
         if let Some(rate) = rate.filter(|rate| !rate.is_finite() || *rate < MIN_RATE) {
@@ -161,6 +193,20 @@ impl<C: QueueConnection> BulkOperation<'_, C> {
         Ok(swept)
     }
 }
+
+async fn count_jobs(connection: &mut PgConnection, source: &mut JobSource<'_>, most: u64) -> sqlx::Result<u64> {
+    let mut found = 0;
+    while let Some(ids) = source.next(connection, COUNT_BATCH).await? {
+        found += ids.len() as u64;
+        if found > most {
+            break;
+        }
+    }
+    Ok(found)
+}
+
+/// Maximum number of jobs per statement when only counting.
+const COUNT_BATCH: i64 = 10_001;
 
 impl BulkOutcome {
     fn add(&mut self, acted: &[OperationOutcome]) {

@@ -45,7 +45,7 @@ impl JobChild {
 }
 
 impl<C: QueueConnection> QueueJob<'_, C> {
-    /// Returns the first thousand children of a job, in spawn order. The list is empty if the job does not exist or is not durable.
+    /// Returns the first thousand children of the job, in spawn order. The list is empty if the job does not exist or is not durable.
     ///
     /// ```no_run
     /// # async fn example(pool: sqlx::PgPool, job: queue_core::JobId) -> Result<(), queue_core::Error> {

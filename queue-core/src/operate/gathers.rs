@@ -41,7 +41,7 @@ pub struct JobGather {
 }
 
 impl<C: QueueConnection> QueueJob<'_, C> {
-    /// Returns the first thousand map steps of a job, sorted by name. The list is empty if the job does not exist or is not durable.
+    /// Returns the first thousand map steps of the job, sorted by name. The list is empty if the job does not exist or is not durable.
     ///
     /// ```no_run
     /// # async fn example(pool: sqlx::PgPool, job: queue_core::JobId) -> Result<(), queue_core::Error> {

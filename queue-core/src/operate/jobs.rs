@@ -4,7 +4,7 @@ use std::{fmt, time::Duration};
 
 use chrono::{DateTime, Utc};
 use serde_json::Value;
-use sqlx::{PgConnection, PgPool};
+use sqlx::PgPool;
 
 use super::{
     bulk::BulkOperation,
@@ -13,7 +13,6 @@ use super::{
     operation::Operation,
     patience::{Patience, collect_page},
     rejection::explain,
-    walk::Walk,
 };
 use crate::{
     connect::{Queue, QueueConnection},
@@ -42,18 +41,20 @@ use crate::{
 pub struct Jobs<'q, C = PgPool> {
     queue: &'q Queue<C>,
     filter: Filter,
+    at_most: Option<u32>,
+    before: Option<JobId>,
 }
 
 impl<C> Queue<C> {
     /// Returns all jobs of the store, newest first. The methods of [`Jobs`] narrow the selection.
     pub fn jobs(&self) -> Jobs<'_, C> {
-        Jobs { queue: self, filter: Filter::default() }
+        Jobs { queue: self, filter: Filter::default(), at_most: None, before: None }
     }
 }
 
-/// Narrows the selection. Each method corresponds to a field of [`Filter`].
+/// Methods that narrow the selection. Each corresponds to a field of [`Filter`].
 impl<C> Jobs<'_, C> {
-    /// Replaces the whole filter.
+    /// Replaces the whole filter, so call this method first. [`Filter::limit`] and [`Filter::before`] apply to lists only.
     pub fn matching(mut self, filter: &Filter) -> Self {
         self.filter = filter.clone();
         self
@@ -102,21 +103,22 @@ impl<C> Jobs<'_, C> {
         self
     }
 
-    /// Selects dead letters whose last error contains `text`.
+    /// Selects jobs whose last error contains `text`. Lists then contain only dead letters.
     pub fn error(mut self, text: impl Into<String>) -> Self {
         self.filter.error = Some(text.into());
         self
     }
 
-    /// Sets the maximum number of jobs per page. Default: 50. Maximum: [`Filter::MOST`].
+    /// Sets the maximum number of jobs. For lists, this is the size of a page (default: 50, maximum: [`Filter::MOST`]). Operations have no
+    /// limit by default.
     pub fn limit(mut self, jobs: u32) -> Self {
-        self.filter.limit = jobs;
+        (self.filter.limit, self.at_most) = (jobs, Some(jobs));
         self
     }
 
-    /// Selects jobs enqueued before this job, for the next page: [`Page::next`] of the previous page.
+    /// Selects jobs enqueued before this job. For the next page of a list, use [`Page::next`] of the previous page.
     pub fn before(mut self, job: JobId) -> Self {
-        self.filter.before = Some(job);
+        (self.filter.before, self.before) = (Some(job), Some(job));
         self
     }
 
@@ -133,7 +135,7 @@ impl<C: QueueConnection> Jobs<'_, C> {
     /// # Errors
     /// Returns [`Error::InvalidName`] for an invalid name in the filter, and an error if the database query fails.
     pub async fn list(self) -> Result<Page, Error> {
-        let Self { queue, filter } = self;
+        let Self { queue, filter, .. } = self;
         filter.check()?;
         let mut session = Session::begin_read_only(queue.lend().await).await?;
         let found = query_page(session.connection(), queue.store, &filter).await;
@@ -157,36 +159,10 @@ impl<C: QueueConnection> Jobs<'_, C> {
     /// # Errors
     /// Returns the errors of [`list`](Self::list).
     pub async fn list_patiently(self, patience: Patience) -> Result<Page, Error> {
-        let Self { queue, filter } = self;
+        let Self { queue, filter, .. } = self;
         filter.check()?;
         let mut session = Session::begin_read_only(queue.lend().await).await?;
         let found = collect_page(session.connection(), queue.store, filter, patience).await;
-        session.end(found).await.map_err(|error| explain(error, queue.store))
-    }
-
-    /// Returns the number of jobs that [`apply`](Self::apply) would change now.
-    ///
-    /// # Errors
-    /// Returns the errors of [`BulkOperation`], except for errors about the rate.
-    pub async fn count(self, operation: Operation) -> Result<u64, Error> {
-        self.count_up_to(operation, u64::MAX).await
-    }
-
-    /// Counts jobs like [`count`](Self::count), but stops soon after `most` jobs. Cheaper if only the order of magnitude matters.
-    ///
-    /// # Errors
-    /// Returns the errors of [`count`](Self::count).
-    pub async fn count_up_to(self, operation: Operation, most: u64) -> Result<u64, Error> {
-        let Self { queue, filter } = self;
-        let mut session = Session::begin_read_only(queue.lend().await).await?;
-        let mut walk = match Walk::begin(session.connection(), queue.store, &filter, operation).await {
-            Ok(walk) => walk,
-            Err(error) => {
-                session.roll_back().await;
-                return Err(error);
-            }
-        };
-        let found = count_walk(session.connection(), &mut walk, most).await;
         session.end(found).await.map_err(|error| explain(error, queue.store))
     }
 }
@@ -195,7 +171,9 @@ impl<C: QueueConnection> Jobs<'_, C> {
 impl<'q, C> Jobs<'q, C> {
     /// Applies the operation to every selected job.
     pub fn apply(self, operation: Operation) -> BulkOperation<'q, C> {
-        BulkOperation::on_filter(self.queue, self.filter, operation)
+        let Self { queue, filter, at_most, before } = self;
+        let operation = BulkOperation::on_filter(queue, Filter { before, ..filter }, operation);
+        if let Some(jobs) = at_most { operation.at_most(jobs.into()) } else { operation }
     }
 
     /// Cancels every selected job that is waiting or running.
@@ -237,28 +215,14 @@ impl<'q, C> Jobs<'q, C> {
     }
 }
 
-async fn count_walk(connection: &mut PgConnection, walk: &mut Walk<'_>, most: u64) -> sqlx::Result<u64> {
-    let mut found = 0;
-    while let Some(ids) = walk.next(connection, COUNT_BATCH).await? {
-        found += ids.len() as u64;
-        if found > most {
-            break;
-        }
-    }
-    Ok(found)
-}
-
-/// Maximum number of jobs per statement when only counting.
-const COUNT_BATCH: i64 = 10_001;
-
 impl<C> Clone for Jobs<'_, C> {
     fn clone(&self) -> Self {
-        Self { queue: self.queue, filter: self.filter.clone() }
+        Self { queue: self.queue, filter: self.filter.clone(), at_most: self.at_most, before: self.before }
     }
 }
 
 impl<C> fmt::Debug for Jobs<'_, C> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Jobs").field("filter", &self.filter).finish_non_exhaustive()
+        f.debug_struct("Jobs").field("filter", &self.filter).field("at_most", &self.at_most).finish_non_exhaustive()
     }
 }

@@ -66,6 +66,20 @@ impl From<&Self> for Scope {
 }
 
 /// The scope of a queue.
+impl From<String> for Scope {
+    fn from(queue: String) -> Self {
+        Self::queue(queue)
+    }
+}
+
+/// The scope of a queue.
+impl From<&String> for Scope {
+    fn from(queue: &String) -> Self {
+        Self::queue(queue)
+    }
+}
+
+/// The scope of a queue.
 impl From<&str> for Scope {
     fn from(queue: &str) -> Self {
         Self::queue(queue)
@@ -163,7 +177,7 @@ impl<C: QueueConnection> Queue<C> {
     /// pause survives restarts of workers and servers. The pause takes effect when the caller's transaction commits. If the scope is
     /// already paused, only the reason is replaced.
     ///
-    /// This function does not wait for the workers; see [`Queue::until_paused`].
+    /// This method does not wait for the workers; see [`Queue::until_paused`].
     ///
     /// ```no_run
     /// # async fn example(pool: sqlx::PgPool) -> Result<(), queue_core::Error> {
@@ -195,7 +209,8 @@ impl<C: QueueConnection> Queue<C> {
         statement.fetch_one(&mut *self.connection().await?).await.map_err(|error| explain(error, self.store))
     }
 
-    /// Pauses a scope without a reason; see [`Queue::pause_with_reason`].
+    /// Pauses a queue, or another [`Scope`], without a reason; see [`Queue::pause_with_reason`]. If the scope is already paused, its reason
+    /// is removed.
     ///
     /// ```no_run
     /// # async fn example(queue: queue_core::Queue) -> Result<(), queue_core::Error> {

@@ -53,7 +53,7 @@ impl JobStep {
 }
 
 impl<C: QueueConnection> QueueJob<'_, C> {
-    /// Returns the first thousand steps of a job, in order of completion, without outputs. The list is empty if the job does not exist or
+    /// Returns the first thousand steps of the job, in order of completion, without outputs. The list is empty if the job does not exist or
     /// is not durable.
     ///
     /// ```no_run

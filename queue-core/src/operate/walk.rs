@@ -42,7 +42,8 @@ impl<'f> Walk<'f> {
             return Err(Error::OutOfRange { what: "the state", value: state.to_string(), range });
         }
         let before_id = sqlx::query_scalar(store.sql(include_str!("../../sql/id_horizon.sql")));
-        let before_id = before_id.fetch_one(connection).await.map_err(|error| explain(error, store))?;
+        let before_id: i64 = before_id.fetch_one(connection).await.map_err(|error| explain(error, store))?;
+        let before_id = filter.before.map_or(before_id, |before| before.0.min(before_id));
         let skip_priority = if let Operation::Priority(priority) = operation { Some(priority) } else { None };
         Ok(Self { store, filter, states, skip_priority, before_id, position: START, id: i64::MIN })
     }

@@ -15,7 +15,7 @@ use sqlx::{FromRow, types::Json};
 use self::facts::{Facts, WhyContext};
 use super::rejection::explain;
 use crate::{
-    connect::{QueueConnection, QueueJob},
+    connect::{IntoConnection, JobRef, QueueConnection, QueueJob},
     define::{JobId, JobState},
     error::Error,
 };
@@ -187,12 +187,12 @@ struct WhyRow {
     at: DateTime<Utc>,
 }
 
-impl<C: QueueConnection> QueueJob<'_, C> {
+impl JobRef {
     /// Explains why a job is not running, for example because no worker serves it or a limit has no permit. [`CauseKind`] lists all causes.
     /// For a running job, the explanation names the worker. For a finished job, the explanation names the outcome. A job that does not
     /// exist is reported as a cause, not as an error.
     ///
-    /// This function is read-only and does not wait for locks. The cost does not depend on the number of waiting or finished jobs.
+    /// The query is read-only and does not wait for locks. The cost does not depend on the number of waiting or finished jobs.
     /// Information about other sessions is limited by the privileges of the calling role.
     ///
     /// ```no_run
@@ -209,10 +209,11 @@ impl<C: QueueConnection> QueueJob<'_, C> {
     ///
     /// # Errors
     /// Returns an error if the database query fails.
-    pub async fn why(&self) -> Result<Why, Error> {
-        let (job, store) = (self.id, self.queue.store);
+    pub async fn why(&self, on: impl IntoConnection<'_>) -> Result<Why, Error> {
+        let (job, store) = (self.id(), self.store());
+        let mut on = on.into_connection();
         let statement = sqlx::query_as(store.sql(include_str!("../../sql/why.sql"))).bind(job);
-        let rows: Vec<WhyRow> = statement.fetch_all(&mut *self.queue.connection().await?).await.map_err(|error| explain(error, store))?;
+        let rows: Vec<WhyRow> = statement.fetch_all(&mut *on.acquire().await?).await.map_err(|error| explain(error, store))?;
         let Some(first) = rows.first() else { return Err(Error::NotFound { job }) };
         let (at, job_facts) = (first.at, first.job.as_ref().map(|job| Facts(&job.0)));
         let text = |name| job_facts.and_then(|job| job.text(name)).map(str::to_owned);
@@ -229,6 +230,16 @@ impl<C: QueueConnection> QueueJob<'_, C> {
             priority: number("priority"),
             causes: rows.iter().map(|row| build_cause(row, &context)).collect(),
         })
+    }
+}
+
+impl<C: QueueConnection> QueueJob<'_, C> {
+    /// Explains why the job is not running, or returns the job's outcome; see [`JobRef::why`].
+    ///
+    /// # Errors
+    /// Returns an error if the database query fails.
+    pub async fn why(&self) -> Result<Why, Error> {
+        self.job_ref().why(self.queue.lend().await).await
     }
 }
 

@@ -53,6 +53,7 @@ impl<C: QueueConnection> Queue<C> {
 /// println!("next: {:?}", nightly.find().await?.next(3));
 /// # Ok(()) }
 /// ```
+#[must_use = "a handle does nothing by itself"]
 pub struct QueueSchedule<'q, C = PgPool> {
     queue: &'q Queue<C>,
     name: &'q str,
@@ -150,6 +151,14 @@ impl<C: QueueConnection> QueueSchedule<'_, C> {
         convert_error(error, self.queue.store, self.name)
     }
 }
+
+impl<C> Clone for QueueSchedule<'_, C> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<C> Copy for QueueSchedule<'_, C> {}
 
 impl<C> fmt::Debug for QueueSchedule<'_, C> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

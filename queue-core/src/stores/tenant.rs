@@ -10,7 +10,7 @@ use sqlx::{PgConnection, Postgres, Transaction};
 
 use super::{home::Stores, roster::Member};
 use crate::{
-    connect::{IntoConnection, sealed::Sealed},
+    connect::{IntoConnection, OnConnection, Queue, sealed::Sealed},
     error::Error,
     schema::{Connection, Store},
 };
@@ -118,6 +118,12 @@ impl Tenant {
 }
 
 impl TenantTransaction {
+    /// Returns a handle to the tenant's store in this transaction.
+    pub fn queue(&mut self) -> Queue<OnConnection<'_>> {
+        let store = self.store();
+        Queue::on(self).store(store)
+    }
+
     /// Returns the store into which the transaction enqueues.
     pub fn store(&self) -> Store {
         self.store

@@ -51,7 +51,7 @@ async fn all(database: &Database, store: Store, ActRequest { act, chosen, rate }
     check_filter(database, store, &filter).await?;
     if chosen.dry_run {
         let most = if chosen.exact { u64::MAX } else { COUNT_LIMIT };
-        let jobs = Queue::new(pool).store(store).jobs().matching(&filter).count_up_to(*act, most).await?;
+        let jobs = Queue::new(pool).store(store).jobs().matching(&filter).apply(*act).count_up_to(most).await?;
         return if as_json {
             print::json(&json!({ "found": jobs.min(most), "partial": jobs > most }))
         } else {
@@ -59,7 +59,7 @@ async fn all(database: &Database, store: Store, ActRequest { act, chosen, rate }
         };
     }
     if needs_confirmation(*act) && !chosen.yes {
-        let jobs = Queue::new(pool).store(store).jobs().matching(&filter).count_up_to(*act, COUNT_LIMIT).await?;
+        let jobs = Queue::new(pool).store(store).jobs().matching(&filter).apply(*act).count_up_to(COUNT_LIMIT).await?;
         if jobs > 0 {
             confirm(&format_preview(*act, jobs, COUNT_LIMIT), CONFIRM_HINT)?;
         }

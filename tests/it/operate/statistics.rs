@@ -228,7 +228,7 @@ async fn statistics_are_planned_once_per_connection() {
     for _ in 0..2 {
         JobRef::from_id(job).find(&mut connection).await.unwrap();
         Queue::on(&mut connection).store(store).queues().await.unwrap();
-        Queue::on(&mut connection).store(store).jobs().count(Operation::Cancel).await.unwrap();
+        Queue::on(&mut connection).store(store).jobs().apply(Operation::Cancel).count().await.unwrap();
         Queue::on(&mut connection).store(store).unserved().await.unwrap();
         Queue::on(&mut connection).store(store).counts().await.unwrap();
         Queue::on(&mut connection).store(store).counts_exactly().await.unwrap();

@@ -55,13 +55,20 @@ async fn of_dead_letters_of_one_key_one_is_requeued() {
         let lease = claim(&mut on, worker, 1).await.unwrap();
         settle(&mut on, &lease.all("dead")).await.unwrap();
     }
+    // Jobs that held a key for an interval, which has ended, do not take the key again.
+    for _ in 0..2 {
+        say("1").enqueue(&mut on).unique("interval").unique_while(While::For(Duration::from_hours(1))).await.unwrap();
+        let lease = claim(&mut on, worker, 1).await.unwrap();
+        settle(&mut on, &lease.all("dead")).await.unwrap();
+        db.run("update queue.unique_key set until = now() - interval '1 s' where held = 'until'").await;
+    }
     let other = say("2").enqueue(&mut on).await.unwrap();
     // The value is written directly and is not the hash of any key.
     sqlx::query("update queue.job set system = '{\"unique\": \"2\"}' where id = $1").bind(other.id()).execute(&mut on).await.unwrap();
     let lease = claim(&mut on, worker, 1).await.unwrap();
     settle(&mut on, &lease.all("dead")).await.unwrap();
     let swept = Queue::on(&mut on).jobs().requeue().await.unwrap();
-    assert_eq!((swept.done, db.state(other.id()).await), (2, Some(JobState::Ready)), "one of the key, and the one without");
+    assert_eq!((swept.done, db.state(other.id()).await), (4, Some(JobState::Ready)), "one of the key, two of an interval, one without");
     db.finish().await;
 }
 

@@ -102,7 +102,7 @@ async fn find(member: Member, filter: Filter, act: Operation, most: Option<u64>)
     let (pool, store) = (member.pool(), member.store());
     let unknown = UnknownNames::load(pool, store, &filter).await?;
     let jobs = match most {
-        Some(most) => Queue::new(pool).store(store).jobs().matching(&filter).count_up_to(act, most).await?,
+        Some(most) => Queue::new(pool).store(store).jobs().matching(&filter).apply(act).count_up_to(most).await?,
         None => 0,
     };
     Ok(MatchCount { jobs, unknown })

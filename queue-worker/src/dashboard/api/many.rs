@@ -85,7 +85,7 @@ pub(super) struct BulkResponse {
 pub(super) async fn count(State(app): State<AppState>, JsonBody(request): JsonBody<BulkRequest>) -> HandlerResult<Json<BulkResponse>> {
     let (act, filter) = (request.operation.act()?, request.filter.filter()?);
     let most = app.dashboard.options.most_jobs;
-    let jobs = Queue::on(&mut *app.begin_read().await?).store(app.store).jobs().matching(&filter).count_up_to(act, most).await?;
+    let jobs = Queue::on(&mut *app.begin_read().await?).store(app.store).jobs().matching(&filter).apply(act).count_up_to(most).await?;
     if jobs > most { Err(too_many(most)) } else { Ok(preview(jobs, act)) }
 }
 
@@ -113,7 +113,7 @@ pub(super) async fn act(
     if at_most > app.dashboard.options.most_jobs {
         return Err(too_many(app.dashboard.options.most_jobs));
     }
-    let jobs = Queue::on(&mut *app.begin_read().await?).store(app.store).jobs().matching(&filter).count_up_to(act, at_most).await?;
+    let jobs = Queue::on(&mut *app.begin_read().await?).store(app.store).jobs().matching(&filter).apply(act).count_up_to(at_most).await?;
     let what = request.filter.search_text();
     let note = operator.audit_entry(act.done(), if what.is_empty() { "all jobs".to_owned() } else { format!("jobs of {what}") });
     let (store, rate) = (app.store, request.rate);

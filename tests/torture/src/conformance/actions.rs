@@ -145,7 +145,7 @@ async fn waiting_all(world: &World) -> Result<()> {
 
 async fn cancel_all(world: &World) -> Result<()> {
     let (pool, store, filter) = (world.pool(), world.store, twelve(world, "act_cancel").await?);
-    ensure!(Queue::new(pool).store(store).jobs().matching(&filter).count(Operation::Cancel).await? == 12);
+    ensure!(Queue::new(pool).store(store).jobs().matching(&filter).apply(Operation::Cancel).count().await? == 12);
     let note = Note { actor: "conformance".to_owned(), act: "cancel".to_owned(), what: "queue=act_cancel".to_owned() };
     let swept = Queue::new(pool).store(store).jobs().matching(&filter).cancel().rate(1000.0).until(pending()).noted(note).await?;
     ensure!((swept.done, swept.cancelling) == (12, 0), "{swept:?}");

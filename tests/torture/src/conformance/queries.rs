@@ -113,7 +113,8 @@ async fn counts(world: &World) -> Result<()> {
     }
     let busiest = Queue::new(read).store(world.store).busiest(3).await?;
     ensure!(!busiest.counts.is_empty() && !busiest.totals.is_empty() && busiest.more > 0, "{busiest:?}");
-    let most = Queue::new(read).store(world.store).jobs().matching(&of_queue(LISTED)).count_up_to(operate::Operation::Cancel, 10).await?;
+    let most =
+        Queue::new(read).store(world.store).jobs().matching(&of_queue(LISTED)).apply(operate::Operation::Cancel).count_up_to(10).await?;
     ensure!(most >= 10, "{most}");
     Ok(())
 }
