@@ -34,11 +34,10 @@ use crate::{
 /// effect, and running the same operation again processes the remaining jobs.
 ///
 /// ```no_run
-/// # use queue_core::{Queue, operate::Filter};
+/// # use queue_core::Queue;
 /// # async fn example(pool: sqlx::PgPool) -> Result<(), queue_core::Error> {
-/// let mails = Filter { queue: Some("mail".into()), ..Filter::default() };
-/// let swept = Queue::new(&pool).jobs().matching(&mails).requeue().rate(50.0).await?;
-/// println!("{} dead letters requeued", swept.done);
+/// let outcome = Queue::new(&pool).jobs().queue("mail").requeue().rate(50.0).await?;
+/// println!("{} dead letters requeued", outcome.done);
 /// # Ok(()) }
 /// ```
 ///
@@ -63,10 +62,9 @@ pub struct BulkOperation<'q, C = PgPool> {
 ///
 /// ```no_run
 /// # async fn example(pool: &sqlx::PgPool) -> Result<(), queue_core::Error> {
-/// use queue_core::{Queue, operate::Filter};
+/// use queue_core::Queue;
 ///
-/// let mails = Filter { queue: Some("mail".into()), ..Filter::default() };
-/// let outcome = Queue::new(pool).jobs().matching(&mails).cancel().await?;
+/// let outcome = Queue::new(pool).jobs().queue("mail").cancel().await?;
 /// println!("{} jobs cancelled, {} jobs cancelling", outcome.done, outcome.cancelling);
 /// # Ok(()) }
 /// ```
@@ -125,7 +123,7 @@ impl<'q, C> BulkOperation<'q, C> {
 }
 
 impl<C: QueueConnection> BulkOperation<'_, C> {
-    /// Returns the number of jobs that the operation would change now, and changes nothing.
+    /// Returns the number of jobs that the operation would change now, and changes nothing. Listed jobs are counted in any state.
     ///
     /// ```no_run
     /// # async fn example(queue: queue_core::Queue) -> Result<(), queue_core::Error> {

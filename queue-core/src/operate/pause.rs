@@ -183,11 +183,11 @@ impl<C: QueueConnection> Queue<C> {
     /// # async fn example(pool: sqlx::PgPool) -> Result<(), queue_core::Error> {
     /// use queue_core::{Queue, operate::Scope};
     ///
-    /// let mail = Scope::queue("mail");
-    /// Queue::new(&pool).pause_with_reason(&mail, Some("the mail server is moving")).await?;
-    /// Queue::new(&pool).until_paused(&mail).await?;
+    /// let (queue, mail) = (Queue::new(&pool), Scope::queue("mail"));
+    /// queue.pause_with_reason(&mail, Some("the mail server is moving")).await?;
+    /// queue.until_paused(&mail).await?;
     /// // No handler of a job in `mail` starts here.
-    /// Queue::new(&pool).resume(&mail).await?;
+    /// queue.resume(&mail).await?;
     /// # Ok(()) }
     /// ```
     ///

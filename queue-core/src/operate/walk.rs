@@ -43,7 +43,6 @@ impl<'f> Walk<'f> {
         }
         let before_id = sqlx::query_scalar(store.sql(include_str!("../../sql/id_horizon.sql")));
         let before_id: i64 = before_id.fetch_one(connection).await.map_err(|error| explain(error, store))?;
-        let before_id = filter.before.map_or(before_id, |before| before.0.min(before_id));
         let skip_priority = if let Operation::Priority(priority) = operation { Some(priority) } else { None };
         Ok(Self { store, filter, states, skip_priority, before_id, position: START, id: i64::MIN })
     }
@@ -74,8 +73,10 @@ impl<'f> Walk<'f> {
     /// Prepares a statement with the common parameters $1 to $8.
     fn prepare<O: for<'r> FromRow<'r, PgRow>>(&self, statement: &'static str, most: i64) -> QueryAs<'f, Postgres, O, PgArguments> {
         let Self { store, filter, .. } = *self;
-        // Dead letters are visited in id order and need no upper bound. A bound would skip dead letters if the clock was set back.
+        // Dead letters are visited in id order and need no upper bound of the walk. Such a bound would skip dead letters if the clock was
+        // set back.
         let before_id = if self.states.first() == Some(&JobState::Dead) { i64::MAX } else { self.before_id };
+        let before_id = filter.before.map_or(before_id, |before| before.0.min(before_id));
         let statement = sqlx::query_as(store.sql(statement)).bind(&filter.queue).bind(filter.names()).bind(before_id);
         let statement = statement.bind(filter.age_seconds()).bind(filter.since_seconds());
         // Planned for each call, once per thousand jobs. With a plan that was cached while the partitions were empty, a page

@@ -4,10 +4,13 @@ use std::time::Duration;
 
 use queue_core::{
     Job as _, JobState, Queue, Store,
-    operate::{Filter, Scope},
+    operate::{Filter, Operation, Scope},
 };
 use sqlx::Connection as _;
-use tests::{Act, Do, TestDb};
+use tests::{
+    Act, Do, Sql as _, TestDb,
+    protocol::{claim, settle},
+};
 
 #[tokio::test]
 async fn a_handle_on_a_transaction_changes_nothing_before_the_commit() {
@@ -63,21 +66,59 @@ async fn a_handle_names_one_store() {
 }
 
 #[tokio::test]
-async fn a_limit_and_a_bound_of_a_selection_apply_to_operations_and_counts() {
-    let db = TestDb::new().await;
-    let queue = Queue::new(&db.pool);
-    let jobs = Do::enqueue_all((0..6).map(|_| Do { act: Act::Ok("x".into()) }), &db.pool).returning_ids().await.unwrap();
-    assert_eq!(queue.jobs().cancel().count().await.unwrap(), 6);
-    assert_eq!(queue.jobs().limit(2).cancel().count().await.unwrap(), 2);
-    assert_eq!(queue.jobs().before(jobs[3].id()).cancel().count().await.unwrap(), 3);
-    assert_eq!(queue.jobs().before(jobs[3].id()).limit(2).cancel().await.unwrap().done, 2);
-    let cancelled = queue.jobs().state(JobState::Cancelled).list().await.unwrap().jobs;
-    assert!(cancelled.len() == 2 && cancelled.iter().all(|job| job.id < jobs[3].id()), "{cancelled:?}");
-    assert_eq!(
-        queue.jobs().matching(&Filter { limit: 1, before: Some(jobs[0].id()), ..Filter::default() }).cancel().await.unwrap().done,
-        4
-    );
-    db.finish().await;
+async fn a_limit_and_a_bound_of_a_selection_apply_to_operations_and_counts_in_every_state() {
+    for state in [JobState::Ready, JobState::Scheduled, JobState::Blocked, JobState::Running, JobState::Parked, JobState::Dead] {
+        let (db, mut on, worker) = TestDb::with_worker().await;
+        let mut jobs = Vec::new();
+        for _ in 0..6 {
+            let job = Do { act: Act::Ok("x".into()) }.enqueue(&db.pool);
+            let job = match state {
+                JobState::Scheduled => job.after(Duration::from_hours(1)),
+                JobState::Blocked => job.key("a"),
+                _ => job,
+            };
+            jobs.push(job.await.unwrap().id());
+        }
+        if matches!(state, JobState::Running | JobState::Dead) {
+            let lease = claim(&mut on, worker, 6).await.unwrap();
+            if state == JobState::Dead {
+                settle(&mut on, &lease.all("dead")).await.unwrap();
+            }
+        }
+        if state == JobState::Parked {
+            let park = "with gone as (delete from queue.ready returning id, lane, attempts, crashes)
+                insert into queue.parked (id, lane, attempts, crashes, since, names)
+                select id, lane, attempts, crashes, now(), '{}' from gone";
+            on.run(park).await;
+        }
+        let queue = Queue::new(&db.pool);
+        // The first job of an ordering key is ready, and the others are blocked.
+        let first = usize::from(state == JobState::Blocked);
+        let chosen = queue.jobs().state(state);
+        let operation = if state == JobState::Dead { Operation::Discard } else { Operation::Cancel };
+        for (jobs, expected) in [
+            (chosen.clone(), 6 - first),
+            (chosen.clone().limit(2), 2),
+            (chosen.clone().before(jobs[3]), 3 - first),
+            (queue.jobs().matching(&Filter { state: Some(state), limit: 1, before: Some(jobs[1]), ..Filter::default() }), 6 - first),
+        ] {
+            assert_eq!(jobs.apply(operation).count().await.unwrap(), expected as u64, "{state:?}");
+        }
+        let outcome = chosen.before(jobs[4]).limit(2).apply(operation).await.unwrap();
+        assert_eq!(outcome.done + outcome.cancelling, 2, "{state:?}");
+        for (place, job) in jobs.iter().enumerate() {
+            let is_changed = (first..first + 2).contains(&place);
+            let (changed, expected) = match state {
+                JobState::Dead => (queue.job(*job).why().await.unwrap().is_absent(), is_changed),
+                JobState::Running => {
+                    (db.count(&format!("select count(*) from queue.lease where {job} = any (cancelling)")).await == 1, is_changed)
+                }
+                _ => (queue.job(*job).state().await.unwrap() == JobState::Cancelled, is_changed),
+            };
+            assert_eq!(changed, expected, "{state:?}, job {place}");
+        }
+        db.finish().await;
+    }
 }
 
 #[tokio::test]
