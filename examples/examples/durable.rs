@@ -67,7 +67,7 @@ async fn main() -> anyhow::Result<()> {
     let mut tx = pool.begin().await?;
     assert_eq!(job.signal(&mut tx, "approved", "Ada").await?, SignalOutcome::Sent); // with the other writes of the transaction
     tx.commit().await?;
-    println!("{}", job.wait(pool).await?);
+    println!("{}", job.wait(&queue).await?);
     for step in queue.job(job.id()).steps().await? {
         println!("{}: attempt {}", step.name, step.attempt);
     }

@@ -34,8 +34,8 @@ async fn main() -> anyhow::Result<()> {
 
     let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
     let worker = tokio::spawn(Worker::new(pool.clone()).run(async move { drop(stopped.await) }));
-    in_time.wait(pool).await?;
-    match late.wait(pool).await {
+    in_time.wait(&queue).await?;
+    match late.wait(&queue).await {
         Err(WaitError::Expired { job }) => println!("job {job} has expired: ask for another code"),
         other => anyhow::bail!("it should have expired: {other:?}"),
     }
@@ -45,7 +45,7 @@ async fn main() -> anyhow::Result<()> {
 
     // A requeued job has no expiry time. On the command line: `queue-worker requeue ID`.
     late.requeue(pool).await?;
-    late.wait(pool).await?;
+    late.wait(&queue).await?;
 
     drop(stop);
     worker.await??;

@@ -49,7 +49,7 @@ async fn main() -> anyhow::Result<()> {
     let worker = Worker::new(pool.clone()).register::<Page>().concurrency(1).state(Arc::clone(&served));
     let worker = tokio::spawn(worker.run(async move { drop(stopped.await) }));
     for job in last {
-        job.wait(pool).await?;
+        job.wait(&queue).await?;
     }
     drop(stop);
     worker.await??;

@@ -83,7 +83,7 @@ async fn main() -> anyhow::Result<()> {
     }
     let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
     let worker = tokio::spawn(Worker::new(pool.clone()).run(async move { drop(stopped.await) }));
-    charges[0].wait(pool).await?;
+    charges[0].wait(&queue).await?;
 
     // On the command line: `queue-worker limits set example_stripe --concurrency 1 --reason 'they asked us to'`.
     queue.set_limit("example_stripe", Limit::new().concurrency(1), Some("they asked us to")).await?;
@@ -91,12 +91,12 @@ async fn main() -> anyhow::Result<()> {
         println!("{}: {:?} at once, {} used, {} jobs wait", limit.name, limit.figures.concurrency, limit.used, limit.waiting);
     }
     for (charge, refund) in charges.iter().zip(&refunds) {
-        charge.wait(pool).await?;
-        refund.wait(pool).await?;
+        charge.wait(&queue).await?;
+        refund.wait(&queue).await?;
     }
 
     for import in &imports {
-        import.wait(pool).await?;
+        import.wait(&queue).await?;
     }
     // On the command line: `queue-worker limits keys example_account`.
     for key in queue.limit_keys("example_account").await? {

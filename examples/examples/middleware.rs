@@ -56,6 +56,7 @@ async fn main() -> anyhow::Result<()> {
     let database = Database::from_env().await?; // DATABASE_URL, else an embedded PostgreSQL
     database.migrate(Store::default()).await?;
     let pool = database.pool();
+    let queue = database.queue();
 
     on_enqueue(|job| {
         if let Ok(tenant) = TENANT.try_with(String::clone) {
@@ -68,7 +69,7 @@ async fn main() -> anyhow::Result<()> {
     let worker = Worker::new(pool.clone()).middleware(Stopwatch).middleware(Tenancy);
     let jobs = [served.id(), nobodys.id()];
     examples::run_until_finished(worker, pool, &jobs).await?;
-    assert_eq!(served.wait(pool).await?, "invoice 7 of acme");
-    assert!(nobodys.wait(pool).await.is_err(), "it is a dead letter");
+    assert_eq!(served.wait(&queue).await?, "invoice 7 of acme");
+    assert!(nobodys.wait(&queue).await.is_err(), "it is a dead letter");
     Ok(())
 }

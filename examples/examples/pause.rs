@@ -39,7 +39,7 @@ async fn main() -> anyhow::Result<()> {
 
     // On the command line: `queue-worker resume --queue example_post`.
     queue.resume(&post).await?;
-    letter.wait(pool).await?;
+    letter.wait(&queue).await?;
 
     drop(stop);
     worker.await??;

@@ -44,14 +44,15 @@ async fn main() -> anyhow::Result<()> {
     let worker = tokio::spawn(Worker::new(pool.clone()).run(stop.clone().cancelled_owned()));
 
     let bar = ProgressBar::new(100).with_style(ProgressStyle::with_template("{bar:40} {percent:>3}% {msg}")?);
-    let mut progress = job.watch(&pool); // a stream, from any process
+    let queue = database.queue();
+    let mut progress = job.watch(&queue); // a stream, from any process
     while let Some(now) = progress.next().await.transpose()? {
         bar.set_position((now.fraction.unwrap_or(0.0) * 100.0) as u64);
         bar.set_message(format!("attempt {}, {}", now.attempt, now.stage.unwrap_or_default()));
         assert!(now.over.is_none_or(|state| state == JobState::Completed));
     }
     bar.finish();
-    let rows = job.wait(&pool).await?;
+    let rows = job.wait(&queue).await?;
     println!("the second attempt imported {rows} rows");
     assert_eq!(rows, 400); // it continued from the checkpoint at 400
     stop.cancel();

@@ -39,6 +39,7 @@ async fn main() -> anyhow::Result<()> {
     let database = Database::from_env().await?; // DATABASE_URL, else an embedded PostgreSQL
     database.migrate(Store::default()).await?;
     let pool = database.pool();
+    let queue = database.queue();
 
     // Without keys the enqueue fails, because the payload is never stored unencrypted.
     let refused = charge("4111 1111", 700).enqueue(pool).await;
@@ -59,8 +60,8 @@ async fn main() -> anyhow::Result<()> {
     assert_eq!(charge("4111 1111", 700).enqueue(pool).await?.id(), in_may.id());
 
     examples::run_until_finished(Worker::new(pool.clone()), pool, &[in_may.id(), in_june.id()]).await?;
-    assert_eq!(in_may.wait(pool).await?, "charged 700 cents");
-    assert_eq!(in_june.wait(pool).await?, "charged 900 cents");
+    assert_eq!(in_may.wait(&queue).await?, "charged 700 cents");
+    assert_eq!(in_june.wait(&queue).await?, "charged 900 cents");
     assert!(seen(pool, in_may.id()).await?.starts_with("\"queue-sealed/"), "it is sealed as long as it is kept");
     Ok(())
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use queue_core::{Context, Failure, Handler, Job, JobHandle, JobId, JobResult, Store, WaitError, Waiter, job};
+use queue_core::{Context, Failure, Handler, Job, JobId, JobResult, Queue, Store, WaitError, job};
 use queue_worker::{Database, Worker};
 use serde::{Deserialize, Serialize};
 use tokio_util::sync::CancellationToken;
@@ -24,8 +24,8 @@ impl Handler for Sum {
 }
 
 /// Waits for the job and formats its output, as a web server could do with an id from a URL.
-async fn answer(id: JobId, waiter: &Waiter) -> String {
-    match JobHandle::<Sum>::from_id(id).wait(waiter).timeout(Duration::from_secs(20)).await {
+async fn answer(id: JobId, queue: &Queue) -> String {
+    match queue.job(id).wait::<Sum>().timeout(Duration::from_secs(20)).await {
         Ok(sum) => format!("the sum is {sum}"),
         Err(WaitError::Dead { error, .. }) => format!("that cannot be added: {error}"),
         Err(WaitError::Timeout { .. }) => "ask again later".to_owned(),
@@ -42,14 +42,14 @@ async fn main() -> anyhow::Result<()> {
     let worker = tokio::spawn(Worker::new(pool.clone()).run(stop.clone().cancelled_owned()));
 
     let sum = Sum { numbers: vec![1, 2, 3] }.enqueue(&pool).await?;
-    assert_eq!(sum.wait(&pool).await?, 6); // one job, through the pool
+    let queue = database.queue(); // all waits of this handle and its clones share one connection
+    assert_eq!(sum.wait(&queue).await?, 6);
 
-    let waiter = Waiter::start(&pool); // any number of jobs, through one separate connection
     let ids = [sum.id(), Sum { numbers: vec![] }.enqueue(&pool).await?.id(), JobId(42)];
     for id in ids {
-        println!("{id}: {}", answer(id, &waiter).await);
+        println!("{id}: {}", answer(id, &queue).await);
     }
-    assert_eq!(answer(ids[1], &waiter).await, "that cannot be added: nothing to add");
+    assert_eq!(answer(ids[1], &queue).await, "that cannot be added: nothing to add");
     println!("{:?}", sum.status(&pool).await?);
     stop.cancel();
     worker.await??;

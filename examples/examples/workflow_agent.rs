@@ -84,6 +84,7 @@ async fn main() -> anyhow::Result<()> {
     }
     database.migrate(Store::default()).await?;
     let pool = database.pool();
+    let queue = database.queue();
     let table = "create table if not exists example_calls_of_model (job bigint, asked text); truncate example_calls_of_model";
     sqlx::raw_sql(table).execute(pool).await?;
 
@@ -97,7 +98,7 @@ async fn main() -> anyhow::Result<()> {
     println!("the first worker is gone after {} calls of the model", calls(pool).await?);
 
     let mut second = start_worker()?;
-    let answer = job.wait(pool).timeout(Duration::from_mins(1)).await;
+    let answer = job.wait(&queue).timeout(Duration::from_mins(1)).await;
     second.kill()?;
     second.wait()?;
     let (answer, calls) = (answer?, calls(pool).await?);

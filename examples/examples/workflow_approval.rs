@@ -65,6 +65,7 @@ async fn main() -> anyhow::Result<()> {
     let database = Database::from_env().await?; // DATABASE_URL, else an embedded PostgreSQL
     database.migrate(Store::default()).await?;
     let pool = database.pool();
+    let queue = database.queue();
     let stop = CancellationToken::new();
     let worker = tokio::spawn(Worker::new(pool.clone()).register::<Expense>().run(stop.clone().cancelled_owned()));
 
@@ -75,7 +76,7 @@ async fn main() -> anyhow::Result<()> {
     decide(good, &Decision::Approved { by: "Ada".to_owned() }, pool).await?;
     decide(bad, &Decision::Rejected { why: "too much".to_owned() }, pool).await?;
     for (job, said) in [(good, "7 paid, approved by Ada"), (bad, "rejected: too much"), (late, "nobody has decided")] {
-        let came = job.wait(pool).timeout(Duration::from_secs(30)).await?;
+        let came = job.wait(&queue).timeout(Duration::from_secs(30)).await?;
         println!("{came}");
         assert_eq!(came, said);
     }

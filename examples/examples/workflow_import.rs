@@ -75,7 +75,7 @@ async fn main() -> anyhow::Result<()> {
     let stop = CancellationToken::new();
     let worker = Worker::new(pool.clone()).register::<Import>().register::<ImportPage>();
     let worker = tokio::spawn(worker.run(stop.clone().cancelled_owned()));
-    assert_eq!(job.wait(pool).timeout(Duration::from_secs(30)).await?, 360);
+    assert_eq!(job.wait(&queue).timeout(Duration::from_secs(30)).await?, 360);
     for gather in queue.job(job.id()).gathers().await? {
         println!("{}: {:?} jobs, {} completed", gather.name, gather.total, gather.completed);
     }

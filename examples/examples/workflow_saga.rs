@@ -76,6 +76,7 @@ async fn main() -> anyhow::Result<()> {
     let database = Database::from_env().await?; // DATABASE_URL, else an embedded PostgreSQL
     database.migrate(Store::default()).await?;
     let pool = database.pool();
+    let queue = database.queue();
     let table = "create table if not exists example_calls (n bigserial, key text primary key, what text, id bigint, tries int default 1);
         truncate example_calls";
     sqlx::raw_sql(table).execute(pool).await?;
@@ -88,7 +89,7 @@ async fn main() -> anyhow::Result<()> {
         (9, "gold", "order 9 is off: ship: we do not ship there", "reserve charge ship refund release"),
     ] {
         let job = Order { order, card: card.to_owned() }.enqueue(pool).await?;
-        let came = job.wait(pool).timeout(Duration::from_secs(30)).await?;
+        let came = job.wait(&queue).timeout(Duration::from_secs(30)).await?;
         println!("{came} ({})", calls(pool, order).await?);
         assert_eq!((came.as_str(), calls(pool, order).await?.as_str()), (said, called));
     }

@@ -67,6 +67,7 @@ async fn main() -> anyhow::Result<()> {
     let database = Database::from_env().await?; // DATABASE_URL, else an embedded PostgreSQL
     database.migrate(Store::default()).await?;
     let pool = database.pool();
+    let queue = database.queue();
     let table = "create table if not exists example_plans (id bigint, plan text); truncate example_plans";
     sqlx::raw_sql(table).execute(pool).await?;
 
@@ -76,7 +77,7 @@ async fn main() -> anyhow::Result<()> {
     let _ = stays.signal(pool, "paid", &Paid { plan: "gold".to_owned() }).await?;
     let stop = CancellationToken::new();
     let worker = tokio::spawn(Worker::new(pool.clone()).register::<SignUp>().run(stop.clone().cancelled_owned()));
-    assert_eq!((stays.wait(pool).await?.as_str(), goes.wait(pool).await?.as_str()), ("gold", "none"));
+    assert_eq!((stays.wait(&queue).await?.as_str(), goes.wait(&queue).await?.as_str()), ("gold", "none"));
     stop.cancel();
     worker.await??;
 

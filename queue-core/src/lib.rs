@@ -118,7 +118,7 @@ mod mutants;
 
 /// Attribute for implementations of [`Middleware`], re-exported from the crate `async_trait`.
 pub use async_trait::async_trait;
-pub use connect::{IntoConnection, JobRef, Queue};
+pub use connect::{IntoConnection, JobRef};
 pub use context::{
     AttemptOutput, BatchContext, BatchHandler, BatchJob, BatchRunner, CancelReason, Cancelled, Context, Durable, Handler, HandlerContext,
     HandlerFuture, JobBatch, JobFuture, JobRunner, JobTransaction, Middleware, Next, Receive, ReceiveWithin, Registration, Registry,
@@ -136,7 +136,7 @@ pub use enqueue::{
 pub use error::{Error, message};
 pub use payload::PayloadError;
 pub use queue_macros::{handler, job};
-pub use results::{JobStatus, MapOutcome, Outputs, Progress, Wait, WaitError, WaitOn, Waiter, Watch};
+pub use results::{JobStatus, MapOutcome, Outputs, Progress, Queue, Wait, WaitError, Watch};
 pub use schema::{Roles, Store, check_name, migrate};
 #[cfg(feature = "seal")]
 pub use seal::{Keyring, Secret, use_keyring};

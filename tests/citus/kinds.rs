@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use queue_core::{
-    Context, Durable, Failure, Flow, Handler, Job as _, JobHandle, JobResult, JobState, NodeOutput, Queue, Store, Waiter, job,
+    Context, Durable, Failure, Flow, Handler, Job as _, JobHandle, JobResult, JobState, NodeOutput, Queue, Store, job,
     operate::{self, Filter, Operation},
     runner::locate,
 };
@@ -154,25 +154,25 @@ async fn wait_until_finished(db: &TestDb, what: &str) {
 }
 
 /// Enqueues jobs of all kinds through `pool` while a worker is running and checks their results.
-async fn play(db: &TestDb, pool: &PgPool, waiter: &Waiter, round: &str) {
+async fn play(db: &TestDb, pool: &PgPool, queue: &Queue, round: &str) {
     let began = Instant::now();
     let log = |what: &str| eprintln!("{round}: {what}: after {:?}", began.elapsed());
     for n in 0..3 {
-        assert_eq!(Echo { n }.enqueue(pool).await.unwrap().wait(waiter).await.unwrap(), n);
+        assert_eq!(Echo { n }.enqueue(pool).await.unwrap().wait(queue).await.unwrap(), n);
     }
     log("plain");
     let retried = Do { act: Does::FailUntil(2) }.enqueue(pool).await.unwrap();
-    assert_eq!(retried.wait(waiter).await.unwrap(), "");
+    assert_eq!(retried.wait(queue).await.unwrap(), "");
     let dead = Do { act: Does::Terminal("so".to_owned()) }.enqueue(pool).await.unwrap();
-    assert!(dead.wait(waiter).await.is_err());
+    assert!(dead.wait(queue).await.is_err());
     let later = Echo { n: 9 }.enqueue(pool).after(Duration::from_millis(300)).await.unwrap();
-    assert_eq!(later.wait(pool).await.unwrap(), 9);
+    assert_eq!(later.wait(queue).await.unwrap(), 9);
     log("retried, dead, scheduled");
     let mut tx = pool.begin().await.unwrap();
     sqlx::query("insert into effect (job, attempt, pid) values (1, 1, 1)").execute(&mut *tx).await.unwrap();
     let rolled = Echo { n: 1 }.enqueue(&mut *tx).await.unwrap();
     tx.rollback().await.unwrap();
-    assert!(rolled.wait(pool).await.is_err(), "it was never enqueued");
+    assert!(rolled.wait(queue).await.is_err(), "it was never enqueued");
     let mut tx = pool.begin().await.unwrap();
     sqlx::query("insert into effect (job, attempt, pid) values (1, 1, 1)").execute(&mut *tx).await.unwrap();
     let one = Echo { n: 1 }.enqueue(&mut *tx).unique(format!("{round} one")).await.unwrap();
@@ -180,9 +180,9 @@ async fn play(db: &TestDb, pool: &PgPool, waiter: &Waiter, round: &str) {
     assert_eq!(one.id(), same.id());
     let all = Echo::enqueue_all((0..50).map(|n| Echo { n }), &mut *tx).returning_ids().await.unwrap();
     tx.commit().await.unwrap();
-    assert_eq!(one.wait(waiter).await.unwrap(), 1);
+    assert_eq!(one.wait(queue).await.unwrap(), 1);
     for (n, handle) in all.into_iter().enumerate() {
-        assert_eq!(handle.wait(waiter).await.unwrap(), i64::try_from(n).unwrap());
+        assert_eq!(handle.wait(queue).await.unwrap(), i64::try_from(n).unwrap());
     }
     log("in a transaction, unique, many");
     Echo::enqueue_all((0..6000).map(|n| Echo { n }), pool).await.unwrap();
@@ -195,28 +195,28 @@ async fn play(db: &TestDb, pool: &PgPool, waiter: &Waiter, round: &str) {
     wait_until_finished(db, "keys, lines, limits, batches").await;
     log("bulk, keyed, fair, limited, batches");
     let tx_job = Within { how: "ok".to_owned() }.enqueue(pool).await.unwrap();
-    drop(tx_job.wait(waiter).await.unwrap());
-    OwnEnd {}.enqueue(pool).await.unwrap().wait(waiter).await.unwrap();
+    drop(tx_job.wait(queue).await.unwrap());
+    OwnEnd {}.enqueue(pool).await.unwrap().wait(queue).await.unwrap();
     log("transactional, ended in its own transaction");
     let long: JobHandle<Long> = Long {}.enqueue(pool).await.unwrap();
     within(Duration::from_secs(20), "the job waits for a signal", async || db.state(long.id()).await == Some(JobState::Parked)).await;
     let _ = long.job_ref().signal(pool, "eight", &8_i64).await.unwrap();
-    assert_eq!(long.wait(waiter).await.unwrap(), 1 + 2 + 4 + 8 + 500);
+    assert_eq!(long.wait(queue).await.unwrap(), 1 + 2 + 4 + 8 + 500);
     log("durable, child, map, signal");
-    operated(db, pool, waiter, (round, &dead, &long)).await;
+    operated(db, pool, queue, (round, &dead, &long)).await;
     log("flow, paused, cancelled, requeued, discarded");
-    let queue = format!("new_{}", round.replace(' ', "_"));
-    Echo { n: 3 }.enqueue(pool).queue(queue.as_str()).await.unwrap().wait(waiter).await.unwrap();
+    let fresh = format!("new_{}", round.replace(' ', "_"));
+    Echo { n: 3 }.enqueue(pool).queue(fresh.as_str()).await.unwrap().wait(queue).await.unwrap();
     wait_until_finished(db, "all of it").await;
 }
 
 /// Runs a flow and several operator operations.
-async fn operated(db: &TestDb, pool: &PgPool, waiter: &Waiter, (round, dead, long): (&str, &JobHandle<Do>, &JobHandle<Long>)) {
+async fn operated(db: &TestDb, pool: &PgPool, queue: &Queue, (round, dead, long): (&str, &JobHandle<Do>, &JobHandle<Long>)) {
     let mut flow = Flow::new(format!("{round} flow"));
     let first = flow.add("first", Echo { n: 41 });
     let last = flow.add("last", Sum { of: first.output() });
     let flow = flow.enqueue(pool).await.unwrap();
-    assert_eq!(flow.job(&last).wait(waiter).await.unwrap(), 42);
+    assert_eq!(flow.job(&last).wait(queue).await.unwrap(), 42);
     let slow = operate::Scope::queue("slow");
     Queue::new(pool).pause_with_reason(&slow, Some("for a test")).await.unwrap();
     within(Duration::from_secs(10), "workers know of the pause", async || {
@@ -227,22 +227,22 @@ async fn operated(db: &TestDb, pool: &PgPool, waiter: &Waiter, (round, dead, lon
     tokio::time::sleep(Duration::from_millis(300)).await;
     assert_eq!(db.state(paused.id()).await, Some(JobState::Ready));
     Queue::new(pool).resume(&slow).await.unwrap();
-    assert_eq!(paused.wait(waiter).await.unwrap(), 5);
+    assert_eq!(paused.wait(queue).await.unwrap(), 5);
     let cancelled = Echo { n: 5 }.enqueue(pool).after(Duration::from_hours(1)).await.unwrap();
     cancelled.job_ref().cancel(pool).await.unwrap();
     dead.job_ref().requeue(pool).await.unwrap();
-    assert!(dead.wait(waiter).await.is_err());
+    assert!(dead.wait(queue).await.is_err());
     let dead = Filter { state: Some(JobState::Dead), ..Filter::default() };
     Queue::new(pool).jobs().matching(&dead).apply(Operation::Discard).await.unwrap();
     Queue::new(pool).job(long.id()).why().await.unwrap();
 }
 
 /// Returns the median time from an enqueue until a waiting caller has the job's output.
-async fn median_wait(pool: &PgPool, waiter: &Waiter) -> Duration {
+async fn median_wait(pool: &PgPool, queue: &Queue) -> Duration {
     let mut all = Vec::new();
     for n in 0..40 {
         let began = Instant::now();
-        Echo { n }.enqueue(pool).await.unwrap().wait(waiter).await.unwrap();
+        Echo { n }.enqueue(pool).await.unwrap().wait(queue).await.unwrap();
         all.push(began.elapsed());
     }
     all.sort();
@@ -257,10 +257,10 @@ async fn every_kind_of_job_runs_over_every_node() {
         let given = pool(&url);
         // The worker is connected to a different node than the producer.
         let own = pool(&db.urls()[(nr + 1) % 3]);
-        let waiter = Waiter::start(&own);
+        let queue = Queue::new(&own);
         db.run_while(worker(&given), async {
-            play(&db, &own, &waiter, &format!("round {nr}")).await;
-            let median = median_wait(&own, &waiter).await;
+            play(&db, &own, &queue, &format!("round {nr}")).await;
+            let median = median_wait(&own, &queue).await;
             let is_owner = db.urls()[(nr + 1) % 3].contains(&format!(":{}/", owner.node.port()));
             eprintln!("is the store's own node: {is_owner}");
             eprintln!("worker at node {nr}, producer at the next: half of all waits take {median:?} at most");
@@ -268,7 +268,7 @@ async fn every_kind_of_job_runs_over_every_node() {
         })
         .await;
         given.close().await;
-        drop(waiter);
+        drop(queue);
         own.close().await;
     }
     db.finish().await;

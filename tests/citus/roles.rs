@@ -3,7 +3,7 @@
 use std::{str::FromStr as _, time::Duration};
 
 use queue_core::{
-    Job as _, JobState, Queue, Roles, Store, Waiter, job,
+    Job as _, JobState, Queue, Roles, Store, job,
     operate::Filter,
     runner::{Migration, migrate_with},
 };
@@ -88,16 +88,16 @@ async fn refused(pool: &PgPool, text: &str) -> String {
 
 async fn works(url: &str) {
     let [web, viewer, ops, mailer] = ["web", "viewer", "ops", "mailer"].map(|user| pool(url, &role_name(user)));
-    let waiter = Waiter::start(&web);
-    assert_eq!(Echo { n: 1 }.enqueue(&web).await.unwrap().wait(&waiter).await.unwrap(), 1);
+    let queue = Queue::new(&web);
+    assert_eq!(Echo { n: 1 }.enqueue(&web).await.unwrap().wait(&queue).await.unwrap(), 1);
     let mut tx = web.begin().await.unwrap();
     sqlx::query("insert into effect (job, attempt, pid) values (1, 1, 1)").execute(&mut *tx).await.unwrap();
     let one = Echo { n: 2 }.enqueue(&mut *tx).unique(url).await.unwrap();
     let all = Echo::enqueue_all((0..20).map(|n| Echo { n }), &mut *tx).returning_ids().await.unwrap();
     tx.commit().await.unwrap();
-    assert_eq!(one.wait(&web).await.unwrap(), 2);
+    assert_eq!(one.wait(&queue).await.unwrap(), 2);
     for handle in all {
-        handle.wait(&waiter).await.unwrap();
+        handle.wait(&queue).await.unwrap();
     }
     // A reader sees everything except payloads.
     let done = Filter { state: Some(JobState::Completed), ..Filter::default() };

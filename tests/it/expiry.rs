@@ -58,7 +58,7 @@ async fn a_job_that_has_not_begun_in_time_does_not_run_and_waiters_are_notified(
     let db = TestDb::new().await;
     let (job, other) = (enqueue(&db, Act::Ok("done".into())).await, enqueue(&db, Act::Ok("in time".into())).await);
     expire_now(&db, &[job.id()]).await;
-    let waits = async { tokio::join!(job.wait(&db.pool), other.wait(&db.pool)) };
+    let waits = async { tokio::join!(job.wait(&db.queue()), other.wait(&db.queue())) };
     let (expired, done) = db.run_while(db.worker(), waits).await;
     let refusal = expired.unwrap_err();
     assert!(matches!(refusal, WaitError::Expired { job: id } if id == job.id()), "{refusal}");
@@ -130,7 +130,7 @@ async fn a_transactional_job_past_its_time_does_not_begin() {
     expire_now(&db, &[job.id()]).await;
     delete_entries(&db).await;
     let worker = Worker::new(db.pool.clone()).register::<ExpiresWithin>();
-    let (expired, done) = db.run_while(worker, async { tokio::join!(job.wait(&db.pool), in_time.wait(&db.pool)) }).await;
+    let (expired, done) = db.run_while(worker, async { tokio::join!(job.wait(&db.queue()), in_time.wait(&db.queue())) }).await;
     assert!(matches!(expired, Err(WaitError::Expired { .. })), "{expired:?}");
     done.unwrap();
     let effects: Vec<JobId> = sqlx::query_scalar("select job from effect").fetch_all(&db.pool).await.unwrap();
@@ -148,7 +148,7 @@ async fn a_job_that_had_begun_in_time_continues_and_a_released_one_had_not_begun
     db.run_while(db.worker(), waits).await;
     expire_now(&db, &[retried.id(), snoozed.id()]).await;
     sqlx::query("update queue.scheduled set run_at = now() where id = $1").bind(retried.id()).execute(&db.pool).await.unwrap();
-    let (done, expired) = db.run_while(db.worker(), async { tokio::join!(retried.wait(&db.pool), snoozed.wait(&db.pool)) }).await;
+    let (done, expired) = db.run_while(db.worker(), async { tokio::join!(retried.wait(&db.queue()), snoozed.wait(&db.queue())) }).await;
     done.unwrap();
     assert!(matches!(expired, Err(WaitError::Expired { .. })), "{expired:?}");
     assert_eq!(count_entries(&db, retried.id()).await, 0, "it is no longer checked");

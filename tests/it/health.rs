@@ -172,7 +172,7 @@ async fn verdicts_that_cannot_be_written_make_a_worker_unready_until_they_are() 
         within(Duration::from_mins(1), "its settles stall", async || is_unready_for(address, "settles_stall").await).await;
         assert_eq!(ask(address, "/livez").await.0, 200, "a restart would not help");
         held.rollback().await.unwrap();
-        assert_eq!(job.wait(&db.pool).await.unwrap(), "x");
+        assert_eq!(job.wait(&db.queue()).await.unwrap(), "x");
         within(Duration::from_secs(30), "it is ready again", async || is_ready(address).await).await;
     })
     .await;

@@ -85,7 +85,7 @@ async fn metadata_are_stored_by_every_kind_of_enqueue_and_reach_the_handler() {
     let worker = Worker::new(db.pool.clone()).register::<Tell>().register::<TellWithin>();
     db.run_while(worker, async {
         for (id, expected) in &jobs {
-            assert_eq!(JobHandle::<Tell>::from_id(*id).wait(&db.pool).await.unwrap(), *expected);
+            assert_eq!(JobHandle::<Tell>::from_id(*id).wait(&db.queue()).await.unwrap(), *expected);
         }
     })
     .await;

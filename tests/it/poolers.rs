@@ -8,7 +8,7 @@ use std::{
 };
 
 use queue_core::{
-    Context, Handler, Job as _, JobResult, Queue, Waiter, job,
+    Context, Handler, Job as _, JobResult, Queue, job,
     operate::{Filter, Operation},
     runner::ListenerConnection,
 };
@@ -138,10 +138,10 @@ async fn behind_a_session_pooler_everything_works() {
     let Some(pooler) = PgBouncer::start("a pooler of sessions", server.port(), Pooling::Sessions, &[]).await else { return };
     let through = Database::connect(&pooler.url("pooled")).await.unwrap();
     beside(Worker::new(through.pool().clone()), async {
-        let waiter = Waiter::start(through.pool());
+        let queue = through.queue();
         for _ in 0..20 {
             let job = echo("x").enqueue(through.pool()).await.unwrap();
-            assert_eq!(job.wait(&waiter).timeout(Duration::from_secs(20)).await.unwrap(), "x");
+            assert_eq!(job.wait(&queue).timeout(Duration::from_secs(20)).await.unwrap(), "x");
         }
     })
     .await;
@@ -168,7 +168,7 @@ async fn behind_a_pooler_without_prepared_statements_a_worker_does_not_start() {
     let both = Database::options().url(pooler.url("pooled")).direct_url(server.url("pooled")).connect().await.unwrap();
     beside(Worker::new(both.pool().clone()).direct(both.direct()), async {
         let job = echo("y").enqueue(&database.pool).await.unwrap();
-        assert_eq!(job.wait(&Waiter::start(both.direct())).timeout(Duration::from_secs(20)).await.unwrap(), "y");
+        assert_eq!(job.wait(&both.queue()).timeout(Duration::from_secs(20)).await.unwrap(), "y");
     })
     .await;
     both.close().await;
@@ -194,14 +194,14 @@ async fn producers_and_waiters_behind_a_transaction_pooler_never_fail_and_never_
             let pool = both.pool().clone();
             // Every second client also waits through the pooler. No notification arrives through the pooler, so the waiter polls four
             // times a second.
-            let (waiter, calls) = if n % 2 == 0 { (Waiter::start(both.direct()), calls / 4) } else { (Waiter::start(&pool), calls / 100) };
+            let (queue, calls) = if n % 2 == 0 { (both.queue(), calls / 4) } else { (Queue::new(&pool), calls / 100) };
             tokio::spawn(async move {
                 for call in 0..calls {
                     let job = echo(format!("{n} {call}"));
                     let mut tx = pool.begin().await.unwrap();
                     let job = job.enqueue(&mut tx).await.unwrap();
                     tx.commit().await.unwrap();
-                    let job = job.wait(&waiter).timeout(Duration::from_secs(30)).await.unwrap();
+                    let job = job.wait(&queue).timeout(Duration::from_secs(30)).await.unwrap();
                     assert_eq!(job, format!("{n} {call}"));
                 }
             })

@@ -9,7 +9,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use queue_core::{Context, Error, Handler, Job as _, JobHandle, JobId, JobResult, JobState, PayloadError, Progress, Reporter, Waiter, job};
+use queue_core::{Context, Error, Handler, Job as _, JobHandle, JobId, JobResult, JobState, PayloadError, Progress, Reporter, job};
 use queue_worker::Worker;
 use serde::{Deserialize, Serialize};
 use sqlx::Executor as _;
@@ -103,10 +103,10 @@ async fn reports_of_a_job_are_seen_live_and_the_stream_ends_with_the_job() {
         Ok(())
     });
     let db = TestDb::new().await;
-    let waiter = Waiter::start(&db.pool);
+    let queue = db.queue();
     let job = Speaks.enqueue(&db.pool).await.unwrap();
     assert_eq!(job.progress(&db.pool).await.unwrap(), Progress::default(), "nothing yet");
-    let (mut there, mut here) = (job.watch(&waiter), job.watch(&db.pool));
+    let (mut there, mut here) = (job.watch(&queue), queue.job(job.id()).watch());
     for watch in [&mut there, &mut here] {
         assert_eq!(watch.next().await.unwrap().unwrap(), Progress::default());
     }
@@ -173,7 +173,7 @@ async fn the_checkpoint_of_a_killed_process_is_passed_to_the_next_attempt() {
     eventually("four steps are done and kept", async || db.count("select count(*) from queue.progress where checkpoint = '4'").await == 1)
         .await;
     db.kill(process).await;
-    let left = db.run_while(worker(&db).register::<Steps>(), job.wait(&db.pool).into_future()).await.unwrap();
+    let left = db.run_while(worker(&db).register::<Steps>(), job.wait(&db.queue()).into_future()).await.unwrap();
     assert_eq!((left, effects(&db.pool, job.id()).await.unwrap()), (2, 6), "no step was done twice");
     let progress = job.progress(&db.pool).await.unwrap();
     assert_eq!((progress.attempt, progress.fraction, progress.counts["step"]), (2, Some(1.0), 2), "an attempt counts from zero");
@@ -250,11 +250,11 @@ async fn f52_a_report_after_the_attempt_has_returned_is_refused() {
     let db = TestDb::new().await;
     let (job, other) = (Leaks.enqueue(&db.pool).await.unwrap(), Steps { steps: 1, hold: None });
     db.run_while(worker(&db).register::<Leaks>().register::<Steps>(), async {
-        job.wait(&db.pool).await.unwrap();
+        job.wait(&db.queue()).await.unwrap();
         let leaked = LEAKED.lock().unwrap().take().unwrap();
         leaked.stage("outside");
         assert!(matches!(leaked.checkpoint(&1).await, Err(Error::LeaseLost { .. })));
-        other.enqueue(&db.pool).await.unwrap().wait(&db.pool).await.unwrap();
+        other.enqueue(&db.pool).await.unwrap().wait(&db.queue()).await.unwrap();
     })
     .await;
     assert_eq!(job.progress(&db.pool).await.unwrap().stage.as_deref(), Some("inside"));
@@ -309,7 +309,7 @@ async fn a_checkpoint_that_cannot_be_kept_or_read_is_an_error_of_its_own() {
     });
     let db = TestDb::new().await;
     let job = Wrong.enqueue(&db.pool).await.unwrap();
-    db.run_while(worker(&db).register::<Wrong>(), async { job.wait(&db.pool).await.unwrap() }).await;
+    db.run_while(worker(&db).register::<Wrong>(), async { job.wait(&db.queue()).await.unwrap() }).await;
     assert_eq!(rows(&db).await, 1);
     db.finish().await;
 }
@@ -330,7 +330,7 @@ async fn reports_of_a_transactional_handler_stay_when_its_attempt_fails() {
     }
     let db = TestDb::new().await;
     let job = Reports.enqueue(&db.pool).await.unwrap();
-    db.run_while(worker(&db).register::<Reports>(), async { job.wait(&db.pool).await.unwrap() }).await;
+    db.run_while(worker(&db).register::<Reports>(), async { job.wait(&db.queue()).await.unwrap() }).await;
     assert_eq!(db.count("select count(*) from queue.done where attempts = 2").await, 1);
     db.finish().await;
 }

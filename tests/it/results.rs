@@ -2,7 +2,7 @@
 
 use std::{sync::Mutex, time::Duration};
 
-use queue_core::{Context, Handler, Job as _, JobHandle, JobId, JobResult, JobState, Store, WaitError, Waiter, job};
+use queue_core::{Context, Handler, Job as _, JobHandle, JobId, JobResult, JobState, Store, WaitError, job};
 use queue_worker::Worker;
 use serde::{Deserialize, Serialize};
 use sqlx::Executor as _;
@@ -51,15 +51,15 @@ async fn announced(db: &TestDb) -> i64 {
 #[tokio::test]
 async fn a_handle_waits_for_the_output_of_its_handler() {
     let db = TestDb::new().await;
-    let waiter = Waiter::start(&db.pool);
+    let queue = db.queue();
     db.run_while(worker(&db), async {
         let sum = Add(1, 2).enqueue(&db.pool).await.unwrap();
-        assert_eq!((sum.wait(&db.pool).await.unwrap(), sum.wait(&waiter).await.unwrap()), (3, 3));
+        assert_eq!((sum.wait(&queue).await.unwrap(), queue.job(sum.id()).wait::<Add>().await.unwrap()), (3, 3));
         let quiet = Quiet.enqueue(&db.pool).await.unwrap();
-        quiet.wait(&waiter).await.unwrap();
-        JobHandle::<Quiet>::from_id(quiet.id()).in_store(Store::default()).wait(&db.pool).await.unwrap();
+        quiet.wait(&queue).await.unwrap();
+        JobHandle::<Quiet>::from_id(quiet.id()).in_store(Store::default()).wait(&queue).await.unwrap();
         let again = act(&db, Act::FailUntil(2)).await;
-        assert_eq!(again.wait(&waiter).await.unwrap(), "", "after a failed attempt");
+        assert_eq!(again.wait(&queue).await.unwrap(), "", "after a failed attempt");
         let status = sum.status(&db.pool).await.unwrap();
         assert_eq!((status.state, status.attempts, status.error, status.output), (JobState::Completed, 1, None, Some(3)));
     })
@@ -73,19 +73,19 @@ async fn another_process_waits_by_id_for_a_job_that_a_third_one_runs() {
     let id = act(&db, Act::Slowly(300, Box::new(Act::Ok("from afar".into())))).await.id().to_string();
     let handle = JobHandle::<Do>::from_id(id.parse().unwrap());
     let _process = WorkerProcess::start(env!("CARGO_BIN_EXE_test-worker"), &db.url, &[]);
-    let waiter = Waiter::start(&db.pool);
-    assert_eq!(handle.wait(&waiter).await.unwrap(), "from afar");
-    assert_eq!(handle.wait(&db.pool).await.unwrap(), "from afar");
+    let queue = db.queue();
+    assert_eq!(handle.wait(&queue).await.unwrap(), "from afar");
+    assert_eq!(queue.job(handle.id()).wait::<Do>().await.unwrap(), "from afar");
     db.finish().await;
 }
 
 #[tokio::test]
 async fn dead_and_cancelled_jobs_return_errors_with_the_last_error() {
     let db = TestDb::new().await;
-    let waiter = Waiter::start(&db.pool);
+    let queue = db.queue();
     let (dead, cancelling) = (act(&db, Act::Terminal("no such door".into())).await, act(&db, Act::RetryIn(60_000)).await);
     db.run_while(worker(&db), async {
-        let (there, here) = tokio::join!(dead.wait(&waiter), dead.wait(&db.pool));
+        let (there, here) = tokio::join!(dead.wait(&queue), queue.job(dead.id()).wait::<Do>());
         for error in [there.unwrap_err(), here.unwrap_err()] {
             assert!(
                 matches!(&error, WaitError::Dead { error, attempts: 1, job } if error == "no such door" && *job == dead.id()),
@@ -93,10 +93,10 @@ async fn dead_and_cancelled_jobs_return_errors_with_the_last_error() {
             );
         }
         db.until(cancelling.id(), JobState::Scheduled).await;
-        let status = cancelling.status(&waiter).await.unwrap();
+        let status = cancelling.status(&db.pool).await.unwrap();
         assert_eq!((status.state, status.attempts, status.error.as_deref()), (JobState::Scheduled, 1, Some("later")));
         let cancel = async { cancelling.cancel(&db.pool).await.unwrap() };
-        let (there, here, _) = tokio::join!(cancelling.wait(&waiter), cancelling.wait(&db.pool), cancel);
+        let (there, here, _) = tokio::join!(cancelling.wait(&queue), queue.job(cancelling.id()).wait::<Do>(), cancel);
         for error in [there.unwrap_err(), here.unwrap_err()] {
             assert!(matches!(&error, WaitError::Cancelled { error: Some(error), .. } if error == "later"), "{error:?}");
         }
@@ -110,11 +110,11 @@ async fn dead_and_cancelled_jobs_return_errors_with_the_last_error() {
 #[tokio::test]
 async fn a_job_whose_process_ends_three_times_is_reported_as_dead() {
     let db = TestDb::new().await;
-    let waiter = Waiter::start(&db.pool);
+    let queue = db.queue();
     let poison = act(&db, Act::AbortImmediately).await;
     let waiting = tokio::spawn({
-        let waiter = waiter.clone();
-        async move { poison.wait(&waiter).await }
+        let queue = queue.clone();
+        async move { poison.wait(&queue).await }
     });
     for _ in 0..3 {
         let mut process = WorkerProcess::start(env!("CARGO_BIN_EXE_test-worker"), &db.url, &[]);
@@ -142,46 +142,70 @@ async fn an_impossible_wait_is_refused_and_never_hangs() {
     struct Other;
 
     let db = TestDb::new().await;
-    let waiter = Waiter::start(&db.pool);
+    let queue = db.queue();
     let forgotten = Gone.enqueue(&db.pool).await.unwrap();
-    assert!(matches!(forgotten.wait(&waiter).await.unwrap_err(), WaitError::NotKept { job_type: "gone" }));
+    assert!(matches!(forgotten.wait(&queue).await.unwrap_err(), WaitError::NotKept { job_type: "gone" }));
     assert_eq!(forgotten.status(&db.pool).await.unwrap().state, JobState::Ready);
     let unknown = JobHandle::<Add>::from_id(JobId(7));
-    assert!(matches!(unknown.wait(&waiter).await.unwrap_err(), WaitError::NotFound { .. }));
-    assert!(matches!(unknown.wait(&db.pool).await.unwrap_err(), WaitError::NotFound { .. }));
+    assert!(matches!(unknown.wait(&queue).await.unwrap_err(), WaitError::NotFound { .. }));
+    assert!(matches!(queue.job(JobId(7)).progress().await.unwrap_err(), WaitError::NotFound { .. }));
     assert!(matches!(unknown.status(&db.pool).await.unwrap_err(), WaitError::NotFound { .. }));
     assert!(matches!(unknown.progress(&db.pool).await.unwrap_err(), WaitError::NotFound { .. }));
-    assert!(matches!(unknown.watch(&waiter).next().await, Some(Err(WaitError::NotFound { .. }))));
+    assert!(matches!(unknown.watch(&queue).next().await, Some(Err(WaitError::NotFound { .. }))));
 
     let secret = act(&db, Act::Ok("secret".into())).await;
     let patience = Duration::from_millis(50);
-    for waited in [secret.wait(&waiter).timeout(patience).await, secret.wait(&db.pool).timeout(patience).await] {
-        assert!(matches!(waited.unwrap_err(), WaitError::Timeout { timeout, .. } if timeout == patience));
-    }
+    let waited = secret.wait(&queue).timeout(patience).await;
+    assert!(matches!(waited.unwrap_err(), WaitError::Timeout { timeout, .. } if timeout == patience));
     db.run_while(worker(&db), db.until(secret.id(), JobState::Completed)).await;
     let wrong = JobHandle::<Other>::from_id(secret.id());
-    for error in [wrong.wait(&waiter).await.unwrap_err(), wrong.status(&db.pool).await.unwrap_err()] {
+    for error in [wrong.wait(&queue).await.unwrap_err(), wrong.status(&db.pool).await.unwrap_err()] {
         assert!(matches!(error, WaitError::Output { .. }) && !error.to_string().contains("secret"), "{error:?}");
     }
     let nowhere = secret.in_store(Store::new("nowhere").unwrap());
-    let elsewhere = nowhere.wait(&db.pool).await.unwrap_err();
+    let elsewhere = nowhere.wait(&db.queue().store(nowhere.store())).await.unwrap_err();
     assert!(elsewhere.to_string().contains("holds no job queue"), "{elsewhere}");
-    for elsewhere in [nowhere.wait(&waiter).await.unwrap_err(), nowhere.watch(&waiter).next().await.unwrap().unwrap_err()] {
-        assert!(matches!(elsewhere, WaitError::OtherStore { store: "nowhere", waiter: "queue", .. }), "{elsewhere}");
+    for elsewhere in [nowhere.wait(&queue).await.unwrap_err(), nowhere.watch(&queue).next().await.unwrap().unwrap_err()] {
+        assert!(matches!(elsewhere, WaitError::OtherStore { store: "nowhere", queue: "queue", .. }), "{elsewhere}");
     }
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn waits_outlive_the_runtime_of_the_first_wait() {
+    let db = TestDb::new().await;
+    let queue = db.queue();
+    let job = act(&db, Act::Ok("later".into())).await;
+    let other = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+    // The first wait starts the task that polls for the handle and its clones, on the other runtime.
+    let first = other.spawn({
+        let queue = queue.clone();
+        async move { job.wait(&queue).await }
+    });
+    eventually("it waits", async || announced(&db).await == 1).await;
+    let waiting = tokio::spawn({
+        let queue = queue.clone();
+        async move { queue.job(job.id()).wait::<Do>().await }
+    });
+    // The runtime of the test has one thread, so the second wait begins here.
+    tokio::task::yield_now().await;
+    other.shutdown_background();
+    assert!(first.await.unwrap_err().is_cancelled());
+    assert!(matches!(waiting.await.unwrap(), Err(WaitError::Store(_))));
+    db.run_while(worker(&db), async { assert_eq!(job.wait(&queue).await.unwrap(), "later") }).await;
     db.finish().await;
 }
 
 #[tokio::test]
 async fn two_thousand_handles_wait_on_one_connection() {
     let db = TestDb::new().await;
-    let waiter = Waiter::start(&db.pool);
+    let queue = db.queue();
     let jobs = (0..2000).map(|n| Add(n, 1));
     let handles = Add::enqueue_all(jobs, &db.pool).returning_ids().await.unwrap();
     let mut waits = JoinSet::new();
     for (n, handle) in (0..).zip(handles) {
-        let waiter = waiter.clone();
-        waits.spawn(async move { (n, handle.wait(&waiter).await) });
+        let queue = queue.clone();
+        waits.spawn(async move { (n, handle.wait(&queue).await) });
     }
     eventually("it is announced", async || announced(&db).await == 1).await;
     let most = Mutex::new(count_waiter_connections(&db).await);
@@ -205,14 +229,14 @@ async fn two_thousand_handles_wait_on_one_connection() {
 #[ignore = "deep"]
 async fn a_notification_that_is_lost_costs_no_result() {
     let db = TestDb::new().await;
-    let waiter = Waiter::start(&db.pool);
+    let queue = db.queue();
     let slow = || async { act(&db, Act::Sleep(400)).await };
     db.run_while(worker(&db), async {
         // The listener's connection is cut repeatedly while the job is running.
         let job = slow().await;
         let waiting = tokio::spawn({
-            let waiter = waiter.clone();
-            async move { job.wait(&waiter).await }
+            let queue = queue.clone();
+            async move { job.wait(&queue).await }
         });
         let cut = "select count(pg_terminate_backend(pid)) from pg_stat_activity where datname = current_database() and application_name = 'queue waiter'";
         let mut cuts = 0;
@@ -227,7 +251,7 @@ async fn a_notification_that_is_lost_costs_no_result() {
 
         // The waiter's registration is deleted, so no notification is requested for this job.
         let job = slow().await;
-        let (result, ()) = tokio::join!(job.wait(&waiter), async {
+        let (result, ()) = tokio::join!(job.wait(&queue), async {
             eventually("it has seen the job run", async || announced(&db).await == 1).await;
             db.pool.execute("delete from queue.waiter").await.unwrap();
         });
@@ -243,11 +267,11 @@ async fn workers_and_operators_notify_only_while_a_waiter_exists() {
     let mut listener = db.listen("over").await;
     let scheduled = Quiet.enqueue(&db.pool).after(Duration::from_mins(10)).await.unwrap();
     db.run_while(worker(&db), async {
-        Quiet.enqueue(&db.pool).await.unwrap().wait(&db.pool).await.unwrap();
+        db.until(Quiet.enqueue(&db.pool).await.unwrap().id(), JobState::Completed).await;
         // Notifications sent earlier arrive with the reply to the following `select 1`.
         tokio::time::sleep(Duration::from_millis(100)).await;
         sqlx::query("select 1").execute(&mut listener).await.unwrap();
-        assert!(listener.next_buffered().is_none(), "all waiters poll");
+        assert!(listener.next_buffered().is_none(), "nobody waits");
 
         db.pool.execute("insert into queue.waiter values (gen_random_uuid(), now() + interval '1 hour')").await.unwrap();
         Quiet.enqueue(&db.pool).await.unwrap();
@@ -264,15 +288,14 @@ async fn workers_and_operators_notify_only_while_a_waiter_exists() {
 #[ignore = "deep"]
 async fn a_wait_that_is_dropped_leaves_nothing_behind() {
     let db = TestDb::new().await;
-    let waiter = Waiter::start(&db.pool);
+    let queue = db.queue();
     let job = act(&db, Act::Ok(String::new())).await;
     for _ in 0..100 {
-        assert!(job.wait(&waiter).timeout(Duration::from_millis(1)).await.is_err());
-        assert!(job.wait(&db.pool).timeout(Duration::from_millis(1)).await.is_err());
+        assert!(job.wait(&queue).timeout(Duration::from_millis(1)).await.is_err());
     }
     eventually("the row that requests notifications is gone", async || announced(&db).await == 0).await;
     assert_eq!(db.count("select count(*) from pg_stat_activity where datname = current_database() and state like 'idle in %'").await, 0);
-    let waiting = tokio::spawn(async move { job.wait(&waiter).await });
+    let waiting = tokio::spawn(async move { job.wait(&queue).await });
     eventually("it waits again", async || announced(&db).await == 1).await;
     waiting.abort();
     eventually("with its last clone the waiter is gone", async || announced(&db).await == 0 && count_waiter_connections(&db).await == 0)
@@ -295,10 +318,10 @@ impl Handler for Large {
 #[tokio::test]
 async fn outputs_too_large_for_one_answer_come_in_several() {
     let db = TestDb::new().await;
-    let (waiter, mut waits) = (Waiter::start(&db.pool), JoinSet::new());
+    let (queue, mut waits) = (db.queue(), JoinSet::new());
     for _ in 0..8 {
-        let (job, waiter) = (Large.enqueue(&db.pool).await.unwrap(), waiter.clone());
-        waits.spawn(async move { job.wait(&waiter).await });
+        let (job, queue) = (Large.enqueue(&db.pool).await.unwrap(), queue.clone());
+        waits.spawn(async move { job.wait(&queue).await });
     }
     db.run_until_idle(worker(&db).register::<Large>()).await;
     while let Some(joined) = waits.join_next().await {

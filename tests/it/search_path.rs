@@ -280,7 +280,7 @@ async fn a_program_works_with_a_hostile_schema_on_its_path() {
         Queue::new(&pool).store(store).jobs().matching(&anything).cancel().await.unwrap();
         db.run_until_idle(Worker::new(pool.clone()).register::<Plain>().register::<InOneCommit>()).await;
         assert_eq!(db.state(acted.id()).await, Some(JobState::Completed));
-        acted.wait(&pool).await.unwrap();
+        acted.wait(&Queue::new(&pool)).await.unwrap();
         acted.progress(&pool).await.unwrap();
         one.find(&pool).await.unwrap();
         assert!(!Queue::new(&pool).store(store).jobs().list().await.unwrap().jobs.is_empty());

@@ -3,7 +3,7 @@
 
 use std::{borrow::Cow, str::FromStr as _, time::Duration};
 
-use queue_core::{Batch, Error, Job as _, JobState, Queue, Store, Waiter, migrate};
+use queue_core::{Batch, Error, Job as _, JobState, Queue, Store, migrate};
 use queue_worker::{Config, Worker};
 use sqlx::{
     AssertSqlSafe, Connection as _, Executor as _, PgConnection, PgPool,
@@ -230,7 +230,7 @@ async fn a_role_that_may_only_connect_finds_the_secret_nowhere() {
         let scheduled = quick().enqueue(&db.pool).after(Duration::from_hours(1)).await.unwrap();
         let waits = tokio::spawn({
             let pool = db.pool.clone();
-            async move { scheduled.wait(&pool).timeout(Duration::from_mins(1)).await }
+            async move { scheduled.wait(&Queue::new(&pool)).timeout(Duration::from_mins(1)).await }
         });
         let secrets: Vec<String> =
             sqlx::query_scalar("select unnest(array[split_part(wake, '_', 2), split_part(over, '_', 2), marks]) from queue.secret")
@@ -289,11 +289,11 @@ async fn a_role_without_the_channel_still_finds_the_outcome_of_its_job() {
     db.pool.execute(sqlx::raw_sql(AssertSqlSafe(rights.replace("{0}", &reader.role)))).await.unwrap();
     let options = PgConnectOptions::from_str(&db.url).unwrap().options([("role", &reader.role)]);
     let pool = PgPoolOptions::new().max_connections(1).connect_with(options).await.unwrap();
-    let waiter = Waiter::start(&pool);
+    let queue = Queue::new(&pool);
     let job = quick().enqueue(&db.pool).await.unwrap();
-    db.run_while(db.worker(), async { job.wait(&waiter).timeout(Duration::from_secs(30)).await }).await.unwrap();
+    db.run_while(db.worker(), async { job.wait(&queue).timeout(Duration::from_secs(30)).await }).await.unwrap();
     assert_eq!(db.count("select count(*) from queue.waiter").await, 0, "no notification is requested");
-    drop(waiter);
+    drop(queue);
     pool.close().await;
     reader.leave(db).await;
 }

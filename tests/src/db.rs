@@ -8,7 +8,7 @@ use std::{
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
-use queue_core::{JobId, JobState, Store, migrate};
+use queue_core::{JobId, JobState, Queue, Store, migrate};
 use queue_worker::{
     Worker,
     embedded::{Embedded, EmbeddedOptions},
@@ -125,6 +125,11 @@ impl TestDb {
         let options = PgConnectOptions::from_str(&url).unwrap_or_else(|error| panic!("{url}: {error}"));
         let pool = PgPoolOptions::new().max_connections(8).test_before_acquire(false).connect_lazy_with(options);
         Self { pool, url, name, nodes, finished: false }
+    }
+
+    /// Returns a handle to the default store.
+    pub fn queue(&self) -> Queue {
+        Queue::new(&self.pool)
     }
 
     /// Builds a worker of [`Do`](crate::Do) jobs with a short grace period.

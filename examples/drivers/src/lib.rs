@@ -1,6 +1,6 @@
 //! Code shared by the example programs: a job type, a database and a worker.
 
-use queue_core::{Context, Handler, JobHandle, JobResult, Store, Waiter, job};
+use queue_core::{Context, Handler, JobHandle, JobResult, Store, job};
 use queue_worker::{
     Database, Worker,
     embedded::{Embedded, EmbeddedOptions},
@@ -56,9 +56,9 @@ impl Example {
     pub async fn work(self, never: JobHandle<Confirm>, job: JobHandle<Confirm>) -> anyhow::Result<()> {
         let pool = self.database.pool();
         anyhow::ensure!(never.find(pool).await.is_err(), "a job of a transaction that was rolled back");
-        let waiter = Waiter::start(pool);
+        let queue = self.database.queue();
         let mut done = Ok(());
-        Worker::new(pool.clone()).run(async { done = job.wait(&waiter).await }).await?;
+        Worker::new(pool.clone()).run(async { done = job.wait(&queue).await }).await?;
         Ok(done?)
     }
 }

@@ -1,14 +1,10 @@
-//! Connections on which jobs can be enqueued, references to jobs, and the handle to a store.
+//! Connections on which jobs can be enqueued, and references to jobs.
 
 mod job_ref;
-mod queue;
 
 use sqlx::{PgConnection, PgPool, Postgres, Transaction, pool::PoolConnection};
 
-pub use self::{
-    job_ref::JobRef,
-    queue::{OnConnection, Queue, QueueConnection, QueueJob},
-};
+pub use self::job_ref::JobRef;
 use crate::{
     context::{JobTransaction, TransactionGuard},
     schema::{Connection, Store},

@@ -376,7 +376,7 @@ impl<H: BatchRunner> AnyBatch for HandledBatch<H> {
         self.batch.jobs.iter_mut().map(|job| (job.at, job.result.take())).collect()
     }
 
-    /// Completes a job without an output only if the output type deserializes from `null`, because waiters must be able to read the output.
+    /// Completes a job without an output only if the output type deserializes from `null`, because a wait for the job must be able to read the output.
     fn complete_rest(&self) -> Result<Option<String>, Failure> {
         match serde_json::from_str::<<H::Job as JobType>::Output>("null") {
             Ok(_) => Ok(None),

@@ -6,8 +6,8 @@ use sqlx::{FromRow, PgConnection};
 
 use super::rejection::explain;
 use crate::{
-    connect::{Queue, QueueConnection},
     error::Error,
+    results::{Queue, QueueConnection},
     schema::Store,
 };
 

@@ -19,9 +19,9 @@ use super::{
     walk::Walk,
 };
 use crate::{
-    connect::{Queue, QueueConnection},
     define::JobId,
     error::Error,
+    results::{Queue, QueueConnection},
     schema::{Session, Store},
 };
 

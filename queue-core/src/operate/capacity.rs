@@ -5,8 +5,8 @@ use sqlx::{FromRow, Row as _, postgres::PgRow};
 
 use super::rejection::explain;
 use crate::{
-    connect::{Queue, QueueConnection},
     error::Error,
+    results::{Queue, QueueConnection},
     schema::check_name,
 };
 

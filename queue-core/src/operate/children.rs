@@ -5,9 +5,9 @@ use sqlx::FromRow;
 
 use super::rejection::explain;
 use crate::{
-    connect::{QueueConnection, QueueJob},
     define::JobId,
     error::Error,
+    results::{QueueConnection, QueueJob},
 };
 
 /// Child of a [durable](crate::Options::durable) job.

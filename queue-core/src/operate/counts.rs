@@ -12,10 +12,10 @@ use uuid::Uuid;
 
 use super::rejection::explain;
 use crate::{
-    connect::{Queue, QueueConnection},
     context::Registry,
     define::{JobState, UnknownState},
     error::Error,
+    results::{Queue, QueueConnection},
 };
 
 /// Number of jobs of one queue and type in one state.

@@ -8,9 +8,9 @@ use sqlx::FromRow;
 
 use super::{fingerprint::fingerprint, rejection::explain};
 use crate::{
-    connect::{Queue, QueueConnection},
     define::JobId,
     error::Error,
+    results::{Queue, QueueConnection},
 };
 
 /// Dead letters of one job type whose errors differ only in numbers, ids and quoted text.

@@ -16,7 +16,7 @@ pub use self::{
     finding::{Diagnosis, Finding},
     kind::{FindingKind, Severity},
 };
-use crate::connect::Queue;
+use crate::results::Queue;
 
 impl Queue {
     /// Checks a store and its server. Returns the problems found.

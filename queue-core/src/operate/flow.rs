@@ -5,9 +5,9 @@ use sqlx::FromRow;
 
 use super::rejection::explain;
 use crate::{
-    connect::{QueueConnection, QueueJob},
     define::JobId,
     error::Error,
+    results::{QueueConnection, QueueJob},
 };
 
 /// Maximum number of nodes that [`QueueJob::flow`] returns.

@@ -5,8 +5,8 @@ use sqlx::FromRow;
 
 use super::rejection::explain;
 use crate::{
-    connect::{QueueConnection, QueueJob},
     error::Error,
+    results::{QueueConnection, QueueJob},
 };
 
 /// Map step of a [durable](crate::Options::durable) job, with the outcomes of the jobs that the step has spawned.

@@ -8,8 +8,8 @@ use sqlx::{FromRow, Row as _, postgres::PgRow};
 
 use super::{histogram::Histogram, rejection::explain};
 use crate::{
-    connect::{Queue, QueueConnection},
     error::Error,
+    results::{Queue, QueueConnection},
 };
 
 /// Time range, step and scope of a [`Queue::history`] query. The default is one row for the last hour, over all queues and types.

@@ -6,8 +6,9 @@ use chrono::{DateTime, Utc};
 
 use super::operation::{Operation, OperationOutcome};
 use crate::{
-    connect::{IntoConnection, JobRef, QueueConnection, QueueJob},
+    connect::{IntoConnection, JobRef},
     error::Error,
+    results::{QueueConnection, QueueJob},
 };
 
 /// Operations on one job. Each operation is a single statement on the given connection, in the job's own store. If a claim or another

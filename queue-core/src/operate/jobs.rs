@@ -15,9 +15,9 @@ use super::{
     rejection::explain,
 };
 use crate::{
-    connect::{Queue, QueueConnection},
     define::{JobId, JobState, JobType},
     error::Error,
+    results::{Queue, QueueConnection},
     schema::Session,
 };
 

@@ -8,9 +8,9 @@ use sqlx::{FromRow, Row as _, postgres::PgRow};
 
 use super::rejection::explain;
 use crate::{
-    connect::{Queue, QueueConnection, QueueJob},
     define::Limit,
     error::Error,
+    results::{Queue, QueueConnection, QueueJob},
     schema::check_name,
 };
 

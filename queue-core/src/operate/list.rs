@@ -12,10 +12,10 @@ use super::{
     rejection::explain,
 };
 use crate::{
-    connect::{IntoConnection, JobRef, Queue, QueueConnection, QueueJob},
+    connect::{IntoConnection, JobRef},
     define::{JobId, JobState, UnknownState},
     error::Error,
-    results::{JobStatus, Progress},
+    results::{JobStatus, Progress, Queue, QueueConnection, QueueJob},
     schema::{Session, Store},
 };
 

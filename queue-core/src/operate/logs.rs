@@ -6,8 +6,8 @@ use sqlx::FromRow;
 
 use super::rejection::explain;
 use crate::{
-    connect::{QueueConnection, QueueJob},
     error::Error,
+    results::{QueueConnection, QueueJob},
 };
 
 /// Log of one attempt of a job. Logs are captured for job types with [`keep_logs`](crate::Options::keep_logs).

@@ -88,4 +88,4 @@ pub use self::{
     weight::Weight,
     why::{Cause, CauseKind, Why},
 };
-pub use crate::connect::{OnConnection, Queue, QueueConnection, QueueJob};
+pub use crate::results::{OnConnection, Queue, QueueConnection, QueueJob};

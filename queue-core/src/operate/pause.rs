@@ -9,8 +9,8 @@ use uuid::Uuid;
 
 use super::rejection::explain;
 use crate::{
-    connect::{Queue, QueueConnection},
     error::Error,
+    results::{Queue, QueueConnection},
     schema::check_name,
 };
 

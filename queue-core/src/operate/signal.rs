@@ -6,9 +6,10 @@ use sqlx::FromRow;
 
 use super::rejection::explain;
 use crate::{
-    connect::{IntoConnection, JobRef, QueueConnection, QueueJob},
+    connect::{IntoConnection, JobRef},
     error::Error,
     payload,
+    results::{QueueConnection, QueueJob},
 };
 
 /// Maximum length of a signal's name, in bytes.

@@ -6,9 +6,9 @@ use sqlx::FromRow;
 
 use super::rejection::explain;
 use crate::{
-    connect::{QueueConnection, QueueJob},
     context::TIMEOUT_SUFFIX,
     error::Error,
+    results::{QueueConnection, QueueJob},
 };
 
 /// Completed step of a [durable](crate::Options::durable) job, or a sleep that has started.

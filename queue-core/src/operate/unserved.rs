@@ -7,9 +7,9 @@ use sqlx::FromRow;
 
 use super::{record::JobRecord, rejection::explain};
 use crate::{
-    connect::{Queue, QueueConnection},
     define::{JobId, JobState},
     error::Error,
+    results::{Queue, QueueConnection},
 };
 
 /// Ready jobs of one queue, type and version that no live worker serves. Either no worker serves the queue, or no worker of the queue

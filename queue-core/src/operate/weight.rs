@@ -5,8 +5,8 @@ use sqlx::FromRow;
 
 use super::rejection::explain;
 use crate::{
-    connect::{Queue, QueueConnection},
     error::Error,
+    results::{Queue, QueueConnection},
     schema::check_name,
 };
 

@@ -15,9 +15,10 @@ use sqlx::{FromRow, types::Json};
 use self::facts::{Facts, WhyContext};
 use super::rejection::explain;
 use crate::{
-    connect::{IntoConnection, JobRef, QueueConnection, QueueJob},
+    connect::{IntoConnection, JobRef},
     define::{JobId, JobState},
     error::Error,
+    results::{QueueConnection, QueueJob},
 };
 
 /// Explanation of why a job is not running, at the time of the query.

@@ -12,8 +12,8 @@ use crate::{define::JobId, error::Error};
 /// # #[job(send_only, output = i64)]
 /// # #[derive(Serialize, Deserialize)]
 /// # struct Add(i64, i64);
-/// # async fn example(pool: &sqlx::PgPool, handle: JobHandle<Add>) -> Result<(), WaitError> {
-/// match handle.wait(pool).await {
+/// # async fn example(queue: &queue_core::Queue, handle: JobHandle<Add>) -> Result<(), WaitError> {
+/// match handle.wait(queue).await {
 ///     Ok(sum) => println!("{sum}"),
 ///     Err(WaitError::Dead { error, attempts, .. }) => println!("dead after {attempts} attempts: {error}"),
 ///     Err(WaitError::Cancelled { job, .. }) => println!("job {job} was cancelled"),
@@ -62,15 +62,15 @@ pub enum WaitError {
         /// Id of the awaited job.
         job: JobId,
     },
-    /// The waiter belongs to a different store than the job.
-    #[error("job {job} is in the store `{store}`, and this waiter waits in `{waiter}`; start one there with `Waiter::start_on`")]
+    /// The queue is a handle to a different store than the job's.
+    #[error("job {job} is in the store `{store}`, and this queue is in `{queue}`; wait on a queue with `.store(..)` of the job")]
     OtherStore {
         /// Id of the awaited job.
         job: JobId,
         /// Schema of the job's store.
         store: &'static str,
-        /// Schema of the waiter's store.
-        waiter: &'static str,
+        /// Schema of the queue's store.
+        queue: &'static str,
     },
     /// The job type keeps no record of completed jobs, so completion cannot be observed.
     #[error("a completed `{job_type}` leaves no record (`retain = \"none\"`), so it cannot be waited for")]

@@ -1,8 +1,7 @@
-//! Waiting for a job's typed output or error, and queries for its state and progress.
+//! Handle to a store. Waiting for a job's typed output or error, and queries for its status and progress.
 //!
-//! Results are found by polling. A notification only triggers the next poll earlier, so a lost notification only delays the result. A job
-//! is polled over a pool (`watcher`), or by a `Waiter`, which polls thousands of jobs together. Waiting requires no worker in this
-//! process.
+//! Results are found by polling. A notification only triggers the next poll earlier, so a lost notification only delays the result. The
+//! handle's waiter polls thousands of jobs together. Waiting requires no worker in this process.
 
 mod error;
 mod join;
@@ -10,9 +9,10 @@ mod poll;
 mod node;
 mod parts;
 mod progress;
+mod queue;
 mod waiter;
+mod waiter_connection;
 mod watch;
-mod watcher;
 
 use std::{
     any::type_name,
@@ -24,36 +24,35 @@ use std::{
 
 use sqlx::Row as _;
 
+use self::poll::WaitOutcome;
 pub use self::{
     error::WaitError,
     parts::{MapOutcome, Outputs},
     progress::{Progress, percent},
-    waiter::Waiter,
+    queue::{OnConnection, Queue, QueueConnection, QueueJob},
     watch::Watch,
-    watcher::WaitOn,
 };
-use self::{poll::WaitOutcome, watcher::JobWatcher};
 use crate::{
-    connect::JobRef,
+    connect::{IntoConnection, JobRef},
     define::{JobId, JobState, JobType, Retain, UnknownState},
     enqueue::{JobHandle, store_error},
 };
 
 impl<J: JobType> JobHandle<J> {
-    /// Waits until the job has finished, and returns its output: `handle.wait(&pool).await`.
+    /// Waits until the job has finished, and returns its output: `handle.wait(&queue).await`.
     ///
-    /// Commit the transaction that enqueued the job first, because the job does not exist before the commit. The job is looked up in the
-    /// handle's store.
+    /// Commit the transaction that enqueued the job first, because the job does not exist before the commit. The future can be dropped at
+    /// any time. By default, there is no timeout; see [`Wait::timeout`].
     ///
-    /// On a pool, the job is polled immediately, and then at intervals that increase from 5 ms to 250 ms. Each poll uses a connection of
-    /// the pool. A process that waits for many jobs, or needs results without delay, should use a [`Waiter`]: `handle.wait(&waiter)`.
-    ///
-    /// The future can be dropped at any time. By default, there is no timeout; see [`Wait::timeout`].
+    /// All waits of a [`Queue`] and its clones share one connection. The connection is opened by the first wait, and closed two seconds
+    /// after the last. Workers notify it, so a result arrives milliseconds after its commit. If a notification is lost, the result is found
+    /// within a second. Where a connection cannot receive notifications, jobs are polled four times a second: on a standby, with a
+    /// read-only login, and behind a pooler in transaction mode (see [`Queue::direct`]).
     ///
     /// # Errors
     /// The future returns a [`WaitError`] if the job did not complete, or if the output cannot be read.
-    pub fn wait(&self, on: impl Into<WaitOn>) -> Wait<J> {
-        Wait { job: *self, on: on.into(), timeout: None }
+    pub fn wait(&self, queue: &Queue) -> Wait<J> {
+        Wait { job: *self, queue: queue.clone(), timeout: None }
     }
 
     /// Returns the job's current status.
@@ -61,11 +60,12 @@ impl<J: JobType> JobHandle<J> {
     /// # Errors
     /// Returns [`WaitError::NotFound`] if the job does not exist, and [`WaitError::Output`] if the output cannot be decoded as
     /// `J::Output`. Returns [`WaitError::Store`] if the status cannot be read.
-    pub async fn status(&self, on: impl Into<WaitOn>) -> Result<JobStatus<J::Output>, WaitError> {
-        let (pool, store) = (on.into().pool(), self.store());
+    pub async fn status(&self, on: impl IntoConnection<'_>) -> Result<JobStatus<J::Output>, WaitError> {
+        let (mut on, store) = (on.into_connection(), self.store());
         let statement = sqlx::query(store.sql(include_str!("../../sql/status.sql"))).bind(self.id());
         let fail = |error| WaitError::store(store_error(error, store));
-        let row = statement.fetch_optional(&pool).await.map_err(fail)?.ok_or(WaitError::NotFound { job: self.id() })?;
+        let mut connection = on.acquire().await.map_err(fail)?;
+        let row = statement.fetch_optional(&mut *connection).await.map_err(fail)?.ok_or(WaitError::NotFound { job: self.id() })?;
         let state: &str = row.try_get("state").map_err(fail)?;
         let state = state.parse().map_err(|error: UnknownState| fail(sqlx::Error::Decode(error.into())))?;
         let output: Option<String> = row.try_get("output").map_err(fail)?;
@@ -83,31 +83,59 @@ impl JobRef {
     ///
     /// # Errors
     /// Returns [`WaitError::NotFound`] if the job does not exist, and [`WaitError::Store`] if the progress cannot be read.
-    pub async fn progress(&self, on: impl Into<WaitOn>) -> Result<Progress, WaitError> {
-        let (pool, store) = (on.into().pool(), self.store());
-        let found = poll::poll_jobs(&pool, store, &[self.id()]).await.map_err(|error| WaitError::store(store_error(error, store)))?;
+    pub async fn progress(&self, on: impl IntoConnection<'_>) -> Result<Progress, WaitError> {
+        let (mut on, store) = (on.into_connection(), self.store());
+        let fail = |error| WaitError::store(store_error(error, store));
+        let mut connection = on.acquire().await.map_err(fail)?;
+        let found = poll::poll_jobs(&mut *connection, store, &[self.id()]).await.map_err(fail)?;
         found.into_iter().next().map(|(_, snapshot)| snapshot.progress).ok_or(WaitError::NotFound { job: self.id() })
     }
 
     /// Returns a stream of the job's progress; see [`Watch`].
-    pub fn watch(&self, on: impl Into<WaitOn>) -> Watch {
-        Watch::new(*self, on.into())
+    pub fn watch(&self, queue: &Queue) -> Watch {
+        Watch::new(*self, queue.clone())
     }
 }
 
-/// Future that returns a job's output. Created by [`JobHandle::wait`].
+/// Waiting for one job. These methods need a handle on a pool, because a wait outlasts a transaction.
+impl QueueJob<'_> {
+    /// Waits until the job has finished, and returns its output; see [`JobHandle::wait`]. `J` must be the job's type, which is not checked.
+    ///
+    /// # Errors
+    /// The future returns the errors of [`JobHandle::wait`].
+    pub fn wait<J: JobType>(&self) -> Wait<J> {
+        JobHandle::from_id(self.id).in_store(self.queue.store).wait(self.queue)
+    }
+
+    /// Returns a stream of the job's progress; see [`Watch`].
+    pub fn watch(&self) -> Watch {
+        self.job_ref().watch(self.queue)
+    }
+}
+
+impl<C: QueueConnection> QueueJob<'_, C> {
+    /// Returns the progress last reported by the job; see [`JobRef::progress`].
+    ///
+    /// # Errors
+    /// Returns the errors of [`JobRef::progress`].
+    pub async fn progress(&self) -> Result<Progress, WaitError> {
+        self.job_ref().progress(self.queue.lend().await).await
+    }
+}
+
+/// Future that returns a job's output. Created by [`QueueJob::wait`] and [`JobHandle::wait`].
 ///
 /// ```no_run
 /// # use std::time::Duration;
-/// # use queue_core::{JobHandle, JobId, WaitError, job};
+/// # use queue_core::{JobId, Queue, WaitError, job};
 /// # use serde::{Deserialize, Serialize};
 /// /// Adds two numbers.
 /// #[job(send_only, output = i64)]
 /// #[derive(Serialize, Deserialize)]
 /// struct Add(i64, i64);
 ///
-/// # async fn example(pool: sqlx::PgPool, id: JobId) -> Result<(), Box<dyn std::error::Error>> {
-/// match JobHandle::<Add>::from_id(id).wait(&pool).timeout(Duration::from_secs(10)).await {
+/// # async fn example(queue: Queue, id: JobId) -> Result<(), Box<dyn std::error::Error>> {
+/// match queue.job(id).wait::<Add>().timeout(Duration::from_secs(10)).await {
 ///     Ok(sum) => println!("{sum}"),
 ///     Err(WaitError::Dead { error, attempts, .. }) => println!("given up after {attempts} attempts: {error}"),
 ///     Err(WaitError::Timeout { .. }) => println!("not yet"),
@@ -118,7 +146,7 @@ impl JobRef {
 #[must_use = "nothing is waited for until this is awaited"]
 pub struct Wait<J> {
     job: JobHandle<J>,
-    on: WaitOn,
+    queue: Queue,
     timeout: Option<Duration>,
 }
 
@@ -135,10 +163,10 @@ impl<J: JobType> Wait<J> {
         if J::OPTIONS.retain == Retain::None {
             return Err(WaitError::NotKept { job_type: J::OPTIONS.name });
         }
-        let mut watcher = JobWatcher::open(self.job.job_ref(), self.on.0, false)?;
+        let mut subscription = self.queue.subscribe(self.job.job_ref(), false)?;
         let end = async {
             loop {
-                match &watcher.next().await?.outcome {
+                match &subscription.next().await?.outcome {
                     WaitOutcome::Live | WaitOutcome::Truncated => {}
                     WaitOutcome::NotFound => break Err(WaitError::NotFound { job }),
                     WaitOutcome::Completed { output } => break decode::<J>(job, output.as_deref()),

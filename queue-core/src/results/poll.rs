@@ -1,13 +1,10 @@
 //! Polling of jobs: the query, and the snapshots that it returns.
 
-use std::{sync::Arc, time::Duration};
-
 use sqlx::{Executor, FromRow as _, Postgres, Row as _, postgres::PgRow};
 
 use super::progress::Progress;
 use crate::{
     define::{JobId, JobState},
-    error::Error,
     schema::Store,
 };
 
@@ -79,12 +76,4 @@ pub(crate) fn is_temporary(error: &sqlx::Error) -> bool {
         sqlx::Error::Configuration(_) | sqlx::Error::PoolClosed | sqlx::Error::ColumnDecode { .. } | sqlx::Error::Decode(_) => false,
         _ => true,
     }
-}
-
-/// Maximum duration of a database outage during which polling is retried. A longer outage is reported to the waiting callers.
-pub(crate) const MAX_OUTAGE: Duration = Duration::from_secs(30);
-
-/// Returns the error for waiting callers whose polling task has ended.
-pub(crate) fn poller_stopped() -> Arc<Error> {
-    Arc::new(Error::Database(sqlx::Error::WorkerCrashed))
 }

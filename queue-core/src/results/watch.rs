@@ -13,19 +13,20 @@ use super::{
     error::WaitError,
     poll::{JobSnapshot, WaitOutcome},
     progress::Progress,
-    watcher::{JobWatcher, WaitOn},
+    queue::Queue,
+    waiter::JobSubscription,
 };
 use crate::connect::JobRef;
 
-/// Stream of a job's progress. Created by [`JobRef::watch`].
+/// Stream of a job's progress. Created by [`QueueJob::watch`](crate::operate::QueueJob::watch) and [`JobRef::watch`].
 ///
-/// The first item is returned immediately. Further items are returned after a change, up to ten times a second. The last item has the
+/// The first item is returned immediately. Further items are returned after a change, up to five times a second. The last item has the
 /// job's final state in [`over`](Progress::over). The type implements [`Stream`] with items of type `Result<Progress, WaitError>`;
 /// [`next`](Self::next) works without the trait. The stream also ends after an error. The stream can be dropped at any time.
 ///
 /// ```no_run
-/// # async fn example(pool: &sqlx::PgPool, job: queue_core::JobRef) -> Result<(), queue_core::WaitError> {
-/// let mut watch = job.watch(pool);
+/// # async fn example(queue: queue_core::Queue, id: queue_core::JobId) -> Result<(), queue_core::WaitError> {
+/// let mut watch = queue.job(id).watch();
 /// while let Some(progress) = watch.next().await {
 ///     println!("{:?}", progress?.fraction);
 /// }
@@ -38,9 +39,9 @@ pub struct Watch {
 }
 
 impl Watch {
-    pub(super) fn new(job: JobRef, on: WaitOn) -> Self {
-        // The watcher is opened by the first poll, because a stream does nothing until it is polled.
-        let state = WatchState { job, on: Some(on), watcher: None, last: None };
+    pub(super) fn new(job: JobRef, queue: Queue) -> Self {
+        // The first poll subscribes, because a stream does nothing until it is polled.
+        let state = WatchState { job, queue: Some(queue), subscription: None, last: None };
         Self { job, items: Box::pin(unfold(Some(state), next_item)) }
     }
 
@@ -66,22 +67,23 @@ impl fmt::Debug for Watch {
 
 struct WatchState {
     job: JobRef,
-    on: Option<WaitOn>,
-    watcher: Option<JobWatcher>,
+    /// Queue to subscribe to. Set until the first poll.
+    queue: Option<Queue>,
+    subscription: Option<JobSubscription>,
     last: Option<Arc<JobSnapshot>>,
 }
 
 async fn next_item(state: Option<WatchState>) -> Option<(Result<Progress, WaitError>, Option<WatchState>)> {
     let mut state = state?;
-    if let Some(on) = state.on.take() {
-        match JobWatcher::open(state.job, on.0, true) {
-            Ok(watcher) => state.watcher = Some(watcher),
+    if let Some(queue) = state.queue.take() {
+        match queue.subscribe(state.job, true) {
+            Ok(subscription) => state.subscription = Some(subscription),
             Err(error) => return Some((Err(error), None)),
         }
     }
-    let watcher = state.watcher.as_mut()?;
+    let subscription = state.subscription.as_mut()?;
     loop {
-        match watcher.next().await {
+        match subscription.next().await {
             Err(error) => return Some((Err(error), None)),
             Ok(snapshot) if snapshot.outcome == WaitOutcome::NotFound => {
                 return Some((Err(WaitError::NotFound { job: state.job.id() }), None));

@@ -11,9 +11,9 @@ use super::{
     spec::{Declaration, Schedule},
 };
 use crate::{
-    connect::{Queue, QueueConnection},
     define::JobId,
     error::Error,
+    results::{Queue, QueueConnection},
 };
 
 impl<C> Queue<C> {

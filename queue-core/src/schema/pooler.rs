@@ -49,8 +49,8 @@ impl ListenerConnection {
             connected => (connected?, options),
         };
         // The simple protocol has no prepared statements that a pooler could mix up.
-        let is_ours = format!("select pg_catalog.current_setting('queue.session', true) is not distinct from '{mark}'");
-        let is_ours: bool = sqlx::raw_sql(AssertSqlSafe(is_ours)).fetch_one(&mut listener).await?.try_get(0)?;
+        let setting = sqlx::raw_sql("select pg_catalog.current_setting('queue.session', true)").fetch_one(&mut listener).await?;
+        let is_ours = setting.try_get::<Option<String>, _>(0)?.is_some_and(|setting| setting == mark);
         let keeps_session = is_ours || receives_notification(&mut listener, &options, &mark).await.unwrap_or(false);
         Ok(Self { listener, keeps_session })
     }

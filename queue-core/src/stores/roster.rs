@@ -6,8 +6,8 @@ use sqlx::PgPool;
 use tokio::sync::watch;
 
 use crate::{
-    connect::Queue,
     error::Error,
+    results::Queue,
     schema::{Store, check_name},
 };
 

@@ -10,8 +10,9 @@ use sqlx::{PgConnection, Postgres, Transaction};
 
 use super::{home::Stores, roster::Member};
 use crate::{
-    connect::{IntoConnection, OnConnection, Queue, sealed::Sealed},
+    connect::{IntoConnection, sealed::Sealed},
     error::Error,
+    results::{OnConnection, Queue},
     schema::{Connection, Store},
 };
 

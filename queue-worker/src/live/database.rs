@@ -196,25 +196,22 @@ impl Database {
         &self.pool
     }
 
-    /// Returns a handle to the default store.
+    /// Returns a handle to the default store. It waits for jobs over the direct address, if there is one.
     pub fn queue(&self) -> Queue {
-        Queue::new(&self.pool)
+        Queue::new(&self.pool).direct(self.direct())
     }
 
     /// Returns the pool that connects directly to the server, bypassing a transaction pooler.
     ///
-    /// [`Worker::direct`](crate::Worker::direct) and [`Waiter::start`](queue_core::Waiter::start) need this pool, because they keep
-    /// sessions. Without a [`direct_url`](DatabaseOptions::direct_url), the main pool is returned.
+    /// [`Worker::direct`](crate::Worker::direct) and [`Queue::direct`] need this pool, because they keep sessions. Without a
+    /// [`direct_url`](DatabaseOptions::direct_url), the main pool is returned.
     ///
     /// ```no_run
     /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
-    /// use queue_core::Waiter;
     /// use queue_worker::{Database, Worker, shutdown_signal};
     ///
     /// let database = Database::options().url("postgres://app@pooler:6432/app").direct_url("postgres://app@db/app").connect().await?;
-    /// let waiter = Waiter::start(database.direct());
     /// Worker::new(database.pool().clone()).direct(database.direct()).run(shutdown_signal()).await?;
-    /// # drop(waiter);
     /// # Ok(()) }
     /// ```
     pub fn direct(&self) -> &PgPool {
@@ -300,7 +297,7 @@ impl DatabaseOptions {
 
     /// Sets the URL for direct connections to the server, for use if the main URL leads to a transaction pooler. Default: the main URL.
     ///
-    /// Direct connections serve users that keep a session: a worker's own connections, waiters for jobs, and migrations.
+    /// Direct connections serve users that keep a session: a worker's own connections, waits for jobs, and migrations.
     pub fn direct_url(mut self, url: impl Into<String>) -> Self {
         self.direct_url = Some(url.into());
         self

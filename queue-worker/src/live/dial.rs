@@ -78,7 +78,7 @@ async fn connect(to: &PgConnectOptions, purpose: &str, settings: &[(&'static str
 
 /// Returns whether the worker's settings are in effect on the connection. A pooler may drop settings silently.
 pub(super) async fn has_settings(connection: &mut PgConnection) -> sqlx::Result<bool> {
-    let mode = "select pg_catalog.current_setting('plan_cache_mode') = 'force_generic_plan'";
+    let mode = "select pg_catalog.current_setting('plan_cache_mode') operator(pg_catalog.=) 'force_generic_plan'";
     sqlx::raw_sql(mode).fetch_one(connection).await?.try_get(0)
 }
 

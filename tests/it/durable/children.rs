@@ -54,8 +54,8 @@ async fn children_of_every_kind_notify_their_parent_even_without_a_record() {
     let db = db().await;
     let (one, none) = (OfKinds(7).enqueue(&db.pool).await.unwrap(), OfKinds(0).enqueue(&db.pool).await.unwrap());
     db.run_while(db.worker().register::<OfKinds>().register::<LeafTx>().register::<LeafOwn>(), async {
-        assert_eq!(one.wait(&db.pool).await.unwrap(), ["7", "7"]);
-        assert_eq!(none.wait(&db.pool).await.unwrap(), ["dead after 1: as told", "0"]);
+        assert_eq!(one.wait(&db.queue()).await.unwrap(), ["7", "7"]);
+        assert_eq!(none.wait(&db.queue()).await.unwrap(), ["dead after 1: as told", "0"]);
     })
     .await;
     db.finish().await;

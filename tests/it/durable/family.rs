@@ -209,7 +209,7 @@ pub(crate) fn leaves(db: &TestDb, queue: &str) -> queue_worker::Worker {
 }
 
 pub(super) async fn given(db: &TestDb, parent: &JobHandle<Parent>) -> FamilyReport {
-    parent.wait(&db.pool).timeout(Duration::from_mins(2)).await.unwrap()
+    parent.wait(&db.queue()).timeout(Duration::from_mins(2)).await.unwrap()
 }
 
 pub(super) async fn gather(db: &TestDb, parent: JobId) -> operate::JobGather {

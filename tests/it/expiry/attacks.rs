@@ -150,8 +150,8 @@ async fn tens_of_thousands_due_at_the_same_time_delay_no_other_work() {
     let later = quick().enqueue(&db.pool).priority(150).after(Duration::from_millis(1)).await.unwrap();
     let left = db
         .run_while(db.worker(), async {
-            job.wait(&db.pool).await.unwrap();
-            later.wait(&db.pool).await.unwrap();
+            job.wait(&db.queue()).await.unwrap();
+            later.wait(&db.queue()).await.unwrap();
             let left = 30_000 - expired(&db).await;
             within(Duration::from_mins(2), "all have expired", async || expired(&db).await == 30_000).await;
             left

@@ -5,7 +5,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use queue_core::{Job as _, JobId, JobState, migrate::DAYS_AHEAD};
+use queue_core::{Job as _, JobId, JobState, Queue, migrate::DAYS_AHEAD};
 use queue_worker::Worker;
 use sqlx::{Connection as _, PgConnection};
 use tests::{Act, Do, TestDb, UntilGo, WorkerProcess, server::TestServer, within};
@@ -161,7 +161,7 @@ async fn while_the_database_is_unreachable_a_process_exports_its_own_metrics_in_
     let worker = Worker::new(database.pool.clone()).register::<Do>().health(address);
     let (stop, stopped) = oneshot::channel::<()>();
     let running = tokio::spawn(worker.run(async move { stopped.await.unwrap_or_default() }));
-    job.wait(&database.pool).await.unwrap();
+    job.wait(&Queue::new(&database.pool)).await.unwrap();
     let is_counted = async || outcome(&Scrape::of(address).await, "do", "completed") == Some(1.0);
     within(Duration::from_secs(30), "it is counted", is_counted).await;
     server.kill().unwrap();

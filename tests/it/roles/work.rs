@@ -3,7 +3,7 @@
 use std::{process::Command, time::Duration};
 
 use queue_core::{
-    Batch, Durability, EnqueueOutcome, Error, Job as _, JobId, JobRef, JobState, Queue, Roles, Store, Waiter, migrate,
+    Batch, Durability, EnqueueOutcome, Error, Job as _, JobId, JobRef, JobState, Queue, Roles, Store, migrate,
     runner::{Migration, migrate_with},
 };
 use queue_worker::Worker;
@@ -41,12 +41,12 @@ async fn a_producer_enqueues_in_every_way_and_waits() {
     let web = store.pool("web");
     let worker = WorkerProcess::start_logged(WORKER, &store.url("runner"), &[]);
 
+    let queue = Queue::new(&web);
     let handle = ok().enqueue(&web).await.unwrap();
-    assert_eq!(handle.wait(&web).await.unwrap(), "done");
+    assert_eq!(queue.job(handle.id()).wait::<Do>().await.unwrap(), "done");
     assert_eq!(handle.status(&web).await.unwrap().state, JobState::Completed);
     let handle = ok().enqueue(&web).durability(Durability::Relaxed).await.unwrap();
-    let waiter = Waiter::start(&web);
-    assert_eq!(handle.wait(&waiter).await.unwrap(), "done");
+    assert_eq!(handle.wait(&queue).await.unwrap(), "done");
 
     let mut tx = web.begin().await.unwrap();
     let rolled_back = ok().enqueue(&mut tx).await.unwrap().id();
@@ -57,7 +57,7 @@ async fn a_producer_enqueues_in_every_way_and_waits() {
         assert_eq!(unique.outcome(), outcome);
     }
     let keyed = ok().enqueue(&web).key("k").meta("tenant", "acme").await.unwrap();
-    assert_eq!(keyed.wait(&web).await.unwrap(), "done");
+    assert_eq!(keyed.wait(&queue).await.unwrap(), "done");
     let far = ok().enqueue(&web).after(Duration::from_hours(1)).await.unwrap();
     assert_eq!(state(&store, far.id()).await.as_deref(), Some("scheduled"));
     Queue::new(&store.db.pool).set_capacity("small", Some(0)).await.unwrap();

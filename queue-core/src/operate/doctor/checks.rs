@@ -11,8 +11,8 @@ use super::{
     kind::FindingKind,
 };
 use crate::{
-    connect::Queue,
     error::{Error, disable_row_security},
+    results::Queue,
     schema::{Roles, Store, migrate},
 };
 

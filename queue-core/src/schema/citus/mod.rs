@@ -20,8 +20,8 @@ where
     for<'c> &'c mut C: PgExecutor<'c>,
 {
     const HAS_CITUS: &str = "select pg_catalog.to_regclass('pg_catalog.pg_dist_schema') is not null";
-    const IS_DISTRIBUTED: &str = "select exists (select from pg_catalog.pg_dist_schema d join pg_catalog.pg_namespace n on n.oid = d.schemaid \
-        where n.nspname = $1)";
+    const IS_DISTRIBUTED: &str = "select exists (select from pg_catalog.pg_dist_schema d \
+        join pg_catalog.pg_namespace n on n.oid operator(pg_catalog.=) d.schemaid where n.nspname operator(pg_catalog.=) $1)";
     Ok(sqlx::query_scalar(HAS_CITUS).fetch_one(&mut *connection).await?
         && sqlx::query_scalar(IS_DISTRIBUTED).bind(store.schema()).fetch_one(connection).await?)
 }

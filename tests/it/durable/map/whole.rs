@@ -46,7 +46,7 @@ async fn mapped_jobs_without_an_output_are_counted_by_their_leases() {
     let db = db().await;
     let parent = Fanned { parts: 250, loses: false }.enqueue(&db.pool).await.unwrap();
     let worker = db.worker().register::<Fanned>().register::<Quiet>().queue("default", 2).queue("quiet", 20);
-    assert_eq!(db.run_while(worker, parent.wait(&db.pool).into_future()).await.unwrap(), 250);
+    assert_eq!(db.run_while(worker, parent.wait(&db.queue()).into_future()).await.unwrap(), 250);
     assert_eq!(db.count("select sum(cardinality(ids))::bigint from queue.done_many").await, 250);
     all_is_counted(&db).await;
     db.finish().await;
@@ -80,7 +80,7 @@ async fn mapped_jobs_of_a_lost_lease_are_not_counted_by_its_old_holder() {
     // Jobs that lost their lease start again at their first attempt. This time no session takes the lease away.
     db.run("update queue.job set payload = '{\"loses\": false}' where id in (select id from queue.scheduled)").await;
     let both = db.worker().register::<Fanned>().register::<Quiet>().queue("default", 2).queue("quiet", 20);
-    assert_eq!(db.run_while(both, parent.wait(&db.pool).into_future()).await.unwrap(), 40);
+    assert_eq!(db.run_while(both, parent.wait(&db.queue()).into_future()).await.unwrap(), 40);
     assert_eq!(gather(&db, parent.id()).await.completed, 40);
     all_is_counted(&db).await;
     db.finish().await;

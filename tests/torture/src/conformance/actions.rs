@@ -161,23 +161,20 @@ async fn dead_all(world: &World) -> Result<()> {
         world.wait_for_state(job.job_ref(), JobState::Dead).await?;
     }
     let filter = Filter::default().meta("sweep", "dead");
-    ensure!(Queue::new(world.pool()).store(world.store).jobs().matching(&filter).requeue().await?.done == 5);
+    ensure!(world.queue().jobs().matching(&filter).requeue().await?.done == 5);
     for job in &jobs {
         world.wait_for_state(job.job_ref(), JobState::Dead).await?;
     }
-    ensure!(Queue::new(world.pool()).store(world.store).jobs().matching(&filter).discard().await?.done == 5);
+    ensure!(world.queue().jobs().matching(&filter).discard().await?.done == 5);
     ensure!(jobs[0].state(world.pool()).await.is_err(), "the job still exists");
     Ok(())
 }
 
 async fn some(world: &World) -> Result<()> {
     let filter = twelve(world, "act_some").await?;
-    let page = Queue::new(world.pool()).store(world.store).jobs().matching(&filter).list().await?;
+    let page = world.queue().jobs().matching(&filter).list().await?;
     let ids: Vec<_> = page.jobs.iter().map(|job| job.id).take(4).collect();
-    ensure!(Queue::new(world.pool()).store(world.store).apply_to(ids, Operation::Cancel).await?.done == 4);
-    ensure!(
-        Queue::new(world.pool()).store(world.store).jobs().matching(&filter).apply(Operation::Snooze(Duration::from_mins(1))).await?.done
-            == 8
-    );
+    ensure!(world.queue().apply_to(ids, Operation::Cancel).await?.done == 4);
+    ensure!(world.queue().jobs().matching(&filter).apply(Operation::Snooze(Duration::from_mins(1))).await?.done == 8);
     Ok(())
 }

@@ -1,7 +1,7 @@
 //! Durable jobs that spawn children and maps.
 
 use anyhow::{Context as _, Result, ensure};
-use queue_core::{Job as _, JobRef, JobState, Queue};
+use queue_core::{Job as _, JobRef, JobState};
 
 use super::{
     jobs::{Mapped, Mapper, Parent, Waits},
@@ -33,8 +33,7 @@ async fn parent(world: &World) -> Result<()> {
 async fn cancel(world: &World) -> Result<()> {
     let job = Waits {}.enqueue(world.pool()).store(world.store).await?;
     world.wait_for_state(job.job_ref(), JobState::Parked).await?;
-    let child =
-        Queue::new(world.pool()).store(world.store).job(job.id()).children().await?.into_iter().next().context("the job has no child")?;
+    let child = world.queue().job(job.id()).children().await?.into_iter().next().context("the job has no child")?;
     job.cancel(world.pool()).await?;
     world.wait_for_state(job.job_ref(), JobState::Cancelled).await?;
     world.wait_for_state(JobRef::from_id(child.id).in_store(world.store), JobState::Cancelled).await

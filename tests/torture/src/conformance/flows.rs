@@ -1,7 +1,7 @@
 //! Flows of jobs that are enqueued together. Some of the jobs wait for other jobs and receive their results.
 
 use anyhow::{Context as _, Result, ensure};
-use queue_core::{Durability, Flow, IfDead, Job as _, JobState, NodeOutput, Queue};
+use queue_core::{Durability, Flow, IfDead, Job as _, JobState, NodeOutput};
 
 use super::{
     jobs::{After, Both, Counted, Echo, Piece, echo},
@@ -123,7 +123,7 @@ async fn cancel(world: &World) -> Result<()> {
     let first = flow.add("first", echo("one")).with(|job| job.queue(IDLE));
     let second = flow.add("second", echo("two")).after(&first);
     let flow = flow.enqueue(world.pool()).await?;
-    let cancelled = Queue::new(world.pool()).store(world.store).job(flow.id()).cancel_flow().await?;
+    let cancelled = world.queue().job(flow.id()).cancel_flow().await?;
     ensure!(cancelled >= 1, "{cancelled} were cancelled");
     world.wait_for_state(flow.job(&first).job_ref(), JobState::Cancelled).await?;
     world.wait_for_state(flow.job(&second).job_ref(), JobState::Cancelled).await

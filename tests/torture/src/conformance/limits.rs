@@ -152,10 +152,10 @@ async fn weights(world: &World) -> Result<()> {
 /// Pauses the queue `SINGLE`, awaits `enqueue`, and resumes the queue.
 async fn held<T>(world: &World, enqueue: impl Future<Output = Result<T>>) -> Result<T> {
     let scope = Scope::queue(SINGLE);
-    Queue::new(world.pool()).store(world.store).pause_with_reason(&scope, Some("a test")).await?;
-    let paused = Queue::new(world.pool()).store(world.store).until_paused(&scope).await;
+    world.queue().pause_with_reason(&scope, Some("a test")).await?;
+    let paused = world.queue().until_paused(&scope).await;
     let enqueued = enqueue.await;
-    Queue::new(world.pool()).store(world.store).resume(&scope).await?;
+    world.queue().resume(&scope).await?;
     ensure!(paused?, "the queue was resumed meanwhile");
     enqueued
 }
@@ -182,25 +182,25 @@ async fn pause(world: &World) -> Result<()> {
         let found = world.queries().await?.pauses().await?;
         let own = found.iter().find(|pause| pause.scope == scope).context("the pause is not listed")?;
         ensure!(own.covers(SINGLE, "conf_echo") && own.reason.as_deref() == Some("a test"), "{own:?}");
-        let awaited = Queue::new(world.pool()).store(world.store).pause_awaits(&scope).await?.context("the scope is not paused")?;
+        let awaited = world.queue().pause_awaits(&scope).await?.context("the scope is not paused")?;
         ensure!(awaited.is_empty(), "{awaited:?}");
         tokio::time::sleep(Duration::from_millis(300)).await;
         ensure!(job.state(world.pool()).await? == JobState::Ready, "the job has started");
         Ok(job)
     });
     ensure!(world.output(job.await?).await? == "paused");
-    ensure!(Queue::new(world.pool()).store(world.store).pauses().await?.is_empty());
+    ensure!(world.queue().pauses().await?.is_empty());
     Ok(())
 }
 
 async fn pause_type(world: &World) -> Result<()> {
     let scope = Scope::job_type("conf_hooked");
-    Queue::new(world.pool()).store(world.store).pause(&scope).await?;
+    world.queue().pause(&scope).await?;
     let known = world.queries().await?.job_types().await?;
     ensure!(known.contains(&"conf_echo".to_owned()), "{known:?}");
     world
         .until("workers know of the pause", async || {
-            Ok(Queue::new(world.pool()).store(world.store).pause_awaits(&scope).await?.context("the scope is not paused")?.is_empty())
+            Ok(world.queue().pause_awaits(&scope).await?.context("the scope is not paused")?.is_empty())
         })
         .await?;
     let paused = Hooked {}.enqueue(world.pool()).store(world.store).await?;
@@ -208,7 +208,7 @@ async fn pause_type(world: &World) -> Result<()> {
     world.output(other).await?;
     tokio::time::sleep(Duration::from_millis(300)).await;
     ensure!(paused.state(world.pool()).await? == JobState::Ready, "the job has started");
-    ensure!(Queue::new(world.pool()).store(world.store).resume(&scope).await?);
+    ensure!(world.queue().resume(&scope).await?);
     world.output(paused).await?;
     Ok(())
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
-use queue_core::{Batch, EnqueueOutcome, Job as _, Queue, operate};
+use queue_core::{Batch, EnqueueOutcome, Job as _, operate};
 
 use super::{
     jobs::{Echo, Fair, Keyed, OneEach, Within, echo},
@@ -29,7 +29,7 @@ pub(super) const GROUP: OperationGroup = OperationGroup {
 /// Returns the number of jobs in a queue without a worker. Each operation has its own queue.
 async fn waiting(world: &World, queue: &str) -> Result<u64> {
     let filter = operate::Filter { queue: Some(queue.to_owned()), ..operate::Filter::default() };
-    Ok(Queue::new(world.pool()).store(world.store).jobs().matching(&filter).apply(operate::Operation::Cancel).count().await?)
+    Ok(world.queue().jobs().matching(&filter).apply(operate::Operation::Cancel).count().await?)
 }
 
 async fn few(world: &World) -> Result<()> {

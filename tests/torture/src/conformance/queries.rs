@@ -202,7 +202,7 @@ async fn logs(world: &World) -> Result<()> {
 
 async fn audit(world: &World) -> Result<()> {
     let note = operate::Note { actor: "conformance".to_owned(), act: "look".to_owned(), what: "a test".to_owned() };
-    let number = Queue::new(world.pool()).store(world.store).record_operation(&note, 3).await?;
+    let number = world.queue().record_operation(&note, 3).await?;
     let found = world.queries().await?.audit(None, 10).await?;
     ensure!(found.iter().any(|record| record.id == number && record.jobs == 3 && record.actor == "conformance"), "{found:?}");
     Ok(())

@@ -6,7 +6,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, ensure};
 use chrono::Utc;
 use queue_core::{
-    JobId, JobRef, JobState, Queue,
+    JobId, JobRef, JobState,
     schedule::{DeclaredSchedule, Missed, Overlap, Schedule},
 };
 use serde_json::json;
@@ -43,7 +43,7 @@ async fn create(world: &World) -> Result<()> {
         options.queue(IDLE).meta("of", "a schedule");
     });
     ensure!(hourly.next(Utc::now(), 3)?.len() == 3);
-    Queue::new(world.pool()).store(world.store).schedule(HOURLY).create(&hourly).await?;
+    world.queue().schedule(HOURLY).create(&hourly).await?;
     let all = world.queries().await?.schedules().await?;
     ensure!(all.iter().any(|found| found.name == HOURLY), "{all:?}");
     let found = world.queries().await?.schedule(HOURLY).find().await?;
@@ -56,7 +56,7 @@ async fn fired(world: &World, name: &str) -> Result<JobId> {
     let mut job = None;
     world
         .until("a tick has had its job", async || {
-            let fires = Queue::new(world.pool()).store(world.store).schedule(name).ticks(5).await?;
+            let fires = world.queue().schedule(name).ticks(5).await?;
             job = fires.iter().find_map(|fire| fire.job);
             Ok(job.is_some())
         })
@@ -66,16 +66,16 @@ async fn fired(world: &World, name: &str) -> Result<JobId> {
 
 async fn ticks(world: &World) -> Result<()> {
     let each_second = Schedule::every(Duration::from_secs(1)).job(&echo("each second"));
-    Queue::new(world.pool()).store(world.store).schedule("conf_second").create(&each_second).await?;
+    world.queue().schedule("conf_second").create(&each_second).await?;
     let job = JobRef::from_id(fired(world, "conf_second").await?).in_store(world.store);
     world.wait_for_state(job, JobState::Completed).await
 }
 
 async fn cron(world: &World) -> Result<()> {
     let each_second = Schedule::cron("* * * * * *").job(&echo("each second"));
-    Queue::new(world.pool()).store(world.store).schedule("conf_cron").create(&each_second).await?;
+    world.queue().schedule("conf_cron").create(&each_second).await?;
     fired(world, "conf_cron").await?;
-    Queue::new(world.pool()).store(world.store).schedule("conf_cron").delete().await?;
+    world.queue().schedule("conf_cron").delete().await?;
     Ok(())
 }
 
@@ -88,24 +88,24 @@ async fn declared(world: &World) -> Result<()> {
 }
 
 async fn pause(world: &World) -> Result<()> {
-    Queue::new(world.pool()).store(world.store).schedule("conf_second").pause().await?;
-    ensure!(Queue::new(world.pool()).store(world.store).schedule("conf_second").find().await?.paused_at.is_some());
-    Queue::new(world.pool()).store(world.store).schedule("conf_second").resume().await?;
-    ensure!(Queue::new(world.pool()).store(world.store).schedule("conf_second").find().await?.paused_at.is_none());
+    world.queue().schedule("conf_second").pause().await?;
+    ensure!(world.queue().schedule("conf_second").find().await?.paused_at.is_some());
+    world.queue().schedule("conf_second").resume().await?;
+    ensure!(world.queue().schedule("conf_second").find().await?.paused_at.is_none());
     Ok(())
 }
 
 async fn run_now(world: &World) -> Result<()> {
-    let job = Queue::new(world.pool()).store(world.store).schedule(HOURLY).run_now().await?;
+    let job = world.queue().schedule(HOURLY).run_now().await?;
     ensure!(JobRef::from_id(job).in_store(world.store).state(world.pool()).await? == JobState::Ready);
     Ok(())
 }
 
 async fn skip_next(world: &World) -> Result<()> {
-    let is_planned = async || Ok(Queue::new(world.pool()).store(world.store).schedule(HOURLY).find().await?.next_at.is_some());
+    let is_planned = async || Ok(world.queue().schedule(HOURLY).find().await?.next_at.is_some());
     world.until("a worker has planned it", is_planned).await?;
-    let skipped = Queue::new(world.pool()).store(world.store).schedule(HOURLY).skip_next().await?;
-    let found = Queue::new(world.pool()).store(world.store).schedule(HOURLY).find().await?;
+    let skipped = world.queue().schedule(HOURLY).skip_next().await?;
+    let found = world.queue().schedule(HOURLY).find().await?;
     ensure!(found.skip_at == Some(skipped), "{found:?}");
     Ok(())
 }
@@ -113,25 +113,25 @@ async fn skip_next(world: &World) -> Result<()> {
 async fn of_others(world: &World) -> Result<()> {
     let first = Schedule::every(Duration::from_hours(1)).job_json("of_others", &json!({"a": 1}));
     let later = Schedule::every(Duration::from_hours(1)).job_json_version("of_others", 2, &json!({"a": 1}));
-    Queue::new(world.pool()).store(world.store).schedule("conf_others").create(&first).await?;
-    Queue::new(world.pool()).store(world.store).schedule("conf_others").create(&later).await?;
-    let found = Queue::new(world.pool()).store(world.store).schedule("conf_others").find().await?;
+    world.queue().schedule("conf_others").create(&first).await?;
+    world.queue().schedule("conf_others").create(&later).await?;
+    let found = world.queue().schedule("conf_others").find().await?;
     ensure!(found.job_type == "of_others", "{found:?}");
-    Queue::new(world.pool()).store(world.store).schedule("conf_others").delete().await?;
+    world.queue().schedule("conf_others").delete().await?;
     Ok(())
 }
 
 async fn refused(world: &World) -> Result<()> {
     let wrong = Schedule::cron("61 * * * *").job(&echo("never"));
-    ensure!(Queue::new(world.pool()).store(world.store).schedule("conf_wrong").create(&wrong).await.is_err());
-    ensure!(Queue::new(world.pool()).store(world.store).schedule("conf_wrong").find().await.is_err());
+    ensure!(world.queue().schedule("conf_wrong").create(&wrong).await.is_err());
+    ensure!(world.queue().schedule("conf_wrong").find().await.is_err());
     Ok(())
 }
 
 async fn delete(world: &World) -> Result<()> {
     for name in [HOURLY, "conf_second"] {
-        Queue::new(world.pool()).store(world.store).schedule(name).delete().await?;
-        ensure!(Queue::new(world.pool()).store(world.store).schedule(name).find().await.is_err(), "{name} still exists");
+        world.queue().schedule(name).delete().await?;
+        ensure!(world.queue().schedule(name).find().await.is_err(), "{name} still exists");
     }
     Ok(())
 }

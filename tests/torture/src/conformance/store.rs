@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
-use queue_core::{Job as _, JobHandle, JobState, Roles, Store, Waiter, check_name, migrate};
+use queue_core::{Job as _, JobHandle, JobState, Queue, Roles, Store, check_name, migrate};
 use queue_worker::{Database, OnStandby, Worker};
 use sqlx::AssertSqlSafe;
 use tokio::sync::oneshot;
@@ -134,7 +134,7 @@ async fn second(world: &World) -> Result<()> {
     let task = tokio::spawn(worker.run(async move { drop(stopped.await) }));
     let running = RunningWorker { stop, task };
     let job: JobHandle<Echo> = echo("in the second store").enqueue(world.pool()).store(store).await?;
-    let waited = job.wait(&Waiter::start_on(world.direct(), store)).timeout(Duration::from_secs(20)).await;
+    let waited = job.wait(&Queue::new(world.direct()).store(store)).timeout(Duration::from_secs(20)).await;
     running.end().await?;
     ensure!(waited? == "in the second store" && job.store() == store);
     let found = job.job_ref().in_store(world.store).state(world.pool()).await;

@@ -3,7 +3,7 @@
 use std::{fmt::Debug, time::Duration};
 
 use anyhow::{Context as _, Result, bail, ensure};
-use queue_core::{Job as _, JobHandle, JobId, JobRef, JobState, WaitError, Waiter};
+use queue_core::{Job as _, JobHandle, JobId, JobRef, JobState, Queue, WaitError};
 
 use super::{
     jobs::{Echo, First, Slow, Try, echo},
@@ -15,9 +15,9 @@ pub(super) const GROUP: OperationGroup = OperationGroup {
     name: "wait",
     needs: Need::Worker,
     operations: operations![
-        "on a pool" => on_pool,
-        "on a waiter" => on_waiter,
-        "on a waiter, fifty concurrently" => many,
+        "by a handle" => by_handle,
+        "by an id" => by_id,
+        "fifty concurrently" => many,
         "a timeout" => timeout,
         "for a job that dies" => dead,
         "for a job that is cancelled" => cancelled,
@@ -31,18 +31,18 @@ pub(super) const GROUP: OperationGroup = OperationGroup {
 
 const LONG: Duration = Duration::from_secs(20);
 
-async fn on_pool(world: &World) -> Result<()> {
-    let job = echo("on a pool").enqueue(world.pool()).store(world.store).await?;
-    ensure!(job.wait(world.pool()).timeout(LONG).await? == "on a pool");
+async fn by_id(world: &World) -> Result<()> {
+    let id = echo("by an id").enqueue(world.pool()).store(world.store).await?.id();
+    ensure!(world.queue().job(id).wait::<Echo>().timeout(LONG).await? == "by an id");
     Ok(())
 }
 
-async fn on_waiter(world: &World) -> Result<()> {
-    let own = Waiter::start_on(world.direct(), world.store);
-    let job = echo("on a waiter").enqueue(world.pool()).store(world.store).await?;
-    ensure!(job.wait(&own).timeout(LONG).await? == "on a waiter");
-    // A waiter on the default store does not see jobs of the run's store.
-    let others = Waiter::start(world.direct());
+async fn by_handle(world: &World) -> Result<()> {
+    let own = Queue::new(world.direct()).store(world.store);
+    let job = echo("by a handle").enqueue(world.pool()).store(world.store).await?;
+    ensure!(job.wait(&own).timeout(LONG).await? == "by a handle");
+    // A queue of the default store cannot wait for jobs of the run's store.
+    let others = Queue::new(world.direct());
     ensure!(matches!(job.wait(&others).timeout(LONG).await, Err(WaitError::OtherStore { .. })));
     Ok(())
 }
@@ -52,7 +52,7 @@ async fn many(world: &World) -> Result<()> {
     for n in 0..50 {
         jobs.push(echo(format!("waited for {n}")).enqueue(world.pool()).store(world.store).await?);
     }
-    let waits = jobs.iter().map(|job| job.wait(world.waiter()).timeout(LONG).into_future());
+    let waits = jobs.iter().map(|job| job.wait(world.queue()).timeout(LONG).into_future());
     for (n, output) in futures_util::future::join_all(waits).await.into_iter().enumerate() {
         ensure!(output? == format!("waited for {n}"));
     }
@@ -66,22 +66,18 @@ fn is<T: Debug>(waited: &Result<T, WaitError>, is_expected: impl Fn(&WaitError) 
 
 async fn timeout(world: &World) -> Result<()> {
     let job = echo("never").enqueue(world.pool()).store(world.store).queue(IDLE).await?;
-    for waited in
-        [job.wait(world.waiter()).timeout(Duration::from_millis(50)).await, job.wait(world.pool()).timeout(Duration::from_millis(50)).await]
-    {
-        is(&waited, |error| matches!(error, WaitError::Timeout { .. }))?;
-    }
-    Ok(())
+    let waited = job.wait(world.queue()).timeout(Duration::from_millis(50)).await;
+    is(&waited, |error| matches!(error, WaitError::Timeout { .. }))
 }
 
 async fn dead(world: &World) -> Result<()> {
     let job = Try { first: First::Terminal }.enqueue(world.pool()).store(world.store).await?;
-    is(&job.wait(world.waiter()).timeout(LONG).await, |error| matches!(error, WaitError::Dead { attempts: 1, .. }))
+    is(&job.wait(world.queue()).timeout(LONG).await, |error| matches!(error, WaitError::Dead { attempts: 1, .. }))
 }
 
 async fn cancelled(world: &World) -> Result<()> {
     let job = echo("never").enqueue(world.pool()).store(world.store).queue(IDLE).await?;
-    let wait = job.wait(world.waiter()).timeout(LONG).into_future();
+    let wait = job.wait(world.queue()).timeout(LONG).into_future();
     let cancel = async {
         tokio::time::sleep(Duration::from_millis(30)).await;
         job.cancel(world.pool()).await
@@ -93,18 +89,18 @@ async fn cancelled(world: &World) -> Result<()> {
 
 async fn expired(world: &World) -> Result<()> {
     let job = echo("too late").enqueue(world.pool()).store(world.store).queue(IDLE).expires_in(Duration::from_millis(200)).await?;
-    is(&job.wait(world.waiter()).timeout(LONG).await, |error| matches!(error, WaitError::Expired { .. }))
+    is(&job.wait(world.queue()).timeout(LONG).await, |error| matches!(error, WaitError::Expired { .. }))
 }
 
 async fn none(world: &World) -> Result<()> {
     let job = JobHandle::<Echo>::from_id(JobId(1)).in_store(world.store);
-    is(&job.wait(world.waiter()).timeout(LONG).await, |error| matches!(error, WaitError::NotFound { .. }))
+    is(&job.wait(world.queue()).timeout(LONG).await, |error| matches!(error, WaitError::NotFound { .. }))
 }
 
 async fn status(world: &World) -> Result<()> {
     let job = echo("status").enqueue(world.pool()).store(world.store).await?;
     world.output(job).await?;
-    for found in [job.status(world.waiter()).await?, job.status(world.read().await?).await?] {
+    for found in [job.status(world.pool()).await?, job.status(world.read().await?).await?] {
         ensure!(found.state == JobState::Completed && found.output.as_deref() == Some("status"), "{found:?}");
     }
     let untyped = JobRef::status(&job, world.read().await?).await?;
@@ -121,14 +117,15 @@ async fn progress(world: &World) -> Result<()> {
             Ok(found.fraction == Some(0.5) && found.stage.as_deref() == Some("half") && counts == [Some(3), Some(1)])
         })
         .await?;
+    ensure!(world.queue().job(job.id()).progress().await?.fraction == Some(0.5));
     job.cancel(world.pool()).await?;
     world.wait_for_state(job.job_ref(), JobState::Cancelled).await
 }
 
 async fn watch(world: &World) -> Result<()> {
-    for on_waiter in [true, false] {
+    for by_handle in [true, false] {
         let job = Slow { ms: 400 }.enqueue(world.pool()).store(world.store).await?;
-        let mut watch = if on_waiter { job.watch(world.waiter()) } else { job.watch(world.pool()) };
+        let mut watch = if by_handle { job.watch(world.queue()) } else { world.queue().job(job.id()).watch() };
         let mut seen = Vec::new();
         while let Some(progress) = watch.next().await {
             seen.push(progress?);

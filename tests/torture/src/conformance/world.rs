@@ -9,7 +9,7 @@ use std::{
 };
 
 use anyhow::{Context as _, Result, bail, ensure};
-use queue_core::{JobHandle, JobRef, JobState, JobType, Queue, Store, Waiter, migrate};
+use queue_core::{JobHandle, JobRef, JobState, JobType, Queue, Store, migrate};
 use sqlx::{AssertSqlSafe, PgPool};
 use tests::server::lock;
 use tokio::{sync::oneshot, task::JoinHandle, time::sleep};
@@ -28,7 +28,7 @@ pub(super) struct World {
     roles: Mutex<Vec<String>>,
     is_migrated: AtomicBool,
     worker: Mutex<Option<RunningWorker>>,
-    waiter: OnceLock<Waiter>,
+    queue: OnceLock<Queue>,
     marks: AtomicI64,
 }
 
@@ -65,8 +65,8 @@ impl World {
         );
         sqlx::raw_sql(AssertSqlSafe(made)).execute(maker(&setup)).await.context("cannot create the tables of the run")?;
         let (second, marks) = (Store::new(&format!("{run}_two"))?, AtomicI64::new(0));
-        let (roles, worker, waiter, is_migrated) = Default::default();
-        Ok(Self { setup, store, second, given, roles, is_migrated, worker, waiter, marks })
+        let (roles, worker, queue, is_migrated) = Default::default();
+        Ok(Self { setup, store, second, given, roles, is_migrated, worker, queue, marks })
     }
 
     pub(super) fn pool(&self) -> &PgPool {
@@ -113,9 +113,9 @@ impl World {
         bail!("the server of the read URL has not replayed the commits after 10 s")
     }
 
-    /// Returns the shared waiter, which is started on first use.
-    pub(super) fn waiter(&self) -> &Waiter {
-        self.waiter.get_or_init(|| Waiter::start_on(self.direct(), self.store))
+    /// Returns the handle to the run's store, which waits over the direct connection.
+    pub(super) fn queue(&self) -> &Queue {
+        self.queue.get_or_init(|| Queue::new(self.pool()).direct(self.direct()).store(self.store))
     }
 
     /// Returns the reason why an operation that requires `need` cannot run, or `None` if nothing is missing.
@@ -181,8 +181,8 @@ impl World {
     }
 
     pub(super) async fn close(self) {
-        // Dropping the waiter lets its task return its connection to the pool.
-        drop(self.waiter);
+        // Dropping the handle ends its waits' task, which closes its connection.
+        drop(self.queue);
         self.setup.close().await;
     }
 
@@ -200,7 +200,7 @@ impl World {
 
     /// Waits for a job, and returns the job's output.
     pub(super) async fn output<J: JobType>(&self, job: JobHandle<J>) -> Result<J::Output> {
-        Ok(job.wait(self.waiter()).timeout(Duration::from_secs(25)).await?)
+        Ok(job.wait(self.queue()).timeout(Duration::from_secs(25)).await?)
     }
 
     /// Waits until a job is in the given state.

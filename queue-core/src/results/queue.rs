@@ -5,8 +5,12 @@ use std::{fmt, future::Future};
 use sqlx::{PgConnection, PgPool};
 use tokio::sync::{Mutex, MutexGuard};
 
-use super::JobRef;
+use super::{
+    error::WaitError,
+    waiter::{JobSubscription, SharedWaiter},
+};
 use crate::{
+    connect::JobRef,
     define::JobId,
     schema::{Connection, SessionConnection, Store},
 };
@@ -16,6 +20,9 @@ use crate::{
 /// [`Queue::new`] creates a handle on a pool. [`Queue::on`] creates a handle on a connection, for operations in your own transaction. Both
 /// have the same methods. They are described in the module [`operate`](crate::operate). Keep the handle in a variable: [`Queue::job`] and
 /// [`Queue::jobs`] borrow it.
+///
+/// A handle on a pool can also wait for jobs, with [`QueueJob::wait`] and [`QueueJob::watch`]. Its clones share one connection for all
+/// waits, so create one handle per process and clone it. See the module [`wait`](crate::wait).
 ///
 /// ```no_run
 /// # async fn example(pool: sqlx::PgPool) -> Result<(), queue_core::Error> {
@@ -38,6 +45,9 @@ use crate::{
 pub struct Queue<C = PgPool> {
     on: C,
     pub(crate) store: Store,
+    /// Pool for the connection of the waiter, if it differs from `on`.
+    direct: Option<PgPool>,
+    waiter: SharedWaiter,
 }
 
 /// Connection of a [`Queue`]: a pool, or one connection ([`OnConnection`]).
@@ -52,12 +62,26 @@ pub struct OnConnection<'c>(Mutex<&'c mut PgConnection>);
 impl Queue {
     /// Creates a handle to the default store. Each call takes a connection from the pool.
     pub fn new(pool: &PgPool) -> Self {
-        Self { on: pool.clone(), store: Store::default() }
+        Self { on: pool.clone(), store: Store::default(), direct: None, waiter: SharedWaiter::default() }
+    }
+
+    /// Sets a pool that connects directly to the server. Its address is used for the connection that waits for jobs. Required if the
+    /// handle's pool connects to a pooler in transaction mode, where a connection cannot receive notifications.
+    pub fn direct(self, pool: &PgPool) -> Self {
+        Self { direct: Some(pool.clone()), waiter: SharedWaiter::default(), ..self }
     }
 
     /// Returns the handle's pool, for example to enqueue on.
     pub fn pool(&self) -> &PgPool {
         &self.on
+    }
+
+    /// Subscribes to the snapshots of a job. The first call starts the handle's waiter as a task of the current tokio runtime.
+    pub(super) fn subscribe(&self, job: JobRef, watching: bool) -> Result<JobSubscription, WaitError> {
+        if job.store() != self.store {
+            return Err(WaitError::OtherStore { job: job.id(), store: job.store().schema(), queue: self.store.schema() });
+        }
+        Ok(self.waiter.subscribe(self.direct.as_ref().unwrap_or(&self.on), job, watching))
     }
 }
 
@@ -65,14 +89,15 @@ impl<'c> Queue<OnConnection<'c>> {
     /// Creates a handle to the default store on a connection, `&mut connection` or `&mut tx`. Changes are part of the connection's
     /// transaction, if it has one. For another store, call [`store`](Self::store) as well.
     pub fn on(connection: &'c mut PgConnection) -> Self {
-        Self { on: OnConnection(Mutex::new(connection)), store: Store::default() }
+        let on = OnConnection(Mutex::new(connection));
+        Self { on, store: Store::default(), direct: None, waiter: SharedWaiter::default() }
     }
 }
 
 impl<C> Queue<C> {
     /// Sets the store. Default: the schema `queue`.
     pub fn store(self, store: Store) -> Self {
-        Self { store, ..self }
+        Self { store, waiter: SharedWaiter::default(), ..self }
     }
 
     /// Returns the operations on one job. Does not check that the job exists.
