@@ -3,7 +3,11 @@
 
 use std::time::{Duration, Instant};
 
-use queue_core::{BatchContext, BatchHandler, Failure, Job, JobBatch, JobResult, JobState, Store, job};
+use queue_core::{
+    Failure, Job, JobResult, JobState, Store,
+    batch::{BatchContext, BatchHandler, JobBatch},
+    job,
+};
 use queue_worker::{Database, Worker};
 use serde::{Deserialize, Serialize};
 

@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use queue_core::{Durable, Handler, Job as _, JobResult, JobState, Store, job, operate::SignalOutcome, sqlx};
+use queue_core::{Handler, Job as _, JobResult, JobState, Store, durable::Durable, job, operate::SignalOutcome, sqlx};
 use queue_worker::{Database, Worker};
 use serde::{Deserialize, Serialize};
 

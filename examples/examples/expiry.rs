@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use queue_core::{Context, Handler, Job, JobResult, JobState, Store, WaitError, job};
+use queue_core::{Context, Handler, Job, JobResult, JobState, Store, job, wait::WaitError};
 use queue_worker::{Database, Worker};
 use serde::{Deserialize, Serialize};
 

@@ -1,6 +1,10 @@
 //! A flow: several jobs are enqueued in one transaction. Some of the jobs wait for other jobs and receive the outputs of these jobs.
 
-use queue_core::{Context, Flow, Handler, JobResult, NodeOutput, Store, job};
+use queue_core::{
+    Context, Handler, JobResult, Store,
+    flow::{Flow, NodeOutput},
+    job,
+};
 use queue_worker::{Database, Worker};
 use serde::{Deserialize, Serialize};
 

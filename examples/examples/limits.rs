@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use queue_core::{Context, Handler, Job, JobResult, Limit, Store, job};
+use queue_core::{Context, Handler, Job, JobResult, Store, job, options::Limit};
 use queue_worker::{Database, Worker};
 use serde::{Deserialize, Serialize};
 

@@ -3,7 +3,10 @@
 
 use std::time::Instant;
 
-use queue_core::{AttemptOutput, Context, Failure, Handler, Job, JobResult, Middleware, Next, Store, async_trait, job, on_enqueue};
+use queue_core::{
+    Context, Failure, Handler, Job, JobResult, Store, job,
+    middleware::{AttemptOutput, Middleware, Next, async_trait, on_enqueue},
+};
 use queue_worker::{Database, Worker};
 use serde::{Deserialize, Serialize};
 

@@ -1,6 +1,6 @@
 //! Unique jobs: many requests for the same report create a single job, which has the payload of the last request.
 
-use queue_core::{Context, EnqueueOutcome, Handler, Job, JobResult, OnConflict, Store, While, job};
+use queue_core::{Context, EnqueueOutcome, Handler, Job, JobResult, OnConflict, Store, job, options::While};
 use queue_worker::{Database, Worker};
 use serde::{Deserialize, Serialize};
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use queue_core::{Context, Failure, Handler, Job, JobId, JobResult, Queue, Store, WaitError, job};
+use queue_core::{Context, Failure, Handler, Job, JobId, JobResult, Queue, Store, job, wait::WaitError};
 use queue_worker::{Database, Worker};
 use serde::{Deserialize, Serialize};
 use tokio_util::sync::CancellationToken;

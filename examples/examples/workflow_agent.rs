@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-use queue_core::{Durable, Handler, Job as _, JobId, JobResult, Store, job, sqlx};
+use queue_core::{Handler, Job as _, JobId, JobResult, Store, durable::Durable, job, sqlx};
 use queue_worker::{Database, Worker};
 use serde::{Deserialize, Serialize};
 use sqlx::PgPool;

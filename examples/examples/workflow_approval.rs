@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use queue_core::{Durable, Handler, Job as _, JobHandle, JobResult, Store, job, operate::SignalOutcome};
+use queue_core::{Handler, Job as _, JobHandle, JobResult, Store, durable::Durable, job, operate::SignalOutcome};
 use queue_worker::{Database, Worker};
 use serde::{Deserialize, Serialize};
 use sqlx::PgPool;

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use queue_core::{Durable, Failure, Handler, Job as _, JobResult, Store, job, sqlx};
+use queue_core::{Failure, Handler, Job as _, JobResult, Store, durable::Durable, job, sqlx};
 use queue_worker::{Database, Worker};
 use serde::{Deserialize, Serialize};
 use sqlx::PgPool;

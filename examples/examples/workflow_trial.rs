@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use queue_core::{Durable, Handler, Job as _, JobResult, Store, job, sqlx, testing};
+use queue_core::{Handler, Job as _, JobResult, Store, durable::Durable, job, sqlx, testing};
 use queue_worker::{Database, Worker};
 use serde::{Deserialize, Serialize};
 use tokio_util::sync::CancellationToken;

@@ -39,9 +39,11 @@
 //!   determines whether the job is retried.
 //! - [`Job`] enqueues one job in your transaction. [`EnqueueAll`] and [`Batch`] enqueue many jobs.
 //! - [`EnqueueOptions`] overrides the type's options for one job.
-//! - [`JobRef`] refers to a job. It can wait for the job's result, cancel the job, and read its state.
-//! - [`schedule`] enqueues jobs at given times.
-//! - [`Queue`] lists, counts, pauses and requeues jobs; the module [`operate`] describes its methods.
+//! - [`Queue`] is a handle to the store. It [waits](wait) for jobs, and lists, counts, pauses, cancels and requeues them: see [`operate`].
+//!
+//! The modules have one subject each: [`batch`] handlers that run many jobs in one call, [`durable`] jobs with steps, [`flow`]s of jobs that
+//! depend on each other, [`schedule`]s, and [`middleware`]. [`stores`] spreads tenants over many stores, and the module `testing`
+//! (feature `testing`) is the test kit.
 //!
 //! # Glossary
 //!
@@ -111,38 +113,26 @@ pub mod operate;
 pub mod stores;
 #[cfg(feature = "testing")]
 pub mod testing;
+mod api;
 #[doc(hidden)]
 pub mod private;
 #[cfg(queue_mutants)]
 mod mutants;
 
-/// Attribute for implementations of [`Middleware`], re-exported from the crate `async_trait`.
-pub use async_trait::async_trait;
+pub use api::{batch, drivers, durable, flow, middleware, options, registry, wait};
 pub use connect::{IntoConnection, JobRef};
-pub use context::{
-    AttemptOutput, BatchContext, BatchHandler, BatchJob, BatchRunner, CancelReason, Cancelled, Context, Durable, Handler, HandlerContext,
-    HandlerFuture, JobBatch, JobFuture, JobRunner, JobTransaction, Middleware, Next, Receive, ReceiveWithin, Registration, Registry,
-    RegistryError, Reporter, StepName, TransactionGuard,
-};
-pub use define::{
-    Backoff, Durability, EnqueueOutcome, Failure, FailureKind, JobId, JobResult, JobState, JobType, KeyPolicy, Limit, NodeOutput,
-    OldPayload, OnConflict, Options, Outcome, Priority, Retain, StateKey, TerminalExt, Unique, UniqueKey, UnknownState, Verdict, While,
-    most_together, verdict,
-};
-pub use enqueue::{
-    Batch, Child, Counts, Enqueue, EnqueueAll, EnqueueOptions, Flow, FlowHandle, Gather, IfDead, Job, JobHandle, Map, Nested, Node, Parts,
-    PendingEnqueue, Rendered, Source, Spawn, Statement, Then, on_enqueue,
-};
-pub use error::{Error, message};
+pub use context::{CancelReason, Cancelled, Context, Handler, JobTransaction, Reporter, TransactionGuard};
+pub use define::{EnqueueOutcome, Failure, FailureKind, JobId, JobResult, JobState, JobType, OnConflict, Priority, TerminalExt};
+pub use enqueue::{Batch, Enqueue, EnqueueAll, EnqueueOptions, Job, JobHandle};
+pub use error::Error;
 pub use payload::PayloadError;
 pub use queue_macros::{handler, job};
-pub use results::{JobStatus, MapOutcome, Outputs, Progress, Queue, Wait, WaitError, Watch};
-pub use schema::{Roles, Store, check_name, migrate};
+pub use results::Queue;
+pub use schema::{Roles, Store, migrate};
 #[cfg(feature = "seal")]
 pub use seal::{Keyring, Secret, use_keyring};
 /// PostgreSQL driver, in the version whose connections the enqueue methods accept.
 pub use sqlx;
-pub use trace::TraceRelation;
 
 /// Components that run attempts, used only by `queue-worker`. This module may change in any release.
 #[doc(hidden)]
@@ -157,10 +147,11 @@ pub mod runner {
         define::{
             Dependents, DueTicks, Ending, HistoryOutcome, OrderingKey, RestartPayload, SettlePath, Timing, stored_type, type_and_version,
         },
+        error::message,
         program::{BUNDLED, program_name, remember_program},
         results::percent,
         schema::{
-            Channel, ClusterNode, ListenerConnection, Migration, NO_SESSION, StoreLocation, is_refused_setting, locate,
+            Channel, ClusterNode, ListenerConnection, Migration, NO_SESSION, StoreLocation, check_name, is_refused_setting, locate,
             migrate::{migrate_with, verify_worker},
             mixes_up, place, relay,
         },

@@ -4,7 +4,10 @@ pub use inventory::submit;
 
 pub use crate::{
     context::{BatchContext, BatchHandler, BatchRunner, Handler, JobBatch, JobFuture, JobRunner, Registration, Upgraded, upgrade},
-    define::{Backoff, Durability, JobType, KeyPolicy, Limit, OnConflict, Options, Retain, StateKey, Unique, UniqueKey, While, no_upgrade},
+    define::{
+        Backoff, Durability, JobType, KeyPolicy, Limit, OldPayload, OnConflict, Options, Retain, StateKey, Unique, UniqueKey, While,
+        no_upgrade,
+    },
     schedule::DeclaredSchedule,
 };
 pub use std::{

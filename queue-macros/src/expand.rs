@@ -64,7 +64,7 @@ pub(crate) fn implement(input: &Input, args: &Args, name: &LitStr, output: &Toke
         (None, _) => TokenStream::new(),
     };
     let calls = calls(&root, &args.calls);
-    let cx = if args.is_durable() { quote!(Durable) } else { quote!(Context) };
+    let cx = if args.is_durable() { quote!(durable::Durable) } else { quote!(Context) };
     let (key, fair) = (ordering_key(&root, args), fair_key(&root, args));
     // The default payload has the span of the schedule option, so rustc reports a payload type without `Default` at that option.
     let scheduled = args.timing.as_ref().map(|timing| {
@@ -81,7 +81,7 @@ pub(crate) fn implement(input: &Input, args: &Args, name: &LitStr, output: &Toke
         impl #root::JobType for #ident {
             type #output_name = #output;
             type Cx = #root::#cx;
-            const OPTIONS: #root::Options = #root::Options::#new(#name)#calls;
+            const OPTIONS: #root::private::Options = #root::private::Options::#new(#name)#calls;
             #key
             #fair
             #unique_key

@@ -1,5 +1,5 @@
-//! Attribute macros `#[job]` and `#[handler]` of `queue-core`, which re-exports them. This crate refers to `queue-core` only by paths in the
-//! generated code.
+//! Attribute macros `#[job]` and `#[handler]` of `queue-core`, which re-exports them. This crate refers to `queue-core` only by paths in
+//! the generated code.
 //!
 //! The macros contain no job logic. The modules `args`, `value` and `input` parse the options, and `expand` generates constants in an
 //! `impl JobType` and one registration. After a mistake, `fallback` generates only the items whose absence would cause further messages
@@ -46,7 +46,7 @@ use proc_macro::TokenStream;
 /// # Options
 ///
 /// All options are optional and may be given in any order. Each option may be given once, except for `limit`. All values are checked at
-/// compile time. The method of `queue_core::Options` with the same name documents an option in full.
+/// compile time. The method of `queue_core::options::Options` with the same name documents an option in full.
 ///
 /// | option | meaning | value | default |
 /// |---|---|---|---|

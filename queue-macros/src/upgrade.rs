@@ -84,7 +84,7 @@ impl Upgrade {
             quote!(#old => #read,)
         });
         quote! {
-            fn #key(#payload: #root::OldPayload<'_>) -> #root::private::Result<Self, #root::Failure> {
+            fn #key(#payload: #root::private::OldPayload<'_>) -> #root::private::Result<Self, #root::Failure> {
                 match #payload.version() {
                     #(#arms)*
                     _ => #root::private::no_upgrade(#payload),

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 pub(crate) use queue_core::runner::program_name as name;
 #[cfg(feature = "cli")]
 pub(crate) use queue_core::runner::remember_program as remember;
-use queue_core::{Registry, operate::Why, runner::BUNDLED};
+use queue_core::{operate::Why, registry::Registry, runner::BUNDLED};
 
 /// Replaces `queue-worker` with this program's name in the commands of a text. A command starts at the beginning of the text or after a
 /// backtick.

@@ -30,7 +30,10 @@ pub(crate) mod trial;
 use std::sync::Arc;
 
 use queue_core::{
-    BatchRunner, JobRunner, Limit, Middleware, Registry, RegistryError, migrate,
+    middleware::Middleware,
+    migrate,
+    options::Limit,
+    registry::{BatchRunner, JobRunner, Registry, RegistryError},
     runner::{States, verify_worker},
     schedule::{DeclaredSchedule, Schedule},
 };
@@ -176,7 +179,7 @@ impl Worker {
     ///
     /// ```no_run
     /// # async fn example(pool: sqlx::PgPool) -> Result<(), queue_worker::Error> {
-    /// use queue_core::Verdict;
+    /// use queue_core::options::Verdict;
     /// use queue_worker::{Worker, shutdown_signal};
     ///
     /// let worker = Worker::new(pool).on_outcome(|attempt| {

@@ -3,7 +3,10 @@
 use std::time::{Duration, Instant};
 
 use queue_core::{
-    Context, Durable, Failure, Flow, Handler, Job as _, JobHandle, JobResult, JobState, NodeOutput, Queue, Store, job,
+    Context, Failure, Handler, Job as _, JobHandle, JobResult, JobState, Queue, Store,
+    durable::Durable,
+    flow::{Flow, NodeOutput},
+    job,
     operate::{self, Filter, Operation},
     runner::locate,
 };

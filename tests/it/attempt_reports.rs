@@ -6,7 +6,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-use queue_core::{Job as _, JobId, JobState, Outcome, Verdict};
+use queue_core::{
+    Job as _, JobId, JobState,
+    options::{Outcome, Verdict},
+};
 use queue_worker::{AttemptOutcome, Worker};
 use serde_json::Value;
 use tests::{Act, Do, Own, TestDb, Within, WorkerProcess, eventually, within};

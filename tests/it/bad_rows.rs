@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use queue_core::{Job as _, JobId, JobRef, JobState, KeyPolicy, Store};
+use queue_core::{Job as _, JobId, JobRef, JobState, Store, options::KeyPolicy};
 use sqlx::{AssertSqlSafe, Connection as _, PgConnection};
 use tests::{
     Act, Do, TestDb, eventually, operate,

@@ -7,7 +7,10 @@ use std::{
 };
 
 use queue_core::{
-    CancelReason, Context, Handler, Job as _, JobId, JobRef, JobResult, JobState, Outcome, Verdict, job, operate::OperationOutcome, testing,
+    CancelReason, Context, Handler, Job as _, JobId, JobRef, JobResult, JobState, job,
+    operate::OperationOutcome,
+    options::{Outcome, Verdict},
+    testing,
 };
 use queue_worker::Worker;
 use serde::{Deserialize, Serialize};

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use queue_core::{Durable, Handler, Job as _, JobResult, JobState, job, schedule::Schedule};
+use queue_core::{Handler, Job as _, JobResult, JobState, durable::Durable, job, schedule::Schedule};
 use queue_worker::{Config, Worker};
 use serde::{Deserialize, Serialize};
 use sqlx::Connection as _;

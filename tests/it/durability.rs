@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-use queue_core::{Batch, Durability, Error, Job as _, JobState, job};
+use queue_core::{Batch, Error, Job as _, JobState, job, options::Durability};
 use serde::{Deserialize, Serialize};
 use sqlx::{Connection as _, Executor as _, PgConnection, PgPool, postgres::PgPoolOptions};
 use tests::{

@@ -17,7 +17,9 @@ mod statements;
 
 use std::time::Duration;
 
-use queue_core::{Context, Durable, Failure, Handler, Job as _, JobId, JobResult, JobState, JobType, Options, Registry, job};
+use queue_core::{
+    Context, Failure, Handler, Job as _, JobId, JobResult, JobState, JobType, durable::Durable, job, options::Options, registry::Registry,
+};
 use serde::{Deserialize, Serialize};
 use sqlx::{Postgres, pool::PoolConnection};
 use tests::TestDb;

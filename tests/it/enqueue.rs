@@ -3,7 +3,7 @@
 use std::{future::IntoFuture as _, str::FromStr as _, time::Duration};
 
 use chrono::{DateTime, Utc};
-use queue_core::{Durability, Error, Job as _, JobId, JobState, Store};
+use queue_core::{Error, Job as _, JobId, JobState, Store, options::Durability};
 use sqlx::{Connection as _, Executor as _, PgConnection, PgPool, postgres::PgConnectOptions};
 use tests::{Act, Do, TestDb};
 

@@ -9,7 +9,7 @@ mod ways;
 
 use std::time::Duration;
 
-use queue_core::{Context, Handler, Job as _, JobHandle, JobId, JobResult, JobState, Queue, WaitError, job, operate};
+use queue_core::{Context, Handler, Job as _, JobHandle, JobId, JobResult, JobState, Queue, job, operate, wait::WaitError};
 use queue_worker::Worker;
 use serde::{Deserialize, Serialize};
 use sqlx::{Connection as _, PgConnection};

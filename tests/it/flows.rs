@@ -10,7 +10,11 @@ mod statements;
 
 use std::time::Duration;
 
-use queue_core::{Context, Flow, FlowHandle, Handler, IfDead, JobId, JobResult, JobState, Node, NodeOutput, Queue, job, operate, testing};
+use queue_core::{
+    Context, Handler, JobId, JobResult, JobState, Queue,
+    flow::{Flow, FlowHandle, IfDead, Node, NodeOutput},
+    job, operate, testing,
+};
 use serde::{Deserialize, Serialize};
 use sqlx::PgConnection;
 use tests::{Sql as _, TestDb, complete, within};

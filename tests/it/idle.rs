@@ -4,7 +4,11 @@
 use std::time::Duration;
 
 use queue_core::{
-    BatchContext, BatchHandler, Context, Durable, Handler, Job as _, JobBatch, JobResult, JobState, Queue, job, operate::Scope,
+    Context, Handler, Job as _, JobResult, JobState, Queue,
+    batch::{BatchContext, BatchHandler, JobBatch},
+    durable::Durable,
+    job,
+    operate::Scope,
     schedule::Schedule,
 };
 use queue_worker::Worker;

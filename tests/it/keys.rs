@@ -5,7 +5,7 @@ mod edges;
 mod statements;
 mod ways;
 
-use queue_core::{Job as _, JobId, KeyPolicy};
+use queue_core::{Job as _, JobId, options::KeyPolicy};
 use sqlx::PgConnection;
 use tests::{
     Act, Do, operate,

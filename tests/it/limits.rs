@@ -21,7 +21,7 @@ mod turns;
 
 use std::time::Duration;
 
-use queue_core::{Context, Handler, Job as _, JobResult, Limit, Queue, job};
+use queue_core::{Context, Handler, Job as _, JobResult, Queue, job, options::Limit};
 use queue_worker::{Config, Worker};
 use serde::{Deserialize, Serialize};
 use tests::{TestDb, eventually};

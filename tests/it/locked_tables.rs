@@ -12,7 +12,7 @@ use std::{
 };
 
 use futures_util::{StreamExt as _, stream};
-use queue_core::{Context, Durable, Failure, Flow, Handler, Job as _, JobId, JobResult, job};
+use queue_core::{Context, Failure, Handler, Job as _, JobId, JobResult, durable::Durable, flow::Flow, job};
 use queue_worker::Worker;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;

@@ -3,7 +3,9 @@
 use std::{collections::HashMap, time::Duration};
 
 use chrono::{DateTime, Utc};
-use queue_core::{Batch, Context, Durability, Error, Handler, Job as _, JobHandle, JobId, JobResult, JobState, Store, job, testing};
+use queue_core::{
+    Batch, Context, Error, Handler, Job as _, JobHandle, JobId, JobResult, JobState, Store, job, options::Durability, testing,
+};
 use queue_worker::Worker;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};

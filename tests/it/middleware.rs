@@ -10,8 +10,10 @@ use std::{
 };
 
 use queue_core::{
-    AttemptOutput, Batch, Context, Failure, Handler, Job as _, JobResult, JobState, Middleware, Next, Outcome, async_trait, job,
-    on_enqueue, testing,
+    Batch, Context, Failure, Handler, Job as _, JobResult, JobState, job,
+    middleware::{AttemptOutput, Middleware, Next, async_trait, on_enqueue},
+    options::Outcome,
+    testing,
 };
 use queue_worker::AttemptOutcome;
 use serde::{Deserialize, Serialize};

@@ -9,7 +9,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use queue_core::{Context, Error, Handler, Job as _, JobHandle, JobId, JobResult, JobState, PayloadError, Progress, Reporter, job};
+use queue_core::{Context, Error, Handler, Job as _, JobHandle, JobId, JobResult, JobState, PayloadError, Reporter, job, wait::Progress};
 use queue_worker::Worker;
 use serde::{Deserialize, Serialize};
 use sqlx::Executor as _;

@@ -3,7 +3,11 @@
 use std::{process::Command, time::Duration};
 
 use queue_core::{
-    BatchContext, Context, Failure, Handler, Job, JobBatch, JobResult, JobState, JobType, Options, RegistryError, handler, job,
+    Context, Failure, Handler, Job, JobResult, JobState, JobType,
+    batch::{BatchContext, JobBatch},
+    handler, job,
+    options::Options,
+    registry::RegistryError,
     schedule::Schedule,
 };
 use queue_worker::{Config, Error, Worker};
@@ -268,7 +272,7 @@ struct Elsewhere;
 /// Handler, which only the other program links.
 struct Program;
 
-impl queue_core::JobRunner for Program {
+impl queue_core::registry::JobRunner for Program {
     type Job = Elsewhere;
 
     async fn run_job(_: Elsewhere, _: &Context) -> JobResult {

@@ -3,7 +3,12 @@
 
 use std::time::Duration;
 
-use queue_core::{EnqueueOutcome, Error, Job as _, JobHandle, JobState, Rendered, Statement, Store, job, operate::JobRecord};
+use queue_core::{
+    EnqueueOutcome, Error, Job as _, JobHandle, JobState, Store,
+    drivers::{Rendered, Statement},
+    job,
+    operate::JobRecord,
+};
 use serde::{Deserialize, Serialize};
 use sqlx::PgConnection;
 use tests::{Act, Do, TestDb};

@@ -2,7 +2,7 @@
 
 use std::{sync::Mutex, time::Duration};
 
-use queue_core::{Context, Handler, Job as _, JobHandle, JobId, JobResult, JobState, Store, WaitError, job};
+use queue_core::{Context, Handler, Job as _, JobHandle, JobId, JobResult, JobState, Store, job, wait::WaitError};
 use queue_worker::Worker;
 use serde::{Deserialize, Serialize};
 use sqlx::Executor as _;

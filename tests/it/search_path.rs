@@ -4,8 +4,9 @@
 use std::{collections::BTreeSet, fs, path::Path, str::FromStr as _, time::Duration};
 
 use queue_core::{
-    Context, Durability, Handler, Job as _, JobRef, JobResult, JobState, Queue, Store, job, migrate,
+    Context, Handler, Job as _, JobRef, JobResult, JobState, Queue, Store, job, migrate,
     operate::{Filter, Operation},
+    options::Durability,
 };
 use queue_worker::Worker;
 use serde::{Deserialize, Serialize};

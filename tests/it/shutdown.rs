@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use queue_core::{BatchContext, BatchHandler, Context, Handler, Job as _, JobBatch, JobId, JobResult, JobState, job};
+use queue_core::{Context, Handler, Job as _, JobId, JobResult, JobState, batch, job};
 use queue_worker::Worker;
 use tests::{Act, Do, TestDb, WorkerProcess, effects, eventually, within};
 use tokio::sync::oneshot;
@@ -134,8 +134,8 @@ impl Handler for LeavesTransaction {
 #[derive(serde::Serialize, serde::Deserialize)]
 struct LeavesBatch;
 
-impl BatchHandler for LeavesBatch {
-    async fn run(batch: &mut JobBatch<Self>, cx: &BatchContext) -> JobResult {
+impl batch::BatchHandler for LeavesBatch {
+    async fn run(batch: &mut batch::JobBatch<Self>, cx: &batch::BatchContext) -> JobResult {
         for job in batch.iter() {
             tests::record(job).await?;
         }

@@ -6,7 +6,11 @@ mod interrupted;
 
 use std::{sync::Mutex, time::Duration};
 
-use queue_core::{Context, Error, Failure, Handler, JobResult, Outcome, TerminalExt as _, Verdict, job, testing};
+use queue_core::{
+    Context, Error, Failure, Handler, JobResult, TerminalExt as _, job,
+    options::{Outcome, Verdict},
+    testing,
+};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 

@@ -91,7 +91,14 @@ async fn a_unique_job_that_is_blocked_is_found_replaced_and_postponed() {
     let mut c = connect(&db).await;
     let head = keyed(&db).await;
     let behind = async |act: Act, conflict| -> JobHandle<Do> {
-        Do { act }.enqueue(&db.pool).key("a").unique("u").unique_while(queue_core::While::Queued).on_conflict(conflict).await.unwrap()
+        Do { act }
+            .enqueue(&db.pool)
+            .key("a")
+            .unique("u")
+            .unique_while(queue_core::options::While::Queued)
+            .on_conflict(conflict)
+            .await
+            .unwrap()
     };
     let first = behind(Act::Ok("1".into()), queue_core::OnConflict::Keep).await;
     let kept = behind(Act::Ok("2".into()), queue_core::OnConflict::Keep).await;

@@ -9,7 +9,7 @@ mod requeued;
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
-use queue_core::{Batch, EnqueueOutcome, Error, Job as _, JobHandle, JobState, OnConflict, While, job};
+use queue_core::{Batch, EnqueueOutcome, Error, Job as _, JobHandle, JobState, OnConflict, job, options::While};
 use queue_worker::Config;
 use serde::{Deserialize, Serialize};
 use sqlx::{AssertSqlSafe, Executor as _, PgConnection, PgPool};

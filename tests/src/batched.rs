@@ -2,7 +2,11 @@
 
 use std::time::Duration;
 
-use queue_core::{BatchContext, BatchHandler, Failure, JobBatch, JobId, JobResult, job};
+use queue_core::{
+    Failure, JobId, JobResult,
+    batch::{BatchContext, BatchHandler, JobBatch},
+    job,
+};
 use serde::{Deserialize, Serialize};
 
 use crate::effects;

@@ -5,7 +5,7 @@ use std::{
     time::Duration,
 };
 
-use queue_core::{Context, Failure, Handler, JobId, JobResult, KeyPolicy, job};
+use queue_core::{Context, Failure, Handler, JobId, JobResult, job, options::KeyPolicy};
 use serde::{Deserialize, Serialize};
 use sqlx::PgPool;
 

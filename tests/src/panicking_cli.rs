@@ -3,7 +3,11 @@
 
 use std::{process::ExitCode, thread, time::Duration};
 
-use queue_core::{AttemptOutput, Context, Failure, Handler, JobResult, Keyring, Middleware, Next, Secret, async_trait, job, use_keyring};
+use queue_core::{
+    Context, Failure, Handler, JobResult, Keyring, Secret, job,
+    middleware::{AttemptOutput, Middleware, Next, async_trait},
+    use_keyring,
+};
 use serde::{Deserialize, Serialize};
 use tests::{Own, Stages, Steps};
 

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use queue_core::{Durable, Handler, JobResult, job};
+use queue_core::{Handler, JobResult, durable::Durable, job};
 use serde::{Deserialize, Serialize};
 use sqlx::PgConnection;
 

@@ -30,7 +30,11 @@ use crate::{
 /// The type's `timeout` applies to the whole batch. The future may be dropped at any `await`, as with [`Handler`](crate::Handler).
 ///
 /// ```
-/// use queue_core::{BatchContext, BatchHandler, Failure, JobBatch, JobResult, job};
+/// use queue_core::{
+///     Failure, JobResult,
+///     batch::{BatchContext, BatchHandler, JobBatch},
+///     job,
+/// };
 /// use serde::{Deserialize, Serialize};
 ///
 /// /// One notification; up to 500 are sent in one request.
@@ -67,13 +71,17 @@ pub trait BatchHandler: JobType {
     fn run(batch: &mut JobBatch<Self>, cx: &BatchContext) -> impl Future<Output = JobResult> + Send;
 }
 
-/// Type that runs batches of one job type: every [`BatchHandler`], and the type that [`#[handler]`](crate::handler) generates for a function
-/// that takes a [`JobBatch`].
+/// Type that runs batches of one job type: every [`BatchHandler`], and the type that [`#[handler]`](crate::handler) generates for a
+/// function that takes a [`JobBatch`].
 ///
 /// `Worker::register_batch` takes such a type. The trait is not implemented by hand.
 ///
 /// ```
-/// use queue_core::{BatchContext, JobBatch, JobResult, Registry, handler, job};
+/// use queue_core::{
+///     JobResult,
+///     batch::{BatchContext, JobBatch},
+///     handler, job, registry::Registry,
+/// };
 /// use serde::{Deserialize, Serialize};
 ///
 /// #[job(send_only, batch = 500)]
@@ -86,7 +94,7 @@ pub trait BatchHandler: JobType {
 ///     Ok(())
 /// }
 ///
-/// # fn main() -> Result<(), queue_core::RegistryError> {
+/// # fn main() -> Result<(), queue_core::registry::RegistryError> {
 /// let mut registry = Registry::new();
 /// registry.register_batch::<push>()?;
 /// assert!(registry.get("push").is_some());
@@ -123,7 +131,7 @@ impl<T: BatchHandler> BatchRunner for T {
 /// maximum length.
 ///
 /// ```
-/// use queue_core::{BatchContext, BatchHandler, JobBatch, JobResult};
+/// use queue_core::{JobResult, batch::*};
 ///
 /// # #[queue_core::job(batch = 500)] #[derive(serde::Serialize, serde::Deserialize)] struct Push { device: String }
 /// impl BatchHandler for Push {
@@ -182,7 +190,7 @@ impl<J> fmt::Debug for JobBatch<J> {
 /// `job.progress(..)` and `job.begin()` work as in a handler for a single job.
 ///
 /// ```
-/// use queue_core::{BatchJob, Failure};
+/// use queue_core::{Failure, batch::BatchJob};
 ///
 /// # #[queue_core::job(send_only, output = String)] #[derive(serde::Serialize, serde::Deserialize)] struct Push { device: String }
 /// fn finish(job: &mut BatchJob<Push>, receipt: Option<String>) {
@@ -263,7 +271,7 @@ impl<J> fmt::Debug for BatchJob<J> {
 /// Context of a whole batch. Each [`BatchJob`] holds the data of its job.
 ///
 /// ```
-/// use queue_core::{BatchContext, BatchHandler, JobBatch, JobResult};
+/// use queue_core::{JobResult, batch::*};
 ///
 /// # struct Gateway;
 /// # impl Gateway { fn send(&self, _: &[&str]) -> Result<(), std::io::Error> { Ok(()) } }
@@ -376,7 +384,8 @@ impl<H: BatchRunner> AnyBatch for HandledBatch<H> {
         self.batch.jobs.iter_mut().map(|job| (job.at, job.result.take())).collect()
     }
 
-    /// Completes a job without an output only if the output type deserializes from `null`, because a wait for the job must be able to read the output.
+    /// Completes a job without an output only if the output type deserializes from `null`, because a wait for the job must be able to read
+    /// the output.
     fn complete_rest(&self) -> Result<Option<String>, Failure> {
         match serde_json::from_str::<<H::Job as JobType>::Output>("null") {
             Ok(_) => Ok(None),

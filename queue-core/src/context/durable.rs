@@ -41,7 +41,7 @@ pub(super) const MAX_NAME_BYTES: usize = 200;
 /// dead letter.
 ///
 /// ```
-/// use queue_core::{Durable, Handler, JobResult, job};
+/// use queue_core::{Handler, JobResult, durable::Durable, job};
 /// use serde::{Deserialize, Serialize};
 /// use std::time::Duration;
 ///
@@ -202,7 +202,7 @@ impl Durable {
     /// store.
     ///
     /// ```
-    /// # use queue_core::Durable;
+    /// # use queue_core::durable::Durable;
     /// # async fn pay(key: &str) -> Result<String, std::io::Error> { Ok(key.to_owned()) }
     /// # async fn example(cx: &Durable) -> queue_core::JobResult {
     /// let key = cx.key("charge"); // for example for the header `Idempotency-Key`

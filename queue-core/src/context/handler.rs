@@ -35,7 +35,8 @@ pub trait Handler: JobType<Cx: HandlerContext> {
     /// Runs one attempt. After an error from `?` the job is retried; see [`Failure`](crate::Failure) for other outcomes.
     ///
     /// Implement the method as `async fn run(self, cx: &Context) -> JobResult<T>`, where `T` is the type in `#[job(output = T)]`, or `()`
-    /// without the option. For a [`durable`](crate::Options::durable) type, use `async fn run(self, cx: &Durable) -> JobResult<T>`.
+    /// without the option. For a [`durable`](crate::options::Options::durable) type, use `async fn run(self, cx: &Durable) ->
+    /// JobResult<T>`.
     fn run(self, cx: &Self::Cx) -> impl JobFuture<Self::Output> + Send;
 }
 
@@ -44,7 +45,7 @@ pub trait Handler: JobType<Cx: HandlerContext> {
 /// `Worker::register` takes such a type. The trait is not implemented by hand.
 ///
 /// ```
-/// use queue_core::{Context, JobResult, Registry, handler, job};
+/// use queue_core::{Context, JobResult, handler, job, registry::Registry};
 /// use serde::{Deserialize, Serialize};
 ///
 /// #[job(send_only)]
@@ -57,7 +58,7 @@ pub trait Handler: JobType<Cx: HandlerContext> {
 ///     Ok(())
 /// }
 ///
-/// # fn main() -> Result<(), queue_core::RegistryError> {
+/// # fn main() -> Result<(), queue_core::registry::RegistryError> {
 /// let mut registry = Registry::new();
 /// registry.register::<send_email>()?;
 /// assert!(registry.get("send_email").is_some());
@@ -121,7 +122,7 @@ impl HandlerContext for Durable {
 /// bound on this trait lets the compiler explain `#[job(output = ..)]` to handlers with a different output type.
 ///
 /// ```
-/// use queue_core::{Context, Handler, JobFuture, JobResult};
+/// use queue_core::{Context, Handler, JobResult, registry::JobFuture};
 ///
 /// # #[queue_core::job] #[derive(serde::Serialize, serde::Deserialize)] struct Email { to: String }
 /// async fn send(to: String) -> JobResult {

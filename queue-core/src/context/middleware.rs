@@ -22,7 +22,10 @@ use crate::define::{Failure, JobId};
 /// use `job.meta()` instead.
 ///
 /// ```
-/// use queue_core::{AttemptOutput, Context, Failure, Middleware, Next, async_trait};
+/// use queue_core::{
+///     Context, Failure,
+///     middleware::{AttemptOutput, Middleware, Next, async_trait},
+/// };
 ///
 /// tokio::task_local! { static TENANT: String; }
 ///
@@ -47,7 +50,10 @@ pub trait Middleware: Send + Sync + 'static {
 /// Remainder of an attempt: the inner middleware and the handler. Passed to [`Middleware::attempt`].
 ///
 /// ```
-/// use queue_core::{AttemptOutput, Context, Failure, Middleware, Next, async_trait};
+/// use queue_core::{
+///     Context, Failure,
+///     middleware::{AttemptOutput, Middleware, Next, async_trait},
+/// };
 ///
 /// struct Stopwatch;
 ///
@@ -100,7 +106,10 @@ impl BatchBarrier {
 /// the handler.
 ///
 /// ```
-/// use queue_core::{AttemptOutput, Context, Failure, Middleware, Next, async_trait};
+/// use queue_core::{
+///     Context, Failure,
+///     middleware::{AttemptOutput, Middleware, Next, async_trait},
+/// };
 ///
 /// struct LogFailures;
 ///

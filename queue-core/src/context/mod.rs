@@ -73,14 +73,50 @@ pub use self::{
 };
 use self::{last_journaled::LastJournaled, meta::Meta};
 use crate::{
-    define::{Failure, JobId, Tick, stored_type},
+    define::{JobId, Tick, stored_type},
     error::Error,
     schema::Store,
     seal::SealScope,
     trace::TraceRelation,
 };
 
-/// Context of one attempt of a job: metadata, cancellation, progress reports, state and transactions.
+/// Context of one attempt of a job. A handler uses it for five purposes:
+///
+/// | purpose | methods |
+/// |---|---|
+/// | identify the job and the attempt | [`id`](Self::id), [`attempt`](Self::attempt), [`is_last_attempt`](Self::is_last_attempt), [`meta`](Self::meta) |
+/// | use what the worker provides | [`state`](Self::state), registered with `Worker::state` |
+/// | read and write the database | [`pool`](Self::pool); [`begin`](Self::begin), to commit together with the job's completion |
+/// | report | [`progress`](Self::progress), [`stage`](Self::stage), [`checkpoint`](Self::checkpoint), from which the next attempt continues |
+/// | end early | [`shutting_down`](Self::shutting_down), [`cancelled`](Self::cancelled) |
+///
+/// ```
+/// use queue_core::{Context, Handler, JobResult, job};
+/// use serde::{Deserialize, Serialize};
+///
+/// # #[derive(Clone)] struct Mailer;
+/// # impl Mailer { async fn send(&self, to: &str, id: String) -> Result<(), std::io::Error> { Ok(()) } }
+/// #[job(state(Mailer))]
+/// #[derive(Serialize, Deserialize)]
+/// struct Newsletter {
+///     to: Vec<String>,
+/// }
+///
+/// impl Handler for Newsletter {
+///     async fn run(self, cx: &Context) -> JobResult {
+///         let first: usize = cx.last_checkpoint().await?.unwrap_or(0);
+///         for (n, to) in self.to.iter().enumerate().skip(first) {
+///             if cx.shutting_down().is_cancelled() {
+///                 return Err("the worker is shutting down".into()); // costs no attempt; another worker continues
+///             }
+///             cx.state::<Mailer>().send(to, format!("{} {n}", cx.id())).await?;
+///             cx.progress((n + 1) as f64 / self.to.len() as f64);
+///             cx.checkpoint(&(n + 1)).await?;
+///         }
+///         Ok(())
+///     }
+/// }
+/// ```
 pub struct Context {
     job_type: &'static str,
     version: u16,
@@ -156,10 +192,6 @@ impl Context {
     /// Calls `f` with the store and the stored type name, to which a sealed payload is bound.
     fn with_seal_scope<T>(&self, f: impl FnOnce(SealScope<'_>) -> T) -> T {
         f(SealScope { store: self.shared.store, stored: &stored_type(self.job_type, self.version) })
-    }
-
-    pub(crate) fn transactions(&self) -> Option<&Arc<TransactionTracker>> {
-        self.transactions.get()
     }
 
     pub(crate) fn report(&self) -> Option<&Arc<Report>> {
@@ -252,54 +284,6 @@ impl Context {
     /// Returns the connection pool passed to `Worker::new`.
     pub fn pool(&self) -> &PgPool {
         &self.shared.pool
-    }
-
-    /// Begins a transaction on the worker's pool that commits together with the job's completion: see [`JobTransaction`].
-    ///
-    /// The handler completes the job with [`JobTransaction::complete`] and returns the result. A handler that returns `Ok` without
-    /// completing the transaction fails the attempt. Errors and panics before the commit roll the transaction back, and the job is
-    /// retried as usual. The isolation level is `read committed`. Do not end the transaction in SQL.
-    ///
-    /// The transaction occupies one connection of the pool until it ends. Do slow work before the transaction begins, and size the pool
-    /// for the number of handlers with a transaction.
-    ///
-    /// Any job type may call this method, at any time. A [`transactional`](crate::Options::transactional) type uses
-    /// [`Context::transaction`].
-    ///
-    /// # Errors
-    /// Returns [`Error::Transactional`] for a transactional type, [`Error::LeaseLost`] if the job has finished, and errors of the pool.
-    pub async fn begin(&self) -> Result<JobTransaction, Error> {
-        if self.transaction.has_begun() {
-            return Err(Error::Transactional { job: self.id() });
-        }
-        JobTransaction::begin(self.transaction_tracker()).await
-    }
-
-    fn transaction_tracker(&self) -> &Arc<TransactionTracker> {
-        let report = self.reporter().report();
-        self.transactions.get_or_init(|| Arc::new(TransactionTracker::new(self.fence, Arc::clone(&self.shared), Arc::clone(report))))
-    }
-
-    pub(crate) async fn begin_transaction(&self) -> Result<(), Error> {
-        self.transaction.begin(self.transaction_tracker()).await
-    }
-
-    pub(crate) async fn commit_transaction(&self, output: Option<&str>) -> Result<(), Failure> {
-        self.transaction.commit(output).await
-    }
-
-    /// Waits for the transaction that completes this job, for [`transactional`](crate::Options::transactional) types. Writes and enqueues
-    /// in the transaction commit together with the job's completion.
-    ///
-    /// Only one guard exists at a time, so a second call waits until the first guard is dropped. Use the guard as a connection. Do not
-    /// begin or end transactions in SQL. Begin nested transactions with the guard's `begin`. Types that are not transactional use
-    /// [`Context::begin`].
-    ///
-    /// # Panics
-    /// Panics if the type is not transactional.
-    pub async fn transaction(&self) -> TransactionGuard<'_> {
-        let guard = self.transaction.lock().await;
-        guard.unwrap_or_else(|| panic!("this job has no transaction: its type needs `#[job(transactional)]`"))
     }
 
     /// Reports the job's progress as a fraction from 0 to 1. Values outside this range are clamped; NaN is ignored.

@@ -46,7 +46,7 @@ impl Durable {
     /// received.
     ///
     /// ```
-    /// # use queue_core::Durable;
+    /// # use queue_core::durable::Durable;
     /// # use std::time::Duration;
     /// # async fn example(cx: &Durable) -> queue_core::JobResult {
     /// let who: String = cx.receive("approved").await;
@@ -131,7 +131,7 @@ fn check_length(journal: &Journal, step: &str, timeout_step: &str) -> Result<(),
 /// Future returned by [`Durable::receive`]. Resolves to the payload of the signal.
 ///
 /// ```
-/// use queue_core::{Durable, Receive};
+/// use queue_core::durable::{Durable, Receive};
 ///
 /// # async fn example(cx: &Durable) {
 /// let approval: Receive<'_, String> = cx.receive("approved");
@@ -171,7 +171,7 @@ impl<'c, T: DeserializeOwned + Send> Receive<'c, T> {
 /// Future returned by [`Receive::timeout`]. Resolves to the payload of the signal, or to `None` after the timeout.
 ///
 /// ```
-/// use queue_core::{Durable, ReceiveWithin};
+/// use queue_core::durable::{Durable, ReceiveWithin};
 /// use std::time::Duration;
 ///
 /// # async fn example(cx: &Durable) {

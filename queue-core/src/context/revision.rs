@@ -14,7 +14,7 @@ impl Durable {
     /// Most changes need no revision. A release can add, remove and reorder steps, and can rename a step whose effect changes.
     ///
     /// ```
-    /// # use queue_core::Durable;
+    /// # use queue_core::durable::Durable;
     /// # async fn charge() -> Result<u64, std::io::Error> { Ok(1) }
     /// # async fn reserve() -> Result<u64, std::io::Error> { Ok(1) }
     /// # async fn example(cx: &Durable) -> queue_core::JobResult {

@@ -1,5 +1,5 @@
-//! Transaction of a transactional job. The transaction begins before the handler runs, is available to the handler, and is committed
-//! after the handler returns.
+//! Transactions of an attempt. The transaction of a transactional job begins before the handler runs, is available to the handler, and is
+//! committed after the handler returns. Handlers of other types begin one themselves.
 
 use std::{
     fmt,
@@ -10,7 +10,10 @@ use std::{
 use sqlx::PgConnection;
 use tokio::sync::{MappedMutexGuard, Mutex, MutexGuard};
 
-use super::transaction::{JobTransaction, NOT_COMPLETED, TransactionTracker};
+use super::{
+    Context,
+    transaction::{JobTransaction, NOT_COMPLETED, TransactionTracker},
+};
 use crate::{define::Failure, error::Error};
 
 /// Transaction of one attempt. Empty unless the job type is transactional.
@@ -51,6 +54,60 @@ impl AttemptTransaction {
     pub(super) async fn lock(&self) -> Option<TransactionGuard<'_>> {
         let transaction = MutexGuard::try_map(self.0.get()?.lock().await, Option::as_mut).ok()?;
         Some(TransactionGuard { transaction })
+    }
+}
+
+impl Context {
+    /// Begins a transaction on the worker's pool that commits together with the job's completion: see [`JobTransaction`].
+    ///
+    /// The handler completes the job with [`JobTransaction::complete`] and returns the result. A handler that returns `Ok` without
+    /// completing the transaction fails the attempt. Errors and panics before the commit roll the transaction back, and the job is
+    /// retried as usual. The isolation level is `read committed`. Do not end the transaction in SQL.
+    ///
+    /// The transaction occupies one connection of the pool until it ends. Do slow work before the transaction begins, and size the pool
+    /// for the number of handlers with a transaction.
+    ///
+    /// Any job type may call this method, at any time. A [`transactional`](crate::options::Options::transactional) type uses
+    /// [`Context::transaction`].
+    ///
+    /// # Errors
+    /// Returns [`Error::Transactional`] for a transactional type, [`Error::LeaseLost`] if the job has finished, and errors of the pool.
+    pub async fn begin(&self) -> Result<JobTransaction, Error> {
+        if self.transaction.has_begun() {
+            return Err(Error::Transactional { job: self.id() });
+        }
+        JobTransaction::begin(self.transaction_tracker()).await
+    }
+
+    fn transaction_tracker(&self) -> &Arc<TransactionTracker> {
+        let report = self.reporter().report();
+        self.transactions.get_or_init(|| Arc::new(TransactionTracker::new(self.fence, Arc::clone(&self.shared), Arc::clone(report))))
+    }
+
+    pub(crate) async fn begin_transaction(&self) -> Result<(), Error> {
+        self.transaction.begin(self.transaction_tracker()).await
+    }
+
+    pub(crate) async fn commit_transaction(&self, output: Option<&str>) -> Result<(), Failure> {
+        self.transaction.commit(output).await
+    }
+
+    /// Waits for the transaction that completes this job, for [`transactional`](crate::options::Options::transactional) types. Writes and
+    /// enqueues in the transaction commit together with the job's completion.
+    ///
+    /// Only one guard exists at a time, so a second call waits until the first guard is dropped. Use the guard as a connection. Do not
+    /// begin or end transactions in SQL. Begin nested transactions with the guard's `begin`. Types that are not transactional use
+    /// [`Context::begin`].
+    ///
+    /// # Panics
+    /// Panics if the type is not transactional.
+    pub async fn transaction(&self) -> TransactionGuard<'_> {
+        let guard = self.transaction.lock().await;
+        guard.unwrap_or_else(|| panic!("this job has no transaction: its type needs `#[job(transactional)]`"))
+    }
+
+    pub(crate) fn transactions(&self) -> Option<&Arc<TransactionTracker>> {
+        self.transactions.get()
     }
 }
 

@@ -8,7 +8,7 @@
 /// becomes a dead letter only if it fails while it runs alone or if the handler fails this job explicitly.
 ///
 /// ```
-/// # use queue_core::most_together;
+/// # use queue_core::batch::most_together;
 /// let sizes = |max_attempts| [1, 2, 3, 4, 5].map(|attempt| most_together(500, attempt, max_attempts, 0));
 /// assert_eq!(sizes(20), [500, 125, 31, 7, 1]);
 /// assert_eq!(sizes(5), [500, 106, 23, 5, 1]);

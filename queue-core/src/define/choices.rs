@@ -32,7 +32,7 @@ impl Priority {
 /// Retention of a completed job.
 ///
 /// ```
-/// use queue_core::{JobType, Retain, job};
+/// use queue_core::{JobType, job, options::Retain};
 /// use serde::{Deserialize, Serialize};
 /// use std::time::Duration;
 ///
@@ -66,7 +66,7 @@ impl Retain {
 /// Durability of a commit. Determines whether the commit waits until the transaction is written to disk.
 ///
 /// ```
-/// use queue_core::{Durability, JobType, job};
+/// use queue_core::{JobType, job, options::Durability};
 /// use serde::{Deserialize, Serialize};
 ///
 /// #[job(send_only, durability = relaxed)]
@@ -90,7 +90,7 @@ pub enum Durability {
 /// Policy for an ordering key whose first job has become a dead letter.
 ///
 /// ```
-/// use queue_core::{JobType, KeyPolicy, job};
+/// use queue_core::{JobType, job, options::KeyPolicy};
 /// use serde::{Deserialize, Serialize};
 ///
 /// #[job(send_only, key = self.account, key_policy = skip)]

@@ -4,12 +4,49 @@ use std::{error::Error, fmt, time::Duration};
 
 use super::retry::{MAX_WAIT, Outcome};
 
-/// Result of a handler: its output or a [`Failure`].
+/// Result of a handler: its output or a [`Failure`]. A handler returns one of five results:
+///
+/// | result | effect on the job |
+/// |---|---|
+/// | `Ok(())`, or `Ok(output)` for a type with `output = T` | completed |
+/// | an error, with `?` or as `Err("text".into())` | retried after the type's backoff, up to `max_attempts` |
+/// | [`Failure::retry_in`], or [`Failure::slow_down`] for a service that is overloaded | retried after the given delay |
+/// | [`Failure::terminal`], or [`.terminal()?`](TerminalExt::terminal) | dead letter, without further attempts |
+/// | [`Failure::snooze`] | runs again after the given delay; not a failed attempt |
+///
+/// ```
+/// use queue_core::{Context, Failure, Handler, JobResult, TerminalExt as _, job};
+/// use serde::{Deserialize, Serialize};
+/// use std::time::Duration;
+///
+/// /// Fetches a page and returns its number of bytes.
+/// #[job(output = usize, max_attempts = 5)]
+/// #[derive(Serialize, Deserialize)]
+/// struct Fetch {
+///     address: String,
+/// }
+///
+/// # async fn get(to: std::net::SocketAddr) -> Result<(u16, Vec<u8>), std::io::Error> { Ok((200, vec![])) }
+/// impl Handler for Fetch {
+///     async fn run(self, _: &Context) -> JobResult<usize> {
+///         let address = self.address.parse().terminal()?; // it will not become valid: dead letter
+///         let (status, body) = get(address).await?; // retried after the backoff
+///         match status {
+///             200 => Ok(body.len()),
+///             202 => Err(Failure::snooze(Duration::from_secs(5))), // not ready yet
+///             503 => Err(Failure::retry_in(Duration::from_mins(1), "unavailable")),
+///             status => Err(format!("status {status}").into()),
+///         }
+///     }
+/// }
+/// ```
 pub type JobResult<T = ()> = Result<T, Failure>;
 
 /// Failure of an attempt, and the consequence for the job.
 ///
-/// Any `std::error::Error`, `anyhow::Error` or text converts into a failure that is retried after the type's backoff.
+/// Any `std::error::Error`, `anyhow::Error` or text converts into a failure that is retried after the type's backoff. The constructors
+/// create failures with other consequences. [`kind`](Self::kind) returns the consequence, and [`error`](Self::error) the cause. The text of
+/// the error and its sources is stored with the job, so it must not contain secrets.
 ///
 /// ```
 /// use queue_core::{Failure, FailureKind, JobResult};
@@ -60,7 +97,7 @@ pub enum FailureKind {
 }
 
 impl FailureKind {
-    /// Returns the outcome of an attempt with this kind of failure, as input for [`verdict`](crate::verdict).
+    /// Returns the outcome of an attempt with this kind of failure, as input for [`verdict`](crate::options::verdict).
     #[doc(hidden)]
     pub fn outcome(self) -> Outcome {
         match self {

@@ -71,7 +71,7 @@ impl<'de> Deserialize<'de> for JobId {
 /// let state: JobState = "dead".parse()?;
 /// assert_eq!(state, JobState::Dead);
 /// assert_eq!(state.to_string(), "dead");
-/// # Ok::<(), queue_core::UnknownState>(())
+/// # Ok::<(), queue_core::operate::UnknownState>(())
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]

@@ -29,7 +29,7 @@ pub trait JobType: Serialize + DeserializeOwned + Send + Sync + Sized + 'static 
     /// Output type of the handler, `()` unless `output = ..` sets another type. The output is stored with the completed job.
     type Output: Serialize + DeserializeOwned + Send + 'static;
 
-    /// Context type of the handler: [`Context`](crate::Context), or [`Durable`](crate::Durable) for a `durable` type.
+    /// Context type of the handler: [`Context`](crate::Context), or [`Durable`](crate::durable::Durable) for a `durable` type.
     type Cx;
 
     /// Options of the job type, as given to `#[job(..)]`.

@@ -11,7 +11,7 @@ use super::duration::format_duration;
 /// removed. A job under several limits starts once every limit allows it. See `docs/LIMITS.md`.
 ///
 /// ```
-/// use queue_core::Limit;
+/// use queue_core::options::Limit;
 /// use std::time::Duration;
 ///
 /// let render = Limit::queue().concurrency(10);
@@ -98,8 +98,8 @@ impl Limit {
         self
     }
 
-    /// Applies the limit to each key separately instead of to all jobs together, as in `key = self.account`. The key is the job's
-    /// fairness key ([`Options::fair`](crate::Options::fair)). Jobs without a key share one limit. An operator can set a different limit
+    /// Applies the limit to each key separately instead of to all jobs together, as in `key = self.account`. The key is the job's fairness
+    /// key ([`Options::fair`](crate::options::Options::fair)). Jobs without a key share one limit. An operator can set a different limit
     /// for a single key with [`Queue::set_limit_key`](crate::Queue::set_limit_key).
     #[must_use]
     pub const fn keyed(mut self) -> Self {

@@ -13,13 +13,14 @@ use serde::{
 
 use super::failure::{Failure, JobResult};
 
-/// Output of a [`Flow`](crate::Flow) node, as a field in the payload of a dependent node. Created by [`Node::output`](crate::Node::output).
+/// Output of a [`Flow`](crate::flow::Flow) node, as a field in the payload of a dependent node. Created by
+/// [`Node::output`](crate::flow::Node::output).
 ///
 /// In a handler, the field holds the value. The value is missing if the node's job did not complete and the dependent node runs anyway
-/// ([`IfDead::Continue`](crate::IfDead::Continue), or [`Node::on_dead`](crate::Node::on_dead)).
+/// ([`IfDead::Continue`](crate::flow::IfDead::Continue), or [`Node::on_dead`](crate::flow::Node::on_dead)).
 ///
 /// ```
-/// # use queue_core::{Context, Handler, JobResult, NodeOutput, job};
+/// # use queue_core::{Context, Handler, JobResult, flow::NodeOutput, job};
 /// #[job]
 /// #[derive(serde::Serialize, serde::Deserialize)]
 /// struct Parse {

@@ -2,7 +2,7 @@
 //!
 //! The macro turns each key into a call of the method with the same name, so an editor shows the method's documentation for the key. All
 //! functions in this file are `const`, so a job type causes no work at startup. The macro checks the values at compile time.
-//! [`Registry`](crate::Registry) checks the values again for types written without the macro.
+//! [`Registry`](crate::registry::Registry) checks the values again for types written without the macro.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use crate::define::{Backoff, Durability, KeyPolicy, Limit, Priority, Retain, Sta
 /// Options of a type without the macro:
 ///
 /// ```
-/// use queue_core::Options;
+/// use queue_core::options::Options;
 /// use std::time::Duration;
 ///
 /// const EMAIL: Options = Options::new("email").queue("mail").max_attempts(5).timeout(Duration::from_secs(30));
@@ -134,9 +134,9 @@ impl Options {
     }
 
     /// Sets the maximum number of jobs in a batch, as in `batch = 500`, from 2 to 10,000. The handler is a
-    /// [`BatchHandler`](crate::BatchHandler). By default a handler runs one job at a time.
+    /// [`BatchHandler`](crate::batch::BatchHandler). By default a handler runs one job at a time.
     ///
-    /// A batch occupies one slot of its queue. Retried jobs run in smaller batches; see [`most_together`](crate::most_together).
+    /// A batch occupies one slot of its queue. Retried jobs run in smaller batches; see [`most_together`](crate::batch::most_together).
     #[must_use]
     pub const fn batch(mut self, most: usize) -> Self {
         self.batch = Some(most);
@@ -301,7 +301,7 @@ impl Options {
         self
     }
 
-    /// Gives the handler a [`Durable`](crate::Durable) context, whose steps run once. If an attempt ends halfway, the next attempt
+    /// Gives the handler a [`Durable`](crate::durable::Durable) context, whose steps run once. If an attempt ends halfway, the next attempt
     /// continues after the last step. By default each attempt starts from the beginning. Not available with `transactional` or `batch`.
     #[must_use]
     pub const fn durable(mut self) -> Self {
@@ -337,8 +337,8 @@ impl Options {
         self
     }
 
-    /// Makes jobs unique, as in `unique(fields(a, b), while = live, on_conflict = keep)`. A queue then accepts one job at a time with
-    /// equal fields `a` and `b`. [`While`](crate::While) defines how long a job holds its key. [`OnConflict`](crate::OnConflict) defines
+    /// Makes jobs unique, as in `unique(fields(a, b), while = live, on_conflict = keep)`. A queue then accepts one job at a time with equal
+    /// fields `a` and `b`. [`While`](crate::options::While) defines how long a job holds its key. [`OnConflict`](crate::OnConflict) defines
     /// the reaction to an enqueue whose key is already held. By default jobs are not unique.
     #[must_use]
     pub const fn unique(mut self, unique: Unique) -> Self {

@@ -11,7 +11,7 @@ use std::time::Duration;
 /// delay.
 ///
 /// ```
-/// use queue_core::{Backoff, JobType, job};
+/// use queue_core::{JobType, job, options::Backoff};
 /// use serde::{Deserialize, Serialize};
 /// use std::time::Duration;
 ///
@@ -82,7 +82,7 @@ impl Backoff {
     ///
     /// ```
     /// # use std::time::Duration;
-    /// # use queue_core::Backoff;
+    /// # use queue_core::options::Backoff;
     /// let backoff = Backoff::exponential(Duration::from_secs(1)).max(Duration::from_secs(60));
     /// assert_eq!(backoff.wait(3, 0.5), Duration::from_secs(4));
     /// assert_eq!(backoff.wait(1_000_000, 0.5), Duration::from_secs(60));
@@ -112,7 +112,7 @@ impl Default for Backoff {
 /// Outcome of an attempt. [`verdict`] derives the decision about the job from the outcome.
 ///
 /// ```
-/// use queue_core::{Backoff, Outcome, Verdict, verdict};
+/// use queue_core::options::{Backoff, Outcome, Verdict, verdict};
 ///
 /// let decide = |outcome| verdict(outcome, 3, 3, &Backoff::DEFAULT, 0.5); // the last of three attempts
 /// assert_eq!(decide(Outcome::Failed), Verdict::Dead);
@@ -167,7 +167,7 @@ impl Outcome {
 /// Decision about a job after an attempt.
 ///
 /// ```
-/// use queue_core::{Backoff, Outcome, Verdict, verdict};
+/// use queue_core::options::{Backoff, Outcome, Verdict, verdict};
 /// use std::time::Duration;
 ///
 /// let backoff = Backoff::fixed(Duration::from_secs(10));

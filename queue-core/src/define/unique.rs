@@ -13,7 +13,7 @@ use serde_json::Value;
 /// The setting from the holder's enqueue applies. Later enqueues do not change this setting.
 ///
 /// ```no_run
-/// use queue_core::{Job, While, job};
+/// use queue_core::{Job, job, options::While};
 /// use std::time::Duration;
 ///
 /// #[job(send_only, unique(fields(customer), while = queued))]
@@ -38,9 +38,9 @@ pub enum While {
     /// If an enqueue finds a waiting job, no worker claims that job before the enqueue's transaction ends. The job therefore sees
     /// everything that the transaction has written.
     Queued,
-    /// The job holds the key until the job's history is pruned, after the type's [`retain`](crate::Options::retain) or the retention of
-    /// the store. Finished work is therefore not repeated. A dead letter holds the key until the dead letter is discarded or its
-    /// retention ends. A completed job of a type with `retain = "none"` leaves no history.
+    /// The job holds the key until the job's history is pruned, after the type's [`retain`](crate::options::Options::retain) or the
+    /// retention of the store. Finished work is therefore not repeated. A dead letter holds the key until the dead letter is discarded or
+    /// its retention ends. A completed job of a type with `retain = "none"` leaves no history.
     Kept,
     /// The job holds the key for the given duration after the enqueue, regardless of the job's state. The duration is measured by the
     /// database's clock and is at least 1 ms.
@@ -147,7 +147,10 @@ impl EnqueueOutcome {
 /// ```
 /// # use std::time::Duration;
 /// # use serde::{Deserialize, Serialize};
-/// use queue_core::{JobType, OnConflict, Unique, While, job};
+/// use queue_core::{
+///     JobType, OnConflict, job,
+///     options::{Unique, While},
+/// };
 ///
 /// #[job(send_only, unique(fields(user), while = "1h", on_conflict = replace))]
 /// #[derive(Serialize, Deserialize)]
@@ -193,7 +196,7 @@ impl Unique {
 ///
 /// ```
 /// # use serde::{Deserialize, Serialize};
-/// use queue_core::{JobType, UniqueKey, job};
+/// use queue_core::{JobType, job, options::UniqueKey};
 ///
 /// #[job(send_only, unique(fields(user)))]
 /// #[derive(Serialize, Deserialize)]

@@ -23,7 +23,7 @@ pub fn type_and_version(stored: &str) -> (&str, u16) {
 /// Payload enqueued by a release with an older version of the type. Input of [`JobType::upgrade`](crate::JobType::upgrade).
 ///
 /// ```
-/// # use queue_core::{Context, Failure, JobType, OldPayload, Options};
+/// # use queue_core::{Context, Failure, JobType, options::{OldPayload, Options}};
 /// # #[derive(serde::Serialize, serde::Deserialize)] struct Email { to: Vec<String> }
 /// impl JobType for Email {
 /// #     type Output = ();

@@ -63,10 +63,10 @@ pub trait Job: JobType {
     }
 
     /// Chains a job that runs once this job has completed. The payload of the next job may contain this job's output. A chain is the
-    /// simplest [`Flow`](crate::Flow).
+    /// simplest [`Flow`](crate::flow::Flow).
     ///
     /// ```no_run
-    /// # use queue_core::{Job as _, NodeOutput, job};
+    /// # use queue_core::{Job as _, flow::NodeOutput, job};
     /// # use serde::{Serialize, Deserialize};
     /// #[job(send_only, output = String)]
     /// #[derive(Serialize, Deserialize)]

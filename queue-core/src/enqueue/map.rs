@@ -57,7 +57,7 @@ impl Durable {
     /// [`Error::LeaseLost`](crate::Error::LeaseLost) if another worker has this job, or this job was cancelled.
     ///
     /// ```
-    /// # use queue_core::{Durable, JobResult, job};
+    /// # use queue_core::{JobResult, durable::Durable, job};
     /// #[job(send_only, output = u64)]
     /// #[derive(serde::Serialize, serde::Deserialize)]
     /// struct Resize {
@@ -92,7 +92,7 @@ impl Durable {
 /// Builder for a map step, which spawns many jobs. Created by [`Durable::map`].
 ///
 /// ```
-/// # use queue_core::{Durable, JobResult, job};
+/// # use queue_core::{JobResult, durable::Durable, job};
 /// # #[job(send_only)] #[derive(serde::Serialize, serde::Deserialize)] struct Resize { image: i64 }
 /// # async fn example(cx: &Durable) -> JobResult {
 /// let images = (1..=500).map(|image| Resize { image });

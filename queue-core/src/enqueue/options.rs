@@ -31,8 +31,9 @@ macro_rules! option_methods {
             $same
         }
 
-        /// Sets the time by which the job must start, instead of the type's expiry ([`Options::expires`](crate::Options::expires)). A job
-        /// that has not started by then, measured by the database's clock, expires and does not run.
+        /// Sets the time by which the job must start, instead of the type's expiry
+        /// ([`Options::expires`](crate::options::Options::expires)). A job that has not started by then, measured by the database's clock,
+        /// expires and does not run.
         ///
         /// The time must be within the years 1970 to 9999. If the time has passed, the job expires as soon as a worker finds the job. The
         /// enqueue is rejected if the job is scheduled for this time or later.
@@ -107,7 +108,7 @@ macro_rules! option_methods {
             $same
         }
 
-        /// Sets how long the job holds its key, instead of the type's setting. Default: [`While::Live`](crate::While::Live).
+        /// Sets how long the job holds its key, instead of the type's setting. Default: [`While::Live`](crate::options::While::Live).
         pub fn unique_while($($this)*, held: crate::define::While) -> $returned {
             $same.options_mut().unique.get_or_insert_default().held = Some(held);
             $same
@@ -143,7 +144,7 @@ macro_rules! enqueue_methods {
         }
 
         /// Sets whether the commit of this enqueue waits for the disk, instead of the type's setting. An enqueue of several types waits
-        /// if at least one type requires it. See [`Durability`](crate::Durability) for the risks.
+        /// if at least one type requires it. See [`Durability`](crate::options::Durability) for the risks.
         ///
         /// The setting applies if the enqueue has its own transaction: on a pool, or on a connection outside a transaction. The setting
         /// has no effect in your transaction, because it would also apply to your other writes. Use `set local synchronous_commit = off`

@@ -70,7 +70,7 @@ impl<J: JobType> Statement<J> {
         self
     }
 
-    /// Builds the statement. Calls the hooks of [`on_enqueue`](crate::on_enqueue) and adds the current trace context.
+    /// Builds the statement. Calls the hooks of [`on_enqueue`](crate::middleware::on_enqueue) and adds the current trace context.
     ///
     /// # Errors
     /// Returns the errors of [`Job::enqueue`](crate::Job::enqueue), except for database errors, which the other driver returns. A queue at

@@ -42,7 +42,7 @@ impl Durable {
     /// has this job, or this job was cancelled.
     ///
     /// ```
-    /// # use queue_core::{Durable, JobResult, job};
+    /// # use queue_core::{JobResult, durable::Durable, job};
     /// #[job(send_only, output = String)]
     /// #[derive(serde::Serialize, serde::Deserialize)]
     /// struct Bill {
@@ -62,7 +62,7 @@ impl Durable {
 /// Builder of a child that a durable job spawns. Created by [`Durable::spawn`].
 ///
 /// ```
-/// # use queue_core::{Durable, JobResult, job};
+/// # use queue_core::{JobResult, durable::Durable, job};
 /// # #[job(send_only, output = String)] #[derive(serde::Serialize, serde::Deserialize)] struct Bill { user: i64 }
 /// # async fn example(cx: &Durable) -> JobResult {
 /// let bill = cx.spawn("bill", Bill { user: 7 })
@@ -134,7 +134,7 @@ impl<J> fmt::Debug for Spawn<'_, J> {
 /// Child that a durable job has spawned. Returned by awaiting [`Durable::spawn`].
 ///
 /// ```
-/// # use queue_core::{Durable, JobResult, job};
+/// # use queue_core::{JobResult, durable::Durable, job};
 /// # #[job(send_only, output = String)] #[derive(serde::Serialize, serde::Deserialize)] struct Bill { user: i64 }
 /// # async fn example(cx: &Durable) -> JobResult {
 /// let bill = cx.spawn("bill", Bill { user: 7 }).await?;

@@ -10,7 +10,7 @@ use crate::{
     results::{QueueConnection, QueueJob},
 };
 
-/// Child of a [durable](crate::Options::durable) job.
+/// Child of a [durable](crate::options::Options::durable) job.
 ///
 /// ```no_run
 /// # async fn example(pool: &sqlx::PgPool, job: queue_core::JobId) -> Result<(), queue_core::Error> {

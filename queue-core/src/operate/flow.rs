@@ -13,7 +13,7 @@ use crate::{
 /// Maximum number of nodes that [`QueueJob::flow`] returns.
 const MAX_NODES: i32 = 10_000;
 
-/// Node of a [`Flow`](crate::Flow).
+/// Node of a [`Flow`](crate::flow::Flow).
 ///
 /// ```no_run
 /// # async fn example(pool: &sqlx::PgPool, job: queue_core::JobId) -> Result<(), queue_core::Error> {
@@ -53,7 +53,7 @@ impl<C: QueueConnection> QueueJob<'_, C> {
     /// no flow.
     ///
     /// ```no_run
-    /// # async fn example(pool: sqlx::PgPool, flow: queue_core::FlowHandle) -> Result<(), queue_core::Error> {
+    /// # async fn example(pool: sqlx::PgPool, flow: queue_core::flow::FlowHandle) -> Result<(), queue_core::Error> {
     /// use queue_core::Queue;
     ///
     /// for node in Queue::new(&pool).job(flow.id()).flow().await? {

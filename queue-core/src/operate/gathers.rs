@@ -9,7 +9,7 @@ use crate::{
     results::{QueueConnection, QueueJob},
 };
 
-/// Map step of a [durable](crate::Options::durable) job, with the outcomes of the jobs that the step has spawned.
+/// Map step of a [durable](crate::options::Options::durable) job, with the outcomes of the jobs that the step has spawned.
 ///
 /// ```no_run
 /// # async fn example(pool: &sqlx::PgPool, job: queue_core::JobId) -> Result<(), queue_core::Error> {

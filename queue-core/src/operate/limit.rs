@@ -100,7 +100,7 @@ impl<C: QueueConnection> Queue<C> {
     ///
     /// ```no_run
     /// # async fn example(pool: sqlx::PgPool) -> Result<(), queue_core::Error> {
-    /// use queue_core::{Limit, Queue};
+    /// use queue_core::{Queue, options::Limit};
     ///
     /// let gentle = Limit::new().concurrency(2);
     /// Queue::new(&pool).set_limit("stripe", gentle, Some("requested by Stripe")).await?;

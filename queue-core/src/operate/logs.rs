@@ -10,7 +10,7 @@ use crate::{
     results::{QueueConnection, QueueJob},
 };
 
-/// Log of one attempt of a job. Logs are captured for job types with [`keep_logs`](crate::Options::keep_logs).
+/// Log of one attempt of a job. Logs are captured for job types with [`keep_logs`](crate::options::Options::keep_logs).
 ///
 /// ```no_run
 /// # async fn example(pool: &sqlx::PgPool, job: queue_core::JobId) -> Result<(), queue_core::Error> {

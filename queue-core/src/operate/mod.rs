@@ -88,4 +88,5 @@ pub use self::{
     weight::Weight,
     why::{Cause, CauseKind, Why},
 };
+pub use crate::define::UnknownState;
 pub use crate::results::{OnConnection, Queue, QueueConnection, QueueJob};

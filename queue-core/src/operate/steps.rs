@@ -11,7 +11,7 @@ use crate::{
     results::{QueueConnection, QueueJob},
 };
 
-/// Completed step of a [durable](crate::Options::durable) job, or a sleep that has started.
+/// Completed step of a [durable](crate::options::Options::durable) job, or a sleep that has started.
 ///
 /// ```no_run
 /// # async fn example(pool: &sqlx::PgPool, job: queue_core::JobId) -> Result<(), queue_core::Error> {

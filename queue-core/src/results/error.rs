@@ -7,7 +7,7 @@ use crate::{define::JobId, error::Error};
 /// Error returned while waiting for a job's output.
 ///
 /// ```no_run
-/// # use queue_core::{JobHandle, WaitError, job};
+/// # use queue_core::{JobHandle, job, wait::WaitError};
 /// # use serde::{Deserialize, Serialize};
 /// # #[job(send_only, output = i64)]
 /// # #[derive(Serialize, Deserialize)]

@@ -11,8 +11,8 @@ impl<J: JobType> Child<'_, J> {
     /// Waits until the child has finished, and returns the child's output. Every attempt gets the same output.
     ///
     /// While waiting, the job is `parked` and holds no slot, no lease and no connection. If the child has already finished, the output is
-    /// returned immediately. The attempt is suspended as during a [`sleep`](crate::Durable::sleep). Several children can be awaited
-    /// concurrently (`join!`).
+    /// returned immediately. The attempt is suspended as during a [`sleep`](crate::durable::Durable::sleep). Several children can be
+    /// awaited concurrently (`join!`).
     ///
     /// # Errors
     /// Returns [`WaitError::Dead`], [`WaitError::Cancelled`] or [`WaitError::Expired`] as a terminal failure, because another attempt
@@ -30,7 +30,7 @@ impl<J: JobType> Child<'_, J> {
     /// Waits like [`join`](Self::join), but returns the child's failure as a value. The parent can then continue.
     ///
     /// ```
-    /// # use queue_core::{Durable, JobResult, WaitError, job};
+    /// # use queue_core::{JobResult, durable::Durable, job, wait::WaitError};
     /// # #[job(send_only, output = String)] #[derive(serde::Serialize, serde::Deserialize)] struct Bill;
     /// # async fn example(cx: &Durable) -> JobResult {
     /// match cx.spawn("bill", Bill).await?.outcome().await? {

@@ -127,7 +127,7 @@ impl<C: QueueConnection> QueueJob<'_, C> {
 ///
 /// ```no_run
 /// # use std::time::Duration;
-/// # use queue_core::{JobId, Queue, WaitError, job};
+/// # use queue_core::{JobId, Queue, job, wait::WaitError};
 /// # use serde::{Deserialize, Serialize};
 /// /// Adds two numbers.
 /// #[job(send_only, output = i64)]
@@ -201,7 +201,7 @@ impl<J> fmt::Debug for Wait<J> {
 /// Status of a job at one moment, as returned to its producer.
 ///
 /// ```no_run
-/// # use queue_core::{JobHandle, WaitError, job};
+/// # use queue_core::{JobHandle, job, wait::WaitError};
 /// # use serde::{Deserialize, Serialize};
 /// # #[job(send_only, output = i64)]
 /// # #[derive(Serialize, Deserialize)]

@@ -15,8 +15,8 @@ impl<'c, J: JobType> Parts<'c, J> {
     /// While waiting, the job is `parked` and holds no slot, no lease and no connection. The job is woken once, regardless of the number
     /// of jobs in the map.
     ///
-    /// Dead or cancelled jobs are not an error. The result contains their counts and [`outputs`](MapOutcome::outputs). A dead letter counts as
-    /// finished and is counted once. Requeueing a dead letter does not change the result.
+    /// Dead or cancelled jobs are not an error. The result contains their counts and [`outputs`](MapOutcome::outputs). A dead letter counts
+    /// as finished and is counted once. Requeueing a dead letter does not change the result.
     ///
     /// # Errors
     /// Returns [`Error::Database`](crate::Error::Database) if the outcomes cannot be read.
@@ -31,7 +31,7 @@ impl<'c, J: JobType> Parts<'c, J> {
 /// Counts of a map's finished jobs, by outcome. Created by [`Parts::join`].
 ///
 /// ```
-/// # use queue_core::{Durable, JobResult, job};
+/// # use queue_core::{JobResult, durable::Durable, job};
 /// # #[job(send_only, output = u64)]
 /// # #[derive(serde::Serialize, serde::Deserialize)]
 /// # struct Resize {
@@ -76,7 +76,7 @@ impl<J> fmt::Debug for MapOutcome<'_, J> {
 /// Reader of the outputs of a map. Created by [`MapOutcome::outputs`].
 ///
 /// ```
-/// # use queue_core::{Durable, JobResult, job};
+/// # use queue_core::{JobResult, durable::Durable, job};
 /// # #[job(send_only, output = u64)]
 /// # #[derive(serde::Serialize, serde::Deserialize)]
 /// # struct Resize {

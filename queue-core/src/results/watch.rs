@@ -25,7 +25,7 @@ use crate::connect::JobRef;
 /// [`next`](Self::next) works without the trait. The stream also ends after an error. The stream can be dropped at any time.
 ///
 /// ```no_run
-/// # async fn example(queue: queue_core::Queue, id: queue_core::JobId) -> Result<(), queue_core::WaitError> {
+/// # async fn example(queue: queue_core::Queue, id: queue_core::JobId) -> Result<(), queue_core::wait::WaitError> {
 /// let mut watch = queue.job(id).watch();
 /// while let Some(progress) = watch.next().await {
 ///     println!("{:?}", progress?.fraction);

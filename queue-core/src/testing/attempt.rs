@@ -126,8 +126,8 @@ impl Attempt {
         self.steps.iter().map(|step| step.name.as_str()).collect()
     }
 
-    /// Returns the payload that a durable job of type `T` passed to [`Durable::restart`](crate::Durable::restart), decoded from its
-    /// stored form. Returns `None` if the job does not restart or has another type.
+    /// Returns the payload that a durable job of type `T` passed to [`Durable::restart`](crate::durable::Durable::restart), decoded from
+    /// its stored form. Returns `None` if the job does not restart or has another type.
     ///
     /// # Panics
     /// Panics if the payload cannot be opened or decoded as `T`, because no worker could run the job.

@@ -36,7 +36,7 @@ use crate::{
 /// builder runs the batch.
 ///
 /// ```
-/// # use queue_core::{BatchContext, BatchHandler, Failure, JobBatch, JobResult, job, testing};
+/// # use queue_core::{Failure, JobResult, batch::{BatchContext, BatchHandler, JobBatch}, job, testing};
 /// # use serde::{Deserialize, Serialize};
 /// #[job(batch = 500)]
 /// #[derive(Serialize, Deserialize)]
@@ -66,7 +66,11 @@ pub fn run_batch<T: BatchHandler>(jobs: impl IntoIterator<Item = T>) -> RunBatch
 /// Runs jobs with a function with [`#[handler]`](crate::handler) that takes a batch, like [`run_batch`].
 ///
 /// ```
-/// use queue_core::{BatchContext, JobBatch, JobResult, handler, job, testing};
+/// use queue_core::{
+///     JobResult,
+///     batch::{BatchContext, JobBatch},
+///     handler, job, testing,
+/// };
 /// use serde::{Deserialize, Serialize};
 ///
 /// #[job(send_only, batch = 500)]
@@ -102,7 +106,7 @@ pub fn run_batch_with<H: BatchRunner>(jobs: impl IntoIterator<Item = H::Job>) ->
 /// Builder that runs a batch inline. Created by [`run_batch`] and [`run_batch_with`].
 ///
 /// ```
-/// # use queue_core::{BatchContext, BatchHandler, JobBatch, JobResult, job, testing};
+/// # use queue_core::{JobResult, batch::{BatchContext, BatchHandler, JobBatch}, job, testing};
 /// # #[job(batch = 500)] #[derive(serde::Serialize, serde::Deserialize)] struct Push { device: String }
 /// # impl BatchHandler for Push { async fn run(_: &mut JobBatch<Self>, _: &BatchContext) -> JobResult { Ok(()) } }
 /// # async fn example() {
@@ -138,7 +142,7 @@ impl<T: JobType> RunBatch<T> {
     }
 
     /// Sets the attempt number of every job. Defaults to 1. A worker would limit the number of retried jobs in one batch to
-    /// [`most_together`](crate::most_together).
+    /// [`most_together`](crate::batch::most_together).
     pub fn attempt(mut self, attempt: u32) -> Self {
         self.attempt = attempt;
         self
@@ -243,7 +247,7 @@ impl<T> fmt::Debug for RunBatch<T> {
 /// Result of a batch that was run inline. Dereferences to a slice with the [`Attempt`] of each job, in the order of the jobs.
 ///
 /// ```
-/// # use queue_core::{BatchContext, BatchHandler, JobBatch, JobResult, job, testing};
+/// # use queue_core::{JobResult, batch::{BatchContext, BatchHandler, JobBatch}, job, testing};
 /// # #[job(batch = 500)] #[derive(serde::Serialize, serde::Deserialize)] struct Push { device: String }
 /// # impl BatchHandler for Push { async fn run(_: &mut JobBatch<Self>, _: &BatchContext) -> JobResult { Ok(()) } }
 /// # async fn example() {

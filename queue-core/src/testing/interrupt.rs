@@ -45,7 +45,7 @@ const MOST_ATTEMPTS: usize = 1000;
 ///
 /// ```
 /// use std::sync::{Arc, atomic::{AtomicU32, Ordering}};
-/// use queue_core::{Context, Durable, Handler, JobResult, job, testing};
+/// use queue_core::{Context, Handler, JobResult, durable::Durable, job, testing};
 /// use serde::{Deserialize, Serialize};
 ///
 /// /// Charges once for each idempotency key.

@@ -7,7 +7,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use queue_core::Options;
+use queue_core::options::Options;
 use tokio::sync::{Semaphore, watch};
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;

@@ -3,7 +3,10 @@
 use std::time::Duration;
 
 use humantime::format_duration;
-use queue_core::{Options, Registration, Registry, RegistryError, Retain};
+use queue_core::{
+    options::{Options, Retain},
+    registry::{Registration, Registry, RegistryError},
+};
 use serde::Serialize;
 
 use super::{print, problem::Problem};

@@ -4,8 +4,10 @@ use std::time::Duration;
 
 use clap::Subcommand;
 use queue_core::{
-    Limit, Queue, Registry, Store,
+    Queue, Store,
     operate::{Filter, LimitKey, LimitStatus, LimitValues},
+    options::Limit,
+    registry::Registry,
 };
 use serde_json::json;
 

@@ -51,7 +51,7 @@ mod problem;
 use std::process::ExitCode;
 
 use clap::{CommandFactory as _, FromArgMatches as _};
-use queue_core::Registry;
+use queue_core::registry::Registry;
 use sqlx::PgPool;
 use tracing_subscriber::EnvFilter;
 
@@ -132,7 +132,7 @@ pub fn main_of_linked(prepare: impl AsyncFnOnce(Worker) -> Result<Worker, BoxErr
     let empty = args.command.runs().then(Registry::linked);
     // A worker without job types needs neither a database nor an embedded server, so this check comes first.
     match empty {
-        Some(Ok(registry)) if registry.is_empty() => Problem::from(Error::from(queue_core::RegistryError::Empty)).report(),
+        Some(Ok(registry)) if registry.is_empty() => Problem::from(Error::from(queue_core::registry::RegistryError::Empty)).report(),
         _ => finish(start(args, prepare)),
     }
 }

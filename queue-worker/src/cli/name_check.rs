@@ -1,6 +1,6 @@
 //! Checks the names of queues and job types, because a misspelt name silently matches nothing.
 
-use queue_core::{Error, Queue, Registry, Store, check_name, operate::Filter};
+use queue_core::{Error, Queue, Store, operate::Filter, registry::Registry, runner::check_name};
 use sqlx::PgPool;
 
 use super::problem::{Problem, warn};

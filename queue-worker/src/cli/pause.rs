@@ -3,8 +3,9 @@
 use std::time::{Duration, Instant};
 
 use queue_core::{
-    Queue, Registry, Store,
+    Queue, Store,
     operate::{AwaitedWorker, Pause, Scope},
+    registry::Registry,
 };
 use serde_json::json;
 

@@ -6,7 +6,7 @@
 use std::{io::ErrorKind, path::Path};
 
 use clap::ValueEnum;
-use queue_core::{Durability, Store};
+use queue_core::{Store, options::Durability};
 use serde::Deserialize;
 
 #[cfg(feature = "dashboard")]

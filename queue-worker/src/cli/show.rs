@@ -5,9 +5,10 @@ use std::{collections::HashSet, time::Duration};
 use chrono::Utc;
 use humantime::format_duration;
 use queue_core::{
-    Error, JobId, JobState, Progress, Queue, Store,
+    Error, JobId, JobState, Queue, Store,
     operate::{AttemptLog, JobChild, JobGather, JobRecord, JobSignal, JobStep, LimitWait, Pause, WorkerRecord},
     runner::percent,
+    wait::Progress,
 };
 use serde::Serialize;
 use serde_json::value::RawValue;

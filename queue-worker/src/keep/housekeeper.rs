@@ -7,7 +7,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use queue_core::{Options, Queue, Store, operate::Unserved, runner::verify_worker};
+use queue_core::{Queue, Store, operate::Unserved, options::Options, runner::verify_worker};
 use tokio::sync::watch;
 use uuid::Uuid;
 

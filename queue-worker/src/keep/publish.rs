@@ -3,7 +3,7 @@
 //!
 //! The options are written once, when a worker starts. If workers of two releases disagree, the last worker to start wins.
 
-use queue_core::{Options, Store};
+use queue_core::{Store, options::Options};
 use sqlx::PgConnection;
 
 use crate::live::bounded;

@@ -155,7 +155,7 @@ impl LaneGroups {
 
 #[cfg(test)]
 mod tests {
-    use queue_core::Registry;
+    use queue_core::registry::Registry;
 
     use super::*;
     use crate::live::{LimitRow, PauseRow, Pauses};

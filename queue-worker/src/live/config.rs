@@ -3,7 +3,11 @@
 
 use std::time::Duration;
 
-use queue_core::{Durability, Store, TraceRelation, check_name};
+use queue_core::{
+    Store,
+    options::{Durability, TraceRelation},
+    runner::check_name,
+};
 
 use super::{OnStandby, settings::each_setting};
 use crate::error::Error;

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use queue_core::{Limit, Registry, Store, check_name};
+use queue_core::{Store, options::Limit, registry::Registry, runner::check_name};
 use sqlx::PgConnection;
 
 use super::bounded;

@@ -5,7 +5,7 @@
 
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
-use queue_core::Registry;
+use queue_core::registry::Registry;
 use tokio::sync::watch;
 
 /// Loaded row of a pause, or of a limit's scope. The queue or job type `*` stands for any queue or type. `limit` is set only in rows of

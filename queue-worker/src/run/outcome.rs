@@ -10,7 +10,8 @@ use std::{
 };
 
 use queue_core::{
-    JobId, Outcome, Verdict,
+    JobId,
+    options::{Outcome, Verdict},
     runner::{ClaimedJob, Ending, HistoryOutcome},
 };
 

@@ -20,7 +20,9 @@ use std::{
 };
 
 use queue_core::{
-    Failure, FailureKind, JobId, Outcome, Registration,
+    Failure, FailureKind, JobId,
+    options::Outcome,
+    registry::Registration,
     runner::{AttemptEnd, ClaimedJob, Halt, run},
 };
 use uuid::Uuid;

@@ -101,7 +101,7 @@ impl PendingLease {
 
 #[cfg(test)]
 mod tests {
-    use queue_core::{JobId, Verdict, runner::Ending};
+    use queue_core::{JobId, options::Verdict, runner::Ending};
 
     use super::*;
     use crate::lanes::LeaseRegistry;

@@ -2,7 +2,7 @@
 
 use std::{collections::HashMap, time::Duration};
 
-use queue_core::{JobId, Store, Verdict, runner::SettlePath};
+use queue_core::{JobId, Store, options::Verdict, runner::SettlePath};
 use sqlx::{Connection as _, PgConnection};
 use tracing::{Instrument as _, Span, field::Empty};
 use uuid::Uuid;
@@ -145,7 +145,7 @@ fn settle_span(count: usize) -> Span {
 
 fn record_error<T>(span: &Span, sent: sqlx::Result<T>) -> sqlx::Result<T> {
     if let Err(error) = &sent {
-        span.record("otel.status_description", queue_core::message(error));
+        span.record("otel.status_description", queue_core::runner::message(error));
     }
     sent
 }

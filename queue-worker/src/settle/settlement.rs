@@ -3,7 +3,8 @@
 use std::{sync::Arc, time::Duration};
 
 use queue_core::{
-    JobId, Registration,
+    JobId,
+    registry::Registration,
     runner::{AttemptEnd, Ending, Fence, HistoryOutcome},
 };
 use uuid::Uuid;

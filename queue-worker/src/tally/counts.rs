@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use queue_core::{Outcome, runner::HistoryOutcome};
+use queue_core::{options::Outcome, runner::HistoryOutcome};
 
 use crate::live::Timings;
 

@@ -3,7 +3,11 @@
 
 use std::time::Duration;
 
-use queue_core::{Durability, Limit, Store, TraceRelation, schedule::Schedule};
+use queue_core::{
+    Store,
+    options::{Durability, Limit, TraceRelation},
+    schedule::Schedule,
+};
 
 use super::Worker;
 use crate::live::{Config, OnStandby, each_setting};
@@ -52,7 +56,7 @@ impl Worker {
     ///
     /// ```no_run
     /// # async fn example(pool: sqlx::PgPool) -> Result<(), queue_worker::Error> {
-    /// use queue_core::Limit;
+    /// use queue_core::options::Limit;
     /// use queue_worker::{Worker, shutdown_signal};
     ///
     /// Worker::new(pool).limit("render", Limit::queue().concurrency(10)).run(shutdown_signal()).await

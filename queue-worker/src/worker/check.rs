@@ -1,6 +1,6 @@
 //! Validation of a worker's settings and job types.
 
-use queue_core::{Registry, schedule::DeclaredSchedule};
+use queue_core::{registry::Registry, schedule::DeclaredSchedule};
 
 use super::{
     Worker,

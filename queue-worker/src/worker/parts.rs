@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use queue_core::{Middleware, Registry, runner::States, schedule::Declaration};
+use queue_core::{middleware::Middleware, registry::Registry, runner::States, schedule::Declaration};
 use sqlx::PgPool;
 
 use crate::{

@@ -4,7 +4,7 @@
 use std::{sync::Arc, time::Duration};
 
 use futures_util::{FutureExt as _, future::BoxFuture};
-use queue_core::{Registry, Store, runner::Report};
+use queue_core::{Store, registry::Registry, runner::Report};
 use tokio::{
     sync::{Mutex, mpsc::UnboundedReceiver},
     task::JoinHandle,

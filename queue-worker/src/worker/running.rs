@@ -7,7 +7,7 @@ use std::{
 
 use futures_util::{FutureExt as _, future::BoxFuture};
 use queue_core::{
-    Durability, Options,
+    options::{Durability, Options},
     runner::{ReportSender, Shared},
 };
 use sqlx::PgPool;

@@ -1,7 +1,10 @@
 //! Template for the workers of many stores.
 
 use queue_core::{
-    Limit, Middleware, Registry, Store,
+    Store,
+    middleware::Middleware,
+    options::Limit,
+    registry::Registry,
     runner::States,
     schedule::{DeclaredSchedule, Schedule},
 };

@@ -12,8 +12,9 @@ use std::{
 
 use async_trait::async_trait;
 use queue_core::{
-    Error as CoreError, JobId, JobState, Queue, Registration, Registry, Store,
+    Error as CoreError, JobId, JobState, Queue, Store,
     operate::JobRecord,
+    registry::{Registration, Registry},
     runner::{
         AttemptEnd, Backend, ChildStatus, ClaimedJob, CommitResult, Ending, Fence, Halt, JournaledStep, LentTransaction, MapProgress,
         OwnedTransaction, ReceiveResult, ReportEntry, ReportSender, Shared, SignalEntry, StepEntry, WriteResult, run,
@@ -287,7 +288,7 @@ impl TrialBackend {
     async fn rollback(&self) -> Rollback {
         let status = sqlx::query_scalar::<_, Option<String>>(STATUS).bind(&self.transaction).fetch_one(&self.pool);
         let status = match timeout(TIMEOUT, status).await {
-            Ok(status) => status.map_err(|error| queue_core::message(&error)),
+            Ok(status) => status.map_err(|error| queue_core::runner::message(&error)),
             Err(_) => Err("the database did not answer in time".to_owned()),
         };
         // The handler's connection is also probed. While a session is being terminated, its transaction still counts as in progress for a

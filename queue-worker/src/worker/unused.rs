@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use queue_core::{Queue, Registry, Store};
+use queue_core::{Queue, Store, registry::Registry};
 use sqlx::PgPool;
 
 use crate::live::Config;

@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-use queue_core::{Durable, Handler, Job as _, JobId, JobResult, JobType, Options};
+use queue_core::{Handler, Job as _, JobId, JobResult, JobType, durable::Durable, options::Options};
 use queue_worker::Worker;
 use serde::{Deserialize, Serialize};
 use tokio::{sync::Notify, task::JoinHandle};

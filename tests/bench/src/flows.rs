@@ -3,7 +3,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use queue_core::{Durable, Handler, Job as _, JobResult, JobType, Options};
+use queue_core::{Handler, Job as _, JobResult, JobType, durable::Durable, options::Options};
 use queue_worker::Worker;
 use serde::{Deserialize, Serialize};
 use tokio::sync::Notify;

@@ -11,7 +11,7 @@ use std::{
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
-use queue_core::{Context, Handler, JobResult, JobType, Options};
+use queue_core::{Context, Handler, JobResult, JobType, options::Options};
 use serde::{Deserialize, Serialize};
 
 /// Job that does nothing.

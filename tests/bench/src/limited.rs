@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use queue_core::{Batch, Limit, Queue};
+use queue_core::{Batch, Queue, options::Limit};
 
 use crate::{
     BenchError, FigureSink, Plan,

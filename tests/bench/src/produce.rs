@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use queue_core::{Durability, Job as _};
+use queue_core::{Job as _, options::Durability};
 use sqlx::Connection as _;
 
 use crate::{

@@ -6,8 +6,11 @@ use std::{
 };
 
 use queue_core::{
-    AttemptOutput, BatchContext, BatchHandler, Context, Failure, Job as _, JobBatch, JobId, JobRef, JobResult, JobState, Middleware, Next,
-    async_trait, job, operate::OperationOutcome,
+    Context, Failure, Job as _, JobId, JobRef, JobResult, JobState,
+    batch::{BatchContext, BatchHandler, JobBatch},
+    job,
+    middleware::{AttemptOutput, Middleware, Next, async_trait},
+    operate::OperationOutcome,
 };
 use serde::{Deserialize, Serialize};
 use sqlx::{Connection as _, Executor as _, PgConnection};
@@ -59,7 +62,7 @@ impl BatchHandler for Gated {
         let names: Vec<&str> = batch.iter().map(|job| job.payload().name.as_str()).collect();
         gate.note(format!("began {}", names.join(" ")));
         while gate.open.try_acquire().map(SemaphorePermit::forget).is_err() {
-            if batch.iter().any(queue_core::BatchJob::is_cancelled) && !gate.has("told") {
+            if batch.iter().any(queue_core::batch::BatchJob::is_cancelled) && !gate.has("told") {
                 gate.note("told");
             }
             tokio::time::sleep(Duration::from_millis(10)).await;

@@ -3,8 +3,13 @@
 use std::time::Duration;
 
 use queue_core::{
-    AttemptOutput, BatchContext, BatchHandler, Context, Failure, Handler, Job as _, JobBatch, JobResult, Middleware, Next, Options,
-    Outcome, Registry, async_trait, job, testing,
+    Context, Failure, Handler, Job as _, JobResult,
+    batch::{BatchContext, BatchHandler, JobBatch},
+    job,
+    middleware::{AttemptOutput, Middleware, Next, async_trait},
+    options::{Options, Outcome},
+    registry::Registry,
+    testing,
 };
 use serde::{Deserialize, Serialize};
 use tests::TestDb;

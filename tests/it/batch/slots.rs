@@ -6,7 +6,9 @@ use std::{
 };
 
 use queue_core::{
-    BatchContext, BatchHandler, Context, Handler, Job as _, JobBatch, JobId, JobRef, JobResult, JobState, Queue, job,
+    Context, Handler, Job as _, JobId, JobRef, JobResult, JobState, Queue,
+    batch::{BatchContext, BatchHandler, JobBatch},
+    job,
     operate::{OperationOutcome, Scope},
 };
 use queue_worker::Worker;

@@ -1,6 +1,6 @@
 //! Tests `flow`, which draws the nodes of a flow and can cancel the whole flow.
 
-use queue_core::{Flow, JobState};
+use queue_core::{JobState, flow::Flow};
 use tests::{Act, Do, TestDb};
 
 use super::{failed, json, on, text};

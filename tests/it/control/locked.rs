@@ -4,8 +4,9 @@
 use std::time::Duration;
 
 use queue_core::{
-    Error, Job as _, JobState, KeyPolicy, Queue,
+    Error, Job as _, JobState, Queue,
     operate::{BulkOutcome, Operation, OperationOutcome},
+    options::KeyPolicy,
 };
 use sqlx::{Connection as _, Executor as _};
 use tests::{

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use queue_core::{Job as _, Limit, Queue, operate, schedule};
+use queue_core::{Job as _, Queue, operate, options::Limit, schedule};
 use serde_json::{Value, json};
 use tests::{Act, Do, TestDb};
 

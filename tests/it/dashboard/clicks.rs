@@ -2,7 +2,7 @@
 
 use std::{path::Path, time::Duration};
 
-use queue_core::{JobId, JobState, Limit, Queue, Store, operate, schedule};
+use queue_core::{JobId, JobState, Queue, Store, operate, options::Limit, schedule};
 use queue_worker::dashboard::Options;
 use serde_json::json;
 use tests::{Act, Do, TestDb, eventually, skipped, within};

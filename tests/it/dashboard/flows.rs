@@ -1,6 +1,6 @@
 //! Tests flows on the dashboard and in its API: the graph on the page of each job, and the cancellation of a flow.
 
-use queue_core::{Flow, JobState, Queue};
+use queue_core::{JobState, Queue, flow::Flow};
 use serde_json::json;
 
 use super::Served;

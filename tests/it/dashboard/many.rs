@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use queue_core::{Job as _, JobState, Limit, Queue, Store, operate, schedule};
+use queue_core::{Job as _, JobState, Queue, Store, operate, options::Limit, schedule};
 use queue_worker::dashboard::{Actor, Options, service};
 use serde_json::{Value, json};
 use sqlx::Executor as _;

@@ -73,7 +73,7 @@ async fn every_page_takes_few_statements_and_few_bytes() {
     let jobs = some_jobs(&db).await;
     Do::enqueue_all((0..500).map(|_| Do { act: Act::Ok("x".into()) }), &db.pool).await.unwrap();
     for limit in ["type:do", "queue:mail", "a", "b", "c", "d", "e", "f", "g", "h"] {
-        let of_keys = queue_core::Limit::new().concurrency(3).keyed();
+        let of_keys = queue_core::options::Limit::new().concurrency(3).keyed();
         queue_core::Queue::new(&db.pool).set_limit(limit, of_keys, None).await.unwrap();
     }
     cost_little(&db, &addresses(&jobs)).await;

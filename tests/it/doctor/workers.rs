@@ -1,8 +1,9 @@
 //! Tests findings about workers, and about jobs that are waiting for a worker.
 
 use queue_core::{
-    Job as _, Limit, Queue,
+    Job as _, Queue,
     operate::{Checkup, FindingKind},
+    options::Limit,
 };
 use tests::{Act, Do, TestDb, eventually};
 

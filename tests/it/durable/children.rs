@@ -4,7 +4,7 @@
 mod inline;
 mod statements;
 
-use queue_core::{Context, Durable, Handler, Job as _, JobHandle, JobResult, JobState, Queue, job};
+use queue_core::{Context, Handler, Job as _, JobHandle, JobResult, JobState, Queue, durable::Durable, job};
 use serde::{Deserialize, Serialize};
 
 use super::{

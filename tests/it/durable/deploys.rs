@@ -3,7 +3,7 @@
 
 use std::{convert::Infallible, future::pending, time::Duration};
 
-use queue_core::{Durable, Handler, Job as _, JobResult, JobState, job};
+use queue_core::{Handler, Job as _, JobResult, JobState, durable::Durable, job};
 use queue_worker::Worker;
 use serde::{Deserialize, Serialize};
 use sqlx::PgPool;

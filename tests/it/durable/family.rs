@@ -4,7 +4,12 @@ mod cases;
 
 use std::time::Duration;
 
-use queue_core::{Child, Context, Durable, Handler, JobHandle, JobId, JobResult, Queue, WaitError, job, operate};
+use queue_core::{
+    Context, Handler, JobHandle, JobId, JobResult, Queue,
+    durable::{Child, Durable},
+    job, operate,
+    wait::WaitError,
+};
 use serde::{Deserialize, Serialize};
 use tests::TestDb;
 

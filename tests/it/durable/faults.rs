@@ -1,7 +1,7 @@
 //! Tests workers that are killed between a step's effect and its journal entry, and commits whose replies are lost. An effect committed
 //! with its journal entry happens once. An effect outside of that transaction is repeated only if the step was in progress.
 
-use queue_core::{Durable, Failure, Handler, Job as _, JobId, JobResult, JobState, job};
+use queue_core::{Failure, Handler, Job as _, JobId, JobResult, JobState, durable::Durable, job};
 use queue_worker::Worker;
 use tests::{Cut, Proxy, Stages, TestDb, kill_three};
 use tokio::sync::Barrier;

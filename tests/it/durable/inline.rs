@@ -3,7 +3,7 @@
 use std::time::Duration;
 use tests::Sql as _;
 
-use queue_core::{Job as _, Verdict, operate::SignalOutcome, testing};
+use queue_core::{Job as _, operate::SignalOutcome, options::Verdict, testing};
 
 use super::{Part, Plan, db, plan, step};
 

@@ -6,7 +6,7 @@ mod statements;
 
 use std::future::pending;
 
-use queue_core::{Durable, Handler, Job as _, JobHandle, JobId, JobResult, JobState, Queue, job};
+use queue_core::{Handler, Job as _, JobHandle, JobId, JobResult, JobState, Queue, durable::Durable, job};
 use serde::{Deserialize, Serialize};
 use tests::{Laps, TestDb, kill_three};
 

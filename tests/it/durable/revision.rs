@@ -1,6 +1,6 @@
 //! Tests the code revision under which a job began. The first attempt that reads the revision stores it permanently.
 
-use queue_core::{Durable, Handler, Job as _, JobId, JobResult, JobState, job, testing};
+use queue_core::{Handler, Job as _, JobId, JobResult, JobState, durable::Durable, job, testing};
 use serde::{Deserialize, Serialize};
 use tests::{TestDb, eventually};
 

@@ -2,7 +2,10 @@
 
 use std::time::Duration;
 
-use queue_core::{AttemptOutput, Context, Failure, Job as _, JobState, Middleware, Next, async_trait};
+use queue_core::{
+    Context, Failure, Job as _, JobState,
+    middleware::{AttemptOutput, Middleware, Next, async_trait},
+};
 
 use super::{Part, Plan, db, done, pairs, plan, run_to, step};
 

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
-use queue_core::{Batch, Durability, Error, Job as _, JobId, JobType as _, OnConflict, Queue, job, schedule::Schedule};
+use queue_core::{Batch, Error, Job as _, JobId, JobType as _, OnConflict, Queue, job, options::Durability, schedule::Schedule};
 use queue_worker::Worker;
 use serde::{Deserialize, Serialize};
 use sqlx::{AssertSqlSafe, Connection as _};

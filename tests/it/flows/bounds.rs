@@ -3,7 +3,10 @@
 
 use std::time::Duration;
 
-use queue_core::{Flow, IfDead, Job as _, JobId, JobState, NodeOutput, OnConflict, Queue};
+use queue_core::{
+    Job as _, JobId, JobState, OnConflict, Queue,
+    flow::{Flow, IfDead, NodeOutput},
+};
 use sqlx::Connection as _;
 use tests::{Sql as _, TestDb, die};
 

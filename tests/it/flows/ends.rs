@@ -2,7 +2,10 @@
 
 use std::time::Duration;
 
-use queue_core::{Flow, IfDead, JobState, Queue};
+use queue_core::{
+    JobState, Queue,
+    flow::{Flow, IfDead},
+};
 use tests::{complete, eventually};
 
 use super::{Act, db, give, output, part, settle, states, worker};

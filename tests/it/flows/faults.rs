@@ -1,6 +1,6 @@
 //! Tests invalid flows. The error names the node, and no job is enqueued.
 
-use queue_core::{Error, Flow, Job as _};
+use queue_core::{Error, Job as _, flow::Flow};
 
 use super::{db, give};
 

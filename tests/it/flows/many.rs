@@ -2,7 +2,11 @@
 
 use std::time::Duration;
 
-use queue_core::{Counts, Flow, FlowHandle, Handler, IfDead, Job as _, JobId, JobResult, JobState, Nested, Node, NodeOutput, Queue, job};
+use queue_core::{
+    Handler, Job as _, JobId, JobResult, JobState, Queue,
+    flow::{Counts, Flow, FlowHandle, IfDead, Nested, Node, NodeOutput},
+    job,
+};
 use serde::{Deserialize, Serialize};
 use sqlx::Row as _;
 use tests::{TestDb, eventually, within};

@@ -1,6 +1,9 @@
 //! Tests concurrent ends of predecessors in every order. A node is released once, and no release is lost.
 
-use queue_core::{Flow, FlowHandle, JobId, JobState};
+use queue_core::{
+    JobId, JobState,
+    flow::{Flow, FlowHandle},
+};
 use sqlx::{Connection as _, PgConnection};
 use tests::{Sql as _, TestDb};
 
@@ -14,7 +17,7 @@ async fn two_workers_release_every_node_once() {
     for _ in 0..150 {
         let mut flow = Flow::new("race");
         let sources: Vec<_> = (0..4).map(|n| flow.add(format!("s{n}"), give("s", []))).collect();
-        let both = flow.add("both", give("both", sources.iter().map(queue_core::Node::output)));
+        let both = flow.add("both", give("both", sources.iter().map(queue_core::flow::Node::output)));
         let beside = flow.add("beside", give("beside", [])).after(&sources[0]).after(&sources[3]);
         let last = flow.add("last", give("last", [both.output(), beside.output()]));
         lasts.push(flow.enqueue(&db.pool).await.unwrap().job(&last).id());

@@ -1,6 +1,6 @@
 //! Tests the SQL statements that report the ends of nodes.
 
-use queue_core::{Flow, JobState};
+use queue_core::{JobState, flow::Flow};
 
 use super::{db, give};
 

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use queue_core::{Context, Failure, Handler, Job, JobHandle, JobResult, JobState, Limit, Queue, job};
+use queue_core::{Context, Failure, Handler, Job, JobHandle, JobResult, JobState, Queue, job, options::Limit};
 use queue_worker::Worker;
 use serde::{Deserialize, Serialize};
 use sqlx::{Executor as _, PgConnection};

@@ -140,3 +140,15 @@ fn no_dependency_needs_a_later_compiler_than_is_promised() {
     assert!(checked > 50, "only {checked} packages name the compiler they need");
     assert_none(&faults, &format!("Rust {promised} is promised"));
 }
+
+/// The root has the names that most handlers and producers need. All other names are in a public module of their subject.
+#[test]
+fn the_root_of_queue_core_has_at_most_40_names() {
+    let lib = read("queue-core/src/lib.rs");
+    let exports = lib.split("\npub use ").skip(1).filter_map(|rest| rest.split_once(';')).map(|(export, _)| export);
+    let exports = exports.filter(|export| !export.starts_with("api::"));
+    let words = exports.flat_map(|export| export.rsplit_once("::{").map_or(export, |(_, names)| names).split([',', '}', '\n', ' ']));
+    let names: Vec<&str> = words.map(|word| word.rsplit("::").next().unwrap()).filter(|word| !word.is_empty()).collect();
+    assert!(["Queue", "job", "Context", "sqlx"].iter().all(|name| names.contains(name)), "the names were found: {names:?}");
+    assert!(names.len() <= 40, "{} names: {names:?}", names.len());
+}

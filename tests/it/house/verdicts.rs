@@ -57,7 +57,7 @@ fn only_retry_decides_between_a_retry_and_a_dead_letter() {
         }
     }
     assert!(patterns > 0, "an ending matches its verdict");
-    assert_none(&faults, "ask `queue_core::verdict`");
+    assert_none(&faults, "ask `queue_core::options::verdict`");
 }
 
 #[test]

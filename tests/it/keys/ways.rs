@@ -100,7 +100,7 @@ struct Sometimes {
 impl queue_core::JobType for Sometimes {
     type Output = ();
     type Cx = queue_core::Context;
-    const OPTIONS: queue_core::Options = queue_core::Options::new("sometimes");
+    const OPTIONS: queue_core::options::Options = queue_core::options::Options::new("sometimes");
 
     fn ordering_key(&self) -> Option<std::borrow::Cow<'_, str>> {
         self.key.as_deref().map(Into::into)

@@ -1,7 +1,7 @@
 //! Tests that jobs claimed under limits do not start before their claim is durable, and that the worker sends its next claim without
 //! waiting for that.
 
-use queue_core::{Job as _, Limit, Queue, operate::Scope};
+use queue_core::{Job as _, Queue, operate::Scope, options::Limit};
 use queue_worker::Config;
 use tests::Sql as _;
 

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use queue_core::{Job as _, JobState, Limit, Store};
+use queue_core::{Job as _, JobState, Store, options::Limit};
 use sqlx::{PgConnection, Row as _};
 use tests::{Act, Batched, Do, Part, Sql as _, TestDb, WorkerProcess, eventually, protocol::register, server::TestServer};
 

@@ -1,7 +1,12 @@
 //! Tests that a job gets its turn even if jobs without permits precede it. These jobs are not in the fair queue yet, differ in being
 //! single or batch jobs, or are in the same lease.
 
-use queue_core::{BatchContext, BatchHandler, Context, Handler, Job as _, JobBatch, JobResult, JobState, Limit, Queue, job};
+use queue_core::{
+    Context, Handler, Job as _, JobResult, JobState, Queue,
+    batch::{BatchContext, BatchHandler, JobBatch},
+    job,
+    options::Limit,
+};
 use serde::{Deserialize, Serialize};
 use tests::{
     Sql as _, lines,

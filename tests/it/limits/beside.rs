@@ -2,7 +2,12 @@
 
 use std::time::Duration;
 
-use queue_core::{BatchContext, BatchHandler, Context, Failure, Handler, Job as _, JobBatch, JobId, JobResult, JobState, Limit, job};
+use queue_core::{
+    Context, Failure, Handler, Job as _, JobId, JobResult, JobState,
+    batch::{BatchContext, BatchHandler, JobBatch},
+    job,
+    options::Limit,
+};
 use queue_worker::{Config, Worker};
 use serde::{Deserialize, Serialize};
 use tests::{TestDb, eventually};

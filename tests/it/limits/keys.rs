@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use queue_core::{Context, Failure, Handler, Job as _, JobResult, JobState, Limit, Queue, job};
+use queue_core::{Context, Failure, Handler, Job as _, JobResult, JobState, Queue, job, options::Limit};
 use queue_worker::Worker;
 use serde::{Deserialize, Serialize};
 use tests::{Act, Do, Sql as _, TestDb, within};

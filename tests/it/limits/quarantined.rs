@@ -3,7 +3,7 @@
 
 use std::{fs, time::Duration};
 
-use queue_core::{Job as _, JobId, JobState, Limit};
+use queue_core::{Job as _, JobId, JobState, options::Limit};
 use sqlx::Connection as _;
 use tests::{Act, Do, Sql as _, TestDb, WorkerProcess, eventually};
 

@@ -5,7 +5,11 @@ use std::{
     time::Duration,
 };
 
-use queue_core::{AttemptOutput, Context, Failure, Handler, Job as _, JobResult, Limit, Middleware, Next, async_trait, job};
+use queue_core::{
+    Context, Failure, Handler, Job as _, JobResult, job,
+    middleware::{AttemptOutput, Middleware, Next, async_trait},
+    options::Limit,
+};
 use queue_worker::Worker;
 use serde::{Deserialize, Serialize};
 use tests::{Marked, TestDb, WorkerProcess, eventually};

@@ -1,7 +1,7 @@
 //! Tests changes of limits while jobs are running: limits shared by name, limits of queues, and limits set by operators. Also tests
 //! limits together with pauses, ordering keys, unique jobs and capacities.
 
-use queue_core::{Job as _, JobState, Limit, Queue, operate};
+use queue_core::{Job as _, JobState, Queue, operate, options::Limit};
 use tests::{TestDb, eventually};
 
 use super::{BEGUN, ENDED, Limited, Unlimited, fresh, most_at_once, set, worker};

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use queue_core::{Context, Handler, Job as _, JobId, JobResult, JobState, Limit, job};
+use queue_core::{Context, Handler, Job as _, JobId, JobResult, JobState, job, options::Limit};
 use serde::{Deserialize, Serialize};
 use sqlx::PgConnection;
 use tests::{Sql as _, TestDb, eventually};

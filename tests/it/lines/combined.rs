@@ -8,7 +8,11 @@ use std::{
     time::Duration,
 };
 
-use queue_core::{BatchContext, BatchHandler, Context, Handler, Job as _, JobBatch, JobResult, job};
+use queue_core::{
+    Context, Handler, Job as _, JobResult,
+    batch::{BatchContext, BatchHandler, JobBatch},
+    job,
+};
 use queue_worker::{Config, Worker};
 use serde::{Deserialize, Serialize};
 use tests::{TestDb, eventually};

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use queue_core::{
-    Batch, Context, Durability, Error, Handler, Job as _, JobId, JobRef, JobResult, JobState, JobType as _, Queue, job, schedule,
+    Batch, Context, Error, Handler, Job as _, JobId, JobRef, JobResult, JobState, JobType as _, Queue, job, options::Durability, schedule,
 };
 use serde::{Deserialize, Serialize};
 use tests::{Act, Do, Sql as _, TestDb, lines::line_up};

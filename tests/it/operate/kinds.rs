@@ -4,8 +4,9 @@
 use std::time::Duration;
 
 use queue_core::{
-    Context, Handler, Job as _, JobId, JobResult, JobState, Queue, Registry, Store, job,
+    Context, Handler, Job as _, JobId, JobResult, JobState, Queue, Store, job,
     operate::{Filter, Operation},
+    registry::Registry,
 };
 use serde::{Deserialize, Serialize};
 use sqlx::PgConnection;

@@ -1,6 +1,6 @@
 //! Tests a flow whose producer and worker have only the privileges of their roles.
 
-use queue_core::{Flow, JobId};
+use queue_core::{JobId, flow::Flow};
 use tests::WorkerProcess;
 
 use super::{

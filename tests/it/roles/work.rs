@@ -3,7 +3,8 @@
 use std::{process::Command, time::Duration};
 
 use queue_core::{
-    Batch, Durability, EnqueueOutcome, Error, Job as _, JobId, JobRef, JobState, Queue, Roles, Store, migrate,
+    Batch, EnqueueOutcome, Error, Job as _, JobId, JobRef, JobState, Queue, Roles, Store, migrate,
+    options::Durability,
     runner::{Migration, migrate_with},
 };
 use queue_worker::Worker;

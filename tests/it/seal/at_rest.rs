@@ -1,6 +1,6 @@
 //! Tests that no table of the store contains a sealed payload in plaintext, and that the handler receives the decrypted payload.
 
-use queue_core::{Batch, Durability, Error, Job as _, JobHandle, JobId, JobState, PayloadError, Queue, Store, migrate, operate};
+use queue_core::{Batch, Error, Job as _, JobHandle, JobId, JobState, PayloadError, Queue, Store, migrate, operate, options::Durability};
 use queue_worker::Worker;
 use tests::TestDb;
 

@@ -4,8 +4,12 @@
 use std::time::Duration;
 
 use queue_core::{
-    Batch, BatchContext, BatchHandler, Context, Error, Handler, Job as _, JobBatch, JobId, JobResult, JobState, Keyring, Queue,
-    RegistryError, job, schedule::Schedule, use_keyring,
+    Batch, Context, Error, Handler, Job as _, JobId, JobResult, JobState, Keyring, Queue,
+    batch::{BatchContext, BatchHandler, JobBatch},
+    job,
+    registry::RegistryError,
+    schedule::Schedule,
+    use_keyring,
 };
 use queue_worker::Worker;
 use serde::{Deserialize, Serialize};

@@ -10,7 +10,9 @@ use std::{
 };
 
 use queue_core::{
-    Batch, Error, Flow, Job as _, JobState, Store, migrate,
+    Batch, Error, Job as _, JobState, Store,
+    flow::Flow,
+    migrate,
     operate::{Filter, Operation},
     stores::{MoveState, Rule, StoreJob, Stores},
 };

@@ -6,7 +6,9 @@ use std::{
 };
 
 use queue_core::{
-    Context, Failure, Handler, Job, JobId, JobResult, JobState, RegistryError, While, job,
+    Context, Failure, Handler, Job, JobId, JobResult, JobState, job,
+    options::While,
+    registry::RegistryError,
     testing::{self, Drain, assert_enqueued, assert_not_enqueued},
 };
 use serde::{Deserialize, Serialize};

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use queue_core::{Context, Durable, Failure, Handler, JobResult, Verdict, job, testing};
+use queue_core::{Context, Failure, Handler, JobResult, durable::Durable, job, options::Verdict, testing};
 use serde::{Deserialize, Serialize};
 use sqlx::PgPool;
 use tests::TestDb;

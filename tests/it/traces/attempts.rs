@@ -7,8 +7,11 @@ use std::{
 
 use opentelemetry::trace::SpanKind;
 use queue_core::{
-    BatchContext, BatchHandler, Context, Failure, Handler, Job as _, JobBatch, JobRef, JobResult, JobState, Keyring, Outcome,
-    TraceRelation, job, testing,
+    Context, Failure, Handler, Job as _, JobRef, JobResult, JobState, Keyring,
+    batch::{BatchContext, BatchHandler, JobBatch},
+    job,
+    options::{Outcome, TraceRelation},
+    testing,
 };
 use serde::{Deserialize, Serialize};
 use sqlx::Executor as _;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use queue_core::{EnqueueOutcome, Job as _, OnConflict, While};
+use queue_core::{EnqueueOutcome, Job as _, OnConflict, options::While};
 use sqlx::{AssertSqlSafe, Connection as _, Executor as _};
 use tests::{Sql as _, TestDb, eventually, operate};
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use queue_core::{EnqueueOutcome, Job as _, JobHandle, OnConflict, While, job};
+use queue_core::{EnqueueOutcome, Job as _, JobHandle, OnConflict, job, options::While};
 use serde::{Deserialize, Serialize};
 use sqlx::{Connection as _, Executor as _, PgConnection};
 use tests::{

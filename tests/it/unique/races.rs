@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use queue_core::{EnqueueOutcome, Job as _, JobHandle, JobId, OnConflict, While};
+use queue_core::{EnqueueOutcome, Job as _, JobHandle, JobId, OnConflict, options::While};
 use sqlx::{Connection as _, PgConnection, Row as _};
 use tests::{
     Do, Sql as _, TestDb,

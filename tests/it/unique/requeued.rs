@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use queue_core::{EnqueueOutcome, Error, Job as _, JobHandle, JobState, Queue, While, operate::Operation};
+use queue_core::{EnqueueOutcome, Error, Job as _, JobHandle, JobState, Queue, operate::Operation, options::While};
 use sqlx::PgConnection;
 use tests::{
     Do, TestDb,

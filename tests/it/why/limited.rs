@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use queue_core::{Job as _, Limit, Queue, operate::CauseKind};
+use queue_core::{Job as _, Queue, operate::CauseKind, options::Limit};
 use tests::{Act, Do, UntilGo, WorkerProcess, eventually};
 
 use super::{TestDb, WORKER, ask, busy, completes, connect, cure, fact, first, go, ok, run, until_first};

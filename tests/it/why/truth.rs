@@ -3,7 +3,7 @@
 
 use std::time::{Duration, Instant};
 
-use queue_core::{Job as _, JobId, Limit, Queue, Store, operate};
+use queue_core::{Job as _, JobId, Queue, Store, operate, options::Limit};
 use serde_json::Value;
 use sqlx::{Connection as _, PgConnection};
 use tests::{Act, Do};

@@ -3,8 +3,9 @@
 use std::time::Duration;
 
 use queue_core::{
-    Job as _, JobState, KeyPolicy, Queue,
+    Job as _, JobState, Queue,
     operate::{CauseKind, Scope},
+    options::KeyPolicy,
 };
 use tests::{Act, Do};
 

@@ -1,6 +1,10 @@
 //! A job in a batch has no log of its own.
 
-use queue_core::{BatchContext, BatchHandler, JobBatch, JobResult, job};
+use queue_core::{
+    JobResult,
+    batch::{BatchContext, BatchHandler, JobBatch},
+    job,
+};
 use serde::{Deserialize, Serialize};
 
 #[job(batch = 500, keep_logs = "64KiB")]

@@ -1,6 +1,10 @@
 //! A transactional job cannot run in a batch, because the job has its own transaction.
 
-use queue_core::{BatchContext, BatchHandler, JobBatch, JobResult, job};
+use queue_core::{
+    JobResult,
+    batch::{BatchContext, BatchHandler, JobBatch},
+    job,
+};
 use serde::{Deserialize, Serialize};
 
 #[job(batch = 500, transactional)]

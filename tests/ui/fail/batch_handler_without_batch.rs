@@ -1,6 +1,10 @@
 //! A batch handler requires `batch`.
 
-use queue_core::{BatchContext, BatchHandler, JobBatch, JobResult, job};
+use queue_core::{
+    JobResult,
+    batch::{BatchContext, BatchHandler, JobBatch},
+    job,
+};
 use serde::{Deserialize, Serialize};
 
 #[job]

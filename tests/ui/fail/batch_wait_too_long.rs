@@ -1,6 +1,10 @@
 //! `batch_wait` is at most one minute.
 
-use queue_core::{BatchContext, BatchHandler, JobBatch, JobResult, job};
+use queue_core::{
+    JobResult,
+    batch::{BatchContext, BatchHandler, JobBatch},
+    job,
+};
 use serde::{Deserialize, Serialize};
 
 #[job(batch = 500, batch_wait = "61s")]

@@ -1,6 +1,10 @@
 //! A batch job needs at least two attempts, because the last attempt of a job runs alone.
 
-use queue_core::{BatchContext, BatchHandler, JobBatch, JobResult, job};
+use queue_core::{
+    JobResult,
+    batch::{BatchContext, BatchHandler, JobBatch},
+    job,
+};
 use serde::{Deserialize, Serialize};
 
 #[job(batch = 500, max_attempts = 1)]

@@ -1,4 +1,4 @@
-use queue_core::{Durable, Handler, JobResult, job};
+use queue_core::{Handler, JobResult, durable::Durable, job};
 use serde::{Deserialize, Serialize};
 
 #[job]

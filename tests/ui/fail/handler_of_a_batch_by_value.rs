@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 struct SendEmail;
 
 #[handler]
-async fn send_email(_: queue_core::JobBatch<SendEmail>, _: &queue_core::BatchContext) -> JobResult {
+async fn send_email(_: queue_core::batch::JobBatch<SendEmail>, _: &queue_core::batch::BatchContext) -> JobResult {
     Ok(())
 }
 

@@ -1,6 +1,10 @@
 //! The parameters of a handler match the option `batch` of its job type.
 
-use queue_core::{BatchContext, Context, JobBatch, JobResult, handler, job};
+use queue_core::{
+    Context, JobResult,
+    batch::{BatchContext, JobBatch},
+    handler, job,
+};
 use serde::{Deserialize, Serialize};
 
 #[job(send_only, batch = 500)]

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 struct SendEmail;
 
 #[handler]
-async fn send_email(_: SendEmail, _: &queue_core::Durable) -> JobResult {
+async fn send_email(_: SendEmail, _: &queue_core::durable::Durable) -> JobResult {
     Ok(())
 }
 

@@ -1,6 +1,6 @@
 //! A renamed type keeps its old names as aliases.
 
-use queue_core::{Context, Handler, JobResult, JobType, Registry, job};
+use queue_core::{Context, Handler, JobResult, JobType, job, registry::Registry};
 use serde::{Deserialize, Serialize};
 
 #[job(aliases = ["send_email", "Mail:v1"])]

@@ -2,7 +2,11 @@
 
 use std::time::Duration;
 
-use queue_core::{Backoff, Context, Durability, Handler, JobResult, JobType, Registry, Retain, StateKey, job};
+use queue_core::{
+    Context, Handler, JobResult, JobType, job,
+    options::{Backoff, Durability, Retain, StateKey},
+    registry::Registry,
+};
 use serde::{Deserialize, Serialize};
 
 struct Mailer;

@@ -6,7 +6,11 @@ mod vendor {
     }
 }
 
-use vendor::deep::queue::{Backoff, Context, Handler, JobResult, JobType, Registry, Retain, job};
+use vendor::deep::queue::{
+    Context, Handler, JobResult, JobType, job,
+    options::{Backoff, Retain},
+    registry::Registry,
+};
 
 /// Shadows names that an expansion without a leading `::` would use.
 mod queue_core {}

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use queue_core::{Backoff, JobType, job};
+use queue_core::{JobType, job, options::Backoff};
 use serde::{Deserialize, Serialize};
 
 #[job(send_only, backoff = fixed("250ms"))]

@@ -2,7 +2,12 @@
 
 use std::time::Duration;
 
-use queue_core::{BatchContext, BatchHandler, JobBatch, JobResult, JobType, Registry, job};
+use queue_core::{
+    JobResult, JobType,
+    batch::{BatchContext, BatchHandler, JobBatch},
+    job,
+    registry::Registry,
+};
 use serde::{Deserialize, Serialize};
 
 #[job(batch = 500, batch_wait = "200ms", output = u64)]

@@ -1,6 +1,6 @@
 //! A `cfg` that removes a struct also removes its job type, whether the `cfg` is above or below the job attribute.
 
-use queue_core::{JobType, Registry, job};
+use queue_core::{JobType, job, registry::Registry};
 use serde::{Deserialize, Serialize};
 
 #[job]

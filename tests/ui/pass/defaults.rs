@@ -1,6 +1,10 @@
 //! Without options, a job type is named after its struct and has the options of `Options::new`.
 
-use queue_core::{Backoff, Context, Durability, Handler, JobResult, JobType, Registry, Retain, job};
+use queue_core::{
+    Context, Handler, JobResult, JobType, job,
+    options::{Backoff, Durability, Retain},
+    registry::Registry,
+};
 use serde::{Deserialize, Serialize};
 
 #[job]

@@ -2,7 +2,7 @@
 
 #![deny(warnings)]
 
-use queue_core::{Context, Handler, JobResult, Registry, job};
+use queue_core::{Context, Handler, JobResult, job, registry::Registry};
 use serde::{Deserialize, Serialize};
 
 #[job(max_attempts = 1)]

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use queue_core::{Backoff, Context, Handler, JobResult, JobType, Registry, job};
+use queue_core::{Context, Handler, JobResult, JobType, job, options::Backoff, registry::Registry};
 use serde::{Deserialize, Serialize};
 
 macro_rules! jobs {

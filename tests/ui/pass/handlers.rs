@@ -2,7 +2,13 @@
 
 #![deny(warnings)]
 
-use queue_core::{BatchContext, Context, Durable, JobBatch, JobResult, Registry, handler};
+use queue_core::{
+    Context, JobResult,
+    batch::{BatchContext, JobBatch},
+    durable::Durable,
+    handler,
+    registry::Registry,
+};
 
 /// Stands for a crate that has no handlers.
 mod domain {

@@ -1,6 +1,6 @@
 //! A job type local to a function is registered even if the function is never called.
 
-use queue_core::{Context, Handler, JobResult, JobType, Registry, job};
+use queue_core::{Context, Handler, JobResult, JobType, job, registry::Registry};
 use serde::{Deserialize, Serialize};
 
 fn main() {

@@ -1,6 +1,6 @@
 //! Structs with the same name in two modules can both be job types. Only the stored names must differ.
 
-use queue_core::{JobType, Registry};
+use queue_core::{JobType, registry::Registry};
 
 mod mail {
     use queue_core::{Context, Handler, JobResult, job};

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use queue_core::{Context, Handler, JobResult, JobType, KeyPolicy, job};
+use queue_core::{Context, Handler, JobResult, JobType, job, options::KeyPolicy};
 use serde::{Deserialize, Serialize};
 
 #[derive(Clone, Serialize, Deserialize)]

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use queue_core::{Context, Handler, JobResult, JobType, Limit, job};
+use queue_core::{Context, Handler, JobResult, JobType, job, options::Limit};
 use serde::{Deserialize, Serialize};
 
 #[job(limit(concurrency = 10, rate = "30/1m", burst = 5), limit(name = "stripe"), limit(name = "eu.west", rate = "2/250ms"))]

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use queue_core::{Context, Handler, JobResult, JobType, Registry, job};
+use queue_core::{Context, Handler, JobResult, JobType, job, registry::Registry};
 use serde::{Deserialize, Serialize};
 
 #[job(output = Vec<(u8, String)>, queue = "a")]

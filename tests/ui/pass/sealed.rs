@@ -1,6 +1,10 @@
 //! `seal` combines with all other options. The keys are set at run time.
 
-use queue_core::{BatchContext, BatchHandler, JobBatch, JobResult, JobType, Keyring, Secret, job, use_keyring};
+use queue_core::{
+    JobResult, JobType, Keyring, Secret,
+    batch::{BatchContext, BatchHandler, JobBatch},
+    job, use_keyring,
+};
 use serde::{Deserialize, Serialize};
 
 #[job(send_only, seal = "customers", unique(fields(card)), key = self.card, version = 2)]

@@ -1,6 +1,6 @@
 //! A `send_only` type needs no handler, and no worker registers it.
 
-use queue_core::{JobType, Registry, job};
+use queue_core::{JobType, job, registry::Registry};
 use serde::{Deserialize, Serialize};
 
 #[job(send_only, queue = "elsewhere")]

@@ -1,6 +1,6 @@
 //! The struct's tokens are unchanged, so serde attributes and other derives work above and below the job attribute.
 
-use queue_core::{Context, Handler, JobResult, JobType, Registry, job};
+use queue_core::{Context, Handler, JobResult, JobType, job, registry::Registry};
 use serde::{Deserialize, Serialize};
 
 /// Job that sends an invoice.

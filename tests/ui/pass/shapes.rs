@@ -1,6 +1,6 @@
 //! A payload can have no fields, or unnamed fields.
 
-use queue_core::{Context, Handler, JobResult, JobType, Registry, job};
+use queue_core::{Context, Handler, JobResult, JobType, job, registry::Registry};
 use serde::{Deserialize, Serialize};
 
 #[job(queue = "clock")]

@@ -4,7 +4,7 @@
 #![deny(missing_docs, missing_debug_implementations, unreachable_pub, unused, unused_qualifications, nonstandard_style, warnings)]
 #![deny(elided_lifetimes_in_paths, single_use_lifetimes, trivial_casts, variant_size_differences, let_underscore_drop)]
 
-use queue_core::{Context, Handler, JobResult, JobType, Priority, Registry, handler, job};
+use queue_core::{Context, Handler, JobResult, JobType, Priority, handler, job, registry::Registry};
 use serde::{Deserialize, Serialize};
 
 /// Job that does nothing.

@@ -1,6 +1,9 @@
 //! A worker does not start if a job type has two handlers. The error names both.
 
-use queue_core::{Context, Handler, JobResult, Registry, RegistryError, handler, job};
+use queue_core::{
+    Context, Handler, JobResult, handler, job,
+    registry::{Registry, RegistryError},
+};
 use serde::{Deserialize, Serialize};
 
 #[job]

@@ -1,6 +1,9 @@
 //! Two handlers of a job type are found even if their types have the same path.
 
-use queue_core::{Context, JobResult, Registry, RegistryError, handler, job};
+use queue_core::{
+    Context, JobResult, handler, job,
+    registry::{Registry, RegistryError},
+};
 use serde::{Deserialize, Serialize};
 
 #[job(send_only)]

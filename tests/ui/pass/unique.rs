@@ -1,6 +1,9 @@
 //! `unique` sets the key and the options for every kind of struct.
 
-use queue_core::{JobType, OnConflict, Unique, UniqueKey, While, job};
+use queue_core::{
+    JobType, OnConflict, job,
+    options::{Unique, UniqueKey, While},
+};
 use serde::{Deserialize, Serialize};
 
 #[job(send_only, unique(fields(user, r#type), while = "1h30m", on_conflict = debounce))]

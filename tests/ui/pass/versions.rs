@@ -1,6 +1,6 @@
 //! Each earlier version has its own upgrade: a closure, or a function that takes a type or JSON.
 
-use queue_core::{Context, Handler, JobResult, JobType, Options, job};
+use queue_core::{Context, Handler, JobResult, JobType, job, options::Options};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 

@@ -1,6 +1,6 @@
 //! Worker of the shop: `DATABASE_URL=.. cargo run -p shop-worker -- run --migrate`. It has the handlers of the job types in `shop-domain`.
 
-use queue_core::{Context, Durable, Job as _, JobResult, handler};
+use queue_core::{Context, Job as _, JobResult, durable::Durable, handler};
 use shop_domain::{DailyReport, FulfilOrder, SendMail};
 use sqlx::{PgConnection, PgPool};
 

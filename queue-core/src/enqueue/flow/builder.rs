@@ -31,7 +31,7 @@ use crate::{
 /// node can only wait for nodes that were added before it, so cycles are impossible.
 ///
 /// ```no_run
-/// # use queue_core::{Counts, Flow, IfDead, NodeOutput, job};
+/// # use queue_core::{flow::{Counts, Flow, IfDead, NodeOutput}, job};
 /// # use serde::{Serialize, Deserialize};
 /// #[job(send_only, output = String)]
 /// #[derive(Serialize, Deserialize)]
@@ -96,13 +96,13 @@ impl Flow {
     /// The jobs are encoded and written a thousand at a time, so a node may have a hundred thousand jobs. The jobs run in parallel, at
     /// most [`in_flight`](Node::in_flight) at the same time. A node that waits for this node waits for all jobs of this node. If this
     /// node waits for another node, all jobs of this node wait as well. Use [`each`](Node::each) to set options of each job that differ
-    /// from the type's. The payloads of the jobs cannot contain a [`NodeOutput`](crate::NodeOutput).
+    /// from the type's. The payloads of the jobs cannot contain a [`NodeOutput`](crate::flow::NodeOutput).
     ///
     /// The node itself is a job of the type `queue:gather`, in the queue of the many jobs. This job holds no slot while the many jobs
     /// run. A dead letter among the many jobs counts as finished, and requeuing it does not change the counts.
     ///
     /// ```no_run
-    /// # use queue_core::{Counts, Flow, NodeOutput, job};
+    /// # use queue_core::{flow::{Counts, Flow, NodeOutput}, job};
     /// # use serde::{Serialize, Deserialize};
     /// #[job(send_only)]
     /// #[derive(Serialize, Deserialize)]

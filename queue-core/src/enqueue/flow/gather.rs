@@ -13,10 +13,13 @@ use crate::{
 /// Name of the gather that counts the jobs, and of the step that stores the counts.
 const GATHER_NAME: &str = "jobs";
 
-/// Job of a node with many jobs; see [`Flow::add_all`](crate::Flow::add_all). Every worker runs this type.
+/// Job of a node with many jobs; see [`Flow::add_all`](crate::flow::Flow::add_all). Every worker runs this type.
 ///
 /// ```
-/// use queue_core::{Flow, Gather, Node, job};
+/// use queue_core::{
+///     flow::{Flow, Gather, Node},
+///     job,
+/// };
 /// # #[job(send_only)] #[derive(serde::Serialize, serde::Deserialize)] struct ImportRow { row: u64 }
 /// # #[job(send_only)] #[derive(serde::Serialize, serde::Deserialize)] struct Mail;
 ///
@@ -32,7 +35,7 @@ pub struct Gather {}
 /// Job counts of a node with many jobs, by outcome.
 ///
 /// ```
-/// # use queue_core::{Context, Counts, Handler, JobResult, NodeOutput, job};
+/// # use queue_core::{Context, Handler, JobResult, flow::{Counts, NodeOutput}, job};
 /// # #[job] #[derive(serde::Serialize, serde::Deserialize)] struct Report { rows: NodeOutput<Counts> }
 /// impl Handler for Report {
 ///     async fn run(self, _: &Context) -> JobResult {

@@ -11,7 +11,7 @@ use crate::{
 /// Handle to an enqueued flow. The flow exists once the transaction of its enqueue has committed.
 ///
 /// ```no_run
-/// # use queue_core::{Flow, job};
+/// # use queue_core::{flow::Flow, job};
 /// # #[job(send_only)] #[derive(serde::Serialize, serde::Deserialize)] struct Step(u8);
 /// # async fn example(pool: &sqlx::PgPool) -> Result<(), queue_core::Error> {
 /// let mut flow = Flow::new("order");

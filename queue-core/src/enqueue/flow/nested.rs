@@ -10,8 +10,8 @@ use super::{
 };
 use crate::define::JobType;
 
-/// Flow within a [`Flow`](crate::Flow). Created by [`Flow::nested`](crate::Flow::nested). The name of the nested flow is a prefix of its
-/// node names. Edges can lead from and to a nested flow as a whole.
+/// Flow within a [`Flow`](crate::flow::Flow). Created by [`Flow::nested`](crate::flow::Flow::nested). The name of the nested flow is a
+/// prefix of its node names. Edges can lead from and to a nested flow as a whole.
 ///
 /// A nested flow is enqueued with the outer flow, and its nodes are nodes of the outer flow. A node that runs [`after`](Node::after) a
 /// nested flow waits for the sinks of the nested flow (nodes for which no other node of the nested flow waits). If the nested flow itself
@@ -19,7 +19,7 @@ use crate::define::JobType;
 /// node.
 ///
 /// ```
-/// # use queue_core::{Flow, Nested, job};
+/// # use queue_core::{flow::{Flow, Nested}, job};
 /// # #[job(send_only)] #[derive(serde::Serialize, serde::Deserialize)] struct Work(u8);
 /// fn bill(flow: &mut Nested) {
 ///     let charge = flow.add("charge", Work(1)); // its name is `bill/charge`
@@ -42,12 +42,12 @@ impl Nested {
         Self { plan: Arc::clone(plan), at: plan.add_nested(within, name) }
     }
 
-    /// Adds a job as a node; see [`Flow::add`](crate::Flow::add).
+    /// Adds a job as a node; see [`Flow::add`](crate::flow::Flow::add).
     pub fn add<J: JobType>(&mut self, name: impl Into<String>, job: J) -> Node<J> {
         Node::add(&self.plan, Some(self.at), name.into(), job)
     }
 
-    /// Adds many jobs as one node; see [`Flow::add_all`](crate::Flow::add_all).
+    /// Adds many jobs as one node; see [`Flow::add_all`](crate::flow::Flow::add_all).
     pub fn add_all<J, I>(&mut self, name: impl Into<String>, jobs: I) -> Node<Gather>
     where
         J: JobType,

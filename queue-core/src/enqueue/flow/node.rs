@@ -12,10 +12,10 @@ use crate::{
     enqueue::{options::EnqueueOptions, row::EncodedJob},
 };
 
-/// Job of a [`Flow`](crate::Flow) that has not been enqueued yet.
+/// Job of a [`Flow`](crate::flow::Flow) that has not been enqueued yet.
 ///
 /// ```
-/// # use queue_core::{Flow, IfDead, job};
+/// # use queue_core::{flow::{Flow, IfDead}, job};
 /// # #[job(send_only)] #[derive(serde::Serialize, serde::Deserialize)] struct Step(u8);
 /// let mut flow = Flow::new("order");
 /// let charge = flow.add("charge", Step(1)).if_dead(IfDead::Cancel);
@@ -93,7 +93,7 @@ impl<J> Node<J> {
     /// Sets options of the job that differ from the type's, such as the queue, the priority or the number of attempts.
     ///
     /// ```
-    /// # use queue_core::{Flow, job};
+    /// # use queue_core::{flow::Flow, job};
     /// # #[job(send_only)] #[derive(serde::Serialize, serde::Deserialize)] struct Tick;
     /// let mut flow = Flow::new("ticks");
     /// flow.add("first", Tick).with(|job| job.queue("clock").max_attempts(1));
@@ -134,7 +134,7 @@ impl Node<Gather> {
     /// for other nodes, its jobs can have neither an ordering key nor a start time.
     ///
     /// ```
-    /// # use queue_core::{Flow, job};
+    /// # use queue_core::{flow::Flow, job};
     /// # #[job(send_only)] #[derive(serde::Serialize, serde::Deserialize)] struct Tick;
     /// let mut flow = Flow::new("ticks");
     /// flow.add_all("many", (0..10).map(|_| Tick)).each(|job| job.priority(-5));

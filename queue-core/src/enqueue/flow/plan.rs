@@ -17,7 +17,7 @@ use crate::{
 /// [`Hold`](Self::Hold).
 ///
 /// ```
-/// # use queue_core::{Flow, IfDead, job};
+/// # use queue_core::{flow::{Flow, IfDead}, job};
 /// # #[job(send_only)] #[derive(serde::Serialize, serde::Deserialize)] struct Step(u8);
 /// let mut flow = Flow::new("import");
 /// let translate = flow.add("translate", Step(1)).if_dead(IfDead::Continue);
@@ -33,7 +33,7 @@ pub enum IfDead {
     /// The dependents are cancelled, and so are all nodes that wait for the dependents.
     Cancel,
     /// The dependents run as if the node had completed. They also run if the node is cancelled or expires. The node's output is then
-    /// missing ([`NodeOutput::ended`](crate::NodeOutput::ended)).
+    /// missing ([`NodeOutput::ended`](crate::flow::NodeOutput::ended)).
     Continue,
 }
 

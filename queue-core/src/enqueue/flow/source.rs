@@ -2,10 +2,10 @@
 
 use super::plan::SourcePosition;
 
-/// Source of a flow edge: a [`Node`](crate::Node), or all nodes of a [`Nested`](crate::Nested) flow.
+/// Source of a flow edge: a [`Node`](crate::flow::Node), or all nodes of a [`Nested`](crate::flow::Nested) flow.
 ///
 /// ```
-/// # use queue_core::{Flow, Node, Source, job};
+/// # use queue_core::{flow::{Flow, Node, Source}, job};
 /// # #[job(send_only)] #[derive(serde::Serialize, serde::Deserialize)] struct Mail;
 /// fn mail_after(flow: &mut Flow, source: &impl Source) -> Node<Mail> {
 ///     flow.add("mail", Mail).after(source)

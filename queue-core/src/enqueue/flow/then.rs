@@ -13,7 +13,7 @@ use crate::{
 /// Chain of jobs. Each job runs once the previous job has completed. Created by [`Job::then`](crate::Job::then).
 ///
 /// ```no_run
-/// # use queue_core::{Job as _, NodeOutput, job};
+/// # use queue_core::{Job as _, flow::NodeOutput, job};
 /// # #[job(send_only, output = String)] #[derive(serde::Serialize, serde::Deserialize)] struct Fetch { url: String }
 /// # #[job(send_only)] #[derive(serde::Serialize, serde::Deserialize)] struct Parse { page: NodeOutput<String> }
 /// # #[job(send_only)] #[derive(serde::Serialize, serde::Deserialize)] struct Mail;

@@ -3,8 +3,9 @@
 use std::{process::ExitCode, time::Duration};
 
 use queue_core::{
-    Error, JobState, Store, check_name,
+    Error, JobState, Store,
     migrate::{self, LATEST},
+    runner::check_name,
     stores::{Member, StoreRecord},
 };
 use serde::Serialize;

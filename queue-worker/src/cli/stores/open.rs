@@ -6,7 +6,8 @@ use std::{
 };
 
 use queue_core::{
-    Error, Store, check_name, migrate,
+    Error, Store, migrate,
+    runner::check_name,
     stores::{Member, StoreJob, StoreRecord, Stores},
 };
 use sqlx::PgPool;

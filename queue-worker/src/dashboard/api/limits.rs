@@ -4,8 +4,9 @@ use std::time::Duration;
 
 use axum::{Json, extract::State};
 use queue_core::{
-    Limit, Queue,
+    Queue,
     operate::{LimitKey, LimitStatus},
+    options::Limit,
 };
 use serde::Deserialize;
 use utoipa::ToSchema;

@@ -1,8 +1,8 @@
 //! Redaction of payloads, outputs and logs. Performs no I/O.
 
 use queue_core::{
-    Registry,
     operate::{AttemptLog, JobRecord},
+    registry::Registry,
 };
 use serde_json::{Value, value::RawValue};
 

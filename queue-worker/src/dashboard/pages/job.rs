@@ -9,10 +9,11 @@ use axum::{
 };
 use chrono::{DateTime, Utc};
 use queue_core::{
-    JobId, JobState, Progress, Queue,
+    JobId, JobState, Queue,
     operate::{self, AttemptLog, Cause, CauseKind, FlowNode, JobChild, JobGather, JobRecord, JobSignal, JobStep, Why, WorkerRecord},
     runner::percent,
     schedule::Tick,
+    wait::Progress,
 };
 use serde_json::Value;
 use uuid::Uuid;

@@ -1,4 +1,4 @@
-use queue_core::Registry;
+use queue_core::registry::Registry;
 
 use super::*;
 use crate::live::{ClaimerState, LimitRow, PauseRow, Pauses};

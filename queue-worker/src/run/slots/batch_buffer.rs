@@ -7,7 +7,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use queue_core::{Options, most_together};
+use queue_core::{batch::most_together, options::Options};
 
 use super::claimer_queue::ClaimerHandle;
 use crate::lanes::LeasedJob;

@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use queue_core::{Registry, runner::Shared};
+use queue_core::{registry::Registry, runner::Shared};
 use tokio::{runtime::Handle, sync::mpsc::Sender};
 
 use crate::{

@@ -1,6 +1,8 @@
 use chrono::DateTime;
 use queue_core::{
-    Context, Handler, JobResult, JobType as _, Registry, Store, TraceRelation, job,
+    Context, Handler, JobResult, JobType as _, Store, job,
+    options::TraceRelation,
+    registry::Registry,
     runner::{ClaimedJob, ReportSender, Shared, States},
 };
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
@@ -137,7 +139,7 @@ async fn a_job_that_expires_while_it_waits_for_a_slot_does_not_start() {
     let attempt = slots.next(slot).unwrap();
     slots.run(slot, attempt).await;
     let expired = settled.try_recv().unwrap();
-    assert!(expired.ending.verdict() == queue_core::Verdict::Expire, "{expired:?}");
+    assert!(expired.ending.verdict() == queue_core::options::Verdict::Expire, "{expired:?}");
     let attempt = slots.next(slot).unwrap();
     let runs = tokio::time::timeout(Duration::from_millis(1), slots.run(slot, attempt)).await;
     assert!(runs.is_err() && settled.try_recv().is_err(), "the other job runs");

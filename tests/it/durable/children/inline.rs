@@ -1,6 +1,6 @@
 //! Tests child jobs in the test kit: the children do not run, and the test sets their outcomes.
 
-use queue_core::{Verdict, testing};
+use queue_core::{options::Verdict, testing};
 
 use super::{Act, Parent};
 

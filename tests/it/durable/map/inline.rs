@@ -1,6 +1,6 @@
 //! Tests maps in the test kit: the mapped jobs do not run, and the test sets their outcomes.
 
-use queue_core::{Verdict, testing};
+use queue_core::{options::Verdict, testing};
 
 use super::{FamilyReport, Parent};
 

@@ -1,6 +1,6 @@
 //! Tests mapped jobs without an output: their leases are settled as a whole, and the jobs are counted in the same transaction.
 
-use queue_core::{Context, Durable, Handler, Job as _, JobResult, JobState, job};
+use queue_core::{Context, Handler, Job as _, JobResult, JobState, durable::Durable, job};
 use serde::{Deserialize, Serialize};
 
 use super::{all_is_counted, db, gather};

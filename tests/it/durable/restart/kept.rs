@@ -1,6 +1,6 @@
 //! Tests which data a restarted job keeps, and how its new payload is stored.
 
-use queue_core::{Durable, EnqueueOutcome, Handler, Job as _, JobResult, JobState, Keyring, Secret, job, testing};
+use queue_core::{EnqueueOutcome, Handler, Job as _, JobResult, JobState, Keyring, Secret, durable::Durable, job, testing};
 use serde::{Deserialize, Serialize};
 
 use super::{Act, Round, db, payload, rounds};

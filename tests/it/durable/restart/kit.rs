@@ -1,6 +1,10 @@
 //! Tests restarted jobs in the test kit.
 
-use queue_core::{Job as _, Outcome, Verdict, testing};
+use queue_core::{
+    Job as _,
+    options::{Outcome, Verdict},
+    testing,
+};
 
 use super::{Act, Round, db, rounds};
 

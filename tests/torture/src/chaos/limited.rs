@@ -4,7 +4,7 @@
 use std::{collections::HashMap, time::Duration};
 
 use anyhow::Result;
-use queue_core::{Limit, Queue, Store};
+use queue_core::{Queue, Store, options::Limit};
 
 use super::{
     history::{Entry, Line},

@@ -13,7 +13,11 @@ use std::{
 };
 
 use anyhow::{Context as _, Result};
-use queue_core::{BatchContext, BatchHandler, Context, Handler, JobBatch, JobResult, job};
+use queue_core::{
+    Context, Handler, JobResult,
+    batch::{BatchContext, BatchHandler, JobBatch},
+    job,
+};
 use queue_worker::{Config, Worker, shutdown_signal};
 use serde::{Deserialize, Serialize};
 use sqlx::postgres::PgPoolOptions;

@@ -5,7 +5,10 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, ensure};
 use chrono::{TimeDelta, Utc};
 use queue_core::{
-    Durability, EnqueueOutcome, Job as _, JobHandle, JobRef, JobState, KeyPolicy, OnConflict, Priority, Rendered, While, operate::JobRecord,
+    EnqueueOutcome, Job as _, JobHandle, JobRef, JobState, OnConflict, Priority,
+    drivers::Rendered,
+    operate::JobRecord,
+    options::{Durability, KeyPolicy, While},
 };
 use sqlx::PgConnection;
 

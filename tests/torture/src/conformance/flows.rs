@@ -1,7 +1,11 @@
 //! Flows of jobs that are enqueued together. Some of the jobs wait for other jobs and receive their results.
 
 use anyhow::{Context as _, Result, ensure};
-use queue_core::{Durability, Flow, IfDead, Job as _, JobState, NodeOutput};
+use queue_core::{
+    Job as _, JobState,
+    flow::{Flow, IfDead, NodeOutput},
+    options::Durability,
+};
 
 use super::{
     jobs::{After, Both, Counted, Echo, Piece, echo},

@@ -7,7 +7,9 @@ use std::{
 };
 
 use queue_core::{
-    BatchContext, BatchHandler, Context, Durable, Failure, Handler, Job as _, JobBatch, JobResult, Store, TerminalExt as _,
+    Context, Failure, Handler, Job as _, JobResult, Store, TerminalExt as _,
+    batch::{BatchContext, BatchHandler, JobBatch},
+    durable::Durable,
     sqlx::{AssertSqlSafe, PgConnection},
 };
 use tests::server::lock;

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use queue_core::{NodeOutput, job};
+use queue_core::{flow::NodeOutput, job};
 use serde::{Deserialize, Serialize};
 
 /// Job that returns its payload.
@@ -158,7 +158,7 @@ pub(super) struct After {
 #[job(name = "conf_counted", output = u64)]
 #[derive(Serialize, Deserialize)]
 pub(super) struct Counted {
-    pub(super) counts: NodeOutput<queue_core::Counts>,
+    pub(super) counts: NodeOutput<queue_core::flow::Counts>,
 }
 
 /// Fairly queued job whose fair key is the tenant.

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
-use queue_core::{Error, Job as _, JobState, Limit, Queue, operate::Scope};
+use queue_core::{Error, Job as _, JobState, Queue, operate::Scope, options::Limit};
 
 use super::{
     jobs::{Echo, Fair, Hooked, Keyed, Limited, echo},

@@ -81,7 +81,7 @@ async fn each(world: &World) -> Result<()> {
 
 async fn relaxed(world: &World) -> Result<()> {
     let jobs = Echo::enqueue_all((0..5).map(|n| echo(n.to_string())), world.pool()).store(world.store).queue("later");
-    let jobs = jobs.durability(queue_core::Durability::Relaxed).after(Duration::from_mins(10)).expires_in(Duration::from_mins(1));
+    let jobs = jobs.durability(queue_core::options::Durability::Relaxed).after(Duration::from_mins(10)).expires_in(Duration::from_mins(1));
     ensure!(jobs.max_attempts(2).await? == 5 && waiting(world, "later").await? == 5);
     Ok(())
 }

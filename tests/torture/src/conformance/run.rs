@@ -4,8 +4,11 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 use queue_core::{
-    AttemptOutput, Context, Durability, Failure, Job as _, JobRef, JobState, Keyring, Limit, Middleware, Next, Secret, TraceRelation,
-    async_trait, on_enqueue, schedule::Schedule, use_keyring,
+    Context, Failure, Job as _, JobRef, JobState, Keyring, Secret,
+    middleware::{AttemptOutput, Middleware, Next, async_trait, on_enqueue},
+    options::{Durability, Limit, TraceRelation},
+    schedule::Schedule,
+    use_keyring,
 };
 use queue_worker::{Config, OnStandby, Worker};
 use tokio::sync::oneshot;

@@ -3,7 +3,7 @@
 use std::{fmt::Debug, time::Duration};
 
 use anyhow::{Context as _, Result, bail, ensure};
-use queue_core::{Job as _, JobHandle, JobId, JobRef, JobState, Queue, WaitError};
+use queue_core::{Job as _, JobHandle, JobId, JobRef, JobState, Queue, wait::WaitError};
 
 use super::{
     jobs::{Echo, First, Slow, Try, echo},

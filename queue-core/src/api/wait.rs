@@ -1,0 +1,28 @@
+//! Waiting for jobs: the output of a job, or the reason why there is none, and the progress of a running job.
+//!
+//! A handle to the store waits by id: [`queue.job(id).wait::<T>()`](crate::operate::QueueJob::wait). A job's own handle waits with
+//! [`handle.wait(&queue)`](crate::JobHandle::wait). The waiting process needs no worker. All waits of a [`Queue`](crate::Queue) and its
+//! clones share one connection, so a web server can wait for thousands of jobs.
+//!
+//! ```no_run
+//! use queue_core::{JobId, Queue, job, wait::WaitError};
+//! use std::time::Duration;
+//!
+//! /// Adds two numbers, in another process.
+//! #[job(send_only, output = i64)]
+//! #[derive(serde::Serialize, serde::Deserialize)]
+//! struct Add(i64, i64);
+//!
+//! /// Answers a request that carries a job's id.
+//! async fn answer(queue: &Queue, id: JobId) -> String {
+//!     match queue.job(id).wait::<Add>().timeout(Duration::from_secs(20)).await {
+//!         Ok(sum) => sum.to_string(),
+//!         Err(WaitError::Timeout { .. }) => "ask again later".to_owned(),
+//!         Err(error) => error.to_string(),
+//!     }
+//! }
+//! ```
+//!
+//! `docs/RESULTS.md` lists what a wait returns in each case.
+
+pub use crate::results::{JobStatus, Progress, Wait, WaitError, Watch};
