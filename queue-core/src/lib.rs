@@ -41,9 +41,10 @@
 //! - [`EnqueueOptions`] overrides the type's options for one job.
 //! - [`Queue`] is a handle to the store. It [waits](wait) for jobs, and lists, counts, pauses, cancels and requeues them: see [`operate`].
 //!
-//! The modules have one subject each: [`batch`] handlers that run many jobs in one call, [`durable`] jobs with steps, [`flow`]s of jobs that
-//! depend on each other, [`schedule`]s, and [`middleware`]. [`stores`] spreads tenants over many stores, and the module `testing`
-//! (feature `testing`) is the test kit.
+//! The modules have one subject each: [`batch`] handlers that run many jobs in one call, [`durable`] jobs with steps, [`flow`]s of jobs
+//! that depend on each other, [`schedule`]s, and [`middleware`]. [`options`] has the types of options, such as limits and backoffs, and
+//! [`registry`] the list of a worker's job types. [`drivers`] enqueues through other database drivers, [`stores`] spreads tenants over many
+//! stores, and the module `testing` (feature `testing`) is the test kit.
 //!
 //! # Glossary
 //!
@@ -124,11 +125,11 @@ pub use connect::{IntoConnection, JobRef};
 pub use context::{CancelReason, Cancelled, Context, Handler, JobTransaction, Reporter, TransactionGuard};
 pub use define::{EnqueueOutcome, Failure, FailureKind, JobId, JobResult, JobState, JobType, OnConflict, Priority, TerminalExt};
 pub use enqueue::{Batch, Enqueue, EnqueueAll, EnqueueOptions, Job, JobHandle};
-pub use error::Error;
+pub use error::{Error, message};
 pub use payload::PayloadError;
 pub use queue_macros::{handler, job};
 pub use results::Queue;
-pub use schema::{Roles, Store, migrate};
+pub use schema::{Roles, Store, check_name, migrate};
 #[cfg(feature = "seal")]
 pub use seal::{Keyring, Secret, use_keyring};
 /// PostgreSQL driver, in the version whose connections the enqueue methods accept.
@@ -147,11 +148,10 @@ pub mod runner {
         define::{
             Dependents, DueTicks, Ending, HistoryOutcome, OrderingKey, RestartPayload, SettlePath, Timing, stored_type, type_and_version,
         },
-        error::message,
         program::{BUNDLED, program_name, remember_program},
         results::percent,
         schema::{
-            Channel, ClusterNode, ListenerConnection, Migration, NO_SESSION, StoreLocation, check_name, is_refused_setting, locate,
+            Channel, ClusterNode, ListenerConnection, Migration, NO_SESSION, StoreLocation, is_refused_setting, locate,
             migrate::{migrate_with, verify_worker},
             mixes_up, place, relay,
         },

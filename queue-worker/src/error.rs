@@ -185,7 +185,7 @@ pub(crate) fn warn_throttled(error: &sqlx::Error, what: &'static str) {
 
 /// Returns the message of an error. If client and server disagree about encryption, the message also contains a fix.
 pub(crate) fn error_message(error: &sqlx::Error) -> String {
-    let message = queue_core::runner::message(error);
+    let message = queue_core::message(error);
     match tls_fix(&message) {
         Some(fix) => format!("{message}; {fix}"),
         None => message,

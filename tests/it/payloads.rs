@@ -64,7 +64,7 @@ async fn numbers_beyond_64_bits_are_refused_from_sql_as_from_rust() {
         "select queue.signal(7, 'paid', $1::jsonb)",
     ] {
         for (payload, place) in &cases {
-            let result = sqlx::query(way).bind(payload).execute(&db.pool).await.map_err(|error| queue_core::runner::message(&error));
+            let result = sqlx::query(way).bind(payload).execute(&db.pool).await.map_err(|error| queue_core::message(&error));
             let Some(place) = place else {
                 assert!(result.is_ok(), "{way}, {payload}: {result:?}");
                 continue;

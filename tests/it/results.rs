@@ -2,10 +2,10 @@
 
 use std::{sync::Mutex, time::Duration};
 
-use queue_core::{Context, Handler, Job as _, JobHandle, JobId, JobResult, JobState, Store, job, wait::WaitError};
+use queue_core::{Context, Error, Handler, Job as _, JobHandle, JobId, JobResult, JobState, Queue, Store, job, wait::WaitError};
 use queue_worker::Worker;
 use serde::{Deserialize, Serialize};
-use sqlx::Executor as _;
+use sqlx::{Executor as _, postgres::PgPoolOptions};
 use tests::{Act, Do, TestDb, WorkerProcess, eventually};
 use tokio::task::JoinSet;
 
@@ -148,9 +148,9 @@ async fn an_impossible_wait_is_refused_and_never_hangs() {
     assert_eq!(forgotten.status(&db.pool).await.unwrap().state, JobState::Ready);
     let unknown = JobHandle::<Add>::from_id(JobId(7));
     assert!(matches!(unknown.wait(&queue).await.unwrap_err(), WaitError::NotFound { .. }));
-    assert!(matches!(queue.job(JobId(7)).progress().await.unwrap_err(), WaitError::NotFound { .. }));
+    assert!(matches!(queue.job(JobId(7)).progress().await.unwrap_err(), Error::NotFound { .. }));
     assert!(matches!(unknown.status(&db.pool).await.unwrap_err(), WaitError::NotFound { .. }));
-    assert!(matches!(unknown.progress(&db.pool).await.unwrap_err(), WaitError::NotFound { .. }));
+    assert!(matches!(unknown.progress(&db.pool).await.unwrap_err(), Error::NotFound { .. }));
     assert!(matches!(unknown.watch(&queue).next().await, Some(Err(WaitError::NotFound { .. }))));
 
     let secret = act(&db, Act::Ok("secret".into())).await;
@@ -166,7 +166,7 @@ async fn an_impossible_wait_is_refused_and_never_hangs() {
     let elsewhere = nowhere.wait(&db.queue().store(nowhere.store())).await.unwrap_err();
     assert!(elsewhere.to_string().contains("holds no job queue"), "{elsewhere}");
     for elsewhere in [nowhere.wait(&queue).await.unwrap_err(), nowhere.watch(&queue).next().await.unwrap().unwrap_err()] {
-        assert!(matches!(elsewhere, WaitError::OtherStore { store: "nowhere", queue: "queue", .. }), "{elsewhere}");
+        assert!(matches!(elsewhere, WaitError::OtherStore { store: "nowhere", handle: "queue", .. }), "{elsewhere}");
     }
     db.finish().await;
 }
@@ -191,8 +191,63 @@ async fn waits_outlive_the_runtime_of_the_first_wait() {
     tokio::task::yield_now().await;
     other.shutdown_background();
     assert!(first.await.unwrap_err().is_cancelled());
+    db.run_while(worker(&db), async { assert_eq!(waiting.await.unwrap().unwrap(), "later") }).await;
+    assert_eq!(job.wait(&queue).await.unwrap(), "later");
+    db.finish().await;
+}
+
+#[test]
+fn a_wait_on_a_runtime_that_is_shutting_down_fails() {
+    let runtime = || tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+    let (other, ended) = (runtime(), runtime());
+    let handle = ended.handle().clone();
+    let queue = Queue::new(&other.block_on(async { PgPoolOptions::new().connect_lazy("postgres://nobody@127.0.0.1:9/x").unwrap() }));
+    ended.shutdown_background();
+    let failed = handle.block_on(queue.job(JobId(7)).wait::<Add>().into_future()).unwrap_err();
+    assert!(matches!(&failed, WaitError::Store(error) if error.to_string().contains("shutting down")), "{failed:?}");
+}
+
+#[tokio::test]
+async fn a_wait_never_returns_an_outcome_from_before_its_start() {
+    let db = TestDb::new().await;
+    let queue = db.queue();
+    let job = act(&db, Act::Ok("again".into())).await;
+    // Another wait keeps the waiter polling, so that polls are in flight when the job is cancelled and requeued.
+    let _other = tokio::spawn({
+        let (queue, other) = (queue.clone(), Quiet.enqueue(&db.pool).await.unwrap());
+        async move { other.wait(&queue).await }
+    });
+    for _ in 0..100 {
+        let unfinished = job.wait(&queue).timeout(Duration::from_millis(20));
+        job.cancel(&db.pool).await.unwrap();
+        let cancelled = tokio::spawn({
+            let queue = queue.clone();
+            async move { job.wait(&queue).await }
+        });
+        tokio::task::yield_now().await;
+        job.requeue(&db.pool).await.unwrap();
+        let after = unfinished.await;
+        assert!(matches!(after, Err(WaitError::Timeout { .. })), "{after:?}");
+        cancelled.abort();
+    }
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn a_wait_ends_with_an_error_once_the_pool_is_closed() {
+    let db = TestDb::new().await;
+    let pool = PgPoolOptions::new().connect(&db.url).await.unwrap();
+    let queue = Queue::new(&pool);
+    let job = act(&db, Act::Ok(String::new())).await;
+    let waiting = tokio::spawn({
+        let queue = queue.clone();
+        async move { job.wait(&queue).await }
+    });
+    eventually("it waits", async || announced(&db).await == 1).await;
+    pool.close().await;
     assert!(matches!(waiting.await.unwrap(), Err(WaitError::Store(_))));
-    db.run_while(worker(&db), async { assert_eq!(job.wait(&queue).await.unwrap(), "later") }).await;
+    assert!(matches!(job.wait(&queue).await, Err(WaitError::Store(_))));
+    drop(queue);
     db.finish().await;
 }
 

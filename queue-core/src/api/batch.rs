@@ -1,8 +1,8 @@
 //! Handlers that run many jobs in one call, for example to insert a thousand rows with one statement.
 //!
-//! `#[job(batch = 500)]` sets the maximum number of jobs per call, and `batch_wait = "200ms"` the time for which an incomplete batch waits
-//! for further jobs. The handler is an `impl` of [`BatchHandler`], or a function with [`handler`](macro@crate::handler). Each job of the
-//! batch has its own attempt: the handler can complete or fail it separately.
+//! `#[job(batch = 500)]` sets the maximum number of jobs per call, and `batch_wait = "200ms"` the maximum time for which an incomplete
+//! batch waits for further jobs. The handler is an `impl` of [`BatchHandler`], or a function with [`handler`](macro@crate::handler). Each
+//! job of the batch has its own attempt: the handler can complete or fail it separately.
 //!
 //! ```
 //! use queue_core::{

@@ -1,8 +1,8 @@
 //! Flows: jobs that are enqueued together, some of which wait until others have ended.
 //!
 //! [`Flow::add`] adds a job as a node. A node waits for the nodes whose [`output`](Node::output) its payload contains, and for those given
-//! by [`after`](Node::after). [`Flow::add_all`] adds any number of jobs whose end another node awaits together. [`IfDead`] defines what
-//! happens to a node if a node that it waits for becomes a dead letter.
+//! by [`after`](Node::after). [`Flow::add_all`] adds any number of jobs as one node; a node that waits for it starts once all of them have
+//! ended. [`IfDead`] defines what happens to a node if a node that it waits for becomes a dead letter.
 //!
 //! ```no_run
 //! use queue_core::{

@@ -1,8 +1,9 @@
 //! Job types of a worker, and the traits by which handlers are called.
 //!
-//! A worker finds the handlers that are linked into its binary by itself. A [`Registry`] lists them explicitly, for example if several
-//! workers of one binary run different types. The traits [`JobRunner`] and [`BatchRunner`] are implemented by
-//! [`handler`](macro@crate::handler), and the others by the contexts and futures of handlers.
+//! A worker finds by itself the handlers that are linked into its binary. A [`Registry`] lists them explicitly, for example if several
+//! workers of one binary run different types. Every [`Handler`](crate::Handler) is a [`JobRunner`], every
+//! [`BatchHandler`](crate::batch::BatchHandler) is a [`BatchRunner`], and [`handler`](macro@crate::handler) generates a type with one of
+//! these traits. The other traits describe the contexts and futures of handlers.
 //!
 //! ```
 //! use queue_core::{Context, Handler, JobResult, job, registry::Registry};

@@ -1,7 +1,7 @@
 //! Runs one attempt of a job: handler, timeout, panics, cancellation and result.
 //!
 //! Workers and the test kit run attempts. This module never accesses the database: its input is claimed jobs and its output is endings.
-//! Only [`verdict`](crate::verdict) maps an outcome to a verdict.
+//! Only [`verdict`](crate::options::verdict) maps an outcome to a verdict.
 
 mod batch;
 mod claimed;

@@ -10,7 +10,8 @@ use crate::{
     schema::{Connection, Store},
 };
 
-/// Connection on which a job can be enqueued: `&pool`, `&mut connection`, `&mut transaction`, or a connection borrowed from a pool.
+/// Connection on which a job can be enqueued or operated on: `&pool`, `&mut connection`, `&mut transaction`, or a connection borrowed from
+/// a pool.
 ///
 /// ```compile_fail
 /// # use queue_core::{job, Job};
@@ -20,9 +21,10 @@ use crate::{
 /// # }
 /// ```
 #[diagnostic::on_unimplemented(
-    message = "a job cannot be enqueued on `{Self}`",
+    message = "`{Self}` is not a connection to the store",
     label = "pass `&pool`, `&mut connection` or `&mut transaction`",
     note = "transactions are passed by reference: `.enqueue(&mut tx)`; if `tx` is already a `&mut`: `.enqueue(&mut *tx)`",
+    note = "a `Queue` is not a connection: `queue.pool()` is its pool, and `queue.job(id)` has the operations on one job",
     note = "connections of other sqlx versions are different types: this crate uses sqlx 0.9, re-exported as `queue_core::sqlx`"
 )]
 pub trait IntoConnection<'c>: sealed::Sealed {

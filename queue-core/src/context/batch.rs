@@ -61,7 +61,7 @@ use crate::{
 #[diagnostic::on_unimplemented(
     message = "the job `{Self}` has no handler for batches",
     label = "no `impl BatchHandler` for this job",
-    note = "write `impl BatchHandler for {Self} {{ async fn run(batch: &mut JobBatch<Self>, cx: &BatchContext) -> JobResult {{ .. }} }}`",
+    note = "write `impl BatchHandler for {Self} {{ async fn run(batch: &mut JobBatch<Self>, cx: &BatchContext) -> JobResult {{ .. }} }}`, with the types of `queue_core::batch`",
     note = "without `batch = ..` a job has a `Handler`, which runs one at a time"
 )]
 pub trait BatchHandler: JobType {

@@ -362,7 +362,7 @@ impl Context {
 #[diagnostic::on_unimplemented(
     message = "only durable jobs have steps, sleeps, signals and children",
     label = "this job is not durable",
-    note = "add `#[job(durable)]` to its type, and take `cx: &Durable` in its handler",
+    note = "add `#[job(durable)]` to its type, and take `cx: &queue_core::durable::Durable` in its handler",
     note = "a plain job that should run again later returns `Err(Failure::snooze(wait))`"
 )]
 pub trait ByDurable {}

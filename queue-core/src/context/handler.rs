@@ -27,7 +27,7 @@ use crate::define::{JobResult, JobType, StateKey};
     message = "the job `{Self}` has no handler",
     label = "no `impl Handler` for this job",
     note = "write `impl Handler for {Self} {{ async fn run(self, cx: &Context) -> JobResult<..> {{ .. }} }}`",
-    note = "the handler of a `durable` job takes `cx: &Durable`",
+    note = "the handler of a `durable` job takes `cx: &queue_core::durable::Durable`",
     note = "a job with `batch = ..` has a `BatchHandler`, which is registered with `register_batch`",
     note = "if its handler is a function with `#[handler]`, here or in another crate, use `#[job(send_only)]`"
 )]

@@ -4,13 +4,14 @@ use std::{error::Error, fmt, time::Duration};
 
 use super::retry::{MAX_WAIT, Outcome};
 
-/// Result of a handler: its output or a [`Failure`]. A handler returns one of five results:
+/// Result of a handler: its output or a [`Failure`]. A handler returns one of these results:
 ///
 /// | result | effect on the job |
 /// |---|---|
 /// | `Ok(())`, or `Ok(output)` for a type with `output = T` | completed |
 /// | an error, with `?` or as `Err("text".into())` | retried after the type's backoff, up to `max_attempts` |
-/// | [`Failure::retry_in`], or [`Failure::slow_down`] for a service that is overloaded | retried after the given delay |
+/// | [`Failure::retry_in`] | retried after the given delay, up to `max_attempts` |
+/// | [`Failure::slow_down`], for a service that is overloaded | the same; until then, no job starts under the type's limits |
 /// | [`Failure::terminal`], or [`.terminal()?`](TerminalExt::terminal) | dead letter, without further attempts |
 /// | [`Failure::snooze`] | runs again after the given delay; not a failed attempt |
 ///

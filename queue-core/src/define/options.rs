@@ -1,6 +1,6 @@
 //! All options of `#[job(..)]`.
 //!
-//! The macro turns each key into a call of the method with the same name, so an editor shows the method's documentation for the key. All
+//! The macro turns most keys into calls of the methods with the same names, so an editor shows the method's documentation for the key. All
 //! functions in this file are `const`, so a job type causes no work at startup. The macro checks the values at compile time.
 //! [`Registry`](crate::registry::Registry) checks the values again for types written without the macro.
 

@@ -12,6 +12,7 @@
 //! | limits, fairness | [`limits`](Queue::limits), [`set_limit`](Queue::set_limit), [`set_limit_key`](Queue::set_limit_key), [`weights`](Queue::weights), [`set_weight`](Queue::set_weight) |
 //! | schedules | [`schedules`](Queue::schedules), [`schedule`](Queue::schedule) |
 //! | workers | [`workers`](Queue::workers), [`unserved`](Queue::unserved) |
+//! | one job | [`find`](QueueJob::find), [`status`](QueueJob::status), [`wait`](QueueJob::wait), [`watch`](QueueJob::watch), [`cancel`](QueueJob::cancel), [`requeue`](QueueJob::requeue), [`signal`](QueueJob::signal) |
 //! | diagnosis | [`doctor`](Queue::doctor), [`audit`](Queue::audit), [`why`](QueueJob::why) |
 //!
 //! ```no_run

@@ -1,6 +1,6 @@
 //! Errors returned while waiting for a job.
 
-use std::{sync::Arc, time::Duration};
+use std::{io, sync::Arc, time::Duration};
 
 use crate::{define::JobId, error::Error};
 
@@ -62,15 +62,17 @@ pub enum WaitError {
         /// Id of the awaited job.
         job: JobId,
     },
-    /// The queue is a handle to a different store than the job's.
-    #[error("job {job} is in the store `{store}`, and this queue is in `{queue}`; wait on a queue with `.store(..)` of the job")]
+    /// The [`Queue`](crate::Queue) is a handle to a different store than the job's.
+    #[error(
+        "job {job} is in the store `{store}`, and this `Queue` is a handle to `{handle}`; create it with `Queue::new(&pool).store(..)`"
+    )]
     OtherStore {
         /// Id of the awaited job.
         job: JobId,
         /// Schema of the job's store.
         store: &'static str,
-        /// Schema of the queue's store.
-        queue: &'static str,
+        /// Schema of the store to which the `Queue` is a handle.
+        handle: &'static str,
     },
     /// The job type keeps no record of completed jobs, so completion cannot be observed.
     #[error("a completed `{job_type}` leaves no record (`retain = \"none\"`), so it cannot be waited for")]
@@ -88,12 +90,18 @@ pub enum WaitError {
         /// Column in the JSON text at which decoding failed.
         column: usize,
     },
-    /// The store is missing, or the database failed for 30 seconds.
+    /// The store is missing, the pool is closed, the role lacks a privilege, the runtime is shutting down, or the database was unavailable
+    /// for 30 seconds.
     #[error(transparent)]
     Store(Arc<Error>),
 }
 
 impl WaitError {
+    /// Returns the error of a wait that no task serves.
+    pub(super) fn waiter_ended() -> Self {
+        Self::store(Error::Database(sqlx::Error::Io(io::Error::other("the tokio runtime is shutting down"))))
+    }
+
     pub(super) fn store(error: Error) -> Self {
         Self::Store(Arc::new(error))
     }

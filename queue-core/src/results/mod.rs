@@ -10,6 +10,7 @@ mod node;
 mod parts;
 mod progress;
 mod queue;
+mod snapshots;
 mod waiter;
 mod waiter_connection;
 mod watch;
@@ -24,7 +25,6 @@ use std::{
 
 use sqlx::Row as _;
 
-use self::poll::WaitOutcome;
 pub use self::{
     error::WaitError,
     parts::{MapOutcome, Outputs},
@@ -32,10 +32,12 @@ pub use self::{
     queue::{OnConnection, Queue, QueueConnection, QueueJob},
     watch::Watch,
 };
+use self::{poll::WaitOutcome, snapshots::Snapshots};
 use crate::{
     connect::{IntoConnection, JobRef},
     define::{JobId, JobState, JobType, Retain, UnknownState},
     enqueue::{JobHandle, store_error},
+    error::Error,
 };
 
 impl<J: JobType> JobHandle<J> {
@@ -44,10 +46,10 @@ impl<J: JobType> JobHandle<J> {
     /// Commit the transaction that enqueued the job first, because the job does not exist before the commit. The future can be dropped at
     /// any time. By default, there is no timeout; see [`Wait::timeout`].
     ///
-    /// All waits of a [`Queue`] and its clones share one connection. The connection is opened by the first wait, and closed two seconds
-    /// after the last. Workers notify it, so a result arrives milliseconds after its commit. If a notification is lost, the result is found
-    /// within a second. Where a connection cannot receive notifications, jobs are polled four times a second: on a standby, with a
-    /// read-only login, and behind a pooler in transaction mode (see [`Queue::direct`]).
+    /// All waits of a [`Queue`] and its clones share one connection. The connection is opened by the first wait, and closed two to three
+    /// seconds after the last. Workers notify it, so a result arrives milliseconds after its commit. If a notification is lost, the result
+    /// is found within a second. Where a connection cannot receive notifications, jobs are polled four times a second: on a standby, with
+    /// a read-only login, and behind a pooler in transaction mode (see [`Queue::direct`]).
     ///
     /// # Errors
     /// The future returns a [`WaitError`] if the job did not complete, or if the output cannot be read.
@@ -82,16 +84,15 @@ impl JobRef {
     /// Returns the progress last reported by the job.
     ///
     /// # Errors
-    /// Returns [`WaitError::NotFound`] if the job does not exist, and [`WaitError::Store`] if the progress cannot be read.
-    pub async fn progress(&self, on: impl IntoConnection<'_>) -> Result<Progress, WaitError> {
+    /// Returns [`Error::NotFound`] if the job does not exist, and an error if the database query fails.
+    pub async fn progress(&self, on: impl IntoConnection<'_>) -> Result<Progress, Error> {
         let (mut on, store) = (on.into_connection(), self.store());
-        let fail = |error| WaitError::store(store_error(error, store));
-        let mut connection = on.acquire().await.map_err(fail)?;
-        let found = poll::poll_jobs(&mut *connection, store, &[self.id()]).await.map_err(fail)?;
-        found.into_iter().next().map(|(_, snapshot)| snapshot.progress).ok_or(WaitError::NotFound { job: self.id() })
+        let mut connection = on.acquire().await?;
+        let found = poll::poll_jobs(&mut *connection, store, &[self.id()]).await.map_err(|error| store_error(error, store))?;
+        found.into_iter().find_map(|(_, snapshot)| Some(snapshot?.progress)).ok_or(Error::NotFound { job: self.id() })
     }
 
-    /// Returns a stream of the job's progress; see [`Watch`].
+    /// Returns a stream of the job's progress; see [`Watch`]. The job is polled five times a second.
     pub fn watch(&self, queue: &Queue) -> Watch {
         Watch::new(*self, queue.clone())
     }
@@ -118,7 +119,7 @@ impl<C: QueueConnection> QueueJob<'_, C> {
     ///
     /// # Errors
     /// Returns the errors of [`JobRef::progress`].
-    pub async fn progress(&self) -> Result<Progress, WaitError> {
+    pub async fn progress(&self) -> Result<Progress, Error> {
         self.job_ref().progress(self.queue.lend().await).await
     }
 }
@@ -163,11 +164,11 @@ impl<J: JobType> Wait<J> {
         if J::OPTIONS.retain == Retain::None {
             return Err(WaitError::NotKept { job_type: J::OPTIONS.name });
         }
-        let mut subscription = self.queue.subscribe(self.job.job_ref(), false)?;
         let end = async {
+            let mut snapshots = Snapshots::new(self.queue.clone(), self.job.job_ref(), false);
             loop {
-                match &subscription.next().await?.outcome {
-                    WaitOutcome::Live | WaitOutcome::Truncated => {}
+                match &snapshots.next().await?.outcome {
+                    WaitOutcome::Live => {}
                     WaitOutcome::NotFound => break Err(WaitError::NotFound { job }),
                     WaitOutcome::Completed { output } => break decode::<J>(job, output.as_deref()),
                     WaitOutcome::Cancelled { error } => break Err(WaitError::Cancelled { job, error: error.clone() }),

@@ -32,8 +32,6 @@ pub(crate) enum WaitOutcome {
         error: String,
         attempts: i16,
     },
-    /// The job completed, but its output exceeds the size limit of the poll's result. A later poll returns the output.
-    Truncated,
     /// The job does not exist.
     NotFound,
 }
@@ -43,17 +41,24 @@ impl JobSnapshot {
         Self { outcome: WaitOutcome::NotFound, progress: Progress::default() }
     }
 
-    fn of(row: &PgRow) -> sqlx::Result<Self> {
+    /// Returns whether later snapshots cannot differ.
+    pub(crate) fn is_final(&self) -> bool {
+        self.progress.over.is_some() || self.outcome == WaitOutcome::NotFound
+    }
+
+    /// Decodes a row. Returns `None` if the output of the completed job exceeds the size limit of the poll's result. A later poll then
+    /// returns the output.
+    fn of(row: &PgRow) -> sqlx::Result<Option<Self>> {
         let state: &str = row.try_get("state")?;
         let (outcome, final_state) = match state {
-            "completed" if row.try_get("later")? => (WaitOutcome::Truncated, None),
+            "completed" if row.try_get("later")? => return Ok(None),
             "completed" => (WaitOutcome::Completed { output: row.try_get("output")? }, Some(JobState::Completed)),
             "cancelled" => (WaitOutcome::Cancelled { error: row.try_get("error")? }, Some(JobState::Cancelled)),
             "expired" => (WaitOutcome::Expired, Some(JobState::Expired)),
             "dead" => (WaitOutcome::Dead { error: row.try_get("error")?, attempts: row.try_get("attempts")? }, Some(JobState::Dead)),
             _ => (WaitOutcome::Live, None),
         };
-        Ok(Self { outcome, progress: Progress::from_row(row)?.with_final_state(final_state) })
+        Ok(Some(Self { outcome, progress: Progress::from_row(row)?.with_final_state(final_state) }))
     }
 }
 
@@ -62,7 +67,7 @@ pub(crate) async fn poll_jobs<'c, E: Executor<'c, Database = Postgres>>(
     on: E,
     store: Store,
     ids: &[JobId],
-) -> sqlx::Result<Vec<(JobId, JobSnapshot)>> {
+) -> sqlx::Result<Vec<(JobId, Option<JobSnapshot>)>> {
     let rows = sqlx::query(store.sql(include_str!("../../sql/job_states.sql"))).bind(ids).fetch_all(on).await?;
     rows.iter().map(|row| Ok((row.try_get("id")?, JobSnapshot::of(row)?))).collect()
 }
@@ -71,7 +76,9 @@ pub(crate) async fn poll_jobs<'c, E: Executor<'c, Database = Postgres>>(
 pub(crate) fn is_temporary(error: &sqlx::Error) -> bool {
     match error {
         sqlx::Error::Database(db) => {
-            db.code().is_some_and(|code| ["57P", "08", "53"].iter().any(|class| code.starts_with(class)) || code == "25006")
+            // 25006: the server is a standby. 40001, 57014: a standby cancelled the query, or a timeout did.
+            let code = db.code().unwrap_or_default();
+            ["57P", "08", "53"].iter().any(|class| code.starts_with(class)) || ["25006", "40001", "57014"].contains(&&*code)
         }
         sqlx::Error::Configuration(_) | sqlx::Error::PoolClosed | sqlx::Error::ColumnDecode { .. } | sqlx::Error::Decode(_) => false,
         _ => true,

@@ -13,7 +13,7 @@ use crate::define::JobState;
 /// Progress is written at most every 250 ms, and is kept for about a minute after the job has completed.
 ///
 /// ```no_run
-/// # async fn example(pool: &sqlx::PgPool, job: queue_core::JobRef) -> Result<(), queue_core::wait::WaitError> {
+/// # async fn example(pool: &sqlx::PgPool, job: queue_core::JobRef) -> Result<(), queue_core::Error> {
 /// let progress = job.progress(pool).await?;
 /// println!("{:.0} %", progress.fraction.unwrap_or(0.0) * 100.0);
 /// if let Some(stage) = &progress.stage {

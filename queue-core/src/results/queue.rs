@@ -22,7 +22,8 @@ use crate::{
 /// [`Queue::jobs`] borrow it.
 ///
 /// A handle on a pool can also wait for jobs, with [`QueueJob::wait`] and [`QueueJob::watch`]. Its clones share one connection for all
-/// waits, so create one handle per process and clone it. See the module [`wait`](crate::wait).
+/// waits, so create one handle per process and clone it. The connection is not one of the pool: it is opened with the pool's connect
+/// options by a task of the tokio runtime of the first wait. See the module [`wait`](crate::wait).
 ///
 /// ```no_run
 /// # async fn example(pool: sqlx::PgPool) -> Result<(), queue_core::Error> {
@@ -65,8 +66,9 @@ impl Queue {
         Self { on: pool.clone(), store: Store::default(), direct: None, waiter: SharedWaiter::default() }
     }
 
-    /// Sets a pool that connects directly to the server. Its address is used for the connection that waits for jobs. Required if the
-    /// handle's pool connects to a pooler in transaction mode, where a connection cannot receive notifications.
+    /// Sets a pool that connects directly to the server, whose connect options are used for the connection that waits for jobs. Behind a
+    /// pooler in transaction mode, a connection receives no notifications. Without a direct pool, jobs are then polled every 250 ms, and
+    /// a warning is logged once.
     pub fn direct(self, pool: &PgPool) -> Self {
         Self { direct: Some(pool.clone()), waiter: SharedWaiter::default(), ..self }
     }
@@ -79,9 +81,9 @@ impl Queue {
     /// Subscribes to the snapshots of a job. The first call starts the handle's waiter as a task of the current tokio runtime.
     pub(super) fn subscribe(&self, job: JobRef, watching: bool) -> Result<JobSubscription, WaitError> {
         if job.store() != self.store {
-            return Err(WaitError::OtherStore { job: job.id(), store: job.store().schema(), queue: self.store.schema() });
+            return Err(WaitError::OtherStore { job: job.id(), store: job.store().schema(), handle: self.store.schema() });
         }
-        Ok(self.waiter.subscribe(self.direct.as_ref().unwrap_or(&self.on), job, watching))
+        self.waiter.subscribe(self.direct.as_ref().unwrap_or(&self.on), job, watching).ok_or_else(WaitError::waiter_ended)
     }
 }
 
@@ -97,6 +99,9 @@ impl<'c> Queue<OnConnection<'c>> {
 impl<C> Queue<C> {
     /// Sets the store. Default: the schema `queue`.
     pub fn store(self, store: Store) -> Self {
+        if store == self.store {
+            return self;
+        }
         Self { store, waiter: SharedWaiter::default(), ..self }
     }
 

@@ -4,22 +4,22 @@
 //! finishes after the poll causes a notification. If a notification is lost, the next regular poll finds the result.
 
 use std::{
-    collections::HashMap,
-    sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed},
-    },
-    time::{Duration, Instant},
+    collections::{HashMap, hash_map::Entry},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
 };
 
 use sqlx::PgPool;
-use tokio::sync::{Notify, watch};
+use tokio::{
+    sync::{Notify, watch},
+    time::{Instant, sleep, sleep_until},
+};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::{
     error::WaitError,
-    poll::{JobSnapshot, WaitOutcome, is_temporary},
-    waiter_connection::{MAX_JOBS, WaiterConnection},
+    poll::{JobSnapshot, is_temporary},
+    waiter_connection::WaiterConnection,
 };
 use crate::{connect::JobRef, define::JobId, enqueue::store_error, error::Error, schema::Store};
 
@@ -30,7 +30,7 @@ pub(super) struct SharedWaiter(Arc<Mutex<Option<Waiter>>>);
 /// Task that polls any number of jobs over one connection. While a wait is active, workers notify the waiter. Without active waits, the
 /// waiter closes its connection. The task ends when the last clone is dropped.
 #[derive(Clone)]
-pub(super) struct Waiter {
+struct Waiter {
     inner: Arc<WaiterState>,
     _stop: Arc<DropGuard>,
 }
@@ -38,16 +38,35 @@ pub(super) struct Waiter {
 struct WaiterState {
     pool: PgPool,
     store: Store,
-    jobs: Mutex<HashMap<JobId, watch::Sender<Option<SnapshotResult>>>>,
+    /// Subscriptions; `None` after the task has ended.
+    subscriptions: Mutex<Option<Subscriptions>>,
     /// Wake-up for the polling task, sent when a job is added.
     job_added: Notify,
-    /// Whether the waiter's task has ended. Changed only while `jobs` is locked.
-    has_ended: AtomicBool,
-    /// Number of progress watches. Progress causes no notifications, so the waiter must poll for progress.
-    watching: AtomicUsize,
+}
+
+#[derive(Default)]
+struct Subscriptions {
+    jobs: HashMap<JobId, Vec<Subscriber>>,
+    /// Number of polls begun.
+    polls: u64,
+}
+
+/// Sender of snapshots to one subscription.
+struct Subscriber {
+    /// Number of polls begun before the subscription. Their snapshots may be older than the subscription.
+    since: u64,
+    /// Whether the subscription is for progress. Progress causes no notifications, so the waiter must poll for progress.
+    watching: bool,
+    news: watch::Sender<Option<SnapshotResult>>,
 }
 
 type SnapshotResult = Result<Arc<JobSnapshot>, Arc<Error>>;
+
+/// Subscription to the snapshots of one job. A job without subscriptions is no longer polled.
+pub(super) struct JobSubscription {
+    news: watch::Receiver<Option<SnapshotResult>>,
+    _waiter: Waiter,
+}
 
 /// Poll interval while notifications are received.
 const NOTIFIED_INTERVAL: Duration = Duration::from_secs(1);
@@ -69,29 +88,18 @@ const MAX_OUTAGE: Duration = Duration::from_secs(30);
 
 impl SharedWaiter {
     /// Subscribes to the snapshots of a job. Starts a waiter if there is none, or if its task has ended, for example with its tokio
-    /// runtime.
-    pub(super) fn subscribe(&self, pool: &PgPool, job: JobRef, watching: bool) -> JobSubscription {
+    /// runtime. Returns `None` if the current runtime is shutting down and starts no task.
+    pub(super) fn subscribe(&self, pool: &PgPool, job: JobRef, watching: bool) -> Option<JobSubscription> {
         let mut shared = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        loop {
-            let waiter = shared.get_or_insert_with(|| Waiter::start(pool, job.store()));
-            match waiter.subscribe(job.id(), watching) {
-                Some(subscription) => break subscription,
-                None => *shared = None,
-            }
-        }
+        let running = shared.as_ref().and_then(|waiter| waiter.subscribe(job.id(), watching));
+        running.or_else(|| shared.insert(Waiter::start(pool, job.store())).subscribe(job.id(), watching))
     }
 }
 
 impl Waiter {
     fn start(pool: &PgPool, store: Store) -> Self {
-        let inner = Arc::new(WaiterState {
-            pool: pool.clone(),
-            store,
-            jobs: Mutex::default(),
-            job_added: Notify::new(),
-            has_ended: AtomicBool::new(false),
-            watching: AtomicUsize::new(0),
-        });
+        let subscriptions = Mutex::new(Some(Subscriptions::default()));
+        let inner = Arc::new(WaiterState { pool: pool.clone(), store, subscriptions, job_added: Notify::new() });
         let stop = CancellationToken::new();
         tokio::spawn(run(EndedWaiter(Arc::clone(&inner)), stop.clone()));
         Self { inner, _stop: Arc::new(stop.drop_guard()) }
@@ -99,148 +107,134 @@ impl Waiter {
 
     /// Subscribes to the snapshots of a job, unless the waiter's task has ended.
     fn subscribe(&self, job: JobId, watching: bool) -> Option<JobSubscription> {
-        let mut jobs = self.inner.lock();
-        if self.inner.has_ended.load(Relaxed) {
-            return None;
-        }
-        let mut seen = jobs.entry(job).or_insert_with(|| watch::Sender::new(None)).subscribe();
-        seen.mark_changed();
-        self.inner.watching.fetch_add(usize::from(watching), Relaxed);
+        let mut subscriptions = self.inner.lock();
+        let Subscriptions { jobs, polls } = subscriptions.as_mut()?;
+        let (sender, news) = watch::channel(None);
+        jobs.entry(job).or_default().push(Subscriber { since: *polls, watching, news: sender });
         self.inner.job_added.notify_one();
-        Some(JobSubscription { waiter: self.clone(), seen, watching })
+        Some(JobSubscription { news, _waiter: self.clone() })
     }
 }
 
-/// Guard of the waiter's task. Its drop ends all waits with an error, because nothing polls for them any longer.
+impl JobSubscription {
+    /// Waits for the next snapshot that differs from the previous snapshot. Returns `None` after the waiter's task has ended.
+    pub(super) async fn next(&mut self) -> Option<Result<Arc<JobSnapshot>, WaitError>> {
+        self.news.changed().await.ok()?;
+        let seen = self.news.borrow_and_update().clone();
+        seen.map(|seen| seen.map_err(WaitError::Store))
+    }
+}
+
+/// Guard of the waiter's task. Its drop ends the subscriptions, because nothing polls for them any longer.
 struct EndedWaiter(Arc<WaiterState>);
 
 impl Drop for EndedWaiter {
     fn drop(&mut self) {
-        let mut jobs = self.0.lock();
-        self.0.has_ended.store(true, Relaxed);
-        jobs.clear();
+        *self.0.lock() = None;
     }
 }
 
-/// Subscription to the snapshots of one job. A job without subscriptions is no longer polled.
-pub(super) struct JobSubscription {
-    waiter: Waiter,
-    seen: watch::Receiver<Option<SnapshotResult>>,
-    watching: bool,
-}
-
-impl JobSubscription {
-    /// Waits for the next snapshot that differs from the previous snapshot.
-    pub(super) async fn next(&mut self) -> Result<Arc<JobSnapshot>, WaitError> {
-        loop {
-            self.seen.changed().await.map_err(|_| WaitError::store(Error::Database(sqlx::Error::WorkerCrashed)))?;
-            if let Some(seen) = self.seen.borrow_and_update().clone() {
-                return seen.map_err(WaitError::Store);
+impl Subscriber {
+    /// Sends a snapshot if it differs from the last snapshot.
+    fn send(&self, snapshot: &Arc<JobSnapshot>) {
+        self.news.send_if_modified(|last| {
+            let is_new = !matches!(last, Some(Ok(last)) if *last == *snapshot);
+            if is_new {
+                *last = Some(Ok(Arc::clone(snapshot)));
             }
-        }
-    }
-}
-
-impl Drop for JobSubscription {
-    fn drop(&mut self) {
-        self.waiter.inner.watching.fetch_sub(usize::from(self.watching), Relaxed);
+            is_new
+        });
     }
 }
 
 impl WaiterState {
-    /// Locks the map. A poisoned lock is usable, because no code leaves the map half-written.
-    fn lock(&self) -> MutexGuard<'_, HashMap<JobId, watch::Sender<Option<SnapshotResult>>>> {
-        self.jobs.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Locks the subscriptions. A poisoned lock is usable, because no code leaves them half-written.
+    fn lock(&self) -> MutexGuard<'_, Option<Subscriptions>> {
+        self.subscriptions.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns the jobs that have subscriptions, and removes all other jobs.
-    fn subscribed_jobs(&self) -> Vec<JobId> {
-        let mut jobs = self.lock();
-        jobs.retain(|_, seen| seen.receiver_count() > 0);
-        if jobs.is_empty() && jobs.capacity() > MAX_JOBS {
+    /// Begins a poll. Returns the jobs to poll: all, or only those whose progress is watched. Removes the jobs without subscriptions.
+    fn begin_poll(&self, all: bool) -> Vec<JobId> {
+        let mut subscriptions = self.lock();
+        let Some(Subscriptions { jobs, polls }) = subscriptions.as_mut() else { return Vec::new() };
+        *polls += 1;
+        jobs.retain(|_, subscribers| {
+            subscribers.retain(|subscriber| !subscriber.news.is_closed());
+            !subscribers.is_empty()
+        });
+        if jobs.is_empty() {
             jobs.shrink_to_fit();
         }
-        jobs.keys().copied().collect()
+        let is_due = |subscribers: &[Subscriber]| all || subscribers.iter().any(|subscriber| subscriber.watching);
+        jobs.iter().filter(|(_, subscribers)| is_due(subscribers)).map(|(job, _)| *job).collect()
     }
 
-    /// Publishes a snapshot of a job if it differs from the last snapshot. Removes the job once it has finished. A truncated snapshot is
-    /// polled again.
-    fn publish(&self, job: JobId, snapshot: JobSnapshot) {
-        if snapshot.outcome == WaitOutcome::Truncated {
-            return self.job_added.notify_one();
-        }
-        let is_finished = snapshot.progress.over.is_some() || snapshot == JobSnapshot::not_found();
-        let mut jobs = self.lock();
-        let Some(seen) = jobs.get(&job) else { return };
-        seen.send_if_modified(|last| {
-            let news = !matches!(last, Some(Ok(last)) if **last == snapshot);
-            if news {
-                *last = Some(Ok(Arc::new(snapshot)));
-            }
-            news
-        });
-        if is_finished {
-            jobs.remove(&job);
+    /// Publishes the snapshot of a job to the subscriptions that began before the poll. They end if the job has finished. Without a
+    /// snapshot, the job is polled again.
+    fn publish(&self, job: JobId, snapshot: Option<JobSnapshot>) {
+        let Some(snapshot) = snapshot.map(Arc::new) else { return self.job_added.notify_one() };
+        let mut subscriptions = self.lock();
+        let Some(Subscriptions { jobs, polls }) = subscriptions.as_mut() else { return };
+        let Entry::Occupied(mut subscribers) = jobs.entry(job) else { return };
+        subscribers.get().iter().filter(|subscriber| subscriber.since < *polls).for_each(|subscriber| subscriber.send(&snapshot));
+        if snapshot.is_final() {
+            subscribers.get_mut().retain(|subscriber| subscriber.since >= *polls);
         }
     }
 
-    fn poll_interval(&self, is_listening: bool) -> Duration {
-        match (self.watching.load(Relaxed), is_listening) {
-            (1.., _) => WATCH_INTERVAL,
-            (0, true) => NOTIFIED_INTERVAL,
-            (0, false) => UNNOTIFIED_INTERVAL,
-        }
+    fn is_watched(&self) -> bool {
+        self.lock().iter().flat_map(|subscriptions| subscriptions.jobs.values().flatten()).any(|subscriber| subscriber.watching)
     }
 
-    /// Reports an error to all subscriptions, and removes their jobs.
+    /// Ends all subscriptions with an error.
     fn fail(&self, error: &Arc<Error>) {
-        for (_, seen) in self.lock().drain() {
-            seen.send_replace(Some(Err(Arc::clone(error))));
+        for subscriber in self.lock().iter_mut().flat_map(|subscriptions| subscriptions.jobs.drain()).flat_map(|(_, all)| all) {
+            subscriber.news.send_replace(Some(Err(Arc::clone(error))));
         }
     }
 }
 
 async fn run(guard: EndedWaiter, stop: CancellationToken) {
-    let inner = &*guard.0;
-    let mut connection = WaiterConnection::new(&inner.pool, inner.store);
-    let mut failing: Option<Instant> = None;
+    let mut connection = WaiterConnection::new(&guard.0.pool, guard.0.store);
+    stop.run_until_cancelled(Box::pin(poll(&guard.0, &mut connection))).await;
+    connection.close().await;
+}
+
+/// Polls the subscribed jobs until the future is dropped.
+async fn poll(inner: &WaiterState, connection: &mut WaiterConnection) {
+    let (mut failing_since, mut all_due_at): (Option<Instant>, Instant) = (None, Instant::now());
+    let mut all = true;
     loop {
-        let jobs = inner.subscribed_jobs();
-        if jobs.is_empty() {
-            failing = None;
+        let jobs = inner.begin_poll(all);
+        if all && jobs.is_empty() {
+            failing_since = None;
             tokio::select! {
-                () = stop.cancelled() => break,
-                () = inner.job_added.notified() => continue,
-                () = tokio::time::sleep(IDLE_TIMEOUT), if connection.is_open() => {}
+                () = inner.job_added.notified() => {}
+                () = sleep(IDLE_TIMEOUT), if connection.is_open() => connection.close().await,
             }
-            connection.close().await;
             continue;
         }
-        let began = Instant::now();
-        let pause = match connection.poll(&jobs, |job, snapshot| inner.publish(job, snapshot)).await {
-            Ok(()) => {
-                failing = None;
-                None
-            }
+        let took = match connection.poll(&jobs, |job, snapshot| inner.publish(job, snapshot)).await {
+            Ok(took) => took,
             Err(error) => {
-                if !is_temporary(&error) || failing.get_or_insert(began).elapsed() > MAX_OUTAGE {
+                if !is_temporary(&error) || failing_since.get_or_insert_with(Instant::now).elapsed() > MAX_OUTAGE {
                     inner.fail(&Arc::new(store_error(error, inner.store)));
                 }
-                Some(RETRY_DELAY)
+                all = true;
+                sleep(RETRY_DELAY).await;
+                continue;
             }
         };
-        let pause = pause.unwrap_or_else(|| MIN_POLL_GAP.max(2 * began.elapsed()));
-        tokio::select! {
-            () = stop.cancelled() => break,
-            () = tokio::time::sleep(pause) => {}
+        failing_since = None;
+        if all {
+            all_due_at = Instant::now() + if connection.is_notified() { NOTIFIED_INTERVAL } else { UNNOTIFIED_INTERVAL };
         }
-        let interval = inner.poll_interval(connection.is_announced());
-        tokio::select! {
-            () = stop.cancelled() => break,
-            () = connection.notified() => {}
-            () = inner.job_added.notified() => {}
-            () = tokio::time::sleep(interval) => {}
-        }
+        sleep(MIN_POLL_GAP.max(2 * took)).await;
+        all = tokio::select! {
+            () = connection.notified() => true,
+            () = inner.job_added.notified() => true,
+            () = sleep_until(all_due_at) => true,
+            () = sleep(WATCH_INTERVAL), if inner.is_watched() => false,
+        };
     }
-    connection.close().await;
 }

@@ -23,7 +23,7 @@ use crate::{
 };
 
 /// Maximum number of jobs per poll.
-pub(super) const MAX_JOBS: usize = 1000;
+const MAX_JOBS: usize = 1000;
 
 /// Renewal interval of the row that requests notifications. The row expires after a minute.
 const RENEW_INTERVAL: Duration = Duration::from_secs(20);
@@ -73,7 +73,8 @@ impl WaiterConnection {
     }
 
     /// Connects if necessary, renews the row that requests notifications, and polls the given jobs. A failure loses the connection.
-    pub(super) async fn poll(&mut self, jobs: &[JobId], publish: impl FnMut(JobId, JobSnapshot)) -> sqlx::Result<()> {
+    /// Returns the duration of the poll without the connection's preparation.
+    pub(super) async fn poll(&mut self, jobs: &[JobId], publish: impl FnMut(JobId, Option<JobSnapshot>)) -> sqlx::Result<Duration> {
         let polled = self.try_poll(jobs, publish).await;
         if polled.is_err() {
             self.listener = None;
@@ -81,8 +82,9 @@ impl WaiterConnection {
         polled
     }
 
-    async fn try_poll(&mut self, jobs: &[JobId], mut publish: impl FnMut(JobId, JobSnapshot)) -> sqlx::Result<()> {
+    async fn try_poll(&mut self, jobs: &[JobId], mut publish: impl FnMut(JobId, Option<JobSnapshot>)) -> sqlx::Result<Duration> {
         with_timeout(self.listen()).await?;
+        let began = Instant::now();
         let listener = self.listener.as_mut().ok_or(sqlx::Error::PoolClosed)?;
         for jobs in jobs.chunks(MAX_JOBS) {
             let mut missing: HashSet<JobId> = jobs.iter().copied().collect();
@@ -91,14 +93,17 @@ impl WaiterConnection {
                 publish(job, snapshot);
             }
             for job in missing {
-                publish(job, JobSnapshot::not_found());
+                publish(job, Some(JobSnapshot::not_found()));
             }
         }
-        Ok(())
+        Ok(began.elapsed())
     }
 
     /// Connects and listens if necessary, and renews the row that requests notifications.
     async fn listen(&mut self) -> sqlx::Result<()> {
+        if self.pool.is_closed() {
+            return Err(sqlx::Error::PoolClosed);
+        }
         // If the pool now connects to a different host, notifications do not arrive on the existing connection.
         let place = |options: &PgConnectOptions| (options.get_host().to_owned(), options.get_port(), options.get_socket().cloned());
         let to = self.pool.connect_options();
@@ -162,9 +167,9 @@ impl WaiterConnection {
         self.listener.is_some()
     }
 
-    /// Returns whether workers were asked for notifications.
-    pub(super) fn is_announced(&self) -> bool {
-        self.announced_at.is_some()
+    /// Returns whether workers notify the connection.
+    pub(super) fn is_notified(&self) -> bool {
+        self.listener.is_some() && self.announced_at.is_some()
     }
 
     /// Waits until a notification arrives, or the connection is lost.

@@ -14,14 +14,14 @@ use super::{
     poll::{JobSnapshot, WaitOutcome},
     progress::Progress,
     queue::Queue,
-    waiter::JobSubscription,
+    snapshots::Snapshots,
 };
 use crate::connect::JobRef;
 
 /// Stream of a job's progress. Created by [`QueueJob::watch`](crate::operate::QueueJob::watch) and [`JobRef::watch`].
 ///
-/// The first item is returned immediately. Further items are returned after a change, up to five times a second. The last item has the
-/// job's final state in [`over`](Progress::over). The type implements [`Stream`] with items of type `Result<Progress, WaitError>`;
+/// The first item is returned immediately. Further items are returned after a change; the job is polled five times a second. The last item
+/// has the job's final state in [`over`](Progress::over). The type implements [`Stream`] with items of type `Result<Progress, WaitError>`;
 /// [`next`](Self::next) works without the trait. The stream also ends after an error. The stream can be dropped at any time.
 ///
 /// ```no_run
@@ -40,8 +40,7 @@ pub struct Watch {
 
 impl Watch {
     pub(super) fn new(job: JobRef, queue: Queue) -> Self {
-        // The first poll subscribes, because a stream does nothing until it is polled.
-        let state = WatchState { job, queue: Some(queue), subscription: None, last: None };
+        let state = WatchState { job, snapshots: Snapshots::new(queue, job, true), last: None };
         Self { job, items: Box::pin(unfold(Some(state), next_item)) }
     }
 
@@ -67,23 +66,14 @@ impl fmt::Debug for Watch {
 
 struct WatchState {
     job: JobRef,
-    /// Queue to subscribe to. Set until the first poll.
-    queue: Option<Queue>,
-    subscription: Option<JobSubscription>,
+    snapshots: Snapshots,
     last: Option<Arc<JobSnapshot>>,
 }
 
 async fn next_item(state: Option<WatchState>) -> Option<(Result<Progress, WaitError>, Option<WatchState>)> {
     let mut state = state?;
-    if let Some(queue) = state.queue.take() {
-        match queue.subscribe(state.job, true) {
-            Ok(subscription) => state.subscription = Some(subscription),
-            Err(error) => return Some((Err(error), None)),
-        }
-    }
-    let subscription = state.subscription.as_mut()?;
     loop {
-        match subscription.next().await {
+        match state.snapshots.next().await {
             Err(error) => return Some((Err(error), None)),
             Ok(snapshot) if snapshot.outcome == WaitOutcome::NotFound => {
                 return Some((Err(WaitError::NotFound { job: state.job.id() }), None));

@@ -24,8 +24,7 @@ use crate::{
 #[derive(Clone)]
 pub struct Member {
     name: Arc<str>,
-    pool: PgPool,
-    store: Store,
+    queue: Queue,
 }
 
 impl Member {
@@ -35,7 +34,7 @@ impl Member {
     /// Returns [`Error::InvalidName`] unless the name has 1 to 64 of the characters `A-Z a-z 0-9 _ . : -`.
     pub fn new(name: &str, pool: &PgPool, store: Store) -> Result<Self, Error> {
         check_name("name of a store", name)?;
-        Ok(Self { name: name.into(), pool: pool.clone(), store })
+        Ok(Self { name: name.into(), queue: Queue::new(pool).store(store) })
     }
 
     /// Returns the name of the store.
@@ -45,27 +44,27 @@ impl Member {
 
     /// Returns the pool of the store's database.
     pub fn pool(&self) -> &PgPool {
-        &self.pool
+        self.queue.pool()
     }
 
     /// Returns the store within its database, identified by the schema.
     pub fn store(&self) -> Store {
-        self.store
+        self.queue.store
     }
 
-    /// Returns a handle to the store.
+    /// Returns a clone of the member's handle to the store.
     pub fn queue(&self) -> Queue {
-        Queue::new(&self.pool).store(self.store)
+        self.queue.clone()
     }
 
     /// Returns whether `self` and `other` are the same store, with the same name, schema and database.
     pub fn is_same(&self, other: &Self) -> bool {
-        self.name == other.name && self.store == other.store && self.is_beside(other)
+        self.name == other.name && self.store() == other.store() && self.is_beside(other)
     }
 
     /// Returns whether `self` and `other` are in the same database, with the same login.
     pub fn is_beside(&self, other: &Self) -> bool {
-        let (one, two) = (self.pool.connect_options(), other.pool.connect_options());
+        let (one, two) = (self.pool().connect_options(), other.pool().connect_options());
         Arc::ptr_eq(&one, &two)
             || (one.get_host(), one.get_port(), one.get_socket(), one.get_database(), one.get_username())
                 == (two.get_host(), two.get_port(), two.get_socket(), two.get_database(), two.get_username())
@@ -74,7 +73,7 @@ impl Member {
 
 impl fmt::Debug for Member {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Member({} in {})", self.name, self.store.schema())
+        write!(f, "Member({} in {})", self.name, self.store().schema())
     }
 }
 

@@ -1,6 +1,6 @@
 //! Checks the names of queues and job types, because a misspelt name silently matches nothing.
 
-use queue_core::{Error, Queue, Store, operate::Filter, registry::Registry, runner::check_name};
+use queue_core::{Error, Queue, Store, check_name, operate::Filter, registry::Registry};
 use sqlx::PgPool;
 
 use super::problem::{Problem, warn};

@@ -25,7 +25,7 @@ impl FromStr for Subscription {
                 (queue, Some(number.into()))
             }
         };
-        queue_core::runner::check_name("queue name", queue).map_err(|error| error.to_string())?;
+        queue_core::check_name("queue name", queue).map_err(|error| error.to_string())?;
         Ok(Self { queue: queue.to_owned(), concurrency })
     }
 }

@@ -230,7 +230,7 @@ impl ScheduleLoop {
             }
             (Err(error), _) if self.link.is_new() && !is_timeout(&error) => Err(error),
             (Err(error), [one]) => {
-                self.record_failed_try(one, &queue_core::runner::message(&error), lock_timeout_ms).await?;
+                self.record_failed_try(one, &queue_core::message(&error), lock_timeout_ms).await?;
                 Ok(false)
             }
             (Err(_), _) => Ok(false),

@@ -90,7 +90,7 @@ impl ClaimRequest {
         let answer = self.exchange(link, store, report).instrument(span.clone()).await;
         match &answer.rows {
             Ok(rows) => span.record("messaging.batch.message_count", rows.jobs.len()),
-            Err(error) => span.record("otel.status_description", queue_core::runner::message(error)),
+            Err(error) => span.record("otel.status_description", queue_core::message(error)),
         };
         answer
     }

@@ -4,9 +4,8 @@
 use std::time::Duration;
 
 use queue_core::{
-    Store,
+    Store, check_name,
     options::{Durability, TraceRelation},
-    runner::check_name,
 };
 
 use super::{OnStandby, settings::each_setting};

@@ -34,6 +34,7 @@ use crate::error::Error;
 #[must_use = "an embedded server stops when its last user is dropped"]
 pub struct Database {
     pool: PgPool,
+    queue: Queue,
     /// Direct connections to the server, if the main pool connects through a pooler.
     direct: Option<Box<Self>>,
     #[cfg(all(feature = "cli", feature = "dashboard"))]
@@ -159,6 +160,7 @@ impl Database {
         #[cfg(not(all(feature = "cli", feature = "dashboard")))]
         drop(pools);
         Ok(Self {
+            queue: Queue::new(&pool),
             pool,
             direct: None,
             #[cfg(all(feature = "cli", feature = "dashboard"))]
@@ -196,9 +198,9 @@ impl Database {
         &self.pool
     }
 
-    /// Returns a handle to the default store. It waits for jobs over the direct address, if there is one.
+    /// Returns a clone of the database's handle to the default store. The handle waits for jobs over the direct address, if there is one.
     pub fn queue(&self) -> Queue {
-        Queue::new(&self.pool).direct(self.direct())
+        self.queue.clone()
     }
 
     /// Returns the pool that connects directly to the server, bypassing a transaction pooler.
@@ -338,7 +340,9 @@ impl DatabaseOptions {
                     Some(direct) => Some(Box::new(Database::at(&direct, DIRECT_POOL_SIZE, on_standby).await?)),
                     None => None,
                 };
-                Ok(Database { direct, ..Database::at(&url, pool_size, on_standby).await? })
+                let database = Database::at(&url, pool_size, on_standby).await?;
+                let queue = direct.iter().fold(database.queue.clone(), |queue, direct| queue.direct(&direct.pool));
+                Ok(Database { queue, direct, ..database })
             }
             #[cfg(feature = "embedded")]
             None => Database::in_embedded(pool_size).await,

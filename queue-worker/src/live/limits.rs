@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use queue_core::{Store, options::Limit, registry::Registry, runner::check_name};
+use queue_core::{Store, check_name, options::Limit, registry::Registry};
 use sqlx::PgConnection;
 
 use super::bounded;

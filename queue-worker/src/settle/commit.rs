@@ -135,7 +135,7 @@ impl DatabaseBackend {
 
     /// Determines the outcome of a commit whose response was lost.
     async fn reconcile(&self, fence: Fence, error: sqlx::Error) -> CommitResult {
-        tracing::warn!(job = %fence.id, error = queue_core::runner::message(&error), "no answer to the commit of a handler; querying its outcome");
+        tracing::warn!(job = %fence.id, error = queue_core::message(&error), "no answer to the commit of a handler; querying its outcome");
         let (mut connection, deadline) = (StoreConnection::new(&self.pool, "reconcile"), Instant::now() + RECONCILE_TIMEOUT);
         loop {
             let location = locate_job(&mut connection, self.store, fence).await;
@@ -160,7 +160,7 @@ async fn write_verdict(tx: &mut PgConnection, store: Store, mut settlement: Sett
     loop {
         match settle_within(tx, store, &settlement).await {
             Err(error) if is_data_error(&error) && settlement.ending.redact() => {
-                let (job, error) = (settlement.id, queue_core::runner::message(&error));
+                let (job, error) = (settlement.id, queue_core::message(&error));
                 tracing::warn!(%job, error, "text of the verdict rejected by the server; settling without it");
                 bounded(sqlx::raw_sql("rollback to savepoint queue_verdict").execute(&mut *tx)).await?;
             }

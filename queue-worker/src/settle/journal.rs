@@ -144,7 +144,7 @@ impl JournalWriter {
             return self.write(rest).await;
         }
         for PendingStep { entry, reply } in steps {
-            let error = queue_core::runner::message(&error);
+            let error = queue_core::message(&error);
             tracing::warn!(job = %entry.fence.id, step = entry.name, error, "step rejected by the server; its attempt fails");
             let _ = reply.send(WriteResult::Failed(error));
         }
@@ -273,7 +273,7 @@ pub(super) async fn commit_step((pool, store): (&PgPool, Store), tx: OwnedTransa
 /// Determines the outcome of a commit whose response was lost.
 async fn reconcile_step((pool, store): (&PgPool, Store), entry: &StepEntry, transaction_id: &str, error: sqlx::Error) -> CommitResult {
     let (job, step) = (entry.fence.id, entry.name.as_str());
-    tracing::warn!(%job, step, error = queue_core::runner::message(&error), "no answer to the commit of a step; querying its outcome");
+    tracing::warn!(%job, step, error = queue_core::message(&error), "no answer to the commit of a step; querying its outcome");
     let (mut connection, deadline) = (StoreConnection::new(pool, "reconcile"), Instant::now() + RECONCILE_TIMEOUT);
     loop {
         let committed = load_commit_status(&mut connection, store, entry, transaction_id).await;

@@ -163,7 +163,7 @@ async fn write_batch(connection: &mut StoreConnection, store: Store, mut batch: 
     let mut rejection = match send_logs(connection, store, &batch).await {
         Ok(written) => return state.record_written(written, batch.len()),
         Err(error) if batch.len() == 1 || error.as_database_error().is_none() => {
-            return state.record_dropped(batch.len() as u64, &queue_core::runner::message(&error));
+            return state.record_dropped(batch.len() as u64, &queue_core::message(&error));
         }
         Err(error) => error,
     };
@@ -176,11 +176,11 @@ async fn write_batch(connection: &mut StoreConnection, store: Store, mut batch: 
             }
             Err(error) => {
                 (rejection, consecutive) = (error, consecutive + 1);
-                state.record_dropped(1, &queue_core::runner::message(&rejection));
+                state.record_dropped(1, &queue_core::message(&rejection));
             }
         }
         if consecutive >= MAX_CONSECUTIVE_REJECTIONS {
-            return state.record_dropped(batch.len() as u64, &queue_core::runner::message(&rejection));
+            return state.record_dropped(batch.len() as u64, &queue_core::message(&rejection));
         }
     }
 }

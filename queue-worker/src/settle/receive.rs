@@ -223,7 +223,7 @@ fn reply_unknown(requests: Vec<SignalRequest>, error: &sqlx::Error) {
 
 fn reply_rejected(requests: Vec<SignalRequest>, error: &sqlx::Error) {
     for SignalRequest { entry, reply, .. } in requests {
-        let error = queue_core::runner::message(error);
+        let error = queue_core::message(error);
         tracing::warn!(job = %entry.fence.id, step = entry.name, error, "signal request rejected by the server; its attempt fails");
         let _ = reply.send(ReceiveResult::Failed(error));
     }

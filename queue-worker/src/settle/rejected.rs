@@ -95,7 +95,7 @@ impl RejectedVerdicts {
 
     /// Adds a rejected verdict and schedules the first retry.
     pub(super) fn push(&mut self, settlement: Settlement, error: &sqlx::Error) {
-        let reason = queue_core::runner::message(error);
+        let reason = queue_core::message(error);
         let (job, verdict) = (settlement.id, settlement.ending.verdict_name());
         tracing::warn!(%job, verdict, error = reason, "verdict rejected by the server; retrying it, other verdicts are not affected");
         let accepted_before = has_error_class(error, &STATEMENT_ERRORS).then_some(self.accepted);
@@ -156,7 +156,7 @@ impl RejectedVerdicts {
             }
             Err(error) if is_rejection(&error) => {
                 rejected.retries += 1;
-                rejected.reason = queue_core::runner::message(&error);
+                rejected.reason = queue_core::message(&error);
                 let is_to_blame = rejected.accepted_before.is_none_or(|before| self.accepted > before);
                 if rejected.retries >= max_retries && is_to_blame {
                     return self.park(connection, store, notifier, rejected).await;
@@ -190,7 +190,7 @@ impl RejectedVerdicts {
             }
             Ok(ParkResult::LeaseLost) => return None,
             Err(failure) if is_rejection(&failure) => {
-                let parking = queue_core::runner::message(&failure);
+                let parking = queue_core::message(&failure);
                 tracing::error!(%job, verdict, error, parking, "neither the verdict nor a dead letter can be stored; the job stays in its \
                     lease until this worker ends; fix what rejects them, then restart the worker");
                 if let Some(lease) = &rejected.settlement.holding {

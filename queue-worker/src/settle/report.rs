@@ -128,7 +128,7 @@ async fn write_batch(connection: &mut StoreConnection, store: Store, mut entries
             }
             Err(error) => {
                 warn_throttled(&error, "writing reports of jobs failed; checkpoints fail, progress is written with the next report");
-                break Err(queue_core::runner::message(&error));
+                break Err(queue_core::message(&error));
             }
             Ok(accepted) => break Ok(accepted),
         }

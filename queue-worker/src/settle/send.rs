@@ -145,7 +145,7 @@ fn settle_span(count: usize) -> Span {
 
 fn record_error<T>(span: &Span, sent: sqlx::Result<T>) -> sqlx::Result<T> {
     if let Err(error) = &sent {
-        span.record("otel.status_description", queue_core::runner::message(error));
+        span.record("otel.status_description", queue_core::message(error));
     }
     sent
 }

@@ -200,7 +200,7 @@ async fn settle_leases(
                 return refused.into_iter().flat_map(|(_, jobs)| jobs).collect();
             }
             Err(error) if is_rejection(&error) => {
-                let (count, error) = (leases.len(), queue_core::runner::message(&error));
+                let (count, error) = (leases.len(), queue_core::message(&error));
                 tracing::warn!(leases = count, error, "settling whole leases failed; settling their jobs one by one");
                 return leases.into_iter().flat_map(|(_, jobs)| jobs).collect();
             }
@@ -251,7 +251,7 @@ async fn settle_verdicts(
     };
     if verdicts.len() > 1 {
         if let Some(error) = rejection {
-            let error = queue_core::runner::message(&error);
+            let error = queue_core::message(&error);
             tracing::debug!(jobs = verdicts.len(), error, "settling verdicts together failed; settling each half");
         }
         let rest = verdicts.split_off(verdicts.len() / 2);
@@ -263,7 +263,7 @@ async fn settle_verdicts(
         return locked.defer_unidentified(settlement);
     }
     if is_data_error(&error) && settlement.ending.redact() {
-        let (job, error) = (settlement.id, queue_core::runner::message(&error));
+        let (job, error) = (settlement.id, queue_core::message(&error));
         tracing::warn!(%job, error, "text of the verdict rejected by the server; settling without it");
         return Box::pin(settle_verdicts(connection, store, vec![settlement], rejected, locked)).await;
     }

@@ -94,7 +94,7 @@ impl MetricsFlusher {
                     warn_throttled(&error, "cannot write the counts of attempts for `history`; keeping them and retrying");
                     return false;
                 }
-                tracing::error!(error = queue_core::runner::message(&error), "dropped counts of attempts: the server refuses them");
+                tracing::error!(error = queue_core::message(&error), "dropped counts of attempts: the server refuses them");
             }
             any = true;
             self.pending.pop_front();

@@ -288,7 +288,7 @@ impl TrialBackend {
     async fn rollback(&self) -> Rollback {
         let status = sqlx::query_scalar::<_, Option<String>>(STATUS).bind(&self.transaction).fetch_one(&self.pool);
         let status = match timeout(TIMEOUT, status).await {
-            Ok(status) => status.map_err(|error| queue_core::runner::message(&error)),
+            Ok(status) => status.map_err(|error| queue_core::message(&error)),
             Err(_) => Err("the database did not answer in time".to_owned()),
         };
         // The handler's connection is also probed. While a session is being terminated, its transaction still counts as in progress for a

@@ -158,7 +158,7 @@ pub(crate) enum BenchError {
     #[error(transparent)]
     Queue(#[from] queue_worker::Error),
     /// Error of a statement that the benchmark executed itself.
-    #[error("{}", queue_core::runner::message(.0))]
+    #[error("{}", queue_core::message(.0))]
     Database(#[from] sqlx::Error),
 }
 

@@ -3,9 +3,8 @@
 use std::{process::ExitCode, time::Duration};
 
 use queue_core::{
-    Error, JobState, Store,
+    Error, JobState, Store, check_name,
     migrate::{self, LATEST},
-    runner::check_name,
     stores::{Member, StoreRecord},
 };
 use serde::Serialize;

@@ -6,8 +6,7 @@ use std::{
 };
 
 use queue_core::{
-    Error, Store, migrate,
-    runner::check_name,
+    Error, Store, check_name, migrate,
     stores::{Member, StoreJob, StoreRecord, Stores},
 };
 use sqlx::PgPool;

@@ -4,7 +4,7 @@
 
 use std::{collections::BTreeMap, num::NonZeroU32};
 
-use queue_core::{Store, runner::check_name};
+use queue_core::{Store, check_name};
 use serde::{Deserialize, Deserializer, de::Error as _};
 
 use crate::cli::{problem::Problem, span::Span, values::whole_in};

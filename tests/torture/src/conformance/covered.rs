@@ -31,7 +31,7 @@ const PURE: [(&str, &str); 16] = [
 ];
 
 /// Functions that this program cannot run, or that are not operations.
-const EXCEPTIONS: [(&str, &str); 11] = [
+const EXCEPTIONS: [(&str, &str); 12] = [
     ("from_env", "reads the environment, then connects as `connect` does"),
     ("linked", "the types of a binary; the worker here registers its types one by one, with the same result"),
     ("logs_at", "as `logs`, with another level"),
@@ -40,6 +40,7 @@ const EXCEPTIONS: [(&str, &str); 11] = [
     ("meter", "metrics for OpenTelemetry, based on the counters that `history` reads"),
     ("verdict", "a pure decision"),
     ("most_together", "as above"),
+    ("message", "the text of an error"),
     ("shutting_down", "state of the process; `shutdown` has tests of its own"),
     ("supersede", "another option of a schedule, written like all others"),
     ("serve_over", "the dashboard of multiple stores, with the queries played here; it has tests of its own"),

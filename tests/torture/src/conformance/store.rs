@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
-use queue_core::{Job as _, JobHandle, JobState, Queue, Roles, Store, migrate, runner::check_name};
+use queue_core::{Job as _, JobHandle, JobState, Queue, Roles, Store, check_name, migrate};
 use queue_worker::{Database, OnStandby, Worker};
 use sqlx::AssertSqlSafe;
 use tokio::sync::oneshot;

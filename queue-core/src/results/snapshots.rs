@@ -1,0 +1,37 @@
+//! Successive snapshots of one job, for one wait.
+
+use std::sync::Arc;
+
+use super::{error::WaitError, poll::JobSnapshot, queue::Queue, waiter::JobSubscription};
+use crate::connect::JobRef;
+
+/// Successive snapshots of a job. If the waiter ends with the tokio runtime on which it was started, another waiter is started once.
+pub(super) struct Snapshots {
+    queue: Queue,
+    job: JobRef,
+    watching: bool,
+    subscription: Option<JobSubscription>,
+    has_restarted: bool,
+}
+
+impl Snapshots {
+    /// Creates the snapshots. The first call of [`next`](Self::next) subscribes.
+    pub(super) fn new(queue: Queue, job: JobRef, watching: bool) -> Self {
+        Self { queue, job, watching, subscription: None, has_restarted: false }
+    }
+
+    /// Waits for the next snapshot that differs from the previous snapshot.
+    pub(super) async fn next(&mut self) -> Result<Arc<JobSnapshot>, WaitError> {
+        loop {
+            let subscription = match &mut self.subscription {
+                Some(subscription) => subscription,
+                none => none.insert(self.queue.subscribe(self.job, self.watching)?),
+            };
+            match subscription.next().await {
+                Some(snapshot) => return snapshot,
+                None if self.has_restarted => return Err(WaitError::waiter_ended()),
+                None => (self.subscription, self.has_restarted) = (None, true),
+            }
+        }
+    }
+}
