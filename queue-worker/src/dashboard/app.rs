@@ -20,6 +20,7 @@ use super::{
     live_hub::LiveHub,
     problem::{HandlerResult, Problem},
     request_context::DashboardState,
+    trends::TrendCache,
 };
 
 /// Maximum number of concurrent requests that hold a connection to the same database. All stores of a database share this maximum.
@@ -51,6 +52,7 @@ pub(super) struct App {
     pub(super) dashboard: Arc<DashboardState>,
     /// Hub that sends the rendered live parts of pages to the viewers.
     pub(super) hub: Arc<LiveHub<String>>,
+    pub(super) trends: TrendCache,
     /// Roster of stores and this store's entry in it, or `None` if the dashboard serves a single store.
     membership: Option<(Roster, Member)>,
     connections: Arc<Semaphore>,
@@ -68,7 +70,8 @@ impl App {
     /// Creates the state for the single store of a dashboard.
     pub(super) fn new(pool: PgPool, store: Store, dashboard: Arc<DashboardState>) -> Self {
         let (hub, connections) = (Arc::new(LiveHub::new(dashboard.viewers.clone())), Arc::new(Semaphore::new(MAX_CONNECTIONS)));
-        Self { pool, store, name: store.schema().into(), dashboard, hub, membership: None, connections }
+        let (name, trends) = (store.schema().into(), TrendCache::default());
+        Self { pool, store, name, dashboard, hub, trends, membership: None, connections }
     }
 
     /// Creates the state for one store of a roster. `beside` is the state of another store in the same database, if any. Both states then

@@ -17,6 +17,7 @@
 mod options;
 mod throttle;
 mod token;
+mod trends;
 mod problem;
 mod live_hub;
 mod operations;

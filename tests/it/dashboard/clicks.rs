@@ -5,6 +5,7 @@ use std::{path::Path, time::Duration};
 use queue_core::{JobId, JobState, Queue, Store, operate, options::Limit, schedule};
 use queue_worker::dashboard::Options;
 use serde_json::json;
+use sqlx::Executor as _;
 use tests::{Act, Do, TestDb, eventually, skipped, within};
 
 use super::{Served, browser::Browser, enqueue, some_jobs};
@@ -23,6 +24,22 @@ async fn furnished(db: &TestDb) -> [JobId; 3] {
     let failing = (0..12).map(|n| Do { act: Act::Terminal(format!("connection to 10.0.0.{n} refused after {n}00 ms")) });
     queue_core::Job::enqueue_all(failing, &db.pool).await.unwrap();
     db.run_until_idle(db.worker()).await;
+    // A day of attempts, copied from those of the jobs above, and three workers.
+    db.pool
+        .execute(
+            "insert into queue.tallied
+               select date_bin('10 s', now() - n * interval '1 minute', '1970-01-01+00'), t.queue, t.job_type, t.completed * k * 12, 0, t.dead * (n % 5) / 3,
+                 0, 0, 0, 0, 0, 0, 0, 0, t.run * k, t.start * (1 + n % 9)
+               from (select * from queue.tallied) t
+               cross join generate_series(1, 1439) n
+               cross join lateral (select 12 + (8 * sin(n / 90.0))::integer + n * 7919 % 6 as k) k;
+             select queue.add_tallies(1000000, null, null);
+             insert into queue.worker (id, name, host, pid, version, queues, ttl, expires_at, busy, slots, memory)
+               select gen_random_uuid(), 'worker-' || n, '10.0.0.' || n, 1, '0.1.0', '{mail}', '1 hour', now() + interval '1 hour', 9 * n % 16, 16, 90000000
+               from generate_series(1, 3) n",
+        )
+        .await
+        .unwrap();
     for n in 0..30 {
         enqueue(db, Act::Ok(format!("x{n}"))).await;
     }

@@ -8,18 +8,22 @@ use std::{
 use axum::Router;
 use queue_core::{
     Job as _, JobState, Store,
+    operate::Scope,
+    options::Limit,
     stores::{Member, Roster},
 };
 use queue_worker::dashboard::{Options, service, service_over};
 use serde_json::json;
+use sqlx::Executor as _;
 use tests::{Act, Do, TestDb};
+use tracing::subscriber::DefaultGuard;
 use tracing_subscriber::util::SubscriberInitExt as _;
 
 use super::{Served, client::Client, enqueue, some_jobs};
 
 /// Collects the driver's log of this thread, in which the executed statements are counted.
 #[derive(Clone, Default)]
-struct Statements(Arc<Mutex<String>>);
+pub(super) struct Statements(Arc<Mutex<String>>);
 
 impl Write for Statements {
     fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
@@ -33,8 +37,15 @@ impl Write for Statements {
 }
 
 impl Statements {
+    /// Collects the log of this thread until the guard is dropped.
+    pub(super) fn collect(&self) -> DefaultGuard {
+        let writer = self.clone();
+        let filter = tracing_subscriber::EnvFilter::new("sqlx::query=debug");
+        tracing_subscriber::fmt().with_env_filter(filter).with_writer(move || writer.clone()).set_default()
+    }
+
     /// Returns the number of statements, including the beginning of the transaction, which the driver does not log.
-    fn count(&self) -> usize {
+    pub(super) fn count(&self) -> usize {
         std::mem::take(&mut *self.0.lock().unwrap()).matches("sqlx::query").count() + 1
     }
 }
@@ -96,9 +107,7 @@ async fn the_first_page_of_ten_thousand_queues_takes_as_few() {
 async fn cost_little(db: &TestDb, pages: &[String]) {
     let served = Served::new(db).await;
     let statements = Statements::default();
-    let writer = statements.clone();
-    let filter = tracing_subscriber::EnvFilter::new("sqlx::query=debug");
-    let _guard = tracing_subscriber::fmt().with_env_filter(filter).with_writer(move || writer.clone()).set_default();
+    let _guard = statements.collect();
     let mut assets = 0;
     for asset in ["style.css", "dashboard.js", "htmx.js", "icon.svg"] {
         let answer = served.client.ask("GET", &format!("/assets/{asset}"), &[("Accept-Encoding", "br, gzip")], "").await;
@@ -236,10 +245,48 @@ async fn the_past_is_drawn_and_counted() {
         assert_eq!(page.status, 200, "{path}: {}", page.text());
         let text = page.text();
         assert_eq!(text.matches("<th scope=\"row\">").count(), rows, "{path}: {text}");
-        assert_eq!(text.contains("aria-label=\"1 completed and 1 failed in "), rows > 0, "{path}: {text}");
+        assert_eq!(text.contains("aria-label=\"Attempts: 1 completed, 1 failed\""), rows > 0, "{path}: {text}");
     }
     let hostile = served.client.get("/history?queue=%3Cscript%3E%1b[2J").await;
     assert!(hostile.status == 200 && !hostile.text().contains("<script>") && !hostile.text().contains('\u{1b}'), "{}", hostile.text());
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn the_overview_shows_what_needs_attention() {
+    let db = TestDb::new().await;
+    let queue = db.queue();
+    some_jobs(&db).await;
+    let served = Served::new(&db).await;
+    let quiet = served.client.get("/").await;
+    let quiet = quiet.text();
+    assert!(quiet.contains("aria-label=\"Attempts: 1 completed, 1 failed\"") && !quiet.contains("Needs attention"), "{quiet}");
+    assert!(quiet.contains("<td class=\"n bad\">1</td><td class=\"n\">50.0 %</td><td class=\"n\">1</td>"), "{quiet}");
+    drop(served);
+
+    Do { act: Act::Panic }.enqueue(&db.pool).queue("late").await.unwrap();
+    queue.pause_with_reason(&Scope::queue("mail"), Some("the <move>")).await.unwrap();
+    queue.set_limit("type:do", Limit::new().concurrency(0), None).await.unwrap();
+    db.pool
+        .execute(
+            "update queue.ready r set seq = ((r.seq >> 20) - 180000) << 20 | (r.seq & 1048575) from queue.lane l where l.lane = r.lane and l.queue = 'late';
+             insert into queue.worker (id, name, host, pid, version, queues, ttl, expires_at, busy, slots)
+               values (gen_random_uuid(), 'one', '', 1, '', '{}', '1 hour', now() + interval '1 hour', 3, 8)",
+        )
+        .await
+        .unwrap();
+    let served = Served::new(&db).await;
+    let page = served.client.get("/").await;
+    let page = page.text();
+    for shown in [
+        "paused</span> <a href=\"/queues\"><bdi>queue mail, for ",
+        "0 ready: the &#60;move&#62;",
+        "limited</span> <a href=\"/limits\"><bdi>type:do, 0 of 0 running, 2 waiting",
+        "late</span> <a href=\"/jobs?q=queue:late&#38;state=ready\"><bdi>queue late, the oldest ready job has waited 3 min",
+        "<span class=\"n\">3 of 8 slots</span>",
+    ] {
+        assert!(page.contains(shown), "{shown}: {page}");
+    }
     db.finish().await;
 }
 

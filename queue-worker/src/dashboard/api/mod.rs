@@ -29,7 +29,7 @@ pub(super) use self::{
     history::{HistoryQuery, load_history},
     job_query::{JobQuery, MAX_PAGE_JOBS},
     jobs::{Button, buttons, job_id, list_page, load_job, load_logs},
-    overview::{Overview, busiest_and_oldest, load_overview},
+    overview::{Overview, busiest_and_oldest, load_overview, load_trends},
     stores::of_stores,
 };
 use crate::dashboard::app::AppState;

@@ -1,5 +1,7 @@
 //! Route of a store's overview.
 
+use std::sync::Arc;
+
 use axum::{Json, extract::State};
 use chrono::{DateTime, Utc};
 use queue_core::{
@@ -13,6 +15,7 @@ use utoipa::ToSchema;
 use crate::dashboard::{
     app::{App, AppState},
     problem::{ErrorResponse, HandlerResult},
+    trends::Trends,
 };
 
 /// Job counts, longest waits, pauses and workers of a store.
@@ -55,6 +58,15 @@ pub(in crate::dashboard) async fn load_overview(app: &App) -> HandlerResult<Over
         unserved: queue.unserved().await?,
         workers: queue.workers().await?,
     })
+}
+
+/// Loads the trends of the store, at most every ten seconds.
+pub(in crate::dashboard) async fn load_trends(app: &App) -> HandlerResult<Arc<Trends>> {
+    let load = async || {
+        let mut session = app.begin_read().await?;
+        Ok(Trends::load(&Queue::on(&mut session).store(app.store)).await?)
+    };
+    app.trends.get(load).await
 }
 
 /// Loads the counts of at most `most` queue and type pairs and the oldest jobs of at most `most` queues. In a large store, these two

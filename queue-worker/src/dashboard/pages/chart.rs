@@ -1,33 +1,48 @@
-//! Charts with attempts as bars and start latencies as lines, rendered on the server without scripts. Maps statistics to coordinates.
-//! Performs no I/O.
+//! Charts with attempts as bars and durations as lines, rendered on the server without scripts. Maps statistics to coordinates. Performs
+//! no I/O.
 
-use std::{fmt::Write as _, time::Duration};
+use std::time::Duration;
 
 use chrono::{DateTime, Utc};
-use queue_core::operate::AttemptStatistics;
+use queue_core::operate::{AttemptStatistics, Histogram};
 
 use crate::dashboard::display;
 
-/// Width of the chart in SVG units.
-const WIDTH: f64 = 960.0;
-const HEIGHT: f64 = 150.0;
-const BASELINE: f64 = HEIGHT - 18.0;
+/// Height of a chart in SVG units.
+const HEIGHT: f64 = 100.0;
+const BASELINE: f64 = HEIGHT - 4.0;
+/// Width of the labels of the vertical axis.
 const LEFT: f64 = 56.0;
-const TOP: f64 = 8.0;
+const TOP: f64 = 6.0;
 
-/// Elements of a chart with their coordinates.
-pub(super) struct Chart {
-    pub(super) bars: Vec<Bar>,
-    pub(super) lines: Vec<Polyline>,
-    /// Labels at the top of the vertical axes. `most` is the maximum number of attempts per time step, and `longest` is the maximum
-    /// latency.
-    pub(super) most: String,
-    pub(super) longest: String,
+/// Charts of one period, one below the other, with a common time axis.
+pub(super) struct Charts {
+    /// Width of the charts in SVG units.
+    pub(super) width: u32,
+    pub(super) attempts: AttemptChart,
+    pub(super) start: DurationChart,
+    pub(super) run: DurationChart,
     /// X coordinates and texts of the labels on the time axis.
     pub(super) times: Vec<(String, String)>,
+    pub(super) is_empty: bool,
+}
+
+/// Completed and failed attempts of each time step, as stacked bars.
+pub(super) struct AttemptChart {
+    pub(super) bars: Vec<Bar>,
+    /// Maximum number of attempts per step, at the top of the vertical axis.
+    pub(super) most: String,
     /// Text alternative to the chart for screen readers.
     pub(super) label: String,
-    pub(super) is_empty: bool,
+}
+
+/// Percentiles of a duration over time, as lines on a logarithmic scale.
+pub(super) struct DurationChart {
+    pub(super) lines: Vec<Polyline>,
+    /// Maximum duration, at the top of the vertical axis.
+    pub(super) longest: String,
+    /// Text alternative to the chart for screen readers.
+    pub(super) label: String,
 }
 
 /// Rectangle of a bar, with its tooltip.
@@ -46,60 +61,93 @@ pub(super) struct Polyline {
     pub(super) points: String,
 }
 
-/// Lays out a chart of `steps`. The time axis has the length `span` and ends at `until`.
-pub(super) fn chart(steps: &[AttemptStatistics], until: DateTime<Utc>, span: Duration) -> Chart {
-    let from = until - span;
-    let share = |at: DateTime<Utc>| (at - from).as_seconds_f64() / span.as_secs_f64();
-    let x = |at: DateTime<Utc>| LEFT + share(at).clamp(0.0, 1.0) * (WIDTH - LEFT);
-    let ended = |of: &AttemptStatistics| of.completed + of.failed();
-    let most = steps.iter().map(ended).max().unwrap_or(0).max(1);
-    let waits = |of: &AttemptStatistics, share: f64| of.start.quantile(share).map(|wait| wait.as_secs_f64() * 1000.0);
-    let longest = steps.iter().filter_map(|of| waits(of, 0.99)).fold(1.0_f64, f64::max);
-    // On a logarithmic scale, both milliseconds and minutes are visible.
-    let level = |ms: f64| BASELINE - (ms.max(1.0).ln() / longest.max(10.0).ln()).clamp(0.0, 1.0) * (BASELINE - TOP);
-    let line = |class: &'static str, share: f64| {
-        let point = |of: &AttemptStatistics| {
-            let high = level(waits(of, share)?);
-            Some(format!("{:.1},{high:.1} {:.1},{high:.1}", x(of.at), x(of.at + of.lasted)))
-        };
-        Polyline { class, points: steps.iter().filter_map(point).collect::<Vec<_>>().join(" ") }
-    };
-    let sum = |of: fn(&AttemptStatistics) -> u64| steps.iter().map(of).sum::<u64>();
-    Chart {
-        bars: steps.iter().flat_map(|of| bars(of, &x, most)).collect(),
-        lines: vec![line("p50", 0.5), line("p95", 0.95), line("p99", 0.99)],
-        most: display::count(most as i64, false),
-        longest: display::duration(Duration::from_secs_f64(longest.max(10.0) / 1000.0)),
-        times: times(from, span, &x),
-        label: format!("{} completed and {} failed in {} steps", sum(|of| of.completed), sum(AttemptStatistics::failed), steps.len()),
-        is_empty: steps.iter().all(|of| ended(of) == 0),
+/// Percentiles that are drawn, with the classes of their lines.
+const PERCENTILES: [(&str, f64); 3] = [("p50", 0.5), ("p95", 0.95), ("p99", 0.99)];
+
+/// Horizontal axis, which ends at a given time.
+struct TimeAxis {
+    from: DateTime<Utc>,
+    span: Duration,
+    width: f64,
+}
+
+impl Charts {
+    /// Lays out charts of `steps`. The time axis has the length `span` and ends at `until`.
+    pub(super) fn new(steps: &[AttemptStatistics], until: DateTime<Utc>, span: Duration, width: u32) -> Self {
+        let axis = TimeAxis { from: until - span, span, width: width.into() };
+        Self {
+            width,
+            attempts: AttemptChart::new(steps, &axis),
+            start: DurationChart::new("Start latency", steps, |of| &of.start, &axis),
+            run: DurationChart::new("Run time", steps, |of| &of.run, &axis),
+            times: axis.times(),
+            is_empty: steps.iter().all(|of| of.completed + of.failed() == 0),
+        }
+    }
+}
+
+impl TimeAxis {
+    fn x(&self, at: DateTime<Utc>) -> f64 {
+        let share = (at - self.from).as_seconds_f64() / self.span.as_secs_f64();
+        LEFT + share.clamp(0.0, 1.0) * (self.width - LEFT)
+    }
+
+    /// Returns four evenly spaced labels with their X coordinates.
+    fn times(&self) -> Vec<(String, String)> {
+        let form = if self.span > Duration::from_hours(48) { "%m-%d" } else { "%H:%M" };
+        let at = |nth: u32| self.from + self.span / 4 * nth;
+        (0..4).map(|nth| (format!("{:.1}", self.x(at(nth))), at(nth).format(form).to_string())).collect()
+    }
+}
+
+impl AttemptChart {
+    fn new(steps: &[AttemptStatistics], axis: &TimeAxis) -> Self {
+        let most = steps.iter().map(|of| of.completed + of.failed()).max().unwrap_or(0).max(1);
+        let sum = |of: fn(&AttemptStatistics) -> u64| steps.iter().map(of).sum::<u64>();
+        Self {
+            bars: steps.iter().flat_map(|of| bars(of, axis, most)).collect(),
+            most: display::count(most as i64, false),
+            label: format!("Attempts: {} completed, {} failed", sum(|of| of.completed), sum(AttemptStatistics::failed)),
+        }
     }
 }
 
 /// Returns a bar for completed attempts and a bar for failed attempts. The second bar is stacked on the first.
-fn bars(of: &AttemptStatistics, x: &impl Fn(DateTime<Utc>) -> f64, most: u64) -> [Bar; 2] {
-    let (left, right) = (x(of.at), x(of.at + of.lasted));
+fn bars(of: &AttemptStatistics, axis: &TimeAxis, most: u64) -> [Bar; 2] {
+    let (left, right) = (axis.x(of.at), axis.x(of.at + of.lasted));
     let height = |jobs: u64| jobs as f64 / most as f64 * (BASELINE - TOP);
     let mut baseline = BASELINE;
     [("completed", of.completed), ("failed", of.failed())].map(|(class, jobs)| {
         baseline -= height(jobs);
-        let mut label = of.at.format("%Y-%m-%d %H:%MZ").to_string();
-        // Writing to a string cannot fail.
-        let _ = write!(label, ": {} {class}", display::count(jobs as i64, false));
         Bar {
             class,
             x: format!("{left:.1}"),
             y: format!("{baseline:.1}"),
             width: format!("{:.1}", (right - left - 1.0).max(1.0)),
             height: format!("{:.1}", height(jobs)),
-            label,
+            label: format!("{}: {} {class}", of.at.format("%Y-%m-%d %H:%MZ"), display::count(jobs as i64, false)),
         }
     })
 }
 
-/// Returns four evenly spaced labels of the time axis with their X coordinates.
-fn times(from: DateTime<Utc>, span: Duration, x: &impl Fn(DateTime<Utc>) -> f64) -> Vec<(String, String)> {
-    let form = if span > Duration::from_hours(48) { "%m-%d" } else { "%H:%M" };
-    let at = |nth: u32| from + span / 4 * nth;
-    (0..4).map(|nth| (format!("{:.1}", x(at(nth))), at(nth).format(form).to_string())).collect()
+impl DurationChart {
+    fn new(name: &str, steps: &[AttemptStatistics], of: fn(&AttemptStatistics) -> &Histogram, axis: &TimeAxis) -> Self {
+        let percentile = |step: &AttemptStatistics, share: f64| of(step).quantile(share).map(|found| found.as_secs_f64() * 1000.0);
+        let longest = steps.iter().filter_map(|step| percentile(step, 0.99)).fold(10.0_f64, f64::max);
+        // On a logarithmic scale, both milliseconds and minutes are visible.
+        let level = |ms: f64| BASELINE - (ms.max(1.0).ln() / longest.ln()).clamp(0.0, 1.0) * (BASELINE - TOP);
+        let line = |(class, share): (&'static str, f64)| {
+            let point = |step: &AttemptStatistics| {
+                let high = level(percentile(step, share)?);
+                Some(format!("{:.1},{high:.1} {:.1},{high:.1}", axis.x(step.at), axis.x(step.at + step.lasted)))
+            };
+            Polyline { class, points: steps.iter().filter_map(point).collect::<Vec<_>>().join(" ") }
+        };
+        let longest_label = display::duration(Duration::from_secs_f64(longest / 1000.0));
+        Self {
+            lines: PERCENTILES.map(line).into(),
+            label: format!("{name}: 99th percentile of at most {longest_label}"),
+            longest: longest_label,
+        }
+    }
 }

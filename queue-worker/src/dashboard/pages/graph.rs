@@ -1,7 +1,7 @@
 //! Flow graph, rendered on the server without scripts. Each node is placed to the right of its dependencies. Maps nodes to coordinates.
 //! Performs no I/O.
 
-use std::collections::HashMap;
+use std::{collections::HashMap, fmt::Write as _};
 
 use queue_core::operate::FlowNode;
 
@@ -54,16 +54,16 @@ pub(super) fn graph(nodes: &[FlowNode], this: &str) -> Graph {
     let drawn = &nodes[..nodes.len().min(MAX_NODES as usize)];
     let at: HashMap<&str, usize> = drawn.iter().enumerate().map(|(at, node)| (&*node.name, at)).collect();
     let before: Vec<Vec<(usize, bool)>> = drawn.iter().map(|node| dependencies(node, &at)).collect();
-    let places = layout(&before);
-    let boxes: Vec<NodeBox> = drawn.iter().zip(&places).map(|(node, place)| node_box(node, *place, this)).collect();
-    let edges =
-        before.iter().enumerate().flat_map(|(target, before)| before.iter().map(move |(source, on_dead)| (*source, target, *on_dead)));
-    let edges =
-        edges.map(|(source, target, on_dead)| line(&boxes[source], &boxes[target], on_dead, is_waiting(&drawn[target], &drawn[source])));
+    let layout = Layout::new(&before);
+    let boxes: Vec<NodeBox> = drawn.iter().zip(&layout.nodes).map(|(node, place)| node_box(node, *place, this)).collect();
+    let edges = layout.edges.iter().map(|edge| {
+        let (source, target) = (edge.source, edge.target);
+        line(&boxes[source], &edge.bends, &boxes[target], edge.on_dead, is_waiting(&drawn[target], &drawn[source]))
+    });
     let finished = drawn.iter().filter(|node| node.state.as_deref().is_some_and(is_finished)).count();
     Graph {
         width: boxes.iter().map(|one| one.x).max().unwrap_or(0) + WIDTH + MARGIN,
-        height: boxes.iter().map(|one| one.y).max().unwrap_or(0) + HEIGHT + MARGIN,
+        height: MARGIN + layout.rows * ROW_STEP,
         edges: edges.collect(),
         is_cut: nodes.len() > drawn.len(),
         is_unfinished: nodes.len() > drawn.len() || drawn.iter().any(|node| node.state.as_deref().is_some_and(|state| !is_finished(state))),
@@ -84,26 +84,75 @@ fn dependencies(node: &FlowNode, at: &HashMap<&str, usize>) -> Vec<(usize, bool)
     [of(&node.after, false), of(&node.on_dead, true)].concat()
 }
 
-/// Assigns a column and a row to each node. Each node is placed to the right of its dependencies and close to their average row.
-/// Dependencies must precede their dependents in `before`.
-fn layout(before: &[Vec<(usize, bool)>]) -> Vec<(usize, usize)> {
-    let mut columns: Vec<usize> = Vec::new();
-    for of in before {
-        columns.push(of.iter().map(|(source, _)| columns.get(*source).map_or(0, |column| column + 1)).max().unwrap_or(0));
-    }
-    let mut places: Vec<(usize, usize)> = columns.iter().map(|column| (*column, 0)).collect();
-    for column in 0..=columns.iter().copied().max().unwrap_or(0) {
-        let mut here: Vec<(f64, usize)> = Vec::new();
-        for (node, of) in before.iter().enumerate().filter(|(node, _)| columns[*node] == column) {
-            let rows: usize = of.iter().map(|(source, _)| places[*source].1).sum();
-            here.push((rows as f64 / of.len().max(1) as f64, node));
+/// Column and row of a box, or of a bend of an edge.
+type Place = (usize, usize);
+
+/// Places of the nodes, and the edges between them.
+struct Layout {
+    nodes: Vec<Place>,
+    edges: Vec<PlacedEdge>,
+    /// Number of rows of the longest column.
+    rows: usize,
+}
+
+/// Edge between two nodes. In each column between them, the edge has a place of its own, so no box covers it.
+struct PlacedEdge {
+    source: usize,
+    target: usize,
+    on_dead: bool,
+    bends: Vec<Place>,
+}
+
+impl Layout {
+    /// Places each node to the right of its dependencies, close to their average row. Dependencies must precede their dependents in
+    /// `before`.
+    fn new(before: &[Vec<(usize, bool)>]) -> Self {
+        let mut columns: Vec<usize> = Vec::new();
+        for of in before {
+            columns.push(of.iter().map(|(source, _)| columns.get(*source).map_or(0, |column| column + 1)).max().unwrap_or(0));
         }
-        here.sort_by(|one, other| one.0.total_cmp(&other.0).then(one.1.cmp(&other.1)));
-        for (row, (_, node)) in here.into_iter().enumerate() {
-            places[node].1 = row;
+        let mut nodes: Vec<Place> = columns.iter().map(|column| (*column, 0)).collect();
+        let mut edges: Vec<PlacedEdge> = Vec::new();
+        for (target, of) in before.iter().enumerate() {
+            edges.extend(of.iter().map(|(source, on_dead)| PlacedEdge { source: *source, target, on_dead: *on_dead, bends: Vec::new() }));
         }
+        let mut rows = 0;
+        for column in 0..=columns.iter().copied().max().unwrap_or(0) {
+            let mut here: Vec<(f64, Item)> = Vec::new();
+            for (node, of) in before.iter().enumerate().filter(|(node, _)| columns[*node] == column) {
+                let sources = edges.iter().filter(|edge| edge.target == node).map(|edge| edge.last_row(&nodes)).sum::<usize>();
+                here.push((sources as f64 / of.len().max(1) as f64, Item::Node(node)));
+            }
+            for (at, edge) in edges.iter().enumerate() {
+                if columns[edge.source] < column && column < columns[edge.target] {
+                    here.push((edge.last_row(&nodes) as f64, Item::Bend(at)));
+                }
+            }
+            here.sort_by(|one, other| one.0.total_cmp(&other.0).then(one.1.cmp(&other.1)));
+            rows = rows.max(here.len());
+            for (row, (_, item)) in here.into_iter().enumerate() {
+                match item {
+                    Item::Node(node) => nodes[node].1 = row,
+                    Item::Bend(edge) => edges[edge].bends.push((column, row)),
+                }
+            }
+        }
+        Self { nodes, edges, rows }
     }
-    places
+}
+
+/// Node or bend of an edge, by index.
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+enum Item {
+    Node(usize),
+    Bend(usize),
+}
+
+impl PlacedEdge {
+    /// Returns the row of the last place so far.
+    fn last_row(&self, nodes: &[Place]) -> usize {
+        self.bends.last().unwrap_or(&nodes[self.source]).1
+    }
 }
 
 fn node_box(node: &FlowNode, (column, row): (usize, usize), this: &str) -> NodeBox {
@@ -131,16 +180,23 @@ fn is_waiting(target: &FlowNode, source: &FlowNode) -> bool {
     target.waits.contains(&source.name)
 }
 
-fn line(source: &NodeBox, target: &NodeBox, on_dead: bool, open: bool) -> GraphEdge {
-    let (from, to, middle) = (source.x + WIDTH, target.x, (source.x + WIDTH).midpoint(target.x));
-    let (high, low) = (source.y + HEIGHT / 2, target.y + HEIGHT / 2);
+fn line(source: &NodeBox, bends: &[Place], target: &NodeBox, on_dead: bool, open: bool) -> GraphEdge {
     let class = match (on_dead, open) {
         (false, true) => "open",
         (false, false) => "over",
         (true, true) => "open death",
         (true, false) => "over death",
     };
-    GraphEdge { class, path: format!("M{from} {high} C{middle} {high} {middle} {low} {to} {low}") }
+    let (mut x, mut y) = (source.x + WIDTH, source.y + HEIGHT / 2);
+    let mut path = format!("M{x} {y}");
+    let ends = bends.iter().map(|(column, row)| (MARGIN + column * COLUMN_STEP, MARGIN + row * ROW_STEP + HEIGHT / 2, WIDTH));
+    for (to_x, to_y, straight) in ends.chain([(target.x, target.y + HEIGHT / 2, 0)]) {
+        let middle = x.midpoint(to_x);
+        // Writing to a string cannot fail.
+        let _ = write!(path, " C{middle} {y} {middle} {to_y} {to_x} {to_y} h{straight}");
+        (x, y) = (to_x + straight, to_y);
+    }
+    GraphEdge { class, path }
 }
 
 impl NodeBox {
@@ -162,16 +218,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nodes_are_right_of_their_dependencies_without_overlap() {
-        let before = [vec![], vec![], vec![(0, false)], vec![(0, false), (1, true)], vec![(2, false), (3, false)]];
-        let places = layout(&before);
-        assert_eq!(places.iter().map(|(column, _)| *column).collect::<Vec<_>>(), [0, 0, 1, 1, 2]);
-        for (node, of) in before.iter().enumerate() {
-            assert!(of.iter().all(|(source, _)| places[*source].0 < places[node].0));
+    fn no_box_covers_another_box_or_an_edge() {
+        let before = [vec![], vec![], vec![(0, false)], vec![(0, false), (1, true)], vec![(2, false), (3, false), (0, true), (1, false)]];
+        let layout = Layout::new(&before);
+        assert_eq!(layout.nodes.iter().map(|(column, _)| *column).collect::<Vec<_>>(), [0, 0, 1, 1, 2]);
+        assert_eq!(layout.edges.len(), 7, "each dependency has an edge");
+        for edge in &layout.edges {
+            let columns: Vec<usize> = edge.bends.iter().map(|(column, _)| *column).collect();
+            let between: Vec<usize> = (layout.nodes[edge.source].0 + 1..layout.nodes[edge.target].0).collect();
+            assert_eq!(columns, between, "an edge has a place in each column that it crosses");
         }
-        let mut all = places.clone();
+        let mut all: Vec<Place> = layout.nodes.iter().copied().chain(layout.edges.iter().flat_map(|edge| edge.bends.clone())).collect();
+        let count = all.len();
         all.sort_unstable();
         all.dedup();
-        assert_eq!(all.len(), places.len());
+        assert_eq!((all.len(), layout.rows), (count, 4));
     }
 }

@@ -1,4 +1,4 @@
-//! History page, with a chart of attempt outcomes and start latencies, and a table by queue and job type.
+//! History page, with charts of attempt outcomes, start latencies and run times, and a table by queue and job type.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use axum::{extract::State, response::Html};
 use queue_core::operate::AttemptStatistics;
 
 use super::{
-    chart::{Chart, chart},
+    chart::Charts,
     frame::{Frame, render},
 };
 use crate::dashboard::{
@@ -23,7 +23,7 @@ struct HistoryPage {
     frame: Frame,
     spans: Vec<SpanLink>,
     of: Option<String>,
-    chart: Chart,
+    charts: Charts,
     rows: Vec<HistoryRow>,
     left_out: u32,
 }
@@ -87,7 +87,7 @@ pub(super) async fn page(
     render(&HistoryPage {
         spans: SPANS.map(link).into(),
         of: (!of.is_empty()).then(|| of.join(", ")),
-        chart: chart(&steps, until, Duration::from_secs(seconds)),
+        charts: Charts::new(&steps, until, Duration::from_secs(seconds), 960),
         left_out: apart.first().map_or(0, |of| of.left_out) + apart.len().saturating_sub(MAX_SHOWN) as u32,
         rows: sum.iter().chain(apart.iter().take(MAX_SHOWN)).map(HistoryRow::new).collect(),
         frame,

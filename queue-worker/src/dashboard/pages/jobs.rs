@@ -12,6 +12,7 @@ use queue_core::{
     operate::{JobRecord, KeyQueueEntry, Patience},
 };
 use serde::Deserialize;
+use serde_json::Value;
 
 use super::frame::{Frame, render};
 use crate::dashboard::{
@@ -100,9 +101,21 @@ impl JobRow {
             enqueued: moment(job.enqueued_at),
             when,
             error: job.error.as_deref().map(|error| display::truncate(error, 160)),
-            meta: job.meta.as_deref().map(|meta| display::truncate(meta.get(), 80)),
+            meta: job.meta.as_deref().and_then(|meta| own_meta(meta.get())).map(|meta| display::truncate(&meta, 80)),
         }
     }
+}
+
+/// Metadata keys that the library writes: the trace context, and the tenant.
+const LIBRARY_KEYS: [&str; 3] = ["traceparent", "tracestate", "of_tenant"];
+
+/// Formats the user's metadata as the search accepts it: `tenant=acme region=eu`. Returns `None` if there is none.
+fn own_meta(meta: &str) -> Option<String> {
+    let meta: serde_json::Map<String, Value> = serde_json::from_str(meta).ok()?;
+    let own = meta.iter().filter(|(key, _)| !LIBRARY_KEYS.contains(&key.as_str()));
+    let pairs: Vec<String> =
+        own.map(|(key, value)| value.as_str().map_or_else(|| format!("{key}={value}"), |text| format!("{key}={text}"))).collect();
+    (!pairs.is_empty()).then(|| pairs.join(" "))
 }
 
 pub(super) async fn page(
@@ -195,4 +208,20 @@ fn list_url(base: &str, typed: &str, state: &str, before: &str) -> String {
     let given = [("q", typed), ("state", state), ("before", before)].into_iter().filter(|(_, value)| !value.is_empty());
     let pairs: Vec<String> = given.map(|(key, value)| format!("{key}={}", display::percent_encode(value))).collect();
     if pairs.is_empty() { format!("{base}/jobs") } else { format!("{base}/jobs?{}", pairs.join("&")) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::own_meta;
+
+    #[test]
+    fn metadata_of_the_library_is_not_shown() {
+        for (meta, shown) in [
+            (r#"{"traceparent": "00-0a-0b-01", "of_tenant": "acme"}"#, None),
+            (r#"{"region": "eu", "tracestate": "a=b", "n": 3}"#, Some("n=3 region=eu")),
+            ("{}", None),
+        ] {
+            assert_eq!(own_meta(meta).as_deref(), shown, "{meta}");
+        }
+    }
 }

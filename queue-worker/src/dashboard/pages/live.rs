@@ -19,7 +19,7 @@ use super::{
     overview::{OverviewFigures, OverviewLive},
 };
 use crate::dashboard::{
-    api::{QueryParams, job_id, load_overview},
+    api::{QueryParams, job_id, load_overview, load_trends},
     app::{App, AppState},
     display,
     live_hub::{LiveHub, LiveTopic},
@@ -64,8 +64,8 @@ pub(super) async fn stream(
 async fn render_live(app: &App, topic: LiveTopic, frame: Frame) -> HandlerResult<String> {
     let written = match topic {
         LiveTopic::Overview => {
-            let overview = load_overview(app).await?;
-            OverviewLive { frame, figures: OverviewFigures::new(&overview) }.render().ok()
+            let (overview, trends) = (load_overview(app).await?, load_trends(app).await?);
+            OverviewLive { frame, figures: OverviewFigures::new(&overview, &trends) }.render().ok()
         }
         LiveTopic::Job(id) => load_page_data(app, id).await?.live(&frame),
     };

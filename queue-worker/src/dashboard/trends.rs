@@ -1,0 +1,65 @@
+//! Attempt statistics and limits for the overview page. Workers report attempts every ten seconds, so each store is queried at most that
+//! often, regardless of the number of viewers.
+
+use std::{sync::Arc, time::Duration};
+
+use chrono::{DateTime, Utc};
+use queue_core::{
+    Error, Queue,
+    operate::{AttemptStatistics, HistoryRange, LimitStatus, OnConnection},
+};
+use tokio::{sync::Mutex, time::Instant};
+
+use super::problem::HandlerResult;
+
+/// Attempt statistics of a store, and the status of its limits.
+pub(super) struct Trends {
+    /// Statistics of the last hour, by minute.
+    pub(super) hour: Vec<AttemptStatistics>,
+    /// Statistics of the last day, by half an hour.
+    pub(super) day: Vec<AttemptStatistics>,
+    /// Statistics of the last hour, by queue and type.
+    pub(super) types: Vec<AttemptStatistics>,
+    pub(super) limits: Vec<LimitStatus>,
+    /// Database time when the statistics were loaded.
+    pub(super) now: DateTime<Utc>,
+}
+
+/// Trends of a store, as last loaded.
+#[derive(Default)]
+pub(super) struct TrendCache(Mutex<Option<(Instant, Arc<Trends>)>>);
+
+/// Time for which loaded trends are shown.
+const MAX_AGE: Duration = Duration::from_secs(10);
+
+/// Periods of the charts.
+pub(super) const HOUR: Duration = Duration::from_hours(1);
+pub(super) const DAY: Duration = Duration::from_hours(24);
+
+impl Trends {
+    pub(super) async fn load(queue: &Queue<OnConnection<'_>>) -> Result<Self, Error> {
+        let range = |last, step| HistoryRange { last, step: Some(step), ..HistoryRange::default() };
+        Ok(Self {
+            hour: queue.history(&range(HOUR, Duration::from_mins(1))).await?,
+            day: queue.history(&range(DAY, Duration::from_mins(30))).await?,
+            types: queue.history(&HistoryRange { apart: true, ..HistoryRange::default() }).await?,
+            limits: queue.limits().await?,
+            now: queue.now().await?,
+        })
+    }
+}
+
+impl TrendCache {
+    /// Returns the trends, and calls `load` if they are too old. Concurrent requests wait for the same call.
+    pub(super) async fn get(&self, load: impl AsyncFnOnce() -> HandlerResult<Trends>) -> HandlerResult<Arc<Trends>> {
+        let mut cached = self.0.lock().await;
+        if let Some((at, trends)) = &*cached
+            && at.elapsed() < MAX_AGE
+        {
+            return Ok(Arc::clone(trends));
+        }
+        let trends = Arc::new(load().await?);
+        *cached = Some((Instant::now(), Arc::clone(&trends)));
+        Ok(trends)
+    }
+}
