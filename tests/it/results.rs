@@ -201,7 +201,7 @@ fn a_wait_on_a_runtime_that_is_shutting_down_fails() {
     let runtime = || tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
     let (other, ended) = (runtime(), runtime());
     let handle = ended.handle().clone();
-    let queue = Queue::new(&other.block_on(async { PgPoolOptions::new().connect_lazy("postgres://nobody@127.0.0.1:9/x").unwrap() }));
+    let queue = Queue::new(&other.block_on(async { PgPoolOptions::new().connect_lazy("postgres://app@127.0.0.1:9/x").unwrap() }));
     ended.shutdown_background();
     let failed = handle.block_on(queue.job(JobId(7)).wait::<Add>().into_future()).unwrap_err();
     assert!(matches!(&failed, WaitError::Store(error) if error.to_string().contains("shutting down")), "{failed:?}");
@@ -326,7 +326,7 @@ async fn workers_and_operators_notify_only_while_a_waiter_exists() {
         // Notifications sent earlier arrive with the reply to the following `select 1`.
         tokio::time::sleep(Duration::from_millis(100)).await;
         sqlx::query("select 1").execute(&mut listener).await.unwrap();
-        assert!(listener.next_buffered().is_none(), "nobody waits");
+        assert!(listener.next_buffered().is_none(), "no process waits for a job");
 
         db.pool.execute("insert into queue.waiter values (gen_random_uuid(), now() + interval '1 hour')").await.unwrap();
         Quiet.enqueue(&db.pool).await.unwrap();
