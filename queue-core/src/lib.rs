@@ -156,4 +156,7 @@ pub mod runner {
             mixes_up, place, relay,
         },
     };
+
+    /// Metadata keys that the library writes: the trace context and the tenant of a job.
+    pub const LIBRARY_META_KEYS: [&str; 3] = [crate::trace::TRACEPARENT, crate::trace::TRACESTATE, crate::connect::TENANT];
 }

@@ -1,5 +1,5 @@
-//! Attempt statistics and limits for the overview page. Workers report attempts every ten seconds, so each store is queried at most that
-//! often, regardless of the number of viewers.
+//! Attempt statistics and limits for the overview page. Workers report attempts every ten seconds, so a store with viewers is queried
+//! at most that often, regardless of their number.
 
 use std::{sync::Arc, time::Duration};
 
@@ -27,9 +27,9 @@ pub(super) struct Trends {
 
 /// Trends of a store, as last loaded.
 #[derive(Default)]
-pub(super) struct TrendCache(Mutex<Option<(Instant, Arc<Trends>)>>);
+pub(super) struct TrendCache(Mutex<Option<(Instant, HandlerResult<Arc<Trends>>)>>);
 
-/// Time for which loaded trends are shown.
+/// Time for which loaded trends are shown, and an error is not retried.
 const MAX_AGE: Duration = Duration::from_secs(10);
 
 /// Periods of the charts.
@@ -56,10 +56,36 @@ impl TrendCache {
         if let Some((at, trends)) = &*cached
             && at.elapsed() < MAX_AGE
         {
-            return Ok(Arc::clone(trends));
+            return trends.clone();
         }
-        let trends = Arc::new(load().await?);
-        *cached = Some((Instant::now(), Arc::clone(&trends)));
-        Ok(trends)
+        let trends = load().await.map(Arc::new);
+        *cached = Some((Instant::now(), trends.clone()));
+        trends
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use super::*;
+    use crate::dashboard::problem::Problem;
+
+    #[tokio::test(start_paused = true)]
+    async fn trends_and_errors_are_kept_for_ten_seconds() {
+        let (cache, loads) = (TrendCache::default(), Cell::new(0));
+        let get = async |result: HandlerResult<Trends>| {
+            let load = async || {
+                loads.set(loads.get() + 1);
+                result
+            };
+            cache.get(load).await.is_ok()
+        };
+        let trends = || Trends { hour: Vec::new(), day: Vec::new(), types: Vec::new(), limits: Vec::new(), now: DateTime::default() };
+        assert_eq!((get(Err(Problem::unavailable("busy"))).await, loads.get()), (false, 1));
+        assert_eq!((get(Ok(trends())).await, loads.get()), (false, 1), "an error is not retried at once");
+        tokio::time::advance(MAX_AGE).await;
+        assert_eq!((get(Ok(trends())).await, loads.get()), (true, 2));
+        assert_eq!((get(Err(Problem::unavailable("busy"))).await, loads.get()), (true, 2));
     }
 }

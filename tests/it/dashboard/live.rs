@@ -98,9 +98,9 @@ async fn all_streams_share_one_query_and_no_stream_means_none() {
         assert!(viewers[0].received.len() > known);
     }
     parts = viewers[0].received.matches("event: part").count() - parts;
-    // An update takes at most ten statements. Trends are loaded every ten seconds, with 8 more.
+    // An update takes six statements. The trends are loaded at most once in the time of three updates, with five more.
     let sent = statements.count();
-    assert!(sent <= 10 * (parts + 1) + 8, "{sent} statements for {parts} updates of 20 viewers");
+    assert!((6 * parts..=6 * (parts + 1) + 5).contains(&sent), "{sent} statements for {parts} updates of 20 viewers");
     drop(viewers);
     let mut alone = PgConnection::connect(&db.url).await.unwrap();
     let busy = "select count(*) from pg_stat_activity where datname = current_database() and pid <> pg_backend_pid() and backend_type = 'client backend'

@@ -60,7 +60,7 @@ pub(in crate::dashboard) async fn load_overview(app: &App) -> HandlerResult<Over
     })
 }
 
-/// Loads the trends of the store, at most every ten seconds.
+/// Returns the trends of the store, which are at most ten seconds old while the overview has viewers.
 pub(in crate::dashboard) async fn load_trends(app: &App) -> HandlerResult<Arc<Trends>> {
     let load = async || {
         let mut session = app.begin_read().await?;

@@ -1,7 +1,7 @@
 //! Charts with attempts as bars and durations as lines, rendered on the server without scripts. Maps statistics to coordinates. Performs
 //! no I/O.
 
-use std::time::Duration;
+use std::{fmt::Write as _, time::Duration};
 
 use chrono::{DateTime, Utc};
 use queue_core::operate::{AttemptStatistics, Histogram};
@@ -9,11 +9,13 @@ use queue_core::operate::{AttemptStatistics, Histogram};
 use crate::dashboard::display;
 
 /// Height of a chart in SVG units.
-const HEIGHT: f64 = 100.0;
-const BASELINE: f64 = HEIGHT - 4.0;
+pub(super) const HEIGHT: f64 = 100.0;
+pub(super) const BASELINE: f64 = HEIGHT - 4.0;
 /// Width of the labels of the vertical axis.
-const LEFT: f64 = 56.0;
-const TOP: f64 = 6.0;
+pub(super) const LEFT: f64 = 72.0;
+pub(super) const TOP: f64 = 6.0;
+/// Minimum height of a bar, so that one failed attempt among many others is visible.
+const MIN_BAR: f64 = 1.5;
 
 /// Charts of one period, one below the other, with a common time axis.
 pub(super) struct Charts {
@@ -38,7 +40,7 @@ pub(super) struct AttemptChart {
 
 /// Percentiles of a duration over time, as lines on a logarithmic scale.
 pub(super) struct DurationChart {
-    pub(super) lines: Vec<Polyline>,
+    pub(super) lines: Vec<StepLine>,
     /// Maximum duration, at the top of the vertical axis.
     pub(super) longest: String,
     /// Text alternative to the chart for screen readers.
@@ -55,14 +57,17 @@ pub(super) struct Bar {
     pub(super) label: String,
 }
 
-/// Line of a chart, with its coordinates.
-pub(super) struct Polyline {
+/// Line of a chart, as the commands of an SVG path.
+pub(super) struct StepLine {
     pub(super) class: &'static str,
-    pub(super) points: String,
+    pub(super) path: String,
 }
 
 /// Percentiles that are drawn, with the classes of their lines.
 const PERCENTILES: [(&str, f64); 3] = [("p50", 0.5), ("p95", 0.95), ("p99", 0.99)];
+
+/// Minimum duration in milliseconds at the top of the vertical axis.
+const MIN_TOP: f64 = 10.0;
 
 /// Horizontal axis, which ends at a given time.
 struct TimeAxis {
@@ -81,7 +86,7 @@ impl Charts {
             start: DurationChart::new("Start latency", steps, |of| &of.start, &axis),
             run: DurationChart::new("Run time", steps, |of| &of.run, &axis),
             times: axis.times(),
-            is_empty: steps.iter().all(|of| of.completed + of.failed() == 0),
+            is_empty: steps.iter().all(|of| of.attempts() == 0),
         }
     }
 }
@@ -94,7 +99,7 @@ impl TimeAxis {
 
     /// Returns four evenly spaced labels with their X coordinates.
     fn times(&self) -> Vec<(String, String)> {
-        let form = if self.span > Duration::from_hours(48) { "%m-%d" } else { "%H:%M" };
+        let form = if self.span > Duration::from_hours(48) { "%m-%d" } else { "%H:%MZ" };
         let at = |nth: u32| self.from + self.span / 4 * nth;
         (0..4).map(|nth| (format!("{:.1}", self.x(at(nth))), at(nth).format(form).to_string())).collect()
     }
@@ -112,19 +117,20 @@ impl AttemptChart {
     }
 }
 
-/// Returns a bar for completed attempts and a bar for failed attempts. The second bar is stacked on the first.
-fn bars(of: &AttemptStatistics, axis: &TimeAxis, most: u64) -> [Bar; 2] {
+/// Returns a bar for completed attempts and a bar for failed attempts, if there are any. The second bar is stacked on the first.
+fn bars(of: &AttemptStatistics, axis: &TimeAxis, most: u64) -> impl Iterator<Item = Bar> {
     let (left, right) = (axis.x(of.at), axis.x(of.at + of.lasted));
-    let height = |jobs: u64| jobs as f64 / most as f64 * (BASELINE - TOP);
     let mut baseline = BASELINE;
-    [("completed", of.completed), ("failed", of.failed())].map(|(class, jobs)| {
-        baseline -= height(jobs);
+    let shown = [("completed", of.completed), ("failed", of.failed())].into_iter().filter(|(_, jobs)| *jobs > 0);
+    shown.map(move |(class, jobs)| {
+        let height = (jobs as f64 / most as f64 * (BASELINE - TOP)).max(MIN_BAR);
+        baseline -= height;
         Bar {
             class,
             x: format!("{left:.1}"),
             y: format!("{baseline:.1}"),
             width: format!("{:.1}", (right - left - 1.0).max(1.0)),
-            height: format!("{:.1}", height(jobs)),
+            height: format!("{height:.1}"),
             label: format!("{}: {} {class}", of.at.format("%Y-%m-%d %H:%MZ"), display::count(jobs as i64, false)),
         }
     })
@@ -133,21 +139,27 @@ fn bars(of: &AttemptStatistics, axis: &TimeAxis, most: u64) -> [Bar; 2] {
 impl DurationChart {
     fn new(name: &str, steps: &[AttemptStatistics], of: fn(&AttemptStatistics) -> &Histogram, axis: &TimeAxis) -> Self {
         let percentile = |step: &AttemptStatistics, share: f64| of(step).quantile(share).map(|found| found.as_secs_f64() * 1000.0);
-        let longest = steps.iter().filter_map(|step| percentile(step, 0.99)).fold(10.0_f64, f64::max);
+        let longest = steps.iter().filter_map(|step| percentile(step, 0.99)).reduce(f64::max);
+        let top = longest.unwrap_or_default().max(MIN_TOP);
         // On a logarithmic scale, both milliseconds and minutes are visible.
-        let level = |ms: f64| BASELINE - (ms.max(1.0).ln() / longest.ln()).clamp(0.0, 1.0) * (BASELINE - TOP);
+        let level = |ms: f64| BASELINE - (ms.max(1.0).ln() / top.ln()).clamp(0.0, 1.0) * (BASELINE - TOP);
         let line = |(class, share): (&'static str, f64)| {
-            let point = |step: &AttemptStatistics| {
-                let high = level(percentile(step, share)?);
-                Some(format!("{:.1},{high:.1} {:.1},{high:.1}", axis.x(step.at), axis.x(step.at + step.lasted)))
-            };
-            Polyline { class, points: steps.iter().filter_map(point).collect::<Vec<_>>().join(" ") }
+            let (mut path, mut reached) = (String::new(), None);
+            for (step, ms) in steps.iter().filter_map(|step| Some((step, percentile(step, share)?))) {
+                // A gap between two steps has no values, so the line is interrupted there.
+                let command = if reached == Some(step.at) { 'L' } else { 'M' };
+                let until = step.at + step.lasted;
+                // Writing to a string cannot fail.
+                let _ = write!(path, "{command}{:.1} {:.1}H{:.1}", axis.x(step.at), level(ms), axis.x(until));
+                reached = Some(until);
+            }
+            StepLine { class, path }
         };
-        let longest_label = display::duration(Duration::from_secs_f64(longest / 1000.0));
+        let label = |ms: f64| display::duration(Duration::from_secs_f64(ms / 1000.0));
         Self {
             lines: PERCENTILES.map(line).into(),
-            label: format!("{name}: 99th percentile of at most {longest_label}"),
-            longest: longest_label,
+            label: longest.map_or_else(|| format!("{name}: no values"), |ms| format!("{name}: 99th percentile of at most {}", label(ms))),
+            longest: label(top),
         }
     }
 }

@@ -84,6 +84,9 @@ fn dependencies(node: &FlowNode, at: &HashMap<&str, usize>) -> Vec<(usize, bool)
     [of(&node.after, false), of(&node.on_dead, true)].concat()
 }
 
+/// Maximum number of places that the edges of a drawing take. A flow may have 100,000 edges, and a place for each would fill the page.
+const MAX_BENDS: usize = 500;
+
 /// Column and row of a box, or of a bend of an edge.
 type Place = (usize, usize);
 
@@ -95,7 +98,8 @@ struct Layout {
     rows: usize,
 }
 
-/// Edge between two nodes. In each column between them, the edge has a place of its own, so no box covers it.
+/// Edge between two nodes. In each column between them, the edge has a place of its own, so no box covers it. The edges of a flow that
+/// would need more than [`MAX_BENDS`] such places have none.
 struct PlacedEdge {
     source: usize,
     target: usize,
@@ -116,6 +120,8 @@ impl Layout {
         for (target, of) in before.iter().enumerate() {
             edges.extend(of.iter().map(|(source, on_dead)| PlacedEdge { source: *source, target, on_dead: *on_dead, bends: Vec::new() }));
         }
+        let crossed = |edge: &PlacedEdge| columns[edge.target] - columns[edge.source] - 1;
+        let has_bends = edges.iter().map(crossed).sum::<usize>() <= MAX_BENDS;
         let mut rows = 0;
         for column in 0..=columns.iter().copied().max().unwrap_or(0) {
             let mut here: Vec<(f64, Item)> = Vec::new();
@@ -124,7 +130,7 @@ impl Layout {
                 here.push((sources as f64 / of.len().max(1) as f64, Item::Node(node)));
             }
             for (at, edge) in edges.iter().enumerate() {
-                if columns[edge.source] < column && column < columns[edge.target] {
+                if has_bends && columns[edge.source] < column && column < columns[edge.target] {
                     here.push((edge.last_row(&nodes) as f64, Item::Bend(at)));
                 }
             }
@@ -233,5 +239,13 @@ mod tests {
         all.sort_unstable();
         all.dedup();
         assert_eq!((all.len(), layout.rows), (count, 4));
+    }
+
+    #[test]
+    fn a_flow_with_very_many_edges_has_a_bounded_drawing() {
+        let before: Vec<Vec<(usize, bool)>> = (0..200).map(|node| (0..node).map(|source| (source, false)).collect()).collect();
+        let layout = Layout::new(&before);
+        assert_eq!((layout.edges.len(), layout.rows), (19_900, 1));
+        assert!(layout.edges.iter().all(|edge| edge.bends.is_empty()));
     }
 }

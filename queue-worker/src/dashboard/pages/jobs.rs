@@ -10,6 +10,7 @@ use axum::{
 use queue_core::{
     JobState, Queue,
     operate::{JobRecord, KeyQueueEntry, Patience},
+    runner::LIBRARY_META_KEYS,
 };
 use serde::Deserialize;
 use serde_json::Value;
@@ -106,15 +107,17 @@ impl JobRow {
     }
 }
 
-/// Metadata keys that the library writes: the trace context, and the tenant.
-const LIBRARY_KEYS: [&str; 3] = ["traceparent", "tracestate", "of_tenant"];
-
-/// Formats the user's metadata as the search accepts it: `tenant=acme region=eu`. Returns `None` if there is none.
+/// Formats the user's metadata: `tenant=acme region=eu`. The search accepts each pair that has no space. Returns `None` if there is none.
 fn own_meta(meta: &str) -> Option<String> {
     let meta: serde_json::Map<String, Value> = serde_json::from_str(meta).ok()?;
-    let own = meta.iter().filter(|(key, _)| !LIBRARY_KEYS.contains(&key.as_str()));
-    let pairs: Vec<String> =
-        own.map(|(key, value)| value.as_str().map_or_else(|| format!("{key}={value}"), |text| format!("{key}={text}"))).collect();
+    let own = meta.iter().filter(|(key, _)| !LIBRARY_META_KEYS.contains(&key.as_str()));
+    // A text that could be read as another JSON value, or as two words, is shown as JSON.
+    let is_plain = |text: &str| !text.contains(char::is_whitespace) && serde_json::from_str::<Value>(text).is_err();
+    let pair = |(key, value): (&String, &Value)| match value.as_str().filter(|text| is_plain(text)) {
+        Some(text) => format!("{key}={text}"),
+        None => format!("{key}={value}"),
+    };
+    let pairs: Vec<String> = own.map(pair).collect();
     (!pairs.is_empty()).then(|| pairs.join(" "))
 }
 
@@ -219,6 +222,7 @@ mod tests {
         for (meta, shown) in [
             (r#"{"traceparent": "00-0a-0b-01", "of_tenant": "acme"}"#, None),
             (r#"{"region": "eu", "tracestate": "a=b", "n": 3}"#, Some("n=3 region=eu")),
+            (r#"{"order": "42", "note": "a b"}"#, Some(r#"note="a b" order="42""#)),
             ("{}", None),
         ] {
             assert_eq!(own_meta(meta).as_deref(), shown, "{meta}");

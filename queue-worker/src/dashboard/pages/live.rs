@@ -64,7 +64,7 @@ pub(super) async fn stream(
 async fn render_live(app: &App, topic: LiveTopic, frame: Frame) -> HandlerResult<String> {
     let written = match topic {
         LiveTopic::Overview => {
-            let (overview, trends) = (load_overview(app).await?, load_trends(app).await?);
+            let (overview, trends) = (load_overview(app).await?, load_trends(app).await);
             OverviewLive { frame, figures: OverviewFigures::new(&overview, &trends) }.render().ok()
         }
         LiveTopic::Job(id) => load_page_data(app, id).await?.live(&frame),

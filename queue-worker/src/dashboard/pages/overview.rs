@@ -1,12 +1,12 @@
 //! Overview page of a store, with jobs by state and queue, charts of the last hour and day, what needs attention, and the workers.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use askama::Template;
 use axum::{extract::State, response::Html};
 use queue_core::{
     JobState,
-    operate::{LimitStatus, WorkerRecord},
+    operate::{AttemptStatistics, LimitStatus, Oldest, WorkerRecord},
 };
 
 use super::{
@@ -17,7 +17,7 @@ use crate::dashboard::{
     api::{Overview, load_overview, load_trends},
     app::AppState,
     display::{self, Moment},
-    problem::HandlerResult,
+    problem::{HandlerResult, Problem},
     trends::{DAY, HOUR, Trends},
 };
 
@@ -46,21 +46,31 @@ pub(super) struct OverviewFigures {
     /// Number of unserved combinations of queue, type and version that are not shown. No live worker serves an unserved combination.
     more_unserved: usize,
     everything: Option<String>,
-    /// Charts of the last hour and of the last day, with their titles.
-    periods: [(&'static str, Charts); 2],
+    trends: HandlerResult<TrendFigures>,
     notices: Vec<Notice>,
-    failing: Vec<FailingType>,
+    /// Number of notices that are not shown.
+    more_notices: usize,
     alive: usize,
     silent: usize,
     held: i64,
     /// Busy slots and all slots of the live workers.
-    slots: (i32, i32),
+    slots: (i64, i64),
     /// Live workers with the highest utilisation.
     busiest: Vec<WorkerLoad>,
     at: Moment,
 }
 
-/// Line about a pause, a limit that holds jobs back, or a queue whose jobs are late.
+/// Part of the overview that comes from the attempt statistics.
+struct TrendFigures {
+    /// Identifier of the element with the charts. It changes when the statistics are loaded again. Until then, a live update preserves the
+    /// element, and a tooltip stays open.
+    id: String,
+    /// Charts of the last hour and of the last day, with their titles.
+    periods: [(&'static str, Charts); 2],
+    failing: Vec<FailingType>,
+}
+
+/// Line about a pause, a limit that defers jobs, or a queue whose jobs are late.
 struct Notice {
     /// Word for the kind of notice, shown as a mark.
     mark: &'static str,
@@ -72,8 +82,9 @@ struct Notice {
 /// Job type with failed attempts in the last hour.
 struct FailingType {
     name: String,
-    /// Value of the search for the type's dead letters.
-    query: String,
+    /// Query parameters of the list of the type's dead letters, or of all its jobs. `None` for the sum of the types that are not counted
+    /// apart.
+    query: Option<String>,
     failed: String,
     dead: String,
     share: String,
@@ -109,6 +120,9 @@ const MAX_NOTICES: usize = 12;
 const MAX_FAILING: usize = 6;
 const MAX_WORKERS: usize = 8;
 
+/// Type and queue of the attempts that the statistics do not count apart.
+const REST: &str = "*";
+
 /// Waiting time of a ready job from which its queue is shown as late.
 const LATE: Duration = Duration::from_mins(1);
 
@@ -120,7 +134,8 @@ const QUEUE_STATES: [JobState; 7] =
     [JobState::Ready, JobState::Running, JobState::Scheduled, JobState::Blocked, JobState::Parked, JobState::Completed, JobState::Dead];
 
 impl OverviewFigures {
-    pub(super) fn new(overview: &Overview, trends: &Trends) -> Self {
+    /// Lays out the overview. If the trends could not be loaded, the page shows the error instead of the charts.
+    pub(super) fn new(overview: &Overview, trends: &HandlerResult<Arc<Trends>>) -> Self {
         let mut queues: BTreeMap<&str, BTreeMap<JobState, (i64, bool)>> = BTreeMap::new();
         for count in &overview.counts {
             let sum = queues.entry(&count.queue).or_default().entry(count.state).or_default();
@@ -135,6 +150,7 @@ impl OverviewFigures {
         let alive = overview.workers.iter().filter(|worker| worker.alive).count();
         let mut loads: Vec<WorkerLoad> = overview.workers.iter().filter(|worker| worker.alive).filter_map(WorkerLoad::new).collect();
         loads.sort_by(|one, other| other.share().total_cmp(&one.share()).then_with(|| one.name.cmp(&other.name)));
+        let notices = notices(overview, trends.as_ref().map_or(&[], |trends| &trends.limits));
         let everything = overview.paused.iter().find(|pause| pause.scope.queue.is_none() && pause.scope.job_type.is_none());
         Self {
             states: JobState::ALL.map(tile).into(),
@@ -145,11 +161,10 @@ impl OverviewFigures {
                 .collect(),
             more_unserved: overview.unserved.len().saturating_sub(MAX_UNSERVED),
             everything: everything.map(|pause| display::line(pause.reason.as_deref().unwrap_or("no reason given"))),
-            periods: [("Last hour", &trends.hour, HOUR), ("Last day", &trends.day, DAY)]
-                .map(|(name, steps, span)| (name, Charts::new(steps, trends.now, span, CHART_WIDTH))),
-            notices: notices(overview, trends),
-            failing: failing_types(trends),
-            slots: (loads.iter().map(|load| load.busy).sum(), loads.iter().map(|load| load.slots).sum()),
+            trends: trends.as_deref().map(TrendFigures::new).map_err(Problem::clone),
+            more_notices: notices.len().saturating_sub(MAX_NOTICES),
+            notices: notices.into_iter().take(MAX_NOTICES).collect(),
+            slots: (loads.iter().map(|load| i64::from(load.busy)).sum(), loads.iter().map(|load| i64::from(load.slots)).sum()),
             busiest: loads.into_iter().take(MAX_WORKERS).collect(),
             alive,
             silent: overview.workers.len() - alive,
@@ -159,8 +174,23 @@ impl OverviewFigures {
     }
 }
 
-/// Returns what needs attention: pauses, limits that hold jobs back, and late queues.
-fn notices(overview: &Overview, trends: &Trends) -> Vec<Notice> {
+impl TrendFigures {
+    fn new(trends: &Trends) -> Self {
+        Self {
+            id: format!("trends-{}", trends.now.timestamp_millis()),
+            periods: [("Last hour", &trends.hour, HOUR), ("Last day", &trends.day, DAY)]
+                .map(|(name, steps, span)| (name, Charts::new(steps, trends.now, span, CHART_WIDTH))),
+            failing: failing_types(&trends.types),
+        }
+    }
+
+    fn has_charts(&self) -> bool {
+        self.periods.iter().any(|(_, charts)| !charts.is_empty)
+    }
+}
+
+/// Returns what needs attention: pauses, limits that defer jobs, and late queues that are not paused.
+fn notices(overview: &Overview, limits: &[LimitStatus]) -> Vec<Notice> {
     let mut notices = Vec::new();
     for pause in overview.paused.iter().filter(|pause| pause.scope.queue.is_some() || pause.scope.job_type.is_some()) {
         let lasted = display::duration((overview.now - pause.paused_at).to_std().unwrap_or_default());
@@ -169,41 +199,52 @@ fn notices(overview: &Overview, trends: &Trends) -> Vec<Notice> {
         let text = display::truncate(&format!("{}, for {lasted}, {ready} ready{reason}", pause.scope), 160);
         notices.push(Notice { mark: "paused", text, link: "/queues".to_owned() });
     }
-    for limit in trends.limits.iter().filter(|limit| holds_back(limit)) {
+    for limit in limits.iter().filter(|limit| defers_jobs(limit)) {
         let waiting = display::count(limit.waiting, limit.partial);
-        let used = limit.figures.concurrency.map(|most| format!(", {} of {most} running", limit.used)).unwrap_or_default();
+        let most = limit.figures.concurrency.filter(|_| !limit.keyed);
+        let used = most.map(|most| format!(", {} of {most} running", limit.used)).unwrap_or_default();
         let text = display::truncate(&format!("{}{used}, {waiting} waiting", limit.name), 160);
         notices.push(Notice { mark: "limited", text, link: "/limits".to_owned() });
     }
-    for oldest in &overview.oldest {
-        if let Some(waited) = oldest.waited.filter(|waited| *waited >= LATE) {
-            let text = format!("queue {}, the oldest ready job has waited {}", display::line(&oldest.queue), display::duration(waited));
+    for oldest in overview.oldest.iter().filter(|oldest| !is_paused(overview, &oldest.queue)) {
+        if let Some(waited) = waited(oldest).filter(|_| oldest.waited >= Some(LATE)) {
+            let text = format!("queue {}, the oldest ready job has waited {waited}", display::line(&oldest.queue));
             let link = format!("/jobs?q=queue:{}&state=ready", display::percent_encode(&oldest.queue));
             notices.push(Notice { mark: "late", text, link });
         }
     }
-    notices.truncate(MAX_NOTICES);
     notices
 }
 
-/// Returns whether jobs are waiting because of the limit.
-fn holds_back(limit: &LimitStatus) -> bool {
+/// Returns whether jobs are waiting because of the limit. The sums of a limit per key do not tell whether a key has reached its limit.
+fn defers_jobs(limit: &LimitStatus) -> bool {
     let is_full = limit.figures.concurrency.is_some_and(|most| limit.used >= most.into());
-    limit.waiting > 0 && (is_full || limit.next_ms.is_some() || limit.awaits > 0)
+    limit.waiting > 0 && (limit.awaits > 0 || !limit.keyed && (is_full || limit.next_ms.is_some()))
+}
+
+/// Returns whether all types of the queue are paused.
+fn is_paused(overview: &Overview, queue: &str) -> bool {
+    overview.paused.iter().any(|pause| pause.scope.queue.as_deref() == Some(queue) && pause.scope.job_type.is_none())
+}
+
+/// Formats the waiting time of a queue's oldest ready job.
+fn waited(oldest: &Oldest) -> Option<String> {
+    Some(format!("{}{}", display::duration(oldest.waited?), if oldest.partial { "+" } else { "" }))
 }
 
 /// Returns the job types with the most failed attempts in the last hour.
-fn failing_types(trends: &Trends) -> Vec<FailingType> {
+fn failing_types(types: &[AttemptStatistics]) -> Vec<FailingType> {
     let mut sums: BTreeMap<&str, (u64, u64, u64)> = BTreeMap::new();
-    for of in &trends.types {
-        let sum = sums.entry(of.job_type.as_deref().unwrap_or("*")).or_default();
+    for of in types {
+        let sum = sums.entry(of.job_type.as_deref().unwrap_or(REST)).or_default();
         *sum = (sum.0 + of.failed(), sum.1 + of.dead, sum.2 + of.attempts());
     }
     let mut failing: Vec<_> = sums.into_iter().filter(|(_, (failed, ..))| *failed > 0).collect();
     failing.sort_by_key(|(_, (failed, ..))| std::cmp::Reverse(*failed));
     let row = |(name, (failed, dead, attempts)): (&str, (u64, u64, u64))| FailingType {
         name: display::line(name),
-        query: display::percent_encode(&format!("type:{name}")),
+        query: (name != REST)
+            .then(|| format!("q={}{}", display::percent_encode(&format!("type:{name}")), if dead > 0 { "&state=dead" } else { "" })),
         failed: display::count(failed as i64, false),
         dead: display::count(dead as i64, false),
         share: format!("{:.1} %", failed as f64 * 100.0 / attempts.max(1) as f64),
@@ -231,13 +272,13 @@ impl QueueCounts {
         Self {
             name: display::line(name),
             counts: QUEUE_STATES.map(cell).into(),
-            waited: first.and_then(|first| Some(format!("{}{}", display::duration(first.waited?), if first.partial { "+" } else { "" }))),
-            paused: overview.paused.iter().any(|pause| pause.scope.queue.as_deref() == Some(name) && pause.scope.job_type.is_none()),
+            waited: first.and_then(waited),
+            paused: is_paused(overview, name),
         }
     }
 }
 
 pub(super) async fn page(State(app): State<AppState>, frame: Frame) -> HandlerResult<Html<String>> {
-    let (overview, trends) = (load_overview(&app).await?, load_trends(&app).await?);
+    let (overview, trends) = (load_overview(&app).await?, load_trends(&app).await);
     render(&OverviewPage { frame, figures: OverviewFigures::new(&overview, &trends) })
 }
