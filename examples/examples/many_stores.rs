@@ -32,7 +32,7 @@ async fn main() -> anyhow::Result<()> {
     let stores = Stores::new(pool, Store::new("example_homes")?).database("main", pool)?;
     stores.migrate().await?;
     for name in ["example_a", "example_b"] {
-        migrate::migrate(&mut *pool.acquire().await?, Store::new(name)?).await?;
+        migrate(pool, Store::new(name)?).await?;
         stores.add(name, "main", Store::new(name)?).await?;
     }
 

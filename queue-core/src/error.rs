@@ -115,7 +115,7 @@ pub enum Error {
         encoding: String,
     },
     /// The login lacks privileges in the store's schema. A login needs all privileges or the privileges of a worker.
-    #[error("the login `{login}` lacks rights in the schema `{schema}`; grant them: `{fix}`")]
+    #[error("the login `{login}` lacks rights in the schema `{schema}`; grant them: `{fix}`{}", roles_hint(schema, .not_inherited))]
     NoRights {
         /// Schema where the login lacks privileges.
         schema: String,
@@ -364,6 +364,16 @@ impl fmt::Debug for Error {
 impl From<sqlx::Error> for Error {
     fn from(error: sqlx::Error) -> Self {
         Self::Database(error)
+    }
+}
+
+/// Returns how to create the role that the login should have, unless the login has such a role but does not inherit it.
+fn roles_hint(schema: &str, not_inherited: &[String]) -> String {
+    if not_inherited.is_empty() {
+        let name = program_name();
+        format!(", after `{name} roles` has created the role; `{schema}_reader` suffices to look, and `{schema}_producer` to enqueue")
+    } else {
+        String::new()
     }
 }
 

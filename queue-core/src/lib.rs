@@ -121,7 +121,7 @@ pub mod private;
 mod mutants;
 
 pub use api::{batch, drivers, durable, flow, middleware, options, registry, wait};
-pub use connect::{IntoConnection, JobRef};
+pub use connect::{IntoConnection, JobRef, migrate};
 pub use context::{CancelReason, Cancelled, Context, Handler, JobTransaction, Reporter, TransactionGuard};
 pub use define::{EnqueueOutcome, Failure, FailureKind, JobId, JobResult, JobState, JobType, OnConflict, Priority, TerminalExt};
 pub use enqueue::{Batch, Enqueue, EnqueueAll, EnqueueOptions, Job, JobHandle};

@@ -39,7 +39,7 @@ impl RunningWorker {
 /// Creates and migrates a store named `name` in the database of the pool.
 pub(crate) async fn make(pool: &PgPool, name: &str) -> Member {
     let member = Member::new(name, pool, Store::new(name).unwrap()).unwrap();
-    migrate::migrate(&mut pool.acquire().await.unwrap(), member.store()).await.unwrap();
+    migrate(pool, member.store()).await.unwrap();
     member
 }
 

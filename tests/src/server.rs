@@ -209,7 +209,7 @@ impl TestServer {
         let mut admin = PgConnection::connect(&url(self.0.port, "postgres")).await?;
         sqlx::raw_sql(AssertSqlSafe(format!("create database {name} {options}"))).execute(&mut admin).await?;
         let pool = PgPoolOptions::new().max_connections(4).connect(&url(self.0.port, name)).await?;
-        migrate(&mut *pool.acquire().await?, Store::default()).await?;
+        migrate(&pool, Store::default()).await?;
         sqlx::raw_sql("create table effect (job bigint, attempt int, pid int, at timestamptz default clock_timestamp())")
             .execute(&pool)
             .await?;

@@ -1,10 +1,11 @@
 //! Connections on which jobs can be enqueued, and references to jobs.
 
 mod job_ref;
+mod migrate;
 
 use sqlx::{PgConnection, PgPool, Postgres, Transaction, pool::PoolConnection};
 
-pub use self::job_ref::JobRef;
+pub use self::{job_ref::JobRef, migrate::migrate};
 use crate::{
     context::{JobTransaction, TransactionGuard},
     schema::{Connection, Store},

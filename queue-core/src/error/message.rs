@@ -25,15 +25,15 @@ pub fn message(error: &sqlx::Error) -> String {
                 db.message()
             ),
             Some(code @ "42501") => format!(
-                "the database refused: {} ({code}); the login lacks a privilege: grant it the role of the store that has it, such as `queue_operator` \
-                 (`{name} roles` creates them), or run this as the owner",
+                "the database refused: {} ({code}); the login lacks a privilege: grant it the role of the store that has it, such as `queue_producer` \
+                 to enqueue or `queue_operator` to operate (`{name} roles` creates them), or run this as the owner",
                 db.message()
             ),
             Some(code) => format!("the database refused: {} ({code})", db.message()),
             None => format!("the database refused: {}", db.message()),
         },
         sqlx::Error::Io(io) => format!("the database is unreachable: {io}"),
-        sqlx::Error::Configuration(_) => "the database address is invalid; expected `postgres://user:password@host:5432/name`".to_owned(),
+        sqlx::Error::Configuration(_) => "the database address is invalid; expected `postgres://user:password@host:5432/name`, where a password has `%40` for `@` and `%2F` for `/`".to_owned(),
         other => format!("the database failed: {other}"),
     }
 }

@@ -81,25 +81,9 @@ pub struct MigrationStatus {
 const MAX_CREATE_CONFLICTS: u32 = 5;
 
 /// Maximum time for retrying a blocked migration.
-const MAX_LOCK_RETRY: Duration = Duration::from_mins(1);
+pub(crate) const MAX_LOCK_RETRY: Duration = Duration::from_mins(1);
 
-/// Applies all missing migrations and returns the versions applied.
-///
-/// Several processes can call this function concurrently. One process migrates. The other processes wait and then find nothing to do. A
-/// new store is created in one transaction. On an existing store, each migration runs in a separate transaction and waits at most 50 ms
-/// for a lock. A blocked migration is retried until one minute after the call. If the caller has an open transaction, all migrations are
-/// part of this transaction and no migration is retried.
-///
-/// # Errors
-/// Returns [`Error::Encoding`], [`Error::NoRights`] or [`Error::RowSecurity`] if the database or the login is unsuitable. Returns
-/// [`Error::NewerSchema`], [`Error::ChangedMigration`] or [`Error::ForeignSchema`] if the schema does not belong to this release. Returns
-/// [`Error::SchemaInUse`] if other sessions hold locks for too long, and an error if a statement fails. A failed migration has changed
-/// nothing.
-pub async fn migrate(connection: &mut PgConnection, store: Store) -> Result<Vec<i32>, Error> {
-    migrate_with(connection, store, &[], MAX_LOCK_RETRY).await
-}
-
-/// Migrates like [`migrate`], but also applies the migrations in `later`, and retries for the duration `patience`. Tests use this
+/// Migrates like [`migrate()`](crate::migrate()), but also applies the migrations in `later`, and retries for the duration `patience`. Tests use this
 /// function to migrate a store that is in use.
 #[doc(hidden)]
 pub async fn migrate_with(connection: &mut PgConnection, store: Store, later: &[Migration], patience: Duration) -> Result<Vec<i32>, Error> {

@@ -16,7 +16,6 @@ mod store;
 pub use self::{
     channel::Channel,
     citus::{ClusterNode, StoreLocation, locate, place, relay},
-    migrate::migrate,
     migration::Migration,
     pooler::{ListenerConnection, NO_SESSION, is_refused_setting, mixes_up},
     roles::Roles,

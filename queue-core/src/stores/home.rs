@@ -56,7 +56,7 @@ pub enum Rule {
 /// let stores = Stores::new(&pool, Store::new("stores")?).database("main", &pool)?;
 /// stores.migrate().await?;
 /// for name in ["jobs_a", "jobs_b"] {
-///     migrate::migrate(&mut *pool.acquire().await?, Store::new(name)?).await?;
+///     migrate(&pool, Store::new(name)?).await?;
 ///     stores.add(name, "main", Store::new(name)?).await?;
 /// }
 ///

@@ -26,7 +26,7 @@ use crate::{
 ///
 /// Jobs run by priority, then in the order in which they became ready. Each verdict is recorded like a worker's verdict, and is visible
 /// to later statements of the transaction. A job that has to wait, for example for a retry, is scheduled. The drain does not wait for
-/// scheduled jobs; see [`Drain::advance`]. Jobs of types that are not registered are not run.
+/// scheduled jobs; see [`Drain::advance`]. Jobs of types that are not registered are not run. Without a type, it fails.
 pub fn drain(on: &mut PgConnection) -> Drain<'_> {
     Drain {
         on,
@@ -142,10 +142,10 @@ impl Drain<'_> {
 
     async fn run(self) -> Result<DrainResult, Error> {
         let Self { on, pool, states, store, registry, registry_error, most, by, middleware } = self;
-        if let Some(error) = registry_error {
-            return Err(error.into());
+        let registry = registry_error.map_or_else(|| registry.map_or_else(Registry::linked, Ok), Err)?;
+        if registry.is_empty() {
+            return Err(RegistryError::Empty.into());
         }
-        let registry = registry.map_or_else(Registry::linked, Ok)?;
         if by > Duration::ZERO {
             shift(on, store, by).await?;
         }

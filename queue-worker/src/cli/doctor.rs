@@ -87,8 +87,13 @@ fn describe(diagnosis: &Diagnosis) -> String {
     let mut lines: Vec<String> = diagnosis.findings.iter().map(finding).collect();
     let server = diagnosis.server.as_ref().map_or_else(String::new, |version| format!(" on PostgreSQL {}", escape::line(version)));
     let of = |severity: Severity| diagnosis.findings.iter().filter(|finding| finding.severity == severity).count();
-    let counts = [(of(Severity::Broken), "broken"), (of(Severity::Warning), "warnings"), (of(Severity::Note), "notes")];
-    let counts: Vec<String> = counts.iter().filter(|(count, _)| *count > 0).map(|(count, what)| format!("{count} {what}")).collect();
+    let counts =
+        [(of(Severity::Broken), "broken", "broken"), (of(Severity::Warning), "warning", "warnings"), (of(Severity::Note), "note", "notes")];
+    let counts: Vec<String> = counts
+        .iter()
+        .filter(|(count, ..)| *count > 0)
+        .map(|(count, one, many)| format!("{count} {}", if *count == 1 { one } else { many }))
+        .collect();
     let place = format!("schema {}{server}", diagnosis.schema);
     lines.push(if counts.is_empty() { format!("{place}: no problems found") } else { format!("{place}: {}", counts.join(", ")) });
     lines.join("\n")

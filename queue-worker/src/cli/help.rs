@@ -60,10 +60,25 @@ fn with_negatives(arg: clap::Arg) -> clap::Arg {
     }
 }
 
-/// Removes clap's tip to pass an unexpected argument as a value after `--`. The tip is misleading, because an unknown option or a
-/// negative duration is not a valid job or queue.
-pub(super) fn without_value_tip(mut error: clap::Error) -> clap::Error {
-    let Some(ContextValue::String(given)) = error.get(ContextKind::InvalidArg) else { return error };
+/// Commands and options that require a Cargo feature, with the feature and whether this binary has it.
+const OPTIONAL: [(&str, &str, bool); 4] = [
+    ("dashboard", "dashboard", cfg!(feature = "dashboard")),
+    ("--dashboard", "dashboard", cfg!(feature = "dashboard")),
+    ("--health", "health", cfg!(feature = "health")),
+    ("top", "top", cfg!(feature = "top")),
+];
+
+/// Replaces clap's tips for an unknown command or option. The tip to pass it as a value after `--` is misleading, because an unknown option
+/// or a negative duration is not a valid job or queue. For a command of a missing feature, the tip names the feature.
+pub(super) fn with_own_tips(mut error: clap::Error) -> clap::Error {
+    let given = [ContextKind::InvalidArg, ContextKind::InvalidSubcommand].into_iter().find_map(|kind| error.get(kind));
+    let Some(ContextValue::String(given)) = given else { return error };
+    if let Some(tip) = feature_tip(given, &OPTIONAL) {
+        error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![tip.into()]));
+        error.remove(ContextKind::SuggestedSubcommand);
+        error.remove(ContextKind::SuggestedArg);
+        return error;
+    }
     let is_number = given.strip_prefix('-').is_some_and(|given| given.starts_with(|first: char| first.is_ascii_digit()));
     let mut tips = match error.remove(ContextKind::Suggested) {
         Some(ContextValue::StyledStrs(tips)) => tips,
@@ -77,6 +92,12 @@ pub(super) fn without_value_tip(mut error: clap::Error) -> clap::Error {
         error.insert(ContextKind::Suggested, ContextValue::StyledStrs(tips));
     }
     error
+}
+
+/// Returns how to add the feature that the command or option `given` requires, if the binary lacks it.
+fn feature_tip(given: &str, optional: &[(&str, &str, bool)]) -> Option<String> {
+    let (name, feature, _) = optional.iter().find(|(name, _, is_built)| given.split('=').next() == Some(name) && !is_built)?;
+    Some(format!("this binary was built without the feature that has `{name}`: `cargo add queue-worker --features {feature}`"))
 }
 
 /// Runs `completions` or `man` for the command line `all`.
@@ -97,5 +118,20 @@ pub(super) fn help(all: clap::Command, command: HelpCommand) -> Result<(), Probl
         HelpCommand::Man { dir: Some(dir) } => fs::create_dir_all(&dir)
             .and_then(|()| clap_mangen::generate_to(all, &dir))
             .map_err(|error| Problem::failed(format!("cannot write the pages to {}: {error}", dir.display()))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::feature_tip;
+
+    #[test]
+    fn a_command_of_a_missing_feature_has_a_tip_with_the_feature() {
+        let optional = [("dashboard", "dashboard", false), ("--health", "health", false), ("top", "top", true)];
+        for (given, feature) in [("dashboard", Some("dashboard")), ("--health=[::]:80", Some("health")), ("top", None), ("dash", None)] {
+            let tip = feature_tip(given, &optional);
+            assert_eq!(tip.is_some(), feature.is_some(), "{given}");
+            assert!(feature.is_none_or(|feature| tip.is_some_and(|tip| tip.contains(&format!("--features {feature}")))), "{given}");
+        }
     }
 }

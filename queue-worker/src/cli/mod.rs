@@ -170,7 +170,7 @@ const COMMAND_LOG: &str = "warn,sqlx::query=error";
 /// Parses the arguments. Exits the process for `--help` and for invalid arguments.
 fn parse_args() -> Args {
     program::remember();
-    let matches = help::with_program_name(Args::command()).try_get_matches().unwrap_or_else(|error| help::without_value_tip(error).exit());
+    let matches = help::with_program_name(Args::command()).try_get_matches().unwrap_or_else(|error| help::with_own_tips(error).exit());
     Args::from_arg_matches(&matches).unwrap_or_else(|error| error.exit())
 }
 

@@ -27,7 +27,7 @@ async fn stores(db: &TestDb, names: &[&str]) -> Stores {
     stores.migrate().await.unwrap();
     for name in names {
         let store = Store::new(name).unwrap();
-        migrate::migrate(&mut db.pool.acquire().await.unwrap(), store).await.unwrap();
+        migrate(&db.pool, store).await.unwrap();
         stores.add(name, "main", store).await.unwrap();
     }
     stores

@@ -89,7 +89,7 @@ pub(super) async fn migrate(settings: &Settings, all: bool, as_json: bool) -> Re
 
 /// Migrates a store's tables. Because of the timeout, locks in one store do not delay the other stores for long.
 pub(super) async fn migrate_store(member: &Member) -> Result<Vec<i32>, Error> {
-    let brought = async { migrate::migrate(&mut *member.pool().acquire().await?, member.store()).await };
+    let brought = async { queue_core::migrate(member.pool(), member.store()).await };
     timeout(MIGRATE_TIMEOUT, brought).await.unwrap_or_else(|_| Err(Error::Database(sqlx::Error::PoolTimedOut)))
 }
 

@@ -21,7 +21,7 @@ const STRANGER: &[Row] = &[
 
 /// Commands of a login that may only read.
 const READER: &[Row] = &[
-    ("cancel {ready}", 1, "permission denied for function apply_to_one | such as `queue_operator` (`test-cli roles` creates them)"),
+    ("cancel {ready}", 1, "permission denied for function apply_to_one | or `queue_operator` to operate (`test-cli roles` creates them)"),
     ("requeue --all --yes", 1, "permission denied for function apply_to_all | `queue_operator`"),
     ("pause --queue default", 1, "permission denied for function pause | `queue_operator`"),
     ("capacity default 3", 1, "permission denied for function set_capacity | `queue_operator`"),
