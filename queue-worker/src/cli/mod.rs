@@ -47,6 +47,8 @@ mod cron;
 mod pause;
 mod print;
 mod problem;
+#[cfg(all(test, feature = "dashboard", feature = "health", feature = "metrics", feature = "top", feature = "embedded"))]
+mod reference;
 
 use std::process::ExitCode;
 
