@@ -257,7 +257,7 @@ fn is_name_conflict(error: &dyn sqlx::error::DatabaseError) -> bool {
 /// Returns all migrations of this release and the applied migrations of newer releases, with the time each migration was applied.
 ///
 /// # Errors
-/// Returns the errors of [`migrate`].
+/// Returns the errors of [`migrate()`](crate::migrate()).
 pub async fn status(connection: &mut PgConnection, store: Store) -> Result<Vec<MigrationStatus>, Error> {
     let mut found: Vec<MigrationStatus> = Vec::new();
     if let SchemaState::Versions(_) = load_schema_state(connection, store, &MIGRATIONS).await? {
@@ -306,7 +306,7 @@ pub(crate) fn tables() -> Vec<&'static str> {
 }
 
 /// Returns the complete SQL of a new store, for users who apply it with other tools. The SQL also records the migrations as applied, so
-/// that a later [`migrate`] finds nothing to do.
+/// that a later [`migrate()`](crate::migrate()) finds nothing to do.
 pub fn print(store: Store) -> String {
     let (schema, bootstrap) = (create_schema(store), store.text(BOOTSTRAP));
     let mut text = format!("begin;\nset local search_path = pg_catalog, pg_temp;\n{CHECK_ENCODING}\n{schema};\n{bootstrap}");
