@@ -39,8 +39,13 @@ async fn first(db: &TestDb, job: JobId, kind: CauseKind) -> Cause {
 
 /// Waits until the first cause is of this kind.
 async fn until_first(db: &TestDb, job: JobId, kind: CauseKind) -> Cause {
-    eventually(&format!("the first cause is {kind:?}"), async || ask(db, job).await.first().kind == kind).await;
-    first(db, job, kind).await
+    let mut found = None;
+    eventually(&format!("the first cause is {kind:?}"), async || {
+        found = Some(ask(db, job).await.first().clone()).filter(|cause| cause.kind == kind);
+        found.is_some()
+    })
+    .await;
+    found.expect("the wait has ended because it was found")
 }
 
 fn kinds(why: &Why) -> Vec<CauseKind> {
