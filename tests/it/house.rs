@@ -4,6 +4,7 @@ mod book;
 mod floors;
 mod imports;
 mod logs;
+mod options;
 mod packages;
 mod sql;
 mod tiers;

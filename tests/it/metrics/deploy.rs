@@ -148,6 +148,8 @@ fn compose_unit_and_image_give_a_worker_time_and_check_its_health() {
     let worker = &yaml("compose.yaml").remove(0)["services"]["worker"];
     let grace = worker["command"].as_array().unwrap().iter().skip_while(|word| *word != "--grace").nth(1).unwrap().as_str().unwrap();
     assert!(ms(worker["stop_grace_period"].as_str().unwrap()) >= ms(grace) + 10_000, "{worker}");
+    // The bundled binary has no handlers, so the package must be given.
+    assert!(worker["build"]["args"]["PACKAGE"].as_str().unwrap().starts_with("${PACKAGE:?"), "{worker}");
     let (image, unit) = (text("Dockerfile"), text("queue-worker.service"));
     assert!(
         image.contains("HEALTHCHECK ")

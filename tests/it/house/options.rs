@@ -1,0 +1,58 @@
+//! Checks the pages of options and settings: docs/JOB_OPTIONS.md has the table of `#[job]`, and docs/SETTINGS.md has every environment
+//! variable.
+
+use std::collections::BTreeSet;
+
+use super::{assert_none, library_code, read};
+
+/// Header of the table of options.
+const HEADER: &str = "| option | meaning | value | default |";
+
+/// Returns the rows of the first table of options.
+fn option_rows<'a>(lines: impl Iterator<Item = &'a str>) -> Vec<String> {
+    lines.skip_while(|line| *line != HEADER).take_while(|line| line.starts_with('|')).map(without_links).collect()
+}
+
+/// Replaces each link by its text.
+fn without_links(line: &str) -> String {
+    let mut text = line.to_owned();
+    while let Some(at) = text.find("](") {
+        let (Some(from), Some(length)) = (text[..at].rfind('['), text[at..].find(')')) else { break };
+        text = format!("{}{}{}", &text[..from], &text[from + 1..at], &text[at + length + 1..]);
+    }
+    text
+}
+
+#[test]
+fn the_page_of_job_options_has_the_table_of_the_macro() {
+    let (source, page) = (read("queue-macros/src/lib.rs"), read("docs/JOB_OPTIONS.md"));
+    let (job, _) = source.split_once("pub fn job(").unwrap();
+    let documented = option_rows(job.lines().filter_map(|line| line.strip_prefix("/// ")));
+    assert!(documented.len() > 30, "only {} rows", documented.len());
+    let shown = option_rows(page.lines());
+    let faults: Vec<String> = documented
+        .iter()
+        .filter(|row| !shown.contains(row))
+        .map(|row| format!("not on the page: {row}"))
+        .chain(shown.iter().filter(|row| !documented.contains(row)).map(|row| format!("only on the page: {row}")))
+        .collect();
+    assert_none(&faults, "docs/JOB_OPTIONS.md has the rows of the doc comment of `#[job]`");
+    assert_eq!(shown, documented, "in the same order");
+}
+
+/// Returns the parts that are whole names of environment variables of users. `QUEUE_MUTANTS` exists only in builds for tests.
+fn variables<'a>(parts: impl Iterator<Item = &'a str>) -> BTreeSet<String> {
+    let is_name = |part: &&str| {
+        part.bytes().all(|byte| byte.is_ascii_uppercase() || byte == b'_') && (part.starts_with("QUEUE_") || *part == "DATABASE_URL")
+    };
+    parts.filter(is_name).filter(|part| !["QUEUE_", "QUEUE_MUTANTS"].contains(part)).map(str::to_owned).collect()
+}
+
+#[test]
+fn the_page_of_settings_has_every_variable() {
+    let read_by_code: BTreeSet<String> = library_code().flat_map(|(_, code)| variables(code.split('"'))).collect();
+    assert!(read_by_code.len() > 30, "only {} variables", read_by_code.len());
+    let documented = variables(read("docs/SETTINGS.md").split('`'));
+    let faults: Vec<String> = read_by_code.symmetric_difference(&documented).cloned().collect();
+    assert_none(&faults, "docs/SETTINGS.md has the environment variables of the libraries");
+}
