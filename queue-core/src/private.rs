@@ -3,21 +3,25 @@
 pub use inventory::submit;
 
 pub use crate::{
-    context::{BatchContext, BatchHandler, BatchRunner, Handler, JobBatch, JobFuture, JobRunner, Registration, Upgraded, upgrade},
+    context::{
+        BatchContext, BatchFunction, BatchHandler, BatchRunner, ContextAs, Function, Handler, HandlerJob, JobBatch, JobFuture, JobRunner,
+        Registrar, Registration, Upgraded, into_context, upgrade,
+    },
     define::{
-        Backoff, Durability, JobType, KeyPolicy, Limit, OldPayload, OnConflict, Options, Retain, StateKey, Unique, UniqueKey, While,
-        no_upgrade,
+        Backoff, Durability, JobType, KeyPolicy, Limit, OldPayload, OnConflict, Options, Payload, Retain, StateKey, Unique, UniqueKey,
+        While, no_upgrade,
     },
     schedule::DeclaredSchedule,
 };
 pub use std::{
     assert,
     borrow::Cow,
-    marker::Send,
+    marker::{Send, Sync},
     option::Option::{self, Some},
     result::Result,
     string::{String, ToString},
     time::Duration,
+    unreachable,
 };
 
 /// Creates the registration of a job type with its `impl Handler`.

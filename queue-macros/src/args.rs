@@ -213,6 +213,12 @@ impl Args {
         }
     }
 
+    /// Returns the options that do not depend on the payload's fields.
+    pub(crate) fn without_keys(self) -> Self {
+        let calls = self.calls.into_iter().filter(|(key, _)| key == "batch" || key == "durable").collect();
+        Self { root: self.root, output: self.output, calls, ..Self::default() }
+    }
+
     /// Returns whether the type has the option `durable`.
     pub(crate) fn is_durable(&self) -> bool {
         self.calls.iter().any(|(key, _)| key == "durable")

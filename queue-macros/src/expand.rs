@@ -25,13 +25,17 @@ pub(crate) fn job(args: TokenStream, item: &TokenStream) -> TokenStream {
         args.root = Some(name.into());
     }
     let Some(input) = input::parse(item, &mut mistakes) else { return fallback::item(item, mistakes) };
+    // No implementation fits a struct with lifetimes, because `JobType` requires `'static`.
+    if input.generics.lifetimes().next().is_some() {
+        return fallback::item(item, mistakes);
+    }
     match mistakes.into_result(name(&args, &input)) {
         Ok(name) => {
             let job = implement(&input, &args, &name, &output(&args));
             let registration = register(&input, &args);
             quote!(#item #job #registration)
         }
-        Err(mistakes) => fallback::job(item, &input, &args, mistakes),
+        Err(mistakes) => fallback::job(item, input, args, mistakes),
     }
 }
 
@@ -49,8 +53,9 @@ fn output(args: &Args) -> TokenStream {
 }
 
 pub(crate) fn implement(input: &Input, args: &Args, name: &LitStr, output: &TokenStream) -> TokenStream {
-    let Input { ident, attributes } = input;
+    let Input { ident, attributes, generics, .. } = input;
     let root = root(args);
+    let (parameters, arguments, bounds) = generics.split_for_impl();
     let new = Ident::new("new", args.name.as_ref().map_or_else(Span::call_site, |(key, _)| key.span()));
     let output_name = Ident::new("Output", args.output.as_ref().map_or_else(Span::call_site, |(key, _)| key.span()));
     let unique_key =
@@ -78,7 +83,8 @@ pub(crate) fn implement(input: &Input, args: &Args, name: &LitStr, output: &Toke
     quote! {
         #(#attributes)*
         #[automatically_derived]
-        impl #root::JobType for #ident {
+        #[diagnostic::do_not_recommend]
+        impl #parameters #root::JobType for #ident #arguments #bounds {
             type #output_name = #output;
             type Cx = #root::#cx;
             const OPTIONS: #root::private::Options = #root::private::Options::#new(#name)#calls;
@@ -142,7 +148,7 @@ fn register(input: &Input, args: &Args) -> TokenStream {
     if args.send_only && args.timing.is_none() {
         return TokenStream::new();
     }
-    let Input { ident, attributes } = input;
+    let Input { ident, attributes, .. } = input;
     let root = root(args);
     let declared = args.timing.as_ref().map(|_| quote!(#root::private::submit! { #root::private::DeclaredSchedule::of::<#ident>() }));
     let registration = Ident::new(if args.takes_batches() { "batch_registration" } else { "registration" }, Span::call_site());
@@ -156,7 +162,7 @@ fn register(input: &Input, args: &Args) -> TokenStream {
     }
 }
 
-fn root(args: &Args) -> TokenStream {
+pub(crate) fn root(args: &Args) -> TokenStream {
     args.root.as_ref().map_or_else(|| quote!(::queue_core), ToTokens::to_token_stream)
 }
 

@@ -6,9 +6,13 @@
 
 use proc_macro2::{Span, TokenStream};
 use quote::{ToTokens as _, quote};
-use syn::{Error, Ident, LitStr, Result};
+use syn::{Error, Ident, ItemStruct, LitStr, Path, Result, Token, parse_quote, punctuated::Punctuated};
 
-use crate::{args::Args, expand::implement, input::Input};
+use crate::{
+    args::Args,
+    expand::{implement, root},
+    input::Input,
+};
 
 /// Mistakes found so far, combined into one error.
 #[derive(Default)]
@@ -48,14 +52,59 @@ pub(crate) fn item(item: &TokenStream, mistakes: Mistakes) -> TokenStream {
 
 /// Expands an item that can have an `impl JobType`. If the attribute gives no valid output type, the output type becomes an array whose
 /// length is the first error. rustc treats this type as already reported and does not compare it with the handler's return type.
-pub(crate) fn job(item: &TokenStream, input: &Input, args: &Args, mistakes: Error) -> TokenStream {
+///
+/// A struct with generic parameters gets an implementation for all arguments that satisfy the bounds of a payload. A struct that borrows for
+/// `'static` is emitted without the derives of serde, whose implementations do not satisfy these bounds.
+pub(crate) fn job(item: &TokenStream, mut input: Input, mut args: Args, mistakes: Error) -> TokenStream {
     let mut errors = mistakes.into_iter().map(Error::into_compile_error);
     let output = match &args.output {
         Some((_, output)) => output.to_token_stream(),
         None => errors.next().map_or_else(|| quote!(()), |error| quote!([(); #error])),
     };
-    let job = implement(input, args, &LitStr::new("job", Span::call_site()), &output);
-    quote!(#item #job #(#errors)*)
+    let root = root(&args);
+    let (item, payload) = if input.borrows { without_serde(item, &input, &root) } else { (item.clone(), TokenStream::new()) };
+    if !input.generics.params.is_empty() {
+        args = args.without_keys();
+        let ident = &input.ident;
+        let arguments = input.generics.split_for_impl().1.to_token_stream();
+        let bounds = parse_quote!(#ident #arguments: #root::private::Payload + #root::private::Send + #root::private::Sync + 'static);
+        input.generics.make_where_clause().predicates.push(bounds);
+    }
+    let job = implement(&input, &args, &LitStr::new("job", Span::call_site()), &output);
+    quote!(#item #payload #job #(#errors)*)
+}
+
+/// Returns a struct without its visible derives of serde, and an implementation of `Payload` that is never called. Without visible derives,
+/// returns the struct as it is.
+fn without_serde(item: &TokenStream, input: &Input, root: &TokenStream) -> (TokenStream, TokenStream) {
+    let is_serde = |path: &Path| path.segments.last().is_some_and(|last| last.ident == "Serialize" || last.ident == "Deserialize");
+    let Ok(mut parsed) = syn::parse2::<ItemStruct>(item.clone()) else { return (item.clone(), TokenStream::new()) };
+    let mut has_derive = false;
+    for attribute in parsed.attrs.iter_mut().filter(|attribute| attribute.path().is_ident("derive")) {
+        let Ok(derives) = attribute.parse_args_with(Punctuated::<Path, Token![,]>::parse_terminated) else { continue };
+        has_derive |= derives.iter().any(is_serde);
+        let others = derives.iter().filter(|path| !is_serde(path));
+        *attribute = parse_quote!(#[derive(#(#others),*)]);
+    }
+    if !has_derive {
+        return (item.clone(), TokenStream::new());
+    }
+    let fields = parsed.fields.iter_mut().map(|field| &mut field.attrs);
+    fields.chain([&mut parsed.attrs]).for_each(|attributes| attributes.retain(|attribute| !attribute.path().is_ident("serde")));
+    let (ident, attributes, (parameters, arguments, bounds)) = (&input.ident, &input.attributes, input.generics.split_for_impl());
+    let payload = quote! {
+        #(#attributes)*
+        impl #parameters #root::private::Payload for #ident #arguments #bounds {
+            type Serde = ();
+            fn as_serde(&self) -> &() {
+                &()
+            }
+            fn from_serde(_: ()) -> Self {
+                #root::private::unreachable!()
+            }
+        }
+    };
+    (parsed.into_token_stream(), payload)
 }
 
 /// Creates the error for a word that is not one of `known`.

@@ -7,7 +7,7 @@
 use proc_macro2::{Span, TokenStream};
 use quote::{ToTokens, quote, quote_spanned};
 use syn::{
-    Attribute, Error, FnArg, GenericArgument, Ident, Path, PathArguments, Result, ReturnType, Signature, Token, Type, Visibility,
+    Attribute, Error, FnArg, GenericArgument, Ident, Lifetime, Path, PathArguments, Result, ReturnType, Signature, Token, Type, Visibility,
     ext::IdentExt as _,
     parse::{ParseStream, Parser as _},
     spanned::Spanned as _,
@@ -16,12 +16,16 @@ use syn::{
 use crate::{
     args::{self, parse_parts},
     fallback::Mistakes,
+    input::{self, has_lifetime, mentions},
     renamed, synonyms,
     value::KnownOption,
 };
 
 /// Names of all options, each with an example that error texts quote.
 const OPTIONS: &[(&str, &str)] = &[("state", "state(Mailer, Db)"), ("crate", "crate = my::path::to::queue_core")];
+
+/// Names of the context types.
+const CONTEXTS: [&str; 3] = ["Context", "Durable", "BatchContext"];
 
 #[derive(Default)]
 struct Args {
@@ -136,13 +140,20 @@ impl Function {
         let ReturnType::Type(_, output) = output else {
             return Err(Error::new(ident.span(), format!("a handler returns a `JobResult`, as in {example}")));
         };
+        if parameters.iter().chain([&*output]).any(|ty| mentions(ty, &["Self"])) {
+            return Err(Error::new(ident.span(), "a handler is a free function; move it out of the `impl`"));
+        }
         let (job, takes_batch) = job(&parameters[0])?;
+        if has_lifetime(job.to_token_stream()) {
+            return Err(Error::new_spanned(job, input::OWNS_ITS_DATA));
+        }
+        check_context(&parameters[1])?;
         let attributes = attributes.into_iter().filter(|attribute| attribute.path().is_ident("cfg")).collect();
         Ok(Self { ident, visibility, attributes, job, takes_batch, parameters, output: *output })
     }
 
     fn expand(&self, args: &Args) -> TokenStream {
-        let Self { ident, visibility, attributes, job, takes_batch, parameters: [payload, cx], output } = self;
+        let Self { ident, visibility, attributes, job, takes_batch, output, .. } = self;
         let root = args.root.as_ref().map_or_else(|| quote!(::queue_core), ToTokens::to_token_stream);
         let states = &args.states;
         let state = (!states.is_empty()).then(|| {
@@ -150,32 +161,22 @@ impl Function {
                 const STATE: &'static [#root::private::StateKey] = &[#(#root::private::StateKey::of::<#states>()),*];
             }
         });
-        // A mismatch between the function and the job type is reported at the type that the user wrote.
-        let at = |ty: &Type, name| Ident::new(name, Span::mixed_site().located_at(ty.span()));
-        let (payload, cx) = (at(payload, "job"), at(cx, "cx"));
-        let (runner, of, run) = if *takes_batch {
-            let future = quote_spanned!(output.span()=> impl #root::private::JobFuture<()> + #root::private::Send);
-            let run = quote!(fn run_batch(#payload: &mut #root::private::JobBatch<#job>, #cx: &#root::private::BatchContext) -> #future);
-            (quote!(BatchRunner), quote!(of_batch), run)
-        } else {
-            // All mentions of the job type have the span of the parameter, because rustc reports equal errors with one span only once.
-            let declared = quote_spanned!(job.span()=> <#job as #root::private::JobType>);
-            let output_type = quote_spanned!(job.span()=> #declared::Output);
-            let future = quote_spanned!(output.span()=> impl #root::private::JobFuture<#output_type> + #root::private::Send);
-            (quote!(JobRunner), quote!(of), quote_spanned!(job.span()=> fn run_job(#payload: #job, #cx: &#declared::Cx) -> #future))
-        };
-        let (is_of_kind, kind) = if *takes_batch {
-            (quote!(is_some), "only the handler of a job type with `batch = ..` takes a `JobBatch`; this job type has no such option")
-        } else {
-            (quote!(is_none), "the handler of a job type with `batch = ..` takes `&mut JobBatch<..>` and `&BatchContext`")
-        };
-        let checks = quote_spanned! {job.span()=>
-            const _: () = #root::private::assert!(<#job as #root::private::JobType>::OPTIONS.batch.#is_of_kind(), #kind);
-            const _: () = #root::private::assert!(
-                <#job as #root::private::JobType>::HAS_UPGRADES,
-                "jobs of older versions may be waiting; add the option `upgrade` to the job type"
-            );
-        };
+        // The job type is always named by this projection, with the span of the parameter. For a type that is not a job, rustc reports the
+        // projection once and nothing that follows from it, because it prints equal errors with one span only once.
+        let bound = quote_spanned!(job.span()=> #root::private::HandlerJob);
+        let job_type = quote_spanned!(job.span()=> <#job as #bound<'static>>::Job);
+        let registrar = quote_spanned!(job.span()=> <#job as #bound<'static>>::Registrar);
+        let declared = quote_spanned!(job.span()=> <#job_type as #root::private::JobType>);
+        let ([runner, function, of, name], parameters, lifetimes) = self.signature(&root, &job_type, &declared);
+        let output_type = if *takes_batch { quote!(()) } else { quote_spanned!(job.span()=> #declared::Output) };
+        let future = quote_spanned!(output.span()=> impl #root::private::JobFuture<#output_type> + #root::private::Send);
+        let opaque = quote_spanned!(output.span()=> #future + use<#lifetimes>);
+        let [payload, cx] = self.arguments();
+        let argument = context_argument(&root, &self.parameters[1], &cx);
+        let mut handler = ident.clone();
+        handler.set_span(ident.span().located_at(job.span()));
+        let registration = quote_spanned!(job.span()=> #registrar::#of::<#handler>());
+        let checks = self.checks(&root, &declared);
         let doc = format!("Handler of `{}` jobs, as a type for `register`.", job.to_token_stream().to_string().replace(' ', ""));
         quote! {
             #(#attributes)*
@@ -187,16 +188,86 @@ impl Function {
             const _: () = {
                 #checks
                 #[automatically_derived]
-                impl #root::private::#runner for #ident {
-                    type Job = #job;
+                impl #root::private::#runner for #ident where for<'a> #job: #bound<'a> {
+                    type Job = #job_type;
                     #state
-                    #run {
-                        #ident(#payload, #cx)
+                    fn #name<#lifetimes>(#parameters) -> #future {
+                        run(#payload, #cx)
                     }
                 }
-                #root::private::submit! { #root::private::Registration::#of::<#ident>() }
+                impl #root::private::#function for #ident where for<'a> #job: #bound<'a> {}
+                fn run<#lifetimes>(#parameters) -> #opaque {
+                    #ident(#payload, #argument)
+                }
+                #root::private::submit! { #registration }
             };
         }
+    }
+    /// Returns the names of the arguments. A mismatch between the function and the job type is reported at the type that the user wrote.
+    fn arguments(&self) -> [Ident; 2] {
+        let at = |ty: &Type, name| Ident::new(name, Span::mixed_site().located_at(ty.span()));
+        [at(&self.parameters[0], "job"), at(&self.parameters[1], "cx")]
+    }
+
+    /// Returns the names of the implemented traits, of the constructor of a registration and of the method, then the parameters of the
+    /// method and their lifetimes.
+    fn signature(&self, root: &TokenStream, job_type: &TokenStream, declared: &TokenStream) -> ([Ident; 4], TokenStream, TokenStream) {
+        let names = |names: [&str; 4]| names.map(|name| Ident::new(name, Span::call_site()));
+        let [payload, cx] = self.arguments();
+        let [a, b] = ["'a", "'b"].map(|name| Lifetime::new(name, Span::mixed_site().located_at(self.output.span())));
+        if self.takes_batch {
+            let batch = quote_spanned!(self.job.span()=> &#a mut #root::private::JobBatch<#job_type>);
+            let parameters = quote!(#payload: #batch, #cx: &#b #root::private::BatchContext);
+            return (
+                names(["BatchRunner", "BatchFunction", "of_batch", "run_batch"]),
+                parameters,
+                quote_spanned!(self.output.span()=> #a, #b),
+            );
+        }
+        let parameters = quote_spanned!(self.job.span()=> #payload: #job_type, #cx: &#b #declared::Cx);
+        (names(["JobRunner", "Function", "of", "run_job"]), parameters, quote!(#b))
+    }
+
+    /// Generates the checks of the options of the job type.
+    fn checks(&self, root: &TokenStream, declared: &TokenStream) -> TokenStream {
+        let (is_of_kind, kind) = if self.takes_batch {
+            (quote!(is_some), "only the handler of a job type with `batch = ..` takes a `JobBatch`; this job type has no such option")
+        } else {
+            (quote!(is_none), "the handler of a job type with `batch = ..` takes `&mut JobBatch<..>` and `&BatchContext`")
+        };
+        quote_spanned! {self.job.span()=>
+            const _: () = #root::private::assert!(#declared::OPTIONS.batch.#is_of_kind(), #kind);
+            const _: () = #root::private::assert!(
+                #declared::HAS_UPGRADES,
+                "jobs of older versions may be waiting; add the option `upgrade` to the job type"
+            );
+        }
+    }
+}
+
+/// Generates the argument for the second parameter. The conversion of a reference explains a mismatch of the context types, which rustc
+/// reports at the parameter.
+fn context_argument(root: &TokenStream, parameter: &Type, cx: &Ident) -> TokenStream {
+    let Type::Reference(reference) = parameter else { return cx.to_token_stream() };
+    match &*reference.elem {
+        context @ Type::Path(_) => quote_spanned!(parameter.span()=> #root::private::into_context::<#context, _>(#cx)),
+        _ => cx.to_token_stream(),
+    }
+}
+
+/// Checks that the second parameter is a shared reference, unless its type has an unknown name, which may be an alias of a reference.
+fn check_context(parameter: &Type) -> Result<()> {
+    match parameter {
+        Type::Reference(reference) if reference.mutability.is_some() => {
+            Err(Error::new_spanned(parameter, format!("a handler borrows its context; write `&{}`", reference.elem.to_token_stream())))
+        }
+        Type::Path(path) => match path.path.segments.last() {
+            Some(last) if CONTEXTS.iter().any(|name| last.ident == name) => {
+                Err(Error::new_spanned(parameter, format!("a handler borrows its context; write `&{}`", last.ident)))
+            }
+            _ => Ok(()),
+        },
+        _ => Ok(()),
     }
 }
 

@@ -15,11 +15,18 @@ use syn::{
 
 use crate::{fallback::Mistakes, value::is_name};
 
+/// Error text for a payload that borrows.
+pub(crate) const OWNS_ITS_DATA: &str = "a payload owns its data, because it is read from the database; use owned types without a lifetime, such as `String` rather than `&str`";
+
 /// Head of the struct under `#[job]`.
 pub(crate) struct Input {
     pub(crate) ident: Ident,
     /// Attributes for the generated items: the `#[cfg(..)]` attributes of the struct, and an `allow` attribute for a deprecated struct.
     pub(crate) attributes: Vec<Attribute>,
+    /// Generic parameters, which are a mistake. The implementation after the mistake has them, so that rustc reports nothing else.
+    pub(crate) generics: Generics,
+    /// Whether a field borrows for `'static`, so that the derived `Deserialize` does not suffice.
+    pub(crate) borrows: bool,
 }
 
 /// Parses the item and records mistakes. Returns `None` if no `impl JobType` is possible for the item.
@@ -30,31 +37,36 @@ pub(crate) fn parse(item: &TokenStream, mistakes: &mut Mistakes) -> Option<Input
         head
     };
     let head = parser.parse2(item.clone());
-    let head = mistakes.record(head);
-    if let (Some(_), Ok(parsed)) = (&head, syn::parse2::<ItemStruct>(item.clone())) {
+    let mut head = mistakes.record(head);
+    if let (Some(head), Ok(parsed)) = (&mut head, syn::parse2::<ItemStruct>(item.clone())) {
+        // The where clause may follow the fields.
+        head.generics.where_clause.clone_from(&parsed.generics.where_clause);
         // Without a visible derive, the fields may be read in another way.
         if parsed.attrs.iter().any(|attribute| attribute.path().is_ident("derive") && mentions(attribute, &["Deserialize"])) {
-            parsed.fields.iter().for_each(|field| check_field(field, mistakes));
+            parsed.fields.iter().for_each(|field| head.borrows |= check_field(field, mistakes));
         }
     }
     head
 }
 
-/// Checks that the type of a field does not borrow for `'static`, unless serde skips the field or the field is conditional.
-fn check_field(field: &Field, mistakes: &mut Mistakes) {
+/// Checks that the type of a field does not borrow for `'static`, unless serde skips the field or the field is conditional. Returns whether
+/// the type is a mistake.
+fn check_field(field: &Field, mistakes: &mut Mistakes) -> bool {
     let is_exempt = field.attrs.iter().any(|attribute| match attribute.path().get_ident() {
         Some(name) if name == "serde" => mentions(attribute, &["skip", "skip_deserializing", "deserialize_with", "with", "borrow"]),
         Some(name) => name == "cfg" || name == "cfg_attr",
         None => false,
     });
-    if !is_exempt && !mentions(&field.ty, &["PhantomData", "fn"]) && borrows(field.ty.to_token_stream()) {
+    let is_mistake = !is_exempt && !mentions(&field.ty, &["PhantomData", "fn"]) && borrows(field.ty.to_token_stream());
+    if is_mistake {
         let why = "a payload owns its data, because it is read from the database; use an owned type, such as `String`";
         mistakes.push(Error::new_spanned(&field.ty, why));
     }
+    is_mistake
 }
 
 /// Returns whether the tokens contain one of the identifiers.
-fn mentions(tokens: &impl ToTokens, words: &[&str]) -> bool {
+pub(crate) fn mentions(tokens: &impl ToTokens, words: &[&str]) -> bool {
     tokens.to_token_stream().into_iter().any(|token| match token {
         TokenTree::Ident(ident) => words.iter().any(|word| ident == word),
         TokenTree::Group(group) => mentions(&group.stream(), words),
@@ -69,6 +81,20 @@ fn borrows(tokens: TokenStream) -> bool {
     let is_static = |token: &TokenTree| matches!(token, TokenTree::Ident(ident) if ident == "static");
     tokens.windows(3).any(|three| is(&three[0], '&') && is(&three[1], '\'') && is_static(&three[2]))
         || tokens.into_iter().any(|token| matches!(token, TokenTree::Group(group) if borrows(group.stream())))
+}
+
+/// Returns whether the tokens of a type contain a lifetime other than `'static`.
+pub(crate) fn has_lifetime(tokens: TokenStream) -> bool {
+    let mut is_quoted = false;
+    tokens.into_iter().any(|token| match token {
+        TokenTree::Punct(punct) => {
+            is_quoted = punct.as_char() == '\'';
+            false
+        }
+        TokenTree::Ident(ident) => std::mem::take(&mut is_quoted) && ident != "static",
+        TokenTree::Group(group) => has_lifetime(group.stream()),
+        TokenTree::Literal(_) => false,
+    })
 }
 
 fn head(input: ParseStream, mistakes: &mut Mistakes) -> Result<Input> {
@@ -87,17 +113,16 @@ fn head(input: ParseStream, mistakes: &mut Mistakes) -> Result<Input> {
     let ident = input.parse()?;
     let generics: Generics = input.parse()?;
     if !generics.params.is_empty() {
-        return Err(Error::new_spanned(
-            generics.params,
-            "a job type has one name and one payload, so its struct cannot have generic parameters",
-        ));
+        let has_lifetimes = generics.lifetimes().next().is_some();
+        let why = "a job type has one name and one payload, so its struct cannot have generic parameters";
+        mistakes.push(Error::new_spanned(&generics.params, if has_lifetimes { OWNS_ITS_DATA } else { why }));
     }
     let attributes = attributes.into_iter().filter_map(|attribute| match attribute.path().get_ident()?.to_string().as_str() {
         "cfg" => Some(attribute),
         "deprecated" => Some(parse_quote!(#[allow(deprecated)])),
         _ => None,
     });
-    Ok(Input { ident, attributes: attributes.collect() })
+    Ok(Input { ident, attributes: attributes.collect(), generics, borrows: false })
 }
 
 impl Input {

@@ -42,7 +42,7 @@ pub(super) fn decode_payload<T: JobType>(payload: &str, cx: &Context) -> Result<
 fn decode_clear<T: JobType>(payload: &str, version: u16, attempt: u32) -> Result<T, Failure> {
     let (newest, backoff) = (T::OPTIONS.version, &T::OPTIONS.backoff);
     match version.cmp(&newest) {
-        Ordering::Equal => decode(payload, attempt, backoff),
+        Ordering::Equal => decode(payload, attempt, backoff).map(T::from_serde),
         Ordering::Less => T::upgrade(OldPayload::new(version, payload)),
         Ordering::Greater => {
             let why = format!("the payload has version {version}, but this release supports `{}` up to version {newest}", T::OPTIONS.name);
@@ -132,11 +132,11 @@ fn retry_delay(attempt: u32, backoff: &Backoff) -> Duration {
 pub(super) fn reencode<T: JobType>(payload: &serde_json::Value, version: u16) -> Result<serde_json::Value, String> {
     let text = payload.to_string();
     let read: T = if version == T::OPTIONS.version {
-        serde_json::from_str(&text).map_err(|error| describe_mismatch::<T>(&text, &error))?
+        serde_json::from_str(&text).map(T::from_serde).map_err(|error| describe_mismatch::<T::Serde>(&text, &error))?
     } else {
         decode_clear(&text, version, 1).map_err(|failure| failure.to_string())?
     };
-    serde_json::to_value(&read).map_err(|error| error.to_string())
+    serde_json::to_value(read.as_serde()).map_err(|error| error.to_string())
 }
 
 /// Describes a mismatch and its path. Decodes the payload again with tracked paths, so that decoding a valid payload does not have to

@@ -20,6 +20,6 @@ pub(crate) struct PayloadForms {
 
 impl PayloadForms {
     pub(crate) fn of<T: JobType>() -> Self {
-        Self { options: T::OPTIONS, samples: samples::<T>, reread: reencode::<T> }
+        Self { options: T::OPTIONS, samples: samples::<T::Serde>, reread: reencode::<T> }
     }
 }

@@ -12,6 +12,7 @@ mod fence;
 mod maps;
 #[cfg(feature = "testing")]
 mod forms;
+mod function;
 mod handler;
 mod journal;
 mod meta;
@@ -62,6 +63,7 @@ pub use self::{
     decode::{Upgraded, upgrade},
     durable::{Durable, StepName},
     fence::{ChildEntry, ChildStatus, ChunkEntry, CloseEntry, Fence, JournaledStep, MapProgress, ReceiveResult, SignalEntry, StepEntry},
+    function::{BatchFunction, ContextAs, Function, HandlerJob, Registrar, into_context},
     handler::{Handler, HandlerContext, JobFuture, JobRunner},
     middleware::{AttemptOutput, Middleware, Next},
     receive::{Receive, ReceiveWithin},

@@ -9,6 +9,9 @@ use super::{failure::Failure, options::Options, unique::UniqueKey, version::OldP
 /// Job type of a payload: its options, and the keys computed from its fields. The attribute [`#[job]`](crate::job) implements the trait;
 /// manual implementations are rare.
 ///
+/// A payload implements `Serialize` and `DeserializeOwned`. Generic code that calls serde names these bounds beside `JobType`, because they
+/// are not supertraits.
+///
 /// ```
 /// use queue_core::{JobType, job};
 /// use serde::{Deserialize, Serialize};
@@ -25,7 +28,7 @@ use super::{failure::Failure, options::Options, unique::UniqueKey, version::OldP
     label = "not a job type",
     note = "write `#[job]` above the struct, together with `#[derive(Serialize, Deserialize)]`"
 )]
-pub trait JobType: Serialize + DeserializeOwned + Send + Sync + Sized + 'static {
+pub trait JobType: Payload + Send + Sync + Sized + 'static {
     /// Output type of the handler, `()` unless `output = ..` sets another type. The output is stored with the completed job.
     type Output: Serialize + DeserializeOwned + Send + 'static;
 
@@ -78,6 +81,39 @@ pub trait JobType: Serialize + DeserializeOwned + Send + Sync + Sized + 'static 
     /// Returns the uniqueness key, computed from the fields in `#[job(unique(fields(..)))]`.
     fn unique_key(&self) -> UniqueKey {
         UniqueKey::none()
+    }
+}
+
+/// Bound of payload types, which every type with `Serialize` and `DeserializeOwned` satisfies.
+///
+/// The traits of serde are no supertraits of [`JobType`], because rustc would report each of them wherever a payload without the derives
+/// is used, with a list of foreign types. For this bound it prints the text below.
+#[diagnostic::on_unimplemented(
+    message = "the payload `{Self}` does not implement both `Serialize` and `Deserialize`",
+    label = "write `#[derive(Serialize, Deserialize)]` above the struct"
+)]
+pub trait Payload: Sized {
+    /// `Self`, with the bounds that generic code requires.
+    #[doc(hidden)]
+    type Serde: Serialize + DeserializeOwned;
+
+    #[doc(hidden)]
+    fn as_serde(&self) -> &Self::Serde;
+
+    #[doc(hidden)]
+    fn from_serde(payload: Self::Serde) -> Self;
+}
+
+#[diagnostic::do_not_recommend]
+impl<T: Serialize + DeserializeOwned> Payload for T {
+    type Serde = T;
+
+    fn as_serde(&self) -> &T {
+        self
+    }
+
+    fn from_serde(payload: T) -> T {
+        payload
     }
 }
 

@@ -25,7 +25,7 @@ pub use self::{
     ending::{Dependents, Ending, HistoryOutcome, OrderingKey, RestartPayload, SettlePath},
     failure::{Failure, FailureKind, JobResult, TerminalExt},
     id::{JobId, JobState, UnknownState},
-    job_type::{JobType, no_upgrade},
+    job_type::{JobType, Payload, no_upgrade},
     limit::Limit,
     node_output::NodeOutput,
     options::Options,

@@ -68,8 +68,9 @@ fn prepare_restart<J: JobType>(cx: &Durable, job: &J) -> Result<RestartPayload, 
     if options.name != name && !options.aliases.contains(&name) {
         return Err(Failure::terminal(format!("a job of the type `{name}` cannot restart as a job of the type `{}`", options.name)));
     }
-    let clear =
-        payload::encode(job, payload::DEFAULT_LIMIT).map_err(|source| Error::Payload { job_type: options.name, source }).terminal()?;
+    let clear = payload::encode(job.as_serde(), payload::DEFAULT_LIMIT)
+        .map_err(|source| Error::Payload { job_type: options.name, source })
+        .terminal()?;
     let payload = match Sealing::for_type::<J>() {
         Some(sealing) => sealing.seal(&clear, cx.shared().store, Nonce::Random).terminal()?,
         None => clear,

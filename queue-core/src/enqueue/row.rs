@@ -38,7 +38,7 @@ pub(super) struct EnqueueRow<'a> {
 impl EncodedJob {
     pub(super) fn encode<J: JobType>(job: &J) -> Result<Self, Error> {
         let to_error = |source| Error::Payload { job_type: J::OPTIONS.name, source };
-        let payload = payload::encode(job, payload::DEFAULT_LIMIT).map_err(to_error)?;
+        let payload = payload::encode(job.as_serde(), payload::DEFAULT_LIMIT).map_err(to_error)?;
         let key = job.ordering_key().map(Cow::into_owned);
         key.as_deref().map_or(Ok(()), |key| check_key("the ordering key", key))?;
         let fair = job.fair_key().map(Cow::into_owned);

@@ -134,7 +134,9 @@ impl Attempt {
     pub fn restarted_with<T: JobType>(&self) -> Option<T> {
         let is_of = self.job_type == T::OPTIONS.name || T::OPTIONS.aliases.contains(&self.job_type.as_str());
         let text = self.restart_payload.as_ref().filter(|_| is_of)?.as_ref().unwrap_or_else(|why| panic!("{why}"));
-        Some(serde_json::from_str(text).unwrap_or_else(|error| panic!("cannot decode the payload of `{}`: {error}", T::OPTIONS.name)))
+        let payload =
+            serde_json::from_str(text).unwrap_or_else(|error| panic!("cannot decode the payload of `{}`: {error}", T::OPTIONS.name));
+        Some(T::from_serde(payload))
     }
 
     /// Returns the last checkpoint that this or an earlier attempt wrote.

@@ -13,7 +13,7 @@ use crate::{
 /// Builds a job in the form that a claim returns. `max_attempts` defaults to the maximum of the job type.
 pub(super) fn claimed<T: JobType>(job: &T, number: i64, attempt: u32, max_attempts: Option<u32>) -> ClaimedJob {
     let options = T::OPTIONS;
-    let payload = payload::encode(job, payload::DEFAULT_LIMIT)
+    let payload = payload::encode(job.as_serde(), payload::DEFAULT_LIMIT)
         .unwrap_or_else(|error| panic!("the payload of `{}` cannot be stored: {error}", options.name));
     ClaimedJob {
         token: Uuid::nil(),

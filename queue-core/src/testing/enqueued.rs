@@ -128,7 +128,7 @@ fn read<T: JobType>(row: &PgRow) -> Result<EnqueuedJob<T>, Error> {
     let job = if version < T::OPTIONS.version {
         T::upgrade(OldPayload::new(version, &payload)).map_err(|_| Error::Payload { job: id, rust_type: type_name::<T>(), column: 0 })?
     } else {
-        serde_json::from_str(&payload).map_err(wrong)?
+        T::from_serde(serde_json::from_str(&payload).map_err(wrong)?)
     };
     Ok(EnqueuedJob {
         job,

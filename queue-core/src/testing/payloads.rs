@@ -62,7 +62,7 @@ impl Payloads {
     /// # Panics
     /// Panics if the example cannot be written as JSON.
     pub fn example<T: JobType>(mut self, job: &T) -> Self {
-        let payload = serde_json::to_value(job)
+        let payload = serde_json::to_value(job.as_serde())
             .unwrap_or_else(|error| panic!("the example of `{}` cannot be written as JSON: {error}", T::OPTIONS.name));
         self.examples.push(LockedPayload { job_type: T::OPTIONS.name.to_owned(), version: T::OPTIONS.version, payload });
         self.job_type::<T>()

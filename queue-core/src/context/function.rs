@@ -1,0 +1,74 @@
+//! Traits that the expansion of `#[handler]` mentions, so that each mistake in the types of a function is one compile error.
+
+use super::{BatchRunner, Context, Durable, HandlerContext, JobRunner, Registration};
+use crate::define::{JobType, Payload};
+
+/// Job type of a function with `#[handler]`. Every job type satisfies the bound.
+///
+/// The expansion assumes the bound in a where clause of its implementation. For a type that is not a job, rustc therefore does not check the
+/// implementation, and reports only the projections [`Job`](Self::Job) and [`Registrar`](Self::Registrar), which have the same text. The
+/// lifetime has no meaning: rustc checks a where clause without bound variables at once, which would be another error.
+pub trait HandlerJob<'a> {
+    /// `Self`, with the bounds of a job type.
+    type Job: JobType<Cx: HandlerContext>;
+    /// The type [`Registrar`].
+    type Registrar;
+}
+
+impl<T: JobType<Cx: HandlerContext> + Payload> HandlerJob<'_> for T {
+    type Job = T;
+    type Registrar = Registrar;
+}
+
+/// Handler of single jobs that was generated for a function. Unlike [`JobRunner`], the trait has no other implementation, so that rustc
+/// reports the unsatisfied where clause of this one.
+pub trait Function: JobRunner {}
+
+/// Handler of batches that was generated for a function.
+pub trait BatchFunction: BatchRunner {}
+
+/// Creates the registrations of functions.
+#[derive(Debug)]
+pub enum Registrar {}
+
+impl Registrar {
+    /// Creates the registration of a handler of single jobs.
+    pub const fn of<H: Function>() -> Registration {
+        Registration::of::<H>()
+    }
+
+    /// Creates the registration of a handler of batches.
+    pub const fn of_batch<H: BatchFunction>() -> Registration {
+        Registration::of_batch::<H>()
+    }
+}
+
+/// Context type that a function with `#[handler]` can take, given the context type `Self` of its job type.
+#[diagnostic::on_unimplemented(
+    message = "the handler of this job type takes `&{Self}`, not `&{C}`",
+    label = "expected `&{Self}`",
+    note = "only a job type with the option `durable` has a handler that takes `&Durable`: write `durable` in the `#[job(..)]` of the payload"
+)]
+pub trait ContextAs<C> {
+    /// Returns the context as the type that the handler takes.
+    fn context(&self) -> &C;
+}
+
+#[diagnostic::do_not_recommend]
+impl<C> ContextAs<C> for C {
+    fn context(&self) -> &C {
+        self
+    }
+}
+
+#[diagnostic::do_not_recommend]
+impl ContextAs<Context> for Durable {
+    fn context(&self) -> &Context {
+        self
+    }
+}
+
+/// Converts the context of a job type into the type that its handler takes.
+pub fn into_context<C, D: ContextAs<C>>(cx: &D) -> &C {
+    cx.context()
+}
