@@ -3,7 +3,8 @@
 //!
 //! The macros contain no job logic. The modules `args`, `value` and `input` parse the options, and `expand` generates constants in an
 //! `impl JobType` and one registration. After a mistake, `fallback` generates only the items whose absence would cause further messages
-//! from rustc. The module `handler` generates a type and one registration for a function. `queue-core` documents the meaning and the effects of the options.
+//! from rustc. The module `handler` generates a type and one registration for a function. `queue-core` documents the meaning and the
+//! effects of the options.
 
 mod args;
 mod expand;

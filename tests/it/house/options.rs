@@ -1,4 +1,4 @@
-//! Checks the pages of options and settings: docs/JOB_OPTIONS.md has the table of `#[job]`, and docs/SETTINGS.md has every environment
+//! Checks the pages of options and settings: `docs/JOB_OPTIONS.md` has the table of `#[job]`, and `docs/SETTINGS.md` has every environment
 //! variable.
 
 use std::collections::BTreeSet;
