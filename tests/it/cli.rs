@@ -12,6 +12,7 @@ use tests::{Act, Do, TestDb, eventually};
 
 mod confirmations;
 mod control;
+mod enqueue;
 mod flow;
 mod history;
 mod logs;

@@ -30,7 +30,7 @@ pub enum RegistryError {
         second: &'static str,
     },
     /// Handlers need state that is not registered with the worker.
-    #[error("state is missing: {missing}; register it with `Worker::state(value)`")]
+    #[error("state is missing: {missing}; add `state = function` to `main!(..)`, or call `Worker::state(value)`")]
     MissingState {
         /// Missing state types, each with the job types that need it.
         missing: String,

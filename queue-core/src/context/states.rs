@@ -31,7 +31,8 @@ impl States {
     pub(super) fn expect<T: Send + Sync + 'static>(&self) -> &T {
         self.get().unwrap_or_else(|| {
             panic!(
-                "this worker has no state `{0}`: register it with `Worker::state`, and list it in `#[job(state({0}))]`",
+                "this worker has no state `{0}`: add `state = function` to `main!(..)` or call `Worker::state`, and list the type in \
+                 `#[handler(state({0}))]` or `#[job(state({0}))]`",
                 type_name::<T>()
             )
         })

@@ -6,7 +6,7 @@
 //!
 //! | subject | methods of [`Queue`] |
 //! |---|---|
-//! | jobs | [`jobs`](Queue::jobs), [`job`](Queue::job), [`apply_to`](Queue::apply_to), [`jobs_of_key`](Queue::jobs_of_key) |
+//! | jobs | [`jobs`](Queue::jobs), [`job`](Queue::job), [`apply_to`](Queue::apply_to), [`jobs_of_key`](Queue::jobs_of_key), [`enqueue_json`](Queue::enqueue_json) |
 //! | numbers | [`counts`](Queue::counts), [`busiest`](Queue::busiest), [`oldest`](Queue::oldest), [`backlog`](Queue::backlog), [`history`](Queue::history), [`dead_groups`](Queue::dead_groups) |
 //! | queues | [`queues`](Queue::queues), [`pause`](Queue::pause), [`resume`](Queue::resume), [`pauses`](Queue::pauses), [`set_capacity`](Queue::set_capacity), [`capacities`](Queue::capacities) |
 //! | limits, fairness | [`limits`](Queue::limits), [`set_limit`](Queue::set_limit), [`set_limit_key`](Queue::set_limit_key), [`weights`](Queue::weights), [`set_weight`](Queue::set_weight) |
@@ -40,6 +40,7 @@ mod children;
 mod counts;
 mod dead;
 mod doctor;
+mod enqueue;
 mod filter;
 mod fingerprint;
 mod flow;

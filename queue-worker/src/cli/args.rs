@@ -11,6 +11,7 @@ use super::{
     act_args::ActCommand,
     cron::CronCommand,
     doctor::DoctorArgs,
+    enqueue::{self, EnqueueArgs},
     flow::{self, FlowArgs},
     help::HelpCommand,
     history::HistoryArgs,
@@ -235,6 +236,9 @@ Exit codes: 0 nothing is broken, 1 with --strict if there are warnings, 2 someth
     /// Show the jobs of a flow and their dependencies, or cancel these jobs
     #[command(after_long_help = flow::MANUAL)]
     Flow(FlowArgs),
+    /// Enqueue a job by its type's name, with a payload as JSON
+    #[command(after_long_help = enqueue::MANUAL)]
+    Enqueue(EnqueueArgs),
     /// Send a signal to a durable job; a job that is waiting for the signal continues
     #[command(after_long_help = signal::MANUAL)]
     Signal(SignalArgs),

@@ -25,7 +25,9 @@ mod stats;
 mod history;
 mod list;
 mod show;
+mod enqueue;
 mod signal;
+mod json_arg;
 mod tail;
 mod why;
 mod doctor;
@@ -243,6 +245,7 @@ async fn run_command(
         Command::Act(command) => return act::act(settings, command).await,
         Command::Stores(args) => return stores::stores(settings, args, prepare).await,
         Command::Flow(args) => flow::flow(settings, args).await?,
+        Command::Enqueue(args) => enqueue::enqueue(settings, args).await?,
         Command::Signal(args) => signal::signal(settings, args).await?,
         Command::Export(export) => export::export(settings, &export).await?,
         Command::Pause(args) => pause::pause(settings, &args).await?,

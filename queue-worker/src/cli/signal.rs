@@ -1,17 +1,13 @@
 //! `signal` command: sends a signal to a durable job, for example a person's decision.
 
-use std::{
-    fs::File,
-    io::{Read, stdin},
-};
-
 use clap::Args;
 use queue_core::{Error, JobId, JobRef, operate::SignalOutcome};
-use serde_json::{json, value::RawValue};
+use serde_json::json;
 use sqlx::PgConnection;
 
 use super::{
     audit::AuditedTransaction,
+    json_arg::parse_json,
     open::open_store,
     print,
     problem::Problem,
@@ -30,10 +26,6 @@ Examples:
 `queue-worker why ID` shows what a job waits for. A signal may be sent before the job waits for it. Each is received once, in the order
 of sending. Exit code 3 if the job does not exist or is finished, or if this binary has its type and that is not durable.";
 
-/// Maximum number of bytes read from a file or stdin. The maximum is far above the payload limit, so that a larger payload gets the usual
-/// error.
-const MAX_BYTES: u64 = 4 * 1024 * 1024;
-
 #[derive(Args)]
 pub(super) struct SignalArgs {
     /// Job id
@@ -50,7 +42,7 @@ pub(super) struct SignalArgs {
 
 /// Sends the signal and records it in the audit log.
 pub(super) async fn signal(settings: &Settings, SignalArgs { id, name, payload, output }: SignalArgs) -> Result<(), Problem> {
-    let payload = payload.as_deref().map(parse_payload).transpose()?;
+    let payload = payload.as_deref().map(|payload| parse_json("payload", payload)).transpose()?;
     let (database, store) = open_store(settings).await?;
     let mut tx = AuditedTransaction::begin(database.pool(), store).await?;
     let job = JobRef::from_id(id).in_store(store);
@@ -91,29 +83,4 @@ fn as_usage_error(error: Error) -> Problem {
         Error::OutOfRange { .. } | Error::Signal { .. } => Problem::usage(error),
         error => error.into(),
     }
-}
-
-/// Reads the JSON from the argument, a file or stdin. Errors do not contain the JSON text.
-fn parse_payload(payload: &str) -> Result<Box<RawValue>, Problem> {
-    let text = match payload.strip_prefix('@') {
-        Some(path) => read_payload(File::open(path), &format!("the payload file {path}"))?,
-        None if payload == "-" => read_payload(Ok(stdin().lock()), "the payload on stdin")?,
-        None => payload.to_owned(),
-    };
-    if text.trim().is_empty() {
-        return Err(Problem::usage("the payload is empty; give JSON, or omit `--payload` for a signal without one"));
-    }
-    RawValue::from_string(text.trim().to_owned()).map_err(|error| {
-        let (line, column) = (error.line(), error.column());
-        Problem::usage(format!(
-            "the payload is not JSON, at line {line}, column {column}; write a string in double quotes: --payload '\"yes\"'"
-        ))
-    })
-}
-
-fn read_payload(from: std::io::Result<impl Read>, what: &str) -> Result<String, Problem> {
-    let mut text = String::new();
-    let read = from.and_then(|from| from.take(MAX_BYTES).read_to_string(&mut text));
-    read.map_err(|error| Problem::usage(format!("{what} cannot be read: {error}")))?;
-    Ok(text)
 }

@@ -7,7 +7,12 @@ use std::{
     time::{Duration, Instant},
 };
 
-use queue_core::{Queue, Store, operate::Unserved, options::Options, runner::verify_worker};
+use queue_core::{
+    Queue, Store,
+    operate::Unserved,
+    options::Options,
+    runner::{program_name, verify_worker},
+};
 use tokio::sync::watch;
 use uuid::Uuid;
 
@@ -198,7 +203,8 @@ async fn recover_silent(housekeeper: &mut Housekeeper) -> sqlx::Result<()> {
             queues.context.metrics.record_crashed(queue, queues.present_name(job_type), [*jobs, dead, *cancelled]);
         }
         for job in recovered.iter().filter_map(|of| of.dead.as_ref()).flatten() {
-            tracing::warn!(%job, error = "the process ended during the attempt", "dead letter; fix the cause, then `requeue {job}`");
+            let error = "the process ended during the attempt";
+            tracing::warn!(%job, error, "dead letter; fix the cause, then `{} requeue {job}`", program_name());
         }
         let names: Vec<String> = recovered.into_iter().map(|of| of.queue).collect::<BTreeSet<_>>().into_iter().collect();
         let woken = wake_others(link.get().await?, config.store, &names).await;

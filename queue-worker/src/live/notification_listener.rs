@@ -24,7 +24,7 @@ use super::{
     Notifier, Pauses, bounded,
     dial::is_same_place,
     jittered,
-    sleep::{REFUSED, SILENCE, on_notification},
+    sleep::{LISTENS_AGAIN, REFUSED, SILENCE, on_notification},
 };
 use crate::error::warn_throttled;
 
@@ -61,7 +61,7 @@ impl ListenHandle {
     /// Creates a handle and the listener that serves it.
     pub(crate) fn open(pool: PgPool) -> (Self, NotificationListener) {
         let (requests_out, requests) = unbounded_channel();
-        (Self(requests_out), NotificationListener { pool, requests, all: HashMap::new(), has_warned: false })
+        (Self(requests_out), NotificationListener { pool, requests, all: HashMap::new(), has_warned: false, has_failed: false })
     }
 
     /// Wakes the store's worker on each notification. Never returns.
@@ -95,6 +95,8 @@ pub(crate) struct NotificationListener {
     requests: UnboundedReceiver<ListenRequest>,
     all: HashMap<u64, Subscription>,
     has_warned: bool,
+    /// Whether the last connection was lost, or could not be opened.
+    has_failed: bool,
 }
 
 impl NotificationListener {
@@ -118,7 +120,10 @@ impl NotificationListener {
                         tracing::warn!("{NO_SESSION}");
                     }
                 }
-                Err(error) => warn_throttled(&error, "cannot listen for notifications; polling until it succeeds"),
+                Err(error) => {
+                    self.has_failed = true;
+                    warn_throttled(&error, "cannot listen for notifications; polling until it succeeds");
+                }
             }
             let again = sleep(jittered(pause));
             tokio::pin!(again);
@@ -146,6 +151,9 @@ impl NotificationListener {
             one.channel = None;
             one.subscribe(&mut listener).await?;
         }
+        if std::mem::take(&mut self.has_failed) {
+            tracing::info!("{LISTENS_AGAIN}");
+        }
         loop {
             tokio::select! {
                 request = self.requests.recv() => match request.map(|request| self.handle(request)) {
@@ -165,7 +173,10 @@ impl NotificationListener {
                         }
                     }
                     // The driver has replaced a lost connection, so notifications may have been missed.
-                    Ok(Ok(None)) => self.all.values().for_each(Subscription::request_probe),
+                    Ok(Ok(None)) => {
+                        tracing::info!("{LISTENS_AGAIN}");
+                        self.all.values().for_each(Subscription::request_probe);
+                    }
                     Ok(Err(error)) => return Err(error),
                     Err(_) if !is_same_place(&self.pool.connect_options(), &to) => return Ok(Some(RemainingStores::Some)),
                     // The database may have moved without closing this connection, so the connection is tested.

@@ -75,6 +75,9 @@ async fn horizon(connection: &mut PgConnection) -> sqlx::Result<(i64, i64)> {
 /// connection is dropped.
 pub(super) const SILENCE: Duration = Duration::from_secs(6);
 
+/// Log line after an outage of the listener's connection.
+pub(super) const LISTENS_AGAIN: &str = "connected to the database again; listening for notifications";
+
 /// Payload of the notification that an ordering key may be unblocked. A payload that matches no constant of this module is a queue name.
 const KEYS: &str = "#";
 
@@ -84,13 +87,13 @@ const KEYS: &str = "#";
 /// The connection is not taken from the user's pool, which may be exhausted. If listening is not permitted, a warning is logged once and
 /// listening is retried every [`REFUSED`].
 pub(crate) async fn listen(pool: PgPool, store: Store, notifier: Arc<Notifier>, pauses: Pauses) {
-    let mut has_warned = false;
+    let (mut has_warned, mut has_failed) = (false, false);
     loop {
         let to = pool.connect_options();
         let options = (*to).clone().application_name("queue-worker listen").disable_statement_logging();
         let has_moved = || !is_same_place(&pool.connect_options(), &to);
         let mut pause = Duration::from_millis(500);
-        match listen_once(options, store, (&notifier, &pauses), has_moved).await {
+        match listen_once(options, store, (&notifier, &pauses), (has_moved, std::mem::take(&mut has_failed))).await {
             Ok(ListenOutcome::Ended) => {}
             Ok(ListenOutcome::NotPermitted) => {
                 pause = REFUSED;
@@ -100,6 +103,7 @@ pub(crate) async fn listen(pool: PgPool, store: Store, notifier: Arc<Notifier>, 
                 }
             }
             Err(error) => {
+                has_failed = true;
                 warn_throttled(&error, "cannot listen for notifications; polling until it succeeds");
                 if is_refused(&error) {
                     pause = REFUSED;
@@ -152,7 +156,7 @@ async fn listen_once(
     options: PgConnectOptions,
     store: Store,
     (notifier, pauses): (&Notifier, &Pauses),
-    has_moved: impl Fn() -> bool,
+    (has_moved, has_failed): (impl Fn() -> bool, bool),
 ) -> sqlx::Result<ListenOutcome> {
     let ListenerConnection { mut listener, keeps_session } = bounded(ListenerConnection::open(options)).await?;
     if !keeps_session {
@@ -160,6 +164,9 @@ async fn listen_once(
     }
     let channel = bounded(Channel::Wake.name(&mut listener, store)).await?;
     bounded(listener.listen(&channel)).await?;
+    if has_failed {
+        tracing::info!("{LISTENS_AGAIN}");
+    }
     notifier.request_probe();
     notifier.notify_control();
     loop {
@@ -167,6 +174,7 @@ async fn listen_once(
         match timeout(SILENCE, listener.try_recv()).await {
             Ok(Ok(Some(notification))) => on_notification(notification.payload(), notifier, pauses),
             Ok(Ok(None)) => {
+                tracing::info!("{LISTENS_AGAIN}");
                 notifier.request_probe();
                 notifier.notify_control();
             }

@@ -12,7 +12,7 @@ use std::{
 use queue_core::{
     JobId,
     options::{Outcome, Verdict},
-    runner::{ClaimedJob, Ending, HistoryOutcome},
+    runner::{ClaimedJob, Ending, HistoryOutcome, program_name},
 };
 
 /// Outcome of one attempt, passed to the hooks of [`Worker::on_outcome`](crate::Worker::on_outcome).
@@ -98,7 +98,7 @@ fn log(outcome: &AttemptOutcome<'_>, ending: &Ending) {
             tracing::info!(%job, job_type, attempt, max_attempts, error, ?next_try_in, "attempt failed");
         }
         HistoryOutcome::Dead => {
-            tracing::warn!(%job, job_type, attempt, max_attempts, error, "dead letter; fix the cause, then `requeue {job}`");
+            tracing::warn!(%job, job_type, attempt, max_attempts, error, "dead letter; fix the cause, then `{} requeue {job}`", program_name());
         }
         HistoryOutcome::Completed
         | HistoryOutcome::Cancelled

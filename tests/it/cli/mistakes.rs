@@ -32,13 +32,14 @@ mod stores;
 type Row = (&'static str, i32, &'static str);
 
 /// All tables of test cases.
-const TABLES: [&[Row]; 17] = [
+const TABLES: [&[Row]; 18] = [
     operations::ROWS,
     changes::ROWS,
     connect::ADDRESSES,
     connect::SCHEMAS,
     cron::ADD,
     cron::TICKS,
+    jobs::ENQUEUE,
     jobs::FOLLOW,
     jobs::SHOW,
     limits::ROWS,

@@ -1,4 +1,4 @@
-//! Checks the book: `docs/SUMMARY.md` lists each page once, under its title or a shorter one, and every page that it lists exists.
+//! Checks the book: `docs/SUMMARY.md` lists each page once, and every page that it lists exists. `docs/TESTING.md` is a copy.
 
 use std::collections::BTreeMap;
 
@@ -18,4 +18,9 @@ fn the_book_has_every_page_once() {
     faults.extend(pages.iter().filter(|page| !listed.contains_key(*page)).map(|page| format!("{page} is not listed")));
     faults.extend(listed.keys().filter(|path| !pages.contains(path)).map(|path| format!("{path} does not exist")));
     assert_none(&faults, "docs/SUMMARY.md is the order of the pages");
+}
+
+#[test]
+fn the_page_on_testing_is_that_of_the_test_kit() {
+    assert_eq!(read("docs/TESTING.md"), read("queue-core/docs/TESTING.md"), "the second file is compiled, and part of the package");
 }

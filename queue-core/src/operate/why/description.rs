@@ -347,10 +347,12 @@ fn queued(kind: CauseKind, facts: Facts<'_>, context: &WhyContext<'_>) -> String
     };
     match kind {
         CauseKind::Starved => {
-            format!("{} jobs of higher priority are ready in the queue {}{held}", facts.format_count("higher"), job_text(context, "queue"))
+            let (count, s, are) = facts.format_subject("higher");
+            format!("{count} job{s} of higher priority {are} ready in the queue {}{held}", job_text(context, "queue"))
         }
         CauseKind::Behind if facts.is_true("in_line") => {
-            format!("{} ready jobs of its fairness key are queued before it, and keys take turns{held}", facts.format_count("ahead"))
+            let (count, s, are) = facts.format_subject("ahead");
+            format!("{count} ready job{s} of its fairness key {are} queued before it, and keys take turns{held}")
         }
         CauseKind::Behind => {
             let pace = facts.float("per_s").map_or_else(
@@ -358,7 +360,8 @@ fn queued(kind: CauseKind, facts: Facts<'_>, context: &WhyContext<'_>) -> String
                 |per_s| format!("about {per_s:.1} of its kind complete per second"),
             );
             let wait = facts.float("wait_ms").map_or_else(String::new, |wait| format!(", so it starts in about {}", format_ms(wait)));
-            format!("{} ready jobs are queued before it; {pace}{wait}{held}", facts.format_count("ahead"))
+            let (count, s, are) = facts.format_subject("ahead");
+            format!("{count} ready job{s} {are} queued before it; {pace}{wait}{held}")
         }
         _ => format!("it is next, and starts when its workers have a free slot{held}"),
     }

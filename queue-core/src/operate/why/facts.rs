@@ -67,6 +67,13 @@ impl<'a> Facts<'a> {
     pub(super) fn format_count(self, name: &str) -> String {
         format!("{}{}", self.number(name).unwrap_or(0), if self.is_true("partial") { "+" } else { "" })
     }
+
+    /// Formats a count of jobs, then returns the ending of the noun and the verb that fit it, as in "1 job is" and "2 jobs are".
+    pub(super) fn format_subject(self, name: &str) -> (String, &'static str, &'static str) {
+        let count = self.format_count(name);
+        let (ending, verb) = if count == "1" { ("", "is") } else { ("s", "are") };
+        (count, ending, verb)
+    }
 }
 
 impl WhyContext<'_> {

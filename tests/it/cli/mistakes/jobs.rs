@@ -67,12 +67,12 @@ pub(super) const FOLLOW: &[Row] = &[
     ("signal {ready} paid", 3, "job {ready} is of the type `do`, which is not durable | signal a job whose type has `#[job(durable)]`"),
     ("signal {other} paid", 0, "sent paid to {other}"),
     ("signal {ready} ''", 2, "the name of a signal is empty | it must be 1 to 200 bytes without control characters"),
-    ("signal {ready} paid --payload yes", 2, "the payload is not JSON, at line 1, | write a string in double quotes: --payload"),
-    ("signal {ready} paid --payload '{'", 2, "the payload is not JSON, at line 1, | write a string in double quotes: --payload"),
+    ("signal {ready} paid --payload yes", 2, "the payload is not JSON, at line 1, | write a string in double quotes, as in"),
+    ("signal {ready} paid --payload '{'", 2, "the payload is not JSON, at line 1, | write a string in double quotes, as in"),
     ("signal {ready} paid --payload @nofile", 2, "the payload file nofile cannot be read: No such file or directory (os"),
-    ("signal {ready} paid --payload ''", 2, "the payload is empty | give JSON, or omit `--payload` for a signal without one"),
+    ("signal {ready} paid --payload ''", 2, "the payload is empty | give JSON, such as '{}' or 'null'"),
     ("signal {ready} paid --payload @.", 2, "the payload file . cannot be read: Is a directory (os error 21)"),
-    ("signal {ready} paid --payload -", 2, "the payload is empty | give JSON, or omit `--payload` for a signal without one"),
+    ("signal {ready} paid --payload -", 2, "the payload is empty | give JSON, such as '{}' or 'null'"),
     ("signal {ready} paid extra", 2, "unexpected argument 'extra' found"),
     ("tail {done} --type do", 2, "the argument '[ID]' cannot be used with '--type <TYPE>'"),
     ("tail -n 5 --queue nowhere 7", 2, "the argument '--queue <QUEUE>' cannot be used with '[ID]'"),
@@ -82,11 +82,37 @@ pub(super) const FOLLOW: &[Row] = &[
     ("flow {done} --schema nowhere", 1, "the schema `nowhere` holds no job queue | run `test-cli migrate --schema nowhere`, or"),
     ("flow {ready} --yes", 2, "unexpected argument '--yes' found"),
     ("signal 7 paid --payload 1", 3, "there is no job 7 | it was never enqueued, was rolled back, or its history was pruned"),
-    ("signal {ready} paid --json --payload '{\"by\": }'", 2, "the payload is not JSON, at line | write a string in double quotes:"),
+    ("signal {ready} paid --json --payload '{\"by\": }'", 2, "the payload is not JSON, at line | write a string in double quotes, as in"),
     ("signal {done} 'a\tb'", 2, "the name of a signal is a\\tb | it must be 1 to 200 bytes without control characters"),
     ("flow {ready} --mermaid --json", 3, "job {ready} belongs to no flow | `test-cli show {ready}` shows the job itself"),
     ("flow 99999999999999999999", 2, "for '<ID>' | expected a job id, a number as shown by `list`"),
 ];
+
+pub(super) const ENQUEUE: &[Row] = &[
+    ("enqueue", 2, "required arguments | <TYPE> | <JSON>"),
+    ("enqueue do", 2, "required arguments | <JSON>"),
+    ("enqueue do ''", 2, "the payload is empty | give JSON, such as '{}' or 'null'"),
+    ("enqueue do '{\"secret\":'", 2, "the payload is not JSON, at line 1, column 10 | write a string in double quotes, as in"),
+    ("enqueue do yes", 2, "the payload is not JSON, at line 1, column 1"),
+    ("enqueue do @nofile", 2, "the payload file nofile cannot be read: No such file or directory (os"),
+    ("enqueue do -", 2, "the payload is empty | give JSON"),
+    ("enqueue do {} --options []", 2, "--options takes a JSON object | '{\"queue\": \"bulk\"}'"),
+    ("enqueue do {} --options later", 2, "the value of --options is not JSON, at line 1, column 1"),
+    ("enqueue do {} --options '{\"colour\": 1}'", 2, "unknown option \"colour\" | the options are queue, priority, max_attempts"),
+    ("enqueue do {} --options '{\"priority\": \"high\"}'", 2, "priority"),
+    ("enqueue do {} --options '{\"after\": \"soon\"}'", 2, "soon"),
+    ("enqueue do {} --options '{\"run_at\": \"0001-01-01\"}'", 2, "run_at must be a time, within the years 1970 to 9999"),
+    ("enqueue do {} --queue mail", 2, "unexpected argument '--queue' found"),
+    ("enqueue 'd o' {}", 2, "job type name"),
+    ("enqueue send_male {}", 0, "enqueued job | no job of the type `send_male` has ever been enqueued"),
+];
+
+#[tokio::test]
+async fn an_enqueue_by_hand_checks_its_json() {
+    let fixture = Fixture::new().await;
+    fixture.play(&fixture.db.url, ENQUEUE);
+    fixture.db.finish().await;
+}
 
 #[tokio::test]
 async fn commands_that_show_a_job_take_its_id() {

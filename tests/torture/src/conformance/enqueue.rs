@@ -5,7 +5,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, ensure};
 use chrono::{TimeDelta, Utc};
 use queue_core::{
-    EnqueueOutcome, Job as _, JobHandle, JobRef, JobState, OnConflict, Priority,
+    EnqueueOutcome, Job as _, JobHandle, JobRef, JobState, OnConflict, Priority, Queue,
     drivers::Rendered,
     operate::JobRecord,
     options::{Durability, KeyPolicy, While},
@@ -38,6 +38,7 @@ pub(super) const GROUP: OperationGroup = OperationGroup {
         "metadata" => meta,
         "relaxed" => relaxed,
         "rendered" => rendered,
+        "by name" => by_name,
         "handle" => handle,
     ],
 };
@@ -202,6 +203,16 @@ async fn rendered(world: &World) -> Result<()> {
     ensure!(again.outcome() == EnqueueOutcome::Kept && again.id() == job.id());
     ensure!(job.find(world.pool()).await?.priority == 3);
     Ok(())
+}
+
+async fn by_name(world: &World) -> Result<()> {
+    let payload = serde_json::value::to_raw_value(&echo("by name"))?;
+    let options = serde_json::json!({ "queue": IDLE, "unique_key": "by name" });
+    let queue = Queue::new(world.pool()).store(world.store);
+    let (job, outcome) = queue.enqueue_json("conf_echo", &payload, &options).await?;
+    let (again, kept) = queue.enqueue_json("conf_echo", &payload, &options).await?;
+    ensure!((outcome, kept) == (EnqueueOutcome::New, EnqueueOutcome::Kept) && job.id() == again.id());
+    is_ready(world, job).await
 }
 
 async fn handle(world: &World) -> Result<()> {

@@ -1,0 +1,47 @@
+//! Enqueue of a job whose type is known only by its name.
+
+use serde_json::{Value, value::RawValue};
+use sqlx::Row as _;
+
+use crate::{
+    connect::JobRef,
+    define::EnqueueOutcome,
+    enqueue::store_error,
+    error::Error,
+    results::{Queue, QueueConnection},
+    schema::check_name,
+};
+
+impl<C: QueueConnection> Queue<C> {
+    /// Enqueues a job of a type that is known only by its name, as the SQL function `queue.enqueue_with` does. Returns the job, or the job
+    /// that holds its uniqueness key, and what the enqueue did.
+    ///
+    /// `options` is an object of the function's options, such as `{"queue": "mail", "after": "10 minutes"}`. The defaults are those that
+    /// workers publish for the type. The payload is not checked against the Rust type, and the keys that `#[job(key = .., fair = ..,
+    /// unique(..))]` computes from its fields are not set.
+    ///
+    /// ```no_run
+    /// # async fn example(pool: sqlx::PgPool) -> Result<(), queue_core::Error> {
+    /// use queue_core::Queue;
+    /// use serde_json::{json, value::to_raw_value};
+    ///
+    /// let payload = to_raw_value(&json!({ "to": "ada@example.org" })).expect("a JSON value is JSON");
+    /// let (job, _) = Queue::new(&pool).enqueue_json("send_email", &payload, &json!({ "priority": 10 })).await?;
+    /// println!("job {}", job.id());
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// Returns [`Error::InvalidName`] for an invalid job type name, and [`Error::AtCapacity`] if the queue is full. Returns
+    /// [`Error::Database`] if the payload is too large, an option is unknown or invalid, or the query fails.
+    pub async fn enqueue_json(&self, job_type: &str, payload: &RawValue, options: &Value) -> Result<(JobRef, EnqueueOutcome), Error> {
+        check_name("job type name", job_type)?;
+        let statement = sqlx::query(self.store.sql(include_str!("../../sql/enqueue_with.sql")))
+            .bind(job_type)
+            .bind(payload.get())
+            .bind(options.to_string())
+            .bind(false);
+        let row = statement.fetch_one(&mut *self.connection().await?).await.map_err(|error| store_error(error, self.store))?;
+        Ok((JobRef::from_id(row.try_get(0)?).in_store(self.store), EnqueueOutcome::from_sql(row.try_get(1)?)))
+    }
+}
