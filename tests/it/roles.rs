@@ -11,6 +11,8 @@ mod statements;
 mod why;
 mod work;
 
+pub(crate) use self::matrix::executors;
+
 use std::str::FromStr as _;
 
 use queue_core::{Roles, Store};

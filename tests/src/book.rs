@@ -1,4 +1,4 @@
-//! Builds the documents as a book into `target/book`: `cargo book`, or `cargo book --open`. Needs mdBook.
+//! Builds the documents as a book into `book`: `cargo book`, or `cargo book --open`. Needs mdBook.
 
 use std::{
     env,

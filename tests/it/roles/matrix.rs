@@ -277,6 +277,13 @@ weight w:S r:S o:S
 worker w:SIUD r:S o:S
 ";
 
+/// Returns the names of the roles that may execute a function, without the owner.
+pub(crate) fn executors(function: &str) -> Vec<&'static str> {
+    let letters = FUNCTIONS.lines().find_map(|line| line.strip_prefix(function)?.strip_prefix(' ')).unwrap_or_default();
+    let of = |(_, letter): &(&str, char)| letters.contains(*letter);
+    ROLES.iter().filter(|role| role.0 != "mailer").filter(|role| of(role)).map(|(name, _)| *name).collect()
+}
+
 #[tokio::test]
 #[ignore = "deep"]
 async fn each_role_may_execute_its_functions_and_nothing_else() {

@@ -1,9 +1,9 @@
-//! Checks the pages of options and settings: `docs/JOB_OPTIONS.md` has the table of `#[job]`, and `docs/SETTINGS.md` has every environment
-//! variable.
+//! Checks the reference pages: `docs/JOB_OPTIONS.md` has the table of `#[job]`, `docs/SETTINGS.md` every environment variable, and
+//! `docs/ERRORS.md` every variant of the public errors.
 
 use std::collections::BTreeSet;
 
-use super::{assert_none, library_code, read};
+use super::{assert_none, first_word, library_code, read};
 
 /// Header of the table of options.
 const HEADER: &str = "| option | meaning | value | default |";
@@ -56,4 +56,26 @@ fn the_page_of_settings_has_every_variable() {
     let documented = variables(read("docs/SETTINGS.md").split('`'));
     let faults: Vec<String> = read_by_code.symmetric_difference(&documented).cloned().collect();
     assert_none(&faults, "docs/SETTINGS.md has the environment variables of the libraries");
+}
+
+/// Enums of errors, each with its file.
+const ERRORS: [(&str, &str); 3] =
+    [("Error", "queue-core/src/error.rs"), ("WaitError", "queue-core/src/results/error.rs"), ("Error", "queue-worker/src/error.rs")];
+
+#[test]
+fn the_page_of_errors_has_every_variant() {
+    let page = read("docs/ERRORS.md");
+    let documented: BTreeSet<&str> = page.split(|letter: char| !letter.is_ascii_alphanumeric()).collect();
+    let mut faults = Vec::new();
+    for (name, path) in ERRORS {
+        let text = read(path);
+        let head = format!("pub enum {name} {{");
+        let (_, rest) = text.split_once(&head).unwrap_or_else(|| panic!("{path} has no {head}"));
+        let body = rest.lines().take_while(|line| *line != "}").filter_map(|line| line.strip_prefix("    "));
+        let variants: Vec<String> =
+            body.map(first_word).filter(|word| word.starts_with(|letter: char| letter.is_ascii_uppercase())).collect();
+        assert!(variants.len() > 5, "{path}: {variants:?}");
+        faults.extend(variants.into_iter().filter(|variant| !documented.contains(&**variant)).map(|variant| format!("{name}::{variant}")));
+    }
+    assert_none(&faults, "docs/ERRORS.md has every error");
 }
