@@ -35,46 +35,14 @@ pub async fn find_job(pool: &PgPool, job: JobId) -> anyhow::Result<JobRecord> {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::{
-        fs,
-        path::{Path, PathBuf},
-    };
+mod guide;
 
+#[cfg(test)]
+mod tests {
     #[test]
     fn the_readme_shows_the_program_hello() {
         let (readme, program) = (include_str!("../../README.md"), include_str!("bin/hello.rs"));
         let (_header, program) = program.split_once("\n\n").expect("a header, an empty line, the program");
         assert!(readme.contains(program), "the first program in README.md must be examples/src/bin/hello.rs, word for word");
-    }
-
-    /// Chapters whose code is that of the examples.
-    const CHAPTERS: [&str; 7] = ["GETTING_STARTED", "RETRIES", "SCHEDULING", "RESULTS", "ORDERING", "UNIQUENESS", "WORKFLOWS"];
-
-    /// Returns the texts of all programs below `folder`.
-    fn programs(folder: &Path) -> Vec<String> {
-        let entries = fs::read_dir(folder).expect("a folder of the workspace").map(|entry| entry.expect("an entry").path());
-        let texts = |path: PathBuf| match path.extension() {
-            _ if path.is_dir() => programs(&path),
-            Some(extension) if extension == "rs" => vec![fs::read_to_string(path).expect("a program")],
-            _ => Vec::new(),
-        };
-        entries.flat_map(texts).collect()
-    }
-
-    #[test]
-    fn the_chapters_of_the_guide_show_the_code_of_the_examples() {
-        let folder = Path::new(env!("CARGO_MANIFEST_DIR"));
-        let programs = programs(folder);
-        for chapter in CHAPTERS {
-            let text = fs::read_to_string(folder.join(format!("../docs/{chapter}.md"))).expect("a chapter");
-            let mut shown = 0;
-            for (_, part) in text.match_indices("```rust,ignore\n").map(|(at, fence)| text.split_at(at + fence.len())) {
-                let code = part.split_once("```").expect("the code ends").0;
-                assert!(programs.iter().any(|program| program.contains(code)), "{chapter}: no example has this, word for word:\n{code}");
-                shown += 1;
-            }
-            assert!(shown > 0, "{chapter} shows no code");
-        }
     }
 }

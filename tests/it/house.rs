@@ -1,5 +1,6 @@
 //! Checks the files against the rules of ARCHITECTURE.md, because boundaries erode without a check.
 
+mod blocks;
 mod book;
 mod floors;
 mod imports;

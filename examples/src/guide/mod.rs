@@ -1,0 +1,33 @@
+//! The code blocks of `docs`, word for word, one module for each page, so that every block is compiled. `tests/it/house/blocks.rs` compares
+//! them. Blocks that are part of an example program are not repeated here. A block whose layout is not that of rustfmt is skipped by it.
+
+#![allow(
+    dead_code,
+    unused,
+    unnameable_test_items,
+    clippy::pedantic,
+    clippy::let_and_return,
+    clippy::needless_return,
+    reason = "a block shows one feature, and its context has only what the block needs to compile"
+)]
+
+mod batches;
+mod children;
+mod coming_from;
+mod cron;
+mod dashboard;
+mod deploy;
+mod doctor;
+mod durable;
+mod errors;
+mod evolution;
+mod fairness;
+mod flows;
+mod limits;
+mod maps;
+mod metrics;
+mod operations;
+mod sealed;
+mod stores;
+mod traces;
+mod why;
