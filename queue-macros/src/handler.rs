@@ -203,6 +203,7 @@ impl Function {
             };
         }
     }
+
     /// Returns the names of the arguments. A mismatch between the function and the job type is reported at the type that the user wrote.
     fn arguments(&self) -> [Ident; 2] {
         let at = |ty: &Type, name| Ident::new(name, Span::mixed_site().located_at(ty.span()));

@@ -59,19 +59,20 @@ async fn an_exhausted_rate_shows_when_the_next_job_may_begin() {
         eventually("a worker lives", async || db.count("select count(*) from queue.worker").await == 1).await;
         set(&db, "queue:default", Limit::new().rate(1, Duration::from_hours(1))).await;
         until_known(&db).await;
-        completes(&db, ok(&db).await).await;
-        let job = ok(&db).await;
+        // A job that starts long after its claim is released, and has used up the rate. Then the first job waits, too.
+        let (first, job) = (ok(&db).await, ok(&db).await);
         let cause = until_first(&db, job, CauseKind::Limited).await;
         assert!(cause.facts["next_ms"].as_f64().unwrap() > 3_000_000.0 && cause.says.contains("may start in "), "{cause:?}");
         cure(&db, &cause).await;
+        completes(&db, first).await;
         completes(&db, job).await;
         set(&db, "queue:default", Limit::new().rate(1, Duration::from_hours(1))).await;
         until_known(&db).await;
         by_code(&db).await;
-        completes(&db, ok(&db).await).await;
-        let job = ok(&db).await;
+        let (second, job) = (ok(&db).await, ok(&db).await);
         let cause = until_first(&db, job, CauseKind::Limited).await;
         cure(&db, &cause).await;
+        completes(&db, second).await;
         completes(&db, job).await;
     })
     .await;

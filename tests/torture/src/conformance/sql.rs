@@ -19,7 +19,7 @@ pub(super) const GROUP: OperationGroup = OperationGroup {
     needs: Need::Worker,
     operations: operations![
         "enqueue, in a transaction" => enqueue,
-        "enqueue_with, try_enqueue" => outcomes,
+        "enqueue_with, enqueue_each, try_enqueue" => outcomes,
         "status, wait" => wait,
         "wait that cannot end" => endless,
         "signal, signals, steps" => signal,
@@ -102,6 +102,10 @@ async fn outcomes(world: &World) -> Result<()> {
     let (first, second): (String, String) = (value(world, with, &[]).await?, value(world, with, &[]).await?);
     ensure!((first.as_str(), second.as_str()) == ("enqueued", "replaced"), "{first}, {second}");
     run(world, "select queue.set_capacity('sql_full', 1)", &[]).await?;
+    let each = r#"select string_agg(outcome, ' ') from queue.enqueue_each(array['conf_echo', 'conf_echo'],
+        array['{"text": "x"}', '{"text": "y"}']::jsonb[], array['{"queue": "idle"}', '{"queue": "idle", "unique_key": "sql"}']::jsonb[])"#;
+    let outcomes: String = value(world, each, &[]).await?;
+    ensure!(outcomes == "enqueued kept", "{outcomes}");
     let tried = r#"select outcome from queue.try_enqueue('conf_echo', '{"text": "x"}', '{"queue": "sql_full"}')"#;
     let (first, second): (String, String) = (value(world, tried, &[]).await?, value(world, tried, &[]).await?);
     ensure!((first.as_str(), second.as_str()) == ("enqueued", "at_capacity"), "{first}, {second}");
