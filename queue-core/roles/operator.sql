@@ -17,5 +17,5 @@ grant execute on function
   queue.set_priority_all, queue.requeue_all, queue.discard_all, queue.set_capacity, queue.pause, queue.resume, queue.set_limit,
   queue.unset_limit, queue.set_limit_key, queue.set_weight, queue.record_operation, queue.count_operation,
   queue.schedule, queue.unschedule, queue.pause_schedule, queue.resume_schedule, queue.skip_schedule, queue.run_schedule,
-  queue.signal, queue.called_by
+  queue.signal, queue.called_by, queue.enqueue_with, queue.producer_enqueue_with, queue.is_trusted, queue.any_queue
 to "queue_role";

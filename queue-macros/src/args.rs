@@ -213,8 +213,8 @@ impl Args {
         }
     }
 
-    /// Returns the options that do not depend on the payload's fields.
-    pub(crate) fn without_keys(self) -> Self {
+    /// Returns the options that determine the types of the implementation, without all others.
+    pub(crate) fn types_only(self) -> Self {
         let calls = self.calls.into_iter().filter(|(key, _)| key == "batch" || key == "durable").collect();
         Self { root: self.root, output: self.output, calls, ..Self::default() }
     }

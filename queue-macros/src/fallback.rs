@@ -64,7 +64,7 @@ pub(crate) fn job(item: &TokenStream, mut input: Input, mut args: Args, mistakes
     let root = root(&args);
     let (item, payload) = if input.borrows { without_serde(item, &input, &root) } else { (item.clone(), TokenStream::new()) };
     if !input.generics.params.is_empty() {
-        args = args.without_keys();
+        args = args.types_only();
         let ident = &input.ident;
         let arguments = input.generics.split_for_impl().1.to_token_stream();
         let bounds = parse_quote!(#ident #arguments: #root::private::Payload + #root::private::Send + #root::private::Sync + 'static);

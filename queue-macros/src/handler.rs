@@ -192,12 +192,14 @@ impl Function {
                     type Job = #job_type;
                     #state
                     fn #name<#lifetimes>(#parameters) -> #future {
-                        run(#payload, #cx)
+                        Self::run(#payload, #cx)
                     }
                 }
                 impl #root::private::#function for #ident where for<'a> #job: #bound<'a> {}
-                fn run<#lifetimes>(#parameters) -> #opaque {
-                    #ident(#payload, #argument)
+                impl #ident {
+                    fn run<#lifetimes>(#parameters) -> #opaque {
+                        #ident(#payload, #argument)
+                    }
                 }
                 #root::private::submit! { #registration }
             };

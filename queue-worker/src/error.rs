@@ -139,10 +139,10 @@ pub enum Error {
     Thread(String),
     /// The application's callback that configures each store's worker panicked.
     #[error("the function that configures a store's worker panicked")]
-    Making,
+    SetupPanicked,
     /// The task that supervises the workers of all stores panicked. The panic was logged, and all workers are stopped.
     #[error("the task that supervises the stores has ended unexpectedly, which is a bug in this library; restart the process")]
-    Untended,
+    SupervisorPanicked,
 }
 
 /// Formats the `Display` text. The derived `Debug` output would include the DETAIL of a database error, which may contain a payload.

@@ -6,12 +6,12 @@ fn status(error: &queue_core::Error) -> StatusCode {
     use queue_core::Error as E;
     match error {
         E::NotFound { .. } | E::NoSchedule { .. } | E::NotPlaced { .. } => StatusCode::NOT_FOUND,
-        E::WrongState { .. } | E::Locked { .. } | E::CannotMove { .. } => StatusCode::CONFLICT,
+        E::WrongState { .. } | E::KeyTaken { .. } | E::Locked { .. } | E::CannotMove { .. } => StatusCode::CONFLICT,
         E::InvalidName { .. } | E::OutOfRange { .. } | E::Payload { .. } | E::Signal { .. } | E::Schedule { .. } => {
             StatusCode::UNPROCESSABLE_ENTITY
         }
         E::OneOfMany { source, .. } | E::Node { source, .. } => status(source),
-        E::AtCapacity { .. } => StatusCode::SERVICE_UNAVAILABLE,
+        E::AtCapacity { .. } | E::Moved { .. } => StatusCode::SERVICE_UNAVAILABLE,
         E::Database(error) if may_pass(error) => StatusCode::SERVICE_UNAVAILABLE,
         _ => StatusCode::INTERNAL_SERVER_ERROR,
     }

@@ -30,7 +30,9 @@ pub enum RegistryError {
         second: &'static str,
     },
     /// Handlers need state that is not registered with the worker.
-    #[error("state is missing: {missing}; add `state = function` to `main!(..)`, or call `Worker::state(value)`")]
+    #[error(
+        "state is missing: {missing}; add `state = function` to `main!(..)`, or call `.state(value)` on the worker or on the test's run"
+    )]
     MissingState {
         /// Missing state types, each with the job types that need it.
         missing: String,

@@ -17,8 +17,8 @@ impl<C: QueueConnection> Queue<C> {
     /// that holds its uniqueness key, and what the enqueue did.
     ///
     /// `options` is an object of the function's options, such as `{"queue": "mail", "after": "10 minutes"}`. The defaults are those that
-    /// workers publish for the type. The payload is not checked against the Rust type, and the keys that `#[job(key = .., fair = ..,
-    /// unique(..))]` computes from its fields are not set.
+    /// workers publish for the type, and version 1 of the payload. The attribute `#[job]` has no further effect: the payload is neither
+    /// checked nor encrypted, keys of ordering, fairness, uniqueness and limits are not computed from its fields, and hooks are not called.
     ///
     /// ```no_run
     /// # async fn example(pool: sqlx::PgPool) -> Result<(), queue_core::Error> {
@@ -32,10 +32,18 @@ impl<C: QueueConnection> Queue<C> {
     /// ```
     ///
     /// # Errors
-    /// Returns [`Error::InvalidName`] for an invalid job type name, and [`Error::AtCapacity`] if the queue is full. Returns
-    /// [`Error::Database`] if the payload is too large, an option is unknown or invalid, or the query fails.
+    /// Returns [`Error::InvalidName`] for an invalid job type name, [`Error::OutOfRange`] for the internal option `system`, and
+    /// [`Error::AtCapacity`] if the queue is full. Returns [`Error::Database`] if the payload is too large, an option is unknown or invalid, or the query fails.
     pub async fn enqueue_json(&self, job_type: &str, payload: &RawValue, options: &Value) -> Result<(JobRef, EnqueueOutcome), Error> {
         check_name("job type name", job_type)?;
+        // The SQL function accepts it from workers, for the jobs of flows and maps.
+        if options.get("system").is_some() {
+            return Err(Error::OutOfRange {
+                what: "an option of the enqueue",
+                value: "system".to_owned(),
+                range: "one of `queue.enqueue`",
+            });
+        }
         let statement = sqlx::query(self.store.sql(include_str!("../../sql/enqueue_with.sql")))
             .bind(job_type)
             .bind(payload.get())

@@ -30,6 +30,8 @@ pub use self::{
 };
 pub use crate::{assert_enqueued, assert_not_enqueued, assert_payloads};
 
+use std::fmt;
+
 use points::shown;
 
 use crate::{context::RegistryError, define::JobId, error::Error as CoreError};
@@ -47,7 +49,7 @@ use crate::{context::RegistryError, define::JobId, error::Error as CoreError};
 /// }
 /// # }
 /// ```
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// The state that a handler requires is missing, or the registry is invalid.
@@ -108,6 +110,13 @@ pub enum Error {
     /// A database error, or a problem with the store.
     #[error(transparent)]
     Store(#[from] CoreError),
+}
+
+impl fmt::Debug for Error {
+    /// Writes the text of the error, because a test shows it by `unwrap`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Error({self})")
+    }
 }
 
 impl From<sqlx::Error> for Error {

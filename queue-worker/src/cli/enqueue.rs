@@ -3,12 +3,15 @@
 use clap::Args;
 use queue_core::{
     EnqueueOutcome, Error, Queue,
+    operate::Filter,
+    options::Options,
     registry::{Registration, Registry},
 };
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use super::{
-    json_arg::parse_json, name_check::check_type, open::open_store, print, problem::Problem, settings::Settings, values::OutputArgs,
+    audit::AuditedTransaction, json_arg::parse_json, name_check::check_filter, open::open_store, print, problem::Problem,
+    settings::Settings, values::OutputArgs,
 };
 
 pub(super) const MANUAL: &str = "\
@@ -18,8 +21,12 @@ Examples:
   queue-worker enqueue nightly_report null --options '{\"unique_key\": \"2026-11-30\"}'
 
 The options are those of the SQL function `queue.enqueue`: queue, priority, max_attempts, run_at, after, expires_at, expires_in, key,
-key_policy, fair, unique_key, unique_while, on_conflict, meta and version. Without an option the defaults apply that workers have published
-for the type. Keys that the type's code computes from the payload are not set; give them as options.";
+key_policy, fair, unique_key, unique_while, on_conflict, meta and version. The defaults are those of this binary's code; for a type of another
+binary, those that its workers publish, and version 1 of the payload. Keys that the code computes from the payload (key, fair, unique, limits by
+key) are not set; give them as options. Types with encrypted payloads are refused by a binary that has them.";
+
+/// Fix for options that are not a JSON object.
+const OBJECT: &str = "give a JSON object, as in '{\"queue\": \"bulk\"}'";
 
 #[derive(Args)]
 pub(super) struct EnqueueArgs {
@@ -36,31 +43,49 @@ pub(super) struct EnqueueArgs {
     output: OutputArgs,
 }
 
-/// Enqueues the job. The version of the payload defaults to the version of this binary, if it has the type.
+/// Enqueues the job and records it in the audit log.
 pub(super) async fn enqueue(settings: &Settings, args: EnqueueArgs) -> Result<(), Problem> {
     let EnqueueArgs { job_type, payload, options, output } = args;
-    let payload = parse_json("payload", &payload)?;
-    let mut options: Value = parse_json("value of --options", &options)?.get().parse().map_err(Problem::usage)?;
-    let Some(given) = options.as_object_mut() else {
-        return Err(Problem::usage("--options takes a JSON object, such as '{\"queue\": \"bulk\"}'"));
+    let payload = parse_json("payload", &payload, "write a string in double quotes, as in '\"yes\"', and a job without fields as 'null'")?;
+    let options = parse_json("value of --options", &options, OBJECT)?;
+    let Ok(Value::Object(mut options)) = options.get().parse() else {
+        return Err(Problem::usage(format!("the value of --options is no JSON object; {OBJECT}")));
     };
-    let registry = Registry::linked().unwrap_or_default();
-    let known = registry.get(&job_type).map(Registration::options);
-    if known.is_some_and(|known| known.seal.is_some()) {
-        return Err(Problem::refused(format!(
-            "the payloads of `{job_type}` are encrypted, and this command would store the payload as clear text; enqueue it by a program"
-        )));
-    }
-    if let Some(known) = known.filter(|known| known.version > 1) {
-        given.entry("version").or_insert_with(|| known.version.into());
+    let queue = options.get("queue").and_then(Value::as_str).map(str::to_owned);
+    let registry = Registry::linked().map_err(crate::error::Error::from)?;
+    if let Some(known) = registry.get(&job_type).map(Registration::options) {
+        if known.seal.is_some() {
+            return Err(Problem::refused(format!(
+                "the payloads of `{job_type}` are encrypted, and this command would store the payload as clear text; enqueue it by a program"
+            )));
+        }
+        add_defaults(&mut options, known);
     }
     let (database, store) = open_store(settings).await?;
-    check_type(&database, store, Some(&job_type)).await?;
-    let (job, outcome) =
-        Queue::new(database.pool()).store(store).enqueue_json(&job_type, &payload, &options).await.map_err(as_usage_error)?;
-    database.close().await;
+    check_filter(&database, store, &Filter { queue, ..Filter::default() }.job_type(&job_type)).await?;
+    let mut tx = AuditedTransaction::begin(database.pool(), store).await?;
+    let enqueued = Queue::on(&mut tx).store(store).enqueue_json(&job_type, &payload, &Value::Object(options)).await;
+    let (job, outcome) = enqueued.map_err(as_usage_error)?;
     let (outcome, text) = describe(outcome);
+    tx.commit(outcome, format!("job {}: {job_type}", job.id()), 1).await?;
+    database.close().await;
     if output.json { print::json(&json!({ "id": job.id(), "outcome": outcome })) } else { print::lines(&format!("{text} {}", job.id())) }
+}
+
+/// Adds the options of the type's code that are not given. The store has them only if a worker of the type has started.
+fn add_defaults(options: &mut Map<String, Value>, known: &Options) {
+    // In SQL, null means that an option is not given.
+    options.retain(|_, value| !value.is_null());
+    let mut add = |name: &str, value: Value| {
+        options.entry(name).or_insert(value);
+    };
+    add("version", known.version.into());
+    add("queue", known.queue.into());
+    add("priority", known.priority.into());
+    add("max_attempts", known.max_attempts.into());
+    if let Some(expires) = known.expires.filter(|_| !options.contains_key("expires_at")) {
+        options.entry("expires_in").or_insert_with(|| expires.as_secs_f64().into());
+    }
 }
 
 /// Returns the name of the outcome, and the text before the job's id.

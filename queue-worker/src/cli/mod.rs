@@ -78,6 +78,7 @@ use crate::{
 ///
 /// ```no_run
 /// # mod my_app {}
+/// # #[cfg(any())] fn main() {} // keeps rustdoc from adding one
 /// queue_worker::main!(my_app);
 /// ```
 ///
@@ -86,6 +87,7 @@ use crate::{
 ///
 /// ```no_run
 /// # mod my_app {}
+/// # #[cfg(any())] fn main() {} // keeps rustdoc from adding one
 /// struct Templates(Vec<String>);
 ///
 /// async fn templates(pool: sqlx::PgPool) -> sqlx::Result<Templates> {
@@ -113,6 +115,8 @@ macro_rules! main {
             )*
             $crate::main!(@run $($setup),*)
         }
+        // Within a function, this is the `main` of the module instead of the one above.
+        const _: () = $crate::cli::at_module_level(self::main);
     };
     ($($other:tt)*) => {
         ::core::compile_error!(
@@ -123,6 +127,22 @@ macro_rules! main {
         fn main() {}
     };
 }
+
+/// Return type of the `main` that [`main!`](crate::main) defines.
+#[doc(hidden)]
+#[diagnostic::on_unimplemented(
+    message = "`main!` stands at module level in place of `fn main`, not inside of it",
+    label = "move it out of the function, and remove that function",
+    note = "within a function, `main!` would define another function `main` that nothing calls"
+)]
+pub trait MainResult {}
+
+#[diagnostic::do_not_recommend]
+impl MainResult for ExitCode {}
+
+/// Rejects a [`main!`](crate::main) within a `main` that returns something else.
+#[doc(hidden)]
+pub const fn at_module_level<R: MainResult>(_: fn() -> R) {}
 
 /// Parses the arguments, runs the command and reports its errors. `--help` lists the exit codes.
 pub fn main() -> ExitCode {

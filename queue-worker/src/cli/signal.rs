@@ -26,6 +26,9 @@ Examples:
 `queue-worker why ID` shows what a job waits for. A signal may be sent before the job waits for it. Each is received once, in the order
 of sending. Exit code 3 if the job does not exist or is finished, or if this binary has its type and that is not durable.";
 
+/// Fix for a payload that is not JSON.
+const NO_JSON: &str = "write a string in double quotes, as in '\"yes\"', or omit `--payload` for a signal without one";
+
 #[derive(Args)]
 pub(super) struct SignalArgs {
     /// Job id
@@ -42,7 +45,7 @@ pub(super) struct SignalArgs {
 
 /// Sends the signal and records it in the audit log.
 pub(super) async fn signal(settings: &Settings, SignalArgs { id, name, payload, output }: SignalArgs) -> Result<(), Problem> {
-    let payload = payload.as_deref().map(|payload| parse_json("payload", payload)).transpose()?;
+    let payload = payload.as_deref().map(|payload| parse_json("payload", payload, NO_JSON)).transpose()?;
     let (database, store) = open_store(settings).await?;
     let mut tx = AuditedTransaction::begin(database.pool(), store).await?;
     let job = JobRef::from_id(id).in_store(store);

@@ -24,7 +24,7 @@ use super::{
     Notifier, Pauses, bounded,
     dial::is_same_place,
     jittered,
-    sleep::{LISTENS_AGAIN, REFUSED, SILENCE, on_notification},
+    sleep::{RECONNECTED, REFUSED, SILENCE, on_notification},
 };
 use crate::error::warn_throttled;
 
@@ -151,8 +151,8 @@ impl NotificationListener {
             one.channel = None;
             one.subscribe(&mut listener).await?;
         }
-        if std::mem::take(&mut self.has_failed) {
-            tracing::info!("{LISTENS_AGAIN}");
+        if self.all.values().any(|one| one.channel.is_some()) && std::mem::take(&mut self.has_failed) {
+            tracing::info!("{RECONNECTED}");
         }
         loop {
             tokio::select! {
@@ -174,7 +174,7 @@ impl NotificationListener {
                     }
                     // The driver has replaced a lost connection, so notifications may have been missed.
                     Ok(Ok(None)) => {
-                        tracing::info!("{LISTENS_AGAIN}");
+                        tracing::info!("{RECONNECTED}");
                         self.all.values().for_each(Subscription::request_probe);
                     }
                     Ok(Err(error)) => return Err(error),

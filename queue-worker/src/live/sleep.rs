@@ -76,7 +76,7 @@ async fn horizon(connection: &mut PgConnection) -> sqlx::Result<(i64, i64)> {
 pub(super) const SILENCE: Duration = Duration::from_secs(6);
 
 /// Log line after an outage of the listener's connection.
-pub(super) const LISTENS_AGAIN: &str = "connected to the database again; listening for notifications";
+pub(super) const RECONNECTED: &str = "listening for notifications again";
 
 /// Payload of the notification that an ordering key may be unblocked. A payload that matches no constant of this module is a queue name.
 const KEYS: &str = "#";
@@ -93,7 +93,7 @@ pub(crate) async fn listen(pool: PgPool, store: Store, notifier: Arc<Notifier>, 
         let options = (*to).clone().application_name("queue-worker listen").disable_statement_logging();
         let has_moved = || !is_same_place(&pool.connect_options(), &to);
         let mut pause = Duration::from_millis(500);
-        match listen_once(options, store, (&notifier, &pauses), (has_moved, std::mem::take(&mut has_failed))).await {
+        match listen_once(options, store, (&notifier, &pauses), (has_moved, &mut has_failed)).await {
             Ok(ListenOutcome::Ended) => {}
             Ok(ListenOutcome::NotPermitted) => {
                 pause = REFUSED;
@@ -156,7 +156,7 @@ async fn listen_once(
     options: PgConnectOptions,
     store: Store,
     (notifier, pauses): (&Notifier, &Pauses),
-    (has_moved, has_failed): (impl Fn() -> bool, bool),
+    (has_moved, has_failed): (impl Fn() -> bool, &mut bool),
 ) -> sqlx::Result<ListenOutcome> {
     let ListenerConnection { mut listener, keeps_session } = bounded(ListenerConnection::open(options)).await?;
     if !keeps_session {
@@ -164,8 +164,8 @@ async fn listen_once(
     }
     let channel = bounded(Channel::Wake.name(&mut listener, store)).await?;
     bounded(listener.listen(&channel)).await?;
-    if has_failed {
-        tracing::info!("{LISTENS_AGAIN}");
+    if std::mem::take(has_failed) {
+        tracing::info!("{RECONNECTED}");
     }
     notifier.request_probe();
     notifier.notify_control();
@@ -174,7 +174,7 @@ async fn listen_once(
         match timeout(SILENCE, listener.try_recv()).await {
             Ok(Ok(Some(notification))) => on_notification(notification.payload(), notifier, pauses),
             Ok(Ok(None)) => {
-                tracing::info!("{LISTENS_AGAIN}");
+                tracing::info!("{RECONNECTED}");
                 notifier.request_probe();
                 notifier.notify_control();
             }

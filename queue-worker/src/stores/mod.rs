@@ -99,7 +99,7 @@ impl StoresWorker {
     ///
     /// # Errors
     /// Returns an error before the first job if a setting is out of range or a job type is invalid. The failure of a store stops only
-    /// that store. Returns [`Error::Untended`] if the task that supervises the stores panics.
+    /// that store. Returns [`Error::SupervisorPanicked`] if the task that supervises the stores panics.
     pub async fn run(self, shutdown: impl Future<Output = ()>) -> Result<(), Error> {
         #[cfg(feature = "logs")]
         crate::logs::log_to_stderr_by_default();
@@ -134,7 +134,7 @@ impl StoresWorker {
             _ = &mut tending => {
                 // All workers stop claiming, because no task supervises the stores any more.
                 stop.cancel();
-                return Err(Error::Untended);
+                return Err(Error::SupervisorPanicked);
             }
         }
         stop.cancel();

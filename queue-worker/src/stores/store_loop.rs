@@ -113,7 +113,7 @@ pub(super) fn served_scope(common: &SharedContext, member: &Member) -> Result<(S
 /// Calls the application callback that configures a worker. If the callback panics, the store counts as failed.
 fn make_worker(common: &SharedContext, member: &Member) -> Result<Worker, Error> {
     let make = || (common.make)(member, Worker::new(member.pool().clone()));
-    catch_unwind(AssertUnwindSafe(make)).map_err(|_| Error::Making)
+    catch_unwind(AssertUnwindSafe(make)).map_err(|_| Error::SetupPanicked)
 }
 
 impl StoreLoop {

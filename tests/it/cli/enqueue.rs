@@ -2,6 +2,7 @@
 
 use std::io::Write as _;
 
+use queue_core::Queue;
 use serde_json::json;
 use tests::{Act, Do, TestDb};
 
@@ -15,12 +16,17 @@ const SEALED: &str = env!("CARGO_BIN_EXE_test-panicking-cli");
 async fn a_job_is_enqueued_by_its_name_and_runs() {
     let db = TestDb::new().await;
     let payload = serde_json::to_string(&Do { act: Act::Ok("by hand".into()) }).unwrap();
-    let first = json(&db, &["enqueue", "do", &payload, "--options", "{\"unique_key\": \"u\", \"priority\": 7, \"queue\": \"hand\"}"]);
+    let first = json(&db, &["enqueue", "do", &payload, "--options", "{\"unique_key\": \"u\", \"priority\": 7, \"queue\": null}"]);
     assert_eq!(first["outcome"], "enqueued");
     let id = first["id"].as_str().unwrap();
-    assert_eq!(db.count(&format!("select count(*) from queue.jobs where id = {id} and priority = 7 and queue = 'hand'")).await, 1);
-    let again = json(&db, &["enqueue", "do", &payload, "--options", "{\"unique_key\": \"u\", \"queue\": \"hand\"}"]);
+    // No worker has published the options of the type yet, so the others come from the binary's code.
+    let written = format!("select count(*) from queue.jobs where id = {id} and priority = 7 and queue = 'default' and max_attempts = 3");
+    assert_eq!(db.count(&written).await, 1);
+    let again = json(&db, &["enqueue", "do", &payload, "--options", "{\"unique_key\": \"u\"}"]);
     assert_eq!(again, json!({ "id": id, "outcome": "kept" }));
+    let noted = Queue::new(&db.pool).audit(None, 10).await.unwrap();
+    let noted: Vec<_> = noted.iter().map(|note| (note.act.as_str(), note.what.clone())).collect();
+    assert_eq!(noted, [("kept", format!("job {id}: do")), ("enqueued", format!("job {id}: do"))]);
     let mut piped = command(CLI, &["enqueue", "do", "-"]);
     piped.env("DATABASE_URL", &db.url).stdin(std::process::Stdio::piped()).stdout(std::process::Stdio::piped());
     let mut piped = piped.spawn().unwrap();

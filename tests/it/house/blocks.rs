@@ -27,9 +27,12 @@ fn blocks(page: &str) -> Vec<Block<'_>> {
     closed
 }
 
-/// Returns whether the block is Rust code, whatever its flags.
+/// Text of blocks that are not compiled: `#[sqlx::test]` needs a feature of sqlx that the workspace does not enable.
+const NOT_COMPILED: &str = "#[sqlx::test]";
+
+/// Returns whether the block is Rust code. A block with only a flag of rustdoc, or without a language, is Rust code as well.
 fn is_rust(block: &Block) -> bool {
-    block.info.split(',').next() == Some("rust")
+    ["rust", "ignore", "no_run", ""].contains(&block.info.split(',').next().unwrap_or_default())
 }
 
 /// Returns the lines as one text, in which one block is found in another text: without indentation and without empty lines.
@@ -54,8 +57,8 @@ fn every_block_of_rust_in_the_documents_is_compiled() {
         for block in blocks(&text).into_iter().filter(is_rust) {
             seen += 1;
             let (number, code) = (block.number, comparable(block.lines));
-            if !compiled.iter().any(|text| text.contains(&code)) {
-                faults.push(format!("{path}:{number}: the block has no equal in examples/src/guide"));
+            if !code.contains(NOT_COMPILED) && !compiled.iter().any(|text| text.contains(&code)) {
+                faults.push(format!("{path}:{number}: no copy of this block is in examples/src/guide"));
             }
         }
     }

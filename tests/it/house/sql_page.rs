@@ -38,6 +38,8 @@ const SECTIONS: [(&str, &[&str]); 8] = [
             "cancel_waiting_all",
             "cancel_running_all",
             "run_now_all",
+            "reschedule_all",
+            "set_priority_all",
             "requeue_all",
             "discard_all",
             "cancel_flow",
@@ -73,7 +75,7 @@ fn functions() -> BTreeMap<String, Function> {
             comment.reverse();
             // The last parameter of a function that checks its caller is not for callers.
             let signature = signature.trim_start_matches("create function ").replace(", caller queue.caller default queue.called_by()", "");
-            found.insert(name, Function { signature, comment });
+            assert!(found.insert(name, Function { signature, comment }).is_none(), "two functions have the name of {line}");
         }
     }
     found

@@ -17,7 +17,7 @@ add_end_hints w
 add_parts pmw
 add_tallies w
 announce_waiter pmw
-any_queue pw
+any_queue pwo
 apply_to_all o
 apply_to_one o
 are_exhausted w
@@ -65,7 +65,7 @@ enqueue_each pmw
 enqueue_flow pmw
 enqueue_node pmw
 enqueue_parts pmw
-enqueue_with pmw
+enqueue_with pmwo
 enqueued_at wro
 ensure_fair_lane w
 ensure_lane w
@@ -93,7 +93,7 @@ insert_job pmw
 is_expired w
 is_in_progress w
 is_name w
-is_trusted pmw
+is_trusted pmwo
 job_states pmw
 join_name wro
 key_line ro
@@ -135,7 +135,7 @@ payload_limit pmw
 permit_floors w
 pick o
 producer_enqueue pmw
-producer_enqueue_with pmw
+producer_enqueue_with pmwo
 producer_lock_keys pmw
 prune_children w
 prune_gathers w
@@ -279,7 +279,8 @@ worker w:SIUD r:S o:S
 
 /// Returns the names of the roles that may execute a function, without the owner.
 pub(crate) fn executors(function: &str) -> Vec<&'static str> {
-    let letters = FUNCTIONS.lines().find_map(|line| line.strip_prefix(function)?.strip_prefix(' ')).unwrap_or_default();
+    let letters = FUNCTIONS.lines().find_map(|line| line.strip_prefix(function)?.strip_prefix(' '));
+    let letters = letters.unwrap_or_else(|| panic!("no role may execute {function}"));
     let of = |(_, letter): &(&str, char)| letters.contains(*letter);
     ROLES.iter().filter(|role| role.0 != "mailer").filter(|role| of(role)).map(|(name, _)| *name).collect()
 }

@@ -67,8 +67,8 @@ elect w
 enqueue pw
 enqueue_each pmw
 enqueue_relaxed pw
-enqueue_text pmw
-enqueue_with pmw
+enqueue_text pmwo
+enqueue_with pmwo
 ensure_lanes pmw
 expire_due w
 expire_held w

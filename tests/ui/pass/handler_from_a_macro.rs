@@ -12,6 +12,14 @@ use serde::{Deserialize, Serialize};
 #[derive(Serialize, Deserialize)]
 struct Mail;
 
+#[job(send_only)]
+#[derive(Serialize, Deserialize)]
+struct Letter;
+
+#[job(send_only)]
+#[derive(Serialize, Deserialize)]
+struct Package;
+
 #[job(send_only, batch = 10)]
 #[derive(Serialize, Deserialize)]
 struct Push;
@@ -39,7 +47,9 @@ macro_rules! batch {
     };
 }
 
-single!(send, Mail, &Context, (), ());
+single!(run, Mail, &Context, (), ());
+single!(job, Letter, &Context, (), ());
+single!(cx, Package, &Context, (), ());
 single!(r#type, Order, &Durable, u64, 1);
 batch!(Push);
 

@@ -1,0 +1,5 @@
+//! `main!` stands at module level.
+
+fn main() {
+    queue_worker::main!();
+}
