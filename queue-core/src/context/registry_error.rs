@@ -31,7 +31,7 @@ pub enum RegistryError {
     },
     /// Handlers need state that is not registered with the worker.
     #[error(
-        "state is missing: {missing}; add `state = function` to `main!(..)`, or call `.state(value)` on the worker or on the test's run"
+        "state is missing: {missing}; add `state = function` to `main!(..)`, or call `Worker::state(value)`, in a test `.state(value)`"
     )]
     MissingState {
         /// Missing state types, each with the job types that need it.
