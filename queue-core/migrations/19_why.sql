@@ -570,7 +570,7 @@ begin
   if at.state = 'scheduled' then
     return query select case when late then 40 else 5 end::float8, case when late then 'due' else 'scheduled' end,
       jsonb_build_object('run_at', at.run_at, 'attempts', at.attempts, 'max_attempts', at.max_attempts)
-        || coalesce(failed, '{}') || queue.why_overlapped(why_causes.id, at.system), where_;
+        || coalesce(failed, '{}') || queue.why_asleep(why_causes.id, at.run_at) || queue.why_overlapped(why_causes.id, at.system), where_;
   elsif at.state = 'parked' then
     return query
     select case when late then 40 else 5 end::float8, case when late then 'due' else 'parked' end,
@@ -779,7 +779,8 @@ begin
     when 'cancelling' then format('%s has it, and its handler was notified', name)
     when 'silent_worker' then format('%s has it and is silent: another worker recovers it', name)
     when 'lease_locked' then format('%s has its lease locked', who)
-    when 'scheduled' then format('it is due at %s', facts ->> 'run_at')
+    when 'scheduled' then coalesce(
+      format('it sleeps until %s (%s)', facts ->> 'run_at', to_jsonb(facts ->> 'sleep')), format('it is due at %s', facts ->> 'run_at'))
     when 'parked' then format('it waits for %s%s', coalesce((
         select string_agg(format('the node %s (job %s, %s)', to_jsonb(p ->> 'name'), p ->> 'id', coalesce(p ->> 'state', 'gone')), ' and ')
         from jsonb_array_elements(facts -> 'parents') p

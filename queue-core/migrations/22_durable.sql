@@ -45,6 +45,18 @@ begin
 end
 $$;
 
+-- Returns the fact `sleep`, the name of the sleep that ends when the scheduled job is due, or no fact if the job does not sleep.
+create function queue.why_asleep(job bigint, run_at timestamptz) returns jsonb
+  language sql stable
+begin atomic
+  select coalesce((
+    select jsonb_build_object('sleep', s.name)
+    from queue.step s
+    where s.id = why_asleep.job and s.until > now() and s.until < why_asleep.run_at + interval '1 s'
+    order by s.until desc
+    limit 1), '{}');
+end;
+
 -- Returns the first thousand steps of an existing job, without outputs, in the order in which they finished.
 create function queue.steps(job bigint)
   returns table (name text, attempt smallint, at timestamptz, ran_ms integer, until timestamptz)

@@ -82,15 +82,21 @@ pub fn upgrade<T: JobType, Old: DeserializeOwned, R: Upgraded<T>>(old: OldPayloa
         }
         let (old_type, fault) = (type_name::<Old>(), describe_mismatch::<Old>(old.text(), &error));
         Failure::terminal(format!(
-            "the payload of version {version} does not fit `{old_type}`, the type it is upgraded from: {fault}; deploy a release that reads it, then requeue this job"
+            "the payload of version {version} does not fit `{old_type}`, the type it is upgraded from: {fault}; {DEPLOY} that reads it, then requeue this job"
         ))
     })?;
     by(read).into_result().map_err(|why| {
         Failure::terminal(format!(
-            "the payload of version {version} cannot be upgraded to version {newest}: {why}; deploy a release that can, then requeue this job"
+            "the payload of version {version} cannot be upgraded to version {newest}: {why}; {DEPLOY} that can, then requeue this job"
         ))
     })
 }
+
+/// Part of the error of a payload that another release may be able to read.
+pub(crate) const DEPLOY: &str = "deploy a release";
+
+/// Part of the error of a payload that no release can read.
+pub(crate) const WOULD_FAIL_AGAIN: &str = "a requeue would fail again";
 
 /// Decodes the payload. A payload that does not fit the type is a failure that is retried after a backoff.
 pub(super) fn decode<T: DeserializeOwned>(payload: &str, attempt: u32, backoff: &Backoff) -> Result<T, Failure> {
@@ -102,9 +108,7 @@ pub(super) fn decode<T: DeserializeOwned>(payload: &str, attempt: u32, backoff: 
         let fault = describe_mismatch::<T>(payload, &error);
         Failure::retry_in(
             retry_delay(attempt, backoff),
-            format!(
-                "the payload does not fit the type `{rust_type}`: {fault}; deploy a release that reads it, or requeue this job afterwards"
-            ),
+            format!("the payload does not fit the type `{rust_type}`: {fault}; {DEPLOY} that reads it, or requeue this job afterwards"),
         )
     })
 }
@@ -119,7 +123,7 @@ fn describe_syntax_error(error: &serde_json::Error) -> String {
     } else {
         ("invalid JSON", "")
     };
-    format!("{why} (line {line}, column {column}); enqueue it again{remedy} and discard this job: a requeue would fail again")
+    format!("{why} (line {line}, column {column}); enqueue it again{remedy} and discard this job: {WOULD_FAIL_AGAIN}")
 }
 
 /// Returns the retry delay: the backoff of the type, but at least [`DEPLOY_BACKOFF`].

@@ -45,6 +45,7 @@ use tokio_util::sync::CancellationToken;
 
 pub(crate) use self::batch::{AnyBatch, BatchJobResult};
 pub(crate) use self::children::ChildRequest;
+pub(crate) use self::decode::{DEPLOY, WOULD_FAIL_AGAIN};
 pub(crate) use self::durable::connection;
 #[cfg(feature = "testing")]
 pub(crate) use self::forms::PayloadForms;

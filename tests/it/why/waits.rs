@@ -3,10 +3,13 @@
 use std::time::Duration;
 
 use queue_core::{
-    Job as _, JobState, Queue,
+    Handler, Job as _, JobId, JobResult, JobState, Queue,
+    durable::Durable,
+    job,
     operate::{CauseKind, Scope},
     options::KeyPolicy,
 };
+use serde::{Deserialize, Serialize};
 use tests::{Act, Do};
 
 use super::{TestDb, ask, busy, completes, cure, fact, first, go, kinds, ok, until_first};
@@ -57,6 +60,50 @@ async fn a_scheduled_job_is_shown_with_its_last_error_and_hurried_by_the_command
             cure(&db, &cause).await;
             completes(&db, job).await;
         }
+    })
+    .await;
+    db.finish().await;
+}
+
+/// Durable job that sleeps for an hour.
+#[job(name = "why_sleeper", durable)]
+#[derive(Serialize, Deserialize)]
+struct Sleeper;
+
+impl Handler for Sleeper {
+    async fn run(self, cx: &Durable) -> JobResult {
+        cx.sleep("cool down", Duration::from_hours(1)).await;
+        Ok(())
+    }
+}
+
+#[tokio::test]
+async fn the_fix_is_none_for_a_sleep_and_a_deployment_or_discard_for_a_payload_that_is_not_read() {
+    let db = TestDb::new().await;
+    let sleeper = Sleeper.enqueue(&db.pool).await.unwrap().id();
+    let by_sql = async |payload: &str| -> JobId {
+        sqlx::query_scalar("select queue.enqueue('do', $1::jsonb)").bind(payload).fetch_one(&db.pool).await.unwrap()
+    };
+    let unfit = by_sql("{\"act\": 7}").await;
+    let deep = by_sql(&format!("{{\"act\": {}{}}}", "[".repeat(200), "]".repeat(200))).await;
+    db.run_while(super::worker(&db).register::<Sleeper>(), async {
+        for (job, state, kind, expected) in [
+            (sleeper, JobState::Scheduled, CauseKind::Scheduled, None),
+            (unfit, JobState::Scheduled, CauseKind::Scheduled, Some("deploy a release that reads its payload, then `queue-worker run-now ID`")),
+            (deep, JobState::Dead, CauseKind::Dead, Some("queue-worker discard ID")),
+        ] {
+            tokio::time::sleep(Duration::from_secs(3)).await; eprintln!("DEBUG {:?} {:#?}", db.state(job).await, ask(&db, job).await);
+            db.until(job, state).await;
+            let cause = first(&db, job, kind).await;
+            assert_eq!(cause.fix, expected.map(|text| text.replace("ID", &job.to_string())), "{cause:?}");
+            assert_eq!(cause.facts.get("sleep").and_then(|name| name.as_str()), (job == sleeper).then_some("cool down"), "{cause:?}");
+            assert_eq!(cause.says.starts_with("it sleeps until 2"), job == sleeper, "{}", cause.says);
+        }
+        // An operator runs the job now: it sleeps on.
+        Queue::new(&db.pool).job(sleeper).run_now().await.unwrap();
+        db.until(sleeper, JobState::Scheduled).await;
+        let first = until_first(&db, sleeper, CauseKind::Scheduled).await;
+        assert_eq!(*fact(&first, "sleep"), "cool down", "{first:?}");
     })
     .await;
     db.finish().await;

@@ -2,7 +2,7 @@
 
 use super::{
     CauseKind,
-    facts::{Facts, WhyContext, format_ms},
+    facts::{Facts, WhyContext, format_ms, one_line},
 };
 use crate::{define::JobState, results};
 
@@ -110,8 +110,7 @@ fn table_locked(facts: Facts<'_>, context: &WhyContext<'_>) -> String {
 fn finished(kind: CauseKind, facts: Facts<'_>, context: &WhyContext<'_>) -> String {
     let when = facts.time("finished_at").map_or_else(String::new, |at| format!(" at {}", context.format_time(at)));
     let attempts = facts.number("attempts").unwrap_or(0);
-    let last = facts.text("error").or_else(|| facts.objects("failures").last().and_then(|failure| failure.text("error")));
-    let why = last.map_or_else(String::new, |error| format!(": {}", one_line(error)));
+    let why = facts.last_error().map_or_else(String::new, |error| format!(": {}", one_line(error)));
     match kind {
         CauseKind::Completed => {
             let took = facts.float("ran_ms").map_or_else(String::new, |took| format!(", in {}", format_ms(took)));
@@ -172,6 +171,9 @@ fn scheduled(kind: CauseKind, facts: Facts<'_>, context: &WhyContext<'_>) -> Str
             return "its wait has ended, and it becomes ready at the next poll of a worker".to_owned();
         }
         return format!("it was due at {when}, and becomes ready at the next poll of a worker{after}");
+    }
+    if let Some(name) = facts.text("sleep") {
+        return format!("it sleeps until {when} (`{}` in its journal; `run-now` does not shorten a sleep)", one_line(name));
     }
     let what = if attempts > 0 { "is retried" } else { "is due" };
     let schedule = facts.text("schedule").zip(facts.time("overlapped_since"));
@@ -388,13 +390,4 @@ fn nothing(facts: Facts<'_>, context: &WhyContext<'_>) -> String {
         );
     }
     "it is ready, and nothing blocks it: a worker should claim it within about a second".to_owned()
-}
-
-/// Truncates untrusted text to 200 characters, and replaces line breaks and tabs with spaces.
-fn one_line(text: &str) -> String {
-    let mut line: String = text.chars().take(200).map(|letter| if letter == '\n' || letter == '\t' { ' ' } else { letter }).collect();
-    if text.chars().nth(200).is_some() {
-        line.push('…');
-    }
-    line
 }

@@ -45,6 +45,11 @@ impl<'a> Facts<'a> {
         DateTime::parse_from_rfc3339(self.text(name)?).ok().map(|time| time.to_utc())
     }
 
+    /// Returns the error of the last failed attempt.
+    pub(super) fn last_error(self) -> Option<&'a str> {
+        self.text("error").or_else(|| self.objects("failures").last().and_then(|failure| failure.text("error")))
+    }
+
     pub(super) fn object(self, name: &str) -> Option<Facts<'a>> {
         self.0.get(name)?.as_object().map(Facts)
     }
@@ -117,4 +122,13 @@ fn format_seconds(seconds: u64) -> String {
 /// Formats milliseconds as a duration. Invalid values are formatted as zero.
 pub(super) fn format_ms(ms: f64) -> String {
     format_duration(Duration::try_from_secs_f64(ms.max(0.0) / 1000.0).unwrap_or_default())
+}
+
+/// Truncates untrusted text to 200 characters, and replaces line breaks and tabs with spaces.
+pub(super) fn one_line(text: &str) -> String {
+    let mut line: String = text.chars().take(200).map(|letter| if letter == '\n' || letter == '\t' { ' ' } else { letter }).collect();
+    if text.chars().nth(200).is_some() {
+        line.push('…');
+    }
+    line
 }

@@ -4,6 +4,7 @@ use super::{
     CauseKind,
     facts::{Facts, WhyContext},
 };
+use crate::context::{DEPLOY, WOULD_FAIL_AGAIN};
 
 /// Returns a one-line fix for a cause, or `None` if nothing needs to be done.
 pub(super) fn find_fix(kind: CauseKind, facts: Facts<'_>, context: &WhyContext<'_>) -> Option<String> {
@@ -13,9 +14,11 @@ pub(super) fn find_fix(kind: CauseKind, facts: Facts<'_>, context: &WhyContext<'
         CauseKind::TableLocked | CauseKind::LimitLocked | CauseKind::Locked | CauseKind::LeaseLocked | CauseKind::OldSnapshot => {
             terminate_sessions(facts)?
         }
-        CauseKind::Cancelled | CauseKind::Expired | CauseKind::Dead => command(context, &["requeue", &id]),
+        CauseKind::Cancelled | CauseKind::Expired | CauseKind::Dead => fix_failed(facts, context, "requeue"),
         CauseKind::SilentWorker if facts.number("workers") == Some(0) => "start a worker: `queue-worker run`".to_owned(),
-        CauseKind::Scheduled => command(context, &["run-now", &id]),
+        // The journal determines the end of a sleep.
+        CauseKind::Scheduled if facts.text("sleep").is_some() => return None,
+        CauseKind::Scheduled => fix_failed(facts, context, "run-now"),
         CauseKind::Parked => fix_parked(facts, context)?,
         CauseKind::Blocked => fix_blocked(facts, context)?,
         CauseKind::NoWorker | CauseKind::Unserved => fix_unserved(kind, facts, context),
@@ -66,6 +69,17 @@ fn fix_parked(facts: Facts<'_>, context: &WhyContext<'_>) -> Option<String> {
     let send = send.map(|commands| format!("send it, with --payload JSON{before} if it has a payload: {commands}"));
     let both: Vec<String> = [why, send].into_iter().flatten().collect();
     (!both.is_empty()).then(|| both.join("; or "))
+}
+
+/// Returns the command that runs the job again, after the deployment that its last error asks for, if any. Returns `discard` if the job
+/// would fail again in any release.
+fn fix_failed(facts: Facts<'_>, context: &WhyContext<'_>, again: &str) -> String {
+    let error = facts.last_error().unwrap_or_default();
+    if error.contains(WOULD_FAIL_AGAIN) {
+        return command(context, &["discard", &context.job.to_string()]);
+    }
+    let command = command(context, &[again, &context.job.to_string()]);
+    if error.contains(DEPLOY) { format!("{DEPLOY} that reads its payload, then `{command}`") } else { command }
 }
 
 /// Formats a CLI command that applies to the job's store, quoted for a shell.
@@ -154,7 +168,11 @@ fn fix_unserved(kind: CauseKind, facts: Facts<'_>, context: &WhyContext<'_>) -> 
     }
     let version = context.job_facts.and_then(|job| job.number("version")).unwrap_or(1);
     let which = if version > 1 { format!("version {version} of the type {job_type}") } else { format!("the type {job_type}") };
-    format!("deploy a worker that serves the queue {queue} and has {which}; `queue-worker jobs` shows what a binary has")
+    format!(
+        "deploy a worker that serves the queue {queue} and has {which} (`queue-worker jobs` shows what a binary has); or, if the type is \
+         misspelt or removed, `{}`",
+        command(context, &["cancel", &context.job.to_string()])
+    )
 }
 
 fn fix_paused(facts: Facts<'_>, context: &WhyContext<'_>) -> String {
