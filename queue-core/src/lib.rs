@@ -97,6 +97,9 @@
 // because the expansion of `#[job]` names this crate.
 extern crate self as queue_core;
 
+// Only for its feature `std`: without it, the driver connects as the user `anonymous` if no user is given.
+use whoami as _;
+
 mod define;
 mod payload;
 mod trace;
