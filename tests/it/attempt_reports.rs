@@ -88,7 +88,7 @@ async fn failed_attempts_and_dead_letters_are_logged_with_the_necessary_details(
 
     let log = json_lines(&process, since);
     let started = log.iter().find(|line| line["fields"]["message"] == "worker started").unwrap();
-    assert_eq!(started["fields"]["queues"], "any");
+    assert_eq!(started["fields"]["queues"], "all");
     assert!(!process.log_since(since).concat().contains("a secret"), "no payload is logged");
     db.finish().await;
 }

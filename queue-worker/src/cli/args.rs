@@ -37,7 +37,7 @@ use super::{
     max_term_width = 110
 )]
 pub(super) struct Args {
-    /// Settings file (default: ./queue.toml, if that file exists)
+    /// Settings file (default: `queue.toml`, if it exists)
     #[arg(long, global = true, env = "QUEUE_CONFIG", value_name = "FILE", help_heading = GLOBAL_HEADING)]
     pub(super) config: Option<PathBuf>,
     #[command(flatten)]

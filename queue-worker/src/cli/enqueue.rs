@@ -3,14 +3,13 @@
 use clap::Args;
 use queue_core::{
     EnqueueOutcome, Error, Queue,
-    operate::Filter,
     options::Options,
     registry::{Registration, Registry},
 };
 use serde_json::{Map, Value, json};
 
 use super::{
-    audit::AuditedTransaction, json_arg::parse_json, name_check::check_filter, open::open_store, print, problem::Problem,
+    audit::AuditedTransaction, json_arg::parse_json, name_check::{check_queue, check_type_of_new_job}, open::open_store, print, problem::Problem,
     settings::Settings, values::OutputArgs,
 };
 
@@ -62,12 +61,13 @@ pub(super) async fn enqueue(settings: &Settings, args: EnqueueArgs) -> Result<()
         add_defaults(&mut options, known);
     }
     let (database, store) = open_store(settings).await?;
-    check_filter(&database, store, &Filter { queue, ..Filter::default() }.job_type(&job_type)).await?;
+    check_type_of_new_job(&database, store, &job_type).await?;
+    check_queue(&database, store, queue.as_deref()).await?;
     let mut tx = AuditedTransaction::begin(database.pool(), store).await?;
     let enqueued = Queue::on(&mut tx).store(store).enqueue_json(&job_type, &payload, &Value::Object(options)).await;
     let (job, outcome) = enqueued.map_err(as_usage_error)?;
     let (outcome, text) = describe(outcome);
-    tx.commit(outcome, format!("job {}: {job_type}", job.id()), 1).await?;
+    tx.commit(outcome, format!("job {}: {job_type}", job.id()), u64::from(outcome != "kept")).await?;
     database.close().await;
     if output.json { print::json(&json!({ "id": job.id(), "outcome": outcome })) } else { print::lines(&format!("{text} {}", job.id())) }
 }

@@ -30,11 +30,11 @@ pub(super) fn parse_json(what: &str, argument: &str, fix: &str) -> Result<Box<Ra
 }
 
 fn read(from: std::io::Result<impl Read>, what: &str) -> Result<String, Problem> {
-    let mut text = String::new();
-    let read = from.and_then(|from| from.take(MAX_BYTES + 1).read_to_string(&mut text));
-    if text.len() as u64 > MAX_BYTES {
+    let mut bytes = Vec::new();
+    let read = from.and_then(|from| from.take(MAX_BYTES + 1).read_to_end(&mut bytes));
+    read.map_err(|error| Problem::usage(format!("{what} cannot be read: {error}")))?;
+    if bytes.len() as u64 > MAX_BYTES {
         return Err(Problem::usage(format!("{what} has more than {MAX_BYTES} bytes; store a reference, not the blob")));
     }
-    read.map_err(|error| Problem::usage(format!("{what} cannot be read: {error}")))?;
-    Ok(text)
+    String::from_utf8(bytes).map_err(|_| Problem::usage(format!("{what} is not UTF-8")))
 }

@@ -1,4 +1,5 @@
-//! Test that docs/CLI.md, the reference of the command line, agrees with the parser. With `QUEUE_WRITE_DOCS=1` it writes the page.
+//! Tests that docs/CLI.md, the reference of the command line, and docs/SETTINGS.md agree with the parser. With `QUEUE_WRITE_DOCS=1` the
+//! first test writes its page.
 
 use std::{fmt::Write as _, fs, path::Path};
 
@@ -71,4 +72,49 @@ fn form(arg: &Arg) -> String {
     };
     let names = names.into_iter().flatten().collect::<Vec<_>>().join(", ");
     [names.as_str(), &values.join(" ")].into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join(" ")
+}
+
+/// Returns the text of the page `name` in docs.
+fn page(name: &str) -> String {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs").join(name);
+    fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+#[test]
+fn the_page_of_settings_has_the_options_keys_and_defaults_of_the_parser() {
+    let page = page("SETTINGS.md");
+    let rows: Vec<Vec<&str>> = page.lines().filter(|line| line.starts_with("| `")).map(|line| line.split('|').map(str::trim).collect()).collect();
+    let plain = |text: &str| text.replace(['`', ' '], "");
+    let all = Args::command();
+    let of = |path: &[&str]| path.iter().fold(&all, |command, name| command.find_subcommand(name).unwrap_or_else(|| panic!("{name}")));
+    let mut faults = Vec::new();
+    let mut checked = 0;
+    for arg in [of(&[]), of(&["run"]), of(&["stores", "run"])].into_iter().flat_map(Command::get_arguments) {
+        let (Some(variable), Some(option)) = (arg.get_env().and_then(|name| name.to_str()), arg.get_long()) else { continue };
+        if variable.starts_with("QUEUE_DASHBOARD") {
+            continue;
+        }
+        checked += 1;
+        let Some([_, _, shown_option, key, _, default, _]) =
+            rows.iter().find(|row| row.len() == 7 && row[1] == format!("`{variable}`")).map(Vec::as_slice)
+        else {
+            faults.push(format!("{variable} has no row"));
+            continue;
+        };
+        if shown_option.split(',').next() != Some(&format!("`--{option}`")) {
+            faults.push(format!("{variable}: {shown_option} is --{option}"));
+        }
+        // The field of a setting is its key in the file.
+        if !["", "`[stores.databases]`"].contains(key) && *key != format!("`{}`", arg.get_id()) {
+            faults.push(format!("{variable}: {key} is {}", arg.get_id()));
+        }
+        let help = arg.get_help().map(ToString::to_string).unwrap_or_default();
+        let in_help = help.split_once("efault: ").map(|(_, rest)| rest.split([')', ';', ',']).next().unwrap_or(rest));
+        let in_help = in_help.map(|text| text.split(". ").next().unwrap_or(text).trim_end_matches('.'));
+        if let Some(in_help) = in_help && !plain(default).starts_with(&plain(in_help)) {
+            faults.push(format!("{variable}: the default is `{default}` on the page and `{in_help}` in the help"));
+        }
+    }
+    assert!(checked > 30, "only {checked} settings");
+    assert!(faults.is_empty(), "{}", faults.join("\n"));
 }

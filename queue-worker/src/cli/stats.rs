@@ -119,7 +119,7 @@ fn worker_table(workers: &[WorkerRecord]) -> String {
         return "no workers".to_owned();
     }
     let rows = workers.iter().map(|worker| {
-        let queues = if worker.queues.is_empty() { "any".to_owned() } else { worker.queues.join(", ") };
+        let queues = if worker.queues.is_empty() { "all".to_owned() } else { worker.queues.join(", ") };
         let state = if worker.alive { "alive" } else { "silent" };
         [
             worker.name.clone(),

@@ -61,10 +61,11 @@ const MOST_CONCURRENCY: usize = 10_000;
 const MOST_NAME: usize = 200;
 
 impl Config {
-    /// Returns the served queues as text, such as `mail=20,web=5`. Returns `any` if all queues are served.
+    /// Returns the served queues as text, such as `mail=20,web=5`. Returns `all` if no queue is
+    /// named.
     pub(crate) fn served(&self) -> String {
         let named: Vec<String> = self.queues.iter().map(|(queue, concurrency)| format!("{queue}={concurrency}")).collect();
-        if named.is_empty() { "any".to_owned() } else { named.join(",") }
+        if named.is_empty() { "all".to_owned() } else { named.join(",") }
     }
 
     /// Checks that all settings are valid.

@@ -101,6 +101,7 @@ impl Database {
         if let Some(server) = &self.embedded {
             tracing::warn!(
                 folder = %server.folder().display(),
+                url = server.url(),
                 schema = store.schema(),
                 "no database is configured: using an embedded PostgreSQL, which only programs on this machine can see; set DATABASE_URL"
             );

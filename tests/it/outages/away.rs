@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use sqlx::{Connection as _, PgConnection};
-use tests::{Act, eventually, server::TestServer};
+use tests::{Act, TestDb, WorkerProcess, eventually, server::TestServer};
 
 use super::{announced, begin, complains_with_restraint, nothing_is_charged, outage_duration, worker, works};
 
@@ -75,4 +75,19 @@ async fn f46_a_server_with_too_many_connections_costs_no_attempt() {
             >= 4
     })
     .await;
+}
+
+#[tokio::test]
+#[ignore = "deep"]
+async fn a_worker_logs_that_it_listens_again() {
+    const LISTENER: &str = "from pg_stat_activity where datname = current_database() and application_name = 'queue-worker listen'";
+    let db = TestDb::new().await;
+    let worker = WorkerProcess::start_logged(env!("CARGO_BIN_EXE_test-worker"), &db.url, &[("QUEUE_LOG", "info")]);
+    eventually("it listens", async || db.count(&format!("select count(*) {LISTENER} and state = 'idle'")).await == 1).await;
+    let since = Instant::now();
+    let has_logged = || worker.log_since(since).iter().any(|line| line.contains("listening for notifications again"));
+    assert_eq!(db.count(&format!("select count(pg_terminate_backend(pid)) {LISTENER}")).await, 1);
+    eventually("it logs the reconnect", async || has_logged()).await;
+    drop(worker);
+    db.finish().await;
 }

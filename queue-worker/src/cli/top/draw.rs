@@ -132,7 +132,7 @@ fn workers(seen: &StoreSnapshot) -> Content {
     let rows = seen.workers.iter().flatten().map(|worker| {
         let left = worker.expires_at - worker.started_at;
         let beat = if worker.alive { "alive".to_owned() } else { "silent".to_owned() };
-        let queues = if worker.queues.is_empty() { "any".to_owned() } else { worker.queues.join(",") };
+        let queues = if worker.queues.is_empty() { "all".to_owned() } else { worker.queues.join(",") };
         let up = left.to_std().map_or_else(|_| "-".to_owned(), span);
         let place = escape::line(&format!("{}:{}", worker.host, worker.pid));
         let slots = worker.busy.zip(worker.slots).map_or_else(|| "-".to_owned(), |(busy, slots)| format!("{busy}/{slots}"));

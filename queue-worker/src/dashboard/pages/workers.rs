@@ -43,7 +43,7 @@ pub(super) async fn page(State(app): State<AppState>, frame: Frame) -> HandlerRe
     let row = |worker: &operate::WorkerRecord| WorkerRow {
         name: display::line(&worker.name),
         place: display::line(&format!("{}:{}", worker.host, worker.pid)),
-        queues: if worker.queues.is_empty() { "any".to_owned() } else { display::truncate(&worker.queues.join(", "), 200) },
+        queues: if worker.queues.is_empty() { "all".to_owned() } else { display::truncate(&worker.queues.join(", "), 200) },
         version: display::line(&worker.version),
         alive: worker.alive,
         jobs: worker.jobs,
