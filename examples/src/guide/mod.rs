@@ -5,6 +5,7 @@
     dead_code,
     unused,
     unnameable_test_items,
+    unreachable_pub,
     clippy::pedantic,
     clippy::let_and_return,
     clippy::needless_return,
@@ -27,7 +28,9 @@ mod limits;
 mod maps;
 mod metrics;
 mod operations;
+mod readme;
 mod sealed;
 mod stores;
+mod testing;
 mod traces;
 mod why;

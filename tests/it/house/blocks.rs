@@ -1,6 +1,6 @@
-//! Checks the Rust code of `docs`: each block is part of a compiled file. So a change of the API that breaks a block breaks the build.
+//! Checks the Rust code of `docs` and of the README files: each block is part of a compiled file. So a change of the API that breaks a block breaks the build.
 
-use super::{assert_none, files, read};
+use super::{LIBRARIES, assert_none, files, read};
 
 /// A code block of a page.
 struct Block<'a> {
@@ -53,7 +53,8 @@ fn compiled() -> Vec<String> {
 fn every_block_of_rust_in_the_documents_is_compiled() {
     let compiled = compiled();
     let (mut faults, mut seen) = (Vec::new(), 0);
-    for (path, text) in files("docs", "md") {
+    let readmes = LIBRARIES.iter().map(|library| format!("{library}/README.md")).chain(["README.md".to_owned()]);
+    for (path, text) in files("docs", "md").into_iter().chain(readmes.map(|path| (path.clone(), read(path)))) {
         for block in blocks(&text).into_iter().filter(is_rust) {
             seen += 1;
             let (number, code) = (block.number, comparable(block.lines));

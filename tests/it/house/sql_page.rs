@@ -27,7 +27,9 @@ const SECTIONS: [(&str, &[&str]); 8] = [
         "Operations on jobs",
         &[
             "find",
+            "reader_find",
             "list",
+            "reader_list",
             "why",
             "run_now",
             "snooze",
