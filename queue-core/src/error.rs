@@ -1,4 +1,4 @@
-//! Errors returned by enqueues, by a handler's own transaction, and by operations. Each variant stands for a case that callers handle
+//! Errors returned by enqueues, by a handler's own transaction, and by operations. Each variant represents a case that callers handle
 //! differently. No variant contains a job payload.
 
 mod message;
@@ -121,7 +121,7 @@ pub enum Error {
         schema: String,
         /// Login that lacks privileges.
         login: String,
-        /// Roles with privileges in the schema. The login is a member of these roles but does not inherit their privileges.
+        /// Roles with privileges in the schema. The login is a member of the roles but does not inherit their privileges.
         not_inherited: Vec<String>,
         /// SQL statement that grants the missing privileges.
         fix: String,
@@ -367,7 +367,7 @@ impl From<sqlx::Error> for Error {
     }
 }
 
-/// Returns how to create the role that the login should have, unless the login has such a role but does not inherit it.
+/// Returns a hint to create a role for the login, or an empty string if the login is a member of a role that it does not inherit.
 fn roles_hint(schema: &str, not_inherited: &[String]) -> String {
     if not_inherited.is_empty() {
         let name = program_name();
@@ -383,7 +383,7 @@ pub(crate) fn disable_row_security(schema: &str, tables: &[String]) -> String {
     each.collect::<Vec<_>>().join("; ")
 }
 
-/// Returns the command-line option that selects `schema`, or an empty text for the default schema.
+/// Returns the command-line option that selects `schema`, or an empty string for the default schema.
 fn schema_option(schema: &str) -> String {
     if schema == "queue" { String::new() } else { format!(" --schema {schema}") }
 }

@@ -1,7 +1,7 @@
 //! Define typed jobs and enqueue them inside your own PostgreSQL transaction.
 //!
-//! A job is a struct with `#[job]` and a handler. Enqueue a job in the transaction that requires it, so that the job exists if and only
-//! if the transaction commits. A `queue-worker` process runs the job and retries failed attempts.
+//! A job is a struct with `#[job]` and a handler. Enqueue a job in the same transaction as your other writes, so that the job exists if and
+//! only if the transaction commits. A `queue-worker` process runs the job and retries failed attempts.
 //!
 //! ```no_run
 //! use queue_core::{Context, Handler, Job, JobResult, job};
@@ -39,11 +39,11 @@
 //!   determines whether the job is retried.
 //! - [`Job`] enqueues one job in your transaction. [`EnqueueAll`] and [`Batch`] enqueue many jobs.
 //! - [`EnqueueOptions`] overrides the type's options for one job.
-//! - [`Queue`] is a handle to the store. It [waits](wait) for jobs, and lists, counts, pauses, cancels and requeues them: see [`operate`].
+//! - [`Queue`] is a handle to the store. It lists, counts, pauses, cancels and requeues jobs (see [`operate`]), and [waits](wait) for them.
 //!
-//! The modules have one subject each: [`batch`] handlers that run many jobs in one call, [`durable`] jobs with steps, [`flow`]s of jobs
-//! that depend on each other, [`schedule`]s, and [`middleware`]. [`options`] has the types of options, such as limits and backoffs, and
-//! [`registry`] the list of a worker's job types. [`drivers`] enqueues through other database drivers, [`stores`] spreads tenants over many
+//! Each module covers one subject: [`batch`] handlers that run many jobs in one call, [`durable`] jobs with steps, [`flow`]s of jobs that
+//! depend on each other, [`schedule`]s, and [`middleware`]. [`options`] contains the types of options, such as limits and backoffs, and
+//! [`registry`] lists the job types of a worker. [`drivers`] enqueues through other database drivers, [`stores`] spreads tenants over many
 //! stores, and the module `testing` (feature `testing`) is the test kit.
 //!
 //! # Glossary
@@ -93,8 +93,8 @@
 //! | version | version of the payload struct with which a job was enqueued; 1 unless the type declares another version |
 //! | wait | operation that awaits the end of a job and returns the outcome of the job |
 
-// Modules are declared in the order of a job's life. A module imports only from modules below it (see ARCHITECTURE.md). The alias exists
-// because the expansion of `#[job]` names this crate.
+// Modules are declared in the order of a job's life cycle. A module imports only from modules below it (see ARCHITECTURE.md). The alias
+// exists because the expansion of `#[job]` refers to this crate by name.
 extern crate self as queue_core;
 
 // Only for its feature `std`: without it, the driver connects as the user `anonymous` if no user is given.

@@ -1,4 +1,4 @@
-//! Items used by the code that `#[job]` generates. These items are not a public API and may change in any release.
+//! Items used by the code that `#[job]` generates. They are not part of the public API and may change in any release.
 
 pub use inventory::submit;
 

@@ -2,7 +2,7 @@
 //!
 //! `#[job(batch = 500)]` sets the maximum number of jobs per call, and `batch_wait = "200ms"` the maximum time for which an incomplete
 //! batch waits for further jobs. The handler is an `impl` of [`BatchHandler`], or a function with [`handler`](macro@crate::handler). Each
-//! job of the batch has its own attempt: the handler can complete or fail it separately.
+//! job of the batch has its own attempt, so the handler can complete or fail each job separately.
 //!
 //! ```
 //! use queue_core::{

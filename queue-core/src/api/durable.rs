@@ -2,8 +2,8 @@
 //!
 //! The handler of a type with `#[job(durable)]` receives a [`Durable`] context instead of a [`Context`](crate::Context). Each
 //! [`step`](Durable::step) that has finished is journaled and does not run again. A durable job can [`sleep`](Durable::sleep) for weeks,
-//! [`receive`](Durable::receive) a signal, and [`spawn`](Durable::spawn) or [`map`](Durable::map) child jobs and join their outputs. While
-//! it waits, it holds neither a slot nor a connection.
+//! [`receive`](Durable::receive) a signal, and [`spawn`](Durable::spawn) or [`map`](Durable::map) child jobs and join their outputs. A
+//! waiting job holds neither a slot nor a connection.
 //!
 //! ```
 //! use queue_core::{Handler, JobResult, durable::Durable, job};

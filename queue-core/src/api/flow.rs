@@ -1,8 +1,8 @@
-//! Flows: jobs that are enqueued together, some of which wait until others have ended.
+//! Flows: sets of jobs that are enqueued together and depend on each other.
 //!
-//! [`Flow::add`] adds a job as a node. A node waits for the nodes whose [`output`](Node::output) its payload contains, and for those given
-//! by [`after`](Node::after). [`Flow::add_all`] adds any number of jobs as one node; a node that waits for it starts once all of them have
-//! ended. [`IfDead`] defines what happens to a node if a node that it waits for becomes a dead letter.
+//! [`Flow::add`] adds a job as a node. A node waits for the nodes whose [`output`](Node::output) its payload contains, and for the nodes
+//! passed to [`after`](Node::after). [`Flow::add_all`] adds any number of jobs as one node, which ends once all its jobs have ended.
+//! [`IfDead`] defines the effect of a dead letter on the nodes that wait for it.
 //!
 //! ```no_run
 //! use queue_core::{
@@ -40,8 +40,8 @@
 //! # Ok(()) }
 //! ```
 //!
-//! `docs/FLOWS.md` has the rules. If the steps depend on each other's values in a way that only code can express, write a
-//! [durable job](crate::durable) instead.
+//! `docs/FLOWS.md` describes the rules. If only code can express how steps depend on each other's values, write a [durable
+//! job](crate::durable) instead.
 
 pub use crate::{
     define::NodeOutput,

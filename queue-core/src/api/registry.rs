@@ -1,9 +1,9 @@
-//! Job types of a worker, and the traits by which handlers are called.
+//! Job types of a worker, and the traits through which handlers are called.
 //!
-//! A worker finds by itself the handlers that are linked into its binary. A [`Registry`] lists them explicitly, for example if several
-//! workers of one binary run different types. Every [`Handler`](crate::Handler) is a [`JobRunner`], every
-//! [`BatchHandler`](crate::batch::BatchHandler) is a [`BatchRunner`], and [`handler`](macro@crate::handler) generates a type with one of
-//! these traits. The other traits describe the contexts and futures of handlers.
+//! By default, a worker runs all handlers that are linked into its binary. A [`Registry`] lists the handlers explicitly, for example if
+//! several workers of one binary run different types. Every [`Handler`](crate::Handler) is a [`JobRunner`], every
+//! [`BatchHandler`](crate::batch::BatchHandler) is a [`BatchRunner`], and [`handler`](macro@crate::handler) generates a type that
+//! implements [`JobRunner`] or [`BatchRunner`]. The other traits describe the contexts and futures of handlers.
 //!
 //! ```
 //! use queue_core::{Context, Handler, JobResult, job, registry::Registry};

@@ -1,8 +1,8 @@
-//! Attempts of several jobs that one handler runs together. Each attempt ends separately.
+//! Attempts of several jobs that one handler call runs as a batch. Each attempt ends separately.
 //!
 //! A result that the handler set for a job is kept even if the handler later fails. Middleware runs once per attempt, waits for the
-//! handler, and continues with the result of the attempt's job. Like the other files of the `attempt` module, this file never accesses
-//! the database.
+//! handler, and continues with the result of the attempt's job. Like the rest of the `attempt` module, this code never accesses the
+//! database.
 
 use std::{
     panic::{AssertUnwindSafe, catch_unwind},

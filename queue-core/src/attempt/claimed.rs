@@ -79,8 +79,8 @@ impl ClaimedJob {
         SystemAttributes::parse(self.system.as_deref()).dependents()
     }
 
-    /// Returns the time between the claim and the job's start deadline. Returns `None` if the job does not expire, or if an earlier
-    /// attempt or crash was counted.
+    /// Returns the time between the claim and the job's expiry. Returns `None` if the job does not expire, or if an earlier attempt or
+    /// crash was counted.
     pub fn may_begin_within(&self) -> Option<Duration> {
         let system = self.system.as_deref().filter(|_| self.attempt == 1 && self.crashes == 0);
         let by = SystemAttributes::parse(system).expires_at()?;
@@ -93,7 +93,7 @@ impl ClaimedJob {
         AttemptSpanInfo { job: id, job_type, attempt: *attempt, queue, meta: meta.as_deref(), relation }
     }
 
-    /// Returns the fence for endings that a handler's transaction writes.
+    /// Returns the fence for the writes of the attempt.
     pub(super) fn fence(&self, registration: &Registration) -> Fence {
         let Self { token, id, lane, attempt, crashes, key, .. } = *self;
         let (keep, dependents) = (registration.options().retain != Retain::None, self.dependents());

@@ -22,7 +22,7 @@ pub struct AttemptEnd {
     commit: Option<CommitState>,
     /// Last attempt that journaled a step, for durable jobs.
     journaled: Option<i16>,
-    /// Whether the handler is waiting. The next attempt then resumes the handler.
+    /// Whether the attempt ended because its handler is waiting. The next attempt resumes the handler.
     is_suspended: bool,
     /// Signals that the handler waits for.
     signals: Vec<String>,
@@ -157,7 +157,7 @@ impl AttemptEnd {
         self.outcome
     }
 
-    /// Returns whether the handler is waiting. Crashes before the wait are then no longer counted.
+    /// Returns whether the attempt ended because its handler is waiting. In this case, crashes before the wait are no longer counted.
     pub fn is_suspended(&self) -> bool {
         self.is_suspended
     }
@@ -202,7 +202,7 @@ impl AttemptEnd {
         let verdict = verdict(self.outcome, attempts_since(job.number(), self.journaled), job.most_attempts(), &backoff, dice);
         let keep = options.is_none_or(|options| options.retain != Retain::None);
         // A released attempt is not charged, and a job without charged attempts may expire. A suspended job and a job that has journaled a
-        // step must not expire, so the attempt is charged.
+        // step must not expire, so their attempt is charged.
         let is_released =
             matches!(verdict, Verdict::Snooze(_) | Verdict::Park(_) | Verdict::Release) && (self.is_suspended || self.journaled.is_some());
         let started = i16::from(is_released && job.may_begin_within().is_some());
@@ -224,7 +224,7 @@ pub(super) fn panic_text(panic: Box<dyn Any + Send>) -> String {
         Err(panic) => panic,
     };
     let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
-    // Dropping the panic payload may panic again. The second payload is leaked.
+    // Dropping the panic payload may panic again. The payload of that second panic is leaked.
     if let Err(another) = catch_unwind(AssertUnwindSafe(|| drop(panic))) {
         std::mem::forget(another);
     }

@@ -75,7 +75,7 @@ impl Halt {
         (is_cancelled, cancelled.changed.get_or_insert_with(|| self.drop.child_token()).clone())
     }
 
-    /// Locks the cancelled jobs. A poisoned lock is safe to use, because no update under it is partial.
+    /// Locks the cancelled jobs. Ignores poisoning, because no update under the lock is partial.
     fn lock(&self) -> MutexGuard<'_, CancelledJobs> {
         self.cancelled.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -52,7 +52,7 @@ pub async fn run(
     on_failure: impl FnMut(Failure) + Send,
 ) -> AttemptEnd {
     if registration.takes_batches() {
-        // The batch future is boxed, so attempts of single jobs do not carry its size.
+        // The batch future is boxed to keep the futures of attempts of single jobs small.
         let ended = Box::pin(run_batch(registration, &[job], shared, halt, on_failure)).await;
         return ended.into_iter().next().unwrap_or_else(AttemptEnd::interrupted);
     }
@@ -142,7 +142,7 @@ async fn run_handler(
     let running = async {
         let output = run_with_middleware(registration, payload, cx).await?;
         if registration.options().transactional {
-            // The commit future is boxed, so attempts without a transaction do not carry its size.
+            // The commit future is boxed to keep the futures of attempts without a transaction small.
             Box::pin(cx.commit_transaction(output.as_deref())).await?;
         }
         Ok(output)
@@ -187,8 +187,8 @@ async fn run_handler(
     }
 }
 
-/// Resolves when the attempt must exit early. This is the case if the start deadline has passed, or if the handler is waiting, has
-/// restarted the job, or could not journal a wait. The condition is checked after each poll of the attempt.
+/// Resolves when the attempt must exit early: the start deadline was missed, or the handler is waiting, restarted the job, or could not
+/// journal a wait. The condition is checked after each poll of the attempt.
 async fn early_end(cx: &Durable) -> AttemptEnd {
     let mut idle: Option<IdleTimer> = None;
     let poll = |task: &mut std::task::Context<'_>| {

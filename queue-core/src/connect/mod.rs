@@ -11,8 +11,8 @@ use crate::{
     schema::{Connection, Store},
 };
 
-/// Connection on which a job can be enqueued or operated on: `&pool`, `&mut connection`, `&mut transaction`, or a connection borrowed from
-/// a pool.
+/// Connection for enqueues and for operations on jobs: `&pool`, `&mut connection`, `&mut transaction`, or a connection borrowed from a
+/// pool.
 ///
 /// ```compile_fail
 /// # use queue_core::{job, Job};

@@ -1,4 +1,4 @@
-//! Database access of attempts: transactions, commits, checkpoints and the journal. Implemented by the worker and the test kit.
+//! Database access of attempts: transactions, commits, checkpoints and the journal.
 
 use std::{fmt, sync::Arc};
 
@@ -15,15 +15,15 @@ use crate::{
     error::Error,
 };
 
-/// Database access of an attempt. The worker implements the trait on PostgreSQL, the test kit on a test transaction.
+/// Database access of an attempt. The worker implements the trait on a connection pool, and the test kit implements it on a test
+/// transaction.
 #[doc(hidden)]
 #[async_trait]
 pub trait Backend: Send + Sync + fmt::Debug {
-    /// Begins a transaction that may end `job`.
+    /// Begins a transaction for the handler or a step of `job`.
     async fn begin(&self, job: JobId) -> Result<OwnedTransaction, Error>;
 
-    /// Writes the ending as the last statement of the transaction, and commits. If the response is lost, determines the result of the
-    /// commit.
+    /// Writes the ending as the last statement of the transaction, then commits. Queries the outcome of the commit if its response is lost.
     async fn commit(self: Arc<Self>, tx: OwnedTransaction, fence: Fence, ending: Ending) -> CommitResult;
 
     /// Loads the job's last checkpoint as JSON text.
@@ -39,8 +39,7 @@ pub trait Backend: Send + Sync + fmt::Debug {
         WriteResult::Refused
     }
 
-    /// Journals a step as the last statement of the transaction, and commits. If the response is lost, determines the result of the
-    /// commit.
+    /// Journals a step as the last statement of the transaction, then commits. Queries the outcome of the commit if its response is lost.
     async fn commit_step(self: Arc<Self>, _: OwnedTransaction, _: StepEntry) -> CommitResult {
         CommitResult::Lost
     }
@@ -73,7 +72,7 @@ pub trait Backend: Send + Sync + fmt::Debug {
         Err(Error::Database(sqlx::Error::Protocol("no jobs are mapped here".to_owned())))
     }
 
-    /// Records the batch's jobs as the last statement of the transaction, and commits. Returns `false` without writing if the batch
+    /// Records the batch's jobs as the last statement of the transaction, then commits. Returns `false` without writing if the batch
     /// already exists, or `None` if the lease no longer lists the job.
     async fn add_chunk(&self, _: Option<OwnedTransaction>, _: ChunkEntry) -> sqlx::Result<Option<bool>> {
         Ok(None)
@@ -105,7 +104,7 @@ pub enum OwnedTransaction {
     Lent(OwnedMutexGuard<Transaction<'static, Postgres>>),
 }
 
-/// Transaction that a test or a trial run shares with its attempts, which use the transaction one at a time.
+/// Transaction that a test or a trial run shares with its attempts. The mutex admits one attempt at a time.
 #[doc(hidden)]
 pub type LentTransaction = Arc<Mutex<Transaction<'static, Postgres>>>;
 

@@ -1,7 +1,7 @@
-//! Batches of jobs of one type, run by one call of a handler.
+//! Batches of jobs of one type that a single handler call runs.
 //!
-//! Each job of a batch has its own attempt, context and ending. This file stores the results that the handler sets for the jobs. The
-//! `attempt` module converts the results into endings.
+//! Each job of a batch has its own attempt, context and ending. This module stores the results that the handler sets, and the `attempt`
+//! module converts them into endings.
 
 use std::{
     fmt,
@@ -21,11 +21,11 @@ use crate::{
 
 /// Handler that runs several jobs of a type in one call, for example up to 500 jobs with `#[job(batch = 500)]`.
 ///
-/// Results set with [`complete`](BatchJob::complete) or [`fail`](BatchJob::fail) are final, even if the handler then fails, panics, times
-/// out or is interrupted by a shutdown. A handler that returns `Ok` completes all jobs without a result; an error fails them. Failed jobs
-/// are retried after the backoff of their type. Retries run in smaller batches, and the last attempt runs each job alone, so that one bad
-/// job does not fail other jobs. A [`Failure::terminal`] returned for the whole batch therefore makes a job a dead letter only if the job
-/// ran alone. To reject one job of a batch, call [`fail`](BatchJob::fail) on that job.
+/// Results set with [`complete`](BatchJob::complete) or [`fail`](BatchJob::fail) are kept even if the handler then fails, panics, times out
+/// or is interrupted by a shutdown. If the handler returns `Ok`, all jobs that have no result yet are completed. If it returns an error,
+/// they fail. Failed jobs are retried after the backoff of their type. Retries run in smaller batches, and the last attempt runs each job
+/// alone, so that one bad job does not fail other jobs. A [`Failure::terminal`] returned for the whole batch therefore makes a job a dead
+/// letter only if the job ran alone. To reject one job of a batch, call [`fail`](BatchJob::fail) on that job.
 ///
 /// The type's `timeout` applies to the whole batch. The future may be dropped at any `await`, as with [`Handler`](crate::Handler).
 ///
@@ -71,10 +71,10 @@ pub trait BatchHandler: JobType {
     fn run(batch: &mut JobBatch<Self>, cx: &BatchContext) -> impl Future<Output = JobResult> + Send;
 }
 
-/// Type that runs batches of one job type: every [`BatchHandler`], and the type that [`#[handler]`](crate::handler) generates for a
-/// function that takes a [`JobBatch`].
+/// Type that runs batches of one job type. Implemented for every [`BatchHandler`], and for the types that [`#[handler]`](crate::handler)
+/// generates for functions with a [`JobBatch`] parameter.
 ///
-/// `Worker::register_batch` takes such a type. The trait is not implemented by hand.
+/// Pass the type to `Worker::register_batch`. Do not implement the trait by hand.
 ///
 /// ```
 /// use queue_core::{
@@ -109,7 +109,7 @@ pub trait BatchRunner: 'static {
     /// Job type of the jobs that the handler runs.
     type Job: JobType;
 
-    /// State that the handler requires in addition to the state that the job type names.
+    /// State types that the handler requires in addition to the state types listed by the job type.
     #[doc(hidden)]
     const STATE: &'static [StateKey] = &[];
 
@@ -127,8 +127,7 @@ impl<T: BatchHandler> BatchRunner for T {
     }
 }
 
-/// Jobs passed to a [`BatchHandler`]. Dereferences to a slice of [`BatchJob`]s. The slice is never empty. `#[job(batch = ..)]` sets the
-/// maximum length.
+/// Jobs passed to a [`BatchHandler`]. Dereferences to a non-empty slice of [`BatchJob`]s. `#[job(batch = ..)]` sets its maximum length.
 ///
 /// ```
 /// use queue_core::{JobResult, batch::*};
@@ -227,16 +226,16 @@ impl<J> BatchJob<J> {
         self.result.is_some()
     }
 
-    /// Returns whether the attempt must end, for example because the job was cancelled; see [`Context::cancelled`]. Only
-    /// [`complete`](BatchJob::complete) completes a cancelled job.
+    /// Returns whether the attempt must end, for example because the job was cancelled; see [`Context::cancelled`]. After a cancellation,
+    /// only [`complete`](BatchJob::complete) still completes the job.
     pub fn is_cancelled(&self) -> bool {
         self.cx.cancelled().is_cancelled()
     }
 
-    /// Fails the job, which is retried, snoozed or made a dead letter, depending on the [`Failure`]. The last call wins.
+    /// Fails the job. Depending on the [`Failure`], the job is retried, snoozed or becomes a dead letter. The last call wins.
     ///
-    /// After a stop of the attempt was requested, a failure does not count: the job runs again on another worker, and no attempt is
-    /// charged.
+    /// If a stop of the attempt was already requested, the failure does not count: the job runs again on another worker and is not charged
+    /// an attempt.
     pub fn fail(&mut self, failure: impl Into<Failure>) {
         self.result = Some(BatchJobResult { result: Err(failure.into()), stop_requested: self.cx.is_stop_requested() });
     }
@@ -268,7 +267,7 @@ impl<J> fmt::Debug for BatchJob<J> {
     }
 }
 
-/// Context of a whole batch. Each [`BatchJob`] holds the data of its job.
+/// Context of a whole batch. Each [`BatchJob`] provides the context of its own job.
 ///
 /// ```
 /// use queue_core::{JobResult, batch::*};
@@ -301,8 +300,8 @@ impl BatchContext {
         self.job_type
     }
 
-    /// Returns the cancellation token of the batch. The token is cancelled when the grace period of the worker's shutdown has ended, the
-    /// lease was lost, or every job of the batch was cancelled.
+    /// Returns the cancellation token of the batch. The token is cancelled when the grace period of the worker's shutdown ends, the lease
+    /// is lost, or every job of the batch is cancelled.
     pub fn cancelled(&self) -> &Cancelled {
         &self.cancelled
     }
@@ -384,8 +383,8 @@ impl<H: BatchRunner> AnyBatch for HandledBatch<H> {
         self.batch.jobs.iter_mut().map(|job| (job.at, job.result.take())).collect()
     }
 
-    /// Completes a job without an output only if the output type deserializes from `null`, because a wait for the job must be able to read
-    /// the output.
+    /// Completes a job without an output only if the output type deserializes from `null`, because a caller that waits for the job must be
+    /// able to decode the output.
     fn complete_rest(&self) -> Result<Option<String>, Failure> {
         match serde_json::from_str::<<H::Job as JobType>::Output>("null") {
             Ok(_) => Ok(None),

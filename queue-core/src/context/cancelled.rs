@@ -41,7 +41,7 @@ pub enum CancelReason {
     LeaseLost,
 }
 
-/// Cancellation token of one attempt. Dereferences to a [`CancellationToken`] and has a [`reason`](Self::reason).
+/// Cancellation token of one attempt. Dereferences to a [`CancellationToken`] and also reports the [`reason`](Self::reason).
 ///
 /// ```
 /// use queue_core::{CancelReason, Context, Failure};
@@ -100,11 +100,11 @@ impl Deref for Cancelled {
 }
 
 impl Context {
-    /// Returns a token that is cancelled when the worker begins to shut down. The handler may continue during the grace period; a
-    /// resumable handler returns immediately.
+    /// Returns a token that is cancelled when the worker begins to shut down. The handler may continue during the grace period. A handler
+    /// that can resume later should return immediately.
     ///
-    /// After a handler has called this method, an error that it returns during a shutdown is not charged as an attempt, and the job runs
-    /// again on another worker. An error of any other handler counts as a failure until the grace period has ended.
+    /// Once a handler has called this method, an error returned during a shutdown is not charged as an attempt, and the job runs again on
+    /// another worker. An error of any other handler counts as a failure until the grace period has ended.
     ///
     /// ```
     /// use queue_core::{Context, Failure};
@@ -126,7 +126,7 @@ impl Context {
         &self.shared.shutting_down
     }
 
-    /// Returns whether a stop of the attempt was requested. A shutdown that has begun counts if the handler observes shutdowns.
+    /// Returns whether a stop of the attempt was requested. If the handler observes shutdowns, the start of a shutdown counts as a request.
     pub(crate) fn is_stop_requested(&self) -> bool {
         self.stop.is_requested() || self.observes_shutdown.load(Relaxed) && self.shared.shutting_down.is_cancelled()
     }

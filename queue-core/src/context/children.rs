@@ -1,8 +1,8 @@
 //! Children of durable jobs: a step spawns a child, and the handler waits for the child's result. The `enqueue` module defines the options
 //! of a child.
 //!
-//! One statement writes the step and the child's entry. The result of an ended child is immutable, so every attempt reads the same result.
-//! Reading the result is therefore not a step.
+//! One statement writes the step and the child's entry. The result of a finished child is immutable, so every attempt reads the same result
+//! without journaling it.
 
 use std::time::Duration;
 
@@ -53,7 +53,7 @@ impl Durable {
         Ok((name, child))
     }
 
-    /// Spawns the child, which is committed on return. The outer error is a failure of the attempt, the inner error a database error.
+    /// Spawns and commits the child. The outer error is a failure of the attempt, the inner error a database error.
     pub(crate) async fn spawn_child(&self, name: &str, child: ChildRequest) -> Result<sqlx::Result<JobId>, Failure> {
         let journal = self.journal();
         let _in_flight = journal.begin_step();

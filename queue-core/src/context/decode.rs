@@ -98,7 +98,7 @@ pub(crate) const DEPLOY: &str = "deploy a release";
 /// Part of the error of a payload that no release can read.
 pub(crate) const WOULD_FAIL_AGAIN: &str = "a requeue would fail again";
 
-/// Decodes the payload. A payload that does not fit the type is a failure that is retried after a backoff.
+/// Decodes the payload. A payload that does not fit the type fails the attempt, and the job is retried after a backoff.
 pub(super) fn decode<T: DeserializeOwned>(payload: &str, attempt: u32, backoff: &Backoff) -> Result<T, Failure> {
     serde_json::from_str(payload).map_err(|error| {
         let rust_type = type_name::<T>();

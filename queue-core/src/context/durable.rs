@@ -34,7 +34,7 @@ pub(super) const MAX_NAME_BYTES: usize = 200;
 ///
 /// A failure, a crash, a deploy or a sleep can end the handler early. The next attempt runs the handler from the beginning, and each
 /// journaled [`step`](Self::step) returns its stored output without running again. The code between steps is unrestricted: steps may be
-/// reordered, run concurrently (`join!`), added and removed in a release. The name identifies a step, and an attempt may use each name
+/// reordered, run concurrently (`join!`), added and removed in a release. The name identifies a step, so an attempt may use each name only
 /// once.
 ///
 /// Failed attempts are retried as usual. `max_attempts` counts from the last journaled step, so a job that makes progress does not become a
@@ -69,11 +69,11 @@ pub struct Durable {
     journal: OnceLock<Arc<Journal>>,
 }
 
-/// Name of a step: a text, or a text with a suffix that makes it unique, such as `("resize", 7)`.
+/// Name of a step: a string, optionally with a suffix that makes the name unique, as in `("resize", 7)`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StepName {
     pub(crate) name: String,
-    /// Length of the text without the suffix, in bytes.
+    /// Length of the name without the suffix, in bytes.
     text_bytes: usize,
 }
 
@@ -154,8 +154,8 @@ impl Durable {
         let _in_flight = journal.begin_step();
         let (shared, job) = (Arc::clone(journal.shared()), self.id());
         let backend = Arc::clone(&shared.backend);
-        // The transaction begins in a separate task that is never cancelled. Cancelling it would return a connection to the pool inside a
-        // transaction.
+        // The transaction begins in a separate task that is never cancelled. Cancelling the task would return a connection to the pool with
+        // an open transaction.
         let mut tx = shared.handlers.spawn(async move { backend.begin(job).await }).await??;
         let (output, text) = encode(journal, &name, &work(connection(&mut tx)).await.map_err(Into::into)?)?;
         journal.commit(tx, journal.entry(&name, text, since, None)?).await?;
@@ -163,12 +163,12 @@ impl Durable {
     }
 
     /// Sleeps for `wait`, counted by the database's clock from the first time the job reached this point. The sleep continues across
-    /// attempts, crashes and deploys. During the sleep, the job is scheduled and holds no slot, no lease and no connection. A sleep with
-    /// at most a second left does not suspend the attempt. A sleep of more than 100 years is a terminal failure.
+    /// attempts, crashes and deploys. During the sleep, the job is scheduled and holds no slot, no lease and no connection. The attempt is
+    /// not suspended if at most one second is left. A sleep of more than 100 years is a terminal failure.
     ///
     /// A sleeping attempt is suspended once no step is running and the handler has been idle for 100 ms. Futures that are not steps are
-    /// dropped with the handler, and so is middleware. In a `select!` with a step, put the step first and use `biased;`: in a later
-    /// attempt both branches are ready.
+    /// dropped with the handler, and so is middleware. In a `select!` with a step, put the step first and use `biased;`, because both
+    /// branches are ready in a later attempt.
     pub async fn sleep(&self, name: impl Into<StepName>, wait: Duration) {
         let journal = self.journal();
         match self.sleep_until(journal, name.into(), wait).await {
@@ -213,8 +213,8 @@ impl Durable {
         format!("{}-{}-{}", self.cx.shared().store.schema(), self.cx.id(), name.into().name)
     }
 
-    /// Returns whether a step or a sleep with this name is journaled. A new release uses this method to detect the progress of jobs that an
-    /// older release started.
+    /// Returns whether a step or a sleep with this name is journaled. With this method, a new release detects how far a job has progressed
+    /// under an older release.
     pub fn journaled(&self, name: impl Into<StepName>) -> bool {
         self.journal().has(&name.into().name)
     }

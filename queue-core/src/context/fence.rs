@@ -6,7 +6,7 @@ use uuid::Uuid;
 
 use crate::define::{Dependents, JobId, OrderingKey};
 
-/// Lease and job that an attempt's writes require. The database rejects a write if the lease no longer lists the job.
+/// Lease and job that fence the writes of an attempt. The database rejects a write if the lease no longer lists the job.
 #[doc(hidden)]
 #[derive(Clone, Copy, Debug)]
 pub struct Fence {
@@ -27,8 +27,8 @@ pub struct Fence {
 #[derive(Clone, Debug)]
 pub struct JournaledStep {
     pub name: String,
-    /// Number of the attempt from which attempts are counted: the attempt that finished the step, or 2 if attempt 1 was charged only to
-    /// mark the job as started.
+    /// Attempt that journaled the step, from which later attempts are counted. The value is 2 for a step of attempt 1 if attempt 1 was
+    /// charged only to mark the job as started.
     pub attempt: i16,
     /// Output as JSON text. `None` represents JSON null.
     pub output: Option<String>,

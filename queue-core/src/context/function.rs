@@ -1,13 +1,13 @@
-//! Traits that the expansion of `#[handler]` mentions, so that each mistake in the types of a function is one compile error.
+//! Traits used by the expansion of `#[handler]`. They reduce each type error in a handler function to one compiler message.
 
 use super::{BatchRunner, Context, Durable, HandlerContext, JobRunner, Registration};
 use crate::define::{JobType, Payload};
 
 /// Job type of a function with `#[handler]`. Every job type satisfies the bound.
 ///
-/// The expansion assumes the bound in a where clause of its implementation. For a type that is not a job, rustc therefore does not check the
-/// implementation, and reports only the projections [`Job`](Self::Job) and [`Registrar`](Self::Registrar), which have the same text. The
-/// lifetime has no meaning: rustc checks a where clause without bound variables at once, which would be another error.
+/// The expansion assumes the bound in a where clause of its implementation. For a type that is not a job, rustc therefore does not check
+/// the implementation. Rustc reports only the projections [`Job`](Self::Job) and [`Registrar`](Self::Registrar), whose errors have the same
+/// text. The lifetime has no meaning: rustc checks a where clause without bound variables immediately and would report another error.
 pub trait HandlerJob<'a> {
     /// `Self`, with the bounds of a job type.
     type Job: JobType<Cx: HandlerContext>;
@@ -20,14 +20,14 @@ impl<T: JobType<Cx: HandlerContext> + Payload> HandlerJob<'_> for T {
     type Registrar = Registrar;
 }
 
-/// Handler of single jobs that was generated for a function. Unlike [`JobRunner`], the trait has no other implementation, so that rustc
-/// reports the unsatisfied where clause of this one.
+/// Handler of single jobs that was generated for a function. Unlike [`JobRunner`], the trait is implemented only for generated handlers, so
+/// rustc reports the unsatisfied where clause of that implementation.
 pub trait Function: JobRunner {}
 
 /// Handler of batches that was generated for a function.
 pub trait BatchFunction: BatchRunner {}
 
-/// Creates the registrations of functions.
+/// Namespace for the constructors of function registrations.
 #[derive(Debug)]
 pub enum Registrar {}
 

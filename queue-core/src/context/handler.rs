@@ -1,4 +1,4 @@
-//! Traits that handlers of jobs implement.
+//! Traits implemented by job handlers.
 
 use super::{Context, Durable};
 use crate::define::{JobResult, JobType, StateKey};
@@ -40,9 +40,9 @@ pub trait Handler: JobType<Cx: HandlerContext> {
     fn run(self, cx: &Self::Cx) -> impl JobFuture<Self::Output> + Send;
 }
 
-/// Type that runs the jobs of one job type: every [`Handler`], and the type that [`#[handler]`](crate::handler) generates for a function.
+/// Type that runs jobs of one type. Implemented for every [`Handler`] and for the types that [`#[handler]`](crate::handler) generates.
 ///
-/// `Worker::register` takes such a type. The trait is not implemented by hand.
+/// Pass the type to `Worker::register`. Do not implement the trait by hand.
 ///
 /// ```
 /// use queue_core::{Context, JobResult, handler, job, registry::Registry};
@@ -73,7 +73,7 @@ pub trait JobRunner: 'static {
     /// Job type of the jobs that the handler runs.
     type Job: JobType<Cx: HandlerContext>;
 
-    /// State that the handler requires in addition to the state that the job type names.
+    /// State types that the handler requires in addition to the state types listed by the job type.
     #[doc(hidden)]
     const STATE: &'static [StateKey] = &[];
 
@@ -118,8 +118,8 @@ impl HandlerContext for Durable {
     }
 }
 
-/// Future with a [`JobResult<T>`](JobResult) as its output, implemented for every such future. Unlike a bound on [`Future::Output`], a
-/// bound on this trait lets the compiler explain `#[job(output = ..)]` to handlers with a different output type.
+/// Future whose output is a [`JobResult<T>`](JobResult). Implemented for every such future. Unlike a bound on [`Future::Output`], a bound
+/// on this trait lets the compiler explain a mismatch with `#[job(output = ..)]`.
 ///
 /// ```
 /// use queue_core::{Context, Handler, JobResult, registry::JobFuture};

@@ -1,6 +1,6 @@
 //! In-memory journal of a durable job during one attempt: finished steps, used names and current waits.
 //!
-//! This file only keeps state. The `durable` module decides which calls are allowed, and the backend writes steps.
+//! This module only holds state. The `durable` module decides which calls are allowed, and the backend writes steps.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap, HashSet},
@@ -24,16 +24,16 @@ const MAX_STEPS: usize = 10_000;
 /// Maximum total size of a job's step outputs, in bytes.
 const MAX_OUTPUT_BYTES: usize = 16 * 1024 * 1024;
 
-/// Maximum remaining sleep during which the attempt keeps running. Suspending the attempt and claiming the job again would take as long.
+/// Longest remaining sleep for which an attempt is not suspended, because a suspension and a new claim take about as long.
 const MAX_IN_PLACE_WAIT: Duration = Duration::from_secs(1);
 
 /// Retry delay of a job whose in-memory journal may lack a journaled step.
 pub(crate) const UNCERTAIN_RETRY_DELAY: Duration = Duration::from_secs(1);
 
-/// Suffix of the name of a step that stores the timeout of a wait.
+/// Name suffix of the step that stores the timeout of a wait.
 pub(crate) const TIMEOUT_SUFFIX: &str = " (timeout)";
 
-/// Suffix of the name of a wait for a spawned child. The SQL function `queue.join_name` uses the same suffix.
+/// Name suffix of the wait for a spawned child. The SQL function `queue.join_name` uses the same suffix.
 pub(crate) const JOIN_SUFFIX: &str = " (join)";
 
 /// Early exit of an attempt before its handler has returned.
@@ -87,7 +87,7 @@ pub(super) enum StepResult {
     Sleep(Instant),
 }
 
-/// Wait of a handler for a time, for a signal, or for the first of both.
+/// Wait of a handler for a deadline, for a signal, or for whichever comes first.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Wait {
     pub(super) until: Option<Instant>,
@@ -99,7 +99,7 @@ impl Journal {
         Self { fence, id: fence.id, shared, last_journaled, state: Mutex::default(), writing: watch::Sender::default() }
     }
 
-    /// Loads the finished steps. If loading fails, attempts are counted from the current attempt, which is then not the last one.
+    /// Loads the finished steps. If loading fails, the attempt count restarts at the current attempt.
     pub(super) async fn load(&self) -> Result<(), Error> {
         let steps = self.shared.backend.steps(self.id).await;
         let (mut state, now) = (self.lock(), Instant::now());
@@ -152,7 +152,7 @@ impl Journal {
         Ok(StepEntry { fence: self.fence, name: name.to_owned(), ran: since.elapsed(), wait, output })
     }
 
-    /// Writes a step, which is committed on return. The write continues if this future is dropped, and the attempt waits for the write.
+    /// Writes and commits a step. The write continues if this future is dropped, and the attempt waits for the write.
     pub(super) async fn write(self: &Arc<Self>, entry: StepEntry) -> Result<(), Error> {
         let (journal, writing) = (Arc::clone(self), self.begin_write());
         let written = self.shared.handlers.spawn(async move {
@@ -196,7 +196,7 @@ impl Journal {
     pub(super) fn record(&self, WrittenStep { attempt, name, output, wait }: WrittenStep) {
         let mut state = self.lock();
         self.last_journaled.set(attempt);
-        // The deadline is slightly later than in the database, because the database counts from an earlier time.
+        // The deadline is slightly later than in the database, because the database starts counting earlier.
         let result = wait.map_or(StepResult::Step(output), |wait| StepResult::Sleep(Instant::now() + wait));
         state.finished.insert(name, result);
     }
@@ -238,7 +238,7 @@ impl Journal {
         }
     }
 
-    /// Spawns a child, which is committed on return. The write continues if this future is dropped, as with [`write`](Self::write).
+    /// Spawns and commits a child. The write continues if this future is dropped, as with [`write`](Self::write).
     pub(super) async fn spawn(self: &Arc<Self>, child: ChildEntry) -> Result<sqlx::Result<JobId>, Failure> {
         let journal = Arc::clone(self);
         let spawned = self.run_detached(async move {
@@ -339,7 +339,7 @@ impl Journal {
         }
     }
 
-    /// Returns whether a journaled step may be missing in memory. Such a job is not parked, because it may have received its signal.
+    /// Returns whether a journaled step may be missing in memory. Such a job is not parked, because its signal may already be journaled.
     pub(super) fn is_uncertain(&self) -> bool {
         self.lock().is_uncertain || *self.writing.borrow() > 0
     }
@@ -361,7 +361,7 @@ impl Journal {
         &self.shared
     }
 
-    /// Locks the journal state. A poisoned lock is safe to use, because no update under it is partial.
+    /// Locks the journal state. Ignores poisoning, because no update under the lock is partial.
     fn lock(&self) -> MutexGuard<'_, JournalState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -29,7 +29,7 @@ impl Default for LastJournaled {
     }
 }
 
-/// Returns the number of attempts since the last attempt that journaled a step. Retries depend on this number.
+/// Returns the number of attempts, counted from the last attempt that journaled a step. Retries depend on this number.
 pub(crate) fn attempts_since(attempt: u32, journaled: Option<i16>) -> u32 {
     // Maximum attempt number. The attempt counter saturates at this number, and a requeue restarts the counter.
     const MAX_ATTEMPT: u32 = i16::MAX.unsigned_abs() as u32;

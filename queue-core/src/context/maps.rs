@@ -1,7 +1,7 @@
 //! Maps of durable jobs: a step spawns many jobs in batches and waits for all of them. The `enqueue` module defines the options of the
 //! jobs.
 //!
-//! One transaction writes a batch's jobs and the batch's record, with the fence as the last statement. The next attempt continues after
+//! One transaction writes the jobs of a batch and, as its last statement, the fenced record of the batch. The next attempt continues after
 //! the last recorded batch.
 
 use std::sync::Arc;

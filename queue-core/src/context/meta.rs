@@ -28,7 +28,7 @@ impl Meta {
     }
 }
 
-/// Parses metadata from JSON text. The store contains only objects. A number too large for `f64`, which only SQL can write, becomes a
+/// Parses metadata from JSON text. Stored metadata is always an object. A number too large for `f64`, which only SQL can write, becomes a
 /// string.
 pub(crate) fn read_meta(text: Option<&str>) -> Map<String, Value> {
     let entries: BTreeMap<String, Box<RawValue>> = text.and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default();

@@ -74,7 +74,7 @@ pub struct Next<'a> {
     cx: &'a Context,
 }
 
-/// Code that the innermost middleware calls.
+/// Target of the innermost middleware's `next.run()`.
 enum NextTarget<'a> {
     Handler(&'a Registration, &'a str, &'a Durable),
     Batch(BatchBarrier),

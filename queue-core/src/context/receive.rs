@@ -38,12 +38,12 @@ impl Durable {
     /// returns the same payload. During the wait the job is `parked`, and holds no slot, no lease and no connection. A signal sent before
     /// this call is received immediately.
     ///
-    /// Signals are sent with [`JobRef::signal`](crate::JobRef::signal), or `queue.signal` in SQL. An attempt may use a name once. To
-    /// receive several signals with one name, add a suffix: `("vote", i)` receives the next signal named `vote`.
+    /// Signals are sent with [`JobRef::signal`](crate::JobRef::signal), or `queue.signal` in SQL. An attempt may use each name only once.
+    /// To receive several signals with one name, add a suffix: `("vote", i)` receives the next signal named `vote`.
     ///
-    /// The attempt is suspended as during a [`sleep`](Self::sleep). While a step runs concurrently, the attempt polls for the signal: at
-    /// first every second, later every minute. A payload that does not fit `T` fails the attempt, as with a step, and the signal stays
-    /// received.
+    /// The attempt is suspended as during a [`sleep`](Self::sleep). While a step runs concurrently, the attempt polls for the signal at
+    /// intervals that grow from a second to a minute. A payload that does not fit `T` fails the attempt, as with a step, and the signal
+    /// stays received.
     ///
     /// ```
     /// # use queue_core::durable::Durable;
@@ -101,7 +101,7 @@ impl Durable {
         Ok(Instant::now() + timeout)
     }
 
-    /// Returns the value of `result`. If `result` is a failure, aborts the attempt with the failure.
+    /// Returns the value of `result`, or aborts the attempt with the failure.
     async fn or_abort<T>(&self, result: Result<T, Failure>) -> T {
         match result {
             Ok(value) => value,

@@ -26,7 +26,7 @@ use crate::{
     seal,
 };
 
-/// Job type with its handler, type-erased.
+/// Type-erased pair of a job type and its handler.
 #[derive(Clone, Copy)]
 pub struct Registration {
     options: Options,
@@ -35,7 +35,7 @@ pub struct Registration {
     handler: fn() -> TypeId,
     /// Returns the full path of the handler's Rust type, for error messages.
     handler_name: fn() -> &'static str,
-    /// State that the handler requires in addition to the state that the options name.
+    /// State types that the handler requires in addition to the state types in the options.
     state: &'static [StateKey],
     run: RunFn,
     is_durable: bool,
@@ -167,8 +167,8 @@ impl Registry {
     ///
     /// # Errors
     /// Returns [`RegistryError::Duplicate`] if two types share a name or an alias, [`RegistryError::TwoHandlers`] if a type has two
-    /// handlers, and [`RegistryError::InvalidOption`] if an option is out of range, which occurs only in a hand-written implementation of
-    /// `Job`.
+    /// handlers, and [`RegistryError::InvalidOption`] if an option is out of range. Only a hand-written implementation of `Job` can have
+    /// such an option.
     pub fn linked() -> Result<Self, RegistryError> {
         let mut registry = Self::new();
         for registration in
@@ -228,8 +228,8 @@ impl Registry {
         self.by_name.is_empty()
     }
 
-    /// Removes the types that are sealed with a keyring that this process lacks, so that other workers run their jobs. Calls `on_removed`
-    /// with each removed type and its keyring.
+    /// Removes the sealed types whose keyring this process lacks. Other workers then run their jobs. Calls `on_removed` with each removed
+    /// type and its keyring.
     ///
     /// # Errors
     /// Returns [`RegistryError::NoKeyring`] if no type remains.

@@ -1,7 +1,7 @@
 //! Progress reports of running attempts: fraction, stage, event counts and checkpoints.
 //!
 //! A report only sets values in memory. The worker writes the changed values of all its jobs together, fenced by the jobs' leases. This
-//! file keeps the values of one attempt. The worker decides when to write them.
+//! module holds the values of one attempt, and the worker decides when to write them.
 
 use std::{
     any::type_name,
@@ -26,7 +26,7 @@ const MAX_STAGE_CHARS: usize = 200;
 /// Maximum length of an event name in characters. Longer names are truncated.
 const MAX_EVENT_NAME_CHARS: usize = 64;
 
-/// Maximum number of event names per attempt. Events with any further name are counted as [`OTHER_EVENTS`].
+/// Maximum number of event names per attempt. Events with further names are counted as [`OTHER_EVENTS`].
 const MAX_EVENT_NAMES: usize = 32;
 
 /// Name under which events are counted after the attempt has used [`MAX_EVENT_NAMES`] names.
@@ -278,8 +278,8 @@ impl Report {
         notify(entry.waiters, written);
     }
 
-    /// Ends the report because its attempt has ended. Rejects further values. Waits up to `max_wait` until the pending values are
-    /// written, so that they precede the verdict.
+    /// Closes the report at the end of its attempt, so that it rejects further values. Waits up to `max_wait` for the pending values to be
+    /// written before the verdict.
     pub async fn end(self: &Arc<Self>, max_wait: Duration) {
         {
             let mut values = self.lock();
@@ -325,7 +325,7 @@ impl Report {
         Error::NotWritten { job: self.fence.id, why }
     }
 
-    /// Locks the reported values. A poisoned lock is safe to use, because no update under it is partial.
+    /// Locks the reported values. Ignores poisoning, because no update under the lock is partial.
     fn lock(&self) -> MutexGuard<'_, ReportValues> {
         self.values.lock().unwrap_or_else(PoisonError::into_inner)
     }

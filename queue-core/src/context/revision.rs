@@ -5,11 +5,11 @@ use crate::define::{Failure, JobResult, RestartPayload};
 
 impl Durable {
     /// Returns the code revision that this job follows. The first attempt that calls this method with a name journals `current`. In later
-    /// attempts, the method returns the journaled number. A release can thus keep an old code path for jobs that started on that path.
+    /// attempts, the method returns the journaled number. A release can therefore keep an old code path for jobs that started on it.
     ///
     /// The revision is journaled as a step named `name` and counts as a step. Increase `current` in each release that changes the code
-    /// after the call. Add the call in the first release of the handler. If the call is added later, jobs that are already past the call
-    /// journal `current`, although they ran older code. To detect such jobs, use [`journaled`](Self::journaled).
+    /// after the call. Add the call in the first release of the handler. If the call is added later, jobs that have already passed this
+    /// point journal `current`, although they ran older code. To detect such jobs, use [`journaled`](Self::journaled).
     ///
     /// Most changes need no revision. A release can add, remove and reorder steps, and can rename a step whose effect changes.
     ///

@@ -14,7 +14,7 @@ use crate::define::StateKey;
 pub struct States(HashMap<TypeId, Arc<dyn Any + Send + Sync>>);
 
 impl States {
-    /// Stores `value`. Replaces an earlier value of the same type.
+    /// Stores `value`, replacing any earlier value of the same type.
     pub fn put<T: Send + Sync + 'static>(&mut self, value: T) {
         self.0.insert(TypeId::of::<T>(), Arc::new(value));
     }

@@ -1,6 +1,6 @@
 //! Transactions in which a handler ends its job. The handler's writes, its enqueues and the job's completion commit together.
 //!
-//! This file tracks the transactions of one attempt. The attempt's [`Backend`](super::backend::Backend) begins the transactions, writes
+//! This module tracks the transactions of one attempt. The attempt's [`Backend`](super::backend::Backend) begins the transactions, writes
 //! the verdict, and determines the result of commits whose response was lost.
 
 use std::{
@@ -82,12 +82,12 @@ impl JobTransaction {
         Ok(Self { tx, tracker: Arc::clone(tracker) })
     }
 
-    /// Completes the job with `output` and commits. Returns the output, which the handler can return.
+    /// Completes the job with `output` and commits. Returns `output` for the handler to return.
     ///
     /// Afterwards the job is completed. A later error or panic of the handler is only logged.
     ///
     /// # Errors
-    /// Returns one of these errors if the job is not completed and nothing was written:
+    /// Returns one of the following errors if the job is not completed and nothing was written:
     /// - [`Error::LeaseLost`] if another worker has the job or the job has already ended. If the handler returns this error, the attempt
     ///   does not fail and nothing is written.
     /// - [`Error::Database`] if the database rejected a statement or the commit (for example because of a deferred constraint), or the
@@ -177,7 +177,7 @@ impl JobTransaction {
     }
 }
 
-/// Bound that no type satisfies, so that a call fails to compile with this message.
+/// Bound that no type satisfies, so that every call fails to compile with the message below.
 #[diagnostic::on_unimplemented(
     message = "a job's transaction does not end with `commit`",
     label = "use `complete` or `fail`",
@@ -186,7 +186,7 @@ impl JobTransaction {
 )]
 pub trait ByCommit {}
 
-/// Bound that no type satisfies, so that a call fails to compile with this message.
+/// Bound that no type satisfies, so that every call fails to compile with the message below.
 #[diagnostic::on_unimplemented(
     message = "a job's transaction does not end with `rollback`",
     label = "drop it",

@@ -1,5 +1,5 @@
 //! Transactions of an attempt. The transaction of a transactional job begins before the handler runs, is available to the handler, and is
-//! committed after the handler returns. Handlers of other types begin one themselves.
+//! committed after the handler returns. Handlers of other job types begin a transaction themselves.
 
 use std::{
     fmt,
@@ -67,8 +67,8 @@ impl Context {
     /// The transaction occupies one connection of the pool until it ends. Do slow work before the transaction begins, and size the pool
     /// for the number of handlers with a transaction.
     ///
-    /// Any job type may call this method, at any time. A [`transactional`](crate::options::Options::transactional) type uses
-    /// [`Context::transaction`].
+    /// Handlers may call this method at any time. Handlers of [`transactional`](crate::options::Options::transactional) types use
+    /// [`Context::transaction`] instead.
     ///
     /// # Errors
     /// Returns [`Error::Transactional`] for a transactional type, [`Error::LeaseLost`] if the job has finished, and errors of the pool.
@@ -92,8 +92,8 @@ impl Context {
         self.transaction.commit(output).await
     }
 
-    /// Waits for the transaction that completes this job, for [`transactional`](crate::options::Options::transactional) types. Writes and
-    /// enqueues in the transaction commit together with the job's completion.
+    /// Locks the transaction that completes this job of a type with the option [`transactional`](crate::options::Options::transactional).
+    /// Writes and enqueues in the transaction commit together with the job's completion.
     ///
     /// Only one guard exists at a time, so a second call waits until the first guard is dropped. Use the guard as a connection. Do not
     /// begin or end transactions in SQL. Begin nested transactions with the guard's `begin`. Types that are not transactional use

@@ -1,11 +1,11 @@
-//! Batch sizes by attempt. A job in a failed batch is retried in smaller batches and soon runs alone.
+//! Batch sizes by attempt. A job in a failed batch is retried in smaller batches and finally runs alone.
 
 /// Returns the maximum batch size for attempt number `attempt` (counted from 1) of a type with `#[job(batch = most)]`. `max_attempts` is
 /// the maximum number of attempts. `crashes` is the number of attempts that ended with a crash of the process.
 ///
-/// A failed batch is retried in batches of a quarter of its size. If too few attempts remain for that, each attempt divides the size by
-/// the same larger factor. The last attempt of a job runs alone, and so does every attempt after a crash of the process. A job therefore
-/// becomes a dead letter only if it fails while it runs alone or if the handler fails this job explicitly.
+/// A failed batch is retried in batches of a quarter of its size. If too few attempts remain, each attempt divides the size by the same
+/// larger factor. A job runs alone in its last attempt and in every attempt after a crash of the process. A job therefore becomes a dead
+/// letter only if it fails while it runs alone or if the handler fails this job explicitly.
 ///
 /// ```
 /// # use queue_core::batch::most_together;

@@ -23,7 +23,7 @@ pub struct Priority;
 impl Priority {
     /// Priority of work that a user has requested and is waiting for.
     pub const EXPLICIT: i16 = 150;
-    /// Default priority, for work that the program has discovered by itself and no user is waiting for.
+    /// Default priority, for work that the program itself has discovered and for which no user is waiting.
     pub const DISCOVERED: i16 = 100;
     /// Priority of background work, which can wait until no job of higher priority is ready.
     pub const BACKFILL: i16 = 30;

@@ -1,6 +1,6 @@
 //! Mapping from a verdict to the parameters of the statement that writes the verdict, such as the verdict name and the delay.
 //!
-//! Statements that end jobs take their parameters only from this file. All matches over verdicts in this file are exhaustive.
+//! Statements that end jobs take their parameters only from this module. All its matches over verdicts are exhaustive.
 
 use std::{fmt, time::Duration};
 
@@ -202,7 +202,7 @@ impl Ending {
             Verdict::Complete if self.keep || self.has_dependents() => "complete",
             Verdict::Complete => FORGET,
             Verdict::Retry(_) => "retry",
-            // Separate statements, which do not use this name, park and restart jobs. In the common statement both are a snooze.
+            // Jobs are parked and restarted by separate statements, which do not use this name. The common statement snoozes instead.
             Verdict::Snooze(_) | Verdict::Park(_) | Verdict::Restart => "snooze",
             // Jobs are expired by a separate statement, which does not use this name. The common statement treats the verdict as a release.
             Verdict::Release | Verdict::Expire => "release",
@@ -256,7 +256,7 @@ impl Ending {
         }
     }
 
-    /// Returns whether the job's completion is all that must be written. This requires a first attempt, a kept record, no output and no
+    /// Returns whether only the job's completion must be written. True for a first attempt with a kept record, without an output or an
     /// ordering key. The only possible dependent is a gather, which needs only the number of completed parts.
     pub fn is_plain(&self) -> bool {
         let is_first = self.verdict == Verdict::Complete && self.keep && self.output.is_none() && self.attempt == 1 && self.key.is_none();
@@ -296,7 +296,7 @@ impl Ending {
         self.output.take().is_some()
     }
 
-    /// Replaces the error and removes the output, because the database rejected one of these texts. Returns whether the ending changed.
+    /// Replaces the error and removes the output, because the database rejected a text. Returns whether the ending changed.
     pub fn redact(&mut self) -> bool {
         const PLACEHOLDER: &str = "the text of this error cannot be stored";
         let had_output = self.remove_output();

@@ -4,14 +4,14 @@ use std::{error::Error, fmt, time::Duration};
 
 use super::retry::{MAX_WAIT, Outcome};
 
-/// Result of a handler: its output or a [`Failure`]. A handler returns one of these results:
+/// Result of a handler: its output or a [`Failure`]. A handler returns one of the following results:
 ///
 /// | result | effect on the job |
 /// |---|---|
 /// | `Ok(())`, or `Ok(output)` for a type with `output = T` | completed |
 /// | an error, with `?` or as `Err("text".into())` | retried after the type's backoff, up to `max_attempts` |
 /// | [`Failure::retry_in`] | retried after the given delay, up to `max_attempts` |
-/// | [`Failure::slow_down`], for a service that is overloaded | the same; until then, no job starts under the type's limits |
+/// | [`Failure::slow_down`], for an overloaded service | retried as with `retry_in`; until then, no job starts under the type's limits |
 /// | [`Failure::terminal`], or [`.terminal()?`](TerminalExt::terminal) | dead letter, without further attempts |
 /// | [`Failure::snooze`] | runs again after the given delay; not a failed attempt |
 ///
@@ -45,7 +45,7 @@ pub type JobResult<T = ()> = Result<T, Failure>;
 
 /// Failure of an attempt, and the consequence for the job.
 ///
-/// Any `std::error::Error`, `anyhow::Error` or text converts into a failure that is retried after the type's backoff. The constructors
+/// Any `std::error::Error`, `anyhow::Error` or string converts into a failure that is retried after the type's backoff. The constructors
 /// create failures with other consequences. [`kind`](Self::kind) returns the consequence, and [`error`](Self::error) the cause. The text of
 /// the error and its sources is stored with the job, so it must not contain secrets.
 ///
@@ -88,8 +88,8 @@ pub enum FailureKind {
     Retry,
     /// The job is retried after the given delay.
     RetryIn(Duration),
-    /// The job is retried after the given delay, as with [`FailureKind::RetryIn`]. During the delay, no job starts under the limits that
-    /// the job's type names.
+    /// The job is retried after the given delay, as with [`FailureKind::RetryIn`]. During the delay, no job starts under the limits of its
+    /// job type.
     SlowDown(Duration),
     /// The job is not retried and becomes a dead letter.
     Terminal,
@@ -123,11 +123,11 @@ impl Failure {
     }
 
     /// Creates a failure for a rate-limited call to a service, for example a response with status 429. The job is retried after `wait`.
-    /// Until then, no job starts under the limits that the job's type names. If the type names no limit, the limit of the queue applies.
-    /// Without any limit, the failure is the same as [`Failure::retry_in`].
+    /// Until then, no job starts under the limits of its job type or, if the type has none, under the limit of its queue. Without any
+    /// limit, the failure has the same effect as [`Failure::retry_in`].
     ///
-    /// The attempt is charged as for any other failure, so a job that the service always refuses becomes a dead letter. If `wait` exceeds
-    /// 100 years, the failure is terminal.
+    /// The attempt is charged as for any other failure, so a job whose calls the service always rejects becomes a dead letter. If `wait`
+    /// exceeds 100 years, the failure is terminal.
     ///
     /// ```
     /// use queue_core::Failure;

@@ -139,7 +139,7 @@ impl fmt::Display for JobState {
     }
 }
 
-/// Error for a text that is not the name of a job state.
+/// Error returned for a string that is not the name of a job state.
 #[derive(Debug, thiserror::Error)]
 #[error("`{0}` is not a job state; expected blocked, scheduled, ready, running, parked, completed, dead, cancelled or expired")]
 pub struct UnknownState(String);

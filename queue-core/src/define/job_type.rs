@@ -9,8 +9,8 @@ use super::{failure::Failure, options::Options, unique::UniqueKey, version::OldP
 /// Job type of a payload: its options, and the keys computed from its fields. The attribute [`#[job]`](crate::job) implements the trait;
 /// manual implementations are rare.
 ///
-/// A payload implements `Serialize` and `DeserializeOwned`. Generic code that calls serde names these bounds beside `JobType`, because they
-/// are not supertraits.
+/// A payload implements `Serialize` and `DeserializeOwned`. Generic code that calls serde lists these bounds in addition to `JobType`,
+/// because they are not supertraits.
 ///
 /// ```
 /// use queue_core::{JobType, job};
@@ -38,8 +38,8 @@ pub trait JobType: Payload + Send + Sync + Sized + 'static {
     /// Options of the job type, as given to `#[job(..)]`.
     const OPTIONS: Options;
 
-    /// Whether payloads of all older versions have an upgrade. False only for a `send_only` type of a later version without the option
-    /// `upgrade`. A function with `#[handler]` for such a type does not compile.
+    /// Whether payloads of all older versions have an upgrade. False only for a `send_only` type with a version above 1 and without the
+    /// option `upgrade`. A function with `#[handler]` for such a type does not compile.
     #[doc(hidden)]
     const HAS_UPGRADES: bool = true;
 
@@ -86,8 +86,8 @@ pub trait JobType: Payload + Send + Sync + Sized + 'static {
 
 /// Bound of payload types, which every type with `Serialize` and `DeserializeOwned` satisfies.
 ///
-/// The traits of serde are no supertraits of [`JobType`], because rustc would report each of them wherever a payload without the derives
-/// is used, with a list of foreign types. For this bound it prints the text below.
+/// The serde traits are not supertraits of [`JobType`], because rustc would report each of them, with a list of foreign types, for every
+/// use of a payload without the derives. For this bound, rustc prints the message below.
 #[diagnostic::on_unimplemented(
     message = "the payload `{Self}` does not implement both `Serialize` and `Deserialize`",
     label = "write `#[derive(Serialize, Deserialize)]` above the struct"

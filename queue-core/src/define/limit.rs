@@ -1,4 +1,4 @@
-//! Concurrency limits and rate limits. This file only defines limits; the store counts running jobs and job starts.
+//! Concurrency limits and rate limits. This module only defines limits; the store counts running jobs and job starts.
 
 use std::time::Duration;
 

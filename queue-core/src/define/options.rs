@@ -1,7 +1,7 @@
 //! All options of `#[job(..)]`.
 //!
 //! The macro turns most keys into calls of the methods with the same names, so an editor shows the method's documentation for the key. All
-//! functions in this file are `const`, so a job type causes no work at startup. The macro checks the values at compile time.
+//! methods are `const`, so a job type causes no work at startup. The macro checks the values at compile time.
 //! [`Registry`](crate::registry::Registry) checks the values again for types written without the macro.
 
 use std::time::Duration;
@@ -75,7 +75,7 @@ pub struct Options {
 }
 
 impl Options {
-    /// Creates the options of a job type with the name `name`, and default values for all other options.
+    /// Creates the options of the job type `name`, with default values for all other options.
     ///
     /// Jobs are stored under this name. After a rename, waiting jobs are still stored under the old name. No worker runs these jobs
     /// unless the [`aliases`](Options::aliases) contain the old name. The macro defaults to the struct's name in snake case.
@@ -110,8 +110,8 @@ impl Options {
     }
 
     /// Sets a cron schedule, as in `cron = "30 4 * * MON-FRI"`. Workers that run this type enqueue a job with the default payload at the
-    /// times of the expression. An expression has five fields, or six fields with the seconds first, or is a nickname such as `@daily`.
-    /// The schedule has the same name as the type. `Worker::schedule` offers more settings.
+    /// times that match the expression. An expression has five fields, or six fields with the seconds first, or is a nickname such as
+    /// `@daily`. The schedule has the same name as the type. `Worker::schedule` offers more settings.
     #[must_use]
     pub const fn cron(mut self, expression: &'static str) -> Self {
         self.cron = Some(expression);
@@ -126,7 +126,7 @@ impl Options {
         self
     }
 
-    /// Sets the time zone of the cron expression, as in `tz = "Europe/Berlin"`. The name is from the IANA database. Default: UTC.
+    /// Sets the time zone of the cron expression, as in `tz = "Europe/Berlin"`. The zone must be in the IANA database. Default: UTC.
     #[must_use]
     pub const fn tz(mut self, zone: &'static str) -> Self {
         self.tz = Some(zone);
@@ -254,7 +254,7 @@ impl Options {
     /// time of the job. A job that has not started within the delay expires. An expired job does not run, and its dependents are
     /// notified. By default jobs do not expire.
     ///
-    /// A job has started once an attempt was charged. Retries therefore continue, and so does a job whose process ended. A job that was
+    /// A job has started once an attempt was charged, so neither a retried job nor a job of a crashed process expires. A job that was
     /// released without a charge, by a shutdown or a snooze, has not started. An enqueue can set a different expiry:
     /// [`Enqueue::expires_at`](crate::Enqueue::expires_at).
     #[must_use]
@@ -266,9 +266,9 @@ impl Options {
     /// Sets the retention of completed, cancelled and expired jobs, as in `retain = "30d"`. With `retain = "none"` a completed job is
     /// deleted immediately. Default: the retention of the store.
     ///
-    /// Use a retention longer than the store's for few jobs only. The rows of these jobs are moved when the store drops their day
-    /// partition. If the retention is shorter than the store's, workers delete expired history about once a minute. The worker that
-    /// started last determines the retention. Dead letters have a separate retention, the worker's `dead_retention`.
+    /// Use a retention longer than the store's for only a few jobs, because their rows are moved when the store drops their day partition.
+    /// If the retention is shorter than the store's, workers delete expired history about once a minute. The worker that started last
+    /// determines the retention. Dead letters have a separate retention, the worker's `dead_retention`.
     #[must_use]
     pub const fn retain(mut self, retain: Retain) -> Self {
         self.retain = retain;
@@ -287,12 +287,12 @@ impl Options {
     /// [`Context::transaction`](crate::Context::transaction). By default the handler and the completion use separate transactions. Not
     /// available with `durable` or `batch`.
     ///
-    /// Benefit: all writes of the handler in this transaction take effect exactly once, because they commit together with the completion.
-    /// A failure, a panic, a timeout or the end of the process rolls the transaction back, and the attempt is charged as usual.
-    /// [`Context::begin`](crate::Context::begin), available to any type, begins such a transaction within the handler.
+    /// Benefit: all writes of the handler in this transaction take effect exactly once, because they commit together with the completion. A
+    /// failure, a panic, a timeout or the end of the process rolls the transaction back, and the attempt is charged as usual. Handlers of
+    /// other types can begin such a transaction with [`Context::begin`](crate::Context::begin).
     ///
-    /// Cost: each running job occupies a connection of the pool and needs its own commit, so throughput is far below that of plain jobs.
-    /// If no connection is free, a job waits, so configure at least as many pool connections as slots. A long handler delays vacuum.
+    /// Cost: each running job occupies a connection of the pool and needs its own commit, so the throughput is far lower than that of plain
+    /// jobs. If no connection is free, a job waits, so configure at least as many pool connections as slots. A long handler delays vacuum.
     /// While the handler runs, idle workers keep polling instead of sleeping until a notification. A failed statement in the transaction
     /// fails the attempt, unless the statement ran in a nested transaction. Effects outside of the transaction may still be repeated.
     #[must_use]
@@ -301,8 +301,8 @@ impl Options {
         self
     }
 
-    /// Gives the handler a [`Durable`](crate::durable::Durable) context, whose steps run once. If an attempt ends halfway, the next attempt
-    /// continues after the last step. By default each attempt starts from the beginning. Not available with `transactional` or `batch`.
+    /// Gives the handler a [`Durable`](crate::durable::Durable) context, whose steps run once. If an attempt ends early, the next attempt
+    /// does not repeat the journaled steps. By default each attempt runs all code. Not available with `transactional` or `batch`.
     #[must_use]
     pub const fn durable(mut self) -> Self {
         self.durable = true;
@@ -317,38 +317,38 @@ impl Options {
         self
     }
 
-    /// Enables fair queueing by the text that an expression yields for each job, as in `fair = self.tenant`. Keys with waiting jobs take
+    /// Enables fair queueing by the key that an expression returns for each job, as in `fair = self.tenant`. Keys with waiting jobs take
     /// turns, regardless of the number of waiting jobs. Workers claim one job of each key before the second job of any key. Fairness
     /// applies within one queue and one priority, and higher priorities go first. By default the oldest job runs first.
     ///
-    /// `set_weight` gives a key more turns than other keys. Jobs of one key start in the order in which they became ready. Retried,
-    /// snoozed and released jobs go behind the other jobs of their key. Jobs that SQL enqueues without a key share one turn.
+    /// `set_weight` gives a key more turns than other keys. Jobs of one key start in the order in which they became ready. Retried, snoozed
+    /// and released jobs go behind the other jobs of their key. Jobs that are enqueued in SQL without a key share one turn.
     #[must_use]
     pub const fn fair(mut self) -> Self {
         self.fair = true;
         self
     }
 
-    /// Declares the state types that the handler requests from its context, as in `state(Mailer, Db)`. A worker that lacks one of these
-    /// types refuses to start.
+    /// Declares the state types that the handler requests from its context, as in `state(Mailer, Db)`. A worker that lacks a declared type
+    /// refuses to start.
     #[must_use]
     pub const fn state(mut self, state: &'static [StateKey]) -> Self {
         self.state = state;
         self
     }
 
-    /// Makes jobs unique, as in `unique(fields(a, b), while = live, on_conflict = keep)`. A queue then accepts one job at a time with equal
-    /// fields `a` and `b`. [`While`](crate::options::While) defines how long a job holds its key. [`OnConflict`](crate::OnConflict) defines
-    /// the reaction to an enqueue whose key is already held. By default jobs are not unique.
+    /// Makes jobs unique, as in `unique(fields(a, b), while = live, on_conflict = keep)`. A queue then accepts only one job at a time with
+    /// the same values of `a` and `b`. [`While`](crate::options::While) defines how long a job holds its key.
+    /// [`OnConflict`](crate::OnConflict) defines the reaction to an enqueue whose key is already held. By default jobs are not unique.
     #[must_use]
     pub const fn unique(mut self, unique: Unique) -> Self {
         self.unique = Some(unique);
         self
     }
 
-    /// Limits the running jobs and the starts of this type over all workers, as in `limit(concurrency = 10, rate = "30/1m", burst = 5)`.
-    /// `limit(name = "stripe", concurrency = 3)` shares the limit among all types that use the name. The option may be repeated with
-    /// different names; see [`Limit`]. By default only the number of the workers' slots limits the running jobs.
+    /// Limits the concurrency and start rate of this type, as in `limit(concurrency = 10, rate = "30/1m", burst = 5)`. The limit applies to
+    /// all workers together. `limit(name = "stripe", concurrency = 3)` shares the limit among all types that use the name. The option may
+    /// be repeated with different names; see [`Limit`]. By default, only worker slots limit concurrency.
     #[must_use]
     pub const fn limit(mut self, limits: &'static [Limit]) -> Self {
         self.limits = limits;

@@ -69,8 +69,8 @@ impl Backoff {
         self
     }
 
-    /// Sets the jitter: the fraction, from 0 to 1, by which each delay varies at random. Jobs that failed together are then not retried
-    /// together. Default: 0.
+    /// Sets the jitter: the fraction, from 0 to 1, by which each delay varies at random. Jitter keeps jobs that failed together from being
+    /// retried together. Default: 0.
     #[must_use]
     pub const fn jitter(mut self, jitter: f64) -> Self {
         self.jitter = jitter;

@@ -25,7 +25,7 @@ pub struct Tick {
     pub at: DateTime<Utc>,
 }
 
-/// Parsed column `job.system`. An invalid attribute does not affect the other attributes.
+/// Parsed value of the column `job.system`. An invalid attribute does not affect the other attributes.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(crate) struct SystemAttributes<'a> {
@@ -57,8 +57,7 @@ impl<'a> SystemAttributes<'a> {
         }
     }
 
-    /// Returns the expiry time. Ignores a value that is not in the format of `queue.expiry_text`, because the database ignores such a
-    /// value as well.
+    /// Returns the expiry time. Like the database, ignores a value that is not in the format of `queue.expiry_text`.
     pub(crate) fn expires_at(&self) -> Option<DateTime<Utc>> {
         let text: &str = serde_json::from_str(self.expires_at?.get()).ok()?;
         let form = [(10, b'T'), (19, b'.'), (26, b'Z')];

@@ -10,7 +10,7 @@ use serde_json::Value;
 /// Time during which a job holds its uniqueness key. Keys are scoped to the queue and the job type, so other types and queues may use the
 /// same key.
 ///
-/// The setting from the holder's enqueue applies. Later enqueues do not change this setting.
+/// The enqueue that created the holder of the key determines this setting. Later enqueues do not change it.
 ///
 /// ```no_run
 /// use queue_core::{Job, job, options::While};
@@ -189,7 +189,7 @@ impl Unique {
     }
 }
 
-/// Key computed from a job's fields. Equal fields have equal keys, in every process and release.
+/// Key computed from a job's fields. Equal field values produce equal keys in every process and release.
 ///
 /// Each field is written as JSON with sorted object keys and prefixed with its length, so that `("a", "bc")` and `("ab", "c")` differ.
 /// Negative zero is written as zero, as in jsonb.
@@ -246,8 +246,8 @@ impl UniqueKey {
     }
 }
 
-/// Writes `value` as JSON with sorted object keys, so the iteration order of a map is irrelevant. The recursion depth is bounded, because
-/// the payload that contains the value has already been encoded.
+/// Writes `value` as JSON with sorted object keys, so that the key does not depend on the iteration order of a map. The recursion depth is
+/// bounded, because the payload that contains the value has already been encoded.
 fn write_sorted(value: &Value, out: &mut String) {
     match value {
         Value::Array(items) => {

@@ -28,12 +28,12 @@ use crate::{
 
 /// Builder for an enqueue of many jobs of one type. Created by [`Job::enqueue_all`](crate::Job::enqueue_all).
 ///
-/// Set the options that differ from the type's, then await the builder. The result is the number of jobs, or for a unique type the number
-/// of new jobs. Jobs of a unique type are enqueued one by one, which is ten times slower than for other types.
+/// Override options of the job type with the methods below, then await the builder. The result is the number of jobs, or for a unique type
+/// the number of new jobs. Jobs of a unique type are enqueued one by one, which is ten times slower than for other types.
 ///
-/// On `&pool`, all jobs are written in one transaction, and large sets are sent by `COPY`. On a connection outside a transaction, all jobs
-/// are written in one transaction as well. In your transaction, the jobs exist if and only if the transaction commits. Roll your
-/// transaction back after an error, or if the future is dropped before it completes, because the transaction may contain some of the jobs.
+/// On a pool or on a connection outside a transaction, all jobs are written in one transaction. On a pool, large sets are sent by `COPY`.
+/// In your transaction, the jobs exist if and only if the transaction commits. Roll your transaction back after an error, or if the future
+/// is dropped before it completes, because the transaction may contain some of the jobs.
 ///
 /// ```no_run
 /// # use queue_core::{job, Job, Priority};

@@ -19,9 +19,9 @@ use crate::{
     trace,
 };
 
-/// Jobs of any types that are enqueued together, in insertion order. Unique jobs are enqueued after the others, in the order of their keys.
+/// Jobs of any types that are enqueued together, in insertion order. Unique jobs are enqueued last, in the order of their keys.
 ///
-/// [`add`](Self::add) checks the payload. Enqueuing does not change the batch, so a transaction can be retried.
+/// [`add`](Self::add) checks the payload. Enqueuing does not change the batch, so a retried transaction can enqueue the batch again.
 ///
 /// ```no_run
 /// # use std::time::Duration;
@@ -85,8 +85,8 @@ impl Batch {
 
     /// Enqueues all jobs of the batch. Returns the ids of the jobs in insertion order.
     ///
-    /// If another job holds the key of a unique job, the returned id is the id of the holder. Connections and transactions are handled as
-    /// in [`EnqueueAll`](super::EnqueueAll).
+    /// If another job holds the key of a unique job, the id of that other job is returned. Connections and transactions are handled as in
+    /// [`EnqueueAll`](super::EnqueueAll).
     ///
     /// # Errors
     /// Returns an error if an option is out of range ([`Error::OneOfMany`] names the job), the schema is missing, or the database fails.
@@ -124,8 +124,7 @@ impl Batch {
         write_all(on, store, self.durability, options, Box::new(rows), true).await
     }
 
-    /// Returns the tracing span of the enqueue. The span has the queue if all jobs have the same queue, and the job type if all jobs have
-    /// the same type.
+    /// Returns the tracing span of the enqueue. The span includes the queue or the job type only if it is the same for all jobs.
     fn span(&self) -> Span {
         let first = self.options.first();
         let queue = first.map(|first| &*first.queue).filter(|queue| self.options.iter().all(|other| other.queue == *queue));

@@ -3,8 +3,8 @@
 //!
 //! `COPY` is used only for sets larger than one chunk, because starting and ending a `COPY` is expensive. `COPY` is used only on pool
 //! connections. If the future of a `COPY` is dropped, `sqlx` loses track of the server's responses, so the connection must be closed. A
-//! connection borrowed from the caller cannot be closed, and later borrowers would read responses to earlier statements. From the first
-//! job with an ordering key on, all jobs are written by `INSERT`.
+//! connection borrowed from the caller cannot be closed, and its later statements would read the responses to earlier statements. From the
+//! first job that is not plain (see `EnqueueRow::is_plain`), all jobs are written by `INSERT`.
 
 use super::{
     copy, each,

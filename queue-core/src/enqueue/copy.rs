@@ -2,8 +2,8 @@
 //! `ready` and `scheduled`.
 //!
 //! Blocks are large, because every third `COPY` over TCP waits for 40 ms: `sqlx` does not disable Nagle's algorithm, and the last message
-//! is small. Dropping the future during a `COPY` leaves the connection in the middle of the protocol, so the owner of the connection must
-//! close it.
+//! is small. Dropping the future during a `COPY` interrupts the protocol exchange, so the owner of the connection must close the
+//! connection.
 
 use std::iter::Peekable;
 
@@ -54,7 +54,7 @@ pub(super) async fn write<'r>(
     Ok(Box::new(rows))
 }
 
-/// Returns whether the copied columns can hold the row. Also returns true for an error. The caller reports the error when it takes the row.
+/// Returns whether the copied columns can hold the row. Also returns `true` for an error, which the caller reports when it takes the row.
 fn is_plain(row: &Result<EnqueueRow<'_>, Error>) -> bool {
     row.as_ref().map_or(true, EnqueueRow::is_plain)
 }
@@ -79,7 +79,7 @@ async fn copy_jobs<'p>(
     let to_error = |error| store_error(error, places.store);
     let mut copy = CopyStream::begin(connection, places.store.sql(JOB)).await.map_err(to_error)?;
     let mut to = Vec::with_capacity(ids.len());
-    // The loop runs over the ids, so no row is taken from the iterator after the ids are used up.
+    // The loop iterates over the ids, so that it takes no row once the ids are used up.
     for (&id, index) in ids.iter().zip(index..) {
         let Some(row) = rows.next_if(is_plain) else { break };
         let found = row.and_then(|row| places.find(&row, index).map(|place| (row, place)));

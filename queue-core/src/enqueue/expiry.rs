@@ -1,4 +1,4 @@
-//! Expiry of a job, set by the enqueue: the latest time when the job may start.
+//! Expiry of a job, set by the enqueue: the latest time at which the job may start.
 
 use std::time::Duration;
 

@@ -10,7 +10,7 @@ use crate::{
 
 /// Handle to an enqueued job of a known type. The job exists once the transaction of its enqueue has committed.
 ///
-/// The handle dereferences to a [`JobRef`], which has the job's id, its store, and the operations on the job.
+/// The handle dereferences to a [`JobRef`], which provides the job's id, its store, and the operations on the job.
 ///
 /// ```no_run
 /// # use queue_core::{EnqueueOutcome, Job as _, job};
@@ -60,8 +60,8 @@ impl<J> JobHandle<J> {
         self.job.store()
     }
 
-    /// Returns the outcome of the enqueue. The outcome is [`EnqueueOutcome::New`] unless the job is unique and another job held its key. For a
-    /// handle created from an id, the outcome is unknown, and this method also returns [`EnqueueOutcome::New`].
+    /// Returns the outcome of the enqueue. The outcome is [`EnqueueOutcome::New`] unless another job held the uniqueness key. For a handle
+    /// created from an id, the outcome is unknown, and this method also returns [`EnqueueOutcome::New`].
     pub fn outcome(&self) -> EnqueueOutcome {
         self.outcome
     }

@@ -30,8 +30,8 @@ static HOOKS: OnceLock<RwLock<Vec<Hook>>> = OnceLock::new();
 
 /// Registers a hook for all jobs that this process enqueues with the methods of [`Job`](crate::Job) and [`Batch`](crate::Batch).
 ///
-/// A hook adds metadata, such as a tenant or a trace context, which the handler or a [`Middleware`](crate::middleware::Middleware) reads.
-/// The hook is called when an enqueue is awaited, so it sees the task-locals and the span of the awaiting task. For
+/// A hook adds metadata, such as a tenant or a trace context, for the handler or a [`Middleware`](crate::middleware::Middleware). The hook
+/// is called when an enqueue is awaited, so it sees the task-locals and the span of the awaiting task. For
 /// [`Job::enqueue_all`](crate::Job::enqueue_all) the hook is called once for all jobs. For a batch the hook is called whenever a job is
 /// added.
 ///

@@ -1,5 +1,5 @@
-//! Writes jobs by `INSERT`, one statement per chunk. The next chunk is encoded while the database executes the statement. Works on any
-//! connection, and the future may be dropped at any point.
+//! Writes jobs by `INSERT`, one statement per chunk. The next chunk is encoded while the database executes the statement. An `INSERT` works
+//! on any connection, and its future may be dropped at any point.
 
 use sqlx::{
     Encode, PgConnection, Postgres, Type,

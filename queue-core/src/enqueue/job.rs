@@ -39,8 +39,8 @@ pub trait Job: JobType {
     /// Creates a statement with three text parameters that enqueues this job in a transaction of another driver, such as tokio-postgres,
     /// diesel, sea-orm or an older sqlx.
     ///
-    /// See [`Statement`] for the options to set before building the statement. The program `examples/drivers` has an example for each of
-    /// these drivers.
+    /// See [`Statement`] for the options to set before building the statement. The program `examples/drivers` has an example for each
+    /// driver.
     fn statement(self) -> Statement<Self> {
         Statement::new(self)
     }

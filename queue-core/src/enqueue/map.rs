@@ -38,8 +38,8 @@ impl Durable {
     /// Spawns a job of one type for each item of an iterator. The jobs run in parallel with this job, on any workers that serve their
     /// queue.
     ///
-    /// Set the options of the jobs that differ from the type's, then await the builder. To wait for all jobs, call [`join`](Parts::join)
-    /// on the returned [`Parts`].
+    /// Override options of the job type on the builder, then await the builder. To wait for all jobs, call [`join`](Parts::join) on the
+    /// returned [`Parts`].
     ///
     /// The jobs are committed a thousand at a time, so a map can have a million jobs. If an attempt ends after it has spawned some of the
     /// jobs, the next attempt spawns the remaining jobs. The next attempt runs the iterator from the start, so the iterator must return
@@ -181,7 +181,7 @@ where
         let (count, at, options) = (rows.len() as i64, ChunkPosition { chunk, first, most }, Arc::clone(&options));
         cx.add_chunk(name, at, move |tx| write(tx, store, options, rows, first)).await?;
         (chunk, first) = (chunk + 1, first + count);
-        // The iterator may never wait, so this task yields to the other tasks of its thread after each chunk.
+        // The iterator runs synchronously, so this task yields to other tasks of its thread after each chunk.
         tokio::task::yield_now().await;
     }
     cx.close_map(name, first).await?;

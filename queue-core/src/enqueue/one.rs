@@ -30,8 +30,8 @@ use crate::{
     trace,
 };
 
-/// Builder for an enqueue of one job. Created by [`Job::enqueue`](crate::Job::enqueue). Set the options that differ from the type's, then
-/// await the builder.
+/// Builder for an enqueue of one job. Created by [`Job::enqueue`](crate::Job::enqueue). Override options of the job type with the methods
+/// below, then await the builder.
 ///
 /// ```no_run
 /// # use std::time::Duration;
@@ -107,7 +107,7 @@ impl<J: JobType, R> Enqueue<'_, J, R> {
     ///
     /// Waiting producers are not served in order: available capacity goes to the first producer that retries. A waiting producer holds no
     /// locks. If the future is dropped, the job may or may not have been enqueued. Waiting is not allowed in a transaction
-    /// ([`Error::WaitInTransaction`]), because it could block the transactions that finish jobs and free capacity.
+    /// ([`Error::WaitInTransaction`]), because the wait could block the transactions that finish jobs and free capacity.
     ///
     /// ```no_run
     /// # use std::time::Duration;

@@ -1,4 +1,4 @@
-//! Options of an enqueue: queue, priority, attempts, times, keys and metadata. This file checks and encodes the options.
+//! Options of an enqueue: queue, priority, attempts, times, keys and metadata. This module checks and encodes the options.
 
 use std::{borrow::Cow, collections::BTreeMap};
 
@@ -31,7 +31,7 @@ macro_rules! option_methods {
             $same
         }
 
-        /// Sets the time by which the job must start, instead of the type's expiry
+        /// Sets the time by which the job must start, overriding the type's expiry
         /// ([`Options::expires`](crate::options::Options::expires)). A job that has not started by then, measured by the database's clock,
         /// expires and does not run.
         ///
@@ -49,54 +49,54 @@ macro_rules! option_methods {
             $same
         }
 
-        /// Sets the priority instead of the type's priority. Jobs of higher priority run first.
+        /// Overrides the priority of the job type. Jobs with a higher priority run first.
         pub fn priority($($this)*, priority: i16) -> $returned {
             $same.options_mut().priority = priority;
             $same
         }
 
-        /// Sets the queue instead of the type's queue. Only workers that serve this queue run the job.
+        /// Overrides the queue of the job type. Only workers that serve this queue run the job.
         pub fn queue($($this)*, queue: impl Into<String>) -> $returned {
             $same.options_mut().queue = std::borrow::Cow::Owned(queue.into());
             $same
         }
 
-        /// Sets the maximum number of attempts instead of the type's maximum. The minimum is 1.
+        /// Overrides the maximum number of attempts of the job type. The minimum is 1.
         pub fn max_attempts($($this)*, max_attempts: i16) -> $returned {
             $same.options_mut().max_attempts = max_attempts;
             $same
         }
 
-        /// Sets the ordering key, instead of the key that the payload defines ([`JobType::ordering_key`](crate::JobType::ordering_key)).
+        /// Sets the ordering key, overriding the key that the payload defines ([`JobType::ordering_key`](crate::JobType::ordering_key)).
         /// The key may have any length and must not contain NUL.
         ///
         /// Jobs of one key in one queue run one at a time, in the commit order of their enqueues. An enqueue therefore waits for open
         /// transactions that have enqueued under the same key. Keys share 1024 locks, so an enqueue occasionally also waits for a
         /// transaction of another key.
         ///
-        /// Two transactions that enqueue under several keys, one after the other, may deadlock. The server then aborts one of the
-        /// transactions. Enqueue such jobs together, with `enqueue_all` or in a `Batch`. Both lock all keys in the same order.
+        /// Two transactions that enqueue under several keys in separate calls may deadlock. The server then aborts one of the transactions.
+        /// Enqueue such jobs together, with `enqueue_all` or in a `Batch`, which lock all keys in a fixed order.
         pub fn key($($this)*, key: impl Into<String>) -> $returned {
             $same.options_mut().key = Some(key.into());
             $same
         }
 
-        /// Sets the policy for dead letters of the ordering key instead of the type's policy.
+        /// Overrides the job type's policy for dead letters of the ordering key.
         pub fn key_policy($($this)*, key_policy: crate::define::KeyPolicy) -> $returned {
             $same.options_mut().key_policy = key_policy;
             $same
         }
 
-        /// Sets the fairness key, instead of the key that the payload defines ([`JobType::fair_key`](crate::JobType::fair_key)). Jobs of
-        /// one type with different fairness keys take turns, regardless of the number of jobs per key. The key may have any length and
-        /// must not contain NUL.
+        /// Sets the fairness key, overriding the key that the payload defines ([`JobType::fair_key`](crate::JobType::fair_key)). Jobs of
+        /// one type with different fairness keys take turns, regardless of the number of jobs per key. The key may have any length and must
+        /// not contain NUL.
         pub fn fair($($this)*, key: impl Into<String>) -> $returned {
             $same.options_mut().fair = Some(key.into());
             $same
         }
 
-        /// Makes the job unique by `key`. The job is not enqueued if another job of its type holds the key in its queue. The key may be
-        /// any text without U+0000, of any length. This key takes precedence over the key derived from the type's fields. If one enqueue
+        /// Makes the job unique by `key`. The job is not enqueued if another job of its type holds the key in its queue. The key may have
+        /// any length and must not contain NUL. This key takes precedence over the key derived from the type's fields. If one enqueue
         /// contains several jobs with the same key, the first job is written.
         ///
         /// [`JobHandle::outcome`](crate::JobHandle::outcome) returns the outcome. Producers with the same key wait for each other's
@@ -108,20 +108,20 @@ macro_rules! option_methods {
             $same
         }
 
-        /// Sets how long the job holds its key, instead of the type's setting. Default: [`While::Live`](crate::options::While::Live).
+        /// Overrides how long the job holds its uniqueness key. Default: [`While::Live`](crate::options::While::Live).
         pub fn unique_while($($this)*, held: crate::define::While) -> $returned {
             $same.options_mut().unique.get_or_insert_default().held = Some(held);
             $same
         }
 
-        /// Sets the reaction of this enqueue if another job holds the key, instead of the type's setting. Default:
+        /// Overrides how this enqueue resolves a conflict with another job that holds the uniqueness key. Default:
         /// [`OnConflict::Keep`](crate::OnConflict::Keep).
         pub fn on_conflict($($this)*, on_conflict: crate::define::OnConflict) -> $returned {
             $same.options_mut().unique.get_or_insert_default().on_conflict = Some(on_conflict);
             $same
         }
 
-        /// Adds a value to the job's metadata. Replaces an earlier value of the same key. A job's metadata has at most 4 KiB of JSON.
+        /// Adds a value to the job's metadata, replacing any earlier value of the same key. A job's metadata has at most 4 KiB of JSON.
         ///
         /// Metadata is available to the handler ([`Context::meta`](crate::Context::meta)), in lists and filters, and to code that does
         /// not know the payload type.
@@ -143,8 +143,8 @@ macro_rules! enqueue_methods {
             self
         }
 
-        /// Sets whether the commit of this enqueue waits for the disk, instead of the type's setting. An enqueue of several types waits
-        /// if at least one type requires it. See [`Durability`](crate::options::Durability) for the risks.
+        /// Sets whether the commit of this enqueue waits for the disk. By default, the commit waits if at least one of the enqueued job
+        /// types requires it, and always for a flow. See [`Durability`](crate::options::Durability) for the risks.
         ///
         /// The setting applies if the enqueue has its own transaction: on a pool, or on a connection outside a transaction. The setting
         /// has no effect in your transaction, because it would also apply to your other writes. Use `set local synchronous_commit = off`
@@ -190,7 +190,7 @@ pub struct EnqueueOptions {
     pub(super) unique: Option<Uniqueness>,
     /// Metadata. Each value is JSON text, or an encoding error.
     meta: BTreeMap<String, Result<Box<RawValue>, String>>,
-    /// Flow, map or node that counts the job or waits for it.
+    /// Membership of the job in a flow or a map.
     pub(super) system: Option<Membership>,
     /// Name of the keyring that seals the payload; `None` if the payload is stored unencrypted.
     seal: Option<&'static str>,
@@ -268,7 +268,7 @@ impl EnqueueOptions {
         self.expires.check()
     }
 
-    /// Checks that no start or expiry time is set, because the schedule sets the times.
+    /// Checks that neither a start time nor an absolute expiry time is set, because the schedule sets the times.
     pub(super) fn check_without_time(&self) -> Result<(), Error> {
         let reject = |what| Err(Error::OutOfRange { what, value: "given".to_owned(), range: "left to the schedule" });
         match (self.run, self.expires) {
@@ -332,8 +332,8 @@ impl EnqueueOptions {
         self.meta.iter().filter_map(|(key, value)| Some((&**key, &**value.as_ref().ok()?))).collect()
     }
 
-    /// Serializes the options under the names that `queue.enqueue` reads. `EnqueueRow` serializes the keys, because a payload may define
-    /// keys.
+    /// Serializes the options under the names that `queue.enqueue` expects. `EnqueueRow` serializes the keys, because the payload may
+    /// define them.
     pub(super) fn write<M: SerializeMap>(&self, to: &mut M) -> Result<(), M::Error> {
         to.serialize_entry("queue", &self.queue)?;
         to.serialize_entry("priority", &self.priority)?;

@@ -109,8 +109,8 @@ impl<'t> LanePlaces<'t> {
     pub(super) async fn check_capacity(&self, connection: &mut PgConnection, jobs: u64) -> Result<(), Error> {
         if self.has_capacity {
             self.execute_per_queue(&mut *connection, include_str!("../../sql/check_capacity.sql"), jobs).await?;
-            // Workers may have begun to remove the lanes since the last query, so the lanes are found or created again. The lanes then
-            // stay, because this transaction writes to them.
+            // Workers may have started to remove the lanes since the previous query. A lane that is found or created now stays, because
+            // this transaction writes to it.
             let lanes: BTreeSet<_> = self.options.iter().map(lane_of).collect();
             find_or_create_lanes(connection, self.store, lanes.iter(), true).await?;
         }
@@ -119,7 +119,7 @@ impl<'t> LanePlaces<'t> {
 
     /// Finishes a bulk enqueue. Takes capacity for `jobs` jobs; `jobs` is 0 if the capacity has already been taken. Notifies idle workers
     /// once per queue. If `keyed` is set, also notifies the workers that process ordering keys. Does nothing after an enqueue through SQL
-    /// functions, because these functions do the same.
+    /// functions, which have already done this work.
     pub(super) async fn finish(&self, connection: &mut PgConnection, jobs: u64, keyed: bool) -> Result<(), Error> {
         if self.through_functions {
             return Ok(());

@@ -16,8 +16,8 @@ use crate::{
     trace,
 };
 
-/// Builder for an enqueue that another driver sends. Created by [`Job::statement`](crate::Job::statement). Set the options that differ from
-/// the type's, then call [`build`](Self::build).
+/// Builder for an enqueue that another driver sends. Created by [`Job::statement`](crate::Job::statement). Override options of the job type
+/// with the methods below, then call [`build`](Self::build).
 ///
 /// With tokio-postgres:
 ///

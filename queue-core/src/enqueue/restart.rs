@@ -12,8 +12,8 @@ use crate::{
 };
 
 impl Durable {
-    /// Ends this attempt and restarts the job with `payload`. The job keeps its id and gets an empty journal. A job that runs for years
-    /// can thus stay below the maximum number of steps.
+    /// Ends this attempt and restarts the job with `payload`. The job keeps its id and gets an empty journal. With restarts, a job that
+    /// runs for years stays below the maximum number of steps.
     ///
     /// This method never returns, so neither `?` nor `ok()` nor middleware can treat a restart as a failure. The handler's future is
     /// dropped the next time it waits, including other branches of a `join!`. One commit under the lease writes the new payload, deletes
@@ -21,8 +21,8 @@ impl Durable {
     /// cancellation that is requested before the commit takes precedence.
     ///
     /// A restart discards steps, sleeps, received signals, the checkpoint and the progress. The counts of attempts and crashes restart at
-    /// zero, so a job that restarts every night has all its attempts each night. The expiry is discarded as well, because the job has
-    /// started.
+    /// zero, so a job that restarts every night has the full number of attempts each night. The expiry is discarded as well, because the
+    /// job has started.
     ///
     /// A restart keeps the id, metadata, queue, priority, `max_attempts`, failures, logs, and signals that were not received. The ordering,
     /// fairness and uniqueness keys of the enqueue are kept as well, even if the new payload would have different keys. Children of the job

@@ -110,7 +110,7 @@ impl<'a> EnqueueRow<'a> {
         self.options_json.as_deref()
     }
 
-    /// Returns the options as JSON text, also for a plain job.
+    /// Returns the options as JSON text, even for a plain job.
     pub(super) fn options_json(&self, options: &EnqueueOptions) -> Result<Cow<'_, str>, Error> {
         if let Some(options_json) = &self.options_json {
             return Ok(Cow::Borrowed(options_json));

@@ -8,7 +8,7 @@ use crate::{
     seal::{self, Nonce, SealScope},
 };
 
-/// Sealing of a type's payloads: the keyring, and the stored type name that each sealed payload is bound to.
+/// Sealing of a type's payloads: the keyring, and the stored type name to which each sealed payload is bound.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Sealing {
     pub(super) keyring: &'static str,

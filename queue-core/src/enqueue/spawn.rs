@@ -27,8 +27,8 @@ use crate::{
 impl Durable {
     /// Spawns a child: a separate job that runs in parallel with this job, on any worker that serves its queue.
     ///
-    /// The step with this name and the enqueue of the child commit together. A name therefore never has two children, regardless of how
-    /// an attempt ends. Set the options that differ from the type's, then await the builder. Wait for the result of the returned
+    /// The step with this name and the enqueue of the child commit together. A name therefore never has two children, regardless of how an
+    /// attempt ends. Override options of the child's type on the builder, then await the builder. Wait for the result of the returned
     /// [`Child`] with [`join`](Child::join).
     ///
     /// A child runs even if its parent fails or becomes a dead letter. Cancelling the parent cancels the child. An expired or dead child

@@ -2,8 +2,8 @@
 
 use crate::program::program_name;
 
-/// Returns a text for a database error. The text omits the server's `DETAIL` and the statement, which could contain data. It also omits
-/// the database address, which could contain a password.
+/// Returns the error message for a database error. The message omits the server's `DETAIL` and the statement, which could contain data. It
+/// also omits the database address, which could contain a password.
 pub fn message(error: &sqlx::Error) -> String {
     let name = program_name();
     match error {

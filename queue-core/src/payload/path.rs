@@ -53,7 +53,7 @@ pub(super) fn string_len(text: &[u8]) -> usize {
     text.len()
 }
 
-/// Object or array that encloses the current position. An object has the text range of its current key, and an array has its current index.
+/// Object or array that encloses the current position. Stores the text range of an object's current key, or an array's current index.
 enum Frame {
     Object(Option<Range<usize>>),
     Array(usize),

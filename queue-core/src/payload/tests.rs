@@ -262,7 +262,7 @@ fn value() -> impl Strategy<Value = Value> {
     })
 }
 
-/// Generates the bit patterns of floats. Many of these floats are halfway between two decimals of 16 digits.
+/// Generates the bit patterns of floats, many of which are halfway between two decimals of 16 digits.
 fn halfway() -> impl Strategy<Value = u64> {
     (100_000_000_000_000_u64..10_000_000_000_000_000).prop_map(|quarters| (quarters as f64 / 4.0).to_bits())
 }

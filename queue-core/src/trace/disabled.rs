@@ -12,7 +12,7 @@ pub(crate) fn begin(_: &Span, _: &AttemptSpanInfo<'_>) {}
 
 pub(crate) fn begin_batch<'a>(_: &Span, _: impl ExactSizeIterator<Item = AttemptSpanInfo<'a>>) {}
 
-/// Recorder of the outcome of a span. Records nothing.
+/// No-op recorder of the outcome of a span.
 #[derive(Debug, Default)]
 pub(crate) struct OutcomeRecorder;
 

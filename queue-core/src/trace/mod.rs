@@ -102,7 +102,7 @@ pub(crate) fn record_bulk_enqueue<E: Display>(span: &Span, sent: Result<u64, &E>
     };
 }
 
-/// Creates the span of an attempt. The span has the level `ERROR`, so that it is enabled for every log line of a handler.
+/// Creates the span of an attempt. The span has the level `ERROR`, so that log filters keep it for every event of a handler.
 pub(crate) fn attempt_span(info: &AttemptSpanInfo<'_>) -> Span {
     let AttemptSpanInfo { job, job_type, attempt, .. } = info;
     let span = tracing::error_span!(

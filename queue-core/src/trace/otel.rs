@@ -12,11 +12,11 @@ use super::{AttemptSpanInfo, SYSTEM, TraceContext, TraceRelation, w3c};
 /// Maximum length of an error description in bytes.
 const MAX_ERROR_BYTES: usize = 1024;
 
-/// Maximum number of links per span. Collectors accept this number of links.
+/// Maximum number of links per span, equal to the default limit of OpenTelemetry SDKs.
 const MAX_LINKS: usize = 128;
 
 /// Returns the trace context for a job that is enqueued in `span`. Tries the context of `span`, the context of the current span, and the
-/// current OpenTelemetry context, in this order. Returns `None` if none of these contexts is sampled.
+/// current OpenTelemetry context, in this order. Returns `None` if no context is sampled.
 pub(crate) fn current_context(span: &Span) -> Option<TraceContext> {
     let sampled_context = |span: &Span| sampled(&span.context());
     let context = if span.is_disabled() { None } else { sampled_context(span) };

@@ -1,7 +1,7 @@
 //! Logs of attempts, for job types with `keep_logs`.
 //!
 //! While the attempt's span is being created, the attempt's log is available through a thread-local variable. A log collector
-//! (`queue_worker::logs`) takes the log, and writes the events of that span and its children to it. When the attempt ends, the log is
+//! (`queue_worker::logs`) takes the log and writes to it the events of the span and its child spans. When the attempt ends, the log is
 //! closed and later events are dropped.
 
 mod ring;
@@ -81,7 +81,7 @@ impl OpenLog {
             return;
         }
         let _guard = WriteGuard;
-        // A panic during a write leaves a partial line, so the poisoned lock is safe to use.
+        // Poisoning is ignored, because a panic during a write leaves only a partial line.
         let mut ring = self.ring.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(ring) = &mut *ring {
             // The write fails only if a user's `Debug` implementation fails. The line is then partial.

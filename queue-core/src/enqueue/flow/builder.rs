@@ -25,10 +25,10 @@ use crate::{
     trace,
 };
 
-/// Jobs that are enqueued together, some of which wait until other jobs have ended. Each job is a node and has a name.
+/// Set of jobs that are enqueued together and depend on each other. Each job is a node and has a name.
 ///
-/// Nodes that wait for no other node are ready immediately. Each other node is parked until the nodes that it waits for have finished. A
-/// node can only wait for nodes that were added before it, so cycles are impossible.
+/// Nodes that wait for no other node are ready immediately. All other nodes are parked until the nodes on which they depend have finished.
+/// A node can only wait for nodes that were added before it, so cycles are impossible.
 ///
 /// ```no_run
 /// # use queue_core::{flow::{Counts, Flow, IfDead, NodeOutput}, job};
@@ -93,10 +93,10 @@ impl Flow {
     /// Adds many jobs of one type as one node. The node completes once all jobs have finished, regardless of their outcomes. The output
     /// of the node is the number of jobs by outcome.
     ///
-    /// The jobs are encoded and written a thousand at a time, so a node may have a hundred thousand jobs. The jobs run in parallel, at
-    /// most [`in_flight`](Node::in_flight) at the same time. A node that waits for this node waits for all jobs of this node. If this
-    /// node waits for another node, all jobs of this node wait as well. Use [`each`](Node::each) to set options of each job that differ
-    /// from the type's. The payloads of the jobs cannot contain a [`NodeOutput`](crate::flow::NodeOutput).
+    /// The jobs are encoded and written a thousand at a time, so a node may have a hundred thousand jobs. The jobs run in parallel, at most
+    /// [`in_flight`](Node::in_flight) at the same time. A node that waits for this node waits for all jobs of this node. If this node waits
+    /// for another node, all jobs of this node wait as well. Use [`each`](Node::each) to override options of the job type. The payloads of
+    /// the jobs cannot contain a [`NodeOutput`](crate::flow::NodeOutput).
     ///
     /// The node itself is a job of the type `queue:gather`, in the queue of the many jobs. This job holds no slot while the many jobs
     /// run. A dead letter among the many jobs counts as finished, and requeuing it does not change the counts.
@@ -153,8 +153,8 @@ impl Flow {
     /// # Errors
     /// Returns [`Error::Node`] if a node is invalid. The error names the node and the cause. A node is invalid if its job cannot be
     /// enqueued, or if it waits for a node of another flow or a node that was added later. A payload that is stored encrypted must not
-    /// contain the output of another node. The database rejects an empty flow, an invalid or duplicate node name, a node whose uniqueness
-    /// key is held, and a waiting node with an ordering key, a fairness key or a start time.
+    /// contain the output of another node. The database rejects an empty flow, an invalid or duplicate node name, and a node whose
+    /// uniqueness key is held. It also rejects a waiting node with an ordering key, a fairness key or a start time.
     pub async fn enqueue<'c>(self, on: impl IntoConnection<'c>) -> Result<FlowHandle, Error> {
         let FlowGraph { mut nodes, nested } = mem::take(&mut *self.plan.graph());
         let (tenant, mut store) = (on.tenant(), self.store);

@@ -1,4 +1,4 @@
-//! Flows: jobs that are enqueued together, some of which wait until other jobs have ended.
+//! Flows: sets of jobs that are enqueued together and depend on each other.
 
 mod builder;
 mod gather;

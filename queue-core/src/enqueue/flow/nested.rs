@@ -63,8 +63,8 @@ impl Nested {
         Self::within(&self.plan, Some(self.at), &name.into())
     }
 
-    /// Makes this nested flow wait until `source` has completed. The source is a node, or all nodes of another nested flow. The nodes of
-    /// this flow that wait for no other node of this flow then wait for the source.
+    /// Makes this nested flow wait until `source` has completed. The source is a node, or all nodes of another nested flow. The roots of
+    /// this nested flow then wait for the source.
     #[must_use = "returns the changed value"]
     pub fn after(self, source: &impl Source) -> Self {
         self.plan.add_edge(EdgeTarget::Nested(self.at), source.place(), Edge::default());

@@ -48,8 +48,8 @@ impl<J: JobType> Node<J> {
         Self { plan: Arc::clone(plan), name: name.into(), at, job_type: PhantomData }
     }
 
-    /// Returns a placeholder for this node's output, for the payload of a node that is added later. The later node then also waits for
-    /// this node, so do not add the same edge with [`after`](Self::after).
+    /// Returns a placeholder for this node's output, for use in the payload of a later node. The later node then also waits for this node,
+    /// so do not add the same edge with [`after`](Self::after).
     pub fn output(&self) -> NodeOutput<J::Output> {
         NodeOutput::pending(Arc::clone(&self.name), NodeRef { flow: self.plan.flow, node: self.at })
     }
@@ -90,7 +90,7 @@ impl<J> Node<J> {
         self
     }
 
-    /// Sets options of the job that differ from the type's, such as the queue, the priority or the number of attempts.
+    /// Overrides options of the job type for this job, such as the queue, the priority or the number of attempts.
     ///
     /// ```
     /// # use queue_core::{flow::Flow, job};
@@ -130,8 +130,8 @@ impl Node<Gather> {
         self
     }
 
-    /// Sets options of each of the node's jobs that differ from the type's. The node itself uses the queue of its jobs. If the node waits
-    /// for other nodes, its jobs can have neither an ordering key nor a start time.
+    /// Overrides options of the job type for all jobs of the node. The node itself uses the queue of its jobs. If the node waits for other
+    /// nodes, its jobs can have neither an ordering key nor a start time.
     ///
     /// ```
     /// # use queue_core::{flow::Flow, job};

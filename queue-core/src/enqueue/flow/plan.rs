@@ -178,7 +178,7 @@ pub(super) struct CheckedFlow {
     pub(super) many: Vec<(usize, ManyJobs)>,
 }
 
-/// Edges as parameters of the SQL statement. Indices of nodes start at 1.
+/// Edges as parameters of the SQL statement. Node indices start at 1.
 #[derive(Default)]
 pub(super) struct Edges {
     pub(super) sources: Vec<i32>,

@@ -57,7 +57,7 @@ impl<J: JobType> Then<J> {
         Self { flow: self.flow.durability(durability), ..self }
     }
 
-    /// Enqueues all jobs as a [`Flow`]. Each node has the name of its job type.
+    /// Enqueues all jobs as a [`Flow`]. Each node is named after its job type, with a number appended to a repeated name.
     ///
     /// # Errors
     /// Returns the errors of [`Flow::enqueue`].
