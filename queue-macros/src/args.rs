@@ -94,7 +94,7 @@ pub(crate) fn parse(tokens: TokenStream, mistakes: &mut Mistakes) -> Args {
     mistakes.record(args.check_fair_key());
     mistakes.record(args.check_batch());
     mistakes.record(args.check_durable());
-    // Skip the check if `upgrade` was given but is invalid, because that mistake has already been reported.
+    // The check is skipped if `upgrade` was given but is invalid, because that mistake has already been reported.
     if args.upgrade.is_some() || given.iter().all(|key| key != "upgrade") {
         mistakes.record(upgrade::check(args.upgrade.as_ref(), args.version.as_ref(), args.send_only));
     }
@@ -213,18 +213,16 @@ impl Args {
         }
     }
 
-    /// Returns the options that determine the types of the implementation, without all others.
+    /// Returns only the options that determine the types in the implementation.
     pub(crate) fn types_only(self) -> Self {
         let calls = self.calls.into_iter().filter(|(key, _)| key == "batch" || key == "durable").collect();
         Self { root: self.root, output: self.output, calls, ..Self::default() }
     }
 
-    /// Returns whether the type has the option `durable`.
     pub(crate) fn is_durable(&self) -> bool {
         self.calls.iter().any(|(key, _)| key == "durable")
     }
 
-    /// Returns whether the type has the option `batch`.
     pub(crate) fn takes_batches(&self) -> bool {
         self.calls.iter().any(|(key, _)| key == "batch")
     }

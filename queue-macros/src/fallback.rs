@@ -1,8 +1,8 @@
 //! Error reporting, and the expansion of an invalid attribute.
 //!
-//! The item is always emitted, together with an `impl JobType` that has the valid options. Otherwise rustc would also report a missing
-//! struct or a missing implementation. The user therefore sees one message per mistake. No registration is generated, because a
-//! registration would only require a handler.
+//! The item is always emitted, together with an `impl JobType` that has the valid options. Otherwise, rustc would also report a missing
+//! struct or a missing implementation. The user therefore sees one message per mistake. No registration is generated, because rustc would
+//! report a missing handler for it.
 
 use proc_macro2::{Span, TokenStream};
 use quote::{ToTokens as _, quote};
@@ -53,8 +53,8 @@ pub(crate) fn item(item: &TokenStream, mistakes: Mistakes) -> TokenStream {
 /// Expands an item that can have an `impl JobType`. If the attribute gives no valid output type, the output type becomes an array whose
 /// length is the first error. rustc treats this type as already reported and does not compare it with the handler's return type.
 ///
-/// A struct with generic parameters gets an implementation for all arguments that satisfy the bounds of a payload. A struct that borrows for
-/// `'static` is emitted without the derives of serde, whose implementations do not satisfy these bounds.
+/// A struct with generic parameters gets an implementation for all arguments that satisfy the bounds of a payload. A struct that borrows
+/// for `'static` is emitted without the derives of serde, whose implementations do not satisfy these bounds.
 pub(crate) fn job(item: &TokenStream, mut input: Input, mut args: Args, mistakes: Error) -> TokenStream {
     let mut errors = mistakes.into_iter().map(Error::into_compile_error);
     let output = match &args.output {
@@ -74,8 +74,8 @@ pub(crate) fn job(item: &TokenStream, mut input: Input, mut args: Args, mistakes
     quote!(#item #payload #job #(#errors)*)
 }
 
-/// Returns a struct without its visible derives of serde, and an implementation of `Payload` that is never called. Without visible derives,
-/// returns the struct as it is.
+/// Returns a struct without its visible derives of serde, and an implementation of `Payload` that is never called. A struct without visible
+/// derives of serde is returned unchanged.
 fn without_serde(item: &TokenStream, input: &Input, root: &TokenStream) -> (TokenStream, TokenStream) {
     let is_serde = |path: &Path| path.segments.last().is_some_and(|last| last.ident == "Serialize" || last.ident == "Deserialize");
     let Ok(mut parsed) = syn::parse2::<ItemStruct>(item.clone()) else { return (item.clone(), TokenStream::new()) };

@@ -1,8 +1,8 @@
 //! Expansion of `#[handler]`: a type with the name of the function, an implementation of `JobRunner` or `BatchRunner` for the type, and one
 //! registration.
 //!
-//! The generated type is an empty enum, which shares only the namespace of types with the function. The function stays callable under its
-//! name, and a type of the user's crate may implement a trait for a job type of another crate.
+//! The generated type is an empty enum, which exists only in the namespace of types. The function therefore stays callable under the same
+//! name. The enum belongs to the user's crate, so it can implement the trait even if the job type is in another crate.
 
 use proc_macro2::{Span, TokenStream};
 use quote::{ToTokens, quote, quote_spanned};
@@ -68,7 +68,7 @@ pub(crate) fn handler(args: TokenStream, item: &TokenStream) -> TokenStream {
     match (function, mistakes.into_result(Ok(()))) {
         (Some(function), Ok(())) => {
             let generated = function.expand(&args);
-            // The attribute requires `async` and the job by value, so clippy cannot propose to remove them.
+            // The attribute requires `async` and the job by value, so clippy must not propose to remove them.
             quote!(#[allow(clippy::needless_pass_by_value, clippy::unused_async)] #item #generated)
         }
         (_, result) => {
@@ -161,8 +161,8 @@ impl Function {
                 const STATE: &'static [#root::private::StateKey] = &[#(#root::private::StateKey::of::<#states>()),*];
             }
         });
-        // The job type is always named by this projection, with the span of the parameter. For a type that is not a job, rustc reports the
-        // projection once and nothing that follows from it, because it prints equal errors with one span only once.
+        // The job type is always written as this projection, with the span of the parameter. If the type is not a job type, rustc reports a
+        // single error, because rustc prints equal errors with the same span only once.
         let bound = quote_spanned!(job.span()=> #root::private::HandlerJob);
         let job_type = quote_spanned!(job.span()=> <#job as #bound<'static>>::Job);
         let registrar = quote_spanned!(job.span()=> <#job as #bound<'static>>::Registrar);
@@ -206,14 +206,14 @@ impl Function {
         }
     }
 
-    /// Returns the names of the arguments. A mismatch between the function and the job type is reported at the type that the user wrote.
+    /// Returns the argument names, each with the span of its parameter's type. rustc reports a mismatch with the job type at this span.
     fn arguments(&self) -> [Ident; 2] {
         let at = |ty: &Type, name| Ident::new(name, Span::mixed_site().located_at(ty.span()));
         [at(&self.parameters[0], "job"), at(&self.parameters[1], "cx")]
     }
 
-    /// Returns the names of the implemented traits, of the constructor of a registration and of the method, then the parameters of the
-    /// method and their lifetimes.
+    /// Returns the names of the two implemented traits, of the registration's constructor and of the method. Also returns the parameters of
+    /// the method and their lifetimes.
     fn signature(&self, root: &TokenStream, job_type: &TokenStream, declared: &TokenStream) -> ([Ident; 4], TokenStream, TokenStream) {
         let names = |names: [&str; 4]| names.map(|name| Ident::new(name, Span::call_site()));
         let [payload, cx] = self.arguments();
@@ -231,7 +231,7 @@ impl Function {
         (names(["JobRunner", "Function", "of", "run_job"]), parameters, quote!(#b))
     }
 
-    /// Generates the checks of the options of the job type.
+    /// Generates compile-time checks of the job type's options.
     fn checks(&self, root: &TokenStream, declared: &TokenStream) -> TokenStream {
         let (is_of_kind, kind) = if self.takes_batch {
             (quote!(is_some), "only the handler of a job type with `batch = ..` takes a `JobBatch`; this job type has no such option")
@@ -248,8 +248,8 @@ impl Function {
     }
 }
 
-/// Generates the argument for the second parameter. The conversion of a reference explains a mismatch of the context types, which rustc
-/// reports at the parameter.
+/// Generates the argument for the second parameter. A reference is converted by `into_context`, so that rustc explains a mismatch of the
+/// context types and reports it at the parameter.
 fn context_argument(root: &TokenStream, parameter: &Type, cx: &Ident) -> TokenStream {
     let Type::Reference(reference) = parameter else { return cx.to_token_stream() };
     match &*reference.elem {

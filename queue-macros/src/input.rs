@@ -1,8 +1,8 @@
 //! Parser of the item under `#[job]`, a struct without generic parameters. The default name of the job type is derived from the struct's
 //! name.
 //!
-//! Only the head of the item is required to be known syntax. serde and rustc check the fields, so new field syntax requires no new release of
-//! this crate. Fields of known syntax are searched for references, because rustc's message about them does not name the field.
+//! Only the head of the item must have known syntax. serde and rustc check the fields, so new field syntax requires no new release of this
+//! crate. Fields with known syntax are searched for references, because rustc's error about a reference does not name the field.
 
 use proc_macro2::{TokenStream, TokenTree};
 use quote::ToTokens;
@@ -23,7 +23,7 @@ pub(crate) struct Input {
     pub(crate) ident: Ident,
     /// Attributes for the generated items: the `#[cfg(..)]` attributes of the struct, and an `allow` attribute for a deprecated struct.
     pub(crate) attributes: Vec<Attribute>,
-    /// Generic parameters, which are a mistake. The implementation after the mistake has them, so that rustc reports nothing else.
+    /// Generic parameters, which are a mistake. The emitted implementation has them too, so that rustc reports no further errors.
     pub(crate) generics: Generics,
     /// Whether a field borrows for `'static`, so that the derived `Deserialize` does not suffice.
     pub(crate) borrows: bool,
@@ -41,7 +41,7 @@ pub(crate) fn parse(item: &TokenStream, mistakes: &mut Mistakes) -> Option<Input
     if let (Some(head), Ok(parsed)) = (&mut head, syn::parse2::<ItemStruct>(item.clone())) {
         // The where clause may follow the fields.
         head.generics.where_clause.clone_from(&parsed.generics.where_clause);
-        // Without a visible derive, the fields may be read in another way.
+        // Without a visible derive, the struct may be deserialized in another way.
         if parsed.attrs.iter().any(|attribute| attribute.path().is_ident("derive") && mentions(attribute, &["Deserialize"])) {
             parsed.fields.iter().for_each(|field| head.borrows |= check_field(field, mistakes));
         }

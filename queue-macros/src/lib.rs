@@ -93,8 +93,8 @@ pub fn job(args: TokenStream, item: TokenStream) -> TokenStream {
 /// Makes an `async fn` the handler of a job type and registers it with the workers of this binary.
 ///
 /// The function takes the job and its context, and may be in another crate than the job type. A web server then links only the crate with
-/// the job types, without the handlers and their dependencies. The job type has the option `send_only`. A job type has one handler; a
-/// worker with two refuses to start.
+/// the job types, without the handlers and their dependencies. The job type must have the option `send_only`. A worker refuses to start if
+/// a job type has two handlers.
 ///
 /// ```ignore
 /// // In the crate `domain`, which depends on `queue-core`:
@@ -118,8 +118,8 @@ pub fn job(args: TokenStream, item: TokenStream) -> TokenStream {
 /// | `batch = 500` | `batch: &mut JobBatch<T>, cx: &BatchContext` | `JobResult` |
 ///
 /// The function stays callable. The attribute adds a type with the same name and visibility, for `Worker::register::<send_email>()` and
-/// `testing::run_with::<send_email>(job)`. So the scope of the function must not have another type or module of that name, and a `pub`
-/// function needs a `pub` job type.
+/// `testing::run_with::<send_email>(job)`. The scope of the function must therefore not have another type or module of that name, and a
+/// `pub` function needs a `pub` job type.
 ///
 /// # Options
 ///

@@ -1,5 +1,5 @@
-//! Parser of the option `limit(name = "stripe", key = self.account, concurrency = 3, rate = "30/1m", burst = 5)`, which limits running jobs
-//! and starts.
+//! Parser of the option `limit(name = "stripe", key = self.account, concurrency = 3, rate = "30/1m", burst = 5)`, which limits concurrency
+//! and start rate.
 
 use proc_macro2::TokenStream;
 use quote::quote;

@@ -7,7 +7,7 @@ use proc_macro2::Span;
 use syn::{Error, Ident};
 
 /// Returns the name under which the crate depends on `queue-core` and the error to report, if the dependency is renamed. `attribute` is the
-/// name of the attribute that the error text completes.
+/// attribute's name, which the error message contains.
 pub(crate) fn check(attribute: &str) -> Option<(Ident, Error)> {
     let name = other_name(&fs::read_to_string(env::var_os("CARGO_MANIFEST_PATH")?).ok()?)?;
     let message =

@@ -2,7 +2,7 @@
 
 use proc_macro2::Ident;
 
-/// Pairs of other systems' names and the hint that the error gives.
+/// Option names in other job systems, with the hint that the error message contains.
 const HINTS: &[(&[&str], &str)] = &[
     (&["attempts", "max_retries", "retries"], "did you mean `max_attempts = 5`? The first attempt counts too"),
     (&["retry"], "did you mean `max_attempts = 5` or `backoff = exponential(\"1s\", max = \"10m\")`?"),
@@ -24,7 +24,7 @@ const HINTS: &[(&[&str], &str)] = &[
     (&["run_at"], "a later start is set at the enqueue, with `.at(..)`"),
 ];
 
-/// Returns the hint for another system's name of an option.
+/// Returns the hint for an option name of another job system.
 pub(crate) fn hint(name: &Ident) -> Option<&'static str> {
     HINTS.iter().find(|(names, _)| names.iter().any(|known| name == known)).map(|(_, hint)| *hint)
 }

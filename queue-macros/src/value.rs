@@ -62,7 +62,7 @@ const UNITS: &[(&str, u64)] = &[("d", 86_400_000), ("h", 3_600_000), ("m", 60_00
 /// Maximum delay of a backoff: 30 days. A longer delay would have no effect, because `queue-core` limits the delay to 30 days.
 const MAX_BACKOFF_MS: u64 = 30 * 86_400_000;
 
-/// Interval of a schedule: from one second to 365 days, as in `queue-core`.
+/// Permitted interval of a schedule: from one second to 365 days, as in `queue-core`.
 const INTERVAL_MS: RangeInclusive<u64> = 1000..=365 * 86_400_000;
 
 /// Maximum value of `batch_wait`: one minute, as in `queue-core`.
@@ -302,7 +302,6 @@ pub(crate) fn ident(expr: &Expr) -> Option<&Ident> {
     }
 }
 
-/// Returns whether the expression is the integer 1.
 pub(crate) fn is_one(expr: &Expr) -> bool {
     matches!(ungroup(expr), Expr::Lit(ExprLit { lit: Lit::Int(digits), .. }) if digits.base10_parse::<u32>().is_ok_and(|number| number == 1))
 }

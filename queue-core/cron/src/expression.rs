@@ -167,7 +167,7 @@ impl Weekdays {
                 _ => (span, nth.is_some_and(|nth| nth.eq_ignore_ascii_case("L"))),
             };
             let bits = WEEKDAY.parse_entry(span)?;
-            // Both 0 and 7 are Sunday.
+            // Bit 7 is merged into bit 0, because both 0 and 7 mean Sunday.
             let bits = bits & 0x7F | bits >> 7;
             match nth.map(parse_number) {
                 _ if is_last => days.last |= bits,

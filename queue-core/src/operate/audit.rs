@@ -78,8 +78,7 @@ impl<C: QueueConnection> Queue<C> {
         write_entry(&mut *self.connection().await?, self.store, note, jobs).await.map_err(|error| explain(error, self.store))
     }
 
-    /// Returns the latest entries of the audit log, newest first, at most `most` entries. If `before` is set, returns only entries with
-    /// lower numbers.
+    /// Returns up to `most` entries of the audit log, newest first. If `before` is set, returns only entries with lower numbers.
     ///
     /// # Errors
     /// Returns [`Error::Database`] if the query fails.

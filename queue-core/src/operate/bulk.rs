@@ -42,9 +42,9 @@ use crate::{
 /// ```
 ///
 /// # Errors
-/// Returns [`Error::OutOfRange`] if the operation is not possible in the filter's state, if a parameter of the operation is out of range,
-/// or if the rate is below 0.001 jobs per second. Returns [`Error::InvalidName`] if a name in the filter is invalid, and
-/// [`Error::Database`] if a query fails.
+/// Returns [`Error::OutOfRange`] if the operation does not apply to the filter's state, if a parameter of the operation is out of range, or
+/// if the rate is below 0.001 jobs per second. Returns [`Error::InvalidName`] if a name in the filter is invalid, and [`Error::Database`]
+/// if a query fails.
 #[must_use = "operations do nothing unless awaited"]
 pub struct BulkOperation<'q, C = PgPool> {
     queue: &'q Queue<C>,
@@ -114,8 +114,8 @@ impl<'q, C> BulkOperation<'q, C> {
         self
     }
 
-    /// Records the operation in the [`Queue::audit`] log. Each batch adds the number of its jobs to the entry, in the batch's
-    /// transaction. Default: not recorded.
+    /// Records the operation in the [`Queue::audit`] log. The transaction of each batch adds the batch's job count to the entry. Default:
+    /// not recorded.
     pub fn noted(mut self, note: Note) -> Self {
         self.note = Some(note);
         self
@@ -123,7 +123,7 @@ impl<'q, C> BulkOperation<'q, C> {
 }
 
 impl<C: QueueConnection> BulkOperation<'_, C> {
-    /// Returns the number of jobs that the operation would change now, and changes nothing. Listed jobs are counted in any state.
+    /// Returns the number of jobs that the operation would change now, and changes nothing. Jobs listed by id are counted in any state.
     ///
     /// ```no_run
     /// # async fn example(queue: queue_core::Queue) -> Result<(), queue_core::Error> {

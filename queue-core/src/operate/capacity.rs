@@ -107,7 +107,7 @@ const MAX_COUNTED: i64 = 10_000;
 
 impl FromRow<'_, PgRow> for Capacity {
     fn from_row(row: &PgRow) -> sqlx::Result<Self> {
-        // A CHECK constraint prevents a negative capacity, and the number of waiting jobs is a count.
+        // Neither number is negative: a CHECK constraint covers the capacity, and `waiting` is the result of a count.
         let number = |column| Ok::<_, sqlx::Error>(row.try_get::<i64, _>(column)?.unsigned_abs());
         Ok(Self {
             queue: row.try_get("queue")?,

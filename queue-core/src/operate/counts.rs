@@ -58,9 +58,9 @@ impl<C: QueueConnection> Queue<C> {
     ///   type and priority) is counted up to an equal share of 50,000 jobs, but not beyond 20,000.
     /// - The newest 20,000 running jobs and the newest 20,000 dead letters are counted.
     /// - The newest 5,000 completed, cancelled and expired jobs with details (an output, several attempts, a cancellation) are counted. The
-    ///   newest 5,000 rows of other finished jobs are counted as well. Each of these rows stands for one to some hundred jobs.
-    /// - The dead letters and finished jobs that were not counted may belong to any queue and type. A missing count then does not mean that
-    ///   there are no jobs.
+    ///   newest 5,000 rows of other finished jobs are counted as well. Each such row represents between one and a few hundred jobs.
+    /// - The dead letters and finished jobs that were not counted may belong to any queue and type. A missing count therefore does not mean
+    ///   that there are no jobs.
     ///
     /// [`Queue::counts_exactly`] counts all jobs.
     ///
@@ -83,7 +83,7 @@ impl<C: QueueConnection> Queue<C> {
 
     /// Returns job counts as [`Queue::counts`] does, but only for the `top` combinations of queue and type with the most unfinished jobs.
     /// Takes about ten milliseconds regardless of the number of queues. Reads 5,000 entries per state. If a state of waiting jobs has more
-    /// entries, each lane of these combinations is counted up to an equal share of 12,500 jobs.
+    /// entries, each lane of the returned combinations is counted up to an equal share of 12,500 jobs.
     ///
     /// # Errors
     /// Returns [`Error::Database`] if the query fails.

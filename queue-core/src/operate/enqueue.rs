@@ -13,12 +13,12 @@ use crate::{
 };
 
 impl<C: QueueConnection> Queue<C> {
-    /// Enqueues a job of a type that is known only by its name, as the SQL function `queue.enqueue_with` does. Returns the job, or the job
-    /// that holds its uniqueness key, and what the enqueue did.
+    /// Enqueues a job of a type that is known only by its name, as the SQL function `queue.enqueue_with` does. Returns the outcome and the
+    /// enqueued job, or the job that already holds the uniqueness key.
     ///
-    /// `options` is an object of the function's options, such as `{"queue": "mail", "after": "10 minutes"}`. The defaults are those that
-    /// workers publish for the type, and version 1 of the payload. The attribute `#[job]` has no further effect: the payload is neither
-    /// checked nor encrypted, keys of ordering, fairness, uniqueness and limits are not computed from its fields, and hooks are not called.
+    /// `options` is an object of the function's options, such as `{"queue": "mail", "after": "10 minutes"}`. An omitted option has the
+    /// default that workers publish for the type. The payload version defaults to 1. The attribute `#[job]` has no further effect: the
+    /// payload is not checked or encrypted, no keys are computed from its fields, and hooks are not called.
     ///
     /// ```no_run
     /// # async fn example(pool: sqlx::PgPool) -> Result<(), queue_core::Error> {
@@ -33,10 +33,10 @@ impl<C: QueueConnection> Queue<C> {
     ///
     /// # Errors
     /// Returns [`Error::InvalidName`] for an invalid job type name, [`Error::OutOfRange`] for the internal option `system`, and
-    /// [`Error::AtCapacity`] if the queue is full. Returns [`Error::Database`] if the payload is too large, an option is unknown or invalid, or the query fails.
+    /// [`Error::AtCapacity`] if the queue is full. Returns [`Error::Database`] for an invalid option, a large payload or a failed query.
     pub async fn enqueue_json(&self, job_type: &str, payload: &RawValue, options: &Value) -> Result<(JobRef, EnqueueOutcome), Error> {
         check_name("job type name", job_type)?;
-        // The SQL function accepts it from workers, for the jobs of flows and maps.
+        // The SQL function accepts `system` because the library itself sets this option, for example for the jobs of flows and maps.
         if options.get("system").is_some() {
             return Err(Error::OutOfRange {
                 what: "an option of the enqueue",

@@ -85,12 +85,10 @@ impl Filter {
         (!self.meta.is_empty()).then_some(Json(&self.meta))
     }
 
-    /// Returns `since` in seconds, as a statement parameter.
     pub(super) fn since_seconds(&self) -> Option<f64> {
         self.since.map(seconds)
     }
 
-    /// Returns `older_than` in seconds, as a statement parameter.
     pub(super) fn age_seconds(&self) -> Option<f64> {
         self.older_than.map(seconds)
     }

@@ -38,13 +38,13 @@ pub struct FlowNode {
     pub state: Option<String>,
     /// Names of the nodes that must complete before this node runs.
     pub after: Vec<String>,
-    /// Names of the nodes that must fail before this node runs: become dead letters, be cancelled or expire.
+    /// Names of the nodes that must fail before this node runs. A node fails if its job dies, is cancelled or expires.
     pub on_dead: Vec<String>,
     /// Names of the nodes in `after` and `on_dead` that this node is still waiting for.
     pub waits: Vec<String>,
-    /// Number of jobs of a node with many jobs; `None` for other nodes.
+    /// Number of jobs of a node added with `Flow::add_all`; `None` for other nodes.
     pub jobs: Option<i64>,
-    /// Number of finished jobs of a node with many jobs, as counted so far; `None` for other nodes.
+    /// Number of finished jobs that were counted so far, for a node added with `Flow::add_all`; `None` for other nodes.
     pub over: Option<i64>,
 }
 

@@ -9,8 +9,8 @@ use serde::{Serialize, Serializer};
 
 /// Histogram of durations with 24 buckets.
 ///
-/// The first bucket counts durations below a millisecond, the last bucket counts durations of a day or longer. [`Histogram::BOUNDS_MS`] has
-/// the bounds between the buckets. The JSON form has the count, quantiles in milliseconds, and the buckets.
+/// The first bucket counts durations below a millisecond, and the last bucket counts durations of a day or longer. [`Histogram::BOUNDS_MS`]
+/// lists the bounds between the buckets. The JSON form has the count, quantiles in milliseconds, and the buckets.
 ///
 /// ```
 /// use queue_core::operate::Histogram;

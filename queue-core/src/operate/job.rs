@@ -85,7 +85,7 @@ impl JobRef {
     }
 }
 
-/// Operations on one job, on the queue's connection. They are described at the methods of [`JobRef`], which take a connection.
+/// Operations on one job, on the queue's connection. The methods of [`JobRef`] with the same names describe the operations.
 impl<C: QueueConnection> QueueJob<'_, C> {
     /// Applies the operation to the job; see [`JobRef::apply`].
     ///

@@ -1,4 +1,4 @@
-//! Selection of jobs by a filter, to list, count and operate them.
+//! Selects jobs by a filter, to list them, count them or apply operations to them.
 
 use std::{fmt, time::Duration};
 
@@ -46,7 +46,7 @@ pub struct Jobs<'q, C = PgPool> {
 }
 
 impl<C> Queue<C> {
-    /// Returns all jobs of the store, newest first. The methods of [`Jobs`] narrow the selection.
+    /// Selects all jobs of the store, newest first. The methods of [`Jobs`] narrow the selection.
     pub fn jobs(&self) -> Jobs<'_, C> {
         Jobs { queue: self, filter: Filter::default(), at_most: None, before: None }
     }
@@ -91,13 +91,13 @@ impl<C> Jobs<'_, C> {
         self
     }
 
-    /// Selects jobs that finished or died within the last `age`; unfinished jobs that were enqueued within the last `age`.
+    /// Selects jobs that finished or died within the last `age`, and unfinished jobs that were enqueued within the last `age`.
     pub fn since(mut self, age: Duration) -> Self {
         self.filter.since = Some(age);
         self
     }
 
-    /// Selects jobs that finished or died before the last `age`; unfinished jobs that were enqueued before the last `age`.
+    /// Selects jobs that finished or died at least `age` ago, and unfinished jobs that were enqueued at least `age` ago.
     pub fn older_than(mut self, age: Duration) -> Self {
         self.filter.older_than = Some(age);
         self

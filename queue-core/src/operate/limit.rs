@@ -1,4 +1,4 @@
-//! Limits on concurrently running jobs and on job starts: current values, permits in use and operator overrides.
+//! Concurrency limits and rate limits: current values, permits in use and operator overrides.
 
 use std::time::Duration;
 

@@ -1,8 +1,8 @@
 //! Operations of a [`Queue`]: list, count, pause, cancel and requeue jobs, set limits, and read statistics.
 //!
-//! Web servers, dashboards and the command line are built on these methods. [`Queue::jobs`] selects jobs, [`Queue::job`] is one job, and
-//! the other methods concern the whole store. [`Queue::new`] works on a pool, [`Queue::on`] in your transaction. Handles of jobs have the
-//! operations on one job as well; these take a connection: `handle.cancel(&mut tx)`.
+//! Web servers, dashboards and the command line are built on these methods. [`Queue::jobs`] selects jobs, [`Queue::job`] selects one job,
+//! and the other methods concern the whole store. [`Queue::new`] takes a pool, and [`Queue::on`] takes a connection or transaction. Job
+//! handles also have the operations on one job. Their methods take a connection: `handle.cancel(&mut tx)`.
 //!
 //! | subject | methods of [`Queue`] |
 //! |---|---|
@@ -28,8 +28,8 @@
 //! # Ok(()) }
 //! ```
 //!
-//! Except in the `*_exactly` methods, queries have bounded cost, regardless of the size of the history. Changes to all jobs of a filter
-//! are made in batches. No operation runs a job or removes a job from a lease. Cancelling a running job only marks the job. The job's
+//! The cost of a query is bounded regardless of the size of the history, except for the `*_exactly` methods. Operations on all jobs of a
+//! filter run in batches. No operation runs a job or removes a job from a lease. Cancelling a running job only marks the job. The job's
 //! worker then ends the attempt. Changes are made by SQL functions, which can be called from any language.
 
 mod operation;

@@ -1,5 +1,5 @@
-//! Operations on one job. Each operation is an SQL function of the store, which any language can call. This module maps operations to the
-//! names and parameters of these functions.
+//! Operations on one job. Each operation is an SQL function of the store, which any language can call. This module maps each operation to
+//! the name and parameters of its function.
 
 use std::time::Duration;
 
@@ -158,7 +158,6 @@ impl Operation {
         }
     }
 
-    /// Applies the operation to one job.
     pub(super) async fn apply_to_one(self, connection: &mut PgConnection, job: JobRef) -> Result<OperationOutcome, Error> {
         self.check()?;
         let OperationParams { run_at, wait_ms, priority } = self.params();

@@ -65,21 +65,21 @@ impl From<&Self> for Scope {
     }
 }
 
-/// The scope of a queue.
+/// Converts a queue name to the scope of the queue.
 impl From<String> for Scope {
     fn from(queue: String) -> Self {
         Self::queue(queue)
     }
 }
 
-/// The scope of a queue.
+/// Converts a queue name to the scope of the queue.
 impl From<&String> for Scope {
     fn from(queue: &String) -> Self {
         Self::queue(queue)
     }
 }
 
-/// The scope of a queue.
+/// Converts a queue name to the scope of the queue.
 impl From<&str> for Scope {
     fn from(queue: &str) -> Self {
         Self::queue(queue)
@@ -245,9 +245,9 @@ impl<C: QueueConnection> Queue<C> {
         statement.fetch_all(&mut *self.connection().await?).await.map_err(|error| explain(error, self.store))
     }
 
-    /// Returns the live workers that could run jobs of the scope and have not acknowledged the pause. Returns `None` if `scope` itself is not
-    /// paused. Once the list is empty, no handler of the scope starts until the pause ends. Workers with an expired lease are not included:
-    /// such a worker has fenced itself and reads the pauses before its next claim.
+    /// Returns the live workers that could run jobs of the scope and have not acknowledged the pause. Returns `None` if `scope` itself is
+    /// not paused. Once the list is empty, no handler of the scope starts until the pause ends. Workers with an expired lease are not
+    /// included: such a worker has fenced itself and reads the pauses before its next claim.
     ///
     /// # Errors
     /// Returns [`Error::InvalidName`] for an invalid name, and an error if the database query fails.

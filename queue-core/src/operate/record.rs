@@ -52,7 +52,7 @@ pub struct JobRecord {
     pub enqueued_at: DateTime<Utc>,
     /// Due time of a scheduled job, or earliest start time of a blocked job.
     pub run_at: Option<DateTime<Utc>>,
-    /// Time the job completed, was cancelled, expired or became a dead letter; `None` before.
+    /// Time the job completed, was cancelled, expired or became a dead letter; `None` until then.
     pub finished_at: Option<DateTime<Utc>>,
     /// Duration of the last attempt, if the job has completed. Serialized as `ran_ms`, in milliseconds.
     #[serde(rename = "ran_ms", serialize_with = "ms")]

@@ -37,7 +37,7 @@ pub struct Unserved {
     /// Number of ready jobs of this queue, type and version. Counted up to [`Unserved::MOST`] per entry, and up to ten times
     /// [`Unserved::MOST`] for all entries together.
     pub jobs: i64,
-    /// Whether there may be more jobs than were counted. In this case, an entry with a count of 0 may have no jobs at all.
+    /// Whether there may be more jobs than were counted. If true, an entry with a count of 0 may have no jobs at all.
     pub partial: bool,
 }
 

@@ -73,7 +73,7 @@ impl<'f> Walk<'f> {
     /// Prepares a statement with the common parameters $1 to $8.
     fn prepare<O: for<'r> FromRow<'r, PgRow>>(&self, statement: &'static str, most: i64) -> QueryAs<'f, Postgres, O, PgArguments> {
         let Self { store, filter, .. } = *self;
-        // Dead letters are visited in id order and need no upper bound of the walk. Such a bound would skip dead letters if the clock was
+        // Dead letters are visited in id order, so this state needs no upper bound. An upper bound would skip dead letters if the clock was
         // set back.
         let before_id = if self.states.first() == Some(&JobState::Dead) { i64::MAX } else { self.before_id };
         let before_id = filter.before.map_or(before_id, |before| before.0.min(before_id));

@@ -130,7 +130,7 @@ pub enum CauseKind {
     Blocked,
     /// The job is blocked under an ordering key without an active job. A worker is about to release the first job of the key.
     KeyFree,
-    /// The expiry of the job has passed, and the job must not start.
+    /// The expiry time of the job has passed, so the job must not start.
     PastExpiry,
     /// There is no live worker.
     NoWorker,
@@ -150,7 +150,7 @@ pub enum CauseKind {
     Suspect,
     /// Jobs of higher priority are claimed first.
     Starved,
-    /// Other jobs are ahead of the job in its lane or fairness key.
+    /// Other jobs precede the job in its lane, or under its fairness key.
     Behind,
     /// The workers that serve the job are busy with other jobs of the same queue.
     WorkersBusy,

@@ -42,7 +42,7 @@ pub enum WaitError {
         /// Error of the last attempt, if any.
         error: Option<String>,
     },
-    /// The job expired: no attempt started before the job's expiry, and the job will not run.
+    /// The job expired. No attempt started before the job's expiry time, and the job will not run.
     #[error("job {job} has expired: no worker began it in time; check that enough workers serve its queue, or extend its expiry")]
     Expired {
         /// Id of the awaited job.
@@ -62,7 +62,7 @@ pub enum WaitError {
         /// Id of the awaited job.
         job: JobId,
     },
-    /// The [`Queue`](crate::Queue) is a handle to a different store than the job's.
+    /// The job belongs to a different store than the [`Queue`](crate::Queue).
     #[error(
         "job {job} is in the store `{store}`, and this `Queue` is a handle to `{handle}`; create it with `Queue::new(&pool).store(..)`"
     )]
@@ -71,7 +71,7 @@ pub enum WaitError {
         job: JobId,
         /// Schema of the job's store.
         store: &'static str,
-        /// Schema of the store to which the `Queue` is a handle.
+        /// Schema of the store that the `Queue` accesses.
         handle: &'static str,
     },
     /// The job type keeps no record of completed jobs, so completion cannot be observed.
@@ -97,7 +97,7 @@ pub enum WaitError {
 }
 
 impl WaitError {
-    /// Returns the error of a wait that no task serves.
+    /// Returns the error of a wait whose waiter task has ended or cannot be started.
     pub(super) fn waiter_ended() -> Self {
         Self::store(Error::Database(sqlx::Error::Io(io::Error::other("the tokio runtime is shutting down"))))
     }

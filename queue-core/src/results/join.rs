@@ -21,7 +21,7 @@ impl<J: JobType> Child<'_, J> {
     pub async fn join(self) -> JobResult<J::Output> {
         match self.outcome().await? {
             Ok(output) => Ok(output),
-            // Not terminal, because another release may be able to decode the output.
+            // This error is not terminal, because another release may be able to decode the output.
             Err(error @ WaitError::Output { .. }) => Err(error.into()),
             Err(error) => Err(Failure::terminal(error)),
         }

@@ -1,4 +1,4 @@
-//! Handle to a store. Waiting for a job's typed output or error, and queries for its status and progress.
+//! Handle to a store, waits for a job's typed output or error, and queries for a job's status and progress.
 //!
 //! Results are found by polling. A notification only triggers the next poll earlier, so a lost notification only delays the result. The
 //! handle's waiter polls thousands of jobs together. Waiting requires no worker in this process.
@@ -47,9 +47,9 @@ impl<J: JobType> JobHandle<J> {
     /// any time. By default, there is no timeout; see [`Wait::timeout`].
     ///
     /// All waits of a [`Queue`] and its clones share one connection. The connection is opened by the first wait, and closed two to three
-    /// seconds after the last. Workers notify it, so a result arrives milliseconds after its commit. If a notification is lost, the result
-    /// is found within a second. Where a connection cannot receive notifications, jobs are polled four times a second: on a standby, with
-    /// a read-only login, and behind a pooler in transaction mode (see [`Queue::direct`]).
+    /// seconds after the last wait. Workers notify this connection, so a result arrives milliseconds after its commit. If a notification is
+    /// lost, the result is found within a second. Jobs are polled four times a second if the connection cannot receive notifications: on a
+    /// standby, with a read-only login, or behind a pooler in transaction mode (see [`Queue::direct`]).
     ///
     /// # Errors
     /// The future returns a [`WaitError`] if the job did not complete, or if the output cannot be read.
@@ -98,7 +98,7 @@ impl JobRef {
     }
 }
 
-/// Waiting for one job. These methods need a handle on a pool, because a wait outlasts a transaction.
+/// Methods that wait for one job. They require a handle on a pool, because a wait outlasts a transaction.
 impl QueueJob<'_> {
     /// Waits until the job has finished, and returns its output; see [`JobHandle::wait`]. `J` must be the job's type, which is not checked.
     ///

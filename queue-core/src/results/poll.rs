@@ -41,7 +41,7 @@ impl JobSnapshot {
         Self { outcome: WaitOutcome::NotFound, progress: Progress::default() }
     }
 
-    /// Returns whether later snapshots cannot differ.
+    /// Returns whether the snapshot is final, so that no later snapshot can differ from it.
     pub(crate) fn is_final(&self) -> bool {
         self.progress.over.is_some() || self.outcome == WaitOutcome::NotFound
     }
@@ -76,7 +76,7 @@ pub(crate) async fn poll_jobs<'c, E: Executor<'c, Database = Postgres>>(
 pub(crate) fn is_temporary(error: &sqlx::Error) -> bool {
     match error {
         sqlx::Error::Database(db) => {
-            // 25006: the server is a standby. 40001, 57014: a standby cancelled the query, or a timeout did.
+            // 25006: the server is a standby. 40001 and 57014: a standby or a timeout has cancelled the query.
             let code = db.code().unwrap_or_default();
             ["57P", "08", "53"].iter().any(|class| code.starts_with(class)) || ["25006", "40001", "57014"].contains(&&*code)
         }

@@ -15,15 +15,15 @@ use crate::{
     schema::{Connection, SessionConnection, Store},
 };
 
-/// Handle to a store, to query and operate its jobs, queues, limits and workers. Cheap to clone.
+/// Handle to a store, for queries and operations on its jobs, queues, limits and workers. Cheap to clone.
 ///
 /// [`Queue::new`] creates a handle on a pool. [`Queue::on`] creates a handle on a connection, for operations in your own transaction. Both
-/// have the same methods. They are described in the module [`operate`](crate::operate). Keep the handle in a variable: [`Queue::job`] and
+/// have the same methods, which the module [`operate`](crate::operate) describes. Keep the handle in a variable: [`Queue::job`] and
 /// [`Queue::jobs`] borrow it.
 ///
 /// A handle on a pool can also wait for jobs, with [`QueueJob::wait`] and [`QueueJob::watch`]. Its clones share one connection for all
-/// waits, so create one handle per process and clone it. The connection is not one of the pool: it is opened with the pool's connect
-/// options by a task of the tokio runtime of the first wait. See the module [`wait`](crate::wait).
+/// waits, so create one handle per process and clone it. The connection does not belong to the pool. A task on the tokio runtime of the
+/// first wait opens the connection with the pool's connect options. See the module [`wait`](crate::wait).
 ///
 /// ```no_run
 /// # async fn example(pool: sqlx::PgPool) -> Result<(), queue_core::Error> {
@@ -66,14 +66,14 @@ impl Queue {
         Self { on: pool.clone(), store: Store::default(), direct: None, waiter: SharedWaiter::default() }
     }
 
-    /// Sets a pool that connects directly to the server, whose connect options are used for the connection that waits for jobs. Behind a
-    /// pooler in transaction mode, a connection receives no notifications. Without a direct pool, jobs are then polled every 250 ms, and
-    /// a warning is logged once.
+    /// Sets a pool that connects directly to the server. The connection that waits for jobs uses the connect options of this pool. Behind a
+    /// pooler in transaction mode, a connection receives no notifications. Without a direct pool, jobs are then polled every 250 ms, and a
+    /// warning is logged once.
     pub fn direct(self, pool: &PgPool) -> Self {
         Self { direct: Some(pool.clone()), waiter: SharedWaiter::default(), ..self }
     }
 
-    /// Returns the handle's pool, for example to enqueue on.
+    /// Returns the handle's pool, for example to enqueue jobs.
     pub fn pool(&self) -> &PgPool {
         &self.on
     }

@@ -15,7 +15,7 @@ pub(super) struct Snapshots {
 }
 
 impl Snapshots {
-    /// Creates the snapshots. The first call of [`next`](Self::next) subscribes.
+    /// Creates the sequence of snapshots. The first call of [`next`](Self::next) subscribes to the job.
     pub(super) fn new(queue: Queue, job: JobRef, watching: bool) -> Self {
         Self { queue, job, watching, subscription: None, has_restarted: false }
     }

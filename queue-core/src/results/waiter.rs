@@ -40,7 +40,7 @@ struct WaiterState {
     store: Store,
     /// Subscriptions; `None` after the task has ended.
     subscriptions: Mutex<Option<Subscriptions>>,
-    /// Wake-up for the polling task, sent when a job is added.
+    /// Wake-up for the polling task, sent when a job is added or has to be polled again.
     job_added: Notify,
 }
 
@@ -125,7 +125,7 @@ impl JobSubscription {
     }
 }
 
-/// Guard of the waiter's task. Its drop ends the subscriptions, because nothing polls for them any longer.
+/// Guard of the waiter's task. Dropping the guard ends all subscriptions, because no task polls their jobs any more.
 struct EndedWaiter(Arc<WaiterState>);
 
 impl Drop for EndedWaiter {
@@ -153,7 +153,7 @@ impl WaiterState {
         self.subscriptions.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Begins a poll. Returns the jobs to poll: all, or only those whose progress is watched. Removes the jobs without subscriptions.
+    /// Begins a poll and returns its jobs: all jobs, or only those whose progress is watched. Removes jobs without subscriptions.
     fn begin_poll(&self, all: bool) -> Vec<JobId> {
         let mut subscriptions = self.lock();
         let Some(Subscriptions { jobs, polls }) = subscriptions.as_mut() else { return Vec::new() };
@@ -169,8 +169,8 @@ impl WaiterState {
         jobs.iter().filter(|(_, subscribers)| is_due(subscribers)).map(|(job, _)| *job).collect()
     }
 
-    /// Publishes the snapshot of a job to the subscriptions that began before the poll. They end if the job has finished. Without a
-    /// snapshot, the job is polled again.
+    /// Publishes the snapshot of a job to the subscriptions that began before the poll. If the job has finished, these subscriptions end.
+    /// If there is no snapshot, the job is polled again.
     fn publish(&self, job: JobId, snapshot: Option<JobSnapshot>) {
         let Some(snapshot) = snapshot.map(Arc::new) else { return self.job_added.notify_one() };
         let mut subscriptions = self.lock();

@@ -49,7 +49,7 @@ pub(super) struct WaiterConnection {
     announce_tried_at: Option<Instant>,
     /// Whether the warning about missing notifications was logged.
     has_warned: bool,
-    /// Time the waiter last found that it cannot listen.
+    /// Time of the last check that found listening impossible.
     not_listening_since: Option<Instant>,
     /// Node that holds the store, if the store is distributed.
     node: ListenNode,
@@ -72,8 +72,8 @@ impl WaiterConnection {
         }
     }
 
-    /// Connects if necessary, renews the row that requests notifications, and polls the given jobs. A failure loses the connection.
-    /// Returns the duration of the poll without the connection's preparation.
+    /// Connects if necessary, renews the row that requests notifications, and polls the given jobs. After a failure, the connection is
+    /// dropped. Returns the duration of the poll, without the time for connecting and renewing the row.
     pub(super) async fn poll(&mut self, jobs: &[JobId], publish: impl FnMut(JobId, Option<JobSnapshot>)) -> sqlx::Result<Duration> {
         let polled = self.try_poll(jobs, publish).await;
         if polled.is_err() {

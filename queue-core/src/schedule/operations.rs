@@ -60,7 +60,7 @@ pub struct QueueSchedule<'q, C = PgPool> {
 }
 
 impl<C: QueueConnection> QueueSchedule<'_, C> {
-    /// Creates the schedule, or changes it. An unchanged schedule is not written again, so a program may call this method at each start. A
+    /// Creates or changes the schedule. An unchanged schedule is not written again, so a program may call this method at each start. A
     /// paused schedule stays paused.
     ///
     /// # Errors
@@ -103,8 +103,8 @@ impl<C: QueueConnection> QueueSchedule<'_, C> {
         self.call::<Option<bool>>(sqlx::query_scalar(self.queue.store.sql(include_str!("../../sql/resume_schedule.sql")))).await.map(drop)
     }
 
-    /// Skips the next tick of the schedule and returns it. A skipped tick enqueues no job. Repeated calls before that tick return the same
-    /// tick.
+    /// Skips the next tick of the schedule, and returns the time of the tick. A skipped tick enqueues no job. Repeated calls before that
+    /// tick return the same time.
     ///
     /// # Errors
     /// Returns [`Error::NoSchedule`] if the schedule does not exist, and [`Error::Schedule`] if no worker has computed the next tick yet.

@@ -48,7 +48,7 @@ pub struct ScheduleRecord {
     pub skip_at: Option<DateTime<Utc>>,
     /// Time the schedule was paused; `None` if the schedule is not paused.
     pub paused_at: Option<DateTime<Utc>>,
-    /// Time the schedule was withdrawn because no worker declares it any more. A withdrawn schedule has no ticks.
+    /// Time the schedule was withdrawn because workers no longer declare it. A withdrawn schedule has no ticks.
     pub withdrawn_at: Option<DateTime<Utc>>,
     /// Error that prevents further ticks of the schedule, if any.
     pub error: Option<String>,
@@ -82,7 +82,7 @@ pub struct TickRecord {
     /// Outcome of the tick: `enqueued`, `kept`, `replaced`, `debounced`, `overlapped`, `skipped`, `missed`, `failed` or `run_now`. The
     /// outcomes `kept`, `replaced` and `debounced` result from the job's uniqueness key.
     pub outcome: String,
-    /// Error of a failed tick. For an overlapped tick, the job that had not finished.
+    /// Error of a failed tick. For an overlapped tick, this text identifies the job that had not finished.
     pub error: Option<String>,
 }
 

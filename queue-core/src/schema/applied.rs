@@ -1,5 +1,5 @@
-//! Loads the applied migrations of a store, and checks whether the migrations belong to this release, to a newer compatible release, or
-//! to other software.
+//! Loads the applied migrations of a store. Checks whether the migrations belong to this release, to a newer compatible release or to other
+//! software.
 
 use sqlx::{PgConnection, Row as _};
 
@@ -58,8 +58,8 @@ pub(super) async fn load_schema_state(connection: &mut PgConnection, store: Stor
     Ok(SchemaState::Versions(versions))
 }
 
-/// Checks the database and the login. A worker's login needs more privileges than other logins. The check reads only catalogs, and
-/// therefore does not wait for locks on tables of the store.
+/// Checks the database and the login. If `is_worker` is true, also checks the privileges that only workers need. The check reads only
+/// system catalogs, and therefore does not wait for locks on tables of the store.
 pub(super) async fn check_login(
     connection: &mut PgConnection,
     store: Store,
@@ -75,9 +75,9 @@ pub(super) async fn check_login(
 struct LoginFacts {
     encoding: String,
     login: String,
-    /// Whether the login has privileges on the schema. A worker also needs privileges on the lease table, into which claims insert.
+    /// Whether the login has the required privileges: usage of the schema and, for a worker, inserts into the lease table.
     has_privileges: bool,
-    /// Roles with the required privileges that have the login as a member, but whose privileges the login does not inherit.
+    /// Roles that have the required privileges and the login as a member, but whose privileges the login does not inherit.
     not_inherited: Vec<String>,
     /// Tables whose row-level security hides rows from the login.
     hidden: Vec<String>,
@@ -107,7 +107,7 @@ impl LoginFacts {
     }
 }
 
-/// Query for [`LoginFacts`]. A schema that does not exist passes all checks.
+/// Query for [`LoginFacts`]. A schema that does not exist passes the checks of privileges and row-level security.
 const LOGIN_FACTS: &str = "
 select pg_catalog.current_setting('server_encoding') as encoding,
   current_user::pg_catalog.text as login,

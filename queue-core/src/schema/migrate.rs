@@ -71,7 +71,7 @@ pub const DAYS_AHEAD: i32 = 7;
 pub struct MigrationStatus {
     /// Version number, starting at 1.
     pub version: i32,
-    /// Short name of the migration's subject.
+    /// Short name of the migration, such as `jobs`.
     pub name: String,
     /// Time the migration was applied, according to the database clock. `None` if the migration is not applied.
     pub applied_at: Option<chrono::DateTime<chrono::Utc>>,
@@ -83,8 +83,8 @@ const MAX_CREATE_CONFLICTS: u32 = 5;
 /// Maximum time for retrying a blocked migration.
 pub(crate) const MAX_LOCK_RETRY: Duration = Duration::from_mins(1);
 
-/// Migrates like [`migrate()`](crate::migrate()), but also applies the migrations in `later`, and retries for the duration `patience`. Tests use this
-/// function to migrate a store that is in use.
+/// Migrates like [`migrate()`](crate::migrate()), but also applies the migrations in `later`, and retries for the duration `patience`.
+/// Tests use this function to migrate a store that is in use.
 #[doc(hidden)]
 pub async fn migrate_with(connection: &mut PgConnection, store: Store, later: &[Migration], patience: Duration) -> Result<Vec<i32>, Error> {
     let migrations = [&MIGRATIONS, later].concat();
@@ -202,8 +202,8 @@ async fn apply(tx: &mut PgConnection, store: Store, migrations: &[Migration], in
 }
 
 /// Returns the applied migrations. If migrations are missing, also assumes the owner's role and excludes concurrent migrations until the
-/// transaction ends. Concurrent migrations are excluded with a table lock, which requires a privilege on the table. Any role could take
-/// an advisory lock. For a new store, the creation of the schema and the table excludes other migrations.
+/// transaction ends. The exclusion uses a table lock, which requires a privilege on the table, because any role could take an advisory
+/// lock. For a new store, the creation of the schema and the table excludes other migrations.
 async fn load_exclusively(tx: &mut PgConnection, store: Store, migrations: &[Migration]) -> Result<Vec<i32>, Error> {
     match load_schema_state(tx, store, migrations).await? {
         SchemaState::Absent => {
@@ -233,7 +233,7 @@ from pg_catalog.unnest($1) with ordinality s (name, place)
 order by s.place";
 
 /// Statement that assumes the role of the schema's owner, if the current role may assume it. All objects then belong to the owner,
-/// regardless of which member of the owner's role migrates. Since PostgreSQL 16, membership also needs the option `SET`.
+/// regardless of which member of the owner's role migrates. Since PostgreSQL 16, the membership must have the `SET` option.
 const ASSUME_OWNER: &str = "
 select pg_catalog.set_config('role', o.name, true)
 from (select pg_catalog.pg_get_userbyid(n.nspowner) as name from pg_catalog.pg_namespace n where n.nspname operator(pg_catalog.=) $1::name) o
@@ -243,13 +243,13 @@ where o.name operator(pg_catalog.<>) current_user
 
 const SET_LOCAL: &str = "select pg_catalog.set_config($1, $2, true)";
 
-/// Returns whether a schema or a table was created concurrently, after the check for its existence.
+/// Returns whether the error reports that another session has just created the schema or one of its tables.
 fn is_created_concurrently(error: &sqlx::Error) -> bool {
     let code = error.as_database_error().and_then(sqlx::error::DatabaseError::code);
     code.is_some_and(|code| code == "23505" || code == "42P06" || code == "42P07")
 }
 
-/// Returns whether a relation, function, type or constraint of the same name already exists.
+/// Returns whether the error reports that a relation, function, type or constraint of the same name already exists.
 fn is_name_conflict(error: &dyn sqlx::error::DatabaseError) -> bool {
     error.code().is_some_and(|code| ["42P07", "42723", "42710"].contains(&&*code))
 }

@@ -14,7 +14,7 @@ use uuid::Uuid;
 
 /// Connection for notifications, and whether the connection may listen.
 pub struct ListenerConnection {
-    /// Listener, which does not listen on any channel yet.
+    /// Listener that is not subscribed to any channel yet.
     pub listener: PgListener,
     /// Whether the connection keeps its session, and therefore the session's settings.
     pub keeps_session: bool,

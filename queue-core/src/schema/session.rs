@@ -39,7 +39,7 @@ pub(crate) enum SessionConnection<'c> {
 }
 
 impl<'c> Connection<'c> {
-    /// Returns the connection, or a connection of the pool, which goes back to the pool when dropped.
+    /// Returns the single connection, or a connection acquired from the pool. A connection from a pool goes back to the pool when dropped.
     pub(crate) async fn into_session(self) -> sqlx::Result<SessionConnection<'c>> {
         Ok(match self {
             Self::Pool(pool) => SessionConnection::Own(pool.acquire().await?),

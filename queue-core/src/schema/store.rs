@@ -188,7 +188,7 @@ fn qualified(statement: &'static str) -> &'static str {
     known.entry((statement.as_ptr().addr(), statement.len())).or_insert_with(|| intern(qualify(statement)))
 }
 
-/// Returns a copy of the text that lives as long as the process. Equal texts share one copy.
+/// Returns the text with a `'static` lifetime. The text is never freed, and equal texts share one copy.
 fn intern(text: String) -> &'static str {
     static KEPT: Mutex<BTreeSet<&'static str>> = Mutex::new(BTreeSet::new());
     let mut kept = KEPT.lock().unwrap_or_else(PoisonError::into_inner);

@@ -73,7 +73,7 @@ pub(crate) fn open(payload: &str, scope: SealScope<'_>) -> Result<Option<String>
     })
 }
 
-/// Hashes a key that was computed from a payload, using the secret of the keyring. `what` names the kind of key and is part of the hash.
+/// Hashes a key that was computed from a payload, with the hashing secret of the keyring. `what` is the kind of key, and part of the hash.
 pub(crate) fn hash_key(what: &str, key: &str, keyring: &str) -> Result<String, String> {
     let keys = find(keyring).ok_or_else(|| missing_keyring(keyring))?;
     let Some(secret) = keys.hasher() else {

@@ -30,8 +30,8 @@ impl Secret {
         Self(Zeroizing::new(bytes))
     }
 
-    /// Parses a key from text, for example from a file or an environment variable. The text consists of 64 hexadecimal digits, or is
-    /// base64. Surrounding white space is ignored.
+    /// Parses a key from text, for example from a file or an environment variable. The text contains the 32 bytes in hexadecimal or base64
+    /// form. Surrounding white space is ignored.
     ///
     /// ```
     /// # use queue_core::Secret;
@@ -163,7 +163,7 @@ impl fmt::Debug for Keyring {
     }
 }
 
-/// Keyrings of the process by name. The map is small. Each enqueue and each attempt of a sealed type looks up a keyring.
+/// Keyrings of the process, by name. Each enqueue and each attempt of a sealed type looks up one keyring.
 static KEYRINGS: RwLock<BTreeMap<String, Arc<Keyring>>> = RwLock::new(BTreeMap::new());
 
 /// Sets the keyring named `name` for this process. The keyring seals and opens the payloads of job types with `#[job(seal = "name")]`
@@ -197,7 +197,6 @@ pub(super) fn find(name: &str) -> Option<Arc<Keyring>> {
     KEYRINGS.read().unwrap_or_else(PoisonError::into_inner).get(name).map(Arc::clone)
 }
 
-/// Returns whether the keyring is set for this process.
 pub(crate) fn has_keyring(name: &str) -> bool {
     find(name).is_some()
 }

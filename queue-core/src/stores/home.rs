@@ -73,7 +73,7 @@ pub struct Stores {
     pub(super) roster: Roster,
     pub(super) places: PlaceCache,
     databases: Arc<RwLock<BTreeMap<String, PgPool>>>,
-    /// Serializes reads and updates of the registry. Otherwise, a read that started earlier could remove a store added meanwhile.
+    /// Lock that serializes reads and updates of the registry. Otherwise, an earlier read could remove a store added meanwhile.
     registry_lock: Arc<Mutex<()>>,
 }
 

@@ -1,4 +1,4 @@
-//! Work with several stores: the list of stores, the assignment of tenants to stores, and operations on all stores.
+//! Support for several stores: the list of stores, the assignment of tenants to stores, and operations on all stores.
 //!
 //! [`Roster`] is an in-memory list, for programs that get their list of stores from another source. [`Stores`] keeps the list in a
 //! database, together with the store of each tenant. A tenant is identified by a key of the caller's choice. Jobs enqueued through a

@@ -61,7 +61,7 @@ pub struct Move {
 pub enum MoveState {
     /// Transactions that enqueue into the old store are still open, and the move is waiting for these transactions.
     Fencing,
-    /// Jobs of the tenant are still waiting or running in the old store. Contains the number of these jobs.
+    /// Jobs of the tenant are still waiting or running in the old store. Contains the number of remaining jobs.
     Draining(i64),
     /// The tenant is not being moved.
     Over,

@@ -41,7 +41,7 @@ impl PlaceCache {
         all.insert(key.to_owned(), (place.store.clone(), place.epoch));
     }
 
-    /// Removes a tenant's cache entry that is out of date.
+    /// Removes the cache entry of a tenant.
     pub(super) fn forget(&self, key: &str) {
         self.all().remove(key);
     }

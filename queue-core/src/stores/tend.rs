@@ -72,7 +72,7 @@ impl Stores {
     }
 }
 
-/// Waits for the next of the running futures to finish, and returns its output. Stays pending if no future is running.
+/// Waits until one of the running futures finishes, and returns its output. Stays pending if no future is running.
 async fn next_finished<F: Future>(going: &mut FuturesUnordered<F>) -> F::Output {
     match going.next().await {
         Some(ended) => ended,

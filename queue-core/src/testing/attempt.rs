@@ -91,7 +91,7 @@ impl Attempt {
         if let Verdict::Snooze(wait) = self.verdict { Some(wait) } else { None }
     }
 
-    /// Returns the signals for which a durable job is waiting. Any of these signals ends the wait. Empty if the job is not parked.
+    /// Returns the signals that a parked durable job is waiting for. Any one signal ends the wait. Empty for other jobs.
     pub fn waits_for(&self) -> &[String] {
         &self.waits_for
     }
@@ -109,8 +109,8 @@ impl Attempt {
         })
     }
 
-    /// Returns the output of a durable job's step that this or an earlier attempt ran. Returns `None` if the step is not journaled or is
-    /// a sleep.
+    /// Returns the output of the step `name` of a durable job, as journaled by this or an earlier attempt. Returns `None` if the step is
+    /// not journaled or is a sleep.
     ///
     /// # Panics
     /// Panics if the output cannot be decoded as `T`.

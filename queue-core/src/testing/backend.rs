@@ -67,7 +67,7 @@ pub(super) struct AttemptReports {
     pub(super) committed_ending: Option<Ending>,
     /// Steps journaled by this attempt and by earlier attempts.
     pub(super) steps: Vec<JournaledStep>,
-    /// Start time of each journaled wait, by step name. For a wait journaled by an earlier attempt, the start of this attempt.
+    /// Start time of each journaled wait, by step name. A wait journaled by an earlier attempt counts from the start of this attempt.
     since: HashMap<String, Instant>,
     /// Signals that the job has not received yet, oldest first.
     signals: Vec<TestSignal>,
@@ -235,8 +235,8 @@ impl Backend for TestBackend {
         Ok(Some(results.unwrap_or(ChildStatus { id: JobId(0), state: None, attempts: 0, output: None, error: None })))
     }
 
-    /// Returns the progress of a map. Results set by the test count once all jobs of the map are spawned. Without results, no job of the
-    /// map has finished.
+    /// Returns the progress of a map. Results set by the test take effect once all jobs of the map are spawned. Without results, no job of
+    /// the map has finished.
     async fn gather(&self, _: JobId, step: &str, _: bool) -> sqlx::Result<Option<MapProgress>> {
         let notes = self.notes();
         let results = parts_of(&notes, step);
@@ -300,7 +300,7 @@ impl Backend for TestBackend {
 /// Maximum number of outputs in a page.
 const PAGE: usize = 1000;
 
-/// Returns the name of a map's results in `children`. No step can have this name.
+/// Returns the name under which `children` contains the results of a map's jobs. No step can have this name.
 pub(super) fn part_name(step: &str) -> String {
     format!("{step} (part)\n")
 }
@@ -326,7 +326,7 @@ async fn keep(tx: OwnedTransaction, lent: &'static str) -> sqlx::Result<()> {
     }
 }
 
-/// Rolls back the transaction of an ended attempt. The test's transaction is not ended.
+/// Rolls back the transaction of an ended attempt. The test's own transaction stays open.
 async fn undo(tx: OwnedTransaction) -> CommitResult {
     match tx {
         OwnedTransaction::Pooled(tx) => {

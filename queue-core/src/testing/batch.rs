@@ -63,7 +63,7 @@ pub fn run_batch<T: BatchHandler>(jobs: impl IntoIterator<Item = T>) -> RunBatch
     run_batch_with::<T>(jobs)
 }
 
-/// Runs jobs with a function with [`#[handler]`](crate::handler) that takes a batch, like [`run_batch`].
+/// Runs jobs with a [`#[handler]`](crate::handler) function that takes a batch, like [`run_batch`].
 ///
 /// ```
 /// use queue_core::{
@@ -173,7 +173,7 @@ impl<T: JobType> RunBatch<T> {
         self
     }
 
-    /// Runs the batch, like awaiting the builder.
+    /// Runs the batch. Awaiting the builder has the same effect.
     ///
     /// # Panics
     /// Panics if there are no jobs, if a payload cannot be stored, or if state named by `#[job(state(..))]` is missing. These cases

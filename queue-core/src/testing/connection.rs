@@ -15,7 +15,7 @@ use tokio::{
 use super::Error;
 use crate::{context::LentTransaction, define::JobId};
 
-/// Connection with the test's transaction. While handlers can use the connection, `on` contains a connection from the pool instead.
+/// Connection with the test's transaction. While the connection is lent to handlers, `on` contains a connection from the pool instead.
 pub(super) struct DrainConnection<'t> {
     on: &'t mut PgConnection,
     lent: Option<LentTransaction>,

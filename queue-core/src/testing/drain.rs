@@ -24,9 +24,9 @@ use crate::{
 /// Runs all ready jobs, and the jobs that they enqueue, one at a time in the open transaction. Returns a builder. Awaiting the builder
 /// runs the jobs.
 ///
-/// Jobs run by priority, then in the order in which they became ready. Each verdict is recorded like a worker's verdict, and is visible
-/// to later statements of the transaction. A job that has to wait, for example for a retry, is scheduled. The drain does not wait for
-/// scheduled jobs; see [`Drain::advance`]. Jobs of types that are not registered are not run. Without a type, it fails.
+/// Jobs run by priority, then in the order in which they became ready. Each verdict is recorded like a worker's verdict, and is visible to
+/// later statements of the transaction. A job that has to wait, for example for a retry, is scheduled. The drain does not wait for
+/// scheduled jobs; see [`Drain::advance`]. Jobs of unregistered types are not run. The drain fails if no type is registered.
 pub fn drain(on: &mut PgConnection) -> Drain<'_> {
     Drain {
         on,
@@ -127,8 +127,8 @@ impl Drain<'_> {
         self
     }
 
-    /// Sets the maximum number of attempts. Remaining jobs are left ready. If this method is not called, more than 10,000 attempts are an
-    /// error.
+    /// Sets the maximum number of attempts. Remaining jobs are left ready. Without a maximum, the drain fails if another job is ready after
+    /// 10,000 attempts.
     pub fn at_most(mut self, most: usize) -> Self {
         self.most = Some(most);
         self
@@ -205,7 +205,7 @@ impl DrainResult {
         self.attempts.iter().filter(|attempt| attempt.is_completed()).count()
     }
 
-    /// Returns the number of attempts that failed and are retried.
+    /// Returns the number of failed attempts whose job is retried.
     pub fn retried(&self) -> usize {
         self.attempts.iter().filter(|attempt| attempt.retried_after().is_some()).count()
     }

@@ -1,4 +1,4 @@
-//! Finds waiting jobs in the test of a producer, by job type and by a pattern that matches the payload.
+//! Finds waiting jobs in tests of producers, by job type and by a pattern that matches the payload.
 
 use std::{
     any::type_name,

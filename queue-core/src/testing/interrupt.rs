@@ -24,7 +24,7 @@ const MOST_ATTEMPTS: usize = 1000;
 
 /// Runs a handler once without interruption, and then once for each place where the handler can be interrupted.
 ///
-/// In each of these runs, the handler's future is dropped at a different place, as if the process had died there. The job then runs again
+/// In each interrupted run, the handler's future is dropped at a different place, as if the process had died there. The job then runs again
 /// until it has finished, and `check` inspects the result. The assertions in `check` show whether the handler can safely be run again, as
 /// workers do after a crash. Plain, durable and transactional jobs are supported.
 ///
@@ -157,7 +157,7 @@ pub struct InterruptionReport {
     pub missed: usize,
 }
 
-/// Guard that prints the place of the interruption if it is dropped by a panic.
+/// Guard that prints the place of the interruption when a panic drops the guard.
 struct PanicReport {
     at: Option<Place>,
 }

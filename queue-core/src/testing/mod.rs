@@ -113,7 +113,7 @@ pub enum Error {
 }
 
 impl fmt::Debug for Error {
-    /// Writes the text of the error, because a test shows it by `unwrap`.
+    /// Writes the error message, because a test that unwraps the error prints its `Debug` form.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Error({self})")
     }

@@ -105,7 +105,7 @@ impl InterruptPoints {
         Place::KINDS.into_iter().map(|kind| self.seen_of_kind(kind)).sum()
     }
 
-    /// Returns the number of places reached so far that are of the same kind as `kind`.
+    /// Returns the number of places of the same kind as `kind` that were reached so far.
     pub(super) fn seen_of_kind(&self, kind: Place) -> usize {
         match kind {
             Place::Wait(_) => self.waits.load(Relaxed),

@@ -27,7 +27,7 @@ pub fn run<T: Handler>(job: T) -> Run<T> {
     run_with::<T>(job)
 }
 
-/// Runs a job with a function with [`#[handler]`](crate::handler) inline, like [`run`].
+/// Runs a job inline with a [`#[handler]`](crate::handler) function, like [`run`].
 ///
 /// ```
 /// use queue_core::{Context, JobResult, handler, job, testing};
@@ -252,7 +252,7 @@ impl<T: JobType> Run<T> {
         self
     }
 
-    /// Runs the handler, like awaiting the builder.
+    /// Runs the handler. Awaiting the builder has the same effect.
     ///
     /// # Panics
     /// Panics if the payload or the metadata cannot be stored, or if state named by `#[job(state(..))]` is missing. These cases cannot

@@ -102,8 +102,7 @@ impl<'a> Examiner<'a> {
             Ok(connection) => connection,
             Err(why) => return self.record_failure(check, &why),
         };
-        // The server cancels a statement that exceeds its timeout. If the server does not respond in time either, the connection is
-        // abandoned.
+        // The server cancels a statement that exceeds its timeout. If the server does not respond in time, the connection is abandoned.
         let running = timeout(self.checkup.patience + Duration::from_secs(1), self.run_in_transaction(check, &mut connection));
         match running.await {
             Ok(Ok(found)) => {
@@ -157,7 +156,7 @@ impl<'a> Examiner<'a> {
         let message = match timeout(CONNECT_TIMEOUT, reached).await {
             Ok(Ok(false)) => "a pooler drops the startup settings of connections",
             Ok(Err(error)) if is_refused_setting(&error) => "a pooler rejects the startup settings of connections",
-            // Either the setting is in force, or a second session was not available. Neither case is the pooler's fault.
+            // Either the setting is in effect, or no second session was available. Neither case is the pooler's fault.
             _ => return,
         };
         self.findings.push(build_finding(FindingKind::Pooler, message.to_owned(), None, serde_json::json!({})));

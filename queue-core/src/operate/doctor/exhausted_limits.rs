@@ -18,9 +18,9 @@ const MAX_FINDINGS: i32 = 20;
 #[derive(FromRow, Serialize)]
 struct ExhaustedLimit {
     name: String,
-    /// Number of the key's fair queue if the limit is keyed, otherwise `None`. The field `key` has the key's text if the key has
-    /// individual settings.
+    /// Number of the key's fair queue; `None` if the limit is not keyed.
     line: Option<i64>,
+    /// Text of the key, if the key has individual settings.
     key: Option<String>,
     used: i64,
     concurrency: i32,

@@ -63,7 +63,7 @@ impl<'a> Facts<'a> {
         self.0.get(name).and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str).collect()
     }
 
-    /// Returns the process ids of the sessions for which the session described by these facts is waiting.
+    /// Returns the process ids of the sessions that block the session described by these facts.
     pub(super) fn blockers(self) -> Vec<i64> {
         self.0.get("waits_for").and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_i64).collect()
     }
@@ -73,7 +73,7 @@ impl<'a> Facts<'a> {
         format!("{}{}", self.number(name).unwrap_or(0), if self.is_true("partial") { "+" } else { "" })
     }
 
-    /// Formats a count of jobs, then returns the ending of the noun and the verb that fit it, as in "1 job is" and "2 jobs are".
+    /// Formats a job count, and returns it with the matching noun ending and verb, as in "1 job is" and "2 jobs are".
     pub(super) fn format_subject(self, name: &str) -> (String, &'static str, &'static str) {
         let count = self.format_count(name);
         let (ending, verb) = if count == "1" { ("", "is") } else { ("s", "are") };

@@ -99,7 +99,7 @@ fn cli_command(schema: &str, words: &[&str]) -> String {
 }
 
 /// Quotes a word for a shell. Double quotes have the same meaning in POSIX shells and in both Windows shells, unless the word contains a
-/// character that one of these shells expands. A word with such a character is quoted for POSIX shells only.
+/// character that one of the shells expands. A word with such a character is quoted for POSIX shells only.
 fn shell_quoted(word: &str) -> String {
     let is_plain = |letter: char| letter.is_ascii_alphanumeric() || "_.:-/=".contains(letter);
     let expands_in_quotes = |letter: char| "\"$`\\!%^“”„".contains(letter) || letter.is_control();

@@ -23,7 +23,7 @@ end
 /// Prefix with a `delete` that matches no row, so that Citus treats the query as a write.
 const AS_WRITER: &str = "with fence as (delete from queue.fence f where f.nothing operator(pg_catalog.=) -1 returning 1) ";
 
-/// First line of every entry point.
+/// First line of every entry point. Functions that contain this line are not converted again.
 const MARK: &str = "-- A door to the node that the store is on.";
 
 /// Returns the names to use on the store's node; `None` if the store is not distributed.
@@ -114,7 +114,7 @@ fn add_fence(body: &str, language: &str, here: &str) -> String {
         return format!("select {here}.held();\n{body}");
     }
     // The fence check comes before all other declarations. Otherwise, a declaration that allocates a sequence number would lock the
-    // sequence first. The preparation of a node to which the store has moved would wait for that lock.
+    // sequence first. That lock would block the preparation of the node to which the store has moved.
     let begins = if body.trim_start().starts_with("begin\n") { body.find("begin\n") } else { body.find("\nbegin\n").map(|at| at + 1) };
     let declares = body.find("declare\n").filter(|at| begins.is_some_and(|begins| *at < begins));
     match (declares, begins) {

@@ -26,7 +26,7 @@ where
         && sqlx::query_scalar(IS_DISTRIBUTED).bind(store.schema()).fetch_one(connection).await?)
 }
 
-/// Prepares the session, and creates the schema of the local functions, before the first migration of a distributed store.
+/// Prepares the session for the migrations of a distributed store, and creates the schema of the local functions.
 pub(super) async fn prepare(connection: &mut PgConnection, store: Store) -> sqlx::Result<()> {
     const IS_THERE: &str = "select pg_catalog.to_regnamespace($1) is not null";
     apply_each(connection, "set local citus.multi_shard_modify_mode = 'sequential'; set local check_function_bodies = off").await?;
@@ -92,7 +92,7 @@ pub struct ClusterNode {
     host: String,
     #[sqlx(try_from = "i32")]
     port: u16,
-    /// Whether the connection is to this node. The node's name may be valid only from other nodes.
+    /// Whether the connection is to this node. The node's host name may be valid only on other nodes of the cluster.
     is_here: bool,
 }
 
@@ -175,7 +175,7 @@ where
     statement.bind(store.text("queue.place")).fetch_optional(connection).await
 }
 
-/// Sends the notifications that transactions started on other nodes have stored. Must run on the store's node. Returns whether any
+/// Sends the notifications that were stored by transactions started on other nodes. Must run on the store's node. Returns whether any
 /// notifications were sent.
 ///
 /// # Errors
@@ -184,7 +184,7 @@ pub async fn relay(connection: &mut PgConnection, store: Store) -> sqlx::Result<
     sqlx::query_scalar(AssertSqlSafe(format!("select {}.relay()", local_schema(store.schema())))).fetch_one(connection).await
 }
 
-/// Returns a copy of the names that lives as long as the process. Equal names share one copy.
+/// Returns the names with a `'static` lifetime. The names are never freed, and equal names share one copy.
 fn intern_names(home: NodeNames) -> &'static NodeNames {
     static KEPT: Mutex<Vec<&'static NodeNames>> = Mutex::new(Vec::new());
     let mut kept = KEPT.lock().unwrap_or_else(PoisonError::into_inner);

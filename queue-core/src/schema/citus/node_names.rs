@@ -1,5 +1,5 @@
-//! Rewrites statements for the node of a distributed store. The statements name shards and local functions directly, and therefore bypass
-//! the cluster's planner.
+//! Rewrites statements for the node of a distributed store. The rewritten statements name shards and local functions directly, and
+//! therefore bypass the cluster's planner.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 /// when the store moves.
 #[derive(Debug, Default, PartialEq)]
 pub(crate) struct NodeNames {
-    /// Replacement for the name of each table and view, by the name without its schema. The names of functions are in `calls`.
+    /// Local name of each table and view, by name without schema. The local names of functions are in `calls`.
     tables: BTreeMap<String, String>,
     calls: BTreeMap<String, String>,
     /// Schema of the local functions.
