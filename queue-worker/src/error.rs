@@ -63,7 +63,7 @@ pub enum Error {
          worker wait: `--on-standby wait` (QUEUE_ON_STANDBY)"
     )]
     Standby,
-    /// A transaction pooler mixes up its clients' prepared statements, so the server may execute a wrong statement.
+    /// A transaction pooler mixes up its clients' prepared statements, so the server may execute the wrong statement.
     #[error(
         "a pooler in front of the database mixes up prepared statements; set `max_prepared_statements` (PgBouncer 1.21 or later), let it pool sessions \
          (`pool_mode = session`), or name the server itself: QUEUE_DIRECT_URL (`--direct-url`)"
@@ -166,8 +166,8 @@ impl Error {
     }
 }
 
-/// Logs an error of a worker loop that retries. Transient errors are logged at most once a second, with the number of omitted errors.
-/// While the database is unreachable, every loop fails repeatedly.
+/// Logs an error of a worker loop that retries. Transient errors are logged at most once a second, with the number of omitted errors,
+/// because every loop fails repeatedly while the database is unreachable.
 pub(crate) fn warn_throttled(error: &sqlx::Error, what: &'static str) {
     static LAST: Mutex<(Option<Instant>, u32)> = Mutex::new((None, 0));
     let unsaid = if is_transient(error) {

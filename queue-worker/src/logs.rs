@@ -69,11 +69,11 @@ pub(crate) fn log_to_stderr_by_default() {
 
 /// Logs to stderr and stores the log events of handlers. If the program has set a subscriber, the call has no effect.
 pub(crate) fn log_to_stderr(filter: EnvFilter, as_json: bool) {
-    // Errors while writing a log line must not be logged. Otherwise a closed stderr would end the process.
+    // Errors while writing a log line must not be logged. Otherwise, a closed stderr would end the process.
     let log = tracing_subscriber::fmt::layer().with_writer(stderr).with_ansi(stderr().is_terminal()).log_internal_errors(false);
     // The filter applies only to printed lines. The layer for stored logs has a separate filter.
     let kept = tracing_subscriber::registry().with(logs());
-    // Fails only if the program has set a subscriber, which takes precedence.
+    // `try_init` fails only if the program has set a subscriber, which takes precedence.
     let _ = if as_json { kept.with(log.json().with_filter(filter)).try_init() } else { kept.with(log.with_filter(filter)).try_init() };
 }
 

@@ -260,7 +260,7 @@ impl Worker {
         shutdown.await;
         loop_health.stop();
         tracing::info!("shutting down");
-        // The shutdown runs on the engine's thread. Handlers that block their threads cannot delay the engine.
+        // The shutdown runs on the engine's thread, so handlers that block their threads cannot delay it.
         let _ = engine.handle().spawn(running.stop(config.grace)).await;
         #[cfg(feature = "otel")]
         if let Some(export) = export {

@@ -8,7 +8,7 @@ use crate::{
     live::{ClaimNotice, ClaimerState},
 };
 
-/// Schedule of a claimer's next claim. Derived from the results of earlier claims, and from notices of new jobs and released permits.
+/// Schedule of a claimer's next claim, derived from the results of earlier claims and from notices of new jobs and released permits.
 pub(super) struct ClaimTimer {
     next: NextClaim,
     /// Minimum time between a claim that found every lane empty and the next claim.
@@ -43,7 +43,7 @@ enum NextClaim {
     OnKey(Instant, Instant),
 }
 
-/// Maximum time after which an exhausted limit is tried again if no notice of released permits arrives.
+/// Maximum delay before a claim under an exhausted limit is retried, if no notice of released permits arrives.
 pub(super) const LIMIT_RETRY: Duration = Duration::from_secs(1);
 
 /// Retry delay while some workers have not acknowledged the limit.
@@ -54,7 +54,7 @@ const EMPTY_RETRY: Duration = Duration::from_millis(5);
 
 /// Maximum start slack learned from slow claims. The start slack is the expected time from a claim to the start of its jobs.
 const MAX_SLACK: Duration = Duration::from_secs(1);
-/// Maximum start slack once jobs have started too late. The start slack is the expected time from a claim to the start of its jobs.
+/// Maximum start slack after jobs have started too late. The start slack is the expected time from a claim to the start of its jobs.
 const MAX_LATE_SLACK: Duration = Duration::from_hours(1);
 
 impl ClaimTimer {
@@ -162,8 +162,8 @@ impl ClaimTimer {
         self.start_slack = (latency * 4).min(MAX_SLACK).max(self.start_slack.mul_f64(0.75));
     }
 
-    /// Doubles the expected time from a claim to the start of its jobs, because jobs started too late. If this time stayed constant, all
-    /// later jobs might also start too late.
+    /// Doubles the expected time from a claim to the start of its jobs, because jobs started too late. With a constant value, all later
+    /// jobs might also start too late.
     fn record_late_start(&mut self) {
         self.start_slack = (self.start_slack * 2).clamp(EMPTY_RETRY, MAX_LATE_SLACK);
         if self.start_slack > MAX_SLACK {
@@ -182,7 +182,7 @@ impl ClaimTimer {
         if count > 0 {
             self.key_scan.record_hit();
         }
-        // Claims that find no key with a free permit take at most a twentieth of the time.
+        // Claims that find no key with a free permit may use at most 5 % of the time.
         let earliest = now + EMPTY_RETRY.max(20 * took);
         self.next = match room {
             // A permit was released after the claim was sent, so the claim may have missed the permit.

@@ -1,5 +1,5 @@
-//! Claims jobs for one group of lanes. A claimer waits for jobs and permits, and reserves slots. It then sends a claim and passes the
-//! claimed jobs to the slots.
+//! Claims jobs for one group of lanes. A claimer waits for jobs and permits, and reserves slots. The claimer then sends a claim and passes
+//! the claimed jobs to the slots.
 //!
 //! A claim under limits takes two round trips. The first round trip takes permits and jobs, and the second waits until both are durable.
 //! The next claim is sent after the first round trip.
@@ -48,9 +48,9 @@ pub(super) struct Claimer {
     pub(super) late_scan_in_flight: bool,
 }
 
-/// Permits that jobs on this worker have released but that have not been reported to the database yet.
+/// Released permits that have not been reported to the database yet.
 pub(super) struct FreedPermits {
-    /// Leases whose finished jobs no claim has reported to the database yet.
+    /// Leases with finished jobs that have not been reported to the database yet.
     pub(super) leases: HashSet<Uuid>,
     /// Whether to send a report of `leases` even if no job can be claimed.
     pub(super) is_unreported: bool,
@@ -64,7 +64,7 @@ const FREED_REPORT_DELAY: Duration = Duration::from_millis(20);
 /// Interval at which a waiting claimer checks for free slots, because workers of other stores in this process may have released slots.
 const SLOT_RECHECK: Duration = Duration::from_millis(250);
 
-/// Timeout of waits that normally end with a notification. The timeout is long enough to count as infinite.
+/// Effectively infinite timeout for waits that normally end with a notification.
 pub(super) const FAR_FUTURE: Duration = Duration::from_hours(1);
 
 impl Claimer {
@@ -265,7 +265,7 @@ impl Claimer {
         (shares, reserved)
     }
 
-    /// Awaits `wait`. Passes the jobs of each claim that finishes during the wait to slots.
+    /// Awaits `wait`. In the meantime, passes the jobs of finished claims to slots.
     pub(super) async fn land_until<T>(&mut self, wait: impl Future<Output = T>) -> T {
         tokio::pin!(wait);
         loop {

@@ -88,8 +88,8 @@ impl ClaimContext {
         }
     }
 
-    /// Reduces each lane's quota to the jobs that one claim may return and that fit into the free payload memory. Removes lanes whose
-    /// jobs do not fit.
+    /// Limits each lane's quota to the number of jobs that one claim may return and that fit into the free payload memory. Removes lanes
+    /// whose jobs do not fit.
     pub(super) fn fit(&self, track: &LaneState, shares: &mut Vec<LaneQuota>) {
         let fits = track.sizes().fit(shares.iter().map(|share| (share.lane, share.most)), self.queues.payload_memory());
         for (share, most) in shares.iter_mut().zip(fits) {
@@ -116,8 +116,8 @@ impl ClaimContext {
         }
     }
 
-    /// Records which lanes a claim has served, if aging is enabled. A lane is served if the claim returned jobs from the lane. If the
-    /// claim reached the last lane, all lanes are served.
+    /// Records which lanes a claim has served, if aging is enabled. A lane counts as served if the claim returned jobs from the lane, or if
+    /// the claim reached the last lane.
     pub(super) fn record_served(&self, track: &mut LaneState, lanes: &[i64], reached_all: bool, served: impl Iterator<Item = i64>) {
         if self.aging.is_some() {
             let reached = if reached_all { lanes } else { &[] };

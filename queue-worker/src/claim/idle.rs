@@ -13,7 +13,7 @@ use crate::{
     live::{SleepState, after_ms},
 };
 
-/// First poll interval of a worker that is falling asleep. The interval doubles while transactions are open that may not have seen the
+/// First poll interval of a worker that is falling asleep. The interval doubles as long as an open transaction may not have seen the
 /// worker's request for notifications.
 const MIN_IDLE_INTERVAL: Duration = Duration::from_millis(5);
 /// Maximum poll interval of a worker that is falling asleep.
@@ -24,7 +24,7 @@ const FULL_PROBE_INTERVAL: Duration = Duration::from_secs(10);
 
 impl Poller {
     /// Probes lanes and notifies the claimers of lanes with jobs. Returns whether there are new lanes. With `hurry`, also probes lanes in
-    /// which no waiting key has a permit, because jobs with other keys may have arrived.
+    /// which no key with waiting jobs has a permit, because jobs with other keys may have arrived.
     pub(super) async fn probe_lanes(&mut self, hurry: bool) -> sqlx::Result<bool> {
         let when = if self.lanes.groups.any_awaits_notice() { ProbeMode::Now } else { ProbeMode::Never };
         let (seen, _) = self.probe(when, hurry).await?;
@@ -84,8 +84,8 @@ impl Poller {
             self.has_wakeup = true;
             return Ok(None);
         }
-        // Every lane is probed while the worker falls asleep. A transaction that was already open may not have seen the worker's row in
-        // `idle`, and then sends no notification.
+        // Every lane is probed while the worker falls asleep, because an already open transaction may not have seen the worker's row in
+        // `idle` and may send no notification.
         let before = self.sleep;
         let closely = before != SleepState::Asleep || self.late_scan.is_pending() || Instant::now() >= self.full_probe_at;
         if closely {

@@ -5,10 +5,10 @@ use std::time::{Duration, Instant};
 /// Pause after a complete scan that found no key with a permit, as a multiple of the scan's duration.
 const REST_FACTOR: u32 = 9;
 
-/// Progress of the scan over the waiting keys under a set of limits.
+/// Progress of the scan over the keys with waiting jobs under a set of limits.
 #[derive(Default)]
 pub(super) struct KeyScan {
-    /// Fraction of all waiting keys that has been scanned, where `u64::MAX` stands for all keys.
+    /// Scanned fraction of the keys with waiting jobs. `u64::MAX` stands for all keys.
     scanned: u64,
     took: Duration,
     /// Start time of the next scan, set after a complete scan that found no key with a permit.

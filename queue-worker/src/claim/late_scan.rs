@@ -1,5 +1,5 @@
-//! Scans for late jobs, whose places are below the floors of their lanes. Slow scans run in addition to the normal claims, on a separate
-//! connection. A slow scan reads blocks of the table if that is faster than reading the index.
+//! Scans for late jobs, whose queue positions are below the floors of their lanes. Slow scans run in addition to the normal claims, on a
+//! separate connection. A slow scan reads blocks of the table if this is faster than reading the index.
 
 use std::{
     sync::{Arc, atomic::Ordering::Relaxed},
@@ -18,14 +18,14 @@ use crate::{
 const MAX_JOBS: usize = 10;
 
 /// Returns the maximum number of jobs that a late scan may return per lane of this queue. Returns zero if many jobs are already waiting
-/// for slots. Otherwise returns the number of free slots, between one and [`MAX_JOBS`]. The minimum is one because newer jobs usually
+/// for slots. Otherwise, returns the number of free slots, between one and [`MAX_JOBS`]. The minimum is one because newer jobs usually
 /// take every slot before a scan is due.
 fn late_share(slots: &Slots) -> usize {
     if slots.has_few_queued() { slots.free().clamp(1, MAX_JOBS) } else { 0 }
 }
 
 impl Claimer {
-    /// Returns whether slow late scans run in addition to the claims. Otherwise the claims themselves scan below the floors.
+    /// Returns whether slow late scans run in addition to the claims. Otherwise, the claims themselves scan below the floors.
     ///
     /// If jobs must start in order, scans do not run separately, because two concurrent statements would mix up the order. Claims under
     /// limits and claims from many lanes always scan below the floors themselves.
@@ -33,8 +33,8 @@ impl Claimer {
         self.late_scan.is_slow() && !self.context.queues.keep_order() && !group.is_limited() && !group.are_many()
     }
 
-    /// Returns when the next part of a separate late scan is due, or `None` if no scan is pending. `claims` is true if a claim is due. If
-    /// `claims` is true and the scan is overdue, returns `now`.
+    /// Returns when the next part of a separate late scan is due, or `None` if no scan is pending. Returns `now` if the scan is overdue and
+    /// a claim is also due (`claims`).
     pub(super) fn separate_scan_at(&self, group: &LaneGroup, claims: bool, now: Instant) -> Option<Instant> {
         if self.late_scan_in_flight || !self.scans_separately(group) {
             return None;

@@ -14,7 +14,7 @@ use crate::{
 /// Maximum time between two loads of the pauses. Limits the delay after a lost notification.
 const PAUSE_REFRESH: Duration = Duration::from_secs(3);
 
-/// Row of `pauses.sql`: the highest number that the worker has acknowledged, and a pause or limit if there is any.
+/// Row of `pauses.sql`: the highest pause number that the worker has acknowledged, and a pause or limit if there is any.
 #[derive(sqlx::FromRow)]
 struct PauseQueryRow {
     seen: i64,
@@ -42,8 +42,8 @@ impl PauseQueryRow {
 }
 
 impl Poller {
-    /// Loads pauses and acknowledges those that every claimer applies. Must run before each probe. Returns whether the set of pauses has
-    /// changed.
+    /// Loads pauses, and acknowledges the loaded pauses once every claimer applies them. Must run before each probe. Returns whether the
+    /// set of pauses has changed.
     pub(super) async fn apply_pauses(&mut self, worker: Uuid) -> sqlx::Result<bool> {
         self.declare_own_limits().await;
         let (is_notified, unread) = (self.context.notifier.take_control_change(), self.context.queues.pauses().now().is_none());
@@ -60,8 +60,8 @@ impl Poller {
         Ok(changed)
     }
 
-    /// Declares the limits of this worker's code. Does nothing once a declaration has succeeded. A failure delays only jobs under these
-    /// limits.
+    /// Declares the limits of this worker's code. Does nothing after the first successful declaration. A failure delays only jobs under
+    /// these limits.
     async fn declare_own_limits(&mut self) {
         if self.declare_at.is_none_or(|at| Instant::now() < at) {
             return;

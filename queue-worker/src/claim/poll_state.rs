@@ -16,7 +16,7 @@ pub(super) struct FairQueueTimer {
     pub(super) not_before: Option<Instant>,
     /// Whether ready jobs remained after the last move.
     pub(super) more: bool,
-    /// Schedule for moving jobs whose places are below the floors.
+    /// Schedule for moving jobs whose queue positions are below the floors.
     pub(super) late_scan: LateScan,
 }
 
@@ -77,8 +77,8 @@ impl CrashQuarantine {
         self.running.iter().any(|(slots, id)| slots.holds(*id))
     }
 
-    /// Resumes normal claims until the next query for quarantined jobs. Normal claims run for as long as they were paused, and at least
-    /// for `least`. Without this minimum, one crash with many slow jobs would block all other jobs.
+    /// Resumes normal claims until the next query for quarantined jobs. Normal claims run for as long as they were paused, and at least for
+    /// `least`. Without this rule, one crash with many slow jobs would block all other jobs.
     pub(super) fn yield_to_others(&mut self, least: Duration) {
         let quiet = self.quiet.take().map_or(least, |since| since.elapsed());
         self.next = Instant::now() + quiet.max(least);

@@ -1,5 +1,5 @@
-//! Poll loop of a worker. The poller promotes due jobs and finds lanes with ready jobs. It notifies claimers, and sleeps while the worker
-//! is idle. The only jobs that the poller claims are quarantined jobs.
+//! Poll loop of a worker. The poller promotes due jobs, finds lanes with ready jobs and notifies claimers. The poller sleeps while the
+//! worker is idle, and claims only quarantined jobs.
 
 use std::{
     collections::HashSet,
@@ -189,7 +189,7 @@ impl Poller {
                 Err(error) => {
                     warn_throttled(&error, "polling for jobs failed; retrying");
                     self.forget_server();
-                    // Wake-ups are ignored during this pause. Otherwise each finished handler would cause another failing attempt.
+                    // Wake-ups are ignored during this pause. Otherwise, each finished handler would cause another failing attempt.
                     let pause = jittered(pause_after(&error));
                     let _ = tokio::time::timeout(pause, stop.cancelled()).await;
                     None
@@ -306,7 +306,7 @@ impl Poller {
 
     /// Promotes due jobs, unless it is known that none is due. Returns whether any job was promoted.
     async fn promote_due(&mut self) -> sqlx::Result<bool> {
-        // While the worker is falling asleep or asleep, each probe also returns when the next job is due.
+        // While the worker is asleep or falling asleep, each probe also returns when the next job is due.
         let dozes = self.sleep == SleepState::Asleep || self.idle_interval > Duration::ZERO;
         let knows = dozes && self.may_sleep();
         let (now, mut any) = (Instant::now(), false);

@@ -24,12 +24,12 @@ use crate::{
 /// Maximum duration of a pause of normal claims. The pause includes the wait for other running jobs and the run of the quarantined jobs.
 const MAX_QUIET: Duration = Duration::from_secs(3);
 
-/// Maximum time to wait for other running jobs. After this time, quarantined jobs start concurrently with these jobs. A job that another
-/// crash would make a dead letter waits longer, up to [`MAX_WAIT`].
+/// Maximum time to wait for other running jobs. After this time, quarantined jobs start concurrently with these jobs. A job that would
+/// become a dead letter after one more crash waits longer, up to [`MAX_WAIT`].
 const MAX_DRAIN: Duration = Duration::from_secs(2);
 
-/// Maximum waiting time of a job that another crash would make a dead letter. After this time, the job starts concurrently with other
-/// jobs.
+/// Maximum waiting time of a job that would become a dead letter after one more crash. After this time, the job starts concurrently with
+/// other jobs.
 const MAX_WAIT: Duration = Duration::from_secs(15);
 
 /// Expected time from the claim of quarantined jobs to their start. A rate limit counts the jobs as started at the end of this time.
@@ -54,7 +54,7 @@ impl Poller {
         if quiet < MAX_QUIET && !is_idle && (quiet < MAX_DRAIN || self.quarantine.any_running()) {
             return Ok(false);
         }
-        // New quarantined jobs never start while earlier quarantined jobs are running. Otherwise a crash of a new job would also be
+        // New quarantined jobs never start while earlier quarantined jobs are running. Otherwise, a crash of a new job would also be
         // charged to the earlier jobs.
         if quiet >= MAX_QUIET || self.quarantine.any_running() || !self.start_quarantined(worker, is_idle).await? {
             self.quarantine.yield_to_others(BUSY_PROBE_INTERVAL);

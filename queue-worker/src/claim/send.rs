@@ -26,7 +26,7 @@ use crate::{
     run::SlotReservation,
 };
 
-/// Maximum duration for which slots stay reserved for a claim under limits. A claim that does not wait for a lock finishes much sooner.
+/// Maximum duration for which slots stay reserved for a claim under limits. Without lock contention, a claim finishes much sooner.
 const SLOT_HOLD: Duration = Duration::from_millis(50);
 
 impl Claimer {
@@ -78,13 +78,13 @@ impl Claimer {
         };
         match taken {
             Ok(taken) => self.record_report(group, taken, (&reserved, self.freed.sent_at), has_lanes),
-            // The claim itself finishes shortly afterwards, and its error is handled then.
+            // The claim task ends shortly afterwards, and `land` then handles the error of the claim.
             Err(_) => self.timer.back_off_until(Instant::now() + FAR_FUTURE),
         }
     }
 
     /// Returns whether the next claim ignores the floors, and also finds late jobs. With many lanes, every claim ignores the floors and
-    /// starts at the lowest place of each lane.
+    /// starts at the lowest queue position of each lane.
     fn scans_from_zero(&self, group: &LaneGroup) -> bool {
         if group.kind.in_lines || self.scans_separately(group) {
             return false;

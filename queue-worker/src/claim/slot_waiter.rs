@@ -50,7 +50,6 @@ impl SlotWaiter {
         }
     }
 
-    /// Clears the set of empty lanes.
     pub(super) fn forget_empty(&mut self) {
         self.empty.clear();
         self.emptied_at = Instant::now();
@@ -92,8 +91,7 @@ impl SlotWaiter {
     }
 
     /// Reserves slots for `lanes`, which must be ordered by priority. Reserves slots for at most `most` jobs per queue. In a claim for
-    /// batch handlers, the limit applies to each job type of a queue. Skips lanes whose priority is lower than that of another waiting
-    /// claimer.
+    /// batch handlers, the limit applies to each job type of a queue. Skips lanes with a lower priority than another waiting claimer.
     pub(super) fn reserve_for(
         &mut self,
         queues: &Queues,
@@ -129,8 +127,8 @@ impl SlotWaiter {
         (shares, reserved)
     }
 
-    /// Records the result of a claim. Stops waiting in queues for which the claim returned fewer jobs than slots were reserved. Marks
-    /// lanes without jobs as empty.
+    /// Records the result of a claim. Stops waiting in each queue for which the claim returned fewer jobs than the number of reserved
+    /// slots. Marks lanes without jobs as empty.
     pub(super) fn record_claim(
         &mut self,
         track: &LaneState,
@@ -143,7 +141,8 @@ impl SlotWaiter {
             let is_of_queue = |lane: &i64| track.get(*lane).is_some_and(|lane| lane.queue == *queue);
             let is_full = is_full || served.clone().filter(is_of_queue).count() >= promised.count;
             if self.emptied_at <= sent && (!is_full || promised.above.is_some() || self.offered.is_some()) {
-                // If the claim is full, only the lanes before the last lane that returned jobs are known to be empty.
+                // A full claim may not have exhausted the last lane that returned jobs, and may not have reached later lanes. Only the
+                // lanes before this lane are marked as empty.
                 let (requested, served): (Vec<i64>, HashSet<i64>) =
                     (requested.iter().copied().filter(is_of_queue).collect(), served.clone().collect());
                 let last = requested.iter().rposition(|lane| served.contains(lane)).unwrap_or(0);
@@ -167,7 +166,6 @@ impl SlotWaiter {
         }
     }
 
-    /// Stops waiting in `queue`.
     fn leave(&mut self, queue: &Arc<str>) {
         if let Some(slots) = self.slots_by_queue.remove(queue) {
             slots.leave(&self.claimant);

@@ -17,7 +17,7 @@ use crate::{
 /// Delay before the retry of a failed write.
 const RETRY: Duration = Duration::from_secs(1);
 
-/// Writes each slow-down to the store, in an endless loop. Closes the connection after each write, because slow-downs are rare.
+/// Writes each slow-down to the store. Never returns. Closes the connection after each write, because slow-downs are rare.
 pub(crate) async fn write_slow_downs(slow_downs: Arc<SlowDowns>, link: StoreConnection, store: Store, notifier: Arc<Notifier>) {
     loop {
         let slow = slow_downs.next().await;

@@ -18,8 +18,8 @@ const ENOUGH: u32 = 3;
 /// Maximum time between two arrivals that count as consecutive.
 const GAP: Duration = Duration::from_millis(10);
 
-/// Duration for which arrivals still count as dense after the last arrival, while claimers are active. Active claimers may return no jobs
-/// because no slot is free.
+/// Duration for which arrivals still count as dense after the last arrival, while claimers are active. The duration is long because active
+/// claimers return no jobs while no slot is free.
 const LINGER: Duration = Duration::from_millis(250);
 
 impl Traffic {

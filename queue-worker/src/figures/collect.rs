@@ -131,7 +131,7 @@ impl WorkerMetrics {
     }
 }
 
-/// Converts query results about the store into metrics.
+/// Converts the queried state of the store into metrics.
 fn of_store(found: &StoreState) -> Vec<MetricFamily> {
     let mut jobs: BTreeMap<(&str, JobState), i64> = BTreeMap::new();
     let mut rest: BTreeMap<JobState, i64> = found.jobs.totals.iter().map(|total| (total.state, total.jobs)).collect();
@@ -139,7 +139,7 @@ fn of_store(found: &StoreState) -> Vec<MetricFamily> {
         *jobs.entry((&count.queue, count.state)).or_default() += count.jobs;
         *rest.entry(count.state).or_default() -= count.jobs;
     }
-    // Queues with few jobs have no separate data points. The jobs of these queues are counted together under `OutcomeCounters::OTHER`.
+    // Queues with few jobs have no separate data points. Their jobs are counted together under `OutcomeCounters::OTHER`.
     let rest = rest.into_iter().filter(|(_, jobs)| *jobs > 0).map(|(state, jobs)| ((OutcomeCounters::OTHER, state), jobs));
     let labels = |queue: &str, state: JobState| vec![(QUEUE, queue.to_owned()), (STATE, state.to_string())];
     let jobs = jobs.into_iter().chain(rest).map(|((queue, state), jobs)| number(labels(queue, state), jobs as f64));

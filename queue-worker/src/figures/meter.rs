@@ -85,8 +85,7 @@ fn observe(meter: &Meter, latest: &LatestPoints) {
     }
 }
 
-/// Recorder for histograms. Records the middle of a bucket for each value in the bucket. The metric reader has the same bucket
-/// boundaries.
+/// Recorder for histograms. Records each value as the middle of its bucket. The metric reader uses the same bucket boundaries.
 struct Recorder {
     instruments: HashMap<&'static str, Instrument<f64>>,
     recorded: HashMap<(&'static str, Labels), Timings>,

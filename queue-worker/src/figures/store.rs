@@ -24,8 +24,8 @@ const MAX_AGE: Duration = Duration::from_secs(5);
 /// Time limit of the queries. Monitoring systems usually wait ten seconds for a response.
 const TIMEOUT: Duration = Duration::from_secs(3);
 
-/// Maximum number of queues with separate data points. Job counts cover the queues with the most jobs, and ages cover the queues with the
-/// oldest ready jobs.
+/// Maximum number of queues with separate data points. Job counts are exported for the queues with the most jobs, and ages for the queues
+/// with the oldest ready jobs.
 const MAX_SERIES: u16 = 50;
 
 /// Cache of the store's metrics. Queries the store if the cached result is too old.
@@ -44,7 +44,7 @@ struct CachedState {
     last_error: Option<String>,
 }
 
-/// Query results about the store.
+/// State of the store, as returned by the metric queries.
 pub(super) struct StoreState {
     pub(super) jobs: Busiest,
     /// Oldest ready job of each queue that is not paused. Empty while the worker does not know the pauses.

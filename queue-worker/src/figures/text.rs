@@ -28,7 +28,7 @@ pub(super) fn name(metric: &Metric) -> String {
     format!("{}{unit}{total}", metric.name.replace('.', "_"))
 }
 
-/// Appends a metric with its data points to the text. Writing to a `String` never fails.
+/// Appends a metric with its data points to the text. Errors are ignored, because writing to a `String` never fails.
 fn write_family(text: &mut String, MetricFamily { metric, points }: &MetricFamily) {
     let name = name(metric);
     let kind = match metric.kind {

@@ -41,7 +41,7 @@ const PANIC_WINDOW: Duration = Duration::from_secs(90);
 /// Minimum time that claims must have failed before a failure is reported. A closed connection can cause a single failure.
 const MIN_FAILING: Duration = Duration::from_secs(2);
 
-/// Age from which an unwritten verdict is reported. Settling takes milliseconds unless a table is locked.
+/// Minimum age at which an unwritten verdict is reported. Settling takes milliseconds unless a table is locked.
 const MAX_UNSETTLED: Duration = Duration::from_secs(10);
 
 impl Health {

@@ -27,7 +27,7 @@ const MAX_ROWS: i32 = 1000;
 #[derive(Default)]
 pub(crate) struct ExpiryFloor {
     first: Option<DateTime<Utc>>,
-    /// Time from which a scan without the lower bound is allowed. Scans without the bound thus take at most about 5 % of the time.
+    /// Time from which a scan without the lower bound is allowed. This limits scans without the bound to about 5 % of the time.
     full_scan_at: Option<Instant>,
 }
 

@@ -55,9 +55,9 @@ impl Housekeeper {
     }
 }
 
-/// Runs the housekeeping loop. About every second, the loop recovers the jobs of workers whose lease has expired. About every second and
-/// on notification, it checks this worker's leases for cancelled jobs and for claims whose response was lost. Four times per lease TTL,
-/// it corrects heartbeat times that lie in the future. The loop also reports stuck handlers.
+/// Runs the housekeeping loop. About every second, the loop recovers the jobs of workers whose lease has expired. About every second and on
+/// notification, the loop checks this worker's leases for cancelled jobs and for claims whose response was lost. Four times per lease TTL,
+/// the loop corrects heartbeat times that lie in the future. The loop also reports stuck handlers.
 pub(crate) async fn run_housekeeper(mut housekeeper: Housekeeper) {
     let pause = (housekeeper.config.lease_ttl / 10).min(Duration::from_secs(1));
     let mut next = Instant::now();
@@ -105,7 +105,7 @@ pub(crate) async fn run_housekeeper(mut housekeeper: Housekeeper) {
     }
 }
 
-/// Cancels the handlers of cancelled jobs and gives back leases that this worker does not know.
+/// Cancels the handlers of cancelled jobs, and releases leases that are unknown to this worker.
 async fn check_own_leases(housekeeper: &mut Housekeeper) -> sqlx::Result<()> {
     let Housekeeper { link, config, queues, leases, identity } = housekeeper;
     let own = *identity.borrow();
@@ -118,8 +118,8 @@ async fn check_own_leases(housekeeper: &mut Housekeeper) -> sqlx::Result<()> {
                 let _ = queues.context.settle.send(not_begun).await;
             }
         }
-        // This worker does not know a lease if the response to the claim was lost, or if the server executed the claim after the worker
-        // had given up on it. Every lease is registered before its claim is sent, so an unknown lease is not in use.
+        // This worker does not know a lease if the response to the claim was lost, or if the server executed a claim that the worker had
+        // already abandoned. Every lease is registered before its claim is sent, so an unknown lease is not in use.
         let mut strays: Vec<Uuid> = found.into_iter().map(|(token, _)| token).filter(|token| !leases.knows(*token)).collect();
         if !strays.is_empty() {
             // The second query excludes unknown leases that have ended since the first query.
@@ -127,8 +127,7 @@ async fn check_own_leases(housekeeper: &mut Housekeeper) -> sqlx::Result<()> {
             let left: HashSet<Uuid> = link.note(left)?.into_iter().map(|(token, _)| token).collect();
             strays.retain(|token| left.contains(token));
         }
-        // If the worker has continued under a new identity, its handlers were dropped. Recovery then takes back the leases of the old
-        // identity.
+        // If the worker has continued under a new identity, its handlers were dropped, and recovery handles the leases of the old identity.
         if *identity.borrow() != own {
             return Ok(());
         }
@@ -257,7 +256,7 @@ pub(crate) async fn run_pruning(
 ) {
     let anywhere = Config { store: config.store.anywhere(), ..config.clone() };
     let mut published = false;
-    // The start counts as a successful round. The metric `queue.prune.age` then also grows if pruning never succeeds.
+    // The start counts as a successful round, so that the metric `queue.prune.age` also grows if pruning never succeeds.
     loop_health.pruned.set();
     tokio::time::sleep(first).await;
     loop {
@@ -282,7 +281,7 @@ pub(crate) async fn run_pruning(
                 Ok(connection) => task.run(connection, config).await,
                 Err(error) => Err(error),
             };
-            // A failed task is retried in the next round, not immediately. Waiting for a lock on a partition blocks producers.
+            // A failed task is retried in the next round, not immediately, because waiting for a lock on a partition blocks producers.
             if let Err(error) = link.note(done) {
                 // If the login lacks access to the store, [`check_login`] has already logged the cause.
                 if loop_health.no_access.age().is_none() {

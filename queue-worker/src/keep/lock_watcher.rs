@@ -48,7 +48,7 @@ impl HintLock {
     }
 }
 
-/// Locks found by the last probe, with the time of that probe.
+/// Locks found by the last probe, and the time of this probe.
 #[derive(Default)]
 pub(super) struct LockWatcher {
     found: Vec<HintLock>,

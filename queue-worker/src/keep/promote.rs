@@ -6,7 +6,7 @@ use sqlx::PgConnection;
 
 use crate::live::bounded;
 
-/// Maximum number of scheduled jobs and of parked jobs that one statement promotes.
+/// Maximum number of jobs per state (scheduled or parked) that one statement promotes.
 const MAX_JOBS: i32 = 1000;
 
 /// Makes due jobs ready. Returns the queues of these jobs, and whether more due jobs may remain.

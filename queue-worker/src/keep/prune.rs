@@ -20,15 +20,15 @@ const MAX_ROWS: i64 = 5000;
 /// Maximum number of keys or rows that a statement checks. Producers that use one of the checked uniqueness keys wait for the statement.
 const PAGE_SIZE: i32 = 1000;
 
-/// Maximum number of pages of uniqueness keys that are checked per round. These pages contain two million keys, three times as many as
-/// 10,000 enqueues per second create in a minute.
+/// Maximum number of pages of uniqueness keys that are checked per round. These pages contain two million keys, three times the number that
+/// is created in a minute at 10,000 enqueues per second.
 const MAX_KEY_PAGES: usize = 2000;
 
 /// Maximum number of pages of ordering keys that a round checks for a missing first job. Checking a page takes about 14 ms.
 const ORDERING_KEY_PAGES: usize = 20;
 
-/// Maximum number of pages that [`delete_orphans`] scans from the oldest rows on. The scan then jumps ahead and reads up to as many pages
-/// again.
+/// Number of pages that [`delete_orphans`] scans before it jumps ahead, starting with the oldest rows. After the jump, it scans at most as
+/// many pages again.
 const LOG_PAGES: usize = 100;
 
 /// Maintenance tasks, in the order in which they run each minute. A failed task is logged and retried a minute later. Other tasks are not
@@ -51,7 +51,7 @@ pub(super) enum PruneTask {
     ThinPartitions,
     /// Deletes unused lanes. Runs after the tasks that delete the lanes' jobs.
     DeleteLanes,
-    /// Adds up attempt counts, including counts that ended processes have left behind.
+    /// Adds up attempt counts, including counts left behind by processes that have ended.
     RollUp,
     DeleteTotals,
     DeleteLogs,
@@ -225,7 +225,7 @@ async fn thin_partitions(connection: &mut PgConnection, store: Store, seconds: f
     Ok(())
 }
 
-/// Deletes the progress of finished jobs if the worker ended before it could do so.
+/// Deletes the progress of finished jobs whose worker ended before deleting it.
 async fn delete_progress(connection: &mut PgConnection, store: Store) -> sqlx::Result<()> {
     let mut after = JobId(0);
     loop {
@@ -239,7 +239,7 @@ async fn delete_progress(connection: &mut PgConnection, store: Store) -> sqlx::R
 }
 
 /// Deletes logs, steps, signals and other rows of deleted jobs. A small table is scanned completely. In a larger table, the scan starts
-/// with the oldest rows. It then jumps ahead by a random part of the retention time and continues there.
+/// with the oldest rows, then jumps ahead by a random part of the retention time and continues there.
 async fn delete_orphans(connection: &mut PgConnection, store: Store, statement: &'static str, retention: Duration) -> sqlx::Result<()> {
     let mut after = JobId(0);
     for page in 1..=2 * LOG_PAGES {

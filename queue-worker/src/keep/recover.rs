@@ -10,14 +10,14 @@ use crate::{
     settle::add_end_hints,
 };
 
-/// Loads the leases of a worker. If a lease has jobs whose cancellation was requested, it is returned once for each of these jobs. Any
-/// other lease is returned once without a job.
+/// Loads the leases of a worker. Returns a lease once for each of its jobs whose cancellation was requested. Returns any other lease once,
+/// without a job.
 pub(super) async fn load_own_leases(connection: &mut PgConnection, store: Store, worker: Uuid) -> sqlx::Result<Vec<(Uuid, Option<JobId>)>> {
     let statement = sqlx::query_as(store.sql(include_str!("../../sql/own_leases.sql"))).bind(worker);
     bounded(statement.fetch_all(connection)).await
 }
 
-/// Gives back leases that were claimed for this worker but are unknown to it. Their jobs become ready again, and no attempt is counted.
+/// Releases leases that were claimed for this worker but are unknown to it. Their jobs become ready again, and no attempt is counted.
 pub(super) async fn return_leases(connection: &mut PgConnection, store: Store, tokens: &[Uuid]) -> sqlx::Result<()> {
     let statement = sqlx::query(store.sql(include_str!("../../sql/give_back.sql"))).bind(tokens);
     bounded(statement.execute(connection)).await.map(drop)
@@ -73,7 +73,7 @@ pub(super) async fn recover(connection: &mut PgConnection, store: Store) -> sqlx
     Ok(recovered)
 }
 
-/// Deletes the rows of expired workers without leases, if the heartbeat expired an hour ago or the worker is in `recovered`.
+/// Deletes the rows of workers without leases. Keeps an expired row for an hour, unless the worker is in `recovered`.
 pub(super) async fn delete_workers(connection: &mut PgConnection, store: Store, recovered: &[Uuid]) -> sqlx::Result<()> {
     let statement = sqlx::query(store.sql(include_str!("../../sql/prune_workers.sql"))).bind(recovered);
     bounded(statement.execute(connection)).await.map(drop)

@@ -1,4 +1,4 @@
-//! Schedule loop. It sleeps until the next tick of any schedule and fires due ticks. Every worker runs this loop, and `queue.fire_ticks`
+//! Schedule loop, which sleeps until the next tick of any schedule and fires due ticks. Every worker runs this loop, and `queue.fire_ticks`
 //! ensures that each tick is fired once.
 //!
 //! The database supplies the time, and `queue_core` computes the ticks of a cron expression. One statement fires the ticks of many
@@ -170,16 +170,15 @@ impl ScheduleLoop {
         Ok(if fresh.is_empty() && failed.is_none() { PollResult::Wait(wait) } else { PollResult::Continue })
     }
 
-    /// Fires the due ticks of some schedules. If that fails, fires each schedule separately and defers the schedules that fail. Returns
-    /// an error only if no schedule can be fired.
+    /// Fires the due ticks of some schedules. If the statement fails, fires each schedule separately and defers the schedules that fail.
+    /// Returns an error only if no schedule can be fired.
     async fn fire_due(&mut self, plans: &[LoadedSchedule], lock_timeout_ms: i32) -> sqlx::Result<()> {
         let mut requests = Vec::with_capacity(plans.len());
         for (plan, request) in plans.iter().zip(self.prepare_requests(plans.to_vec()).await) {
             if let Some(request) = request {
                 requests.push(request);
             } else {
-                // This release cannot read the schedule. The workers that declared the schedule, which run another release, fire its
-                // ticks.
+                // This release cannot read the schedule. The workers that declared the schedule run another release and fire its ticks.
                 self.deferred.defer_unreadable(plan);
                 tracing::warn!(name = plan.name, "a schedule declared by other workers cannot be read; leaving it to them");
             }

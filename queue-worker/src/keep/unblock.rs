@@ -2,9 +2,9 @@
 //! key becomes ready once the key has no ready or running job. Processes that are waiting for finished jobs are notified. Parked jobs
 //! become ready when a signal for them arrives. Nodes of flows become ready when their predecessors have finished.
 //!
-//! Any worker can consume the hints of all keys and jobs. A worker consumes hints after its own verdicts and when a producer notifies it.
-//! It also consumes hints periodically, because the worker that wrote a hint may have ended. SQL functions such as `queue.unblock`
-//! implement the steps, and this module decides when to run them.
+//! Any worker can consume the hints of all keys and jobs. A worker consumes hints after its own verdicts, when a producer notifies the
+//! worker, and periodically. Periodic consumption is necessary because the worker that wrote a hint may have ended. SQL functions such as
+//! `queue.unblock` implement the steps, and this module decides when to run them.
 
 use std::{
     sync::Arc,
@@ -35,7 +35,7 @@ const POLL_INTERVAL: Duration = Duration::from_millis(20);
 /// Time for which the loop keeps polling after the last hint.
 const POLL_DURATION: Duration = Duration::from_secs(2);
 
-/// Log message for a job that was the first job of its ordering key and could not become ready, so it became a dead letter.
+/// Log message for the first job of an ordering key that became a dead letter because it could not become ready.
 const SET_ASIDE_MESSAGE: &str = "the first job of an ordering key cannot become ready and is now a dead letter, which has the error; requeue it once that is \
     fixed, or discard it";
 
@@ -97,7 +97,7 @@ pub(crate) async fn run_unblock(link: StoreConnection, store: Store, notifier: A
     }
 }
 
-/// Kinds of hints other than hints for ordering keys. Consuming hints of one kind can create hints of the kinds below it.
+/// Kinds of hints other than hints for ordering keys. Consuming hints of one kind can create hints of later kinds in this list.
 const HINT_KINDS: [HintKind; 4] = [
     // One hint of this kind covers up to 200 finished jobs.
     HintKind {
@@ -160,7 +160,7 @@ struct HintConsumer {
 struct HintFloor {
     /// Lowest hint found by the last scan. The index range below this hint contains only dead entries and hints that were committed late.
     lowest: i64,
-    /// Time from which a scan without the lower bound is allowed. Scans without the bound thus take at most about 5 % of the time.
+    /// Time from which a scan without the lower bound is allowed. This limits scans without the bound to about 5 % of the time.
     full_scan_at: Instant,
 }
 
@@ -197,8 +197,8 @@ struct UnblockResult {
 }
 
 impl Unblocker {
-    /// Runs one statement for ordering keys, and one statement for each other kind of hints that exist. If a table of ordering keys is
-    /// locked, only the ordering keys are delayed.
+    /// Runs one statement for ordering keys, and one statement for each other kind that has hints. If a table of ordering keys is locked,
+    /// only the ordering keys are delayed.
     async fn run_once(&mut self) -> sqlx::Result<UnblockResult> {
         let (mut found, there) = match self.unblock().await {
             Err(error) if is_locked(&error) => {
@@ -229,7 +229,7 @@ impl Unblocker {
         Ok(found)
     }
 
-    /// Unblocks ordering keys with hints. Returns the result, and whether there are hints of each other kind.
+    /// Unblocks ordering keys that have hints. Returns the result, and for each other kind of hints whether any exist.
     async fn unblock(&mut self) -> sqlx::Result<(UnblockResult, [bool; HINT_KINDS.len()])> {
         let began = Instant::now();
         let statement =

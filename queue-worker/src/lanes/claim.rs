@@ -38,7 +38,7 @@ pub(crate) struct LeasedJob {
     pub(crate) begin_by: Option<Instant>,
     /// Time between the job becoming ready and the claim.
     pub(crate) waited: Duration,
-    /// Time the claim was sent.
+    /// Time at which the claim was sent.
     pub(crate) requested_at: Instant,
     /// Payload memory reserved for the job.
     pub(crate) held: Option<PayloadReservation>,
@@ -109,7 +109,7 @@ pub(crate) struct ClaimRequest {
     own_leases: Vec<i64>,
 }
 
-/// Claim request with the rows that it returned.
+/// Claim request, and the rows that the claim returned.
 pub(crate) struct ClaimResponse {
     pub(crate) request: ClaimRequest,
     pub(super) rows: sqlx::Result<ClaimRows>,
@@ -117,7 +117,7 @@ pub(crate) struct ClaimResponse {
     pub(crate) took: Duration,
 }
 
-/// Rows of a claim, with the claim's information about lanes and limits.
+/// Rows returned by a claim, with information about lanes and limits.
 #[derive(Default)]
 pub(super) struct ClaimRows {
     pub(super) jobs: Vec<PgRow>,
@@ -127,7 +127,7 @@ pub(super) struct ClaimRows {
     pub(super) in_lines: Vec<(i64, i64, i64)>,
     /// Queue position of each job from a fair queue.
     pub(super) places: HashMap<JobId, i64>,
-    /// Each fair lane with the fair queue after which its next claim continues. Set only under keyed limits.
+    /// Pairs of a fair lane and the fair queue after which the lane's next claim continues. Set only under keyed limits.
     pub(super) reached: Vec<(i64, i64)>,
     /// Reason why the claim stopped taking jobs.
     pub(super) room: LimitOutcome,
@@ -146,7 +146,7 @@ pub(super) struct ClaimRows {
 #[derive(Default)]
 pub(crate) struct ClaimedBatch {
     pub(crate) jobs: Vec<LeasedJob>,
-    /// Jobs to give back, because their payloads exceed the claim's byte limit.
+    /// Jobs to release, because their payloads exceed the claim's byte limit.
     pub(crate) unread: Vec<LeasedJob>,
     /// Start deadline of the claimed jobs. Set only under a rate limit.
     pub(crate) start: Option<StartDeadline>,
@@ -280,7 +280,7 @@ pub(super) fn narrow(count: usize) -> i32 {
 
 impl ClaimResponse {
     /// Returns the claimed jobs, ordered by lane as in the request, and records the floor of each lane. If the response was lost, the
-    /// worker does not know the lease. Housekeeping then gives its jobs back.
+    /// worker does not know the lease, and housekeeping releases its jobs.
     pub(crate) fn read(self, lanes: &mut LaneState) -> sqlx::Result<ClaimedBatch> {
         let ClaimRows { jobs: rows, mut omitted, in_lines, places, reached, room, start, floors, is_recorded, block_scan, empty_floor } =
             self.rows?;
@@ -288,7 +288,7 @@ impl ClaimResponse {
         if !is_recorded {
             self.request.progress(&in_lines, &reached, rows.len() < self.request.most && room == LimitOutcome::Open).apply(lanes);
         }
-        // Estimated size of an unread payload: total size of the payloads that were read separately per omitted job.
+        // Estimated size of an unread payload: total size of the separately read payloads, divided by the number of omitted jobs.
         let mean = omitted.values().filter_map(|(job, _)| Some(job.payload.as_ref()?.len())).sum::<usize>() / omitted.len().max(1);
         let mut unread = Vec::new();
         let rank: HashMap<i64, usize> = self.request.shares.iter().enumerate().map(|(rank, share)| (share.lane, rank)).collect();
@@ -345,8 +345,8 @@ impl ClaimResponse {
         }
         let bytes = totals.all.iter().map(|of| of.bytes).sum::<usize>() - unread.len() * mean;
         tracing::debug!(jobs = rows.len(), bytes, unread = unread.len(), "claimed");
-        // A block scan that found few jobs does not change the floors. If a floor fell to these jobs, the next claim would read all dead
-        // entries above them.
+        // A block scan that found few jobs does not change the floors. If a floor were lowered to these jobs, the next claim would read all
+        // dead entries above them.
         totals.record(lanes, &in_lines, block_scan.is_none() || rows.len() >= self.request.most);
         claimed.sort_unstable_by_key(|(rank, seq, _)| (*rank, *seq));
         Ok(ClaimedBatch { jobs: claimed.into_iter().map(|(_, _, job)| job).collect(), unread, start, floors, block_scan })

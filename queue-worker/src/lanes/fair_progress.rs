@@ -9,7 +9,7 @@ use super::{claim::ClaimRequest, lane_state::LaneState};
 pub(crate) struct FairProgress {
     /// Lane, fair queue and queue position of each claimed job, in serving order.
     in_lines: Vec<(i64, i64, i64)>,
-    /// Each fair lane with the fair queue after which its next claim continues. Set only under keyed limits.
+    /// Pairs of a fair lane and the fair queue after which the lane's next claim continues. Set only under keyed limits.
     reached: Vec<(i64, i64)>,
     /// Lanes whose fair queues were empty after the claim.
     empty: Vec<i64>,

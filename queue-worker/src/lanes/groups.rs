@@ -14,7 +14,7 @@ use crate::live::{ClaimHint, ClaimerState, LimitSet, PauseSnapshot};
 pub(crate) struct LaneGroup {
     /// Limits that cover the lanes of the group. Empty if no limit covers the lanes.
     pub(crate) under: LimitSet,
-    /// Lanes of the group, without lanes of quarantined jobs and without lanes that contain fair queues.
+    /// Lanes of the group, except lanes of quarantined jobs and lanes that contain fair queues.
     pub(crate) lanes: Vec<Lane>,
     pub(crate) kind: LaneGroupKind,
     /// State of the group's claimer, and notices for this claimer.
@@ -121,7 +121,6 @@ impl LaneGroups {
         self.of_lanes.get(&lane).and_then(|key| self.all.get(key))
     }
 
-    /// Returns whether any claimer is active.
     pub(crate) fn any_is_active(&self) -> bool {
         self.all.values().any(|group| group.hint.state() == ClaimerState::Active)
     }
@@ -141,7 +140,7 @@ impl LaneGroups {
         self.all.values().any(|group| matches!(group.hint.state(), ClaimerState::Shut | ClaimerState::ShutByKey))
     }
 
-    /// Returns whether no job of `lane` can start, regardless of the job's key.
+    /// Returns whether the limits of `lane` permit no job to start, regardless of the job's key.
     pub(super) fn is_shut_to_all(&self, lane: i64) -> bool {
         self.of(lane).is_some_and(|group| group.hint.state() == ClaimerState::Shut)
     }

@@ -24,7 +24,7 @@ pub(crate) struct LaneState {
     sizes: PayloadSizes,
     /// Positions in fair lanes.
     pub(super) turns: FairCursors,
-    /// Time each lane was last served or, if never served, first seen.
+    /// Time at which each lane was last served, or first seen if the lane was never served.
     served: HashMap<i64, Instant>,
 }
 
@@ -57,7 +57,6 @@ impl LaneState {
         self.lanes.keys().copied()
     }
 
-    /// Returns the lane with the given id.
     pub(crate) fn get(&self, id: i64) -> Option<&Lane> {
         self.lanes.get(&id)
     }
@@ -87,17 +86,15 @@ impl LaneState {
         }
     }
 
-    /// Returns the mean payload sizes by lane.
     pub(crate) fn sizes(&self) -> &PayloadSizes {
         &self.sizes
     }
 
-    /// Records the mean payload sizes of some lanes.
     pub(super) fn record_sizes(&mut self, sizes: impl Iterator<Item = (i64, usize)>) {
         self.sizes.record(sizes);
     }
 
-    /// Returns whether `lane` was not served for at least the duration `aging`.
+    /// Returns whether at least the duration `aging` has passed since `lane` was last served.
     pub(crate) fn is_passed_over(&mut self, lane: i64, aging: Duration) -> bool {
         self.served.entry(lane).or_insert_with(Instant::now).elapsed() >= aging
     }

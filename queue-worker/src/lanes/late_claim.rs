@@ -47,8 +47,8 @@ impl ClaimRequest {
         bounded(statement.fetch_one(connection)).await
     }
 
-    /// Queries a new floor for empty lanes after a slow claim that returned few jobs. The floor is lower than any queue position assigned
-    /// in the last ten seconds before the claim. Later claims skip the dead entries below the floor.
+    /// Queries a new floor for empty lanes after a slow claim that returned fewer jobs than requested. The floor is lower than any queue
+    /// position assigned in the last ten seconds before the claim. Later claims skip the dead entries below the floor.
     pub(super) async fn empty_floor(
         &self,
         connection: &mut PgConnection,

@@ -3,8 +3,8 @@
 
 use std::time::{Duration, Instant};
 
-/// Schedule of late scans. A scan is due after a claim that returned fewer jobs than requested, and every second. Scans take at most
-/// about 5 % of the time, because dead index entries make them slow while any session holds a snapshot.
+/// Schedule of late scans. A scan is due after a claim that returned fewer jobs than requested, and every second. Scans are limited to
+/// about 5 % of the time, because dead index entries slow down scans while any session holds a snapshot.
 #[derive(Default)]
 pub(crate) struct LateScan {
     /// Earliest start of the next scan. Limits scans to about 5 % of the time.
@@ -110,7 +110,6 @@ impl LateScan {
         self.cursor.is_some_and(|sweep| sweep.next > 0)
     }
 
-    /// Returns whether a scan is overdue.
     pub(crate) fn is_overdue(&self) -> bool {
         self.overdue_at.is_none_or(|at| Instant::now() >= at)
     }

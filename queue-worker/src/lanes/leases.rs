@@ -1,7 +1,7 @@
 //! Registry of a worker's leases. A lease is registered before its claim is sent, and removed after the verdicts of all its jobs are
 //! written.
 //!
-//! Housekeeping gives back leases that are in the store but not in this registry. No other worker recovers these leases while this worker
+//! Housekeeping releases leases that are in the store but not in this registry. No other worker recovers these leases while this worker
 //! lives.
 
 use std::{
@@ -25,7 +25,7 @@ pub(crate) struct LeaseRegistry(Arc<Mutex<LeaseTokens>>);
 struct LeaseTokens {
     /// First half of each claim's token. All leases of a claim have the same first half.
     held: HashSet<u64>,
-    /// Leases with jobs for which neither a verdict nor a dead letter can be stored. Giving these jobs back would run them again.
+    /// Leases with jobs for which neither a verdict nor a dead letter can be stored. Releasing these jobs would run them again.
     given_up: HashSet<Uuid>,
 }
 
@@ -117,7 +117,7 @@ impl LeaseGuard {
         self.unsent.store(self.unsent().saturating_sub(jobs), Relaxed);
     }
 
-    /// Prevents housekeeping from giving back the remaining jobs of the lease while this worker lives.
+    /// Prevents housekeeping from releasing the remaining jobs of the lease while this worker lives.
     pub(crate) fn give_up(&self) {
         self.held.tokens().given_up.insert(self.token);
     }

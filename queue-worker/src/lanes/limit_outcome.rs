@@ -22,8 +22,8 @@ pub(crate) struct LimitRequest {
     pub(crate) notifier: Arc<Notifier>,
     /// Expected time from the claim until its jobs start. Used by rate limits.
     pub(crate) slack: Duration,
-    /// For each limit, the position of the first permit that the claim reads, with the time these positions were received. Not valid on
-    /// another server.
+    /// For each limit, the position of the first permit that the claim reads, and the time at which these positions were received. The
+    /// positions are not valid on another server.
     pub(crate) floors: Option<(Vec<i64>, Instant)>,
 }
 

@@ -16,7 +16,7 @@ use super::{
 };
 use crate::live::{after_ms, bounded};
 
-/// Sends the first round trip of a claim under limits.
+/// Performs the first round trip of a claim under limits.
 pub(super) async fn take(
     connection: &mut PgConnection,
     store: Store,
@@ -108,7 +108,7 @@ pub(super) struct PermitClaim {
     pub(super) in_lines: Vec<(i64, i64, i64)>,
     /// Queue position of each job from a fair queue.
     pub(super) places: HashMap<JobId, i64>,
-    /// Each fair lane with the last scanned fair queue, after which the next claim continues.
+    /// Pairs of a fair lane and its last scanned fair queue, after which the next claim continues.
     pub(super) reached: Vec<(i64, i64)>,
     pub(super) room: LimitOutcome,
     floors: Option<Vec<i64>>,
@@ -130,12 +130,12 @@ impl PermitClaim {
         Ok(line.map(|line| (turn, lane, line, seq)))
     }
 
-    /// Sends the second round trip, unless no job was taken.
+    /// Performs the second round trip, unless no job was taken.
     pub(super) async fn confirm(mut self, connection: &mut PgConnection, store: Store, request: &ClaimRequest) -> sqlx::Result<ClaimRows> {
         if self.jobs.is_empty() {
             return Ok(ClaimRows { in_lines: self.in_lines, reached: self.reached, room: self.room, ..ClaimRows::default() });
         }
-        // The lease also lists the jobs in order of their ids.
+        // The jobs are sorted by id, because the lease lists them in this order.
         self.jobs.sort_unstable();
         let sent = Instant::now();
         let statement = sqlx::query(store.sql(include_str!("../../sql/confirm.sql")))

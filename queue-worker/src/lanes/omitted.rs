@@ -1,8 +1,7 @@
 //! Jobs whose columns a claim omits: jobs with large payloads, and jobs outside the id range that the claim reads.
 //!
 //! A claim returns a payload only if its size does not exceed an equal share of the claim's byte limit. Afterwards, the omitted jobs are
-//! read in order until the byte limit is reached. The remaining jobs are given back, and the next claims of their lanes request fewer
-//! jobs.
+//! read in order until the byte limit is reached. The remaining jobs are released, and the next claims of their lanes request fewer jobs.
 
 use std::collections::HashMap;
 
@@ -14,10 +13,10 @@ use crate::live::bounded;
 /// Maximum total payload size of a claim in bytes. The first large payload is always read, regardless of its size.
 pub(super) const MAX_BYTES: usize = 32 * 1024 * 1024;
 
-/// Payload size in bytes up to which a lane's payload size is not recorded. Even a full claim of these payloads is small.
+/// Maximum mean payload size in bytes that is not recorded for a lane. Even a full claim of such payloads is small.
 const SMALL_BYTES: usize = 1024;
 
-/// Payload size in bytes from which a job waits for free payload memory.
+/// Minimum payload size in bytes at which a job waits for free payload memory.
 const LARGE_BYTES: usize = 16 * 1024;
 
 /// Columns of a job, read with the claim or separately.

@@ -16,8 +16,7 @@ pub(crate) struct PayloadMemory {
     /// unknown payload sizes.
     full: usize,
     bytes: AtomicUsize,
-    /// Lowest number of free bytes that a skipped lane needs. Once that many bytes are free, the poller is woken. Zero if no lane was
-    /// skipped.
+    /// Lowest number of free bytes that a skipped lane needs. The poller is woken once enough bytes are free. Zero if no lane was skipped.
     required_bytes: AtomicUsize,
     has_logged: AtomicBool,
 }
@@ -28,7 +27,7 @@ pub(crate) struct PayloadReservation {
     bytes: usize,
 }
 
-/// Number of claims of maximum size that the budget leaves room for. Claims of lanes with unknown payload sizes may reach this size.
+/// Number of claims of maximum size for which the budget reserves memory. Claims of lanes with unknown payload sizes may reach this size.
 const UNKNOWN_CLAIMS: usize = 3;
 
 const MIB: usize = 1024 * 1024;
@@ -74,8 +73,8 @@ impl PayloadMemory {
         0
     }
 
-    /// Wakes the poller if a lane was skipped and enough memory is free, at least a quarter of the total. A wake-up for one or two jobs
-    /// would not be worth its cost.
+    /// Wakes the poller if a lane was skipped and enough memory is free for the lane, but at least a quarter of the budget. A wake-up for
+    /// one or two jobs would not be worth its cost.
     fn ring(&self, bytes: usize) {
         let required_bytes = self.required_bytes.load(SeqCst);
         let has_room = bytes == 0 || self.full.saturating_sub(bytes) >= required_bytes.max(self.full / 4);

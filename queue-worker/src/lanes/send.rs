@@ -20,7 +20,7 @@ pub(crate) struct ClaimReport {
     pub(crate) room: LimitOutcome,
     /// Number of returned jobs.
     pub(crate) count: usize,
-    /// Maximum number of requested jobs.
+    /// Maximum number of jobs that the claim may return.
     pub(crate) most: usize,
     /// Lane of each returned job.
     pub(crate) served: Vec<i64>,
@@ -70,7 +70,7 @@ fn claim_span() -> Span {
 }
 
 impl ClaimRequest {
-    /// Sends the claim and waits for the rows without reading them.
+    /// Sends the claim and waits for the rows, but does not decode them.
     pub(crate) async fn send(self, link: &mut StoreConnection, store: Store) -> ClaimResponse {
         self.traced(link, store, None::<fn(ClaimReport)>).await
     }

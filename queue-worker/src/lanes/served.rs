@@ -53,7 +53,7 @@ pub(crate) struct Lanes {
     any_fair: bool,
     /// Last lane that the previous query over many lanes returned.
     cursor: i64,
-    /// Whether further lanes hold jobs.
+    /// Whether the last query over many lanes omitted lanes that hold jobs.
     has_more: bool,
 }
 
@@ -142,8 +142,8 @@ impl Lanes {
         Instant::now() >= self.full_refresh_at
     }
 
-    /// Forgets all state that is valid only for the previous server. The next server may assign transaction ids differently. It may also
-    /// lag behind and have jobs below the floors.
+    /// Forgets all state that is valid only for the previous server. The next server may assign transaction ids differently, or may lag
+    /// behind and have jobs below the floors.
     pub(crate) fn forget_server(&mut self) {
         (self.horizon, self.last_place, self.empty_place, self.cursor) = (None, None, None, i64::MIN);
         self.track.forget_floors();
@@ -204,7 +204,6 @@ impl Lanes {
         self.any_fair = self.track.lanes.values().any(|lane| lane.fair);
     }
 
-    /// Returns whether any lane is fair.
     pub(crate) fn any_fair(&self) -> bool {
         self.any_fair
     }
@@ -256,7 +255,7 @@ impl Lanes {
     }
 
     /// Returns the lanes to probe separately, or `None` if a single query finds the lanes with jobs instead. Many lanes are probed
-    /// separately only if some of them are waiting for permits. The query would find the jobs of these lanes at every poll.
+    /// separately only if some of them are waiting for permits, because the query would find the jobs of these lanes at every poll.
     fn lanes_to_probe(&self, with_closed_keys: bool) -> Option<Vec<i64>> {
         let (are_few, are_very_many) = (!self.are_many(), self.track.lanes.len() > 10 * MANY);
         let is_probed = || self.open().filter(|lane| self.groups.awaits_notice(lane.id, with_closed_keys)).map(|lane| lane.id).collect();

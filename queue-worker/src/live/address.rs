@@ -13,7 +13,7 @@ use sqlx::postgres::PgConnectOptions;
 use self::foreign::LibpqParameter;
 use crate::error::Error;
 
-/// Hosts of a database, with the requirements on the host to use.
+/// Hosts of a database, and the requirement that a usable host must meet.
 #[derive(Clone)]
 pub(super) struct Address {
     /// Hosts in the order of the URL. Contains at least one host.

@@ -49,7 +49,7 @@ impl Cluster {
         let found = bounded(locate(link.get().await?, *of)).await;
         let Some(StoreLocation { node: at, coordinator, store }) = link.note(found)? else { return Ok(None) };
         let (fresh, requested) = (PoolFreshness::default(), any.connect_options());
-        // After a move, connections to the old node are not lent to handlers either.
+        // After a move, connections to the old node must not be lent to handlers.
         let owner = fresh.lend_tested(theirs.options().clone()).connect_lazy_with(led_to(&at, &theirs.connect_options(), &requested)?);
         let coordinator = PgPoolOptions::new().max_connections(1).connect_lazy_with(coordinator.lead((*requested).clone())?);
         tracing::info!(node = %at, "the store is distributed: works on the node that it is on");
@@ -58,8 +58,8 @@ impl Cluster {
         Ok(Some(cluster))
     }
 
-    /// Follows the store to its current node until the engine ends. Also delivers notifications that producers on other nodes have left
-    /// on the store's node. Returns a connection to the coordinator.
+    /// Follows the store to its current node until the engine ends. Also delivers notifications from producers on other nodes, which are
+    /// stored on the store's node. Returns a connection to the coordinator.
     pub(crate) fn follow(self, engine: &Engine) -> StoreConnection {
         let days = StoreConnection::new(&self.coordinator, "days");
         let link = StoreConnection::new(&self.owner, "relay").relaxed().impatient();
@@ -74,7 +74,7 @@ impl Cluster {
         // If the query fails, the next query uses the other pool, because the node of the failed pool may be down.
         let mut ways = [(StoreConnection::new(&any, "place"), any), (StoreConnection::new(&coordinator, "place"), coordinator)];
         while !owner.is_closed() {
-            // Statements rejected between two queries are not lost. They are retried until the store's new node is known.
+            // Statements rejected between two queries are not lost, because they are retried until the store's new node is known.
             let _ = timeout(BEAT, wait_for_move()).await;
             let (link, requested) = &mut ways[0];
             let found = match link.get().await {
@@ -120,7 +120,7 @@ async fn relay_all(mut link: StoreConnection, store: Store) {
 
 /// Returns the options `theirs` with the host of `node`.
 fn led_to(node: &ClusterNode, theirs: &PgConnectOptions, requested: &PgConnectOptions) -> sqlx::Result<PgConnectOptions> {
-    // The options `theirs` may lead to a pooler in front of this node.
+    // The options `theirs` may point to a pooler in front of this node.
     let from = if node.is_here() && !is_same_place(theirs, requested) { requested } else { theirs };
     node.lead(from.clone())
 }

@@ -1,8 +1,8 @@
 //! Shared connections. A loop borrows a connection for a statement or a transaction and then returns it.
 //!
 //! A worker of a single store opens only as many connections as its loops use at the same time. Most loops are rarely active. With many
-//! stores, the loops of all stores share one set of connections. Each store can use only a few of them at the same time, so a store with
-//! hanging statements does not starve the other stores.
+//! stores, the loops of all stores share one set of connections. Each store can use only a few connections at the same time, so a store
+//! with hanging statements does not starve the other stores.
 
 use std::{
     sync::{
@@ -115,7 +115,7 @@ impl ConnectionBroker {
         Borrower { exchange: Self::of("loops", most, true), claims, limits, rest, slow, number: 0 }
     }
 
-    /// Raises the maximum number of connections to `most`. A higher maximum is kept.
+    /// Raises the maximum number of connections to `most`, unless the maximum is already higher.
     pub(crate) fn raise_limit(&self, most: usize) {
         let mut before = self.most.lock().unwrap_or_else(PoisonError::into_inner);
         self.room.add_permits(most.saturating_sub(*before));

@@ -66,10 +66,10 @@ pub struct DatabaseOptions {
 /// Default pool size. The pool serves handlers, which spend most of their time waiting for other services.
 const POOL_SIZE: u32 = 20;
 
-/// Size of the pool for direct connections. The users of this pool open separate connections of their own.
+/// Size of the pool for direct connections. The users of this pool also open their own connections.
 const DIRECT_POOL_SIZE: u32 = 4;
 
-/// Maximum time that closing a pool waits for connections in use.
+/// Maximum time to wait for connections in use when a pool is closed.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 impl Database {
@@ -142,7 +142,7 @@ impl Database {
             }
         }
         let (target, hosts) = (address.wanted, Hosts::new(address));
-        // The first connection is made without the pool. The pool would retry for half a minute and then only report a timeout.
+        // The first connection bypasses the pool, because the pool would retry for half a minute and then report only a timeout.
         let (found, fresh) = match on_standby {
             OnStandby::Exit => (hosts.find().await?, PoolFreshness::default()),
             OnStandby::Wait => (hosts.find_patiently().await?, PoolFreshness::default().patient()),
@@ -173,8 +173,8 @@ impl Database {
         })
     }
 
-    /// Creates another pool for the same database. If the main pool connects through a pooler, the new pool bypasses it. The new pool
-    /// also follows the current host.
+    /// Creates another pool for the same database. If the main pool connects through a pooler, the new pool bypasses the pooler. The new
+    /// pool also follows the current host.
     #[cfg(all(feature = "cli", feature = "dashboard"))]
     pub(crate) fn another_pool(&self, options: PgPoolOptions) -> PgPool {
         let Self { pool, wanted, pools, .. } = self.direct.as_deref().unwrap_or(self);
@@ -199,7 +199,7 @@ impl Database {
         &self.pool
     }
 
-    /// Returns a clone of the database's handle to the default store. The handle waits for jobs over the direct address, if there is one.
+    /// Returns a clone of the database's handle to the default store. The handle waits for jobs through the direct pool, if there is one.
     pub fn queue(&self) -> Queue {
         self.queue.clone()
     }

@@ -17,7 +17,7 @@ use super::{
 };
 use crate::error::Error;
 
-/// Pools to redirect when the database moves to another host. Each pool has a record of which of its connections are still usable.
+/// Pools to redirect when the database moves to another host, with the state that shows which connections are still usable.
 #[derive(Clone, Default)]
 pub(super) struct Pools(Arc<Mutex<Vec<(PgPool, PoolFreshness)>>>);
 

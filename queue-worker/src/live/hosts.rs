@@ -112,7 +112,7 @@ impl Hosts {
             fit = newer.into_iter().map(|(_, host)| host).collect();
             others.extend(older.into_iter().map(|(_, host)| host));
         }
-        // Sorted so that the preferred host is last.
+        // Sorts the hosts so that the preferred host is last.
         fit.sort_by_key(|host| std::cmp::Reverse((target.prefers_other(host.state), host.nth != present, host.nth)));
         let best = fit.pop();
         others.extend(fit);
@@ -168,8 +168,8 @@ async fn leave(hosts: Vec<GoodHost>) {
     }
 }
 
-/// Connects and queries the server's state. Disables JIT compilation, because compiling takes longer than the query. If a pooler rejects
-/// settings, opens the connection without settings.
+/// Connects and queries the server's state. Disables JIT compilation, because compilation would take longer than the query. If a pooler
+/// rejects settings, opens the connection without settings.
 async fn connect_and_query(options: PgConnectOptions) -> sqlx::Result<(PgConnectOptions, PgConnection, ServerState)> {
     let own = options.clone().options([("jit", "off")]);
     let (options, mut connection) = match own.connect().await {

@@ -74,7 +74,7 @@ struct ShrinkPolicy {
 /// Time after which an unused connection is closed.
 const UNUSED: Duration = Duration::from_mins(1);
 
-/// Period without a new connection after which one connection is closed. A connection that is still needed is therefore reopened at most
+/// Period without a new connection after which one connection is closed. If the closed connection is still needed, it is reopened at most
 /// once in two periods.
 const WHILE: Duration = Duration::from_secs(15);
 

@@ -31,7 +31,6 @@ impl LeaseDeadline {
         Self { since: Instant::now(), until: Arc::default(), ended: Arc::default() }
     }
 
-    /// Extends the deadline to `until`.
     pub(super) fn extend(&self, until: Instant) {
         let until = until.saturating_duration_since(self.since);
         self.until.store(u64::try_from(until.as_nanos()).unwrap_or(u64::MAX), Relaxed);

@@ -95,7 +95,7 @@ mod tests {
         ("worker/running.rs", "tokio::spawn(call_ready_hooks("),
         ("worker.rs", "engine.handle().spawn(running.stop("),
         ("worker/running.rs", "tokio::spawn(drain_notice.run("),
-        ("run/slots.rs", "self.context.handlers.spawn(Arc::clone(self).work(slot));"), // a slot, until it finds no job
+        ("run/slots.rs", "self.context.handlers.spawn(Arc::clone(self).work(slot));"), // a slot task, which ends when no job is left
         ("run/slots/batch.rs", "self.context.handlers.spawn(Arc::clone(self).work(slot));"),
         ("run/slots.rs", "self.context.handlers.spawn(async move {"), // releases late jobs
         ("run/slots/batch.rs", "self.context.handlers.spawn(async move {"), // waits until a batch is complete
@@ -125,13 +125,13 @@ mod tests {
         ("cli/stores/open.rs", "connecting.spawn(async move {"), // a query of one database
         ("cli/top.rs", "tokio::spawn(poll_store("),
         ("cli/top.rs", ".spawn(read)"),
-        ("live/engine.rs", "engine.handle.spawn(tick("), // the health check notices if it stops
+        ("live/engine.rs", "engine.handle.spawn(tick("), // health checks detect its end
         ("live/signal.rs", ".spawn(move || {"),          // reports its end
         // The command `try` waits for the following tasks.
         ("worker/trial.rs", "tokio::spawn(async move {"),
         ("worker/trial.rs", "runtime.spawn(attempt("),
         ("stores/supervisor.rs", "handle().spawn(store_loop.run()"), // restarted
-        ("stores/mod.rs", "loops.handle().spawn(supervise("),        // its end ends the worker with an error
+        ("stores/mod.rs", "loops.handle().spawn(supervise("),        // the worker fails if this task ends
         // The following tasks and threads run supervised loops.
         ("live/heartbeat.rs", "shared.spawn(beats)"),
         ("live/heartbeat.rs", ".spawn(move || runtime.block_on(beats))"),

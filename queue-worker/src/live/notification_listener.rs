@@ -52,7 +52,7 @@ struct Unsubscription(UnboundedSender<ListenRequest>, u64);
 
 impl Drop for Unsubscription {
     fn drop(&mut self) {
-        // Fails only if the listener has ended, and an ended listener has no subscriptions.
+        // Sending fails only if the listener has ended, and an ended listener has no subscriptions.
         let _ = self.0.send(ListenRequest::Unsubscribe(self.1));
     }
 }
@@ -68,15 +68,15 @@ impl ListenHandle {
     pub(crate) async fn wake_on_notifications(self, store: Store, notifier: Arc<Notifier>, pauses: Pauses) {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         let number = NEXT.fetch_add(1, Relaxed);
-        // Fails only if the listener has ended. The store is still polled.
+        // Sending fails only if the listener has ended. The store is still polled.
         let _ = self.0.send(ListenRequest::Subscribe(number, Subscription { store, notifier, pauses, channel: None }));
         let _unsubscription = Unsubscription(self.0, number);
         pending::<()>().await;
     }
 }
 
-/// Reason why the listener gives up its connection without an error: the pool was redirected and some stores remain (`Some`), or all
-/// handles were dropped (`All`).
+/// Reason why the listener closes its connection without an error: the pool was redirected and some stores remain (`Some`), or all handles
+/// were dropped (`All`).
 enum RemainingStores {
     Some,
     All,
@@ -139,7 +139,7 @@ impl NotificationListener {
         }
     }
 
-    /// Listens until the connection is given up, and returns the reason. Returns `None` if a pooler does not keep the session.
+    /// Listens until the connection must be closed, and returns the reason. Returns `None` if a pooler does not keep the session.
     async fn listen_once(&mut self) -> sqlx::Result<Option<RemainingStores>> {
         let to = self.pool.connect_options();
         let options = (*to).clone().application_name("queue-worker listen").disable_statement_logging();

@@ -1,4 +1,4 @@
-//! Wake-ups of the poll loop and of other tasks of a worker. Pure: no database access.
+//! Wake-ups of the poll loop and of other tasks of a worker. Does not access the database.
 
 use std::{
     sync::{
@@ -53,7 +53,6 @@ impl Notifier {
         Self { loop_health, ..Self::default() }
     }
 
-    /// Returns the health record of the worker's loops.
     pub(crate) fn loop_health(&self) -> &LoopHealth {
         &self.loop_health
     }
@@ -79,21 +78,21 @@ impl Notifier {
         }
     }
 
-    /// Notifies the claimers whose lanes are under any of the rate limits `gates` that a permit expired before its job started.
+    /// Notifies the claimers with lanes under any of the rate limits `gates`, because a permit expired before its job started.
     pub(crate) fn notify_late_start(&self, gates: &[i64]) {
         for hint in self.hints().iter().filter(|hint| hint.is_under(gates)) {
             hint.add(|notice| notice.late = true);
         }
     }
 
-    /// Notifies the claimers whose lanes are under the limit `gate` that another worker has released permits.
+    /// Notifies the claimers with lanes under the limit `gate`, because another worker has released permits.
     pub(crate) fn notify_free_permit(&self, gate: i64) {
         for hint in self.hints().iter().filter(|hint| hint.is_under(&[gate])) {
             hint.add(|notice| notice.room = true);
         }
     }
 
-    /// Notifies the claimers whose lanes are under any of the limits `gates` that a finished job of the lease `token` has released permits.
+    /// Notifies the claimers with lanes under any of the limits `gates`, because a finished job of the lease `token` has released permits.
     pub(crate) fn notify_freed_permit(&self, token: Uuid, gates: &[i64]) {
         for hint in self.hints().iter().filter(|hint| hint.is_under(gates)) {
             hint.add(|notice| {

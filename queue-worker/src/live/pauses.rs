@@ -1,4 +1,4 @@
-//! Pauses and limits as loaded by this worker. Pure: no database access.
+//! Pauses and limits as loaded by this worker. Does not access the database.
 //!
 //! A task that claims jobs holds a [`PauseSnapshot`] until the jobs have started or have been released. Once no task holds an earlier
 //! snapshot, the worker acknowledges the current pauses.

@@ -12,11 +12,11 @@ pub(super) const SETTINGS: [(&str, &str); 9] = [
     ("enable_bitmapscan", "off"),
     ("plan_cache_mode", "force_generic_plan"),
     ("jit", "off"),
-    // A statement fails if a row security policy would hide rows. Otherwise a hidden job would look like a deleted job.
+    // A statement fails if a row security policy would hide rows. Otherwise, a hidden job would look like a deleted job.
     ("row_security", "off"),
 ];
 
-/// Statements that apply all settings except the isolation level until the end of the transaction.
+/// Statements that apply all settings, except the isolation level, to the current transaction.
 macro_rules! our_settings {
     () => {
         "set local search_path = 'pg_catalog'; set local statement_timeout = '60s'; set local lock_timeout = '0';

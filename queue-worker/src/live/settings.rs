@@ -1,5 +1,5 @@
 //! List of a worker's settings. Each entry generates a field of [`Config`](super::Config), a method of [`Worker`](crate::Worker) and a
-//! command-line option. It also generates an environment variable and a key of the settings file. The store, queues, durability and
+//! command-line option. Each entry also generates an environment variable and a key of the settings file. The store, queues, durability and
 //! process settings need other forms and are defined elsewhere.
 
 /// Passes the list of settings to another macro.

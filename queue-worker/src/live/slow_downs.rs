@@ -1,4 +1,4 @@
-//! Slow-downs that handlers have requested for limits and that have not been stored yet. Pure: no database access.
+//! Slow-downs that handlers have requested for limits and that have not been stored yet. Does not access the database.
 
 use std::{
     sync::{Mutex, MutexGuard, PoisonError},

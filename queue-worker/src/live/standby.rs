@@ -1,4 +1,4 @@
-//! Worker start while the database accepts no writes. The worker waits or exits, as configured.
+//! Startup of a worker while the database accepts no writes. The worker waits or exits, as configured.
 
 use std::time::Duration;
 

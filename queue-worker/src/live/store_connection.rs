@@ -37,7 +37,7 @@ pub(crate) struct StoreConnection {
     terms: Option<LoanTerms>,
     /// Whether the last connection was borrowed from the shared set and worked.
     shares: bool,
-    /// Total number of shared connections that had died by the time of the last loan.
+    /// Number of connection failures detected in the shared set by the time of the last loan.
     deaths: u64,
     /// Connection options of the open connection. The field `since` contains the connection's opening time.
     to: Arc<PgConnectOptions>,
@@ -84,7 +84,7 @@ impl ConnectionFactory {
 
 impl StoreConnection {
     /// Creates a connection to the database of the factory's pool. The connection does not belong to the pool. It is opened on the first
-    /// use, to the pool's host at that time.
+    /// use, to the host that the pool uses at that time.
     pub(crate) fn new(factory: impl Into<ConnectionFactory>, purpose: &'static str) -> Self {
         let factory = factory.into();
         let (to, since, settings) = (factory.pool.connect_options(), Instant::now(), Vec::new());
@@ -110,8 +110,8 @@ impl StoreConnection {
         self
     }
 
-    /// Makes commits return without waiting for the disk. Suitable only for changes that may be lost, such as claims and promotions.
-    /// After such a loss, the jobs are still waiting.
+    /// Makes commits return without waiting for the disk. Suitable only for changes that may be lost, such as claims and promotions. If
+    /// such a change is lost, the jobs are still waiting.
     pub(crate) fn relaxed(self) -> Self {
         self.with("synchronous_commit", "off")
     }
@@ -176,7 +176,7 @@ impl StoreConnection {
                 lent.connection
             }
             (None, None) => {
-                // Boxed because the future is large with TLS, and every loop holds such a future.
+                // The future is boxed, because it is large with TLS and every loop holds such a future.
                 let made = bounded(Box::pin(connect_along(&self.factory.pool, (self.purpose, None), &self.settings))).await;
                 let (to, connection) = made?;
                 (self.to, self.since, is_fresh) = (to, Instant::now(), true);
@@ -251,8 +251,8 @@ impl StoreConnection {
     }
 }
 
-/// Returns whether the error means that the database, or a store of a Citus cluster, has moved to another server. A retry is possible
-/// immediately, because the other server is available.
+/// Returns whether the error means that the database, or a store of a Citus cluster, has moved to another server. The statement can be
+/// retried immediately, because the other server is available.
 pub(crate) fn has_moved(error: &sqlx::Error) -> bool {
     match error {
         sqlx::Error::Database(error) => error.message().contains(MOVED),

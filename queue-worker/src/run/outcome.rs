@@ -81,7 +81,7 @@ impl OutcomeObserver {
         log(&outcome, ending);
         for hook in &self.0 {
             if let Err(panic) = catch_unwind(AssertUnwindSafe(|| hook(&outcome))) {
-                // Leaked, because dropping the panic's payload may panic as well.
+                // The panic's payload is leaked, because dropping the payload may panic as well.
                 std::mem::forget(panic);
                 tracing::error!(job = %outcome.job, "hook passed to `Worker::on_outcome` panicked; the job is not affected");
             }

@@ -1,4 +1,4 @@
-//! Slots shared by many stores, which limit concurrent handlers across all stores. Pure: no database access.
+//! Slots shared by many stores, which limit concurrent handlers across all stores. Does not access the database.
 //!
 //! A free slot goes to the waiting store with the fewest running handlers. Among stores with equally many running handlers, the slot goes
 //! to the store whose last grant is oldest. A busy store can use all slots that other stores leave free. Other stores then wait only
@@ -86,8 +86,8 @@ impl StoreSlots {
 
     /// Returns the maximum number of this store's running and waiting jobs: the running handlers plus the free slots.
     ///
-    /// If no slot is free, a store below its fair share may have one waiting job, because the next free slot goes to that store. More
-    /// waiting jobs would only be kept from other workers.
+    /// If no slot is free, a store below its fair share may have one waiting job, because the next free slot goes to that store. Further
+    /// waiting jobs would be unavailable to other workers.
     pub(crate) fn max_jobs(&self) -> usize {
         let (max_running, state) = (self.shared.0.max_running, self.shared.state());
         let is_active = |usage: &StoreUsage| usage.running > 0 || !usage.waiting.is_empty();

@@ -107,7 +107,7 @@ impl Slots {
 
     /// Releases a job that has not been pushed to the slots, or has been taken from the slots.
     pub(crate) async fn give_back(&self, job: &LeasedJob) {
-        // Fails only if the worker has ended without waiting for this task. The job is then recovered.
+        // Sending fails only if the worker has ended without waiting for this task. The job is then recovered.
         let _ = self.context.settle.send(Settlement::release(job)).await;
     }
 
@@ -281,7 +281,7 @@ impl Slots {
         let job = &leased.job;
         if leased.begin_by.is_some_and(|deadline| start >= deadline) {
             if self.begin_settling(slot) {
-                // Fails only if the worker has ended without waiting for this slot. The job is then recovered.
+                // Sending fails only if the worker has ended without waiting for this slot. The job is then recovered.
                 let _ = self.context.settle.send(Settlement::expire(&leased)).await;
                 lock(&self.jobs).running[slot] = None;
             }
@@ -324,7 +324,7 @@ impl Slots {
         if is_written || !settlement.is_settled {
             self.context.observer.observe(&leased.job, outcome, &settlement.ending);
         }
-        // Fails only if the worker has ended without waiting for this slot. The job is then recovered.
+        // Sending fails only if the worker has ended without waiting for this slot. The job is then recovered.
         let _ = self.context.settle.send(settlement).await;
     }
 
@@ -332,7 +332,7 @@ impl Slots {
         self.context.registry.get(leased.job.job_type)
     }
 
-    /// Returns the attempt in the form that the metrics record, under the current name of the job type.
+    /// Returns the attempt as recorded in the metrics, under the current name of the job type.
     fn counted(
         &self,
         leased: &LeasedJob,

@@ -1,7 +1,7 @@
 //! Child jobs of durable jobs. A child is spawned under its parent's lease. The transaction that finishes the child also records its
 //! result for the parent.
 //!
-//! [`add_end_hints`] is called only for jobs on which other jobs depend. All other jobs cost no extra query.
+//! [`add_end_hints`] is called only for jobs on which other jobs depend. Other jobs cause no extra query.
 
 use queue_core::{
     JobId, Store,

@@ -179,12 +179,12 @@ impl PendingStep {
     fn reply(self, accepted: &HashSet<JournaledStepKey>) {
         let Self { entry, reply } = self;
         let is_accepted = accepted.contains(&(entry.fence.token, entry.fence.id, entry.name));
-        // Fails only if the attempt no longer waits for the result.
+        // Sending fails only if the attempt no longer waits for the result.
         let _ = reply.send(if is_accepted { WriteResult::Yes } else { WriteResult::Refused });
     }
 }
 
-/// Sends one statement and returns the accepted steps. If `are_new` is true, the statement costs less, but fails if a step is already
+/// Sends one statement and returns the accepted steps. If `are_new` is true, the statement is cheaper, but fails if a step is already
 /// journaled.
 async fn send_steps(
     connection: &mut StoreConnection,

@@ -91,7 +91,6 @@ impl LockedVerdicts {
         self.verdicts.len() + self.unidentified.len() + in_leases >= MAX_DEFERRED
     }
 
-    /// Waits until the next check is due.
     pub(super) async fn wait_for_check(&self) {
         if let Some(due) = self.next_check() {
             sleep_until(due.into()).await;
@@ -108,7 +107,7 @@ impl LockedVerdicts {
         self.verdicts.extend(verdicts);
     }
 
-    /// Defers a verdict that waits for a lock whose holder this module cannot find.
+    /// Defers a verdict that waits for a lock with an unknown holder.
     pub(super) fn defer_unidentified(&mut self, settlement: Settlement) {
         let (job, verdict) = (settlement.id, settlement.ending.verdict_name());
         tracing::warn!(%job, verdict, "verdict waits for a lock whose holder is unknown; retrying in {UNIDENTIFIED_RETRY_DELAY:?}, \
@@ -117,8 +116,8 @@ impl LockedVerdicts {
         self.unidentified_retry = Some(Instant::now() + UNIDENTIFIED_RETRY_DELAY);
     }
 
-    /// Defers the verdicts that must wait, and removes them from `verdicts`. If a table that their statement writes to is locked, all
-    /// verdicts must wait. Otherwise, only verdicts with a locked row must wait. Returns whether a verdict was deferred.
+    /// Defers the verdicts that must wait, and removes them from `verdicts`. If the settle statement writes to a locked table, all verdicts
+    /// must wait. Otherwise, only verdicts with a locked row must wait. Returns whether a verdict was deferred.
     pub(super) async fn defer_locked(&mut self, connection: &mut StoreConnection, store: Store, verdicts: &mut Vec<Settlement>) -> bool {
         let first = verdicts.first().map(|settlement| (settlement.id, SettleStatement::of(settlement)));
         let Some((id, statement)) = first else { return false };

@@ -158,7 +158,7 @@ pub(crate) async fn write_logs(logs: Arc<tokio::sync::Mutex<LogQueue>>, mut conn
 
 /// Writes a batch in one statement. If the statement is rejected, writes each log separately.
 async fn write_batch(connection: &mut StoreConnection, store: Store, mut batch: Vec<QueuedLog>, state: &LogQueueState) {
-    // Reversed so that popping from the end returns the logs in the order of arrival.
+    // The batch is reversed, so that popping from the end returns the logs in the order of arrival.
     batch.reverse();
     let mut rejection = match send_logs(connection, store, &batch).await {
         Ok(written) => return state.record_written(written, batch.len()),

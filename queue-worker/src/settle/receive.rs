@@ -117,8 +117,8 @@ impl SignalReceiver {
         }
     }
 
-    /// Repeatedly halves the requests and sends each half, until the requests that are rejected or wait for a lock are found. The order
-    /// is random. If [`SPLIT_TIMEOUT`] is too short for all requests, a later call can therefore handle other requests first.
+    /// Repeatedly halves the requests and sends each half, until the requests that are rejected or wait for a lock are found. The order is
+    /// random, so that a later call handles other requests first if [`SPLIT_TIMEOUT`] is too short for all requests.
     async fn receive_halves(&mut self, mut requests: Vec<SignalRequest>, error: sqlx::Error) {
         fastrand::shuffle(&mut requests);
         let (deadline, mut groups) = (Instant::now() + SPLIT_TIMEOUT, vec![(requests, error)]);
@@ -153,7 +153,7 @@ impl SignalReceiver {
                 Some(SignalAnswer::Received(result)) => result,
                 None => ReceiveResult::Refused,
             };
-            // Fails only if the attempt no longer waits for the result. The next attempt reads the result from the journal.
+            // Sending fails only if the attempt no longer waits for the result. The next attempt reads the result from the journal.
             let _ = request.reply.send(result);
         }
     }

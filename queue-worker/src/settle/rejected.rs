@@ -78,17 +78,14 @@ impl RejectedVerdicts {
         self.metrics.record(verdicts.filter_map(|settlement| settlement.counted(is_lost(settlement))));
     }
 
-    /// Returns the health record of the worker's loops.
     pub(super) fn health(&self) -> &LoopHealth {
         &self.health
     }
 
-    /// Returns the lifetime of a lease without a heartbeat.
     pub(super) fn lease_ttl(&self) -> Duration {
         self.lease_ttl
     }
 
-    /// Returns the metrics of attempts.
     pub(super) fn metrics(&self) -> &MetricsBuffer {
         &self.metrics
     }
@@ -112,7 +109,6 @@ impl RejectedVerdicts {
         self.rejected.len() >= MAX_REJECTED
     }
 
-    /// Waits until the next retry is due.
     pub(super) async fn wait_for_retry(&self) {
         if let Some(due) = self.next_retry() {
             sleep_until(due.into()).await;

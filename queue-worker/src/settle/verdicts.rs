@@ -70,7 +70,7 @@ async fn settle_until_closed(
     let mut pending = PendingVerdicts::default();
     let mut locked = LockedVerdicts::default();
     loop {
-        // While too many verdicts are rejected or locked, the loop accepts no further verdicts, and slots wait for it.
+        // While too many verdicts are rejected or locked, the loop accepts no further verdicts, and slots must wait.
         if rejected.is_full() {
             rejected.wait_for_retry().await;
         } else if locked.is_full() {
@@ -293,7 +293,7 @@ impl SettleRetries {
     /// Returns whether the leases of the refused verdicts are lost, and logs lost leases.
     ///
     /// A commit may have succeeded although its response was an error. The next try then refuses verdicts that the first try has written.
-    /// If the retries last longer than a lease, lost leases are more likely, because other workers have recovered the expired leases.
+    /// Refused verdicts count as lost if the retries outlast the lease TTL, because other workers may have recovered the jobs.
     fn report_lost(&self, refused: usize, lease_ttl: Duration) -> bool {
         let has_outlived_lease = self.first_failure.is_some_and(|failure| failure.elapsed() >= lease_ttl);
         let is_lost = refused > 0 && (self.count == 0 || has_outlived_lease);

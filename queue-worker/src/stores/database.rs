@@ -116,7 +116,7 @@ impl StoreDatabase {
         ConnectionFactory::shared(&self.direct, self.heartbeats.borrower(number))
     }
 
-    /// Returns the connection factory for pruning a store. If the database contains only one store, the store is pruned over the
+    /// Returns the connection factory for pruning a store. If the database contains only one store, the store is pruned through the
     /// connections of its loops.
     pub(super) fn prune(&self, number: u64) -> ConnectionFactory {
         let by = if self.listen_handle.get().is_some() { &self.prunes } else { &self.loops };

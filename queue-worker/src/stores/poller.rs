@@ -94,7 +94,7 @@ fn request_workers(group: &[&Arc<StoreEntry>], found: &[PendingWork]) {
     }
 }
 
-/// Polls a group of stores that serve the same job types and queues. The result has the order of the group.
+/// Polls a group of stores that serve the same job types and queues. The results are in the order of the group.
 pub(super) async fn query_work(link: &mut StoreConnection, group: &[&Arc<StoreEntry>]) -> sqlx::Result<Vec<PendingWork>> {
     let Some(served) = group.first().map(|first| &first.served) else { return Ok(Vec::new()) };
     let one = |(nth, entry): (usize, &&Arc<StoreEntry>)| {

@@ -107,7 +107,6 @@ impl StoreEntry {
         self.state().failure.is_some()
     }
 
-    /// Returns whether the store is due for a retry.
     pub(super) fn is_retry_due(&self) -> bool {
         self.state().failure.as_ref().is_some_and(|failure| Instant::now() >= failure.retry_at)
     }

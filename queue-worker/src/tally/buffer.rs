@@ -1,4 +1,4 @@
-//! Attempt counts of a process by queue and job type, buffered since the last flush. Pure: no database access.
+//! Attempt counts of a process by queue and job type, buffered since the last flush. Does not access the database.
 //!
 //! The settle loop records most counts, under one lock for all verdicts in a statement. Handlers never wait for this lock. Recording an
 //! attempt of a known queue and job type costs a search among the queue's few types, and some additions.
@@ -125,7 +125,7 @@ impl MetricsBuffer {
         BufferSnapshot { rows, expired: std::mem::take(&mut state.expired) }
     }
 
-    /// Adds to the totals the rows that [`Self::take`] could not add. The queue and type of these rows had to be loaded first.
+    /// Adds rows to the totals. [`Self::take`] could not add these rows, because their queue and type had to be loaded first.
     pub(super) fn add_late(&self, rows: &[CounterRow]) {
         self.state().add_to_totals(rows);
     }

@@ -1,4 +1,4 @@
-//! Counters of attempts by outcome. Pure: no I/O.
+//! Counters of attempts by outcome. Performs no I/O.
 
 use std::time::Duration;
 

@@ -1,6 +1,6 @@
 //! Writes the outcomes of this process's attempts every ten seconds. A process without attempts writes nothing.
 //!
-//! A batch whose write failed is retried under the same number. It is therefore counted only once, even if the failed write was
+//! A batch whose write failed is retried under the same number. The batch is therefore counted only once, even if the failed write was
 //! committed. No job waits for a flush, and a failed flush affects no job.
 
 use std::{

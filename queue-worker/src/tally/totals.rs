@@ -1,5 +1,5 @@
 //! Sums since the start of a process, for monitoring systems. A limited number of queues and types have separate sums. All other queues and
-//! types share one sum. Pure: no I/O.
+//! types share one sum. Performs no I/O.
 
 use std::collections::BTreeMap;
 
@@ -18,7 +18,6 @@ pub(super) struct Totals {
 }
 
 impl Totals {
-    /// Adds the row's counts to the sums.
     pub(super) fn add(&mut self, row: &CounterRow) {
         self.of(&row.queue, &row.job_type).add_all(&row.counts);
     }

@@ -209,7 +209,7 @@ fn newest(job_types: &[(&'static str, Options)]) -> Vec<(&'static str, u16)> {
     job_types.iter().map(|(name, options)| (*name, options.version)).collect()
 }
 
-/// Creates the loop that stores the slow-downs that handlers have requested.
+/// Creates the loop that stores the slow-downs requested by handlers.
 fn slow_downs(context: &Arc<SlotContext>, link: StoreConnection) -> impl FnMut() -> BoxFuture<'static, ()> + Send + use<> {
     let context = Arc::clone(context);
     move || write_slow_downs(Arc::clone(&context.slow_downs), link.another(), context.shared.store, Arc::clone(&context.notifier)).boxed()
@@ -231,7 +231,7 @@ fn start_heartbeat(
 /// dedicated thread.
 fn heartbeat_link<'b>(factory: &ConnectionFactory, resources: Option<&'b SharedResources>) -> (StoreConnection, Option<&'b Handle>) {
     match resources {
-        // Other stores wait for the shared connection, so a short lock timeout returns it soon.
+        // Other stores wait for the shared connection, so a short lock timeout limits how long a heartbeat uses it.
         Some(resources) => (StoreConnection::new(&resources.heartbeat, "heartbeat").prompt(), Some(resources.heartbeats.handle())),
         // Only heartbeats use this connection.
         None => (StoreConnection::new(factory.pool(), "heartbeat"), None),

@@ -14,7 +14,7 @@ pub(super) const STOP_TIMEOUT: Duration = Duration::from_millis(250);
 
 pub(super) async fn give_back(settle: &mpsc::Sender<Settlement>, released: Vec<Settlement>) {
     for settlement in released {
-        // Fails if the settle loop has ended or cannot write. The jobs are then recovered after the lease has expired.
+        // Sending fails if the settle loop has ended or cannot write. The jobs are then recovered after the lease has expired.
         let _ = settle.send_timeout(settlement, STOP_TIMEOUT).await;
     }
 }

@@ -50,7 +50,7 @@ impl Worker {
 impl WorkerTemplate {
     /// Warns about queues that receive no jobs in any store.
     pub(crate) async fn warn_of_unused(&self, stores: &[(&PgPool, Store)]) {
-        // Cannot fail, because the job types were checked when the template was created.
+        // `Registry::linked` cannot fail, because the job types were checked when the template was created.
         let registry = self.registry.clone().map_or_else(Registry::linked, Ok).unwrap_or_default();
         warn_of_unused(&self.config, &registry, stores).await;
     }

@@ -1,4 +1,4 @@
-//! Trial attempts of jobs. A trial does not count as an attempt. It has no lease and no verdict, and cannot commit its transaction.
+//! Trial attempts of jobs. A trial does not count as an attempt, has no lease and no verdict, and cannot commit its transaction.
 //!
 //! Changes in the handler's transaction are rolled back. All other effects remain. The handler's pool is read-only unless the trial
 //! allows writes.
@@ -291,8 +291,8 @@ impl TrialBackend {
             Ok(status) => status.map_err(|error| queue_core::message(&error)),
             Err(_) => Err("the database did not answer in time".to_owned()),
         };
-        // The handler's connection is also probed. While a session is being terminated, its transaction still counts as in progress for a
-        // moment.
+        // The handler's connection is also probed, because the transaction of a session that is being terminated still counts as in
+        // progress for a moment.
         let answers = timeout(TIMEOUT, async { sqlx::raw_sql("select").execute(&mut **self.lent.lock().await).await });
         match (answers.await, status) {
             (Ok(Err(error)), _) if is_lost(&error) => Rollback::Lost,

@@ -18,7 +18,7 @@ struct DeferredSchedule {
     definition: i64,
     tick: Option<DateTime<Utc>>,
     until: Instant,
-    /// Time the schedule's lock was first found or last logged.
+    /// Time at which the schedule's lock was first found or last logged.
     since: Instant,
     /// Delay of the current deferral.
     wait: Duration,
@@ -30,7 +30,7 @@ struct DeferredSchedule {
 const LOCK_RETRY: Duration = Duration::from_millis(20);
 const MAX_LOCK_RETRY: Duration = Duration::from_secs(1);
 
-/// Age from which a schedule's lock is logged.
+/// Minimum age at which a lock on a schedule is logged.
 const LONG_LOCK: Duration = Duration::from_mins(1);
 
 /// Initial delay before a failed schedule is retried separately. The delay doubles with each retry, up to the schedule's grace period or
@@ -48,7 +48,7 @@ impl DeferredSchedules {
         Some(entry.until.saturating_duration_since(Instant::now())).filter(|rest| !rest.is_zero())
     }
 
-    /// Returns whether any worker has failed to fire the schedule. This schedule is tried after all other schedules.
+    /// Returns whether any worker has failed to fire the schedule. A failed schedule is tried after all other schedules.
     pub(super) fn has_failed(&self, plan: &LoadedSchedule) -> bool {
         plan.tried_at.is_some() || self.0.get(&plan.name).is_some_and(|entry| entry.definition == plan.definition && entry.failures > 0)
     }

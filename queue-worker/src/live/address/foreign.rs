@@ -1,5 +1,4 @@
-//! Connection parameters that providers use in their URLs, but that sqlx does not support. The parameters belong to libpq or other
-//! drivers.
+//! Connection parameters of libpq and other drivers that appear in the URLs of database providers but are not supported by sqlx.
 
 /// Handling of a parameter that sqlx does not support.
 #[derive(Debug, PartialEq, Eq)]
@@ -13,7 +12,7 @@ pub(super) enum LibpqParameter {
     Unknown,
 }
 
-/// Parameters that need no handling, with the values for which this applies. An empty list permits any value.
+/// Parameters that need no handling if they have one of the listed values. An empty list permits any value.
 const MET: [(&str, &[&str]); 23] = [
     ("channel_binding", &["disable", "prefer"]),
     ("client_encoding", &["auto", "utf8", "UTF8"]),

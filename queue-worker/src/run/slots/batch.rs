@@ -66,8 +66,8 @@ impl Slots {
             jobs.claimers.wake_first();
         }
         self.start_batch_timer(jobs, now);
-        // If only expired jobs are left, one of these jobs occupies the slot, which sends the verdicts of all of them. This bounds the
-        // number of jobs that wait for the settle loop.
+        // If only expired jobs are left, the slot takes one of them and sends the verdicts of all expired jobs. This bounds the number of
+        // jobs that wait for the settle loop.
         let Some((first, others)) = next.or_else(|| expired.pop().map(|last| (last, Vec::new()))) else {
             jobs.vacant.push(slot);
             return None;
@@ -81,7 +81,7 @@ impl Slots {
     /// Sends the verdicts on jobs whose start deadline has passed.
     pub(super) async fn expire(&self, expired: Vec<Arc<LeasedJob>>) {
         for leased in expired {
-            // Fails only if the worker has ended without waiting for this slot. The job is then recovered.
+            // Sending fails only if the worker has ended without waiting for this slot. The job is then recovered.
             let _ = self.context.settle.send(Settlement::expire(&leased)).await;
         }
     }
@@ -96,7 +96,7 @@ impl Slots {
         if !self.begin_settling_batch(slot) {
             return;
         }
-        // All jobs in the batch share one jitter. Jobs that failed together are therefore due together, and run in smaller batches.
+        // All jobs in the batch share one jitter. Jobs that failed together are therefore due together, and are retried in smaller batches.
         let (ran, jitter) = (start.elapsed(), fastrand::f64());
         for (leased, ended) in all.iter().zip(ended) {
             self.settle(leased, Some(registration), ended, (start, ran, jitter)).await;

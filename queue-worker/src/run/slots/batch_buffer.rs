@@ -12,8 +12,8 @@ use queue_core::{batch::most_together, options::Options};
 use super::claimer_queue::ClaimerHandle;
 use crate::lanes::LeasedJob;
 
-/// Lower bound of the maximum time that a retried job waits for a batch. Jobs that failed together are due together, and join the same
-/// batch during this time.
+/// Minimum batch wait time of retried jobs, which overrides a shorter wait time of the job type. Jobs that failed together are due
+/// together, and join the same batch during this time.
 const MIN_RETRY_WAIT: Duration = Duration::from_millis(250);
 
 /// Jobs of one queue that are buffered because their handlers take batches. The lock of the queue's [`SlotJobs`](super::jobs::SlotJobs)
@@ -82,7 +82,7 @@ impl BatchBuffer {
         None
     }
 
-    /// Takes the ready batch whose first job has the earliest end of its waiting time.
+    /// Takes the ready batch whose first job's waiting time ends first.
     pub(super) fn take(&mut self, now: Instant) -> Option<Vec<Arc<LeasedJob>>> {
         let ready = self.groups.iter().enumerate().filter(|(_, group)| group.is_ready(now));
         let (index, _) = ready.min_by_key(|(_, group)| group.jobs.front().map(|(until, _)| *until))?;
@@ -149,7 +149,7 @@ impl BatchBuffer {
         buffered + self.reservations.iter().map(|reservation| reservation.count.div_ceil(reservation.batch_size)).sum::<usize>()
     }
 
-    /// Returns the number of buffered and reserved jobs of a type. Also returns the number of jobs needed to fill the last batch.
+    /// Returns the number of buffered and reserved jobs of a type, and the number of jobs needed to fill the last batch.
     pub(super) fn count_of(&self, job_type: &str, batch_size: usize) -> (usize, usize) {
         let reservations = self.reservations.iter().filter(|reservation| reservation.job_type == job_type);
         let reserved: usize = reservations.map(|reservation| reservation.count).sum();

@@ -16,9 +16,9 @@ use crate::lanes::LeasedJob;
 pub(crate) struct SlotRequest<'a> {
     /// Highest priority of the expected jobs.
     pub(crate) priority: i32,
-    /// Maximum number of jobs to reserve slots for.
+    /// Maximum number of jobs for which slots are reserved.
     pub(crate) most: usize,
-    /// Whether the jobs come from fair queues. Then only a tenth of the usual number of jobs is prefetched, because later jobs with other
+    /// Whether the jobs come from fair queues. If so, only a tenth of the usual number of jobs is prefetched, because later jobs with other
     /// keys must wait behind prefetched jobs.
     pub(crate) in_turn: bool,
     /// Job types whose handlers take batches, each with its maximum batch size. Empty for single jobs.
