@@ -1,5 +1,5 @@
-//! A durable job fails halfway. Its next attempt continues at the failed step and does not repeat completed steps. The job also waits for
-//! a person's approval. While it waits, the job is parked and holds no resources.
+//! Durable job that fails halfway. Its next attempt continues at the failed step and does not repeat completed steps. The job also waits
+//! for a person's approval. During the wait, the job is parked and holds no resources.
 
 use std::{
     sync::atomic::{AtomicUsize, Ordering::Relaxed},

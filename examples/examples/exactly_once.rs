@@ -1,4 +1,4 @@
-//! A transactional job: the writes in the job's own transaction take effect exactly once, even if the attempt is repeated.
+//! Transactional job: the writes in the job's own transaction take effect exactly once, even if the attempt is repeated.
 
 use queue_core::{Context, Handler, Job, JobResult, Store, job};
 use queue_worker::{Database, Worker};

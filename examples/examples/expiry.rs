@@ -1,4 +1,4 @@
-//! A login code is valid for a minute. If its job does not start in time, the job expires without running, and waiting callers are
+//! Expiry: a login code is valid for a minute. If its job does not start in time, the job expires without running, and waiting callers are
 //! notified.
 
 use std::time::Duration;

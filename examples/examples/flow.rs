@@ -1,4 +1,4 @@
-//! A flow: several jobs are enqueued in one transaction. Some of the jobs wait for other jobs and receive the outputs of these jobs.
+//! Flow: several jobs are enqueued in one transaction. Some jobs wait for other jobs and receive the outputs of those jobs.
 
 use queue_core::{
     Context, Handler, JobResult, Store,

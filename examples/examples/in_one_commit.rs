@@ -1,4 +1,4 @@
-//! A handler begins its own transaction after the slow work. The handler's writes, the follow-up job and the completion are one commit.
+//! Own transaction of a handler, begun after the slow work. The handler's writes, the follow-up job and the completion are one commit.
 
 use queue_core::{Context, Handler, Job, JobResult, Store, job};
 use queue_worker::{Database, Worker};

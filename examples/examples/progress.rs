@@ -1,4 +1,4 @@
-//! A job reports its progress. A retry continues from the last checkpoint.
+//! Progress reports of a job. A retry continues from the last checkpoint.
 
 use std::time::Duration;
 

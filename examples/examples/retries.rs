@@ -1,5 +1,4 @@
-//! The handler's result decides what follows an attempt: completion, a retry, a dead letter or a snooze. A snooze does not count as an
-//! attempt.
+//! Results of a handler: completion, a retry, a dead letter or a snooze. A snooze does not count as an attempt.
 
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::time::Duration;

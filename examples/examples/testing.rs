@@ -1,5 +1,5 @@
-//! The test kit: runs a handler without a database, then runs all ready jobs in a transaction that is rolled back. A real project puts
-//! this code in a test and enables the feature `testing` of `queue-core` in its dev-dependencies.
+//! Test kit: runs a handler without a database, then runs all ready jobs in a transaction that is rolled back. A real project puts this
+//! code in a test and enables the feature `testing` of `queue-core` in its dev-dependencies.
 
 use std::time::Duration;
 

@@ -1,5 +1,5 @@
-//! A job is part of the caller's transaction. After a rollback the job does not exist. After the commit the job runs and sees the
-//! transaction's other writes.
+//! Transactional enqueue: the job is part of the caller's transaction. After a rollback the job does not exist. After the commit the job
+//! runs and sees the transaction's other writes.
 
 use queue_core::{Context, Handler, Job, JobResult, Store, job};
 use queue_worker::{Database, Worker};

@@ -1,4 +1,4 @@
-//! An agent: a model chooses the next operation, a tool performs the operation, and the model receives the result. The loop ends when the
+//! Agent: a model chooses the next operation, a tool performs the operation, and the model receives the result. The loop ends when the
 //! model has an answer. Each call is a step. If the process crashes, the next process continues without repeating answered calls.
 //!
 //! The model is simulated, but the crash is real: this program starts itself as a worker, kills it, and starts it again.

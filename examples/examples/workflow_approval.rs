@@ -1,4 +1,4 @@
-//! A person decides: the job sends a request and is parked until the decision arrives. After a timeout the job sends a request to the
+//! Approval by a person: the job sends a request and is parked until the decision arrives. After a timeout the job sends a request to the
 //! next person. After the last timeout the job completes without a decision.
 
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! A nightly import: one job lists the pages and enqueues a job for each page, which any free worker runs. Then the first job adds up the
+//! Nightly import: one job lists the pages and enqueues a job for each page, which any free worker runs. Then the first job adds up the
 //! results.
 
 use std::time::Duration;

@@ -1,5 +1,5 @@
-//! An order as a saga: each operation has a compensation. If a later operation is refused, the completed operations are compensated in
-//! reverse order.
+//! Order as a saga: each operation has a compensation. If a later operation is refused, the completed operations are compensated in reverse
+//! order.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! A sign-up with a trial of fourteen days. The job sends a welcome mail, waits without holding resources, and sends a reminder. The last
+//! Sign-up with a trial of fourteen days. The job sends a welcome mail, waits without holding resources, and sends a reminder. The last
 //! mail depends on whether the user has become a customer.
 
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! A job type whose payload specifies the actions of its handler. The job's effects are rows of a table that every process can read.
+//! Job type whose payload specifies the actions of its handler. The job's effects are rows of a table that every process can read.
 
 use std::{
     sync::{Mutex, PoisonError},

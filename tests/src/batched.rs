@@ -1,4 +1,4 @@
-//! A batch job type whose payload specifies the handler's action for each job. The table `effect` counts the handler's calls.
+//! Batch job type whose payload specifies the handler's action for each job. The table `effect` counts the handler's calls.
 
 use std::time::Duration;
 

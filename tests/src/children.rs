@@ -13,7 +13,7 @@ pub async fn spawn(connection: &mut PgConnection, token: Uuid, parent: JobId) ->
     Ok(spawn.fetch_one(connection).await?.is_some())
 }
 
-/// Writes end hints for those of `jobs` that have finished while other jobs wait for them.
+/// Writes an end hint for each finished job in `jobs` that other jobs wait for.
 pub async fn add_end_hints(connection: &mut PgConnection, jobs: &[JobId]) -> sqlx::Result<()> {
     let note = sqlx::query(sql(include_str!("../../queue-worker/sql/add_end_hints.sql"))).bind(jobs).bind(None::<&str>);
     note.execute(connection).await.map(drop)

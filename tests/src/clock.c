@@ -1,5 +1,5 @@
-// A wall clock shifted by the number of seconds in the file CLOCK_OFFSET, loaded before the C library (`clock.rs`). The monotonic clock is not
-// affected.
+// Shifts the wall clock by the number of seconds in the file named by CLOCK_OFFSET. `clock.rs` loads this library before the C library. The
+// monotonic clock is not affected.
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <stdint.h>

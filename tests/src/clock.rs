@@ -1,6 +1,6 @@
-//! Wrong wall clocks for child processes of a test. The offset can change while the processes are running. A small library is loaded
-//! before the C library. The library is compiled from `clock.c` with the compiler that also links Rust programs. The monotonic clock is
-//! not affected.
+//! Shifts the wall clock of a test's child processes by an offset that can change while the processes run. A library that is loaded before
+//! the C library replaces the clock functions. The library is compiled from `clock.c` with the compiler that also links Rust programs. The
+//! monotonic clock is not affected.
 
 use std::{
     env, fs,
@@ -11,7 +11,7 @@ use std::{
 
 use anyhow::{Context as _, Result, bail};
 
-/// Wrong clock. Processes started with this clock use it until they end.
+/// Shifted wall clock. Processes started with this clock use it until they exit.
 #[derive(Debug)]
 pub struct Clock {
     folder: PathBuf,

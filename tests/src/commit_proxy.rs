@@ -29,7 +29,7 @@ pub enum Cut {
     After,
 }
 
-/// Running proxy. It cuts only connections on which a handler began its own transaction.
+/// Running proxy. The proxy cuts only connections on which a handler has begun its own transaction.
 #[derive(Debug)]
 pub struct Proxy {
     /// Pool that connects through the proxy.
@@ -113,7 +113,7 @@ impl State {
                 back.abort();
                 let _ = back.await;
                 if self.cut == Cut::After {
-                    // After the client is gone, the server first processes what it has received and then ends the session.
+                    // After the client disconnects, the server processes the bytes that it has received, and then ends the session.
                     let _ = server_out.write_all(received).await;
                     let _ = server_out.shutdown().await;
                 }

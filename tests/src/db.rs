@@ -1,4 +1,4 @@
-//! A database per test, copied from a migrated template on one server that all tests share.
+//! One database per test, copied from a migrated template on a server that all tests share.
 
 use std::{
     collections::hash_map::DefaultHasher,

@@ -1,4 +1,4 @@
-//! Worker without job types. A user who forgets to name the crate that defines the types builds this worker.
+//! Worker without job types, as built by a user who forgets to name the crate that defines the types.
 
 use queue_worker::Worker;
 use sqlx::PgPool;

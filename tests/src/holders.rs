@@ -1,5 +1,4 @@
-//! Runs the writes, besides verdicts, that the holder of a durable job can send. The product's own statements run one at a time on the
-//! caller's connection.
+//! Runs the writes of a durable job's holder, except verdicts. The product's own statements run one at a time on the caller's connection.
 
 use queue_core::JobId;
 use sqlx::{Connection as _, PgConnection};

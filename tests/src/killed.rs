@@ -1,4 +1,4 @@
-//! Runs workers that are killed while they are running jobs.
+//! Kills worker processes while they are running jobs.
 
 use std::time::Duration;
 

@@ -16,7 +16,7 @@ pub async fn unseen_lanes(connection: &mut PgConnection) -> sqlx::Result<Vec<Str
     sqlx::query_scalar(sql(include_str!("../../queue-worker/sql/unseen_lanes.sql"))).fetch_all(connection).await
 }
 
-/// Advances lanes that are leaving by one step. Returns the number of rows.
+/// Advances each leaving lane by one step. Returns the number of rows.
 pub async fn pass_lanes(connection: &mut PgConnection, unseen: &[String], most: i64) -> sqlx::Result<i64> {
     let pass = sqlx::query(sql(include_str!("../../queue-worker/sql/pass_lanes.sql"))).bind(unseen).bind(most);
     Ok(i64::try_from(pass.execute(connection).await?.rows_affected()).unwrap_or(i64::MAX))
@@ -44,8 +44,8 @@ pub async fn walk_jobs(connection: &mut PgConnection, after: i64, to: i64, most:
     walk.fetch_one(connection).await
 }
 
-/// Deletes those of the `due` rows for which the scan is complete and found no job. `used` contains the lanes with jobs, and `to` is the
-/// last job id scanned. Returns the number of rows.
+/// Deletes the rows of `due` whose scan is complete and found no job. `used` contains the lanes with jobs, and `to` is the last job id
+/// scanned. Returns the number of rows.
 pub async fn forget_lanes(connection: &mut PgConnection, due: &[DueLane], used: &[i64], to: i64) -> sqlx::Result<i64> {
     sqlx::query_scalar(sql(include_str!("../../queue-worker/sql/forget_lanes.sql")))
         .bind(due.iter().map(|due| due.0).collect::<Vec<_>>())

@@ -1,4 +1,4 @@
-//! A job type whose handler records its start time as its first action.
+//! Job type whose handler records its start time as its first action.
 
 use std::time::Duration;
 

@@ -159,7 +159,7 @@ pub async fn prune_done(connection: &mut PgConnection) -> sqlx::Result<i64> {
     prune.fetch_one(connection).await
 }
 
-/// Negative retention of minus thirty days, in seconds. With this value, even the history of future days is due for deletion.
+/// Retention of minus thirty days, in seconds. With this value, even the history of future days is due for deletion.
 const AHEAD: f64 = -30.0 * 86_400.0;
 
 /// Deletes the rows of workers that no longer exist.

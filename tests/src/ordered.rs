@@ -1,4 +1,4 @@
-//! A job type with an ordering key whose handlers record when they begin and end, and a check of these records.
+//! Job type with an ordering key, whose handlers record their start and end. Includes a check of the records.
 
 use std::{
     collections::{BTreeMap, HashMap, HashSet},
@@ -9,7 +9,7 @@ use queue_core::{Context, Failure, Handler, JobId, JobResult, job, options::KeyP
 use serde::{Deserialize, Serialize};
 use sqlx::PgPool;
 
-/// Job with an ordering key. Its id and previous attempts determine whether an attempt fails or the job becomes a dead letter.
+/// Job with an ordering key. Attempts fail at random, and the first attempt may turn the job into a dead letter.
 #[job(key = self.key, max_attempts = 20, backoff = fixed("5ms"))]
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Ordered {
@@ -19,7 +19,7 @@ pub struct Ordered {
     pub ms: u64,
     /// Percentage of attempts that fail.
     pub fails: u64,
-    /// Whether the job becomes a dead letter when it ends for the first time.
+    /// Whether the job becomes a dead letter at its first attempt.
     pub dies: bool,
 }
 

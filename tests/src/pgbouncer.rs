@@ -46,7 +46,7 @@ fn binary() -> Option<PathBuf> {
     })
 }
 
-/// Returns whether `PgBouncer` tracks prepared statements under transaction pooling, as it does since version 1.21.
+/// Returns whether `PgBouncer` can track prepared statements under transaction pooling, which requires version 1.21.
 pub fn carries_prepared() -> bool {
     let output = binary().and_then(|binary| Command::new(binary).arg("--version").output().ok());
     let output = output.map(|output| String::from_utf8_lossy(&output.stdout).into_owned()).unwrap_or_default();
@@ -76,7 +76,7 @@ impl PgBouncer {
                 format!(
                     "[databases]\n* = host=127.0.0.1 port={server} user=postgres\n[pgbouncer]\nlisten_addr = 127.0.0.1\nlisten_port = {port}\n\
                      unix_socket_dir =\nauth_type = any\npool_mode = {mode}\nmax_client_conn = 200\n{}\n{}\n",
-                    // `PgBouncer` refuses to run as root, so a test that runs as root starts it as the user `nobody`.
+                    // `PgBouncer` refuses to run as root, so a test that runs as root starts `PgBouncer` as the user `nobody`.
                     if is_root() { "user = nobody" } else { "" },
                     settings.join("\n")
                 ),

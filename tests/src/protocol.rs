@@ -77,7 +77,7 @@ impl Lease {
 /// All verdicts that [`JobVerdict::verdict`] accepts.
 pub const VERDICTS: [&str; 8] = ["complete", "plain", "forget", "cancel", "retry", "snooze", "release", "dead"];
 
-/// Returns a statement as a worker of the default store runs it.
+/// Returns the text of a statement for the default store.
 pub(crate) fn sql(statement: &'static str) -> &'static str {
     Store::default().sql(statement)
 }
@@ -128,7 +128,7 @@ pub async fn note_all(connection: &mut PgConnection, reports: &[(Uuid, ClaimedJo
         .await
 }
 
-/// Deletes the progress of those of `jobs` that have finished. Returns the number of deleted rows.
+/// Deletes the progress of the finished jobs in `jobs`. Returns the number of deleted rows.
 pub async fn clear_progress(connection: &mut PgConnection, jobs: &[JobId]) -> sqlx::Result<i64> {
     let clear = sqlx::query_scalar(sql(include_str!("../../queue-worker/sql/clear_progress.sql"))).bind(jobs);
     clear.fetch_one(connection).await
@@ -140,7 +140,7 @@ pub async fn silence(connection: &mut PgConnection, worker: Uuid) -> sqlx::Resul
     expired.execute(connection).await.map(drop)
 }
 
-/// Commits the idle row of a worker.
+/// Writes the idle row of a worker that waits for jobs of `queues`.
 pub async fn sleep(connection: &mut PgConnection, worker: Uuid, queues: &[&str]) -> sqlx::Result<()> {
     let sleep = sqlx::query(sql(include_str!("../../queue-worker/sql/sleep.sql"))).bind(worker).bind(queues);
     sleep.execute(connection).await.map(drop)
@@ -287,7 +287,7 @@ pub async fn settle_together(connection: &mut PgConnection, verdicts: &[JobVerdi
         .await
 }
 
-/// Settles jobs as completed without a record, whatever their verdicts. Returns the rejected verdicts.
+/// Settles jobs as completed without a record, regardless of their verdicts. Returns the rejected verdicts.
 pub async fn settle_forgotten(connection: &mut PgConnection, verdicts: &[JobVerdict]) -> sqlx::Result<Vec<Refused>> {
     let ids = || verdicts.iter().map(|s| s.job.id.0);
     sqlx::query_as(sql(include_str!("../../queue-worker/sql/settle_forgotten.sql")))
@@ -343,7 +343,7 @@ pub async fn flush(connection: &mut PgConnection, verdicts: &[JobVerdict], whole
     Ok(refused)
 }
 
-/// Returns the number of these leases and jobs that are locked by other transactions.
+/// Returns the number of given leases and jobs that other transactions have locked.
 pub async fn locked_rows(connection: &mut PgConnection, tokens: &[Uuid], jobs: &[JobId]) -> sqlx::Result<usize> {
     let locked = sqlx::query(sql(include_str!("../../queue-worker/sql/locked_rows.sql"))).bind(tokens).bind(jobs);
     let locked = locked.fetch_all(connection).await?;

@@ -1,6 +1,6 @@
 //! Private PostgreSQL server that can be killed and restarted on the same data, with fsync on and TCP on loopback. The server and its
-//! processes are removed when this process ends, even if it is killed: a shell waits for the end of its input and cleans up. A standby
-//! can follow the server.
+//! processes are removed when this process ends, even if this process is killed: a shell waits for the end of its input and cleans up. A
+//! standby can follow the server.
 
 use std::{
     fs::{self, File},
@@ -73,7 +73,7 @@ impl TestServer {
         Self::started(Self::folder(settings)?).await
     }
 
-    /// Starts a server with a wrong clock.
+    /// Starts a server whose wall clock is `clock`.
     pub async fn start_by(clock: &Clock) -> Result<Self> {
         Self::started(Self::folder_in(&[], clock.environment().into())?).await
     }

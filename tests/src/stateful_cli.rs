@@ -1,4 +1,4 @@
-//! Worker binary whose handlers share a state built from the pool. The environment variable `STATE` can make the build fail.
+//! Worker binary whose handlers share a state built from the pool. If the environment variable `STATE` is set, building the state fails.
 
 use queue_core::{Context, Handler, JobResult, job};
 use serde::{Deserialize, Serialize};

@@ -107,7 +107,7 @@ async fn read_message(client: &mut OwnedReadHalf, has_letter: bool) -> std::io::
     Ok(message)
 }
 
-/// Returns the null-terminated text that begins at `from`, and the offset after it.
+/// Returns the null-terminated text at the offset `from`, and the offset after its terminator.
 fn text_at(message: &[u8], from: usize) -> (String, usize) {
     let rest = message.get(from..).unwrap_or_default();
     let end = rest.iter().position(|byte| *byte == 0).unwrap_or(rest.len());

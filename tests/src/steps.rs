@@ -1,4 +1,4 @@
-//! A job of several steps, each with an effect and a checkpoint. The job can be configured to wait forever between two steps.
+//! Job of several steps, each with an effect and a checkpoint. The job can be configured to wait forever between two steps.
 
 use queue_core::{Context, Handler, JobResult, job};
 use serde::{Deserialize, Serialize};

@@ -1,12 +1,12 @@
-//! Statistics of finished attempts, in the form in which workers write them to the database.
+//! Statistics of finished attempts, as workers write them to the database.
 
 use sqlx::PgConnection;
 use uuid::Uuid;
 
 use crate::protocol::sql;
 
-/// Statistics of a process for one queue and type: the number of completed attempts, and one histogram that is used for both the wait
-/// times and the run times.
+/// Statistics of a process for one queue and type: the number of completed attempts, and one histogram for both the wait times and the run
+/// times.
 #[derive(Clone, Copy, Debug)]
 pub struct Tally<'a> {
     /// Name of the queue.

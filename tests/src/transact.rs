@@ -1,4 +1,4 @@
-//! A transactional job type whose payload selects the handler's actions. The job's effect is a row that the handler writes in its
+//! Transactional job type whose payload selects the handler's actions. The job's effect is a row that the handler writes in its
 //! transaction.
 
 use std::time::Duration;
@@ -44,7 +44,7 @@ impl Handler for Within {
             "panic" => panic!("as told"),
             "abort" => std::process::abort(),
             "hang" => tokio::time::timeout(Duration::from_millis(50), std::future::pending()).await?,
-            // The handler is dropped while the statement is running.
+            // The future of the statement is dropped while the statement is running.
             "sleep in sql" => {
                 tokio::time::timeout(Duration::from_millis(50), tx.execute("select pg_sleep(1)")).await??;
             }
@@ -89,7 +89,7 @@ impl Handler for Within {
     }
 }
 
-/// Ends the transaction with SQL. Continues to write if the script `how` requests it.
+/// Ends the transaction with SQL. Then writes another row if the script `how` requires that.
 async fn ends_by_hand(how: &str, tx: &mut sqlx::PgConnection) -> JobResult {
     if how.contains("in a chain") {
         tx.execute("rollback and chain").await?;

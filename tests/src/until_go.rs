@@ -1,4 +1,4 @@
-//! A job type that runs until the test releases its jobs. The duration does not depend on the machine's speed.
+//! Job type whose jobs run until the test releases them. The duration does not depend on the machine's speed.
 
 use std::time::Duration;
 

@@ -37,8 +37,8 @@ pub async fn within(timeout: Duration, what: &str, mut check: impl AsyncFnMut() 
 const CHECK: Duration = Duration::from_millis(40);
 
 impl TestDb {
-    /// Waits until at most `most` transactions per second end in this database, averaged over four seconds. The rate of a spinning worker
-    /// never falls to `most`.
+    /// Waits until at most `most` transactions per second end in this database, averaged over four seconds. The rate of a worker in a busy
+    /// loop always exceeds `most`.
     ///
     /// # Panics
     /// Panics if the rate is higher in each of twenty intervals.

@@ -27,7 +27,7 @@ impl WorkerProcess {
         Self::start_with(binary, url, &[], settings)
     }
 
-    /// Starts a process like [`WorkerProcess::start`], but keeps the log at level `warn`.
+    /// Starts a process like [`WorkerProcess::start`], with the log level `warn`.
     ///
     /// # Panics
     /// Panics if the process cannot be started.
@@ -36,7 +36,7 @@ impl WorkerProcess {
         Self::start_with(binary, url, &[], &settings)
     }
 
-    /// Starts a process like [`WorkerProcess::start_logged`], but with arguments and with the whole log.
+    /// Starts a process like [`WorkerProcess::start`], with command-line arguments.
     ///
     /// # Panics
     /// Panics if the process cannot be started.
@@ -96,7 +96,7 @@ impl WorkerProcess {
     }
 }
 
-/// Prints the last lines of the log if the test fails.
+/// Kills the process. If the test fails, prints the last lines of the process's log first.
 impl Drop for WorkerProcess {
     fn drop(&mut self) {
         if std::thread::panicking() {

@@ -49,7 +49,7 @@ impl Example {
         Ok(Self { url, database, _server: server })
     }
 
-    /// Runs a worker until `job` is completed. Then checks that `never`, whose transaction was rolled back, does not exist.
+    /// Checks that `never`, whose transaction was rolled back, does not exist. Then runs a worker until `job` is completed.
     ///
     /// # Errors
     /// Returns an error if the database or the worker fails, or if a job is in an unexpected state.

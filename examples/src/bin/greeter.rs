@@ -1,4 +1,4 @@
-//! The worker used by `docs/ANY_LANGUAGE.md`. Start it with `cargo run -p examples --bin greeter -- run --migrate`.
+//! Worker used by `docs/ANY_LANGUAGE.md`. Start it with `cargo run -p examples --bin greeter -- run --migrate`.
 
 use queue_core::{Context, Handler, JobResult, job};
 use serde::{Deserialize, Serialize};

@@ -1,4 +1,4 @@
-//! The program in the README. It runs until Ctrl-C.
+//! Program in the README, which runs until Ctrl-C.
 
 use queue_core::{Context, Handler, Job, JobResult, Store, job};
 use queue_worker::{Database, Worker, shutdown_signal};

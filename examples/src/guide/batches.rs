@@ -1,10 +1,10 @@
-//! Blocks of `docs/BATCHES.md`.
+//! Code blocks of `docs/BATCHES.md`.
 
 /// Simulates a service for push notifications.
 struct Service;
 
 impl Service {
-    /// Returns for each device whether the service knows it.
+    /// Returns for each device whether the service knows the device.
     async fn push(&self, devices: Vec<&str>) -> std::io::Result<Vec<bool>> {
         Ok(vec![true; devices.len()])
     }

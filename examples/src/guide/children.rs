@@ -1,4 +1,4 @@
-//! Blocks of `docs/CHILDREN.md`.
+//! Code blocks of `docs/CHILDREN.md`.
 
 use queue_core::{Handler, JobResult, durable::Durable, job, testing};
 use serde::{Deserialize, Serialize};

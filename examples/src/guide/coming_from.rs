@@ -1,4 +1,4 @@
-//! Blocks of `docs/COMING_FROM.md`.
+//! Code blocks of `docs/COMING_FROM.md`.
 
 use std::{io, time::Duration};
 

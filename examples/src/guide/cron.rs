@@ -1,4 +1,4 @@
-//! Blocks of `docs/CRON.md`.
+//! Code blocks of `docs/CRON.md`.
 
 #[rustfmt::skip]
 mod declared_by_the_type {

@@ -1,4 +1,4 @@
-//! Blocks of `docs/DASHBOARD.md`.
+//! Code blocks of `docs/DASHBOARD.md`.
 
 use axum::{
     Router,

@@ -1,4 +1,4 @@
-//! Blocks of `docs/DEPLOY.md`.
+//! Code blocks of `docs/DEPLOY.md`.
 
 use std::io::Error;
 

@@ -1,4 +1,4 @@
-//! The block of `docs/DOCTOR.md`.
+//! Code block of `docs/DOCTOR.md`.
 
 use queue_core::{
     Queue, Store,

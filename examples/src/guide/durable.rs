@@ -1,4 +1,4 @@
-//! Blocks of `docs/DURABLE.md`.
+//! Code blocks of `docs/DURABLE.md`.
 
 use serde::{Deserialize, Serialize};
 

@@ -1,4 +1,4 @@
-//! The block of `docs/ERRORS.md`.
+//! Code block of `docs/ERRORS.md`.
 
 use axum::http::StatusCode;
 

@@ -1,4 +1,4 @@
-//! Blocks of `docs/EVOLUTION.md`.
+//! Code blocks of `docs/EVOLUTION.md`.
 
 use queue_core::{Context, Handler, JobResult, job};
 use serde::{Deserialize, Serialize};
@@ -26,7 +26,7 @@ impl Handler for SendEmail {
     }
 }
 
-/// Contains the block on compatibility tests. A test inside of a function is compiled and does not run: there is no such file.
+/// Contains the block on compatibility tests. A test inside a function is compiled but does not run, because the file does not exist.
 fn compatibility() {
     #[test]
     fn jobs_of_earlier_releases_are_read() {

@@ -1,4 +1,4 @@
-//! The block of `docs/FAIRNESS.md`.
+//! Code block of `docs/FAIRNESS.md`.
 
 use queue_core::{Context, Handler, JobResult, job};
 use serde::{Deserialize, Serialize};

@@ -1,4 +1,4 @@
-//! Blocks of `docs/FLOWS.md`.
+//! Code blocks of `docs/FLOWS.md`.
 
 use queue_core::{
     Context, Error, Handler, JobResult,

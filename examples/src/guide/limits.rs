@@ -1,4 +1,4 @@
-//! Blocks of `docs/LIMITS.md`.
+//! Code blocks of `docs/LIMITS.md`.
 
 #[rustfmt::skip]
 mod of_a_type {

@@ -1,4 +1,4 @@
-//! Blocks of `docs/MAPS.md`.
+//! Code blocks of `docs/MAPS.md`.
 
 use queue_core::{Handler, JobResult, durable::Durable, job, testing};
 use serde::{Deserialize, Serialize};

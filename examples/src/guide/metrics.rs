@@ -1,4 +1,4 @@
-//! The block of `docs/METRICS.md`.
+//! Code block of `docs/METRICS.md`.
 
 use queue_worker::{Worker, shutdown_signal};
 

@@ -1,5 +1,5 @@
-//! The code blocks of `docs`, word for word, one module for each page, so that every block is compiled. `tests/it/house/blocks.rs` compares
-//! them. Blocks that are part of an example program are not repeated here. A block whose layout is not that of rustfmt is skipped by it.
+//! Verbatim code blocks of `docs`, one module for each page, so that every block is compiled. `tests/it/house/blocks.rs` compares the
+//! blocks with the pages. `#[rustfmt::skip]` keeps a block's layout. Blocks of example programs are not repeated.
 
 #![allow(
     dead_code,

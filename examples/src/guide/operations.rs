@@ -1,4 +1,4 @@
-//! The block of `docs/OPERATIONS.md`.
+//! Code block of `docs/OPERATIONS.md`.
 
 use queue_core::{Context, Handler, JobResult, job};
 use serde::{Deserialize, Serialize};

@@ -1,4 +1,4 @@
-//! The block of `docs/SEALED.md`.
+//! Code block of `docs/SEALED.md`.
 
 use queue_core::{Context, Handler, Job, JobResult, Keyring, Secret, job, use_keyring};
 use serde::{Deserialize, Serialize};

@@ -1,4 +1,4 @@
-//! Blocks of `docs/STORES.md`.
+//! Code blocks of `docs/STORES.md`.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Blocks of `docs/TRACES.md`.
+//! Code blocks of `docs/TRACES.md`.
 
 use queue_core::{Context, Handler, JobResult, job, options::TraceRelation};
 use queue_worker::Worker;

@@ -1,4 +1,4 @@
-//! The block of `docs/WHY.md`.
+//! Code block of `docs/WHY.md`.
 
 use queue_core::{JobId, Queue, Store};
 use sqlx::PgPool;

@@ -74,7 +74,7 @@ async fn all(database: &Database, store: Store, ActRequest { act, chosen, rate }
     print::lines(&format_done(*act, swept.done, swept.cancelling))
 }
 
-/// Returns the line that reports how many jobs were changed.
+/// Formats the result line with the numbers of changed and cancelling jobs.
 pub(super) fn format_done(act: Operation, done: u64, cancelling: u64) -> String {
     let running = if cancelling > 0 { format!(", cancelling {cancelling} running") } else { String::new() };
     format!("{} {}{running}", act.done(), counted_jobs(done, false))
@@ -88,7 +88,7 @@ pub(super) fn needs_confirmation(act: Operation) -> bool {
 /// Maximum number of jobs counted for a preview, unless `--exact` is given.
 pub(super) const COUNT_LIMIT: u64 = 10_000;
 
-/// Returns the line that previews an operation on `jobs` jobs. A number above `most` is shown as a lower bound.
+/// Formats the preview of an operation on `jobs` jobs. A number above `most` is shown as a lower bound.
 pub(super) fn format_preview(act: Operation, jobs: u64, most: u64) -> String {
     format!("{} would be {}", counted_jobs(jobs.min(most), jobs > most), act.done())
 }
@@ -116,7 +116,7 @@ fn prompt((what, fix): (&str, &str), answers: &mut impl BufRead, terminal: &mut 
     }
 }
 
-/// Rejected job in the format of `--json`.
+/// Rejected job in the `--json` output.
 #[derive(Serialize)]
 struct RefusedJob {
     id: String,
@@ -125,7 +125,7 @@ struct RefusedJob {
     message: String,
 }
 
-/// Results of an operation on named jobs: ids of the changed and the cancelling jobs, and rejected jobs with the reasons.
+/// Results of an operation on named jobs: changed jobs, running jobs that are being cancelled, and rejected jobs with the reasons.
 #[derive(Default)]
 pub(super) struct ActResults {
     done: Vec<String>,

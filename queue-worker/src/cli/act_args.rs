@@ -65,7 +65,7 @@ pub(super) enum ActCommand<I: JobName> {
     Discard(JobSelection<I>),
 }
 
-/// Operation, with the jobs to which it is applied.
+/// Operation and the jobs it applies to.
 pub(super) struct ActRequest<I: JobName> {
     pub(super) act: Operation,
     pub(super) chosen: JobSelection<I>,

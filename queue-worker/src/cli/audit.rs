@@ -22,7 +22,7 @@ impl AuditedTransaction {
         Ok(Self { transaction: pool.begin_with(BEGIN).await?, store })
     }
 
-    /// Commits the transaction with an audit record, which contains the operation, its object and the number of jobs.
+    /// Records the operation, its object and the number of jobs in the audit log, then commits.
     pub(super) async fn commit(mut self, act: &str, what: impl Into<String>, jobs: u64) -> Result<(), Problem> {
         Queue::on(&mut self.transaction).store(self.store).record_operation(&audit_note(act, what), jobs).await?;
         Ok(self.transaction.commit().await?)
@@ -54,12 +54,12 @@ fn current_actor() -> String {
     let setting = |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(|value| value.to_string_lossy().into_owned());
     let user = ["SUDO_USER", "USER", "LOGNAME", "USERNAME"].into_iter().find_map(setting).or_else(user_id);
     let host = hostname::get().map_or_else(|_| "unknown".to_owned(), |name| name.to_string_lossy().into_owned());
-    // Only the name is truncated, so that the suffix is kept.
+    // Only `user@host` is truncated, so that the suffix is kept.
     let who: String = format!("{}@{host}", user.unwrap_or_else(|| "somebody".to_owned())).chars().take(MAX_NAME).collect();
     format!("{who}, by the command line")
 }
 
-/// Maximum length of the name in characters. An actor with its suffix has at most 100 characters.
+/// Maximum length of `user@host` in characters. With the suffix, an actor has at most 100 characters.
 const MAX_NAME: usize = 70;
 
 /// Returns the user id, for environments such as containers that have no user name.

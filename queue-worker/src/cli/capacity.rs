@@ -13,7 +13,7 @@ use super::{
     values::{ExactArgs, NewCapacity, counted},
 };
 
-/// Sets the queue's capacity if `new` is given. Prints the capacity of `queue`, or of all queues.
+/// Sets the capacity of `queue` if `new` is given. Prints the capacity of `queue`, or of all queues if `queue` is `None`.
 pub(super) async fn capacity(
     settings: &Settings,
     queue: Option<&str>,
@@ -22,7 +22,7 @@ pub(super) async fn capacity(
     as_json: bool,
 ) -> Result<(), Problem> {
     let (database, store) = open_store(settings).await?;
-    // The name is checked before the capacity is set. Afterwards the store knows every name with a capacity, even a misspelt one.
+    // The name is checked first, because setting a capacity makes even a misspelt name known to the store.
     check_queue(&database, store, queue).await?;
     if let (Some(queue), Some(NewCapacity(capacity))) = (queue, new) {
         let mut tx = AuditedTransaction::begin(database.pool(), store).await?;

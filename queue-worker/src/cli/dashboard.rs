@@ -1,4 +1,4 @@
-//! `dashboard` and `run --dashboard`: runs the dashboard server and opens its database connections.
+//! `dashboard` command and `run --dashboard`: run the dashboard server on connections of its own.
 
 use std::net::{Ipv4Addr, SocketAddr};
 
@@ -19,7 +19,7 @@ use crate::{
 /// Default address of the dashboard.
 const ADDRESS: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 7070);
 
-/// Maximum number of database connections of the dashboard.
+/// Maximum number of connections in each connection pool of the dashboard.
 const CONNECTIONS: u32 = 3;
 
 /// Serves the dashboard until the process receives a signal.

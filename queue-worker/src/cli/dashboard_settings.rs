@@ -34,7 +34,7 @@ impl DashboardSettings {
     pub(super) fn with_fallback(self, lower: Self) -> Self {
         Self {
             dashboard: self.dashboard.or(lower.dashboard),
-            // An empty token is kept here and rejected later. Otherwise an accidentally empty variable would disable the token.
+            // An empty token is kept here and rejected later. Otherwise an accidentally empty variable would turn off authentication.
             dashboard_token: self.dashboard_token.or(lower.dashboard_token),
             dashboard_host: self.dashboard_host.or(lower.dashboard_host),
             dashboard_read_only: self.dashboard_read_only.or(lower.dashboard_read_only),

@@ -26,8 +26,8 @@ pub(super) fn read_default_file(path: &Path) -> io::Result<Result<String, String
     file.read_to_string(&mut text).map(|_| Ok(text))
 }
 
-/// Returns why a file is not trusted, or `None` if it is trusted. A file is trusted if only the user or root can write to the file. A
-/// group whose id equals the owner's id is assumed to have no other members.
+/// Returns the reason why a file is not trusted, or `None` for a trusted file. A file is trusted if only the user or root can write to the
+/// file. A group whose id equals the owner's id is assumed to have no other members.
 #[cfg(unix)]
 fn reason_to_ignore(file: &std::fs::Metadata) -> Option<String> {
     use std::os::unix::fs::MetadataExt as _;

@@ -24,7 +24,7 @@ key_policy, fair, unique_key, unique_while, on_conflict, meta and version. The d
 binary, those that its workers publish, and version 1 of the payload. Keys that the code computes from the payload (key, fair, unique, limits by
 key) are not set; give them as options. Types with encrypted payloads are refused by a binary that has them.";
 
-/// Fix for options that are not a JSON object.
+/// Suggested fix for options that are not a JSON object.
 const OBJECT: &str = "give a JSON object, as in '{\"queue\": \"bulk\"}'";
 
 #[derive(Args)]
@@ -72,9 +72,9 @@ pub(super) async fn enqueue(settings: &Settings, args: EnqueueArgs) -> Result<()
     if output.json { print::json(&json!({ "id": job.id(), "outcome": outcome })) } else { print::lines(&format!("{text} {}", job.id())) }
 }
 
-/// Adds the options of the type's code that are not given. The store has them only if a worker of the type has started.
+/// Fills in omitted options from the job type's code. The store has these defaults only after a worker with this type has started.
 fn add_defaults(options: &mut Map<String, Value>, known: &Options) {
-    // In SQL, null means that an option is not given.
+    // The SQL function treats null as an omitted option.
     options.retain(|_, value| !value.is_null());
     let mut add = |name: &str, value: Value| {
         options.entry(name).or_insert(value);
@@ -88,13 +88,13 @@ fn add_defaults(options: &mut Map<String, Value>, known: &Options) {
     }
 }
 
-/// Returns the name of the outcome, and the text before the job's id.
+/// Returns the outcome's name, and the message text that precedes the job id.
 fn describe(outcome: EnqueueOutcome) -> (&'static str, &'static str) {
     match outcome {
         EnqueueOutcome::New => ("enqueued", "enqueued job"),
         EnqueueOutcome::Replaced => ("replaced", "replaced the payload of job"),
         EnqueueOutcome::Debounced => ("debounced", "postponed job"),
-        // The outcome `Kept`, and outcomes of later releases.
+        // Matches `Kept` and outcomes added in later releases.
         _ => ("kept", "the uniqueness key is held by job"),
     }
 }
@@ -105,7 +105,7 @@ fn as_usage_error(error: Error) -> Problem {
         Error::Database(sqlx::Error::Database(database)) => database.code().map(std::borrow::Cow::into_owned),
         _ => None,
     };
-    // The class of data exceptions, such as `invalid_parameter_value`, and `check_violation` for a payload that is too large.
+    // Class 22 are data exceptions such as `invalid_parameter_value`. A payload that is too large raises 23514 (`check_violation`).
     match code.as_deref() {
         Some(code) if code.starts_with("22") || code == "23514" => Problem::usage(error),
         _ => error.into(),

@@ -66,7 +66,7 @@ pub(super) async fn flow(settings: &Settings, FlowArgs { id, mermaid, cancel, ou
     }
 }
 
-/// Maximum indentation of the tree in levels. The maximum keeps long chains readable.
+/// Maximum indentation of the tree in levels. Keeps long chains readable.
 const MAX_INDENT: usize = 30;
 
 /// Formats the nodes as a tree. Each node appears once, below the last of its parents.

@@ -38,7 +38,7 @@ Examples:
     },
 }
 
-/// Inserts the program name into the examples of all commands, and makes all arguments accept values that begin with `-`.
+/// Inserts the program name into the examples of all commands, and lets numeric arguments accept values that begin with `-`.
 pub(super) fn with_program_name(command: clap::Command) -> clap::Command {
     let own = |text: &StyledStr| text.to_string().replace("queue-worker", program::name());
     let help = command.get_after_long_help().map(own);
@@ -46,8 +46,8 @@ pub(super) fn with_program_name(command: clap::Command) -> clap::Command {
     command.mut_args(with_negatives).mut_subcommands(with_program_name)
 }
 
-/// Makes an argument accept values that begin with `-`. A negative number or duration is then reported as an invalid value instead of an
-/// unknown option.
+/// Lets positional arguments accept negative numbers, and numeric options accept values that begin with `-`. Such a value is then reported
+/// as invalid instead of as an unknown option.
 fn with_negatives(arg: clap::Arg) -> clap::Arg {
     const MEASURES: [&str; 6] = ["N", "DURATION", "RATE", "N/PERIOD|none", "N|none", "ID"];
     let is_measure = arg.get_value_names().is_some_and(|names| names.iter().any(|name| MEASURES.contains(&name.as_str())));
@@ -68,8 +68,8 @@ const OPTIONAL: [(&str, &str, bool); 4] = [
     ("top", "top", cfg!(feature = "top")),
 ];
 
-/// Replaces clap's tips for an unknown command or option. The tip to pass it as a value after `--` is misleading, because an unknown option
-/// or a negative duration is not a valid job or queue. For a command of a missing feature, the tip names the feature.
+/// Replaces clap's tips for an unknown command or option. Clap suggests passing the text as a value after `--`, which is misleading because
+/// an unknown option is not a job or queue. For a missing Cargo feature, the tip names the feature.
 pub(super) fn with_own_tips(mut error: clap::Error) -> clap::Error {
     let given = [ContextKind::InvalidArg, ContextKind::InvalidSubcommand].into_iter().find_map(|kind| error.get(kind));
     let Some(ContextValue::String(given)) = given else { return error };
@@ -94,13 +94,13 @@ pub(super) fn with_own_tips(mut error: clap::Error) -> clap::Error {
     error
 }
 
-/// Returns how to add the feature that the command or option `given` requires, if the binary lacks it.
+/// Returns a tip that explains how to enable the feature that `given` requires. Returns `None` if no feature is missing.
 fn feature_tip(given: &str, optional: &[(&str, &str, bool)]) -> Option<String> {
     let (name, feature, _) = optional.iter().find(|(name, _, is_built)| given.split('=').next() == Some(name) && !is_built)?;
     Some(format!("this binary was built without the feature that has `{name}`: `cargo add queue-worker --features {feature}`"))
 }
 
-/// Runs `completions` or `man` for the command line `all`.
+/// Runs `completions` or `man`. `all` is the root command.
 pub(super) fn help(all: clap::Command, command: HelpCommand) -> Result<(), Problem> {
     let name = program::name();
     let mut all = all.name(name).bin_name(name);

@@ -48,7 +48,7 @@ enum Grouping {
 const LONGEST: Duration = Duration::from_hours(30 * 24);
 const SHORTEST: Duration = Duration::from_secs(10);
 
-/// Step lengths in seconds from which the default is chosen.
+/// Candidates for the default step length, in seconds.
 const STEPS: [u64; 9] = [10, 60, 300, 900, 3600, 3 * 3600, 6 * 3600, 12 * 3600, 86_400];
 
 pub(super) async fn history(settings: &Settings, args: &HistoryArgs) -> Result<(), Problem> {

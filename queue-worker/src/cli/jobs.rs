@@ -12,7 +12,7 @@ use serde::Serialize;
 use super::{print, problem::Problem};
 use crate::error::Error;
 
-/// Job type in the format of `--json`.
+/// Job type in the `--json` output.
 #[derive(Serialize)]
 struct JobType {
     name: &'static str,

@@ -9,11 +9,11 @@ use serde_json::value::RawValue;
 
 use super::problem::Problem;
 
-/// Maximum size of a file or of the input on stdin. Far above the payload limit, whose error is more precise.
+/// Maximum size in bytes of JSON from a file or stdin. Exceeds the payload limit, because the error about that limit is more precise.
 const MAX_BYTES: u64 = 4 * 1024 * 1024;
 
-/// Reads the JSON from the argument, from a file (`@FILE`) or from stdin (`-`). Errors name `what` and end with `fix`. They do not contain the
-/// JSON text.
+/// Reads JSON from the argument itself, a file (`@FILE`) or stdin (`-`). Errors contain `what`, but never the JSON text. If the JSON is
+/// empty or invalid, the error ends with `fix`.
 pub(super) fn parse_json(what: &str, argument: &str, fix: &str) -> Result<Box<RawValue>, Problem> {
     let text = match argument.strip_prefix('@') {
         Some(path) => read(File::open(path), &format!("the {what} file {path}"))?,

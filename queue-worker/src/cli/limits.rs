@@ -170,8 +170,8 @@ async fn warn_if_unknown(database: &Database, store: Store, name: &str, covered:
     Ok(())
 }
 
-/// Returns advice for an unknown limit, or `None` for a known limit. A limit is known if the store or this binary declares it, or if its
-/// name is a known queue or type.
+/// Returns advice for an unknown limit, or `None` for a known limit. A limit is known if this binary or the store's code declares it. A
+/// stored limit of a queue or job type is known as well.
 async fn advice_if_unknown(database: &Database, store: Store, name: &str) -> Result<Option<String>, Problem> {
     let types = Registry::linked().unwrap_or_default();
     let of_types = types.names().flat_map(|(_, found)| found.options().limits).filter_map(|limit| limit.name.map(str::to_owned));
@@ -182,7 +182,7 @@ async fn advice_if_unknown(database: &Database, store: Store, name: &str) -> Res
         .then(|| suggest_name(name, known).unwrap_or_else(|| "it takes effect once one does".to_owned())))
 }
 
-/// Prints the keys that hold permits or have waiting jobs.
+/// Prints the keys of a limit that hold permits, have waiting jobs or have a bound of their own.
 fn print_keys(name: &str, found: &[LimitKey], as_json: bool) -> Result<(), Problem> {
     if as_json {
         return print::json(&json!({ "limit": name, "keys": found }));

@@ -68,9 +68,9 @@ pub(super) async fn list(settings: &Settings, args: &ListArgs) -> Result<(), Pro
     print::lines(&(text + &rest))
 }
 
-/// Loads a page of jobs for output on a terminal. While no job is found, prints how far back the search has come and continues. The
-/// search ends when a job is found, when all jobs have been searched, or when a signal arrives. After a signal, the output names the
-/// option that continues the search.
+/// Loads a page of jobs for output on a terminal. While no job is found, prints how far back the search has progressed and continues. The
+/// search ends when a job is found, when all jobs have been searched, or when a signal arrives. After a signal, the output names the option
+/// that continues the search.
 async fn list_with_notes(pool: &PgPool, store: Store, mut filter: Filter) -> Result<Page, Problem> {
     let stop = shutdown_signal();
     tokio::pin!(stop);
@@ -104,7 +104,7 @@ fn more_hint(shown: usize) -> &'static str {
     if shown < Filter::MOST as usize { ": `--limit` shows more" } else { "" }
 }
 
-/// Page of jobs in the format of `--json`.
+/// Page of jobs in the `--json` output.
 #[derive(Serialize)]
 struct ListedPage<'a> {
     jobs: Vec<ListedJob<'a>>,
@@ -114,7 +114,7 @@ struct ListedPage<'a> {
     more: bool,
 }
 
-/// Job in the format of `--json`, with the reason why the job is waiting.
+/// Job in the `--json` output, with the reason why it is waiting.
 #[derive(Serialize)]
 pub(super) struct ListedJob<'a> {
     #[serde(flatten)]

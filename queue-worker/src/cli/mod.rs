@@ -1,7 +1,7 @@
 //! Command line of the bundled binary and of all binaries that use [`main!`](crate::main!).
 //!
-//! A command reads its settings, connects to the database, calls `queue_core::operate` or the worker, and prints the result. Commands
-//! make no decisions about jobs.
+//! A command reads its settings, connects to the database and calls `queue_core::operate` or the worker. It then prints the result.
+//! Commands make no decisions about jobs.
 
 mod args;
 mod selection;
@@ -73,8 +73,8 @@ use crate::{
     worker::Worker,
 };
 
-/// Defines the `main` function of a worker binary. The macro links the given crates, so that their handlers can run, and starts the
-/// command line. Handlers in the binary's own crate need no name: `main!()`.
+/// Defines the `main` function of a worker binary. The macro links the given crates, so that their handlers can run, and starts the command
+/// line. For handlers in the binary's own crate, `main!()` suffices.
 ///
 /// ```no_run
 /// # mod my_app {}
@@ -115,7 +115,7 @@ macro_rules! main {
             )*
             $crate::main!(@run $($setup),*)
         }
-        // Within a function, this is the `main` of the module instead of the one above.
+        // Inside a function, `self::main` is the module's own `main` instead of the function defined above.
         const _: () = $crate::cli::at_module_level(self::main);
     };
     ($($other:tt)*) => {
@@ -140,7 +140,7 @@ pub trait MainResult {}
 #[diagnostic::do_not_recommend]
 impl MainResult for ExitCode {}
 
-/// Rejects a [`main!`](crate::main) within a `main` that returns something else.
+/// Fails to compile if [`main!`](crate::main) is used inside a `main` function with another return type.
 #[doc(hidden)]
 pub const fn at_module_level<R: MainResult>(_: fn() -> R) {}
 
@@ -149,7 +149,7 @@ pub fn main() -> ExitCode {
     main_of_linked(async |worker| Ok(worker))
 }
 
-/// Runs the command line like [`main_with`]. The worker runs only the job types linked into this binary.
+/// Runs the command line like [`main_with`], but fails early if a worker is to run and this binary links no job types.
 #[doc(hidden)]
 pub fn main_of_linked(prepare: impl AsyncFnOnce(Worker) -> Result<Worker, BoxError>) -> ExitCode {
     let args = parse_args();

@@ -64,7 +64,7 @@ pub(super) async fn pause(settings: &Settings, args: &PauseArgs) -> Result<(), P
     let scope = args.which.scope()?;
     let (database, store) = open_store(settings).await?;
     check_names(&database, store, &scope).await?;
-    // A signal during the wait must still report the state of the pause, so signals are handled from here on.
+    // Signals are handled from here on, so that a signal during the wait still reports the state of the pause.
     let interrupted = shutdown_signal();
     let mut tx = AuditedTransaction::begin(database.pool(), store).await?;
     let number = Queue::on(&mut tx).store(store).pause_with_reason(&scope, args.reason.as_deref()).await?;
@@ -118,7 +118,6 @@ pub(super) async fn resume(settings: &Settings, which: &PauseScopeArgs) -> Resul
     print::lines(&format!("resumed {scope}{}", still.collect::<String>()))
 }
 
-/// Prints all pauses.
 pub(super) async fn pauses(settings: &Settings, as_json: bool) -> Result<(), Problem> {
     let (database, store) = open_store(settings).await?;
     let found = database.queue().store(store).pauses().await?;
@@ -168,7 +167,7 @@ pub(super) fn describe_pause(pause: &Pause) -> String {
     format!("paused ({reason}): {} since {} by {}", pause.scope, print::time(pause.paused_at), pause.paused_by)
 }
 
-/// Returns whether a single job can be in both scopes.
+/// Returns whether a job can be in both scopes.
 fn overlaps(one: &Scope, other: &Scope) -> bool {
     let meet = |a: &Option<String>, b: &Option<String>| a.is_none() || b.is_none() || a == b;
     meet(&one.queue, &other.queue) && meet(&one.job_type, &other.job_type)

@@ -1,5 +1,5 @@
-//! Tests that docs/CLI.md, the reference of the command line, and docs/SETTINGS.md agree with the parser. With `QUEUE_WRITE_DOCS=1` the
-//! first test writes its page.
+//! Tests that `docs/CLI.md`, the command-line reference, and `docs/SETTINGS.md` match the parser. With `QUEUE_WRITE_DOCS=1`, the first test
+//! writes its page.
 
 use std::{fmt::Write as _, fs, path::Path};
 
@@ -35,7 +35,7 @@ fn the_reference_of_the_command_line_is_current() {
     assert!(page == text, "docs/CLI.md is out of date; run this test with QUEUE_WRITE_DOCS=1");
 }
 
-/// Appends a section for each visible subcommand of `command`. `parents` is the path to it, such as `limits `.
+/// Appends a section for each visible subcommand of `command`. `parents` is the path of `command`, such as `limits `.
 fn describe_subcommands(text: &mut String, command: &Command, parents: &str) {
     for sub in command.get_subcommands().filter(|sub| !sub.is_hide_set() && sub.get_name() != "help") {
         let path = format!("{parents}{}", sub.get_name());
@@ -63,7 +63,7 @@ fn describe_arguments(text: &mut String, command: &Command) {
     }
 }
 
-/// Formats an argument as it is written: `ID`, `--queue QUEUE` or `-y, --yes`.
+/// Formats an argument as written on the command line, such as `ID`, `--queue QUEUE` or `-y, --yes`.
 fn form(arg: &Arg) -> String {
     let names = [arg.get_short().map(|short| format!("-{short}")), arg.get_long().map(|long| format!("--{long}"))];
     let values: Vec<&str> = match arg.get_value_names() {

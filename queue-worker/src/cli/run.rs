@@ -29,7 +29,7 @@ pub(super) async fn run(settings: &Settings, prepare: impl AsyncFnOnce(Worker) -
     let worker = prepare(Worker::new(database.pool().clone()).direct(database.direct()).config(config)).await?;
     #[cfg(feature = "health")]
     let worker = settings.worker.health.into_iter().fold(worker, Worker::health);
-    // Signals are handled from here on. A signal before this point ends the process immediately. No job is claimed yet at that time.
+    // Signals are handled from here on. An earlier signal ends the process immediately, before any job is claimed.
     let stopped = shutdown_signal();
     let stop = async move {
         stopped.await;

@@ -133,7 +133,7 @@ pub(super) enum LogFormat {
 const DEFAULT_FILE: &str = "queue.toml";
 
 impl Settings {
-    /// Reads the settings in `file`. Without `file`, reads the default file, but only if it exists and no other user can have written it.
+    /// Reads the settings in `file`. Without `file`, reads the default file if the file exists and no other user can have written to it.
     /// Returns empty settings if no file is read. Adds a note if the default file was ignored.
     pub(super) fn read(file: Option<&Path>, notes: &mut Vec<String>) -> Result<Self, Problem> {
         let path = file.unwrap_or(Path::new(DEFAULT_FILE));
@@ -170,8 +170,8 @@ impl Settings {
     /// Fills unset settings with the values from `lower`.
     pub(super) fn with_fallback(self, lower: Self) -> Self {
         let given = |text: &String| !text.is_empty();
-        // A direct URL or read URL belongs to the database URL of the same source. If `self` has a database URL, these URLs of `lower`
-        // are ignored.
+        // A direct URL or read URL belongs to the database URL of the same source. If `self` has a database URL, the direct and read URLs
+        // of `lower` are ignored.
         let is_named = self.database_url.as_ref().is_some_and(given);
         let beside = |url: Option<String>| url.filter(|url| given(url) && !is_named);
         Self {
@@ -205,8 +205,8 @@ impl Settings {
         Ok(self.schema.as_deref().map_or_else(|| Ok(Store::default()), Store::new)?)
     }
 
-    /// Returns the options of the selected database. Without a URL, this is the embedded database. A direct URL takes precedence over the
-    /// database URL and bypasses the pooler.
+    /// Returns the options of the selected database. Without a URL, the embedded database is selected. A direct URL takes precedence over
+    /// the database URL and bypasses the pooler.
     pub(super) fn database(&self) -> DatabaseOptions {
         self.direct_url.iter().chain(&self.database_url).take(1).fold(self.worker.pool(Database::options()), DatabaseOptions::url)
     }

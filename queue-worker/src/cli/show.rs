@@ -32,7 +32,7 @@ pub(super) async fn show(settings: &Settings, id: JobId, with: (bool, bool), as_
     if as_json { print::json(&detail.document()) } else { print::lines(&detail.text(&id)) }
 }
 
-/// Job with its worker, its attempt logs, the reasons why it is waiting, and its durable state (steps, signals, children and maps).
+/// Job with the related records that `show` prints, such as pauses, exhausted limits and steps.
 pub(super) struct JobDetail {
     job: JobRecord,
     unserved: HashSet<JobId>,
@@ -94,8 +94,8 @@ impl JobDetail {
     }
 }
 
-/// Job in the format of `--json`. Includes the exhausted limits that the job is waiting for. For a durable job, also includes the
-/// progress and the signals not received yet.
+/// Job in the `--json` output. Includes the exhausted limits that the job is waiting for. For a durable job, also includes the progress and
+/// the signals not received yet.
 #[derive(Serialize)]
 struct JobDocument<'a> {
     #[serde(flatten)]

@@ -26,7 +26,7 @@ Examples:
 `queue-worker why ID` shows what a job waits for. A signal may be sent before the job waits for it. Each is received once, in the order
 of sending. Exit code 3 if the job does not exist or is finished, or if this binary has its type and that is not durable.";
 
-/// Fix for a payload that is not JSON.
+/// Suggested fix for a payload that is not JSON.
 const NO_JSON: &str = "write a string in double quotes, as in '\"yes\"', or omit `--payload` for a signal without one";
 
 #[derive(Args)]

@@ -1,4 +1,4 @@
-//! `stores` command: runs a command over all stores, or on a store given by name.
+//! `stores` command: manages stores and tenants, and runs other commands on one store or on all stores.
 
 mod act;
 mod jobs;

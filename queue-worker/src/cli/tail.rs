@@ -1,7 +1,7 @@
 //! `tail` command: follows jobs, with one line per change, until the process receives a signal. With an id, follows one job until it is
 //! finished.
 //!
-//! The command polls, so that workers have no additional work. Changes between two polls are combined, so only the end of a short job is
+//! The command polls, so that workers have no additional work. Changes between two polls are combined. Of a short job, only the end is
 //! shown.
 
 use std::{
@@ -25,11 +25,10 @@ use crate::{escape, live::shutdown_signal};
 /// Maximum number of jobs loaded per poll, separately for newest and running jobs.
 const MAX_LISTED: u32 = 500;
 
-/// Maximum number of jobs that are tracked.
+/// Maximum number of tracked jobs.
 const MAX_TRACKED: usize = 5_000;
 
-/// Maximum number of jobs loaded one by one per poll. These are tracked jobs that are neither among the newest nor among the running
-/// jobs.
+/// Maximum number of jobs loaded one by one per poll: tracked jobs that are neither among the newest nor among the running jobs.
 const MAX_LOOKUPS: usize = 100;
 
 /// Minimum poll interval. After a slow poll the interval is longer, so that polling takes at most a fifth of the time.
@@ -77,7 +76,7 @@ struct JobFollower<'a> {
     newest: Option<JobId>,
 }
 
-/// Job fields that are watched for changes. A line is printed whenever one of them changes.
+/// Job fields that are watched for changes. A line is printed whenever one of the fields changes.
 #[derive(Clone, PartialEq, Eq)]
 struct FollowedState {
     state: JobState,
@@ -151,8 +150,8 @@ impl JobFollower<'_> {
         let before = self.followed.insert(job.id, seen.clone());
         match before {
             Some(before) => before != seen,
-            // An older job that starts or ends has changed. An older finished job is listed only because newer jobs were deleted, so it
-            // has not changed.
+            // An older job that starts or ends has changed. An older finished job is listed only because newer jobs were deleted, and has
+            // not changed.
             None => self.newest.is_none_or(|newest| job.id > newest) || !is_finished(job.state),
         }
     }

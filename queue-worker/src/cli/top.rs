@@ -1,4 +1,4 @@
-//! `top` command: monitors queues, workers and running jobs on a terminal, updated every second, until `q` or a signal. The command only
+//! `top` command: monitors queues, workers and running jobs on a terminal until `q` or a signal. The command updates every second and only
 //! reads.
 //!
 //! The command has three parts. `query` queries the database on a separate connection and task, so that keys work while the database is

@@ -29,7 +29,7 @@ pub(super) async fn why(settings: &Settings, id: JobId, as_json: bool) -> Result
     Ok(if why.is_absent() { ExitCode::from(REFUSED) } else { ExitCode::SUCCESS })
 }
 
-/// Formats an explanation: the main cause, the job's attributes, the other causes, the failed attempts, and the fixes.
+/// Formats an explanation: main cause, job attributes, other causes, failed attempts and fixes.
 pub(super) fn describe(why: &Why, name: &impl JobName) -> String {
     let mut lines = vec![escape::line(&why.first().says)];
     if let (Some(state), Some(queue), Some(job_type)) = (why.state, &why.queue, &why.job_type) {

@@ -106,7 +106,6 @@ impl App {
         let _ = roster.watch().wait_for(|members| !members.iter().any(|found| self.is_for(found))).await;
     }
 
-    /// Begins a read-only transaction.
     pub(super) async fn begin_read(&self) -> HandlerResult<DbSession> {
         self.begin(self.read_pool(), BEGIN_READ).await
     }
@@ -143,7 +142,7 @@ impl App {
         let (until, late) = (Instant::now() + CONNECTION_TIMEOUT, |_| {
             Problem::unavailable("too many requests are waiting for a database connection; try again")
         });
-        // Only the timeout can make this fail, because the semaphore is never closed.
+        // Fails only on a timeout, because the semaphore is never closed.
         let permit = timeout_at(until, self.connections.clone().acquire_owned()).await.map_err(late)?;
         let (permit, pool) = (permit.map_err(|_| Problem::unavailable("the server is shutting down"))?, pool.clone());
         let begun = run_to_completion(async move { Ok(DbSession { transaction: pool.begin_with(statement).await?, _permit: permit }) });
@@ -158,7 +157,6 @@ async fn run_to_completion<T: Send + 'static>(begin: impl Future<Output = Handle
 }
 
 impl DbSession {
-    /// Commits the transaction.
     pub(super) async fn commit(self) -> HandlerResult<()> {
         Ok(self.transaction.commit().await?)
     }

@@ -24,8 +24,7 @@ const REQUEST_TIMEOUT: Duration = Duration::from_mins(1);
 /// Host names that are always accepted.
 const LOOPBACK_NAMES: [&str; 3] = ["localhost", "127.0.0.1", "[::1]"];
 
-/// Security headers. Together they forbid content from other sites, inline scripts and styles, framing, forms to other sites, and MIME
-/// type sniffing.
+/// Security headers. The headers forbid foreign content, inline scripts and styles, framing, foreign form targets and MIME type sniffing.
 const HEADERS: [(HeaderName, &str); 7] = [
     (
         header::CONTENT_SECURITY_POLICY,
@@ -87,7 +86,7 @@ async fn run(request: Request, next: Next) -> Response {
     }
 }
 
-/// Returns the path at which the router is nested. This is the original path without the suffix that the router matches.
+/// Returns the path at which the router is nested: the original path without the suffix that the router matches.
 fn base_path(request: &Request) -> String {
     let whole = request.extensions().get::<OriginalUri>().map_or_else(|| request.uri().path(), |uri| uri.0.path());
     let inside = request.uri().path();
@@ -153,8 +152,8 @@ fn check_host(dashboard: &DashboardState, headers: &HeaderMap, uri: &Uri) -> Han
 fn check_origin(headers: &HeaderMap, host: &str, is_form: bool) -> HandlerResult<()> {
     let (site, origin) = (headers.get("sec-fetch-site"), headers.get(header::ORIGIN));
     match (site.map(HeaderValue::as_bytes), origin.map(HeaderValue::to_str)) {
-        // The browser has already compared the origins with the address that it displays. Behind a proxy, the `Host` header may differ
-        // from this address.
+        // The browser has already compared the page's origin with the requested address. Behind a proxy, the `Host` header may differ from
+        // that address.
         (Some(b"same-origin"), _) => Ok(()),
         (Some(site), _) => Err(Problem::forbidden(format!("cross-site request rejected (`Sec-Fetch-Site: {}`)", site.escape_ascii()))),
         (None, None) if is_form => Err(Problem::forbidden(

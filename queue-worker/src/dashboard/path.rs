@@ -7,7 +7,7 @@ use axum::{
 
 use super::problem::{HandlerResult, Problem};
 
-/// Extractor for the last path parameter. The path prefix of a nested dashboard may contain parameters of the outer router.
+/// Extractor for the last path parameter. Earlier parameters may belong to the outer router of a nested dashboard.
 pub(super) struct Path<T>(pub(super) T);
 
 impl<S: Send + Sync> FromRequestParts<S> for Path<String> {

@@ -48,8 +48,8 @@ pub struct Listening {
 /// ```
 ///
 /// # Errors
-/// Returns [`Error::OpenDashboard`] if no token is set and the address is not a loopback address, [`Error::Config`] if the token or a
-/// host name is invalid, and [`Error::Listen`] if the address cannot be bound.
+/// Returns [`Error::OpenDashboard`] for a non-loopback address without a token, [`Error::Config`] for an invalid token or host name, and
+/// [`Error::Listen`] if the address cannot be bound.
 pub async fn listen(address: SocketAddr, options: Options) -> Result<Listening, Error> {
     check(address, &options)?;
     let listener = TcpListener::bind(address).await.map_err(|why| Error::Listen { address, why })?;
@@ -73,7 +73,7 @@ fn check(address: SocketAddr, options: &Options) -> Result<(), Error> {
     options.check()
 }
 
-/// Adds the IP address to the accepted host names, unless it is the unspecified address.
+/// Adds the IP address to the accepted host names, unless the address is unspecified.
 fn named(address: SocketAddr, options: Options) -> Options {
     let ip = address.ip();
     let own = match ip {

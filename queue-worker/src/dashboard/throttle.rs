@@ -112,7 +112,7 @@ mod tests {
         Duration::from_secs(seconds.into())
     }
 
-    /// Sends twice the maximum number of wrong tokens from one address, and returns how many were verified.
+    /// Sends twice the maximum number of wrong tokens from one address. Returns the number of verified tokens.
     fn count_verified(throttle: &mut LoginThrottle, address: ClientAddress, now: Instant) -> u32 {
         let count = (0..2 * MAX_FAILURES).filter(|_| {
             let is_open = throttle.blocked_for(address, now).is_none();

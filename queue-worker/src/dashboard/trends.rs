@@ -1,5 +1,5 @@
-//! Attempt statistics and limits for the overview page. Workers report attempts every ten seconds, so a store with viewers is queried
-//! at most that often, regardless of their number.
+//! Attempt statistics and limits for the overview page. A store is queried at most every ten seconds, because workers report attempts at
+//! this interval.
 
 use std::{sync::Arc, time::Duration};
 
@@ -14,9 +14,9 @@ use super::problem::HandlerResult;
 
 /// Attempt statistics of a store, and the status of its limits.
 pub(super) struct Trends {
-    /// Statistics of the last hour, by minute.
+    /// Statistics of the last hour, in steps of a minute.
     pub(super) hour: Vec<AttemptStatistics>,
-    /// Statistics of the last day, by half an hour.
+    /// Statistics of the last day, in steps of half an hour.
     pub(super) day: Vec<AttemptStatistics>,
     /// Statistics of the last hour, by queue and type.
     pub(super) types: Vec<AttemptStatistics>,
@@ -25,11 +25,11 @@ pub(super) struct Trends {
     pub(super) now: DateTime<Utc>,
 }
 
-/// Trends of a store, as last loaded.
+/// Cache of a store's trends. An error of the load is cached as well.
 #[derive(Default)]
 pub(super) struct TrendCache(Mutex<Option<(Instant, HandlerResult<Arc<Trends>>)>>);
 
-/// Time for which loaded trends are shown, and an error is not retried.
+/// Time for which loaded trends or an error are reused.
 const MAX_AGE: Duration = Duration::from_secs(10);
 
 /// Periods of the charts.
@@ -50,7 +50,7 @@ impl Trends {
 }
 
 impl TrendCache {
-    /// Returns the trends, and calls `load` if they are too old. Concurrent requests wait for the same call.
+    /// Returns the cached trends or error. If the cache is empty or expired, calls `load` once for all concurrent requests.
     pub(super) async fn get(&self, load: impl AsyncFnOnce() -> HandlerResult<Trends>) -> HandlerResult<Arc<Trends>> {
         let mut cached = self.0.lock().await;
         if let Some((at, trends)) = &*cached

@@ -1,5 +1,4 @@
-//! W5: drains the first jobs of a large store. The remaining jobs, which are ready, scheduled or not served by the worker, must not slow
-//! down the drain.
+//! W5: drains the first jobs of a large store. The other jobs in the store must not slow down the drain.
 
 use std::time::Duration;
 

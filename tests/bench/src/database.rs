@@ -160,7 +160,7 @@ impl BenchDatabase {
         Ok(())
     }
 
-    /// Waits until `jobs` jobs with ids from `from` on are durably completed.
+    /// Waits until `jobs` jobs with an id of at least `from` are durably completed.
     pub(crate) async fn until_completed(&self, from: i64, jobs: u64) -> Result<(), BenchError> {
         let mut connection = self.connection().await?;
         let began = Instant::now();
@@ -201,8 +201,8 @@ impl BenchDatabase {
         Ok(())
     }
 
-    /// Checks all jobs with ids from `from` on. The counts per state must equal the expected counts, and each finished job must have run
-    /// once.
+    /// Checks all jobs with an id of at least `from`. The counts per state must equal the expected counts, and each finished job must have
+    /// run once.
     pub(crate) async fn check(
         &self,
         workload: &'static str,

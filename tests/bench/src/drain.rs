@@ -20,8 +20,8 @@ pub(crate) struct DrainResult {
     pub(crate) seen: RunCounts,
 }
 
-/// Starts a worker process, waits until the process has durably completed `jobs` jobs, and stops the process. `before` jobs with ids from
-/// `from` on were already completed.
+/// Starts a worker process, waits until the process has durably completed `jobs` jobs, and stops the process. `before` jobs with an id of
+/// at least `from` were already completed.
 pub(crate) async fn drain(database: &BenchDatabase, shape: Shape, from: i64, before: u64, jobs: u64) -> Result<DrainResult, BenchError> {
     let begin = Moment::now(database).await?;
     let mut worker = WorkerProcess::start(database, shape, jobs)?;
@@ -45,7 +45,7 @@ pub(crate) async fn fill_and_drain(
     fill_by_and_drain(database, workload, shape, async || database.fill(jobs).await, (jobs, jobs)).await
 }
 
-/// Fills an empty store with `all` jobs by calling `fill`. Then drains `jobs` of them. The remaining jobs stay ready.
+/// Fills an empty store with `all` jobs by calling `fill`. Then drains `jobs` jobs. The other jobs stay ready.
 pub(crate) async fn fill_by_and_drain(
     database: &BenchDatabase,
     workload: &'static str,
@@ -99,7 +99,7 @@ pub(crate) async fn run(database: &BenchDatabase, plan: Plan, sink: &mut FigureS
     ])
 }
 
-/// Returns the sizes in bytes of the store's tables and of their indexes. The sizes include dead rows that are not reused yet.
+/// Returns the sizes in bytes of the store's tables and of their indexes. The sizes include dead rows whose space is not reused yet.
 async fn sizes_of(database: &BenchDatabase) -> Result<(f64, f64), BenchError> {
     const SIZES: &str = "
         select sum(pg_table_size(c.oid))::float8, sum(pg_indexes_size(c.oid))::float8

@@ -35,7 +35,7 @@ impl JobType for Fan {
     const OPTIONS: Options = Options::new("bench_fan").queue("bench_fan").durable();
 }
 
-/// Time a handler of `Fan` had joined all its parts, as returned by [`unix_ns`].
+/// Time at which the handler of `Fan` had joined all parts, as returned by [`unix_ns`].
 static JOINED: AtomicU64 = AtomicU64::new(0);
 
 impl Handler for Fan {
@@ -92,7 +92,7 @@ pub(crate) async fn run(database: &BenchDatabase, plan: Plan, sink: &mut FigureS
     sink.figure(Record::new("F6", "wakes", "wakes/s", rates))
 }
 
-/// Sets the record's baseline to the result of plain jobs that has the same unit.
+/// Sets the record's baseline to the result of plain jobs in the same unit.
 fn against(record: Record, plain: &[Cost], jobs: u64) -> Record {
     let line = per_job("F4", "", "worker us/job", jobs, plain).into_iter().find(|line| line.unit == record.unit);
     match line {

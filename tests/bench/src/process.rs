@@ -1,7 +1,7 @@
 //! Runs the worker as a separate process, so that its cost is measured separately from the cost of the benchmark.
 //!
 //! The process is this binary with the hidden command `worker`. The process runs until its stdin is closed, which also happens when the
-//! benchmark is killed. It writes one line of JSON to stdout when it has run the given number of jobs, and another line with its counts at
+//! benchmark is killed. The process writes one line of JSON to stdout after the given number of jobs, and another line with its counts at
 //! the end.
 
 use std::{

@@ -76,7 +76,7 @@ impl fmt::Display for Record {
     }
 }
 
-/// Formats a small value with three decimals, and a large value without decimals but with thousands separators.
+/// Formats a value with zero to four decimals, fewer for larger values, and with thousands separators.
 fn short(value: f64) -> String {
     let decimals = match value.abs() {
         least if least < 1.0 => 4,
@@ -108,7 +108,7 @@ pub(crate) fn median(values: &[f64]) -> f64 {
     }
 }
 
-/// Returns the value that the given share of all values does not exceed, or 0 for no values.
+/// Returns a percentile of sorted values by the nearest-rank method, or 0 for no values.
 pub(crate) fn percentile(sorted: &[u64], share: f64) -> u64 {
     let rank = (sorted.len() as f64 * share).ceil() as usize;
     sorted.get(rank.saturating_sub(1)).copied().unwrap_or(0)

@@ -18,10 +18,10 @@ use crate::{
 /// Interval between bulk enqueues.
 const EVERY: Duration = Duration::from_millis(20);
 
-/// Sampling interval of latencies: the latency of every 50th job is measured.
+/// Sampling interval of latencies, in jobs.
 const SAMPLE: u64 = 50;
 
-/// Sampling interval of the backlog: the backlog is measured after every 25th enqueue.
+/// Sampling interval of the backlog, in bulk enqueues.
 const LOOK: u64 = 25;
 
 /// W8: runs for 60 s in total. Enqueues jobs in bulk every 20 ms. Single enqueues would use too much of the CPU time that the producers

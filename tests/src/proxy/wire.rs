@@ -1,10 +1,10 @@
-//! The subset of PostgreSQL's protocol that is needed to detect a commit whose reply has not reached the client.
+//! Subset of PostgreSQL's protocol for detecting a commit whose reply has not reached the client.
 
 /// Parser that splits the bytes from the server into messages.
 #[derive(Default)]
 pub(super) struct Replies {
     buffer: Vec<u8>,
-    /// Messages that are withheld until the transaction status arrives. The first of them is the message that ends a command.
+    /// Messages that are withheld until the transaction status arrives. The first message ends a command.
     held: Vec<u8>,
     /// Tags of the commands in `held`.
     tags: Vec<String>,
@@ -61,7 +61,7 @@ fn length(bytes: &[u8]) -> Option<usize> {
     (length <= bytes.len()).then_some(length)
 }
 
-/// Returns whether a command with this tag has written data. For a worker, only claims and settles count. Each of them is a single
+/// Returns whether a command with this tag has written data. For a worker, only claims and settles count, each of which is a single
 /// statement.
 fn changes(tag: &str, application: &str) -> bool {
     match application {

@@ -1,4 +1,4 @@
-//! Routes of the shop's web server. It stores an order and its job in one transaction, and reports the state of an order.
+//! Routes of the shop's web server. The server stores an order and its job in one transaction, and reports the state of an order.
 
 use axum::{
     Json, Router,

@@ -1,4 +1,4 @@
-//! Worker of the shop: `DATABASE_URL=.. cargo run -p shop-worker -- run --migrate`. It has the handlers of the job types in `shop-domain`.
+//! Worker of the shop: `DATABASE_URL=.. cargo run -p shop-worker -- run --migrate`. Has the handlers of the job types in `shop-domain`.
 
 use queue_core::{Context, Job as _, JobResult, durable::Durable, handler};
 use shop_domain::{DailyReport, FulfilOrder, SendMail};

@@ -1,4 +1,4 @@
-//! An order that the web server accepts is fulfilled by the worker, which is another program.
+//! Test that the worker, a separate program, fulfils an order that the web server has accepted.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by it")]
 

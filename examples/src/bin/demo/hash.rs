@@ -1,4 +1,4 @@
-//! The demo's job type, which reads one file and stores its digest.
+//! Job type of the demo, which reads one file and stores its digest.
 
 use std::{
     fs::{self, File},

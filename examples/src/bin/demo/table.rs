@@ -1,4 +1,4 @@
-//! The demo's own tables. As in an application, they are in the same database as the queue.
+//! Tables of the demo. As in an application, the tables are in the same database as the queue.
 
 use queue_core::{Job as _, JobHandle, JobId};
 use sqlx::PgPool;

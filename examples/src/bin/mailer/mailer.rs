@@ -1,4 +1,4 @@
-//! The library of `docs/GETTING_STARTED.md`: a job type and its handler.
+//! Library of `docs/GETTING_STARTED.md`: a job type and its handler.
 
 use queue_core::{Context, Handler, JobResult, job};
 use serde::{Deserialize, Serialize};

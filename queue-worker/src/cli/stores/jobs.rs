@@ -49,7 +49,7 @@ struct StoreJobsQuery {
     key: Option<(String, String, u32)>,
 }
 
-/// Job in the format of `--json`, with its store and its full name.
+/// Job in the `--json` output, with its store and its full name.
 #[derive(Serialize)]
 struct JobInStore<T> {
     store: String,
@@ -107,7 +107,7 @@ async fn load_jobs(member: Member, StoreJobsQuery { filter, key }: StoreJobsQuer
 }
 
 /// Merges the lists of all stores, newest first. Returns the jobs, and the id from which the next page continues. Each store's list is
-/// complete down to its last job. The merged list therefore ends at the highest of these last jobs, because jobs below may be missing.
+/// complete down to its last job. The merged list ends at the highest of these last ids, because jobs with lower ids may be missing.
 fn merge(parts: &[(Member, StoreJobs)], most: usize, is_of_key: bool) -> (Vec<(&Member, &StoreJobs, &JobRecord)>, Option<JobId>) {
     let mut all: Vec<_> = parts.iter().flat_map(|(member, part)| part.jobs.iter().map(move |job| (member, part, job))).collect();
     if is_of_key {

@@ -30,7 +30,7 @@ use crate::{
 /// Timeout for migrating a store. The next `stores migrate` retries the migration.
 const MIGRATE_TIMEOUT: Duration = Duration::from_mins(2);
 
-/// Migrations applied to a store, in the format of `--json`.
+/// Migrations applied to a store, for the `--json` output.
 #[derive(Serialize)]
 struct Migrated {
     store: String,
@@ -38,7 +38,7 @@ struct Migrated {
     applied: Vec<i32>,
 }
 
-/// Runs `stores migrate`, which creates or updates the placement tables and, with `--all`, the tables of all stores.
+/// Runs `stores migrate`, which creates or updates the placement tables. With `--all`, also migrates the tables of all stores.
 pub(super) async fn migrate(settings: &Settings, all: bool, as_json: bool) -> Result<ExitCode, Problem> {
     let mut opened = StoreSession::without_records(settings, open_home(settings, false).await?)?;
     opened.connect_databases(settings, |_| true).await?;

@@ -232,7 +232,7 @@ impl StoreSession {
     }
 }
 
-/// Awaits `query`, and returns an error after a timeout. Dropping the query at any time must have no side effects.
+/// Awaits `query`, and returns an error after a timeout. The query must be cancel safe.
 pub(super) async fn with_timeout<T>(query: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
     timeout(QUERY_TIMEOUT, query).await.unwrap_or_else(|_| Err(Error::Database(sqlx::Error::PoolTimedOut)))
 }

@@ -50,7 +50,7 @@ pub(in crate::cli) struct StoresWorkerSettings {
 /// Default name of the home database.
 const MAIN: &str = "main";
 
-/// Databases with their names.
+/// Names and URLs of the databases.
 #[derive(PartialEq, Eq)]
 pub(super) struct DatabaseNames {
     /// Names given to the home database.

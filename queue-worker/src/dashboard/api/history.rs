@@ -1,4 +1,4 @@
-//! Route of the history, which counts attempt outcomes over time.
+//! Route that returns attempt statistics over time.
 
 use axum::{Json, extract::State};
 use queue_core::{

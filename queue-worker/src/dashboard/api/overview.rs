@@ -60,7 +60,7 @@ pub(in crate::dashboard) async fn load_overview(app: &App) -> HandlerResult<Over
     })
 }
 
-/// Returns the trends of the store, which are at most ten seconds old while the overview has viewers.
+/// Returns the trends of the store, which are at most ten seconds old.
 pub(in crate::dashboard) async fn load_trends(app: &App) -> HandlerResult<Arc<Trends>> {
     let load = async || {
         let mut session = app.begin_read().await?;
@@ -70,7 +70,7 @@ pub(in crate::dashboard) async fn load_trends(app: &App) -> HandlerResult<Arc<Tr
 }
 
 /// Loads the counts of at most `most` queue and type pairs and the oldest jobs of at most `most` queues. In a large store, these two
-/// statements are the slowest. Both therefore run in parallel if a second connection is idle.
+/// statements are the slowest. They therefore run in parallel if a second connection is idle.
 pub(in crate::dashboard) async fn busiest_and_oldest(app: &App, on: &mut PgConnection, most: u16) -> HandlerResult<(Busiest, Vec<Oldest>)> {
     let store = app.store;
     let queue = Queue::on(on).store(store);

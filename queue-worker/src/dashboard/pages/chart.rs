@@ -66,10 +66,10 @@ pub(super) struct StepLine {
 /// Percentiles that are drawn, with the classes of their lines.
 const PERCENTILES: [(&str, f64); 3] = [("p50", 0.5), ("p95", 0.95), ("p99", 0.99)];
 
-/// Minimum duration in milliseconds at the top of the vertical axis.
+/// Minimum value in milliseconds at the top of a duration chart's vertical axis.
 const MIN_TOP: f64 = 10.0;
 
-/// Horizontal axis, which ends at a given time.
+/// Horizontal axis, which covers the period of length `span` from `from`.
 struct TimeAxis {
     from: DateTime<Utc>,
     span: Duration,

@@ -84,13 +84,13 @@ fn dependencies(node: &FlowNode, at: &HashMap<&str, usize>) -> Vec<(usize, bool)
     [of(&node.after, false), of(&node.on_dead, true)].concat()
 }
 
-/// Maximum number of places that the edges of a drawing take. A flow may have 100,000 edges, and a place for each would fill the page.
+/// Maximum number of bends of all edges in a graph. A flow may have 100,000 edges, whose bends would fill the page.
 const MAX_BENDS: usize = 500;
 
 /// Column and row of a box, or of a bend of an edge.
 type Place = (usize, usize);
 
-/// Places of the nodes, and the edges between them.
+/// Positions of a graph's nodes and edges.
 struct Layout {
     nodes: Vec<Place>,
     edges: Vec<PlacedEdge>,
@@ -98,8 +98,8 @@ struct Layout {
     rows: usize,
 }
 
-/// Edge between two nodes. In each column between them, the edge has a place of its own, so no box covers it. The edges of a flow that
-/// would need more than [`MAX_BENDS`] such places have none.
+/// Edge between two nodes. The edge has a bend in each column between the nodes, so that no box covers the edge. If the edges of a flow
+/// would need more than [`MAX_BENDS`] bends, the edges have none.
 struct PlacedEdge {
     source: usize,
     target: usize,
@@ -155,7 +155,7 @@ enum Item {
 }
 
 impl PlacedEdge {
-    /// Returns the row of the last place so far.
+    /// Returns the row of the edge's last bend so far. Without a bend, returns the row of the source node.
     fn last_row(&self, nodes: &[Place]) -> usize {
         self.bends.last().unwrap_or(&nodes[self.source]).1
     }

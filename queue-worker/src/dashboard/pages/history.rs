@@ -42,7 +42,7 @@ struct HistoryRow {
     numbers: Vec<String>,
 }
 
-/// Selectable periods, as tuples of the `last` parameter, label, step length, and period in seconds.
+/// Selectable periods: `last` parameter, label, step length, and period in seconds.
 const SPANS: [(&str, &str, &str, u64); 4] =
     [("1h", "hour", "1m", 3600), ("24h", "day", "30m", 86_400), ("7d", "week", "4h", 604_800), ("30d", "30 days", "1d", 2_592_000)];
 

@@ -1,4 +1,4 @@
-//! Job page, with the job's attributes, progress, failed attempts and operations, and the causes of its state.
+//! Job page, with attributes, progress, failed attempts, operations and the causes of the job's state.
 
 use std::time::Duration;
 
@@ -151,7 +151,7 @@ struct GatherRow {
     most: String,
 }
 
-/// Steps, flow, children, map batches, unreceived signals and logs of a job.
+/// Related records that the job page shows besides the job itself.
 #[derive(Default)]
 struct JobDetails {
     steps: Vec<JobStep>,
@@ -228,7 +228,7 @@ pub(super) async fn page(State(app): State<AppState>, frame: Frame, Path(id): Pa
         Ok(data) => data,
         Err(problem) => return unavailable(&app, frame, id, problem).await,
     };
-    // If the details cannot be read, the page shows the job without them.
+    // If the details cannot be loaded, the page omits them.
     let (read, details_error) = match load_details(&app, &data.job).await {
         Ok(read) => (read, None),
         Err(problem) => (JobDetails::default(), Some(problem.text)),

@@ -38,8 +38,8 @@ struct JobsPage {
     acts: Vec<&'static Button>,
     /// URL of the next page.
     next: Option<String>,
-    /// Time to which an unfinished search has gone back without finding a job. The page then automatically continues the search with jobs
-    /// that were enqueued earlier. `None` if the page has jobs or the search is complete.
+    /// Enqueue time down to which an unfinished search has found no job. The page then automatically continues the search with jobs that
+    /// were enqueued earlier. `None` if the page has jobs or the search is complete.
     back: Option<Moment>,
     /// Whether the page is not the first page of the list.
     is_later_page: bool,
@@ -107,11 +107,11 @@ impl JobRow {
     }
 }
 
-/// Formats the user's metadata: `tenant=acme region=eu`. The search accepts each pair that has no space. Returns `None` if there is none.
+/// Formats the user's metadata as search text, such as `tenant=acme region=eu`. Returns `None` if the user set no metadata.
 fn own_meta(meta: &str) -> Option<String> {
     let meta: serde_json::Map<String, Value> = serde_json::from_str(meta).ok()?;
     let own = meta.iter().filter(|(key, _)| !LIBRARY_META_KEYS.contains(&key.as_str()));
-    // A text that could be read as another JSON value, or as two words, is shown as JSON.
+    // A string that contains whitespace or is valid JSON itself is formatted as JSON.
     let is_plain = |text: &str| !text.contains(char::is_whitespace) && serde_json::from_str::<Value>(text).is_err();
     let pair = |(key, value): (&String, &Value)| match value.as_str().filter(|text| is_plain(text)) {
         Some(text) => format!("{key}={text}"),

@@ -1,4 +1,4 @@
-//! Overview page of a store, with jobs by state and queue, charts of the last hour and day, what needs attention, and the workers.
+//! Overview page of a store, with job counts, charts, notices and workers.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -62,28 +62,28 @@ pub(super) struct OverviewFigures {
 
 /// Part of the overview that comes from the attempt statistics.
 struct TrendFigures {
-    /// Identifier of the element with the charts. It changes when the statistics are loaded again. Until then, a live update preserves the
-    /// element, and a tooltip stays open.
+    /// HTML id of the element with the charts. Changes when the statistics are reloaded. A live update preserves an element with an
+    /// unchanged id, so that its tooltip stays open.
     id: String,
     /// Charts of the last hour and of the last day, with their titles.
     periods: [(&'static str, Charts); 2],
     failing: Vec<FailingType>,
 }
 
-/// Line about a pause, a limit that defers jobs, or a queue whose jobs are late.
+/// Notice about a pause, a limit that defers jobs, or a queue whose jobs are late.
 struct Notice {
-    /// Word for the kind of notice, shown as a mark.
+    /// Kind of notice, shown as a label.
     mark: &'static str,
     text: String,
-    /// Path of the page about the subject, below the base path.
+    /// Path of the linked page, relative to the base path.
     link: String,
 }
 
 /// Job type with failed attempts in the last hour.
 struct FailingType {
     name: String,
-    /// Query parameters of the list of the type's dead letters, or of all its jobs. `None` for the sum of the types that are not counted
-    /// apart.
+    /// Query string for the list of the type's dead letters, or of all its jobs if none are dead. `None` for the remaining types, which the
+    /// statistics combine.
     query: Option<String>,
     failed: String,
     dead: String,
@@ -115,15 +115,15 @@ struct QueueCounts {
 /// Maximum number of listed combinations of queue, type and version that no live worker serves.
 const MAX_UNSERVED: usize = 20;
 
-/// Maximum number of notices, of failing types and of workers on the page.
+/// Maximum numbers of notices, failing types and workers on the page.
 const MAX_NOTICES: usize = 12;
 const MAX_FAILING: usize = 6;
 const MAX_WORKERS: usize = 8;
 
-/// Type and queue of the attempts that the statistics do not count apart.
+/// Name under which the statistics combine the remaining types and queues.
 const REST: &str = "*";
 
-/// Waiting time of a ready job from which its queue is shown as late.
+/// Waiting time of the oldest ready job from which a queue counts as late.
 const LATE: Duration = Duration::from_mins(1);
 
 /// Width of the charts in SVG units. Two columns of charts fit side by side.
@@ -189,7 +189,7 @@ impl TrendFigures {
     }
 }
 
-/// Returns what needs attention: pauses, limits that defer jobs, and late queues that are not paused.
+/// Returns notices about pauses, limits that defer jobs, and late queues that are not paused.
 fn notices(overview: &Overview, limits: &[LimitStatus]) -> Vec<Notice> {
     let mut notices = Vec::new();
     for pause in overview.paused.iter().filter(|pause| pause.scope.queue.is_some() || pause.scope.job_type.is_some()) {
@@ -216,7 +216,7 @@ fn notices(overview: &Overview, limits: &[LimitStatus]) -> Vec<Notice> {
     notices
 }
 
-/// Returns whether jobs are waiting because of the limit. The sums of a limit per key do not tell whether a key has reached its limit.
+/// Returns whether jobs are waiting because of the limit. The totals of a keyed limit do not show whether a key has reached its bound.
 fn defers_jobs(limit: &LimitStatus) -> bool {
     let is_full = limit.figures.concurrency.is_some_and(|most| limit.used >= most.into());
     limit.waiting > 0 && (limit.awaits > 0 || !limit.keyed && (is_full || limit.next_ms.is_some()))

@@ -1,6 +1,6 @@
 //! Compares other queues on PostgreSQL with this queue. The measurements alternate between the queues in one run. The other queues are
-//! `graphile_worker` 0.14, which is a full job queue in Rust, and `pgmq`, which is a message queue. The SQL of `pgmq` runs on plain
-//! PostgreSQL, without the extension.
+//! `graphile_worker` 0.14 (a job queue in Rust) and `pgmq` (a message queue). The SQL of `pgmq` runs on plain PostgreSQL, without the
+//! extension.
 //!
 //! ```sh
 //! cargo run --release --manifest-path tests/bench/peers/Cargo.toml -- --database-url postgres://user:password@host/name
@@ -87,7 +87,7 @@ async fn main() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Returns the load average of this machine, if the system reports it.
+/// Formats the load average of this machine.
 fn load(when: &str) -> String {
     let load = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
     format!("load {when}: {}", load.split(' ').take(3).collect::<Vec<_>>().join(", "))

@@ -1,6 +1,6 @@
 //! Runs a worker as a separate process, which is this binary with the hidden command `work`. The process runs until its stdin is closed,
-//! which also happens when the benchmark is killed. It writes one line of JSON to stdout when all jobs have run, and another line with its
-//! counts at the end.
+//! which also happens when the benchmark is killed. The process writes one line of JSON to stdout when all jobs have run, and another line
+//! with its counts at the end.
 
 use std::{
     io::{BufRead as _, BufReader, Read as _, Write as _},
