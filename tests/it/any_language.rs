@@ -1,4 +1,4 @@
-//! Tests the SQL functions for clients in other languages: job status, waits and rejected waits. Also runs the programs of
+//! Tests the SQL functions for clients in other languages: job status, waits and rejected waits. Also runs the example programs of
 //! `docs/ANY_LANGUAGE.md`.
 
 mod clients;
@@ -156,8 +156,8 @@ async fn a_wait_that_could_never_end_is_refused() {
         assert_eq!(code(&error), "25000", "{error}");
         assert!(error.to_string().contains(level), "{error}");
     }
-    // A transaction cannot wait for a job that it has enqueued or changed itself. This applies after a savepoint and within a single
-    // statement as well.
+    // A transaction cannot wait for a job that the transaction itself has enqueued or changed, even after a savepoint or within one
+    // statement.
     for before in [None, Some("savepoint s")] {
         let mut tx = client.begin().await.unwrap();
         if let Some(before) = before {

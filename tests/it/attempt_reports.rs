@@ -1,4 +1,4 @@
-//! Tests a worker's reports about its attempts: log lines of failed attempts, the observer hook, and panics as log lines.
+//! Tests how a worker reports attempts: with log lines for failures and panics, and through the `on_outcome` hook.
 
 use std::{
     collections::BTreeMap,
@@ -27,7 +27,7 @@ fn lines_of(log: &[Value], job: JobId) -> Vec<&Value> {
     log.iter().filter(|line| [&line["fields"]["job"], &line["span"]["job"]].contains(&&Value::from(job.as_str()))).collect()
 }
 
-/// Parses a JSON log. Panics if a line is not JSON.
+/// Returns the process's log lines since an instant as JSON. Panics if a line is not JSON.
 fn json_lines(process: &WorkerProcess, since: Instant) -> Vec<Value> {
     let lines = process.log_since(since);
     lines.iter().map(|line| serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line}"))).collect()
@@ -136,7 +136,7 @@ async fn the_hook_gets_the_outcome_of_every_attempt_once() {
     for (how, outcome, verdict, error) in [
         ("plain", Outcome::Ok, Verdict::Complete, None),
         ("fail", Outcome::Terminal, Verdict::Dead, Some("as told")),
-        // The committed outcome counts. The later return value of the handler is ignored.
+        // The committed outcome counts, and the handler's later return value or panic is ignored.
         ("error after", Outcome::Ok, Verdict::Complete, None),
         ("panic after", Outcome::Ok, Verdict::Complete, None),
     ] {

@@ -157,7 +157,7 @@ async fn f67_a_time_out_of_range_is_refused_by_every_function() {
             assert!(refused.message().contains("within the years 1970 to 9999"), "{call}: {refused}");
         }
     }
-    // A direct call of the internal function bypasses the checks of the SQL entry points.
+    // A direct call to the internal function bypasses the checks of the SQL entry points.
     let put_off = "select queue.take_key(queue.unique_hash('default', 'do', 'u'), 'do', '{}', T, 'debounce')";
     for time in ["infinity", "294276-12-31+00"] {
         let call = put_off.replace('T', &format!("timestamptz '{time}'"));
@@ -176,7 +176,7 @@ async fn f67_a_time_out_of_range_is_refused_by_every_function() {
     db.finish().await;
 }
 
-/// Claims one new job for the worker, then executes the statement `spoil` with the lease token and the job id.
+/// Enqueues a job and claims it for the worker. Then executes the statement `spoil` with the lease token and the job id as parameters.
 async fn leased(on: &mut PgConnection, worker: Uuid, spoil: &'static str) -> JobId {
     let id = operate::enqueue(on, "default", 100, false).await.unwrap();
     let lease = claim(on, worker, 1).await.unwrap();
@@ -206,7 +206,7 @@ async fn a_bad_lease_does_not_stop_the_recovery_of_others() {
     for (what, spoil, state) in bad {
         let db = TestDb::new().await;
         let mut c = connect(&db).await;
-        // A store of an older release may contain such a row, because older releases did not have this check.
+        // Older releases did not have this check, so an existing store may contain such a row.
         sqlx::raw_sql("alter table queue.lease drop constraint lease_claimed_at_in_range").execute(&mut c).await.unwrap();
         // Dummy function that lets every `spoil` statement use both of its parameters.
         sqlx::raw_sql("create function id(bigint) returns boolean language sql return false").execute(&mut c).await.unwrap();

@@ -1,5 +1,4 @@
-//! Runs the benchmark in its short form. Checks that the benchmark counts every job exactly once and leaves no database behind. Its times
-//! are not checked.
+//! Runs the benchmark with `--quick`. Checks that the benchmark counts every job exactly once and drops its database.
 
 use std::process::{Command, Output, Stdio};
 

@@ -14,10 +14,10 @@ use serde::{Deserialize, Serialize};
 use sqlx::{Connection as _, Executor as _, PgConnection, PgPool};
 use tests::{Act, Do, TestDb, within};
 
-/// Number of jobs that exceeds two chunks. Through a pool these jobs are sent by COPY, otherwise in several chunks.
+/// Number of jobs that exceeds two chunks. An enqueue of this size uses COPY on a pool, and several chunks otherwise.
 const MANY: u32 = 8192 * 2 + 100;
 
-/// Job that records that it ran.
+/// Job that records its number when it runs.
 #[job(queue = "notes", max_attempts = 2, priority = 7)]
 #[derive(Serialize, Deserialize, Clone)]
 struct Note {

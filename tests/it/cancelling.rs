@@ -223,7 +223,7 @@ async fn recovery_and_a_released_claim_honour_the_request() {
     db.finish().await;
 }
 
-/// Job that records the cancellation reason twice: immediately, in a task that holds the token, and at the end of the handler.
+/// Job that records the cancellation reason at its start, and twice after the cancellation: in a spawned task and in the handler.
 #[job(send_only, name = "says_why", state(Reasons))]
 #[derive(Serialize, Deserialize)]
 struct SaysWhy;
@@ -268,10 +268,10 @@ async fn a_handler_distinguishes_a_cancel_from_a_shutdown_and_from_a_lost_lease(
     for why in [CancelReason::Cancelled, CancelReason::Shutdown, CancelReason::LeaseLost] {
         let reasons = Reasons::default();
         let job = SaysWhy.enqueue(&db.pool).await.unwrap();
-        // A second job in the same worker must see only the reasons that apply to all jobs of the worker.
+        // A second job of the same worker must continue to run when only the first job is cancelled.
         let other = Do { act: until_cancelled(Act::Ok(String::new())) }.enqueue(&db.pool).await.unwrap();
         let worker = Worker::new(db.pool.clone()).register::<SaysWhy>().register::<Do>().state(reasons.clone());
-        // The lease is short only in the case that loses it. In the other cases it must outlast a freeze of the test machine.
+        // Only the `LeaseLost` case needs a short lease. In the other cases the lease must outlast a freeze of the test machine.
         let ttl = Duration::from_secs(if why == CancelReason::LeaseLost { 1 } else { 30 });
         db.run_while(worker.lease_ttl(ttl).grace(Duration::from_millis(1)), async {
             eventually("it runs", async || reasons.0.lock().unwrap().len() == 1).await;

@@ -41,7 +41,7 @@ fn is_full(error: &Error) -> bool {
     matches!(error, Error::AtCapacity { queue, capacity: 100 } if queue == "default")
 }
 
-/// Deletes all waiting jobs.
+/// Completes all waiting jobs, including scheduled jobs.
 async fn drain(db: &TestDb) {
     let mut on = db.connect().await;
     db.run("update queue.scheduled set run_at = now() - interval '1 s'").await;
@@ -51,7 +51,7 @@ async fn drain(db: &TestDb) {
     settle(&mut on, &lease.all("plain")).await.unwrap();
 }
 
-/// Enqueues until the queue is full. Every fourth transaction is rolled back; some transactions are slow, and some jobs are scheduled.
+/// Enqueues ready and scheduled jobs until the queue is full, and rolls back every fourth one. Returns the number of committed jobs.
 async fn fill(mut on: PgConnection, n: usize) -> u64 {
     let mut entered = 0;
     for round in n.. {

@@ -1,4 +1,4 @@
-//! Tests the command line in separate processes: output, exit codes, and text that it must never print.
+//! Tests the command line in separate processes: output, exit codes, and the absence of passwords and control characters.
 
 use std::{
     io::Read as _,
@@ -29,7 +29,7 @@ mod waits;
 const CLI: &str = env!("CARGO_BIN_EXE_test-cli");
 const EMPTY: &str = env!("CARGO_BIN_EXE_test-empty-cli");
 
-/// Creates a command that runs in an empty folder and inherits no environment variables.
+/// Creates a command that runs in a temporary folder and inherits only `PATH`, `HOME` and `QUEUE_PG_BIN`.
 fn command(binary: &str, arguments: &[&str]) -> Command {
     let mut command = Command::new(binary);
     let kept = ["PATH", "HOME", "QUEUE_PG_BIN"].map(|name| (name, std::env::var_os(name)));
@@ -38,7 +38,7 @@ fn command(binary: &str, arguments: &[&str]) -> Command {
     command
 }
 
-/// Returns a temporary folder for these tests. The first call creates the folder.
+/// Returns the temporary folder of the CLI tests. Creates the folder if it does not exist.
 fn folder() -> PathBuf {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("cli-{}", std::process::id()));
     std::fs::create_dir_all(&folder).unwrap();
@@ -59,7 +59,7 @@ fn json(db: &TestDb, arguments: &[&str]) -> Value {
     serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{arguments:?}: {error}: {}", text(&output.stdout)))
 }
 
-/// Returns the exit code and the text on standard error.
+/// Returns the exit code and stderr of a command that must print nothing to stdout.
 fn failed(output: &Output) -> (Option<i32>, String) {
     assert_eq!(text(&output.stdout), "", "an error is no output");
     (output.status.code(), text(&output.stderr).to_owned())

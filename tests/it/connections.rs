@@ -1,4 +1,4 @@
-//! Tests the number of connections of a worker, and which of its loops wait for each other when there are few connections.
+//! Tests a worker's number of connections, and that hanging statements do not block claims and verdicts when connections are few.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use sqlx::Connection as _;
 use tests::{Act, Do, TestDb, eventually, within};
 
-/// Durable job with an ordering key, progress, logs and a step, so that it uses every loop of the worker.
+/// Durable job with an ordering key, progress, logs and a step. The job exercises every loop of the worker.
 #[job(name = "connections_all", durable, key = self.key)]
 #[derive(Serialize, Deserialize)]
 struct All {
@@ -43,7 +43,7 @@ async fn most_until_all_are_over(db: &TestDb, jobs: i64) -> i64 {
     most
 }
 
-/// Enqueues `many` jobs of every kind.
+/// Creates a schedule that fires every second, and enqueues `many` jobs of each of two types.
 async fn enqueue_each_kind(db: &TestDb, many: i32) {
     let every = Schedule::every(Duration::from_secs(1)).job(&quick());
     queue_core::Queue::new(&db.pool).schedule("each_second").create(&every).await.unwrap();

@@ -227,7 +227,7 @@ async fn postponed_and_hurried_jobs_run_when_they_should() {
     db.finish().await;
 }
 
-/// Creates ready jobs in queue `a`, and scheduled jobs in queue `b` that failed with an error.
+/// Creates ready jobs in queue `a`, and jobs in queue `b` that are scheduled for a retry after an error.
 async fn fill(on: &mut PgConnection, ready: i32, retries: i32) {
     let fill = "with j as (
          insert into queue.job (id, lane, max_attempts, payload)
@@ -321,7 +321,7 @@ async fn cancelling_a_queue_includes_jobs_that_wait_behind_others() {
     db.finish().await;
 }
 
-/// Creates dead letters whose errors all differ.
+/// Creates `count` dead letters in queue `a`.
 async fn create_dead(on: &mut PgConnection, count: usize) -> Vec<JobId> {
     let worker = register(on).await.unwrap();
     fill(on, i32::try_from(count).unwrap(), 0).await;

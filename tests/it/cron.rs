@@ -56,7 +56,6 @@ async fn fires(db: &TestDb, name: &str) -> Vec<TickRecord> {
     fires
 }
 
-/// Returns the outcomes of the schedule's ticks, in order.
 async fn outcomes(db: &TestDb, name: &str) -> Vec<String> {
     fires(db, name).await.into_iter().map(|fire| fire.outcome).collect()
 }

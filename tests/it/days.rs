@@ -254,7 +254,7 @@ async fn of_two_sessions_one_works_on_days_and_the_other_returns_immediately() {
     let (mut first, mut second) = (connect(&db).await, connect(&db).await);
     let mut working = first.begin().await.unwrap();
     assert!(add_days(&mut working, 9).await >= 2);
-    // If the second session waited for the first session, it would wait forever.
+    // The first transaction stays open, so a second session that waited for its end would wait forever.
     let at_once = async { (add_days(&mut second, 20).await, drop_day(&mut second, 7.0).await.unwrap()) };
     assert_eq!(tokio::time::timeout(PATIENCE, at_once).await.unwrap(), (0, false));
     working.rollback().await.unwrap();
@@ -262,7 +262,7 @@ async fn of_two_sessions_one_works_on_days_and_the_other_returns_immediately() {
     db.finish().await;
 }
 
-/// Tries to drop a day partition that another session is reading, repeatedly until `stop` is set. Returns the number of tries.
+/// Repeatedly tries to drop a day partition that another session is reading, until `stop` is set. Returns the number of tries.
 async fn drop_again_and_again(dropper: &mut PgConnection, stop: &AtomicBool) -> usize {
     let mut tries = 0;
     while !stop.load(SeqCst) {
@@ -285,7 +285,7 @@ async fn a_day_that_is_being_read_is_dropped_later_and_producers_hardly_wait() {
     sqlx::query("select count(*) from queue.job").execute(&mut *reading).await.unwrap();
     sqlx::query("set statement_timeout = '30s'").execute(&mut dropper).await.unwrap();
     let (stop, met) = (AtomicBool::new(false), AtomicBool::new(false));
-    // Enqueues at least 20 jobs and continues until a producer has waited for the lock of a session that drops a partition.
+    // Enqueues at least 20 jobs, and continues until a producer has waited behind the session that drops the partition.
     let produce = async || {
         let mut jobs = Vec::new();
         while jobs.len() < 20 || !met.load(SeqCst) {
@@ -366,7 +366,7 @@ async fn a_worker_runs_housekeeping_by_itself() {
             jobs && days(&db).await.len() == before
         };
         eventually("the past is gone", gone).await;
-        // A job that outlived its day counts as expired history once it has completed. Its row may therefore be deleted at any moment.
+        // A completed job that outlived its day counts as expired history, so its row may be deleted at any moment.
         eventually("its straggler has run", async || tests::effects(&db.pool, ready).await.unwrap() == 1).await;
     })
     .await;

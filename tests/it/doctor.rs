@@ -24,7 +24,6 @@ async fn ask(pool: &PgPool, checkup: &Checkup) -> Diagnosis {
     Queue::new(pool).doctor(checkup).await
 }
 
-/// Returns the findings of one kind.
 async fn found_by(pool: &PgPool, checkup: &Checkup, kind: FindingKind) -> Vec<Finding> {
     let found = ask(pool, checkup).await.findings;
     found.into_iter().filter(|finding| finding.kind == kind).collect()
@@ -43,7 +42,7 @@ async fn is_gone(pool: &PgPool, checkup: &Checkup, kind: FindingKind) {
     eventually(&format!("{kind} is gone"), async || found_by(pool, checkup, kind).await.is_empty()).await;
 }
 
-/// Runs the suggested fix in `psql` as a superuser, or in a shell.
+/// Executes the suggested fix as SQL, or in a shell if the fix is a `queue-worker` command.
 async fn paste(url: &str, finding: &Finding) {
     assert!(finding.can_be_pasted, "{finding:#?}");
     if finding.fix.starts_with("queue-worker ") {

@@ -1,4 +1,4 @@
-//! Tests futures of the library that are dropped at any await point. `QUEUE_TEST_DROPS` sets the number of rounds.
+//! Tests futures of the library that are dropped at any await point. `QUEUE_TEST_DROPS` sets the number of dropped futures.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ fn acts() -> impl Iterator<Item = Do> + Send {
     (0..3).map(|_| Do { act: Act::Ok(String::new()) })
 }
 
-/// Makes a call that begins or contains a transaction and drops its future. Returns whether the call had finished before the drop.
+/// Starts a call that uses a transaction, and drops its future after a random time. Returns whether the call finished before the drop.
 async fn dropped(pool: &PgPool, lent: &mut PgConnection, kind: usize) -> bool {
     let patience = Duration::from_micros(fastrand::u64(0..4000));
     match kind {
@@ -25,7 +25,7 @@ async fn dropped(pool: &PgPool, lent: &mut PgConnection, kind: usize) -> bool {
 
 /// Returns whether statements of this connection run outside of a transaction.
 async fn is_outside(connection: &mut PgConnection) -> bool {
-    // In the simple protocol both times are equal unless the transaction began with an earlier statement.
+    // In the simple query protocol, both times are equal unless the transaction began with an earlier statement.
     sqlx::raw_sql("select now() = statement_timestamp()").fetch_one(connection).await.unwrap().get(0)
 }
 

@@ -16,7 +16,7 @@ use tests::{
     protocol::{claim, register, silence},
 };
 
-/// Job like `Do`, under another name and with relaxed durability.
+/// Send-only job type with relaxed durability.
 #[job(send_only, durability = relaxed)]
 #[derive(Serialize, Deserialize, Clone)]
 struct Light;
@@ -25,8 +25,8 @@ fn quick() -> Do {
     Do { act: Act::Ok(String::new()) }
 }
 
-/// Trigger that records the `synchronous_commit` setting and the session for every job that becomes ready. The trigger is deferred, so it
-/// fires just before the commit.
+/// Trigger that records the `synchronous_commit` setting and the application name for every job that becomes ready. The trigger is
+/// deferred, so it fires just before the commit.
 const NOTE: &str = "
 create table seen (n serial, setting text, who text);
 create function note() returns trigger language plpgsql as $$ begin
@@ -57,7 +57,7 @@ async fn commit_settings(db: &TestDb) -> Vec<String> {
     sqlx::query_scalar(query).fetch_all(&db.pool).await.unwrap()
 }
 
-/// Returns the connection's `synchronous_commit` setting outside of a transaction.
+/// Returns the connection's `synchronous_commit` setting, and whether the connection is still in a transaction.
 async fn setting(connection: &mut PgConnection) -> String {
     let query =
         "select current_setting('synchronous_commit') || case when now() <> statement_timestamp() then ', in a transaction' else '' end";
@@ -164,7 +164,7 @@ async fn a_relaxed_enqueue_leaves_the_durability_of_the_callers_transaction_alon
     db.finish().await;
 }
 
-/// Drops the future after `polls` polls. Returns whether the future had finished.
+/// Polls the future at most `polls` times and then drops it. Returns whether the future completed.
 async fn dropped_after<T>(polls: usize, future: impl Future<Output = T>) -> bool {
     let mut future = pin!(future);
     for _ in 0..polls {
@@ -225,8 +225,8 @@ async fn a_failed_relaxed_enqueue_leaves_no_relaxed_setting() {
     db.finish().await;
 }
 
-/// Trigger on the tables that a worker writes. It records each transaction's `synchronous_commit` setting and connection just before the
-/// commit.
+/// Trigger on the tables that a worker writes. It records each transaction's `synchronous_commit` setting and application name just before
+/// the commit.
 const NOTE_WORKER: &str = "
 create table seen (who text, setting text, unique (who, setting));
 create function note() returns trigger language plpgsql as $$ begin

@@ -217,7 +217,6 @@ async fn journal(db: &TestDb, job: JobId) -> Vec<String> {
     db.all(&format!("select name from queue.step where id = {job} order by name")).await
 }
 
-/// Runs a worker until the job has this state.
 async fn run_to(db: &TestDb, job: JobId, state: JobState) {
     db.run_while(db.worker().register::<Plan>(), async { db.until(job, state).await }).await;
 }

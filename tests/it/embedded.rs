@@ -1,5 +1,5 @@
-//! Tests the embedded server through its public API. The users of the server are separate processes that can be killed. Each of these
-//! processes runs this test binary.
+//! Tests the embedded server through its public API. The users of the server are separate processes of this test binary, so that the tests
+//! can kill them.
 #![cfg(target_os = "linux")]
 
 mod refusals;

@@ -198,8 +198,8 @@ async fn the_sql_function_does_what_the_rust_call_does() {
     db.finish().await;
 }
 
-/// Contents of a schema that precedes `pg_catalog` on the search path: an object for every name that our statements use. Each of these
-/// objects fails when it is used.
+/// SQL for a schema that precedes `pg_catalog` on the search path. Its objects shadow every name in the queue's statements, and fail when
+/// they are used.
 const HOSTILE: &str = "
 create schema evil;
 create function evil.fail() returns text language plpgsql as $$ begin raise exception 'hijacked'; end $$;

@@ -114,7 +114,7 @@ async fn the_test_kit_upgrades_as_a_worker_does() {
     db.finish().await;
 }
 
-/// Report with the payload version of the release that creates the schedule.
+/// Report job whose payload has version 2.
 #[job(send_only, name = "evolution_report", version = 2)]
 #[derive(Serialize, Deserialize)]
 struct Report {

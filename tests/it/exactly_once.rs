@@ -1,4 +1,4 @@
-//! Tests a handler's own transaction. Its writes and the end of its job are one commit, even after failures.
+//! Tests a handler's own transaction. The transaction's writes and the job's completion are committed together, even after failures.
 
 mod faults;
 
@@ -35,7 +35,7 @@ async fn in_the_middle(db: &TestDb) {
     .await;
 }
 
-/// Returns the attempts, crashes and failures of a job, and the number of its effects.
+/// Returns the numbers of attempts, crashes, failures and effects of a job.
 async fn charged(db: &TestDb, id: JobId) -> (i16, i16, i64, i64) {
     let (attempts, crashes): (i16, i16) =
         sqlx::query_as("select attempts, crashes from queue.jobs where id = $1").bind(id).fetch_one(&db.pool).await.unwrap();
@@ -47,7 +47,6 @@ async fn output(db: &TestDb, id: JobId) -> Option<String> {
     sqlx::query_scalar("select output #>> '{}' from queue.jobs where id = $1").bind(id).fetch_one(&db.pool).await.unwrap()
 }
 
-/// Counts the failed attempts whose error matches `like`.
 async fn errors(db: &TestDb, like: &str) -> i64 {
     sqlx::query_scalar("select count(*) from queue.failure where error like $1").bind(like).fetch_one(&db.pool).await.unwrap()
 }
@@ -168,7 +167,7 @@ async fn f02_a_nul_in_an_output_becomes_the_replacement_character_here_too() {
     db.finish().await;
 }
 
-/// Job whose handler returns while a task that it spawned still has the transaction.
+/// Job whose handler returns while a spawned task still holds the transaction.
 #[job(send_only, max_attempts = 1)]
 #[derive(Serialize, Deserialize)]
 struct Leak;

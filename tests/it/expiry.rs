@@ -42,13 +42,11 @@ async fn delete_entries(db: &TestDb) {
     sqlx::query("delete from queue.expiry").execute(&db.pool).await.unwrap();
 }
 
-/// Returns the job's expiry time as stored.
 async fn stored_expiry(db: &TestDb, job: JobId) -> Option<String> {
     let query = "select system ->> 'expires_at' from queue.job where id = $1";
     sqlx::query_scalar(query).bind(job).fetch_one(&db.pool).await.unwrap()
 }
 
-/// Counts the job's expiry entries.
 async fn count_entries(db: &TestDb, job: JobId) -> i64 {
     sqlx::query_scalar("select count(*) from queue.expiry where id = $1").bind(job).fetch_one(&db.pool).await.unwrap()
 }

@@ -122,7 +122,6 @@ impl Load {
         Self { acknowledged, tried, ends, task }
     }
 
-    /// Returns the number of acknowledged jobs so far.
     fn count(&self) -> usize {
         lock(&self.acknowledged).len()
     }
@@ -146,7 +145,7 @@ async fn lost(database: &Database, jobs: &[JobId]) -> i64 {
     sqlx::query_scalar(lost).bind(jobs).fetch_one(&database.pool).await.unwrap()
 }
 
-/// Checks that every job is completed, and that the invariant holds.
+/// Waits until every job is completed. Checks that the store's invariant holds.
 async fn all_are_completed(database: &Database) {
     let open = "select count(*) from queue.jobs where state not in ('completed', 'dead')";
     within(PATIENCE, "nothing is left to do", async || database.count(open).await.unwrap() == 0).await;
@@ -155,7 +154,7 @@ async fn all_are_completed(database: &Database) {
     assert!(broken.is_empty(), "(id, entries, jobs) that break the invariant: {broken:?}");
 }
 
-/// Measurement of the longest time that a job was ready, from now until [`Self::end`].
+/// Measurement of the longest time that a job stays ready, until [`Self::end`].
 struct LongestWait {
     ends: Arc<AtomicBool>,
     task: JoinHandle<Duration>,

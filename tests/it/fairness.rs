@@ -95,7 +95,7 @@ async fn higher_priorities_run_first_and_equal_ones_in_order() {
     db.finish().await;
 }
 
-/// Job that sleeps until it is dropped.
+/// Job whose handler never returns.
 #[job(send_only, queue = "slow", priority = 200)]
 #[derive(Serialize, Deserialize)]
 struct Slow;

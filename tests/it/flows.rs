@@ -106,7 +106,7 @@ pub(super) fn worker(db: &TestDb) -> queue_worker::Worker {
     db.worker().register::<Part>().register::<PartTx>().register::<PartOwn>().queue("default", 8)
 }
 
-/// Returns the nodes of a flow as their names and states.
+/// Returns the name and state of each node of a flow.
 pub(super) async fn states(db: &TestDb, flow: &FlowHandle) -> Vec<String> {
     let nodes = Queue::new(&db.pool).job(flow.id()).flow().await.unwrap();
     nodes.into_iter().map(|node| format!("{} {}", node.name, node.state.as_deref().unwrap_or("gone"))).collect()

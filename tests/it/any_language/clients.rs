@@ -46,7 +46,7 @@ fn psql() -> Option<PathBuf> {
         .find(|psql| succeeds(Command::new(psql).arg("--version")))
 }
 
-/// Returns the first Python that has psycopg 3. Prefers the Python on PATH to the system's Python, for which distributions package psycopg.
+/// Returns the first Python interpreter that has psycopg 3. Tries PATH before `/usr/bin/python3`, for which distributions package psycopg.
 fn python() -> Option<&'static str> {
     let probe = "from psycopg.types.json import Jsonb";
     ["python3", "/usr/bin/python3"].into_iter().find(|python| succeeds(Command::new(python).args(["-c", probe])))
@@ -67,7 +67,7 @@ fn node() -> Option<PathBuf> {
     Some(folder)
 }
 
-/// Runs a client while a worker of the `greet` jobs is running.
+/// Runs a client program together with a worker for `greet` jobs.
 async fn run(db: &TestDb, mut client: Command) -> Output {
     client.env("DATABASE_URL", &db.url).stdin(Stdio::null());
     let running = tokio::task::spawn_blocking(move || client.output().unwrap());

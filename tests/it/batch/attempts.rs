@@ -1,4 +1,4 @@
-//! Tests events during a batch: jobs are cancelled, the worker stops or loses its lease, or a handler commits its jobs itself.
+//! Tests running batches: cancelled jobs, worker shutdown, lost leases, and handlers that commit jobs in their own transactions.
 
 use std::{
     sync::{Arc, Mutex},

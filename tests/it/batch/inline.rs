@@ -14,7 +14,7 @@ use queue_core::{
 use serde::{Deserialize, Serialize};
 use tests::TestDb;
 
-/// Batch job that adds numbers.
+/// Batch job that returns the sum of its number and the shared state. Negative numbers fail, snooze or hang.
 #[job(name = "batch_inline", batch = 5, max_attempts = 4, backoff = fixed("1s"), output = i64, timeout = "200ms")]
 #[derive(Serialize, Deserialize)]
 struct Add {

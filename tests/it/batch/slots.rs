@@ -1,4 +1,4 @@
-//! Tests when a batch begins: when the batch is full, or after its maximum wait. Also tests jobs that are waiting for a batch.
+//! Tests the start of a batch, either when the batch is full or after its maximum wait. Also tests jobs that are waiting for a batch.
 
 use std::{
     sync::{Arc, Mutex},
@@ -183,7 +183,7 @@ async fn paused_and_cancelled_jobs_leave_the_batch_that_they_wait_for() {
         Queue::new(&db.pool).pause(&scope).await.unwrap();
         let stopped = tokio::time::timeout(Duration::from_secs(30), Queue::new(&db.pool).until_paused(&scope)).await;
         assert!(stopped.unwrap().unwrap());
-        // The worker acknowledges the pause immediately. With its next settle, it releases the job that was waiting for a batch.
+        // The worker acknowledges the pause immediately. The next settle releases the job that was waiting for a batch.
         db.until(jobs[1], JobState::Ready).await;
         assert_eq!(db.count("select count(*) from queue.ready where attempts = 0").await, 1, "uncharged");
         assert!(Queue::new(&db.pool).resume(&scope).await.unwrap());

@@ -17,7 +17,7 @@ use tests::TestDb;
 
 use super::{MANY, Note, connect, jobs, notes};
 
-/// Returns SQL that creates a schema with an object for every name that our statements use. Each of these objects fails when it is used.
+/// Returns SQL for a schema whose objects shadow every name in the queue's statements. Each object fails when it is used.
 fn hostile() -> String {
     const FAIL: &str = "language plpgsql as $$ begin raise exception 'hijacked'; end $$;";
     const CALLS: &str =
@@ -68,7 +68,7 @@ async fn a_transaction_begun_in_sql_is_the_callers_too() {
     db.finish().await;
 }
 
-/// Drops the future after `polls` polls. Returns whether the future had finished.
+/// Polls the future at most `polls` times and then drops it. Returns whether the future completed.
 async fn dropped_after<T>(polls: usize, future: impl Future<Output = T>) -> bool {
     let mut future = pin!(future);
     for _ in 0..polls {

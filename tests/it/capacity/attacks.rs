@@ -16,7 +16,7 @@ async fn set_other(db: &TestDb, capacity: Option<u64>) {
     Queue::on(&mut db.connect().await).set_capacity("other", capacity).await.unwrap();
 }
 
-/// Enqueues ten jobs one after another. Returns the number that the queue accepts.
+/// Tries to enqueue ten jobs, one after another. Returns the number of accepted jobs.
 async fn count_accepted(db: &TestDb, queue: &str) -> usize {
     let mut taken = 0;
     for _ in 0..10 {
@@ -46,7 +46,7 @@ async fn wait_until_retrying(db: &TestDb) {
 async fn the_capacity_of_one_queue_is_not_that_of_another() {
     let db = with_capacity(100).await;
     set_other(&db, Some(3)).await;
-    // A ticket, which permits one enqueue without a count, is valid only for the queue that it was drawn for.
+    // A ticket is valid only for the queue that issued it.
     assert_eq!((count_accepted(&db, "default").await, count_accepted(&db, "other").await), (10, 3));
     set(&db, None).await;
     assert_eq!((count_accepted(&db, "default").await, count_accepted(&db, "other").await), (10, 0));
@@ -80,7 +80,7 @@ async fn ready_scheduled_and_blocked_jobs_count_once_each() {
     assert_eq!(db.count("select queue.count_waiting('default', null)").await, 4);
     assert_eq!(db.count("select queue.count_waiting('default', 3)").await, 3, "counted no further");
     assert_eq!(db.count("select queue.count_waiting('other', null)").await, 0);
-    // `depth` returns the number of counted jobs, and whether the queue has more jobs than that.
+    // `depth` returns the number of counted jobs, and whether the queue contains further jobs.
     for (arguments, seen) in
         [("'default'", "4 f"), ("'default', 4", "4 f"), ("'default', 3", "3 t"), ("'default', null", "4 f"), ("'other'", "0 f")]
     {
@@ -139,7 +139,7 @@ async fn tickets_that_only_an_old_snapshot_shows_are_void() {
     db.finish().await;
 }
 
-/// A transaction that waits for another transaction still counts: its uncommitted jobs use up the capacity.
+/// Uncommitted jobs use up capacity even while their transaction waits for another transaction.
 #[tokio::test]
 async fn uncommitted_jobs_count_while_their_transaction_waits_for_another() {
     let db = with_capacity(100).await;
@@ -192,7 +192,7 @@ async fn a_producer_that_waited_for_another_transaction_uses_its_outcome() {
 }
 
 /// While the row with the queue's counter is locked, counts are written to separate rows. A transaction with an older snapshot must not
-/// miss the jobs in these rows.
+/// miss the jobs in the separate rows.
 #[tokio::test]
 async fn jobs_counted_beside_a_locked_row_count_under_an_old_snapshot() {
     let db = with_capacity(100).await;
@@ -279,7 +279,7 @@ async fn a_capacity_does_not_wait_forever_for_a_lane_that_is_being_created() {
 async fn a_producer_that_creates_a_lane_does_not_deadlock_with_a_new_capacity() {
     let db = with_capacity(100).await;
     quick().enqueue(&db.pool).await.unwrap();
-    // Setting the capacity resets the counter. The next transaction therefore counts the jobs and locks the counter row until it ends.
+    // Setting the capacity resets the counter. The next transaction therefore counts the jobs and locks the counter row until its end.
     set(&db, Some(100)).await;
     let mut producer = db.pool.begin().await.unwrap();
     quick().enqueue(&mut producer).await.unwrap();

@@ -77,7 +77,7 @@ async fn of_forty_producers_with_mixed_transactions_near_their_capacities_none_i
                     Err(Error::AtCapacity { .. }) => {
                         refused.fetch_add(1, Ordering::SeqCst);
                         tx.rollback().await.unwrap();
-                        // Leaves CPU time for the claims, which free capacity.
+                        // Leaves CPU time for the claims, because claims free capacity.
                         tokio::time::sleep(Duration::from_millis(2)).await;
                     }
                     Err(error) => panic!("{error:?}"),
@@ -120,7 +120,7 @@ async fn of_forty_producers_with_mixed_transactions_near_their_capacities_none_i
     db.finish().await;
 }
 
-/// Runs one of several kinds of transactions. Returns the number of enqueued jobs.
+/// Enqueues jobs in one of three patterns, selected by `kind`. Returns the number of enqueued jobs.
 async fn mix(tx: &mut PgConnection, kind: usize) -> Result<usize, Error> {
     let (one, other) = if kind.is_multiple_of(2) { ("default", "other") } else { ("other", "default") };
     match kind % 6 {
@@ -160,7 +160,7 @@ async fn writes(db: &TestDb) -> bool {
     wrote
 }
 
-/// A full queue rejects immediately and without writes, whether it is full of committed jobs or of the jobs of an idle transaction.
+/// A full queue rejects immediately and without writes, whether its jobs are committed or belong to an idle transaction.
 #[tokio::test]
 async fn a_full_queue_refuses_immediately_and_writes_nothing_beside_an_idle_transaction() {
     let db = with_capacity(100).await;
@@ -217,7 +217,7 @@ async fn a_transaction_that_enqueues_in_two_stores_is_counted_in_each_by_itself(
     db.finish().await;
 }
 
-/// A transaction counts each of its jobs, for any number of jobs. A rollback to a savepoint also restores this count.
+/// All uncommitted jobs of a transaction count, regardless of their number. A rollback to a savepoint also restores the count.
 #[tokio::test]
 async fn a_transaction_that_enqueues_many_jobs_one_by_one_holds_few_locks_and_is_counted() {
     let db = with_capacity(2000).await;

@@ -1,11 +1,11 @@
-//! Tests the audit log of the command line, which records who changed what. Rejected operations and reads are not recorded.
+//! Tests the audit log of the command line. Each change is recorded with its actor and target. Rejected operations and reads are not.
 
 use queue_core::{JobId, Queue, operate};
 use tests::{Act, TestDb};
 
 use super::{CLI, command, enqueue, text};
 
-/// Runs a command as the user ada.
+/// Runs a command as the user `ada`. Returns the exit code.
 fn by_ada(db: &TestDb, arguments: &[&str]) -> Option<i32> {
     let output = command(CLI, arguments).env("DATABASE_URL", &db.url).env("USER", "ada\u{1b}[31m").output().unwrap();
     assert!(!text(&output.stdout).contains('\u{1b}'));
@@ -47,7 +47,7 @@ async fn each_operation_of_the_command_line_is_audited_with_its_actor_and_target
     }
     let noted = db.count("select count(*) from queue.audit").await;
     assert_eq!(noted, acts.len() as i64 - 1, "an act that was on no job is no act");
-    // The rejected operation and the reads below add no entries.
+    // Rejected operations, dry runs and reads add no entries.
     assert_eq!(by_ada(&db, &["run-now", second]), Some(3));
     assert_eq!(by_ada(&db, &["resume", "--queue", "default"]), Some(3));
     assert_eq!(by_ada(&db, &["limits", "unset", "nothing"]), Some(3));

@@ -7,7 +7,7 @@ use tests::{Act, TestDb};
 
 use super::{CLI, command, enqueue, failed, folder, json, on, text};
 
-/// Creates a folder whose settings file names another database.
+/// Creates a folder with a settings file that selects the schema `elsewhere`.
 fn folder_with_settings(name: &str, mode: u32) -> PathBuf {
     let folder = folder().join(name);
     fs::create_dir_all(&folder).unwrap();
@@ -152,7 +152,7 @@ fn shell_completions_and_man_pages_have_every_command_under_the_name_of_the_bina
         let script = output(&["completions", shell]);
         assert!(["test-cli", "requeue", "dry-run"].iter().all(|word| script.contains(word)), "{shell}");
     }
-    // Bash checks the syntax, because it is the only shell that is certainly installed.
+    // Only the syntax of the bash script is checked, because other shells may not be installed.
     let checked = std::process::Command::new("bash").args(["-n", "/dev/stdin"]).stdin(std::process::Stdio::piped()).spawn();
     let mut checked = checked.unwrap();
     std::io::Write::write_all(&mut checked.stdin.take().unwrap(), output(&["completions", "bash"]).as_bytes()).unwrap();

@@ -1,4 +1,4 @@
-//! Tests job operations, rate-limited operations on dead letters, and exports on the command line.
+//! Tests job operations, exports, metadata filters and pauses on the command line.
 
 use std::{
     collections::BTreeSet,

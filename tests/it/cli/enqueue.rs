@@ -8,7 +8,7 @@ use tests::{Act, Do, TestDb};
 
 use super::{CLI, command, folder, json, on, text};
 
-/// Binary with a type whose payloads are encrypted.
+/// Binary with a job type whose payloads are encrypted.
 const SEALED: &str = env!("CARGO_BIN_EXE_test-panicking-cli");
 
 #[tokio::test]
@@ -19,7 +19,7 @@ async fn a_job_is_enqueued_by_its_name_and_runs() {
     let first = json(&db, &["enqueue", "do", &payload, "--options", "{\"unique_key\": \"u\", \"priority\": 7, \"queue\": null}"]);
     assert_eq!(first["outcome"], "enqueued");
     let id = first["id"].as_str().unwrap();
-    // No worker has published the options of the type yet, so the others come from the binary's code.
+    // No worker has published the options of the type yet, so the remaining options come from the binary itself.
     let written = format!("select count(*) from queue.jobs where id = {id} and priority = 7 and queue = 'default' and max_attempts = 3");
     assert_eq!(db.count(&written).await, 1);
     let again = json(&db, &["enqueue", "do", &payload, "--options", "{\"unique_key\": \"u\"}"]);

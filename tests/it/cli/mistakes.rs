@@ -1,4 +1,4 @@
-//! Tests operator mistakes. For each mistake the CLI must return the expected exit code and name what failed, where, and what to do.
+//! Tests operator mistakes. For each mistake the CLI must return the expected exit code and describe the failure and its remedy.
 
 use std::{
     collections::BTreeMap,
@@ -27,8 +27,8 @@ mod rights;
 mod run;
 mod stores;
 
-/// A command line, its expected exit code, and texts that its output must contain, separated by ` | `. `{name}` is replaced by a name of
-/// the [`Fixture`].
+/// Test case: a command line, the expected exit code, and texts in the output, separated by ` | `. `{name}` stands for a value of the
+/// [`Fixture`].
 type Row = (&'static str, i32, &'static str);
 
 /// All tables of test cases.
@@ -53,12 +53,12 @@ const TABLES: [&[Row]; 18] = [
     stores::WORK,
 ];
 
-/// SQL that creates two schemas: one looks like a store of an older release, the other like a store of a newer release.
+/// SQL that creates two schemas, which look like stores of an older and a newer release.
 const OTHER_RELEASES: &str = "create schema older; create table older.migration as select * from queue.migration where version <= 20;
     create schema newer; create table newer.migration as select * from queue.migration;
     insert into newer.migration values (9999, 'later', 1, 9999, now())";
 
-/// Database with a job in each of several states, and the names that command lines refer to.
+/// Database with jobs in several states, and the values of the placeholders in command lines.
 struct Fixture {
     db: TestDb,
     names: BTreeMap<&'static str, String>,
@@ -97,7 +97,7 @@ impl Fixture {
         sqlx::raw_sql(AssertSqlSafe(statement.to_owned())).execute(&self.db.pool).await.unwrap();
     }
 
-    /// Replaces each `{name}` in a text.
+    /// Replaces the placeholders in a text.
     fn fill_in(&self, text: &str) -> String {
         self.names.iter().fold(text.to_owned(), |text, (name, value)| text.replace(&format!("{{{name}}}"), value))
     }
@@ -108,7 +108,7 @@ impl Fixture {
         command(CLI, &arguments).env("DATABASE_URL", url).output().unwrap()
     }
 
-    /// Runs the rows one after the other and reports all rows with an unexpected result.
+    /// Runs the test cases in order. Panics with a list of all cases that have an unexpected result.
     fn play(&self, url: &str, rows: &[Row]) {
         let wrong: Vec<String> = rows.iter().filter_map(|row| self.fault(url, row)).collect();
         assert!(wrong.is_empty(), "{} of {} answers are other ones:\n{}", wrong.len(), rows.len(), wrong.join("\n"));
@@ -118,7 +118,7 @@ impl Fixture {
         let output = self.answer(url, line);
         let (out, err) = (text(&output.stdout), text(&output.stderr));
         // Errors are printed on stderr, except by `why` and `doctor`, which print them as their result. A command with exit code 3 may also
-        // print to stdout, because an operation on several jobs may succeed for some of them.
+        // print to stdout, because an operation may succeed for some of several jobs.
         let is_answer = *code == 0 || ["why", "doctor", "stores why"].iter().any(|command| line.starts_with(command));
         let printed = if is_answer { format!("{out}{err}") } else { err.to_owned() };
         let has_words = expected.split(" | ").all(|words| printed.contains(&self.fill_in(words)));

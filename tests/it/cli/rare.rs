@@ -1,4 +1,4 @@
-//! Tests `list` with a rare match. On a terminal, the command shows how far it has searched and continues until a match or Ctrl-C.
+//! Tests `list` with a rare match. On a terminal, the command shows the progress of the search and continues until a match or Ctrl-C.
 //! Otherwise the search is bounded.
 
 use std::process::Command;

@@ -1,4 +1,4 @@
-//! Tests signals on the command line. Signals are sent, shown, recorded in the audit log, and rejected if no job could receive them.
+//! Tests `signal` on the command line, and how `show` and the audit log present signals. A signal that no job can receive is rejected.
 
 use std::io::Write as _;
 
@@ -9,7 +9,7 @@ use tests::TestDb;
 use super::{CLI, command, text};
 use crate::durable::{Part, Plan, plan};
 
-/// Runs the command. Returns the exit code, the output and the error output.
+/// Runs the command. Returns the exit code, stdout and stderr.
 fn run(db: &TestDb, arguments: &[&str]) -> (Option<i32>, String, String) {
     let output = command(CLI, arguments).env("DATABASE_URL", &db.url).output().unwrap();
     (output.status.code(), text(&output.stdout).to_owned(), text(&output.stderr).to_owned())

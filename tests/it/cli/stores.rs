@@ -25,7 +25,7 @@ fn on(db: &TestDb, arguments: &[&str]) -> Output {
     stores(db, arguments).output().unwrap()
 }
 
-/// Runs the command. Returns the exit code, the output and the error output.
+/// Runs the command. Returns the exit code, stdout and stderr.
 fn run_command(db: &TestDb, arguments: &[&str]) -> (Option<i32>, String, String) {
     let output = on(db, arguments);
     let (out, err) = (text(&output.stdout).to_owned(), text(&output.stderr).to_owned());
@@ -57,7 +57,7 @@ async fn run_sql(db: &TestDb, sql: &str) {
 
 /// Creates two healthy stores.
 async fn create_two(db: &TestDb) -> [Member; 2] {
-    // `migrate` skips the unreachable database.
+    // The unreachable database is not configured here, because it would make `migrate` fail.
     let mut migrate = stores(db, &["migrate"]);
     assert!(migrate.env_remove("QUEUE_DATABASES").status().unwrap().success());
     assert_eq!(json_of(db, &["add", "one", "main", "one", "--migrate"])["added"]["store"], "one");
@@ -67,7 +67,7 @@ async fn create_two(db: &TestDb) -> [Member; 2] {
     ["one", "two"].map(|name| stores.roster().get(name).unwrap())
 }
 
-/// Adds three faulty stores: one was dropped, one is in an unreachable database, and one is in a database that is not configured.
+/// Creates two healthy stores and three faulty ones: dropped, in an unreachable database, and in a database that is not configured.
 async fn with_others(db: &TestDb) -> [Member; 2] {
     let members = create_two(db).await;
     json_of(db, &["add", "gone", "main", "gone", "--migrate"]);
@@ -200,7 +200,7 @@ async fn operations_run_in_every_store_that_answers_after_a_confirmation() {
     }
     assert_eq!(run_command(&db, &["cancel", "--all", "--state", "dead", "--yes"]).0, Some(2), "what is wrong is wrong for all");
 
-    // Rejected ids and unreachable stores do not delay the other jobs of the command.
+    // Rejected ids and unreachable stores do not prevent the operation on the other jobs.
     let (done, code) = answer(&db, &["cancel", &jobs[0], "gone/7", "two/7", "far/8", &jobs[1]]);
     assert_eq!((code, &done["cancelled"]), (Some(1), &json!([jobs[0], jobs[1]])), "{done}");
     assert_eq!(done["refused"][0]["id"], "two/7");
@@ -366,7 +366,7 @@ async fn a_store_of_a_second_database_works_like_any_other() {
     let swept = with(&["cancel", "--all", "--yes"]);
     assert!(swept.status.success() && text(&swept.stdout).contains("three: cancelled 1 job"), "{}", text(&swept.stdout));
     assert_eq!(other.state(id).await, Some(JobState::Cancelled));
-    // Configure the database of the home store under another name.
+    // A name without a URL names the home database.
     let named = stores(&db, &["counts"]).env("QUEUE_DATABASES", format!("main {eu}")).output().unwrap();
     assert!(named.status.success(), "{}", text(&named.stderr));
     migrate::verify(&mut other.pool.acquire().await.unwrap(), Store::default()).await.unwrap();

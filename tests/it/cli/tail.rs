@@ -1,4 +1,4 @@
-//! Tests what `tail` prints for new and changed jobs, and how it ends.
+//! Tests the output of `tail` for new and changed jobs, and its exit.
 
 use std::{
     io::{BufRead as _, BufReader, Read as _},
@@ -11,7 +11,7 @@ use tests::{Act, Do, TestDb, eventually};
 
 use super::{CLI, command, enqueue, on, text};
 
-/// Running `tail` process, and its output.
+/// Running `tail` process and the lines of its output.
 struct RunningTail {
     process: Child,
     lines_read: Arc<Mutex<Vec<String>>>,

@@ -1,4 +1,4 @@
-//! Tests killed, stopped and duplicated workers with wrong clocks: each tick fires exactly once.
+//! Tests killed and stopped workers with wrong clocks, and a killed server. Each tick fires exactly once.
 
 use std::time::{Duration, Instant};
 
@@ -18,7 +18,7 @@ fn worker(db: &TestDb, clocks: &[Clock]) -> WorkerProcess {
     WorkerProcess::start(WORKER, &db.url, &settings)
 }
 
-/// Returns the duration of the test, which `QUEUE_TEST_CRON_SECONDS=600` extends.
+/// Returns the duration of the test: `QUEUE_TEST_CRON_SECONDS`, or 12 seconds by default.
 fn how_long() -> Duration {
     let configured = std::env::var("QUEUE_TEST_CRON_SECONDS").ok().and_then(|seconds| seconds.parse().ok());
     Duration::from_secs(configured.unwrap_or(12))

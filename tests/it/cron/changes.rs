@@ -46,7 +46,7 @@ async fn of_two_concurrent_changes_of_a_schedule_the_second_wins() {
     timetable::put(&mut other, 60).await.unwrap();
     let mut first = one.begin().await.unwrap();
     timetable::put(&mut first, 7).await.unwrap();
-    // The second session waits for the first session, whose schedule of the same name is uncommitted.
+    // The second session waits for the first session, whose change of the same schedule is uncommitted.
     let second = tokio::spawn(async move { timetable::put(&mut other, 60).await.map(|()| other) });
     eventually("it waits", async || db.count(waits).await == 1).await;
     first.commit().await.unwrap();
@@ -180,7 +180,7 @@ async fn a_schedule_is_withdrawn_once_and_restored_once() {
     assert_eq!(timetable::elect(&mut on).await.unwrap(), [], "once");
     assert_eq!(declared(&db, "withdrawn_at < now() - interval '1 minute'").await, 1);
 
-    // A withdrawn schedule is in force again once a worker declares it again.
+    // A withdrawn schedule is in force again once a worker declares it.
     run(&mut on, "update queue.declaration set last_seen = now() - interval '30 minutes'").await;
     let worker = register(&mut on).await.unwrap();
     timetable::declare(&mut on, worker, 60).await.unwrap();

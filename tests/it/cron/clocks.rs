@@ -16,7 +16,7 @@ use super::{STORE, check_each_second, each_second};
 const WORKER: &str = env!("CARGO_BIN_EXE_test-worker");
 const SCHEDULES: usize = 20;
 
-/// Starts a worker with a wrong clock and checks in its log that the clock is wrong.
+/// Starts a worker whose clock is off by `wrong` seconds. Checks the offset in the worker's log.
 async fn worker(url: &str, clock: &Clock, wrong: i64) -> WorkerProcess {
     let began = Instant::now();
     let by = clock.environment();
@@ -31,7 +31,7 @@ async fn worker(url: &str, clock: &Clock, wrong: i64) -> WorkerProcess {
     worker
 }
 
-/// Returns the offset of the server's clock in seconds.
+/// Returns the offset of the server's clock in seconds, rounded to tens.
 async fn server_is_off(database: &Database) -> i64 {
     let now: DateTime<Utc> = sqlx::query_scalar("select clock_timestamp()").fetch_one(&database.pool).await.unwrap();
     ((now - Utc::now()).as_seconds_f64() / 10.0).round() as i64 * 10
@@ -41,7 +41,7 @@ async fn count(database: &Database, query: &str) -> i64 {
     database.count(query).await.unwrap()
 }
 
-/// Waits until all ticks up to now have fired, and each schedule has fired at least one tick later than `after`.
+/// Waits until each schedule has fired its due ticks and its next tick is not before `after`.
 async fn caught_up(database: &Database, after: DateTime<Utc>) {
     within(Duration::from_secs(90), "all schedules have caught up", async || {
         let behind =

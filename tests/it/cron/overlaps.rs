@@ -1,4 +1,4 @@
-//! Tests ticks that overlap with unfinished jobs of the same schedule. These jobs come from earlier ticks or from manual runs.
+//! Tests ticks that overlap with unfinished jobs from earlier ticks or manual runs of the same schedule.
 
 use queue_core::{JobId, JobRef, JobState, Queue, schedule::Overlap};
 use sqlx::PgConnection;
@@ -6,7 +6,7 @@ use tests::{Act, Do, TestDb};
 
 use super::{STORE, each_second, fires};
 
-/// Creates schedules whose jobs must not overlap.
+/// Creates schedules whose jobs must not overlap. The next tick of each schedule was due 30 seconds ago.
 async fn make(db: &TestDb, names: &[&str]) {
     for name in names {
         Queue::new(&db.pool).store(STORE()).schedule(name).create(&each_second().overlap(Overlap::Skip)).await.unwrap();
@@ -14,7 +14,7 @@ async fn make(db: &TestDb, names: &[&str]) {
     sqlx::query("update queue.schedule set next_at = date_trunc('second', now()) - interval '30 s'").execute(&db.pool).await.unwrap();
 }
 
-/// Fires the current tick of a schedule. The next tick is a second later.
+/// Fires the current tick of a schedule and plans the next tick a second later. Returns the outcome.
 async fn fire(on: &mut PgConnection, name: &str) -> String {
     let fire = "select f.outcome from queue.schedule s,
       queue.fire_ticks(s.name, s.definition, s.next_at, array[s.next_at], 'enqueue', s.next_at + interval '1 s', null) f where s.name = $1";
@@ -58,7 +58,7 @@ async fn jobs_of_a_later_release_do_not_overlap() {
             .await
             .unwrap();
     assert_eq!(overlaps, (false, true));
-    // Delete the recorded ticks. Their jobs were not created by a tick, which the final check of the store would report.
+    // Delete the recorded ticks, because the final check of the store would report that no tick has created their jobs.
     sqlx::query("delete from queue.fire").execute(&mut *on).await.unwrap();
     drop(on);
     db.finish().await;

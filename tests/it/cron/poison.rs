@@ -90,7 +90,7 @@ async fn a_tick_whose_statement_is_cancelled_stops_no_other_and_ends_visibly() {
     db.finish().await;
 }
 
-/// Each failed attempt to fire the tick is a line in the log. At the first attempt, other ticks precede this tick in the same statement.
+/// The worker logs each failed attempt to fire the tick. In the first attempt, other ticks precede this tick in the same statement.
 #[tokio::test]
 #[ignore = "deep"]
 async fn a_late_tick_behind_a_lock_fires_once_the_lock_is_gone() {

@@ -140,7 +140,7 @@ async fn a_schedule_that_no_living_worker_declares_is_withdrawn_and_returns_unch
     db.finish().await;
 }
 
-/// Two elections run concurrently. One of them has seen the declaration of a release that the other has not seen.
+/// Two elections run concurrently, and only one of the two sees the declaration of the newest release.
 #[tokio::test]
 async fn an_election_that_knew_less_does_not_undo_one_that_was_first() {
     let db = TestDb::new().await;

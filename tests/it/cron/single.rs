@@ -213,7 +213,7 @@ async fn a_tick_waits_for_no_lock_forever_and_the_callers_lock_timeout_is_kept()
     db.finish().await;
 }
 
-/// Fires several ticks in one call. Each tick has its own outcome and does not repeat the outcome of the tick before it.
+/// One call fires several ticks. Each tick gets its own outcome, not the outcome of the previous tick.
 #[tokio::test]
 async fn each_of_several_ticks_has_its_own_job_and_reason() {
     let db = TestDb::new().await;

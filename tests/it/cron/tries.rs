@@ -21,12 +21,11 @@ async fn fire(on: &mut PgConnection, name: &str, ticks: i32) -> Vec<String> {
     sqlx::query_scalar(fire).bind(name).bind(ticks).fetch_all(on).await.unwrap()
 }
 
-/// Counts the matching schedules.
 async fn count_schedules(db: &TestDb, what: &str) -> i64 {
     db.count(&format!("select count(*) from queue.schedule where {what}")).await
 }
 
-/// Moves the first attempt to fire into the past by the duration `ago`.
+/// Sets the time of the first attempt to fire to `ago` before now.
 async fn date_first_try(db: &TestDb, ago: &str) {
     let moved = format!("update queue.schedule set tried_at = now() - interval '{ago}' where tried_at is not null");
     assert_eq!(sqlx::query(AssertSqlSafe(moved)).execute(&db.pool).await.unwrap().rows_affected(), 1);
@@ -69,7 +68,7 @@ async fn a_late_tick_is_tried_until_a_grace_after_its_first_try_and_then_it_has_
 }
 
 /// Time without attempts counts only in part, so a tick still gets its grace period after an outage of the server or of all workers. A tick
-/// that is tried only once an hour ends as well.
+/// that is tried only once an hour fails eventually as well.
 #[tokio::test]
 async fn of_time_without_tries_a_tenth_of_the_grace_counts_and_a_rest_counts_whole() {
     let db = TestDb::new().await;

@@ -122,7 +122,7 @@ impl ApiDocument {
     }
 }
 
-/// Creates a store that contains at least one object of every kind. Returns the values for the path parameters.
+/// Fills the store with at least one object of every kind. Returns the path parameters by path prefix.
 async fn full(db: &TestDb) -> BTreeMap<&'static str, String> {
     let [done, ..] = some_jobs(db).await;
     sqlx::query("insert into queue.log (id, attempt, at, cut, text) values ($1, 1, now(), 0, 'said')")
@@ -171,7 +171,7 @@ async fn the_document_alone_suffices_to_call_every_operation() {
             );
             checked += 1;
         } else {
-            // Each operation requires a body and rejects a body of the wrong type.
+            // Operations with a request body reject a body of the wrong type.
             let answer = served.client.post(&path, &json!([1])).await;
             let expected = if operation.body.is_some() { vec![400] } else { vec![200, 404] };
             assert!(expected.contains(&answer.status), "{path}: {} {}", answer.status, answer.text());

@@ -19,7 +19,7 @@ pub(super) struct Browser {
     profile: PathBuf,
 }
 
-/// Flags that suppress the browser's own messages.
+/// Command-line flags for a headless browser without background activity.
 const FLAGS: [&str; 9] = [
     "--headless",
     "--no-sandbox",
@@ -135,7 +135,7 @@ impl Browser {
         cdp("Emulation.setEmulatedMedia", json!({ "features": [{ "name": "prefers-color-scheme", "value": theme }] })).await;
     }
 
-    /// Returns the errors on the browser's console.
+    /// Returns the errors and warnings in the browser's console.
     pub(super) async fn complaints(&self) -> Vec<String> {
         let log = self.post("se/log", json!({ "type": "browser" })).await;
         let errors = log.as_array().unwrap().iter().filter(|entry| entry["level"] == "SEVERE" || entry["level"] == "WARNING");

@@ -24,7 +24,7 @@ async fn furnished(db: &TestDb) -> [JobId; 3] {
     let failing = (0..12).map(|n| Do { act: Act::Terminal(format!("connection to 10.0.0.{n} refused after {n}00 ms")) });
     queue_core::Job::enqueue_all(failing, &db.pool).await.unwrap();
     db.run_until_idle(db.worker()).await;
-    // A day of attempts, copied from those of the jobs above, and three workers.
+    // A day of attempt statistics, extrapolated from the jobs above, and three workers.
     db.pool
         .execute(
             "insert into queue.tallied
@@ -51,7 +51,7 @@ async fn furnished(db: &TestDb) -> [JobId; 3] {
     jobs
 }
 
-/// Returns the accessibility violations of the page if the checker is installed.
+/// Returns the serious accessibility violations of the page, or nothing if the checker is not installed.
 async fn violations(browser: &Browser, axe: Option<&str>) -> Vec<String> {
     let Some(axe) = axe else { return Vec::new() };
     browser.script(&format!("if (!window.axe) {{ {axe} ; window.axe = window.axe || axe }}")).await;

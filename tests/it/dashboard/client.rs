@@ -1,4 +1,4 @@
-//! Minimal HTTP client. It can also send requests that no browser or library would send.
+//! Minimal HTTP client, which can also send requests that no browser or library would send.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -66,7 +66,7 @@ impl Client {
         self.ask("GET", path, &[], "").await
     }
 
-    /// Sends a POST request in the form that the API expects.
+    /// Sends a POST request with a JSON body.
     pub(super) async fn post(&self, path: &str, body: &Value) -> Answer {
         self.ask("POST", path, &[("Content-Type", "application/json")], &body.to_string()).await
     }

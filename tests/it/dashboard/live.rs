@@ -1,4 +1,4 @@
-//! Tests the streams of live updates: few messages, and one query for all clients.
+//! Tests the streams of live updates: their contents, their maximum number, and the query that all streams share.
 
 use std::time::Duration;
 
@@ -98,7 +98,7 @@ async fn all_streams_share_one_query_and_no_stream_means_none() {
         assert!(viewers[0].received.len() > known);
     }
     parts = viewers[0].received.matches("event: part").count() - parts;
-    // An update takes six statements. The trends are loaded at most once in the time of three updates, with five more.
+    // An update takes six statements. Loading the trends takes five more, at most once within three updates.
     let sent = statements.count();
     assert!((6 * parts..=6 * (parts + 1) + 5).contains(&sent), "{sent} statements for {parts} updates of 20 viewers");
     drop(viewers);

@@ -1,4 +1,4 @@
-//! Tests operations on many jobs, on queues, schedules and limits, and the audit entries of these operations.
+//! Tests operations on many jobs, queues, schedules and limits, and their audit entries.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ async fn audit(client: &Client) -> Vec<Value> {
     client.get("/api/v1/audit").await.json().as_array().unwrap().clone()
 }
 
-/// Creates dead letters whose errors differ in a number.
+/// Creates `many` dead letters whose errors differ only in numbers, and one dead letter with another error.
 async fn dead_letters(db: &TestDb, many: usize) {
     let jobs = (0..many).map(|n| Do { act: Act::Terminal(format!("timeout after {n} ms at 'host-{n}'")) });
     Do::enqueue_all(jobs, &db.pool).await.unwrap();

@@ -1,4 +1,4 @@
-//! Tests the contents of the pages, and their cost.
+//! Tests the contents of the pages, and their cost in statements and bytes.
 
 use std::{
     io::Write,
@@ -21,7 +21,7 @@ use tracing_subscriber::util::SubscriberInitExt as _;
 
 use super::{Served, client::Client, enqueue, some_jobs};
 
-/// Collects the driver's log of this thread, in which the executed statements are counted.
+/// Collects the database driver's log of this thread, to count the executed statements.
 #[derive(Clone, Default)]
 pub(super) struct Statements(Arc<Mutex<String>>);
 
@@ -44,13 +44,13 @@ impl Statements {
         tracing_subscriber::fmt().with_env_filter(filter).with_writer(move || writer.clone()).set_default()
     }
 
-    /// Returns the number of statements, including the beginning of the transaction, which the driver does not log.
+    /// Returns the number of statements since the last call. Includes one for `BEGIN`, which the driver does not log.
     pub(super) fn count(&self) -> usize {
         std::mem::take(&mut *self.0.lock().unwrap()).matches("sqlx::query").count() + 1
     }
 }
 
-/// Returns the URLs of all pages of a store with jobs.
+/// Returns the paths of all pages of a store, including the pages of `jobs`.
 fn addresses(jobs: &[queue_core::JobId]) -> Vec<String> {
     let own = jobs.iter().map(|job| format!("/jobs/{job}"));
     let pages = ["/dead", "/history", "/history?last=30d&type=do", "/queues", "/workers", "/schedules", "/limits", "/audit"];
@@ -103,7 +103,7 @@ async fn the_first_page_of_ten_thousand_queues_takes_as_few() {
     db.finish().await;
 }
 
-/// Checks that each page takes at most fifteen statements and, with all resources, 60 kB.
+/// Checks that each page takes at most fifteen statements and, with all assets, less than 60 kB.
 async fn cost_little(db: &TestDb, pages: &[String]) {
     let served = Served::new(db).await;
     let statements = Statements::default();

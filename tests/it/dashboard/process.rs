@@ -10,7 +10,7 @@ use tests::{Act, TestDb};
 
 use super::{client::Client, enqueue};
 
-/// Creates a command with an empty environment.
+/// Creates a command whose environment contains only `DATABASE_URL`.
 fn command(db: &TestDb, arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_test-cli"));
     command.args(arguments).env_clear().env("DATABASE_URL", &db.url).current_dir(env!("CARGO_TARGET_TMPDIR")).stdin(Stdio::null());

@@ -33,7 +33,7 @@ async fn commands_and_pages_read_from_a_standby_and_write_to_the_primary() {
         sqlx::query_scalar("select exists (select from queue.job where id = $1)").bind(job).fetch_one(&reads).await.unwrap()
     };
     eventually("the standby has the job", async || seen(old).await).await;
-    // From here on the standby replays nothing.
+    // Pause the replay, so that the standby does not receive later changes.
     sqlx::query("select pg_wal_replay_pause()").execute(&reads).await.unwrap();
     let paused = "select count(*) from pg_get_wal_replay_pause_state() s where s = 'paused'";
     eventually("it is paused", async || sqlx::query_scalar::<_, i64>(paused).fetch_one(&reads).await.unwrap() == 1).await;

@@ -29,7 +29,6 @@ async fn serve_stores(roster: &Roster, options: Options) -> Served {
     Served { client, task }
 }
 
-/// Creates a store named `name` in the schema `schema`.
 async fn store(db: &TestDb, name: &str, schema: &str) -> Member {
     make(&db.pool, schema).await;
     Member::new(name, &db.pool, Store::new(schema).unwrap()).unwrap()
@@ -100,7 +99,7 @@ async fn the_first_page_has_the_statistics_of_all_stores_and_the_error_of_a_miss
     }
     assert!(text.matches("class=\"error\"").count() == 2 && !text.contains("id=\"find\"") && !text.contains("href=\"/jobs\""), "{text}");
 
-    // An unknown page is a 404. Pages of a removed store report that the store is gone.
+    // Unknown pages return 404. The page of a store whose schema was dropped returns 503.
     for path in ["/jobs", "/live", "/api/v1/overview", "/api/v1/jobs", "/stores", "/stores/"] {
         assert_eq!(served.client.get(path).await.status, 404, "{path}");
     }

@@ -5,8 +5,8 @@ use tests::{Do, TestDb};
 
 use super::make_past_day;
 
-/// Statement that creates forty ready jobs that were enqueued `$1` days ago and are retried now. Each job returns its number, which is also
-/// in its metadata.
+/// Creates forty ready jobs that were enqueued `$1` days ago and have failed once. The output of each job is its number, which its metadata
+/// contains as well.
 const COME_BACK: &str = "with j as (
     insert into queue.job (id, lane, max_attempts, payload, meta)
     select queue.id_at(now() - $1 * interval '1 day') + n, queue.lane_id('default', 'do', 100::smallint, false), 3,
@@ -21,7 +21,7 @@ async fn jobs_retried_after_days_run_beside_new_ones_and_a_deleted_one_is_report
     let db = TestDb::new().await;
     make_past_day(&db.pool, 3).await;
     db.run_while(db.worker(), async {
-        // After these jobs have run, claims start at the lane's floor instead of at the beginning of the lane.
+        // Run three jobs first, so that claims start at the lane's floor instead of at the beginning of the lane.
         for _ in 0..3 {
             let job = Do::ok().enqueue(&db.pool).await.unwrap();
             db.until(job.id(), JobState::Completed).await;

@@ -15,7 +15,7 @@ async fn in_zone(db: &TestDb, zone: &str) -> PgConnection {
     on
 }
 
-/// Two time zones. At any time of day, the date in at least one of these zones differs from the UTC date.
+/// Two time zones. At any time of day, the date in at least one zone differs from the UTC date.
 const ZONES: [&str; 2] = ["Etc/GMT+12", "Etc/GMT-14"];
 
 #[tokio::test]
@@ -49,7 +49,7 @@ async fn a_day_ends_in_utc_regardless_of_the_sessions_time_zone() {
         let since =
             "select extract(epoch from clock_timestamp() - (to_date(right($1, 8), 'YYYYMMDD') + 1)::timestamp at time zone 'UTC')::float8";
         let since: f64 = sqlx::query_scalar(since).bind(day).fetch_one(&mut on).await.unwrap();
-        // The retention covers everything since one hour after the end of the day, or since one hour before it.
+        // The retention period begins one hour after the end of the day, or one hour before the end.
         assert_eq!(drop_day(&mut on, (since - hours * 3600.0) / 86_400.0).await.unwrap(), dropped, "{zone}");
         db.finish().await;
     }

@@ -48,7 +48,7 @@ async fn nothing_is_wrong_with_a_fresh_store_that_a_worker_serves() {
     let _ = stop.send(());
     worker.await.unwrap().unwrap();
 
-    // Every role of the store can run the check without an error. Notes name the parts that the role may not see.
+    // Every role of the store can run the check. A `not_permitted` finding names the parts that the role may not see.
     make(&db.pool, "create role web login; grant queue_producer to web").await;
     let kinds = |diagnosis: &queue_core::operate::Diagnosis| -> Vec<String> {
         diagnosis.findings.iter().map(|finding| finding.kind.to_string()).collect()
@@ -56,7 +56,7 @@ async fn nothing_is_wrong_with_a_fresh_store_that_a_worker_serves() {
     assert_eq!(kinds(&ask(&pool_of(&server, "runner"), &Checkup::default()).await), ["not_permitted"]);
     assert_eq!(kinds(&ask(&pool_of(&server, "web"), &Checkup::default()).await), ["not_permitted"]);
     assert_eq!(kinds(&ask(&ops, &Checkup::default()).await), ["no_worker"]);
-    // The check of a login without privileges returns an error that names the missing grant.
+    // The fix of the `not_permitted` finding is the missing grant.
     let denied = ask(&pool_of(&server, "web"), &Checkup::default()).await.findings.remove(0);
     super::paste(&server.url("app"), &denied).await;
     assert_eq!(kinds(&ask(&pool_of(&server, "web"), &Checkup::default()).await), ["no_worker"]);

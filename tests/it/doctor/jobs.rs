@@ -1,4 +1,4 @@
-//! Tests findings about jobs that need an operator.
+//! Tests findings about jobs that need an operator's attention.
 
 use queue_core::{
     Job as _, JobState,

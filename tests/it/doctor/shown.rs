@@ -71,7 +71,7 @@ async fn foreign_names_are_inert_on_a_terminal() {
     db.finish().await;
 }
 
-/// Returns the rows of the documented table, as (kind, severity).
+/// Returns the kind and severity of each finding in the table of `docs/DOCTOR.md`.
 fn documented_findings() -> BTreeSet<(String, String)> {
     let page = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().join("docs/DOCTOR.md");
     let page = fs::read_to_string(page).unwrap();

@@ -95,7 +95,7 @@ async fn a_queue_at_its_capacity_and_a_limit_without_room_are_found() {
     db.finish().await;
 }
 
-/// Makes the matching ready jobs look as if they had been waiting for an hour. Reverts this change if `they_do` is false.
+/// Backdates the matching ready jobs, as if they had waited for an hour. Restores their positions if `they_do` is false.
 async fn wait_for_an_hour(db: &TestDb, which: &str, they_do: bool) {
     let place = if they_do { "queue.id_at(now() - interval '1 hour') + (r.id & 1023)" } else { "r.id" };
     make(&db.pool, &format!("update queue.ready r set seq = {place} where {which}")).await;
@@ -141,7 +141,7 @@ async fn a_key_that_an_operator_has_stopped_is_found_among_many_that_have_more_j
         }
     }
     few("acme".to_owned()).await.unwrap();
-    // The lane has more jobs of one key before this job than the check scans.
+    // Before this job, the lane contains more jobs of another key than the check scans.
     let many = "insert into queue.job (id, lane, max_attempts, payload, line)
           select j.id + 100000 + n, j.lane, 3, j.payload, j.line
           from (select j.* from queue.job j where j.line = queue.line_id('key 7') order by j.id limit 1) j, generate_series(1, 1500) n;

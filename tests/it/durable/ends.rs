@@ -1,4 +1,4 @@
-//! Tests how the end of a job is reported to the parent, map or flow that waits for the job. Also tests reports that are kept for later.
+//! Tests how the end of a job is reported to the parent, map or flow that waits for the job. Also tests deferred reports.
 
 use queue_core::JobId;
 use sqlx::PgConnection;
@@ -19,7 +19,7 @@ const WAYS: [(&str, &str, &str); 3] = [
 ];
 const HINTS: &str = "select count(*) from queue.end_hint";
 
-/// Enqueues `count` jobs. The statement `row` makes the parent wait for each of these jobs.
+/// Enqueues `count` jobs, and executes the statement `row` to make the parent wait for each job.
 async fn waited_for(on: &mut PgConnection, row: &str, parent: JobId, count: i32) -> Vec<JobId> {
     let jobs: Vec<JobId> = on.all(&format!("select queue.enqueue('child', '{{}}') from generate_series(1, {count})")).await;
     for job in &jobs {
@@ -109,7 +109,7 @@ async fn an_end_locked_by_another_session_is_reported_later_and_delays_no_other(
         consume_end_hints(&mut on).await.unwrap();
         assert_eq!((reported_jobs(&mut on, way, &jobs).await, on.one::<i64>(HINTS).await), (jobs, 0), "{table}");
     }
-    // One of two hints is locked by another consumer.
+    // Another consumer has locked one of two hints.
     let way = WAYS[0];
     let jobs = waited_for(&mut on, way.1, parent.id(), 2).await;
     for job in &jobs {

@@ -134,7 +134,7 @@ async fn a_step_in_a_transaction_of_an_attempt_that_has_lost_its_job_is_rolled_b
     .await;
     let one = "select count(*) from effect where attempt = 0";
     assert_eq!(db.count(one).await, 1);
-    // The stopping worker has released the job, so its interrupted attempt can write nothing with the old lease token.
+    // The stopping worker has released the job, so the interrupted attempt can write nothing with the old lease token.
     db.run("update queue.scheduled set run_at = now()").await;
     let quick = "update queue.job set payload = payload || '{\"ms\": 1}'";
     db.run(quick).await;

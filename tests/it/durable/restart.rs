@@ -67,7 +67,6 @@ pub(super) fn rounds(last: u32, act: Act) -> Round {
     Round { number: 1, last, act }
 }
 
-/// Runs a worker until the job has this state.
 async fn run_to(db: &TestDb, job: JobId, state: JobState) {
     db.run_while(db.worker().register::<Round>(), db.until(job, state)).await;
 }
@@ -82,7 +81,7 @@ async fn each_round_begins_with_an_empty_journal_and_all_its_attempts_and_the_jo
     let job = rounds(3, Act::FailFirst).enqueue(&db.pool).key("k").meta("tenant", "t").await.unwrap().id();
     let behind = rounds(1, Act::Beside).enqueue(&db.pool).key("k").await.unwrap().id();
     run_to(&db, behind, JobState::Completed).await;
-    // Each round used both of its two permitted attempts, and the second attempt found the step of the first.
+    // Each round used both permitted attempts, and the second attempt found the step of the first attempt in the journal.
     assert_eq!(done(&db, job).await, pairs(&[("round 1", 1), ("round 2", 1), ("round 3", 1)]));
     assert_eq!((db.output(job).await, journal(&db, job).await), (serde_json::json!(["round 3"]), vec!["work".to_owned()]));
     assert_eq!(db.count("select attempts::bigint from queue.done where output = '[\"round 3\"]'").await, 2);

@@ -19,7 +19,6 @@ fn within(name: &str, ms: u64) -> Part {
     Part::Within(name.to_owned(), ms)
 }
 
-/// Sends a signal with a text as its payload.
 async fn send(db: &TestDb, job: JobHandle<Plan>, name: &str, text: &str) {
     assert_eq!(job.signal(&db.pool, name, text).await.unwrap(), SignalOutcome::Sent, "{name}");
 }
@@ -112,7 +111,7 @@ async fn a_wait_ends_at_its_timeout_and_an_existing_signal_comes_first() {
         .await;
     })
     .await;
-    // One job's timeout has passed when its signal arrives.
+    // Both timeouts have passed, but the signal of one job arrives before the job's next attempt.
     db.run("update queue.parked set run_at = now(); update queue.step set until = now() where until is not null").await;
     send(&db, just, "paid", "in the end").await;
     for job in [late, just] {

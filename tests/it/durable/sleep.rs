@@ -131,7 +131,7 @@ async fn pass(db: &tests::TestDb, jobs: i64) {
 #[tokio::test]
 async fn middleware_knows_as_the_handler_does_whether_an_attempt_is_the_last() {
     let db = db().await;
-    // The second attempt continues after its sleep. The sleep has used up no attempt.
+    // The second attempt continues after its sleep, because a sleep does not use up an attempt.
     let parts = [Part::FailOnce("a".into()), Part::Sleep("trial".into(), 3_600_000)];
     let job = plan(parts).enqueue(&db.pool).await.unwrap().id();
     db.run_while(db.worker().register::<Plan>().middleware(RecordsLastAttempt), async {

@@ -60,7 +60,6 @@ async fn lease(db: &TestDb, job: JobId) -> Uuid {
     token
 }
 
-/// Deletes the job and its lease.
 async fn forget(db: &TestDb, job: JobId) {
     for statement in ["delete from queue.lease where $1 = any (ids)", "delete from queue.job where id = $1"] {
         sqlx::query(statement).bind(job).execute(&db.pool).await.unwrap();

@@ -78,7 +78,7 @@ fn root_behind_a_closed_folder_uses_a_user_namespace() {
         }
         let user = match User::spawn(command) {
             Ok(user) => user,
-            // Some containers forbid user namespaces; the error must report that.
+            // Some containers forbid user namespaces, and the error must report this restriction.
             Err(error) => {
                 assert!(error.contains("and user namespaces are not allowed"), "{error}");
                 return skipped("a server behind a folder that only root may enter", "no user namespaces here");

@@ -30,7 +30,7 @@ fn a_worker_on_an_embedded_server_reports_it_unless_configured() {
     remove(&folder);
 }
 
-/// An older release created the embedded store, and the user has not configured its path, so the error must name the path.
+/// The user may not know where the embedded server stores its data, so the error must name the folder.
 #[tokio::test]
 #[ignore = "deep"]
 async fn an_embedded_store_that_this_release_cannot_use_is_reported_with_its_folder() {

@@ -1,4 +1,4 @@
-//! Tests concurrent expiry sweeps together with claims, operators, open sessions, invalid rows and killed processes.
+//! Tests expiry sweeps together with concurrent claims, operators and transactions, and with invalid rows and killed processes.
 
 use std::time::Duration;
 
@@ -77,7 +77,7 @@ async fn an_extended_expiry_is_not_overtaken_by_a_sweep() {
         assert_eq!(expire_all_due(&mut on).await, 0, "{step}: it has more time now");
         assert_eq!(db.state(job).await.map(|state| state.to_string()).as_deref(), Some(step));
     }
-    // A sweep has read the old expiry time and reaches the job's row just after a later expiry time was committed.
+    // A sweep skips a job whose row is locked by a transaction that sets a later expiry time.
     expire_now(&db, &[job]).await;
     let mut tx = other.begin().await.unwrap();
     sqlx::query("select from queue.job where id = $1 for update").bind(job).execute(&mut *tx).await.unwrap();

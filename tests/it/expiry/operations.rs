@@ -1,4 +1,4 @@
-//! Tests operations on jobs that expire, and other reasons for these jobs to wait.
+//! Tests operations on jobs that expire, and the expiry of paused, postponed and keyed jobs.
 
 use std::time::Duration;
 

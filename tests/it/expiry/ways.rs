@@ -26,7 +26,7 @@ impl queue_core::Handler for ByType {
     }
 }
 
-/// Returns the time from the enqueue, or from the due time, to the expiry in seconds. Returns -1 if the job has no matching expiry entry.
+/// Returns the seconds from the due time or the enqueue to the expiry, or -1 if the job has no matching expiry entry.
 async fn seconds(db: &TestDb, job: JobId) -> i64 {
     let text = "select round(extract(epoch from e.at - coalesce(s.run_at, queue.enqueued_at(j.id))))::bigint
       from queue.job j join queue.expiry e on e.id = j.id and queue.expiry_text(e.at) = j.system ->> 'expires_at'
@@ -183,7 +183,7 @@ async fn an_invalid_expiry_or_one_before_the_due_time_is_refused_and_named() {
     assert!(refused.to_string().contains("before it may run"), "{refused}");
     assert_eq!(db.count("select count(*) from queue.job").await, 0, "nothing was enqueued");
 
-    // A job with an expiry time in the past expires at the next sweep, even if it is scheduled for the past too.
+    // A job with an expiry time in the past expires at the next sweep, even if the job's due time is in the past as well.
     let past = quickly().at(now - HOUR).expires_at(now - HOUR).await.unwrap().id();
     assert_eq!(count_entries(&db, past).await, 1);
     assert_eq!(expire_due(&mut on).await.unwrap(), 1);

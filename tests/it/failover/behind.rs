@@ -38,7 +38,7 @@ async fn f70_after_a_failover_that_lost_a_thousand_transactions_no_job_stays_rea
     let took = first_after(&there, promoted).await;
     load.more(600).await;
     let (acknowledged, tried) = load.end().await;
-    // A lost verdict is written again.
+    // Jobs whose verdicts were lost are completed again.
     all_are_completed(&there).await;
     let (longest, lost) = (longest.end().await, lost(&there, &acknowledged).await);
     println!(

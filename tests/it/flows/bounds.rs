@@ -41,7 +41,7 @@ async fn a_flow_that_would_become_gigabytes_is_refused_before_it_is_built() {
     db.finish().await;
 }
 
-/// A pass over a wide flow releases at most 64 nodes if it fills their payloads, and otherwise up to `most` nodes.
+/// A pass over a wide flow releases at most 64 nodes with outputs in their payloads, or up to `most` nodes without outputs.
 #[tokio::test]
 async fn a_pass_takes_some_edges_fills_few_payloads_and_reports_that_there_are_more() {
     for (nodes, filled, most, expected) in
@@ -157,8 +157,8 @@ async fn the_cancellation_of_a_flow_delays_no_verdict() {
     let flow_job = queue.job(flow.id());
     let cancelling = flow_job.cancel_flow();
     let settling = async {
-        // A settle may occur at any time. It never waits, because the cancellation does not hold the first node's lease while it waits
-        // for the second lease.
+        // A settle may occur at any time and never waits, because the cancellation holds no other lease while it waits for the second
+        // lease.
         for _ in 0..20 {
             let mut tx = settler.begin().await.unwrap();
             tx.run("set local lock_timeout = '400ms'").await;
@@ -220,7 +220,7 @@ async fn a_job_is_one_node_of_a_flow_with_a_bounded_number_of_edges() {
     db.finish().await;
 }
 
-/// Returns the error of `queue.enqueue_flow` for `nodes`, or an empty text.
+/// Returns the error message of `queue.enqueue_flow` for `nodes`, or an empty string.
 async fn flow_error(db: &TestDb, nodes: &str) -> String {
     let result = sqlx::query("select queue.enqueue_flow('said', $1::text::jsonb)").bind(nodes).execute(&db.pool).await;
     result.map_or_else(|error| error.to_string(), |_| String::new())

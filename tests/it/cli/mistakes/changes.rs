@@ -1,4 +1,4 @@
-//! Tests mistakes with `snooze`, `run-now`, `priority` and `discard`.
+//! Tests the CLI's error messages for `snooze`, `run-now`, `priority` and `discard`.
 
 use super::{Fixture, Row};
 

@@ -1,4 +1,4 @@
-//! Tests mistakes in database URLs, schema names and settings.
+//! Tests the CLI's error messages for invalid database URLs, schema names and settings.
 
 use super::{Fixture, Row};
 

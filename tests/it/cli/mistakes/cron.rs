@@ -1,4 +1,4 @@
-//! Tests mistakes with schedules.
+//! Tests the CLI's error messages for invalid and missing schedules.
 
 use super::{Fixture, Row};
 

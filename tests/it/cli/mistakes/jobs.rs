@@ -1,4 +1,4 @@
-//! Tests mistakes with commands for a single job.
+//! Tests the CLI's error messages for commands that take a single job.
 
 use super::{Fixture, Row};
 

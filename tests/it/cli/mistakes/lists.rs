@@ -1,4 +1,4 @@
-//! Tests mistakes with lists, exports and statistics.
+//! Tests the CLI's error messages for lists, exports and statistics.
 
 use super::{Fixture, Row};
 

@@ -1,4 +1,4 @@
-//! Tests mistakes with `requeue`, `cancel` and `reschedule`.
+//! Tests the CLI's error messages for `requeue`, `cancel` and `reschedule`.
 
 use super::{Fixture, Row};
 

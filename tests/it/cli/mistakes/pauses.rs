@@ -1,4 +1,4 @@
-//! Tests mistakes with pauses, and with the weights of queues and keys.
+//! Tests the CLI's error messages for pauses, capacities and weights.
 
 use super::{Fixture, Row};
 

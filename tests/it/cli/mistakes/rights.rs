@@ -11,7 +11,7 @@ use super::{
     Fixture, Row,
 };
 
-/// Commands of a login without any privileges.
+/// Test cases for a login without any privileges.
 const STRANGER: &[Row] = &[
     ("list", 1, "the login `{login}` lacks rights in the schema `queue` | grant \"queue_worker\" to \"{login}\""),
     ("cancel {ready}", 1, "lacks rights in the schema `queue` | grant"),
@@ -19,7 +19,7 @@ const STRANGER: &[Row] = &[
     ("migrate", 1, "lacks rights in the schema `queue` | grant"),
 ];
 
-/// Commands of a login that may only read.
+/// Test cases for a login that may only read.
 const READER: &[Row] = &[
     ("cancel {ready}", 1, "permission denied for function apply_to_one | or `queue_operator` to operate (`test-cli roles` creates them)"),
     ("requeue --all --yes", 1, "permission denied for function apply_to_all | `queue_operator`"),
@@ -35,7 +35,7 @@ const READER: &[Row] = &[
     ("run", 1, "the login `{login}` lacks rights in the schema `queue` | grant \"queue_worker\" to \"{login}\""),
 ];
 
-/// Commands of a login whose transactions are read-only.
+/// Test cases for a login whose transactions are read-only.
 const READ_ONLY: &[Row] = &[
     ("pause --queue default", 1, "read-only transaction (25006) | let this login write: `test-cli doctor` prints the statement"),
     ("cancel {ready}", 1, "read-only transaction (25006) | let this login write"),

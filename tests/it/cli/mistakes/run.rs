@@ -1,4 +1,4 @@
-//! Tests mistakes with `run`, `dashboard`, and the commands that print man pages, completions and similar texts.
+//! Tests the CLI's error messages for `run`, `dashboard`, `completions`, `man` and unknown commands.
 
 use super::{Fixture, Row};
 

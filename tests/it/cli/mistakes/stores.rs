@@ -1,4 +1,4 @@
-//! Tests mistakes with the commands for many stores.
+//! Tests the CLI's error messages for the `stores` commands.
 
 use super::{Fixture, Row};
 

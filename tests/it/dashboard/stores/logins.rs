@@ -136,7 +136,7 @@ async fn a_store_is_reached_by_its_name_alone_however_that_is_written() {
     db.finish().await;
 }
 
-/// Paths that a client might request of a store.
+/// Paths that a client might request below the path of a store.
 const ASKED: [&str; 12] = [
     "",
     "/",

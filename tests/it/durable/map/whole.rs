@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{all_is_counted, db, gather};
 
-/// Parent job that maps this number of jobs and returns the number of completed jobs.
+/// Parent job that maps `parts` jobs and returns the number of completed jobs.
 #[job(name = "fanned", durable, output = u64)]
 #[derive(Serialize, Deserialize)]
 struct Fanned {

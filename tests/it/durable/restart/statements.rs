@@ -85,7 +85,7 @@ async fn others_of_the_lease_stay_each_has_its_own_payload_and_a_cancelling_job_
     for (token, job) in [(first, jobs[2]), (second, jobs[3])] {
         assert_eq!(db.count(&format!("select count(*) from queue.lease where token = '{token}' and ids = '{{{job}}}'")).await, 1);
     }
-    // One job is the head of an ordering key and was cancelled while it was running.
+    // Both jobs are heads of ordering keys, and one of the jobs is being cancelled.
     let head = format!(
         "update queue.job set key = 7 where id in ({0}, {1}); update queue.lease set cancelling = ids where token = '{2}';
         insert into queue.active_key (key, seq, id) values (7, 1, {0}), (8, 1, {1})",

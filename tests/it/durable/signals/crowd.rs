@@ -33,7 +33,7 @@ impl Crowd {
     }
 }
 
-/// Creates jobs that together receive this number of signals.
+/// Creates jobs that together receive `signals` signals.
 async fn wait_for(db: &TestDb, signals: usize) -> Vec<JobHandle<Plan>> {
     let mut jobs = Vec::new();
     for _ in 0..signals / EACH as usize {

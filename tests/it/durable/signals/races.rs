@@ -39,7 +39,7 @@ pub(super) async fn park(on: &mut PgConnection, statement: &str, job: JobId, tok
     refused.is_empty()
 }
 
-/// Runs the query that an attempt runs before it parks. Returns whether there is a signal.
+/// Runs the query that an attempt runs before it parks. Returns whether the query has received a signal.
 async fn has_signal(on: &mut PgConnection, job: JobId, token: Uuid) -> bool {
     let statement = sqlx::query(RECEIVE).bind([token]).bind([job]).bind(["go"]).bind([1_i16]).bind(["go"]).bind([None::<String>]);
     statement.fetch_one(on).await.unwrap().get("is_journaled")

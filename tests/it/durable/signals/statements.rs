@@ -24,7 +24,7 @@ pub(super) type SignalRequest<'a> = (Uuid, JobId, &'a str, &'a str, Option<&'a s
 /// Result row of the receive statement.
 type ReceiveRow = (Uuid, JobId, String, bool, bool, Option<String>, bool);
 
-/// Receives signals for all requests. Returns, for each answered request, the step, whether its lease was locked, and the outcome.
+/// Receives signals for all requests. Each answer contains the step name, whether the lease was locked, and the outcome.
 pub(super) async fn receive_all(on: &mut PgConnection, asks: &[SignalRequest<'_>]) -> Vec<(String, bool, ReceiveOutcome)> {
     let statement = sqlx::query_as(RECEIVE)
         .bind(asks.iter().map(|ask| ask.0).collect::<Vec<_>>())
