@@ -1,6 +1,5 @@
-//! Tests guards in SQL statements that no other test covers. A guard is a clause that enforces a property, for example an order that
-//! plans usually produce without it, the size of a history row, or unique names. `cargo guards` removes each guard and runs these and
-//! other tests.
+//! Tests guards in SQL statements that no other test covers. A guard is a clause that enforces a property, such as the order of rows, the
+//! maximum size of a history row or unique names. `cargo guards` removes each guard and runs these and other tests.
 
 mod control;
 mod forgotten;
@@ -25,7 +24,7 @@ async fn connect(db: &TestDb) -> PgConnection {
     PgConnection::connect(&db.url).await.unwrap()
 }
 
-/// Enqueues one job in each of the queues, in this order.
+/// Enqueues one job for each entry of `queues`, in the given order.
 async fn enqueue(on: &mut PgConnection, queues: &[&str]) -> Vec<JobId> {
     let mut ids = Vec::new();
     for queue in queues {

@@ -34,7 +34,7 @@ pub(crate) async fn get(address: SocketAddr, path: &str) -> Option<(u16, String)
     get_as(address, path, "h").await
 }
 
-/// Sends a GET request with this `Host` header. Returns the same as [`get`].
+/// Sends a GET request with the given `Host` header. Returns the same values as [`get`].
 pub(crate) async fn get_as(address: SocketAddr, path: &str, host: &str) -> Option<(u16, String)> {
     let mut stream = TcpStream::connect(address).await.ok()?;
     stream.write_all(format!("GET {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n").as_bytes()).await.ok()?;

@@ -22,11 +22,11 @@ pub(crate) struct Case {
     act: &'static str,
     /// Arguments and result of each run while the rows are locked.
     meanwhile: &'static [(&'static str, &'static str)],
-    /// Result of the first call of `after`, run while another session has made the same call and not committed.
+    /// Expected result of the first call of `after` while the same call of another session is uncommitted.
     beside: Option<&'static str>,
     /// SQL that runs after the locks are released and before `after`.
     then: &'static str,
-    /// Arguments and result of each run once the rows are free.
+    /// Arguments and result of each run after the locks are released.
     after: &'static [(&'static str, &'static str)],
     /// A query, its expected rows after `meanwhile`, and its expected rows after `after`.
     left: (&'static str, &'static str, &'static str),
@@ -68,7 +68,7 @@ create function lose(name text) returns void language sql as $$
 "#;
 
 impl Case {
-    /// Defaults of a case: nothing runs after the lock has ended.
+    /// Default case, in which no statement runs after the locks are released.
     pub(crate) const NONE: Self =
         Self { given: "", held: "", act: "", meanwhile: &[], beside: None, then: "", after: &[], left: ("select", "", "") };
 
@@ -81,7 +81,7 @@ impl Case {
         let statement = if is_file { Store::default().sql(self.act) } else { self.act };
         for session in [&mut on, &mut holder] {
             run(session, &format!("prepare act as {statement}\n")).await;
-            // With this timeout, a statement fails if it waits for a lock without limiting the wait itself.
+            // With this timeout, a statement fails if it waits for a lock without a lock timeout of its own.
             run(session, "set statement_timeout = '20s'").await;
         }
         run(&mut holder, &format!("begin; {}", self.held)).await;

@@ -22,7 +22,7 @@ async fn together(db: &TestDb) -> Option<AttemptStatistics> {
     Queue::new(&db.pool).history(&HistoryRange::default()).await.unwrap().pop()
 }
 
-/// Returns the totals of the duration `last` per queue and type.
+/// Returns the totals per queue and type of the past `last`.
 async fn apart(db: &TestDb, last: Duration) -> Vec<AttemptStatistics> {
     Queue::new(&db.pool).history(&HistoryRange { last, apart: true, ..HistoryRange::default() }).await.unwrap()
 }

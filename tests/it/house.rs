@@ -1,4 +1,4 @@
-//! Checks the files against the rules of ARCHITECTURE.md, because boundaries erode without a check.
+//! Checks the repository against the rules of ARCHITECTURE.md.
 
 mod blocks;
 mod book;
@@ -50,7 +50,7 @@ pub(crate) fn read(path: impl AsRef<Path>) -> String {
     fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
-/// Returns every file with this extension below the folder, as its path from the workspace root and its text. Skips build output.
+/// Returns the path and the text of every file with the extension below the folder. Paths are relative to the workspace root.
 fn files(folder: &str, extension: &str) -> Vec<(String, String)> {
     let walk = walkdir::WalkDir::new(root().join(folder)).sort_by_file_name();
     let walk = walk.into_iter().filter_entry(|entry| entry.file_name() != "target");
@@ -75,7 +75,7 @@ fn library_code() -> impl Iterator<Item = (String, String)> {
         .map(|(path, text)| (path, code(&text)))
 }
 
-/// Returns the text before the unit tests, which come last, with whole-line comments blanked so that line numbers are kept.
+/// Returns the text before the unit tests at the end of a file. Whole-line comments become empty lines, which keeps line numbers.
 fn code(text: &str) -> String {
     let comment = |line: &str| line.trim_start().starts_with("//");
     text.lines()

@@ -102,7 +102,7 @@ const UNBLOCK: &str = include_str!("../../queue-worker/sql/unblock.sql");
 const MORE: usize = 2;
 
 /// Number of final jobs that are measured. While a snapshot is open on the server, for example in another test, a worker scans all its
-/// lanes once a second. A statement does not show whether it belongs to a scan of all lanes, so some of these jobs may exceed the bound.
+/// lanes once a second. A statement does not show whether it belongs to a scan of all lanes, so some measured jobs may exceed the bound.
 const LAST: usize = 9;
 const MOST_OF_LAST: usize = 5;
 
@@ -259,7 +259,7 @@ async fn a_due_job_that_a_session_has_locked_is_polled_a_few_times_a_second() {
     held.execute("select from queue.scheduled for update").await.unwrap();
     let worker = Worker::new(counted.pool.clone()).register::<Plain>();
     db.run_while(worker, async {
-        // A job that is ready is not delayed.
+        // The lock on scheduled jobs does not delay ready jobs.
         let other = Plain::default().enqueue(&db.pool).await.unwrap().id();
         db.until(other, JobState::Completed).await;
         eventually("it polls a few times a second", async || {

@@ -1,4 +1,4 @@
-//! Tests large payloads: how many bytes a claim loads, and that jobs whose payloads are not loaded run nevertheless.
+//! Tests large payloads: the number of bytes that a claim loads, and jobs whose payloads a claim does not load.
 
 use std::time::{Duration, Instant};
 
@@ -11,7 +11,7 @@ const LARGEST: usize = 32 * MB;
 
 const MB: usize = 1024 * 1024;
 
-/// A claim as the worker logs it.
+/// Claim event in the worker's log.
 #[derive(Debug)]
 struct Claim {
     jobs: usize,
@@ -59,7 +59,7 @@ async fn a_claim_of_large_jobs_loads_no_more_bytes_than_its_limit_and_all_run() 
     let claims = run(&db, 500).await;
     let most = claims.iter().map(|claim| claim.bytes).max().unwrap();
     assert!((MB..=LARGEST + MB).contains(&most), "{claims:?}");
-    // Only the first claim does not know the size of the payloads. A second claim may have been in flight at the same time.
+    // The first claim does not know the size of the payloads, and neither does a second claim in flight at the same time.
     let given_back: usize = claims.iter().map(|claim| claim.unread).sum();
     assert!((1..=1000).contains(&given_back), "{claims:?}");
     db.finish().await;

@@ -66,7 +66,7 @@ async fn span(cx: &Context, ms: u64) -> JobResult {
 
 /// Records the span of one attempt under the name `what`.
 async fn span_of(cx: &Context, what: &str, ms: u64) -> JobResult {
-    // Record the start by this clock, because the insert may be delayed.
+    // The test's clock records the start, because the insert may be delayed.
     let now = chrono::Utc::now();
     let begun = "insert into effect_span (job, job_type, began) values ($1, $2, $3) returning n";
     let n: i64 = sqlx::query_scalar(begun).bind(cx.id()).bind(what).bind(now).fetch_one(cx.pool()).await?;

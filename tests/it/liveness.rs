@@ -73,7 +73,7 @@ async fn f73_jobs_of_a_busy_worker_are_never_released() {
     db.finish().await;
 }
 
-/// Returns a worker for jobs without a timeout, whose handlers ignore a shutdown.
+/// Returns a worker without a grace period, because the handlers of `Long` end only when they are cancelled.
 fn worker(db: &TestDb) -> Worker {
     let mut config = Config::default();
     (config.concurrency, config.grace) = (20, Duration::ZERO);

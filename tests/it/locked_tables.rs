@@ -1,6 +1,5 @@
-//! Tests one table at a time that is locked by an open transaction. The lock covers the rows, or is the table lock of `create index`.
-//! Jobs that do not need the lock continue, and all other jobs continue once the lock ends. If a job waits, the log names the table, the
-//! session and a job.
+//! Tests open transactions that lock one table at a time: its rows, or the whole table as `create index` does. Jobs that do not need the
+//! lock continue, and all other jobs continue once the lock ends. If a job waits, the log names the table, the session and a job.
 
 mod busy;
 
@@ -282,7 +281,7 @@ impl Warnings {
 }
 
 /// Tables without which no verdict can be written. `settle.sql` is one statement for every outcome, and the server locks all tables that a
-/// statement writes before it begins. While one of these tables is locked as a whole, all verdicts wait.
+/// statement writes before it begins. While such a table is locked as a whole, all verdicts wait.
 const OF_ALL: [(&str, &str); 9] = [
     ("lease", "a verdict takes its job out of its lease"),
     ("done", "jobs that completed with an output or after a failure, and those that were cancelled"),
@@ -323,7 +322,7 @@ fn is_part(part: &str, table: &str) -> bool {
     end.is_some_and(|end| end == "default" || end.bytes().all(|byte| byte.is_ascii_digit()))
 }
 
-/// Returns the faults. A fault is another job that waited, or a wait without a warning that names the table, the session and a job.
+/// Returns the faults. A fault is a job of `others` that waits, or a wait without a warning that names the table, the session and a job.
 async fn faults(db: &TestDb, table: &str, is_of_all: bool, jobs: &Jobs, warned: impl Fn() -> Option<(String, String)>) -> Vec<String> {
     let mut faults = Vec::new();
     let stopped = if is_of_all { 0 } else { left(&db.pool, &jobs.others).await };

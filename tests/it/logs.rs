@@ -1,7 +1,7 @@
 //! Tests log events of handlers, which are stored with their attempts for types that request it. The logs are bounded and sanitised, and
 //! do not delay jobs.
 //!
-//! The handlers and the collector of these tests run on the test's own thread.
+//! The handlers and the collector of a test run on the test's own thread.
 
 mod attacks;
 mod statements;

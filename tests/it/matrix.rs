@@ -1,5 +1,5 @@
-//! Tests builds that users may make and that the suite does not cover: other features, packages, the oldest compiler, and other drivers.
-//! Also checks the licences of all crates that may be linked.
+//! Tests builds that the suite does not cover: other features, packages, the oldest compiler and other drivers. Also checks the licences
+//! of all crates that may be linked.
 
 use std::process::Command;
 

@@ -81,7 +81,7 @@ async fn f43_settings_of_the_role_or_the_database_do_not_reach_the_worker() {
     }
     let mut connection = PgConnection::connect(&db.url).await.unwrap();
     db.run_while(db.worker(), async {
-        // The session needs no timeouts, because with a worker's timeouts it would not wait for its lock.
+        // The session resets the timeouts of the database, because they would end its wait for the lock.
         sqlx::raw_sql("set statement_timeout = 0; set lock_timeout = 0; set idle_in_transaction_session_timeout = 0")
             .execute(&mut connection)
             .await

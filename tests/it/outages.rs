@@ -14,7 +14,6 @@ use queue_core::{Job as _, JobId};
 use sqlx::PgPool;
 use tests::{Act, Do, WorkerProcess, eventually, server::Database, within};
 
-/// Returns the duration of an outage.
 fn outage_duration() -> Duration {
     let seconds = std::env::var("QUEUE_TEST_AWAY").ok().and_then(|value| value.parse().ok());
     Duration::from_secs(seconds.unwrap_or(8))

@@ -330,8 +330,8 @@ async fn f51_a_handler_that_never_awaits_is_reported_as_stuck_once() {
     let prompt = enqueue(&db, Act::Sleep(100)).await;
     db.until(job, JobState::Running).await;
     within(Duration::from_secs(25), "the handler has returned", async || db.state(job).await != Some(JobState::Running)).await;
-    // Counts only reports about this job. Another handler that waits for the blocked thread's timer is late too, and may be reported
-    // correctly.
+    // Counts only reports about this job. Another handler that waits for a timer of the blocked thread is late too, so a report about that
+    // handler is correct.
     let of_it = |line: &String| line.contains("handler is stuck") && line.contains(&format!("job={job}"));
     let reports = worker.log_since(started).into_iter().filter(of_it).collect::<Vec<_>>();
     assert_eq!(reports.len(), 1, "{reports:?}");

@@ -96,7 +96,6 @@ async fn f66_one_job_that_is_refused_harms_no_other_of_its_whole_lease() {
     db.finish().await;
 }
 
-/// Job that does nothing.
 #[queue_core::job]
 #[derive(serde::Serialize, serde::Deserialize)]
 struct Nothing;

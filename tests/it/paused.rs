@@ -177,7 +177,7 @@ async fn a_type_is_paused_in_every_queue_and_under_every_name() {
         for job in &paused {
             assert_eq!(db.state(*job).await, Some(JobState::Ready));
         }
-        // Resuming the whole type leaves the pause of one queue of the type in effect. This pause covers only the queue.
+        // Resuming the whole type leaves the other pause in effect, which covers the type in one queue only.
         let in_a = Scope { queue: Some("a".into()), job_type: Some("paused_before".into()) };
         pause(&db, &in_a).await;
         resume(&db, &scope).await;

@@ -34,7 +34,7 @@ struct Invoice;
 #[derive(Serialize, Deserialize)]
 struct Balance;
 
-/// Job type after it was renamed.
+/// Renamed job type, with its earlier names as aliases.
 #[job(send_only, name = "new_name", aliases = ["old_name", "older_name"], output = String)]
 #[derive(Serialize, Deserialize)]
 struct Renamed {
@@ -218,7 +218,7 @@ async fn only_registered_types_run_once_one_is_registered() {
     db.finish().await;
 }
 
-/// A crate with job types only, and one with their handlers.
+/// Module that represents a crate with job types only. The functions below represent the crate with the handlers.
 mod domain {
     use queue_core::job;
     use serde::{Deserialize, Serialize};
@@ -269,7 +269,7 @@ async fn a_function_handles_the_jobs_of_a_type_that_has_no_handler_itself() {
 #[derive(Default, Serialize, Deserialize)]
 struct Elsewhere;
 
-/// Handler, which only the other program links.
+/// Handler that only the other program links.
 struct Program;
 
 impl queue_core::registry::JobRunner for Program {

@@ -136,7 +136,7 @@ async fn an_impossible_wait_is_refused_and_never_hangs() {
     #[job(send_only, retain = "none")]
     #[derive(Serialize, Deserialize)]
     struct Gone;
-    /// Job type stored under the name of another type.
+    /// Job type whose output has another type than that of `Do`.
     #[job(send_only, output = Vec<String>)]
     #[derive(Serialize, Deserialize)]
     struct Other;

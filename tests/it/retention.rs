@@ -56,8 +56,8 @@ async fn make_past_day(db: &TestDb, days_ago: i32) {
     sqlx::raw_sql(sqlx::AssertSqlSafe(make.replace('N', &days_ago.to_string()))).execute(&db.pool).await.unwrap();
 }
 
-/// Creates a job that finished `hours_ago` hours ago, shortly after its enqueue. With `plainly`, the job shares a history row with other
-/// jobs.
+/// Creates a job that finished `hours_ago` hours ago, shortly after its enqueue. With `plainly`, its record is in `done_many` instead of
+/// `done`.
 async fn create_past_job(on: &mut PgConnection, job_type: &str, hours_ago: i32, plainly: bool) -> JobId {
     let job = "insert into queue.job (id, lane, max_attempts, payload)
        select queue.id_at(now() - $1 * interval '1 hour') + nextval('queue.id_seq') % 1000, queue.ensure_lane('default', $2, 100::smallint, false), 3, '{}'
@@ -93,7 +93,7 @@ async fn each_type_is_kept_for_its_own_time_through_the_drop_of_its_day() {
         go.push(create_past_job(&mut on, "kept_long", 960, plainly).await);
         go.push(create_past_job(&mut on, "kept_plainly", 240, plainly).await);
         go.push(create_past_job(&mut on, "kept_briefly", 240, plainly).await);
-        // No day partition covers the first three of these jobs.
+        // No day partition covers the next three jobs.
         stay.push(create_past_job(&mut on, "kept_long", 480, plainly).await);
         go.push(create_past_job(&mut on, "kept_long", 800, plainly).await);
         go.push(create_past_job(&mut on, "kept_plainly", 480, plainly).await);

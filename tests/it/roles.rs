@@ -22,7 +22,7 @@ use sqlx::{
 };
 use tests::server::{Database, TestServer};
 
-/// Logins, each with the role that it is a member of. `mailer` is a producer for the queue `mail` only.
+/// Logins with their roles. `mailer` is a producer for the queue `mail` only.
 const USERS: [(&str, &str); 7] = [
     ("web", "queue_producer"),
     ("runner", "queue_worker"),

@@ -1,5 +1,5 @@
 //! Tests that the product's statements and functions do not depend on the caller's `search_path`. The first or last schema on the tested
-//! path defines operators, functions and types that shadow those of the server.
+//! path defines operators, functions and types that shadow the server's own.
 
 use std::{collections::BTreeSet, fs, path::Path, str::FromStr as _, time::Duration};
 
@@ -197,7 +197,7 @@ async fn no_function_uses_objects_of_other_users() {
     db.finish().await;
 }
 
-/// Job that fails at its first attempt and reports progress. The handler runs no SQL, which would use the objects in `evil`.
+/// Job that fails at its first attempt and reports progress. The handler runs no SQL, because its statements would use objects in `evil`.
 #[job(max_attempts = 3, backoff = fixed("1ms"))]
 #[derive(Serialize, Deserialize)]
 struct Plain {}

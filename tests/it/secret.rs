@@ -41,7 +41,7 @@ impl Outsider {
     }
 }
 
-/// Query that returns the number of each advisory lock that other sessions hold in this database, and the four numbers after it.
+/// Query that returns the number of each advisory lock that other sessions hold in this database, and the next four numbers.
 const SEEN: &str = "select l.classid::bigint, (l.objid::bigint + n) & 4294967295
   from pg_locks l cross join generate_series(0, 4) n
   where l.locktype = 'advisory' and l.pid <> pg_backend_pid() and l.granted and l.mode = 'ShareLock'
@@ -85,7 +85,7 @@ async fn locks_that_every_role_can_take_stall_no_producer_no_day_and_no_migratio
     let takes = i64::try_from(taking.len()).unwrap();
     let all = async || sqlx::query_scalar::<_, i64>(has).bind(named_by).fetch_one(&db.pool).await.unwrap() == takes;
     eventually("the outsider has them or waits for them", all).await;
-    // The outsider even gets the lock that the producer takes next, which only the owner of the store could compute.
+    // The outsider also takes the lock that the producer needs next. Only the owner of the store could compute this lock's number.
     let next = "select count(pg_advisory_lock(queue.capacity_mark(s.marks, 'bounded', $1::bigint & 4294967295, n), n)) from queue.secret s, generate_series(2, 3) n";
     let number: String = sqlx::query_scalar("select pg_current_xact_id()::text").fetch_one(&mut *open).await.unwrap();
     let mut knows = PgConnection::connect(&db.url).await.unwrap();

@@ -18,7 +18,7 @@ fn ok() -> Act {
     Act::Ok("done".to_owned())
 }
 
-/// Returns an act that performs `act` in the first run and succeeds in any later run, whether or not the first run was charged.
+/// Returns an `Act` that performs `act` in the first run and succeeds in any later run, whether or not the first run was charged.
 fn once(act: Act) -> Act {
     Act::Anew(Box::new(act), Box::new(ok()))
 }

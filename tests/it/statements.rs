@@ -110,7 +110,7 @@ fn whole(plan: &Value) -> BTreeSet<String> {
     nodes(plan).into_iter().filter(wholly).filter_map(|node| huge(node["Relation Name"].as_str()?)).collect()
 }
 
-/// Returns the huge table that has this name or this partition.
+/// Returns the huge table with this name, or the huge table with a partition of this name.
 fn huge(relation: &str) -> Option<String> {
     let table = HUGE.into_iter().find(|table| {
         let day = relation.strip_prefix(table).and_then(|rest| rest.strip_prefix('_'));

@@ -220,7 +220,7 @@ async fn children_enqueued_in_the_transaction_exist_only_on_success() {
     db.finish().await;
 }
 
-/// Transactional job that counts the running jobs of its type.
+/// Transactional job that counts the runs of its type.
 #[job(send_only, transactional, max_attempts = 1)]
 #[derive(Serialize, Deserialize)]
 struct Once {

@@ -144,7 +144,7 @@ async fn a_dead_job_is_tried_as_after_a_requeue_and_stays_dead() {
     assert_eq!(db.state(job).await, Some(JobState::Dead));
     let (code, report) = tried(CLI, &db, job, &[]).await;
     assert_eq!((code, report["state"].as_str(), report["verdict"].as_str()), (Some(4), Some("dead"), Some("retry")), "{report}");
-    // The text output names the verdict that a worker would give.
+    // The text output contains the error and the unchanged state of the job.
     let output = run(CLI, &db, &[&job.to_string()]);
     let words = String::from_utf8(output.stdout).unwrap();
     assert!(words.contains("as told") && words.ends_with("rolled back; the job is dead as before\n"), "{words}");

@@ -36,7 +36,7 @@ impl Handler for Letter {
     }
 }
 
-/// Returns a worker that serves none of these jobs' queues, so the jobs stay queued.
+/// Returns a worker that serves no queue of the tests' jobs, so the jobs stay queued.
 fn worker(db: &TestDb) -> Worker {
     Worker::new(db.pool.clone()).register::<Letter>().queue("nothing", 1)
 }
@@ -45,7 +45,7 @@ async fn published(db: &TestDb) -> i64 {
     db.count("select count(*) from queue.type_options").await
 }
 
-/// Runs an enqueue call. Returns the queue, the priority, the attempts and the key of the job.
+/// Runs an enqueue call. Returns the queue, the priority and the maximum number of attempts of the job.
 async fn enqueue(on: &mut PgConnection, call: &str) -> String {
     let id: JobId = sqlx::query_scalar(AssertSqlSafe(format!("select id from queue.{call} id"))).fetch_one(&mut *on).await.unwrap();
     place(on, id).await

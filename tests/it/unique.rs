@@ -258,7 +258,7 @@ async fn a_bulk_enqueue_honours_keys_too() {
     db.finish().await;
 }
 
-/// Trait for enqueues whose future types differ and whose results have the same type.
+/// Extension trait that awaits an enqueue and returns its handles.
 trait OnKeep {
     async fn on_keep(self) -> Vec<JobHandle<Report>>;
 }

@@ -11,7 +11,7 @@ use tests::{Act, Do, TestDb, WorkerProcess, eventually};
 
 const CLI: &str = env!("CARGO_BIN_EXE_test-cli");
 
-/// Job type that no worker of these tests knows.
+/// Job type that no worker in this module knows.
 #[job(send_only, queue = "mail")]
 #[derive(Serialize, Deserialize)]
 struct Forgotten;

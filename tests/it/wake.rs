@@ -92,8 +92,8 @@ async fn a_job_committed_late_is_found_by_a_busy_worker() {
 #[tokio::test]
 #[ignore = "deep"]
 async fn no_job_is_missed_by_a_worker_that_is_falling_asleep() {
-    // DESIGN 5.7: the producer's transaction stays open for a moment after it has checked for sleeping workers. Meanwhile, the worker is
-    // about to sleep.
+    // The producer's transaction stays open for a moment after it has checked for sleeping workers. Meanwhile, the worker is about to
+    // sleep.
     let db = TestDb::new().await;
     let mut producers = Vec::new();
     for _ in 0..3 {
@@ -252,7 +252,7 @@ async fn lanes_and_queues_created_after_the_worker_started_are_served() {
             let job = quick().enqueue(&db.pool).queue(queue).priority(priority).await.unwrap().id();
             db.until(job, JobState::Completed).await;
         }
-        // The enqueue that creates this lane is committed after enqueues that create other lanes later.
+        // The enqueue that creates this lane begins first but commits after the enqueues that create the other lanes.
         let mut connection = connect(&db).await;
         let mut late = connection.begin().await.unwrap();
         let first = quick().enqueue(&mut late).queue("late").await.unwrap().id();
@@ -331,7 +331,7 @@ async fn f37_a_worker_polls_immediately_when_it_listens_again() {
     db.finish().await;
 }
 
-/// Job type that the other workers of these tests do not serve.
+/// Job type that the other workers in this module do not serve.
 #[job]
 #[derive(Serialize, Deserialize)]
 struct Another;

@@ -60,7 +60,6 @@ async fn ok(db: &TestDb) -> JobId {
     Do { act: Act::Ok("done".into()) }.enqueue(&db.pool).await.unwrap().id()
 }
 
-/// Returns a worker for all jobs of these tests.
 fn worker(db: &TestDb) -> Worker {
     db.worker().register::<UntilGo>()
 }

@@ -13,7 +13,7 @@ use super::{MIDNIGHT, connect, enqueue, leased};
 
 const HOUR: Duration = Duration::from_hours(1);
 
-/// Situations of a job, in the order in which [`spread`] creates jobs in these situations.
+/// Situations of a job, in the order in which [`spread`] creates them.
 const PLACES: [&str; 10] = ["over", "dead", "running", "moved", "given back", "recovered", "ready", "scheduled", "head", "blocked"];
 
 /// Creates two jobs in different queues for each of [`PLACES`]. Running jobs and the heads of keys have ordering keys.
@@ -84,8 +84,8 @@ async fn act(on: &mut PgConnection, what: &str, jobs: &[JobId]) -> Vec<JobId> {
     done.unwrap()
 }
 
-/// Returns the state and priority of a job after an operation, and whether the job is at the end of its lane. `None` if the operation
-/// does not change the job.
+/// Returns the state and priority of a job after an operation, and whether the job is at the end of its lane. Returns `None` if the
+/// operation does not change the job.
 fn becomes(what: &str, place: &str) -> Option<(&'static str, i16, bool)> {
     match (what, place) {
         ("discard", "dead") => Some(("gone", 0, false)),
@@ -99,7 +99,7 @@ fn becomes(what: &str, place: &str) -> Option<(&'static str, i16, bool)> {
     }
 }
 
-/// Query for a job's state and priority, whether it is at the end of its lane, its attempts and crashes, and whether its lane is for
+/// Query for a job's state and priority, its position at the end of the lane, its attempts and crashes, and its presence in a lane for
 /// quarantined jobs (`solo`).
 const STATE: &str =
     "select j.state, j.priority, exists (select from queue.ready r where r.id = j.id and r.seq <> r.id), j.attempts, j.crashes,

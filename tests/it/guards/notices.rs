@@ -16,7 +16,7 @@ fn quick() -> Do {
     Do { act: Act::Ok(String::new()) }
 }
 
-/// Starts to listen, and optionally writes an idle row for the queue `default`.
+/// Listens for wake-ups. If `asleep`, also writes an idle row for the queue `default`.
 async fn listen(db: &TestDb, asleep: bool) -> PgListener {
     let listener = db.listen("wake").await;
     sqlx::query("insert into queue.idle select 'default', gen_random_uuid() where $1").bind(asleep).execute(&db.pool).await.unwrap();

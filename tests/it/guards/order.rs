@@ -99,8 +99,8 @@ async fn jobs_released_together_are_queued_in_the_order_of_their_ids() {
     db.finish().await;
 }
 
-/// Checks that `act` locks rows in order. Of two rows, the second is locked by another session and comes first physically. A statement that
-/// locks in order has locked the first row when it has to wait.
+/// Checks that `act` locks rows in order. Another session locks the second of two rows, which comes first physically. A statement that
+/// locks in order holds the lock of the first row while it waits.
 pub(super) async fn locks_in_order(db: &TestDb, rows: &'static str, act: impl AsyncFnOnce(&mut PgConnection)) {
     let (mut holder, mut watch, mut waiter) = (connect(db).await, connect(db).await, without_indexes(db).await);
     let mut held = holder.begin().await.unwrap();

@@ -17,12 +17,12 @@ async fn a_row_of_history_is_of_one_lane_one_day_and_one_span() {
     let span = 1_i64 << 33;
     let spans = (MIDNIGHT >> 33 << 33) + 5 * span;
     let mut shift = 0;
-    // Large leases become rows unchanged. The jobs of small leases are sorted first.
+    // A large lease becomes a row of history unchanged. The jobs of small leases are sorted first.
     for (whole, half) in [(true, 60), (true, 3), (false, 3)] {
         for (border, of) in [(MIDNIGHT, &of[..1]), (spans, &of[..1]), (spans + span / 2, &of[..])] {
             shift += 1000;
             let ids: Vec<i64> = (-half..half).map(|n| border + n * 4_000 + if n < 0 { -shift } else { shift }).collect();
-            // Jobs that will be sorted may be in any order.
+            // The statements sort the ids of small leases, so these ids may be in any order.
             let lying: Vec<i64> = if half < 60 { ids.iter().rev().copied().collect() } else { ids.clone() };
             let mut lease = leased(&mut connection, &lying, of).await;
             let refused = if whole {

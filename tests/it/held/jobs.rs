@@ -20,7 +20,7 @@ macro_rules! expiring {
 }
 
 /// Query that claims the first free job of each fair key (`line`) in the default queue. Returns whether the jobs are in turn order, and
-/// the jobs.
+/// their ids.
 const CLAIM_LINES: &str = "select array_agg(c.line) = array_agg(c.line order by c.line), array_agg(c.id order by c.id)
   from queue.claim_lines(gen_random_uuid(), token('worker'), array[queue.lane_id('default', 'do', 100, false)],
     array[-9223372036854775808], array[$1::int], $1, 1000) c";

@@ -5,7 +5,7 @@ use super::{cases, sql};
 const STATES: &str = "select id, state from queue.jobs order by id";
 const STEPS: &str = "select id, name from queue.step order by id, name";
 
-/// Query that claims jobs of the type under its limit by key. `$1` lists the tokens of ended leases.
+/// Query that claims jobs of the type `do` under its limit per key. `$1` lists the tokens of ended leases.
 const CLAIM_KEYED: &str = "select array_agg(c.id order by c.id)
   from queue.claim_keyed(gen_random_uuid(), token('worker'), array[queue.hash('type:do')],
     array[queue.lane_id('default', 'do', 100, false)], array[0], array[true], array[50], 50, $1, 0, null) c where c.id is not null";

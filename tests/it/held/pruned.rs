@@ -3,7 +3,7 @@
 
 use super::{cases, sql};
 
-/// Defines functions that create a job with one failure, which finished a given number of hours ago. The day of the job has no partition.
+/// Defines functions that create a job with one failure. The job finished a given number of hours ago, and its day has no partition.
 macro_rules! past {
     ($given:literal) => {
         concat!(

@@ -15,7 +15,7 @@ fn worker(db: &TestDb) -> Worker {
     db.worker().register::<Marked>().register::<Steps>().register::<Stages>().register::<UntilGo>().register::<Refused>()
 }
 
-/// Runs jobs with every outcome: with and without an output, dead, with checkpoints, and with steps.
+/// Runs jobs that complete with and without an output, become dead letters, save checkpoints, or have steps.
 async fn others_end(db: &TestDb) {
     async fn enqueued<J: Job>(db: &TestDb, job: J) -> queue_core::JobId {
         job.enqueue(&db.pool).await.as_ref().map(JobHandle::id).unwrap()
@@ -38,7 +38,7 @@ async fn holder(db: &TestDb, sql: &str) -> PgConnection {
     holder
 }
 
-/// Generates a test per set of tables. Another session locks the tables before the worker starts and until after it has stopped.
+/// Generates one test for each set of tables. Another session locks the tables before the worker starts and unlocks them after its stop.
 macro_rules! tables {
     ($(fn $name:ident: $tables:literal;)+) => {$(
         #[tokio::test]

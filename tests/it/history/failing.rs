@@ -1,4 +1,4 @@
-//! Tests statistics that cannot be written now. The jobs continue, the failure is reported, and the statistics are written later.
+//! Tests statistics that temporarily cannot be written. The jobs continue, the failure is reported, and the statistics are written later.
 
 use std::time::{Duration, Instant};
 

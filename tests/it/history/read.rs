@@ -1,4 +1,4 @@
-//! Tests reading statistics: in steps or as one total, for all or some queues and types, and also from SQL.
+//! Tests statistics queries: in steps or as one total, and for all or some queues and types. Also tests the SQL functions.
 
 use std::time::Duration;
 
@@ -21,7 +21,7 @@ async fn read(db: &TestDb, past: HistoryRange) -> Vec<AttemptStatistics> {
     Queue::new(&db.pool).history(&past).await.unwrap()
 }
 
-/// Creates statistics of two queues with two types each over two days, and occasionally of a third queue.
+/// Creates two days of statistics: two types in one queue, one type in a second queue, and occasional counts in a third queue.
 async fn fill(db: &TestDb) {
     let mut on = PgConnection::connect(&db.url).await.unwrap();
     for hours in 0..48 {

@@ -1,4 +1,4 @@
-//! Tests verdicts that could not be written until other workers had taken over the jobs. These verdicts are not counted.
+//! Tests verdicts that cannot be written until other workers have taken over the jobs. These verdicts are not counted.
 
 use std::time::Duration;
 

@@ -1,4 +1,5 @@
-//! Checks the Rust code of `docs` and of the README files: each block is part of a compiled file. So a change of the API that breaks a block breaks the build.
+//! Checks that each block of Rust code in `docs` and in the README files is part of a compiled file. An API change that breaks a block then
+//! breaks the build.
 
 use super::{LIBRARIES, assert_none, files, read};
 
@@ -35,7 +36,7 @@ fn is_rust(block: &Block) -> bool {
     ["rust", "ignore", "no_run", ""].contains(&block.info.split(',').next().unwrap_or_default())
 }
 
-/// Returns the lines as one text, in which one block is found in another text: without indentation and without empty lines.
+/// Joins the lines without indentation and empty lines, so that a block can be found in another text.
 fn comparable<'a>(lines: impl IntoIterator<Item = &'a str>) -> String {
     let lines = lines.into_iter().map(str::trim).filter(|line| !line.is_empty());
     lines.fold("\n".to_owned(), |text, line| text + line + "\n")

@@ -1,4 +1,4 @@
-//! Checks the book: `docs/SUMMARY.md` lists each page once, and every page that it lists exists. `docs/TESTING.md` is a copy.
+//! Checks that `docs/SUMMARY.md` lists every page once, and that `docs/TESTING.md` is a copy of `queue-core/docs/TESTING.md`.
 
 use std::collections::BTreeMap;
 

@@ -11,7 +11,7 @@ const DRAWN: [(&str, &str); 2] = [("queue-core", "api"), ("queue-worker", "main"
 /// Modules outside of the floors: the crate root, and modules that only the macro's expansion or `cargo guards` uses.
 const BESIDE: [&str; 3] = ["lib", "private", "mutants"];
 
-/// Returns the floor of each room, counted from the top. Rooms are the words of a line before its description.
+/// Returns the floor of each room, counted from the top. Each line of the drawing lists the rooms of a floor before a description.
 fn floors(begins: &str) -> BTreeMap<String, usize> {
     let text = read("ARCHITECTURE.md");
     let drawn = |block: &&str| block.lines().next().is_some_and(|line| line.split_whitespace().next() == Some(begins));

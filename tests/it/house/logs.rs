@@ -1,5 +1,5 @@
-//! Checks that docs/LOGS.md describes every line that the libraries log at `warn` or `error`, with its cause and what to do, and that every
-//! documented line is logged.
+//! Checks that docs/LOGS.md describes every line that the libraries log at `warn` or `error`, with its cause and a remedy. Also checks
+//! that every documented line is logged.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -29,7 +29,7 @@ fn arguments(text: &str) -> &str {
 /// Returns the string literals in a text, with continued lines joined and each placeholder as `..`.
 fn literals(text: &str) -> Vec<String> {
     let mut found = Vec::new();
-    // The quote as a character starts no string.
+    // A quote in a character literal does not start a string.
     let text = text.replace("'\"'", "");
     let mut rest = text.as_str();
     while let Some(start) = rest.find('"') {

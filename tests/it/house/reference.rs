@@ -40,8 +40,8 @@ fn the_page_of_job_options_has_the_table_of_the_macro() {
     assert_eq!(shown, documented, "in the same order");
 }
 
-/// Returns the parts that are whole names of environment variables of users. `QUEUE_MUTANTS` and `QUEUE_WRITE_DOCS` exist
-/// only in builds for tests.
+/// Returns the parts that are names of environment variables for users. `QUEUE_MUTANTS` and `QUEUE_WRITE_DOCS` exist only in builds for
+/// tests.
 fn variables<'a>(parts: impl Iterator<Item = &'a str>) -> BTreeSet<String> {
     let is_name = |part: &&str| {
         part.bytes().all(|byte| byte.is_ascii_uppercase() || byte == b'_') && (part.starts_with("QUEUE_") || *part == "DATABASE_URL")

@@ -1,11 +1,11 @@
-//! Checks the SQL statements. Each statement has its own file, which has a header, is loaded, and is explained. Every name of ours is
-//! qualified with its schema.
+//! Checks the SQL statements. Each statement has its own file, which begins with a header and is loaded by the code. Every name of the
+//! store is qualified with its schema.
 
 use std::collections::BTreeSet;
 
 use super::{LIBRARIES, assert_none, files, first_word, library_code};
 
-/// Returns our tables, views and functions, which must always be named with their schema.
+/// Returns the names of the store's tables, views and functions. Statements must qualify these names with the schema.
 fn names_of_ours() -> BTreeSet<String> {
     let mut names = BTreeSet::new();
     for (_, text) in files("queue-core/migrations", "sql") {
@@ -72,7 +72,7 @@ fn every_function_of_a_store_is_called_or_documented() {
     assert_none(&faults, "the store has no unused objects");
 }
 
-/// Returns names of ours without `queue.` that follow a table keyword or are called as functions.
+/// Returns the store's names that follow a table keyword, or are called as functions, without `queue.`.
 fn unqualified(text: &str, ours: &BTreeSet<String>) -> Vec<String> {
     let text: String = text.lines().map(|line| line.split("--").next().unwrap_or_default().to_owned() + "\n").collect();
     let mut found = Vec::new();
@@ -100,7 +100,7 @@ fn the_scanner_of_statements_finds_unqualified_names() {
     assert!(unqualified("select queue.next_id() from queue.ready r using held h", &ours).is_empty());
 }
 
-/// A statement that is planned at each call pays for the planning each time. A measurement must show that the plan is worth it.
+/// A statement that is planned at each call pays for the planning each time. A measurement must show that the plan is worth this cost.
 #[test]
 fn no_statement_is_planned_at_each_call_without_a_measured_reason() {
     let (mut faults, mut seen) = (Vec::new(), 0);

@@ -75,7 +75,7 @@ fn functions() -> BTreeMap<String, Function> {
             let comment = lines[..at].iter().rev().map_while(|line| line.strip_prefix("--")).map(str::to_owned);
             let mut comment: Vec<String> = comment.collect();
             comment.reverse();
-            // The last parameter of a function that checks its caller is not for callers.
+            // Callers do not pass the `caller` parameter, so the page omits it.
             let signature = signature.trim_start_matches("create function ").replace(", caller queue.caller default queue.called_by()", "");
             assert!(found.insert(name, Function { signature, comment }).is_none(), "two functions have the name of {line}");
         }

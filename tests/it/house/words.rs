@@ -41,7 +41,7 @@ const GONE: [(&str, &str); 33] = [
     ("md5", "sha256: FIPS servers refuse the other"),
 ];
 
-/// Rejected type names, each with its replacement. A type name must say what the type holds, has found or runs.
+/// Rejected type names, each with its replacement. A type name must describe what the type holds, finds or runs.
 const NO_TYPES: [(&str, &str); 56] = [
     ("Desk", "ReportSender"),
     ("Rig", "TestBackend"),

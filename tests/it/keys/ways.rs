@@ -70,7 +70,7 @@ async fn a_bulk_enqueue_keeps_the_given_order_within_each_key() {
     db.finish().await;
 }
 
-/// Some of the tested sets begin with jobs without a key. These sets begin with COPY.
+/// The last set begins with jobs without a key, so its insertion begins with COPY.
 #[tokio::test]
 #[ignore = "deep"]
 async fn a_set_that_is_too_large_for_one_statement_keeps_its_order_too() {
@@ -142,7 +142,7 @@ async fn an_idle_worker_is_notified_of_a_key_that_continues() {
     db.run_while(db.worker(), async {
         let first = enqueue(&mut c, "a").await;
         db.until(first, JobState::Completed).await;
-        // The jobs are behind a job that waits for an hour and is then cancelled.
+        // Both jobs are behind a job that is scheduled for an hour later and then cancelled.
         let head = Do::ok().enqueue(&mut c).key("a").after(Duration::from_hours(1)).await.unwrap().id();
         let (next, last) = (enqueue(&mut c, "a").await, enqueue(&mut c, "a").await);
         db.until_asleep().await;

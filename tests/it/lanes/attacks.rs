@@ -3,7 +3,7 @@
 use sqlx::{Connection as _, Executor as _, PgConnection};
 use tests::{Sql as _, TestDb, lanes, operate};
 
-/// Names of producers, each with its statements, which end with a commit.
+/// Producers by name, each with its statements. The last statement is a commit.
 const PRODUCERS: [(&str, &[&str]); 6] = [
     ("plain", &["begin", "select queue.enqueue('do', '{}')", "commit"]),
     (

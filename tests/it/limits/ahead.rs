@@ -1,5 +1,5 @@
-//! Tests that jobs claimed under limits do not start before their claim is durable, and that the worker sends its next claim without
-//! waiting for that.
+//! Tests that jobs claimed under limits do not start before their claim is durable, and that the worker sends its next claim before the
+//! previous claim is durable.
 
 use queue_core::{Job as _, Queue, operate::Scope, options::Limit};
 use queue_worker::Config;
@@ -14,7 +14,7 @@ async fn the_next_claim_does_not_wait_for_the_disk_and_no_job_begins_before() {
     let mut config = Config::default();
     (config.concurrency, config.batch) = (100, 10);
     let test = async {
-        // The first claim under a limit reads the rows of running jobs in order to count them, so it must happen before the lock.
+        // The first claim under a limit reads the rows of running jobs in order to count them, so it must run before the table is locked.
         Unlimited { ms: 0 }.enqueue(&db.pool).await.unwrap();
         let ended = "select count(*) from effect_span where ended is not null";
         db.until_count(ended, 1).await;

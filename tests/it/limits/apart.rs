@@ -49,7 +49,7 @@ async fn claims_that_fail_under_one_limit_stop_nothing_else() {
     db.finish().await;
 }
 
-/// Job whose first attempt fails with `slow_down`, which closes its limit, once the table `go` exists.
+/// Job that fails with `slow_down` once the table `go` exists. The failure closes the limit of the job type.
 #[job(name = "limits_refused", send_only, limit(concurrency = 5))]
 #[derive(Serialize, Deserialize)]
 struct Refused;

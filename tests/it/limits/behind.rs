@@ -1,5 +1,5 @@
-//! Tests that a job gets its turn even if jobs without permits precede it. These jobs are not in the fair queue yet, differ in being
-//! single or batch jobs, or are in the same lease.
+//! Tests that a job gets its turn even if jobs without permits precede it. The preceding jobs are outside of the fair queue, are of the
+//! other kind (single or batch), or are in the same lease.
 
 use queue_core::{
     Context, Handler, Job as _, JobResult, JobState, Queue,
@@ -19,7 +19,7 @@ use super::{
     fresh, set, span, worker,
 };
 
-/// Number of jobs that exceeds both the number of jobs that a claim scans and the number of jobs that one pass moves into the fair queue.
+/// Number of jobs. Exceeds both the scan limit of a claim and the number of jobs that one pass moves into the fair queue.
 const MANY: u32 = 8000;
 
 /// Statement that moves all jobs out of the fair queue, to the lanes in which a promotion or an enqueue of an earlier release leaves jobs.

@@ -14,7 +14,7 @@ use tests::{TestDb, eventually};
 
 use super::{BEGUN, Limited, fresh, held_equals_the_leases, most_at_once, most_within, set, span, worker};
 
-/// Batch job. The handler records when each job begins and ends, and then does what the job's payload specifies.
+/// Batch job. The handler records when each job begins and ends. The payload specifies the outcome.
 #[job(batch = 10, batch_wait = "100ms", limit(name = "together", concurrency = 6), max_attempts = 4, backoff = fixed("10ms"))]
 #[derive(Serialize, Deserialize)]
 struct Together {
@@ -162,7 +162,7 @@ async fn a_job_that_expires_before_it_begins_releases_its_permit_to_the_next() {
         Limited { ms: 0 }.enqueue(&db.pool).expires_in(Duration::from_hours(1)).await.unwrap();
     }
     let last = Limited { ms: 0 }.enqueue(&db.pool).await.unwrap().id();
-    // The jobs have expired, and their entries are deleted, so only claims can check them.
+    // The jobs have expired but have no rows in `queue.expiry`, so only claims can detect the expiry.
     let late = "update queue.job set system = queue.with_expiry(system, clock_timestamp() - interval '1 s') where system is not null";
     db.run(late).await;
     db.run("delete from queue.expiry").await;

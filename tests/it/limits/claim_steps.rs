@@ -27,7 +27,6 @@ pub(super) struct LimitedClaim {
 /// Lane of the type `t`: its queue, whether it is fair, its floor, and the maximum number of jobs to claim.
 pub(super) type LaneOf<'a> = (&'a str, bool, i64, i32);
 
-/// Arguments of a claim.
 #[derive(Clone, Copy)]
 pub(super) struct ClaimArguments<'a> {
     pub(super) by_key: bool,
@@ -102,7 +101,7 @@ pub(super) async fn claim_from(
     ask(on, worker, ClaimArguments { by_key: true, limits, lanes, most, freed, slack: 0, floors: None }).await
 }
 
-/// Like [`claim_from`], from the beginning of the default queue.
+/// Claims like [`claim_from`] from the default queue, starting after the line id 0.
 pub(super) async fn claim_keyed(
     on: &mut PgConnection,
     worker: Uuid,
@@ -166,7 +165,7 @@ pub(super) async fn refused(on: &mut PgConnection, statement: &'static str) -> S
     error.as_database_error().and_then(|error| error.constraint()).unwrap_or_default().to_owned()
 }
 
-/// A step of a case.
+/// Step of a test case.
 pub(super) enum Step {
     /// Runs statements.
     Run(&'static str),
@@ -177,9 +176,9 @@ pub(super) enum Step {
     /// Claims up to this number of jobs from the default queue under the limit of the type. Contains the expected jobs, and the reason why
     /// the limit is closed afterwards.
     Takes(i32, &'static str, Option<&'static str>),
-    /// Like `Takes`, under a limit by key.
+    /// Like `Takes`, but under a limit by key.
     TakesByKey(i32, &'static str, Option<&'static str>),
-    /// Like `Takes`, from any queue and under the given limits, which are by key if the flag is set.
+    /// Like `Takes`, but from any queue and under the given limits. The flag selects limits by key.
     TakesUnder(bool, &'static [&'static str], &'static str, i32, &'static str, Option<&'static str>),
     /// Ends the lease of the claim with this index and reports the lease to the next claim.
     Ends(usize),

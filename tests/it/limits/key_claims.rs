@@ -96,7 +96,6 @@ async fn a_limit_that_becomes_keyed_waits_for_all_workers_and_counts_running_job
     db.finish().await;
 }
 
-/// Jobs without a key share one key, and limits by key can be combined with other limits.
 #[tokio::test]
 async fn claims_by_key_take_keys_in_turn() {
     play(
@@ -107,7 +106,7 @@ async fn claims_by_key_take_keys_in_turn() {
             Run("select queue.set_limit_key('other', 'c', 9)"),
             TakesByKey(50, "a4 c2", Some("lines")),
             Run("select queue.set_limit_key('type:t', 'b', 5), queue.set_limit_key('type:t', 'a', 1)"),
-            // Key `a` is over its new limit, and its running jobs continue.
+            // The running jobs of key `a` exceed its new limit and continue.
             TakesByKey(50, "b5", Some("lines")),
             Ends(0),
             TakesByKey(50, "a1 c2", Some("lines")),

@@ -1,5 +1,5 @@
-//! Tests the cost that keys without permits add to claims of other keys. The cost does not depend on the number of these keys or of their
-//! waiting jobs.
+//! Tests the cost that keys without permits add to claims of other keys. The cost does not depend on the number of keys without permits,
+//! or on the number of their waiting jobs.
 
 use std::collections::BTreeMap;
 use tests::Sql as _;

@@ -1,4 +1,4 @@
-//! Tests limits by key, one function at a time: when the limit of a key ends, and what is reported about each key's permits.
+//! Tests limits by key, one function at a time: the end of a key's limit, and the reported permits of each key.
 
 use sqlx::{Connection as _, FromRow, PgConnection};
 use tests::{
@@ -42,14 +42,14 @@ fn waits(room: &Room, seconds: f64) -> bool {
 async fn starts_of_a_key_leave_its_windows_gradually_and_count_for_no_other() {
     let (db, mut on, _) = with(0).await;
     on.run("select queue.set_limit('rated', null, 6, '60 s', 2, keyed => true)").await;
-    // Each row of values contains a key, the seconds since its jobs began, and the number of these jobs.
+    // Each row of values contains a key, the seconds since its jobs began, and the number of jobs.
     let began = "insert into queue.rate (gate, line, at_ms, n, total)
         select queue.hash('rated'), queue.line_id(b.key), queue.clock_ms() - b.ago * 1000, b.n, sum(b.n) over (partition by b.key order by b.ago desc)
         from (values ('short', 30, 3), ('short', 5, 2), ('long', 50, 1), ('long', 30, 7), ('some', 40, 1), ('some', 3, 1)) b (key, ago, n)";
     on.run(began).await;
     let short = room(&mut on, "rated", "short").await;
     assert!(waits(&short, 15.0), "two began within a third of a minute: {short:?}");
-    // After a rate was lowered, the key waits until enough starts have left the window. A single start is not enough.
+    // If the rate is lowered, a key waits until enough starts have left the window. A single start is not enough.
     let long = room(&mut on, "rated", "long").await;
     assert!(waits(&long, 30.0), "eight began within a minute: {long:?}");
     let some = room(&mut on, "rated", "some").await;
@@ -100,8 +100,8 @@ async fn of_each_key_the_first_free_jobs_are_chosen_in_order_up_to_the_lanes_max
     let three = || vec![("other", false, 0, 1), ("default", true, i64::MIN, 2), ("default", false, 0, 3)];
     let two = || vec![("default", true, i64::MIN, 9), ("other", true, i64::MIN, 9)];
     let (of_two, a) = ((&["d", "d", "d"][..], &[][..]), ["a"; 12]);
-    // Each case consists of quarantined jobs of two queues, fair jobs of two queues, the limit, the lanes, the maximum number of jobs,
-    // the locked jobs and the expected jobs.
+    // Each case lists the quarantined and the fair jobs of two queues, the limit, the lanes and the maximum number of jobs. The locked
+    // jobs and the expected jobs follow.
     for (name, (first, others), (fair, far), limit, lanes, most, held, expected) in [
         (
             "of a key with much room the first",

@@ -87,7 +87,7 @@ async fn a_worker_that_waits_to_try_a_quarantined_job_does_not_spin_for_due_limi
     const QUEUES: [&str; 4] = ["one", "two", "three", "four"];
     let db = TestDb::new().await;
     let process = WorkerProcess::start(env!("CARGO_BIN_EXE_test-worker"), &db.url, &[]);
-    // In each of these queues one job is running and two jobs are waiting, so the worker tries each limit once a second.
+    // In each queue, one job is running and two jobs are waiting, so the worker tries each limit once a second.
     for queue in QUEUES {
         set(&db, &format!("queue:{queue}"), Limit::new().concurrency(1)).await;
         for _ in 0..3 {

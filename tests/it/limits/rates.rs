@@ -1,4 +1,4 @@
-//! Tests rate limits, which are exact over every window for the jobs that began. Also tests handlers that fail with `slow_down`.
+//! Tests rate limits. No window contains more starts than its rate allows. Also tests handlers that fail with `slow_down`.
 
 use std::{
     sync::atomic::{AtomicUsize, Ordering::Relaxed},

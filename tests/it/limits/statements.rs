@@ -101,7 +101,7 @@ async fn of_several_limits_each_must_have_a_permit() {
     play("of several limits", &steps).await;
 }
 
-/// After a rate was lowered, enough starts must have left the window. A single start is not enough.
+/// If the rate is lowered, a claim waits until enough starts have left the window. A single start is not enough.
 #[tokio::test]
 async fn above_a_rate_the_claim_reports_when_enough_starts_will_have_left_the_window() {
     let (db, mut on, worker) = with(1).await;
@@ -115,7 +115,7 @@ async fn above_a_rate_the_claim_reports_when_enough_starts_will_have_left_the_wi
 
 #[tokio::test]
 async fn a_worker_without_a_permit_is_notified_once_of_one_that_no_other_needs() {
-    // The limit of the type is by key or not. The result is the same, because the limit without permits is not by key.
+    // The limit of the type may be keyed or unkeyed. The result is the same, because the limit without free permits is unkeyed.
     for by_key in [false, true] {
         let (db, mut on, worker) = with(0).await;
         let mut listener = db.listen("wake").await;

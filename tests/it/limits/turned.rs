@@ -1,5 +1,4 @@
-//! Tests a claim in progress while a limit changes between counting all jobs and counting by key. The claim takes no job by the old
-//! meaning.
+//! Tests a claim in progress while its limit becomes keyed or unkeyed. The claim takes no job under the old kind of limit.
 
 use sqlx::{Connection as _, Executor as _, PgConnection};
 use tests::{Sql as _, TestDb, protocol::settle_leases};
@@ -119,7 +118,7 @@ async fn a_limit_that_is_set_again_while_it_is_unset_has_a_gate() {
     db.finish().await;
 }
 
-/// A worker whose lease expired claims without knowing that the limit is by key now.
+/// A worker whose lease has expired claims without knowing that the limit has become keyed.
 #[tokio::test]
 async fn a_late_claim_of_all_does_not_change_permits_of_keys() {
     let (db, mut on, worker) = with(0).await;

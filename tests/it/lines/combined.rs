@@ -137,7 +137,7 @@ impl Handler for Turning {
     }
 }
 
-/// Regression test: the lane order was rotated between two claims of a pass, so that the second claim began after the fair lanes.
+/// Regression test for a lane order that rotates between two claims of a pass, so that the second claim begins after the fair lanes.
 #[tokio::test]
 async fn beside_lanes_of_the_same_priority_fair_ones_are_claimed_from_whenever_there_is_a_slot() {
     let db = TestDb::new().await;

@@ -105,7 +105,7 @@ async fn plain_and_fair_jobs_of_one_queue_follow_their_priorities_and_starve_no_
     Serve::enqueue_all((0..50).map(|n| serve(8, n)), &db.pool).priority(30).await.unwrap();
     db.run_while(worker(&db, &ran, 1, 10).register::<Plain>(), until_ran(&ran, 750)).await;
     let ran: Vec<u32> = ran.lock().unwrap().iter().map(|(tenant, ..)| *tenant).collect();
-    // Each kind of job has its own claimer, so one claim of ten jobs may have been in flight before a claim of the other kind.
+    // Each kind of job has its own claimer, so one claim of ten jobs may be in flight before a claim of the other kind.
     assert!(ran[..60].iter().filter(|tenant| **tenant == 7).count() == 50, "200 first: {ran:?}");
     assert!(ran[..110].iter().filter(|tenant| **tenant == u32::MAX).count() >= 50, "then 150: {ran:?}");
     assert!(ran[690..].iter().filter(|tenant| **tenant == 8).count() == 50, "30 last: {ran:?}");

@@ -1,5 +1,5 @@
-//! Tests locked tables together with another worker, a stream of similar jobs, and a session that locks other rows of the table for longer.
-//! The log names the holder of the row and the job that waits for it.
+//! Tests locked tables together with another worker, a stream of similar jobs, and a session that locks other rows of the table for
+//! longer. The log names the session that has locked the row and the job that waits for the row.
 
 use std::time::Duration;
 

@@ -27,8 +27,8 @@ const NAMED: [&str; 4] = ["queue_core", "serde", "serde_json", "queue_worker"];
 const PROBES: [&str; 2] = ["ui/pass/serde_attributes.rs", "ui/pass/worker.rs"];
 
 impl Compiler {
-    /// Finds the libraries of this build. The folder may also contain older libraries, or libraries with other features. The right
-    /// libraries are older than this binary, so this function takes the newest older libraries that match each other.
+    /// Finds the libraries of this build. The folder may also contain older libraries, or libraries with other features. This function
+    /// takes the newest libraries that are older than this binary and match each other.
     pub(super) fn find() -> Self {
         beyond_tier_one("runs rustc");
         let ours = env::current_exe().unwrap();

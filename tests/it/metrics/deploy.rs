@@ -94,7 +94,7 @@ fn each_panel_has_its_position() {
     }
 }
 
-/// Parses a duration in seconds or minutes. Returns milliseconds.
+/// Parses a duration in milliseconds, seconds or minutes. Returns milliseconds.
 fn ms(written: &str) -> u64 {
     let number: u64 = written.trim_end_matches(|c: char| c.is_ascii_alphabetic()).parse().unwrap();
     number

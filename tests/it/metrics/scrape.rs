@@ -26,7 +26,7 @@ fn outcome(scrape: &Scrape, job_type: &str, outcome: &str) -> Option<f64> {
     scrape.sum(CONSUMED, &[("messaging_system", "queue"), ("queue_job_type", job_type), ("queue_outcome", outcome)])
 }
 
-/// Creates a job whose worker was killed while running it.
+/// Creates a job whose worker is killed while the job runs.
 async fn orphan(db: &TestDb) -> JobId {
     let job = UntilGo {}.enqueue(&db.pool).await.unwrap().id();
     let killed = WorkerProcess::start(env!("CARGO_BIN_EXE_test-worker"), &db.url, &[]);

@@ -1,5 +1,4 @@
-//! Tests operations on all jobs of a type, which are stored under any name of the type, and on all jobs with the same metadata. The jobs
-//! are in every state.
+//! Tests operations on jobs in every state: on all jobs of a type, under any name of the type, and on all jobs with the same metadata.
 
 use std::time::Duration;
 
@@ -17,7 +16,7 @@ use tests::{
 
 use super::{connect, enqueue, ok};
 
-/// Job type that had other names before.
+/// Job type with two earlier names.
 #[job(name = "renamed", aliases = ["renamed_from", "renamed_first"])]
 #[derive(Serialize, Deserialize)]
 struct Renamed;

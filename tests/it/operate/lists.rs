@@ -38,7 +38,7 @@ const FILL: &str = "
   analyze;
 ";
 
-/// Filters, each with the equivalent condition on the view.
+/// Filters, each with the equivalent condition on the view `queue.jobs`.
 const ASKED: [(&str, &str); 16] = [
     ("", "true"),
     ("state => 'ready'", "state = 'ready'"),

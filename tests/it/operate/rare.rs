@@ -8,8 +8,8 @@ use queue_core::{
 };
 use tests::TestDb;
 
-/// SQL that fills a store in which one job of the type `rare` is older than 12,000 completed jobs, which are more than a page scans. Two
-/// further jobs of that type are older than another 12,000 completed jobs.
+/// SQL that fills a store. One job of the type `rare` is older than 12,000 completed jobs, and two others are older than another 12,000. A
+/// single page scans fewer than 12,000 jobs.
 pub(crate) const FILL: &str = "
   insert into queue.lane (lane, queue, job_type, priority, solo)
     select queue.lane_id('default', t, 100, false), 'default', t, 100, false from unnest('{often,rare}'::text[]) t;

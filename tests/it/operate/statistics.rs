@@ -127,7 +127,7 @@ async fn a_backlog_of_many_lanes_is_counted_up_to_the_bound_and_many_queues_comp
 const FIRST: &str = "select (extract(epoch from queue.enqueued_at(min(seq))) * 1000)::bigint from queue.ready";
 
 async fn what_is_cancelled_or_finished_long_ago_counts_nothing(connection: &mut PgConnection, since: DateTime<Utc>) {
-    // A finished job does not prove that all earlier jobs are finished if it was cancelled, or finished some time ago.
+    // A cancelled job, or a job that finished some time ago, does not prove that all earlier jobs have finished.
     for how in [
         "insert into queue.done (id, finished_at, ran_ms, attempts, cancelled) values ($1, now(), 0, 0, true)",
         "insert into queue.done (id, finished_at, ran_ms, attempts) values ($1, now() - interval '11 s', 0, 2)",

@@ -48,6 +48,6 @@ async fn f36_half_open_connections_are_replaced_and_work_continues() {
     assert!(!worker.has_ended());
     let same: Vec<uuid::Uuid> = sqlx::query_scalar("select id from queue.worker").fetch_all(&database.pool).await.unwrap();
     assert_eq!(same, [identity], "it never lost its identity");
-    // A handler whose own statement hangs on a frozen connection is ended by the timeout of its type, as at every other await.
+    // The timeout of the job type ends a handler whose own statement hangs on a frozen connection.
     nothing_is_charged_but(&database, "timed out after 5s").await;
 }

@@ -116,7 +116,7 @@ const SESSION: &str = "
     create temporary table secret (wake text, over text, marks text);
     create temporary table pg_roles (rolname name, oid oid);";
 
-/// Statements that create the attacker's functions, operators and types, which shadow those of the server.
+/// Statements that create the attacker's functions, operators and types, which shadow the server's own.
 const SHADOWS: &str = "
     create function web.take() returns void language plpgsql as $$ begin
       execute 'grant queue_owner to web'; raise exception 'taken'; end $$;
@@ -145,7 +145,7 @@ const SHADOWS: &str = "
     create domain web.text as pg_catalog.text check (web.caught(value));";
 
 /// The attacker's objects have the same names as objects that the SQL entry points use. The attacker's search path finds the attacker's
-/// objects first. If the owner used one of these objects, it would grant the owner's privileges to the attacker.
+/// objects first. If an entry point used such an object, the attacker would gain the owner's privileges.
 #[tokio::test]
 #[ignore = "deep"]
 async fn no_sql_entry_point_uses_objects_of_its_caller() {

@@ -299,7 +299,7 @@ async fn a_store_of_another_name_has_roles_of_that_name() {
     store.server.stop().unwrap();
 }
 
-/// Assigning queues to one of the store's own roles does not remove the role's privileges.
+/// Queues cannot be assigned to a role of the store or to its owner, because such a role keeps its other privileges.
 #[tokio::test]
 #[ignore = "deep"]
 async fn a_producer_for_some_queues_is_neither_a_role_of_the_store_nor_its_owner() {

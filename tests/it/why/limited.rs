@@ -17,7 +17,7 @@ async fn until_known(db: &TestDb) {
     eventually("workers know the limit", async || db.count(unknown).await == 0).await;
 }
 
-/// Marks the limit as declared in code.
+/// Marks all limits as declared in code.
 async fn by_code(db: &TestDb) {
     sqlx::query("update queue.bound set by_operator = false").execute(&db.pool).await.unwrap();
 }
@@ -59,7 +59,7 @@ async fn an_exhausted_rate_shows_when_the_next_job_may_begin() {
         eventually("a worker lives", async || db.count("select count(*) from queue.worker").await == 1).await;
         set(&db, "queue:default", Limit::new().rate(1, Duration::from_hours(1))).await;
         until_known(&db).await;
-        // A job that starts long after its claim is released, and has used up the rate. Then the first job waits, too.
+        // A job that would start too late after its claim is released and still uses up the rate. The first job then waits, too.
         let (first, job) = (ok(&db).await, ok(&db).await);
         let cause = until_first(&db, job, CauseKind::Limited).await;
         assert!(cause.facts["next_ms"].as_f64().unwrap() > 3_000_000.0 && cause.says.contains("may start in "), "{cause:?}");

@@ -54,7 +54,7 @@ const RECOVER: &str = "queue-worker/sql/recover.sql";
 const SETTLE: &str = "queue-worker/sql/settle.sql";
 const TICKS: &str = "queue-core/migrations/13_schedules.sql";
 
-/// The join of verdicts with leased jobs in the settle statement.
+/// Join of verdicts with leased jobs in the settle statement.
 const FENCE: &str = "join listed l on l.token = s.token and l.id = s.id";
 
 /// Seeded bugs, in the order in which `cargo chaos --bugs` applies them.
@@ -90,7 +90,7 @@ pub const BUGS: [Bug; 19] = [
             edit(CLAIM, "t.id, t.attempts,", "t.id, (t.attempts + 1)::smallint as attempts,"),
         ],
     },
-    // Locks and reads in one statement. The statement's snapshot is older than the commit that the lock waited for.
+    // This recovery locks and reads in one statement, whose snapshot is older than the commit that the lock waited for.
     Bug {
         name: "recover in one statement",
         scene: "zombies",

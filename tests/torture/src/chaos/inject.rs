@@ -26,8 +26,8 @@ use super::{
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Fault {
     pub(super) kind: Kind,
-    /// Name of the process. Empty for the server and its connections. For a pause, the paused queue or job type, or empty for a pause of
-    /// everything.
+    /// Name of the process, or empty for a fault of the server or its connections. A pause has the name of its scope, or an empty name if
+    /// the pause covers everything.
     pub(super) who: String,
     pub(super) from: u64,
     pub(super) until: u64,

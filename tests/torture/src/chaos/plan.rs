@@ -1,4 +1,4 @@
-//! Plans the faults: kind, time and target are drawn from the seed before anything starts.
+//! Plans the faults. The kind, time and target of each fault are drawn from the seed before the first fault.
 
 use std::time::Duration;
 

@@ -124,7 +124,6 @@ impl ProcessGroup {
         lock(&self.slots[number]).label.clone()
     }
 
-    /// Returns the pid of the worker in the given slot.
     pub(super) fn pid(&self, number: usize) -> Option<u32> {
         lock(&self.slots[number]).process.as_ref().map(WorkerProcess::pid)
     }
@@ -137,7 +136,6 @@ impl ProcessGroup {
         }
     }
 
-    /// Sends the signal called `name` to a worker.
     pub(super) fn signal(&self, number: usize, name: &str) {
         if let Some(process) = &lock(&self.slots[number]).process {
             process.signal(name);

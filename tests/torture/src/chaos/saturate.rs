@@ -49,7 +49,7 @@ impl Load {
     }
 }
 
-/// Runs two workers with two threads each, and with twice as many handlers as threads. Ends early after the first recovery.
+/// Runs two workers, each with two threads and twice as many slots. Ends early after the first recovery.
 pub(super) async fn saturate(server: &TestServer, folder: &Path, name: &str, load: &Load) -> Result<Saturation> {
     const RECOVERED: &str = "select count(*) from queue.failure";
     const ENQUEUE: &str = "select queue.enqueue('chaos',

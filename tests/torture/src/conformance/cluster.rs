@@ -1,6 +1,5 @@
-//! Citus cluster of a run, if any. The cluster's stores are distributed, and are created through the coordinator, as by any user. All
-//! other operations use the node that the database URL names (the named node). A store is moved to the named node if this node may hold
-//! shards.
+//! Citus cluster of a run, if any. The cluster's stores are distributed and are created through the coordinator. All other operations use
+//! the node that the database URL names (the named node). A store is moved to the named node if this node may hold shards.
 
 use std::str::FromStr as _;
 
@@ -20,7 +19,7 @@ pub(super) struct Cluster {
     home: Option<(String, i32)>,
 }
 
-/// Query for whether new schemas are distributed.
+/// Query that returns whether new schemas are distributed.
 const IS_ON: &str = "select coalesce(current_setting('citus.enable_schema_based_sharding', true), 'off') = 'on'
   and exists (select from pg_extension where extname = 'citus')";
 

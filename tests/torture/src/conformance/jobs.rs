@@ -104,7 +104,7 @@ pub(super) struct Restarting {
     pub(super) rounds: u32,
 }
 
-/// Durable job that spawns a child that completes, and a child that becomes a dead letter.
+/// Durable job that spawns two children. One child completes, and the other becomes a dead letter.
 #[job(name = "conf_parent", durable, output = Vec<String>)]
 #[derive(Serialize, Deserialize)]
 pub(super) struct Parent {}

@@ -55,7 +55,7 @@ pub(super) const GROUP: OperationGroup = OperationGroup {
     ],
 };
 
-/// Hook that records each attempt in the handler state.
+/// Middleware that records each attempt in the handler state.
 struct Noting(HandlerState);
 
 #[async_trait]

@@ -181,7 +181,7 @@ impl World {
     }
 
     pub(super) async fn close(self) {
-        // Dropping the handle ends its waits' task, which closes its connection.
+        // Dropping the handle ends the task of its waits, and the task closes its connection.
         drop(self.queue);
         self.setup.close().await;
     }

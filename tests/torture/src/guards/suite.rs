@@ -16,7 +16,7 @@ use serde_json::Value;
 
 use crate::{root, target};
 
-/// Skipped tests: they use no statements of the product, fail by themselves on a busy machine, or are run manually.
+/// Tests that are skipped because they use no statements of the product, fail by themselves on a busy machine, or are run manually.
 const SKIPPED: [&str; 8] = [
     "a_worker_runs_housekeeping_by_itself",
     "heartbeats_race_without",

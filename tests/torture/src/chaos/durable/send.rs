@@ -56,7 +56,7 @@ pub(super) async fn produce(database: Database, pool: PgPool, seed: u64, size: D
         let parent = Parent { n: nr * STRIDE, ms: rng.u64(1..15), signals: size.signals, parts: size.parts };
         let job = enqueue(&database, parent).await?;
         for which in 0..=size.signals {
-            // The last signal may arrive too late. One in four of these signals is never sent.
+            // The last signal may arrive too late. In one of four cases, it is never sent.
             if which == size.signals && rng.u8(0..4) == 0 {
                 continue;
             }

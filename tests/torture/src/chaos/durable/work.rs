@@ -28,7 +28,7 @@ pub(super) fn effect(n: u64, which: u64) -> i64 {
 #[derive(Serialize, Deserialize)]
 pub(in crate::chaos) struct Parent {
     pub(super) n: u64,
-    /// Duration of the first step in milliseconds. The second step takes twenty times as long, the sleep a hundred times.
+    /// Duration of the first step in milliseconds. The second step takes twenty times as long, and the sleep a hundred times as long.
     pub(super) ms: u64,
     pub(super) signals: u32,
     pub(super) parts: u64,
